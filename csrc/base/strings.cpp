@@ -1,0 +1,55 @@
+#include "csrc/base/strings.h"
+
+#include <array>
+#include <cstdio>
+
+#include "csrc/base/check.h"
+#include "recoup/errors.h"
+#include "recoup/types.h"
+
+namespace recoup {
+namespace detail {
+
+std::string with_commas(std::int64_t number) {
+  std::string digits = std::to_string(number < 0 ? -number : number);
+  for (std::ptrdiff_t at = std::ssize(digits) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), ",");
+  }
+  return number < 0 ? "-" + digits : digits;
+}
+
+void check_failed(const char* condition, const char* file, int line, const std::string& message) {
+  throw InternalError(str_cat("recoup: internal error, please report it: ", condition, " failed at ",
+                              file, ":", line, message.empty() ? "" : ": ", message));
+}
+
+}  // namespace detail
+
+std::string to_string(Bytes bytes) {
+  static constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB"};
+  std::string exact = detail::with_commas(bytes.count()) + " bytes";
+  double scaled = static_cast<double>(bytes.count());
+  if (scaled < 1024.0) {
+    return exact;
+  }
+  std::size_t unit = 0;
+  for (scaled /= 1024.0; scaled >= 1024.0 && unit + 1 < kUnits.size(); ++unit) {
+    scaled /= 1024.0;
+  }
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), " (%.1f %s)", scaled, kUnits[unit]);
+  return exact + text.data();
+}
+
+std::string OutOfBudgetReport::to_string() const {
+  using recoup::to_string;
+  return detail::str_cat(
+      "recoup: out of budget in ", op, ": asked for ", to_string(asked), " of a budget of ",
+      to_string(budget), reason.empty() ? "" : "; ", reason, ". Held: ", to_string(leaves),
+      " leaves, ", to_string(pinned), " pinned, ", to_string(workspace), " workspace, ",
+      to_string(external), " made outside the scope; ", to_string(evictable),
+      " evictable; largest window that can be freed: ", to_string(largest_window),
+      ". A budget of ", to_string(enough), " would have passed this point.");
+}
+
+}  // namespace recoup

@@ -1,0 +1,100 @@
+// The pool's address algebra: which ranges of [0, capacity) are taken and by whom. No memory here.
+//
+//   0                                                                        capacity
+//   |small|persistent|....free....|evict.|free|evictable|.......free........|evictable|
+//    low zone grows up ->                                    <- high zone grows down
+//
+// Blocks tile the pool in address order; two free neighbours never touch (they coalesce at once),
+// except across a segment boundary.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "recoup/types.h"
+
+namespace recoup::detail {
+
+enum class Zone : std::uint8_t { kLow, kHigh };
+
+struct PoolOptions {
+  Bytes capacity;
+  // Blocks do not cross multiples of this (MindSpore PyNative's fixed blocks). 0 = one segment of
+  // the whole capacity, the default: no gaps between segments.
+  Bytes segment_size{0};
+  Bytes alignment{64};  // every offset and size is a multiple of it; a power of two
+};
+
+struct BlockView {
+  PoolOffset offset;
+  Bytes size;           // rounded up to the alignment
+  bool free = false;
+  std::uint32_t owner = 0;  // whatever the caller stored; 0 for a new block
+};
+
+struct Move {
+  BlockId block;
+  PoolOffset to;
+};
+
+// Moves that, done in order, leave a free range of the wanted size. Each `to` range is free, apart
+// from overlap with the block's own old range, when its turn comes.
+struct CompactionPlan {
+  std::vector<Move> moves;
+  Bytes moved;  // sum of the sizes of the blocks that move
+};
+
+class Pool {
+ public:
+  explicit Pool(const PoolOptions& options);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // Best fit: the smallest free block that holds `size` rounded up (which must be > 0); among equals
+  // the lowest for Zone::kLow, the highest for Zone::kHigh. The request takes the low end of it for
+  // kLow and the high end for kHigh; the rest stays free. nullopt when no free block is large enough.
+  std::optional<BlockId> allocate(Bytes size, Zone zone);
+  // Frees and coalesces with free neighbours. The id may be used again by a later block.
+  void free(BlockId block);
+
+  // The block that starts exactly at `offset`, if a taken one does. O(1).
+  [[nodiscard]] std::optional<BlockId> find(PoolOffset offset) const;
+  [[nodiscard]] BlockView view(BlockId block) const;
+  void set_owner(BlockId block, std::uint32_t owner);
+
+  // Neighbours in address order, free blocks included; invalid at the ends.
+  [[nodiscard]] BlockId first() const;
+  [[nodiscard]] BlockId next(BlockId block) const;
+  [[nodiscard]] BlockId previous(BlockId block) const;
+
+  [[nodiscard]] Bytes capacity() const;
+  [[nodiscard]] Bytes used() const;
+  [[nodiscard]] Bytes free_bytes() const { return capacity() - used(); }
+  [[nodiscard]] Bytes largest_free() const;
+  [[nodiscard]] Bytes round_up(Bytes size) const;
+
+  // The cheapest plan found (fewest bytes moved) that leaves a free range of `size`, where only blocks
+  // with movable(owner) may move; nullopt when none is found. Tried in order of cost: slide blocks
+  // together between two unmovable ones; move the blocks of one window into free blocks elsewhere
+  // (best fit, largest first); both. See Note [Compaction] in compaction.cpp.
+  [[nodiscard]] std::optional<CompactionPlan> plan_compaction(
+      Bytes size, const std::function<bool(std::uint32_t owner)>& movable) const;
+  // Performs one move of a plan: the block keeps its id and owner and now starts at `to`.
+  void move(BlockId block, PoolOffset to);
+
+  // The largest range that would be free if every block with clearable(owner) were gone.
+  [[nodiscard]] Bytes largest_window(const std::function<bool(std::uint32_t owner)>& clearable) const;
+
+  // Recounts everything; throws InternalError on the first difference.
+  void check() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,46 @@
+// The three kinds of failure, never mixed:
+//   the caller's error      std::invalid_argument, std::logic_error ("nested scope")
+//   the world               OutOfBudget: the program needs more memory than it may have
+//   our bug                 InternalError, thrown by RECOUP_CHECK (csrc/base/check.h)
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "recoup/types.h"
+
+namespace recoup {
+
+// What an out-of-budget error knows. Every field is in bytes of the pool, alignment included.
+struct OutOfBudgetReport {
+  std::string op;               // the op that asked, or what else did ("scope exit")
+  Bytes asked;                  // size of the allocation that failed
+  Bytes budget;                 //
+  Bytes external;               // charged for tensors that were made outside the scope
+  Bytes leaves;                 // values in the pool that cannot be recomputed
+  Bytes pinned;                 // held by the running op, by pins or by escapes
+  Bytes workspace;              // kernel-held blocks that are no tensor yet
+  Bytes evictable;              // what eviction could still have freed
+  Bytes largest_window;         // largest contiguous range that evicting and moving could empty
+  Bytes enough;                 // the smallest budget with which this allocation would have passed
+  std::string reason;           // a sentence, when it is not plainly the bytes
+
+  [[nodiscard]] std::string to_string() const;
+};
+
+class OutOfBudget : public std::runtime_error {
+ public:
+  explicit OutOfBudget(OutOfBudgetReport report)
+      : std::runtime_error(report.to_string()), report_(std::move(report)) {}
+  [[nodiscard]] const OutOfBudgetReport& report() const { return report_; }
+
+ private:
+  OutOfBudgetReport report_;
+};
+
+class InternalError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+}  // namespace recoup

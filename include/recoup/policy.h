@@ -1,0 +1,112 @@
+// How victims are chosen. A policy plans and never acts; it sees rows, never the engine.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recoup/types.h"
+
+namespace recoup {
+
+using Rng = std::mt19937_64;
+
+// Which evicted values count towards the cost of getting one back (DTR, section 4.1 and C.2).
+enum class Neighborhood : std::uint8_t {
+  kExact,        // e*: evicted ancestors and evicted descendants, through evicted values only
+  kEquivalence,  // e~*: one undirected component, kept by union-find, never split
+  kAncestors,    // evicted ancestors only: what a replay would really run (MSPS)
+};
+
+// What a policy asks the engine to maintain for it; what is not asked for costs nothing.
+struct PolicyNeeds {
+  bool equivalence = false;  // Neighborhood::kEquivalence will be asked for
+};
+
+// A resident, unpinned value with lineage: one that may be evicted. A copy, valid during a plan.
+struct Candidate {
+  ValueId id;
+  Bytes size;           // of its block, > 0
+  PoolOffset offset;    // where its block is
+  Nanoseconds own_cost{};  // of the op that made it, >= 0
+  Tick last_access = 0;    // <= PolicyView::now()
+};
+
+// What a policy may look at. Implemented by the engine and by tests.
+class PolicyView {
+ public:
+  virtual ~PolicyView() = default;
+  // Candidates are numbered from 0; the order is arbitrary but the same in equal runs.
+  [[nodiscard]] virtual std::size_t candidate_count() const = 0;
+  [[nodiscard]] virtual Candidate candidate(std::size_t index) const = 0;
+  // Mean size of all candidates, 0 when there are none.
+  [[nodiscard]] virtual Bytes mean_candidate_size() const = 0;
+  // Cost of the evicted neighbourhood of a resident value, its own cost excluded.
+  [[nodiscard]] virtual Nanoseconds neighborhood_cost(ValueId id, Neighborhood kind) const = 0;
+  [[nodiscard]] virtual Tick now() const = 0;
+};
+
+// Bytes that are wanted; `shortfall` of them are not free.
+struct RoomRequest {
+  Bytes size;
+  Bytes shortfall;
+};
+
+// Work done, for statistics: the same in equal runs, whatever the machine.
+struct SearchWork {
+  std::int64_t plans = 0;
+  std::int64_t visited = 0;   // candidates looked at
+  std::int64_t scored = 0;    // candidates whose score was computed
+  std::int64_t filtered = 0;  // candidates skipped by the small-value filter
+};
+
+struct EvictionPlan {
+  std::vector<ValueId> victims;  // distinct candidates, in the order of their eviction
+};
+
+struct PolicyOptions {
+  // Values smaller than 1 % of the mean candidate size are not candidates (DTR, E.2), unless there
+  // is nothing else.
+  bool small_filter = true;
+  // Only about 2 sqrt(N) randomly drawn candidates are scored (DTR, E.2).
+  bool sampling = true;
+  std::uint64_t seed = 0x9e3779b97f4a7c15ULL;
+};
+
+class EvictionPolicy {
+ public:
+  virtual ~EvictionPolicy() = default;
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  [[nodiscard]] virtual PolicyNeeds needs() const noexcept { return {}; }
+
+  // Says what to evict next towards `request`; evicts nothing. The engine evicts the victims and asks
+  // again while the request does not fit. Empty only if there is no candidate. Throws InternalError
+  // when a policy plans nonsense: checked here, once for all policies.
+  EvictionPlan plan(const PolicyView& view, const RoomRequest& request);
+
+  [[nodiscard]] const SearchWork& work() const noexcept { return work_; }
+
+ protected:
+  SearchWork work_;
+
+ private:
+  virtual EvictionPlan do_plan(const PolicyView& view, const RoomRequest& request) = 0;
+};
+
+struct PolicyInfo {
+  std::string_view name;
+  std::string_view summary;  // one line, for `recoup policies` and the README
+  PolicyOptions defaults;    // as the paper has them
+  std::unique_ptr<EvictionPolicy> (*make)(const PolicyOptions& options);
+};
+
+// All policies, in the order in which tables list them.
+std::span<const PolicyInfo> policies();
+
+// Throws std::invalid_argument, naming the policies there are, when `name` is none of them.
+const PolicyInfo& find_policy(std::string_view name);
+
+}  // namespace recoup
