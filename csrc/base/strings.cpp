@@ -11,11 +11,15 @@ namespace recoup {
 namespace detail {
 
 std::string with_commas(std::int64_t number) {
-  std::string digits = std::to_string(number < 0 ? -number : number);
-  for (std::ptrdiff_t at = std::ssize(digits) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), ",");
+  const std::string digits = std::to_string(number);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0 && digits[i - 1] != '-') {
+      text.push_back(',');
+    }
+    text.push_back(digits[i]);
   }
-  return number < 0 ? "-" + digits : digits;
+  return text;
 }
 
 void check_failed(const char* condition, const char* file, int line, const std::string& message) {

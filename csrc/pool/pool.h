@@ -61,6 +61,9 @@ class Pool {
   // Frees and coalesces with free neighbours. The id may be used again by a later block.
   void free(BlockId block);
 
+  // Adds free room at the high end.
+  void grow(Bytes capacity);
+
   // The block that starts exactly at `offset`, if a taken one does. O(1).
   [[nodiscard]] std::optional<BlockId> find(PoolOffset offset) const;
   [[nodiscard]] BlockView view(BlockId block) const;

@@ -7,12 +7,13 @@
 #include <stdexcept>
 #include <string>
 
+#include "recoup/api.h"
 #include "recoup/types.h"
 
 namespace recoup {
 
 // What an out-of-budget error knows. Every field is in bytes of the pool, alignment included.
-struct OutOfBudgetReport {
+struct RECOUP_API OutOfBudgetReport {
   std::string op;               // the op that asked, or what else did ("scope exit")
   Bytes asked;                  // size of the allocation that failed
   Bytes budget;                 //
@@ -28,7 +29,7 @@ struct OutOfBudgetReport {
   [[nodiscard]] std::string to_string() const;
 };
 
-class OutOfBudget : public std::runtime_error {
+class RECOUP_API OutOfBudget : public std::runtime_error {
  public:
   explicit OutOfBudget(OutOfBudgetReport report)
       : std::runtime_error(report.to_string()), report_(std::move(report)) {}
@@ -38,7 +39,13 @@ class OutOfBudget : public std::runtime_error {
   OutOfBudgetReport report_;
 };
 
-class InternalError : public std::logic_error {
+// Verify mode found a replay whose bits differ from the first run. Names the op.
+class RECOUP_API ReplayDiffers : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class RECOUP_API InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "recoup/api.h"
 #include "recoup/types.h"
 
 namespace recoup {
@@ -104,9 +105,9 @@ struct PolicyInfo {
 };
 
 // All policies, in the order in which tables list them.
-std::span<const PolicyInfo> policies();
+RECOUP_API std::span<const PolicyInfo> policies();
 
 // Throws std::invalid_argument, naming the policies there are, when `name` is none of them.
-const PolicyInfo& find_policy(std::string_view name);
+RECOUP_API const PolicyInfo& find_policy(std::string_view name);
 
 }  // namespace recoup

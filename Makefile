@@ -1,0 +1,101 @@
+# The two commands that a new user runs are `make demo` and `make test`. Each step leaves a stamp file,
+# so that it runs again only when what it depends on has changed.
+
+PYTHON ?= python3
+TORCH := torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet --quiet
+
+# The tools of .venv come first: a CMake that setup.sh puts there, and no ruff or mypy of the system's.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+# A compile of torch's headers takes gigabytes: two at a time fit everywhere.
+export CMAKE_BUILD_PARALLEL_LEVEL := 2
+
+SETUP_DONE := $(VENV)/.stamp-setup
+TORCH_DONE := $(VENV)/.stamp-torch
+PACKAGES_DONE := $(VENV)/.stamp-packages
+TIDY_DONE := $(VENV)/.stamp-tidy
+BUILD_DONE := build/.stamp-build
+
+CPP_FOLDERS := $(wildcard include csrc tests/core tests/torch examples)
+CPP_FILES = $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cpp')
+PYTHON_FOLDERS := $(wildcard python tests tools examples bench)
+# The folders too: their time changes when a file goes, which no file's time shows.
+BUILD_INPUTS = $(shell find include csrc) CMakeLists.txt pyproject.toml
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-slow clean
+
+help: ## list these targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: build ## train a network in less memory than it needs
+	$(BIN)/python examples/demo.py
+
+test: lint core-test asan-test torch-test ## lint, core tests, core tests under sanitizers, torch tests
+
+build: $(BUILD_DONE) ## .venv with everything in it, recoup too (editable)
+
+lint: $(PACKAGES_DONE) ## formats, ruff, mypy, layer order
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+	$(BIN)/ruff check $(PYTHON_FOLDERS)
+	$(BIN)/ruff format --check $(PYTHON_FOLDERS)
+	$(BIN)/mypy
+	$(BIN)/python tools/check_layers.py
+
+format: $(PACKAGES_DONE) ## format all sources in place
+	$(BIN)/clang-format -i $(CPP_FILES)
+	$(BIN)/ruff check --fix-only $(PYTHON_FOLDERS)
+	$(BIN)/ruff format $(PYTHON_FOLDERS)
+
+tidy: $(TIDY_DONE) ## clang-tidy over the core (minutes; no part of `make test`)
+	cmake --preset core
+	find csrc -name '*.cpp' -not -path 'csrc/torch/*' -not -path 'csrc/python/*' -print0 | \
+	  xargs -0 -n 1 -P 2 $(BIN)/clang-tidy --quiet -p build/core
+
+core-test: $(SETUP_DONE) ## the core's tests: no Torch, seconds
+	cmake --workflow --preset core
+
+asan-test: $(SETUP_DONE) ## the core's tests under AddressSanitizer and UBSan
+	cmake --workflow --preset asan
+
+torch-test: build example ## the tests with PyTorch
+	$(BIN)/python -m pytest
+
+test-slow: build ## the long sweeps
+	$(BIN)/python -m pytest -m slow
+
+example: build ## build and run the C++ example
+ifneq ($(wildcard examples/train.cpp),)
+	cmake --build build/python --target recoup_example_train
+	build/python/recoup_example_train
+endif
+
+clean: ## remove what was built; .venv stays
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache
+
+$(SETUP_DONE): tools/setup.sh
+	tools/setup.sh $(PYTHON) $(VENV)
+	@touch $@
+
+# First and alone: as somebody's dependency another build of torch could be chosen, with gigabytes of
+# CUDA libraries.
+$(TORCH_DONE): $(SETUP_DONE)
+	$(PIP) install $(TORCH)
+	@touch $@
+
+# torch is named again so that nothing here may change it.
+$(PACKAGES_DONE): $(TORCH_DONE) requirements-build.txt requirements-dev.txt
+	$(PIP) install $(TORCH) -r requirements-dev.txt
+	@touch $@
+
+$(TIDY_DONE): $(SETUP_DONE) requirements-tidy.txt
+	$(PIP) install -r requirements-tidy.txt
+	@touch $@
+
+$(BUILD_DONE): $(PACKAGES_DONE) $(BUILD_INPUTS)
+	@echo "building recoup: a few minutes the first time"
+	$(PIP) install --no-build-isolation --no-deps --editable .
+	@mkdir -p $(@D) && touch $@

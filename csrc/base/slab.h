@@ -1,0 +1,91 @@
+// Slab: records with stable ids and no allocation per record.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/check.h"
+
+namespace recoup::detail {
+
+// A table of T addressed by IdType. References stay valid while the record lives: chunks never move.
+// Ids of removed records are used again, the last removed first.
+template <class T, class IdType>
+class Slab {
+ public:
+  IdType add() {
+    if (free_.empty()) {
+      grow();
+    }
+    const std::uint32_t index = free_.back();
+    free_.pop_back();
+    slot(index).live = true;
+    slot(index).record = T{};
+    ++size_;
+    return IdType(index);
+  }
+
+  void remove(IdType id) {
+    RECOUP_DCHECK(contains(id));
+    slot(id.index()).live = false;
+    slot(id.index()).record = T{};
+    free_.push_back(id.index());
+    --size_;
+  }
+
+  T& operator[](IdType id) {
+    RECOUP_DCHECK(contains(id), "id ", id.index());
+    return slot(id.index()).record;
+  }
+  const T& operator[](IdType id) const {
+    RECOUP_DCHECK(contains(id), "id ", id.index());
+    return slot(id.index()).record;
+  }
+
+  [[nodiscard]] bool contains(IdType id) const {
+    return id.valid() && id.index() < end_ && slot(id.index()).live;
+  }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::size_t memory() const {
+    return chunks_.size() * sizeof(Chunk) + free_.capacity() * sizeof(std::uint32_t);
+  }
+
+  // In order of index, not of age.
+  template <class Function>
+  void for_each(Function&& function) const {
+    for (std::uint32_t index = 0; index < end_; ++index) {
+      if (slot(index).live) {
+        function(IdType(index), slot(index).record);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kChunk = 256;
+  struct Slot {
+    T record{};
+    bool live = false;
+  };
+  using Chunk = std::array<Slot, kChunk>;
+
+  Slot& slot(std::uint32_t index) { return (*chunks_[index / kChunk])[index % kChunk]; }
+  const Slot& slot(std::uint32_t index) const { return (*chunks_[index / kChunk])[index % kChunk]; }
+
+  void grow() {
+    chunks_.push_back(std::make_unique<Chunk>());
+    for (std::uint32_t index = end_ + kChunk; index-- > end_;) {
+      free_.push_back(index);
+    }
+    end_ += kChunk;
+  }
+
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+  std::vector<std::uint32_t> free_;
+  std::uint32_t end_ = 0;
+  std::size_t size_ = 0;
+};
+
+}  // namespace recoup::detail

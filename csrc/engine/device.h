@@ -1,0 +1,55 @@
+// The world as the engine sees it. The Torch binding implements it with real tensors, the simulator
+// with numbers; the engine cannot tell.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "recoup/types.h"
+
+namespace recoup::detail {
+
+// Where the bytes of a value are: in the pool at `offset`, or outside it behind `external`, the
+// device's own record of a storage.
+struct Location {
+  void* external = nullptr;
+  PoolOffset offset;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // Runs a recorded op again. inputs[i] is where the op's i-th input is; written[i] is the block that
+  // stands for its i-th written storage and holds the content from before. The device allocates what
+  // the op makes through the engine and puts the block of the i-th fresh output into outputs[i]
+  // (left invalid when the op did not make it). Called with the engine's lock held, which the device
+  // gives up while kernels run. Throws what the kernel throws; then no block is left behind.
+  virtual void replay(void* payload, std::span<const Location> inputs,
+                      std::span<const PoolOffset> written, std::span<BlockId> outputs) = 0;
+  // The record of an op is gone.
+  virtual void release(void* payload) noexcept = 0;
+  [[nodiscard]] virtual std::size_t payload_bytes(const void* payload) const noexcept = 0;
+
+  // A storage without bytes gets some.
+  virtual void attach(void* handle, PoolOffset offset) noexcept = 0;
+  // Takes its bytes, which the engine knows to be at `offset`, from a storage. False, and nothing
+  // done, when they are no longer there, or the storage is dying on another thread: then they are not
+  // ours to take.
+  [[nodiscard]] virtual bool detach(void* handle, PoolOffset offset) noexcept = 0;
+  // What detach would say, most likely.
+  [[nodiscard]] virtual bool intact(void* handle, PoolOffset offset) const noexcept = 0;
+  // An external storage is no longer needed by anybody but its owner.
+  virtual void forget(void* external) noexcept = 0;
+
+  // Copies `size` bytes into the pool; the ranges may overlap.
+  virtual void copy(PoolOffset to, const Location& from, Bytes size) = 0;
+  // A digest of the bytes, for verify mode.
+  virtual std::uint64_t hash(const Location& from, Bytes size) = 0;
+  // Name of the op of a payload, for messages.
+  [[nodiscard]] virtual std::string name(const void* payload) const = 0;
+  // External storages whose only owner is the device itself are reported with Engine::storage_died.
+  virtual void sweep_external() = 0;
+};
+
+}  // namespace recoup::detail

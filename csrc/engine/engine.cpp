@@ -1,0 +1,324 @@
+#include "csrc/engine/engine.h"
+
+#include <algorithm>
+
+#include "csrc/engine/replay.h"
+
+namespace recoup::detail {
+namespace {
+
+PolicyOptions policy_options(const Options& options, const PolicyInfo& info) {
+  PolicyOptions chosen = info.defaults;
+  chosen.small_filter = options.small_filter.value_or(chosen.small_filter);
+  chosen.sampling = options.sampling.value_or(chosen.sampling);
+  chosen.seed = options.seed;
+  return chosen;
+}
+
+PoolOptions pool_options(const Options& options) {
+  if (options.budget <= Bytes(0)) {
+    throw std::invalid_argument("a budget must be at least 1 byte");
+  }
+  if (options.block_size < Bytes(0)) {
+    throw std::invalid_argument("a block size must not be negative");
+  }
+  return {.capacity = Bytes(options.budget.count() / options.alignment.count() *
+                            options.alignment.count()),
+          .segment_size = options.block_size,
+          .alignment = options.alignment};
+}
+
+}  // namespace
+
+Engine::Engine(const Options& options, Device& device)
+    : options_(options), device_(device), pool_(pool_options(options)) {
+  const PolicyInfo& info = find_policy(options.policy);
+  policy_ = info.make(policy_options(options, info));
+  keeps_sets_ = policy_->needs().equivalence;
+  books_bound_ = std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20, options.budget.count() / 100);
+}
+
+Engine::~Engine() {
+  lineage_.for_each_op([this](OpId, const Op& op) { device_.release(op.payload); });
+  lineage_.for_each_value([this](ValueId, const Value& value) {
+    if (value.external != nullptr) {
+      device_.forget(value.external);
+    }
+  });
+}
+
+Candidate Engine::candidate(std::size_t index) const {
+  const ValueId id = candidates_[index];
+  const Value& value = lineage_[id];
+  return {.id = id,
+          .size = value.size,
+          .offset = offset(value.block),
+          .own_cost = lineage_[value.producer].cost,
+          .last_access = value.last_access};
+}
+
+Bytes Engine::mean_candidate_size() const {
+  return candidates_.empty()
+             ? Bytes(0)
+             : Bytes(candidate_bytes_.count() / static_cast<std::int64_t>(candidates_.size()));
+}
+
+Nanoseconds Engine::neighborhood_cost(ValueId id, Neighborhood kind) const {
+  switch (kind) {
+    case Neighborhood::kExact:
+      return exact_neighborhood_cost(lineage_, id);
+    case Neighborhood::kEquivalence:
+      return sets_.cost(lineage_, id);
+    case Neighborhood::kAncestors:
+      return ancestor_cost(lineage_, id);
+  }
+  RECOUP_CHECK(false);
+}
+
+StorageId Engine::storage_in(BlockId block) const {
+  const std::uint32_t owner = pool_.view(block).owner;
+  return owner == 0 ? StorageId() : lineage_[ValueId(owner - 1)].storage;
+}
+
+void Engine::storage_died(StorageId storage) {
+  const ValueId id = storages_[storage].current;
+  Value& value = lineage_[id];
+  value.hard_pins -= storages_[storage].user_pins;
+  storages_.remove(storage);
+  value.storage = StorageId();
+  if (value.block.valid()) {
+    value.escaped = false;
+  }
+  update_candidate(id);
+  if (!options_.usefulness && evictable(value)) {
+    transition(id, Residency::kEvicted);
+    ++stats_.drops;
+  }
+  settle(id);
+}
+
+void Engine::acquire(std::span<const ValueId> values) {
+  const bool all_resident = std::all_of(values.begin(), values.end(),
+                                        [this](ValueId id) { return lineage_[id].resident(); });
+  if (all_resident) {
+    for (ValueId id : values) {
+      hard_pin(id);
+    }
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  Nanoseconds room_before = room_time_;
+  Replayer(*this).run(values);
+  stats_.replay_ns += (Nanoseconds(std::chrono::steady_clock::now() - start) -
+                       (room_time_ - room_before))
+                          .count();
+}
+
+void Engine::release(std::span<const ValueId> values) noexcept {
+  for (ValueId id : values) {
+    hard_unpin(id);
+  }
+}
+
+void Engine::give_back(ValueId id, BlockId block) {
+  if (!id.valid() || !lineage_[id].evicted() ||
+      (options_.usefulness && !lineage_[id].needed())) {
+    free(block);
+    return;
+  }
+  RECOUP_CHECK(pool_.view(block).size == lineage_[id].size, "a replay made ",
+               pool_.view(block).size.count(), " bytes where the op made ",
+               lineage_[id].size.count());
+  kernel_held_ -= lineage_[id].size;
+  transition(id, Residency::kResident, block);
+  touch(id);
+}
+
+void Engine::release_block(ValueId id) {
+  Value& value = lineage_[id];
+  pool_.set_owner(value.block, 0);
+  kernel_held_ += value.size;
+  value.block = BlockId();
+  transition(id, Residency::kEvicted);
+}
+
+void Engine::release_payload(void* payload) noexcept {
+  device_books_ -= static_cast<std::ptrdiff_t>(device_.payload_bytes(payload));
+  device_.release(payload);
+}
+
+bool Engine::evict(StorageId storage) {
+  const ValueId id = storages_[storage].current;
+  if (evictable(lineage_[id])) {
+    evict_value(id);
+  }
+  return lineage_[id].evicted();
+}
+
+void Engine::evict_everything() {
+  std::vector<ValueId> all = candidates_;
+  for (ValueId id : all) {
+    if (lineage_.contains(id) && evictable(lineage_[id])) {
+      evict_value(id);
+    }
+  }
+}
+
+void Engine::escape(StorageId storage) {
+  const ValueId first = storages_[storage].current;
+  if (lineage_[first].escaped) {
+    return;
+  }
+  const ValueId one[] = {first};
+  acquire(one);
+  make_leaf(first);
+  drain();
+  hard_unpin(first);
+  freeze_or_copy(storage);
+  lineage_[storages_[storage].current].escaped = true;
+  update_candidate(storages_[storage].current);
+  ++stats_.escapes;
+}
+
+void Engine::pin(StorageId storage) {
+  const ValueId one[] = {storages_[storage].current};
+  acquire(one);
+  ++storages_[storage].user_pins;
+}
+
+void Engine::unpin(StorageId storage) noexcept {
+  --storages_[storage].user_pins;
+  hard_unpin(storages_[storage].current);
+}
+
+// All live storages at once, so that none is evicted again to make room for another.
+void Engine::settle_all() {
+  std::vector<ValueId> held;
+  Bytes live = external_;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.storage.valid() && !value.leaf()) {
+      held.push_back(id);
+    }
+    live += value.storage.valid() && value.external == nullptr ? value.size : Bytes(0);
+  });
+  try {
+    acquire(held);
+  } catch (const OutOfBudget& error) {
+    OutOfBudgetReport report = error.report();
+    report.enough = std::max(report.enough, live);
+    report.reason = str_cat("all tensors that are alive at the end of the scope need ",
+                            recoup::to_string(live), ", ",
+                            recoup::to_string(report.enough - options_.budget), " more than it has");
+    throw OutOfBudget(std::move(report));
+  }
+  for (ValueId id : held) {
+    make_leaf(id);
+  }
+  drain();
+  release(held);
+}
+
+std::vector<BlockView> Engine::live_blocks() const {
+  std::vector<BlockView> blocks;
+  for (BlockId block = pool_.first(); block.valid(); block = pool_.next(block)) {
+    if (const BlockView view = pool_.view(block); !view.free) {
+      blocks.push_back(view);
+    }
+  }
+  return blocks;
+}
+
+void Engine::grow(Bytes budget) {
+  if (budget <= options_.budget) {
+    throw std::invalid_argument(
+        str_cat("a budget can only grow: it is ", recoup::to_string(options_.budget)));
+  }
+  options_.budget = budget;
+  pool_.grow(Bytes(budget.count() / options_.alignment.count() * options_.alignment.count()));
+}
+
+Stats Engine::stats() const {
+  Stats stats = stats_;
+  stats.budget_bytes = options_.budget.count();
+  stats.resident_bytes = charged().count();
+  stats.external_bytes = external_.count();
+  stats.plans = policy_->work().plans;
+  stats.candidates_visited = policy_->work().visited;
+  stats.candidates_scored = policy_->work().scored;
+  stats.candidates_filtered = policy_->work().filtered;
+  stats.live_values = static_cast<std::int64_t>(lineage_.value_count());
+  stats.live_ops = static_cast<std::int64_t>(lineage_.op_count());
+  stats.books_bytes =
+      static_cast<std::int64_t>(lineage_.memory() + sets_.memory()) + device_books_;
+  stats.books_peak_bytes = std::max(stats_.books_peak_bytes, stats.books_bytes);
+  return stats;
+}
+
+std::vector<PinnedRow> Engine::pinned() const {
+  std::vector<PinnedRow> rows;
+  lineage_.for_each_value([&](ValueId, const Value& value) {
+    if (!value.resident() || (evictable(value))) {
+      return;
+    }
+    PinnedRow row{.size = value.size, .by = {}, .op = {}};
+    if (value.external != nullptr) {
+      row.by = "made outside the scope";
+    } else if (value.escaped) {
+      row.by = "escape";
+    } else if (value.storage.valid() && storages_[value.storage].user_pins > 0) {
+      row.by = "pin";
+    } else if (value.hard_pins > 0) {
+      row.by = "a running op";
+    } else {
+      row.by = value.storage.valid() ? "leaf" : "dead leaf, kept for what can be replayed from it";
+    }
+    if (!value.leaf()) {
+      row.op = device_.name(lineage_[value.producer].payload);
+    }
+    rows.push_back(std::move(row));
+  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const PinnedRow& a, const PinnedRow& b) { return a.size > b.size; });
+  return rows;
+}
+
+void Engine::check() const {
+  pool_.check();
+  lineage_.check();
+  Bytes external{0};
+  Bytes owned{0};
+  std::size_t candidates = 0;
+  Bytes candidate_bytes{0};
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    RECOUP_CHECK((value.resident() && value.external == nullptr) == value.block.valid(), "value ",
+                 id.index());
+    if (value.external != nullptr) {
+      external += value.size;
+    }
+    if (value.block.valid()) {
+      const BlockView block = pool_.view(value.block);
+      RECOUP_CHECK(block.owner == id.index() + 1 && block.size == value.size && !block.free);
+      owned += value.size;
+    }
+    const bool wanted = evictable(value) && value.soft_pins == 0;
+    RECOUP_CHECK(wanted == (value.candidate_index != Value::kNotCandidate), "value ", id.index());
+    if (wanted) {
+      ++candidates;
+      candidate_bytes += value.size;
+      RECOUP_CHECK(candidates_[value.candidate_index] == id);
+    }
+    RECOUP_CHECK(!value.storage.valid() || storages_[value.storage].current == id);
+    RECOUP_CHECK(value.hard_pins >= 0 && value.soft_pins >= 0);
+    RECOUP_CHECK(value.storage.valid() || value.hard_pins > 0 || value.soft_pins > 0 ||
+                     lineage_.has_consumers(id),
+                 "value ", id.index(), " is kept for nobody");
+  });
+  RECOUP_CHECK(candidates == candidates_.size() && candidate_bytes == candidate_bytes_);
+  RECOUP_CHECK(external == external_);
+  RECOUP_CHECK(owned + kernel_held_ == pool_.used(), owned.count(), " + ", kernel_held_.count(),
+               " != ", pool_.used().count());
+  RECOUP_CHECK(charged() <= options_.budget);
+  RECOUP_CHECK(settle_work_.empty());
+}
+
+}  // namespace recoup::detail

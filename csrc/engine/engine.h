@@ -1,0 +1,225 @@
+// The engine: the only place that changes state. It pins, evicts, replays and accounts.
+//
+// Not thread safe: every call is made under the caller's one lock. Device::replay gives that lock up
+// while kernels run, so between its start and its end allocate, free and storage_died may be called
+// from any thread; see Note [What may happen during a replay] in replay.cpp.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/engine/device.h"
+#include "csrc/lineage/lineage.h"
+#include "csrc/lineage/neighborhood.h"
+#include "csrc/pool/pool.h"
+#include "recoup/errors.h"
+#include "recoup/options.h"
+#include "recoup/policy.h"
+#include "recoup/stats.h"
+
+namespace recoup::detail {
+
+class Replayer;
+
+// A storage that an op made: adopted from a block that its kernel allocated.
+struct FreshStorage {
+  BlockId block;
+  Bytes nbytes;
+  void* handle = nullptr;
+};
+
+// A storage that an op wrote.
+struct WrittenStorage {
+  StorageId storage;
+  bool overwritten = false;  // all of it was replaced and nothing of it read
+};
+
+// What a finished op did.
+struct OpRecord {
+  std::span<const ValueId> inputs;  // distinct values whose bytes it read, written ones included
+  std::span<const WrittenStorage> written;
+  std::span<const FreshStorage> fresh;
+  Nanoseconds cost{0};
+  Bytes workspace{0};
+  void* payload = nullptr;  // null: cannot be replayed, so what it made are leaves
+  bool verifiable = true;   // false: some of its bytes are uninitialized
+};
+
+class Engine final : private PolicyView {
+ public:
+  Engine(const Options& options, Device& device);
+  ~Engine() override;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // ---- memory, any thread ----
+  // A block for a kernel: unevictable until adopted or freed. Makes room when there is none; throws
+  // OutOfBudget when that is impossible. `asker` names the op for the report.
+  BlockId allocate(Bytes nbytes);
+  // Frees a block that no value owns.
+  void free(BlockId block);
+  [[nodiscard]] PoolOffset offset(BlockId block) const { return pool_.view(block).offset; }
+  [[nodiscard]] std::optional<BlockId> block_at(PoolOffset offset) const {
+    return pool_.find(offset);
+  }
+  [[nodiscard]] bool owned(BlockId block) const { return pool_.view(block).owner != 0; }
+  [[nodiscard]] Bytes block_size(BlockId block) const { return pool_.view(block).size; }
+  // The storage whose content is in a block, if any.
+  [[nodiscard]] StorageId storage_in(BlockId block) const;
+
+  // ---- storages ----
+  // Registers a storage that was made outside the pool: a leaf whose bytes are charged.
+  StorageId add_external(void* handle, Bytes nbytes);
+  // Registers a storage over a kernel-held block, as a leaf.
+  StorageId adopt(const FreshStorage& fresh);
+  // The bytes of an external storage are no longer the ones we know, and gone. Throws when an evicted
+  // value that somebody needs was made from them.
+  void forsake_external(StorageId storage);
+  // Its last reference is gone, or its bytes are no longer the ones we know. Frees what nobody needs.
+  void storage_died(StorageId storage);
+  [[nodiscard]] ValueId current(StorageId storage) const { return storages_[storage].current; }
+  [[nodiscard]] void* handle(StorageId storage) const { return storages_[storage].handle; }
+  [[nodiscard]] const Value& value(ValueId id) const { return lineage_[id]; }
+
+  // ---- the life of an op ----
+  // To be called for each storage that the op will write, before its arguments are acquired.
+  void before_write(StorageId storage);
+  // Makes the values resident, replaying what it takes, and pins each once. All or nothing.
+  void acquire(std::span<const ValueId> values);
+  void release(std::span<const ValueId> values) noexcept;
+  // Records a finished op: `storages[i]` is the new storage of fresh[i].
+  void finish(const OpRecord& record, std::span<StorageId> storages);
+  // The op failed half way: what it may have written holds who knows what, and is a leaf.
+  void fail(std::span<const WrittenStorage> written);
+  // Set around a kernel for error messages.
+  void set_running_op(std::string_view name) { running_op_ = name; }
+  [[nodiscard]] std::string_view running_op() const { return running_op_; }
+
+  // ---- the user's wishes ----
+  bool evict(StorageId storage);
+  void escape(StorageId storage);
+  // Makes it resident and keeps it so, through writes; counted.
+  void pin(StorageId storage);
+  void unpin(StorageId storage) noexcept;
+  // Makes every live storage resident and a leaf. Throws OutOfBudget; then nothing is lost.
+  void settle_all();
+  void grow(Bytes budget);
+  void evict_everything();
+
+  // Blocks of the storages that are alive, for whoever frees them when the engine is gone.
+  [[nodiscard]] std::vector<BlockView> live_blocks() const;
+  [[nodiscard]] bool replaying() const { return replayer_ != nullptr; }
+
+  [[nodiscard]] Stats stats() const;
+  [[nodiscard]] std::vector<PinnedRow> pinned() const;
+  [[nodiscard]] const Options& options() const { return options_; }
+  [[nodiscard]] Bytes charged() const { return pool_.used() + external_; }
+  void check() const;
+
+  // Time spent making room so far; the binding subtracts its growth from an op's cost.
+  [[nodiscard]] Nanoseconds room_time() const { return room_time_; }
+  void add_books(std::ptrdiff_t bytes) { device_books_ += bytes; }
+
+ private:
+  friend class Replayer;
+  struct Storage {
+    ValueId current;
+    void* handle = nullptr;
+    std::int32_t user_pins = 0;  // part of its current value's hard pins
+  };
+
+  // PolicyView.
+  [[nodiscard]] std::size_t candidate_count() const override { return candidates_.size(); }
+  [[nodiscard]] Candidate candidate(std::size_t index) const override;
+  [[nodiscard]] Bytes mean_candidate_size() const override;
+  [[nodiscard]] Nanoseconds neighborhood_cost(ValueId id, Neighborhood kind) const override;
+  [[nodiscard]] Tick now() const override { return now_; }
+
+  // state.cpp: the one function that changes a value's residency, and its helpers.
+  void transition(ValueId id, Residency to, BlockId block = {});
+  void update_candidate(ValueId id);
+  void hard_pin(ValueId id);
+  void hard_unpin(ValueId id) noexcept;
+  void soft_pin(ValueId id);
+  void soft_unpin(ValueId id);
+  void settle(ValueId id);  // frees what nobody needs, starting here, and what follows from that
+  void drain();
+  void settle_one(ValueId id);
+  void cut(ValueId id);
+  void release_payload(void* payload) noexcept;
+  void remove_record(ValueId id);
+  void make_leaf(ValueId id);
+  [[nodiscard]] Location location(ValueId id) const;
+  [[nodiscard]] bool evictable(const Value& value) const;
+
+  // Gives a kernel-held block to an evicted value that is needed; frees it otherwise.
+  void give_back(ValueId id, BlockId block);
+  // Takes the block from a resident value, which is evicted by it; the block is kernel-held then.
+  void release_block(ValueId id);
+
+  // room.cpp
+  void make_room(Bytes size);
+  void make_room_for_charge(Bytes size);
+  bool evict_one(const RoomRequest& request);
+  bool evict_soft_pinned();
+  bool drop_dead_leaf();
+  bool compact(Bytes size);
+  void evict_value(ValueId id);
+  void forsake(ValueId id);
+  [[nodiscard]] Zone zone(Bytes size) const;
+  [[nodiscard]] Bytes shortfall(Bytes size) const;
+  [[noreturn]] void throw_out_of_budget(Bytes asked, std::string reason) const;
+  [[nodiscard]] bool movable(std::uint32_t owner) const;
+
+  // freeze.cpp
+  struct Dependents {
+    std::vector<ValueId> evicted;   // reached, without bytes
+    std::vector<ValueId> needed;    // those of them that the user or a running op holds
+    std::vector<ValueId> resident;  // first ones with bytes on each path
+  };
+  [[nodiscard]] Dependents dependents(ValueId leaf) const;
+  void freeze(ValueId leaf, const Dependents& dependents);
+  void keep_copy(ValueId leaf);
+  void freeze_or_copy(StorageId storage);
+
+  // record.cpp
+  void supersede(StorageId storage, OpId op, bool overwritten);
+  [[nodiscard]] bool recordable(const OpRecord& record) const;
+  void record_leaves(const OpRecord& record, std::span<StorageId> storages);
+  void record_op(const OpRecord& record, std::span<StorageId> storages);
+  StorageId add_storage(const FreshStorage& fresh);
+  void touch(ValueId id) { lineage_[id].last_access = now_; }
+  void bound_books();
+  void remember_hash(ValueId id);
+  void compare_hash(ValueId id, OpId op);
+
+  Options options_;
+  Device& device_;
+  Pool pool_;
+  Lineage lineage_;
+  mutable EquivalenceSets sets_;
+  Slab<Storage, StorageId> storages_;
+  std::unique_ptr<EvictionPolicy> policy_;
+  bool keeps_sets_ = false;
+
+  std::vector<ValueId> candidates_;
+  Bytes candidate_bytes_{0};
+  std::vector<ValueId> settle_work_;
+  bool settling_ = false;
+  Replayer* replayer_ = nullptr;  // the running one
+  std::unordered_map<ValueId, std::uint64_t> hashes_;  // verify mode
+
+  Bytes external_{0};
+  Bytes kernel_held_{0};
+  std::string_view running_op_;
+  Tick now_ = 0;
+  Nanoseconds room_time_{0};
+  std::ptrdiff_t device_books_ = 0;
+  std::ptrdiff_t books_bound_ = 0;
+  mutable Stats stats_;
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,154 @@
+// Note [Freeze]
+// A leaf is about to change (a parameter in optimizer.step) or to be seen from outside, so nothing may
+// be recomputed from what it holds now, ever after. Walking forward from it through values without
+// bytes:
+//
+//   leaf --> a (evicted, dead) --> b (resident)        b becomes a leaf; a is lost
+//        \-> c (evicted, user holds it)                c is rematerialized, then becomes a leaf
+//
+// Stopping at the first lost value would be wrong: b could be evicted later and recomputed from the
+// new parameter. Where getting c back takes more room than the leaf itself, the old content is kept
+// as a private copy instead, for as long as something hangs on it.
+#include "csrc/engine/engine.h"
+#include "csrc/engine/replay.h"
+
+namespace recoup::detail {
+
+Engine::Dependents Engine::dependents(ValueId leaf) const {
+  Dependents found;
+  std::vector<ValueId> stack{leaf};
+  const std::uint32_t mark = lineage_.next_mark();
+  lineage_[leaf].mark = mark;
+  while (!stack.empty()) {
+    const ValueId at = stack.back();
+    stack.pop_back();
+    lineage_.for_each_consumer(at, [&](OpId op) {
+      lineage_.for_each_output(op, [&](ValueId id) {
+        const Value& value = lineage_[id];
+        if (value.mark == mark) {
+          return;
+        }
+        value.mark = mark;
+        if (value.resident()) {
+          found.resident.push_back(id);
+          return;
+        }
+        found.evicted.push_back(id);
+        if (value.storage.valid() || value.hard_pins > 0) {
+          found.needed.push_back(id);
+        }
+        stack.push_back(id);
+      });
+    });
+  }
+  return found;
+}
+
+// Cuts everything that was found; the needed ones are resident by now.
+void Engine::freeze(ValueId leaf, const Dependents& dependents) {
+  ++stats_.freezes;
+  for (ValueId id : dependents.evicted) {
+    if (lineage_[id].evicted()) {
+      transition(id, Residency::kLost);
+    }
+    make_leaf(id);
+    settle_work_.push_back(id);
+  }
+  for (ValueId id : dependents.resident) {
+    make_leaf(id);
+    ++stats_.frozen_values;
+    settle_work_.push_back(id);
+  }
+  drain();
+  RECOUP_CHECK(!lineage_.contains(leaf) || !lineage_.has_consumers(leaf));
+}
+
+// The storage goes on with a new value in the same place; the old value keeps a private copy.
+void Engine::keep_copy(ValueId leaf) {
+  hard_pin(leaf);
+  BlockId copy;
+  try {
+    copy = allocate(lineage_[leaf].nbytes);
+  } catch (...) {
+    hard_unpin(leaf);
+    throw;
+  }
+  Value& old = lineage_[leaf];
+  device_.copy(offset(copy), location(leaf), old.nbytes);
+  const ValueId fresh = lineage_.add_value();
+  Value& now = lineage_[fresh];
+  now.size = old.size;
+  now.nbytes = old.nbytes;
+  now.storage = old.storage;
+  now.block = old.block;
+  now.external = old.external;
+  now.escaped = old.escaped;
+  now.last_access = old.last_access;
+  Storage& storage = storages_[old.storage];
+  now.hard_pins = storage.user_pins;
+  old.hard_pins -= storage.user_pins;
+  storage.current = fresh;
+  if (now.block.valid()) {
+    pool_.set_owner(now.block, fresh.index() + 1);
+  }
+  old.storage = StorageId();
+  old.external = nullptr;
+  old.escaped = false;
+  old.block = copy;
+  kernel_held_ -= old.size;
+  pool_.set_owner(copy, leaf.index() + 1);
+  ++stats_.leaf_copies;
+  hard_unpin(leaf);
+}
+
+void Engine::freeze_or_copy(StorageId storage) {
+  const ValueId leaf = storages_[storage].current;
+  if (!lineage_[leaf].leaf() || !lineage_.has_consumers(leaf)) {
+    return;
+  }
+  const Dependents found = dependents(leaf);
+  if (found.needed.empty()) {
+    freeze(leaf, found);
+    return;
+  }
+  Bytes to_restore{0};
+  for (ValueId id : found.needed) {
+    to_restore += lineage_[id].size;
+  }
+  if (lineage_[leaf].size <= to_restore) {
+    try {
+      keep_copy(leaf);
+      return;
+    } catch (const OutOfBudget&) {
+      // The other way may still fit: what hangs on the leaf may share most of its bytes' room.
+    }
+  }
+  try {
+    acquire(found.needed);
+  } catch (const OutOfBudget&) {
+    keep_copy(leaf);
+    return;
+  }
+  // Replaying may have evicted or dropped some of what was found: look again.
+  const Dependents now = dependents(leaf);
+  RECOUP_CHECK(now.needed.empty());
+  freeze(leaf, now);
+  release(found.needed);
+}
+
+void Engine::forsake_external(StorageId storage) {
+  const ValueId leaf = storages_[storage].current;
+  const Dependents found = dependents(leaf);
+  if (!found.needed.empty()) {
+    throw std::runtime_error(
+        "recoup: the memory of a tensor was replaced where recoup could not see it, and an evicted "
+        "tensor was made from its old content. Use tensor operations, or recoup.materialize what "
+        "depends on it first");
+  }
+  freeze(leaf, found);
+  storage_died(storage);
+}
+
+void Engine::before_write(StorageId storage) { freeze_or_copy(storage); }
+
+}  // namespace recoup::detail

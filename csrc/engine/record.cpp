@@ -1,0 +1,238 @@
+// Recording a finished op: its outputs get values, what it wrote gets the next version.
+//
+// Note [Versions]
+// A write to a value with lineage makes a new value in the same place; the old one stays as an evicted
+// value, with its lineage and without a storage (Coop's recomputable in-place):
+//
+//   before   storage s -- v1 [block]  <- op1          after   storage s -- v2 [block] <- op2 (reads v1)
+//                                                             v1 [evicted, dead]     <- op1
+//
+// A write to a leaf makes a leaf: what the leaf held before is gone (Note [Freeze] saw to it).
+#include <algorithm>
+
+#include "csrc/engine/engine.h"
+
+namespace recoup::detail {
+
+StorageId Engine::add_storage(const FreshStorage& fresh) {
+  const BlockView block = pool_.view(fresh.block);
+  const StorageId storage = storages_.add();
+  const ValueId id = lineage_.add_value();
+  Value& value = lineage_[id];
+  value.size = block.size;
+  value.nbytes = fresh.nbytes;
+  value.storage = storage;
+  value.block = fresh.block;
+  value.last_access = now_;
+  storages_[storage] = {.current = id, .handle = fresh.handle, .user_pins = 0};
+  pool_.set_owner(fresh.block, id.index() + 1);
+  kernel_held_ -= block.size;
+  return storage;
+}
+
+StorageId Engine::adopt(const FreshStorage& fresh) { return add_storage(fresh); }
+
+StorageId Engine::add_external(void* handle, Bytes nbytes) {
+  const Bytes size = pool_.round_up(nbytes);
+  if (shortfall(size) > Bytes(0)) {
+    device_.sweep_external();
+  }
+  if (shortfall(size) > Bytes(0)) {
+    make_room_for_charge(size);
+  }
+  external_ += size;
+  stats_.peak_bytes = std::max(stats_.peak_bytes, charged().count());
+  const StorageId storage = storages_.add();
+  const ValueId id = lineage_.add_value();
+  Value& value = lineage_[id];
+  value.size = size;
+  value.nbytes = nbytes;
+  value.storage = storage;
+  value.external = handle;
+  value.last_access = now_;
+  storages_[storage] = {.current = id, .handle = handle, .user_pins = 0};
+  return storage;
+}
+
+// The new content of `storage` after `op` wrote it; no op: a leaf.
+void Engine::supersede(StorageId id, OpId op, bool overwritten) {
+  Storage& storage = storages_[id];
+  const ValueId before = storage.current;
+  if (!op.valid() && lineage_[before].leaf() && !lineage_.has_consumers(before)) {
+    touch(before);
+    return;
+  }
+  const ValueId after = lineage_.add_value();
+  Value& old = lineage_[before];
+  Value& now = lineage_[after];
+  now.size = old.size;
+  now.nbytes = old.nbytes;
+  now.storage = id;
+  now.block = old.block;
+  now.external = old.external;
+  now.escaped = old.escaped;
+  now.last_access = now_;
+  now.hard_pins = storage.user_pins;
+  old.hard_pins -= storage.user_pins;
+  storage.current = after;
+  if (now.block.valid()) {
+    pool_.set_owner(now.block, after.index() + 1);
+  }
+  old.storage = StorageId();
+  old.block = BlockId();
+  old.external = nullptr;
+  old.escaped = false;
+  if (op.valid()) {
+    lineage_.add_written(
+        op, {.before = overwritten ? ValueId() : before, .after = after, .nbytes = now.nbytes});
+  }
+  update_candidate(after);
+  transition(before, old.leaf() ? Residency::kLost : Residency::kEvicted);
+  settle(before);
+}
+
+bool Engine::recordable(const OpRecord& record) const {
+  if (record.payload == nullptr) {
+    return false;
+  }
+  std::int32_t depth = 0;
+  for (ValueId input : record.inputs) {
+    const Value& value = lineage_[input];
+    if (value.escaped) {
+      return false;
+    }
+    if (!value.leaf()) {
+      depth = std::max(depth, lineage_[value.producer].depth + 1);
+    }
+  }
+  if (depth > options_.max_depth) {
+    return false;
+  }
+  for (const WrittenStorage& written : record.written) {
+    const Value& value = lineage_[storages_[written.storage].current];
+    if (value.external != nullptr || value.escaped || (value.leaf() && !written.overwritten)) {
+      return false;
+    }
+  }
+  return !record.written.empty() ||
+         std::any_of(record.fresh.begin(), record.fresh.end(), [this](const FreshStorage& fresh) {
+           return fresh.nbytes > options_.small_leaf;
+         });
+}
+
+void Engine::record_leaves(const OpRecord& record, std::span<StorageId> storages) {
+  if (record.payload != nullptr) {
+    device_.release(record.payload);
+  }
+  for (const WrittenStorage& written : record.written) {
+    supersede(written.storage, OpId(), written.overwritten);
+  }
+  for (std::size_t i = 0; i < record.fresh.size(); ++i) {
+    storages[i] = add_storage(record.fresh[i]);
+  }
+}
+
+void Engine::record_op(const OpRecord& record, std::span<StorageId> storages) {
+  const OpId id = lineage_.add_op(record.inputs);
+  Op& op = lineage_[id];
+  op.payload = record.payload;
+  op.workspace = record.workspace;
+  device_books_ += static_cast<std::ptrdiff_t>(device_.payload_bytes(record.payload));
+  lineage_.set_cost(id, record.cost);
+  stats_.lineage_depth_max = std::max(stats_.lineage_depth_max, std::int64_t{op.depth});
+  for (const WrittenStorage& written : record.written) {
+    supersede(written.storage, id, written.overwritten);
+    if (record.verifiable) {
+      remember_hash(storages_[written.storage].current);
+    }
+  }
+  for (std::size_t i = 0; i < record.fresh.size(); ++i) {
+    storages[i] = add_storage(record.fresh[i]);
+    const ValueId value = storages_[storages[i]].current;
+    if (record.fresh[i].nbytes > options_.small_leaf) {
+      lineage_.add_output(id, value);
+      update_candidate(value);
+      if (record.verifiable) {
+        remember_hash(value);
+      }
+    } else {
+      lineage_.add_output(id, ValueId());
+    }
+  }
+  bound_books();
+}
+
+void Engine::finish(const OpRecord& record, std::span<StorageId> storages) {
+  ++stats_.op_count;
+  stats_.op_ns += record.cost.count();
+  for (ValueId input : record.inputs) {
+    touch(input);
+  }
+  now_ += record.cost.count();
+  if (recordable(record)) {
+    record_op(record, storages);
+  } else {
+    record_leaves(record, storages);
+  }
+}
+
+void Engine::fail(std::span<const WrittenStorage> written) {
+  for (const WrittenStorage& each : written) {
+    supersede(each.storage, OpId(), each.overwritten);
+  }
+}
+
+// When the books grow past their bound, resident values that the user holds become leaves, the smallest
+// first: that costs nothing now, and lets the lineage behind them go.
+void Engine::bound_books() {
+  const auto books = static_cast<std::ptrdiff_t>(lineage_.op_count() * sizeof(Op) +
+                                                 lineage_.value_count() * sizeof(Value)) +
+                     device_books_;
+  stats_.books_peak_bytes = std::max(stats_.books_peak_bytes, std::int64_t{books});
+  if (books <= books_bound_) {
+    return;
+  }
+  std::vector<std::pair<Bytes, ValueId>> held;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.storage.valid() && value.resident() && !value.leaf() &&
+        lineage_[value.producer].depth > 0) {
+      held.emplace_back(value.size, id);
+    }
+  });
+  std::sort(held.begin(), held.end());
+  const std::size_t target = lineage_.op_count() / 2;
+  for (const auto& [size, id] : held) {
+    if (lineage_.op_count() <= target) {
+      break;
+    }
+    if (lineage_.contains(id)) {
+      make_leaf(id);
+      drain();
+    }
+  }
+  books_bound_ = std::max(books_bound_, books);
+}
+
+void Engine::remember_hash(ValueId id) {
+  if (options_.verify) {
+    hashes_[id] = device_.hash(location(id), lineage_[id].nbytes);
+  }
+}
+
+void Engine::compare_hash(ValueId id, OpId op) {
+  if (!options_.verify) {
+    return;
+  }
+  const auto found = hashes_.find(id);
+  if (found == hashes_.end()) {
+    return;
+  }
+  ++stats_.verify_checks;
+  if (device_.hash(location(id), lineage_[id].nbytes) != found->second) {
+    throw ReplayDiffers(str_cat("recoup: a replay of ", device_.name(lineage_[op].payload),
+                                " gave other bits than its first run (output of ",
+                                to_string(lineage_[id].nbytes), ")"));
+  }
+}
+
+}  // namespace recoup::detail

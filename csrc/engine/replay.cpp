@@ -1,0 +1,280 @@
+// Note [What may happen during a replay]
+// Device::replay gives up the engine's lock while a kernel runs. Other threads may then free blocks,
+// allocate (and so evict what is not pinned) and let storages die. So nothing here keeps a reference to
+// a record across that call, and whatever must survive it is pinned: the inputs of the running op, and
+// the target of every frame, which keeps the op's record alive.
+#include "csrc/engine/replay.h"
+
+#include <algorithm>
+
+namespace recoup::detail {
+
+Replayer::Replayer(Engine& engine) : engine_(engine) {
+  RECOUP_CHECK(engine.replayer_ == nullptr);
+  engine.replayer_ = this;
+}
+
+Replayer::~Replayer() {
+  while (!frames_.empty()) {
+    pop();
+  }
+  engine_.replayer_ = nullptr;
+}
+
+void Replayer::run(std::span<const ValueId> values) {
+  push(OpId(), ValueId(), values);
+  for (;;) {
+    Frame& frame = frames_.back();
+    if (frame.next < frame.inputs.size()) {
+      secure(frame);
+    } else if (frames_.size() > 1) {
+      run_top();
+    } else {
+      break;
+    }
+  }
+  frames_.back().inputs.clear();  // the hard pins are the caller's now
+}
+
+void Replayer::push(OpId op, ValueId target, std::span<const ValueId> values) {
+  Frame frame{.op = op, .target = target, .inputs = {}, .next = 0};
+  frame.inputs.reserve(values.size());
+  const bool by_memory = engine_.options_.replay_order == ReplayOrder::kMemory;
+  for (ValueId id : values) {
+    Input input{.value = id, .key = Bytes(0)};
+    const Value& value = engine_.lineage_[id];
+    input.evicted = !value.resident();
+    RECOUP_CHECK(!input.evicted || value.evicted(), "value ", id.index(), " is lost but needed");
+    if (input.evicted && by_memory) {
+      input.key = room(value.producer) - value.size;
+    }
+    frame.inputs.push_back(input);
+  }
+  if (by_memory) {
+    std::stable_sort(frame.inputs.begin(), frame.inputs.end(), [](const Input& a, const Input& b) {
+      return a.evicted != b.evicted ? a.evicted : a.key > b.key;
+    });
+  }
+  if (target.valid()) {
+    engine_.hard_pin(target);
+  }
+  for (Input& input : frame.inputs) {
+    if (input.evicted) {
+      continue;
+    }
+    if (by_memory) {
+      engine_.soft_pin(input.value);
+      input.soft = true;
+    } else {
+      engine_.hard_pin(input.value);
+      input.secured = true;
+    }
+  }
+  frames_.push_back(std::move(frame));
+  engine_.stats_.replay_depth_max =
+      std::max(engine_.stats_.replay_depth_max, static_cast<std::int64_t>(frames_.size()) - 1);
+}
+
+void Replayer::secure(Frame& frame) {
+  Input& input = frame.inputs[frame.next];
+  if (!input.secured) {
+    const Value& value = engine_.lineage_[input.value];
+    if (!value.resident()) {
+      std::vector<ValueId> needs;
+      engine_.lineage_.for_each_input(value.producer, [&](ValueId id) { needs.push_back(id); });
+      push(value.producer, input.value, needs);  // invalidates frame and input
+      return;
+    }
+    engine_.hard_pin(input.value);
+    input.secured = true;
+  }
+  if (input.soft) {
+    engine_.soft_unpin(input.value);
+    input.soft = false;
+  }
+  ++frame.next;
+}
+
+void Replayer::run_top() {
+  const OpId op = frames_.back().op;
+  execute(op);
+  // The parent secures the target before the frame's own pin on it goes.
+  const ValueId target = frames_.back().target;
+  RECOUP_CHECK(engine_.lineage_[target].resident());
+  Frame& parent = frames_[frames_.size() - 2];
+  RECOUP_CHECK(parent.inputs[parent.next].value == target);
+  secure(parent);
+  pop();
+  engine_.drain();
+}
+
+void Replayer::pop() {
+  Frame& frame = frames_.back();
+  for (Input& input : frame.inputs) {
+    if (input.soft) {
+      engine_.soft_unpin(input.value);
+    }
+  }
+  const std::vector<Input> inputs = std::move(frame.inputs);
+  const ValueId target = frame.target;
+  frames_.pop_back();
+  for (const Input& input : inputs) {
+    if (input.secured) {
+      engine_.hard_unpin(input.value);
+    } else if (input.soft) {
+      engine_.settle(input.value);
+    }
+  }
+  if (target.valid()) {
+    engine_.hard_unpin(target);
+  }
+}
+
+// The old version's buffer may be given to the op that writes it when nobody else wants what is in it.
+bool Replayer::may_hand_over(OpId op, ValueId before) const {
+  const Value& value = engine_.lineage_[before];
+  return !value.leaf() && !value.storage.valid() && value.external == nullptr &&
+         value.hard_pins == 1 && value.soft_pins == 0 &&
+         value.demand <= (engine_.lineage_[op].demanding ? 1 : 0);
+}
+
+void Replayer::execute(OpId op) {
+  Engine& engine = engine_;
+  spent_ += engine.lineage_[op].cost;
+  const double limit = engine.options_.max_replay_ratio *
+                       static_cast<double>(engine.lineage_.total_cost().count());
+  if (limit > 0 && static_cast<double>(spent_.count()) > limit) {
+    engine.throw_out_of_budget(
+        Bytes(0), str_cat("getting its arguments back costs more than ",
+                          engine.options_.max_replay_ratio, " times all ops on record"));
+  }
+  struct Buffer {
+    BlockId block;
+    ValueId from;  // whose block was handed over; none: a fresh one
+  };
+  std::vector<Buffer> buffers;
+  std::vector<BlockId> fresh(engine.lineage_[op].outputs.size());
+  try {
+    const std::size_t written_count = engine.lineage_[op].written.size();
+    for (std::size_t i = 0; i < written_count; ++i) {
+      const WrittenValue written = engine.lineage_[op].written[i];
+      const Bytes nbytes = written.nbytes;
+      if (written.before.valid() && may_hand_over(op, written.before)) {
+        const BlockId block = engine.lineage_[written.before].block;
+        buffers.push_back({.block = block, .from = written.before});
+        continue;
+      }
+      buffers.push_back({.block = engine.allocate(nbytes), .from = {}});
+      if (written.before.valid()) {
+        engine.device_.copy(engine.offset(buffers.back().block), engine.location(written.before),
+                            nbytes);
+      }
+    }
+    std::vector<Location> inputs;
+    engine.lineage_.for_each_input(op,
+                                   [&](ValueId id) { inputs.push_back(engine.location(id)); });
+    std::vector<PoolOffset> written;
+    for (const Buffer& buffer : buffers) {
+      written.push_back(engine.offset(buffer.block));
+    }
+    engine.device_.replay(engine.lineage_[op].payload, inputs, written, fresh);
+  } catch (...) {
+    for (const Buffer& buffer : buffers) {
+      if (buffer.from.valid()) {  // half written: the old version has to be made again
+        engine.transition(buffer.from, Residency::kEvicted);
+      } else {
+        engine.free(buffer.block);
+      }
+    }
+    throw;
+  }
+  ++engine.stats_.replays;
+  engine.now_ += engine.lineage_[op].cost.count();
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const ValueId after = engine.lineage_[op].written[i].after;
+    if (buffers[i].from.valid()) {
+      engine.release_block(buffers[i].from);
+    }
+    engine.give_back(after, buffers[i].block);
+  }
+  put_back(op, fresh);
+}
+
+void Replayer::put_back(OpId op, std::span<const BlockId> fresh) {
+  for (std::size_t i = 0; i < fresh.size(); ++i) {
+    if (fresh[i].valid()) {
+      engine_.give_back(engine_.lineage_[op].outputs[i], fresh[i]);
+    }
+  }
+  engine_.lineage_.for_each_output(op, [&](ValueId id) {
+    if (engine_.lineage_[id].resident()) {
+      engine_.compare_hash(id, op);
+    }
+  });
+}
+
+ValueId Replayer::soft_victim() const {
+  for (const Frame& frame : frames_) {
+    ValueId best;
+    for (const Input& input : frame.inputs) {
+      const Value& value = engine_.lineage_[input.value];
+      if (input.soft && engine_.evictable(value) &&
+          (!best.valid() || value.size > engine_.lineage_[best].size)) {
+        best = input.value;
+      }
+    }
+    if (best.valid()) {
+      return best;
+    }
+  }
+  return {};
+}
+
+Bytes Replayer::room(OpId root) {
+  if (const auto found = rooms_.find(root); found != rooms_.end()) {
+    return found->second;
+  }
+  // Evicted ancestors in the order in which the program ran them, so that inputs come first.
+  std::vector<OpId> closure{root};
+  rooms_.emplace(root, Bytes(0));
+  for (std::size_t i = 0; i < closure.size(); ++i) {
+    engine_.lineage_.for_each_input(closure[i], [&](ValueId id) {
+      const Value& value = engine_.lineage_[id];
+      if (value.evicted() && rooms_.emplace(value.producer, Bytes(0)).second) {
+        closure.push_back(value.producer);
+      }
+    });
+  }
+  std::sort(closure.begin(), closure.end(), [this](OpId a, OpId b) {
+    return engine_.lineage_[a].sequence < engine_.lineage_[b].sequence;
+  });
+  for (OpId op : closure) {
+    rooms_[op] = room_of_one(op);
+  }
+  return rooms_[root];
+}
+
+Bytes Replayer::room_of_one(OpId op) const {
+  Bytes all = engine_.lineage_[op].workspace;
+  std::vector<std::pair<Bytes, Bytes>> evicted;  // room - size, size
+  engine_.lineage_.for_each_input(op, [&](ValueId id) {
+    const Value& value = engine_.lineage_[id];
+    all += value.size;
+    if (value.evicted()) {
+      const auto found = rooms_.find(value.producer);
+      const Bytes room = found == rooms_.end() ? value.size : found->second;
+      evicted.emplace_back(room - value.size, value.size);
+    }
+  });
+  engine_.lineage_.for_each_output(op, [&](ValueId id) { all += engine_.lineage_[id].size; });
+  std::sort(evicted.rbegin(), evicted.rend());
+  Bytes held{0};
+  Bytes most = all;
+  for (const auto& [excess, size] : evicted) {
+    most = std::max(most, held + excess + size);
+    held += size;
+  }
+  return most;
+}
+
+}  // namespace recoup::detail

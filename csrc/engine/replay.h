@@ -1,0 +1,70 @@
+// Getting evicted values back: an explicit stack of frames, no recursion.
+#pragma once
+
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/engine/engine.h"
+
+namespace recoup::detail {
+
+// Note [Replay order]
+// One frame per op that is waiting to run, the outermost being the program's own op:
+//
+//   frame 0   program's op     needs a, b, c      a: pinned   b: being made   c: softly pinned
+//   frame 1   op that made b   needs d, e                     d: being made   e: softly pinned
+//   frame 2   op that made d   ...
+//
+// Each frame secures its inputs one after the other: a resident one is pinned hard, an evicted one
+// pushes its producer's frame first. Inputs whose replay needs the most room beyond their own size go
+// first, because less is held by then; resident ones go last. Until its turn a resident input is only
+// softly pinned: when nothing else can be evicted it goes too, the outermost frame's first, and is
+// replayed when its turn comes. An input is secured once, so this ends.
+class Replayer {
+ public:
+  explicit Replayer(Engine& engine);
+  ~Replayer();
+  Replayer(const Replayer&) = delete;
+  Replayer& operator=(const Replayer&) = delete;
+
+  // Makes `values` resident and hard-pins each once. On an exception nothing stays pinned.
+  void run(std::span<const ValueId> values);
+
+  // The value to give up when no candidate is left: softly pinned, of the outermost frame that has
+  // one, the largest of it. Invalid when there is none.
+  [[nodiscard]] ValueId soft_victim() const;
+
+ private:
+  struct Input {
+    ValueId value;
+    Bytes key;            // room of its replay - its size
+    bool evicted = false; // when the frame was pushed
+    bool soft = false;    // holds a soft pin
+    bool secured = false; // holds a hard pin
+  };
+  struct Frame {
+    OpId op;         // invalid for the outermost
+    ValueId target;  // hard-pinned while the frame is open, so that the op's record lives
+    std::vector<Input> inputs;
+    std::size_t next = 0;
+  };
+
+  void push(OpId op, ValueId target, std::span<const ValueId> values);
+  void secure(Frame& frame);
+  void run_top();
+  void pop();
+  void execute(OpId op);
+  void put_back(OpId op, std::span<const BlockId> fresh);
+  [[nodiscard]] bool may_hand_over(OpId op, ValueId before) const;
+  // Room that a replay of `op` needs: Note [Replay order]. Memoized.
+  Bytes room(OpId op);
+  Bytes room_of_one(OpId op) const;
+
+  Engine& engine_;
+  std::vector<Frame> frames_;
+  std::unordered_map<OpId, Bytes> rooms_;
+  Nanoseconds spent_{0};
+};
+
+}  // namespace recoup::detail

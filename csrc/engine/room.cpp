@@ -1,0 +1,228 @@
+// Making room: what to give up, in which order, and the report when nothing is left to give up.
+//
+//   1. useless dead values (they are dropped as soon as they are useless, so none is left here)
+//   2. candidates, as the policy plans
+//   3. softly pinned inputs of waiting replays, the outermost frame's first
+//   4. external tensors that only the engine still holds, dead leaves that nothing evicted hangs on
+//   5. the report
+// and, when the bytes are there but not in one piece, moves before further evictions.
+#include <algorithm>
+#include <chrono>
+
+#include "csrc/engine/engine.h"
+#include "csrc/engine/replay.h"
+
+namespace recoup::detail {
+namespace {
+using Clock = std::chrono::steady_clock;
+}  // namespace
+
+Bytes Engine::shortfall(Bytes size) const {
+  return pool_.used() + external_ + size - options_.budget;
+}
+
+// Small blocks at the low end, so that they do not cut the rest into pieces.
+Zone Engine::zone(Bytes size) const {
+  return size.count() * 512 <= options_.budget.count() ? Zone::kLow : Zone::kHigh;
+}
+
+BlockId Engine::allocate(Bytes nbytes) {
+  ++stats_.allocations;
+  const Bytes size = pool_.round_up(nbytes);
+  std::optional<BlockId> block;
+  if (shortfall(size) <= Bytes(0)) {
+    block = pool_.allocate(size, zone(size));
+  }
+  if (!block) {
+    make_room(size);
+    block = pool_.allocate(size, zone(size));
+    RECOUP_CHECK(block.has_value());
+  }
+  kernel_held_ += size;
+  stats_.peak_bytes = std::max(stats_.peak_bytes, charged().count());
+  RECOUP_CHECK(charged() <= options_.budget);
+  return *block;
+}
+
+void Engine::free(BlockId block) {
+  const BlockView view = pool_.view(block);
+  RECOUP_CHECK(view.owner == 0, "freed a block that a value owns");
+  kernel_held_ -= view.size;
+  pool_.free(block);
+}
+
+void Engine::make_room(Bytes size) {
+  const auto start = Clock::now();
+  const std::int64_t search_before = stats_.search_ns;
+  bool swept = false;
+  if (external_ + size > options_.budget) {
+    throw_out_of_budget(size, "");
+  }
+  for (;;) {
+    const Bytes missing = shortfall(size);
+    if (missing <= Bytes(0)) {
+      if (pool_.largest_free() >= size || compact(size)) {
+        break;
+      }
+    }
+    if (evict_one({.size = size, .shortfall = std::max(missing, Bytes(0))}) ||
+        evict_soft_pinned()) {
+      continue;
+    }
+    if (!swept) {
+      swept = true;
+      device_.sweep_external();
+      continue;
+    }
+    if (!drop_dead_leaf()) {
+      throw_out_of_budget(size, missing <= Bytes(0) ? "the bytes are there, but not in one piece"
+                                                    : "");
+    }
+  }
+  const Nanoseconds spent = Clock::now() - start;
+  room_time_ += spent;
+  stats_.bookkeeping_ns += spent.count() - (stats_.search_ns - search_before);
+}
+
+// Room for bytes outside the pool: no address matters.
+void Engine::make_room_for_charge(Bytes size) {
+  while (shortfall(size) > Bytes(0)) {
+    if (!evict_one({.size = size, .shortfall = shortfall(size)}) && !evict_soft_pinned() &&
+        !drop_dead_leaf()) {
+      throw_out_of_budget(size, "a tensor made outside the scope came into it");
+    }
+  }
+}
+
+bool Engine::evict_one(const RoomRequest& request) {
+  if (candidates_.empty()) {
+    return false;
+  }
+  const auto start = Clock::now();
+  const EvictionPlan plan = policy_->plan(*this, request);
+  stats_.search_ns += Nanoseconds(Clock::now() - start).count();
+  for (ValueId victim : plan.victims) {
+    evict_value(victim);
+  }
+  return !plan.victims.empty();
+}
+
+bool Engine::evict_soft_pinned() {
+  const ValueId victim = replayer_ == nullptr ? ValueId() : replayer_->soft_victim();
+  if (victim.valid()) {
+    evict_value(victim);
+  }
+  return victim.valid();
+}
+
+void Engine::evict_value(ValueId id) {
+  const Value& value = lineage_[id];
+  RECOUP_CHECK(evictable(value));
+  if (value.storage.valid() && !device_.detach(handle(value.storage), offset(value.block))) {
+    forsake(id);
+    return;
+  }
+  ++stats_.evictions;
+  stats_.evicted_bytes += value.size.count();
+  transition(id, Residency::kEvicted);
+  drain();
+}
+
+// Somebody shares or replaced the bytes behind our back: they are not ours to take, or to move.
+void Engine::forsake(ValueId id) {
+  lineage_[id].escaped = true;
+  make_leaf(id);
+  drain();
+}
+
+// A dead leaf is kept for what could be replayed from it. When no evicted value that somebody needs
+// hangs on it, what was made from it can become leaves, and it can go.
+bool Engine::drop_dead_leaf() {
+  std::vector<std::pair<Bytes, ValueId>> leaves;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.leaf() && value.resident() && !value.storage.valid() && value.hard_pins == 0 &&
+        value.soft_pins == 0) {
+      leaves.emplace_back(value.size, id);
+    }
+  });
+  std::sort(leaves.rbegin(), leaves.rend());
+  for (const auto& [size, id] : leaves) {
+    const Dependents found = dependents(id);
+    if (found.needed.empty()) {
+      freeze(id, found);
+      settle(id);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Engine::movable(std::uint32_t owner) const {
+  if (owner == 0) {
+    return false;
+  }
+  const Value& value = lineage_[ValueId(owner - 1)];
+  return value.hard_pins == 0 && !value.escaped &&
+         (!value.storage.valid() || device_.intact(handle(value.storage), offset(value.block)));
+}
+
+bool Engine::compact(Bytes size) {
+  const auto plan =
+      pool_.plan_compaction(size, [this](std::uint32_t owner) { return movable(owner); });
+  if (!plan) {
+    return false;
+  }
+  for (const Move& move : plan->moves) {
+    const BlockView from = pool_.view(move.block);
+    const ValueId id(from.owner - 1);
+    const StorageId storage = lineage_[id].storage;
+    if (storage.valid() && !device_.detach(handle(storage), from.offset)) {
+      forsake(id);
+      return compact(size);
+    }
+    device_.copy(move.to, {.external = nullptr, .offset = from.offset}, from.size);
+    pool_.move(move.block, move.to);
+    if (storage.valid()) {
+      device_.attach(handle(storage), move.to);
+    }
+    ++stats_.moves;
+    stats_.moved_bytes += from.size.count();
+  }
+  return true;
+}
+
+void Engine::throw_out_of_budget(Bytes asked, std::string reason) const {
+  OutOfBudgetReport report{.op = running_op_.empty() ? "an allocation" : std::string(running_op_),
+                           .asked = asked,
+                           .budget = options_.budget,
+                           .external = external_,
+                           .leaves = {},
+                           .pinned = {},
+                           .workspace = kernel_held_,
+                           .evictable = {},
+                           .largest_window = {},
+                           .enough = {},
+                           .reason = std::move(reason)};
+  lineage_.for_each_value([&](ValueId, const Value& value) {
+    if (!value.block.valid()) {
+      return;
+    }
+    if (value.hard_pins > 0 || value.escaped) {
+      report.pinned += value.size;
+    } else if (value.leaf()) {
+      report.leaves += value.size;
+    } else {
+      report.evictable += value.size;
+    }
+  });
+  report.largest_window = std::min(pool_.largest_window([this](std::uint32_t owner) {
+    return owner != 0 && (evictable(lineage_[ValueId(owner - 1)]) || movable(owner));
+  }),
+                                   options_.budget - external_ - report.leaves - report.pinned -
+                                       report.workspace);
+  report.enough = std::max(external_ + report.leaves + report.pinned + report.workspace + asked,
+                           options_.budget + Bytes(1));
+  throw OutOfBudget(std::move(report));
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,204 @@
+// What a value may be, and the one function that changes it.
+//
+//   state      residency   bytes           leaves it by
+//   leaf       resident    block/external  death -> freed or kept for its consumers; write -> new value
+//   resident   resident    block           evict_value; write; make_leaf; death
+//   evicted    evicted     -               Replayer (bytes come back); death
+//   lost       lost        -               its record goes with its last consumer
+//
+// A value without a storage is dead (the user let it go) or an old version (a write superseded it).
+#include "csrc/engine/engine.h"
+#include "csrc/engine/replay.h"
+
+namespace recoup::detail {
+
+void Engine::transition(ValueId id, Residency to, BlockId block) {
+  Value& value = lineage_[id];
+  RECOUP_CHECK(value.residency != to, "value ", id.index());
+  switch (to) {
+    case Residency::kResident:
+      value.block = block;
+      pool_.set_owner(block, id.index() + 1);
+      value.residency = to;
+      if (keeps_sets_) {
+        sets_.on_return(lineage_, id);
+      }
+      if (value.storage.valid()) {
+        device_.attach(storages_[value.storage].handle, pool_.view(block).offset);
+      }
+      break;
+    case Residency::kEvicted:
+    case Residency::kLost:
+      RECOUP_CHECK(!value.external && !value.escaped);
+      if (value.resident()) {
+        // A storage has been told before, by detach in evict_value: it may refuse.
+        if (value.block.valid()) {
+          pool_.free(value.block);
+          value.block = BlockId();
+        }
+      }
+      value.residency = to;
+      if (keeps_sets_) {
+        if (to == Residency::kEvicted) {
+          sets_.on_evict(lineage_, id);
+        } else {
+          sets_.on_return(lineage_, id);
+        }
+      }
+      break;
+  }
+  update_candidate(id);
+  lineage_.update_demand(id, settle_work_);
+}
+
+bool Engine::evictable(const Value& value) const {
+  return value.resident() && !value.leaf() && value.block.valid() && value.hard_pins == 0 &&
+         !value.escaped;
+}
+
+void Engine::update_candidate(ValueId id) {
+  Value& value = lineage_[id];
+  const bool listed = value.candidate_index != Value::kNotCandidate;
+  const bool wanted = evictable(value) && value.soft_pins == 0;
+  if (wanted == listed) {
+    return;
+  }
+  if (wanted) {
+    value.candidate_index = static_cast<std::uint32_t>(candidates_.size());
+    candidates_.push_back(id);
+    candidate_bytes_ += value.size;
+  } else {
+    const ValueId last = candidates_.back();
+    candidates_[value.candidate_index] = last;
+    lineage_[last].candidate_index = value.candidate_index;
+    candidates_.pop_back();
+    value.candidate_index = Value::kNotCandidate;
+    candidate_bytes_ -= value.size;
+  }
+}
+
+void Engine::hard_pin(ValueId id) {
+  Value& value = lineage_[id];
+  if (++value.hard_pins == 1) {
+    update_candidate(id);
+    if (value.evicted()) {
+      lineage_.update_demand(id, settle_work_);
+    }
+  }
+}
+
+void Engine::hard_unpin(ValueId id) noexcept {
+  Value& value = lineage_[id];
+  if (--value.hard_pins == 0) {
+    update_candidate(id);
+    if (!value.storage.valid()) {
+      settle(id);
+    }
+  }
+}
+
+void Engine::soft_pin(ValueId id) {
+  if (++lineage_[id].soft_pins == 1) {
+    update_candidate(id);
+  }
+}
+
+void Engine::soft_unpin(ValueId id) {
+  if (--lineage_[id].soft_pins == 0) {
+    update_candidate(id);
+  }
+}
+
+void Engine::settle(ValueId id) {
+  settle_work_.push_back(id);
+  drain();
+}
+
+void Engine::drain() {
+  if (settling_) {
+    return;
+  }
+  settling_ = true;
+  while (!settle_work_.empty()) {
+    const ValueId next = settle_work_.back();
+    settle_work_.pop_back();
+    if (lineage_.contains(next)) {
+      settle_one(next);
+    }
+  }
+  settling_ = false;
+}
+
+void Engine::settle_one(ValueId id) {
+  Value& value = lineage_[id];
+  if (value.evicted()) {
+    lineage_.update_demand(id, settle_work_);
+  }
+  if (value.storage.valid() || value.hard_pins > 0 || value.soft_pins > 0) {
+    return;
+  }
+  if (!lineage_.has_consumers(id)) {
+    remove_record(id);
+    return;
+  }
+  // Useless: everything that could be replayed from it has its bytes, or nobody needs it.
+  if (options_.usefulness && evictable(value) && !value.needed()) {
+    transition(id, Residency::kEvicted);
+    ++stats_.drops;
+  }
+}
+
+void Engine::remove_record(ValueId id) {
+  Value& value = lineage_[id];
+  if (value.external) {
+    external_ -= value.size;
+    device_.forget(value.external);
+    value.external = nullptr;
+  }
+  value.escaped = false;
+  if (value.residency != Residency::kLost) {
+    transition(id, Residency::kLost);
+  }
+  if (options_.verify) {
+    hashes_.erase(id);
+  }
+  cut(id);
+  if (!lineage_.has_consumers(id)) {
+    lineage_.remove_value(id);
+  }
+}
+
+// Cuts a value from its lineage. Its bytes, if any, are all there is of it from now on.
+void Engine::make_leaf(ValueId id) {
+  if (!lineage_[id].leaf()) {
+    if (keeps_sets_) {
+      sets_.on_return(lineage_, id);
+    }
+    cut(id);
+    update_candidate(id);
+  }
+}
+
+void Engine::cut(ValueId id) {
+  const OpId producer = lineage_[id].producer;
+  if (!producer.valid()) {
+    return;
+  }
+  if (lineage_.cut(id).valid()) {
+    release_payload(lineage_[producer].payload);
+    lineage_.remove_op(producer, settle_work_);
+  } else {
+    lineage_.update_demand(producer, settle_work_);
+  }
+}
+
+Location Engine::location(ValueId id) const {
+  const Value& value = lineage_[id];
+  RECOUP_CHECK(value.resident());
+  if (value.external != nullptr) {
+    return {.external = value.external, .offset = {}};
+  }
+  return {.external = nullptr, .offset = pool_.view(value.block).offset};
+}
+
+}  // namespace recoup::detail

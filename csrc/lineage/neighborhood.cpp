@@ -1,0 +1,142 @@
+#include "csrc/lineage/neighborhood.h"
+
+namespace recoup::detail {
+namespace {
+
+Nanoseconds producer_cost(const Lineage& lineage, const Value& value) {
+  return value.producer.valid() ? lineage[value.producer].cost : Nanoseconds{0};
+}
+
+// Calls function(neighbour) for the inputs of the value's producer and the outputs of its consumers.
+template <class Function>
+void for_each_parent(const Lineage& lineage, ValueId value, Function&& function) {
+  if (lineage[value].producer.valid()) {
+    lineage.for_each_input(lineage[value].producer, function);
+  }
+}
+
+template <class Function>
+void for_each_child(const Lineage& lineage, ValueId value, Function&& function) {
+  lineage.for_each_consumer(value,
+                            [&](OpId consumer) { lineage.for_each_output(consumer, function); });
+}
+
+enum class Direction : std::uint8_t { kUp, kDown };
+
+// Visits what is evicted and reachable in one direction through evicted values, and sums its costs.
+Nanoseconds reach(const Lineage& lineage, ValueId start, Direction direction) {
+  thread_local std::vector<ValueId> stack;
+  const std::uint32_t mark = lineage.next_mark();
+  lineage[start].mark = mark;
+  Nanoseconds sum{0};
+  const auto visit = [&](ValueId id) {
+    const Value& value = lineage[id];
+    if (value.evicted() && value.mark != mark) {
+      value.mark = mark;
+      sum += producer_cost(lineage, value);
+      stack.push_back(id);
+    }
+  };
+  stack.push_back(start);
+  while (!stack.empty()) {
+    const ValueId id = stack.back();
+    stack.pop_back();
+    if (direction == Direction::kUp) {
+      for_each_parent(lineage, id, visit);
+    } else {
+      for_each_child(lineage, id, visit);
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+Nanoseconds exact_neighborhood_cost(const Lineage& lineage, ValueId value) {
+  return reach(lineage, value, Direction::kUp) + reach(lineage, value, Direction::kDown);
+}
+
+Nanoseconds ancestor_cost(const Lineage& lineage, ValueId value) {
+  return reach(lineage, value, Direction::kUp);
+}
+
+SetId EquivalenceSets::find(SetId id) {
+  SetId root = id;
+  while (sets_[root].parent.valid()) {
+    root = sets_[root].parent;
+  }
+  while (id != root) {  // path compression, without recursion: chains reach thousands
+    const SetId parent = sets_[id].parent;
+    if (parent != root) {
+      sets_[id].parent = root;
+      ++sets_[root].references;
+      release(parent);
+      if (!sets_.contains(parent)) {
+        break;
+      }
+    }
+    id = parent;
+  }
+  return root;
+}
+
+void EquivalenceSets::release(SetId id) {
+  while (id.valid() && --sets_[id].references == 0) {
+    const SetId parent = sets_[id].parent;
+    sets_.remove(id);
+    id = parent;
+  }
+}
+
+void EquivalenceSets::join(SetId a, SetId b) {
+  a = find(a);
+  b = find(b);
+  if (a == b) {
+    return;
+  }
+  sets_[b].parent = a;
+  ++sets_[a].references;
+  sets_[a].cost += sets_[b].cost;
+}
+
+void EquivalenceSets::on_evict(Lineage& lineage, ValueId id) {
+  Value& value = lineage[id];
+  value.set = sets_.add();
+  sets_[value.set] = {
+      .parent = {}, .cost = producer_cost(lineage, value), .references = 1, .mark = 0};
+  const auto join_evicted = [&](ValueId neighbour) {
+    if (neighbour != id && lineage[neighbour].set.valid()) {
+      join(value.set, lineage[neighbour].set);
+    }
+  };
+  for_each_parent(lineage, id, join_evicted);
+  for_each_child(lineage, id, join_evicted);
+}
+
+void EquivalenceSets::on_return(Lineage& lineage, ValueId id) {
+  Value& value = lineage[id];
+  if (value.set.valid()) {
+    sets_[find(value.set)].cost -= producer_cost(lineage, value);
+    release(value.set);
+    value.set = SetId();
+  }
+}
+
+Nanoseconds EquivalenceSets::cost(const Lineage& lineage, ValueId id) {
+  ++mark_;
+  Nanoseconds sum{0};
+  const auto add = [&](ValueId neighbour) {
+    if (const SetId set = lineage[neighbour].set; set.valid()) {
+      Node& root = sets_[find(set)];
+      if (root.mark != mark_) {
+        root.mark = mark_;
+        sum += root.cost;
+      }
+    }
+  };
+  for_each_parent(lineage, id, add);
+  for_each_child(lineage, id, add);
+  return sum;
+}
+
+}  // namespace recoup::detail

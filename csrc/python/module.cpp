@@ -1,0 +1,217 @@
+// recoup._C: the engine's face for Python. Bindings only.
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <optional>
+#include <string>
+
+#include "recoup/torch.h"
+
+namespace py = pybind11;
+
+namespace recoup {
+namespace {
+
+// The Python class of out-of-budget errors. Owned by the module, which is never unloaded.
+PyObject* out_of_budget_class = nullptr;
+
+void set_int(const py::object& object, const char* name, Bytes value) {
+  object.attr(name) = value.count();
+}
+
+[[noreturn]] void throw_python(const OutOfBudgetReport& report) {
+  const py::gil_scoped_acquire gil;
+  const auto error =
+      py::reinterpret_borrow<py::object>(out_of_budget_class)(report.to_string());
+  error.attr("op") = report.op;
+  set_int(error, "asked_bytes", report.asked);
+  set_int(error, "budget_bytes", report.budget);
+  set_int(error, "external_bytes", report.external);
+  set_int(error, "leaf_bytes", report.leaves);
+  set_int(error, "pinned_bytes", report.pinned);
+  set_int(error, "workspace_bytes", report.workspace);
+  set_int(error, "evictable_bytes", report.evictable);
+  set_int(error, "largest_window_bytes", report.largest_window);
+  set_int(error, "enough_bytes", report.enough);
+  PyErr_SetObject(out_of_budget_class, error.ptr());
+  python_error raised;
+  raised.persist();
+  throw raised;
+}
+
+template <class Function>
+auto translated(Function&& function) {
+  try {
+    const py::gil_scoped_release no_gil;
+    return function();
+  } catch (const OutOfBudget& error) {
+    throw_python(error.report());
+  } catch (const std::invalid_argument& error) {
+    throw py::value_error(error.what());
+  }
+}
+
+ReplayOrder replay_order(const std::string& name) {
+  if (name == "memory") {
+    return ReplayOrder::kMemory;
+  }
+  if (name == "recursive") {
+    return ReplayOrder::kRecursive;
+  }
+  throw py::value_error("replay_order must be 'memory' or 'recursive', not '" + name + "'");
+}
+
+CostModel cost_model(const std::string& name) {
+  if (name == "measured") {
+    return CostModel::kMeasured;
+  }
+  if (name == "bytes") {
+    return CostModel::kBytes;
+  }
+  throw py::value_error("cost_model must be 'measured' or 'bytes', not '" + name + "'");
+}
+
+std::unique_ptr<Budget> make_budget(std::int64_t budget_bytes, const std::string& policy,
+                                    std::optional<bool> small_filter, std::optional<bool> sampling,
+                                    std::uint64_t seed, bool usefulness, const std::string& order,
+                                    double max_replay_ratio, std::int64_t block_size_bytes,
+                                    bool verify, bool evict_after_op, const std::string& cost) {
+  Options options;
+  options.budget = Bytes(budget_bytes);
+  options.policy = policy;
+  options.small_filter = small_filter;
+  options.sampling = sampling;
+  options.seed = seed;
+  options.usefulness = usefulness;
+  options.replay_order = replay_order(order);
+  options.max_replay_ratio = max_replay_ratio;
+  options.block_size = Bytes(block_size_bytes);
+  options.verify = verify;
+  options.evict_after_op = evict_after_op;
+  options.cost_model = cost_model(cost);
+  if (evict_after_op) {
+    options.small_leaf = Bytes(0);  // everything evictable, whatever its size
+  }
+  return translated([&] { return std::make_unique<Budget>(options); });
+}
+
+py::dict stats_dict(const Budget& budget) {
+  const Stats stats = budget.stats();
+  py::dict dict;
+#define RECOUP_FIELD(name) dict[#name] = stats.name
+  RECOUP_FIELD(budget_bytes);
+  RECOUP_FIELD(peak_bytes);
+  RECOUP_FIELD(resident_bytes);
+  RECOUP_FIELD(external_bytes);
+  RECOUP_FIELD(evictions);
+  RECOUP_FIELD(evicted_bytes);
+  RECOUP_FIELD(drops);
+  RECOUP_FIELD(replays);
+  RECOUP_FIELD(replay_ns);
+  RECOUP_FIELD(op_count);
+  RECOUP_FIELD(op_ns);
+  RECOUP_FIELD(search_ns);
+  RECOUP_FIELD(bookkeeping_ns);
+  RECOUP_FIELD(plans);
+  RECOUP_FIELD(candidates_visited);
+  RECOUP_FIELD(candidates_scored);
+  RECOUP_FIELD(candidates_filtered);
+  RECOUP_FIELD(moves);
+  RECOUP_FIELD(moved_bytes);
+  RECOUP_FIELD(freezes);
+  RECOUP_FIELD(frozen_values);
+  RECOUP_FIELD(leaf_copies);
+  RECOUP_FIELD(escapes);
+  RECOUP_FIELD(live_values);
+  RECOUP_FIELD(live_ops);
+  RECOUP_FIELD(lineage_depth_max);
+  RECOUP_FIELD(books_bytes);
+  RECOUP_FIELD(books_peak_bytes);
+  RECOUP_FIELD(replay_depth_max);
+  RECOUP_FIELD(allocations);
+  RECOUP_FIELD(verify_checks);
+#undef RECOUP_FIELD
+  return dict;
+}
+
+py::list pinned_list(const Budget& budget) {
+  py::list rows;
+  for (const PinnedRow& row : budget.pinned()) {
+    py::dict dict;
+    dict["bytes"] = row.size.count();
+    dict["by"] = row.by;
+    dict["op"] = row.op;
+    rows.append(dict);
+  }
+  return rows;
+}
+
+py::list policy_list() {
+  py::list rows;
+  for (const PolicyInfo& policy : policies()) {
+    rows.append(py::make_tuple(std::string(policy.name), std::string(policy.summary),
+                               policy.defaults.small_filter, policy.defaults.sampling));
+  }
+  return rows;
+}
+
+void bind_engine(py::module_& module) {
+  py::class_<Budget>(module, "Engine", py::is_final())
+      .def(py::init(&make_budget), py::kw_only(), py::arg("budget_bytes"), py::arg("policy"),
+           py::arg("small_filter"), py::arg("sampling"), py::arg("seed"), py::arg("usefulness"),
+           py::arg("replay_order"), py::arg("max_replay_ratio"), py::arg("block_size_bytes"),
+           py::arg("verify"), py::arg("evict_after_op"), py::arg("cost_model"))
+      .def("enter",
+           [](Budget& self) {
+             try {
+               self.enter();
+             } catch (const std::logic_error& error) {
+               throw std::runtime_error(error.what());
+             }
+           })
+      .def("leave", [](Budget& self) { translated([&] { self.leave(); }); })
+      .def("grow",
+           [](Budget& self, std::int64_t bytes) { translated([&] { self.grow(Bytes(bytes)); }); },
+           py::arg("budget_bytes"))
+      .def("stats", &stats_dict)
+      .def("pinned", &pinned_list)
+      .def("check", [](const Budget& self) { translated([&] { self.check(); }); });
+}
+
+void bind_functions(py::module_& module) {
+  py::class_<Pin>(module, "Pin", py::is_final())
+      .def("release", [](Pin& self) { translated([&] { self.release(); }); });
+  const auto tensor = py::arg("tensor");
+  module.def("policies", &policy_list);
+  module.def("active", &active);
+  module.def(
+      "evict", [](const at::Tensor& t) { return translated([&] { return evict(t); }); }, tensor);
+  module.def(
+      "is_resident",
+      [](const at::Tensor& t) { return translated([&] { return is_resident(t); }); }, tensor);
+  module.def(
+      "materialize", [](const at::Tensor& t) { translated([&] { materialize(t); }); }, tensor);
+  module.def("escape", [](const at::Tensor& t) { translated([&] { escape(t); }); }, tensor);
+  module.def(
+      "pin",
+      [](const at::Tensor& t) { return translated([&] { return std::make_unique<Pin>(t); }); },
+      tensor);
+  module.def("allow_replay", &allow_replay, py::arg("name"));
+  module.def("physical_memory_bytes", [] { return physical_memory().count(); });
+  module.def(
+      "set_out_of_budget_error",
+      [](py::type cls) {
+        out_of_budget_class = cls.release().ptr();
+        set_out_of_budget_thrower(&throw_python);
+      },
+      py::arg("cls"));
+}
+
+}  // namespace
+}  // namespace recoup
+
+PYBIND11_MODULE(_C, module) {
+  module.attr("__version__") = RECOUP_VERSION;
+  recoup::bind_engine(module);
+  recoup::bind_functions(module);
+}

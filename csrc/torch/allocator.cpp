@@ -1,0 +1,65 @@
+// The CPU allocator that sends the program's tensors to the pool, and the deleters that bring them back.
+#include <c10/core/CPUAllocator.h>
+
+#include "csrc/torch/errors.h"
+#include "csrc/torch/session.h"
+
+namespace recoup::detail {
+
+void pool_delete(void* pointer) {
+  Session* const session = Session::active();
+  if (session != nullptr && session->owns(pointer)) {
+    session->free(pointer);
+  } else {
+    release_retired(pointer);
+  }
+}
+
+void evicted_delete(void* record) {
+  // After a session nothing refers to its records any more: see Session::stop.
+  if (Session* const session = Session::active()) {
+    session->evicted_storage_died(static_cast<StorageRecord*>(record));
+  }
+}
+
+c10::Allocator* plain_allocator() { return c10::GetDefaultCPUAllocator(); }
+
+namespace {
+
+class PoolAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t nbytes) override {
+    Session* const session = Session::active();
+    if (session == nullptr || !session->in_scope(nbytes)) {
+      return plain_allocator()->allocate(nbytes);
+    }
+    return session->allocate(nbytes);
+  }
+
+  // What raw_deallocate calls: the memory may be ours or the plain allocator's.
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &delete_either; }
+
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    default_copy_data(to, from, count);
+  }
+
+ private:
+  static void delete_either(void* pointer) {
+    Session* const session = Session::active();
+    if (session != nullptr && session->owns(pointer)) {
+      session->free(pointer);
+    } else if (!release_retired(pointer)) {
+      plain_allocator()->raw_deallocate(pointer);
+    }
+  }
+};
+
+}  // namespace
+
+c10::Allocator* pool_allocator() {
+  // Never destroyed: storages keep a pointer to their allocator.
+  static auto* const allocator = new PoolAllocator;
+  return allocator;
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,174 @@
+// The public face for LibTorch programs, over Session.
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include "csrc/torch/errors.h"
+#include "csrc/torch/session.h"
+#include "csrc/torch/traits.h"
+#include "recoup/torch.h"
+
+namespace recoup {
+
+using detail::Session;
+
+Budget::Budget(const Options& options) : session_(std::make_unique<Session>(options)) {}
+
+Budget::~Budget() { abandon(); }
+
+bool Budget::entered() const { return session_ != nullptr && Session::active() == session_.get(); }
+
+void Budget::enter() {
+  if (!session_) {
+    throw std::logic_error("recoup: a budget can be entered once");
+  }
+  session_->enter();
+}
+
+void Budget::leave() {
+  if (!entered()) {
+    throw std::logic_error("recoup: this budget is not in force");
+  }
+  session_->leave();
+  last_stats_ = stats();
+  last_pinned_ = pinned();
+  session_.reset();
+}
+
+void Budget::abandon() {
+  if (entered()) {
+    last_stats_ = stats();
+    last_pinned_ = pinned();
+    session_->abandon();
+  }
+  session_.reset();
+}
+
+void Budget::grow(Bytes budget) {
+  if (!session_) {
+    throw std::logic_error("recoup: this budget is not in force");
+  }
+  const Session::Lock lock(*session_);
+  session_->engine(lock).grow(budget);
+}
+
+Stats Budget::stats() const {
+  if (!session_) {
+    return last_stats_;
+  }
+  const Session::Lock lock(*session_);
+  return session_->engine(lock).stats();
+}
+
+std::vector<PinnedRow> Budget::pinned() const {
+  if (!session_) {
+    return last_pinned_;
+  }
+  const Session::Lock lock(*session_);
+  return session_->engine(lock).pinned();
+}
+
+void Budget::check() const {
+  if (session_) {
+    const Session::Lock lock(*session_);
+    session_->engine(lock).check();
+  }
+}
+
+namespace {
+
+// Calls function(session, lock, storage id) for a tensor that the active session knows.
+template <class Function>
+void with_known(const at::Tensor& tensor, Function&& function) {
+  Session* const session = Session::active();
+  if (session == nullptr || !tensor.defined() || !tensor.has_storage()) {
+    return;
+  }
+  const Session::Lock lock(*session);
+  session->wait_for_replays(lock);
+  const StorageId storage = session->find_known(*tensor.storage().unsafeGetStorageImpl(), lock);
+  if (storage.valid()) {
+    try {
+      function(*session, lock, storage);
+    } catch (const OutOfBudget& error) {
+      detail::throw_out_of_budget(error.report());
+    }
+  }
+}
+
+}  // namespace
+
+bool evict(const at::Tensor& tensor) {
+  bool evicted = false;
+  with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
+    evicted = session.engine(lock).evict(storage);
+  });
+  return evicted;
+}
+
+bool is_resident(const at::Tensor& tensor) {
+  bool resident = true;
+  with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
+    const detail::Engine& engine = session.engine(lock);
+    resident = engine.value(engine.current(storage)).resident();
+  });
+  return resident;
+}
+
+void materialize(const at::Tensor& tensor) {
+  with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
+    detail::Engine& engine = session.engine(lock);
+    const ValueId one[] = {engine.current(storage)};
+    engine.acquire(one);
+    engine.release(one);
+  });
+}
+
+void escape(const at::Tensor& tensor) {
+  with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
+    session.engine(lock).escape(storage);
+  });
+}
+
+bool active() { return Session::active() != nullptr; }
+
+void allow_replay(const std::string& name) {
+  detail::TraitsTable::instance().allow_replay(name);
+}
+
+Bytes physical_memory() {
+  return Bytes(std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGESIZE)});
+}
+
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names;
+  for (const PolicyInfo& policy : policies()) {
+    names.emplace_back(policy.name);
+  }
+  return names;
+}
+
+Pin::Pin(const at::Tensor& tensor) {
+  with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
+    session.engine(lock).pin(storage);
+    tensor_ = tensor;
+    session_ = &session;
+  });
+}
+
+Pin::~Pin() { release(); }
+
+void Pin::release() {
+  if (session_ != nullptr && session_ == Session::active()) {
+    with_known(tensor_, [&](Session& session, const Session::Lock& lock, StorageId storage) {
+      session.engine(lock).unpin(storage);
+    });
+  }
+  session_ = nullptr;
+  tensor_ = at::Tensor();
+}
+
+void set_out_of_budget_thrower(OutOfBudgetThrower thrower) {
+  detail::set_out_of_budget_thrower(thrower);
+}
+
+}  // namespace recoup

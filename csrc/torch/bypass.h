@@ -1,0 +1,23 @@
+// Bypass: what recoup itself allocates is not the program's memory.
+#pragma once
+
+namespace recoup::detail {
+
+// While one lives, allocations of this thread go past the pool.
+class Bypass {
+ public:
+  Bypass() { ++depth(); }
+  ~Bypass() { --depth(); }
+  Bypass(const Bypass&) = delete;
+  Bypass& operator=(const Bypass&) = delete;
+
+  [[nodiscard]] static bool active() { return depth() > 0; }
+
+ private:
+  static int& depth() {
+    thread_local int depth = 0;
+    return depth;
+  }
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,168 @@
+// The engine's device over real tensors: the half of Session that the engine calls.
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "csrc/torch/errors.h"
+#include "csrc/torch/session.h"
+
+namespace recoup::detail {
+namespace {
+
+// FNV-1a over words: not for strangers, only to tell two runs of one op apart.
+std::uint64_t digest(const void* data, std::size_t size) {
+  constexpr std::uint64_t kPrime = 0x100000001b3ULL;
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  for (; size >= sizeof(std::uint64_t); size -= sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes, sizeof word);
+    hash = (hash ^ word) * kPrime;
+    hash ^= hash >> 29;
+    bytes += sizeof word;
+  }
+  for (; size > 0; --size) {
+    hash = (hash ^ *bytes++) * kPrime;
+  }
+  return hash;
+}
+
+}  // namespace
+
+void* Session::address(const Location& location) const {
+  if (location.external != nullptr) {
+    const auto* const record = static_cast<const StorageRecord*>(location.external);
+    return record->strong->_mutable_data_ptr_no_checks().get();
+  }
+  return arena_->at(location.offset);
+}
+
+void Session::attach(void* handle, PoolOffset offset) noexcept {
+  auto* const record = static_cast<StorageRecord*>(handle);
+  StoragePtr storage = record->weak.lock();
+  if (!storage) {
+    return;  // dying on another thread; its deleter is waiting for our lock
+  }
+  c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+  data.release_context();
+  void* const pointer = arena_->at(offset);
+  storage->set_data_ptr_noswap({pointer, pointer, &pool_delete, c10::Device(c10::kCPU)});
+  storage->clear_data_ptr_access_error_msg_();
+  graveyard_.storages.push_back(std::move(storage));
+}
+
+bool Session::detach(void* handle, PoolOffset offset) noexcept {
+  auto* const record = static_cast<StorageRecord*>(handle);
+  StoragePtr storage = record->weak.lock();
+  if (!storage) {
+    return false;
+  }
+  c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+  const bool ours = data.get() == arena_->at(offset) && data.get_deleter() == &pool_delete;
+  if (ours) {
+    data.release_context();
+    storage->set_data_ptr_noswap({nullptr, record, &evicted_delete, c10::Device(c10::kCPU)});
+    storage->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
+  }
+  graveyard_.storages.push_back(std::move(storage));
+  return ours;
+}
+
+bool Session::intact(void* handle, PoolOffset offset) const noexcept {
+  const auto* const record = static_cast<const StorageRecord*>(handle);
+  if (record->weak.expired()) {
+    return false;
+  }
+  const c10::DataPtr& data = record->impl->_mutable_data_ptr_no_checks();
+  return data.get() == arena_->at(offset) && data.get_deleter() == &pool_delete;
+}
+
+void Session::copy(PoolOffset to, const Location& from, Bytes size) {
+  std::memmove(arena_->at(to), address(from), static_cast<std::size_t>(size.count()));
+}
+
+std::uint64_t Session::hash(const Location& from, Bytes size) {
+  return digest(address(from), static_cast<std::size_t>(size.count()));
+}
+
+std::unique_ptr<Payload> Session::new_payload(const c10::OperatorHandle& op) {
+  return std::make_unique<Payload>(op);
+}
+
+void Session::release(void* payload) noexcept {
+  graveyard_.payloads.emplace_back(static_cast<Payload*>(payload));
+}
+
+std::size_t Session::payload_bytes(const void* payload) const noexcept {
+  return static_cast<const Payload*>(payload)->memory();
+}
+
+std::string Session::name(const void* payload) const {
+  return static_cast<const Payload*>(payload)->traits->name;
+}
+
+void Session::replay(void* payload_pointer, std::span<const Location> inputs,
+                     std::span<const PoolOffset> written, std::span<BlockId> outputs) {
+  const Payload& payload = *static_cast<const Payload*>(payload_pointer);
+  std::vector<StoragePtr> input_storages;
+  std::vector<StoragePtr> written_storages;
+  std::size_t next = 0;
+  for (const Location& input : inputs) {
+    input_storages.push_back(storage_over(address(input), payload.storage_bytes[next++]));
+  }
+  for (PoolOffset offset : written) {
+    written_storages.push_back(storage_over(arena_->at(offset), payload.storage_bytes[next++]));
+  }
+  torch::jit::Stack stack;
+  ++kernels_;
+  mutex_.unlock();
+  std::exception_ptr failure;
+  try {
+    run_again(payload, input_storages, written_storages, stack);
+  } catch (const PoolOutOfMemory& error) {
+    failure = std::make_exception_ptr(OutOfBudget(error.report()));  // as the engine knows it
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (failure) {
+    stack.clear();
+  }
+  mutex_.lock();
+  --kernels_;
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+  take_fresh(payload, stack, outputs);
+  // What is left on the stack are tensors over bytes that are not theirs, and results nobody wants,
+  // whose deleters need the lock.
+  mutex_.unlock();
+  stack.clear();
+  mutex_.lock();
+}
+
+// Takes the blocks of the fresh results out of their storages.
+void Session::take_fresh(const Payload& payload, torch::jit::Stack& stack,
+                         std::span<BlockId> outputs) {
+  std::vector<at::Tensor> results;
+  for_each_tensor(stack, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+    results.push_back(tensor);
+  });
+  for (std::size_t slot = 0; slot < outputs.size(); ++slot) {
+    const std::size_t index = payload.fresh_results[slot];
+    RECOUP_CHECK(index < results.size(), "a replay of ", payload.traits->name, " made ",
+                 results.size(), " tensors");
+    c10::StorageImpl* const storage = results[index].storage().unsafeGetStorageImpl();
+    c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+    if (data.get_deleter() != &pool_delete || !owns(data.get())) {
+      continue;
+    }
+    const auto block = engine_.block_at(arena_->offset(data.get()));
+    RECOUP_CHECK(block.has_value() && !engine_.owned(*block));
+    data.release_context();
+    storage->set_data_ptr_noswap({nullptr, c10::Device(c10::kCPU)});
+    outputs[slot] = *block;
+  }
+}
+
+}  // namespace recoup::detail

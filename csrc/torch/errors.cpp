@@ -1,0 +1,27 @@
+#include "csrc/torch/errors.h"
+
+#include <atomic>
+
+namespace recoup::detail {
+namespace {
+std::atomic<OutOfBudgetThrower> thrower{nullptr};
+}  // namespace
+
+void set_out_of_budget_thrower(OutOfBudgetThrower wanted) { thrower = wanted; }
+
+void throw_out_of_budget(const OutOfBudgetReport& report) {
+  if (const OutOfBudgetThrower chosen = thrower) {
+    chosen(report);
+  }
+  throw PoolOutOfMemory(report);
+}
+
+const std::string& evicted_message() {
+  static const std::string message =
+      "recoup: this tensor's bytes are evicted and it was touched outside the budget scope's thread or "
+      "by code that recoup cannot see. Call recoup.materialize(tensor), or hold recoup.pin(tensor), on "
+      "the scope's thread before handing the tensor over";
+  return message;
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,31 @@
+// How the engine's errors reach the program.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include "recoup/errors.h"
+
+namespace recoup::detail {
+
+// What code between an allocation and the op's caller sees: an ordinary out-of-memory error, with the
+// report inside.
+class PoolOutOfMemory : public c10::OutOfMemoryError {
+ public:
+  explicit PoolOutOfMemory(OutOfBudgetReport report)
+      : c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, report.to_string()),
+        report_(std::move(report)) {}
+  [[nodiscard]] const OutOfBudgetReport& report() const { return report_; }
+
+ private:
+  OutOfBudgetReport report_;
+};
+
+// Turns a report into the exception of the program's language. Must throw. Unset: PoolOutOfMemory.
+using OutOfBudgetThrower = void (*)(const OutOfBudgetReport& report);
+void set_out_of_budget_thrower(OutOfBudgetThrower thrower);
+[[noreturn]] void throw_out_of_budget(const OutOfBudgetReport& report);
+
+// What touching an evicted tensor says where recoup cannot bring it back.
+const std::string& evicted_message();
+
+}  // namespace recoup::detail

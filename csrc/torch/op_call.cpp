@@ -1,0 +1,395 @@
+#include "csrc/torch/op_call.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+namespace recoup::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Tensors whose bytes are not a plain strided buffer on the CPU. Ops on them run as ever.
+const c10::DispatchKeySet& foreign_keys() {
+  static const c10::DispatchKeySet keys{
+      c10::DispatchKey::Quantized,    c10::DispatchKey::Sparse,
+      c10::DispatchKey::SparseCsr,    c10::DispatchKey::NestedTensor,
+      c10::DispatchKey::MkldnnCPU,    c10::DispatchKey::ZeroTensor,
+      c10::DispatchKey::Python,       c10::DispatchKey::FuncTorchBatched,
+      c10::DispatchKey::Batched,      c10::DispatchKey::FuncTorchGradWrapper,
+      c10::DispatchKey::Functionalize};
+  return keys;
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  return !impl->key_set().has_any(foreign_keys()) && impl->has_storage() &&
+         impl->device_type() == c10::DeviceType::CPU && !impl->storage().unsafeGetStorageImpl()->sym_nbytes().is_heap_allocated();
+}
+
+// Covers every byte of its storage once.
+bool covers_storage(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
+         tensor.nbytes() == tensor.storage().unsafeGetStorageImpl()->nbytes();
+}
+
+std::optional<c10::Scalar> number_of(const at::Tensor& tensor) {
+  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  if (!impl->is_wrapped_number() || tensor.dim() != 0) {
+    return std::nullopt;
+  }
+  const void* const data = tensor.const_data_ptr();
+  switch (tensor.scalar_type()) {
+    case c10::ScalarType::Double:
+      return c10::Scalar(*static_cast<const double*>(data));
+    case c10::ScalarType::Long:
+      return c10::Scalar(*static_cast<const std::int64_t*>(data));
+    case c10::ScalarType::Bool:
+      return c10::Scalar(*static_cast<const bool*>(data));
+    case c10::ScalarType::ComplexDouble:
+      return c10::Scalar(*static_cast<const c10::complex<double>*>(data));
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+OpCall::OpCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
+               c10::DispatchKeySet keys, torch::jit::Stack& stack)
+    : session_(session),
+      op_(op),
+      traits_(traits),
+      keys_(keys),
+      stack_(stack),
+      argument_count_(op.schema().arguments().size()),
+      base_(stack.size() - argument_count_) {}
+
+void OpCall::run() {
+  leaves_out_ = traits_.left_out != 0 &&
+                (traits_.condition_arg < 0 ||
+                 stack_[base_ + static_cast<std::size_t>(traits_.condition_arg)].toBool());
+  prepare();
+  try {
+    run_kernel();
+    finish();
+  } catch (...) {
+    fail();
+    throw;
+  }
+}
+
+OpCall::Operand* OpCall::operand_of(const c10::StorageImpl* impl) {
+  for (Operand& operand : operands_) {
+    if (operand.impl == impl) {
+      return &operand;
+    }
+  }
+  return nullptr;
+}
+
+void OpCall::add_operand(const at::Tensor& tensor, std::size_t argument) {
+  if (!is_plain(tensor)) {
+    foreign_ = true;
+    return;
+  }
+  if (number_of(tensor)) {
+    return;
+  }
+  c10::StorageImpl* const impl = tensor.storage().unsafeGetStorageImpl();
+  Operand* operand = operand_of(impl);
+  const bool known = operand != nullptr;
+  if (!known) {
+    operand = &operands_.emplace_back();
+    operand->impl = impl;
+  }
+  const bool out = leaves_out(argument);
+  const bool writes_it = writes(argument) && !(traits_.left_out != 0 && !leaves_out_ &&
+                                               ((traits_.left_out >> argument) & 1U) != 0);
+  operand->left_out = (operand->left_out || !known) && out;
+  operand->overwritten = !known && writes_it && argument == 0 && traits_.overwrites_self &&
+                         covers_storage(tensor);
+  operand->written |= writes_it;
+  operand->reads |= !traits_.metadata_only && !operand->overwritten && !out;
+}
+
+void OpCall::find_operands() {
+  for_each_tensor(Arguments(stack_.data() + base_, argument_count_),
+                  [this](const at::Tensor& tensor, std::size_t argument, std::int64_t) {
+                    add_operand(tensor, argument);
+                  });
+}
+
+// Finds the storages, restores what was evicted, pins it, and prepares what will be written.
+void OpCall::prepare() {
+  find_operands();
+  repeatable_ = traits_.repeatable && !foreign_;
+  if (repeatable_ || traits_.writes != 0) {
+    arguments_.assign(stack_.begin() + static_cast<std::ptrdiff_t>(base_), stack_.end());
+  }
+  const Session::Lock lock(session_);
+  session_.wait_for_replays(lock);
+  Engine& engine = session_.engine(lock);
+  engine.set_running_op(traits_.name);
+  for (Operand& operand : operands_) {
+    operand.storage =
+        session_.find(StoragePtr::reclaim_copy(operand.impl), lock);
+  }
+  for (Operand& operand : operands_) {
+    if (!operand.storage.valid()) {
+      continue;
+    }
+    if (traits_.kind == OpKind::kForeign) {
+      engine.escape(operand.storage);
+    } else if (operand.written) {
+      engine.before_write(operand.storage);
+    }
+  }
+  for (Operand& operand : operands_) {
+    if (operand.storage.valid() && (operand.reads || operand.written)) {
+      operand.value = engine.current(operand.storage);
+      pinned_.push_back(operand.value);
+    }
+  }
+  try {
+    engine.acquire(pinned_);
+  } catch (...) {
+    pinned_.clear();
+    throw;
+  }
+  if (traits_.random && repeatable_) {
+    if (const auto generator = generator_of(Arguments(stack_.data() + base_, argument_count_))) {
+      random_ = session_.generator_states(lock).save(*generator);
+    } else {
+      repeatable_ = false;
+    }
+  }
+  serial_ = session_.next_serial();
+  session_.reset_held(lock);
+  cost_ = engine.room_time();
+}
+
+void OpCall::run_kernel() {
+  session_.kernel_started();
+  const auto start = Clock::now();
+  try {
+    const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
+    op_.redispatchBoxed(keys_, &stack_);
+  } catch (...) {
+    session_.kernel_ended();
+    throw;
+  }
+  const Nanoseconds elapsed = Clock::now() - start;
+  session_.kernel_ended();
+  cost_ = elapsed - std::min(elapsed, session_.room_time_since(cost_));
+}
+
+// Results in storages that did not exist before.
+void OpCall::collect_fresh(const Session::Lock& lock) {
+  std::uint16_t result = 0;
+  for_each_tensor(Arguments(stack_.data() + base_, stack_.size() - base_),
+                  [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+                    add_fresh(tensor, result++, lock);
+                  });
+}
+
+void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result,
+                       const Session::Lock& lock) {
+  if (!is_plain(tensor)) {
+    repeatable_ = false;
+    return;
+  }
+  c10::StorageImpl* const impl = tensor.storage().unsafeGetStorageImpl();
+  if (operand_of(impl) != nullptr) {
+    return;
+  }
+  const BlockId block = session_.unowned_block(*impl, lock);
+  if (!block.valid()) {
+    return;  // known already, without bytes, or not of the pool: found when it is first used
+  }
+  for (const FreshStorage& fresh : fresh_) {
+    if (fresh.block == block) {
+      return;
+    }
+  }
+  if (session_.serial(block, lock) < serial_) {
+    repeatable_ = false;  // made earlier and only handed out now
+  }
+  StorageRecord* const record = session_.add_record(StoragePtr::reclaim_copy(impl), lock);
+  fresh_.push_back(
+      {.block = block, .nbytes = Bytes(static_cast<std::int64_t>(impl->nbytes())), .handle = record});
+  fresh_records_.push_back(record);
+  fresh_results_.push_back(result);
+}
+
+// What was written is a storage that is still the same, or one that the kernel gave new bytes.
+void OpCall::note_written(const Session::Lock& lock) {
+  for (Operand& operand : operands_) {
+    if (!operand.written || !operand.storage.valid()) {
+      continue;
+    }
+    if (session_.find_known(*operand.impl, lock) != operand.storage) {
+      repeatable_ = false;  // resized: its record is gone, the new one is a leaf at its next use
+      operand.storage = StorageId();
+      continue;
+    }
+    written_.push_back({.storage = operand.storage, .overwritten = operand.overwritten});
+  }
+}
+
+void OpCall::finish() {
+  const Session::Lock lock(session_);
+  Engine& engine = session_.engine(lock);
+  note_written(lock);
+  collect_fresh(lock);
+  std::unique_ptr<Payload> payload;
+  c10::SmallVector<ValueId, 4> inputs;
+  c10::SmallVector<WrittenStorage, 2> recorded;
+  c10::SmallVector<WrittenStorage, 2> in_passing;
+  for (const WrittenStorage& written : written_) {
+    const bool left_out = std::any_of(
+        operands_.begin(), operands_.end(), [&](const Operand& operand) {
+          return operand.storage == written.storage && operand.left_out;
+        });
+    (left_out ? in_passing : recorded).push_back(written);
+  }
+  for (Operand& operand : operands_) {
+    if (operand.reads && operand.value.valid()) {
+      operand.index = static_cast<std::uint16_t>(inputs.size());
+      inputs.push_back(operand.value);
+    }
+  }
+  if (repeatable_ && (!fresh_.empty() || !recorded.empty())) {
+    payload = make_payload(lock);
+  }
+  engine.fail(in_passing);
+  c10::SmallVector<StorageId, 2> storages(fresh_.size());
+  Nanoseconds cost = cost_;
+  if (engine.options().cost_model == CostModel::kBytes) {
+    cost = Nanoseconds(1);
+    for (ValueId input : inputs) {
+      cost += Nanoseconds(engine.value(input).size.count());
+    }
+    for (const FreshStorage& fresh : fresh_) {
+      cost += Nanoseconds(fresh.nbytes.count());
+    }
+  }
+  Bytes workspace = session_.most_held(lock);
+  for (const FreshStorage& fresh : fresh_) {
+    workspace -= fresh.nbytes;
+  }
+  engine.finish({.inputs = inputs,
+                 .written = recorded,
+                 .fresh = fresh_,
+                 .cost = cost,
+                 .workspace = std::max(workspace, Bytes(0)),
+                 .payload = payload.release(),
+                 .verifiable = traits_.verifiable},
+                storages);
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    fresh_records_[i]->id = storages[i];
+  }
+  engine.release(pinned_);
+  pinned_.clear();
+  engine.set_running_op({});
+  if (engine.options().evict_after_op) {
+    engine.evict_everything();
+  }
+}
+
+void OpCall::fail() noexcept {
+  const Session::Lock lock(session_);
+  Engine& engine = session_.engine(lock);
+  written_.clear();
+  note_written(lock);
+  engine.fail(written_);
+  engine.release(pinned_);
+  engine.set_running_op({});
+}
+
+std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock&) {
+  std::unique_ptr<Payload> payload = session_.new_payload(op_);
+  payload->traits = &traits_;
+  payload->keys = keys_;
+  payload->environment = Environment::current();
+  payload->random = random_;
+  payload->fresh_results.assign(fresh_results_.begin(), fresh_results_.end());
+  for (Operand& operand : operands_) {
+    if (operand.reads && operand.value.valid()) {
+      payload->storage_bytes.push_back(static_cast<std::int64_t>(operand.impl->nbytes()));
+    }
+  }
+  std::uint16_t next_written = 0;
+  for (const WrittenStorage& written : written_) {
+    for (Operand& operand : operands_) {
+      if (operand.storage == written.storage && !operand.left_out) {
+        operand.index = next_written++;
+        payload->storage_bytes.push_back(static_cast<std::int64_t>(operand.impl->nbytes()));
+      }
+    }
+  }
+  describe_arguments(*payload);
+  if (!repeatable_) {
+    return nullptr;
+  }
+  return payload;
+}
+
+void OpCall::describe_arguments(Payload& payload) {
+  payload.arguments.assign(arguments_.begin(), arguments_.end());
+  for (c10::IValue& argument : payload.arguments) {
+    if (argument.isTensor()) {
+      argument = c10::IValue();
+    } else if (argument.isTensorList()) {
+      const auto size = argument.toTensorList().size();
+      c10::List<at::Tensor> empty;
+      empty.resize(size);
+      argument = std::move(empty);
+    } else if (argument.isOptionalTensorList()) {
+      const auto size = argument.toOptionalTensorList().size();
+      c10::List<std::optional<at::Tensor>> empty;
+      empty.resize(size);
+      argument = std::move(empty);
+    }
+  }
+  const auto describe_one = [&](const at::Tensor& tensor, std::size_t argument,
+                                std::int64_t element) {
+    if (element == -2) {
+      repeatable_ = false;
+      return;
+    }
+    if (const auto number = number_of(tensor)) {
+      if (element >= 0) {
+        repeatable_ = false;
+        return;
+      }
+      TensorArgument shape = describe(tensor, argument, element, payload);
+      shape.source = Source::kScalar;
+      payload.arguments[argument] = *number;
+      payload.tensors.push_back(shape);
+      return;
+    }
+    TensorArgument shape = describe(tensor, argument, element, payload);
+    const Operand* const operand = operand_of(tensor.storage().unsafeGetStorageImpl());
+    if (operand == nullptr || !operand->storage.valid()) {
+      shape.source = Source::kShape;
+    } else if (operand->left_out) {
+      shape.source = Source::kScratch;
+    } else if (operand->written) {
+      shape.source = Source::kWritten;
+      shape.index = operand->index;
+    } else if (operand->reads) {
+      shape.source = Source::kInput;
+      shape.index = operand->index;
+    } else {
+      shape.source = Source::kShape;
+    }
+    payload.tensors.push_back(shape);
+  };
+  for_each_tensor(arguments_, describe_one);
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,80 @@
+// One op of the program on its way through recoup.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <c10/util/SmallVector.h>
+#include <memory>
+
+#include "csrc/torch/payload.h"
+#include "csrc/torch/session.h"
+#include "csrc/torch/traits.h"
+
+namespace recoup::detail {
+
+// run() is the story: find the storages, bring their bytes back and pin them, run the kernel, give what it
+// made a record, unpin.
+class OpCall {
+ public:
+  OpCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
+         c10::DispatchKeySet keys, torch::jit::Stack& stack);
+  void run();
+
+ private:
+  // A distinct storage among the arguments.
+  struct Operand {
+    c10::StorageImpl* impl = nullptr;
+    StorageId storage;
+    ValueId value;           // its content when the op started
+    bool reads = false;      // the op looks at its bytes
+    bool written = false;    // and may change them
+    bool overwritten = false;
+    bool left_out = false;   // only written in passing
+    std::uint16_t index = 0;  // in the payload: among inputs, or among written
+  };
+
+  void find_operands();
+  void add_operand(const at::Tensor& tensor, std::size_t argument);
+  void prepare();
+  void run_kernel();
+  void finish();
+  void fail() noexcept;
+  void collect_fresh(const Session::Lock& lock);
+  void add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock);
+  [[nodiscard]] std::unique_ptr<Payload> make_payload(const Session::Lock& lock);
+  void describe_arguments(Payload& payload);
+  void note_written(const Session::Lock& lock);
+  [[nodiscard]] Operand* operand_of(const c10::StorageImpl* impl);
+  [[nodiscard]] bool writes(std::size_t argument) const {
+    return argument < 64 && ((traits_.writes >> argument) & 1U) != 0;
+  }
+  [[nodiscard]] bool leaves_out(std::size_t argument) const {
+    return leaves_out_ && argument < 64 && ((traits_.left_out >> argument) & 1U) != 0;
+  }
+
+  Session& session_;
+  const c10::OperatorHandle& op_;
+  const OpTraits& traits_;
+  c10::DispatchKeySet keys_;
+  torch::jit::Stack& stack_;
+  std::size_t argument_count_;
+  std::size_t base_;  // of the arguments on the stack
+
+  bool foreign_ = false;     // an argument is of a kind that we do not manage
+  bool leaves_out_ = false;  // traits_.left_out applies to this call
+  bool repeatable_ = false;
+  std::uint64_t serial_ = 0;
+  Nanoseconds cost_{0};
+  GeneratorState random_;
+  c10::SmallVector<Operand, 4> operands_;
+  c10::SmallVector<ValueId, 4> pinned_;
+  // The arguments as they were: kernels consume the stack.
+  c10::SmallVector<c10::IValue, 8> arguments_;
+  c10::SmallVector<FreshStorage, 2> fresh_;
+  c10::SmallVector<StorageRecord*, 2> fresh_records_;
+  c10::SmallVector<std::uint16_t, 2> fresh_results_;
+  c10::SmallVector<WrittenStorage, 2> written_;
+};
+
+}  // namespace recoup::detail

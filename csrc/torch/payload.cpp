@@ -1,0 +1,149 @@
+#include "csrc/torch/payload.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ScalarOps.h>
+#include <ATen/core/List.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "csrc/base/check.h"
+#include "csrc/torch/bypass.h"
+
+namespace recoup::detail {
+namespace {
+
+// Off during a replay, whatever the program has on when it starts one. Conjugate, Negative and
+// ZeroTensor stay: nested calls of complex kernels rely on them.
+const c10::DispatchKeySet& replay_excluded() {
+  static const c10::DispatchKeySet keys =
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+      c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched,
+                           c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::Batched,
+                           c10::DispatchKey::VmapMode, c10::DispatchKey::FuncTorchGradWrapper,
+                           c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                           c10::DispatchKey::FuncTorchDynamicLayerBackMode,
+                           c10::DispatchKey::Functionalize, c10::DispatchKey::Python,
+                           c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::PreDispatch,
+                           c10::DispatchKey::Tracer, c10::DispatchKey::Fake});
+  return keys;
+}
+
+at::Tensor scratch(const TensorArgument& shape, const Payload& payload) {
+  const Bypass bypass;
+  const std::int64_t* const dims = payload.dims.data() + shape.dims_begin;
+  return at::zeros({dims, shape.dim}, at::TensorOptions().dtype(shape.type));
+}
+
+at::Tensor wrapped_scalar(const c10::Scalar& scalar) {
+  const Bypass bypass;
+  at::Tensor tensor = c10::scalar_to_tensor(scalar);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+}  // namespace
+
+std::size_t Payload::memory() const {
+  const auto outside = [](const auto& vector, std::size_t inside) {
+    return vector.capacity() > inside ? vector.capacity() * sizeof(vector[0]) : 0;
+  };
+  // A generator's state is counted whole for each op: sharing is rare and this never understates.
+  return sizeof(Payload) + outside(arguments, 6) + outside(tensors, 2) + outside(dims, 12) +
+         outside(storage_bytes, 3) + outside(fresh_results, 2) + (random ? random->size() : 0);
+}
+
+c10::intrusive_ptr<c10::StorageImpl> storage_over(void* data, std::int64_t nbytes) {
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes,
+                                               c10::DataPtr(data, c10::Device(c10::kCPU)), nullptr,
+                                               false);
+}
+
+TensorArgument describe(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
+                        Payload& payload) {
+  TensorArgument shape;
+  shape.argument = static_cast<std::uint16_t>(argument);
+  shape.element = static_cast<std::int32_t>(element);
+  shape.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  shape.conjugate = tensor.is_conj();
+  shape.negative = tensor.is_neg();
+  shape.type = tensor.dtype();
+  shape.offset = tensor.storage_offset();
+  shape.dims_begin = static_cast<std::uint32_t>(payload.dims.size());
+  shape.dim = static_cast<std::uint16_t>(tensor.dim());
+  payload.dims.insert(payload.dims.end(), tensor.sizes().begin(), tensor.sizes().end());
+  payload.dims.insert(payload.dims.end(), tensor.strides().begin(), tensor.strides().end());
+  return shape;
+}
+
+at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
+                       const TensorArgument& shape, const Payload& payload) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), shape.type);
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  const std::int64_t* const dims = payload.dims.data() + shape.dims_begin;
+  impl->set_sizes_and_strides({dims, shape.dim}, {dims + shape.dim, shape.dim}, shape.offset);
+  if (shape.wrapped_number) {
+    impl->set_wrapped_number(true);
+  }
+  if (shape.conjugate) {
+    impl->_set_conj(true);
+  }
+  if (shape.negative) {
+    impl->_set_neg(true);
+  }
+  return tensor;
+}
+
+void run_again(const Payload& payload,
+               std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
+               std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
+               torch::jit::Stack& stack) {
+  const EnvironmentGuard environment(payload.environment);
+  std::optional<GeneratorGuard> generator;
+  if (payload.random) {
+    generator.emplace(*generator_of(payload.arguments),
+                      payload.random);
+  }
+  const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());
+  const c10::intrusive_ptr<c10::StorageImpl> nothing = storage_over(nullptr, 0);
+  stack.assign(payload.arguments.begin(), payload.arguments.end());
+  for (const TensorArgument& shape : payload.tensors) {
+    c10::IValue tensor;
+    switch (shape.source) {
+      case Source::kInput:
+        tensor = tensor_over(inputs[shape.index], shape, payload);
+        break;
+      case Source::kWritten:
+        tensor = tensor_over(written[shape.index], shape, payload);
+        break;
+      case Source::kShape:
+        tensor = tensor_over(nothing, shape, payload);
+        break;
+      case Source::kScratch:
+        tensor = scratch(shape, payload);
+        break;
+      case Source::kScalar:
+        tensor = wrapped_scalar(payload.arguments[shape.argument].toScalar());
+        break;
+    }
+    c10::IValue& slot = stack[shape.argument];
+    if (shape.element < 0) {
+      slot = std::move(tensor);
+      continue;
+    }
+    // Lists share their elements: the payload's own must stay as it is.
+    if (payload.arguments[shape.argument].isTensorList()) {
+      if (slot.is(payload.arguments[shape.argument])) {
+        slot = slot.toTensorList().copy();
+      }
+      slot.toTensorList().set(static_cast<std::size_t>(shape.element), tensor.toTensor());
+    } else {
+      if (slot.is(payload.arguments[shape.argument])) {
+        slot = slot.toOptionalTensorList().copy();
+      }
+      slot.toOptionalTensorList().set(static_cast<std::size_t>(shape.element), tensor.toTensor());
+    }
+  }
+  payload.op.redispatchBoxed(payload.keys, &stack);
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,281 @@
+#include "csrc/torch/session.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "csrc/torch/bypass.h"
+#include "csrc/torch/errors.h"
+
+namespace recoup::detail {
+namespace {
+
+// Numbers that the argument parser wraps into tensors are allocated outside of any kernel, one an op.
+constexpr std::size_t kWrappedNumber = 16;
+
+Bytes physical_memory() {
+  return Bytes(sysconf(_SC_PHYS_PAGES)) .count() > 0
+             ? Bytes(std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE))
+             : Bytes(std::int64_t{1} << 40);
+}
+
+// The budget may grow, up to the machine's memory; addresses cost nothing.
+Bytes arena_size(const Options& options) { return std::max(options.budget, physical_memory()); }
+
+}  // namespace
+
+std::atomic<Session*> Session::active_{nullptr};
+
+Session::Session(const Options& options)
+    : arena_(std::make_unique<Arena>(arena_size(options))), engine_(options, *this) {}
+
+Session::~Session() {
+  if (active() == this) {
+    abandon();
+  }
+}
+
+void Session::enter() {
+  Session* expected = nullptr;
+  if (!active_.compare_exchange_strong(expected, this)) {
+    throw std::logic_error(
+        "recoup: a budget is already in force on this device; budgets cannot be nested");
+  }
+  thread_ = std::this_thread::get_id();
+  c10::SetCPUAllocator(pool_allocator(), std::numeric_limits<std::uint8_t>::max());
+  c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, true);
+}
+
+void Session::leave() {
+  if (std::this_thread::get_id() != thread_) {
+    throw std::logic_error("recoup: a budget must be left on the thread that entered it");
+  }
+  {
+    const Lock lock(*this);
+    wait_for_replays(lock);
+    engine_.set_running_op("leaving the scope");
+    engine_.settle_all();
+  }
+  stop();
+}
+
+void Session::abandon() { stop(); }
+
+void Session::stop() {
+  if (std::this_thread::get_id() == thread_) {
+    c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, false);
+  }
+  c10::SetCPUAllocator(plain_allocator(), std::numeric_limits<std::uint8_t>::max());
+  const Lock lock(*this);
+  const std::vector<BlockView> blocks = engine_.live_blocks();
+  retire(std::move(arena_), blocks);
+  active_.store(nullptr, std::memory_order_release);
+}
+
+Session::Lock::~Lock() {
+  Graveyard dead;
+  std::swap(dead.payloads, session_.graveyard_.payloads);
+  std::swap(dead.storages, session_.graveyard_.storages);
+  const bool notify = session_.waiting_ > 0;
+  lock_.unlock();
+  if (notify) {
+    session_.replay_done_.notify_all();
+  }
+}
+
+void Session::wait_for_replays(const Lock&) {
+  if (!engine_.replaying()) {
+    return;
+  }
+  std::unique_lock<std::mutex> held(mutex_, std::adopt_lock);
+  ++waiting_;
+  replay_done_.wait(held, [this] { return !engine_.replaying(); });
+  --waiting_;
+  held.release();
+}
+
+bool Session::in_scope(std::size_t nbytes) const {
+  if (Bypass::active()) {
+    return false;
+  }
+  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake)) {
+    return nbytes > kWrappedNumber || c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake);
+  }
+  // Kernels also allocate on OpenMP workers, which know nothing of the scope.
+  return kernels_.load(std::memory_order_relaxed) > 0 && at::in_parallel_region();
+}
+
+c10::DataPtr Session::allocate(std::size_t nbytes) {
+  if (nbytes == 0) {
+    return {nullptr, c10::Device(c10::kCPU)};
+  }
+  try {
+    const Lock lock(*this);
+    const BlockId block = engine_.allocate(Bytes(static_cast<std::int64_t>(nbytes)));
+    if (block.index() >= block_serials_.size()) {
+      block_serials_.resize(block.index() + std::size_t{1024}, 0);
+    }
+    block_serials_[block.index()] = serial_.load(std::memory_order_relaxed);
+    held_ += static_cast<std::int64_t>(nbytes);
+    most_held_ = std::max(most_held_, held_);
+    void* const pointer = arena_->at(engine_.offset(block));
+    return {pointer, pointer, &pool_delete, c10::Device(c10::kCPU)};
+  } catch (const OutOfBudget& error) {
+    throw PoolOutOfMemory(error.report());
+  }
+}
+
+void Session::free(void* pointer) {
+  const Lock lock(*this);
+  const auto block = engine_.block_at(arena_->offset(pointer));
+  RECOUP_CHECK(block.has_value(), "freed memory that is not allocated");
+  const StorageId storage = engine_.storage_in(*block);
+  if (storage.valid()) {
+    storage_gone(static_cast<StorageRecord*>(engine_.handle(storage)));
+    return;
+  }
+  held_ -= engine_.block_size(*block).count();
+  engine_.free(*block);
+}
+
+void Session::evicted_storage_died(StorageRecord* record) {
+  const Lock lock(*this);
+  storage_gone(record);
+}
+
+void Session::storage_gone(StorageRecord* record) {
+  engine_.storage_died(record->id);
+  records_.remove(record->self);
+}
+
+StorageRecord* Session::add_record(const StoragePtr& storage, const Lock&) {
+  const RecordId id = records_.add();
+  StorageRecord& record = records_[id];
+  record.weak = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
+  record.impl = storage.get();
+  record.self = id;
+  return &record;
+}
+
+void Session::rebind(StorageRecord* record, const StoragePtr& storage) {
+  record->weak = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
+  record->impl = storage.get();
+}
+
+BlockId Session::unowned_block(const c10::StorageImpl& storage, const Lock&) const {
+  const c10::DataPtr& data = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
+  if (data.get_deleter() != &pool_delete || !owns(data.get())) {
+    return {};
+  }
+  const auto block = engine_.block_at(arena_->offset(data.get()));
+  return block && !engine_.owned(*block) ? *block : BlockId();
+}
+
+StorageId Session::find(const StoragePtr& storage, const Lock& lock) {
+  const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+  if (data.get_deleter() == &evicted_delete) {
+    auto* const record = static_cast<StorageRecord*>(data.get_context());
+    if (record->impl != storage.get()) {
+      rebind(record, storage);  // its DataPtr was swapped into another storage
+    }
+    return record->id;
+  }
+  if (data.get() == nullptr) {
+    return {};
+  }
+  if (data.get_deleter() == &pool_delete && owns(data.get())) {
+    return find_pooled(storage, lock);
+  }
+  return find_external(storage, lock);
+}
+
+StorageId Session::find_known(const c10::StorageImpl& storage, const Lock&) {
+  const c10::DataPtr& data = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
+  if (data.get_deleter() == &evicted_delete) {
+    return static_cast<StorageRecord*>(data.get_context())->id;
+  }
+  if (data.get_deleter() == &pool_delete && owns(data.get())) {
+    const auto block = engine_.block_at(arena_->offset(data.get()));
+    return block ? engine_.storage_in(*block) : StorageId();
+  }
+  const auto found = external_.find(&storage);
+  return found == external_.end() ? StorageId() : found->second->id;
+}
+
+StorageId Session::find_pooled(const StoragePtr& storage, const Lock& lock) {
+  const PoolOffset offset = arena_->offset(storage->_mutable_data_ptr_no_checks().get());
+  const auto block = engine_.block_at(offset);
+  RECOUP_CHECK(block.has_value());
+  if (const StorageId id = engine_.storage_in(*block); id.valid()) {
+    auto* const record = static_cast<StorageRecord*>(engine_.handle(id));
+    if (record->impl != storage.get()) {
+      rebind(record, storage);
+    }
+    return id;
+  }
+  // Allocated by something that was no op of ours (torch.tensor writes its bytes itself): a leaf.
+  StorageRecord* const record = add_record(storage, lock);
+  record->id = engine_.adopt({.block = *block,
+                              .nbytes = Bytes(static_cast<std::int64_t>(storage->nbytes())),
+                              .handle = record});
+  return record->id;
+}
+
+StorageId Session::find_external(const StoragePtr& storage, const Lock& lock) {
+  const void* const data = storage->_mutable_data_ptr_no_checks().get();
+  if (const auto found = external_.find(storage.get()); found != external_.end()) {
+    StorageRecord* const record = found->second;
+    if (record->data == data) {
+      return record->id;
+    }
+    // resize_ or set_ behind our back: what we knew is gone, and nothing was evicted because of it.
+    external_.erase(found);
+    engine_.forsake_external(record->id);
+  }
+  const bool foreign = storage->_mutable_data_ptr_no_checks().get_deleter() !=
+                       plain_allocator()->raw_deleter();
+  StorageRecord* const record = add_record(storage, lock);
+  record->strong = storage;
+  record->data = data;
+  // Memory inside the arena that somebody wrapped (copy-on-write) is charged already.
+  const Bytes charge(owns(data) ? 0 : static_cast<std::int64_t>(storage->nbytes()));
+  try {
+    record->id = engine_.add_external(record, charge);
+  } catch (...) {
+    graveyard_.storages.push_back(std::move(record->strong));
+    records_.remove(record->self);
+    throw;
+  }
+  external_.emplace(storage.get(), record);
+  if (foreign) {
+    engine_.escape(record->id);
+  }
+  return record->id;
+}
+
+void Session::sweep_external() {
+  for (auto at = external_.begin(); at != external_.end();) {
+    StorageRecord* const record = at->second;
+    if (record->strong.use_count() == 1) {
+      at = external_.erase(at);
+      engine_.storage_died(record->id);  // calls forget, now or when lineage lets it go
+    } else {
+      ++at;
+    }
+  }
+}
+
+void Session::forget(void* external) noexcept {
+  auto* const record = static_cast<StorageRecord*>(external);
+  external_.erase(record->impl);
+  graveyard_.storages.push_back(std::move(record->strong));
+  records_.remove(record->self);
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,165 @@
+// Session: one engine at work on one device of this process, and the lock around it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/base/slab.h"
+#include "csrc/engine/engine.h"
+#include "csrc/torch/arena.h"
+#include "csrc/torch/environment.h"
+#include "csrc/torch/payload.h"
+
+namespace recoup::detail {
+
+using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
+using RecordId = Id<struct RecordTag>;
+
+// One storage that the engine knows; the engine's "handle". Pool storages are held weakly (their
+// deleter says when they die); external ones strongly, since lineage may need their bytes after the
+// program let them go.
+struct StorageRecord {
+  c10::weak_intrusive_ptr<c10::StorageImpl> weak{StoragePtr()};
+  StoragePtr strong;  // external only
+  c10::StorageImpl* impl = nullptr;
+  const void* data = nullptr;  // external only: where its bytes were when they were charged
+  StorageId id;
+  RecordId self;
+};
+
+class Session final : private Device {
+ public:
+  explicit Session(const Options& options);
+  ~Session() override;
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // The session that is entered in this process; the table of engines has one row, the CPU's.
+  [[nodiscard]] static Session* active() { return active_.load(std::memory_order_acquire); }
+
+  // Both on the same thread. `enter` throws std::logic_error when a session is active.
+  void enter();
+  // Makes every live tensor resident and stops. Throws OutOfBudget; then the session stays entered.
+  void leave();
+  // Stops as it is: what is evicted stays so, and says that when it is touched.
+  void abandon();
+
+  // Holds the engine's lock; what died under it is destroyed after it is given up, because destroying
+  // it may come back to us.
+  class Lock {
+   public:
+    explicit Lock(Session& session) : session_(session), lock_(session.mutex_) {}
+    ~Lock();
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    Session& session_;
+    std::unique_lock<std::mutex> lock_;
+  };
+  // To be called before anything that may replay: waits until no other thread is replaying.
+  void wait_for_replays(const Lock&);
+
+  Engine& engine(const Lock&) { return engine_; }
+
+  // The storage of a tensor; registers it when it is new. Invalid for storages without bytes. Throws
+  // OutOfBudget when it was made outside and there is no room to charge it.
+  StorageId find(const StoragePtr& storage, const Lock& lock);
+  // The same, but registers nothing.
+  StorageId find_known(const c10::StorageImpl& storage, const Lock& lock);
+  // The kernel-held block that a storage lives in; invalid when it is none of ours or has an owner.
+  [[nodiscard]] BlockId unowned_block(const c10::StorageImpl& storage, const Lock&) const;
+  // When that block was allocated.
+  [[nodiscard]] std::uint64_t serial(BlockId block, const Lock&) const {
+    return block_serials_[block.index()];
+  }
+  std::uint64_t next_serial() { return ++serial_; }
+  // A record for a storage that is about to be adopted.
+  StorageRecord* add_record(const StoragePtr& storage, const Lock&);
+
+  c10::DataPtr allocate(std::size_t nbytes);
+  void free(void* pointer);
+  void evicted_storage_died(StorageRecord* record);
+  [[nodiscard]] bool owns(const void* pointer) const { return arena_->contains(pointer); }
+
+  GeneratorStates& generator_states(const Lock&) { return generator_states_; }
+  std::unique_ptr<Payload> new_payload(const c10::OperatorHandle& op);
+
+  // Kernels running now, and the most bytes that they held since `reset_held`.
+  void kernel_started() { ++kernels_; }
+  void kernel_ended() { --kernels_; }
+  // Growth of the time spent making room since it was `before`.
+  [[nodiscard]] Nanoseconds room_time_since(Nanoseconds before) {
+    const Lock lock(*this);
+    return engine_.room_time() - before;
+  }
+  void reset_held(const Lock&) { most_held_ = held_ = 0; }
+  [[nodiscard]] Bytes most_held(const Lock&) const { return Bytes(most_held_); }
+  // Whether an allocation of this thread belongs to the session's program.
+  [[nodiscard]] bool in_scope(std::size_t nbytes) const;
+
+ private:
+  // Device.
+  void replay(void* payload, std::span<const Location> inputs, std::span<const PoolOffset> written,
+              std::span<BlockId> outputs) override;
+  void release(void* payload) noexcept override;
+  [[nodiscard]] std::size_t payload_bytes(const void* payload) const noexcept override;
+  void attach(void* handle, PoolOffset offset) noexcept override;
+  [[nodiscard]] bool detach(void* handle, PoolOffset offset) noexcept override;
+  [[nodiscard]] bool intact(void* handle, PoolOffset offset) const noexcept override;
+  void forget(void* external) noexcept override;
+  void copy(PoolOffset to, const Location& from, Bytes size) override;
+  std::uint64_t hash(const Location& from, Bytes size) override;
+  [[nodiscard]] std::string name(const void* payload) const override;
+  void sweep_external() override;
+
+  [[nodiscard]] void* address(const Location& location) const;
+  StorageId find_pooled(const StoragePtr& storage, const Lock& lock);
+  StorageId find_external(const StoragePtr& storage, const Lock& lock);
+  void take_fresh(const Payload& payload, torch::jit::Stack& stack, std::span<BlockId> outputs);
+  void storage_gone(StorageRecord* record);
+  void rebind(StorageRecord* record, const StoragePtr& storage);
+  void stop();
+
+  static std::atomic<Session*> active_;
+
+  std::unique_ptr<Arena> arena_;
+  std::mutex mutex_;
+  std::condition_variable replay_done_;
+  int waiting_ = 0;
+  struct Graveyard {
+    std::vector<std::unique_ptr<Payload>> payloads;
+    std::vector<StoragePtr> storages;
+    [[nodiscard]] bool empty() const { return payloads.empty() && storages.empty(); }
+  };
+  Graveyard graveyard_;
+  Slab<StorageRecord, RecordId> records_;
+  std::unordered_map<const c10::StorageImpl*, StorageRecord*> external_;
+  std::vector<std::uint64_t> block_serials_;  // by block
+  std::atomic<std::uint64_t> serial_{0};
+  std::atomic<int> kernels_{0};
+  std::int64_t held_ = 0;
+  std::int64_t most_held_ = 0;
+  GeneratorStates generator_states_;
+  std::thread::id thread_;  // the one that entered
+  Engine engine_;           // last: its destructor calls the device
+};
+
+// The allocator and the deleters of our storages (allocator.cpp).
+c10::Allocator* pool_allocator();
+c10::Allocator* plain_allocator();
+void pool_delete(void* pointer);
+void evicted_delete(void* record);
+
+}  // namespace recoup::detail

@@ -1,0 +1,185 @@
+#include "csrc/torch/traits.h"
+
+#include <ATen/core/enum_tag.h>
+
+#include <string_view>
+
+namespace recoup::detail {
+namespace {
+
+using Names = std::unordered_set<std::string_view>;
+
+// Share a storage with an argument without saying so in the schema.
+const Names kUnannotatedViews = {"aten::_unsafe_view", "aten::unsafe_split",
+                                 "aten::unsafe_split_with_sizes"};
+
+// Look at shapes and options of their tensor arguments only. What they make is repeatable.
+const Names kMetadataOnly = {
+    "aten::zeros_like",    "aten::ones_like",  "aten::full_like",   "aten::new_zeros",
+    "aten::new_ones",      "aten::new_full",   "aten::empty_like",  "aten::new_empty",
+    "aten::rand_like",     "aten::randn_like", "aten::randint_like", "aten::is_same_size",
+    "aten::new_empty_strided", "aten::sym_size", "aten::sym_stride", "aten::sym_numel",
+    "aten::sym_storage_offset", "aten::is_contiguous", "aten::stride", "aten::size"};
+
+// Results hold uninitialized bytes: there is nothing to repeat.
+const Names kUninitialized = {"aten::empty",         "aten::empty_like",
+                              "aten::new_empty",     "aten::empty_strided",
+                              "aten::empty_permuted", "aten::new_empty_strided",
+                              "aten::_empty_affine_quantized",
+                              "aten::_empty_per_channel_affine_quantized",
+                              "aten::empty_quantized"};
+
+// Repeatable, with parts of a result that nobody defined.
+const Names kPartlyUninitialized = {"aten::mkldnn_rnn_layer", "aten::_ctc_loss",
+                                    "aten::linalg_lstsq"};
+
+// Replace all of `self` without reading it.
+const Names kOverwriters = {"aten::copy_",        "aten::fill_",    "aten::zero_",
+                            "aten::normal_",      "aten::uniform_", "aten::bernoulli_",
+                            "aten::exponential_", "aten::random_",  "aten::geometric_",
+                            "aten::cauchy_",      "aten::log_normal_"};
+
+// Change a storage, or which storage a tensor has, in ways that no replay reproduces.
+const Names kRebinders = {"aten::resize_", "aten::resize_as_", "aten::set_", "aten::set_data",
+                          "aten::resize_as_sparse_", "aten::_resize_output_"};
+
+// Hold their result or argument in a way that we cannot follow.
+const Names kNotRepeatable = {"aten::_lazy_clone", "aten::record_stream", "aten::from_file",
+                              "aten::_efficientzerotensor", "aten::_pin_memory",
+                              "aten::_cudnn_init_dropout_state"};
+
+bool starts_with(std::string_view text, std::string_view prefix) {
+  return text.substr(0, prefix.size()) == prefix;
+}
+
+bool holds_tensor(const c10::TypePtr& type) {
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType:
+      return true;
+    case c10::TypeKind::OptionalType:
+    case c10::TypeKind::ListType:
+      return holds_tensor(type->containedType(0));
+    default:
+      return false;
+  }
+}
+
+bool writes(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+// Every tensor that it returns is, by its schema, a view of an argument that it does not write.
+bool is_annotated_view(const c10::FunctionSchema& schema) {
+  bool any = false;
+  for (const c10::Argument& result : schema.returns()) {
+    if (!holds_tensor(result.type())) {
+      continue;
+    }
+    any = true;
+    if (result.alias_info() == nullptr || result.alias_info()->isWrite()) {
+      return false;
+    }
+  }
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (writes(argument)) {
+      return false;
+    }
+  }
+  return any;
+}
+
+bool mentions_tensors(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (holds_tensor(argument.type())) {
+      return true;
+    }
+  }
+  for (const c10::Argument& result : schema.returns()) {
+    if (holds_tensor(result.type())) {
+      return true;
+    }
+  }
+  return schema.is_vararg() || schema.is_varret();
+}
+
+// Composite ops reach us whole when autograd is off; their parts are better recorded one by one.
+bool is_composite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+}
+
+void add_hidden_writes(OpTraits& traits, const c10::FunctionSchema& schema) {
+  const std::string_view base = schema.name();
+  if (schema.overload_name() != "") {
+    return;
+  }
+  if (base == "aten::native_batch_norm" || base == "aten::_native_batch_norm_legit" ||
+      base == "aten::cudnn_batch_norm") {
+    traits.writes |= 0b11000;  // running_mean, running_var
+    traits.left_out = 0b11000;
+    traits.condition_arg = 5;  // training
+  } else if (base == "aten::_batch_norm_with_update") {
+    traits.writes |= 0b11000;
+    traits.left_out = 0b11000;
+  } else if (base == "aten::mkldnn_rnn_layer_backward") {
+    traits.writes |= std::uint64_t{1} << 22;  // workspace
+  }
+}
+
+}  // namespace
+
+TraitsTable& TraitsTable::instance() {
+  static auto* const table = new TraitsTable;
+  return *table;
+}
+
+void TraitsTable::allow_replay(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  allowed_.insert(name);
+  for (const auto& [schema, traits] : table_) {  // payloads refer to them: they stay where they are
+    if (schema->name() == name) {
+      traits->repeatable = true;
+    }
+  }
+}
+
+const OpTraits& TraitsTable::of(const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<OpTraits>& found = table_[&schema];
+  if (found) {
+    return *found;
+  }
+  found = std::make_unique<OpTraits>();
+  OpTraits& traits = *found;
+  const std::string& base = schema.name();
+  traits.name = schema.overload_name().empty() ? base : base + "." + schema.overload_name();
+  for (std::size_t i = 0; i < schema.arguments().size() && i < 64; ++i) {
+    if (writes(schema.arguments()[i])) {
+      traits.writes |= std::uint64_t{1} << i;
+    }
+  }
+  add_hidden_writes(traits, schema);
+  const bool rebinds = kRebinders.contains(base);
+  traits.random = op.hasTag(at::Tag::nondeterministic_seeded);
+  traits.metadata_only = kMetadataOnly.contains(base);
+  traits.overwrites_self = kOverwriters.contains(base);
+  traits.verifiable = !kPartlyUninitialized.contains(base);
+  traits.repeatable = (starts_with(base, "aten::") || allowed_.contains(base)) &&
+                      !kUninitialized.contains(base) && !kNotRepeatable.contains(base) && !rebinds;
+  if (starts_with(base, "profiler::") || !mentions_tensors(schema) || is_composite(op)) {
+    traits.kind = OpKind::kTransparent;
+  } else if (starts_with(base, "c10d::") || starts_with(base, "fsdp::") ||
+             starts_with(base, "_c10d_functional")) {
+    traits.kind = OpKind::kForeign;
+  } else if (!starts_with(base, "aten::")) {
+    traits.kind = OpKind::kRecorded;
+  } else if (is_annotated_view(schema) || kUnannotatedViews.contains(base) ||
+             (op.hasTag(at::Tag::inplace_view) && !rebinds)) {
+    traits.kind = OpKind::kView;
+  }
+  return traits;
+}
+
+}  // namespace recoup::detail

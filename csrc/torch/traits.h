@@ -1,0 +1,50 @@
+// What recoup has to know of an op beyond its schema.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace recoup::detail {
+
+enum class OpKind : std::uint8_t {
+  kTransparent,  // not an op on tensors' bytes, or made of ops that are seen one by one: passed on
+  kView,         // reads and writes no bytes and makes no storage: run and forgotten
+  kRecorded,     // runs under the engine's eyes
+  kForeign,      // keeps its tensors beyond its return (c10d, fsdp): they escape
+};
+
+struct OpTraits {
+  OpKind kind = OpKind::kRecorded;
+  bool repeatable = false;   // may be replayed
+  bool random = false;       // draws from a generator
+  bool metadata_only = false;  // reads shapes of its arguments, not bytes
+  bool overwrites_self = false;  // replaces all of its first argument and reads nothing of it
+  bool verifiable = true;        // false: some result bytes are uninitialized
+  std::uint64_t writes = 0;      // bit i: argument i is written, by schema or by the tables
+  // Bit i: argument i is written in passing and its content does not reach the results; a replay gets
+  // a scratch tensor instead (BatchNorm's running statistics). Only when condition_arg is true.
+  std::uint64_t left_out = 0;
+  std::int8_t condition_arg = -1;
+  std::string name;  // "aten::add.Tensor"
+};
+
+// Looks traits up by op; computes them once. Thread safe.
+class TraitsTable {
+ public:
+  const OpTraits& of(const c10::OperatorHandle& op);
+  // The user vouches that ops of this name ("ns::op", any overload) can be repeated.
+  void allow_replay(const std::string& name);
+  static TraitsTable& instance();
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<OpTraits>> table_;
+  std::unordered_set<std::string> allowed_;
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,50 @@
+// Every switch of the engine, defaults first, so that an ablation is a loop.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "recoup/types.h"
+
+namespace recoup {
+
+enum class ReplayOrder : std::uint8_t {
+  kMemory,     // inputs with the heaviest replay first, waiting inputs only softly pinned
+  kRecursive,  // DTR's: inputs in argument order, every pending input pinned
+};
+
+enum class CostModel : std::uint8_t {
+  kMeasured,  // nanoseconds of the op's first run
+  kBytes,     // bytes of inputs and outputs as nanoseconds: the same in every run
+};
+
+struct Options {
+  Bytes budget;                    // of all tensor memory of the device, > 0
+  std::string policy = "dtr-eq";   // a name of policies()
+  // Unset: as the policy's paper has them.
+  std::optional<bool> small_filter;
+  std::optional<bool> sampling;
+  std::uint64_t seed = 1033096058;
+
+  // A dead value keeps its bytes only while an evicted value that somebody needs can be reached from
+  // it through evicted values. Off: DTR's eager eviction, which drops a value when it dies.
+  bool usefulness = true;
+  ReplayOrder replay_order = ReplayOrder::kMemory;
+  // Getting one op's arguments back may cost at most this many times the plain cost of all ops on
+  // record; more is an OutOfBudget error. 0: no bound.
+  double max_replay_ratio = 10.0;
+
+  Bytes block_size{0};  // of the pool's segments (MindSpore PyNative); 0: one for the whole budget
+  Bytes alignment{64};
+  // Results up to this size are leaves: dropping them gains nothing and their lineage costs more.
+  Bytes small_leaf{64};
+  // Longest chain of ops that a replay may have to run; a result beyond it becomes a leaf.
+  std::int32_t max_depth = 10000;
+
+  CostModel cost_model = CostModel::kMeasured;
+  bool evict_after_op = false;  // test aid: evict everything evictable after every op
+  bool verify = false;          // hash every output and compare every replay with it
+};
+
+}  // namespace recoup

@@ -1,0 +1,56 @@
+// What an engine has done so far. Counters never decrease; gauges say so. Names carry their units.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "recoup/types.h"
+
+namespace recoup {
+
+struct Stats {
+  std::int64_t budget_bytes = 0;    // gauge
+  std::int64_t peak_bytes = 0;      // highest charged bytes, pool blocks and external tensors
+  std::int64_t resident_bytes = 0;  // gauge: charged now
+  std::int64_t external_bytes = 0;  // gauge: charged for tensors made outside the scope
+
+  std::int64_t evictions = 0;  // chosen by the policy (or asked for by the user)
+  std::int64_t evicted_bytes = 0;
+  std::int64_t drops = 0;    // dead values freed without cost
+  std::int64_t replays = 0;  // ops run again
+  std::int64_t replay_ns = 0;
+  std::int64_t op_count = 0;  // ops run by the program
+  std::int64_t op_ns = 0;     // their time in kernels, waiting for room excluded
+
+  std::int64_t search_ns = 0;       // inside policies
+  std::int64_t bookkeeping_ns = 0;  // making room, apart from search and replays
+  std::int64_t plans = 0;
+  std::int64_t candidates_visited = 0;
+  std::int64_t candidates_scored = 0;
+  std::int64_t candidates_filtered = 0;
+
+  std::int64_t moves = 0;
+  std::int64_t moved_bytes = 0;
+  std::int64_t freezes = 0;        // writes that found evictable dependents
+  std::int64_t frozen_values = 0;  // values that became leaves by them
+  std::int64_t leaf_copies = 0;    // old versions kept as private copies instead
+  std::int64_t escapes = 0;
+
+  std::int64_t live_values = 0;  // gauge: records
+  std::int64_t live_ops = 0;     // gauge
+  std::int64_t lineage_depth_max = 0;
+  std::int64_t books_bytes = 0;  // gauge: memory of the records
+  std::int64_t books_peak_bytes = 0;
+  std::int64_t replay_depth_max = 0;  // frames open at once
+  std::int64_t allocations = 0;
+  std::int64_t verify_checks = 0;  // outputs hashed and compared
+};
+
+// What cannot be evicted, and why.
+struct PinnedRow {
+  Bytes size;
+  std::string by;  // "leaf", "pin", "escape", "made outside the scope", ...
+  std::string op;  // that made it; empty when it has no lineage
+};
+
+}  // namespace recoup

@@ -1,0 +1,89 @@
+// recoup for LibTorch programs.
+//
+//   recoup::Budget budget({.budget = 4_GiB, .policy = "dtr-eq"});
+//   ... train ...
+//   budget.leave();
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "recoup/api.h"
+#include "recoup/errors.h"
+#include "recoup/options.h"
+#include "recoup/policy.h"
+#include "recoup/stats.h"
+
+namespace recoup {
+
+namespace detail {
+class Session;
+}
+
+// A scope in which tensor memory of the CPU stays within a budget. Counts from `enter` to `leave`, on
+// one thread; at most one is entered in a process. Ops that cannot fit throw c10::OutOfMemoryError with
+// the report as its text.
+class RECOUP_API Budget {
+ public:
+  // Throws std::invalid_argument for a budget <= 0 or an unknown policy.
+  explicit Budget(const Options& options);
+  // Leaves as `abandon` when the scope is still entered.
+  ~Budget();
+  Budget(const Budget&) = delete;
+  Budget& operator=(const Budget&) = delete;
+
+  // Throws std::logic_error when a budget is in force already.
+  void enter();
+  // Makes every live tensor resident and ends the scope. Throws OutOfBudget when that does not fit; then
+  // the scope goes on and nothing is lost: grow() and leave again.
+  void leave();
+  // Ends the scope as it is. Tensors that are evicted throw when they are touched.
+  void abandon();
+  void grow(Bytes budget);
+
+  [[nodiscard]] bool entered() const;
+  [[nodiscard]] Stats stats() const;
+  [[nodiscard]] std::vector<PinnedRow> pinned() const;
+  // Recounts every invariant; throws InternalError.
+  void check() const;
+
+ private:
+  std::unique_ptr<detail::Session> session_;
+  Stats last_stats_;
+  std::vector<PinnedRow> last_pinned_;
+};
+
+// All of these do nothing for tensors that no entered budget manages.
+RECOUP_API bool evict(const at::Tensor& tensor);  // whether it is evicted now
+RECOUP_API bool is_resident(const at::Tensor& tensor);
+RECOUP_API void materialize(const at::Tensor& tensor);
+// The tensor's address is known outside from now on: resident and in place until it dies.
+RECOUP_API void escape(const at::Tensor& tensor);
+RECOUP_API bool active();
+// The user vouches that the op "ns::name" gives the same bits when it is run again.
+RECOUP_API void allow_replay(const std::string& name);
+RECOUP_API Bytes physical_memory();
+RECOUP_API std::vector<std::string> policy_names();
+
+// Keeps a tensor's storage resident and in place, through writes, while it lives.
+class RECOUP_API Pin {
+ public:
+  explicit Pin(const at::Tensor& tensor);
+  ~Pin();
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+  void release();
+
+ private:
+  at::Tensor tensor_;
+  const void* session_ = nullptr;
+};
+
+// Turns an out-of-budget report into the exception of the program's language; must throw.
+using OutOfBudgetThrower = void (*)(const OutOfBudgetReport& report);
+RECOUP_API void set_out_of_budget_thrower(OutOfBudgetThrower thrower);
+
+}  // namespace recoup

@@ -1,0 +1,86 @@
+"""tools/check_layers.py on made-up trees: what it lets pass and what it names."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKER = Path(__file__).parents[2] / "tools" / "check_layers.py"
+
+GOOD_TREE = {
+    "include/recoup/types.h": "#include <cstdint>\n",
+    "include/recoup/torch.h": '#include <ATen/ATen.h>\n#include "recoup/types.h"\n',
+    "csrc/base/check.h": '#include "recoup/types.h"\n',
+    "csrc/pool/free_index.h": "#pragma once\n",
+    "csrc/pool/pool.h": '#include "free_index.h"\n#include "csrc/base/check.h"\n',
+    "csrc/engine/engine.cpp": '// #include "csrc/torch/handler.h"\n#include "csrc/pool/pool.h"\n',
+    "csrc/torch/handler.cpp": '#include <c10/core/Storage.h>\n#include "recoup/torch.h"\n',
+    "csrc/python/module.cpp": '#include <Python.h>\n#include "csrc/engine/engine.h"\n',
+    "tests/core/pool_test.cpp": '#include <gtest/gtest.h>\n#include "csrc/pool/pool.h"\n',
+}
+
+
+def check(root: Path, tree: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    for name, text in tree.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, str(CHECKER), str(root)], capture_output=True, text=True, check=False
+    )
+
+
+def test_good_tree_passes(tmp_path: Path) -> None:
+    result = check(tmp_path, GOOD_TREE)
+    assert (result.returncode, result.stdout) == (
+        0,
+        f"check_layers: {len(GOOD_TREE)} files, 0 against the layer order\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "include", "named"),
+    [
+        ("csrc/pool/bad.h", '"csrc/engine/engine.h"', "csrc/engine"),
+        ("csrc/pool/bad.h", '"../engine/engine.cpp"', "csrc/engine"),
+        ("include/recoup/bad.h", '"csrc/base/check.h"', "csrc/base"),
+        ("csrc/torch/bad.h", '"csrc/python/module.h"', "csrc/python"),
+        ("csrc/engine/bad.cpp", "<ATen/ATen.h>", "ATen/ATen.h"),
+        ("csrc/engine/bad.cpp", '"recoup/torch.h"', "include/recoup/torch.h"),
+        ("csrc/base/bad.cpp", "<c10/util/Exception.h>", "c10/util/Exception.h"),
+        ("csrc/base/bad.cpp", "<torch/torch.h>", "torch/torch.h"),
+        ("csrc/base/bad.cpp", "<Python.h>", "Python.h"),
+        ("include/recoup/bad.h", "<recoup/torch.h>", "include/recoup/torch.h"),
+        ("tests/core/bad_test.cpp", "<torch/library.h>", "torch/library.h"),
+        ("tests/core/bad_test.cpp", '"csrc/torch/handler.h"', "csrc/torch"),
+        ("csrc/base/bad.cpp", '"csrc/elsewhere/thing.h"', "csrc/elsewhere/thing.h"),
+    ],
+)
+def test_bad_include_fails_and_is_named(
+    tmp_path: Path, file: str, include: str, named: str
+) -> None:
+    result = check(tmp_path, {**GOOD_TREE, file: f"#pragma once\n\n#  include {include}\n"})
+    assert result.returncode == 1
+    first, last = result.stdout.splitlines()
+    assert first.startswith(f"{file}:3: ")
+    assert named in first
+    assert last.endswith("1 against the layer order")
+
+
+def test_folder_outside_the_order_fails(tmp_path: Path) -> None:
+    result = check(tmp_path, {**GOOD_TREE, "csrc/misc/thing.h": "#pragma once\n"})
+    assert result.returncode == 1
+    assert result.stdout.startswith("csrc/misc/thing.h:1: ")
+
+
+def test_empty_tree_is_an_error_and_not_a_pass(tmp_path: Path) -> None:
+    result = check(tmp_path, {})
+    assert result.returncode == 2
+    assert "no C++ sources" in result.stderr
+
+
+def test_this_tree_is_in_order() -> None:
+    result = subprocess.run(
+        [sys.executable, str(CHECKER)], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout

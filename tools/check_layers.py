@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Fails when a folder includes one below it in the layer order, or knows Torch and must not.
+
+Usage: tools/check_layers.py [ROOT]
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# Each folder may include only itself and those above it.
+LAYERS = (
+    "include/recoup",
+    "csrc/base",
+    "csrc/pool",
+    "csrc/lineage",
+    "csrc/policy",
+    "csrc/engine",
+    "csrc/torch",
+    "csrc/python",
+)
+TORCH_LAYERS = ("csrc/torch", "csrc/python")
+# The public header that knows Torch: including it is as good as including Torch.
+TORCH_FACE = "include/recoup/torch.h"
+TORCH_HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11)/|Python\.h$")
+# The core's tests build without Torch too, and see the core only.
+CORE_TESTS = "tests/core"
+
+INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+SUFFIXES = {".h", ".hpp", ".cpp", ".cc"}
+
+
+def layer_of(path: str) -> str | None:
+    return next((layer for layer in LAYERS if path.startswith(layer + "/")), None)
+
+
+def included_path(root: Path, file: Path, name: str, quoted: bool) -> str:
+    """The included file's path in the tree, or `name` itself when it is not one of ours."""
+    if name.startswith("recoup/"):
+        return f"include/{name}"
+    if quoted and (file.parent / name).is_file():
+        return os.path.relpath(file.parent / name, root)
+    return name
+
+
+def complaint(path: str, target: str) -> str | None:
+    """Why the file `path` may not include `target`; None when it may."""
+    layer = layer_of(path)
+    target_layer = layer_of(target)
+    knows_torch = layer in TORCH_LAYERS or path == TORCH_FACE
+    if not knows_torch and (target == TORCH_FACE or TORCH_HEADER.match(target)):
+        return f"only {TORCH_FACE}, {' and '.join(TORCH_LAYERS)} may know Torch: {target}"
+    if layer is None:  # a core test
+        if target_layer in TORCH_LAYERS:
+            return f"{CORE_TESTS} may not include {target_layer}: {target}"
+    elif target_layer is None:
+        if target.startswith("csrc/"):
+            return f"{target} is in no layer: add its folder to LAYERS in tools/check_layers.py"
+    elif LAYERS.index(target_layer) > LAYERS.index(layer):
+        return f"{layer} may not include {target_layer}, which is below it: {target}"
+    return None
+
+
+def sources(root: Path) -> Iterator[Path]:
+    for folder in ("include", "csrc", CORE_TESTS):
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in SUFFIXES:
+                yield file
+
+
+def complaints(root: Path, file: Path) -> Iterator[str]:
+    path = file.relative_to(root).as_posix()
+    if layer_of(path) is None and not path.startswith(CORE_TESTS + "/"):
+        yield f"{path}:1: its folder is in no layer: add it to LAYERS in tools/check_layers.py"
+        return
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        if match := INCLUDE.match(line):
+            target = included_path(root, file, match[2], quoted=match[1] == '"')
+            if reason := complaint(path, target):
+                yield f"{path}:{number}: {reason}"
+
+
+def main(arguments: list[str]) -> int:
+    root = Path(arguments[0] if arguments else Path(__file__).parent.parent).resolve()
+    files = list(sources(root))
+    if not files:
+        print(f"check_layers: no C++ sources under {root}", file=sys.stderr)
+        return 2
+    found = [text for file in files for text in complaints(root, file)]
+    for text in found:
+        print(text)
+    print(f"check_layers: {len(files)} files, {len(found)} against the layer order")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

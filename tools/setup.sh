@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Makes sure that what the build takes from the system is there, then makes the virtual environment. As
+# root it installs what is missing; for anybody else it prints the one line that does.
+# Usage: tools/setup.sh PYTHON VENV
+set -euo pipefail
+
+python=$1
+venv=$2
+min_cmake=3.25
+
+fail() {
+  echo "recoup: $*" >&2
+  exit 1
+}
+
+has_header() {
+  echo "#include <$1>" | c++ -x c++ -fsyntax-only - 2>/dev/null
+}
+
+# Asks for the things themselves and not for package names, so that a system that has them from
+# elsewhere is left alone.
+missing_packages() {
+  command -v cmake >/dev/null || echo cmake
+  command -v ninja >/dev/null || echo ninja-build
+  command -v ccache >/dev/null || echo ccache
+  if command -v c++ >/dev/null; then
+    has_header gtest/gtest.h || echo libgtest-dev
+    has_header boost/version.hpp || echo libboost-dev
+  else
+    echo g++ libgtest-dev libboost-dev
+  fi
+  "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+  "$python" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || echo python3-dev
+}
+
+command -v "$python" >/dev/null || fail "no $python here: install Python 3.10 or newer"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+  fail "needs Python 3.10 or newer, $python is $("$python" -V 2>&1): make PYTHON=python3.11 picks another"
+
+missing=$(missing_packages | xargs)
+if [[ -n $missing ]]; then
+  if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+    fail "system packages are missing, run: sudo apt-get install -y $missing"
+  fi
+  echo "recoup: installing system packages: $missing"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq
+  # shellcheck disable=SC2086  # a list of names
+  apt-get install -y -qq --no-install-recommends $missing >/dev/null
+fi
+
+echo 'int main() {}' | c++ -std=c++20 -x c++ -fsyntax-only - 2>/dev/null ||
+  fail "c++ knows no C++20: install GCC 12 or newer"
+
+[[ -x $venv/bin/pip ]] || "$python" -m venv "$venv"
+
+# Ubuntu 22.04 has an older CMake; the wheel lies first in the Makefile's PATH.
+cmake_version=$(cmake --version | sed -n '1s/[^0-9]*//p')
+if [[ $(printf '%s\n' "$min_cmake" "$cmake_version" | sort -V | head -n 1) != "$min_cmake" ]]; then
+  "$venv/bin/pip" install --quiet --disable-pip-version-check cmake==3.31.10
+fi
