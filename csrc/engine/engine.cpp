@@ -84,6 +84,7 @@ void Engine::storage_died(StorageId storage) {
   const ValueId id = storages_[storage].current;
   Value& value = lineage_[id];
   value.hard_pins -= storages_[storage].user_pins;
+  value.fixed -= storages_[storage].user_pins;
   storages_.remove(storage);
   value.storage = StorageId();
   if (value.block.valid()) {
@@ -104,18 +105,21 @@ void Engine::acquire(std::span<const ValueId> values) {
     for (ValueId id : values) {
       hard_pin(id);
     }
-    return;
+  } else {
+    const auto start = std::chrono::steady_clock::now();
+    const Nanoseconds room_before = room_time_;
+    Replayer(*this).run(values);
+    const Nanoseconds elapsed = std::chrono::steady_clock::now() - start;
+    stats_.replay_ns += (elapsed - (room_time_ - room_before)).count();
   }
-  const auto start = std::chrono::steady_clock::now();
-  Nanoseconds room_before = room_time_;
-  Replayer(*this).run(values);
-  stats_.replay_ns += (Nanoseconds(std::chrono::steady_clock::now() - start) -
-                       (room_time_ - room_before))
-                          .count();
+  for (ValueId id : values) {
+    ++lineage_[id].fixed;
+  }
 }
 
 void Engine::release(std::span<const ValueId> values) noexcept {
   for (ValueId id : values) {
+    --lineage_[id].fixed;
     hard_unpin(id);
   }
 }
@@ -173,7 +177,7 @@ void Engine::escape(StorageId storage) {
   acquire(one);
   make_leaf(first);
   drain();
-  hard_unpin(first);
+  release(one);
   freeze_or_copy(storage);
   lineage_[storages_[storage].current].escaped = true;
   update_candidate(storages_[storage].current);
@@ -188,7 +192,8 @@ void Engine::pin(StorageId storage) {
 
 void Engine::unpin(StorageId storage) noexcept {
   --storages_[storage].user_pins;
-  hard_unpin(storages_[storage].current);
+  const ValueId one[] = {storages_[storage].current};
+  release(one);
 }
 
 // All live storages at once, so that none is evicted again to make room for another.
@@ -308,7 +313,7 @@ void Engine::check() const {
       RECOUP_CHECK(candidates_[value.candidate_index] == id);
     }
     RECOUP_CHECK(!value.storage.valid() || storages_[value.storage].current == id);
-    RECOUP_CHECK(value.hard_pins >= 0 && value.soft_pins >= 0);
+    RECOUP_CHECK(value.hard_pins >= value.fixed && value.fixed >= 0 && value.soft_pins >= 0);
     RECOUP_CHECK(value.storage.valid() || value.hard_pins > 0 || value.soft_pins > 0 ||
                      lineage_.has_consumers(id),
                  "value ", id.index(), " is kept for nobody");

@@ -87,13 +87,16 @@ class Engine final : private PolicyView {
   // ---- the life of an op ----
   // To be called for each storage that the op will write, before its arguments are acquired.
   void before_write(StorageId storage);
-  // Makes the values resident, replaying what it takes, and pins each once. All or nothing.
+  // Makes the values resident, replaying what it takes, and pins each once, in place. All or nothing.
   void acquire(std::span<const ValueId> values);
   void release(std::span<const ValueId> values) noexcept;
   // Records a finished op: `storages[i]` is the new storage of fresh[i].
   void finish(const OpRecord& record, std::span<StorageId> storages);
   // The op failed half way: what it may have written holds who knows what, and is a leaf.
   void fail(std::span<const WrittenStorage> written);
+  // Slides everything that may move to one side, so that free memory is in one piece as far as that
+  // is possible. For an op that failed only because it was not, before it is tried again.
+  void defragment();
   // Set around a kernel for error messages.
   void set_running_op(std::string_view name) { running_op_ = name; }
   [[nodiscard]] std::string_view running_op() const { return running_op_; }
@@ -171,7 +174,9 @@ class Engine final : private PolicyView {
   void forsake(ValueId id);
   [[nodiscard]] Zone zone(Bytes size) const;
   [[nodiscard]] Bytes shortfall(Bytes size) const;
-  [[noreturn]] void throw_out_of_budget(Bytes asked, std::string reason) const;
+  bool do_moves(const CompactionPlan& plan);
+  [[noreturn]] void throw_out_of_budget(Bytes asked, std::string reason,
+                                        bool fragmented = false) const;
   [[nodiscard]] bool movable(std::uint32_t owner) const;
 
   // freeze.cpp

@@ -7,8 +7,8 @@
 //        \-> c (evicted, user holds it)                c is rematerialized, then becomes a leaf
 //
 // Stopping at the first lost value would be wrong: b could be evicted later and recomputed from the
-// new parameter. Where getting c back takes more room than the leaf itself, the old content is kept
-// as a private copy instead, for as long as something hangs on it.
+// new parameter. Where getting c back does not fit, the old content is kept as a private copy instead,
+// for as long as something hangs on it.
 #include "csrc/engine/engine.h"
 #include "csrc/engine/replay.h"
 
@@ -85,8 +85,9 @@ void Engine::keep_copy(ValueId leaf) {
   now.escaped = old.escaped;
   now.last_access = old.last_access;
   Storage& storage = storages_[old.storage];
-  now.hard_pins = storage.user_pins;
+  now.hard_pins = now.fixed = storage.user_pins;
   old.hard_pins -= storage.user_pins;
+  old.fixed -= storage.user_pins;
   storage.current = fresh;
   if (now.block.valid()) {
     pool_.set_owner(now.block, fresh.index() + 1);
@@ -115,12 +116,14 @@ void Engine::freeze_or_copy(StorageId storage) {
   for (ValueId id : found.needed) {
     to_restore += lineage_[id].size;
   }
-  if (lineage_[leaf].size <= to_restore) {
+  // What is needed will mostly be used soon (gradients by the optimizer), so it is better brought back
+  // now than kept replayable by a copy, unless it would crowd out everything else.
+  if (to_restore.count() * 2 > options_.budget.count() && lineage_[leaf].size <= to_restore) {
     try {
       keep_copy(leaf);
       return;
     } catch (const OutOfBudget&) {
-      // The other way may still fit: what hangs on the leaf may share most of its bytes' room.
+      // The other way may still fit.
     }
   }
   try {

@@ -72,8 +72,9 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
   now.external = old.external;
   now.escaped = old.escaped;
   now.last_access = now_;
-  now.hard_pins = storage.user_pins;
+  now.hard_pins = now.fixed = storage.user_pins;
   old.hard_pins -= storage.user_pins;
+  old.fixed -= storage.user_pins;
   storage.current = after;
   if (now.block.valid()) {
     pool_.set_owner(now.block, after.index() + 1);

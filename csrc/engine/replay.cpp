@@ -8,6 +8,31 @@
 #include <algorithm>
 
 namespace recoup::detail {
+namespace {
+
+// The inputs of a running kernel may not move.
+class AddressGuard {
+ public:
+  AddressGuard(Lineage& lineage, OpId op) : lineage_(lineage) {
+    lineage.for_each_input(op, [this](ValueId id) { values_.push_back(id); });
+    for (ValueId id : values_) {
+      ++lineage_[id].fixed;
+    }
+  }
+  ~AddressGuard() {
+    for (ValueId id : values_) {
+      --lineage_[id].fixed;
+    }
+  }
+  AddressGuard(const AddressGuard&) = delete;
+  AddressGuard& operator=(const AddressGuard&) = delete;
+
+ private:
+  Lineage& lineage_;
+  std::vector<ValueId> values_;
+};
+
+}  // namespace
 
 Replayer::Replayer(Engine& engine) : engine_(engine) {
   RECOUP_CHECK(engine.replayer_ == nullptr);
@@ -139,63 +164,82 @@ bool Replayer::may_hand_over(OpId op, ValueId before) const {
 }
 
 void Replayer::execute(OpId op) {
-  Engine& engine = engine_;
-  spent_ += engine.lineage_[op].cost;
-  const double limit = engine.options_.max_replay_ratio *
-                       static_cast<double>(engine.lineage_.total_cost().count());
-  if (limit > 0 && static_cast<double>(spent_.count()) > limit) {
-    engine.throw_out_of_budget(
-        Bytes(0), str_cat("getting its arguments back costs more than ",
-                          engine.options_.max_replay_ratio, " times all ops on record"));
-  }
-  struct Buffer {
-    BlockId block;
-    ValueId from;  // whose block was handed over; none: a fresh one
-  };
-  std::vector<Buffer> buffers;
-  std::vector<BlockId> fresh(engine.lineage_[op].outputs.size());
+  charge_cost(op);
+  bool handed_over = false;
   try {
-    const std::size_t written_count = engine.lineage_[op].written.size();
-    for (std::size_t i = 0; i < written_count; ++i) {
-      const WrittenValue written = engine.lineage_[op].written[i];
-      const Bytes nbytes = written.nbytes;
-      if (written.before.valid() && may_hand_over(op, written.before)) {
-        const BlockId block = engine.lineage_[written.before].block;
-        buffers.push_back({.block = block, .from = written.before});
-        continue;
-      }
-      buffers.push_back({.block = engine.allocate(nbytes), .from = {}});
-      if (written.before.valid()) {
-        engine.device_.copy(engine.offset(buffers.back().block), engine.location(written.before),
-                            nbytes);
-      }
+    execute_once(op, handed_over);
+  } catch (const OutOfBudget& error) {
+    // A kernel that ran out of memory has written nothing yet, but a buffer that was handed to it is
+    // gone all the same.
+    if (!error.report().fragmented || handed_over) {
+      throw;
     }
+    engine_.defragment();
+    execute_once(op, handed_over);
+  }
+  ++engine_.stats_.replays;
+  engine_.now_ += engine_.lineage_[op].cost.count();
+}
+
+void Replayer::charge_cost(OpId op) {
+  spent_ += engine_.lineage_[op].cost;
+  const double ratio = engine_.options_.max_replay_ratio;
+  const double limit = ratio * static_cast<double>(engine_.lineage_.total_cost().count());
+  if (limit > 0 && static_cast<double>(spent_.count()) > limit) {
+    engine_.throw_out_of_budget(
+        Bytes(0), str_cat("getting its arguments back costs more than ", ratio,
+                          " times all ops on record"));
+  }
+}
+
+// The blocks that stand for what the op writes, holding the content from before.
+void Replayer::fill_buffers(OpId op, std::vector<Buffer>& buffers) {
+  const std::size_t count = engine_.lineage_[op].written.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const WrittenValue written = engine_.lineage_[op].written[i];
+    if (written.before.valid() && may_hand_over(op, written.before)) {
+      buffers.push_back({.block = engine_.lineage_[written.before].block, .from = written.before});
+      continue;
+    }
+    buffers.push_back({.block = engine_.allocate(written.nbytes), .from = {}});
+    if (written.before.valid()) {
+      engine_.device_.copy(engine_.offset(buffers.back().block),
+                           engine_.location(written.before), written.nbytes);
+    }
+  }
+}
+
+void Replayer::execute_once(OpId op, bool& handed_over) {
+  std::vector<Buffer> buffers;
+  std::vector<BlockId> fresh(engine_.lineage_[op].outputs.size());
+  try {
+    fill_buffers(op, buffers);
+    const AddressGuard fixed(engine_.lineage_, op);
     std::vector<Location> inputs;
-    engine.lineage_.for_each_input(op,
-                                   [&](ValueId id) { inputs.push_back(engine.location(id)); });
+    engine_.lineage_.for_each_input(
+        op, [&](ValueId id) { inputs.push_back(engine_.location(id)); });
     std::vector<PoolOffset> written;
     for (const Buffer& buffer : buffers) {
-      written.push_back(engine.offset(buffer.block));
+      written.push_back(engine_.offset(buffer.block));
     }
-    engine.device_.replay(engine.lineage_[op].payload, inputs, written, fresh);
+    engine_.device_.replay(engine_.lineage_[op].payload, inputs, written, fresh);
   } catch (...) {
     for (const Buffer& buffer : buffers) {
       if (buffer.from.valid()) {  // half written: the old version has to be made again
-        engine.transition(buffer.from, Residency::kEvicted);
+        handed_over = true;
+        engine_.transition(buffer.from, Residency::kEvicted);
       } else {
-        engine.free(buffer.block);
+        engine_.free(buffer.block);
       }
     }
     throw;
   }
-  ++engine.stats_.replays;
-  engine.now_ += engine.lineage_[op].cost.count();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
-    const ValueId after = engine.lineage_[op].written[i].after;
+    const ValueId after = engine_.lineage_[op].written[i].after;
     if (buffers[i].from.valid()) {
-      engine.release_block(buffers[i].from);
+      engine_.release_block(buffers[i].from);
     }
-    engine.give_back(after, buffers[i].block);
+    engine_.give_back(after, buffers[i].block);
   }
   put_back(op, fresh);
 }

@@ -54,7 +54,15 @@ class Replayer {
   void secure(Frame& frame);
   void run_top();
   void pop();
+  // A block that stands for a written storage in a replay.
+  struct Buffer {
+    BlockId block;
+    ValueId from;  // whose block it is, handed over; none: a fresh one
+  };
   void execute(OpId op);
+  void execute_once(OpId op, bool& handed_over);
+  void charge_cost(OpId op);
+  void fill_buffers(OpId op, std::vector<Buffer>& buffers);
   void put_back(OpId op, std::span<const BlockId> fresh);
   [[nodiscard]] bool may_hand_over(OpId op, ValueId before) const;
   // Room that a replay of `op` needs: Note [Replay order]. Memoized.

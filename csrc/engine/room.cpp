@@ -75,8 +75,10 @@ void Engine::make_room(Bytes size) {
       continue;
     }
     if (!drop_dead_leaf()) {
-      throw_out_of_budget(size, missing <= Bytes(0) ? "the bytes are there, but not in one piece"
-                                                    : "");
+      if (missing <= Bytes(0)) {
+        throw_out_of_budget(size, "the bytes are there, but not in one piece", true);
+      }
+      throw_out_of_budget(size, "");
     }
   }
   const Nanoseconds spent = Clock::now() - start;
@@ -162,23 +164,37 @@ bool Engine::movable(std::uint32_t owner) const {
     return false;
   }
   const Value& value = lineage_[ValueId(owner - 1)];
-  return value.hard_pins == 0 && !value.escaped &&
+  return value.fixed == 0 && !value.escaped &&
          (!value.storage.valid() || device_.intact(handle(value.storage), offset(value.block)));
 }
 
 bool Engine::compact(Bytes size) {
-  const auto plan =
-      pool_.plan_compaction(size, [this](std::uint32_t owner) { return movable(owner); });
-  if (!plan) {
-    return false;
+  for (;;) {
+    const auto plan =
+        pool_.plan_compaction(size, [this](std::uint32_t owner) { return movable(owner); });
+    if (!plan) {
+      return false;
+    }
+    if (do_moves(*plan)) {
+      return true;
+    }
   }
-  for (const Move& move : plan->moves) {
+}
+
+void Engine::defragment() {
+  while (!do_moves(pool_.plan_slide([this](std::uint32_t owner) { return movable(owner); }))) {
+  }
+}
+
+// False when a storage refused to move; then the plan is void.
+bool Engine::do_moves(const CompactionPlan& plan) {
+  for (const Move& move : plan.moves) {
     const BlockView from = pool_.view(move.block);
     const ValueId id(from.owner - 1);
     const StorageId storage = lineage_[id].storage;
     if (storage.valid() && !device_.detach(handle(storage), from.offset)) {
       forsake(id);
-      return compact(size);
+      return false;
     }
     device_.copy(move.to, {.external = nullptr, .offset = from.offset}, from.size);
     pool_.move(move.block, move.to);
@@ -191,7 +207,7 @@ bool Engine::compact(Bytes size) {
   return true;
 }
 
-void Engine::throw_out_of_budget(Bytes asked, std::string reason) const {
+void Engine::throw_out_of_budget(Bytes asked, std::string reason, bool fragmented) const {
   OutOfBudgetReport report{.op = running_op_.empty() ? "an allocation" : std::string(running_op_),
                            .asked = asked,
                            .budget = options_.budget,
@@ -202,7 +218,8 @@ void Engine::throw_out_of_budget(Bytes asked, std::string reason) const {
                            .evictable = {},
                            .largest_window = {},
                            .enough = {},
-                           .reason = std::move(reason)};
+                           .reason = std::move(reason),
+                           .fragmented = fragmented};
   lineage_.for_each_value([&](ValueId, const Value& value) {
     if (!value.block.valid()) {
       return;

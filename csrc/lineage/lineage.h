@@ -38,6 +38,7 @@ struct Value {
   Tick last_access = 0;
   std::int32_t hard_pins = 0;
   std::int32_t soft_pins = 0;
+  std::int32_t fixed = 0;   // kernels and pins that know its address: it may not move
   std::int32_t demand = 0;  // ops that read it and have an output that is evicted and needed
   std::uint32_t candidate_index = kNotCandidate;
   mutable std::uint32_t mark = 0;  // of the last traversal that visited it

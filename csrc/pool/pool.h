@@ -86,6 +86,9 @@ class Pool {
   // (best fit, largest first); both. See Note [Compaction] in compaction.cpp.
   [[nodiscard]] std::optional<CompactionPlan> plan_compaction(
       Bytes size, const std::function<bool(std::uint32_t owner)>& movable) const;
+  // Moves every movable block as far down as it goes, in address order.
+  [[nodiscard]] CompactionPlan plan_slide(
+      const std::function<bool(std::uint32_t owner)>& movable) const;
   // Performs one move of a plan: the block keeps its id and owner and now starts at `to`.
   void move(BlockId block, PoolOffset to);
 

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <optional>
+
+#include "csrc/torch/errors.h"
 
 namespace recoup::detail {
 namespace {
@@ -74,11 +77,50 @@ void OpCall::run() {
                  stack_[base_ + static_cast<std::size_t>(traits_.condition_arg)].toBool());
   prepare();
   try {
-    run_kernel();
+    try {
+      run_kernel();
+    } catch (const PoolOutOfMemory& error) {
+      if (!error.report().fragmented) {
+        throw;
+      }
+      prepare_retry();
+      run_kernel();
+    }
     finish();
   } catch (...) {
     fail();
     throw;
+  }
+}
+
+void OpCall::prepare_retry() {
+  stack_.resize(base_);
+  stack_.insert(stack_.end(), arguments_.begin(), arguments_.end());
+  restore_left_out();
+  const Session::Lock lock(session_);
+  session_.wait_for_replays(lock);
+  Engine& engine = session_.engine(lock);
+  engine.release(pinned_);
+  pinned_.clear();
+  engine.defragment();
+  acquire_operands(lock);
+  left_out_before_.clear();  // they may have moved
+  save_left_out();
+}
+
+void OpCall::save_left_out() {
+  for (const Operand& operand : operands_) {
+    if (operand.left_out && operand.storage.valid()) {
+      const auto* const data = static_cast<const char*>(operand.impl->data());
+      left_out_before_.emplace_back(operand.impl->_mutable_data_ptr_no_checks().get(),
+                                    std::vector<char>(data, data + operand.impl->nbytes()));
+    }
+  }
+}
+
+void OpCall::restore_left_out() noexcept {
+  for (const auto& [data, bytes] : left_out_before_) {
+    std::memcpy(data, bytes.data(), bytes.size());
   }
 }
 
@@ -127,9 +169,7 @@ void OpCall::find_operands() {
 void OpCall::prepare() {
   find_operands();
   repeatable_ = traits_.repeatable && !foreign_;
-  if (repeatable_ || traits_.writes != 0) {
-    arguments_.assign(stack_.begin() + static_cast<std::ptrdiff_t>(base_), stack_.end());
-  }
+  arguments_.assign(stack_.begin() + static_cast<std::ptrdiff_t>(base_), stack_.end());
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
   Engine& engine = session_.engine(lock);
@@ -148,6 +188,22 @@ void OpCall::prepare() {
       engine.before_write(operand.storage);
     }
   }
+  acquire_operands(lock);
+  save_left_out();
+  if (traits_.random && repeatable_) {
+    if (const auto generator = generator_of(Arguments(stack_.data() + base_, argument_count_))) {
+      random_ = session_.generator_states(lock).save(*generator);
+    } else {
+      repeatable_ = false;
+    }
+  }
+  serial_ = session_.next_serial();
+  session_.reset_held(lock);
+  room_before_ = engine.room_time();
+}
+
+void OpCall::acquire_operands(const Session::Lock& lock) {
+  Engine& engine = session_.engine(lock);
   for (Operand& operand : operands_) {
     if (operand.storage.valid() && (operand.reads || operand.written)) {
       operand.value = engine.current(operand.storage);
@@ -160,16 +216,6 @@ void OpCall::prepare() {
     pinned_.clear();
     throw;
   }
-  if (traits_.random && repeatable_) {
-    if (const auto generator = generator_of(Arguments(stack_.data() + base_, argument_count_))) {
-      random_ = session_.generator_states(lock).save(*generator);
-    } else {
-      repeatable_ = false;
-    }
-  }
-  serial_ = session_.next_serial();
-  session_.reset_held(lock);
-  cost_ = engine.room_time();
 }
 
 void OpCall::run_kernel() {
@@ -184,7 +230,7 @@ void OpCall::run_kernel() {
   }
   const Nanoseconds elapsed = Clock::now() - start;
   session_.kernel_ended();
-  cost_ = elapsed - std::min(elapsed, session_.room_time_since(cost_));
+  cost_ = elapsed - std::min(elapsed, session_.room_time_since(room_before_));
 }
 
 // Results in storages that did not exist before.
@@ -301,6 +347,7 @@ void OpCall::finish() {
 }
 
 void OpCall::fail() noexcept {
+  restore_left_out();
   const Session::Lock lock(session_);
   Engine& engine = session_.engine(lock);
   written_.clear();

@@ -37,9 +37,15 @@ class OpCall {
   void find_operands();
   void add_operand(const at::Tensor& tensor, std::size_t argument);
   void prepare();
+  void acquire_operands(const Session::Lock& lock);
   void run_kernel();
+  // The kernel ran out of memory only because free memory was in pieces: puts everything back as it was,
+  // in order, so that the op can be tried again.
+  void prepare_retry();
   void finish();
   void fail() noexcept;
+  void save_left_out();
+  void restore_left_out() noexcept;
   void collect_fresh(const Session::Lock& lock);
   void add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock);
   [[nodiscard]] std::unique_ptr<Payload> make_payload(const Session::Lock& lock);
@@ -66,6 +72,9 @@ class OpCall {
   bool repeatable_ = false;
   std::uint64_t serial_ = 0;
   Nanoseconds cost_{0};
+  Nanoseconds room_before_{0};
+  // What the op writes in passing, from before: a kernel that runs out of memory may have done so.
+  std::vector<std::pair<void*, std::vector<char>>> left_out_before_;
   GeneratorState random_;
   c10::SmallVector<Operand, 4> operands_;
   c10::SmallVector<ValueId, 4> pinned_;

@@ -25,6 +25,7 @@ struct RECOUP_API OutOfBudgetReport {
   Bytes largest_window;         // largest contiguous range that evicting and moving could empty
   Bytes enough;                 // the smallest budget with which this allocation would have passed
   std::string reason;           // a sentence, when it is not plainly the bytes
+  bool fragmented = false;      // the bytes were there, but not in one piece
 
   [[nodiscard]] std::string to_string() const;
 };
