@@ -22,8 +22,7 @@ class Slab {
     }
     const std::uint32_t index = free_.back();
     free_.pop_back();
-    slot(index).live = true;
-    slot(index).record = T{};
+    slot(index).live = true;  // its record was cleared when it was removed
     ++size_;
     return IdType(index);
   }

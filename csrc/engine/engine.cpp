@@ -95,6 +95,7 @@ void Engine::storage_died(StorageId storage) {
     transition(id, Residency::kEvicted);
     ++stats_.drops;
   }
+  consider_dead_leaf(id);
   settle(id);
 }
 
@@ -108,7 +109,17 @@ void Engine::acquire(std::span<const ValueId> values) {
   } else {
     const auto start = std::chrono::steady_clock::now();
     const Nanoseconds room_before = room_time_;
-    Replayer(*this).run(values);
+    std::vector<ValueId> dead_leaves;
+    {
+      Replayer replayer(*this);
+      replayer.run(values);
+      dead_leaves = replayer.dead_leaves();
+    }
+    for (ValueId id : dead_leaves) {
+      if (lineage_.contains(id)) {
+        consider_dead_leaf(id);
+      }
+    }
     const Nanoseconds elapsed = std::chrono::steady_clock::now() - start;
     stats_.replay_ns += (elapsed - (room_time_ - room_before)).count();
   }

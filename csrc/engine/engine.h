@@ -132,6 +132,7 @@ class Engine final : private PolicyView {
     ValueId current;
     void* handle = nullptr;
     std::int32_t user_pins = 0;  // part of its current value's hard pins
+    bool placed = false;         // was moved to the low end, as a leaf that is written again and again
   };
 
   // PolicyView.
@@ -189,6 +190,8 @@ class Engine final : private PolicyView {
   void freeze(ValueId leaf, const Dependents& dependents);
   void keep_copy(ValueId leaf);
   void freeze_or_copy(StorageId storage);
+  void consider_dead_leaf(ValueId id);
+  void place_low(StorageId storage);
 
   // record.cpp
   void supersede(StorageId storage, OpId op, bool overwritten);

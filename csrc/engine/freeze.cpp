@@ -9,6 +9,8 @@
 // Stopping at the first lost value would be wrong: b could be evicted later and recomputed from the
 // new parameter. Where getting c back does not fit, the old content is kept as a private copy instead,
 // for as long as something hangs on it.
+#include <algorithm>
+
 #include "csrc/engine/engine.h"
 #include "csrc/engine/replay.h"
 
@@ -152,6 +154,69 @@ void Engine::forsake_external(StorageId storage) {
   storage_died(storage);
 }
 
-void Engine::before_write(StorageId storage) { freeze_or_copy(storage); }
+// Note [Dead leaves]
+// A dead leaf is kept so that what was made from it stays evictable. That is worth its bytes for a batch
+// of inputs, on which large activations hang, and not for a gradient, on which only optimizer state
+// hangs: state that is updated in place has a version more each step, so its replay costs more each step,
+// and the lineage would keep every gradient that there ever was. So what is written in place does not
+// count, and a leaf with less hanging on it than its own size is let go; what hangs on it becomes leaves.
+void Engine::consider_dead_leaf(ValueId id) {
+  const Value& value = lineage_[id];
+  if (!options_.usefulness || !value.leaf() || !value.resident() || value.storage.valid() ||
+      value.hard_pins > 0 || value.soft_pins > 0 || !lineage_.has_consumers(id)) {
+    return;
+  }
+  const Dependents found = dependents(id);
+  if (!found.needed.empty()) {
+    return;
+  }
+  Bytes hanging{0};
+  for (ValueId dependent : found.resident) {
+    const Op& op = lineage_[lineage_[dependent].producer];
+    hanging += op.written.empty() ? lineage_[dependent].size : Bytes(0);
+  }
+  if (hanging <= value.size) {
+    freeze(id, found);
+    settle(id);
+  }
+}
+
+// Leaves that are written again and again (optimizer state, parameters made in the scope) stay for long:
+// at the low end they do not cut the room that everything else shares. Once a storage.
+void Engine::place_low(StorageId id) {
+  Storage& storage = storages_[id];
+  Value& value = lineage_[storage.current];
+  if (storage.placed || !value.leaf() || !value.block.valid() || value.fixed > 0 ||
+      value.escaped) {
+    return;
+  }
+  storage.placed = true;
+  if (shortfall(value.size) > Bytes(0)) {
+    return;  // both copies exist for a moment
+  }
+  const auto low = pool_.allocate(value.size, Zone::kLow);
+  if (!low) {
+    return;
+  }
+  const PoolOffset from = offset(value.block);
+  const PoolOffset to = offset(*low);
+  stats_.peak_bytes = std::max(stats_.peak_bytes, charged().count());
+  if (to > from || !device_.detach(storage.handle, from)) {
+    pool_.free(*low);
+    return;
+  }
+  device_.copy(to, {.external = nullptr, .offset = from}, value.size);
+  pool_.free(value.block);
+  value.block = *low;
+  pool_.set_owner(*low, storage.current.index() + 1);
+  device_.attach(storage.handle, to);
+  ++stats_.moves;
+  stats_.moved_bytes += value.size.count();
+}
+
+void Engine::before_write(StorageId storage) {
+  freeze_or_copy(storage);
+  place_low(storage);
+}
 
 }  // namespace recoup::detail

@@ -177,6 +177,12 @@ void Replayer::execute(OpId op) {
     engine_.defragment();
     execute_once(op, handed_over);
   }
+  engine_.lineage_.for_each_input(op, [this](ValueId id) {
+    const Value& value = engine_.lineage_[id];
+    if (value.leaf() && !value.storage.valid()) {
+      dead_leaves_.push_back(id);
+    }
+  });
   ++engine_.stats_.replays;
   engine_.now_ += engine_.lineage_[op].cost.count();
 }

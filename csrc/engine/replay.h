@@ -31,6 +31,9 @@ class Replayer {
   // Makes `values` resident and hard-pins each once. On an exception nothing stays pinned.
   void run(std::span<const ValueId> values);
 
+  // Dead leaves that were read: Note [Dead leaves] may let them go now.
+  [[nodiscard]] const std::vector<ValueId>& dead_leaves() const { return dead_leaves_; }
+
   // The value to give up when no candidate is left: softly pinned, of the outermost frame that has
   // one, the largest of it. Invalid when there is none.
   [[nodiscard]] ValueId soft_victim() const;
@@ -72,6 +75,7 @@ class Replayer {
   Engine& engine_;
   std::vector<Frame> frames_;
   std::unordered_map<OpId, Bytes> rooms_;
+  std::vector<ValueId> dead_leaves_;  // that replays read
   Nanoseconds spent_{0};
 };
 

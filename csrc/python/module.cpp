@@ -197,6 +197,7 @@ void bind_functions(py::module_& module) {
       [](const at::Tensor& t) { return translated([&] { return std::make_unique<Pin>(t); }); },
       tensor);
   module.def("allow_replay", &allow_replay, py::arg("name"));
+  module.def("pass_through", &pass_through, py::arg("on"));
   module.def("physical_memory_bytes", [] { return physical_memory().count(); });
   module.def(
       "set_out_of_budget_error",

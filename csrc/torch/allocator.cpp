@@ -7,8 +7,7 @@
 namespace recoup::detail {
 
 void pool_delete(void* pointer) {
-  Session* const session = Session::active();
-  if (session != nullptr && session->owns(pointer)) {
+  if (Session* const session = Session::owner_of(pointer)) {
     session->free(pointer);
   } else {
     release_retired(pointer);
@@ -16,10 +15,8 @@ void pool_delete(void* pointer) {
 }
 
 void evicted_delete(void* record) {
-  // After a session nothing refers to its records any more: see Session::stop.
-  if (Session* const session = Session::active()) {
-    session->evicted_storage_died(static_cast<StorageRecord*>(record));
-  }
+  // Nothing refers to the records of a session that stopped: see Session::disown_evicted.
+  Session::evicted_storage_died(static_cast<StorageRecord*>(record));
 }
 
 c10::Allocator* plain_allocator() { return c10::GetDefaultCPUAllocator(); }
@@ -45,8 +42,7 @@ class PoolAllocator final : public c10::Allocator {
 
  private:
   static void delete_either(void* pointer) {
-    Session* const session = Session::active();
-    if (session != nullptr && session->owns(pointer)) {
+    if (Session* const session = Session::owner_of(pointer)) {
       session->free(pointer);
     } else if (!release_retired(pointer)) {
       plain_allocator()->raw_deallocate(pointer);

@@ -1,4 +1,5 @@
 // The public face for LibTorch programs, over Session.
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
@@ -25,7 +26,7 @@ void Budget::enter() {
 }
 
 void Budget::leave() {
-  if (!entered()) {
+  if (!session_ || !session_->in_force()) {
     throw std::logic_error("recoup: this budget is not in force");
   }
   session_->leave();
@@ -35,7 +36,7 @@ void Budget::leave() {
 }
 
 void Budget::abandon() {
-  if (entered()) {
+  if (session_ && session_->in_force()) {
     last_stats_ = stats();
     last_pinned_ = pinned();
     session_->abandon();
@@ -137,6 +138,12 @@ void allow_replay(const std::string& name) {
 
 Bytes physical_memory() {
   return Bytes(std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGESIZE)});
+}
+
+void pass_through(bool on) {
+  if (!active()) {
+    c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, on);
+  }
 }
 
 std::vector<std::string> policy_names() {

@@ -86,12 +86,27 @@ std::uint64_t Session::hash(const Location& from, Bytes size) {
   return digest(address(from), static_cast<std::size_t>(size.count()));
 }
 
-std::unique_ptr<Payload> Session::new_payload(const c10::OperatorHandle& op) {
-  return std::make_unique<Payload>(op);
+std::unique_ptr<Payload> Session::new_payload(const c10::OperatorHandle& op, const Lock&) {
+  std::unique_ptr<Payload> payload;
+  if (spare_payloads_.empty()) {
+    payload = std::make_unique<Payload>();
+  } else {
+    payload = std::move(spare_payloads_.back());
+    spare_payloads_.pop_back();
+  }
+  payload->op = op;
+  return payload;
 }
 
-void Session::release(void* payload) noexcept {
-  graveyard_.payloads.emplace_back(static_cast<Payload*>(payload));
+void Session::release(void* pointer) noexcept {
+  constexpr std::size_t kSpare = 64;
+  std::unique_ptr<Payload> payload(static_cast<Payload*>(pointer));
+  if (!payload->harmless()) {
+    graveyard_.payloads.push_back(std::move(payload));
+  } else if (spare_payloads_.size() < kSpare) {
+    payload->clear();
+    spare_payloads_.push_back(std::move(payload));
+  }
 }
 
 std::size_t Session::payload_bytes(const void* payload) const noexcept {

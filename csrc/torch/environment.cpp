@@ -51,7 +51,7 @@ at::Tensor state_tensor(at::Generator& generator) {
 
 }  // namespace
 
-Environment Environment::current() {
+Environment Environment::current(bool precision) {
   const at::Context& context = at::globalContext();
   return {.threads = static_cast<std::int16_t>(at::get_num_threads()),
           .grad_mode = c10::GradMode::is_enabled(),
@@ -59,11 +59,13 @@ Environment Environment::current() {
           .fill_uninitialized = context.deterministicFillUninitializedMemory(),
           .mkldnn = context.userEnabledMkldnn(),
           .flush_denormal = flushes_denormal(),
-          .matmul_precision = static_cast<std::int8_t>(context.float32MatmulPrecision())};
+          .matmul_precision =
+              precision ? static_cast<std::int8_t>(context.float32MatmulPrecision())
+                        : kAnyPrecision};
 }
 
 EnvironmentGuard::EnvironmentGuard(const Environment& wanted)
-    : before_(Environment::current()), wanted_(wanted) {
+    : before_(Environment::current(wanted.matmul_precision != Environment::kAnyPrecision)), wanted_(wanted) {
   if (!(before_ == wanted_)) {
     apply(before_, wanted_);
   }

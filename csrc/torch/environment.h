@@ -18,9 +18,11 @@ struct Environment {
   bool fill_uninitialized = false;
   bool mkldnn = false;
   bool flush_denormal = false;
-  std::int8_t matmul_precision = 0;
+  std::int8_t matmul_precision = kAnyPrecision;
 
-  static Environment current();
+  static constexpr std::int8_t kAnyPrecision = -1;
+  // With `precision` off, the float32 matmul precision, which is slow to ask for, is left open.
+  static Environment current(bool precision);
   friend bool operator==(const Environment&, const Environment&) = default;
 };
 

@@ -176,7 +176,7 @@ void OpCall::prepare() {
   engine.set_running_op(traits_.name);
   for (Operand& operand : operands_) {
     operand.storage =
-        session_.find(StoragePtr::reclaim_copy(operand.impl), lock);
+        session_.find(*operand.impl, lock);
   }
   for (Operand& operand : operands_) {
     if (!operand.storage.valid()) {
@@ -228,9 +228,8 @@ void OpCall::run_kernel() {
     session_.kernel_ended();
     throw;
   }
-  const Nanoseconds elapsed = Clock::now() - start;
+  cost_ = Clock::now() - start;
   session_.kernel_ended();
-  cost_ = elapsed - std::min(elapsed, session_.room_time_since(room_before_));
 }
 
 // Results in storages that did not exist before.
@@ -264,7 +263,7 @@ void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result,
   if (session_.serial(block, lock) < serial_) {
     repeatable_ = false;  // made earlier and only handed out now
   }
-  StorageRecord* const record = session_.add_record(StoragePtr::reclaim_copy(impl), lock);
+  StorageRecord* const record = session_.add_record(*impl, lock);
   fresh_.push_back(
       {.block = block, .nbytes = Bytes(static_cast<std::int64_t>(impl->nbytes())), .handle = record});
   fresh_records_.push_back(record);
@@ -289,6 +288,7 @@ void OpCall::note_written(const Session::Lock& lock) {
 void OpCall::finish() {
   const Session::Lock lock(session_);
   Engine& engine = session_.engine(lock);
+  cost_ -= std::min(cost_, engine.room_time() - room_before_);
   note_written(lock);
   collect_fresh(lock);
   std::unique_ptr<Payload> payload;
@@ -357,11 +357,11 @@ void OpCall::fail() noexcept {
   engine.set_running_op({});
 }
 
-std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock&) {
-  std::unique_ptr<Payload> payload = session_.new_payload(op_);
+std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock& lock) {
+  std::unique_ptr<Payload> payload = session_.new_payload(op_, lock);
   payload->traits = &traits_;
   payload->keys = keys_;
-  payload->environment = Environment::current();
+  payload->environment = Environment::current(traits_.uses_precision);
   payload->random = random_;
   payload->fresh_results.assign(fresh_results_.begin(), fresh_results_.end());
   for (Operand& operand : operands_) {

@@ -5,6 +5,8 @@
 #include <ATen/core/List.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
+
 #include "csrc/base/check.h"
 #include "csrc/torch/bypass.h"
 
@@ -49,6 +51,21 @@ std::size_t Payload::memory() const {
   // A generator's state is counted whole for each op: sharing is rare and this never understates.
   return sizeof(Payload) + outside(arguments, 6) + outside(tensors, 2) + outside(dims, 12) +
          outside(storage_bytes, 3) + outside(fresh_results, 2) + (random ? random->size() : 0);
+}
+
+bool Payload::harmless() const {
+  return std::none_of(arguments.begin(), arguments.end(), [](const c10::IValue& argument) {
+    return argument.isPtrType() && !argument.isList() && !argument.isString();
+  });
+}
+
+void Payload::clear() {
+  random.reset();
+  arguments.clear();
+  tensors.clear();
+  dims.clear();
+  storage_bytes.clear();
+  fresh_results.clear();
 }
 
 c10::intrusive_ptr<c10::StorageImpl> storage_over(void* data, std::int64_t nbytes) {
@@ -143,7 +160,7 @@ void run_again(const Payload& payload,
       slot.toOptionalTensorList().set(static_cast<std::size_t>(shape.element), tensor.toTensor());
     }
   }
-  payload.op.redispatchBoxed(payload.keys, &stack);
+  payload.op->redispatchBoxed(payload.keys, &stack);
 }
 
 }  // namespace recoup::detail

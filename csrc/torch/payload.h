@@ -46,7 +46,7 @@ struct TensorArgument {
 };
 
 struct Payload {
-  c10::OperatorHandle op;
+  std::optional<c10::OperatorHandle> op;
   const OpTraits* traits = nullptr;
   c10::DispatchKeySet keys;
   Environment environment;
@@ -59,8 +59,10 @@ struct Payload {
   // For each fresh storage: which tensor of the results (lists flattened) is in it.
   c10::SmallVector<std::uint16_t, 2> fresh_results;
 
-  explicit Payload(const c10::OperatorHandle& handle) : op(handle) {}
   [[nodiscard]] std::size_t memory() const;
+  // Whether destroying it could run code of others (a custom class object among the arguments).
+  [[nodiscard]] bool harmless() const;
+  void clear();
 };
 
 // A tensor over bytes that are already there; owns nothing.

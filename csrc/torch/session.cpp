@@ -32,13 +32,37 @@ Bytes arena_size(const Options& options) { return std::max(options.budget, physi
 
 std::atomic<Session*> Session::active_{nullptr};
 
+// Sessions that could not be left yet. Few, and looked at only for pointers that are not the active one's.
+struct Suspended {
+  std::mutex mutex;
+  std::vector<Session*> sessions;
+
+  // Never destroyed: storages may die after static destructors have run.
+  static Suspended& instance() {
+    static auto* const suspended = new Suspended;
+    return *suspended;
+  }
+};
+
+Session* Session::owner_of(const void* pointer) {
+  if (Session* const session = active(); session != nullptr && session->owns(pointer)) {
+    return session;
+  }
+  Suspended& suspended = Suspended::instance();
+  const std::lock_guard lock(suspended.mutex);
+  for (Session* const session : suspended.sessions) {
+    if (session->owns(pointer)) {
+      return session;
+    }
+  }
+  return nullptr;
+}
+
 Session::Session(const Options& options)
     : arena_(std::make_unique<Arena>(arena_size(options))), engine_(options, *this) {}
 
 Session::~Session() {
-  if (active() == this) {
-    abandon();
-  }
+  abandon();
 }
 
 void Session::enter() {
@@ -47,35 +71,82 @@ void Session::enter() {
     throw std::logic_error(
         "recoup: a budget is already in force on this device; budgets cannot be nested");
   }
+  {
+    Suspended& suspended = Suspended::instance();
+    const std::lock_guard lock(suspended.mutex);
+    std::erase(suspended.sessions, this);
+  }
+  state_ = State::kActive;
   thread_ = std::this_thread::get_id();
   c10::SetCPUAllocator(pool_allocator(), std::numeric_limits<std::uint8_t>::max());
   c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, true);
 }
 
 void Session::leave() {
+  if (state_ == State::kSuspended) {
+    enter();
+  }
   if (std::this_thread::get_id() != thread_) {
     throw std::logic_error("recoup: a budget must be left on the thread that entered it");
   }
-  {
+  try {
     const Lock lock(*this);
     wait_for_replays(lock);
     engine_.set_running_op("leaving the scope");
     engine_.settle_all();
+  } catch (...) {
+    suspend();
+    throw;
   }
   stop();
 }
 
-void Session::abandon() { stop(); }
+void Session::abandon() {
+  if (in_force()) {
+    stop();
+  }
+}
 
-void Session::stop() {
+void Session::suspend() {
   if (std::this_thread::get_id() == thread_) {
     c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, false);
   }
   c10::SetCPUAllocator(plain_allocator(), std::numeric_limits<std::uint8_t>::max());
-  const Lock lock(*this);
-  const std::vector<BlockView> blocks = engine_.live_blocks();
-  retire(std::move(arena_), blocks);
+  Suspended& suspended = Suspended::instance();
+  const std::lock_guard lock(suspended.mutex);
+  suspended.sessions.push_back(this);
+  state_ = State::kSuspended;
   active_.store(nullptr, std::memory_order_release);
+}
+
+void Session::stop() {
+  if (state_ == State::kActive) {
+    suspend();
+  }
+  const Lock lock(*this);
+  disown_evicted(lock);
+  const std::vector<BlockView> blocks = engine_.live_blocks();
+  Suspended& suspended = Suspended::instance();
+  const std::lock_guard table_lock(suspended.mutex);
+  retire(std::move(arena_), blocks);
+  std::erase(suspended.sessions, this);
+  state_ = State::kStopped;
+}
+
+// Evicted storages that outlive the session must not point to its records any more.
+void Session::disown_evicted(const Lock&) {
+  records_.for_each([this](RecordId, const StorageRecord& record) {
+    StoragePtr storage = record.weak.lock();
+    if (!storage) {
+      return;
+    }
+    c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+    if (data.get_deleter() == &evicted_delete) {
+      data.release_context();
+      storage->set_data_ptr_noswap({nullptr, c10::Device(c10::kCPU)});
+    }
+    graveyard_.storages.push_back(std::move(storage));
+  });
 }
 
 Session::Lock::~Lock() {
@@ -145,8 +216,9 @@ void Session::free(void* pointer) {
 }
 
 void Session::evicted_storage_died(StorageRecord* record) {
-  const Lock lock(*this);
-  storage_gone(record);
+  Session& session = *record->session;
+  const Lock lock(session);
+  session.storage_gone(record);
 }
 
 void Session::storage_gone(StorageRecord* record) {
@@ -154,18 +226,19 @@ void Session::storage_gone(StorageRecord* record) {
   records_.remove(record->self);
 }
 
-StorageRecord* Session::add_record(const StoragePtr& storage, const Lock&) {
+StorageRecord* Session::add_record(c10::StorageImpl& storage, const Lock&) {
   const RecordId id = records_.add();
   StorageRecord& record = records_[id];
-  record.weak = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
-  record.impl = storage.get();
+  record.weak = c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr::reclaim_copy(&storage));
+  record.impl = &storage;
   record.self = id;
+  record.session = this;
   return &record;
 }
 
-void Session::rebind(StorageRecord* record, const StoragePtr& storage) {
-  record->weak = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
-  record->impl = storage.get();
+void Session::rebind(StorageRecord* record, c10::StorageImpl& storage) {
+  record->weak = c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr::reclaim_copy(&storage));
+  record->impl = &storage;
 }
 
 BlockId Session::unowned_block(const c10::StorageImpl& storage, const Lock&) const {
@@ -177,11 +250,11 @@ BlockId Session::unowned_block(const c10::StorageImpl& storage, const Lock&) con
   return block && !engine_.owned(*block) ? *block : BlockId();
 }
 
-StorageId Session::find(const StoragePtr& storage, const Lock& lock) {
-  const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+StorageId Session::find(c10::StorageImpl& storage, const Lock& lock) {
+  const c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
   if (data.get_deleter() == &evicted_delete) {
     auto* const record = static_cast<StorageRecord*>(data.get_context());
-    if (record->impl != storage.get()) {
+    if (record->impl != &storage) {
       rebind(record, storage);  // its DataPtr was swapped into another storage
     }
     return record->id;
@@ -208,13 +281,13 @@ StorageId Session::find_known(const c10::StorageImpl& storage, const Lock&) {
   return found == external_.end() ? StorageId() : found->second->id;
 }
 
-StorageId Session::find_pooled(const StoragePtr& storage, const Lock& lock) {
-  const PoolOffset offset = arena_->offset(storage->_mutable_data_ptr_no_checks().get());
+StorageId Session::find_pooled(c10::StorageImpl& storage, const Lock& lock) {
+  const PoolOffset offset = arena_->offset(storage._mutable_data_ptr_no_checks().get());
   const auto block = engine_.block_at(offset);
   RECOUP_CHECK(block.has_value());
   if (const StorageId id = engine_.storage_in(*block); id.valid()) {
     auto* const record = static_cast<StorageRecord*>(engine_.handle(id));
-    if (record->impl != storage.get()) {
+    if (record->impl != &storage) {
       rebind(record, storage);
     }
     return id;
@@ -222,14 +295,14 @@ StorageId Session::find_pooled(const StoragePtr& storage, const Lock& lock) {
   // Allocated by something that was no op of ours (torch.tensor writes its bytes itself): a leaf.
   StorageRecord* const record = add_record(storage, lock);
   record->id = engine_.adopt({.block = *block,
-                              .nbytes = Bytes(static_cast<std::int64_t>(storage->nbytes())),
+                              .nbytes = Bytes(static_cast<std::int64_t>(storage.nbytes())),
                               .handle = record});
   return record->id;
 }
 
-StorageId Session::find_external(const StoragePtr& storage, const Lock& lock) {
-  const void* const data = storage->_mutable_data_ptr_no_checks().get();
-  if (const auto found = external_.find(storage.get()); found != external_.end()) {
+StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
+  const void* const data = storage._mutable_data_ptr_no_checks().get();
+  if (const auto found = external_.find(&storage); found != external_.end()) {
     StorageRecord* const record = found->second;
     if (record->data == data) {
       return record->id;
@@ -238,13 +311,13 @@ StorageId Session::find_external(const StoragePtr& storage, const Lock& lock) {
     external_.erase(found);
     engine_.forsake_external(record->id);
   }
-  const bool foreign = storage->_mutable_data_ptr_no_checks().get_deleter() !=
+  const bool foreign = storage._mutable_data_ptr_no_checks().get_deleter() !=
                        plain_allocator()->raw_deleter();
   StorageRecord* const record = add_record(storage, lock);
-  record->strong = storage;
+  record->strong = StoragePtr::reclaim_copy(&storage);
   record->data = data;
   // Memory inside the arena that somebody wrapped (copy-on-write) is charged already.
-  const Bytes charge(owns(data) ? 0 : static_cast<std::int64_t>(storage->nbytes()));
+  const Bytes charge(owns(data) ? 0 : static_cast<std::int64_t>(storage.nbytes()));
   try {
     record->id = engine_.add_external(record, charge);
   } catch (...) {
@@ -252,7 +325,7 @@ StorageId Session::find_external(const StoragePtr& storage, const Lock& lock) {
     records_.remove(record->self);
     throw;
   }
-  external_.emplace(storage.get(), record);
+  external_.emplace(&storage, record);
   if (foreign) {
     engine_.escape(record->id);
   }

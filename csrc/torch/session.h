@@ -36,6 +36,7 @@ struct StorageRecord {
   const void* data = nullptr;  // external only: where its bytes were when they were charged
   StorageId id;
   RecordId self;
+  class Session* session = nullptr;
 };
 
 class Session final : private Device {
@@ -48,12 +49,17 @@ class Session final : private Device {
   // The session that is entered in this process; the table of engines has one row, the CPU's.
   [[nodiscard]] static Session* active() { return active_.load(std::memory_order_acquire); }
 
+  // The session, active or suspended, whose arena holds `pointer`.
+  [[nodiscard]] static Session* owner_of(const void* pointer);
+
   // Both on the same thread. `enter` throws std::logic_error when a session is active.
   void enter();
-  // Makes every live tensor resident and stops. Throws OutOfBudget; then the session stays entered.
+  // Makes every live tensor resident and stops. Throws OutOfBudget; then the session is suspended: it sees
+  // no more ops, and what is evicted says so when it is touched. After grow, leave may be tried again.
   void leave();
-  // Stops as it is: what is evicted stays so, and says that when it is touched.
+  // Stops as it is: what is evicted stays so for ever.
   void abandon();
+  [[nodiscard]] bool in_force() const { return state_ != State::kStopped; }
 
   // Holds the engine's lock; what died under it is destroyed after it is given up, because destroying
   // it may come back to us.
@@ -75,7 +81,7 @@ class Session final : private Device {
 
   // The storage of a tensor; registers it when it is new. Invalid for storages without bytes. Throws
   // OutOfBudget when it was made outside and there is no room to charge it.
-  StorageId find(const StoragePtr& storage, const Lock& lock);
+  StorageId find(c10::StorageImpl& storage, const Lock& lock);
   // The same, but registers nothing.
   StorageId find_known(const c10::StorageImpl& storage, const Lock& lock);
   // The kernel-held block that a storage lives in; invalid when it is none of ours or has an owner.
@@ -86,24 +92,19 @@ class Session final : private Device {
   }
   std::uint64_t next_serial() { return ++serial_; }
   // A record for a storage that is about to be adopted.
-  StorageRecord* add_record(const StoragePtr& storage, const Lock&);
+  StorageRecord* add_record(c10::StorageImpl& storage, const Lock&);
 
   c10::DataPtr allocate(std::size_t nbytes);
   void free(void* pointer);
-  void evicted_storage_died(StorageRecord* record);
+  static void evicted_storage_died(StorageRecord* record);
   [[nodiscard]] bool owns(const void* pointer) const { return arena_->contains(pointer); }
 
   GeneratorStates& generator_states(const Lock&) { return generator_states_; }
-  std::unique_ptr<Payload> new_payload(const c10::OperatorHandle& op);
+  std::unique_ptr<Payload> new_payload(const c10::OperatorHandle& op, const Lock&);
 
   // Kernels running now, and the most bytes that they held since `reset_held`.
   void kernel_started() { ++kernels_; }
   void kernel_ended() { --kernels_; }
-  // Growth of the time spent making room since it was `before`.
-  [[nodiscard]] Nanoseconds room_time_since(Nanoseconds before) {
-    const Lock lock(*this);
-    return engine_.room_time() - before;
-  }
   void reset_held(const Lock&) { most_held_ = held_ = 0; }
   [[nodiscard]] Bytes most_held(const Lock&) const { return Bytes(most_held_); }
   // Whether an allocation of this thread belongs to the session's program.
@@ -125,14 +126,19 @@ class Session final : private Device {
   void sweep_external() override;
 
   [[nodiscard]] void* address(const Location& location) const;
-  StorageId find_pooled(const StoragePtr& storage, const Lock& lock);
-  StorageId find_external(const StoragePtr& storage, const Lock& lock);
+  StorageId find_pooled(c10::StorageImpl& storage, const Lock& lock);
+  StorageId find_external(c10::StorageImpl& storage, const Lock& lock);
   void take_fresh(const Payload& payload, torch::jit::Stack& stack, std::span<BlockId> outputs);
   void storage_gone(StorageRecord* record);
-  void rebind(StorageRecord* record, const StoragePtr& storage);
+  void rebind(StorageRecord* record, c10::StorageImpl& storage);
+  void suspend();
   void stop();
+  void disown_evicted(const Lock&);
+
+  enum class State : std::uint8_t { kStopped, kActive, kSuspended };
 
   static std::atomic<Session*> active_;
+  State state_ = State::kStopped;
 
   std::unique_ptr<Arena> arena_;
   std::mutex mutex_;
@@ -144,6 +150,7 @@ class Session final : private Device {
     [[nodiscard]] bool empty() const { return payloads.empty() && storages.empty(); }
   };
   Graveyard graveyard_;
+  std::vector<std::unique_ptr<Payload>> spare_payloads_;
   Slab<StorageRecord, RecordId> records_;
   std::unordered_map<const c10::StorageImpl*, StorageRecord*> external_;
   std::vector<std::uint64_t> block_serials_;  // by block

@@ -144,7 +144,7 @@ void TraitsTable::allow_replay(const std::string& name) {
   }
 }
 
-const OpTraits& TraitsTable::of(const c10::OperatorHandle& op) {
+const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   const std::lock_guard lock(mutex_);
   std::unique_ptr<OpTraits>& found = table_[&schema];
@@ -166,6 +166,11 @@ const OpTraits& TraitsTable::of(const c10::OperatorHandle& op) {
   traits.metadata_only = kMetadataOnly.contains(base);
   traits.overwrites_self = kOverwriters.contains(base);
   traits.verifiable = !kPartlyUninitialized.contains(base);
+  traits.uses_precision = base.find("mm") != std::string::npos ||
+                          base.find("conv") != std::string::npos ||
+                          base.find("linear") != std::string::npos ||
+                          base.find("attention") != std::string::npos ||
+                          base.find("rnn") != std::string::npos || !starts_with(base, "aten::");
   traits.repeatable = (starts_with(base, "aten::") || allowed_.contains(base)) &&
                       !kUninitialized.contains(base) && !kNotRepeatable.contains(base) && !rebinds;
   if (starts_with(base, "profiler::") || !mentions_tensors(schema) || is_composite(op)) {

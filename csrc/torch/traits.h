@@ -3,7 +3,9 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -25,6 +27,7 @@ struct OpTraits {
   bool metadata_only = false;  // reads shapes of its arguments, not bytes
   bool overwrites_self = false;  // replaces all of its first argument and reads nothing of it
   bool verifiable = true;        // false: some result bytes are uninitialized
+  bool uses_precision = false;   // matrix products: float32 matmul precision changes their bits
   std::uint64_t writes = 0;      // bit i: argument i is written, by schema or by the tables
   // Bit i: argument i is written in passing and its content does not reach the results; a replay gets
   // a scratch tensor instead (BatchNorm's running statistics). Only when condition_arg is true.
@@ -36,12 +39,23 @@ struct OpTraits {
 // Looks traits up by op; computes them once. Thread safe.
 class TraitsTable {
  public:
-  const OpTraits& of(const c10::OperatorHandle& op);
+  const OpTraits& of(const c10::OperatorHandle& op) {
+    // Perf only: traits never move once made, so each thread may remember where they are.
+    thread_local std::array<std::pair<const c10::FunctionSchema*, const OpTraits*>, 256> recent{};
+    const c10::FunctionSchema* const schema = &op.schema();
+    auto& slot = recent[(reinterpret_cast<std::uintptr_t>(schema) >> 6) % recent.size()];
+    if (slot.first != schema) {
+      slot = {schema, &look_up(op)};
+    }
+    return *slot.second;
+  }
   // The user vouches that ops of this name ("ns::op", any overload) can be repeated.
   void allow_replay(const std::string& name);
   static TraitsTable& instance();
 
  private:
+  const OpTraits& look_up(const c10::OperatorHandle& op);
+
   std::mutex mutex_;
   std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<OpTraits>> table_;
   std::unordered_set<std::string> allowed_;

@@ -38,7 +38,8 @@ class RECOUP_API Budget {
   // Throws std::logic_error when a budget is in force already.
   void enter();
   // Makes every live tensor resident and ends the scope. Throws OutOfBudget when that does not fit; then
-  // the scope goes on and nothing is lost: grow() and leave again.
+  // the scope is suspended and nothing is lost: what is evicted throws when it is touched, until grow()
+  // and a second leave() bring it back.
   void leave();
   // Ends the scope as it is. Tensors that are evicted throw when they are touched.
   void abandon();
@@ -66,6 +67,9 @@ RECOUP_API bool active();
 // The user vouches that the op "ns::name" gives the same bits when it is run again.
 RECOUP_API void allow_replay(const std::string& name);
 RECOUP_API Bytes physical_memory();
+// Sends this thread's ops through recoup's dispatcher entry without a budget: an empty boxed fallback,
+// the yardstick of bench/watching.py.
+RECOUP_API void pass_through(bool on);
 RECOUP_API std::vector<std::string> policy_names();
 
 // Keeps a tensor's storage resident and in place, through writes, while it lives.

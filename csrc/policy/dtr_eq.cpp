@@ -1,0 +1,32 @@
+// h_DTR^eq: the neighborhood e~* of union-find, which costs next to nothing to ask for and sees
+// more than there is (DTR, section 4.1 and C.2).
+#include <memory>
+
+#include "csrc/policy/score_policy.h"
+#include "csrc/policy/terms.h"
+
+namespace recoup::detail {
+namespace {
+
+class DtrEq final : public ScorePolicy {
+ public:
+  using ScorePolicy::ScorePolicy;
+  [[nodiscard]] std::string_view name() const noexcept override { return "dtr-eq"; }
+
+ private:
+  [[nodiscard]] std::optional<Neighborhood> neighborhood() const noexcept override {
+    return Neighborhood::kEquivalence;
+  }
+
+  double score(const Candidate& candidate, double cost, Tick now) override {
+    return h_dtr(candidate, cost, now);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_dtr_eq(const PolicyOptions& options) {
+  return std::make_unique<DtrEq>(options);
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,27 @@
+// h_size = 1 / m: the largest value, as GreedyRemat does (DTR, section 4.1).
+#include <memory>
+
+#include "csrc/policy/score_policy.h"
+#include "csrc/policy/terms.h"
+
+namespace recoup::detail {
+namespace {
+
+class Largest final : public ScorePolicy {
+ public:
+  using ScorePolicy::ScorePolicy;
+  [[nodiscard]] std::string_view name() const noexcept override { return "largest"; }
+
+ private:
+  double score(const Candidate& candidate, double /*cost*/, Tick /*now*/) override {
+    return 1 / bytes(candidate);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_largest(const PolicyOptions& options) {
+  return std::make_unique<Largest>(options);
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,32 @@
+// h_MSPS: what a replay would really run, over the bytes freed, whatever their age; Capuchin's
+// "memory saved per second" upside down (DTR, section 4.1).
+#include <memory>
+
+#include "csrc/policy/score_policy.h"
+#include "csrc/policy/terms.h"
+
+namespace recoup::detail {
+namespace {
+
+class Msps final : public ScorePolicy {
+ public:
+  using ScorePolicy::ScorePolicy;
+  [[nodiscard]] std::string_view name() const noexcept override { return "msps"; }
+
+ private:
+  [[nodiscard]] std::optional<Neighborhood> neighborhood() const noexcept override {
+    return Neighborhood::kAncestors;
+  }
+
+  double score(const Candidate& candidate, double cost, Tick /*now*/) override {
+    return cost / bytes(candidate);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_msps(const PolicyOptions& options) {
+  return std::make_unique<Msps>(options);
+}
+
+}  // namespace recoup::detail

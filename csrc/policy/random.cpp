@@ -1,0 +1,29 @@
+// A score drawn anew for every candidate of every plan: each is equally likely to go.
+#include <memory>
+
+#include "csrc/policy/score_policy.h"
+
+namespace recoup::detail {
+namespace {
+
+class Random final : public ScorePolicy {
+ public:
+  // Another seed than the search's: scores must not follow the strides.
+  explicit Random(const PolicyOptions& options) : ScorePolicy(options), rng_(~options.seed) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return "random"; }
+
+ private:
+  double score(const Candidate& /*candidate*/, double /*cost*/, Tick /*now*/) override {
+    return static_cast<double>(rng_());
+  }
+
+  Rng rng_;
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_random(const PolicyOptions& options) {
+  return std::make_unique<Random>(options);
+}
+
+}  // namespace recoup::detail

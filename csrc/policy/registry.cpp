@@ -1,0 +1,58 @@
+// The one table of policies. To add one: docs/add-a-policy.md.
+#include <array>
+#include <stdexcept>
+
+#include "csrc/base/strings.h"
+#include "recoup/policy.h"
+
+namespace recoup {
+namespace detail {
+
+// Each is defined in the file of its name.
+std::unique_ptr<EvictionPolicy> make_dtr(const PolicyOptions& options);
+std::unique_ptr<EvictionPolicy> make_dtr_eq(const PolicyOptions& options);
+std::unique_ptr<EvictionPolicy> make_dtr_local(const PolicyOptions& options);
+std::unique_ptr<EvictionPolicy> make_lru(const PolicyOptions& options);
+std::unique_ptr<EvictionPolicy> make_largest(const PolicyOptions& options);
+std::unique_ptr<EvictionPolicy> make_msps(const PolicyOptions& options);
+std::unique_ptr<EvictionPolicy> make_random(const PolicyOptions& options);
+
+namespace {
+
+// DTR's prototype has both on (E.2). At the tightest budgets its authors turned sampling off.
+constexpr PolicyOptions kPrototype = {.small_filter = true, .sampling = true};
+// These stand beside DTR for comparison, and the paper compares them in its simulator, which scores
+// every storage (section 4.1).
+constexpr PolicyOptions kSimulator = {.small_filter = false, .sampling = false};
+
+constexpr std::array kPolicies = {
+    PolicyInfo{"dtr", "cost of value and evicted neighborhood, exactly, over bytes and staleness",
+               kPrototype, make_dtr},
+    PolicyInfo{"dtr-eq", "as dtr, the neighborhood approximated by union-find", kPrototype,
+               make_dtr_eq},
+    PolicyInfo{"dtr-local", "own cost over bytes and staleness", kPrototype, make_dtr_local},
+    PolicyInfo{"lru", "the value that was not used for longest", kSimulator, make_lru},
+    PolicyInfo{"largest", "the largest value", kSimulator, make_largest},
+    PolicyInfo{"msps", "cost of what a replay would run over bytes (Capuchin)", kSimulator,
+               make_msps},
+    PolicyInfo{"random", "any value, all equally likely", kSimulator, make_random},
+};
+
+}  // namespace
+}  // namespace detail
+
+std::span<const PolicyInfo> policies() { return detail::kPolicies; }
+
+const PolicyInfo& find_policy(std::string_view name) {
+  std::string known;
+  for (const PolicyInfo& info : policies()) {
+    if (info.name == name) {
+      return info;
+    }
+    known += detail::str_cat(known.empty() ? "" : ", ", info.name);
+  }
+  throw std::invalid_argument(
+      detail::str_cat("unknown policy '", name, "'; the policies are ", known));
+}
+
+}  // namespace recoup

@@ -1,0 +1,45 @@
+// A policy that is a score: the candidate with the lowest goes first, one a plan, for every
+// eviction changes the scores of the others (DTR, section 2).
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "csrc/policy/search.h"
+#include "recoup/policy.h"
+
+namespace recoup::detail {
+
+class ScorePolicy : public EvictionPolicy {
+ public:
+  explicit ScorePolicy(const PolicyOptions& options) : search_(options) {}
+
+  [[nodiscard]] PolicyNeeds needs() const noexcept final {
+    return {.equivalence = neighborhood() == Neighborhood::kEquivalence};
+  }
+
+ private:
+  // A candidate's place in the order of eviction. Of equal scores the larger value goes first,
+  // which may save the next eviction, then the lower id: a total order that no order of visits
+  // changes.
+  struct Rank {
+    double score;
+    const Candidate* candidate;
+    bool operator<(const Rank& other) const;
+  };
+
+  EvictionPlan do_plan(const PolicyView& view, const RoomRequest& request) final;
+  Rank rank(const Candidate& candidate, double cost, Tick now);
+
+  // The evicted values whose cost is added to a candidate's own; none: its own cost only.
+  [[nodiscard]] virtual std::optional<Neighborhood> neighborhood() const noexcept { return {}; }
+
+  // `cost`: nanoseconds to get the candidate back. Never NaN; infinity is allowed. Where there is a
+  // neighborhood() the score must not fall when only the cost rises.
+  virtual double score(const Candidate& candidate, double cost, Tick now) = 0;
+
+  Search search_;
+  std::vector<Rank> ranks_;  // of the running plan; kept for its capacity
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,27 @@
+// The terms of the scores. In double: bytes times nanoseconds passes 2^64 for 1 GB that lay idle
+// for 18.4 s, which overflows in DTR's prototype.
+#pragma once
+
+#include <algorithm>
+
+#include "recoup/policy.h"
+
+namespace recoup::detail {
+
+// m(t): bytes that an eviction frees.
+inline double bytes(const Candidate& candidate) {
+  return static_cast<double>(candidate.size.count());
+}
+
+// s(t): nanoseconds since the last access. The clock ticks in nanoseconds, so "just now" counts as
+// one tick ago: no score divides by zero, and none is 0 / 0.
+inline double staleness(const Candidate& candidate, Tick now) {
+  return static_cast<double>(std::max<Tick>(now - candidate.last_access, 1));
+}
+
+// h(t) = c(t) / (m(t) * s(t)) (DTR, section 2). The variants differ in c.
+inline double h_dtr(const Candidate& candidate, double cost, Tick now) {
+  return cost / (bytes(candidate) * staleness(candidate, now));
+}
+
+}  // namespace recoup::detail

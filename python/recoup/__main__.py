@@ -1,0 +1,8 @@
+"""`python -m recoup`."""
+
+import sys
+
+from recoup.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""Torch's Python entry points that see raw bytes without any op, made safe inside a scope.
+
+Ops pass through the engine, which makes their arguments resident. The functions wrapped here do
+not: they look at a storage's bytes directly. One of three things happens first:
+
+    escape   a raw pointer or shared memory stays visible, or bytes are written where the engine
+             cannot see it: the storage is made resident and keeps its place until it dies
+    pin      bytes are read during the call only: resident and in place until it returns
+    reading  one call reads many storages (`torch.save`, `deepcopy`): those whose pointer it takes
+             are pinned until its end instead of escaping
+
+All of it does nothing to tensors that no active engine manages. `Tensor.__array__`, `storage()`,
+`share_memory_()`, `__cuda_array_interface__`, pickling, multiprocessing and the rest of
+`TypedStorage` end in an op or in a function listed below, so they need no wrapper of their own.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.overrides
+import torch.serialization
+import torch.utils.dlpack
+
+from recoup import _C
+from recoup.patches import Patches, hide
+
+_Function = Callable[..., Any]
+
+# An alias of a storage is for our own use: neither the engine nor a mode of the user's sees it.
+_UNSEEN_KEYS = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("Fake"))
+for _name in ("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode"):
+    _UNSEEN_KEYS = _UNSEEN_KEYS.add(torch._C._dispatch_key_parse(_name))
+
+
+class _ThreadState(threading.local):
+    """What this thread's outermost reading call has pinned, by storage; None outside such calls."""
+
+    pins: dict[int, _C.Pin] | None = None
+
+
+_thread = _ThreadState()
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[dict[int, _C.Pin]]:
+    if _thread.pins is not None:
+        yield _thread.pins
+        return
+    pins: dict[int, _C.Pin] = {}
+    _thread.pins = pins
+    try:
+        yield pins
+    finally:
+        _thread.pins = None
+        for pin in pins.values():
+            pin.release()
+
+
+def _alias(storage: torch.UntypedStorage) -> torch.Tensor:
+    with (
+        torch._C.DisableTorchFunction(),
+        torch._C._DisableTorchDispatch(),
+        torch._C._ExcludeDispatchKeyGuard(_UNSEEN_KEYS),
+    ):
+        return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def _pin(thing: object, pins: dict[int, _C.Pin]) -> None:
+    """Adds a pin of a tensor's or storage's bytes, unless `pins` has it; ignores anything else."""
+    if isinstance(thing, torch.UntypedStorage):
+        if thing._cdata not in pins:
+            pins[thing._cdata] = _C.pin(_alias(thing))
+    # Sparse tensors and wrapper subclasses have no storage and are not ours.
+    elif isinstance(thing, torch.Tensor) and torch._C._has_storage(thing):
+        key = torch._C._storage_address(thing)  # type: ignore[attr-defined]
+        if key not in pins:
+            pins[key] = _C.pin(thing)
+
+
+def _escape(thing: object) -> None:
+    if isinstance(thing, torch.UntypedStorage):
+        _C.escape(_alias(thing))
+    elif isinstance(thing, torch.Tensor):
+        _C.escape(thing)
+
+
+def _escaping(original: _Function) -> _Function:
+    """The first argument escapes; other tensors and storages are read during the call."""
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if args:
+            _escape(args[0])
+        if len(args) < 2:
+            return original(*args, **kwargs)
+        return _pinning(original)(*args, **kwargs)
+
+    return wrapper
+
+
+def _pinning(original: _Function) -> _Function:
+    """Tensors and storages among the arguments are read during the call."""
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with _reading() as pins:
+            for argument in args:
+                _pin(argument, pins)
+            return original(*args, **kwargs)
+
+    return wrapper
+
+
+def _pointing(original: _Function) -> _Function:
+    """The first argument escapes, or is pinned when the pointer is for a call that only reads."""
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if args:
+            if _thread.pins is None:
+                _escape(args[0])
+            else:
+                _pin(args[0], _thread.pins)
+        return original(*args, **kwargs)
+
+    return wrapper
+
+
+def _reading_call(original: _Function) -> _Function:
+    """Whatever the call takes a pointer of is pinned until its end."""
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with _reading():
+            return original(*args, **kwargs)
+
+    return wrapper
+
+
+def _storage_getitem(original: _Function) -> _Function:
+    """A number is read, but a slice is a storage that points into this one."""
+    read, share = _pinning(original), _escaping(original)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        is_slice = any(isinstance(argument, slice) for argument in args)
+        return (share if is_slice else read)(*args, **kwargs)
+
+    return wrapper
+
+
+def _numpy(original: _Function) -> _Function:
+    """Forced, it may make a copy and show that one: here the copy is made where it can escape."""
+
+    @functools.wraps(original)
+    def wrapper(self: torch.Tensor, *, force: bool = False) -> Any:
+        if force and not torch.overrides.has_torch_function_unary(self):
+            self = self.detach().cpu().resolve_conj().resolve_neg()
+            force = False
+        _escape(self)
+        return original(self, force=force)
+
+    return wrapper
+
+
+def _dlpack(original: _Function) -> _Function:
+    """Asked for a copy, it shows that one: here the copy is made where it can escape."""
+
+    @functools.wraps(original)
+    def wrapper(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("copy"):
+            tensor = tensor.detach().clone()
+            kwargs["copy"] = None
+        _escape(tensor)
+        return original(tensor, *args, **kwargs)
+
+    return wrapper
+
+
+_POINT = [
+    (torch.Tensor, "data_ptr"),
+    (torch.Tensor, "const_data_ptr"),
+    (torch.Tensor, "untyped_storage"),
+    (torch.UntypedStorage, "data_ptr"),
+    (torch.UntypedStorage, "_set_from_file"),
+]
+_ESCAPE = [
+    *((torch.Tensor, name) for name in ("apply_", "map_", "map2_")),
+    # Storages that the program held before the scope, or made without a tensor.
+    *(
+        (torch.UntypedStorage, name)
+        for name in (
+            "__setitem__",
+            "_byteswap",
+            "_resize_with_addr_",
+            "_share_cuda_",
+            "_share_fd_cpu_",
+            "_share_filename_cpu_",
+            "_swap_data_ptr_",
+            "fill_",
+            "resize_",
+        )
+    ),
+]
+_PIN = [
+    (torch.Tensor, "tolist"),
+    # Of an evicted storage these two end the process, where others raise.
+    (torch.UntypedStorage, "is_shared"),
+    (torch.UntypedStorage, "_get_filename"),
+    (torch.UntypedStorage, "_write_file"),
+    (torch.UntypedStorage, "copy_"),
+]
+_READ = [
+    (torch.Tensor, "__deepcopy__"),
+    (torch.serialization, "_save"),
+    (torch.serialization, "_legacy_save"),
+    # Loading looks at the storages that it makes.
+    (torch.serialization, "_load"),
+    (torch.serialization, "_legacy_load"),
+]
+_DLPACK = [
+    (torch._C, "_to_dlpack"),
+    (torch._C, "_to_dlpack_versioned"),
+    (torch, "to_dlpack"),
+    (torch.utils.dlpack, "to_dlpack"),
+]
+_TABLE = [
+    *((owner, name, _pointing) for owner, name in _POINT),
+    *((owner, name, _escaping) for owner, name in _ESCAPE),
+    *((owner, name, _pinning) for owner, name in _PIN),
+    *((owner, name, _reading_call) for owner, name in _READ),
+    *((owner, name, _dlpack) for owner, name in _DLPACK),
+    (torch.Tensor, "numpy", _numpy),
+    (torch.UntypedStorage, "__getitem__", _storage_getitem),
+]
+PATCHES = Patches(
+    [
+        *_TABLE,
+        # C functions with which extensions take a tensor's pointer and call no Python at all. Where
+        # it is missing they call `__dlpack__`.
+        (torch.Tensor, "__dlpack_c_exchange_api__", hide),
+    ]
+)
+"""What to install while a scope is active."""

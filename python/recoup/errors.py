@@ -1,0 +1,41 @@
+"""Errors, and notes on errors."""
+
+import warnings
+
+import torch
+
+
+class OutOfBudgetError(torch.OutOfMemoryError):
+    """The program needs more memory than its budget. Nothing is lost: a larger budget can go on.
+
+    Its text is a report of the fields below. Sizes are bytes of the pool, alignment included.
+    """
+
+    op: str = ""
+    """The op that asked for memory, or what else did ("scope exit")."""
+    asked_bytes: int = 0
+    """Size of the allocation that did not fit."""
+    budget_bytes: int = 0
+    """The budget."""
+    external_bytes: int = 0
+    """Charged for tensors that were made outside the scope."""
+    leaf_bytes: int = 0
+    """Values in the pool that cannot be recomputed."""
+    pinned_bytes: int = 0
+    """Held by the running op, by pins or by escapes."""
+    workspace_bytes: int = 0
+    """Blocks that kernels hold and that are no tensor yet."""
+    evictable_bytes: int = 0
+    """What eviction could still have freed."""
+    largest_window_bytes: int = 0
+    """Largest contiguous range that evicting and moving could have emptied."""
+    enough_bytes: int = 0
+    """The smallest budget with which this allocation would have passed."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Adds `note` to what Python prints for `error`; before Python 3.11 it becomes a warning."""
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:
+        warnings.warn(note, RuntimeWarning, stacklevel=3)

@@ -1,0 +1,110 @@
+"""The text that says how a run went."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recoup.sizes import format_bytes
+from recoup.stats import Stats
+
+_PINNED_ROWS = 10
+
+
+def format_report(stats: Stats, pinned: Sequence[Mapping[str, Any]], *, policy: str) -> str:
+    """Peak, work, time by kind and what is pinned and by whom, as aligned plain text.
+
+    `pinned` holds rows of `Engine.pinned()`; rows of one holder and op are added up.
+    """
+    parts = [
+        f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
+        _table(_memory_rows(stats)),
+        _table(_work_rows(stats)),
+        _table(_time_rows(stats)),
+        _table(_pinned_rows(pinned)),
+    ]
+    return "\n\n".join(parts)
+
+
+def format_ns(duration_ns: int) -> str:
+    """Nanoseconds for a person: '850 ns', '1.25 ms', '12.50 s'."""
+    for unit, scale in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if duration_ns >= scale:
+            return f"{duration_ns / scale:.2f} {unit}"
+    return f"{duration_ns} ns"
+
+
+def _exact(count: int) -> str:
+    return f"{count:,} bytes ({format_bytes(count)})"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _memory_rows(stats: Stats) -> list[tuple[str, ...]]:
+    rows = [
+        ("peak", stats.peak_bytes),
+        ("resident", stats.resident_bytes),
+        ("made outside", stats.external_bytes),
+        ("books, peak", stats.books_peak_bytes),
+    ]
+    return [
+        ("memory", "size", "of budget"),
+        *((name, format_bytes(n), _percent(n, stats.budget_bytes)) for name, n in rows),
+    ]
+
+
+def _work_rows(stats: Stats) -> list[tuple[str, ...]]:
+    return [
+        ("work", "count", "bytes"),
+        ("ops", f"{stats.op_count:,}", ""),
+        ("replays", f"{stats.replays:,}", ""),
+        ("evictions", f"{stats.evictions:,}", format_bytes(stats.evicted_bytes)),
+        ("drops", f"{stats.drops:,}", ""),
+        ("moves", f"{stats.moves:,}", format_bytes(stats.moved_bytes)),
+        ("escapes", f"{stats.escapes:,}", ""),
+    ]
+
+
+def _time_rows(stats: Stats) -> list[tuple[str, ...]]:
+    kinds = [
+        ("plain ops", stats.op_ns),
+        ("replays", stats.replay_ns),
+        ("search", stats.search_ns),
+        ("bookkeeping", stats.bookkeeping_ns),
+    ]
+    return [
+        ("time", "spent", "of plain"),
+        *((name, format_ns(ns), _percent(ns, stats.op_ns)) for name, ns in kinds),
+    ]
+
+
+def _pinned_rows(pinned: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for row in pinned:
+        groups.setdefault((str(row["by"]), str(row["op"])), []).append(int(row["bytes"]))
+    largest = sorted(groups.items(), key=lambda group: sum(group[1]), reverse=True)
+    rows: list[tuple[str, ...]] = [("cannot be evicted", "size", "values", "made by")]
+    for (by, op), sizes in largest[:_PINNED_ROWS]:
+        rows.append((by, format_bytes(sum(sizes)), f"{len(sizes):,}", op or "-"))
+    if rest := [size for _, sizes in largest[_PINNED_ROWS:] for size in sizes]:
+        rows.append(("others", format_bytes(sum(rest)), f"{len(rest):,}", "-"))
+    if not groups:
+        rows.append(("nothing", "-", "-", "-"))
+    return rows
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Rows as text: the first line is the header, numbers (columns 2 and 3) stand to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    # One width for the first column, so that the tables stand under one another.
+    widths[0] = max(widths[0], len("cannot be evicted"))
+    widths[1] = max(widths[1], len("1,000,000,000"))
+
+    def line(row: tuple[str, ...]) -> str:
+        cells = [
+            cell.rjust(width) if column in (1, 2) else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(cells).rstrip()
+
+    return "\n".join(line(row) for row in rows)

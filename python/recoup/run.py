@@ -1,0 +1,184 @@
+"""One run inside a budget: the scope, and what there is to know about it."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from recoup import _C, entry_points, higher_order
+from recoup.errors import OutOfBudgetError, add_note
+from recoup.report import format_report
+from recoup.sizes import parse_bytes
+from recoup.stats import Stats
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+ReplayOrder = Literal["memory", "recursive"]
+CostModel = Literal["measured", "bytes"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """The arguments of `recoup.budget`, checked, under the names that `_C.Engine` has for them."""
+
+    budget_bytes: int
+    policy: str
+    small_filter: bool | None
+    sampling: bool | None
+    seed: int
+    usefulness: bool
+    replay_order: str
+    max_replay_ratio: float
+    block_size_bytes: int
+    verify: bool
+    evict_after_op: bool
+    cost_model: str
+
+    def __post_init__(self) -> None:
+        """Raises ValueError that says what is allowed."""
+        _check_choice("policy", self.policy, [row[0] for row in _C.policies()])
+        _check_choice("replay_order", self.replay_order, ["memory", "recursive"])
+        _check_choice("cost_model", self.cost_model, ["measured", "bytes"])
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"seed must be from 0 to 2**64 - 1; got {self.seed}")
+        if not self.max_replay_ratio >= 0:
+            raise ValueError(
+                "max_replay_ratio must be above 0, or 0 for no bound; "
+                f"got {self.max_replay_ratio!r}"
+            )
+
+
+def _check_choice(name: str, value: object, choices: list[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+class Run:
+    """One pass through a scope. What it says is current during the scope and final after it."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._engine = _C.Engine(**dataclasses.asdict(options))
+        self._open = False
+        # As the body left it: when the scope is over nothing is pinned any more.
+        self._pinned: list[dict[str, Any]] = []
+
+    def stats(self) -> Stats:
+        """What the engine has done so far. May be called from any thread."""
+        return Stats.from_engine(self._engine.stats())
+
+    def pinned(self) -> list[dict[str, Any]]:
+        """What cannot be evicted and why, largest first: rows with keys `bytes`, `by` and `op`.
+
+        After the scope: what could not be evicted at its end.
+        """
+        return self._engine.pinned() if self._open else self._pinned
+
+    def report(self) -> str:
+        """The run as text: peak, work, time by kind, and what is pinned and by whom."""
+        return format_report(self.stats(), self.pinned(), policy=self._options.policy)
+
+    def check(self) -> None:
+        """Recomputes the engine's books from scratch; raises when they are wrong. For tests."""
+        self._engine.check()
+
+    def finish(self, budget: int | str) -> None:
+        """Completes an exit that raised OutOfBudgetError, with a larger budget.
+
+        Raises OutOfBudgetError when that is too small as well (then call again), ValueError as
+        `recoup.budget` does, RuntimeError when the scope is not waiting for it.
+        """
+        if not self._open:
+            raise RuntimeError("finish() completes an exit that failed; this scope is not open")
+        self._engine.grow(parse_bytes(budget, limit_bytes=_C.physical_memory_bytes()))
+        self._leave()
+
+    def _enter(self) -> None:
+        self._engine.enter()
+        self._open = True
+        try:
+            entry_points.PATCHES.install()
+            try:
+                higher_order.PATCHES.install()
+            except BaseException:
+                entry_points.PATCHES.remove()
+                raise
+        except BaseException:
+            self._open = False
+            self._engine.leave()
+            raise
+
+    def _leave(self) -> None:
+        self._pinned = self._engine.pinned()
+        try:
+            self._engine.leave()
+        except OutOfBudgetError as error:
+            add_note(
+                error,
+                "The scope is still open and nothing is lost: free some tensors, or give more, "
+                f"and call run.finish(budget); {error.enough_bytes} bytes would do.",
+            )
+            raise
+        self._open = False
+        higher_order.PATCHES.remove()
+        entry_points.PATCHES.remove()
+
+
+class Budget:
+    """What `recoup.budget` returns: a scope for `with`, or a decorator. Each use is a new run."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._runs: list[Run] = []
+
+    def __enter__(self) -> Run:
+        """Starts the scope. Raises RuntimeError when one is already active on the device."""
+        run = Run(self._options)
+        run._enter()
+        self._runs.append(run)
+        return run
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Makes every live tensor resident and ends the scope.
+
+        Raises OutOfBudgetError when they do not fit; the run then stays open for `Run.finish`. The
+        body's own exception is never hidden: what goes wrong here becomes a note on it.
+        """
+        run = self._runs.pop()
+        try:
+            run._leave()
+        except Exception as leaving:
+            if error is None:
+                raise
+            notes = " ".join(getattr(leaving, "__notes__", []))
+            add_note(error, f"recoup: leaving the scope failed too: {leaving} {notes}".rstrip())
+
+    def __call__(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
+        """`function` with the scope around each call.
+
+        Raises TypeError for coroutines and generators, whose bodies do not run in the call.
+        """
+        if (
+            inspect.iscoroutinefunction(function)
+            or inspect.isgeneratorfunction(function)
+            or inspect.isasyncgenfunction(function)
+        ):
+            raise TypeError(
+                "recoup.budget decorates plain functions; inside a coroutine or a generator "
+                "write `with recoup.budget(...):`"
+            )
+
+        @functools.wraps(function)
+        def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            with Budget(self._options):
+                return function(*args, **kwargs)
+
+        return wrapper

@@ -1,0 +1,71 @@
+"""Sizes in bytes, as people write them and as people read them."""
+
+import re
+
+_DECIMAL = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_UNITS = _DECIMAL | _BINARY
+_PATTERN = re.compile(r"([+-]?)([0-9]{1,20})(?:\.([0-9]{1,20}))?\s*([A-Za-z]*)")
+_ALLOWED = (
+    "a whole number of bytes above 0, or a number with one of the units "
+    "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, such as '4GiB', '1.5 GiB' or '500MB'"
+)
+
+
+def parse_bytes(value: int | str, *, name: str = "budget", limit_bytes: int | None = None) -> int:
+    """The size in bytes that `value` says; a fraction of a byte is dropped.
+
+    KB is 1,000 bytes and KiB 1,024; case does not matter. `name` stands in the error messages.
+
+    Raises ValueError, saying what is allowed, for 0, a negative number, a float, an unknown unit,
+    any other text, and more than `limit_bytes` (the machine's memory); TypeError for a bool and for
+    what is neither a number nor text.
+    """
+    if isinstance(value, bool):
+        raise TypeError(f"{name} must be {_ALLOWED}; got the bool {value}")
+    if isinstance(value, float):
+        raise ValueError(f"{name} must be {_ALLOWED}; got the float {value!r}")
+    if isinstance(value, str):
+        count = _parse_text(value, name)
+    elif isinstance(value, int):
+        count = value
+    else:
+        raise TypeError(f"{name} must be {_ALLOWED}; got {type(value).__name__}")
+    if count <= 0:
+        raise ValueError(f"{name} must be {_ALLOWED}; got {value!r}, which is not above 0")
+    if limit_bytes is not None and count > limit_bytes:
+        raise ValueError(
+            f"{name} must be at most this machine's physical memory, "
+            f"{limit_bytes} bytes ({format_bytes(limit_bytes)}); got {value!r}"
+        )
+    return count
+
+
+def _parse_text(text: str, name: str) -> int:
+    match = _PATTERN.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{name} must be {_ALLOWED}; got {text!r}")
+    sign, whole, fraction, unit = match.groups(default="")
+    if unit and unit.upper() not in _UNITS:
+        raise ValueError(f"{name} must be {_ALLOWED}; got {text!r} with the unknown unit {unit!r}")
+    if fraction and not unit:
+        raise ValueError(f"{name} must be {_ALLOWED}; got {text!r}, a fraction without a unit")
+    # In whole numbers: a float would round large sizes.
+    scaled = int(whole + fraction) * _UNITS[unit.upper() or "B"]
+    count: int = scaled // 10 ** len(fraction)
+    return -count if sign == "-" else count
+
+
+def format_bytes(count: int) -> str:
+    """`count` bytes for a person, in binary units with at most three digits: '1.5 GiB'."""
+    if abs(count) < 1024:
+        return f"{count} B"
+    size = float(count)
+    units = ["KiB", "MiB", "GiB", "TiB"]
+    unit = units.pop(0)
+    size /= 1024
+    # What would be rounded up to 1024 belongs to the next unit.
+    while units and abs(size) >= 1023.5:
+        unit = units.pop(0)
+        size /= 1024
+    return f"{size:.0f} {unit}" if abs(size) >= 99.95 else f"{size:.1f} {unit}"

@@ -1,0 +1,92 @@
+"""What an engine has done so far."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stats:
+    """Counters and gauges of one run. Counters never decrease; gauges say how things are now."""
+
+    budget_bytes: int
+    """The budget (gauge)."""
+    peak_bytes: int
+    """Most bytes that were ever charged to the budget at one instant."""
+    resident_bytes: int
+    """Bytes charged now (gauge)."""
+    external_bytes: int
+    """Bytes charged for tensors that were made outside the scope (gauge)."""
+
+    evictions: int
+    """Values whose bytes were dropped because the policy or the user said so."""
+    evicted_bytes: int
+    """Their bytes."""
+    drops: int
+    """Useless dead values freed without cost."""
+    replays: int
+    """Ops that were run again to get a value back."""
+    replay_ns: int
+    """Nanoseconds spent in them."""
+    op_count: int
+    """Ops that the program ran."""
+    op_ns: int
+    """Nanoseconds in their kernels, waiting for room excluded: plain op time."""
+
+    search_ns: int
+    """Nanoseconds in which policies looked for victims."""
+    bookkeeping_ns: int
+    """Nanoseconds spent making room, apart from search and replays."""
+    plans: int
+    """Times that a policy was asked for victims."""
+    candidates_visited: int
+    """Candidates that policies looked at."""
+    candidates_scored: int
+    """Candidates whose score was computed."""
+    candidates_filtered: int
+    """Candidates that the small-value filter skipped."""
+
+    moves: int
+    """Values that were moved within the pool to join free blocks."""
+    moved_bytes: int
+    """Their bytes."""
+    freezes: int
+    """Writes that found values which depend on what they overwrite."""
+    frozen_values: int
+    """Values that became leaves by these writes."""
+    leaf_copies: int
+    """Old versions that were kept as private copies instead."""
+    escapes: int
+    """Values that can be seen from outside (NumPy, DLPack, raw pointers) and so stay in place."""
+
+    live_values: int
+    """Records of values (gauge)."""
+    live_ops: int
+    """Records of ops (gauge)."""
+    lineage_depth_max: int
+    """Longest chain of ops on record."""
+    books_bytes: int
+    """Memory of the records (gauge)."""
+    books_peak_bytes: int
+    """Most memory that the records ever took."""
+    replay_depth_max: int
+    """Most replays that were waiting for one another at once."""
+    allocations: int
+    """Blocks taken from the pool."""
+    verify_checks: int
+    """Outputs that verify mode hashed and compared."""
+
+    @classmethod
+    def from_engine(cls, counts: Mapping[str, Any]) -> "Stats":
+        """The engine's counts. Raises ValueError when the keys are not the fields."""
+        fields = {field.name for field in dataclasses.fields(cls)}
+        if counts.keys() != fields:
+            raise ValueError(
+                "the built module and recoup.Stats differ: missing "
+                f"{sorted(fields - counts.keys())}, unknown {sorted(counts.keys() - fields)}"
+            )
+        return cls(**{name: int(count) for name, count in counts.items()})
+
+    def to_dict(self) -> dict[str, int]:
+        """Field names and values, for JSON."""
+        return dataclasses.asdict(self)

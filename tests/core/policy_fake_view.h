@@ -1,0 +1,137 @@
+// A PolicyView over rows that a test writes, and random rows of several kinds.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "recoup/policy.h"
+
+namespace recoup {
+
+// A candidate and what its neighborhoods cost.
+struct Row {
+  Candidate candidate;
+  Nanoseconds exact{};
+  Nanoseconds equivalence{};
+  Nanoseconds ancestors{};
+
+  [[nodiscard]] Nanoseconds neighborhood(Neighborhood kind) const {
+    switch (kind) {
+      case Neighborhood::kExact:
+        return exact;
+      case Neighborhood::kEquivalence:
+        return equivalence;
+      case Neighborhood::kAncestors:
+        return ancestors;
+    }
+    return {};
+  }
+};
+
+class FakeView final : public PolicyView {
+ public:
+  FakeView(std::vector<Row> rows, Tick now)
+      : rows_(std::move(rows)), now_(now), visits_(rows_.size()) {}
+
+  [[nodiscard]] std::size_t candidate_count() const override { return rows_.size(); }
+  [[nodiscard]] Candidate candidate(std::size_t index) const override {
+    ++visits_.at(index);
+    return rows_.at(index).candidate;
+  }
+  [[nodiscard]] Bytes mean_candidate_size() const override {
+    if (rows_.empty() || mean_ != Bytes(0)) {
+      return mean_;
+    }
+    __int128 sum = 0;
+    for (const Row& row : rows_) {
+      sum += row.candidate.size.count();
+    }
+    return Bytes(static_cast<std::int64_t>(sum / static_cast<__int128>(rows_.size())));
+  }
+  [[nodiscard]] Nanoseconds neighborhood_cost(ValueId id, Neighborhood kind) const override {
+    ++queries_;
+    EXPECT_TRUE(kind != Neighborhood::kEquivalence || has_equivalence_) << "asked, not needed";
+    const auto row = find(id);
+    EXPECT_NE(row, rows_.end()) << "neighborhood of a value that is no candidate";
+    return row == rows_.end() ? Nanoseconds(0) : row->neighborhood(kind);
+  }
+  [[nodiscard]] Tick now() const override { return now_; }
+
+  [[nodiscard]] bool contains(ValueId id) const { return find(id) != rows_.end(); }
+  [[nodiscard]] const std::vector<Row>& rows() const { return rows_; }
+  [[nodiscard]] const std::vector<int>& visits() const { return visits_; }  // of each index
+  [[nodiscard]] std::int64_t queries() const { return queries_; }
+  void evict(ValueId id) { rows_.erase(find(id)); }
+  void set_mean(Bytes mean) { mean_ = mean; }  // instead of the true one
+  void forbid_equivalence() { has_equivalence_ = false; }
+
+ private:
+  [[nodiscard]] std::vector<Row>::const_iterator find(ValueId id) const {
+    return std::find_if(rows_.begin(), rows_.end(),
+                        [id](const Row& row) { return row.candidate.id == id; });
+  }
+
+  std::vector<Row> rows_;
+  Tick now_;
+  Bytes mean_{0};
+  bool has_equivalence_ = true;
+  mutable std::vector<int> visits_;
+  mutable std::int64_t queries_ = 0;
+};
+
+// What random rows are made of.
+enum class RowKind : std::uint8_t {
+  kTies,       // few distinct numbers, zeros among them: scores often tie
+  kRealistic,  // bytes to gigabytes, microseconds to seconds, hours of staleness
+  kExtreme,    // the least, 0 or 1, and 2^62
+};
+
+inline std::int64_t draw(Rng& rng, std::int64_t low, std::int64_t high) {
+  return std::uniform_int_distribution<std::int64_t>(low, high)(rng);
+}
+
+inline FakeView random_view(Rng& rng, std::size_t count, RowKind kind) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  const auto number = [&](std::int64_t low, std::int64_t high) {
+    switch (kind) {
+      case RowKind::kTies:
+        return draw(rng, low, 4);
+      case RowKind::kRealistic:
+        return draw(rng, low, std::int64_t{1} << draw(rng, 4, high));
+      case RowKind::kExtreme:
+        return draw(rng, 0, 1) == 0 ? kHuge : low;
+    }
+    return low;
+  };
+  const auto time = [&] { return Nanoseconds(number(0, 32)); };
+  constexpr Tick kNow = kHuge;
+  // Distinct ids in no order of age, size or index.
+  std::vector<std::uint32_t> ids(3 * count);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ids[i] = static_cast<std::uint32_t>(i);
+  }
+  std::shuffle(ids.begin(), ids.end(), rng);
+  std::vector<Row> rows;
+  for (std::size_t i = 0; i < count; ++i) {
+    rows.push_back({.candidate = {.id = ValueId(ids[i]),
+                                  .size = Bytes(number(1, 32)),
+                                  .offset = Bytes(static_cast<std::int64_t>(i)),
+                                  .own_cost = time(),
+                                  .last_access = kNow - number(0, 45)},
+                    .exact = time(),
+                    .equivalence = time(),
+                    .ancestors = time()});
+  }
+  return {std::move(rows), kNow};
+}
+
+inline std::vector<RowKind> row_kinds() {
+  return {RowKind::kTies, RowKind::kRealistic, RowKind::kExtreme};
+}
+
+constexpr RoomRequest kRequest = {.size = Bytes(1024), .shortfall = Bytes(512)};
+
+}  // namespace recoup

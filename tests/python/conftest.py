@@ -1,0 +1,36 @@
+"""What all tests of the Python face share."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import recoup
+
+
+@pytest.fixture(autouse=True)
+def no_leak() -> Iterator[None]:
+    """No test leaves a scope open, whatever happens in it."""
+    yield
+    assert not recoup._C.active(), "the test left a scope open"
+
+
+def bits_equal(a: Any, b: Any) -> bool:
+    """Whether two tensors, or nested lists and dicts of them, have the same bits, NaN included."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        if a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
+            return False
+        a, b = a.detach(), b.detach()
+        if a.layout != torch.strided:
+            a, b = a.to_dense(), b.to_dense()
+        return torch.equal(_bytes(a), _bytes(b))
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(bits_equal(a[key], b[key]) for key in a)
+    if isinstance(a, Sequence) and not isinstance(a, str) and isinstance(b, Sequence):
+        return len(a) == len(b) and all(map(bits_equal, a, b))
+    return type(a) is type(b) and (a == b or (a != a and b != b))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)

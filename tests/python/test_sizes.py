@@ -1,0 +1,127 @@
+"""recoup.sizes: what is a size, what is not, and what the user is told."""
+
+import itertools
+
+import pytest
+
+from recoup.sizes import format_bytes, parse_bytes
+
+UNITS = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_unit_in_every_case(unit: str) -> None:
+    for letters in itertools.product(*((c.lower(), c.upper()) for c in unit)):
+        assert parse_bytes("3" + "".join(letters)) == 3 * UNITS[unit]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("1", 1),
+        ("1048576", 2**20),
+        ("4GiB", 4 * 2**30),
+        ("4 GiB", 4 * 2**30),
+        ("  4GiB\n", 4 * 2**30),
+        ("+4GiB", 4 * 2**30),
+        ("1.5GiB", 3 * 2**29),
+        ("0.5 KB", 500),
+        ("007KB", 7000),
+        # Exact where a float is not, and rounded down.
+        ("9007199254740993B", 2**53 + 1),
+        ("0.1GiB", 107374182),
+        ("0.0000009765625KiB", 0),
+        ("1.9B", 1),
+    ],
+)
+def test_text(text: str, count: int) -> None:
+    if count:
+        assert parse_bytes(text) == count
+    else:
+        with pytest.raises(ValueError, match="not above 0"):
+            parse_bytes(text)
+
+
+@pytest.mark.parametrize("count", [1, 4096, 2**62])
+def test_whole_numbers_are_bytes(count: int) -> None:
+    assert parse_bytes(count) == count
+
+
+@pytest.mark.parametrize("value", [0, -1, "0", "0GiB", "0.0MB", "-1", "-4GiB"])
+def test_not_above_zero(value: int | str) -> None:
+    with pytest.raises(ValueError, match=r"above 0.*4GiB.*which is not above 0"):
+        parse_bytes(value)
+
+
+@pytest.mark.parametrize("value", [1.0, 0.0, 1e9, float("nan"), float("inf")])
+def test_floats(value: float) -> None:
+    with pytest.raises(ValueError, match=r"whole number of bytes.*got the float"):
+        parse_bytes(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["4G", "4Gi", "4PB", "4bits", "4 gigabytes", "4K"])
+def test_unknown_unit_is_named_and_the_known_are_listed(text: str) -> None:
+    with pytest.raises(ValueError, match=r"B, KB, MB, GB, TB, KiB.*the unknown unit '"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "GiB", "four", "1e9", "1e9B", "0x10", "1_000", "1,5GiB", "1.GiB", ".5GiB", "1 2GiB"]
+    + ["4GiB4", "٤GiB", "--4GiB", "nan", "inf", "1" * 21],  # noqa: RUF001
+)
+def test_other_text(text: str) -> None:
+    with pytest.raises(ValueError, match=r"such as '4GiB'"):
+        parse_bytes(text)
+
+
+def test_a_fraction_needs_a_unit() -> None:
+    with pytest.raises(ValueError, match="a fraction without a unit"):
+        parse_bytes("1.5")
+
+
+@pytest.mark.parametrize("value", [True, False, None, [1], b"4GiB"])
+def test_what_is_no_size(value: object) -> None:
+    with pytest.raises(TypeError, match=r"whole number of bytes.*got"):
+        parse_bytes(value)  # type: ignore[arg-type]
+
+
+def test_limit_is_allowed_and_more_is_not() -> None:
+    assert parse_bytes("1GiB", limit_bytes=2**30) == 2**30
+    with pytest.raises(ValueError, match=r"at most .* 1073741824 bytes \(1\.0 GiB\); got '1025MiB'"):
+        parse_bytes("1025MiB", limit_bytes=2**30)
+
+
+def test_the_message_names_what_was_set() -> None:
+    with pytest.raises(ValueError, match="^block_size must be"):
+        parse_bytes(0, name="block_size")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (99 * 1024, "99.0 KiB"),
+        (100 * 1024, "100 KiB"),
+        (2**20 - 1, "1.0 MiB"),
+        (2**30, "1.0 GiB"),
+        (-(2**30), "-1.0 GiB"),
+        (5 * 2**40, "5.0 TiB"),
+        (5000 * 2**40, "5000 TiB"),
+    ],
+)
+def test_format_bytes(count: int, text: str) -> None:
+    assert format_bytes(count) == text
