@@ -104,6 +104,8 @@ class Engine final : private PolicyView {
   // ---- the user's wishes ----
   bool evict(StorageId storage);
   void escape(StorageId storage);
+  // Whether escaping or overwriting it would replay.
+  [[nodiscard]] bool has_needed_dependents(StorageId storage) const;
   // Makes it resident and keeps it so, through writes; counted.
   void pin(StorageId storage);
   void unpin(StorageId storage) noexcept;
@@ -188,6 +190,7 @@ class Engine final : private PolicyView {
   };
   [[nodiscard]] Dependents dependents(ValueId leaf) const;
   void freeze(ValueId leaf, const Dependents& dependents);
+  void restore_dependents(ValueId leaf, std::vector<ValueId>& held);
   void keep_copy(ValueId leaf);
   void freeze_or_copy(StorageId storage);
   void consider_dead_leaf(ValueId id);

@@ -128,17 +128,36 @@ void Engine::freeze_or_copy(StorageId storage) {
       // The other way may still fit.
     }
   }
+  std::vector<ValueId> held;
   try {
-    acquire(found.needed);
+    restore_dependents(leaf, held);
   } catch (const OutOfBudget&) {
+    release(held);
     keep_copy(leaf);
     return;
   }
-  // Replaying may have evicted or dropped some of what was found: look again.
-  const Dependents now = dependents(leaf);
-  RECOUP_CHECK(now.needed.empty());
-  freeze(leaf, now);
-  release(found.needed);
+  freeze(leaf, dependents(leaf));
+  release(held);
+}
+
+// Makes resident, and pins, all that the user holds of what hangs on a leaf. Bringing some of it back may
+// evict other parts, or open the way to what was hidden behind them, so this goes on until nothing is
+// missing; it ends, because what was brought back stays.
+void Engine::restore_dependents(ValueId leaf, std::vector<ValueId>& held) {
+  for (;;) {
+    const Dependents found = dependents(leaf);
+    if (found.needed.empty()) {
+      return;
+    }
+    std::vector<ValueId> wanted = found.needed;
+    for (ValueId id : found.resident) {
+      if (lineage_[id].storage.valid() && lineage_[id].hard_pins == 0) {
+        wanted.push_back(id);
+      }
+    }
+    acquire(wanted);
+    held.insert(held.end(), wanted.begin(), wanted.end());
+  }
 }
 
 void Engine::forsake_external(StorageId storage) {
@@ -152,6 +171,10 @@ void Engine::forsake_external(StorageId storage) {
   }
   freeze(leaf, found);
   storage_died(storage);
+}
+
+bool Engine::has_needed_dependents(StorageId storage) const {
+  return !dependents(storages_[storage].current).needed.empty();
 }
 
 // Note [Dead leaves]

@@ -35,6 +35,16 @@ struct BlockView {
   std::uint32_t owner = 0;  // whatever the caller stored; 0 for a new block
 };
 
+// A block as compaction sees it.
+struct Piece {
+  BlockId block;
+  std::int64_t offset = 0;
+  std::int64_t size = 0;
+  bool free = false;
+  bool movable = false;
+  bool starts_segment = false;  // nothing may cross its offset
+};
+
 struct Move {
   BlockId block;
   PoolOffset to;
@@ -99,6 +109,9 @@ class Pool {
   void check() const;
 
  private:
+  [[nodiscard]] std::vector<Piece> pieces(
+      const std::function<bool(std::uint32_t owner)>& movable) const;
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -175,8 +175,8 @@ void OpCall::prepare() {
   Engine& engine = session_.engine(lock);
   engine.set_running_op(traits_.name);
   for (Operand& operand : operands_) {
-    operand.storage =
-        session_.find(*operand.impl, lock);
+    Session::disarm(*operand.impl);
+    operand.storage = session_.find(*operand.impl, lock);
   }
   for (Operand& operand : operands_) {
     if (!operand.storage.valid()) {
@@ -340,6 +340,7 @@ void OpCall::finish() {
   }
   engine.release(pinned_);
   pinned_.clear();
+  arm_operands();
   engine.set_running_op({});
   if (engine.options().evict_after_op) {
     engine.evict_everything();
@@ -354,7 +355,19 @@ void OpCall::fail() noexcept {
   note_written(lock);
   engine.fail(written_);
   engine.release(pinned_);
+  arm_operands();
   engine.set_running_op({});
+}
+
+void OpCall::arm_operands() {
+  for (const Operand& operand : operands_) {
+    Session::arm(*operand.impl);
+  }
+  if (traits_.repeatable) {
+    for (const StorageRecord* const record : fresh_records_) {
+      Session::arm(*record->impl);
+    }
+  }
 }
 
 std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock& lock) {
@@ -385,58 +398,56 @@ std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock& lock) {
   return payload;
 }
 
+// Where the bytes of a tensor argument come from in a replay.
+void OpCall::set_source(TensorArgument& shape, const at::Tensor& tensor) {
+  const Operand* const operand = operand_of(tensor.storage().unsafeGetStorageImpl());
+  if (operand == nullptr || !operand->storage.valid()) {
+    shape.source = Source::kShape;
+  } else if (operand->left_out) {
+    shape.source = Source::kScratch;
+  } else if (operand->written) {
+    shape.source = Source::kWritten;
+    shape.index = operand->index;
+  } else if (operand->reads) {
+    shape.source = Source::kInput;
+    shape.index = operand->index;
+  } else {
+    shape.source = Source::kShape;
+  }
+}
+
 void OpCall::describe_arguments(Payload& payload) {
-  payload.arguments.assign(arguments_.begin(), arguments_.end());
+  payload.arguments = std::move(arguments_);
+  const auto describe_one = [&](const at::Tensor& tensor, std::size_t argument,
+                                std::int64_t element) {
+    const auto number = number_of(tensor);
+    if (element == -2 || (number && element >= 0)) {
+      repeatable_ = false;
+      return;
+    }
+    TensorArgument& shape =
+        payload.tensors.emplace_back(describe(tensor, argument, element, payload));
+    if (number) {
+      shape.source = Source::kScalar;
+      shape.number = *number;
+    } else {
+      set_source(shape, tensor);
+    }
+  };
+  for_each_tensor(payload.arguments, describe_one);
   for (c10::IValue& argument : payload.arguments) {
     if (argument.isTensor()) {
       argument = c10::IValue();
     } else if (argument.isTensorList()) {
-      const auto size = argument.toTensorList().size();
       c10::List<at::Tensor> empty;
-      empty.resize(size);
+      empty.resize(argument.toTensorList().size());
       argument = std::move(empty);
     } else if (argument.isOptionalTensorList()) {
-      const auto size = argument.toOptionalTensorList().size();
       c10::List<std::optional<at::Tensor>> empty;
-      empty.resize(size);
+      empty.resize(argument.toOptionalTensorList().size());
       argument = std::move(empty);
     }
   }
-  const auto describe_one = [&](const at::Tensor& tensor, std::size_t argument,
-                                std::int64_t element) {
-    if (element == -2) {
-      repeatable_ = false;
-      return;
-    }
-    if (const auto number = number_of(tensor)) {
-      if (element >= 0) {
-        repeatable_ = false;
-        return;
-      }
-      TensorArgument shape = describe(tensor, argument, element, payload);
-      shape.source = Source::kScalar;
-      payload.arguments[argument] = *number;
-      payload.tensors.push_back(shape);
-      return;
-    }
-    TensorArgument shape = describe(tensor, argument, element, payload);
-    const Operand* const operand = operand_of(tensor.storage().unsafeGetStorageImpl());
-    if (operand == nullptr || !operand->storage.valid()) {
-      shape.source = Source::kShape;
-    } else if (operand->left_out) {
-      shape.source = Source::kScratch;
-    } else if (operand->written) {
-      shape.source = Source::kWritten;
-      shape.index = operand->index;
-    } else if (operand->reads) {
-      shape.source = Source::kInput;
-      shape.index = operand->index;
-    } else {
-      shape.source = Source::kShape;
-    }
-    payload.tensors.push_back(shape);
-  };
-  for_each_tensor(arguments_, describe_one);
 }
 
 }  // namespace recoup::detail

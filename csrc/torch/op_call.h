@@ -50,6 +50,8 @@ class OpCall {
   void add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock);
   [[nodiscard]] std::unique_ptr<Payload> make_payload(const Session::Lock& lock);
   void describe_arguments(Payload& payload);
+  void set_source(TensorArgument& shape, const at::Tensor& tensor);
+  void arm_operands();
   void note_written(const Session::Lock& lock);
   [[nodiscard]] Operand* operand_of(const c10::StorageImpl* impl);
   [[nodiscard]] bool writes(std::size_t argument) const {
@@ -79,7 +81,7 @@ class OpCall {
   c10::SmallVector<Operand, 4> operands_;
   c10::SmallVector<ValueId, 4> pinned_;
   // The arguments as they were: kernels consume the stack.
-  c10::SmallVector<c10::IValue, 8> arguments_;
+  c10::SmallVector<c10::IValue, 6> arguments_;
   c10::SmallVector<FreshStorage, 2> fresh_;
   c10::SmallVector<StorageRecord*, 2> fresh_records_;
   c10::SmallVector<std::uint16_t, 2> fresh_results_;

@@ -139,7 +139,7 @@ void run_again(const Payload& payload,
         tensor = scratch(shape, payload);
         break;
       case Source::kScalar:
-        tensor = wrapped_scalar(payload.arguments[shape.argument].toScalar());
+        tensor = wrapped_scalar(shape.number);
         break;
     }
     c10::IValue& slot = stack[shape.argument];

@@ -28,7 +28,7 @@ enum class Source : std::uint8_t {
   kWritten,  // the op's index-th written storage
   kShape,    // nowhere: only its shape is looked at, or it has no bytes
   kScratch,  // a throw-away zero tensor: written in passing, content irrelevant
-  kScalar,   // a Python number that the argument parser wrapped: kept as a Scalar in `arguments`
+  kScalar,   // a Python number that the argument parser wrapped
 };
 
 struct TensorArgument {
@@ -43,6 +43,7 @@ struct TensorArgument {
   std::int64_t offset = 0;
   std::uint32_t dims_begin = 0;  // in Payload::dims: sizes, then strides
   std::uint16_t dim = 0;
+  c10::Scalar number;  // of kScalar
 };
 
 struct Payload {

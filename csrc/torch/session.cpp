@@ -164,7 +164,7 @@ void Session::wait_for_replays(const Lock&) {
   if (!engine_.replaying()) {
     return;
   }
-  std::unique_lock<std::mutex> held(mutex_, std::adopt_lock);
+  std::unique_lock<FastMutex> held(mutex_, std::adopt_lock);
   ++waiting_;
   replay_done_.wait(held, [this] { return !engine_.replaying(); });
   --waiting_;
@@ -330,6 +330,48 @@ StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
     engine_.escape(record->id);
   }
   return record->id;
+}
+
+// Note [Unseen writers]
+// A C extension that takes tensor.data_ptr() writes where no op shows it, and what was made from the
+// storage would be recomputed from the new content. So every storage that an op has read or made carries a
+// materializer, a hook of StorageImpl that fires once, on the first mutable access outside the ops that
+// we see. Around our kernels it is off: kernels take mutable pointers all the time, some of them from several
+// threads. What `empty` makes is armed only by its first use, because torch.tensor() fills it by pointer.
+void Session::arm(c10::StorageImpl& storage) {
+  const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
+  if (!storage.has_materializer() &&
+      (deleter == &pool_delete || deleter == plain_allocator()->raw_deleter())) {
+    storage.set_materializer(&Session::on_mutable_access);
+  }
+}
+
+void Session::disarm(c10::StorageImpl& storage) {
+  const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
+  if (storage.has_materializer() && (deleter == &pool_delete || deleter == &evicted_delete ||
+                                     deleter == plain_allocator()->raw_deleter())) {
+    storage.clear_materializer();
+  }
+}
+
+void Session::on_mutable_access(c10::StorageImpl* storage) {
+  Session* const session = active();
+  if (session == nullptr || at::in_parallel_region() || Bypass::active() ||
+      c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake)) {
+    return;
+  }
+  const Lock lock(*session);
+  session->wait_for_replays(lock);
+  const StorageId id = session->find_known(*storage, lock);
+  if (!id.valid()) {
+    return;
+  }
+  const bool may_replay = std::this_thread::get_id() == session->thread_;
+  TORCH_CHECK(may_replay || !session->engine_.has_needed_dependents(id),
+              "recoup: a tensor's address was taken for writing on a thread outside the budget scope, "
+              "while evicted tensors can only be recomputed from its content. Call "
+              "recoup.materialize on them first, or pin it with recoup.pin");
+  session->engine_.escape(id);
 }
 
 void Session::sweep_external() {

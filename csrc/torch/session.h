@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/base/fast_mutex.h"
 #include "csrc/base/slab.h"
 #include "csrc/engine/engine.h"
 #include "csrc/torch/arena.h"
@@ -72,7 +73,7 @@ class Session final : private Device {
 
    private:
     Session& session_;
-    std::unique_lock<std::mutex> lock_;
+    std::unique_lock<FastMutex> lock_;
   };
   // To be called before anything that may replay: waits until no other thread is replaying.
   void wait_for_replays(const Lock&);
@@ -84,6 +85,11 @@ class Session final : private Device {
   StorageId find(c10::StorageImpl& storage, const Lock& lock);
   // The same, but registers nothing.
   StorageId find_known(const c10::StorageImpl& storage, const Lock& lock);
+  // Note [Unseen writers]: an armed storage tells when somebody takes its address to write to it.
+  static void arm(c10::StorageImpl& storage);
+  static void disarm(c10::StorageImpl& storage);
+  // Somebody did: the storage escapes.
+  static void on_mutable_access(c10::StorageImpl* storage);
   // The kernel-held block that a storage lives in; invalid when it is none of ours or has an owner.
   [[nodiscard]] BlockId unowned_block(const c10::StorageImpl& storage, const Lock&) const;
   // When that block was allocated.
@@ -141,8 +147,8 @@ class Session final : private Device {
   State state_ = State::kStopped;
 
   std::unique_ptr<Arena> arena_;
-  std::mutex mutex_;
-  std::condition_variable replay_done_;
+  FastMutex mutex_;
+  std::condition_variable_any replay_done_;
   int waiting_ = 0;
   struct Graveyard {
     std::vector<std::unique_ptr<Payload>> payloads;

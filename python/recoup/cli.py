@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import builtins
 import functools
 import importlib.machinery
 import io
@@ -178,7 +179,8 @@ def _find_program(options: argparse.Namespace) -> Callable[[], None]:
     if options.is_module:
         _set_first_path(os.getcwd())
         return functools.partial(_run_module, options.script)
-    path: str = options.script
+    # Absolute, as in the tracebacks and the __file__ of any script.
+    path = os.path.abspath(options.script)
     if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
         # Runs the __main__.py inside and sets sys.path[0] itself.
         _set_first_path(None)
@@ -207,7 +209,8 @@ def _run_script(path: str, source: bytes) -> None:
     namespace: dict[str, Any] = main_module.__dict__
     namespace.update(
         __file__=path,
-        __builtins__=__builtins__,
+        __annotations__={},
+        __builtins__=builtins,
         __cached__=None,
         __loader__=importlib.machinery.SourceFileLoader("__main__", path),
     )

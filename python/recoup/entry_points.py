@@ -130,6 +130,24 @@ def _pointing(original: _Function) -> _Function:
     return wrapper
 
 
+def _data_ptr(original: _Function) -> _Function:
+    """As `_pointing`; in a reading call it is the pointer to constant bytes.
+
+    Asking for the other one is a write to whoever watches the storage.
+    """
+    outside = _pointing(original)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if _thread.pins is None or not args:
+            return outside(*args, **kwargs)
+        _pin(args[0], _thread.pins)
+        tensor = _alias(args[0]) if isinstance(args[0], torch.UntypedStorage) else args[0]
+        return torch._C.TensorBase.const_data_ptr(tensor)  # type: ignore[attr-defined]
+
+    return wrapper
+
+
 def _reading_call(original: _Function) -> _Function:
     """Whatever the call takes a pointer of is pinned until its end."""
 
@@ -182,10 +200,8 @@ def _dlpack(original: _Function) -> _Function:
 
 
 _POINT = [
-    (torch.Tensor, "data_ptr"),
     (torch.Tensor, "const_data_ptr"),
     (torch.Tensor, "untyped_storage"),
-    (torch.UntypedStorage, "data_ptr"),
     (torch.UntypedStorage, "_set_from_file"),
 ]
 _ESCAPE = [
@@ -201,6 +217,8 @@ _ESCAPE = [
             "_share_fd_cpu_",
             "_share_filename_cpu_",
             "_swap_data_ptr_",
+            # It only reads, but asks for a pointer with which it could write.
+            "_write_file",
             "fill_",
             "resize_",
         )
@@ -211,7 +229,6 @@ _PIN = [
     # Of an evicted storage these two end the process, where others raise.
     (torch.UntypedStorage, "is_shared"),
     (torch.UntypedStorage, "_get_filename"),
-    (torch.UntypedStorage, "_write_file"),
     (torch.UntypedStorage, "copy_"),
 ]
 _READ = [
@@ -230,6 +247,8 @@ _DLPACK = [
 ]
 _TABLE = [
     *((owner, name, _pointing) for owner, name in _POINT),
+    (torch.Tensor, "data_ptr", _data_ptr),
+    (torch.UntypedStorage, "data_ptr", _data_ptr),
     *((owner, name, _escaping) for owner, name in _ESCAPE),
     *((owner, name, _pinning) for owner, name in _PIN),
     *((owner, name, _reading_call) for owner, name in _READ),

@@ -62,7 +62,8 @@ class Run:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._engine = _C.Engine(**dataclasses.asdict(options))
-        self._open = False
+        self._open = False  # entered and not yet left, or suspended
+        self._is_patched = False
         # As the body left it: when the scope is over nothing is pinned any more.
         self._pinned: list[dict[str, Any]] = []
 
@@ -92,7 +93,7 @@ class Run:
         `recoup.budget` does, RuntimeError when the scope is not waiting for it.
         """
         if not self._open:
-            raise RuntimeError("finish() completes an exit that failed; this scope is not open")
+            raise RuntimeError("finish() completes an exit that failed; this scope is over")
         self._engine.grow(parse_bytes(budget, limit_bytes=_C.physical_memory_bytes()))
         self._leave()
 
@@ -103,12 +104,12 @@ class Run:
             entry_points.PATCHES.install()
             try:
                 higher_order.PATCHES.install()
+                self._is_patched = True
             except BaseException:
                 entry_points.PATCHES.remove()
                 raise
         except BaseException:
-            self._open = False
-            self._engine.leave()
+            self._leave()
             raise
 
     def _leave(self) -> None:
@@ -118,13 +119,20 @@ class Run:
         except OutOfBudgetError as error:
             add_note(
                 error,
-                "The scope is still open and nothing is lost: free some tensors, or give more, "
-                f"and call run.finish(budget); {error.enough_bytes} bytes would do.",
+                "The scope is suspended and nothing is lost: what is evicted raises when it is "
+                "touched, until run.finish(budget) brings it back; "
+                f"{error.enough_bytes} bytes would do.",
             )
             raise
+        # Not before: of an evicted storage some unwrapped entry points would end the process.
         self._open = False
-        higher_order.PATCHES.remove()
-        entry_points.PATCHES.remove()
+        self._remove_patches()
+
+    def _remove_patches(self) -> None:
+        if self._is_patched:
+            self._is_patched = False
+            higher_order.PATCHES.remove()
+            entry_points.PATCHES.remove()
 
 
 class Budget:
@@ -149,8 +157,8 @@ class Budget:
     ) -> None:
         """Makes every live tensor resident and ends the scope.
 
-        Raises OutOfBudgetError when they do not fit; the run then stays open for `Run.finish`. The
-        body's own exception is never hidden: what goes wrong here becomes a note on it.
+        Raises OutOfBudgetError when they do not fit; the run is then suspended until `Run.finish`.
+        The body's own exception is never hidden: what goes wrong here becomes a note on it.
         """
         run = self._runs.pop()
         try:

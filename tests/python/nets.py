@@ -224,7 +224,9 @@ class TreeLSTM(nn.Module):
         super().__init__()
         self.leaf = nn.Linear(width, 2 * width)
         self.gates = nn.Linear(2 * width, 5 * width)
-        self.head = nn.Linear(width, 10)
+        self.head = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, 10)
+        )
 
     def encode(self, tree: Tree, vectors: Tensor) -> tuple[Tensor, Tensor]:
         if isinstance(tree, int):

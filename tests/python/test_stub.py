@@ -74,25 +74,30 @@ class _PlainNames(ast.NodeTransformer):
         "str_": "str",
     }
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:  # noqa: N802
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         return self.visit_Name(ast.Name(node.attr))
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802
+    def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Name(self._SPELLINGS.get(node.id, node.id))
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:  # noqa: N802
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         container = self.visit(node.value)
         match container, node.slice:
+            # Of these pybind11 says no more.
+            case ast.Name(id="dict" | "list" | "type"), _:
+                return container
             case ast.Name(id="Annotated"), ast.Tuple(elts=[inner, *_]):
                 return self.visit(inner)
             case ast.Name(id="Optional"), inner:
-                return ast.BinOp(self.visit(inner), ast.BitOr(), ast.Constant(None))
+                return self.visit(ast.BinOp(inner, ast.BitOr(), ast.Constant(None)))
         return ast.Subscript(container, self.visit(node.slice))
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:  # noqa: N802
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         # A union, its members in one order and once each: `SupportsInt | SupportsIndex` is `int`.
-        names = sorted({ast.unparse(member) for member in self._members(node)})
-        return ast.Name(" | ".join(names))
+        names = {ast.unparse(member) for member in self._members(node)}
+        if "float" in names:
+            names -= {"int"}
+        return ast.Name(" | ".join(sorted(names)))
 
     def _members(self, node: ast.expr) -> list[ast.expr]:
         if isinstance(node, ast.BinOp):

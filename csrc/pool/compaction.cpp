@@ -1,0 +1,259 @@
+// Note [Compaction]
+// `#` cannot move, letters can, `.` is free; wanted: 4.
+//
+//   slide       #aa..bb..#   ->   #aabb....#       only what lies between two free blocks moves
+//   relocate    #aa..#bb..ccc#   aa goes to the hole behind bb:   #....#bbaaccc#
+//   both        slide everything down first, then relocate: the holes have become large
+//
+// Slides and relocations are searched over all windows; the one that moves the fewest bytes wins. The
+// last resort slides everything and looks again, so free bytes between the same two unmovable blocks
+// always count as one.
+#include "csrc/pool/compaction.h"
+
+#include <algorithm>
+#include <map>
+
+namespace recoup::detail {
+namespace {
+
+// Slides the movable pieces of [begin, end) together at the low end.
+CompactionPlan slide_window(const std::vector<Piece>& layout, std::size_t begin, std::size_t end) {
+  CompactionPlan plan;
+  std::int64_t to = layout[begin].offset;
+  for (std::size_t i = begin; i < end; ++i) {
+    const Piece& piece = layout[i];
+    if (piece.free) {
+      continue;
+    }
+    if (piece.offset != to) {
+      plan.moves.push_back({.block = piece.block, .to = Bytes(to)});
+      plan.moved += Bytes(piece.size);
+    }
+    to += piece.size;
+  }
+  return plan;
+}
+
+// The window from one free piece to another, nothing unmovable between, that holds `size` free bytes
+// and has the fewest bytes to slide.
+std::optional<CompactionPlan> cheapest_slide(const std::vector<Piece>& layout, std::int64_t size) {
+  std::size_t begin = 0;
+  std::int64_t free = 0;
+  std::int64_t moved = 0;
+  std::int64_t best = 0;
+  std::optional<std::pair<std::size_t, std::size_t>> window;
+  for (std::size_t end = 0; end < layout.size(); ++end) {
+    const Piece& piece = layout[end];
+    if (piece.starts_segment || (!piece.free && !piece.movable)) {
+      begin = piece.free || piece.movable ? end : end + 1;
+      free = moved = 0;
+    }
+    if (!piece.free && !piece.movable) {
+      continue;
+    }
+    (piece.free ? free : moved) += piece.size;
+    while (begin < end && (!layout[begin].free || free - layout[begin].size >= size)) {
+      (layout[begin].free ? free : moved) -= layout[begin].size;
+      ++begin;
+    }
+    if (free >= size && (!window || moved < best)) {
+      best = moved;
+      window = {begin, end + 1};
+    }
+  }
+  if (!window) {
+    return std::nullopt;
+  }
+  return slide_window(layout, window->first, window->second);
+}
+
+// Free room outside a window, by size.
+using Holes = std::multimap<std::int64_t, std::int64_t>;  // size -> offset
+
+// Finds a place outside [begin, end) for each movable piece inside: largest first, best fit.
+std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, std::size_t begin,
+                                              std::size_t end, const Holes& all_holes) {
+  const std::int64_t low = layout[begin].offset;
+  const std::int64_t high = layout[end - 1].offset + layout[end - 1].size;
+  std::vector<const Piece*> leaving;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (!layout[i].free) {
+      leaving.push_back(&layout[i]);
+    }
+  }
+  std::stable_sort(leaving.begin(), leaving.end(),
+                   [](const Piece* a, const Piece* b) { return a->size > b->size; });
+  Holes holes = all_holes;
+  CompactionPlan plan;
+  for (const Piece* piece : leaving) {
+    auto hole = holes.lower_bound(piece->size);
+    while (hole != holes.end() && hole->second >= low && hole->second < high) {
+      ++hole;
+    }
+    if (hole == holes.end()) {
+      return std::nullopt;
+    }
+    const auto [room, offset] = *hole;
+    holes.erase(hole);
+    plan.moves.push_back({.block = piece->block, .to = Bytes(offset)});
+    plan.moved += Bytes(piece->size);
+    if (room > piece->size) {
+      holes.emplace(room - piece->size, offset + piece->size);
+    }
+  }
+  return plan;
+}
+
+struct Window {
+  std::size_t begin;
+  std::size_t end;
+  std::int64_t moved;
+};
+
+// Windows without unmovable pieces of at least `size` bytes, none of whose ends can be left out.
+std::vector<Window> windows_of(const std::vector<Piece>& layout, std::int64_t size) {
+  std::vector<Window> windows;
+  std::size_t begin = 0;
+  std::int64_t total = 0;
+  std::int64_t moved = 0;
+  for (std::size_t end = 0; end < layout.size(); ++end) {
+    const Piece& piece = layout[end];
+    const bool clearable = piece.free || piece.movable;
+    if (piece.starts_segment || !clearable) {
+      begin = clearable ? end : end + 1;
+      total = moved = 0;
+    }
+    if (!clearable) {
+      continue;
+    }
+    total += piece.size;
+    moved += piece.free ? 0 : piece.size;
+    while (total - layout[begin].size >= size) {
+      total -= layout[begin].size;
+      moved -= layout[begin].free ? 0 : layout[begin].size;
+      ++begin;
+    }
+    if (total >= size) {
+      windows.push_back({begin, end + 1, moved});
+    }
+  }
+  return windows;
+}
+
+// Tries windows in order of what they would move; gives up beyond a number of tries, for the rest are the
+// expensive ones, and at `limit` bytes.
+std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layout,
+                                                  std::int64_t size, std::int64_t limit) {
+  constexpr std::size_t kTries = 64;
+  Holes holes;
+  for (const Piece& piece : layout) {
+    if (piece.free) {
+      holes.emplace(piece.size, piece.offset);
+    }
+  }
+  std::vector<Window> windows = windows_of(layout, size);
+  std::stable_sort(windows.begin(), windows.end(),
+                   [](const Window& a, const Window& b) { return a.moved < b.moved; });
+  for (std::size_t i = 0; i < windows.size() && i < kTries && windows[i].moved < limit; ++i) {
+    if (auto plan = relocate_window(layout, windows[i].begin, windows[i].end, holes)) {
+      return plan;
+    }
+  }
+  return std::nullopt;
+}
+
+// The layout after a plan, with free neighbours merged.
+std::vector<Piece> after(const std::vector<Piece>& layout, const CompactionPlan& plan) {
+  std::map<BlockId, std::int64_t> moved;
+  for (const Move& move : plan.moves) {
+    moved[move.block] = move.to.count();
+  }
+  std::vector<Piece> taken;
+  std::vector<std::int64_t> boundaries;
+  std::int64_t end = 0;
+  for (const Piece& piece : layout) {
+    if (piece.starts_segment) {
+      boundaries.push_back(piece.offset);
+    }
+    end = piece.offset + piece.size;
+    if (!piece.free) {
+      taken.push_back(piece);
+      if (const auto found = moved.find(piece.block); found != moved.end()) {
+        taken.back().offset = found->second;
+      }
+    }
+  }
+  std::sort(taken.begin(), taken.end(),
+            [](const Piece& a, const Piece& b) { return a.offset < b.offset; });
+  std::vector<Piece> result;
+  const auto starts = [&](std::int64_t offset) {
+    return std::binary_search(boundaries.begin(), boundaries.end(), offset);
+  };
+  const auto add_free = [&](std::int64_t from, std::int64_t to) {
+    while (from < to) {
+      const auto boundary = std::upper_bound(boundaries.begin(), boundaries.end(), from);
+      const std::int64_t stop = boundary == boundaries.end() ? to : std::min(to, *boundary);
+      result.push_back({.block = {},
+                        .offset = from,
+                        .size = stop - from,
+                        .free = true,
+                        .movable = false,
+                        .starts_segment = starts(from)});
+      from = stop;
+    }
+  };
+  std::int64_t at = 0;
+  for (Piece piece : taken) {
+    add_free(at, piece.offset);
+    piece.starts_segment = starts(piece.offset);
+    result.push_back(piece);
+    at = piece.offset + piece.size;
+  }
+  add_free(at, end);
+  return result;
+}
+
+}  // namespace
+
+CompactionPlan slide_all(const std::vector<Piece>& layout) {
+  CompactionPlan plan;
+  std::size_t begin = 0;
+  const auto flush = [&](std::size_t end) {
+    if (begin < end) {
+      CompactionPlan part = slide_window(layout, begin, end);
+      plan.moves.insert(plan.moves.end(), part.moves.begin(), part.moves.end());
+      plan.moved += part.moved;
+    }
+  };
+  for (std::size_t i = 0; i < layout.size(); ++i) {
+    const bool clearable = layout[i].free || layout[i].movable;
+    if (layout[i].starts_segment || !clearable) {
+      flush(i);
+      begin = clearable ? i : i + 1;
+    }
+  }
+  flush(layout.size());
+  return plan;
+}
+
+std::optional<CompactionPlan> cheapest_compaction(const std::vector<Piece>& layout,
+                                                  std::int64_t size) {
+  std::optional<CompactionPlan> best = cheapest_slide(layout, size);
+  const std::int64_t limit = best ? best->moved.count() : INT64_MAX;
+  if (auto relocation = cheapest_relocation(layout, size, limit)) {
+    best = std::move(relocation);
+  }
+  if (best) {
+    return best;
+  }
+  CompactionPlan slide = slide_all(layout);
+  auto relocation = cheapest_relocation(after(layout, slide), size, INT64_MAX);
+  if (!relocation) {
+    return std::nullopt;
+  }
+  slide.moves.insert(slide.moves.end(), relocation->moves.begin(), relocation->moves.end());
+  slide.moved += relocation->moved;
+  return slide;
+}
+
+}  // namespace recoup::detail

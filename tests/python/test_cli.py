@@ -1,0 +1,372 @@
+"""The command line, run as a user runs it: in a process of its own."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import recoup
+from recoup.cli import main
+
+TRAIN = """
+    import torch
+    model = torch.nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.randn(8, 64)).sum().backward()
+        optimizer.step()
+"""
+
+
+def cli(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "recoup", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
+    )
+
+
+def plain(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, args)], capture_output=True, text=True, check=False, **options
+    )
+
+
+def write(folder: Path, text: str, name: str = "script.py") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return path
+
+
+def both(args: Sequence[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Runs with and without us, asserts that nobody can tell, and returns what both did."""
+    want = plain(*args, cwd=cwd)
+    got = cli("run", "--budget", "64MiB", *args, cwd=cwd)
+    assert (got.returncode, got.stdout, got.stderr) == (want.returncode, want.stdout, want.stderr)
+    return got
+
+
+# ---- the program cannot tell ----
+
+
+def test_script_sees_what_it_would_see(tmp_path: Path) -> None:
+    write(tmp_path, "VALUE = 7", "deep/neighbour.py")
+    write(
+        tmp_path,
+        """
+        import __main__, pickle, sys
+        import neighbour
+        class Thing: pass
+        print(sys.argv, sys.path[0], __name__, __file__, __package__, __spec__, __doc__)
+        print(sorted(vars(__main__)), __main__.Thing is Thing, __builtins__)
+        print(type(pickle.loads(pickle.dumps(Thing()))) is Thing, neighbour.VALUE)
+        print([name for name in sys.modules if name == "recoup.nothing"], __loader__.path)
+        """,
+        "deep/script.py",
+    )
+    # What looks like an option of ours is the program's.
+    args = ["deep/script.py", "--budget", "x", "-m", "--", "--help", "two words", ""]
+    assert "two words" in both(args, tmp_path).stdout
+
+
+def test_module(tmp_path: Path) -> None:
+    write(tmp_path, "", "package/__init__.py")
+    source = "import sys; print(sys.argv, sys.path[0], __name__, __package__, __spec__.name)"
+    write(tmp_path, source, "package/__main__.py")
+    write(tmp_path, source + "\n1 / 0", "package/tool.py")
+    assert "package" in both(["-m", "package", "a", "--progress"], tmp_path).stdout
+    result = cli("run", "--budget", "64MiB", "-m", "package.tool", cwd=tmp_path)
+    assert result.returncode == 1
+    # Python itself shows two frames of runpy first.
+    assert len([line for line in result.stderr.splitlines() if "File" in line]) == 1
+    assert result.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_folder_with_a_main(tmp_path: Path) -> None:
+    write(tmp_path, "import sys, other; print(sys.argv, sys.path[0], __name__)", "app/__main__.py")
+    write(tmp_path, "", "app/other.py")
+    want = plain("app", "arg", cwd=tmp_path)
+    got = cli("run", "--budget", "64MiB", "app", "arg", cwd=tmp_path)
+    # Ours sees the folder's whole path in sys.argv[0].
+    assert got.stdout == want.stdout.replace("['app'", f"['{tmp_path / 'app'}'")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "pass",
+        "sys.exit()",
+        "sys.exit(0)",
+        "sys.exit(3)",
+        "sys.exit('a message')",
+        "raise SystemExit((1, 2))",
+        "os._exit(5)",
+        "os.kill(os.getpid(), signal.SIGTERM)",
+        "raise KeyboardInterrupt",
+        "1 / 0",
+        "inner()",
+        "raise ExceptionGroup('many', [ValueError(1)])"
+        if sys.version_info >= (3, 11)
+        else "raise ValueError",
+        "sys.excepthook = lambda *args: print('hook', args[0], args[1], args[2].tb_lineno)\n1 / 0",
+        "atexit.register(lambda: print('bye'))\nprint('hello')",
+        "threading.Timer(0.2, lambda: print('late', sys.argv)).start()",
+    ],
+)
+def test_ends_as_python_does(tmp_path: Path, statement: str) -> None:
+    script = """
+import atexit, os, signal, sys, threading
+def inner():
+    try:
+        1 / 0
+    except ZeroDivisionError as error:
+        raise LookupError("outer") from error
+sys.stdout.reconfigure(line_buffering=True)
+"""
+    write(tmp_path, script + statement + "\n")
+    both(["script.py"], tmp_path)
+
+
+def test_script_that_does_not_compile(tmp_path: Path) -> None:
+    write(tmp_path, "print('a'\nx = = 1\n")
+    assert both(["script.py"], tmp_path).returncode == 1
+
+
+def test_ctrl_c(tmp_path: Path) -> None:
+    write(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    endings = []
+    for command in (["script.py"], ["-m", "recoup", "run", "--budget", "64MiB", "script.py"]):
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        # The print may come a moment before the sleep, whose line the traceback names.
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+        endings.append((process.returncode, stderr))
+    assert endings[0] == endings[1]
+    # A shell shows this as 130.
+    assert endings[0][0] == -signal.SIGINT
+
+
+def test_the_child_of_a_fork_writes_no_report(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        """
+        import os, sys
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        os.waitpid(child, 0)
+        print(os.path.exists("report.json"))
+        """,
+    )
+    result = cli("run", "--budget", "64MiB", "--report", "report.json", "script.py", cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "False\n", "")
+    assert (tmp_path / "report.json").exists()
+
+
+def test_spawned_workers_find_the_script(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        """
+        import multiprocessing
+        def double(x):
+            return 2 * x
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(pool.map(double, [1, 2]))
+        """,
+    )
+    assert both(["script.py"], tmp_path).stdout == "[2, 4]\n"
+
+
+def test_a_scope_of_the_scripts_own_is_nested(tmp_path: Path) -> None:
+    write(tmp_path, "import recoup\nwith recoup.budget('1MiB'): pass\n")
+    result = cli("run", "--budget", "64MiB", "script.py", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "cannot be nested" in result.stderr
+
+
+def test_the_budget_holds(tmp_path: Path) -> None:
+    write(tmp_path, "import torch\ntorch.ones(2**20)\n")
+    result = cli("run", "--budget", "1MiB", "script.py", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "OutOfBudgetError" in result.stderr
+
+
+def test_values_that_do_not_fit_at_the_end_are_no_error(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        """
+        import torch
+        base = torch.ones(2**18)
+        kept = [base.mul(i) for i in range(12)]
+        print(kept[3][0].item())
+        """,
+    )
+    assert both(["script.py"], tmp_path).stdout == "3.0\n"
+    result = cli("run", "--budget", "8MiB", "script.py", cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "3.0\n", "")
+
+
+# ---- report and progress ----
+
+
+def test_report(tmp_path: Path) -> None:
+    write(tmp_path, TRAIN)
+    report = tmp_path / "report.json"
+    report.write_text("old")
+    result = cli(
+        "run", "--budget", "64MiB", "--policy", "lru", "--report", report, "script.py", "arg",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, "")
+    data = json.loads(report.read_text())
+    assert data["command"] == ["script.py", "arg"]
+    assert data["policy"] == "lru"
+    assert data["wall_ns"] > 0
+    stats = recoup.Stats.from_engine(data["stats"])
+    assert stats.budget_bytes == 64 * 2**20
+    assert {"bytes", "by", "op"} == set().union(*data["pinned"])
+    # No other file is left, and this one has the rights of any other.
+    assert sorted(os.listdir(tmp_path)) == ["report.json", "script.py"]
+    assert report.stat().st_mode == (tmp_path / "script.py").stat().st_mode
+
+
+def test_report_of_a_script_that_fails(tmp_path: Path) -> None:
+    write(tmp_path, TRAIN + "    1 / 0\n")
+    result = cli("run", "--budget", "64MiB", "--report", "r.json", "script.py", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "stats" in json.loads((tmp_path / "r.json").read_text())
+
+
+def test_report_that_cannot_be_written(tmp_path: Path) -> None:
+    write(tmp_path, "import os; os.mkdir('gone/r.json')")
+    (tmp_path / "gone").mkdir()
+    result = cli("run", "--budget", "1MiB", "--report", "gone/r.json", "script.py", cwd=tmp_path)
+    assert result.stderr.startswith("recoup run: cannot write the report: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_progress_on_no_terminal_is_plain_lines(tmp_path: Path) -> None:
+    write(tmp_path, TRAIN + "    print('out')\n")
+    result = cli("run", "--budget", "64MiB", "--progress", "script.py", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "out\n")
+    lines = result.stderr.splitlines()
+    assert lines[-1].startswith("recoup: 3 steps, ")
+    assert " of 64.0 MiB | " in lines[-1]
+    assert lines[-1].endswith("replays, 0/s") or "replays" in lines[-1]
+    assert "\x1b" not in result.stderr and "\r" not in result.stderr
+
+
+def test_progress_on_a_terminal_renews_one_line(tmp_path: Path) -> None:
+    write(tmp_path, TRAIN + "    import time; time.sleep(1.5)\n")
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "recoup", "run", "--budget", "64MiB", "--progress", "script.py"],
+        cwd=tmp_path,
+        stderr=child,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
+    )
+    os.close(child)
+    output = b""
+    try:
+        while chunk := os.read(parent, 4096):
+            output += chunk
+    except OSError:
+        pass  # On Linux this is how the other end of a terminal hangs up.
+    os.close(parent)
+    assert process.wait(timeout=60) == 0
+    assert output.count(b"recoup: 3 steps") >= 2
+    assert b"\x1b[2K" in output
+    # Only the last line is there to stay.
+    assert output.count(b"\n") == 1
+
+
+# ---- other commands, and errors ----
+
+
+def test_policies() -> None:
+    result = cli("policies")
+    assert (result.returncode, result.stderr) == (0, "")
+    header, *rows = result.stdout.splitlines()
+    assert header.split()[0] == "policy"
+    assert [row.split()[0] for row in rows] == [policy.name for policy in recoup.policies()]
+    assert all(
+        row.endswith(policy.summary) for row, policy in zip(rows, recoup.policies(), strict=True)
+    )
+
+
+def test_version() -> None:
+    assert cli("--version").stdout == f"recoup {recoup.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["run", "--budget", "4 parsecs", "s.py"], "recoup run: error: budget must be "),
+        (["run", "--budget", "0", "s.py"], "recoup run: error: budget must be "),
+        (["run", "--budget", "-1", "s.py"], "recoup run: error: "),
+        (["run", "--budget", "1000000TB", "s.py"], "recoup run: error: budget must be at most"),
+        (
+            ["run", "--budget", "1MiB", "--policy", "mru", "s.py"],
+            "recoup run: error: policy must be one of ",
+        ),
+        (["run", "s.py"], "recoup run: error: the following arguments are required: --budget"),
+        (["run", "--budget", "1MiB"], "recoup run: error: the following arguments are required"),
+        (["run", "--budget", "1MiB", "--polcy", "lru", "s.py"], "recoup"),
+        (
+            ["run", "--budget", "1MiB", "--report", "no/r.json", "s.py"],
+            "recoup run: error: no such directory for the report: ",
+        ),
+        (
+            ["run", "--budget", "1MiB", "absent.py"],
+            "recoup run: can't open file ",
+        ),
+        (["walk"], "recoup: error: "),
+        ([], "recoup: error: the following arguments are required: COMMAND"),
+    ],
+)
+def test_errors_are_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    args: list[str],
+    message: str,
+) -> None:
+    write(tmp_path, "print('ran')", "s.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    with pytest.raises(SystemExit) as caught:
+        main(args)
+    assert caught.value.code == 2
+    stdout, stderr = capsys.readouterr()
+    assert stdout == ""
+    assert stderr.startswith(message)
+    assert stderr.count("\n") == 1
+
+
+def test_missing_module(tmp_path: Path) -> None:
+    result = cli("run", "--budget", "1MiB", "-m", "no_such_module", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.endswith("No module named no_such_module\n")

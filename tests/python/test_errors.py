@@ -1,0 +1,216 @@
+"""What the user gets for bad input and bad luck."""
+
+import threading
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import recoup
+from conftest import bits_equal
+from recoup.errors import add_note
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, "4 parsecs", "1000000TB", "0MB"])
+def test_bad_budget(size: Any) -> None:
+    with pytest.raises(ValueError, match="budget must be"):
+        recoup.budget(size)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"policy": "mru"}, r"policy must be one of .*dtr.*; got 'mru'"),
+        ({"replay_order": "any"}, "replay_order must be one of memory, recursive"),
+        ({"cost_model": "guess"}, "cost_model must be one of measured, bytes"),
+        ({"seed": -1}, "seed must be from 0 to"),
+        ({"seed": 2**64}, "seed must be from 0 to"),
+        ({"max_replay_ratio": -1.0}, "max_replay_ratio must be above 0"),
+        ({"max_replay_ratio": float("nan")}, "max_replay_ratio must be above 0"),
+        ({"block_size": 0}, "block_size must be"),
+        ({"block_size": "1 block"}, "block_size must be"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        recoup.budget("64MiB", **options)
+
+
+def test_nested_scopes() -> None:
+    with recoup.budget("64MiB"):
+        with pytest.raises(RuntimeError, match="cannot be nested"), recoup.budget("64MiB"):
+            pass
+        # The outer scope is as it was.
+        assert recoup._C.active()
+        assert "data_ptr" in vars(torch.Tensor)
+        assert torch.ones(3).sum().item() == 3
+
+
+@pytest.mark.parametrize("name", ["", "op", "::op", "ns::"])
+def test_allow_replay_wants_the_name_of_an_op(name: str) -> None:
+    with pytest.raises(ValueError, match="namespace::op"):
+        recoup.allow_replay(name)
+
+
+def test_out_of_budget_error_is_an_out_of_memory_error() -> None:
+    assert issubclass(recoup.OutOfBudgetError, torch.OutOfMemoryError)
+    error = recoup.OutOfBudgetError("report")
+    assert (str(error), error.op, error.enough_bytes) == ("report", "", 0)
+
+
+def test_budget_too_small_for_an_op() -> None:
+    with recoup.budget("1MiB") as run:
+        kept = torch.arange(1024.0).mul(2)
+        with pytest.raises(recoup.OutOfBudgetError) as caught:
+            torch.ones(2**20)
+        error = caught.value
+        assert "ones" in error.op or "empty" in error.op or "fill" in error.op
+        assert error.asked_bytes == 4 * 2**20
+        assert error.budget_bytes == 2**20
+        assert error.enough_bytes >= error.asked_bytes
+        # The program goes on.
+        assert kept.sum().item() == 1023 * 1024
+        run.check()
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+def test_exceptions_of_the_body_pass(kind: type[BaseException]) -> None:
+    error = kind("mine")
+    with pytest.raises(kind) as caught, recoup.budget("64MiB"):
+        value = torch.arange(4096.0).mul(2)
+        recoup.evict(value)
+        raise error
+    assert caught.value is error
+    assert recoup.is_resident(value)
+    assert value[1].item() == 2
+
+
+def test_exit_that_does_not_fit_loses_nothing() -> None:
+    base = torch.arange(float(2**18))
+    want = [base.mul(i) for i in range(12)]
+    with pytest.raises(recoup.OutOfBudgetError) as caught:
+        with recoup.budget("8MiB") as run:
+            got = [base.mul(i) for i in range(12)]
+    # Suspended: what is evicted raises, `is_shared` too, which would end the process.
+    assert not recoup._C.active()
+    for touch in (torch.sum, torch.Tensor.is_shared, lambda value: value.tolist()):
+        with pytest.raises(RuntimeError, match="recoup"):
+            for value in got:
+                touch(value)
+    assert caught.value.enough_bytes > 8 * 2**20
+    with pytest.raises(recoup.OutOfBudgetError):
+        run.finish("9MiB")
+    run.check()
+    run.finish("64MiB")
+    assert not recoup._C.active()
+    assert bits_equal(got, want)
+
+
+def test_an_evicted_tensor_on_a_thread_outside_the_scope() -> None:
+    touches = {
+        "sum": torch.sum,
+        "tolist": lambda value: value.tolist(),
+        "data_ptr": lambda value: value.data_ptr(),
+        "is_shared": torch.Tensor.is_shared,
+    }
+    seen: dict[str, str] = {}
+
+    def touch(value: torch.Tensor) -> None:
+        for name, function in touches.items():
+            try:
+                function(value)
+            except RuntimeError as error:
+                seen[name] = str(error)
+
+    with recoup.budget("64MiB") as run:
+        value = torch.arange(4096.0).mul(2)
+        assert recoup.evict(value)
+        thread = threading.Thread(target=touch, args=[value])
+        thread.start()
+        thread.join()
+        run.check()
+    assert seen.keys() == touches.keys()
+    assert all("recoup.materialize" in message for message in seen.values()), seen
+
+
+# ---- what the scope does when the engine fails, with an engine that does nothing else ----
+
+
+class FakeEngine:
+    """Cannot be left until it has grown."""
+
+    def __init__(self, **options: Any) -> None:
+        self.budget_bytes: int = options["budget_bytes"]
+        self.left = False
+
+    def enter(self) -> None: ...
+
+    def leave(self) -> None:
+        if self.budget_bytes < 2**30:
+            error = recoup.OutOfBudgetError("exit does not fit")
+            error.enough_bytes = 2**30
+            raise error
+        self.left = True
+
+    def grow(self, budget_bytes: int) -> None:
+        self.budget_bytes = budget_bytes
+
+    def pinned(self) -> list[dict[str, Any]]:
+        return [{"bytes": 7, "by": "leaf", "op": "aten::ones"}]
+
+
+@pytest.fixture
+def fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recoup._C.Engine", FakeEngine)
+
+
+def notes(error: BaseException) -> str:
+    return "".join(getattr(error, "__notes__", []))
+
+
+@pytest.mark.usefixtures("fake_engine")
+def test_a_failed_exit_says_how_to_finish_it() -> None:
+    with pytest.raises(recoup.OutOfBudgetError) as caught:
+        with recoup.budget("64MiB") as run:
+            pass
+    if hasattr(caught.value, "add_note"):
+        assert "run.finish(budget) brings it back; 1073741824 bytes would do" in notes(caught.value)
+    # Values may still be evicted, so the entry points stay wrapped.
+    assert "data_ptr" in vars(torch.Tensor)
+    with pytest.raises(recoup.OutOfBudgetError):
+        run.finish("65MiB")
+    assert "data_ptr" in vars(torch.Tensor)
+    run.finish("1GiB")
+    assert "data_ptr" not in vars(torch.Tensor)
+    assert run._engine.left
+    assert run.pinned() == [{"bytes": 7, "by": "leaf", "op": "aten::ones"}]
+
+
+@pytest.mark.usefixtures("fake_engine")
+@pytest.mark.filterwarnings("ignore:recoup")
+def test_a_failed_exit_does_not_hide_the_body() -> None:
+    with pytest.raises(ValueError, match="mine") as caught:
+        with recoup.budget("64MiB") as run:
+            raise ValueError("mine")
+    if hasattr(caught.value, "add_note"):
+        assert "leaving the scope failed too: exit does not fit" in notes(caught.value)
+    run.finish("1GiB")
+
+
+@pytest.mark.usefixtures("fake_engine")
+def test_finish_is_for_failed_exits() -> None:
+    with recoup.budget("1GiB") as run:
+        pass
+    with pytest.raises(RuntimeError, match="this scope is over"):
+        run.finish("1GiB")
+
+
+def test_notes_before_python_3_11_are_warnings() -> None:
+    class Old(Exception):  # noqa: N818
+        add_note = property()  # `hasattr` is false
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        add_note(Old(), "a note")
+    assert [str(warning.message) for warning in caught] == ["a note"]
