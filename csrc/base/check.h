@@ -1,5 +1,5 @@
-// Checks of our own invariants. RECOUP_CHECK is always on and O(1); RECOUP_DCHECK is for builds with
-// RECOUP_ENABLE_DCHECK; RECOUP_UNREACHABLE ends a switch that handles every case.
+// Checks of our own invariants. RECOUP_CHECK is always on and O(1); RECOUP_DCHECK is for builds
+// with RECOUP_ENABLE_DCHECK; RECOUP_UNREACHABLE ends a switch that handles every case.
 #pragma once
 
 #include "csrc/base/strings.h"
@@ -10,12 +10,12 @@ namespace recoup::detail {
                                const std::string& message);
 }  // namespace recoup::detail
 
-#define RECOUP_CHECK(condition, ...)                                             \
-  do {                                                                           \
-    if (!(condition)) [[unlikely]] {                                             \
-      ::recoup::detail::check_failed(#condition, __FILE__, __LINE__,             \
-                                     ::recoup::detail::str_cat(__VA_ARGS__));    \
-    }                                                                            \
+#define RECOUP_CHECK(condition, ...)                                          \
+  do {                                                                        \
+    if (!(condition)) [[unlikely]] {                                          \
+      ::recoup::detail::check_failed(#condition, __FILE__, __LINE__,          \
+                                     ::recoup::detail::str_cat(__VA_ARGS__)); \
+    }                                                                         \
   } while (false)
 
 #ifdef RECOUP_ENABLE_DCHECK

@@ -5,7 +5,8 @@
 
 namespace recoup::detail {
 
-// Three states (Drepper, "Futexes Are Tricky"): free, held, held with waiters. Lockable by std's guards.
+// Three states (Drepper, "Futexes Are Tricky"): free, held, held with waiters. Lockable by std's
+// guards.
 class FastMutex {
  public:
   void lock() {

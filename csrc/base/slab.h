@@ -11,8 +11,8 @@
 
 namespace recoup::detail {
 
-// A table of T addressed by IdType. References stay valid while the record lives: chunks never move.
-// Ids of removed records are used again, the last removed first.
+// A table of T addressed by IdType. References stay valid while the record lives: chunks never
+// move. Ids of removed records are used again, the last removed first.
 template <class T, class IdType>
 class Slab {
  public:

@@ -23,8 +23,9 @@ std::string with_commas(std::int64_t number) {
 }
 
 void check_failed(const char* condition, const char* file, int line, const std::string& message) {
-  throw InternalError(str_cat("recoup: internal error, please report it: ", condition, " failed at ",
-                              file, ":", line, message.empty() ? "" : ": ", message));
+  throw InternalError(str_cat("recoup: internal error, please report it: ", condition,
+                              " failed at ", file, ":", line, message.empty() ? "" : ": ",
+                              message));
 }
 
 }  // namespace detail
@@ -52,8 +53,8 @@ std::string OutOfBudgetReport::to_string() const {
       to_string(budget), reason.empty() ? "" : "; ", reason, ". Held: ", to_string(leaves),
       " leaves, ", to_string(pinned), " pinned, ", to_string(workspace), " workspace, ",
       to_string(external), " made outside the scope; ", to_string(evictable),
-      " evictable; largest window that can be freed: ", to_string(largest_window),
-      ". A budget of ", to_string(enough), " would have passed this point.");
+      " evictable; largest window that can be freed: ", to_string(largest_window), ". A budget of ",
+      to_string(enough), " would have passed this point.");
 }
 
 }  // namespace recoup

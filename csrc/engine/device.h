@@ -20,11 +20,12 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // Runs a recorded op again. inputs[i] is where the op's i-th input is; written[i] is the block that
-  // stands for its i-th written storage and holds the content from before. The device allocates what
-  // the op makes through the engine and puts the block of the i-th fresh output into outputs[i]
-  // (left invalid when the op did not make it). Called with the engine's lock held, which the device
-  // gives up while kernels run. Throws what the kernel throws; then no block is left behind.
+  // Runs a recorded op again. inputs[i] is where the op's i-th input is; written[i] is the block
+  // that stands for its i-th written storage and holds the content from before. The device
+  // allocates what the op makes through the engine and puts the block of the i-th fresh output into
+  // outputs[i] (left invalid when the op did not make it). Called with the engine's lock held,
+  // which the device gives up while kernels run. Throws what the kernel throws; then no block is
+  // left behind.
   virtual void replay(void* payload, std::span<const Location> inputs,
                       std::span<const PoolOffset> written, std::span<BlockId> outputs) = 0;
   // The record of an op is gone.
@@ -34,8 +35,8 @@ class Device {
   // A storage without bytes gets some.
   virtual void attach(void* handle, PoolOffset offset) noexcept = 0;
   // Takes its bytes, which the engine knows to be at `offset`, from a storage. False, and nothing
-  // done, when they are no longer there, or the storage is dying on another thread: then they are not
-  // ours to take.
+  // done, when they are no longer there, or the storage is dying on another thread: then they are
+  // not ours to take.
   [[nodiscard]] virtual bool detach(void* handle, PoolOffset offset) noexcept = 0;
   // What detach would say, most likely.
   [[nodiscard]] virtual bool intact(void* handle, PoolOffset offset) const noexcept = 0;

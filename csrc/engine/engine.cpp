@@ -22,8 +22,8 @@ PoolOptions pool_options(const Options& options) {
   if (options.block_size < Bytes(0)) {
     throw std::invalid_argument("a block size must not be negative");
   }
-  return {.capacity = Bytes(options.budget.count() / options.alignment.count() *
-                            options.alignment.count()),
+  return {.capacity =
+              Bytes(options.budget.count() / options.alignment.count() * options.alignment.count()),
           .segment_size = options.block_size,
           .alignment = options.alignment};
 }
@@ -136,8 +136,7 @@ void Engine::release(std::span<const ValueId> values) noexcept {
 }
 
 void Engine::give_back(ValueId id, BlockId block) {
-  if (!id.valid() || !lineage_[id].evicted() ||
-      (options_.usefulness && !lineage_[id].needed())) {
+  if (!id.valid() || !lineage_[id].evicted() || (options_.usefulness && !lineage_[id].needed())) {
     free(block);
     return;
   }
@@ -222,9 +221,9 @@ void Engine::settle_all() {
   } catch (const OutOfBudget& error) {
     OutOfBudgetReport report = error.report();
     report.enough = std::max(report.enough, live);
-    report.reason = str_cat("all tensors that are alive at the end of the scope need ",
-                            recoup::to_string(live), ", ",
-                            recoup::to_string(report.enough - options_.budget), " more than it has");
+    report.reason =
+        str_cat("all tensors that are alive at the end of the scope need ", recoup::to_string(live),
+                ", ", recoup::to_string(report.enough - options_.budget), " more than it has");
     throw OutOfBudget(std::move(report));
   }
   for (ValueId id : held) {
@@ -264,8 +263,7 @@ Stats Engine::stats() const {
   stats.candidates_filtered = policy_->work().filtered;
   stats.live_values = static_cast<std::int64_t>(lineage_.value_count());
   stats.live_ops = static_cast<std::int64_t>(lineage_.op_count());
-  stats.books_bytes =
-      static_cast<std::int64_t>(lineage_.memory() + sets_.memory()) + device_books_;
+  stats.books_bytes = static_cast<std::int64_t>(lineage_.memory() + sets_.memory()) + device_books_;
   stats.books_peak_bytes = std::max(stats_.books_peak_bytes, stats.books_bytes);
   return stats;
 }

@@ -1,8 +1,8 @@
 // The engine: the only place that changes state. It pins, evicts, replays and accounts.
 //
-// Not thread safe: every call is made under the caller's one lock. Device::replay gives that lock up
-// while kernels run, so between its start and its end allocate, free and storage_died may be called
-// from any thread; see Note [What may happen during a replay] in replay.cpp.
+// Not thread safe: every call is made under the caller's one lock. Device::replay gives that lock
+// up while kernels run, so between its start and its end allocate, free and storage_died may be
+// called from any thread; see Note [What may happen during a replay] in replay.cpp.
 #pragma once
 
 #include <memory>
@@ -75,10 +75,11 @@ class Engine final : private PolicyView {
   StorageId add_external(void* handle, Bytes nbytes);
   // Registers a storage over a kernel-held block, as a leaf.
   StorageId adopt(const FreshStorage& fresh);
-  // The bytes of an external storage are no longer the ones we know, and gone. Throws when an evicted
-  // value that somebody needs was made from them.
+  // The bytes of an external storage are no longer the ones we know, and gone. Throws when an
+  // evicted value that somebody needs was made from them.
   void forsake_external(StorageId storage);
-  // Its last reference is gone, or its bytes are no longer the ones we know. Frees what nobody needs.
+  // Its last reference is gone, or its bytes are no longer the ones we know. Frees what nobody
+  // needs.
   void storage_died(StorageId storage);
   [[nodiscard]] ValueId current(StorageId storage) const { return storages_[storage].current; }
   [[nodiscard]] void* handle(StorageId storage) const { return storages_[storage].handle; }
@@ -87,7 +88,8 @@ class Engine final : private PolicyView {
   // ---- the life of an op ----
   // To be called for each storage that the op will write, before its arguments are acquired.
   void before_write(StorageId storage);
-  // Makes the values resident, replaying what it takes, and pins each once, in place. All or nothing.
+  // Makes the values resident, replaying what it takes, and pins each once, in place. All or
+  // nothing.
   void acquire(std::span<const ValueId> values);
   void release(std::span<const ValueId> values) noexcept;
   // Records a finished op: `storages[i]` is the new storage of fresh[i].
@@ -134,7 +136,7 @@ class Engine final : private PolicyView {
     ValueId current;
     void* handle = nullptr;
     std::int32_t user_pins = 0;  // part of its current value's hard pins
-    bool placed = false;         // was moved to the low end, as a leaf that is written again and again
+    bool placed = false;  // was moved to the low end, as a leaf that is written again and again
   };
 
   // PolicyView.
@@ -220,7 +222,7 @@ class Engine final : private PolicyView {
   Bytes candidate_bytes_{0};
   std::vector<ValueId> settle_work_;
   bool settling_ = false;
-  Replayer* replayer_ = nullptr;  // the running one
+  Replayer* replayer_ = nullptr;                       // the running one
   std::unordered_map<ValueId, std::uint64_t> hashes_;  // verify mode
 
   Bytes external_{0};

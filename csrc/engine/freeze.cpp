@@ -1,14 +1,14 @@
 // Note [Freeze]
-// A leaf is about to change (a parameter in optimizer.step) or to be seen from outside, so nothing may
-// be recomputed from what it holds now, ever after. Walking forward from it through values without
-// bytes:
+// A leaf is about to change (a parameter in optimizer.step) or to be seen from outside, so nothing
+// may be recomputed from what it holds now, ever after. Walking forward from it through values
+// without bytes:
 //
 //   leaf --> a (evicted, dead) --> b (resident)        b becomes a leaf; a is lost
 //        \-> c (evicted, user holds it)                c is rematerialized, then becomes a leaf
 //
 // Stopping at the first lost value would be wrong: b could be evicted later and recomputed from the
-// new parameter. Where getting c back does not fit, the old content is kept as a private copy instead,
-// for as long as something hangs on it.
+// new parameter. Where getting c back does not fit, the old content is kept as a private copy
+// instead, for as long as something hangs on it.
 #include <algorithm>
 
 #include "csrc/engine/engine.h"
@@ -118,8 +118,8 @@ void Engine::freeze_or_copy(StorageId storage) {
   for (ValueId id : found.needed) {
     to_restore += lineage_[id].size;
   }
-  // What is needed will mostly be used soon (gradients by the optimizer), so it is better brought back
-  // now than kept replayable by a copy, unless it would crowd out everything else.
+  // What is needed will mostly be used soon (gradients by the optimizer), so it is better brought
+  // back now than kept replayable by a copy, unless it would crowd out everything else.
   if (to_restore.count() * 2 > options_.budget.count() && lineage_[leaf].size <= to_restore) {
     try {
       keep_copy(leaf);
@@ -140,9 +140,9 @@ void Engine::freeze_or_copy(StorageId storage) {
   release(held);
 }
 
-// Makes resident, and pins, all that the user holds of what hangs on a leaf. Bringing some of it back may
-// evict other parts, or open the way to what was hidden behind them, so this goes on until nothing is
-// missing; it ends, because what was brought back stays.
+// Makes resident, and pins, all that the user holds of what hangs on a leaf. Bringing some of it
+// back may evict other parts, or open the way to what was hidden behind them, so this goes on until
+// nothing is missing; it ends, because what was brought back stays.
 void Engine::restore_dependents(ValueId leaf, std::vector<ValueId>& held) {
   for (;;) {
     const Dependents found = dependents(leaf);
@@ -178,11 +178,12 @@ bool Engine::has_needed_dependents(StorageId storage) const {
 }
 
 // Note [Dead leaves]
-// A dead leaf is kept so that what was made from it stays evictable. That is worth its bytes for a batch
-// of inputs, on which large activations hang, and not for a gradient, on which only optimizer state
-// hangs: state that is updated in place has a version more each step, so its replay costs more each step,
-// and the lineage would keep every gradient that there ever was. So what is written in place does not
-// count, and a leaf with less hanging on it than its own size is let go; what hangs on it becomes leaves.
+// A dead leaf is kept so that what was made from it stays evictable. That is worth its bytes for a
+// batch of inputs, on which large activations hang, and not for a gradient, on which only optimizer
+// state hangs: state that is updated in place has a version more each step, so its replay costs
+// more each step, and the lineage would keep every gradient that there ever was. So what is written
+// in place does not count, and a leaf with less hanging on it than its own size is let go; what
+// hangs on it becomes leaves.
 void Engine::consider_dead_leaf(ValueId id) {
   const Value& value = lineage_[id];
   if (!options_.usefulness || !value.leaf() || !value.resident() || value.storage.valid() ||
@@ -204,13 +205,12 @@ void Engine::consider_dead_leaf(ValueId id) {
   }
 }
 
-// Leaves that are written again and again (optimizer state, parameters made in the scope) stay for long:
-// at the low end they do not cut the room that everything else shares. Once a storage.
+// Leaves that are written again and again (optimizer state, parameters made in the scope) stay for
+// long: at the low end they do not cut the room that everything else shares. Once a storage.
 void Engine::place_low(StorageId id) {
   Storage& storage = storages_[id];
   Value& value = lineage_[storage.current];
-  if (storage.placed || !value.leaf() || !value.block.valid() || value.fixed > 0 ||
-      value.escaped) {
+  if (storage.placed || !value.leaf() || !value.block.valid() || value.fixed > 0 || value.escaped) {
     return;
   }
   storage.placed = true;

@@ -1,10 +1,11 @@
 // Recording a finished op: its outputs get values, what it wrote gets the next version.
 //
 // Note [Versions]
-// A write to a value with lineage makes a new value in the same place; the old one stays as an evicted
-// value, with its lineage and without a storage (Coop's recomputable in-place):
+// A write to a value with lineage makes a new value in the same place; the old one stays as an
+// evicted value, with its lineage and without a storage (Coop's recomputable in-place):
 //
-//   before   storage s -- v1 [block]  <- op1          after   storage s -- v2 [block] <- op2 (reads v1)
+//   before   storage s -- v1 [block]  <- op1          after   storage s -- v2 [block] <- op2 (reads
+//   v1)
 //                                                             v1 [evicted, dead]     <- op1
 //
 // A write to a leaf makes a leaf: what the leaf held before is gone (Note [Freeze] saw to it).
@@ -183,8 +184,8 @@ void Engine::fail(std::span<const WrittenStorage> written) {
   }
 }
 
-// When the books grow past their bound, resident values that the user holds become leaves, the smallest
-// first: that costs nothing now, and lets the lineage behind them go.
+// When the books grow past their bound, resident values that the user holds become leaves, the
+// smallest first: that costs nothing now, and lets the lineage behind them go.
 void Engine::bound_books() {
   const auto books = static_cast<std::ptrdiff_t>(lineage_.op_count() * sizeof(Op) +
                                                  lineage_.value_count() * sizeof(Value)) +

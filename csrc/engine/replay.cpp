@@ -1,8 +1,8 @@
 // Note [What may happen during a replay]
-// Device::replay gives up the engine's lock while a kernel runs. Other threads may then free blocks,
-// allocate (and so evict what is not pinned) and let storages die. So nothing here keeps a reference to
-// a record across that call, and whatever must survive it is pinned: the inputs of the running op, and
-// the target of every frame, which keeps the op's record alive.
+// Device::replay gives up the engine's lock while a kernel runs. Other threads may then free
+// blocks, allocate (and so evict what is not pinned) and let storages die. So nothing here keeps a
+// reference to a record across that call, and whatever must survive it is pinned: the inputs of the
+// running op, and the target of every frame, which keeps the op's record alive.
 #include "csrc/engine/replay.h"
 
 #include <algorithm>
@@ -155,7 +155,8 @@ void Replayer::pop() {
   }
 }
 
-// The old version's buffer may be given to the op that writes it when nobody else wants what is in it.
+// The old version's buffer may be given to the op that writes it when nobody else wants what is in
+// it.
 bool Replayer::may_hand_over(OpId op, ValueId before) const {
   const Value& value = engine_.lineage_[before];
   return !value.leaf() && !value.storage.valid() && value.external == nullptr &&
@@ -169,8 +170,8 @@ void Replayer::execute(OpId op) {
   try {
     execute_once(op, handed_over);
   } catch (const OutOfBudget& error) {
-    // A kernel that ran out of memory has written nothing yet, but a buffer that was handed to it is
-    // gone all the same.
+    // A kernel that ran out of memory has written nothing yet, but a buffer that was handed to it
+    // is gone all the same.
     if (!error.report().fragmented || handed_over) {
       throw;
     }
@@ -192,9 +193,8 @@ void Replayer::charge_cost(OpId op) {
   const double ratio = engine_.options_.max_replay_ratio;
   const double limit = ratio * static_cast<double>(engine_.lineage_.total_cost().count());
   if (limit > 0 && static_cast<double>(spent_.count()) > limit) {
-    engine_.throw_out_of_budget(
-        Bytes(0), str_cat("getting its arguments back costs more than ", ratio,
-                          " times all ops on record"));
+    engine_.throw_out_of_budget(Bytes(0), str_cat("getting its arguments back costs more than ",
+                                                  ratio, " times all ops on record"));
   }
 }
 
@@ -209,8 +209,8 @@ void Replayer::fill_buffers(OpId op, std::vector<Buffer>& buffers) {
     }
     buffers.push_back({.block = engine_.allocate(written.nbytes), .from = {}});
     if (written.before.valid()) {
-      engine_.device_.copy(engine_.offset(buffers.back().block),
-                           engine_.location(written.before), written.nbytes);
+      engine_.device_.copy(engine_.offset(buffers.back().block), engine_.location(written.before),
+                           written.nbytes);
     }
   }
 }
@@ -222,8 +222,8 @@ void Replayer::execute_once(OpId op, bool& handed_over) {
     fill_buffers(op, buffers);
     const AddressGuard fixed(engine_.lineage_, op);
     std::vector<Location> inputs;
-    engine_.lineage_.for_each_input(
-        op, [&](ValueId id) { inputs.push_back(engine_.location(id)); });
+    engine_.lineage_.for_each_input(op,
+                                    [&](ValueId id) { inputs.push_back(engine_.location(id)); });
     std::vector<PoolOffset> written;
     for (const Buffer& buffer : buffers) {
       written.push_back(engine_.offset(buffer.block));

@@ -17,10 +17,10 @@ namespace recoup::detail {
 //   frame 2   op that made d   ...
 //
 // Each frame secures its inputs one after the other: a resident one is pinned hard, an evicted one
-// pushes its producer's frame first. Inputs whose replay needs the most room beyond their own size go
-// first, because less is held by then; resident ones go last. Until its turn a resident input is only
-// softly pinned: when nothing else can be evicted it goes too, the outermost frame's first, and is
-// replayed when its turn comes. An input is secured once, so this ends.
+// pushes its producer's frame first. Inputs whose replay needs the most room beyond their own size
+// go first, because less is held by then; resident ones go last. Until its turn a resident input is
+// only softly pinned: when nothing else can be evicted it goes too, the outermost frame's first,
+// and is replayed when its turn comes. An input is secured once, so this ends.
 class Replayer {
  public:
   explicit Replayer(Engine& engine);
@@ -41,10 +41,10 @@ class Replayer {
  private:
   struct Input {
     ValueId value;
-    Bytes key;            // room of its replay - its size
-    bool evicted = false; // when the frame was pushed
-    bool soft = false;    // holds a soft pin
-    bool secured = false; // holds a hard pin
+    Bytes key;             // room of its replay - its size
+    bool evicted = false;  // when the frame was pushed
+    bool soft = false;     // holds a soft pin
+    bool secured = false;  // holds a hard pin
   };
   struct Frame {
     OpId op;         // invalid for the outermost

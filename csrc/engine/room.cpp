@@ -232,11 +232,11 @@ void Engine::throw_out_of_budget(Bytes asked, std::string reason, bool fragmente
       report.evictable += value.size;
     }
   });
-  report.largest_window = std::min(pool_.largest_window([this](std::uint32_t owner) {
-    return owner != 0 && (evictable(lineage_[ValueId(owner - 1)]) || movable(owner));
-  }),
-                                   options_.budget - external_ - report.leaves - report.pinned -
-                                       report.workspace);
+  report.largest_window =
+      std::min(pool_.largest_window([this](std::uint32_t owner) {
+        return owner != 0 && (evictable(lineage_[ValueId(owner - 1)]) || movable(owner));
+      }),
+               options_.budget - external_ - report.leaves - report.pinned - report.workspace);
   report.enough = std::max(external_ + report.leaves + report.pinned + report.workspace + asked,
                            options_.budget + Bytes(1));
   throw OutOfBudget(std::move(report));

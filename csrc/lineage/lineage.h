@@ -3,9 +3,9 @@
 //        reads                     makes
 //   v0 ---------> op (cost, payload) ----> v1 (storage s)      v0 --edge--> op --output--> v1
 //
-// An op's record lives while one of its outputs has a record. A value's record lives while the value
-// is the current content of a live storage, is pinned, or is read by a recorded op. So the graph is
-// exactly what replays can still need, and it is let go iteratively, however long it is.
+// An op's record lives while one of its outputs has a record. A value's record lives while the
+// value is the current content of a live storage, is pinned, or is read by a recorded op. So the
+// graph is exactly what replays can still need, and it is let go iteratively, however long it is.
 #pragma once
 
 #include <boost/container/small_vector.hpp>
@@ -28,8 +28,8 @@ enum class Residency : std::uint8_t {
 };
 
 struct Value {
-  Bytes size;    // of its block, alignment included
-  Bytes nbytes;  // of its storage, exact
+  Bytes size;         // of its block, alignment included
+  Bytes nbytes;       // of its storage, exact
   StorageId storage;  // the live storage whose content this is; none: dead or superseded
   OpId producer;      // none: a leaf
   BlockId block;      // valid iff resident and not external
@@ -43,8 +43,9 @@ struct Value {
   std::uint32_t candidate_index = kNotCandidate;
   mutable std::uint32_t mark = 0;  // of the last traversal that visited it
   Residency residency = Residency::kResident;
-  bool escaped = false;       // somebody holds its address
-  void* external = nullptr;   // made outside the pool: the device's record of it; charged, not evicted
+  bool escaped = false;  // somebody holds its address
+  void* external =
+      nullptr;  // made outside the pool: the device's record of it; charged, not evicted
 
   static constexpr std::uint32_t kNotCandidate = 0xffffffff;
   [[nodiscard]] bool resident() const { return residency == Residency::kResident; }
@@ -66,16 +67,16 @@ struct Op {
   Nanoseconds cost{0};
   Bytes workspace{0};  // most bytes that its kernel held beside its outputs
   std::uint64_t sequence = 0;
-  std::int32_t depth = 0;         // ops on the longest path from a leaf
-  std::int32_t live_outputs = 0;  // outputs that still have a record
-  bool demanding = false;         // has an output that is evicted and needed
-  boost::container::small_vector<EdgeId, 3> inputs;   // distinct values that it reads
+  std::int32_t depth = 0;                              // ops on the longest path from a leaf
+  std::int32_t live_outputs = 0;                       // outputs that still have a record
+  bool demanding = false;                              // has an output that is evicted and needed
+  boost::container::small_vector<EdgeId, 3> inputs;    // distinct values that it reads
   boost::container::small_vector<ValueId, 1> outputs;  // fresh storages; none where the record went
   boost::container::small_vector<WrittenValue, 1> written;
 };
 
-// One "op reads value". Edges of a value form a doubly linked list, so that removing one is O(1) even
-// for a parameter that thousands of ops read.
+// One "op reads value". Edges of a value form a doubly linked list, so that removing one is O(1)
+// even for a parameter that thousands of ops read.
 struct Edge {
   ValueId value;
   OpId op;
@@ -126,20 +127,19 @@ class Lineage {
       function(edges_[edge].op);
     }
   }
-  [[nodiscard]] bool has_consumers(ValueId value) const {
-    return values_[value].consumers.valid();
-  }
+  [[nodiscard]] bool has_consumers(ValueId value) const { return values_[value].consumers.valid(); }
 
-  // Detaches a value from its producer: it is a leaf from now on. If the producer has no output left,
-  // returns it, to be given to remove_op.
+  // Detaches a value from its producer: it is a leaf from now on. If the producer has no output
+  // left, returns it, to be given to remove_op.
   [[nodiscard]] OpId cut(ValueId value);
   // Removes an op without outputs; its inputs are appended to `orphans` (they lost a consumer).
   void remove_op(OpId op, std::vector<ValueId>& orphans);
   // Removes the record of a value that has no consumer and no producer.
   void remove_value(ValueId value);
 
-  // Brings `demanding` of the ops around a value up to date after its residency or its users changed,
-  // and what follows from that. Dead resident values whose demand went to 0 are appended to `useless`.
+  // Brings `demanding` of the ops around a value up to date after its residency or its users
+  // changed, and what follows from that. Dead resident values whose demand went to 0 are appended
+  // to `useless`.
   void update_demand(ValueId changed, std::vector<ValueId>& useless);
   void update_demand(OpId changed, std::vector<ValueId>& useless);
 

@@ -7,7 +7,8 @@ Nanoseconds producer_cost(const Lineage& lineage, const Value& value) {
   return value.producer.valid() ? lineage[value.producer].cost : Nanoseconds{0};
 }
 
-// Calls function(neighbour) for the inputs of the value's producer and the outputs of its consumers.
+// Calls function(neighbour) for the inputs of the value's producer and the outputs of its
+// consumers.
 template <class Function>
 void for_each_parent(const Lineage& lineage, ValueId value, Function&& function) {
   if (lineage[value].producer.valid()) {

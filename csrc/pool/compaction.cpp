@@ -5,9 +5,9 @@
 //   relocate    #aa..#bb..ccc#   aa goes to the hole behind bb:   #....#bbaaccc#
 //   both        slide everything down first, then relocate: the holes have become large
 //
-// Slides and relocations are searched over all windows; the one that moves the fewest bytes wins. The
-// last resort slides everything and looks again, so free bytes between the same two unmovable blocks
-// always count as one.
+// Slides and relocations are searched over all windows; the one that moves the fewest bytes wins.
+// The last resort slides everything and looks again, so free bytes between the same two unmovable
+// blocks always count as one.
 #include "csrc/pool/compaction.h"
 
 #include <algorithm>
@@ -34,8 +34,8 @@ CompactionPlan slide_window(const std::vector<Piece>& layout, std::size_t begin,
   return plan;
 }
 
-// The window from one free piece to another, nothing unmovable between, that holds `size` free bytes
-// and has the fewest bytes to slide.
+// The window from one free piece to another, nothing unmovable between, that holds `size` free
+// bytes and has the fewest bytes to slide.
 std::optional<CompactionPlan> cheapest_slide(const std::vector<Piece>& layout, std::int64_t size) {
   std::size_t begin = 0;
   std::int64_t free = 0;
@@ -140,8 +140,8 @@ std::vector<Window> windows_of(const std::vector<Piece>& layout, std::int64_t si
   return windows;
 }
 
-// Tries windows in order of what they would move; gives up beyond a number of tries, for the rest are the
-// expensive ones, and at `limit` bytes.
+// Tries windows in order of what they would move; gives up beyond a number of tries, for the rest
+// are the expensive ones, and at `limit` bytes.
 std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layout,
                                                   std::int64_t size, std::int64_t limit) {
   constexpr std::size_t kTries = 64;

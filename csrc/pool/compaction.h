@@ -9,7 +9,8 @@
 
 namespace recoup::detail {
 
-// The plan with the fewest bytes moved, among those of Note [Compaction]. nullopt when none is found.
+// The plan with the fewest bytes moved, among those of Note [Compaction]. nullopt when none is
+// found.
 std::optional<CompactionPlan> cheapest_compaction(const std::vector<Piece>& layout,
                                                   std::int64_t size);
 

@@ -9,8 +9,8 @@
 
 namespace recoup::detail {
 
-// Open addressing with linear probing; erasing shifts back what probed past the hole, so there are no
-// tombstones. Never more than half full.
+// Open addressing with linear probing; erasing shifts back what probed past the hole, so there are
+// no tombstones. Never more than half full.
 class OffsetMap {
  public:
   OffsetMap() : slots_(64) {}
@@ -53,8 +53,7 @@ class OffsetMap {
 
   [[nodiscard]] std::size_t next(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
   [[nodiscard]] std::size_t hash(std::int64_t offset) const {
-    return (static_cast<std::uint64_t>(offset) * 0x9e3779b97f4a7c15ULL >> 32) &
-           (slots_.size() - 1);
+    return (static_cast<std::uint64_t>(offset) * 0x9e3779b97f4a7c15ULL >> 32) & (slots_.size() - 1);
   }
   // Where it is, or the empty slot where it would go.
   [[nodiscard]] std::size_t position(std::int64_t offset) const {

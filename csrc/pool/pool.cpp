@@ -94,8 +94,8 @@ bool Pool::Impl::crosses_segment(std::int64_t offset) const {
   return segment > 0 && offset % segment == 0;
 }
 
-// Merges the free block with its free right neighbour, if there is one in the same segment. Neither is
-// in the free index at that moment as far as `block` goes.
+// Merges the free block with its free right neighbour, if there is one in the same segment. Neither
+// is in the free index at that moment as far as `block` goes.
 void Pool::Impl::absorb_next(Block& block) {
   if (!block.next.valid()) {
     return;
@@ -108,7 +108,8 @@ void Pool::Impl::absorb_next(Block& block) {
   }
 }
 
-// Puts a free block that is in no index into it, merged with its neighbours; returns what became of it.
+// Puts a free block that is in no index into it, merged with its neighbours; returns what became of
+// it.
 Block& Pool::Impl::insert_free(Block& block) {
   block.free = true;
   block.owner = 0;
@@ -155,8 +156,8 @@ Pool::Pool(const PoolOptions& options) : impl_(std::make_unique<Impl>()) {
   const std::int64_t alignment = options.alignment.count();
   RECOUP_CHECK(alignment > 0 && std::has_single_bit(static_cast<std::uint64_t>(alignment)));
   impl_->options = options;
-  impl_->options.segment_size = Bytes((options.segment_size.count() + alignment - 1) / alignment *
-                                      alignment);
+  impl_->options.segment_size =
+      Bytes((options.segment_size.count() + alignment - 1) / alignment * alignment);
   grow(options.capacity);
 }
 
@@ -261,8 +262,8 @@ void Pool::move(BlockId id, PoolOffset to) {
   impl.unlink(block);
   RECOUP_CHECK(to.count() >= 0 && to.count() + size <= impl.capacity);
   Block& room = impl.free_block_with(impl.insert_free(hole), to.count());
-  RECOUP_CHECK(room.free && room.offset + room.size >= to.count() + size, "a move to ",
-               to.count(), ", which is not free");
+  RECOUP_CHECK(room.free && room.offset + room.size >= to.count() + size, "a move to ", to.count(),
+               ", which is not free");
   impl.free_index.erase(impl.free_index.iterator_to(room));
   const std::int64_t before = to.count() - room.offset;
   const std::int64_t after = room.size - before - size;

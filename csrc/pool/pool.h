@@ -30,7 +30,7 @@ struct PoolOptions {
 
 struct BlockView {
   PoolOffset offset;
-  Bytes size;           // rounded up to the alignment
+  Bytes size;  // rounded up to the alignment
   bool free = false;
   std::uint32_t owner = 0;  // whatever the caller stored; 0 for a new block
 };
@@ -64,9 +64,10 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // Best fit: the smallest free block that holds `size` rounded up (which must be > 0); among equals
-  // the lowest for Zone::kLow, the highest for Zone::kHigh. The request takes the low end of it for
-  // kLow and the high end for kHigh; the rest stays free. nullopt when no free block is large enough.
+  // Best fit: the smallest free block that holds `size` rounded up (which must be > 0); among
+  // equals the lowest for Zone::kLow, the highest for Zone::kHigh. The request takes the low end of
+  // it for kLow and the high end for kHigh; the rest stays free. nullopt when no free block is
+  // large enough.
   std::optional<BlockId> allocate(Bytes size, Zone zone);
   // Frees and coalesces with free neighbours. The id may be used again by a later block.
   void free(BlockId block);
@@ -90,10 +91,10 @@ class Pool {
   [[nodiscard]] Bytes largest_free() const;
   [[nodiscard]] Bytes round_up(Bytes size) const;
 
-  // The cheapest plan found (fewest bytes moved) that leaves a free range of `size`, where only blocks
-  // with movable(owner) may move; nullopt when none is found. Tried in order of cost: slide blocks
-  // together between two unmovable ones; move the blocks of one window into free blocks elsewhere
-  // (best fit, largest first); both. See Note [Compaction] in compaction.cpp.
+  // The cheapest plan found (fewest bytes moved) that leaves a free range of `size`, where only
+  // blocks with movable(owner) may move; nullopt when none is found. Tried in order of cost: slide
+  // blocks together between two unmovable ones; move the blocks of one window into free blocks
+  // elsewhere (best fit, largest first); both. See Note [Compaction] in compaction.cpp.
   [[nodiscard]] std::optional<CompactionPlan> plan_compaction(
       Bytes size, const std::function<bool(std::uint32_t owner)>& movable) const;
   // Moves every movable block as far down as it goes, in address order.
@@ -103,7 +104,8 @@ class Pool {
   void move(BlockId block, PoolOffset to);
 
   // The largest range that would be free if every block with clearable(owner) were gone.
-  [[nodiscard]] Bytes largest_window(const std::function<bool(std::uint32_t owner)>& clearable) const;
+  [[nodiscard]] Bytes largest_window(
+      const std::function<bool(std::uint32_t owner)>& clearable) const;
 
   // Recounts everything; throws InternalError on the first difference.
   void check() const;

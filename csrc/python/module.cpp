@@ -21,8 +21,7 @@ void set_int(const py::object& object, const char* name, Bytes value) {
 
 [[noreturn]] void throw_python(const OutOfBudgetReport& report) {
   const py::gil_scoped_acquire gil;
-  const auto error =
-      py::reinterpret_borrow<py::object>(out_of_budget_class)(report.to_string());
+  const auto error = py::reinterpret_borrow<py::object>(out_of_budget_class)(report.to_string());
   error.attr("op") = report.op;
   set_int(error, "asked_bytes", report.asked);
   set_int(error, "budget_bytes", report.budget);
@@ -170,25 +169,27 @@ void bind_engine(py::module_& module) {
              }
            })
       .def("leave", [](Budget& self) { translated([&] { self.leave(); }); })
-      .def("grow",
-           [](Budget& self, std::int64_t bytes) { translated([&] { self.grow(Bytes(bytes)); }); },
-           py::arg("budget_bytes"))
+      .def(
+          "grow",
+          [](Budget& self, std::int64_t bytes) { translated([&] { self.grow(Bytes(bytes)); }); },
+          py::arg("budget_bytes"))
       .def("stats", &stats_dict)
       .def("pinned", &pinned_list)
       .def("check", [](const Budget& self) { translated([&] { self.check(); }); });
 }
 
 void bind_functions(py::module_& module) {
-  py::class_<Pin>(module, "Pin", py::is_final())
-      .def("release", [](Pin& self) { translated([&] { self.release(); }); });
+  py::class_<Pin>(module, "Pin", py::is_final()).def("release", [](Pin& self) {
+    translated([&] { self.release(); });
+  });
   const auto tensor = py::arg("tensor");
   module.def("policies", &policy_list);
   module.def("active", &active);
   module.def(
       "evict", [](const at::Tensor& t) { return translated([&] { return evict(t); }); }, tensor);
   module.def(
-      "is_resident",
-      [](const at::Tensor& t) { return translated([&] { return is_resident(t); }); }, tensor);
+      "is_resident", [](const at::Tensor& t) { return translated([&] { return is_resident(t); }); },
+      tensor);
   module.def(
       "materialize", [](const at::Tensor& t) { translated([&] { materialize(t); }); }, tensor);
   module.def("escape", [](const at::Tensor& t) { translated([&] { escape(t); }); }, tensor);

@@ -1,4 +1,5 @@
-// The CPU allocator that sends the program's tensors to the pool, and the deleters that bring them back.
+// The CPU allocator that sends the program's tensors to the pool, and the deleters that bring them
+// back.
 #include <c10/core/CPUAllocator.h>
 
 #include "csrc/torch/errors.h"

@@ -9,12 +9,12 @@
 
 namespace recoup::detail {
 
-// An arena outlives its engine by as long as a storage lives in it: retire() hands it the blocks that
-// are still in use, and the last of them to go takes the arena with it.
+// An arena outlives its engine by as long as a storage lives in it: retire() hands it the blocks
+// that are still in use, and the last of them to go takes the arena with it.
 class Arena {
  public:
-  // Reserves `size` bytes of addresses, huge pages advised (plain page faults cost 3-5 % of a step).
-  // Throws std::bad_alloc when the system refuses.
+  // Reserves `size` bytes of addresses, huge pages advised (plain page faults cost 3-5 % of a
+  // step). Throws std::bad_alloc when the system refuses.
   explicit Arena(Bytes size);
   ~Arena();
   Arena(const Arena&) = delete;

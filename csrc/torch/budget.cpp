@@ -77,6 +77,12 @@ void Budget::check() const {
 
 namespace {
 
+// Replays run on the scope's own thread only.
+void require_resident(const Session& session, const detail::Engine& engine, StorageId storage) {
+  TORCH_CHECK(session.on_own_thread() || engine.value(engine.current(storage)).resident(),
+              detail::evicted_message());
+}
+
 // Calls function(session, lock, storage id) for a tensor that the active session knows.
 template <class Function>
 void with_known(const at::Tensor& tensor, Function&& function) {
@@ -118,6 +124,7 @@ bool is_resident(const at::Tensor& tensor) {
 void materialize(const at::Tensor& tensor) {
   with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
     detail::Engine& engine = session.engine(lock);
+    require_resident(session, engine, storage);
     const ValueId one[] = {engine.current(storage)};
     engine.acquire(one);
     engine.release(one);
@@ -126,15 +133,18 @@ void materialize(const at::Tensor& tensor) {
 
 void escape(const at::Tensor& tensor) {
   with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
+    require_resident(session, session.engine(lock), storage);
+    TORCH_CHECK(
+        session.on_own_thread() || !session.engine(lock).has_needed_dependents(storage),
+        "recoup: evicted tensors depend on this one's content, and it was asked for its address on a "
+        "thread outside the budget scope. Hold recoup.pin on it, or materialize them first");
     session.engine(lock).escape(storage);
   });
 }
 
 bool active() { return Session::active() != nullptr; }
 
-void allow_replay(const std::string& name) {
-  detail::TraitsTable::instance().allow_replay(name);
-}
+void allow_replay(const std::string& name) { detail::TraitsTable::instance().allow_replay(name); }
 
 Bytes physical_memory() {
   return Bytes(std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGESIZE)});
@@ -156,6 +166,7 @@ std::vector<std::string> policy_names() {
 
 Pin::Pin(const at::Tensor& tensor) {
   with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
+    require_resident(session, session.engine(lock), storage);
     session.engine(lock).pin(storage);
     tensor_ = tensor;
     session_ = &session;

@@ -52,6 +52,5 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
 }  // namespace recoup::detail
 
 TORCH_LIBRARY_IMPL(_, Fake, library) {
-  library.fallback(
-      torch::CppFunction::makeFromBoxedFunction<&recoup::detail::handle>());
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&recoup::detail::handle>());
 }

@@ -26,8 +26,7 @@ void apply(const Environment& from, const Environment& to) {
     c10::GradMode::set_enabled(to.grad_mode);
   }
   if (from.deterministic != to.deterministic) {
-    context.setDeterministicAlgorithms(to.deterministic,
-                                       context.deterministicAlgorithmsWarnOnly());
+    context.setDeterministicAlgorithms(to.deterministic, context.deterministicAlgorithmsWarnOnly());
   }
   if (from.fill_uninitialized != to.fill_uninitialized) {
     context.setDeterministicFillUninitializedMemory(to.fill_uninitialized);
@@ -59,13 +58,13 @@ Environment Environment::current(bool precision) {
           .fill_uninitialized = context.deterministicFillUninitializedMemory(),
           .mkldnn = context.userEnabledMkldnn(),
           .flush_denormal = flushes_denormal(),
-          .matmul_precision =
-              precision ? static_cast<std::int8_t>(context.float32MatmulPrecision())
-                        : kAnyPrecision};
+          .matmul_precision = precision ? static_cast<std::int8_t>(context.float32MatmulPrecision())
+                                        : kAnyPrecision};
 }
 
 EnvironmentGuard::EnvironmentGuard(const Environment& wanted)
-    : before_(Environment::current(wanted.matmul_precision != Environment::kAnyPrecision)), wanted_(wanted) {
+    : before_(Environment::current(wanted.matmul_precision != Environment::kAnyPrecision)),
+      wanted_(wanted) {
   if (!(before_ == wanted_)) {
     apply(before_, wanted_);
   }
@@ -106,8 +105,8 @@ GeneratorGuard::GeneratorGuard(at::Generator generator, const GeneratorState& st
   const std::lock_guard lock(generator_.mutex());
   before_ = state_tensor(generator_);
   const Bypass bypass;
-  const at::Tensor wanted = at::detail::empty_cpu({static_cast<std::int64_t>(state->size())},
-                                                  at::kByte, {}, {}, {}, {});
+  const at::Tensor wanted =
+      at::detail::empty_cpu({static_cast<std::int64_t>(state->size())}, at::kByte, {}, {}, {}, {});
   std::memcpy(wanted.mutable_data_ptr(), state->data(), state->size());
   generator_.set_state(wanted);
 }

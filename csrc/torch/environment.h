@@ -42,7 +42,8 @@ class EnvironmentGuard {
 // The state of a generator at one moment. Shared: several ops may have started from the same state.
 using GeneratorState = std::shared_ptr<const std::vector<std::uint8_t>>;
 
-// The generator that an op would draw from, given its arguments; none: not one that can be restored.
+// The generator that an op would draw from, given its arguments; none: not one that can be
+// restored.
 std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments);
 
 // Remembers the last state, so that equal ones are stored once.

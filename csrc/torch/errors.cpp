@@ -18,8 +18,10 @@ void throw_out_of_budget(const OutOfBudgetReport& report) {
 
 const std::string& evicted_message() {
   static const std::string message =
-      "recoup: this tensor's bytes are evicted and it was touched outside the budget scope's thread or "
-      "by code that recoup cannot see. Call recoup.materialize(tensor), or hold recoup.pin(tensor), on "
+      "recoup: this tensor's bytes are evicted and it was touched outside the budget scope's "
+      "thread or "
+      "by code that recoup cannot see. Call recoup.materialize(tensor), or hold "
+      "recoup.pin(tensor), on "
       "the scope's thread before handing the tensor over";
   return message;
 }

@@ -7,8 +7,8 @@
 
 namespace recoup::detail {
 
-// What code between an allocation and the op's caller sees: an ordinary out-of-memory error, with the
-// report inside.
+// What code between an allocation and the op's caller sees: an ordinary out-of-memory error, with
+// the report inside.
 class PoolOutOfMemory : public c10::OutOfMemoryError {
  public:
   explicit PoolOutOfMemory(OutOfBudgetReport report)

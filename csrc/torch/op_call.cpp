@@ -30,7 +30,8 @@ const c10::DispatchKeySet& foreign_keys() {
 bool is_plain(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   return !impl->key_set().has_any(foreign_keys()) && impl->has_storage() &&
-         impl->device_type() == c10::DeviceType::CPU && !impl->storage().unsafeGetStorageImpl()->sym_nbytes().is_heap_allocated();
+         impl->device_type() == c10::DeviceType::CPU &&
+         !impl->storage().unsafeGetStorageImpl()->sym_nbytes().is_heap_allocated();
 }
 
 // Covers every byte of its storage once.
@@ -152,13 +153,31 @@ void OpCall::add_operand(const at::Tensor& tensor, std::size_t argument) {
   const bool writes_it = writes(argument) && !(traits_.left_out != 0 && !leaves_out_ &&
                                                ((traits_.left_out >> argument) & 1U) != 0);
   operand->left_out = (operand->left_out || !known) && out;
-  operand->overwritten = !known && writes_it && argument == 0 && traits_.overwrites_self &&
-                         covers_storage(tensor);
+  operand->overwritten =
+      !known && writes_it && argument == 0 && traits_.overwrites_self && covers_storage(tensor);
   operand->written |= writes_it;
   operand->reads |= !traits_.metadata_only && !operand->overwritten && !out;
 }
 
+// Storage arguments (of set_) are looked at by pointer.
+void OpCall::add_storage_operand(const c10::Storage& storage) {
+  c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
+  if (impl == nullptr || storage.device_type() != c10::DeviceType::CPU ||
+      impl->sym_nbytes().is_heap_allocated()) {
+    return;
+  }
+  if (operand_of(impl) == nullptr) {
+    operands_.emplace_back().impl = impl;
+  }
+  operand_of(impl)->reads = true;
+}
+
 void OpCall::find_operands() {
+  for (std::size_t i = base_; i < stack_.size(); ++i) {
+    if (stack_[i].isStorage()) {
+      add_storage_operand(stack_[i].toStorage());
+    }
+  }
   for_each_tensor(Arguments(stack_.data() + base_, argument_count_),
                   [this](const at::Tensor& tensor, std::size_t argument, std::int64_t) {
                     add_operand(tensor, argument);
@@ -241,8 +260,7 @@ void OpCall::collect_fresh(const Session::Lock& lock) {
                   });
 }
 
-void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result,
-                       const Session::Lock& lock) {
+void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock) {
   if (!is_plain(tensor)) {
     repeatable_ = false;
     return;
@@ -264,8 +282,9 @@ void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result,
     repeatable_ = false;  // made earlier and only handed out now
   }
   StorageRecord* const record = session_.add_record(*impl, lock);
-  fresh_.push_back(
-      {.block = block, .nbytes = Bytes(static_cast<std::int64_t>(impl->nbytes())), .handle = record});
+  fresh_.push_back({.block = block,
+                    .nbytes = Bytes(static_cast<std::int64_t>(impl->nbytes())),
+                    .handle = record});
   fresh_records_.push_back(record);
   fresh_results_.push_back(result);
 }
@@ -296,8 +315,8 @@ void OpCall::finish() {
   c10::SmallVector<WrittenStorage, 2> recorded;
   c10::SmallVector<WrittenStorage, 2> in_passing;
   for (const WrittenStorage& written : written_) {
-    const bool left_out = std::any_of(
-        operands_.begin(), operands_.end(), [&](const Operand& operand) {
+    const bool left_out =
+        std::any_of(operands_.begin(), operands_.end(), [&](const Operand& operand) {
           return operand.storage == written.storage && operand.left_out;
         });
     (left_out ? in_passing : recorded).push_back(written);

@@ -3,8 +3,8 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-
 #include <c10/util/SmallVector.h>
+
 #include <memory>
 
 #include "csrc/torch/payload.h"
@@ -13,8 +13,8 @@
 
 namespace recoup::detail {
 
-// run() is the story: find the storages, bring their bytes back and pin them, run the kernel, give what it
-// made a record, unpin.
+// run() is the story: find the storages, bring their bytes back and pin them, run the kernel, give
+// what it made a record, unpin.
 class OpCall {
  public:
   OpCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
@@ -26,21 +26,22 @@ class OpCall {
   struct Operand {
     c10::StorageImpl* impl = nullptr;
     StorageId storage;
-    ValueId value;           // its content when the op started
-    bool reads = false;      // the op looks at its bytes
-    bool written = false;    // and may change them
+    ValueId value;         // its content when the op started
+    bool reads = false;    // the op looks at its bytes
+    bool written = false;  // and may change them
     bool overwritten = false;
-    bool left_out = false;   // only written in passing
+    bool left_out = false;    // only written in passing
     std::uint16_t index = 0;  // in the payload: among inputs, or among written
   };
 
   void find_operands();
   void add_operand(const at::Tensor& tensor, std::size_t argument);
+  void add_storage_operand(const c10::Storage& storage);
   void prepare();
   void acquire_operands(const Session::Lock& lock);
   void run_kernel();
-  // The kernel ran out of memory only because free memory was in pieces: puts everything back as it was,
-  // in order, so that the op can be tried again.
+  // The kernel ran out of memory only because free memory was in pieces: puts everything back as it
+  // was, in order, so that the op can be tried again.
   void prepare_retry();
   void finish();
   void fail() noexcept;

@@ -18,14 +18,13 @@ namespace {
 const c10::DispatchKeySet& replay_excluded() {
   static const c10::DispatchKeySet keys =
       c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
-      c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched,
-                           c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::Batched,
-                           c10::DispatchKey::VmapMode, c10::DispatchKey::FuncTorchGradWrapper,
-                           c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-                           c10::DispatchKey::FuncTorchDynamicLayerBackMode,
-                           c10::DispatchKey::Functionalize, c10::DispatchKey::Python,
-                           c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::PreDispatch,
-                           c10::DispatchKey::Tracer, c10::DispatchKey::Fake});
+      c10::DispatchKeySet(
+          {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchVmapMode,
+           c10::DispatchKey::Batched, c10::DispatchKey::VmapMode,
+           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+           c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::Functionalize,
+           c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+           c10::DispatchKey::PreDispatch, c10::DispatchKey::Tracer, c10::DispatchKey::Fake});
   return keys;
 }
 
@@ -110,15 +109,13 @@ at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
   return tensor;
 }
 
-void run_again(const Payload& payload,
-               std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
+void run_again(const Payload& payload, std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
                std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
                torch::jit::Stack& stack) {
   const EnvironmentGuard environment(payload.environment);
   std::optional<GeneratorGuard> generator;
   if (payload.random) {
-    generator.emplace(*generator_of(payload.arguments),
-                      payload.random);
+    generator.emplace(*generator_of(payload.arguments), payload.random);
   }
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());
   const c10::intrusive_ptr<c10::StorageImpl> nothing = storage_over(nullptr, 0);

@@ -1,7 +1,7 @@
 // What a recorded op needs to run again, apart from the bytes of its arguments.
 //
-// No at::Tensor of the program is kept, only its shape: keeping one would keep its storage alive, and the
-// storage may by then hold another version.
+// No at::Tensor of the program is kept, only its shape: keeping one would keep its storage alive,
+// and the storage may by then hold another version.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -9,8 +9,8 @@
 #include <c10/core/ScalarType.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
-
 #include <c10/util/SmallVector.h>
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -52,7 +52,8 @@ struct Payload {
   c10::DispatchKeySet keys;
   Environment environment;
   GeneratorState random;
-  // The arguments; tensors are left out (None), lists of tensors are empty lists of the right length.
+  // The arguments; tensors are left out (None), lists of tensors are empty lists of the right
+  // length.
   c10::SmallVector<c10::IValue, 6> arguments;
   c10::SmallVector<TensorArgument, 2> tensors;
   c10::SmallVector<std::int64_t, 12> dims;
@@ -81,8 +82,7 @@ template <class Function>
 void for_each_tensor(Arguments values, Function&& visit);
 
 // Runs the op on these storages (inputs first, then written) and leaves its results on `stack`.
-void run_again(const Payload& payload,
-               std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
+void run_again(const Payload& payload, std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
                std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
                torch::jit::Stack& stack);
 

@@ -16,11 +16,12 @@
 namespace recoup::detail {
 namespace {
 
-// Numbers that the argument parser wraps into tensors are allocated outside of any kernel, one an op.
+// Numbers that the argument parser wraps into tensors are allocated outside of any kernel, one an
+// op.
 constexpr std::size_t kWrappedNumber = 16;
 
 Bytes physical_memory() {
-  return Bytes(sysconf(_SC_PHYS_PAGES)) .count() > 0
+  return Bytes(sysconf(_SC_PHYS_PAGES)).count() > 0
              ? Bytes(std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE))
              : Bytes(std::int64_t{1} << 40);
 }
@@ -32,7 +33,8 @@ Bytes arena_size(const Options& options) { return std::max(options.budget, physi
 
 std::atomic<Session*> Session::active_{nullptr};
 
-// Sessions that could not be left yet. Few, and looked at only for pointers that are not the active one's.
+// Sessions that could not be left yet. Few, and looked at only for pointers that are not the active
+// one's.
 struct Suspended {
   std::mutex mutex;
   std::vector<Session*> sessions;
@@ -61,11 +63,28 @@ Session* Session::owner_of(const void* pointer) {
 Session::Session(const Options& options)
     : arena_(std::make_unique<Arena>(arena_size(options))), engine_(options, *this) {}
 
-Session::~Session() {
-  abandon();
+Session::~Session() { abandon(); }
+
+namespace {
+
+// A forked child (a DataLoader's worker) goes on with the session, in its own copy of the arena;
+// the lock must not be held by a thread that the child does not have.
+void lock_before_fork() {
+  if (Session* const session = Session::active()) {
+    session->lock_for_fork();
+  }
+}
+void unlock_in_both() {
+  if (Session* const session = Session::active()) {
+    session->unlock_after_fork();
+  }
 }
 
+}  // namespace
+
 void Session::enter() {
+  static const int registered = pthread_atfork(&lock_before_fork, &unlock_in_both, &unlock_in_both);
+  RECOUP_CHECK(registered == 0);
   Session* expected = nullptr;
   if (!active_.compare_exchange_strong(expected, this)) {
     throw std::logic_error(
@@ -176,7 +195,8 @@ bool Session::in_scope(std::size_t nbytes) const {
     return false;
   }
   if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake)) {
-    return nbytes > kWrappedNumber || c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake);
+    return nbytes > kWrappedNumber ||
+           c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake);
   }
   // Kernels also allocate on OpenMP workers, which know nothing of the scope.
   return kernels_.load(std::memory_order_relaxed) > 0 && at::in_parallel_region();
@@ -311,8 +331,8 @@ StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
     external_.erase(found);
     engine_.forsake_external(record->id);
   }
-  const bool foreign = storage._mutable_data_ptr_no_checks().get_deleter() !=
-                       plain_allocator()->raw_deleter();
+  const bool foreign =
+      storage._mutable_data_ptr_no_checks().get_deleter() != plain_allocator()->raw_deleter();
   StorageRecord* const record = add_record(storage, lock);
   record->strong = StoragePtr::reclaim_copy(&storage);
   record->data = data;
@@ -333,11 +353,12 @@ StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
 }
 
 // Note [Unseen writers]
-// A C extension that takes tensor.data_ptr() writes where no op shows it, and what was made from the
-// storage would be recomputed from the new content. So every storage that an op has read or made carries a
-// materializer, a hook of StorageImpl that fires once, on the first mutable access outside the ops that
-// we see. Around our kernels it is off: kernels take mutable pointers all the time, some of them from several
-// threads. What `empty` makes is armed only by its first use, because torch.tensor() fills it by pointer.
+// A C extension that takes tensor.data_ptr() writes where no op shows it, and what was made from
+// the storage would be recomputed from the new content. So every storage that an op has read or
+// made carries a materializer, a hook of StorageImpl that fires once, on the first mutable access
+// outside the ops that we see. Around our kernels it is off: kernels take mutable pointers all the
+// time, some of them from several threads. What `empty` makes is armed only by its first use,
+// because torch.tensor() fills it by pointer.
 void Session::arm(c10::StorageImpl& storage) {
   const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
   if (!storage.has_materializer() &&
@@ -366,8 +387,7 @@ void Session::on_mutable_access(c10::StorageImpl* storage) {
   if (!id.valid()) {
     return;
   }
-  const bool may_replay = std::this_thread::get_id() == session->thread_;
-  TORCH_CHECK(may_replay || !session->engine_.has_needed_dependents(id),
+  TORCH_CHECK(session->on_own_thread() || !session->engine_.has_needed_dependents(id),
               "recoup: a tensor's address was taken for writing on a thread outside the budget scope, "
               "while evicted tensors can only be recomputed from its content. Call "
               "recoup.materialize on them first, or pin it with recoup.pin");

@@ -55,15 +55,17 @@ class Session final : private Device {
 
   // Both on the same thread. `enter` throws std::logic_error when a session is active.
   void enter();
-  // Makes every live tensor resident and stops. Throws OutOfBudget; then the session is suspended: it sees
-  // no more ops, and what is evicted says so when it is touched. After grow, leave may be tried again.
+  // Makes every live tensor resident and stops. Throws OutOfBudget; then the session is suspended:
+  // it sees no more ops, and what is evicted says so when it is touched. After grow, leave may be
+  // tried again.
   void leave();
   // Stops as it is: what is evicted stays so for ever.
   void abandon();
+  [[nodiscard]] bool on_own_thread() const { return std::this_thread::get_id() == thread_; }
   [[nodiscard]] bool in_force() const { return state_ != State::kStopped; }
 
-  // Holds the engine's lock; what died under it is destroyed after it is given up, because destroying
-  // it may come back to us.
+  // Holds the engine's lock; what died under it is destroyed after it is given up, because
+  // destroying it may come back to us.
   class Lock {
    public:
     explicit Lock(Session& session) : session_(session), lock_(session.mutex_) {}
@@ -80,8 +82,8 @@ class Session final : private Device {
 
   Engine& engine(const Lock&) { return engine_; }
 
-  // The storage of a tensor; registers it when it is new. Invalid for storages without bytes. Throws
-  // OutOfBudget when it was made outside and there is no room to charge it.
+  // The storage of a tensor; registers it when it is new. Invalid for storages without bytes.
+  // Throws OutOfBudget when it was made outside and there is no room to charge it.
   StorageId find(c10::StorageImpl& storage, const Lock& lock);
   // The same, but registers nothing.
   StorageId find_known(const c10::StorageImpl& storage, const Lock& lock);
@@ -113,6 +115,8 @@ class Session final : private Device {
   void kernel_ended() { --kernels_; }
   void reset_held(const Lock&) { most_held_ = held_ = 0; }
   [[nodiscard]] Bytes most_held(const Lock&) const { return Bytes(most_held_); }
+  void lock_for_fork() { mutex_.lock(); }
+  void unlock_after_fork() { mutex_.unlock(); }
   // Whether an allocation of this thread belongs to the session's program.
   [[nodiscard]] bool in_scope(std::size_t nbytes) const;
 

@@ -15,16 +15,19 @@ const Names kUnannotatedViews = {"aten::_unsafe_view", "aten::unsafe_split",
 
 // Look at shapes and options of their tensor arguments only. What they make is repeatable.
 const Names kMetadataOnly = {
-    "aten::zeros_like",    "aten::ones_like",  "aten::full_like",   "aten::new_zeros",
-    "aten::new_ones",      "aten::new_full",   "aten::empty_like",  "aten::new_empty",
-    "aten::rand_like",     "aten::randn_like", "aten::randint_like", "aten::is_same_size",
-    "aten::new_empty_strided", "aten::sym_size", "aten::sym_stride", "aten::sym_numel",
-    "aten::sym_storage_offset", "aten::is_contiguous", "aten::stride", "aten::size"};
+    "aten::zeros_like",         "aten::ones_like",     "aten::full_like",    "aten::new_zeros",
+    "aten::new_ones",           "aten::new_full",      "aten::empty_like",   "aten::new_empty",
+    "aten::rand_like",          "aten::randn_like",    "aten::randint_like", "aten::is_same_size",
+    "aten::new_empty_strided",  "aten::sym_size",      "aten::sym_stride",   "aten::sym_numel",
+    "aten::sym_storage_offset", "aten::is_contiguous", "aten::stride",       "aten::size"};
 
 // Results hold uninitialized bytes: there is nothing to repeat.
-const Names kUninitialized = {"aten::empty",         "aten::empty_like",
-                              "aten::new_empty",     "aten::empty_strided",
-                              "aten::empty_permuted", "aten::new_empty_strided",
+const Names kUninitialized = {"aten::empty",
+                              "aten::empty_like",
+                              "aten::new_empty",
+                              "aten::empty_strided",
+                              "aten::empty_permuted",
+                              "aten::new_empty_strided",
                               "aten::_empty_affine_quantized",
                               "aten::_empty_per_channel_affine_quantized",
                               "aten::empty_quantized"};
@@ -34,19 +37,19 @@ const Names kPartlyUninitialized = {"aten::mkldnn_rnn_layer", "aten::_ctc_loss",
                                     "aten::linalg_lstsq"};
 
 // Replace all of `self` without reading it.
-const Names kOverwriters = {"aten::copy_",        "aten::fill_",    "aten::zero_",
-                            "aten::normal_",      "aten::uniform_", "aten::bernoulli_",
-                            "aten::exponential_", "aten::random_",  "aten::geometric_",
+const Names kOverwriters = {"aten::copy_",        "aten::fill_",      "aten::zero_",
+                            "aten::normal_",      "aten::uniform_",   "aten::bernoulli_",
+                            "aten::exponential_", "aten::random_",    "aten::geometric_",
                             "aten::cauchy_",      "aten::log_normal_"};
 
 // Change a storage, or which storage a tensor has, in ways that no replay reproduces.
-const Names kRebinders = {"aten::resize_", "aten::resize_as_", "aten::set_", "aten::set_data",
-                          "aten::resize_as_sparse_", "aten::_resize_output_"};
+const Names kRebinders = {"aten::resize_",  "aten::resize_as_",        "aten::set_",
+                          "aten::set_data", "aten::resize_as_sparse_", "aten::_resize_output_"};
 
 // Hold their result or argument in a way that we cannot follow.
-const Names kNotRepeatable = {"aten::_lazy_clone", "aten::record_stream", "aten::from_file",
-                              "aten::_efficientzerotensor", "aten::_pin_memory",
-                              "aten::_cudnn_init_dropout_state"};
+const Names kNotRepeatable = {"aten::_lazy_clone", "aten::record_stream",
+                              "aten::from_file",   "aten::_efficientzerotensor",
+                              "aten::_pin_memory", "aten::_cudnn_init_dropout_state"};
 
 bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
@@ -166,11 +169,10 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
   traits.metadata_only = kMetadataOnly.contains(base);
   traits.overwrites_self = kOverwriters.contains(base);
   traits.verifiable = !kPartlyUninitialized.contains(base);
-  traits.uses_precision = base.find("mm") != std::string::npos ||
-                          base.find("conv") != std::string::npos ||
-                          base.find("linear") != std::string::npos ||
-                          base.find("attention") != std::string::npos ||
-                          base.find("rnn") != std::string::npos || !starts_with(base, "aten::");
+  traits.uses_precision =
+      base.find("mm") != std::string::npos || base.find("conv") != std::string::npos ||
+      base.find("linear") != std::string::npos || base.find("attention") != std::string::npos ||
+      base.find("rnn") != std::string::npos || !starts_with(base, "aten::");
   traits.repeatable = (starts_with(base, "aten::") || allowed_.contains(base)) &&
                       !kUninitialized.contains(base) && !kNotRepeatable.contains(base) && !rebinds;
   if (starts_with(base, "profiler::") || !mentions_tensors(schema) || is_composite(op)) {

@@ -22,15 +22,16 @@ enum class OpKind : std::uint8_t {
 
 struct OpTraits {
   OpKind kind = OpKind::kRecorded;
-  bool repeatable = false;   // may be replayed
-  bool random = false;       // draws from a generator
-  bool metadata_only = false;  // reads shapes of its arguments, not bytes
+  bool repeatable = false;       // may be replayed
+  bool random = false;           // draws from a generator
+  bool metadata_only = false;    // reads shapes of its arguments, not bytes
   bool overwrites_self = false;  // replaces all of its first argument and reads nothing of it
   bool verifiable = true;        // false: some result bytes are uninitialized
   bool uses_precision = false;   // matrix products: float32 matmul precision changes their bits
   std::uint64_t writes = 0;      // bit i: argument i is written, by schema or by the tables
-  // Bit i: argument i is written in passing and its content does not reach the results; a replay gets
-  // a scratch tensor instead (BatchNorm's running statistics). Only when condition_arg is true.
+  // Bit i: argument i is written in passing and its content does not reach the results; a replay
+  // gets a scratch tensor instead (BatchNorm's running statistics). Only when condition_arg is
+  // true.
   std::uint64_t left_out = 0;
   std::int8_t condition_arg = -1;
   std::string name;  // "aten::add.Tensor"

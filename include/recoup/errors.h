@@ -14,18 +14,18 @@ namespace recoup {
 
 // What an out-of-budget error knows. Every field is in bytes of the pool, alignment included.
 struct RECOUP_API OutOfBudgetReport {
-  std::string op;               // the op that asked, or what else did ("scope exit")
-  Bytes asked;                  // size of the allocation that failed
-  Bytes budget;                 //
-  Bytes external;               // charged for tensors that were made outside the scope
-  Bytes leaves;                 // values in the pool that cannot be recomputed
-  Bytes pinned;                 // held by the running op, by pins or by escapes
-  Bytes workspace;              // kernel-held blocks that are no tensor yet
-  Bytes evictable;              // what eviction could still have freed
-  Bytes largest_window;         // largest contiguous range that evicting and moving could empty
-  Bytes enough;                 // the smallest budget with which this allocation would have passed
-  std::string reason;           // a sentence, when it is not plainly the bytes
-  bool fragmented = false;      // the bytes were there, but not in one piece
+  std::string op;           // the op that asked, or what else did ("scope exit")
+  Bytes asked;              // size of the allocation that failed
+  Bytes budget;             //
+  Bytes external;           // charged for tensors that were made outside the scope
+  Bytes leaves;             // values in the pool that cannot be recomputed
+  Bytes pinned;             // held by the running op, by pins or by escapes
+  Bytes workspace;          // kernel-held blocks that are no tensor yet
+  Bytes evictable;          // what eviction could still have freed
+  Bytes largest_window;     // largest contiguous range that evicting and moving could empty
+  Bytes enough;             // the smallest budget with which this allocation would have passed
+  std::string reason;       // a sentence, when it is not plainly the bytes
+  bool fragmented = false;  // the bytes were there, but not in one piece
 
   [[nodiscard]] std::string to_string() const;
 };

@@ -20,15 +20,15 @@ enum class CostModel : std::uint8_t {
 };
 
 struct Options {
-  Bytes budget;                    // of all tensor memory of the device, > 0
-  std::string policy = "dtr-eq";   // a name of policies()
+  Bytes budget;                   // of all tensor memory of the device, > 0
+  std::string policy = "dtr-eq";  // a name of policies()
   // Unset: as the policy's paper has them.
   std::optional<bool> small_filter;
   std::optional<bool> sampling;
   std::uint64_t seed = 1033096058;
 
-  // A dead value keeps its bytes only while an evicted value that somebody needs can be reached from
-  // it through evicted values. Off: DTR's eager eviction, which drops a value when it dies.
+  // A dead value keeps its bytes only while an evicted value that somebody needs can be reached
+  // from it through evicted values. Off: DTR's eager eviction, which drops a value when it dies.
   bool usefulness = true;
   ReplayOrder replay_order = ReplayOrder::kMemory;
   // Getting one op's arguments back may cost at most this many times the plain cost of all ops on

@@ -30,8 +30,8 @@ struct PolicyNeeds {
 // A resident, unpinned value with lineage: one that may be evicted. A copy, valid during a plan.
 struct Candidate {
   ValueId id;
-  Bytes size;           // of its block, > 0
-  PoolOffset offset;    // where its block is
+  Bytes size;              // of its block, > 0
+  PoolOffset offset;       // where its block is
   Nanoseconds own_cost{};  // of the op that made it, >= 0
   Tick last_access = 0;    // <= PolicyView::now()
 };
@@ -83,9 +83,9 @@ class EvictionPolicy {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   [[nodiscard]] virtual PolicyNeeds needs() const noexcept { return {}; }
 
-  // Says what to evict next towards `request`; evicts nothing. The engine evicts the victims and asks
-  // again while the request does not fit. Empty only if there is no candidate. Throws InternalError
-  // when a policy plans nonsense: checked here, once for all policies.
+  // Says what to evict next towards `request`; evicts nothing. The engine evicts the victims and
+  // asks again while the request does not fit. Empty only if there is no candidate. Throws
+  // InternalError when a policy plans nonsense: checked here, once for all policies.
   EvictionPlan plan(const PolicyView& view, const RoomRequest& request);
 
   [[nodiscard]] const SearchWork& work() const noexcept { return work_; }

@@ -23,9 +23,9 @@ namespace detail {
 class Session;
 }
 
-// A scope in which tensor memory of the CPU stays within a budget. Counts from `enter` to `leave`, on
-// one thread; at most one is entered in a process. Ops that cannot fit throw c10::OutOfMemoryError with
-// the report as its text.
+// A scope in which tensor memory of the CPU stays within a budget. Counts from `enter` to `leave`,
+// on one thread; at most one is entered in a process. Ops that cannot fit throw
+// c10::OutOfMemoryError with the report as its text.
 class RECOUP_API Budget {
  public:
   // Throws std::invalid_argument for a budget <= 0 or an unknown policy.
@@ -37,9 +37,9 @@ class RECOUP_API Budget {
 
   // Throws std::logic_error when a budget is in force already.
   void enter();
-  // Makes every live tensor resident and ends the scope. Throws OutOfBudget when that does not fit; then
-  // the scope is suspended and nothing is lost: what is evicted throws when it is touched, until grow()
-  // and a second leave() bring it back.
+  // Makes every live tensor resident and ends the scope. Throws OutOfBudget when that does not fit;
+  // then the scope is suspended and nothing is lost: what is evicted throws when it is touched,
+  // until grow() and a second leave() bring it back.
   void leave();
   // Ends the scope as it is. Tensors that are evicted throw when they are touched.
   void abandon();
@@ -67,8 +67,8 @@ RECOUP_API bool active();
 // The user vouches that the op "ns::name" gives the same bits when it is run again.
 RECOUP_API void allow_replay(const std::string& name);
 RECOUP_API Bytes physical_memory();
-// Sends this thread's ops through recoup's dispatcher entry without a budget: an empty boxed fallback,
-// the yardstick of bench/watching.py.
+// Sends this thread's ops through recoup's dispatcher entry without a budget: an empty boxed
+// fallback, the yardstick of bench/watching.py.
 RECOUP_API void pass_through(bool on);
 RECOUP_API std::vector<std::string> policy_names();
 

@@ -1,11 +1,11 @@
 // The vocabulary of recoup: ids, units and states. Start reading here.
 //
 //   storage   the unit of memory; views share it
-//   value     the content of a storage between two writes; a write makes the next version, a new value
-//   op        one recorded call: reads values, writes values, has a measured cost
-//   lineage   the graph of ops and values; all that is needed to replay
-//   leaf      a value with no lineage; never evicted by recompute
-//   resident / evicted / lost   has bytes / has none but can be replayed / has none and nobody needs it
+//   value     the content of a storage between two writes; a write makes the next version, a new
+//   value op        one recorded call: reads values, writes values, has a measured cost lineage the
+//   graph of ops and values; all that is needed to replay leaf      a value with no lineage; never
+//   evicted by recompute resident / evicted / lost   has bytes / has none but can be replayed / has
+//   none and nobody needs it
 #pragma once
 
 #include <chrono>

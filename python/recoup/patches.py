@@ -25,7 +25,7 @@ class Patches:
         self._users = 0
         # Owner, attribute, what was in the owner's own dictionary, what is there now.
         self._undo: list[tuple[Any, str, object, object]] = []
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._renew_lock)
 
     def install(self) -> None:
         """Replaces the attributes, unless another user has. Each call needs one `remove`."""
@@ -62,11 +62,10 @@ class Patches:
             if vars(owner).get(name, _ABSENT) is after:
                 _put(owner, name, before)
 
-    def _forget(self) -> None:
-        # The child of a fork has no active scope.
+    def _renew_lock(self) -> None:
+        # The child of a fork goes on in the scope, with a copy of everything; a thread that it does not
+        # have may have held the lock.
         self._lock = threading.Lock()
-        self._users = 0
-        self._restore()
 
 
 def _put(owner: Any, name: str, attribute: object) -> None:

@@ -224,9 +224,7 @@ class TreeLSTM(nn.Module):
         super().__init__()
         self.leaf = nn.Linear(width, 2 * width)
         self.gates = nn.Linear(2 * width, 5 * width)
-        self.head = nn.Sequential(
-            nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, 10)
-        )
+        self.head = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, 10))
 
     def encode(self, tree: Tree, vectors: Tensor) -> tuple[Tensor, Tensor]:
         if isinstance(tree, int):
@@ -247,8 +245,8 @@ def tree_batch(step: int) -> Batch:
     leaves = chance.randrange(12, 21)
     tree = random_tree(list(range(leaves)), chance)
     generator = seeded(step)
-    vectors = torch.randn(leaves, 64, 64, generator=generator)
-    return tree, vectors, torch.randint(0, 10, (64,), generator=generator)
+    vectors = torch.randn(leaves, 96, 64, generator=generator)
+    return tree, vectors, torch.randint(0, 10, (96,), generator=generator)
 
 
 def tree_loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -345,7 +343,7 @@ NETS: tuple[Net, ...] = (
     Net(
         "resnet",
         lambda: ResNet(widths=(16, 32), blocks=2),
-        lambda step: images_and_labels(step, 24, 3, 16),
+        lambda step: images_and_labels(step, 48, 3, 16),
         classification_loss,
         children_of("blocks"),
     ),

@@ -7,6 +7,7 @@
 """
 
 import argparse
+import faulthandler
 import itertools
 import json
 import random
@@ -19,9 +20,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from differential import assert_same, check, clone_tree, see
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
+
+from differential import assert_same, check, clone_tree, see
 
 BUDGET = "1GiB"
 SEED = 20240607
@@ -199,6 +201,7 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true", help="compare plain PyTorch with itself")
     args = parser.parse_args()
     indices = json.load(sys.stdin) if args.indices else range(len(op_db))
+    faulthandler.enable()  # a crash shows where
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     for index in indices:

@@ -13,16 +13,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from nets import Batch, Net, net_named, wrap_in_checkpoints
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+
+from nets import Batch, Net, net_named, wrap_in_checkpoints
 
 HUGE = 16 << 30  # a budget that no net here comes near: its peak is the unbudgeted peak
 
@@ -177,8 +178,7 @@ class Batches(Dataset[Batch]):
 
 
 def batches(net: Net, variant: Variant, count: int) -> Iterator[Batch]:
-    loader = DataLoader(Batches(net, count), batch_size=None, num_workers=variant.workers)
-    yield from loader
+    yield from DataLoader(Batches(net, count), batch_size=None, num_workers=variant.workers)
 
 
 def double_backward_kernels() -> AbstractContextManager[Any]:
@@ -219,9 +219,7 @@ class Training:
         with double_backward_kernels():
             loss = self.loss(batch)
             parameters = [p for p in self.model.parameters() if p.requires_grad]
-            gradients = torch.autograd.grad(
-                loss, parameters, create_graph=True, allow_unused=True
-            )
+            gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
             norm = sum(g.square().sum() for g in gradients if g is not None)
             loss = loss + variant.penalty * norm
             loss.backward()
@@ -272,12 +270,23 @@ class Training:
         result.keep("random numbers", torch.get_rng_state())
 
 
-def scope(budget: int | str | None, options: dict[str, Any]) -> AbstractContextManager[Any]:
+@contextmanager
+def scope(budget: int | str | None, options: dict[str, Any]) -> Iterator[Any]:
+    """The budget's scope, over for certain afterwards; no scope when there is no budget."""
     if budget is None:
-        return nullcontext()
+        yield None
+        return
     import recoup
 
-    return recoup.budget(budget, **options)
+    run = None
+    try:
+        with recoup.budget(budget, **options) as run:
+            yield run
+    except recoup.OutOfBudgetError:
+        with suppress(RuntimeError):  # "this scope is over": what was alive did fit
+            if run is not None:
+                run.finish(HUGE)
+        raise
 
 
 def train(
@@ -311,7 +320,9 @@ def train(
 
 
 # --- two processes -----------------------------------------------------------------------------------
-def train_on_two_ranks(net: Net, variant: Variant, steps: int, budget: int | None) -> dict[str, Any]:
+def train_on_two_ranks(
+    net: Net, variant: Variant, steps: int, budget: int | None
+) -> dict[str, Any]:
     """Trains under torchrun with gloo, each rank in a budget of its own; the ranks' digests and stats."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "torch.distributed.run"]

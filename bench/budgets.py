@@ -1,0 +1,88 @@
+"""What a budget costs: time, replays, deciding and the books, for nets x policies x budgets.
+
+    python bench/budgets.py --nets char_gpt resnet --policies all --shares 1 0.7 0.5 --out out.json
+    python bench/budgets.py --nets example_char_gpt example_digits_resnet --out docs/chart.json
+
+Plain and budgeted runs take turns; a ratio is the median over the pairs. Search and bookkeeping are
+shares of the whole time of a run, books of the budget. Bits are compared before anything is reported.
+"""
+
+import statistics
+from typing import Any
+
+from measure import (
+    Trial,
+    paired,
+    parser_of,
+    program_named,
+    say,
+    spread,
+    unbudgeted_peak,
+    write_result,
+)
+from rss import peak_rss_growth
+
+import recoup
+
+
+def summary(trials: list[Trial], steps: int) -> dict[str, Any]:
+    """Of the last run what is the same in every run, the median of what is not."""
+    all_stats = [trial.stats for trial in trials if trial.stats is not None]
+    last = all_stats[-1]
+
+    def of_total(stats: recoup.Stats) -> float:
+        deciding = stats.search_ns + stats.bookkeeping_ns
+        return deciding / (stats.op_ns + stats.replay_ns + deciding)
+
+    return {
+        "peak_bytes": last.peak_bytes,
+        "replays_per_step": last.replays / steps,
+        "evictions_per_step": last.evictions / steps,
+        "moves_per_step": last.moves / steps,
+        "candidates_visited_per_step": last.candidates_visited / steps,
+        "candidates_scored_per_step": last.candidates_scored / steps,
+        "replay_over_op_time": statistics.median(s.replay_ns / s.op_ns for s in all_stats),
+        "deciding_share": statistics.median(map(of_total, all_stats)),
+        "books_share": last.books_peak_bytes / last.budget_bytes,
+    }
+
+
+def main() -> None:
+    policies = [policy.name for policy in recoup.policies()]
+    parser = parser_of(__doc__, nets=["char_gpt", "resnet"])
+    parser.add_argument("--policies", nargs="+", default=["dtr-eq"], choices=[*policies, "all"])
+    parser.add_argument(
+        "--shares", nargs="+", type=float, default=[1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3]
+    )
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--rss", action="store_true", help="peak RSS too: one process a row")
+    args = parser.parse_args()
+    chosen = policies if "all" in args.policies else args.policies
+    rows = []
+    for name in args.nets:
+        program = program_named(name)
+        peak = unbudgeted_peak(program, args.steps)
+        for policy in chosen:
+            for share in args.shares:
+                budget = int(peak * share)
+                row: dict[str, Any] = {"net": name, "policy": policy, "budget_share": share}
+                row |= {"budget_bytes": budget, "unbudgeted_peak_bytes": peak, "feasible": True}
+                try:
+                    ratios, trials = paired(program, args.steps, args.pairs, budget, policy=policy)
+                    row["time_ratio"] = spread(ratios)
+                    row |= summary(trials, args.steps)
+                    if args.rss:
+                        row["peak_rss_growth_bytes"] = peak_rss_growth(name, args.steps, budget)
+                    note = f"{row['time_ratio']['median']:.2f}x"
+                except recoup.OutOfBudgetError as error:
+                    row |= {"feasible": False, "failed_op": error.op}
+                    row["enough_bytes"] = error.enough_bytes
+                    note = f"infeasible ({error.op})"
+                rows.append(row)
+                say(f"{name} {policy} {share:.0%}: {note}")
+    write_result(args.out, "budgets", rows)
+
+
+if __name__ == "__main__":
+    main()

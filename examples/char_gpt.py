@@ -1,0 +1,148 @@
+"""A character-level GPT learns the source text of Python's own standard library.
+
+    python examples/char_gpt.py --steps 50
+    python examples/char_gpt.py --steps 50 --budget 100MB --compare
+
+The model, the data and the training loop are plain PyTorch and know nothing of a budget. What recoup
+needs stands in `main`: an import, a `with` line and, for those who want to know, a report.
+"""
+
+import argparse
+import sysconfig
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import recoup
+
+LENGTH = 128  # characters that the model sees at once
+BATCH = 24
+WIDTH = 96
+HEADS = 4
+DEPTH = 6
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(WIDTH)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.norm2 = nn.LayerNorm(WIDTH)
+        self.mlp = nn.Sequential(
+            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
+        )
+        self.dropout = nn.Dropout(0.1)
+
+    def attend(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q, k, v = (
+            part.view(batch, length, HEADS, width // HEADS).transpose(1, 2)
+            for part in self.qkv(x).split(width, dim=2)
+        )
+        scores = (q @ k.transpose(-2, -1)) / (width // HEADS) ** 0.5
+        future = torch.ones(length, length, dtype=torch.bool).triu(1)
+        weights = self.dropout(scores.masked_fill(future, float("-inf")).softmax(-1))
+        return self.out((weights @ v).transpose(1, 2).reshape(batch, length, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.dropout(self.attend(self.norm1(x)))
+        return x + self.dropout(self.mlp(self.norm2(x)))
+
+
+class CharGPT(nn.Module):
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.token = nn.Embedding(vocabulary, WIDTH)
+        self.position = nn.Embedding(LENGTH, WIDTH)
+        self.blocks = nn.Sequential(*[Block() for _ in range(DEPTH)])
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, vocabulary)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        x = self.token(characters) + self.position(torch.arange(characters.shape[1]))
+        return self.head(self.norm(self.blocks(x)))
+
+
+def read_text() -> str:
+    """Some of the sources that every Python comes with."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    files = sorted(folder.glob("*.py"))[:60]
+    return "".join(path.read_text(encoding="utf-8", errors="ignore") for path in files)
+
+
+@dataclass
+class Trained:
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    losses: list[float]
+    seconds: list[float]  # a step
+
+
+def train(steps: int, seed: int, quiet: bool = False) -> Trained:
+    """An ordinary training."""
+    torch.manual_seed(seed)
+    text = read_text()
+    alphabet = sorted(set(text))
+    code_of = {character: code for code, character in enumerate(alphabet)}
+    data = torch.tensor([code_of[character] for character in text])
+
+    model = CharGPT(len(alphabet))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    trained = Trained(model, optimizer, [], [])
+    for step in range(steps):
+        start = time.perf_counter()
+        at = torch.randint(len(data) - LENGTH - 1, (BATCH, 1)) + torch.arange(LENGTH + 1)
+        batch = data[at]
+        logits = model(batch[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        trained.losses.append(loss.item())
+        trained.seconds.append(time.perf_counter() - start)
+        if not quiet:
+            print(f"step {step}: loss {trained.losses[-1]:.4f}", flush=True)
+    return trained
+
+
+def same_bits(a: Trained, b: Trained) -> bool:
+    """Whether two trainings computed the same losses, parameters and optimizer state, to the bit."""
+    pairs = list(zip(a.model.state_dict().values(), b.model.state_dict().values(), strict=True))
+    states = zip(a.optimizer.state.values(), b.optimizer.state.values(), strict=True)
+    pairs += [(ours[name], theirs[name]) for ours, theirs in states for name in ours]
+    return a.losses == b.losses and all(
+        torch.equal(x.reshape(-1).view(torch.uint8), y.reshape(-1).view(torch.uint8))
+        for x, y in pairs
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Trains a character GPT on Python's sources.")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--budget", help="bytes, or a size such as 100MB; none: plain PyTorch")
+    parser.add_argument("--policy", default="dtr-eq", help="see `recoup policies`")
+    parser.add_argument(
+        "--compare", action="store_true", help="train plainly too, compare the bits"
+    )
+    args = parser.parse_args()
+
+    if args.budget is None:
+        train(args.steps, args.seed)
+        return
+    with recoup.budget(args.budget, policy=args.policy) as run:
+        trained = train(args.steps, args.seed)
+    print(run.report())
+    if args.compare:
+        equal = same_bits(trained, train(args.steps, args.seed, quiet=True))
+        print("bits equal to plain PyTorch" if equal else "BITS DIFFER from plain PyTorch")
+        raise SystemExit(0 if equal else 1)
+
+
+if __name__ == "__main__":
+    main()

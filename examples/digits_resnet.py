@@ -1,0 +1,129 @@
+"""A ResNet with BatchNorm and in-place ReLU learns scikit-learn's handwritten digits.
+
+    python examples/digits_resnet.py --steps 50
+    python examples/digits_resnet.py --steps 50 --budget 60MB --compare
+
+The model, the data and the training loop are plain PyTorch and know nothing of a budget. What recoup
+needs stands in `main`: an import, a `with` line and, for those who want to know, a report.
+"""
+
+import argparse
+import time
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+import recoup
+
+BATCH = 256
+WIDTHS = (32, 64)
+BLOCKS = 5  # of each width
+
+
+class Block(nn.Module):
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut = (
+            nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1, stride)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.relu(self.norm1(self.conv1(x)))
+        out = self.norm2(self.conv2(out))
+        out += self.shortcut(x)
+        return self.relu(out)
+
+
+class ResNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(1, WIDTHS[0], 3, padding=1)]
+        inputs = WIDTHS[0]
+        for width in WIDTHS:
+            for index in range(BLOCKS):
+                stride = 2 if index == 0 and width != WIDTHS[0] else 1
+                layers.append(Block(inputs, width, stride))
+                inputs = width
+        self.layers = nn.Sequential(*layers)
+        self.head = nn.Linear(inputs, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.layers(images).mean((2, 3)))
+
+
+@dataclass
+class Trained:
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    losses: list[float]
+    seconds: list[float]  # a step
+
+
+def train(steps: int, seed: int, quiet: bool = False) -> Trained:
+    """An ordinary training."""
+    torch.manual_seed(seed)
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
+    labels = torch.tensor(digits.target)
+
+    model = ResNet()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    trained = Trained(model, optimizer, [], [])
+    for step in range(steps):
+        start = time.perf_counter()
+        chosen = torch.randint(len(images), (BATCH,))
+        loss = F.cross_entropy(model(images[chosen]), labels[chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        trained.losses.append(loss.item())
+        trained.seconds.append(time.perf_counter() - start)
+        if not quiet:
+            print(f"step {step}: loss {trained.losses[-1]:.4f}", flush=True)
+    return trained
+
+
+def same_bits(a: Trained, b: Trained) -> bool:
+    """Whether two trainings computed the same losses, parameters, buffers and momenta, to the bit."""
+    pairs = list(zip(a.model.state_dict().values(), b.model.state_dict().values(), strict=True))
+    states = zip(a.optimizer.state.values(), b.optimizer.state.values(), strict=True)
+    pairs += [(ours[name], theirs[name]) for ours, theirs in states for name in ours]
+    return a.losses == b.losses and all(
+        torch.equal(x.reshape(-1).view(torch.uint8), y.reshape(-1).view(torch.uint8))
+        for x, y in pairs
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Trains a ResNet on scikit-learn's digits.")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--budget", help="bytes, or a size such as 60MB; none: plain PyTorch")
+    parser.add_argument("--policy", default="dtr-eq", help="see `recoup policies`")
+    parser.add_argument(
+        "--compare", action="store_true", help="train plainly too, compare the bits"
+    )
+    args = parser.parse_args()
+
+    if args.budget is None:
+        train(args.steps, args.seed)
+        return
+    with recoup.budget(args.budget, policy=args.policy) as run:
+        trained = train(args.steps, args.seed)
+    print(run.report())
+    if args.compare:
+        equal = same_bits(trained, train(args.steps, args.seed, quiet=True))
+        print("bits equal to plain PyTorch" if equal else "BITS DIFFER from plain PyTorch")
+        raise SystemExit(0 if equal else 1)
+
+
+if __name__ == "__main__":
+    main()
