@@ -1,6 +1,7 @@
 #include "csrc/engine/engine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "csrc/engine/replay.h"
 
@@ -148,12 +149,13 @@ void Engine::give_back(ValueId id, BlockId block) {
   touch(id);
 }
 
-void Engine::release_block(ValueId id) {
-  Value& value = lineage_[id];
-  pool_.set_owner(value.block, 0);
-  kernel_held_ += value.size;
-  value.block = BlockId();
-  transition(id, Residency::kEvicted);
+// In this order `from` is not asked for again in between, with all that it was made from.
+void Engine::hand_over(ValueId from, ValueId to) {
+  const BlockId block = std::exchange(lineage_[from].block, BlockId());
+  pool_.set_owner(block, 0);
+  kernel_held_ += lineage_[from].size;
+  give_back(to, block);
+  transition(from, Residency::kEvicted);
 }
 
 void Engine::release_payload(void* payload) noexcept {
@@ -323,9 +325,8 @@ void Engine::check() const {
     }
     RECOUP_CHECK(!value.storage.valid() || storages_[value.storage].current == id);
     RECOUP_CHECK(value.hard_pins >= value.fixed && value.fixed >= 0 && value.soft_pins >= 0);
-    RECOUP_CHECK(value.storage.valid() || value.hard_pins > 0 || value.soft_pins > 0 ||
-                     lineage_.has_consumers(id),
-                 "value ", id.index(), " is kept for nobody");
+    RECOUP_CHECK(value.held() || lineage_.has_consumers(id), "value ", id.index(),
+                 " is kept for nobody");
   });
   RECOUP_CHECK(candidates == candidates_.size() && candidate_bytes == candidate_bytes_);
   RECOUP_CHECK(external == external_);

@@ -92,6 +92,9 @@ class Engine final : private PolicyView {
   // nothing.
   void acquire(std::span<const ValueId> values);
   void release(std::span<const ValueId> values) noexcept;
+  // A kernel that writes these storages is about to run; finish or fail ends it. False: one of them
+  // has to be given to before_write again, with nothing pinned; call both again.
+  [[nodiscard]] bool start_writing(std::span<const StorageId> storages);
   // Records a finished op: `storages[i]` is the new storage of fresh[i].
   void finish(const OpRecord& record, std::span<StorageId> storages);
   // The op failed half way: what it may have written holds who knows what, and is a leaf.
@@ -165,8 +168,8 @@ class Engine final : private PolicyView {
 
   // Gives a kernel-held block to an evicted value that is needed; frees it otherwise.
   void give_back(ValueId id, BlockId block);
-  // Takes the block from a resident value, which is evicted by it; the block is kernel-held then.
-  void release_block(ValueId id);
+  // Gives the block of `from`, which is evicted by it, to `to` by the same rule.
+  void hand_over(ValueId from, ValueId to);
 
   // room.cpp
   void make_room(Bytes size);
@@ -187,8 +190,8 @@ class Engine final : private PolicyView {
   // freeze.cpp
   struct Dependents {
     std::vector<ValueId> evicted;   // reached, without bytes
-    std::vector<ValueId> needed;    // those of them that the user or a running op holds
-    std::vector<ValueId> resident;  // first ones with bytes on each path
+    std::vector<ValueId> needed;    // those of them that somebody holds
+    std::vector<ValueId> resident;  // first ones with bytes on each path, to stay
   };
   [[nodiscard]] Dependents dependents(ValueId leaf) const;
   void freeze(ValueId leaf, const Dependents& dependents);

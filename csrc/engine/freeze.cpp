@@ -7,9 +7,11 @@
 //        \-> c (evicted, user holds it)                c is rematerialized, then becomes a leaf
 //
 // Stopping at the first lost value would be wrong: b could be evicted later and recomputed from the
-// new parameter. Where getting c back does not fit, the old content is kept as a private copy
+// new parameter. So would be stopping at a resident value that a kernel is writing over: nothing can
+// be recomputed from it as soon as it is a leaf. Where getting c back does not fit, the old content is kept as a private copy
 // instead, for as long as something hangs on it.
 #include <algorithm>
+#include <utility>
 
 #include "csrc/engine/engine.h"
 #include "csrc/engine/replay.h"
@@ -33,11 +35,14 @@ Engine::Dependents Engine::dependents(ValueId leaf) const {
         value.mark = mark;
         if (value.resident()) {
           found.resident.push_back(id);
-          return;
-        }
-        found.evicted.push_back(id);
-        if (value.storage.valid() || value.hard_pins > 0) {
-          found.needed.push_back(id);
+          if (!value.writing) {
+            return;
+          }
+        } else {
+          found.evicted.push_back(id);
+          if (value.held()) {
+            found.needed.push_back(id);
+          }
         }
         stack.push_back(id);
       });
@@ -90,6 +95,7 @@ void Engine::keep_copy(ValueId leaf) {
   now.hard_pins = now.fixed = storage.user_pins;
   old.hard_pins -= storage.user_pins;
   old.fixed -= storage.user_pins;
+  now.writing = std::exchange(old.writing, false);
   storage.current = fresh;
   if (now.block.valid()) {
     pool_.set_owner(now.block, fresh.index() + 1);
@@ -240,6 +246,20 @@ void Engine::place_low(StorageId id) {
 void Engine::before_write(StorageId storage) {
   freeze_or_copy(storage);
   place_low(storage);
+}
+
+// Getting one argument back may have made a leaf of another one on which something hangs.
+bool Engine::start_writing(std::span<const StorageId> storages) {
+  for (StorageId storage : storages) {
+    const ValueId id = current(storage);
+    if (lineage_[id].leaf() && lineage_.has_consumers(id)) {
+      return false;
+    }
+  }
+  for (StorageId storage : storages) {
+    lineage_[current(storage)].writing = true;
+  }
+  return true;
 }
 
 }  // namespace recoup::detail

@@ -60,6 +60,7 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
   Storage& storage = storages_[id];
   const ValueId before = storage.current;
   if (!op.valid() && lineage_[before].leaf() && !lineage_.has_consumers(before)) {
+    lineage_[before].writing = false;
     touch(before);
     return;
   }
@@ -180,7 +181,10 @@ void Engine::finish(const OpRecord& record, std::span<StorageId> storages) {
 
 void Engine::fail(std::span<const WrittenStorage> written) {
   for (const WrittenStorage& each : written) {
-    supersede(each.storage, OpId(), each.overwritten);
+    // One that was evicted before the op could be tried again can be replayed as it was.
+    if (lineage_[current(each.storage)].resident()) {
+      supersede(each.storage, OpId(), each.overwritten);
+    }
   }
 }
 
@@ -196,7 +200,7 @@ void Engine::bound_books() {
   }
   std::vector<std::pair<Bytes, ValueId>> held;
   lineage_.for_each_value([&](ValueId id, const Value& value) {
-    if (value.storage.valid() && value.resident() && !value.leaf() &&
+    if (value.storage.valid() && value.resident() && !value.leaf() && !value.writing &&
         lineage_[value.producer].depth > 0) {
       held.emplace_back(value.size, id);
     }

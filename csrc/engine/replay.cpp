@@ -2,7 +2,8 @@
 // Device::replay gives up the engine's lock while a kernel runs. Other threads may then free
 // blocks, allocate (and so evict what is not pinned) and let storages die. So nothing here keeps a
 // reference to a record across that call, and whatever must survive it is pinned: the inputs of the
-// running op, and the target of every frame, which keeps the op's record alive.
+// running op hard, and every input of a waiting frame softly, evicted or not: the target of a frame
+// is an input of the one below it, so the records of its op and of all that it needs live on.
 #include "csrc/engine/replay.h"
 
 #include <algorithm>
@@ -80,14 +81,8 @@ void Replayer::push(OpId op, ValueId target, std::span<const ValueId> values) {
       return a.evicted != b.evicted ? a.evicted : a.key > b.key;
     });
   }
-  if (target.valid()) {
-    engine_.hard_pin(target);
-  }
   for (Input& input : frame.inputs) {
-    if (input.evicted) {
-      continue;
-    }
-    if (by_memory) {
+    if (by_memory || input.evicted) {
       engine_.soft_pin(input.value);
       input.soft = true;
     } else {
@@ -123,7 +118,6 @@ void Replayer::secure(Frame& frame) {
 void Replayer::run_top() {
   const OpId op = frames_.back().op;
   execute(op);
-  // The parent secures the target before the frame's own pin on it goes.
   const ValueId target = frames_.back().target;
   RECOUP_CHECK(engine_.lineage_[target].resident());
   Frame& parent = frames_[frames_.size() - 2];
@@ -141,7 +135,6 @@ void Replayer::pop() {
     }
   }
   const std::vector<Input> inputs = std::move(frame.inputs);
-  const ValueId target = frame.target;
   frames_.pop_back();
   for (const Input& input : inputs) {
     if (input.secured) {
@@ -149,9 +142,6 @@ void Replayer::pop() {
     } else if (input.soft) {
       engine_.settle(input.value);
     }
-  }
-  if (target.valid()) {
-    engine_.hard_unpin(target);
   }
 }
 
@@ -204,6 +194,7 @@ void Replayer::fill_buffers(OpId op, std::vector<Buffer>& buffers) {
   for (std::size_t i = 0; i < count; ++i) {
     const WrittenValue written = engine_.lineage_[op].written[i];
     if (written.before.valid() && may_hand_over(op, written.before)) {
+      engine_.lineage_[written.before].writing = true;
       buffers.push_back({.block = engine_.lineage_[written.before].block, .from = written.before});
       continue;
     }
@@ -243,9 +234,10 @@ void Replayer::execute_once(OpId op, bool& handed_over) {
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const ValueId after = engine_.lineage_[op].written[i].after;
     if (buffers[i].from.valid()) {
-      engine_.release_block(buffers[i].from);
+      engine_.hand_over(buffers[i].from, after);
+    } else {
+      engine_.give_back(after, buffers[i].block);
     }
-    engine_.give_back(after, buffers[i].block);
   }
   put_back(op, fresh);
 }

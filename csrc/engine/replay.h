@@ -18,9 +18,9 @@ namespace recoup::detail {
 //
 // Each frame secures its inputs one after the other: a resident one is pinned hard, an evicted one
 // pushes its producer's frame first. Inputs whose replay needs the most room beyond their own size
-// go first, because less is held by then; resident ones go last. Until its turn a resident input is
-// only softly pinned: when nothing else can be evicted it goes too, the outermost frame's first,
-// and is replayed when its turn comes. An input is secured once, so this ends.
+// go first, because less is held by then; resident ones go last. Until its turn an input is only
+// softly pinned: when nothing else can be evicted it goes too, the outermost frame's first, and is
+// replayed when its turn comes. An input is secured once, so this ends.
 class Replayer {
  public:
   explicit Replayer(Engine& engine);
@@ -48,7 +48,7 @@ class Replayer {
   };
   struct Frame {
     OpId op;         // invalid for the outermost
-    ValueId target;  // hard-pinned while the frame is open, so that the op's record lives
+    ValueId target;  // of its outputs, the input that the frame below waits for
     std::vector<Input> inputs;
     std::size_t next = 0;
   };

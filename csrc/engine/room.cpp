@@ -54,7 +54,10 @@ void Engine::free(BlockId block) {
 void Engine::make_room(Bytes size) {
   const auto start = Clock::now();
   const std::int64_t search_before = stats_.search_ns;
-  bool swept = false;
+  bool swept = external_ + size > options_.budget;
+  if (swept) {
+    device_.sweep_external();
+  }
   if (external_ + size > options_.budget) {
     throw_out_of_budget(size, "");
   }

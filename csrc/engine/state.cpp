@@ -90,6 +90,7 @@ void Engine::hard_pin(ValueId id) {
 void Engine::hard_unpin(ValueId id) noexcept {
   Value& value = lineage_[id];
   if (--value.hard_pins == 0) {
+    value.writing = false;
     update_candidate(id);
     if (!value.storage.valid()) {
       settle(id);
@@ -100,6 +101,9 @@ void Engine::hard_unpin(ValueId id) noexcept {
 void Engine::soft_pin(ValueId id) {
   if (++lineage_[id].soft_pins == 1) {
     update_candidate(id);
+    if (lineage_[id].evicted()) {
+      lineage_.update_demand(id, settle_work_);
+    }
   }
 }
 
@@ -134,7 +138,7 @@ void Engine::settle_one(ValueId id) {
   if (value.evicted()) {
     lineage_.update_demand(id, settle_work_);
   }
-  if (value.storage.valid() || value.hard_pins > 0 || value.soft_pins > 0) {
+  if (value.held()) {
     return;
   }
   if (!lineage_.has_consumers(id)) {

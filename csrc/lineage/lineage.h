@@ -44,6 +44,7 @@ struct Value {
   mutable std::uint32_t mark = 0;  // of the last traversal that visited it
   Residency residency = Residency::kResident;
   bool escaped = false;  // somebody holds its address
+  bool writing = false;  // a kernel that pins it writes over it: what it holds is about to be gone
   void* external =
       nullptr;  // made outside the pool: the device's record of it; charged, not evicted
 
@@ -51,8 +52,13 @@ struct Value {
   [[nodiscard]] bool resident() const { return residency == Residency::kResident; }
   [[nodiscard]] bool evicted() const { return residency == Residency::kEvicted; }
   [[nodiscard]] bool leaf() const { return !producer.valid(); }
-  // Somebody will ask for it: the user, a running op, or an evicted value that is needed.
-  [[nodiscard]] bool needed() const { return storage.valid() || hard_pins > 0 || demand > 0; }
+  // The user, a running op or a waiting replay holds it.
+  [[nodiscard]] bool held() const { return storage.valid() || hard_pins > 0 || soft_pins > 0; }
+  // Somebody will ask for it: its holder, or an evicted value that is needed. The pin of the kernel
+  // that has just written over it asks for nothing.
+  [[nodiscard]] bool needed() const {
+    return storage.valid() || soft_pins > 0 || (hard_pins > 0 && !writing) || demand > 0;
+  }
 };
 
 // One written storage of an op: its content before and after.

@@ -197,14 +197,11 @@ void OpCall::prepare() {
     Session::disarm(*operand.impl);
     operand.storage = session_.find(*operand.impl, lock);
   }
-  for (Operand& operand : operands_) {
-    if (!operand.storage.valid()) {
-      continue;
-    }
-    if (traits_.kind == OpKind::kForeign) {
-      engine.escape(operand.storage);
-    } else if (operand.written) {
-      engine.before_write(operand.storage);
+  if (traits_.kind == OpKind::kForeign) {
+    for (Operand& operand : operands_) {
+      if (operand.storage.valid()) {
+        engine.escape(operand.storage);
+      }
     }
   }
   acquire_operands(lock);
@@ -223,17 +220,33 @@ void OpCall::prepare() {
 
 void OpCall::acquire_operands(const Session::Lock& lock) {
   Engine& engine = session_.engine(lock);
-  for (Operand& operand : operands_) {
-    if (operand.storage.valid() && (operand.reads || operand.written)) {
-      operand.value = engine.current(operand.storage);
-      pinned_.push_back(operand.value);
+  c10::SmallVector<StorageId, 2> written;
+  for (const Operand& operand : operands_) {
+    if (operand.storage.valid() && operand.written) {
+      written.push_back(operand.storage);
     }
   }
-  try {
-    engine.acquire(pinned_);
-  } catch (...) {
+  for (;;) {
+    for (StorageId storage : written) {
+      engine.before_write(storage);
+    }
+    for (Operand& operand : operands_) {
+      if (operand.storage.valid() && (operand.reads || operand.written)) {
+        operand.value = engine.current(operand.storage);
+        pinned_.push_back(operand.value);
+      }
+    }
+    try {
+      engine.acquire(pinned_);
+    } catch (...) {
+      pinned_.clear();
+      throw;
+    }
+    if (engine.start_writing(written)) {
+      return;
+    }
+    engine.release(pinned_);
     pinned_.clear();
-    throw;
   }
 }
 

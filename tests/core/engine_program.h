@@ -61,9 +61,6 @@ class Program {
       }
     }
     engine_->set_running_op("test::op");
-    for (const WrittenStorage& each : written) {
-      engine_->before_write(each.storage);
-    }
     std::vector<BlockId> blocks(call.fresh.size());
     pinned_.clear();
     acquire(call);
@@ -217,12 +214,27 @@ class Program {
     run(call);
   }
   void acquire(const Call& call) {
-    std::vector<ValueId> values;
+    std::vector<StorageId> written;
     for (const Argument& argument : call.arguments) {
-      values.push_back(engine_->current(id(argument.tensor)));
+      if (writes(argument.access)) {
+        written.push_back(id(argument.tensor));
+      }
     }
-    engine_->acquire(values);
-    pinned_ = std::move(values);
+    for (;;) {
+      for (StorageId storage : written) {
+        engine_->before_write(storage);
+      }
+      std::vector<ValueId> values;
+      for (const Argument& argument : call.arguments) {
+        values.push_back(engine_->current(id(argument.tensor)));
+      }
+      engine_->acquire(values);
+      if (engine_->start_writing(written)) {
+        pinned_ = std::move(values);
+        return;
+      }
+      engine_->release(values);
+    }
   }
   std::vector<Span> operand_bytes(const Call& call) {
     std::vector<Span> operands;
