@@ -182,8 +182,8 @@ void Engine::evict_everything() {
 
 void Engine::escape(StorageId storage) {
   const ValueId first = storages_[storage].current;
-  if (lineage_[first].escaped) {
-    return;
+  if (lineage_[first].escaped && !lineage_.has_consumers(first)) {
+    return;  // one that was forsaken may have some
   }
   const ValueId one[] = {first};
   acquire(one);

@@ -7,9 +7,9 @@
 //        \-> c (evicted, user holds it)                c is rematerialized, then becomes a leaf
 //
 // Stopping at the first lost value would be wrong: b could be evicted later and recomputed from the
-// new parameter. So would be stopping at a resident value that a kernel is writing over: nothing can
-// be recomputed from it as soon as it is a leaf. Where getting c back does not fit, the old content is kept as a private copy
-// instead, for as long as something hangs on it.
+// new parameter. So would be stopping at a resident value that a kernel is writing over: nothing
+// can be recomputed from it as soon as it is a leaf. Where getting c back does not fit, the old
+// content is kept as a private copy instead, for as long as something hangs on it.
 #include <algorithm>
 #include <utility>
 

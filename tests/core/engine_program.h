@@ -129,6 +129,12 @@ class Program {
     forget_live(tensor);
     storage(tensor).abandoned = true;
   }
+  // Its address is given away, until it is dropped.
+  void escape(Tensor tensor) {
+    engine_->escape(id(tensor));
+    tensors_[tensor].escaped = true;
+  }
+  [[nodiscard]] bool escaped(Tensor tensor) const { return tensors_[tensor].escaped; }
   // Somebody outside writes through an address that an escape gave away.
   void foreign_write(Tensor tensor) {
     const Span bytes = device_.bytes_of(storage(tensor));
@@ -197,6 +203,7 @@ class Program {
     std::vector<std::uint8_t> content;  // what it should hold
     std::size_t place = 0;              // in live_
     std::int32_t pins = 0;              // by the user
+    bool escaped = false;
   };
 
   static Call call_of(const std::vector<Tensor>& inputs, Bytes size) {
@@ -319,7 +326,7 @@ class Program {
   }
 
   Tensor add(std::unique_ptr<NumericStorage> storage, std::vector<std::uint8_t> content) {
-    tensors_.push_back({std::move(storage), std::move(content), live_.size(), 0});
+    tensors_.push_back({std::move(storage), std::move(content), live_.size()});
     live_.push_back(tensors_.size() - 1);
     return tensors_.size() - 1;
   }

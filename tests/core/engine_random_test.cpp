@@ -121,11 +121,11 @@ class Fuzzer {
     switch (number(0, 5)) {
       case 0:
       case 1:
-        program_.engine().escape(program_.id(tensor));
+        program_.escape(tensor);
         program_.foreign_write(tensor);
         break;
       case 2:
-        if (program_.value(tensor).escaped) {
+        if (program_.escaped(tensor)) {
           program_.foreign_write(tensor);
         }
         break;
