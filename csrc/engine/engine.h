@@ -5,6 +5,7 @@
 // called from any thread; see Note [What may happen during a replay] in replay.cpp.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,6 +47,20 @@ struct OpRecord {
   Bytes workspace{0};
   void* payload = nullptr;  // null: cannot be replayed, so what it made are leaves
   bool verifiable = true;   // false: some of its bytes are uninitialized
+};
+
+// How much to free in one piece for an op that fails because free memory is in pieces: what it held
+// and asked for when it failed, and more each time, until there is no more.
+struct Retry {
+  Bytes need{0};
+  bool all_tried = false;
+  [[nodiscard]] bool worth_it(const OutOfBudgetReport& report) {
+    if (!report.fragmented || all_tried) {
+      return false;
+    }
+    need = std::max(report.workspace + report.asked, need + report.asked);
+    return true;
+  }
 };
 
 class Engine final : private PolicyView {
@@ -99,9 +114,11 @@ class Engine final : private PolicyView {
   void finish(const OpRecord& record, std::span<StorageId> storages);
   // The op failed half way: what it may have written holds who knows what, and is a leaf.
   void fail(std::span<const WrittenStorage> written);
-  // Slides everything that may move to one side, so that free memory is in one piece as far as that
-  // is possible. For an op that failed only because it was not, before it is tried again.
-  void defragment();
+  // For an op that failed only because free memory was in pieces, before it is tried again: evicts
+  // until `need` bytes are free, if that is possible, and slides everything that may move to one
+  // side. `pinned` are the values that the op holds with acquire; they stay resident and may move.
+  // False: less is free, and there is nothing left to evict.
+  [[nodiscard]] bool defragment(std::span<const ValueId> pinned, Bytes need);
   // Set around a kernel for error messages.
   void set_running_op(std::string_view name) { running_op_ = name; }
   [[nodiscard]] std::string_view running_op() const { return running_op_; }

@@ -156,18 +156,7 @@ bool Replayer::may_hand_over(OpId op, ValueId before) const {
 
 void Replayer::execute(OpId op) {
   charge_cost(op);
-  bool handed_over = false;
-  try {
-    execute_once(op, handed_over);
-  } catch (const OutOfBudget& error) {
-    // A kernel that ran out of memory has written nothing yet, but a buffer that was handed to it
-    // is gone all the same.
-    if (!error.report().fragmented || handed_over) {
-      throw;
-    }
-    engine_.defragment();
-    execute_once(op, handed_over);
-  }
+  execute_until_it_fits(op);
   engine_.lineage_.for_each_input(op, [this](ValueId id) {
     const Value& value = engine_.lineage_[id];
     if (value.leaf() && !value.storage.valid()) {
@@ -206,7 +195,36 @@ void Replayer::fill_buffers(OpId op, std::vector<Buffer>& buffers) {
   }
 }
 
-void Replayer::execute_once(OpId op, bool& handed_over) {
+// A kernel that ran out of memory has written nothing yet, so it can be tried again.
+void Replayer::execute_until_it_fits(OpId op) {
+  Retry retry;
+  for (;;) {
+    try {
+      execute_once(op);
+      return;
+    } catch (const OutOfBudget& error) {
+      if (!retry.worth_it(error.report())) {
+        drop_handed_over(op);
+        throw;
+      }
+    } catch (...) {
+      drop_handed_over(op);
+      throw;
+    }
+    retry.all_tried = !engine_.defragment({}, retry.need);
+  }
+}
+
+// What was handed to a kernel that failed may be half written: it has to be made again.
+void Replayer::drop_handed_over(OpId op) {
+  for (const WrittenValue& written : engine_.lineage_[op].written) {
+    if (written.before.valid() && engine_.lineage_[written.before].writing) {
+      engine_.transition(written.before, Residency::kEvicted);
+    }
+  }
+}
+
+void Replayer::execute_once(OpId op) {
   std::vector<Buffer> buffers;
   std::vector<BlockId> fresh(engine_.lineage_[op].outputs.size());
   try {
@@ -222,10 +240,7 @@ void Replayer::execute_once(OpId op, bool& handed_over) {
     engine_.device_.replay(engine_.lineage_[op].payload, inputs, written, fresh);
   } catch (...) {
     for (const Buffer& buffer : buffers) {
-      if (buffer.from.valid()) {  // half written: the old version has to be made again
-        handed_over = true;
-        engine_.transition(buffer.from, Residency::kEvicted);
-      } else {
+      if (!buffer.from.valid()) {
         engine_.free(buffer.block);
       }
     }

@@ -63,7 +63,9 @@ class Replayer {
     ValueId from;  // whose block it is, handed over; none: a fresh one
   };
   void execute(OpId op);
-  void execute_once(OpId op, bool& handed_over);
+  void execute_until_it_fits(OpId op);
+  void execute_once(OpId op);
+  void drop_handed_over(OpId op);
   void charge_cost(OpId op);
   void fill_buffers(OpId op, std::vector<Buffer>& buffers);
   void put_back(OpId op, std::span<const BlockId> fresh);

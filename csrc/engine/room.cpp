@@ -184,9 +184,19 @@ bool Engine::compact(Bytes size) {
   }
 }
 
-void Engine::defragment() {
+bool Engine::defragment(std::span<const ValueId> pinned, Bytes need) {
+  for (ValueId id : pinned) {
+    --lineage_[id].fixed;
+  }
+  while (shortfall(need) > Bytes(0) && (evict_one({.size = need, .shortfall = shortfall(need)}) ||
+                                        evict_soft_pinned() || drop_dead_leaf())) {
+  }
   while (!do_moves(pool_.plan_slide([this](std::uint32_t owner) { return movable(owner); }))) {
   }
+  for (ValueId id : pinned) {
+    ++lineage_[id].fixed;
+  }
+  return shortfall(need) <= Bytes(0);
 }
 
 // False when a storage refused to move; then the plan is void.

@@ -78,15 +78,7 @@ void OpCall::run() {
                  stack_[base_ + static_cast<std::size_t>(traits_.condition_arg)].toBool());
   prepare();
   try {
-    try {
-      run_kernel();
-    } catch (const PoolOutOfMemory& error) {
-      if (!error.report().fragmented) {
-        throw;
-      }
-      prepare_retry();
-      run_kernel();
-    }
+    run_until_it_fits();
     finish();
   } catch (...) {
     fail();
@@ -94,17 +86,28 @@ void OpCall::run() {
   }
 }
 
-void OpCall::prepare_retry() {
+void OpCall::run_until_it_fits() {
+  Retry retry;
+  for (;;) {
+    try {
+      run_kernel();
+      return;
+    } catch (const PoolOutOfMemory& error) {
+      if (!retry.worth_it(error.report())) {
+        throw;
+      }
+    }
+    prepare_retry(retry);
+  }
+}
+
+void OpCall::prepare_retry(Retry& retry) {
   stack_.resize(base_);
   stack_.insert(stack_.end(), arguments_.begin(), arguments_.end());
   restore_left_out();
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
-  Engine& engine = session_.engine(lock);
-  engine.release(pinned_);
-  pinned_.clear();
-  engine.defragment();
-  acquire_operands(lock);
+  retry.all_tried = !session_.engine(lock).defragment(pinned_, retry.need);
   left_out_before_.clear();  // they may have moved
   save_left_out();
 }

@@ -39,10 +39,11 @@ class OpCall {
   void add_storage_operand(const c10::Storage& storage);
   void prepare();
   void acquire_operands(const Session::Lock& lock);
+  void run_until_it_fits();
   void run_kernel();
   // The kernel ran out of memory only because free memory was in pieces: puts everything back as it
   // was, in order, so that the op can be tried again.
-  void prepare_retry();
+  void prepare_retry(Retry& retry);
   void finish();
   void fail() noexcept;
   void save_left_out();

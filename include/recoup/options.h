@@ -20,8 +20,8 @@ enum class CostModel : std::uint8_t {
 };
 
 struct Options {
-  Bytes budget;                   // of all tensor memory of the device, > 0
-  std::string policy = "dtr-eq";  // a name of policies()
+  Bytes budget;                // of all tensor memory of the device, > 0
+  std::string policy = "dtr";  // a name of policies()
   // Unset: as the policy's paper has them.
   std::optional<bool> small_filter;
   std::optional<bool> sampling;

@@ -1,6 +1,6 @@
 // recoup for LibTorch programs.
 //
-//   recoup::Budget budget({.budget = 4_GiB, .policy = "dtr-eq"});
+//   recoup::Budget budget({.budget = 4_GiB, .policy = "dtr"});
 //   ... train ...
 //   budget.leave();
 #pragma once

@@ -41,7 +41,7 @@ _C.set_out_of_budget_error(OutOfBudgetError)
 def budget(
     budget: int | str,
     *,
-    policy: str = "dtr-eq",
+    policy: str = "dtr",
     verify: bool = False,
     small_filter: bool | None = None,
     sampling: bool | None = None,

@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         "--budget", required=True, metavar="SIZE", help="bytes, or a size such as 2GiB or 500MB"
     )
     run.add_argument(
-        "--policy", default="dtr-eq", help="what to evict; see `recoup policies` (default: dtr-eq)"
+        "--policy", default="dtr", help="what to evict; see `recoup policies` (default: dtr)"
     )
     run.add_argument(
         "--report", type=Path, metavar="FILE", help="write statistics to this file, as JSON"

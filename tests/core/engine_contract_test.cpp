@@ -349,7 +349,7 @@ TEST_F(EngineContract, AnEscapeFreezesAndFixes) {
   p.update(a, {b});
   p.foreign_write(a);
   p.drop(x);
-  p.engine().defragment();
+  (void)p.engine().defragment({}, Bytes(0));
   EXPECT_EQ(p.storage(a).offset, address);
   p.check();
   p.drop(a);
@@ -386,7 +386,7 @@ TEST_F(EngineContract, PinsHoldThroughWrites) {
   EXPECT_FALSE(p.evict(a));
   p.op({x}, kUnit);
   p.op({x}, kUnit);
-  p.engine().defragment();
+  (void)p.engine().defragment({}, Bytes(0));
   EXPECT_EQ(p.storage(a).offset, address);
   EXPECT_EQ(p.engine().pinned().size(), 2U);  // x and a
   p.unpin(a);

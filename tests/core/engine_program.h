@@ -65,18 +65,7 @@ class Program {
     pinned_.clear();
     acquire(call);
     try {
-      try {
-        device_.execute(kernel, operand_bytes(call), blocks);
-      } catch (const OutOfBudget& error) {
-        if (!error.report().fragmented) {
-          throw;
-        }
-        engine_->release(pinned_);
-        pinned_.clear();
-        engine_->defragment();
-        acquire(call);
-        device_.execute(kernel, operand_bytes(call), blocks);
-      }
+      execute_until_it_fits(call, kernel, blocks);
     } catch (const KernelFailed&) {
       kernel.stops_half_way = true;  // it may have been told by the device
       expect_run(call, kernel);
@@ -241,6 +230,20 @@ class Program {
         return;
       }
       engine_->release(values);
+    }
+  }
+  void execute_until_it_fits(const Call& call, const Kernel& kernel, std::span<BlockId> blocks) {
+    Retry retry;
+    for (;;) {
+      try {
+        device_.execute(kernel, operand_bytes(call), blocks);
+        return;
+      } catch (const OutOfBudget& error) {
+        if (!retry.worth_it(error.report())) {
+          throw;
+        }
+      }
+      retry.all_tried = !engine_->defragment(pinned_, retry.need);
     }
   }
   std::vector<Span> operand_bytes(const Call& call) {

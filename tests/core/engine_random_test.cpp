@@ -133,7 +133,7 @@ class Fuzzer {
         program_.storage(tensor).shared |= program_.value(tensor).block.valid();
         break;
       case 4:
-        program_.engine().defragment();
+        (void)program_.engine().defragment({}, Bytes(0));
         break;
       case 5:
         if (options_.budget < kGenerous) {
