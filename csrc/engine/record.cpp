@@ -4,9 +4,9 @@
 // A write to a value with lineage makes a new value in the same place; the old one stays as an
 // evicted value, with its lineage and without a storage (Coop's recomputable in-place):
 //
-//   before   storage s -- v1 [block]  <- op1          after   storage s -- v2 [block] <- op2 (reads
-//   v1)
-//                                                             v1 [evicted, dead]     <- op1
+//   before   storage s -- v1 [block] <- op1
+//   after    storage s -- v2 [block] <- op2, which reads v1
+//                         v1 [evicted, dead] <- op1
 //
 // A write to a leaf makes a leaf: what the leaf held before is gone (Note [Freeze] saw to it).
 #include <algorithm>

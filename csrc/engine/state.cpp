@@ -1,10 +1,10 @@
 // What a value may be, and the one function that changes it.
 //
 //   state      residency   bytes           leaves it by
-//   leaf       resident    block/external  death -> freed or kept for its consumers; write -> new
-//   value resident   resident    block           evict_value; write; make_leaf; death evicted
-//   evicted     -               Replayer (bytes come back); death lost       lost        - its
-//   record goes with its last consumer
+//   leaf       resident    block/external  write -> new value; death -> freed or kept
+//   resident   resident    block           evict_value; write; make_leaf; death
+//   evicted    evicted     -               Replayer (bytes come back); death
+//   lost       lost        -               its record goes with its last consumer
 //
 // A value without a storage is dead (the user let it go) or an old version (a write superseded it).
 #include "csrc/engine/engine.h"

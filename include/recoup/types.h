@@ -1,11 +1,13 @@
 // The vocabulary of recoup: ids, units and states. Start reading here.
 //
-//   storage   the unit of memory; views share it
-//   value     the content of a storage between two writes; a write makes the next version, a new
-//   value op        one recorded call: reads values, writes values, has a measured cost lineage the
-//   graph of ops and values; all that is needed to replay leaf      a value with no lineage; never
-//   evicted by recompute resident / evicted / lost   has bytes / has none but can be replayed / has
-//   none and nobody needs it
+//   storage    the unit of memory; views share it
+//   value      the content of a storage between two writes; a write makes the next version
+//   op         one recorded call: reads values, writes values, has a measured cost
+//   lineage    the graph of ops and values; all that is needed to replay
+//   leaf       a value with no lineage; never evicted by recompute
+//   resident   has bytes
+//   evicted    has none, but can be replayed
+//   lost       has none, cannot be replayed, and nobody needs it
 #pragma once
 
 #include <chrono>
@@ -15,6 +17,8 @@
 #include <functional>
 #include <limits>
 #include <string>
+
+#include "recoup/api.h"
 
 namespace recoup {
 
@@ -78,7 +82,7 @@ constexpr Bytes operator""_GiB(unsigned long long n) {
 }  // namespace literals
 
 // "1,536 bytes (1.5 KiB)": both the exact number and one a person can read.
-std::string to_string(Bytes bytes);
+RECOUP_API std::string to_string(Bytes bytes);
 
 // The distance of a block from the start of its pool, in bytes.
 using PoolOffset = Bytes;
