@@ -110,6 +110,8 @@ class Engine final : private PolicyView {
   // A kernel that writes these storages is about to run; finish or fail ends it. False: one of them
   // has to be given to before_write again, with nothing pinned; call both again.
   [[nodiscard]] bool start_writing(std::span<const StorageId> storages);
+  // Whether a record with a payload would be kept: not when nothing that it made is worth it.
+  [[nodiscard]] bool recordable(const OpRecord& record) const;
   // Records a finished op: `storages[i]` is the new storage of fresh[i].
   void finish(const OpRecord& record, std::span<StorageId> storages);
   // The op failed half way: what it may have written holds who knows what, and is a leaf.
@@ -220,7 +222,6 @@ class Engine final : private PolicyView {
 
   // record.cpp
   void supersede(StorageId storage, OpId op, bool overwritten);
-  [[nodiscard]] bool recordable(const OpRecord& record) const;
   void record_leaves(const OpRecord& record, std::span<StorageId> storages);
   void record_op(const OpRecord& record, std::span<StorageId> storages);
   StorageId add_storage(const FreshStorage& fresh);

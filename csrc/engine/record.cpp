@@ -95,7 +95,10 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
 }
 
 bool Engine::recordable(const OpRecord& record) const {
-  if (record.payload == nullptr) {
+  if (record.written.empty() &&
+      std::none_of(record.fresh.begin(), record.fresh.end(), [this](const FreshStorage& fresh) {
+        return fresh.nbytes > options_.small_leaf;
+      })) {
     return false;
   }
   std::int32_t depth = 0;
@@ -117,10 +120,7 @@ bool Engine::recordable(const OpRecord& record) const {
       return false;
     }
   }
-  return !record.written.empty() ||
-         std::any_of(record.fresh.begin(), record.fresh.end(), [this](const FreshStorage& fresh) {
-           return fresh.nbytes > options_.small_leaf;
-         });
+  return true;
 }
 
 void Engine::record_leaves(const OpRecord& record, std::span<StorageId> storages) {
@@ -172,7 +172,7 @@ void Engine::finish(const OpRecord& record, std::span<StorageId> storages) {
     touch(input);
   }
   now_ += record.cost.count();
-  if (recordable(record)) {
+  if (record.payload != nullptr && recordable(record)) {
     record_op(record, storages);
   } else {
     record_leaves(record, storages);

@@ -4,16 +4,14 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <optional>
 
 #include "csrc/torch/errors.h"
+#include "csrc/torch/tick_clock.h"
 
 namespace recoup::detail {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Tensors whose bytes are not a plain strided buffer on the CPU. Ops on them run as ever.
 const c10::DispatchKeySet& foreign_keys() {
@@ -255,7 +253,7 @@ void OpCall::acquire_operands(const Session::Lock& lock) {
 
 void OpCall::run_kernel() {
   session_.kernel_started();
-  const auto start = Clock::now();
+  const TickClock::Ticks start = TickClock::now();
   try {
     const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
     op_.redispatchBoxed(keys_, &stack_);
@@ -263,7 +261,7 @@ void OpCall::run_kernel() {
     session_.kernel_ended();
     throw;
   }
-  cost_ = Clock::now() - start;
+  cost_ = TickClock::between(start, TickClock::now());
   session_.kernel_ended();
 }
 
@@ -326,7 +324,6 @@ void OpCall::finish() {
   cost_ -= std::min(cost_, engine.room_time() - room_before_);
   note_written(lock);
   collect_fresh(lock);
-  std::unique_ptr<Payload> payload;
   c10::SmallVector<ValueId, 4> inputs;
   c10::SmallVector<WrittenStorage, 2> recorded;
   c10::SmallVector<WrittenStorage, 2> in_passing;
@@ -342,9 +339,6 @@ void OpCall::finish() {
       operand.index = static_cast<std::uint16_t>(inputs.size());
       inputs.push_back(operand.value);
     }
-  }
-  if (repeatable_ && (!fresh_.empty() || !recorded.empty())) {
-    payload = make_payload(lock);
   }
   engine.fail(in_passing);
   c10::SmallVector<StorageId, 2> storages(fresh_.size());
@@ -362,14 +356,17 @@ void OpCall::finish() {
   for (const FreshStorage& fresh : fresh_) {
     workspace -= fresh.nbytes;
   }
-  engine.finish({.inputs = inputs,
-                 .written = recorded,
-                 .fresh = fresh_,
-                 .cost = cost,
-                 .workspace = std::max(workspace, Bytes(0)),
-                 .payload = payload.release(),
-                 .verifiable = traits_.verifiable},
-                storages);
+  OpRecord record{.inputs = inputs,
+                  .written = recorded,
+                  .fresh = fresh_,
+                  .cost = cost,
+                  .workspace = std::max(workspace, Bytes(0)),
+                  .payload = nullptr,
+                  .verifiable = traits_.verifiable};
+  if (repeatable_ && engine.recordable(record)) {
+    record.payload = make_payload(lock).release();
+  }
+  engine.finish(record, storages);
   for (std::size_t i = 0; i < storages.size(); ++i) {
     fresh_records_[i]->id = storages[i];
   }

@@ -169,6 +169,9 @@ void Session::disown_evicted(const Lock&) {
 }
 
 Session::Lock::~Lock() {
+  if (session_.graveyard_.empty() && session_.waiting_ == 0) {
+    return;
+  }
   Graveyard dead;
   std::swap(dead.payloads, session_.graveyard_.payloads);
   std::swap(dead.storages, session_.graveyard_.storages);

@@ -38,7 +38,7 @@ struct Options {
   Bytes block_size{0};  // of the pool's segments (MindSpore PyNative); 0: one for the whole budget
   Bytes alignment{64};
   // Results up to this size are leaves: dropping them gains nothing and their lineage costs more.
-  Bytes small_leaf{64};
+  Bytes small_leaf{1024};
   // Longest chain of ops that a replay may have to run; a result beyond it becomes a leaf.
   std::int32_t max_depth = 10000;
 
