@@ -306,7 +306,11 @@ void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result, const Ses
 // What was written is a storage that is still the same, or one that the kernel gave new bytes.
 void OpCall::note_written(const Session::Lock& lock) {
   for (Operand& operand : operands_) {
-    if (!operand.written || !operand.storage.valid()) {
+    if (!operand.written) {
+      continue;
+    }
+    if (!operand.storage.valid()) {
+      repeatable_ &= operand.impl->nbytes() == 0;  // else an empty `out` that was resized
       continue;
     }
     if (session_.find_known(*operand.impl, lock) != operand.storage) {
@@ -425,6 +429,7 @@ std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock& lock) {
   }
   describe_arguments(*payload);
   if (!repeatable_) {
+    session_.discard(std::move(payload), lock);
     return nullptr;
   }
   return payload;
@@ -449,7 +454,6 @@ void OpCall::set_source(TensorArgument& shape, const at::Tensor& tensor) {
 }
 
 void OpCall::describe_arguments(Payload& payload) {
-  payload.arguments = std::move(arguments_);
   const auto describe_one = [&](const at::Tensor& tensor, std::size_t argument,
                                 std::int64_t element) {
     const auto number = number_of(tensor);
@@ -466,18 +470,21 @@ void OpCall::describe_arguments(Payload& payload) {
       set_source(shape, tensor);
     }
   };
-  for_each_tensor(payload.arguments, describe_one);
-  for (c10::IValue& argument : payload.arguments) {
+  for_each_tensor(arguments_, describe_one);
+  // Copied, not moved: the last reference to a tensor must not go while the lock is held.
+  for (const c10::IValue& argument : arguments_) {
     if (argument.isTensor()) {
-      argument = c10::IValue();
+      payload.arguments.emplace_back();
     } else if (argument.isTensorList()) {
       c10::List<at::Tensor> empty;
       empty.resize(argument.toTensorList().size());
-      argument = std::move(empty);
+      payload.arguments.emplace_back(std::move(empty));
     } else if (argument.isOptionalTensorList()) {
       c10::List<std::optional<at::Tensor>> empty;
       empty.resize(argument.toOptionalTensorList().size());
-      argument = std::move(empty);
+      payload.arguments.emplace_back(std::move(empty));
+    } else {
+      payload.arguments.push_back(argument);
     }
   }
 }

@@ -109,6 +109,7 @@ class Session final : private Device {
 
   GeneratorStates& generator_states(const Lock&) { return generator_states_; }
   std::unique_ptr<Payload> new_payload(const c10::OperatorHandle& op, const Lock&);
+  void discard(std::unique_ptr<Payload> payload, const Lock&) { release(payload.release()); }
 
   // Kernels running now, and the most bytes that they held since `reset_held`.
   void kernel_started() { ++kernels_; }
