@@ -38,6 +38,17 @@ bool covers_storage(const at::Tensor& tensor) {
          tensor.nbytes() == tensor.storage().unsafeGetStorageImpl()->nbytes();
 }
 
+// Lists share their elements, and some kernels change the list that they are given.
+c10::IValue own_copy(const c10::IValue& value) {
+  if (value.isTensorList()) {
+    return value.toTensorList().copy();
+  }
+  if (value.isOptionalTensorList()) {
+    return value.toOptionalTensorList().copy();
+  }
+  return value;
+}
+
 std::optional<c10::Scalar> number_of(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (!impl->is_wrapped_number() || tensor.dim() != 0) {
@@ -101,7 +112,7 @@ void OpCall::run_until_it_fits() {
 
 void OpCall::prepare_retry(Retry& retry) {
   stack_.resize(base_);
-  stack_.insert(stack_.end(), arguments_.begin(), arguments_.end());
+  std::transform(arguments_.begin(), arguments_.end(), std::back_inserter(stack_), &own_copy);
   restore_left_out();
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
@@ -189,7 +200,9 @@ void OpCall::find_operands() {
 void OpCall::prepare() {
   find_operands();
   repeatable_ = traits_.repeatable && !foreign_;
-  arguments_.assign(stack_.begin() + static_cast<std::ptrdiff_t>(base_), stack_.end());
+  for (std::size_t i = base_; i < stack_.size(); ++i) {
+    arguments_.push_back(own_copy(stack_[i]));
+  }
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
   Engine& engine = session_.engine(lock);
@@ -438,7 +451,9 @@ std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock& lock) {
 // Where the bytes of a tensor argument come from in a replay.
 void OpCall::set_source(TensorArgument& shape, const at::Tensor& tensor) {
   const Operand* const operand = operand_of(tensor.storage().unsafeGetStorageImpl());
-  if (operand == nullptr || !operand->storage.valid()) {
+  if (operand == nullptr) {
+    repeatable_ = false;  // the kernel put it there
+  } else if (!operand->storage.valid()) {
     shape.source = Source::kShape;
   } else if (operand->left_out) {
     shape.source = Source::kScratch;

@@ -114,7 +114,8 @@ bool is_composite(const c10::OperatorHandle& op) {
 
 void add_hidden_writes(OpTraits& traits, const c10::FunctionSchema& schema) {
   const std::string_view base = schema.name();
-  if (schema.overload_name() != "") {
+  const std::string_view overload = schema.overload_name();
+  if (overload != "" && overload != "out") {
     return;
   }
   if (base == "aten::native_batch_norm" || base == "aten::_native_batch_norm_legit" ||
