@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+import functools
 import threading
 from collections.abc import Iterator
 
@@ -754,7 +755,11 @@ def test_results_are_usable_after_the_scope() -> None:
         assert recoup.evict(x) and recoup.evict(y)
     assert run.stats().replays >= 2
     sums: list[float] = []
-    assert not in_thread(lambda: sums.append(float((x + y).double().sum())))
+
+    def add_up(x: torch.Tensor, y: torch.Tensor) -> None:
+        sums.append(float((x + y).double().sum()))
+
+    assert not in_thread(functools.partial(add_up, x, y))
     assert sums == [float((made() + made().exp()).double().sum())]
     x.add_(1)
     x.resize_(2 * N).zero_()
