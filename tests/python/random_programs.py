@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -73,6 +74,7 @@ class Trace:
 
 
 def run_plain(lines: list[str]) -> Trace:
+    torch.manual_seed(0)  # a program that was cut down may have lost its own
     trace, env = Trace(), namespace(None)
     run_lines(lines, env, trace, None, tight=False)
     trace.notes[len(lines)] = look(env)
@@ -128,6 +130,7 @@ def differential(lines: list[str], options: dict[str, Any], tight: bool) -> Any:
     """Raises Wrong, or returns the run's statistics."""
     plain = run_plain(lines)
     trace = Trace()
+    torch.manual_seed(0)
     try:
         with recoup.budget(**options) as run:
             env = namespace(run)
@@ -242,6 +245,12 @@ def minimise(lines: list[str], fails: Callable[[list[str]], bool]) -> list[str]:
     return lines
 
 
+def kind_of_failure(answer: dict[str, Any]) -> str:
+    """What a cut down program must still show: the failure without its names and numbers."""
+    text = re.sub(r"\[.*|\d+", "", answer.get("text", ""))
+    return f"{answer.get('failure')} {text[:80]}"
+
+
 def write_program(seed: int, length: int) -> list[str]:
     value = in_child(lambda: Generator(seed, KINDS).program(length))
     if "failure" in value:
@@ -274,8 +283,8 @@ def run_seed(seed: int, length: int, shrink: bool) -> dict[str, Any]:
             minimise(
                 lines,
                 lambda shorter: (
-                    in_child(lambda: bool(differential(shorter, options, tight))).get("failure")
-                    == answer["failure"]
+                    kind_of_failure(in_child(lambda: bool(differential(shorter, options, tight))))
+                    == kind_of_failure(answer)
                 ),
             )
             if shrink
