@@ -4,7 +4,8 @@
     python bench/budgets.py --nets example_char_gpt example_digits_resnet --out docs/chart.json
 
 Plain and budgeted runs take turns; a ratio is the median over the pairs. Search and bookkeeping are
-shares of the whole time of a run, books of the budget. Bits are compared before anything is reported.
+shares of the whole time of a run, books of the budget. Bits are compared before anything is
+reported.
 """
 
 import statistics

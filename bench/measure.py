@@ -1,7 +1,7 @@
-"""What the benchmarks share: programs to train, trials in pairs, and what a result must say of itself.
+"""What the benchmarks share: programs, trials in pairs, and what a result must say of itself.
 
-A program is trained as it is written; a trial times its steps and digests all that it computed, so that
-every measurement is also a check (a trial whose bits differ raises).
+A program is trained as it is written; a trial times its steps and digests all that it computed, so
+that every measurement is also a check (a trial whose bits differ raises).
 """
 
 import argparse
@@ -105,7 +105,7 @@ def program_named(name: str) -> Program:
     return program_of_net(net_named(name))
 
 
-# --- trials ------------------------------------------------------------------------------------------
+# ---- trials ----
 @dataclass
 class Trial:
     step_seconds: float  # the median; the first step, which warms up, is left out
@@ -170,7 +170,7 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"median": middle, "q1": low, "q3": high}
 
 
-# --- results -----------------------------------------------------------------------------------------
+# ---- results ----
 def provenance() -> dict[str, Any]:
     """With what a result was measured."""
     commit = subprocess.run(

@@ -1,9 +1,9 @@
-"""Peak resident memory of the process over its start, without a budget and at 100 and 50 % of the peak.
+"""Peak resident memory of the process over its start, plain and at 100 and 50 % of the peak.
 
     python bench/rss.py --nets char_gpt
 
-Every row is a process of its own. The first steps of a tiny training come before the start is taken, so
-that the libraries' own memory is not counted.
+Every row is a process of its own. The first steps of a tiny training come before the start is
+taken, so that the libraries' own memory is not counted.
 """
 
 import json

@@ -1,7 +1,7 @@
 """What `make demo` runs: both examples in less and less memory, beside plain PyTorch.
 
-Each row trains in a share of the memory that the training takes by itself, in turns with plain runs, and
-compares every bit. Exits with 1 when a bit differs.
+Each row trains in a share of the memory that the training takes by itself, in turns with plain
+runs, and compares every bit. Exits with 1 when a bit differs.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python examples/digits_resnet.py --steps 50
     python examples/digits_resnet.py --steps 50 --budget 60MB --compare
 
-The model, the data and the training loop are plain PyTorch and know nothing of a budget. What recoup
-needs stands in `main`: an import, a `with` line and, for those who want to know, a report.
+The model, the data and the training loop are plain PyTorch and know nothing of a budget. What
+recoup needs stands in `main`: an import, a `with` line and, for those who want to know, a report.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def train(steps: int, seed: int, quiet: bool = False) -> Trained:
 
 
 def same_bits(a: Trained, b: Trained) -> bool:
-    """Whether two trainings computed the same losses, parameters, buffers and momenta, to the bit."""
+    """Whether two trainings computed the same losses, parameters, buffers and momenta, as bits."""
     pairs = list(zip(a.model.state_dict().values(), b.model.state_dict().values(), strict=True))
     states = zip(a.optimizer.state.values(), b.optimizer.state.values(), strict=True)
     pairs += [(ours[name], theirs[name]) for ours, theirs in states for name in ours]

@@ -1,7 +1,12 @@
 """What all tests of the Python face share."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+# OpenMP's threads sleep while they wait, here and in the processes that tests start: on a machine
+# with other work, spinning makes small kernels a thousand times slower. Read when torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest
 import torch

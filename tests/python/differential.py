@@ -1,6 +1,7 @@
 """Runs one program plainly and under a budget and compares everything it made, bit for bit."""
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,27 @@ import recoup
 N = 1024
 
 AMPLE = "256MiB"
+
+
+def made(scale: float = 1.0) -> torch.Tensor:
+    """A value that can be recomputed."""
+    return torch.linspace(-1, 1, N).mul(scale)
+
+
+def in_thread(work: Callable[[], Any]) -> list[BaseException]:
+    """Runs `work` on a thread of its own; what it raised."""
+    errors: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join()
+    return errors
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

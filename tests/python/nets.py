@@ -1,6 +1,7 @@
-"""The nets that the tests and the benchmarks train: small, and with far more activations than parameters.
+"""The nets that tests and benchmarks train: small, with far more activations than parameters.
 
-Nothing here knows recoup. A net is built and fed from seeds, so two trainings of it are the same program.
+Nothing here knows recoup. A net is built and fed from seeds, so two trainings of it are the same
+program.
 """
 
 import random
@@ -54,7 +55,7 @@ def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
     return F.cross_entropy(model(batch[0]), batch[1])
 
 
-# --- char GPT ----------------------------------------------------------------------------------------
+# ---- char GPT ----
 class GPTBlock(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -109,7 +110,7 @@ def next_token_loss(model: nn.Module, batch: Batch) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
-# --- ResNet with BatchNorm and in-place ReLU ---------------------------------------------------------
+# ---- ResNet with BatchNorm and in-place ReLU ----
 class ResidualBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -152,7 +153,7 @@ class ResNet(nn.Module):
         return self.head(self.blocks(self.stem(x)).mean((2, 3)))
 
 
-# --- U-Net -------------------------------------------------------------------------------------------
+# ---- U-Net ----
 def double_conv(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
@@ -190,7 +191,7 @@ def segmentation_batch(step: int) -> Batch:
     return images, (images.mean(1) > 0).long()
 
 
-# --- LSTMs -------------------------------------------------------------------------------------------
+# ---- LSTMs ----
 class BiLSTM(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -218,7 +219,7 @@ def random_tree(leaves: list[int], chance: random.Random) -> Tree:
 
 
 class TreeLSTM(nn.Module):
-    """A binary tree-structured LSTM (Tai et al. 2015): the shape of the tree is part of the input."""
+    """A binary tree-structured LSTM (Tai et al. 2015): the tree's shape is part of the input."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -254,7 +255,7 @@ def tree_loss(model: nn.Module, batch: Batch) -> Tensor:
     return F.cross_entropy(model(tree, vectors), labels)
 
 
-# --- built by transformers, from configs: no weights are loaded --------------------------------------
+# ---- built by transformers, from configs: no weights are loaded ----
 def make_bert() -> nn.Module:
     from transformers import BertConfig, BertForMaskedLM
 

@@ -1,8 +1,8 @@
 """Whole trainings in a budget compute the same bits as plain PyTorch.
 
-A budget is a share of the unbudgeted peak, which a run in a budget that is never reached measures. How
-small a budget may be depends on the net; what is feasible must be equal, and char GPT and the ResNet must
-be feasible down to half of their peak.
+A budget is a share of the unbudgeted peak, which a run in a budget that is never reached measures.
+How small a budget may be depends on the net; what is feasible must be equal, and char GPT and the
+ResNet must be feasible down to half of their peak.
 """
 
 from typing import Any
@@ -72,7 +72,7 @@ class Case:
             pytest.fail(f"infeasible at {share:.0%} of {self.peak_bytes:,} bytes: {result}")
 
     def approach_least(self, bisections: int) -> float:
-        """Bisects towards the least feasible share; the smallest one found, and every one, is equal."""
+        """Bisects towards the least feasible share; every feasible one on the way must be equal."""
         feasible, infeasible = 0.5, 0.0
         for _ in range(bisections):
             share = (feasible + infeasible) / 2

@@ -1,7 +1,7 @@
 """Plain training loops in the ways people write them, and everything that they compute, as bits.
 
-`train` runs one of them with or without a budget. What a loop computes is copied out while it runs: the
-bytes of a clone, so that no tensor of the program itself becomes visible from outside.
+`train` runs one of them with or without a budget. What a loop computes is copied out while it runs:
+the bytes of a clone, so that no tensor of the program itself becomes visible from outside.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from nets import Batch, Net, net_named, wrap_in_checkpoints
 HUGE = 16 << 30  # a budget that no net here comes near: its peak is the unbudgeted peak
 
 
-# --- bits --------------------------------------------------------------------------------------------
+# ---- bits ----
 @dataclass(frozen=True)
 class Bits:
     """A tensor's value, compared by its bytes: NaNs and signed zeros count too."""
@@ -92,7 +92,7 @@ def assert_bits_equal(ours: Result, theirs: Result) -> None:
     assert not extra, f"{extra[0]} was not expected"
 
 
-# --- variants ----------------------------------------------------------------------------------------
+# ---- variants ----
 Optimizer = torch.optim.Optimizer
 
 
@@ -189,7 +189,7 @@ def double_backward_kernels() -> AbstractContextManager[Any]:
     return stack
 
 
-# --- the loop ----------------------------------------------------------------------------------------
+# ---- the loop ----
 class Training:
     """A model with its optimizer, and the loop over them. Knows no budget."""
 
@@ -319,11 +319,11 @@ def train(
     return result
 
 
-# --- two processes -----------------------------------------------------------------------------------
+# ---- two processes ----
 def train_on_two_ranks(
     net: Net, variant: Variant, steps: int, budget: int | None
 ) -> dict[str, Any]:
-    """Trains under torchrun with gloo, each rank in a budget of its own; the ranks' digests and stats."""
+    """Trains under torchrun with gloo, a budget a rank; the digests and stats of the ranks."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "torch.distributed.run"]
         command += ["--standalone", "--nnodes=1", "--nproc-per-node=2", __file__]
