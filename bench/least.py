@@ -1,0 +1,192 @@
+"""The least budget that a training runs in, beside what no replay order can beat.
+
+    python bench/least.py --nets char_gpt resnet --scan 20
+
+floor   the single-op floor: the leaves that are alive and all that one op reads and writes, for the
+        op where that is most. No way of recomputing does with less.
+G       the same, and with it what was made since backward began and is still held (gradients,
+        mostly): it comes after everything else, so recomputing it would take all of the step.
+least   found by search in steps of 1 % of the unbudgeted peak. A budget is feasible when the
+        training ends without OutOfBudgetError and op and replay time together are at most 10 times
+        the op time. The search halves the interval, then tries --scan steps above what it found,
+        since nothing says that a larger budget must do: the ones that fail are holes.
+
+Floor and G are taken from one plain training, by looking at the tensors around every op: workspace
+inside kernels is not in them. Ops are priced by their bytes unless --cost-model measured is given,
+so that a search gives the same answer again.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from measure import (
+    Program,
+    is_feasible,
+    megabytes,
+    parser_of,
+    print_table,
+    program_named,
+    say,
+    try_in,
+    unbudgeted_peak,
+    write_result,
+)
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import recoup
+
+
+@dataclass
+class Known:
+    """A storage that is alive."""
+
+    ref: StorageWeakRef
+    size: int
+    is_leaf: bool
+    since_backward: bool
+
+
+class Floors(TorchDispatchMode):
+    """Looks at every op of a plain training and at the storages that are alive around it.
+
+    A leaf is what recoup has no op for: made by `torch.tensor`, by `empty`, or outside. What is
+    made without grad mode is made by backward or by the optimizer.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[int, Known] = {}
+        self.floor_bytes = 0
+        self.g_bytes = 0
+
+    def storages(self, value: Any, *, made: bool, leaf: bool) -> set[int]:
+        keys = set()
+        for tensor in tree_leaves(value):
+            if not isinstance(tensor, Tensor) or tensor.device.type != "cpu":
+                continue
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            if (
+                key not in self.known
+            ):  # its address is not used again while there is a weak reference
+                later = made and not torch.is_grad_enabled()
+                ref = StorageWeakRef(storage)
+                self.known[key] = Known(ref, storage.nbytes(), leaf, later)
+            keys.add(key)
+        return keys
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for key in [key for key, known in self.known.items() if known.ref.expired()]:
+            del self.known[key]
+        touched = self.storages((args, kwargs), made=False, leaf=True)
+        out = func(*args, **(kwargs or {}))
+        is_empty = "empty" in func.name()
+        touched |= self.storages(out, made=True, leaf=is_empty)
+        floor = g = 0
+        for key, known in self.known.items():
+            if known.is_leaf or key in touched:
+                floor += known.size
+            if known.is_leaf or key in touched or known.since_backward:
+                g += known.size
+        self.floor_bytes = max(self.floor_bytes, floor)
+        self.g_bytes = max(self.g_bytes, g)
+        return out
+
+
+def floors_of(program: Program, steps: int) -> Floors:
+    floors = Floors()
+    with floors:
+        program.train(steps)
+    return floors
+
+
+@dataclass
+class Search:
+    program: Program
+    steps: int
+    peak_bytes: int
+    options: dict[str, Any]
+
+    def feasible(self, percent: int) -> bool:
+        try:
+            trial = try_in(
+                self.program, self.steps, self.peak_bytes * percent // 100, **self.options
+            )
+        except recoup.OutOfBudgetError:
+            return False
+        assert trial.stats is not None
+        return is_feasible(trial.stats)
+
+    def least(self) -> int:
+        """In percent of the peak, if a larger budget is never worse."""
+        too_small, enough = 0, 100
+        while enough - too_small > 1:
+            middle = (too_small + enough) // 2
+            if self.feasible(middle):
+                enough = middle
+            else:
+                too_small = middle
+        return enough
+
+
+def measure(name: str, args: Any) -> dict[str, Any]:
+    program = program_named(name)
+    peak = unbudgeted_peak(program, args.steps)
+    floors = floors_of(program, args.steps)
+    options = {"policy": args.policy, "cost_model": args.cost_model}
+    search = Search(program, args.steps, peak, options)
+    least = search.least()
+    scanned = range(least + 1, min(100, least + args.scan) + 1)
+    holes = [percent for percent in scanned if not search.feasible(percent)]
+    return {
+        "net": name,
+        "policy": args.policy,
+        "unbudgeted_peak_bytes": peak,
+        "floor_bytes": floors.floor_bytes,
+        "g_bytes": floors.g_bytes,
+        "least_percent": least,
+        "least_bytes": peak * least // 100,
+        "least_over_g": peak * least / 100 / floors.g_bytes,
+        "scanned": len(scanned),
+        "holes_percent": holes,
+    }
+
+
+def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
+    holes = ", ".join(f"{percent} %" for percent in row["holes_percent"])
+    return (
+        row["net"],
+        megabytes(row["unbudgeted_peak_bytes"]),
+        megabytes(row["floor_bytes"]),
+        megabytes(row["g_bytes"]),
+        f"{megabytes(row['least_bytes'])} ({row['least_percent']} %)",
+        f"{row['least_over_g']:.2f}",
+        f"{holes or 'none'} of {row['scanned']}",
+    )
+
+
+def main() -> None:
+    parser = parser_of(__doc__, nets=["char_gpt", "resnet"])
+    parser.add_argument("--policy", default="dtr", help="see `recoup policies`")
+    parser.add_argument("--cost-model", default="bytes", choices=["bytes", "measured"])
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--scan", type=int, default=100, help="steps of 1 %% above the least")
+    args = parser.parse_args()
+    rows = []
+    for name in args.nets:
+        rows.append(measure(name, args))
+        say(f"{name}: least {rows[-1]['least_percent']} % of the peak")
+    print_table(
+        f"least feasible budgets, policy {args.policy}",
+        ("net", "unbudgeted peak", "floor", "G", "least", "least / G", "holes"),
+        map(cells_of, rows),
+    )
+    write_result(args.out, "least", rows)
+
+
+if __name__ == "__main__":
+    main()
