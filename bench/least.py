@@ -70,9 +70,8 @@ class Floors(TorchDispatchMode):
                 continue
             storage = tensor.untyped_storage()
             key = storage._cdata
-            if (
-                key not in self.known
-            ):  # its address is not used again while there is a weak reference
+            # The address of a storage is not used again while a weak reference to it is kept.
+            if key not in self.known:
                 later = made and not torch.is_grad_enabled()
                 ref = StorageWeakRef(storage)
                 self.known[key] = Known(ref, storage.nbytes(), leaf, later)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: programs to train, paired trials, and what a result must say of itself.
+"""What the benchmarks share: programs to train, paired trials, what a result must say of itself.
 
 A program is trained as it is written; a trial times its steps and digests all that it computed, so
 every measurement is also a check (a trial whose bits differ raises).
