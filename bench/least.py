@@ -4,8 +4,8 @@
 
 floor   the single-op floor: the leaves that are alive and all that one op reads and writes, for the
         op where that is most. No way of recomputing does with less.
-G       the same, and with it what was made since backward began and is still held (gradients,
-        mostly): it comes after everything else, so recomputing it would take all of the step.
+G       the same, and with it what backward and the optimizer made or wrote and is still held
+        (gradients, optimizer state, parameters): recomputing it would take all of the step.
 least   found by search in steps of 1 % of the unbudgeted peak. A budget is feasible when the
         training ends without OutOfBudgetError and op and replay time together are at most 10 times
         the op time. The search halves the interval, then tries --scan steps above what it found,
@@ -50,11 +50,16 @@ class Known:
     since_backward: bool
 
 
+# In-place ops that read nothing of what they replace.
+OVERWRITING = {"bernoulli_", "copy_", "fill_", "normal_", "random_", "uniform_", "zero_"}
+
+
 class Floors(TorchDispatchMode):
     """Looks at every op of a plain training and at the storages that are alive around it.
 
-    A leaf is what recoup has no op for: made by `torch.tensor`, by `empty`, or outside. What is
-    made without grad mode is made by backward or by the optimizer.
+    A leaf is what recoup has no op for: made outside, by `torch.tensor`, or by `empty` and not
+    overwritten. What is made or written without grad mode is the work of backward or of the
+    optimizer.
     """
 
     def __init__(self) -> None:
@@ -63,28 +68,40 @@ class Floors(TorchDispatchMode):
         self.floor_bytes = 0
         self.g_bytes = 0
 
-    def storages(self, value: Any, *, made: bool, leaf: bool) -> set[int]:
-        keys = set()
+    def storages(self, value: Any, *, leaf: bool) -> dict[int, Known]:
+        found = {}
         for tensor in tree_leaves(value):
-            if not isinstance(tensor, Tensor) or tensor.device.type != "cpu":
-                continue
-            storage = tensor.untyped_storage()
-            key = storage._cdata
-            # The address of a storage is not used again while a weak reference to it is kept.
-            if key not in self.known:
-                later = made and not torch.is_grad_enabled()
-                ref = StorageWeakRef(storage)
-                self.known[key] = Known(ref, storage.nbytes(), leaf, later)
-            keys.add(key)
-        return keys
+            if isinstance(tensor, Tensor) and tensor.device.type == "cpu":
+                storage = tensor.untyped_storage()
+                # An address is not used again while there is a weak reference to what was there.
+                key = storage._cdata
+                if key not in self.known:
+                    ref = StorageWeakRef(storage)
+                    self.known[key] = Known(ref, storage.nbytes(), leaf, since_backward=False)
+                found[key] = self.known[key]
+        return found
+
+    def note_writes(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        schema = func._schema
+        named = dict(zip((argument.name for argument in schema.arguments), args, strict=False))
+        for argument in schema.arguments:
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = {**named, **kwargs}.get(argument.name)
+                for known in self.storages(value, leaf=True).values():
+                    known.since_backward |= not torch.is_grad_enabled()
+                    if func.overloadpacket.__name__ in OVERWRITING:
+                        known.is_leaf = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for key in [key for key, known in self.known.items() if known.ref.expired()]:
             del self.known[key]
-        touched = self.storages((args, kwargs), made=False, leaf=True)
+        touched = self.storages((args, kwargs), leaf=True)
         out = func(*args, **(kwargs or {}))
-        is_empty = "empty" in func.name()
-        touched |= self.storages(out, made=True, leaf=is_empty)
+        self.note_writes(func, args, kwargs or {})
+        made = self.storages(out, leaf="empty" in func.name())
+        for key in made.keys() - touched.keys():
+            made[key].since_backward = not torch.is_grad_enabled()
+        touched |= made
         floor = g = 0
         for key, known in self.known.items():
             if known.is_leaf or key in touched:

@@ -19,6 +19,7 @@ from trained import Trained, first_difference
 
 import recoup
 
+TEXT = 500_000  # characters to learn from
 LENGTH = 128  # characters that the model sees at once
 BATCH = 24
 WIDTH = 96
@@ -71,8 +72,12 @@ class CharGPT(nn.Module):
 def read_text() -> str:
     """Some of the sources that every Python comes with."""
     folder = Path(sysconfig.get_paths()["stdlib"])
-    files = sorted(folder.glob("*.py"))[:60]
-    return "".join(path.read_text(encoding="utf-8", errors="ignore") for path in files)
+    text = ""
+    for path in sorted(folder.glob("*.py")):
+        text += path.read_text(encoding="utf-8", errors="ignore")
+        if len(text) >= TEXT:
+            break
+    return text[:TEXT]
 
 
 def train(steps: int, seed: int, quiet: bool = False) -> Trained:

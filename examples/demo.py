@@ -23,6 +23,7 @@ import recoup
 EXAMPLES = (("char_gpt.py", char_gpt.train), ("digits_resnet.py", digits_resnet.train))
 SHARES = (1.0, 0.7, 0.5, 0.3)
 RESOLUTION = 0.02  # to which a budget that would do is searched, as a share of the peak
+PATIENCE = 2.0  # what getting one op's arguments back may cost, in plain steps: longer is too long
 SEED = 0
 PIPE_WIDTH = 110  # columns, where the output is no terminal and has no width of its own
 
@@ -47,7 +48,7 @@ def step_seconds(trained: Trained) -> float:
 
 def reason_of(error: Any) -> str:
     if error.asked_bytes == 0:
-        return f"replays for {error.op} cost over 10 steps"
+        return f"replays for {error.op} take over {PATIENCE:.0f} steps"
     return f"no {megabytes(error.asked_bytes)} for {error.op}"
 
 
@@ -69,7 +70,7 @@ class Demo:
     def train_in(self, budget: int, steps: int) -> tuple[Trained, recoup.Stats]:
         run = None
         try:
-            with recoup.budget(budget, policy=self.policy) as run:
+            with recoup.budget(budget, policy=self.policy, max_replay_ratio=PATIENCE) as run:
                 trained = self.train(steps, SEED, True)
             return trained, run.stats()
         except recoup.OutOfBudgetError as error:

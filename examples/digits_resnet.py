@@ -20,7 +20,7 @@ import recoup
 
 BATCH = 256
 WIDTHS = (32, 64)
-BLOCKS = 5  # of each width
+BLOCKS = 8  # of each width
 
 
 class Block(nn.Module):
