@@ -8,32 +8,38 @@ G       the same, and with it what backward and the optimizer made or wrote and 
         (gradients, optimizer state, parameters): recomputing it would take all of the step.
 least   found by search in steps of 1 % of the unbudgeted peak. A budget is feasible when the
         training ends without OutOfBudgetError and op and replay time together are at most 10 times
-        the op time. The search halves the interval, then tries --scan steps above what it found,
-        since nothing says that a larger budget must do: the ones that fail are holes.
+        the op time of a training that is never short of memory. The search halves the interval,
+        then tries --scan steps above what it found, since nothing says that a larger budget must
+        do: the ones that fail are holes.
 
 Floor and G are taken from one plain training, by looking at the tensors around every op: workspace
 inside kernels is not in them. Ops are priced by their bytes unless --cost-model measured is given,
 so that a search gives the same answer again.
 """
 
+import contextlib
+import gc
+import sys
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from measure import (
+    FEASIBLE_RATIO,
+    UNREACHED,
     Program,
-    is_feasible,
     megabytes,
     parser_of,
     print_table,
     program_named,
     say,
     try_in,
-    unbudgeted_peak,
     write_result,
 )
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -120,22 +126,63 @@ def floors_of(program: Program, steps: int) -> Floors:
     return floors
 
 
+class TooSlowError(Exception):
+    """Replays have taken more than a feasible budget may cost."""
+
+
+class Patience:
+    """Ends a training with TooSlowError when its replays take longer than `limit_ns`.
+
+    Looks from a profile function, which runs at every call from Python. Backward calls none, so
+    every module's output gets a hook that does nothing but be called.
+    """
+
+    def __init__(self, run: recoup.Run, limit_ns: float) -> None:
+        self.run, self.limit_ns, self.looked = run, limit_ns, 0.0
+
+    def look(self, *_: Any) -> None:
+        if time.monotonic() - self.looked < 0.1:
+            return
+        self.looked = time.monotonic()
+        if self.run.stats().replay_ns > self.limit_ns:
+            raise TooSlowError
+
+    def add_hook(self, module: Any, args: Any, out: Any) -> None:
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor) and tensor.requires_grad:
+                tensor.register_hook(lambda gradient: None)
+
+    def __enter__(self) -> None:
+        self.hook = register_module_forward_hook(self.add_hook)
+        sys.setprofile(self.look)
+
+    def __exit__(self, *_: Any) -> None:
+        sys.setprofile(None)
+        self.hook.remove()
+
+
 @dataclass
 class Search:
     program: Program
     steps: int
-    peak_bytes: int
+    plain: recoup.Stats  # of a training that is never short of memory
     options: dict[str, Any]
 
     def feasible(self, percent: int) -> bool:
+        limit_ns = (FEASIBLE_RATIO - 1) * self.plain.op_ns
+        run = None
         try:
-            trial = try_in(
-                self.program, self.steps, self.peak_bytes * percent // 100, **self.options
-            )
-        except recoup.OutOfBudgetError:
+            with recoup.budget(self.plain.peak_bytes * percent // 100, **self.options) as run:
+                with Patience(run, limit_ns):
+                    self.program.train(self.steps)
+            return run.stats().replay_ns <= limit_ns
+        except (TooSlowError, recoup.OutOfBudgetError):
+            if run is not None:
+                with contextlib.suppress(RuntimeError):  # the scope is over already
+                    run.finish(UNREACHED)
             return False
-        assert trial.stats is not None
-        return is_feasible(trial.stats)
+        finally:
+            gc.collect()
 
     def least(self) -> int:
         """In percent of the peak, if a larger budget is never worse."""
@@ -151,10 +198,12 @@ class Search:
 
 def measure(name: str, args: Any) -> dict[str, Any]:
     program = program_named(name)
-    peak = unbudgeted_peak(program, args.steps)
+    plain = try_in(program, args.steps, UNREACHED).stats
+    assert plain is not None
+    peak = plain.peak_bytes
     floors = floors_of(program, args.steps)
     options = {"policy": args.policy, "cost_model": args.cost_model}
-    search = Search(program, args.steps, peak, options)
+    search = Search(program, args.steps, plain, options)
     least = search.least()
     scanned = range(least + 1, min(100, least + args.scan) + 1)
     holes = [percent for percent in scanned if not search.feasible(percent)]

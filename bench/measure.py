@@ -117,10 +117,6 @@ def try_in(program: Program, steps: int, budget: int, **options: Any) -> Trial:
         gc.collect()
 
 
-def is_feasible(stats: recoup.Stats) -> bool:
-    return stats.op_ns + stats.replay_ns <= FEASIBLE_RATIO * stats.op_ns
-
-
 def paired(
     program: Program, steps: int, pairs: int, budget: int, **options: Any
 ) -> tuple[list[float], list[Trial]]:
