@@ -73,6 +73,9 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument(
+        "--patience", type=float, default=10.0, help="max_replay_ratio of recoup.budget"
+    )
     parser.add_argument("--rss", action="store_true", help="peak RSS too: one process a row")
     args = parser.parse_args()
     chosen = policies if "all" in args.policies else args.policies
@@ -86,7 +89,14 @@ def main() -> None:
                 row: dict[str, Any] = {"net": name, "policy": policy, "budget_share": share}
                 row |= {"budget_bytes": budget, "unbudgeted_peak_bytes": peak, "feasible": True}
                 try:
-                    ratios, trials = paired(program, args.steps, args.pairs, budget, policy=policy)
+                    ratios, trials = paired(
+                        program,
+                        args.steps,
+                        args.pairs,
+                        budget,
+                        policy=policy,
+                        max_replay_ratio=args.patience,
+                    )
                     row["time_ratio"] = spread(ratios)
                     row |= summary(trials, args.steps)
                     if args.rss:

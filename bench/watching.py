@@ -4,8 +4,9 @@
 
 Two measurements, both paired in one process, medians over rounds that take turns:
 
-small op    `a + a` of a few floats: plain, through an empty boxed fallback (recoup's own dispatcher
-            entry with no budget in force), and inside a budget that is never reached. The figure is
+small op    `a + a` of 16 floats, whose result is too small to be evicted, and of 1024: plain,
+            through an empty boxed fallback (recoup's own dispatcher entry with no budget in force),
+            and inside a budget that is never reached. The figure is
             (recoup - plain) / (empty - plain): how much more recoup costs than only to look.
 train step  an unpressured step with recoup over a plain one.
 """
@@ -90,29 +91,31 @@ def train_step(name: str, steps: int, rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = parser_of(__doc__, nets=["example_char_gpt", "example_digits_resnet"])
-    parser.add_argument("--elements", type=int, default=16)
+    parser.add_argument("--elements", type=int, nargs="+", default=[16, 1024])
     parser.add_argument("--calls", type=int, default=20000, help="adds in a round")
     parser.add_argument("--rounds", type=int, default=15, help="at least 7")
     parser.add_argument("--steps", type=int, default=5, help="of a training in a round")
     args = parser.parse_args()
     if args.rounds < 7:
         parser.error("fewer than 7 rounds make no median")
-    rows = [small_op(args.elements, args.calls, args.rounds)]
+    ops = [small_op(elements, args.calls, args.rounds) for elements in args.elements]
     say("small op: measured")
+    steps = []
     for name in args.nets:
-        rows.append(train_step(name, args.steps, args.rounds))
+        steps.append(train_step(name, args.steps, args.rounds))
         say(f"{name}: measured")
-
-    op = rows[0]
     print_table(
         "a small op",
-        ("plain", "empty fallback", "recoup", "(recoup - plain) / (empty - plain)"),
+        ("floats", "plain", "empty fallback", "recoup", "(recoup - plain) / (empty - plain)"),
         [
             (
+                f"{op['elements']:,}",
                 *(f"{op[f'{n}_ns']:,.0f} ns" for n in ("plain", "empty", "recoup")),
                 f"{op['ratio']:.2f}",
             )
+            for op in ops
         ],
+        texts=0,
     )
     print_table(
         "a training step without pressure",
@@ -125,10 +128,10 @@ def main() -> None:
                 f"{row['time_ratio']['median']:.3f}x",
                 f"{row['time_ratio']['q1']:.3f} - {row['time_ratio']['q3']:.3f}",
             )
-            for row in rows[1:]
+            for row in steps
         ],
     )
-    write_result(args.out, "watching", rows)
+    write_result(args.out, "watching", [*ops, *steps])
 
 
 if __name__ == "__main__":
