@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--rss", action="store_true", help="peak RSS too: one process a row")
     args = parser.parse_args()
     chosen = policies if "all" in args.policies else args.policies
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in args.nets:
         program = program_named(name)
         peak = unbudgeted_peak(program, args.steps)
@@ -94,6 +94,7 @@ def main() -> None:
                         args.steps,
                         args.pairs,
                         budget,
+                        warm_up=not any(done["net"] == name for done in rows),
                         policy=policy,
                         max_replay_ratio=args.patience,
                     )

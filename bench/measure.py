@@ -118,16 +118,16 @@ def try_in(program: Program, steps: int, budget: int, **options: Any) -> Trial:
 
 
 def paired(
-    program: Program, steps: int, pairs: int, budget: int, **options: Any
+    program: Program, steps: int, pairs: int, budget: int, *, warm_up: bool = True, **options: Any
 ) -> tuple[list[float], list[Trial]]:
     """Time ratios of budgeted to plain runs that took turns, after one pair to warm up."""
     ratios, trials = [], []
-    for index in range(pairs + 1):
+    for index in range(-1 if warm_up else 0, pairs):
         plain = try_plainly(program, steps)
         trial = try_in(program, steps, budget, **options)
         if trial.digest != plain.digest:
             raise RuntimeError(f"{program.name} in {budget:,} bytes {options}: bits differ")
-        if index:
+        if index >= 0:
             ratios.append(trial.step_seconds / plain.step_seconds)
             trials.append(trial)
     return ratios, trials
@@ -141,7 +141,11 @@ def unbudgeted_peak(program: Program, steps: int) -> int:
 
 def spread(values: list[float]) -> dict[str, float]:
     """Median and quartiles."""
-    low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
+    low, middle, high = (
+        statistics.quantiles(values, n=4, method="inclusive")
+        if len(values) > 1
+        else [values[0]] * 3
+    )
     return {"median": middle, "q1": low, "q3": high}
 
 
