@@ -1,7 +1,10 @@
 """What a budget costs: time, replays, deciding and the books, for nets x policies x budgets.
 
     python bench/budgets.py --nets char_gpt resnet --policies all --shares 1 0.7 0.5
-    python bench/budgets.py --policies dtr dtr-eq lru --json docs/chart.json
+    OMP_NUM_THREADS=1 python bench/budgets.py --policies dtr dtr-eq lru --patience 2 \\
+        --steps 4 --pairs 2 --shares 1 .8 .6 .5 .4 .3 --json docs/chart.json
+
+The second makes the chart's data: on a shared machine one thread is disturbed less than two.
 
 Plain and budgeted runs take turns; a ratio is the median over the pairs. Deciding is search and
 bookkeeping as a share of all time in ops, replays and deciding; books are the most bytes that the

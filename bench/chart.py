@@ -55,7 +55,7 @@ def main() -> None:
     nets = list(dict.fromkeys(row["net"] for row in rows))
 
     figure, panels = plt.subplots(
-        1, len(nets), figsize=(3.9 * len(nets), 3.3), dpi=120, sharey=True, squeeze=False
+        1, len(nets), figsize=(3.9 * len(nets), 3.3), dpi=100, sharey=True, squeeze=False
     )
     for axes, net in zip(panels[0], nets, strict=True):
         draw(axes, [row for row in rows if row["net"] == net], policies)
@@ -66,8 +66,9 @@ def main() -> None:
     first.set_ylabel("time of a step, plain = 1", fontsize=8)
     first.legend(frameon=False, loc="upper left", fontsize=8)
     versions = result["provenance"]
+    threads = f"{versions['threads']} thread{'s' if versions['threads'] > 1 else ''}"
     figure.suptitle(
-        f"torch {versions['torch']}, {versions['cores']} cores; the bits are equal at every point",
+        f"torch {versions['torch']}, {threads}; the bits are equal at every point",
         fontsize=8,
     )
     figure.tight_layout()
