@@ -1,7 +1,7 @@
-"""What the benchmarks share: programs, trials in pairs, and what a result must say of itself.
+"""What the benchmarks share: programs to train, paired trials, what a result must say of itself.
 
 A program is trained as it is written; a trial times its steps and digests all that it computed, so
-that every measurement is also a check (a trial whose bits differ raises).
+every measurement is also a check (a trial whose bits differ raises).
 """
 
 import argparse
@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from rich.console import Console
+from rich.table import Table
 
 import recoup
 
@@ -30,69 +31,47 @@ sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "examples")]
 
 import char_gpt  # noqa: E402
 import digits_resnet  # noqa: E402
+from trained import Trained, bytes_of  # noqa: E402
 
 from nets import NETS, Net, net_named  # noqa: E402
 
-UNREACHED = 16 << 30
+UNREACHED = recoup._C.physical_memory_bytes()
 SEED = 0
 FEASIBLE_RATIO = 10.0  # of op and replay time to plain op time
 
 
-@dataclass
-class Outcome:
-    """A finished training: what it computed and how long its steps took."""
-
-    tensors: list[Tensor]
-    seconds: list[float]
-
-    def digest(self) -> str:
-        sha = hashlib.sha256()
-        for tensor in self.tensors:
-            flat = tensor.detach().contiguous().reshape(-1)
-            sha.update(flat.view(torch.uint8).numpy().tobytes())
-        return sha.hexdigest()
+def digest_of(trained: Trained) -> str:
+    """Of all that a training computed."""
+    sha = hashlib.sha256()
+    for name, tensor in trained.tensors():
+        sha.update(name.encode())
+        sha.update(bytes_of(tensor).numpy().tobytes())
+    return sha.hexdigest()
 
 
 @dataclass(frozen=True)
 class Program:
     name: str
-    train: Callable[[int], Outcome]  # that many steps
-
-
-def state_of(
-    model: nn.Module, optimizer: torch.optim.Optimizer, losses: list[float]
-) -> list[Tensor]:
-    state = [torch.tensor(losses, dtype=torch.float64), *model.state_dict().values()]
-    for values in optimizer.state.values():
-        state += [value for value in values.values() if isinstance(value, Tensor)]
-    return state
+    train: Callable[[int], Trained]  # that many steps
 
 
 def program_of_net(net: Net) -> Program:
-    def train(steps: int) -> Outcome:
+    def train(steps: int) -> Trained:
         torch.manual_seed(SEED)
         model = net.make().train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        losses, seconds = [], []
+        trained = Trained(model, optimizer)
         for step in range(steps):
             start = time.perf_counter()
             loss = net.loss(model, net.batch(step))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            losses.append(loss.item())
-            seconds.append(time.perf_counter() - start)
-        return Outcome(state_of(model, optimizer, losses), seconds)
+            trained.losses.append(loss.item())
+            trained.seconds.append(time.perf_counter() - start)
+        return trained
 
     return Program(net.name, train)
-
-
-def program_of_example(name: str, module: Any) -> Program:
-    def train(steps: int) -> Outcome:
-        done = module.train(steps, seed=SEED, quiet=True)
-        return Outcome(state_of(done.model, done.optimizer, done.losses), done.seconds)
-
-    return Program(name, train)
 
 
 EXAMPLES = {"example_char_gpt": char_gpt, "example_digits_resnet": digits_resnet}
@@ -101,11 +80,11 @@ PROGRAM_NAMES = [*EXAMPLES, *(net.name for net in NETS)]
 
 def program_named(name: str) -> Program:
     if name in EXAMPLES:
-        return program_of_example(name, EXAMPLES[name])
+        return Program(name, lambda steps: EXAMPLES[name].train(steps, SEED, True))
     return program_of_net(net_named(name))
 
 
-# ---- trials ----
+# --- trials --------------------------------------------------------------------------------------
 @dataclass
 class Trial:
     step_seconds: float  # the median; the first step, which warms up, is left out
@@ -113,9 +92,9 @@ class Trial:
     stats: recoup.Stats | None
 
 
-def trial_of(outcome: Outcome, stats: recoup.Stats | None) -> Trial:
-    seconds = outcome.seconds[1:] or outcome.seconds
-    return Trial(statistics.median(seconds), outcome.digest(), stats)
+def trial_of(trained: Trained, stats: recoup.Stats | None) -> Trial:
+    seconds = trained.seconds[1:] or trained.seconds
+    return Trial(statistics.median(seconds), digest_of(trained), stats)
 
 
 def try_plainly(program: Program, steps: int) -> Trial:
@@ -127,8 +106,8 @@ def try_in(program: Program, steps: int, budget: int, **options: Any) -> Trial:
     run = None
     try:
         with recoup.budget(budget, **options) as run:
-            outcome = program.train(steps)
-        return trial_of(outcome, run.stats())
+            trained = program.train(steps)
+        return trial_of(trained, run.stats())
     except recoup.OutOfBudgetError as error:
         if run is not None:
             with contextlib.suppress(RuntimeError):  # the scope is over already
@@ -138,21 +117,17 @@ def try_in(program: Program, steps: int, budget: int, **options: Any) -> Trial:
         gc.collect()
 
 
-def is_feasible(stats: recoup.Stats) -> bool:
-    return stats.op_ns + stats.replay_ns <= FEASIBLE_RATIO * stats.op_ns
-
-
 def paired(
-    program: Program, steps: int, pairs: int, budget: int, **options: Any
+    program: Program, steps: int, pairs: int, budget: int, *, warm_up: bool = True, **options: Any
 ) -> tuple[list[float], list[Trial]]:
     """Time ratios of budgeted to plain runs that took turns, after one pair to warm up."""
     ratios, trials = [], []
-    for index in range(pairs + 1):
+    for index in range(-1 if warm_up else 0, pairs):
         plain = try_plainly(program, steps)
         trial = try_in(program, steps, budget, **options)
         if trial.digest != plain.digest:
             raise RuntimeError(f"{program.name} in {budget:,} bytes {options}: bits differ")
-        if index:
+        if index >= 0:
             ratios.append(trial.step_seconds / plain.step_seconds)
             trials.append(trial)
     return ratios, trials
@@ -166,11 +141,15 @@ def unbudgeted_peak(program: Program, steps: int) -> int:
 
 def spread(values: list[float]) -> dict[str, float]:
     """Median and quartiles."""
-    low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
+    low, middle, high = (
+        statistics.quantiles(values, n=4, method="inclusive")
+        if len(values) > 1
+        else [values[0]] * 3
+    )
     return {"median": middle, "q1": low, "q3": high}
 
 
-# ---- results ----
+# --- results -------------------------------------------------------------------------------------
 def provenance() -> dict[str, Any]:
     """With what a result was measured."""
     commit = subprocess.run(
@@ -192,13 +171,29 @@ def provenance() -> dict[str, Any]:
 
 
 def write_result(path: Path | None, name: str, rows: Iterable[dict[str, Any]]) -> None:
-    """To a file, or to standard output."""
-    result = {"benchmark": name, "provenance": provenance(), "rows": list(rows)}
-    text = json.dumps(result, indent=1) + "\n"
-    if path is None:
-        sys.stdout.write(text)
-    else:
-        path.write_text(text, encoding="utf-8")
+    """As JSON, when a file is asked for."""
+    if path is not None:
+        result = {"benchmark": name, "provenance": provenance(), "rows": list(rows)}
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def print_table(
+    title: str, columns: Iterable[str], rows: Iterable[Iterable[str]], *, texts: int = 1
+) -> None:
+    """On standard output; the first `texts` columns are text, the others numbers."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=140)
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index < texts else "right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
 
 
 def say(text: str) -> None:
@@ -210,5 +205,5 @@ def parser_of(description: str | None, nets: list[str] | None = None) -> argpars
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     if nets is not None:
         parser.add_argument("--nets", nargs="+", default=nets, choices=PROGRAM_NAMES, metavar="NET")
-    parser.add_argument("--out", type=Path, help="JSON file; none: standard output")
+    parser.add_argument("--json", dest="out", type=Path, metavar="FILE", help="write JSON too")
     return parser

@@ -1,4 +1,4 @@
-"""Peak resident memory of the process over its start, plain and at 100 and 50 % of the peak.
+"""Peak resident memory of the process over its start: plain, and in 100 and 50 % of the peak.
 
     python bench/rss.py --nets char_gpt
 
@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from measure import (
+    megabytes,
     parser_of,
+    print_table,
     program_named,
     say,
     try_in,
@@ -80,6 +82,20 @@ def main() -> None:
             )
             label = "plain" if share is None else f"{share:.0%}"
             say(f"{name} {label}: {growth / 1e6:.1f} MB over the start")
+    print_table(
+        "peak resident memory over the start of the process",
+        ("net", "budget", "", "peak RSS growth", "unbudgeted peak of tensors"),
+        [
+            (
+                row["net"],
+                "plain" if row["budget_bytes"] is None else f"{row['budget_share']:.0%}",
+                "-" if row["budget_bytes"] is None else megabytes(row["budget_bytes"]),
+                megabytes(row["peak_rss_growth_bytes"]),
+                megabytes(row["unbudgeted_peak_bytes"]),
+            )
+            for row in rows
+        ],
+    )
     write_result(args.out, "rss", rows)
 
 

@@ -1,0 +1,43 @@
+"""What a training leaves behind, and whether two trainings are the same to the bit."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass
+class Trained:
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    losses: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)  # a step
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Losses, parameters and buffers, gradients, optimizer state."""
+        yield "losses", torch.tensor(self.losses, dtype=torch.float64)
+        yield from self.model.state_dict().items()
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None:
+                yield f"gradient of {name}", parameter.grad
+        for index, state in enumerate(self.optimizer.state.values()):
+            for name, value in state.items():
+                if isinstance(value, Tensor):
+                    yield f"{name} {index}", value
+
+
+def bytes_of(tensor: Tensor) -> Tensor:
+    """Bytes and not numbers: NaNs and signed zeros count too."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def first_difference(a: Trained, b: Trained) -> str | None:
+    """The name of the first tensor that is not the same to the bit; None when all are."""
+    ours, theirs = dict(a.tensors()), dict(b.tensors())
+    if ours.keys() != theirs.keys():
+        return min(ours.keys() ^ theirs.keys())
+    for name in ours:
+        if not torch.equal(bytes_of(ours[name]), bytes_of(theirs[name])):
+            return name
+    return None
