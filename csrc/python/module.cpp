@@ -74,7 +74,8 @@ std::unique_ptr<Budget> make_budget(std::int64_t budget_bytes, const std::string
                                     std::optional<bool> small_filter, std::optional<bool> sampling,
                                     std::uint64_t seed, bool usefulness, const std::string& order,
                                     double max_replay_ratio, std::int64_t block_size_bytes,
-                                    bool verify, bool evict_after_op, const std::string& cost) {
+                                    std::int64_t small_leaf_bytes, bool verify, bool evict_after_op,
+                                    const std::string& cost) {
   Options options;
   options.budget = Bytes(budget_bytes);
   options.policy = policy;
@@ -85,12 +86,10 @@ std::unique_ptr<Budget> make_budget(std::int64_t budget_bytes, const std::string
   options.replay_order = replay_order(order);
   options.max_replay_ratio = max_replay_ratio;
   options.block_size = Bytes(block_size_bytes);
+  options.small_leaf = Bytes(small_leaf_bytes);
   options.verify = verify;
   options.evict_after_op = evict_after_op;
   options.cost_model = cost_model(cost);
-  if (evict_after_op) {
-    options.small_leaf = Bytes(0);  // everything evictable, whatever its size
-  }
   return translated([&] { return std::make_unique<Budget>(options); });
 }
 
@@ -159,7 +158,8 @@ void bind_engine(py::module_& module) {
       .def(py::init(&make_budget), py::kw_only(), py::arg("budget_bytes"), py::arg("policy"),
            py::arg("small_filter"), py::arg("sampling"), py::arg("seed"), py::arg("usefulness"),
            py::arg("replay_order"), py::arg("max_replay_ratio"), py::arg("block_size_bytes"),
-           py::arg("verify"), py::arg("evict_after_op"), py::arg("cost_model"))
+           py::arg("small_leaf_bytes"), py::arg("verify"), py::arg("evict_after_op"),
+           py::arg("cost_model"))
       .def("enter",
            [](Budget& self) {
              try {

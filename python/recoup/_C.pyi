@@ -22,6 +22,7 @@ class Engine:
         replay_order: str,
         max_replay_ratio: float,
         block_size_bytes: int,
+        small_leaf_bytes: int,
         verify: bool,
         evict_after_op: bool,
         cost_model: str,

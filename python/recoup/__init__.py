@@ -50,6 +50,7 @@ def budget(
     replay_order: ReplayOrder = "memory",
     max_replay_ratio: float = 10.0,
     block_size: int | str | None = None,
+    small_leaf_bytes: int = 1024,
     evict_after_op: bool = False,
     cost_model: CostModel = "measured",
 ) -> Budget:
@@ -66,6 +67,8 @@ def budget(
     max_replay_ratio: getting one op's arguments back may cost at most this many times the plain
         cost of all ops on record; more is an OutOfBudgetError. 0: no bound.
     block_size: bytes of the pool's segments, as `budget`. None: one segment.
+    small_leaf_bytes: results of at most this many bytes are kept: the record of how to get them
+        back costs more than they do.
     evict_after_op: evict everything evictable after every op (for tests).
     cost_model: "measured" takes op times, "bytes" op sizes, which are the same in every run.
 
@@ -88,6 +91,7 @@ def budget(
                 if block_size is None
                 else parse_bytes(block_size, name="block_size", limit_bytes=limit_bytes)
             ),
+            small_leaf_bytes=small_leaf_bytes,
             verify=verify,
             evict_after_op=evict_after_op,
             cost_model=cost_model,

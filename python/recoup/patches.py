@@ -63,8 +63,8 @@ class Patches:
                 _put(owner, name, before)
 
     def _renew_lock(self) -> None:
-        # The child of a fork goes on in the scope, with a copy of everything; a thread that it does not
-        # have may have held the lock.
+        # The child of a fork goes on in the scope, with a copy of everything; a thread that it does
+        # not have may have held the lock.
         self._lock = threading.Lock()
 
 

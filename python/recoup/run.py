@@ -33,6 +33,7 @@ class Options:
     replay_order: str
     max_replay_ratio: float
     block_size_bytes: int
+    small_leaf_bytes: int
     verify: bool
     evict_after_op: bool
     cost_model: str
@@ -44,6 +45,8 @@ class Options:
         _check_choice("cost_model", self.cost_model, ["measured", "bytes"])
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be from 0 to 2**64 - 1; got {self.seed}")
+        if self.small_leaf_bytes < 0:
+            raise ValueError(f"small_leaf_bytes must be 0 or more; got {self.small_leaf_bytes}")
         if not self.max_replay_ratio >= 0:
             raise ValueError(
                 "max_replay_ratio must be above 0, or 0 for no bound; "

@@ -183,7 +183,7 @@ def both(program: Program, budget: str | int = AMPLE, seed: int = 0, **options: 
     del result
 
     torch.manual_seed(seed)
-    with recoup.budget(budget, **options) as run:
+    with recoup.budget(budget, **({"small_leaf_bytes": 0} | options)) as run:
         hand = Hand(run)
         result = program(hand)
         check(run)
@@ -197,6 +197,6 @@ def both(program: Program, budget: str | int = AMPLE, seed: int = 0, **options: 
 def peak(program: Program, seed: int = 0, **options: Any) -> int:
     """Bytes that the program takes when nothing has to be evicted."""
     torch.manual_seed(seed)
-    with recoup.budget("1GiB", **options) as run:
+    with recoup.budget("1GiB", **({"small_leaf_bytes": 0} | options)) as run:
         program(Hand(run))
     return int(run.stats().peak_bytes)

@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from differential import assert_same, check, clone_tree, see
 
 BUDGET = "1GiB"
+TORTURE = {"evict_after_op": True, "small_leaf_bytes": 0}
 SEED = 20240607
 
 # Operators whose results two plain runs do not share: `--plain` finds them. They are run all the
@@ -139,12 +140,12 @@ class Evicting:
 
     def __call__(self, variant: Callable[[Any, Any], Any], op: Any, sample: Any) -> Iterable[Any]:
         inputs = clone_tree(sample)
-        with self._recoup.budget(BUDGET, evict_after_op=True) as run:
+        with self._recoup.budget(BUDGET, **TORTURE) as run:
             result = outcome(variant, op, inputs)
             check(run)
         self._count(run)
         yield "inputs made outside the scope", see(result)
-        with self._recoup.budget(BUDGET, evict_after_op=True) as run:
+        with self._recoup.budget(BUDGET, **TORTURE) as run:
             result = outcome(variant, op, clone_tree(sample))
             check(run)
         self._count(run)

@@ -170,6 +170,7 @@ def choose_options(seed: int, peak_bytes: int) -> tuple[dict[str, Any], bool]:
         "cost_model": "bytes",  # times would make another run of every run
         "seed": chance.randrange(100),
         "max_replay_ratio": 0,
+        "small_leaf_bytes": 0 if seed % 5 else 1024,
     }
     tight = chance.random() < 0.7
     if tight:
