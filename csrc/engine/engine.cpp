@@ -32,7 +32,11 @@ PoolOptions pool_options(const Options& options) {
 }  // namespace
 
 Engine::Engine(const Options& options, Device& device)
-    : options_(options), device_(device), pool_(pool_options(options)) {
+    : options_(options),
+      device_(device),
+      pool_(pool_options(options)),
+      next_birth_(
+          static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {
   const PolicyInfo& info = find_policy(options.policy);
   policy_ = info.make(policy_options(options, info));
   keeps_sets_ = policy_->needs().equivalence;
@@ -196,15 +200,19 @@ void Engine::escape(StorageId storage) {
   ++stats_.escapes;
 }
 
-void Engine::pin(StorageId storage) {
+PinTicket Engine::pin(StorageId storage) {
   const ValueId one[] = {storages_[storage].current};
   acquire(one);
   ++storages_[storage].user_pins;
+  return {.storage = storage, .birth = storages_[storage].birth};
 }
 
-void Engine::unpin(StorageId storage) noexcept {
-  --storages_[storage].user_pins;
-  const ValueId one[] = {storages_[storage].current};
+void Engine::unpin(const PinTicket& ticket) noexcept {
+  if (!storages_.contains(ticket.storage) || storages_[ticket.storage].birth != ticket.birth) {
+    return;
+  }
+  --storages_[ticket.storage].user_pins;
+  const ValueId one[] = {storages_[ticket.storage].current};
   release(one);
 }
 

@@ -25,6 +25,12 @@ namespace recoup::detail {
 
 class Replayer;
 
+// What a pin of the user's is on. Ids are used again, births are not.
+struct PinTicket {
+  StorageId storage;
+  std::uint64_t birth = 0;
+};
+
 // A storage that an op made: adopted from a block that its kernel allocated.
 struct FreshStorage {
   BlockId block;
@@ -131,8 +137,9 @@ class Engine final : private PolicyView {
   // Whether escaping or overwriting it would replay.
   [[nodiscard]] bool has_needed_dependents(StorageId storage) const;
   // Makes it resident and keeps it so, through writes; counted.
-  void pin(StorageId storage);
-  void unpin(StorageId storage) noexcept;
+  [[nodiscard]] PinTicket pin(StorageId storage);
+  // Does nothing when the storage is gone: its pins went with it.
+  void unpin(const PinTicket& ticket) noexcept;
   // Makes every live storage resident and a leaf. Throws OutOfBudget; then nothing is lost.
   void settle_all();
   void grow(Bytes budget);
@@ -158,6 +165,7 @@ class Engine final : private PolicyView {
     ValueId current;
     void* handle = nullptr;
     std::int32_t user_pins = 0;  // part of its current value's hard pins
+    std::uint64_t birth = 0;     // tells it from an earlier one with the same id
     bool placed = false;  // was moved to the low end, as a leaf that is written again and again
   };
 
@@ -236,6 +244,7 @@ class Engine final : private PolicyView {
   Lineage lineage_;
   mutable EquivalenceSets sets_;
   Slab<Storage, StorageId> storages_;
+  std::uint64_t next_birth_;  // starts at the clock's time: not even a later engine repeats one
   std::unique_ptr<EvictionPolicy> policy_;
   bool keeps_sets_ = false;
 

@@ -25,7 +25,7 @@ StorageId Engine::add_storage(const FreshStorage& fresh) {
   value.storage = storage;
   value.block = fresh.block;
   value.last_access = now_;
-  storages_[storage] = {.current = id, .handle = fresh.handle, .user_pins = 0};
+  storages_[storage] = {.current = id, .handle = fresh.handle, .birth = next_birth_++};
   pool_.set_owner(fresh.block, id.index() + 1);
   kernel_held_ -= block.size;
   return storage;
@@ -51,7 +51,7 @@ StorageId Engine::add_external(void* handle, Bytes nbytes) {
   value.storage = storage;
   value.external = handle;
   value.last_access = now_;
-  storages_[storage] = {.current = id, .handle = handle, .user_pins = 0};
+  storages_[storage] = {.current = id, .handle = handle, .birth = next_birth_++};
   return storage;
 }
 

@@ -83,22 +83,35 @@ void require_resident(const Session& session, const detail::Engine& engine, Stor
               detail::evicted_message());
 }
 
-// Calls function(session, lock, storage id) for a tensor that the active session knows.
+// Of storages that no op has seen yet: those in the pool could be moved when one does, those made
+// outside could be written by others.
+enum class Unknown : std::uint8_t { kIgnore, kAdopt, kRegister };
+
+// Calls function(session, lock, storage id) for a tensor that the active session knows, or comes
+// to.
 template <class Function>
-void with_known(const at::Tensor& tensor, Function&& function) {
+void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) {
   Session* const session = Session::active();
   if (session == nullptr || !tensor.defined() || !tensor.has_storage()) {
     return;
   }
   const Session::Lock lock(*session);
   session->wait_for_replays(lock);
-  const StorageId storage = session->find_known(*tensor.storage().unsafeGetStorageImpl(), lock);
-  if (storage.valid()) {
-    try {
-      function(*session, lock, storage);
-    } catch (const OutOfBudget& error) {
-      detail::throw_out_of_budget(error.report());
+  try {
+    c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
+    StorageId storage = session->find_known(impl, lock);
+    const bool managed =
+        impl.device_type() == c10::DeviceType::CPU && !impl.sym_nbytes().is_heap_allocated();
+    if (!storage.valid() && managed &&
+        (unknown == Unknown::kRegister ||
+         (unknown == Unknown::kAdopt && session->unowned_block(impl, lock).valid()))) {
+      storage = session->find(impl, lock);
     }
+    if (storage.valid()) {
+      function(*session, lock, storage);
+    }
+  } catch (const OutOfBudget& error) {
+    detail::throw_out_of_budget(error.report());
   }
 }
 
@@ -106,40 +119,45 @@ void with_known(const at::Tensor& tensor, Function&& function) {
 
 bool evict(const at::Tensor& tensor) {
   bool evicted = false;
-  with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
-    evicted = session.engine(lock).evict(storage);
-  });
+  with_known(tensor, Unknown::kIgnore,
+             [&](Session& session, const Session::Lock& lock, StorageId storage) {
+               evicted = session.engine(lock).evict(storage);
+             });
   return evicted;
 }
 
 bool is_resident(const at::Tensor& tensor) {
   bool resident = true;
-  with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
-    const detail::Engine& engine = session.engine(lock);
-    resident = engine.value(engine.current(storage)).resident();
-  });
+  with_known(tensor, Unknown::kIgnore,
+             [&](Session& session, const Session::Lock& lock, StorageId storage) {
+               const detail::Engine& engine = session.engine(lock);
+               resident = engine.value(engine.current(storage)).resident();
+             });
   return resident;
 }
 
 void materialize(const at::Tensor& tensor) {
-  with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
-    detail::Engine& engine = session.engine(lock);
-    require_resident(session, engine, storage);
-    const ValueId one[] = {engine.current(storage)};
-    engine.acquire(one);
-    engine.release(one);
-  });
+  with_known(tensor, Unknown::kIgnore,
+             [&](Session& session, const Session::Lock& lock, StorageId storage) {
+               detail::Engine& engine = session.engine(lock);
+               require_resident(session, engine, storage);
+               const ValueId one[] = {engine.current(storage)};
+               engine.acquire(one);
+               engine.release(one);
+             });
 }
 
 void escape(const at::Tensor& tensor) {
-  with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
-    require_resident(session, session.engine(lock), storage);
-    TORCH_CHECK(
+  with_known(
+      tensor, Unknown::kRegister,
+      [&](Session& session, const Session::Lock& lock, StorageId storage) {
+        require_resident(session, session.engine(lock), storage);
+        TORCH_CHECK(
         session.on_own_thread() || !session.engine(lock).has_needed_dependents(storage),
         "recoup: evicted tensors depend on this one's content, and it was asked for its address on a "
         "thread outside the budget scope. Hold recoup.pin on it, or materialize them first");
-    session.engine(lock).escape(storage);
-  });
+        session.engine(lock).escape(storage);
+      });
 }
 
 bool active() { return Session::active() != nullptr; }
@@ -165,24 +183,25 @@ std::vector<std::string> policy_names() {
 }
 
 Pin::Pin(const at::Tensor& tensor) {
-  with_known(tensor, [&](Session& session, const Session::Lock& lock, StorageId storage) {
-    require_resident(session, session.engine(lock), storage);
-    session.engine(lock).pin(storage);
-    tensor_ = tensor;
-    session_ = &session;
-  });
+  with_known(tensor, Unknown::kAdopt,
+             [&](Session& session, const Session::Lock& lock, StorageId storage) {
+               require_resident(session, session.engine(lock), storage);
+               const detail::PinTicket ticket = session.engine(lock).pin(storage);
+               storage_ = ticket.storage;
+               birth_ = ticket.birth;
+               session_ = &session;
+             });
 }
 
 Pin::~Pin() { release(); }
 
 void Pin::release() {
-  if (session_ != nullptr && session_ == Session::active()) {
-    with_known(tensor_, [&](Session& session, const Session::Lock& lock, StorageId storage) {
-      session.engine(lock).unpin(storage);
-    });
+  Session* const session = Session::active();
+  if (session_ != nullptr && session_ == session) {
+    const Session::Lock lock(*session);
+    session->engine(lock).unpin({.storage = storage_, .birth = birth_});
   }
   session_ = nullptr;
-  tensor_ = at::Tensor();
 }
 
 void set_out_of_budget_thrower(OutOfBudgetThrower thrower) {

@@ -72,7 +72,8 @@ RECOUP_API Bytes physical_memory();
 RECOUP_API void pass_through(bool on);
 RECOUP_API std::vector<std::string> policy_names();
 
-// Keeps a tensor's storage resident and in place, through writes, while it lives.
+// Keeps a tensor's storage resident and in place, through writes, until it is released or the
+// storage dies; it does not keep the storage alive.
 class RECOUP_API Pin {
  public:
   explicit Pin(const at::Tensor& tensor);
@@ -82,8 +83,9 @@ class RECOUP_API Pin {
   void release();
 
  private:
-  at::Tensor tensor_;
-  const void* session_ = nullptr;
+  const void* session_ = nullptr;  // none: nothing is pinned
+  StorageId storage_;
+  std::uint64_t birth_ = 0;
 };
 
 // Turns an out-of-budget report into the exception of the program's language; must throw.

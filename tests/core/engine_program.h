@@ -131,20 +131,19 @@ class Program {
       tensors_[tensor].content[at] = bytes[at] = static_cast<std::uint8_t>(bytes[at] + 1);
     }
   }
-  void pin(Tensor tensor) {
-    engine_->pin(id(tensor));
-    ++tensors_[tensor].pins;
-  }
+  void pin(Tensor tensor) { tensors_[tensor].pins.push_back(engine_->pin(id(tensor))); }
   void unpin(Tensor tensor) {
-    --tensors_[tensor].pins;
-    engine_->unpin(id(tensor));
+    engine_->unpin(tensors_[tensor].pins.back());
+    tensors_[tensor].pins.pop_back();
   }
   void grow(Bytes budget) {
     device_.grow(budget);
     engine_->grow(budget);
   }
 
-  [[nodiscard]] std::int32_t pins(Tensor tensor) const { return tensors_[tensor].pins; }
+  [[nodiscard]] std::int32_t pins(Tensor tensor) const {
+    return static_cast<std::int32_t>(tensors_[tensor].pins.size());
+  }
   [[nodiscard]] StorageId id(Tensor tensor) const { return tensors_[tensor].storage->id; }
   [[nodiscard]] NumericStorage& storage(Tensor tensor) { return *tensors_[tensor].storage; }
   [[nodiscard]] const Value& value(Tensor tensor) const {
@@ -191,7 +190,7 @@ class Program {
     std::unique_ptr<NumericStorage> storage;
     std::vector<std::uint8_t> content;  // what it should hold
     std::size_t place = 0;              // in live_
-    std::int32_t pins = 0;              // by the user
+    std::vector<PinTicket> pins;        // by the user
     bool escaped = false;
   };
 
@@ -329,7 +328,10 @@ class Program {
   }
 
   Tensor add(std::unique_ptr<NumericStorage> storage, std::vector<std::uint8_t> content) {
-    tensors_.push_back({std::move(storage), std::move(content), live_.size()});
+    Entry& entry = tensors_.emplace_back();
+    entry.storage = std::move(storage);
+    entry.content = std::move(content);
+    entry.place = live_.size();
     live_.push_back(tensors_.size() - 1);
     return tensors_.size() - 1;
   }
