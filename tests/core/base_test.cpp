@@ -166,7 +166,7 @@ TEST(FastMutex, LetsOneInAtATime) {
   bool inside = false;
   bool overlapped = false;
   const auto work = [&] {
-    for (int i = 0; i < 50'000; ++i) {
+    for (int i = 0; i < 300'000; ++i) {
       const std::lock_guard lock(mutex);
       overlapped = overlapped || inside;
       inside = true;
@@ -181,7 +181,7 @@ TEST(FastMutex, LetsOneInAtATime) {
   work();
   other.join();
   EXPECT_FALSE(overlapped);
-  EXPECT_EQ(count, 100'000);
+  EXPECT_EQ(count, 600'000);
 }
 
 // With more than one waiter an unlock that woke nobody, or forgot that others wait, would hang.
