@@ -13,7 +13,11 @@ Bytes units(std::int64_t count) { return Bytes(count * kUnit.count()); }
 
 // One unit is a block, nothing is measured, the policy takes the oldest.
 Options options_of(std::int64_t budget_units) {
-  return {.budget = units(budget_units), .policy = "lru", .small_filter = false, .sampling = false};
+  return {.budget = units(budget_units),
+          .policy = "lru",
+          .small_filter = false,
+          .sampling = false,
+          .small_leaf = 64_B};
 }
 
 class EngineContract : public testing::Test {

@@ -54,6 +54,7 @@ class Fuzzer {
     Options options;
     options.budget = chance(20) ? kGenerous : Bytes(number(15, 90) * 64 + number(0, 63));
     options.policy = policy;
+    options.small_leaf = 64_B;  // a tenth of the sizes below
     if (chance(30)) {
       options.block_size = Bytes(64 * number(14, 20));
     }
