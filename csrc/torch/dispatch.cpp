@@ -19,6 +19,17 @@ void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
   op.redispatchBoxed(keys, stack);
 }
 
+// Two storages that share their bytes until one of them is written, outside any op: who owns them
+// then? So the bytes are copied at once, by ops that can be replayed.
+void run_lazy_clone(torch::jit::Stack* stack) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const at::Tensor self = torch::jit::pop(*stack).toTensor();
+  const auto count = static_cast<std::int64_t>(self.storage().nbytes()) / self.element_size();
+  const at::Tensor all = at::as_strided(self, {count}, {1}, 0);
+  torch::jit::push(
+      *stack, at::as_strided(at::clone(all), self.sizes(), self.strides(), self.storage_offset()));
+}
+
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::DispatchKeySet below =
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
@@ -34,6 +45,9 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
       return;
     case OpKind::kView:
       redispatch(op, below, stack);
+      return;
+    case OpKind::kLazyClone:
+      run_lazy_clone(stack);
       return;
     case OpKind::kRecorded:
     case OpKind::kForeign:

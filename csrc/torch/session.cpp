@@ -221,6 +221,10 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
     void* const pointer = arena_->at(engine_.offset(block));
     return {pointer, pointer, &pool_delete, c10::Device(c10::kCPU)};
   } catch (const OutOfBudget& error) {
+    if (!c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake) &&
+        !at::in_parallel_region()) {
+      throw_out_of_budget(error.report());  // inside no op, whose handler would do it
+    }
     throw PoolOutOfMemory(error.report());
   }
 }

@@ -47,9 +47,9 @@ const Names kRebinders = {"aten::resize_",  "aten::resize_as_",        "aten::se
                           "aten::set_data", "aten::resize_as_sparse_", "aten::_resize_output_"};
 
 // Hold their result or argument in a way that we cannot follow.
-const Names kNotRepeatable = {"aten::_lazy_clone", "aten::record_stream",
-                              "aten::from_file",   "aten::_efficientzerotensor",
-                              "aten::_pin_memory", "aten::_cudnn_init_dropout_state"};
+const Names kNotRepeatable = {"aten::record_stream", "aten::from_file",
+                              "aten::_efficientzerotensor", "aten::_pin_memory",
+                              "aten::_cudnn_init_dropout_state"};
 
 bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
@@ -181,6 +181,8 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
   } else if (starts_with(base, "c10d::") || starts_with(base, "fsdp::") ||
              starts_with(base, "_c10d_functional")) {
     traits.kind = OpKind::kForeign;
+  } else if (base == "aten::_lazy_clone") {
+    traits.kind = OpKind::kLazyClone;
   } else if (!starts_with(base, "aten::")) {
     traits.kind = OpKind::kRecorded;
   } else if (is_annotated_view(schema) || kUnannotatedViews.contains(base) ||

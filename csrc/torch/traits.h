@@ -17,6 +17,7 @@ enum class OpKind : std::uint8_t {
   kTransparent,  // not an op on tensors' bytes, or made of ops that are seen one by one: passed on
   kView,         // reads and writes no bytes and makes no storage: run and forgotten
   kRecorded,     // runs under the engine's eyes
+  kLazyClone,    // copy-on-write: run as a copy
   kForeign,      // keeps its tensors beyond its return (c10d, fsdp): they escape
 };
 
