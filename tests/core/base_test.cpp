@@ -237,6 +237,12 @@ TEST(Types, BytesAreShownExactlyAndReadably) {
   EXPECT_EQ(to_string(Bytes(-2048)), "-2,048 bytes");
 }
 
+// Just below a unit the rounded figure reaches 1024: then it belongs to the next unit.
+TEST(Types, BytesNeverShow1024OfAUnit) {
+  EXPECT_EQ(to_string(1_MiB - 1_B), "1,048,575 bytes (1.0 MiB)");
+  EXPECT_EQ(to_string(1_GiB - 1_B), "1,073,741,823 bytes (1.0 GiB)");
+}
+
 TEST(Types, IdsOfDifferentTablesDoNotMix) {
   static_assert(!std::is_convertible_v<ValueId, OpId>);
   static_assert(!std::is_constructible_v<ValueId, OpId>);

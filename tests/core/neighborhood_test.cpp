@@ -196,6 +196,19 @@ TEST(Neighborhood, WhatReturnsLeavesAPhantom) {
   EXPECT_EQ(graph.sets.cost(graph.lineage, d), Nanoseconds{100});
 }
 
+//   x! => (a, b) -> [c]    one op made a and b: a replay of c runs it once
+TEST(Neighborhood, AnOpCountsOnceHoweverManyResultsItHas) {
+  LineageGraph graph;
+  const ValueId x = graph.leaf();
+  const auto made = graph.op({x}, 2, Nanoseconds{100});
+  const ValueId c = graph.op({made[0], made[1]});
+  graph.evict(made[0]);
+  graph.evict(made[1]);
+  EXPECT_EQ(ancestor_cost(graph.lineage, c), Nanoseconds{100});
+  EXPECT_EQ(exact_neighborhood_cost(graph.lineage, c), Nanoseconds{100});
+  EXPECT_EQ(exact_neighborhood_cost(graph.lineage, x), Nanoseconds{100});
+}
+
 // Steps of a training loop: whatever was evicted comes back, and the sets' records with it.
 TEST(Neighborhood, SetsDoNotPileUp) {
   LineageGraph graph;
