@@ -1,5 +1,5 @@
 // Checks of our own invariants. RECOUP_CHECK is always on and O(1); RECOUP_DCHECK is for builds
-// with RECOUP_ENABLE_DCHECK; RECOUP_UNREACHABLE ends a switch that handles every case.
+// with RECOUP_ENABLE_DCHECK.
 #pragma once
 
 #include "csrc/base/strings.h"

@@ -38,7 +38,8 @@ std::string to_string(Bytes bytes) {
     return exact;
   }
   std::size_t unit = 0;
-  for (scaled /= 1024.0; scaled >= 1024.0 && unit + 1 < kUnits.size(); ++unit) {
+  // What would be shown as 1024.0 of a unit is 1.0 of the next.
+  for (scaled /= 1024.0; scaled >= 1023.95 && unit + 1 < kUnits.size(); ++unit) {
     scaled /= 1024.0;
   }
   std::array<char, 32> text{};

@@ -1,6 +1,7 @@
 // str_cat: GCC 12 has no <format>.
 #pragma once
 
+#include <cstdint>
 #include <sstream>
 #include <string>
 

@@ -23,6 +23,9 @@ PoolOptions pool_options(const Options& options) {
   if (options.block_size < Bytes(0)) {
     throw std::invalid_argument("a block size must not be negative");
   }
+  if (const std::int64_t a = options.alignment.count(); a <= 0 || (a & (a - 1)) != 0) {
+    throw std::invalid_argument("an alignment must be a power of two");
+  }
   return {.capacity =
               Bytes(options.budget.count() / options.alignment.count() * options.alignment.count()),
           .segment_size = options.block_size,

@@ -76,6 +76,7 @@ struct Op {
   std::int32_t depth = 0;                              // ops on the longest path from a leaf
   std::int32_t live_outputs = 0;                       // outputs that still have a record
   bool demanding = false;                              // has an output that is evicted and needed
+  mutable std::uint32_t mark = 0;                      // of the last traversal that counted it
   boost::container::small_vector<EdgeId, 3> inputs;    // distinct values that it reads
   boost::container::small_vector<ValueId, 1> outputs;  // fresh storages; none where the record went
   boost::container::small_vector<WrittenValue, 1> written;

@@ -7,6 +7,15 @@ Nanoseconds producer_cost(const Lineage& lineage, const Value& value) {
   return value.producer.valid() ? lineage[value.producer].cost : Nanoseconds{0};
 }
 
+// An op of several results runs once for all of them.
+Nanoseconds count_once(const Lineage& lineage, OpId op, std::uint32_t mark) {
+  if (!op.valid() || lineage[op].mark == mark) {
+    return Nanoseconds{0};
+  }
+  lineage[op].mark = mark;
+  return lineage[op].cost;
+}
+
 // Calls function(neighbour) for the inputs of the value's producer and the outputs of its
 // consumers.
 template <class Function>
@@ -34,7 +43,7 @@ Nanoseconds reach(const Lineage& lineage, ValueId start, Direction direction) {
     const Value& value = lineage[id];
     if (value.evicted() && value.mark != mark) {
       value.mark = mark;
-      sum += producer_cost(lineage, value);
+      sum += count_once(lineage, value.producer, mark);
       stack.push_back(id);
     }
   };

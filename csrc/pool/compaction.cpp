@@ -110,7 +110,8 @@ struct Window {
   std::int64_t moved;
 };
 
-// Windows without unmovable pieces of at least `size` bytes, none of whose ends can be left out.
+// Windows without unmovable pieces of at least `size` bytes, none of whose first pieces can be left
+// out.
 std::vector<Window> windows_of(const std::vector<Piece>& layout, std::int64_t size) {
   std::vector<Window> windows;
   std::size_t begin = 0;

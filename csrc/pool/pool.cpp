@@ -304,6 +304,7 @@ std::vector<Piece> Pool::pieces(const std::function<bool(std::uint32_t)>& movabl
 
 std::optional<CompactionPlan> Pool::plan_compaction(
     Bytes size, const std::function<bool(std::uint32_t owner)>& movable) const {
+  RECOUP_CHECK(size > Bytes(0));
   return cheapest_compaction(pieces(movable), round_up(size).count());
 }
 
