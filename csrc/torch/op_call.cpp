@@ -412,9 +412,11 @@ void OpCall::arm_operands() {
   for (const Operand& operand : operands_) {
     Session::arm(*operand.impl);
   }
-  if (traits_.repeatable) {
-    for (const StorageRecord* const record : fresh_records_) {
+  for (const StorageRecord* const record : fresh_records_) {
+    if (traits_.repeatable) {
       Session::arm(*record->impl);
+    } else {
+      Session::arm_undefined(*record->impl);
     }
   }
 }

@@ -364,14 +364,25 @@ StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
 // the storage would be recomputed from the new content. So every storage that an op has read or
 // made carries a materializer, a hook of StorageImpl that fires once, on the first mutable access
 // outside the ops that we see. Around our kernels it is off: kernels take mutable pointers all the
-// time, some of them from several threads. What `empty` makes is armed only by its first use,
-// because torch.tensor() fills it by pointer.
-void Session::arm(c10::StorageImpl& storage) {
+// time, some of them from several threads. What `empty` makes is filled by pointer in the usual
+// case, so that is no reason to distrust it ever after; but whoever filled it may come back to the
+// pointer (DDP's reducer does), so it stays where it is.
+namespace {
+
+void arm_with(c10::StorageImpl& storage, void (*hook)(c10::StorageImpl*)) {
   const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
   if (!storage.has_materializer() &&
       (deleter == &pool_delete || deleter == plain_allocator()->raw_deleter())) {
-    storage.set_materializer(&Session::on_mutable_access);
+    storage.set_materializer(hook);
   }
+}
+
+}  // namespace
+
+void Session::arm(c10::StorageImpl& storage) { arm_with(storage, &Session::on_mutable_access); }
+
+void Session::arm_undefined(c10::StorageImpl& storage) {
+  arm_with(storage, &Session::on_definition);
 }
 
 void Session::disarm(c10::StorageImpl& storage) {
@@ -382,10 +393,15 @@ void Session::disarm(c10::StorageImpl& storage) {
   }
 }
 
+Session* Session::watching_accesses() {
+  const bool own = at::in_parallel_region() || Bypass::active() ||
+                   c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake);
+  return own ? nullptr : active();
+}
+
 void Session::on_mutable_access(c10::StorageImpl* storage) {
-  Session* const session = active();
-  if (session == nullptr || at::in_parallel_region() || Bypass::active() ||
-      c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake)) {
+  Session* const session = watching_accesses();
+  if (session == nullptr) {
     return;
   }
   const Lock lock(*session);
@@ -399,6 +415,16 @@ void Session::on_mutable_access(c10::StorageImpl* storage) {
               "while evicted tensors can only be recomputed from its content. Call "
               "recoup.materialize on them first, or pin it with recoup.pin");
   session->engine_.escape(id);
+}
+
+void Session::on_definition(c10::StorageImpl* storage) {
+  if (Session* const session = watching_accesses()) {
+    const Lock lock(*session);
+    const StorageId id = session->find_known(*storage, lock);
+    if (id.valid() && session->engine_.value(session->engine_.current(id)).resident()) {
+      (void)session->engine_.pin(id);  // for as long as it lives
+    }
+  }
 }
 
 void Session::sweep_external() {

@@ -89,9 +89,12 @@ class Session final : private Device {
   StorageId find_known(const c10::StorageImpl& storage, const Lock& lock);
   // Note [Unseen writers]: an armed storage tells when somebody takes its address to write to it.
   static void arm(c10::StorageImpl& storage);
+  // For one whose bytes nobody has defined yet: it is only pinned when that happens.
+  static void arm_undefined(c10::StorageImpl& storage);
   static void disarm(c10::StorageImpl& storage);
   // Somebody did: the storage escapes.
   static void on_mutable_access(c10::StorageImpl* storage);
+  static void on_definition(c10::StorageImpl* storage);
   // The kernel-held block that a storage lives in; invalid when it is none of ours or has an owner.
   [[nodiscard]] BlockId unowned_block(const c10::StorageImpl& storage, const Lock&) const;
   // When that block was allocated.
@@ -142,6 +145,8 @@ class Session final : private Device {
   void take_fresh(const Payload& payload, torch::jit::Stack& stack, std::span<BlockId> outputs);
   void storage_gone(StorageRecord* record);
   void rebind(StorageRecord* record, c10::StorageImpl& storage);
+  // The active session, when an access is not by one of its own kernels.
+  static Session* watching_accesses();
   void suspend();
   void stop();
   void disown_evicted(const Lock&);
