@@ -201,10 +201,12 @@ class Engine final : private PolicyView {
   // room.cpp
   void make_room(Bytes size);
   void make_room_for_charge(Bytes size);
+  EvictionPlan plan_eviction(const RoomRequest& request);
   bool evict_one(const RoomRequest& request);
   bool evict_soft_pinned();
   bool drop_dead_leaf();
-  bool compact(Bytes size);
+  bool compact(Bytes size, Nanoseconds& lost);
+  bool evict_cheaper_than(Nanoseconds limit, Bytes size, Nanoseconds& lost);
   void evict_value(ValueId id);
   void forsake(ValueId id);
   [[nodiscard]] Zone zone(Bytes size) const;

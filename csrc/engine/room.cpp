@@ -5,7 +5,8 @@
 //   3. softly pinned inputs of waiting replays, the outermost frame's first
 //   4. external tensors that only the engine still holds, dead leaves that nothing evicted hangs on
 //   5. the report
-// and, when the bytes are there but not in one piece, moves before further evictions.
+// When the bytes are there but not in one piece, moving and evicting are priced in the same
+// nanoseconds and the cheaper is done.
 #include <algorithm>
 #include <chrono>
 
@@ -15,6 +16,14 @@
 namespace recoup::detail {
 namespace {
 using Clock = std::chrono::steady_clock;
+
+// Of one core's memmove, there and back.
+constexpr double kMoveNanosecondsAByte = 0.1;
+
+Nanoseconds price(const CompactionPlan& plan) {
+  return Nanoseconds(
+      static_cast<std::int64_t>(static_cast<double>(plan.moved.count()) * kMoveNanosecondsAByte));
+}
 }  // namespace
 
 Bytes Engine::shortfall(Bytes size) const {
@@ -54,6 +63,7 @@ void Engine::free(BlockId block) {
 void Engine::make_room(Bytes size) {
   const auto start = Clock::now();
   const std::int64_t search_before = stats_.search_ns;
+  Nanoseconds lost{0};
   bool swept = external_ + size > options_.budget;
   if (swept) {
     device_.sweep_external();
@@ -64,7 +74,7 @@ void Engine::make_room(Bytes size) {
   for (;;) {
     const Bytes missing = shortfall(size);
     if (missing <= Bytes(0)) {
-      if (pool_.largest_free() >= size || compact(size)) {
+      if (pool_.largest_free() >= size || compact(size, lost)) {
         break;
       }
     }
@@ -99,13 +109,18 @@ void Engine::make_room_for_charge(Bytes size) {
   }
 }
 
-bool Engine::evict_one(const RoomRequest& request) {
+EvictionPlan Engine::plan_eviction(const RoomRequest& request) {
   if (candidates_.empty()) {
-    return false;
+    return {};
   }
   const auto start = Clock::now();
-  const EvictionPlan plan = policy_->plan(*this, request);
+  EvictionPlan plan = policy_->plan(*this, request);
   stats_.search_ns += Nanoseconds(Clock::now() - start).count();
+  return plan;
+}
+
+bool Engine::evict_one(const RoomRequest& request) {
+  const EvictionPlan plan = plan_eviction(request);
   for (ValueId victim : plan.victims) {
     evict_value(victim);
   }
@@ -171,17 +186,43 @@ bool Engine::movable(std::uint32_t owner) const {
          (!value.storage.valid() || device_.intact(handle(value.storage), offset(value.block)));
 }
 
-bool Engine::compact(Bytes size) {
+// `lost`: what was evicted for the same allocation, though there were bytes enough.
+bool Engine::compact(Bytes size, Nanoseconds& lost) {
   for (;;) {
+    if (pool_.largest_free() >= size) {
+      return true;
+    }
     const auto plan =
         pool_.plan_compaction(size, [this](std::uint32_t owner) { return movable(owner); });
     if (!plan) {
       return false;
     }
+    if (evict_cheaper_than(price(*plan), size, lost)) {
+      continue;
+    }
     if (do_moves(*plan)) {
       return true;
     }
   }
+}
+
+bool Engine::evict_cheaper_than(Nanoseconds limit, Bytes size, Nanoseconds& lost) {
+  if (lost >= limit) {
+    return false;
+  }
+  const EvictionPlan plan = plan_eviction({.size = size, .shortfall = Bytes(0)});
+  Nanoseconds cost{0};
+  for (ValueId victim : plan.victims) {
+    cost += lineage_[lineage_[victim].producer].cost + exact_neighborhood_cost(lineage_, victim);
+  }
+  if (plan.victims.empty() || lost + cost >= limit) {
+    return false;
+  }
+  lost += cost;
+  for (ValueId victim : plan.victims) {
+    evict_value(victim);
+  }
+  return true;
 }
 
 bool Engine::defragment(std::span<const ValueId> pinned, Bytes need) {
