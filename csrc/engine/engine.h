@@ -222,7 +222,9 @@ class Engine final : private PolicyView {
     std::vector<ValueId> needed;    // those of them that somebody holds
     std::vector<ValueId> resident;  // first ones with bytes on each path, to stay
   };
-  [[nodiscard]] Dependents dependents(ValueId leaf) const;
+  // Past dead values with bytes too: what is evicted behind them keeps them.
+  enum class Reach : std::uint8_t { kToBytes, kPastDead };
+  [[nodiscard]] Dependents dependents(ValueId leaf, Reach reach = Reach::kToBytes) const;
   void freeze(ValueId leaf, const Dependents& dependents);
   void restore_dependents(ValueId leaf, std::vector<ValueId>& held);
   void keep_copy(ValueId leaf);

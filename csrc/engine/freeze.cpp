@@ -10,6 +10,9 @@
 // new parameter. So would be stopping at a resident value that a kernel is writing over: nothing
 // can be recomputed from it as soon as it is a leaf. Where getting c back does not fit, the old
 // content is kept as a private copy instead, for as long as something hangs on it.
+//
+// A dead b on which an evicted gradient hangs would be a leaf that stays until somebody asks for
+// the gradient. So what is evicted behind dead values is brought back too: then nobody needs b.
 #include <algorithm>
 #include <utility>
 
@@ -18,7 +21,7 @@
 
 namespace recoup::detail {
 
-Engine::Dependents Engine::dependents(ValueId leaf) const {
+Engine::Dependents Engine::dependents(ValueId leaf, Reach reach) const {
   Dependents found;
   std::vector<ValueId> stack{leaf};
   const std::uint32_t mark = lineage_.next_mark();
@@ -35,7 +38,8 @@ Engine::Dependents Engine::dependents(ValueId leaf) const {
         value.mark = mark;
         if (value.resident()) {
           found.resident.push_back(id);
-          if (!value.writing) {
+          const bool passed = value.writing || (reach == Reach::kPastDead && !value.held());
+          if (!passed) {
             return;
           }
         } else {
@@ -115,9 +119,9 @@ void Engine::freeze_or_copy(StorageId storage) {
   if (!lineage_[leaf].leaf() || !lineage_.has_consumers(leaf)) {
     return;
   }
-  const Dependents found = dependents(leaf);
+  const Dependents found = dependents(leaf, Reach::kPastDead);
   if (found.needed.empty()) {
-    freeze(leaf, found);
+    freeze(leaf, dependents(leaf));
     return;
   }
   Bytes to_restore{0};
@@ -151,7 +155,7 @@ void Engine::freeze_or_copy(StorageId storage) {
 // nothing is missing; it ends, because what was brought back stays.
 void Engine::restore_dependents(ValueId leaf, std::vector<ValueId>& held) {
   for (;;) {
-    const Dependents found = dependents(leaf);
+    const Dependents found = dependents(leaf, Reach::kPastDead);
     if (found.needed.empty()) {
       return;
     }
