@@ -166,6 +166,7 @@ class Engine final : private PolicyView {
     void* handle = nullptr;
     std::int32_t user_pins = 0;  // part of its current value's hard pins
     std::uint64_t birth = 0;     // tells it from an earlier one with the same id
+    std::int32_t writes = 0;
     bool placed = false;  // was moved to the low end, as a leaf that is written again and again
   };
 
@@ -204,7 +205,7 @@ class Engine final : private PolicyView {
   EvictionPlan plan_eviction(const RoomRequest& request);
   bool evict_one(const RoomRequest& request);
   bool evict_soft_pinned();
-  bool drop_dead_leaf();
+  bool drop_dead_leaf(Bytes missing);
   bool compact(Bytes size, Nanoseconds& lost);
   bool evict_cheaper_than(Nanoseconds limit, Bytes size, Nanoseconds& lost);
   void evict_value(ValueId id);

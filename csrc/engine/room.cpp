@@ -87,7 +87,7 @@ void Engine::make_room(Bytes size) {
       device_.sweep_external();
       continue;
     }
-    if (!drop_dead_leaf()) {
+    if (!drop_dead_leaf(missing)) {
       if (missing <= Bytes(0)) {
         throw_out_of_budget(size, "the bytes are there, but not in one piece", true);
       }
@@ -103,7 +103,7 @@ void Engine::make_room(Bytes size) {
 void Engine::make_room_for_charge(Bytes size) {
   while (shortfall(size) > Bytes(0)) {
     if (!evict_one({.size = size, .shortfall = shortfall(size)}) && !evict_soft_pinned() &&
-        !drop_dead_leaf()) {
+        !drop_dead_leaf(shortfall(size))) {
       throw_out_of_budget(size, "a tensor made outside the scope came into it");
     }
   }
@@ -156,25 +156,39 @@ void Engine::forsake(ValueId id) {
 }
 
 // A dead leaf is kept for what could be replayed from it. When no evicted value that somebody needs
-// hangs on it, what was made from it can become leaves, and it can go.
-bool Engine::drop_dead_leaf() {
-  std::vector<std::pair<Bytes, ValueId>> leaves;
+// hangs on it, what was made from it can become leaves, and it can go. Where those are larger than
+// the leaf that is a loss for later, so it is done only when it makes the difference now.
+bool Engine::drop_dead_leaf(Bytes missing) {
+  struct Droppable {
+    ValueId leaf;
+    Bytes gain;  // its size - what would be a leaf in its stead
+  };
+  std::vector<Droppable> droppable;
+  Bytes total{0};
   lineage_.for_each_value([&](ValueId id, const Value& value) {
-    if (value.leaf() && value.resident() && !value.storage.valid() && value.hard_pins == 0 &&
-        value.soft_pins == 0) {
-      leaves.emplace_back(value.size, id);
+    if (!value.leaf() || !value.resident() || value.held()) {
+      return;
     }
-  });
-  std::sort(leaves.rbegin(), leaves.rend());
-  for (const auto& [size, id] : leaves) {
     const Dependents found = dependents(id);
     if (found.needed.empty()) {
-      freeze(id, found);
-      settle(id);
-      return true;
+      Bytes gain = value.size;
+      for (ValueId dependent : found.resident) {
+        gain -= lineage_[dependent].size;
+      }
+      total += value.size;
+      droppable.push_back({id, gain});
     }
+  });
+  const auto best =
+      std::max_element(droppable.begin(), droppable.end(),
+                       [](const Droppable& a, const Droppable& b) { return a.gain < b.gain; });
+  if (best == droppable.end() ||
+      (best->gain < Bytes(0) && (missing <= Bytes(0) || total < missing))) {
+    return false;
   }
-  return false;
+  freeze(best->leaf, dependents(best->leaf));
+  settle(best->leaf);
+  return true;
 }
 
 bool Engine::movable(std::uint32_t owner) const {
@@ -230,7 +244,7 @@ bool Engine::defragment(std::span<const ValueId> pinned, Bytes need) {
     --lineage_[id].fixed;
   }
   while (shortfall(need) > Bytes(0) && (evict_one({.size = need, .shortfall = shortfall(need)}) ||
-                                        evict_soft_pinned() || drop_dead_leaf())) {
+                                        evict_soft_pinned() || drop_dead_leaf(shortfall(need)))) {
   }
   while (!do_moves(pool_.plan_slide([this](std::uint32_t owner) { return movable(owner); }))) {
   }
