@@ -137,7 +137,7 @@ def test_cache_that_is_written_in_place() -> None:
 
 
 class Experts(nn.Module):
-    """Each token goes to the expert that a noisy router likes best; the counts are part of the data."""
+    """Each token goes to the expert that a noisy router likes best."""
 
     def __init__(self) -> None:
         super().__init__()
