@@ -118,23 +118,23 @@ def assert_all_right(report: Report) -> None:
 
 
 @pytest.fixture(scope="module")
-def first_samples() -> Report:
-    return run_all("--samples", "3")
+def every_sample() -> Report:
+    return run_all()
 
 
-def test_every_operator(first_samples: Report) -> None:
-    assert_all_right(first_samples)
+def test_every_operator(every_sample: Report) -> None:
+    assert_all_right(every_sample)
 
 
-def test_every_operator_ran(first_samples: Report) -> None:
+def test_every_operator_ran(every_sample: Report) -> None:
     # A few have no CPU kernel; those that have ran, were evicted and were replayed.
-    done = first_samples.done
+    done = every_sample.done
     idle = [name for name, row in done.items() if row["samples"] == row["raised"]]
-    assert len(done) >= 700 and len(idle) <= 10, idle
-    assert first_samples.total("samples") - first_samples.total("raised") > 7000
+    assert len(done) >= 700 and len(idle) <= 10, (len(done), idle)
+    assert every_sample.total("samples") - every_sample.total("raised") > 25_000
     replayed = [name for name, row in done.items() if row["replays"] > 0]
     assert len(replayed) > 0.9 * len(done), f"only {len(replayed)} of {len(done)} were replayed"
-    assert first_samples.total("replays") > 10 * len(done)
+    assert every_sample.total("replays") > 10 * len(done)
 
 
 def test_exclusions_are_few() -> None:
@@ -149,5 +149,9 @@ def test_exclusions_are_few() -> None:
 
 
 @pytest.mark.slow
-def test_every_sample() -> None:
-    assert_all_right(run_all())
+def test_plain_runs_agree_with_each_other() -> None:
+    """Save for what is excluded; otherwise a difference would say nothing."""
+    from opinfo_worker import EXCLUDED
+
+    differing = {text.split(":")[0] for text in run_all("--plain").failures}
+    assert {name.removesuffix(".grad_oriented") for name in differing} == set(EXCLUDED)

@@ -26,13 +26,12 @@ STEPS = 2
 MUST_FIT_AT_HALF = ("char_gpt", "resnet")
 BISECTIONS = 4  # from half of the peak towards nothing: to a thirty-second of the peak
 
-# Every net and every variant; the whole product is the slow test below.
+# Every net as it is, and every variant on a net that suits it; the whole product is the slow test.
 PAIRS = (
-    ("char_gpt", "plain"),
+    *((net.name, "plain") for net in NETS),
     ("char_gpt", "accumulation_and_clipping"),
-    ("resnet", "plain"),
-    ("resnet", "sgd_momentum"),
     ("resnet", "double_backward"),
+    ("resnet", "sgd_momentum"),
     ("unet", "ema"),
     ("unet", "loader_workers"),
     ("bilstm", "adamw_foreach"),
@@ -94,6 +93,18 @@ def test_a_budget_changes_no_bit(net: str, variant: str) -> None:
     must_fit(0.7)
     (case.check_share if net in MUST_FIT_AT_HALF else case.try_share)(0.5)
     case.approach_least(BISECTIONS)
+
+
+@pytest.mark.parametrize("policy", [policy.name for policy in recoup.policies()])
+def test_no_policy_changes_a_bit(policy: str) -> None:
+    case = Case(net_named("resnet"), variant_named("plain"), policy=policy)
+    for share in (0.9, 0.7, 0.5):
+        case.check_share(share)
+    case.approach_least(BISECTIONS)
+
+
+def test_every_variant_is_here() -> None:
+    assert {variant for _, variant in PAIRS} == {variant.name for variant in VARIANTS}
 
 
 def test_half_the_peak_needs_replays() -> None:
