@@ -96,10 +96,14 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
 }
 
 bool Engine::recordable(const OpRecord& record) const {
-  if (record.written.empty() &&
-      std::none_of(record.fresh.begin(), record.fresh.end(), [this](const FreshStorage& fresh) {
-        return fresh.nbytes > options_.small_leaf;
-      })) {
+  const bool large =
+      std::any_of(
+          record.fresh.begin(), record.fresh.end(),
+          [this](const FreshStorage& fresh) { return fresh.nbytes > options_.small_leaf; }) ||
+      std::any_of(record.written.begin(), record.written.end(), [this](const WrittenStorage& each) {
+        return lineage_[current(each.storage)].nbytes > options_.small_leaf;
+      });
+  if (!large) {
     return false;
   }
   std::int32_t depth = 0;

@@ -1,5 +1,6 @@
 // Composite kernels that look at a tensor's bytes by pointer: they run above all ops that we see,
 // so what they look at is made resident first.
+#include <ATen/ATen.h>
 #include <ATen/ops/ctc_loss_native.h>
 #include <ATen/ops/tensor_split_native.h>
 #include <torch/library.h>
@@ -18,10 +19,17 @@ std::vector<at::Tensor> tensor_split(const at::Tensor& self, const at::Tensor& i
 at::Tensor ctc_loss(const at::Tensor& log_probs, const at::Tensor& targets,
                     const at::Tensor& input_lengths, const at::Tensor& target_lengths,
                     std::int64_t blank, std::int64_t reduction, bool zero_infinity) {
-  const Pin kept(input_lengths);
-  materialize(target_lengths);
-  return at::native::ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction,
-                              zero_infinity);
+  // As it would convert them, so that it keeps pointers to these.
+  const auto convert = [](const at::Tensor& lengths) {
+    return at::isIntegralType(lengths.scalar_type(), /*includeBool=*/false)
+               ? lengths.to(at::kCPU, at::kLong).contiguous()
+               : lengths;  // it will complain
+  };
+  const at::Tensor inputs = convert(input_lengths);
+  const Pin inputs_stay(inputs);
+  const at::Tensor outputs = convert(target_lengths);
+  const Pin outputs_stay(outputs);
+  return at::native::ctc_loss(log_probs, targets, inputs, outputs, blank, reduction, zero_infinity);
 }
 
 }  // namespace

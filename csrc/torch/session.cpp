@@ -130,7 +130,8 @@ void Session::suspend() {
   if (std::this_thread::get_id() == thread_) {
     c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, false);
   }
-  c10::SetCPUAllocator(plain_allocator(), std::numeric_limits<std::uint8_t>::max());
+  // The allocator stays: it passes all on, and its raw_deallocate is the only one that can tell
+  // whose memory it is given (oneDNN asks for it long after).
   Suspended& suspended = Suspended::instance();
   const std::lock_guard lock(suspended.mutex);
   suspended.sessions.push_back(this);

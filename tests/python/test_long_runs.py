@@ -75,7 +75,7 @@ def test_two_thousand_steps_at_60_percent() -> None:
     assert early.replays > EARLY and late.replays > STEPS, "there was no pressure"
     # The policy measures times, so two steps need not leave the same records.
     for gauge in ("live_ops", "live_values", "books_bytes", "resident_bytes"):
-        assert getattr(late, gauge) < 1.25 * getattr(early, gauge), gauge
+        assert getattr(late, gauge) <= 1.25 * getattr(early, gauge), gauge
     assert late.lineage_depth_max < 1.25 * early.lineage_depth_max
     assert late.peak_bytes <= budget_bytes
     assert late_rss - early_rss < 8 << 20
