@@ -1,6 +1,7 @@
 """What all tests of the Python face share."""
 
 import os
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,3 +40,7 @@ def bits_equal(a: Any, b: Any) -> bool:
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
+# A shell lets its background jobs ignore Ctrl-C, and Python then installs no handler for it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
