@@ -166,7 +166,6 @@ class Engine final : private PolicyView {
     void* handle = nullptr;
     std::int32_t user_pins = 0;  // part of its current value's hard pins
     std::uint64_t birth = 0;     // tells it from an earlier one with the same id
-    std::int32_t writes = 0;
     bool placed = false;  // was moved to the low end, as a leaf that is written again and again
   };
 

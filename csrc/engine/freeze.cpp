@@ -191,11 +191,10 @@ bool Engine::has_needed_dependents(StorageId storage) const {
 // A dead leaf is kept so that what was made from it stays evictable. That is worth its bytes for a
 // batch of inputs, on which large activations hang, and not for a gradient, on which only optimizer
 // state hangs: state that is updated in place has a version more each step, so its replay costs
-// more each step, and the lineage would keep every gradient that there ever was. So what has been
-// written in place many times does not count, and a leaf with less hanging on it than its own size
-// is let go; what hangs on it becomes leaves.
+// more each step, and the lineage would keep every gradient that there ever was. So what
+// lives and was written in place does not count, and a leaf with less hanging on it than its own
+// size is let go; what hangs on it becomes leaves.
 void Engine::consider_dead_leaf(ValueId id) {
-  constexpr std::int32_t kFewWrites = 8;  // a residual sum and its in-place activations; not state
   const Value& value = lineage_[id];
   if (!options_.usefulness || !value.leaf() || !value.resident() || value.storage.valid() ||
       value.hard_pins > 0 || value.soft_pins > 0 || !lineage_.has_consumers(id)) {
@@ -207,10 +206,9 @@ void Engine::consider_dead_leaf(ValueId id) {
   }
   Bytes hanging{0};
   for (ValueId dependent : found.resident) {
-    const StorageId storage = lineage_[dependent].storage;
-    if (!storage.valid() || storages_[storage].writes <= kFewWrites) {
-      hanging += lineage_[dependent].size;
-    }
+    const bool state = lineage_[dependent].storage.valid() &&
+                       !lineage_[lineage_[dependent].producer].written.empty();
+    hanging += state ? Bytes(0) : lineage_[dependent].size;
   }
   if (hanging <= value.size) {
     freeze(id, found);

@@ -59,7 +59,6 @@ StorageId Engine::add_external(void* handle, Bytes nbytes) {
 void Engine::supersede(StorageId id, OpId op, bool overwritten) {
   Storage& storage = storages_[id];
   const ValueId before = storage.current;
-  ++storage.writes;
   if (!op.valid() && lineage_[before].leaf() && !lineage_.has_consumers(before)) {
     lineage_[before].writing = false;
     touch(before);
