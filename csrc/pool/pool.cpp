@@ -1,9 +1,11 @@
 #include "csrc/pool/pool.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <boost/intrusive/set.hpp>
-#include <deque>
+#include <memory>
+#include <vector>
 
 #include "csrc/base/check.h"
 #include "csrc/pool/compaction.h"
@@ -31,13 +33,40 @@ struct BySizeThenOffset {
   }
 };
 
+struct BySize {
+  bool operator()(const Block& block, std::int64_t size) const { return block.size < size; }
+  bool operator()(std::int64_t size, const Block& block) const { return size < block.size; }
+};
+
+// Blocks by id. Never moves them: the free index links them.
+class Blocks {
+ public:
+  Block& operator[](std::size_t index) { return (*chunks_[index / kChunk])[index % kChunk]; }
+  const Block& operator[](std::size_t index) const {
+    return (*chunks_[index / kChunk])[index % kChunk];
+  }
+  Block& add() {
+    if (size_ == chunks_.size() * kChunk) {
+      chunks_.push_back(std::make_unique<std::array<Block, kChunk>>());
+    }
+    Block& block = (*this)[size_];
+    block.self = BlockId(static_cast<std::uint32_t>(size_++));
+    return block;
+  }
+
+ private:
+  static constexpr std::size_t kChunk = 256;
+  std::vector<std::unique_ptr<std::array<Block, kChunk>>> chunks_;
+  std::size_t size_ = 0;
+};
+
 }  // namespace
 
 struct Pool::Impl {
   PoolOptions options;
   std::int64_t capacity = 0;
   std::int64_t used = 0;
-  std::deque<Block> blocks;  // never moves them: the free index links them
+  Blocks blocks;
   std::vector<BlockId> spare;
   intrusive::set<Block, intrusive::compare<BySizeThenOffset>> free_index;
   OffsetMap taken;  // offset -> block
@@ -52,23 +81,24 @@ struct Pool::Impl {
   void link_after(Block& block, BlockId previous);
   void unlink(Block& block);
   [[nodiscard]] bool crosses_segment(std::int64_t offset) const;
-  void absorb_next(Block& block);
+  void reindex_grown(Block& block);
+  void reindex_shrunk(Block& block);
   void append_free(std::int64_t from, std::int64_t to);
   Block& insert_free(Block& block);
   [[nodiscard]] Block& free_block_with(Block& near, std::int64_t offset);
 };
 
 Block& Pool::Impl::add() {
+  Block* block = nullptr;
   if (spare.empty()) {
-    const BlockId id(static_cast<std::uint32_t>(blocks.size()));
-    blocks.emplace_back().self = id;
-    spare.push_back(id);
+    block = &blocks.add();
+  } else {
+    block = &at(spare.back());
+    spare.pop_back();
   }
-  Block& block = at(spare.back());
-  spare.pop_back();
-  block.live = true;
-  block.owner = 0;
-  return block;
+  block->live = true;
+  block->owner = 0;
+  return *block;
 }
 
 void Pool::Impl::drop(Block& block) {
@@ -94,17 +124,22 @@ bool Pool::Impl::crosses_segment(std::int64_t offset) const {
   return segment > 0 && offset % segment == 0;
 }
 
-// Merges the free block with its free right neighbour, if there is one in the same segment. Neither
-// is in the free index at that moment as far as `block` goes.
-void Pool::Impl::absorb_next(Block& block) {
-  if (!block.next.valid()) {
-    return;
+// A block in the free index has become larger or smaller. Mostly it is the largest free block,
+// which gives room or gets it back, and its place in the index is still the same.
+void Pool::Impl::reindex_grown(Block& block) {
+  const auto place = free_index.iterator_to(block);
+  const auto next = std::next(place);
+  if (next != free_index.end() && BySizeThenOffset()(*next, block)) {
+    free_index.erase(place);
+    free_index.insert(block);
   }
-  Block& next = at(block.next);
-  if (next.free && !crosses_segment(next.offset)) {
-    free_index.erase(free_index.iterator_to(next));
-    block.size += next.size;
-    drop(next);
+}
+
+void Pool::Impl::reindex_shrunk(Block& block) {
+  const auto place = free_index.iterator_to(block);
+  if (place != free_index.begin() && BySizeThenOffset()(block, *std::prev(place))) {
+    free_index.erase(place);
+    free_index.insert(block);
   }
 }
 
@@ -113,14 +148,26 @@ void Pool::Impl::absorb_next(Block& block) {
 Block& Pool::Impl::insert_free(Block& block) {
   block.free = true;
   block.owner = 0;
-  absorb_next(block);
-  if (block.previous.valid() && at(block.previous).free && !crosses_segment(block.offset)) {
-    Block& previous = at(block.previous);
-    free_index.erase(free_index.iterator_to(previous));
-    previous.size += block.size;
+  Block* const next = block.next.valid() ? &at(block.next) : nullptr;
+  Block* const previous = block.previous.valid() ? &at(block.previous) : nullptr;
+  const bool joins_next = next != nullptr && next->free && !crosses_segment(next->offset);
+  if (previous != nullptr && previous->free && !crosses_segment(block.offset)) {
+    if (joins_next) {
+      free_index.erase(free_index.iterator_to(*next));
+      block.size += next->size;
+      drop(*next);
+    }
+    previous->size += block.size;
     drop(block);
-    free_index.insert(previous);
-    return previous;
+    reindex_grown(*previous);
+    return *previous;
+  }
+  if (joins_next) {
+    next->offset = block.offset;
+    next->size += block.size;
+    drop(block);
+    reindex_grown(*next);
+    return *next;
   }
   free_index.insert(block);
   return block;
@@ -181,38 +228,37 @@ std::optional<BlockId> Pool::allocate(Bytes wanted, Zone zone) {
   Impl& impl = *impl_;
   const std::int64_t size = round_up(wanted).count();
   RECOUP_CHECK(size > 0);
-  Block key;
-  key.size = size;
-  auto found = impl.free_index.lower_bound(key);
+  auto found = impl.free_index.lower_bound(size, BySize());
   if (found == impl.free_index.end()) {
     return std::nullopt;
   }
   if (zone == Zone::kHigh) {  // the last of its size
-    key.size = found->size + 1;
-    found = std::prev(impl.free_index.lower_bound(key));
+    found = std::prev(impl.free_index.upper_bound(found->size, BySize()));
   }
-  Block& block = *found;
-  impl.free_index.erase(found);
-  if (block.size > size) {
-    Block& rest = impl.add();
-    rest.free = true;
-    rest.size = block.size - size;
+  Block* block = &*found;
+  if (block->size > size) {
+    // What stays free keeps its record, and with it its place in the index.
+    Block& rest = *block;
+    block = &impl.add();
+    block->size = size;
+    rest.size -= size;
     if (zone == Zone::kLow) {
-      rest.offset = block.offset + size;
-      impl.link_after(rest, block.self);
+      block->offset = rest.offset;
+      rest.offset += size;
+      impl.link_after(*block, rest.previous);
     } else {
-      rest.offset = block.offset;
-      block.offset += rest.size;
-      impl.link_after(rest, block.previous);
+      block->offset = rest.offset + rest.size;
+      impl.link_after(*block, rest.self);
     }
-    block.size = size;
-    impl.free_index.insert(rest);
+    impl.reindex_shrunk(rest);
+  } else {
+    impl.free_index.erase(found);
   }
-  block.free = false;
-  block.owner = 0;
-  impl.taken.insert(block.offset, block.self);
+  block->free = false;
+  block->owner = 0;
+  impl.taken.insert(block->offset, block->self);
   impl.used += size;
-  return block.self;
+  return block->self;
 }
 
 void Pool::free(BlockId id) {
