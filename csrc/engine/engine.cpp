@@ -103,7 +103,9 @@ void Engine::storage_died(StorageId storage) {
     transition(id, Residency::kEvicted);
     ++stats_.drops;
   }
-  consider_dead_leaf(id);
+  if (value.leaf() && lineage_.has_consumers(id)) {
+    consider_dead_leaf(id);
+  }
   settle(id);
 }
 
@@ -112,7 +114,11 @@ void Engine::acquire(std::span<const ValueId> values) {
                                         [this](ValueId id) { return lineage_[id].resident(); });
   if (all_resident) {
     for (ValueId id : values) {
-      hard_pin(id);
+      Value& value = lineage_[id];
+      ++value.fixed;
+      if (++value.hard_pins == 1) {
+        update_candidate(id);
+      }
     }
   } else {
     const auto start = std::chrono::steady_clock::now();
@@ -130,9 +136,9 @@ void Engine::acquire(std::span<const ValueId> values) {
     }
     const Nanoseconds elapsed = std::chrono::steady_clock::now() - start;
     stats_.replay_ns += (elapsed - (room_time_ - room_before)).count();
-  }
-  for (ValueId id : values) {
-    ++lineage_[id].fixed;
+    for (ValueId id : values) {
+      ++lineage_[id].fixed;
+    }
   }
 }
 

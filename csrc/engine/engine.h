@@ -53,6 +53,7 @@ struct OpRecord {
   Bytes workspace{0};
   void* payload = nullptr;  // null: cannot be replayed, so what it made are leaves
   bool verifiable = true;   // false: some of its bytes are uninitialized
+  bool recordable = false;  // Engine::recordable has said yes: finish need not ask again
 };
 
 // How much to free in one piece for an op that fails because free memory is in pieces: what it held
@@ -178,7 +179,14 @@ class Engine final : private PolicyView {
 
   // state.cpp: the one function that changes a value's residency, and its helpers.
   void transition(ValueId id, Residency to, BlockId block = {});
-  void update_candidate(ValueId id);
+  void update_candidate(ValueId id) {
+    const Value& value = lineage_[id];
+    const bool listed = value.candidate_index != Value::kNotCandidate;
+    if (listed != (evictable(value) && value.soft_pins == 0)) {
+      change_candidate(id);
+    }
+  }
+  void change_candidate(ValueId id);  // lists it when it is not listed, and the other way round
   void hard_pin(ValueId id);
   void hard_unpin(ValueId id) noexcept;
   void soft_pin(ValueId id);
@@ -191,7 +199,10 @@ class Engine final : private PolicyView {
   void remove_record(ValueId id);
   void make_leaf(ValueId id);
   [[nodiscard]] Location location(ValueId id) const;
-  [[nodiscard]] bool evictable(const Value& value) const;
+  [[nodiscard]] static bool evictable(const Value& value) {
+    return !value.leaf() && value.hard_pins == 0 && value.resident() && value.block.valid() &&
+           !value.escaped;
+  }
 
   // Gives a kernel-held block to an evicted value that is needed; frees it otherwise.
   void give_back(ValueId id, BlockId block);

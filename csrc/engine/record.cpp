@@ -176,7 +176,7 @@ void Engine::finish(const OpRecord& record, std::span<StorageId> storages) {
     touch(input);
   }
   now_ += record.cost.count();
-  if (record.payload != nullptr && recordable(record)) {
+  if (record.payload != nullptr && (record.recordable || recordable(record))) {
     record_op(record, storages);
   } else {
     record_leaves(record, storages);

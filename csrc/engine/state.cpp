@@ -51,19 +51,9 @@ void Engine::transition(ValueId id, Residency to, BlockId block) {
   lineage_.update_demand(id, settle_work_);
 }
 
-bool Engine::evictable(const Value& value) const {
-  return value.resident() && !value.leaf() && value.block.valid() && value.hard_pins == 0 &&
-         !value.escaped;
-}
-
-void Engine::update_candidate(ValueId id) {
+void Engine::change_candidate(ValueId id) {
   Value& value = lineage_[id];
-  const bool listed = value.candidate_index != Value::kNotCandidate;
-  const bool wanted = evictable(value) && value.soft_pins == 0;
-  if (wanted == listed) {
-    return;
-  }
-  if (wanted) {
+  if (value.candidate_index == Value::kNotCandidate) {
     value.candidate_index = static_cast<std::uint32_t>(candidates_.size());
     candidates_.push_back(id);
     candidate_bytes_ += value.size;
@@ -126,7 +116,11 @@ void Engine::drain() {
   while (!settle_work_.empty()) {
     const ValueId next = settle_work_.back();
     settle_work_.pop_back();
-    if (lineage_.contains(next)) {
+    if (!lineage_.contains(next)) {
+      continue;
+    }
+    const Value& value = lineage_[next];
+    if (!value.resident() || !value.held()) {  // nothing follows for the others, and most are such
       settle_one(next);
     }
   }

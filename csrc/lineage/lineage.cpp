@@ -73,7 +73,7 @@ void Lineage::unlink(EdgeId id) {
 }
 
 void Lineage::remove_op(OpId id, std::vector<ValueId>& orphans) {
-  Op& op = ops_[id];
+  const Op& op = ops_[id];
   RECOUP_CHECK(op.live_outputs == 0);
   for (EdgeId edge : op.inputs) {
     const ValueId input = edges_[edge].value;
@@ -101,9 +101,17 @@ bool Lineage::should_demand(const Op& op) const {
   const auto wanted = [this](ValueId id) {
     return id.valid() && values_[id].evicted() && values_[id].needed();
   };
-  return std::any_of(op.outputs.begin(), op.outputs.end(), wanted) ||
-         std::any_of(op.written.begin(), op.written.end(),
-                     [&](const WrittenValue& written) { return wanted(written.after); });
+  for (ValueId output : op.outputs) {
+    if (wanted(output)) {
+      return true;
+    }
+  }
+  for (const WrittenValue& written : op.written) {
+    if (wanted(written.after)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void Lineage::update_demand(ValueId changed, std::vector<ValueId>& useless) {
@@ -113,6 +121,9 @@ void Lineage::update_demand(ValueId changed, std::vector<ValueId>& useless) {
 }
 
 void Lineage::update_demand(OpId changed, std::vector<ValueId>& useless) {
+  if (should_demand(ops_[changed]) == ops_[changed].demanding) {
+    return;
+  }
   demand_work_.push_back(changed);
   while (!demand_work_.empty()) {
     const OpId id = demand_work_.back();
