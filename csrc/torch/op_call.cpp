@@ -14,22 +14,23 @@ namespace recoup::detail {
 namespace {
 
 // Tensors whose bytes are not a plain strided buffer on the CPU. Ops on them run as ever.
-const c10::DispatchKeySet& foreign_keys() {
-  static const c10::DispatchKeySet keys{
-      c10::DispatchKey::Quantized,    c10::DispatchKey::Sparse,
-      c10::DispatchKey::SparseCsr,    c10::DispatchKey::NestedTensor,
-      c10::DispatchKey::MkldnnCPU,    c10::DispatchKey::ZeroTensor,
-      c10::DispatchKey::Python,       c10::DispatchKey::FuncTorchBatched,
-      c10::DispatchKey::Batched,      c10::DispatchKey::FuncTorchGradWrapper,
-      c10::DispatchKey::Functionalize};
-  return keys;
-}
+constexpr c10::DispatchKeySet kForeignKeys{
+    c10::DispatchKey::Quantized,    c10::DispatchKey::Sparse,
+    c10::DispatchKey::SparseCsr,    c10::DispatchKey::NestedTensor,
+    c10::DispatchKey::MkldnnCPU,    c10::DispatchKey::ZeroTensor,
+    c10::DispatchKey::Python,       c10::DispatchKey::FuncTorchBatched,
+    c10::DispatchKey::Batched,      c10::DispatchKey::FuncTorchGradWrapper,
+    c10::DispatchKey::Functionalize};
 
-bool is_plain(const at::Tensor& tensor) {
+// The storage of a plain tensor; null for others.
+c10::StorageImpl* plain_storage(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  return !impl->key_set().has_any(foreign_keys()) && impl->has_storage() &&
-         impl->device_type() == c10::DeviceType::CPU &&
-         !impl->storage().unsafeGetStorageImpl()->sym_nbytes().is_heap_allocated();
+  if (impl->key_set().has_any(kForeignKeys) || !impl->has_storage() ||
+      impl->device_type() != c10::DeviceType::CPU) {
+    return nullptr;
+  }
+  c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  return storage->sym_nbytes().is_heap_allocated() ? nullptr : storage;
 }
 
 // Covers every byte of its storage once.
@@ -49,9 +50,8 @@ c10::IValue own_copy(const c10::IValue& value) {
   return value;
 }
 
-std::optional<c10::Scalar> number_of(const at::Tensor& tensor) {
-  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  if (!impl->is_wrapped_number() || tensor.dim() != 0) {
+std::optional<c10::Scalar> wrapped_number(const at::Tensor& tensor) {
+  if (tensor.dim() != 0) {
     return std::nullopt;
   }
   const void* const data = tensor.const_data_ptr();
@@ -67,6 +67,10 @@ std::optional<c10::Scalar> number_of(const at::Tensor& tensor) {
     default:
       return std::nullopt;
   }
+}
+
+std::optional<c10::Scalar> number_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? wrapped_number(tensor) : std::nullopt;
 }
 
 }  // namespace
@@ -147,14 +151,14 @@ OpCall::Operand* OpCall::operand_of(const c10::StorageImpl* impl) {
 }
 
 void OpCall::add_operand(const at::Tensor& tensor, std::size_t argument) {
-  if (!is_plain(tensor)) {
+  c10::StorageImpl* const impl = plain_storage(tensor);
+  if (impl == nullptr) {
     foreign_ = true;
     return;
   }
   if (number_of(tensor)) {
     return;
   }
-  c10::StorageImpl* const impl = tensor.storage().unsafeGetStorageImpl();
   Operand* operand = operand_of(impl);
   const bool known = operand != nullptr;
   if (!known) {
@@ -184,12 +188,21 @@ void OpCall::add_storage_operand(const c10::Storage& storage) {
   operand_of(impl)->reads = true;
 }
 
-void OpCall::find_operands() {
+void OpCall::copy_arguments() {
   for (std::size_t i = base_; i < stack_.size(); ++i) {
-    if (stack_[i].isStorage()) {
-      add_storage_operand(stack_[i].toStorage());
+    const c10::IValue& argument = stack_[i];
+    if (argument.isList()) {
+      arguments_.push_back(own_copy(argument));
+      continue;
+    }
+    arguments_.push_back(argument);
+    if (argument.isStorage()) {
+      add_storage_operand(argument.toStorage());
     }
   }
+}
+
+void OpCall::find_operands() {
   for_each_tensor(Arguments(stack_.data() + base_, argument_count_),
                   [this](const at::Tensor& tensor, std::size_t argument, std::int64_t) {
                     add_operand(tensor, argument);
@@ -198,11 +211,9 @@ void OpCall::find_operands() {
 
 // Finds the storages, restores what was evicted, pins it, and prepares what will be written.
 void OpCall::prepare() {
+  copy_arguments();
   find_operands();
   repeatable_ = traits_.repeatable && !foreign_;
-  for (std::size_t i = base_; i < stack_.size(); ++i) {
-    arguments_.push_back(own_copy(stack_[i]));
-  }
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
   Engine& engine = session_.engine(lock);
@@ -219,7 +230,9 @@ void OpCall::prepare() {
     }
   }
   acquire_operands(lock);
-  save_left_out();
+  if (leaves_out_) {
+    save_left_out();
+  }
   if (traits_.random && repeatable_) {
     if (const auto generator = generator_of(Arguments(stack_.data() + base_, argument_count_))) {
       random_ = session_.generator_states(lock).save(*generator);
@@ -288,11 +301,11 @@ void OpCall::collect_fresh(const Session::Lock& lock) {
 }
 
 void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock) {
-  if (!is_plain(tensor)) {
+  c10::StorageImpl* const impl = plain_storage(tensor);
+  if (impl == nullptr) {
     repeatable_ = false;
     return;
   }
-  c10::StorageImpl* const impl = tensor.storage().unsafeGetStorageImpl();
   if (operand_of(impl) != nullptr) {
     return;
   }
@@ -318,6 +331,9 @@ void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result, const Ses
 
 // What was written is a storage that is still the same, or one that the kernel gave new bytes.
 void OpCall::note_written(const Session::Lock& lock) {
+  if (traits_.writes == 0) {
+    return;
+  }
   for (Operand& operand : operands_) {
     if (!operand.written) {
       continue;
@@ -335,29 +351,32 @@ void OpCall::note_written(const Session::Lock& lock) {
   }
 }
 
+// Puts what was written only in passing behind the rest of written_; returns the size of the rest.
+std::size_t OpCall::left_out_last() {
+  const auto in_passing = std::stable_partition(
+      written_.begin(), written_.end(), [this](const WrittenStorage& written) {
+        return std::none_of(operands_.begin(), operands_.end(), [&](const Operand& operand) {
+          return operand.storage == written.storage && operand.left_out;
+        });
+      });
+  return static_cast<std::size_t>(in_passing - written_.begin());
+}
+
 void OpCall::finish() {
   const Session::Lock lock(session_);
   Engine& engine = session_.engine(lock);
   cost_ -= std::min(cost_, engine.room_time() - room_before_);
   note_written(lock);
   collect_fresh(lock);
+  const std::size_t recorded = leaves_out_ ? left_out_last() : written_.size();
   c10::SmallVector<ValueId, 4> inputs;
-  c10::SmallVector<WrittenStorage, 2> recorded;
-  c10::SmallVector<WrittenStorage, 2> in_passing;
-  for (const WrittenStorage& written : written_) {
-    const bool left_out =
-        std::any_of(operands_.begin(), operands_.end(), [&](const Operand& operand) {
-          return operand.storage == written.storage && operand.left_out;
-        });
-    (left_out ? in_passing : recorded).push_back(written);
-  }
   for (Operand& operand : operands_) {
     if (operand.reads && operand.value.valid()) {
       operand.index = static_cast<std::uint16_t>(inputs.size());
       inputs.push_back(operand.value);
     }
   }
-  engine.fail(in_passing);
+  engine.fail(std::span(written_).subspan(recorded));
   c10::SmallVector<StorageId, 2> storages(fresh_.size());
   Nanoseconds cost = cost_;
   if (engine.options().cost_model == CostModel::kBytes) {
@@ -374,7 +393,7 @@ void OpCall::finish() {
     workspace -= fresh.nbytes;
   }
   OpRecord record{.inputs = inputs,
-                  .written = recorded,
+                  .written = std::span(written_).first(recorded),
                   .fresh = fresh_,
                   .cost = cost,
                   .workspace = std::max(workspace, Bytes(0)),
@@ -382,6 +401,7 @@ void OpCall::finish() {
                   .verifiable = traits_.verifiable};
   if (repeatable_ && engine.recordable(record)) {
     record.payload = make_payload(lock).release();
+    record.recordable = true;
   }
   engine.finish(record, storages);
   for (std::size_t i = 0; i < storages.size(); ++i) {
@@ -426,8 +446,8 @@ std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock& lock) {
   payload->traits = &traits_;
   payload->keys = keys_;
   payload->environment = Environment::current(traits_.uses_precision);
-  payload->random = random_;
-  payload->fresh_results.assign(fresh_results_.begin(), fresh_results_.end());
+  payload->random = std::move(random_);
+  payload->fresh_results = fresh_results_;
   for (Operand& operand : operands_) {
     if (operand.reads && operand.value.valid()) {
       payload->storage_bytes.push_back(static_cast<std::int64_t>(operand.impl->nbytes()));
@@ -470,36 +490,51 @@ void OpCall::set_source(TensorArgument& shape, const at::Tensor& tensor) {
   }
 }
 
+void OpCall::describe_tensor(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
+                             Payload& payload) {
+  const auto number = number_of(tensor);
+  if (element == -2 || (number && element >= 0)) {
+    repeatable_ = false;
+    return;
+  }
+  TensorArgument& shape = describe(tensor, argument, element, payload);
+  if (number) {
+    shape.source = Source::kScalar;
+    payload.arguments.back() = *number;
+  } else {
+    set_source(shape, tensor);
+  }
+}
+
+void OpCall::describe_list(const c10::IValue& list, std::size_t argument, Payload& payload) {
+  if (list.isTensorList()) {
+    c10::List<at::Tensor> empty;
+    empty.resize(list.toTensorList().size());
+    payload.arguments.emplace_back(std::move(empty));
+  } else if (list.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> empty;
+    empty.resize(list.toOptionalTensorList().size());
+    payload.arguments.emplace_back(std::move(empty));
+  } else {
+    payload.arguments.push_back(list);
+  }
+  for_each_tensor(Arguments(list),
+                  [&](const at::Tensor& tensor, std::size_t, std::int64_t element) {
+                    describe_tensor(tensor, argument, element, payload);
+                  });
+}
+
+// Copied, not moved: the last reference to a tensor must not go while the lock is held.
 void OpCall::describe_arguments(Payload& payload) {
-  const auto describe_one = [&](const at::Tensor& tensor, std::size_t argument,
-                                std::int64_t element) {
-    const auto number = number_of(tensor);
-    if (element == -2 || (number && element >= 0)) {
-      repeatable_ = false;
-      return;
-    }
-    TensorArgument& shape =
-        payload.tensors.emplace_back(describe(tensor, argument, element, payload));
-    if (number) {
-      shape.source = Source::kScalar;
-      shape.number = *number;
-    } else {
-      set_source(shape, tensor);
-    }
-  };
-  for_each_tensor(arguments_, describe_one);
-  // Copied, not moved: the last reference to a tensor must not go while the lock is held.
-  for (const c10::IValue& argument : arguments_) {
+  for (std::size_t i = 0; i < arguments_.size(); ++i) {
+    const c10::IValue& argument = arguments_[i];
     if (argument.isTensor()) {
       payload.arguments.emplace_back();
-    } else if (argument.isTensorList()) {
-      c10::List<at::Tensor> empty;
-      empty.resize(argument.toTensorList().size());
-      payload.arguments.emplace_back(std::move(empty));
-    } else if (argument.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> empty;
-      empty.resize(argument.toOptionalTensorList().size());
-      payload.arguments.emplace_back(std::move(empty));
+      if (const at::Tensor& tensor = argument.toTensor(); tensor.defined()) {
+        describe_tensor(tensor, i, -1, payload);
+      }
+    } else if (argument.isList()) {
+      describe_list(argument, i, payload);
     } else {
       payload.arguments.push_back(argument);
     }

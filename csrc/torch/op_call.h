@@ -34,6 +34,7 @@ class OpCall {
     std::uint16_t index = 0;  // in the payload: among inputs, or among written
   };
 
+  void copy_arguments();
   void find_operands();
   void add_operand(const at::Tensor& tensor, std::size_t argument);
   void add_storage_operand(const c10::Storage& storage);
@@ -48,10 +49,14 @@ class OpCall {
   void fail() noexcept;
   void save_left_out();
   void restore_left_out() noexcept;
+  [[nodiscard]] std::size_t left_out_last();
   void collect_fresh(const Session::Lock& lock);
   void add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock);
   [[nodiscard]] std::unique_ptr<Payload> make_payload(const Session::Lock& lock);
   void describe_arguments(Payload& payload);
+  void describe_list(const c10::IValue& list, std::size_t argument, Payload& payload);
+  void describe_tensor(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
+                       Payload& payload);
   void set_source(TensorArgument& shape, const at::Tensor& tensor);
   void arm_operands();
   void note_written(const Session::Lock& lock);

@@ -73,20 +73,28 @@ c10::intrusive_ptr<c10::StorageImpl> storage_over(void* data, std::int64_t nbyte
                                                false);
 }
 
-TensorArgument describe(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
-                        Payload& payload) {
-  TensorArgument shape;
+TensorArgument& describe(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
+                         Payload& payload) {
+  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  const c10::IntArrayRef sizes = impl->sizes();
+  const c10::IntArrayRef strides = impl->strides();
+  const std::size_t begin = payload.dims.size();
+  TensorArgument& shape = payload.tensors.emplace_back();
   shape.argument = static_cast<std::uint16_t>(argument);
   shape.element = static_cast<std::int32_t>(element);
-  shape.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  shape.wrapped_number = impl->is_wrapped_number();
   shape.conjugate = tensor.is_conj();
   shape.negative = tensor.is_neg();
-  shape.type = tensor.dtype();
-  shape.offset = tensor.storage_offset();
-  shape.dims_begin = static_cast<std::uint32_t>(payload.dims.size());
-  shape.dim = static_cast<std::uint16_t>(tensor.dim());
-  payload.dims.insert(payload.dims.end(), tensor.sizes().begin(), tensor.sizes().end());
-  payload.dims.insert(payload.dims.end(), tensor.strides().begin(), tensor.strides().end());
+  shape.type = impl->dtype();
+  shape.offset = impl->storage_offset();
+  shape.dims_begin = static_cast<std::uint32_t>(begin);
+  shape.dim = static_cast<std::uint16_t>(sizes.size());
+  payload.dims.resize_for_overwrite(begin + 2 * sizes.size());
+  std::int64_t* const dims = payload.dims.data() + begin;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    dims[i] = sizes[i];
+    dims[i + sizes.size()] = strides[i];
+  }
   return shape;
 }
 
@@ -136,7 +144,7 @@ void run_again(const Payload& payload, std::span<const c10::intrusive_ptr<c10::S
         tensor = scratch(shape, payload);
         break;
       case Source::kScalar:
-        tensor = wrapped_scalar(shape.number);
+        tensor = wrapped_scalar(stack[shape.argument].toScalar());
         break;
     }
     c10::IValue& slot = stack[shape.argument];

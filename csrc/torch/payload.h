@@ -28,7 +28,7 @@ enum class Source : std::uint8_t {
   kWritten,  // the op's index-th written storage
   kShape,    // nowhere: only its shape is looked at, or it has no bytes
   kScratch,  // a throw-away zero tensor: written in passing, content irrelevant
-  kScalar,   // a Python number that the argument parser wrapped
+  kScalar,   // a Python number that the argument parser wrapped; it is among Payload::arguments
 };
 
 struct TensorArgument {
@@ -43,7 +43,6 @@ struct TensorArgument {
   std::int64_t offset = 0;
   std::uint32_t dims_begin = 0;  // in Payload::dims: sizes, then strides
   std::uint16_t dim = 0;
-  c10::Scalar number;  // of kScalar
 };
 
 struct Payload {
@@ -52,8 +51,8 @@ struct Payload {
   c10::DispatchKeySet keys;
   Environment environment;
   GeneratorState random;
-  // The arguments; tensors are left out (None), lists of tensors are empty lists of the right
-  // length.
+  // The arguments; tensors are left out (None, or the number that is wrapped in one), lists of
+  // tensors are empty lists of the right length.
   c10::SmallVector<c10::IValue, 6> arguments;
   c10::SmallVector<TensorArgument, 2> tensors;
   c10::SmallVector<std::int64_t, 12> dims;
@@ -72,9 +71,9 @@ at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
                        const TensorArgument& shape, const Payload& payload);
 c10::intrusive_ptr<c10::StorageImpl> storage_over(void* data, std::int64_t nbytes);
 
-// Describes a tensor; appends to payload.dims.
-TensorArgument describe(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
-                        Payload& payload);
+// Describes a tensor; appends to payload.tensors and payload.dims.
+TensorArgument& describe(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
+                         Payload& payload);
 
 // Calls function(tensor, argument index, element index or -1) for every tensor argument that is
 // defined; nested lists are flattened. `visit` must not change the stack.

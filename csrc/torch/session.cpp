@@ -169,17 +169,14 @@ void Session::disown_evicted(const Lock&) {
   });
 }
 
-Session::Lock::~Lock() {
-  if (session_.graveyard_.empty() && session_.waiting_ == 0) {
-    return;
-  }
+void Session::unlock_and_bury() {
   Graveyard dead;
-  std::swap(dead.payloads, session_.graveyard_.payloads);
-  std::swap(dead.storages, session_.graveyard_.storages);
-  const bool notify = session_.waiting_ > 0;
-  lock_.unlock();
+  std::swap(dead.payloads, graveyard_.payloads);
+  std::swap(dead.storages, graveyard_.storages);
+  const bool notify = waiting_ > 0;
+  mutex_.unlock();
   if (notify) {
-    session_.replay_done_.notify_all();
+    replay_done_.notify_all();
   }
 }
 
@@ -198,9 +195,9 @@ bool Session::in_scope(std::size_t nbytes) const {
   if (Bypass::active()) {
     return false;
   }
-  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake)) {
-    return nbytes > kWrappedNumber ||
-           c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake);
+  if (const auto keys = c10::impl::tls_local_dispatch_key_set();
+      keys.included_.has(c10::DispatchKey::Fake)) {
+    return nbytes > kWrappedNumber || keys.excluded_.has(c10::DispatchKey::Fake);
   }
   // Kernels also allocate on OpenMP workers, which know nothing of the scope.
   return kernels_.load(std::memory_order_relaxed) > 0 && at::in_parallel_region();
@@ -257,7 +254,8 @@ void Session::storage_gone(StorageRecord* record) {
 StorageRecord* Session::add_record(c10::StorageImpl& storage, const Lock&) {
   const RecordId id = records_.add();
   StorageRecord& record = records_[id];
-  record.weak = c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr::reclaim_copy(&storage));
+  c10::raw::weak_intrusive_ptr::incref(&storage);
+  record.weak = c10::weak_intrusive_ptr<c10::StorageImpl>::reclaim(&storage);
   record.impl = &storage;
   record.self = id;
   record.session = this;
@@ -339,8 +337,7 @@ StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
     external_.erase(found);
     engine_.forsake_external(record->id);
   }
-  const bool foreign =
-      storage._mutable_data_ptr_no_checks().get_deleter() != plain_allocator()->raw_deleter();
+  const bool foreign = storage._mutable_data_ptr_no_checks().get_deleter() != plain_deleter();
   StorageRecord* const record = add_record(storage, lock);
   record->strong = StoragePtr::reclaim_copy(&storage);
   record->data = data;
@@ -371,9 +368,11 @@ StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
 namespace {
 
 void arm_with(c10::StorageImpl& storage, void (*hook)(c10::StorageImpl*)) {
+  if (storage.has_materializer()) {
+    return;
+  }
   const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
-  if (!storage.has_materializer() &&
-      (deleter == &pool_delete || deleter == plain_allocator()->raw_deleter())) {
+  if (deleter == &pool_delete || deleter == plain_deleter()) {
     storage.set_materializer(hook);
   }
 }
@@ -387,9 +386,11 @@ void Session::arm_undefined(c10::StorageImpl& storage) {
 }
 
 void Session::disarm(c10::StorageImpl& storage) {
+  if (!storage.has_materializer()) {
+    return;
+  }
   const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
-  if (storage.has_materializer() && (deleter == &pool_delete || deleter == &evicted_delete ||
-                                     deleter == plain_allocator()->raw_deleter())) {
+  if (deleter == &pool_delete || deleter == &evicted_delete || deleter == plain_deleter()) {
     storage.clear_materializer();
   }
 }

@@ -68,14 +68,19 @@ class Session final : private Device {
   // destroying it may come back to us.
   class Lock {
    public:
-    explicit Lock(Session& session) : session_(session), lock_(session.mutex_) {}
-    ~Lock();
+    explicit Lock(Session& session) : session_(session) { session.mutex_.lock(); }
+    ~Lock() {
+      if (session_.graveyard_.empty() && session_.waiting_ == 0) [[likely]] {
+        session_.mutex_.unlock();
+      } else {
+        session_.unlock_and_bury();
+      }
+    }
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
 
    private:
     Session& session_;
-    std::unique_lock<FastMutex> lock_;
   };
   // To be called before anything that may replay: waits until no other thread is replaying.
   void wait_for_replays(const Lock&);
@@ -143,6 +148,7 @@ class Session final : private Device {
   StorageId find_pooled(c10::StorageImpl& storage, const Lock& lock);
   StorageId find_external(c10::StorageImpl& storage, const Lock& lock);
   void take_fresh(const Payload& payload, torch::jit::Stack& stack, std::span<BlockId> outputs);
+  void unlock_and_bury();
   void storage_gone(StorageRecord* record);
   void rebind(StorageRecord* record, c10::StorageImpl& storage);
   // The active session, when an access is not by one of its own kernels.
@@ -182,6 +188,10 @@ class Session final : private Device {
 // The allocator and the deleters of our storages (allocator.cpp).
 c10::Allocator* pool_allocator();
 c10::Allocator* plain_allocator();
+inline c10::DeleterFnPtr plain_deleter() {
+  static const c10::DeleterFnPtr deleter = plain_allocator()->raw_deleter();  // it has only one
+  return deleter;
+}
 void pool_delete(void* pointer);
 void evicted_delete(void* record);
 
