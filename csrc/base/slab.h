@@ -16,16 +16,22 @@ namespace recoup::detail {
 template <class T, class IdType>
 class Slab {
  public:
-  IdType add() {
-    if (free_.empty()) {
+  struct Added {
+    IdType id;
+    T& record;
+  };
+  Added emplace() {
+    if (free_.empty()) [[unlikely]] {
       grow();
     }
     const std::uint32_t index = free_.back();
     free_.pop_back();
-    slot(index).live = true;  // its record was cleared when it was removed
     ++size_;
-    return IdType(index);
+    Slot& added = slot(index);
+    added.live = true;  // its record was cleared when it was removed
+    return {IdType(index), added.record};
   }
+  IdType add() { return emplace().id; }
 
   void remove(IdType id) {
     RECOUP_DCHECK(contains(id));

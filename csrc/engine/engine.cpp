@@ -89,16 +89,17 @@ StorageId Engine::storage_in(BlockId block) const {
 }
 
 void Engine::storage_died(StorageId storage) {
-  const ValueId id = storages_[storage].current;
+  const Storage& dead = storages_[storage];
+  const ValueId id = dead.current;
   Value& value = lineage_[id];
-  value.hard_pins -= storages_[storage].user_pins;
-  value.fixed -= storages_[storage].user_pins;
+  value.hard_pins -= dead.user_pins;
+  value.fixed -= dead.user_pins;
   storages_.remove(storage);
   value.storage = StorageId();
   if (value.block.valid()) {
     value.escaped = false;
   }
-  update_candidate(id);
+  update_candidate(id, value);
   if (!options_.usefulness && evictable(value)) {
     transition(id, Residency::kEvicted);
     ++stats_.drops;
@@ -110,14 +111,16 @@ void Engine::storage_died(StorageId storage) {
 }
 
 void Engine::acquire(std::span<const ValueId> values) {
-  const bool all_resident = std::all_of(values.begin(), values.end(),
-                                        [this](ValueId id) { return lineage_[id].resident(); });
+  bool all_resident = true;
+  for (ValueId id : values) {
+    all_resident &= lineage_[id].resident();
+  }
   if (all_resident) {
     for (ValueId id : values) {
       Value& value = lineage_[id];
       ++value.fixed;
       if (++value.hard_pins == 1) {
-        update_candidate(id);
+        update_candidate(id, value);
       }
     }
   } else {
@@ -144,8 +147,9 @@ void Engine::acquire(std::span<const ValueId> values) {
 
 void Engine::release(std::span<const ValueId> values) noexcept {
   for (ValueId id : values) {
-    --lineage_[id].fixed;
-    hard_unpin(id);
+    Value& value = lineage_[id];
+    --value.fixed;
+    hard_unpin(id, value);
   }
 }
 

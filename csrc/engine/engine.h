@@ -179,8 +179,8 @@ class Engine final : private PolicyView {
 
   // state.cpp: the one function that changes a value's residency, and its helpers.
   void transition(ValueId id, Residency to, BlockId block = {});
-  void update_candidate(ValueId id) {
-    const Value& value = lineage_[id];
+  void update_candidate(ValueId id) { update_candidate(id, lineage_[id]); }
+  void update_candidate(ValueId id, const Value& value) {
     const bool listed = value.candidate_index != Value::kNotCandidate;
     if (listed != (evictable(value) && value.soft_pins == 0)) {
       change_candidate(id);
@@ -188,7 +188,16 @@ class Engine final : private PolicyView {
   }
   void change_candidate(ValueId id);  // lists it when it is not listed, and the other way round
   void hard_pin(ValueId id);
-  void hard_unpin(ValueId id) noexcept;
+  void hard_unpin(ValueId id) noexcept { hard_unpin(id, lineage_[id]); }
+  void hard_unpin(ValueId id, Value& value) noexcept {
+    if (--value.hard_pins == 0) {
+      value.writing = false;
+      update_candidate(id, value);
+      if (!value.storage.valid()) {
+        settle(id);
+      }
+    }
+  }
   void soft_pin(ValueId id);
   void soft_unpin(ValueId id);
   void settle(ValueId id);  // frees what nobody needs, starting here, and what follows from that

@@ -86,8 +86,7 @@ void Engine::keep_copy(ValueId leaf) {
   }
   Value& old = lineage_[leaf];
   device_.copy(offset(copy), location(leaf), old.nbytes);
-  const ValueId fresh = lineage_.add_value();
-  Value& now = lineage_[fresh];
+  const auto [fresh, now] = lineage_.emplace_value();
   now.size = old.size;
   now.nbytes = old.nbytes;
   now.storage = old.storage;

@@ -17,15 +17,14 @@ namespace recoup::detail {
 
 StorageId Engine::add_storage(const FreshStorage& fresh) {
   const BlockView block = pool_.view(fresh.block);
-  const StorageId storage = storages_.add();
-  const ValueId id = lineage_.add_value();
-  Value& value = lineage_[id];
+  const auto [storage, added] = storages_.emplace();
+  const auto [id, value] = lineage_.emplace_value();
   value.size = block.size;
   value.nbytes = fresh.nbytes;
   value.storage = storage;
   value.block = fresh.block;
   value.last_access = now_;
-  storages_[storage] = {.current = id, .handle = fresh.handle, .birth = next_birth_++};
+  added = {.current = id, .handle = fresh.handle, .birth = next_birth_++};
   pool_.set_owner(fresh.block, id.index() + 1);
   kernel_held_ -= block.size;
   return storage;
@@ -43,15 +42,14 @@ StorageId Engine::add_external(void* handle, Bytes nbytes) {
   }
   external_ += size;
   stats_.peak_bytes = std::max(stats_.peak_bytes, charged().count());
-  const StorageId storage = storages_.add();
-  const ValueId id = lineage_.add_value();
-  Value& value = lineage_[id];
+  const auto [storage, added] = storages_.emplace();
+  const auto [id, value] = lineage_.emplace_value();
   value.size = size;
   value.nbytes = nbytes;
   value.storage = storage;
   value.external = handle;
   value.last_access = now_;
-  storages_[storage] = {.current = id, .handle = handle, .birth = next_birth_++};
+  added = {.current = id, .handle = handle, .birth = next_birth_++};
   return storage;
 }
 
@@ -64,9 +62,8 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
     touch(before);
     return;
   }
-  const ValueId after = lineage_.add_value();
+  const auto [after, now] = lineage_.emplace_value();
   Value& old = lineage_[before];
-  Value& now = lineage_[after];
   now.size = old.size;
   now.nbytes = old.nbytes;
   now.storage = id;

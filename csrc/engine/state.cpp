@@ -47,7 +47,7 @@ void Engine::transition(ValueId id, Residency to, BlockId block) {
       }
       break;
   }
-  update_candidate(id);
+  update_candidate(id, value);
   lineage_.update_demand(id, settle_work_);
 }
 
@@ -73,17 +73,6 @@ void Engine::hard_pin(ValueId id) {
     update_candidate(id);
     if (value.evicted()) {
       lineage_.update_demand(id, settle_work_);
-    }
-  }
-}
-
-void Engine::hard_unpin(ValueId id) noexcept {
-  Value& value = lineage_[id];
-  if (--value.hard_pins == 0) {
-    value.writing = false;
-    update_candidate(id);
-    if (!value.storage.valid()) {
-      settle(id);
     }
   }
 }
@@ -116,11 +105,7 @@ void Engine::drain() {
   while (!settle_work_.empty()) {
     const ValueId next = settle_work_.back();
     settle_work_.pop_back();
-    if (!lineage_.contains(next)) {
-      continue;
-    }
-    const Value& value = lineage_[next];
-    if (!value.resident() || !value.held()) {  // nothing follows for the others, and most are such
+    if (lineage_.contains(next)) {
       settle_one(next);
     }
   }
@@ -184,7 +169,13 @@ void Engine::cut(ValueId id) {
   }
   if (lineage_.cut(id).valid()) {
     release_payload(lineage_[producer].payload);
-    lineage_.remove_op(producer, settle_work_);
+    lineage_.remove_op(producer, [this](ValueId orphan, const Value& value) {
+      // For the others nothing follows: they are settled when their storage dies or their last pin
+      // goes.
+      if (!value.resident() || (!value.storage.valid() && value.hard_pins == 0)) {
+        settle_work_.push_back(orphan);
+      }
+    });
   } else {
     lineage_.update_demand(producer, settle_work_);
   }

@@ -6,13 +6,12 @@
 namespace recoup::detail {
 
 OpId Lineage::add_op(std::span<const ValueId> inputs) {
-  const OpId id = ops_.add();
-  Op& op = ops_[id];
+  const auto [id, op] = ops_.emplace();
   op.sequence = next_sequence_++;
   for (ValueId input : inputs) {
-    const EdgeId edge_id = edges_.add();
+    const auto [edge_id, edge] = edges_.emplace();
     Value& value = values_[input];
-    edges_[edge_id] = {.value = input, .op = id, .next = value.consumers, .previous = EdgeId()};
+    edge = {.value = input, .op = id, .next = value.consumers, .previous = EdgeId()};
     if (value.consumers.valid()) {
       edges_[value.consumers].previous = edge_id;
     }
@@ -26,9 +25,10 @@ OpId Lineage::add_op(std::span<const ValueId> inputs) {
 }
 
 void Lineage::add_output(OpId op, ValueId value) {
-  ops_[op].outputs.push_back(value);
+  Op& record = ops_[op];
+  record.outputs.push_back(value);
   if (value.valid()) {
-    ++ops_[op].live_outputs;
+    ++record.live_outputs;
     values_[value].producer = op;
   }
 }
@@ -57,34 +57,6 @@ OpId Lineage::cut(ValueId value) {
     }
   }
   return --op.live_outputs == 0 ? producer : OpId();
-}
-
-void Lineage::unlink(EdgeId id) {
-  const Edge edge = edges_[id];
-  if (edge.previous.valid()) {
-    edges_[edge.previous].next = edge.next;
-  } else {
-    values_[edge.value].consumers = edge.next;
-  }
-  if (edge.next.valid()) {
-    edges_[edge.next].previous = edge.previous;
-  }
-  edges_.remove(id);
-}
-
-void Lineage::remove_op(OpId id, std::vector<ValueId>& orphans) {
-  const Op& op = ops_[id];
-  RECOUP_CHECK(op.live_outputs == 0);
-  for (EdgeId edge : op.inputs) {
-    const ValueId input = edges_[edge].value;
-    if (op.demanding) {
-      --values_[input].demand;
-    }
-    unlink(edge);
-    orphans.push_back(input);
-  }
-  total_cost_ -= op.cost;
-  ops_.remove(id);
 }
 
 void Lineage::remove_value(ValueId id) {

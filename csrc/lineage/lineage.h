@@ -94,6 +94,7 @@ struct Edge {
 class Lineage {
  public:
   ValueId add_value() { return values_.add(); }
+  Slab<Value, ValueId>::Added emplace_value() { return values_.emplace(); }
   // Adds an op that reads `inputs`; its outputs are attached with set_producer.
   OpId add_op(std::span<const ValueId> inputs);
   // Fresh outputs in the order of their slots; an invalid value leaves a slot empty.
@@ -140,7 +141,12 @@ class Lineage {
   // left, returns it, to be given to remove_op.
   [[nodiscard]] OpId cut(ValueId value);
   // Removes an op without outputs; its inputs are appended to `orphans` (they lost a consumer).
-  void remove_op(OpId op, std::vector<ValueId>& orphans);
+  void remove_op(OpId op, std::vector<ValueId>& orphans) {
+    remove_op(op, [&orphans](ValueId orphan, const Value&) { orphans.push_back(orphan); });
+  }
+  // The same; calls on_orphan(id, value) for each.
+  template <class Function>
+  void remove_op(OpId op, Function&& on_orphan);
   // Removes the record of a value that has no consumer and no producer.
   void remove_value(ValueId value);
 
@@ -172,7 +178,7 @@ class Lineage {
   void check() const;
 
  private:
-  void unlink(EdgeId edge);
+  void unlink(EdgeId edge, Value& value);
   [[nodiscard]] bool should_demand(const Op& op) const;
 
   Slab<Value, ValueId> values_;
@@ -183,5 +189,35 @@ class Lineage {
   std::uint64_t next_sequence_ = 0;
   mutable std::uint32_t mark_ = 0;
 };
+
+template <class Function>
+void Lineage::remove_op(OpId id, Function&& on_orphan) {
+  const Op& op = ops_[id];
+  RECOUP_CHECK(op.live_outputs == 0);
+  for (EdgeId edge : op.inputs) {
+    const ValueId input = edges_[edge].value;
+    Value& value = values_[input];
+    if (op.demanding) {
+      --value.demand;
+    }
+    unlink(edge, value);
+    on_orphan(input, value);
+  }
+  total_cost_ -= op.cost;
+  ops_.remove(id);
+}
+
+inline void Lineage::unlink(EdgeId id, Value& value) {
+  const Edge& edge = edges_[id];
+  if (edge.previous.valid()) {
+    edges_[edge.previous].next = edge.next;
+  } else {
+    value.consumers = edge.next;
+  }
+  if (edge.next.valid()) {
+    edges_[edge.next].previous = edge.previous;
+  }
+  edges_.remove(id);
+}
 
 }  // namespace recoup::detail
