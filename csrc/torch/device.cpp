@@ -110,7 +110,7 @@ void Session::release(void* pointer) noexcept {
 }
 
 std::size_t Session::payload_bytes(const void* payload) const noexcept {
-  return static_cast<const Payload*>(payload)->memory();
+  return static_cast<const Payload*>(payload)->memory;
 }
 
 std::string Session::name(const void* payload) const {

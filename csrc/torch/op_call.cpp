@@ -165,6 +165,10 @@ void OpCall::add_operand(const at::Tensor& tensor, std::size_t argument) {
     operand = &operands_.emplace_back();
     operand->impl = impl;
   }
+  if (traits_.writes == 0 && traits_.left_out == 0) {
+    operand->reads |= !traits_.metadata_only;
+    return;
+  }
   const bool out = leaves_out(argument);
   const bool writes_it = writes(argument) && !(traits_.left_out != 0 && !leaves_out_ &&
                                                ((traits_.left_out >> argument) & 1U) != 0);
@@ -248,9 +252,11 @@ void OpCall::prepare() {
 void OpCall::acquire_operands(const Session::Lock& lock) {
   Engine& engine = session_.engine(lock);
   c10::SmallVector<StorageId, 2> written;
-  for (const Operand& operand : operands_) {
-    if (operand.storage.valid() && operand.written) {
-      written.push_back(operand.storage);
+  if (traits_.writes != 0) {
+    for (const Operand& operand : operands_) {
+      if (operand.storage.valid() && operand.written) {
+        written.push_back(operand.storage);
+      }
     }
   }
   for (;;) {
@@ -321,11 +327,9 @@ void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result, const Ses
   if (session_.serial(block, lock) < serial_) {
     repeatable_ = false;  // made earlier and only handed out now
   }
-  StorageRecord* const record = session_.add_record(*impl, lock);
   fresh_.push_back({.block = block,
                     .nbytes = Bytes(static_cast<std::int64_t>(impl->nbytes())),
-                    .handle = record});
-  fresh_records_.push_back(record);
+                    .handle = session_.add_record(*impl, lock)});
   fresh_results_.push_back(result);
 }
 
@@ -405,7 +409,7 @@ void OpCall::finish() {
   }
   engine.finish(record, storages);
   for (std::size_t i = 0; i < storages.size(); ++i) {
-    fresh_records_[i]->id = storages[i];
+    static_cast<StorageRecord*>(fresh_[i].handle)->id = storages[i];
   }
   engine.release(pinned_);
   pinned_.clear();
@@ -432,11 +436,12 @@ void OpCall::arm_operands() {
   for (const Operand& operand : operands_) {
     Session::arm(*operand.impl);
   }
-  for (const StorageRecord* const record : fresh_records_) {
+  for (const FreshStorage& fresh : fresh_) {
+    c10::StorageImpl& storage = *static_cast<const StorageRecord*>(fresh.handle)->impl;
     if (traits_.repeatable) {
-      Session::arm(*record->impl);
+      Session::arm(storage);
     } else {
-      Session::arm_undefined(*record->impl);
+      Session::arm_undefined(storage);
     }
   }
 }
@@ -467,6 +472,7 @@ std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock& lock) {
     session_.discard(std::move(payload), lock);
     return nullptr;
   }
+  payload->count_memory();
   return payload;
 }
 

@@ -89,8 +89,7 @@ class OpCall {
   c10::SmallVector<ValueId, 4> pinned_;
   // The arguments as they were: kernels consume the stack.
   c10::SmallVector<c10::IValue, 6> arguments_;
-  c10::SmallVector<FreshStorage, 2> fresh_;
-  c10::SmallVector<StorageRecord*, 2> fresh_records_;
+  c10::SmallVector<FreshStorage, 2> fresh_;  // their handles are StorageRecords
   c10::SmallVector<std::uint16_t, 2> fresh_results_;
   c10::SmallVector<WrittenStorage, 2> written_;
 };

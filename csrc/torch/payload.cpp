@@ -43,13 +43,13 @@ at::Tensor wrapped_scalar(const c10::Scalar& scalar) {
 
 }  // namespace
 
-std::size_t Payload::memory() const {
+void Payload::count_memory() {
   const auto outside = [](const auto& vector, std::size_t inside) {
     return vector.capacity() > inside ? vector.capacity() * sizeof(vector[0]) : 0;
   };
   // A generator's state is counted whole for each op: sharing is rare and this never understates.
-  return sizeof(Payload) + outside(arguments, 6) + outside(tensors, 2) + outside(dims, 12) +
-         outside(storage_bytes, 3) + outside(fresh_results, 2) + (random ? random->size() : 0);
+  memory = sizeof(Payload) + outside(arguments, 6) + outside(tensors, 2) + outside(dims, 12) +
+           outside(storage_bytes, 3) + outside(fresh_results, 2) + (random ? random->size() : 0);
 }
 
 bool Payload::harmless() const {

@@ -60,7 +60,9 @@ struct Payload {
   // For each fresh storage: which tensor of the results (lists flattened) is in it.
   c10::SmallVector<std::uint16_t, 2> fresh_results;
 
-  [[nodiscard]] std::size_t memory() const;
+  std::size_t memory = 0;  // that it takes, as count_memory found it
+
+  void count_memory();
   // Whether destroying it could run code of others (a custom class object among the arguments).
   [[nodiscard]] bool harmless() const;
   void clear();

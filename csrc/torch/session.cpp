@@ -20,6 +20,9 @@ namespace {
 // op.
 constexpr std::size_t kWrappedNumber = 16;
 
+// Of what the plain allocator gives; it has only this one.
+const c10::DeleterFnPtr plain_deleter = plain_allocator()->raw_deleter();
+
 Bytes physical_memory() {
   return Bytes(sysconf(_SC_PHYS_PAGES)).count() > 0
              ? Bytes(std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE))
@@ -303,8 +306,8 @@ StorageId Session::find_known(const c10::StorageImpl& storage, const Lock&) {
     const auto block = engine_.block_at(arena_->offset(data.get()));
     return block ? engine_.storage_in(*block) : StorageId();
   }
-  const auto found = external_.find(&storage);
-  return found == external_.end() ? StorageId() : found->second->id;
+  const StorageRecord* const record = external_record(&storage);
+  return record == nullptr ? StorageId() : record->id;
 }
 
 StorageId Session::find_pooled(c10::StorageImpl& storage, const Lock& lock) {
@@ -328,16 +331,15 @@ StorageId Session::find_pooled(c10::StorageImpl& storage, const Lock& lock) {
 
 StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
   const void* const data = storage._mutable_data_ptr_no_checks().get();
-  if (const auto found = external_.find(&storage); found != external_.end()) {
-    StorageRecord* const record = found->second;
-    if (record->data == data) {
-      return record->id;
+  if (StorageRecord* const known = external_record(&storage)) {
+    if (known->data == data) {
+      return known->id;
     }
     // resize_ or set_ behind our back: what we knew is gone, and nothing was evicted because of it.
-    external_.erase(found);
-    engine_.forsake_external(record->id);
+    erase_external(&storage);
+    engine_.forsake_external(known->id);
   }
-  const bool foreign = storage._mutable_data_ptr_no_checks().get_deleter() != plain_deleter();
+  const bool foreign = storage._mutable_data_ptr_no_checks().get_deleter() != plain_deleter;
   StorageRecord* const record = add_record(storage, lock);
   record->strong = StoragePtr::reclaim_copy(&storage);
   record->data = data;
@@ -350,7 +352,7 @@ StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
     records_.remove(record->self);
     throw;
   }
-  external_.emplace(&storage, record);
+  external_.insert(reinterpret_cast<std::int64_t>(&storage), record->self);
   if (foreign) {
     engine_.escape(record->id);
   }
@@ -367,12 +369,9 @@ StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
 // pointer (DDP's reducer does), so it stays where it is.
 namespace {
 
-void arm_with(c10::StorageImpl& storage, void (*hook)(c10::StorageImpl*)) {
-  if (storage.has_materializer()) {
-    return;
-  }
+inline void arm_with(c10::StorageImpl& storage, void (*hook)(c10::StorageImpl*)) {
   const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
-  if (deleter == &pool_delete || deleter == plain_deleter()) {
+  if ((deleter == &pool_delete || deleter == plain_deleter) && !storage.has_materializer()) {
     storage.set_materializer(hook);
   }
 }
@@ -390,7 +389,7 @@ void Session::disarm(c10::StorageImpl& storage) {
     return;
   }
   const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
-  if (deleter == &pool_delete || deleter == &evicted_delete || deleter == plain_deleter()) {
+  if (deleter == &pool_delete || deleter == &evicted_delete || deleter == plain_deleter) {
     storage.clear_materializer();
   }
 }
@@ -430,20 +429,23 @@ void Session::on_definition(c10::StorageImpl* storage) {
 }
 
 void Session::sweep_external() {
-  for (auto at = external_.begin(); at != external_.end();) {
-    StorageRecord* const record = at->second;
-    if (record->strong.use_count() == 1) {
-      at = external_.erase(at);
-      engine_.storage_died(record->id);  // calls forget, now or when lineage lets it go
-    } else {
-      ++at;
+  std::vector<RecordId> dead;
+  external_.for_each([&](RecordId id) {
+    if (records_[id].strong.use_count() == 1) {
+      dead.push_back(id);
     }
+  });
+  for (RecordId id : dead) {
+    erase_external(records_[id].impl);
+    engine_.storage_died(records_[id].id);  // calls forget, now or when lineage lets it go
   }
 }
 
 void Session::forget(void* external) noexcept {
   auto* const record = static_cast<StorageRecord*>(external);
-  external_.erase(record->impl);
+  if (external_record(record->impl) == record) {
+    erase_external(record->impl);
+  }
   graveyard_.storages.push_back(std::move(record->strong));
   records_.remove(record->self);
 }

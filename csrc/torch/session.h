@@ -12,10 +12,10 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "csrc/base/fast_mutex.h"
+#include "csrc/base/flat_map.h"
 #include "csrc/base/slab.h"
 #include "csrc/engine/engine.h"
 #include "csrc/torch/arena.h"
@@ -150,6 +150,13 @@ class Session final : private Device {
   void take_fresh(const Payload& payload, torch::jit::Stack& stack, std::span<BlockId> outputs);
   void unlock_and_bury();
   void storage_gone(StorageRecord* record);
+  [[nodiscard]] StorageRecord* external_record(const c10::StorageImpl* storage) const {
+    const auto id = external_.find(reinterpret_cast<std::int64_t>(storage));
+    return id ? const_cast<StorageRecord*>(&records_[*id]) : nullptr;
+  }
+  void erase_external(const c10::StorageImpl* storage) {
+    external_.erase(reinterpret_cast<std::int64_t>(storage));
+  }
   void rebind(StorageRecord* record, c10::StorageImpl& storage);
   // The active session, when an access is not by one of its own kernels.
   static Session* watching_accesses();
@@ -174,7 +181,7 @@ class Session final : private Device {
   Graveyard graveyard_;
   std::vector<std::unique_ptr<Payload>> spare_payloads_;
   Slab<StorageRecord, RecordId> records_;
-  std::unordered_map<const c10::StorageImpl*, StorageRecord*> external_;
+  FlatMap<RecordId> external_;                // by address of the storage
   std::vector<std::uint64_t> block_serials_;  // by block
   std::atomic<std::uint64_t> serial_{0};
   std::atomic<int> kernels_{0};
@@ -188,10 +195,6 @@ class Session final : private Device {
 // The allocator and the deleters of our storages (allocator.cpp).
 c10::Allocator* pool_allocator();
 c10::Allocator* plain_allocator();
-inline c10::DeleterFnPtr plain_deleter() {
-  static const c10::DeleterFnPtr deleter = plain_allocator()->raw_deleter();  // it has only one
-  return deleter;
-}
 void pool_delete(void* pointer);
 void evicted_delete(void* record);
 

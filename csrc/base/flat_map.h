@@ -1,0 +1,93 @@
+// FlatMap: from offsets or addresses to ids, in a few nanoseconds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "recoup/types.h"
+
+namespace recoup::detail {
+
+// Open addressing with linear probing; erasing shifts back what probed past the hole, so there are
+// no tombstones. Never more than half full.
+template <class IdType>
+class FlatMap {
+ public:
+  FlatMap() : slots_(64) {}
+
+  void insert(std::int64_t key, IdType id) {
+    if (2 * (size_ + 1) > slots_.size()) {
+      grow();
+    }
+    place({key, id});
+    ++size_;
+  }
+
+  // `key` must be there.
+  void erase(std::int64_t key) {
+    std::size_t hole = position(key);
+    --size_;
+    for (std::size_t at = next(hole); slots_[at].id.valid(); at = next(at)) {
+      const std::size_t home = hash(slots_[at].key);
+      // Stays if its home lies cyclically in (hole, at].
+      const bool reachable = hole <= at ? hole < home && home <= at : hole < home || home <= at;
+      if (!reachable) {
+        slots_[hole] = slots_[at];
+        hole = at;
+      }
+    }
+    slots_[hole] = Slot{};
+  }
+
+  [[nodiscard]] std::optional<IdType> find(std::int64_t key) const {
+    const Slot& slot = slots_[position(key)];
+    return slot.id.valid() ? std::optional(slot.id) : std::nullopt;
+  }
+
+  // Calls function(id); it must not change the map.
+  template <class Function>
+  void for_each(Function&& function) const {
+    for (const Slot& slot : slots_) {
+      if (slot.id.valid()) {
+        function(slot.id);
+      }
+    }
+  }
+
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  struct Slot {
+    std::int64_t key = 0;
+    IdType id;
+  };
+
+  [[nodiscard]] std::size_t next(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
+  [[nodiscard]] std::size_t hash(std::int64_t key) const {
+    return (static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15ULL >> 32) & (slots_.size() - 1);
+  }
+  // Where it is, or the empty slot where it would go.
+  [[nodiscard]] std::size_t position(std::int64_t key) const {
+    std::size_t at = hash(key);
+    while (slots_[at].id.valid() && slots_[at].key != key) {
+      at = next(at);
+    }
+    return at;
+  }
+  void place(const Slot& slot) { slots_[position(slot.key)] = slot; }
+  void grow() {
+    std::vector<Slot> old(2 * slots_.size());
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (slot.id.valid()) {
+        place(slot);
+      }
+    }
+  }
+
+  std::vector<Slot> slots_;  // a power of two of them
+  std::size_t size_ = 0;
+};
+
+}  // namespace recoup::detail
