@@ -19,7 +19,8 @@ const Names kMetadataOnly = {
     "aten::new_ones",           "aten::new_full",      "aten::empty_like",   "aten::new_empty",
     "aten::rand_like",          "aten::randn_like",    "aten::randint_like", "aten::is_same_size",
     "aten::new_empty_strided",  "aten::sym_size",      "aten::sym_stride",   "aten::sym_numel",
-    "aten::sym_storage_offset", "aten::is_contiguous", "aten::stride",       "aten::size"};
+    "aten::sym_storage_offset", "aten::is_contiguous", "aten::stride",       "aten::size",
+    "aten::lift_fresh"};
 
 // Results hold uninitialized bytes: there is nothing to repeat.
 const Names kUninitialized = {"aten::empty",
@@ -184,6 +185,10 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
   } else if (base == "aten::_lazy_clone") {
     traits.kind = OpKind::kLazyClone;
   } else if (!starts_with(base, "aten::")) {
+    traits.kind = OpKind::kRecorded;
+  } else if (base == "aten::lift_fresh") {
+    // How torch.tensor announces what it filled by pointer. From here on it is a leaf with an
+    // owner, so that it can be moved out of the way.
     traits.kind = OpKind::kRecorded;
   } else if (is_annotated_view(schema) || kUnannotatedViews.contains(base) ||
              (op.hasTag(at::Tag::inplace_view) && !rebinds)) {
