@@ -12,15 +12,14 @@ least   found by search in steps of 1 % of the unbudgeted peak. A budget is feas
         then tries --scan steps above what it found, since nothing says that a larger budget must
         do: the ones that fail are holes.
 
-Floor and G are taken from one plain training, by looking at the tensors around every op: workspace
-inside kernels is not in them. Ops are priced by their bytes unless --cost-model measured is given,
-so that a search gives the same answer again.
+Floor and G are taken from one training that is never short of memory, by looking at the tensors
+around every op; what a kernel held beside its results counts too. Ops are priced by their bytes
+unless --cost-model measured is given, so that a search gives the same answer again.
 """
 
 import contextlib
 import gc
-import sys
-import time
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +67,10 @@ class Floors(TorchDispatchMode):
     optimizer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run: recoup.Run) -> None:
         super().__init__()
+        self.run = run
+        self.op_count = 0
         self.known: dict[int, Known] = {}
         self.floor_bytes = 0
         self.g_bytes = 0
@@ -98,6 +99,12 @@ class Floors(TorchDispatchMode):
                     if func.overloadpacket.__name__ in OVERWRITING:
                         known.is_leaf = False
 
+    def workspace(self) -> int:
+        """Of the op that has just run; none if it was only a view."""
+        stats = self.run.stats()
+        is_new, self.op_count = stats.op_count > self.op_count, stats.op_count
+        return stats.workspace_bytes if is_new else 0
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for key in [key for key, known in self.known.items() if known.ref.expired()]:
             del self.known[key]
@@ -108,7 +115,7 @@ class Floors(TorchDispatchMode):
         for key in made.keys() - touched.keys():
             made[key].since_backward = not torch.is_grad_enabled()
         touched |= made
-        floor = g = 0
+        floor = g = self.workspace()
         for key, known in self.known.items():
             if known.is_leaf or key in touched:
                 floor += known.size
@@ -120,8 +127,7 @@ class Floors(TorchDispatchMode):
 
 
 def floors_of(program: Program, steps: int) -> Floors:
-    floors = Floors()
-    with floors:
+    with recoup.budget(UNREACHED) as run, Floors(run) as floors:
         program.train(steps)
     return floors
 
@@ -133,17 +139,14 @@ class TooSlowError(Exception):
 class Patience:
     """Ends a training with TooSlowError when its replays take longer than `limit_ns`.
 
-    Looks from a profile function, which runs at every call from Python. Backward calls none, so
-    every module's output gets a hook that does nothing but be called.
+    Looks when a timer tells it to, which Python hears of between two of its own instructions.
+    Backward runs none, so every module's output gets a hook that does nothing but be called.
     """
 
     def __init__(self, run: recoup.Run, limit_ns: float) -> None:
-        self.run, self.limit_ns, self.looked = run, limit_ns, 0.0
+        self.run, self.limit_ns = run, limit_ns
 
     def look(self, *_: Any) -> None:
-        if time.monotonic() - self.looked < 0.1:
-            return
-        self.looked = time.monotonic()
         if self.run.stats().replay_ns > self.limit_ns:
             raise TooSlowError
 
@@ -154,10 +157,11 @@ class Patience:
 
     def __enter__(self) -> None:
         self.hook = register_module_forward_hook(self.add_hook)
-        sys.setprofile(self.look)
+        signal.signal(signal.SIGALRM, self.look)
+        signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
 
     def __exit__(self, *_: Any) -> None:
-        sys.setprofile(None)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         self.hook.remove()
 
 

@@ -127,10 +127,15 @@ void Engine::acquire(std::span<const ValueId> values) {
     const auto start = std::chrono::steady_clock::now();
     const Nanoseconds room_before = room_time_;
     std::vector<ValueId> dead_leaves;
-    {
-      Replayer replayer(*this);
-      replayer.run(values);
-      dead_leaves = replayer.dead_leaves();
+    try {
+      Replayer(*this, dead_leaves).run(values);
+    } catch (const OutOfBudget& error) {
+      if (error.report().asked == Bytes(0)) {
+        throw;  // it cost too much
+      }
+      ++stats_.restarts;  // Note [Second try]
+      evict_everything();
+      Replayer(*this, dead_leaves).run(values);
     }
     for (ValueId id : dead_leaves) {
       if (lineage_.contains(id)) {

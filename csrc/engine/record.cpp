@@ -169,6 +169,7 @@ void Engine::record_op(const OpRecord& record, std::span<StorageId> storages) {
 void Engine::finish(const OpRecord& record, std::span<StorageId> storages) {
   ++stats_.op_count;
   stats_.op_ns += record.cost.count();
+  stats_.workspace_bytes = record.workspace.count();
   for (ValueId input : record.inputs) {
     touch(input);
   }

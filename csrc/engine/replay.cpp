@@ -35,7 +35,8 @@ class AddressGuard {
 
 }  // namespace
 
-Replayer::Replayer(Engine& engine) : engine_(engine) {
+Replayer::Replayer(Engine& engine, std::vector<ValueId>& dead_leaves)
+    : engine_(engine), dead_leaves_(dead_leaves) {
   RECOUP_CHECK(engine.replayer_ == nullptr);
   engine.replayer_ = this;
 }

@@ -21,18 +21,22 @@ namespace recoup::detail {
 // go first, because less is held by then; resident ones go last. Until its turn an input is only
 // softly pinned: when nothing else can be evicted it goes too, the outermost frame's first, and is
 // replayed when its turn comes. An input is secured once, so this ends.
+//
+// Note [Second try]
+// What is resident when a replay begins goes last in its frame, so it may lie there, pinned hard by
+// one frame or softly by many, while another input is made that needs the room. From leaves alone
+// the order is the one with the least room. So when a replay does not fit, all that may be evicted
+// is, and it begins again. It costs more; that is why it is not the first try.
 class Replayer {
  public:
-  explicit Replayer(Engine& engine);
+  // Adds to `dead_leaves` those that were read: Note [Dead leaves] may let them go afterwards.
+  Replayer(Engine& engine, std::vector<ValueId>& dead_leaves);
   ~Replayer();
   Replayer(const Replayer&) = delete;
   Replayer& operator=(const Replayer&) = delete;
 
   // Makes `values` resident and hard-pins each once. On an exception nothing stays pinned.
   void run(std::span<const ValueId> values);
-
-  // Dead leaves that were read: Note [Dead leaves] may let them go now.
-  [[nodiscard]] const std::vector<ValueId>& dead_leaves() const { return dead_leaves_; }
 
   // The value to give up when no candidate is left: softly pinned, of the outermost frame that has
   // one, the largest of it. Invalid when there is none.
@@ -77,7 +81,7 @@ class Replayer {
   Engine& engine_;
   std::vector<Frame> frames_;
   std::unordered_map<OpId, Bytes> rooms_;
-  std::vector<ValueId> dead_leaves_;  // that replays read
+  std::vector<ValueId>& dead_leaves_;
   Nanoseconds spent_{0};
 };
 

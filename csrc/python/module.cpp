@@ -108,6 +108,7 @@ py::dict stats_dict(const Budget& budget) {
   RECOUP_FIELD(replay_ns);
   RECOUP_FIELD(op_count);
   RECOUP_FIELD(op_ns);
+  RECOUP_FIELD(workspace_bytes);
   RECOUP_FIELD(search_ns);
   RECOUP_FIELD(bookkeeping_ns);
   RECOUP_FIELD(plans);
@@ -126,6 +127,7 @@ py::dict stats_dict(const Budget& budget) {
   RECOUP_FIELD(books_bytes);
   RECOUP_FIELD(books_peak_bytes);
   RECOUP_FIELD(replay_depth_max);
+  RECOUP_FIELD(restarts);
   RECOUP_FIELD(allocations);
   RECOUP_FIELD(verify_checks);
 #undef RECOUP_FIELD

@@ -19,8 +19,9 @@ struct Stats {
   std::int64_t drops = 0;    // dead values freed without cost
   std::int64_t replays = 0;  // ops run again
   std::int64_t replay_ns = 0;
-  std::int64_t op_count = 0;  // ops run by the program
-  std::int64_t op_ns = 0;     // their time in kernels, waiting for room excluded
+  std::int64_t op_count = 0;         // ops run by the program
+  std::int64_t op_ns = 0;            // their time in kernels, waiting for room excluded
+  std::int64_t workspace_bytes = 0;  // gauge: the most that the last one held beside its results
 
   std::int64_t search_ns = 0;       // inside policies
   std::int64_t bookkeeping_ns = 0;  // making room, apart from search and replays
@@ -42,6 +43,7 @@ struct Stats {
   std::int64_t books_bytes = 0;  // gauge: memory of the records
   std::int64_t books_peak_bytes = 0;
   std::int64_t replay_depth_max = 0;  // frames open at once
+  std::int64_t restarts = 0;  // replays that did not fit and began again with all else evicted
   std::int64_t allocations = 0;
   std::int64_t verify_checks = 0;  // outputs hashed and compared
 };

@@ -32,6 +32,8 @@ class Stats:
     """Ops that the program ran."""
     op_ns: int
     """Nanoseconds in their kernels, waiting for room excluded: plain op time."""
+    workspace_bytes: int
+    """The most that the last one's kernel held beside its results (gauge)."""
 
     search_ns: int
     """Nanoseconds in which policies looked for victims."""
@@ -71,6 +73,8 @@ class Stats:
     """Most memory that the records ever took."""
     replay_depth_max: int
     """Most replays that were waiting for one another at once."""
+    restarts: int
+    """Replays that did not fit and began again with everything else evicted."""
     allocations: int
     """Blocks taken from the pool."""
     verify_checks: int
