@@ -18,6 +18,7 @@ LAYERS = (
     "csrc/lineage",
     "csrc/policy",
     "csrc/engine",
+    "csrc/trace",
     "csrc/torch",
     "csrc/python",
 )

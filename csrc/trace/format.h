@@ -1,0 +1,43 @@
+// The bytes of a trace file. docs/traces.md says what they mean.
+//
+//   file    magic, frame, frame, ..., end frame
+//   magic   89 'r' 't' 'r' 'a' 'c' 'e' '\n', version (u32)
+//   frame   raw size (u32), packed size (u32), CRC-32 of the packed bytes (u32), packed bytes
+//   (zlib) raw     records, each a tag and unsigned LEB128 numbers; none goes over the end of its
+//   frame end     twelve zeros
+//
+// All u32 are little-endian. Storages are written as their distance from the newest one, so that
+// numbers stay small in a long trace.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace recoup::detail {
+
+inline constexpr std::array<unsigned char, 8> kTraceMagic{0x89, 'r', 't', 'r', 'a', 'c', 'e', '\n'};
+inline constexpr std::uint32_t kTraceVersion = 1;
+inline constexpr std::size_t kFrameHeader = 12;
+inline constexpr std::uint32_t kMaxFrame = 64U << 20;
+
+enum class RecordTag : std::uint8_t {
+  kName = 1,
+  kKernel = 2,
+  kOp = 3,
+  kEvent = 16,  // and the number of its kind
+};
+
+// Bits of an operand, below its storage's distance.
+inline constexpr std::uint64_t kOperandReads = 1;
+inline constexpr std::uint64_t kOperandWritten = 2;
+inline constexpr std::uint64_t kOperandOverwritten = 4;
+inline constexpr std::uint64_t kOperandLeftOut = 8;
+inline constexpr int kOperandBits = 4;
+
+// Bits of an op.
+inline constexpr std::uint64_t kOpRepeatable = 1;
+inline constexpr std::uint64_t kOpRandom = 2;
+inline constexpr std::uint64_t kOpVerifiable = 4;
+inline constexpr std::uint64_t kOpFailed = 8;
+
+}  // namespace recoup::detail

@@ -1,0 +1,20 @@
+#include "csrc/trace/sink.h"
+
+namespace recoup::detail {
+
+void TraceBuilder::add_op(const TraceOp& op, std::span<const TraceOperand> operands,
+                          std::span<const TraceFresh> fresh) {
+  TraceOp added = op;
+  added.first_operand = static_cast<std::uint32_t>(trace_.operands.size());
+  added.operand_count = static_cast<std::uint32_t>(operands.size());
+  added.first_fresh = static_cast<std::uint32_t>(trace_.fresh.size());
+  added.fresh_count = static_cast<std::uint32_t>(fresh.size());
+  trace_.operands.insert(trace_.operands.end(), operands.begin(), operands.end());
+  trace_.fresh.insert(trace_.fresh.end(), fresh.begin(), fresh.end());
+  trace_.events.push_back({.kind = TraceEvent::Kind::kOp,
+                           .index = static_cast<std::uint32_t>(trace_.ops.size()),
+                           .size = Bytes(0)});
+  trace_.ops.push_back(added);
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,41 @@
+// Where a trace goes while it is made: to a file or into memory.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "recoup/trace.h"
+
+namespace recoup::detail {
+
+// Names and kernels are defined before they are referred to and numbered from 0 in that order.
+class TraceSink {
+ public:
+  virtual ~TraceSink() = default;
+  virtual void add_name(std::string_view name) = 0;
+  virtual void add_kernel(std::span<const KernelStep> steps) = 0;
+  // first_operand and first_fresh of `op` do not matter.
+  virtual void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
+                      std::span<const TraceFresh> fresh) = 0;
+  // Any event but kOp.
+  virtual void add_event(const TraceEvent& event) = 0;
+};
+
+class TraceBuilder final : public TraceSink {
+ public:
+  void add_name(std::string_view name) override { trace_.names.emplace_back(name); }
+  void add_kernel(std::span<const KernelStep> steps) override {
+    trace_.kernels.emplace_back(steps.begin(), steps.end());
+  }
+  void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
+              std::span<const TraceFresh> fresh) override;
+  void add_event(const TraceEvent& event) override { trace_.events.push_back(event); }
+
+  [[nodiscard]] const Trace& trace() const { return trace_; }
+  [[nodiscard]] Trace take() { return std::move(trace_); }
+
+ private:
+  Trace trace_;
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,192 @@
+#include "csrc/trace/writer.h"
+
+#include <zlib.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+#include "csrc/base/check.h"
+#include "csrc/trace/format.h"
+
+namespace recoup::detail {
+namespace {
+
+constexpr std::size_t kFrame = 256U << 10;
+
+void put_u32(std::vector<unsigned char>& out, std::uint32_t number) {
+  for (int shift = 0; shift < 32; shift += 8) {
+    out.push_back(static_cast<unsigned char>(number >> shift));
+  }
+}
+
+std::uint64_t natural(std::int64_t number) {
+  RECOUP_CHECK(number >= 0);
+  return static_cast<std::uint64_t>(number);
+}
+
+}  // namespace
+
+TraceWriter::TraceWriter(const std::string& path)
+    : path_(path), file_(std::fopen((path + ".partial").c_str(), "wb")) {
+  if (file_ == nullptr) {
+    throw std::system_error(errno, std::generic_category(), path);
+  }
+  raw_.reserve(kFrame + 4096);
+  std::vector<unsigned char> head(kTraceMagic.begin(), kTraceMagic.end());
+  put_u32(head, kTraceVersion);
+  write(head.data(), head.size());
+}
+
+TraceWriter::~TraceWriter() {
+  if (file_ != nullptr) {
+    file_.reset();
+    std::remove((path_ + ".partial").c_str());
+  }
+}
+
+void TraceWriter::write(const void* data, std::size_t size) {
+  if (std::fwrite(data, 1, size, file_.get()) != size) {
+    throw std::system_error(errno, std::generic_category(), path_);
+  }
+}
+
+void TraceWriter::put(std::uint64_t number) {
+  while (number >= 0x80) {
+    raw_.push_back(static_cast<unsigned char>(number | 0x80));
+    number >>= 7;
+  }
+  raw_.push_back(static_cast<unsigned char>(number));
+}
+
+void TraceWriter::end_record() {
+  if (raw_.size() >= kFrame) {
+    flush();
+  }
+}
+
+void TraceWriter::flush() {
+  packed_.resize(compressBound(raw_.size()));
+  uLongf packed_size = packed_.size();
+  // Level 1: a recording may not slow its program down.
+  const int result = compress2(packed_.data(), &packed_size, raw_.data(), raw_.size(), 1);
+  RECOUP_CHECK(result == Z_OK);
+  std::vector<unsigned char> header;
+  put_u32(header, static_cast<std::uint32_t>(raw_.size()));
+  put_u32(header, static_cast<std::uint32_t>(packed_size));
+  put_u32(header,
+          static_cast<std::uint32_t>(crc32(0, packed_.data(), static_cast<uInt>(packed_size))));
+  write(header.data(), header.size());
+  write(packed_.data(), packed_size);
+  raw_.clear();
+}
+
+void TraceWriter::close() {
+  if (!raw_.empty()) {
+    flush();
+  }
+  const std::array<unsigned char, kFrameHeader> end{};
+  write(end.data(), end.size());
+  if (std::fclose(file_.release()) != 0 ||
+      std::rename((path_ + ".partial").c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    std::remove((path_ + ".partial").c_str());
+    throw std::system_error(error, std::generic_category(), path_);
+  }
+}
+
+void TraceWriter::add_name(std::string_view name) {
+  put(static_cast<std::uint64_t>(RecordTag::kName));
+  put(name.size());
+  raw_.insert(raw_.end(), name.begin(), name.end());
+  end_record();
+}
+
+void TraceWriter::add_kernel(std::span<const KernelStep> steps) {
+  put(static_cast<std::uint64_t>(RecordTag::kKernel));
+  put(steps.size());
+  for (const KernelStep& step : steps) {
+    const bool frees = step.kind == KernelStep::Kind::kFree;
+    put((frees ? std::uint64_t{step.index} : natural(step.size.count())) << 1 | (frees ? 1 : 0));
+  }
+  end_record();
+}
+
+void TraceWriter::add_op(const TraceOp& op, std::span<const TraceOperand> operands,
+                         std::span<const TraceFresh> fresh) {
+  put(static_cast<std::uint64_t>(RecordTag::kOp));
+  put(op.name);
+  put(op.kernel);
+  put((op.repeatable ? kOpRepeatable : 0) | (op.random ? kOpRandom : 0) |
+      (op.verifiable ? kOpVerifiable : 0) | (op.failed ? kOpFailed : 0));
+  put(natural(op.cost.count()));
+  put(natural(op.workspace.count()));
+  put(natural(op.record_bytes.count()));
+  put(operands.size());
+  for (const TraceOperand& operand : operands) {
+    put(distance(operand.storage) << kOperandBits | (operand.reads ? kOperandReads : 0) |
+        (operand.written ? kOperandWritten : 0) | (operand.overwritten ? kOperandOverwritten : 0) |
+        (operand.left_out ? kOperandLeftOut : 0));
+  }
+  put(fresh.size());
+  for (const TraceFresh& each : fresh) {
+    put(each.allocation);
+    put(natural(each.nbytes.count()));
+  }
+  storages_ += fresh.size();
+  end_record();
+}
+
+void TraceWriter::add_event(const TraceEvent& event) {
+  using Kind = TraceEvent::Kind;
+  RECOUP_CHECK(event.kind != Kind::kOp);
+  put(static_cast<std::uint64_t>(RecordTag::kEvent) + static_cast<std::uint64_t>(event.kind));
+  switch (event.kind) {
+    case Kind::kExternal:
+      put(natural(event.size.count()));
+      ++storages_;
+      break;
+    case Kind::kAllocate:
+      put(natural(event.size.count()));
+      break;
+    case Kind::kAdopt:
+      put(event.index);
+      put(natural(event.size.count()));
+      ++storages_;
+      break;
+    case Kind::kFree:
+    case Kind::kStep:
+      put(event.index);
+      break;
+    default:
+      put(distance(event.index));
+      break;
+  }
+  end_record();
+}
+
+}  // namespace recoup::detail
+
+namespace recoup {
+
+void write_trace(const Trace& trace, const std::string& path) {
+  validate(trace);
+  detail::TraceWriter writer(path);
+  for (const std::string& name : trace.names) {
+    writer.add_name(name);
+  }
+  for (const std::vector<KernelStep>& kernel : trace.kernels) {
+    writer.add_kernel(kernel);
+  }
+  for (const TraceEvent& event : trace.events) {
+    if (event.kind == TraceEvent::Kind::kOp) {
+      const TraceOp& op = trace.ops[event.index];
+      writer.add_op(op, trace.operands_of(op), trace.fresh_of(op));
+    } else {
+      writer.add_event(event);
+    }
+  }
+  writer.close();
+}
+
+}  // namespace recoup

@@ -1,0 +1,119 @@
+// A recorded run: what the program asked of the engine, in order, and nothing of what the engine
+// decided. Simulating it under a policy and a budget makes the decisions that a live run would.
+//
+// Storages are numbered in the order in which they appear: tensors from outside, adopted blocks,
+// and what each op made. So are the blocks that were allocated outside of any op.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recoup/api.h"
+#include "recoup/types.h"
+
+namespace recoup {
+
+// How an op uses one of its distinct storages.
+struct TraceOperand {
+  std::uint32_t storage = 0;
+  bool reads = false;        // its bytes matter to the op
+  bool written = false;      // the op writes to it
+  bool overwritten = false;  // all of it, reading nothing
+  bool left_out = false;     // in passing: a replay need not write it (BatchNorm's statistics)
+  friend bool operator==(const TraceOperand&, const TraceOperand&) = default;
+};
+
+// What a kernel does to memory while it runs.
+struct KernelStep {
+  enum class Kind : std::uint8_t {
+    kAllocate,  // `size` bytes; allocations of a kernel are numbered from 0
+    kFree,      // its allocation `index`
+  };
+  Kind kind = Kind::kAllocate;
+  std::uint32_t index = 0;
+  Bytes size{0};
+  friend bool operator==(const KernelStep&, const KernelStep&) = default;
+};
+
+// A storage that an op made: which allocation of its kernel, and its bytes.
+struct TraceFresh {
+  std::uint32_t allocation = 0;
+  Bytes nbytes{0};
+  friend bool operator==(const TraceFresh&, const TraceFresh&) = default;
+};
+
+struct TraceOp {
+  std::uint32_t name = 0;    // into Trace::names
+  std::uint32_t kernel = 0;  // into Trace::kernels
+  std::uint32_t first_operand = 0;
+  std::uint32_t operand_count = 0;
+  std::uint32_t first_fresh = 0;
+  std::uint32_t fresh_count = 0;
+  Nanoseconds cost{0};
+  Bytes workspace{0};      // most that the kernel held beside what it made
+  Bytes record_bytes{0};   // that the runtime keeps to run it again
+  bool repeatable = true;  // may be replayed
+  bool random = false;     // draws random numbers
+  bool verifiable = true;  // all bytes of its results are defined
+  bool failed = false;     // the kernel threw
+  friend bool operator==(const TraceOp&, const TraceOp&) = default;
+};
+
+struct TraceEvent {
+  enum class Kind : std::uint8_t {
+    kExternal,  // a storage that was made outside the pool, of `size` bytes
+    kAllocate,  // a block of `size` bytes, outside of any op
+    kFree,      // block `index`
+    kAdopt,     // block `index` becomes a storage of `size` bytes
+    kDie,       // storage `index` is let go
+    kOp,        // op `index`
+    kEscape,    // storage `index` can be seen from outside
+    kPin,       // storage `index`
+    kUnpin,     // storage `index`, as often as it was pinned
+    kEvict,     // storage `index`: the user asks for it
+    kForsake,   // external storage `index` has lost the bytes that were known
+    kStep,      // a training step ends; `index` is its name
+  };
+  Kind kind = Kind::kOp;
+  std::uint32_t index = 0;
+  Bytes size{0};
+  friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
+};
+
+struct Trace {
+  std::vector<std::string> names;
+  std::vector<std::vector<KernelStep>> kernels;
+  std::vector<TraceOp> ops;
+  std::vector<TraceOperand> operands;
+  std::vector<TraceFresh> fresh;
+  std::vector<TraceEvent> events;
+  friend bool operator==(const Trace&, const Trace&) = default;
+
+  [[nodiscard]] std::span<const TraceOperand> operands_of(const TraceOp& op) const {
+    return std::span(operands).subspan(op.first_operand, op.operand_count);
+  }
+  [[nodiscard]] std::span<const TraceFresh> fresh_of(const TraceOp& op) const {
+    return std::span(fresh).subspan(op.first_fresh, op.fresh_count);
+  }
+};
+
+// The file is not a trace, or not a whole one. Says where.
+class RECOUP_API BadTrace : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Throws BadTrace when an event refers to what is not there (not made yet, gone already, out of
+// range) or a size is negative; names the event or the op.
+RECOUP_API void validate(const Trace& trace);
+
+// Format: docs/traces.md. Throws std::system_error when the file cannot be written or read, and
+// BadTrace, with the offset, when it is no whole trace of a known version.
+RECOUP_API void write_trace(const Trace& trace, const std::string& path);
+RECOUP_API Trace read_trace(const std::string& path);
+
+}  // namespace recoup

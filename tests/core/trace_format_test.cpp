@@ -1,0 +1,246 @@
+// Trace files: what was written is read again, and nothing else is read.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <random>
+
+#include "csrc/trace/sink.h"
+#include "csrc/trace/writer.h"
+#include "recoup/trace.h"
+
+namespace recoup::detail {
+namespace {
+
+using Kind = TraceEvent::Kind;
+
+std::string path_in_temp(const std::string& name) {
+  return testing::TempDir() + "recoup_" + name + "_" +
+         testing::UnitTest::GetInstance()->current_test_info()->name();
+}
+
+// A valid trace with something of everything.
+Trace random_trace(std::uint64_t seed, int events) {
+  std::mt19937_64 random(seed);
+  const auto below = [&random](std::size_t n) { return static_cast<std::uint32_t>(random() % n); };
+  const auto size = [&random] {
+    return Bytes(static_cast<std::int64_t>(random() >> (2 + random() % 60)));
+  };
+  TraceBuilder builder;
+  builder.add_name("aten::add.Tensor");
+  builder.add_name("");
+  const KernelStep steps[] = {{.kind = KernelStep::Kind::kAllocate, .index = 0, .size = 512_B},
+                              {.kind = KernelStep::Kind::kAllocate, .index = 0, .size = 1_GiB},
+                              {.kind = KernelStep::Kind::kFree, .index = 0, .size = 0_B}};
+  builder.add_kernel(steps);
+  builder.add_kernel({});
+  std::vector<std::uint32_t> live;
+  std::uint32_t storages = 0;
+  std::uint32_t blocks = 0;
+  for (int i = 0; i < events; ++i) {
+    const auto kind = static_cast<Kind>(below(static_cast<std::size_t>(Kind::kStep) + 1));
+    switch (kind) {
+      case Kind::kExternal:
+        builder.add_event({.kind = kind, .index = 0, .size = size()});
+        live.push_back(storages++);
+        break;
+      case Kind::kAllocate:
+      case Kind::kFree:
+      case Kind::kAdopt:
+        builder.add_event({.kind = Kind::kAllocate, .index = 0, .size = size()});
+        if (kind == Kind::kFree) {
+          builder.add_event({.kind = kind, .index = blocks, .size = 0_B});
+        } else if (kind == Kind::kAdopt) {
+          builder.add_event({.kind = kind, .index = blocks, .size = size()});
+          live.push_back(storages++);
+        }
+        ++blocks;
+        break;
+      case Kind::kOp: {
+        TraceOp op;
+        op.name = below(2);
+        op.kernel = below(2);
+        op.cost = Nanoseconds(size().count());
+        op.workspace = size();
+        op.record_bytes = size();
+        op.repeatable = below(2) == 0;
+        op.random = below(2) == 0;
+        op.verifiable = below(2) == 0;
+        op.failed = below(2) == 0;
+        std::vector<TraceOperand> operands;
+        for (std::uint32_t n = below(4); n > 0 && !live.empty(); --n) {
+          operands.push_back({.storage = live[below(live.size())],
+                              .reads = below(2) == 0,
+                              .written = below(2) == 0,
+                              .overwritten = below(2) == 0,
+                              .left_out = below(2) == 0});
+        }
+        std::vector<TraceFresh> fresh;
+        if (op.kernel == 0 && below(2) == 0) {
+          fresh.push_back({.allocation = 1, .nbytes = Bytes(below(1000))});
+          live.push_back(storages++);
+        }
+        builder.add_op(op, operands, fresh);
+        break;
+      }
+      case Kind::kStep:
+        builder.add_event({.kind = kind, .index = below(2), .size = 0_B});
+        break;
+      default:
+        if (!live.empty()) {
+          const std::uint32_t at = below(live.size());
+          builder.add_event({.kind = kind, .index = live[at], .size = 0_B});
+          if (kind == Kind::kDie || kind == Kind::kForsake) {
+            live.erase(live.begin() + at);
+          }
+        }
+        break;
+    }
+  }
+  return builder.take();
+}
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+void put_bytes(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+std::string complaint_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const BadTrace& error) {
+    return error.what();
+  }
+  return "no complaint";
+}
+
+TEST(TraceFormat, WhatWasWrittenIsRead) {
+  const std::string path = path_in_temp("trace");
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    const Trace trace = random_trace(seed, seed == 0 ? 0 : 400);
+    write_trace(trace, path);
+    EXPECT_EQ(read_trace(path), trace) << seed;
+  }
+  const Trace large = random_trace(99, 60000);  // more than one frame
+  write_trace(large, path);
+  EXPECT_EQ(read_trace(path), large);
+  std::filesystem::remove(path);
+}
+
+TEST(TraceFormat, AFileIsWholeOrNotThere) {
+  const std::string path = path_in_temp("partial");
+  std::filesystem::remove(path);
+  {
+    TraceWriter writer(path);
+    writer.add_name("half a trace");
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+  EXPECT_THROW(TraceWriter("/no such folder/trace"), std::system_error);
+  EXPECT_THROW((void)read_trace(path), std::system_error);
+}
+
+TEST(TraceFormat, EveryCutIsNoticedWithItsOffset) {
+  const std::string path = path_in_temp("cut");
+  write_trace(random_trace(3, 60), path);
+  const std::string whole = bytes_of(path);
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    put_bytes(path, whole.substr(0, size));
+    const std::string complaint = complaint_of([&] { (void)read_trace(path); });
+    if (size < 8) {
+      EXPECT_NE(complaint.find("not a recoup trace"), std::string::npos) << complaint;
+    } else {
+      EXPECT_NE(complaint.find("offset " + std::to_string(size)), std::string::npos) << complaint;
+    }
+  }
+  put_bytes(path, whole + "x");
+  EXPECT_NE(complaint_of([&] { (void)read_trace(path); }).find("after the end"), std::string::npos);
+  std::filesystem::remove(path);
+}
+
+TEST(TraceFormat, EveryChangedByteIsNoticed) {
+  const std::string path = path_in_temp("flip");
+  write_trace(random_trace(4, 60), path);
+  const std::string whole = bytes_of(path);
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string changed = whole;
+    changed[at] = static_cast<char>(changed[at] ^ 0x10);
+    put_bytes(path, changed);
+    EXPECT_NE(complaint_of([&] { (void)read_trace(path); }), "no complaint") << "byte " << at;
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(TraceFormat, AnotherVersionIsRefused) {
+  const std::string path = path_in_temp("version");
+  write_trace(random_trace(5, 5), path);
+  std::string bytes = bytes_of(path);
+  bytes[8] = 2;
+  put_bytes(path, bytes);
+  EXPECT_NE(complaint_of([&] { (void)read_trace(path); }).find("version 2"), std::string::npos);
+  std::filesystem::remove(path);
+}
+
+// ---- validate ----
+
+// A trace of two storages, 0 and 1, of which 1 is made by op 0 from 0.
+Trace small_trace() {
+  TraceBuilder builder;
+  builder.add_name("test::op");
+  const KernelStep steps[] = {{.kind = KernelStep::Kind::kAllocate, .index = 0, .size = 64_B}};
+  builder.add_kernel(steps);
+  builder.add_event({.kind = Kind::kExternal, .index = 0, .size = 64_B});
+  const TraceOperand operands[] = {{.storage = 0, .reads = true}};
+  const TraceFresh fresh[] = {{.allocation = 0, .nbytes = 64_B}};
+  builder.add_op({}, operands, fresh);
+  return builder.take();
+}
+
+std::string complaint_after(const std::function<void(Trace&)>& change) {
+  Trace trace = small_trace();
+  change(trace);
+  return complaint_of([&] { validate(trace); });
+}
+
+void expect_complaint(const std::function<void(Trace&)>& change, const std::string& part) {
+  const std::string complaint = complaint_after(change);
+  EXPECT_NE(complaint.find(part), std::string::npos) << complaint;
+}
+
+TEST(TraceValidate, NamesWhatDangles) {
+  EXPECT_EQ(complaint_after([](Trace&) {}), "no complaint");
+  expect_complaint([](Trace& t) { t.operands[0].storage = 1; },
+                   "event 1 (op 0, test::op): storage 1 has not been made yet");
+  expect_complaint([](Trace& t) { t.events.push_back({.kind = Kind::kDie, .index = 7}); },
+                   "event 2: storage 7 has not been made yet");
+  expect_complaint(
+      [](Trace& t) {
+        t.events.push_back({.kind = Kind::kDie, .index = 1});
+        t.events.push_back({.kind = Kind::kEscape, .index = 1});
+      },
+      "event 3: storage 1 is gone already");
+  expect_complaint([](Trace& t) { t.events[1].index = 5; }, "there is no op 5");
+  expect_complaint([](Trace& t) { t.ops[0].name = 2; }, "op 0 has no name");
+  expect_complaint([](Trace& t) { t.ops[0].kernel = 2; }, "no kernel");
+  expect_complaint([](Trace& t) { t.fresh[0].allocation = 1; }, "returns allocation 1");
+  expect_complaint([](Trace& t) { t.fresh[0].nbytes = 65_B; }, "returns 65 bytes");
+  expect_complaint([](Trace& t) { t.events.push_back({.kind = Kind::kFree, .index = 0}); },
+                   "block 0 is not held");
+  expect_complaint(
+      [](Trace& t) { t.kernels[0].push_back({.kind = KernelStep::Kind::kFree, .index = 3}); },
+      "kernel 0: frees allocation 3");
+}
+
+TEST(TraceValidate, NamesNegativeSizes) {
+  expect_complaint([](Trace& t) { t.events[0].size = Bytes(-1); }, "event 0: a size of -1 bytes");
+  expect_complaint([](Trace& t) { t.ops[0].workspace = Bytes(-2); }, "op 0, test::op");
+  expect_complaint([](Trace& t) { t.kernels[0][0].size = Bytes(-3); }, "kernel 0");
+  expect_complaint([](Trace& t) { t.fresh[0].nbytes = Bytes(-4); }, "a size of -4 bytes");
+}
+
+}  // namespace
+}  // namespace recoup::detail
