@@ -89,6 +89,13 @@ StorageId Engine::storage_in(BlockId block) const {
 }
 
 void Engine::storage_died(StorageId storage) {
+  if (observer_ != nullptr) {
+    observer_->on_death(storage);
+  }
+  let_go(storage);
+}
+
+void Engine::let_go(StorageId storage) {
   const Storage& dead = storages_[storage];
   const ValueId id = dead.current;
   Value& value = lineage_[id];
@@ -160,7 +167,7 @@ void Engine::release(std::span<const ValueId> values) noexcept {
 
 void Engine::give_back(ValueId id, BlockId block) {
   if (!id.valid() || !lineage_[id].evicted() || (options_.usefulness && !lineage_[id].needed())) {
-    free(block);
+    return_block(block);
     return;
   }
   RECOUP_CHECK(pool_.view(block).size == lineage_[id].size, "a replay made ",
@@ -186,6 +193,9 @@ void Engine::release_payload(void* payload) noexcept {
 }
 
 bool Engine::evict(StorageId storage) {
+  if (observer_ != nullptr) {
+    observer_->on_evict_request(storage);
+  }
   const ValueId id = storages_[storage].current;
   if (evictable(lineage_[id])) {
     evict_value(id);
@@ -203,6 +213,9 @@ void Engine::evict_everything() {
 }
 
 void Engine::escape(StorageId storage) {
+  if (observer_ != nullptr) {
+    observer_->on_escape(storage);
+  }
   const ValueId first = storages_[storage].current;
   if (lineage_[first].escaped && !lineage_.has_consumers(first)) {
     return;  // one that was forsaken may have some
@@ -222,12 +235,18 @@ PinTicket Engine::pin(StorageId storage) {
   const ValueId one[] = {storages_[storage].current};
   acquire(one);
   ++storages_[storage].user_pins;
+  if (observer_ != nullptr) {
+    observer_->on_pin(storage);
+  }
   return {.storage = storage, .birth = storages_[storage].birth};
 }
 
 void Engine::unpin(const PinTicket& ticket) noexcept {
   if (!storages_.contains(ticket.storage) || storages_[ticket.storage].birth != ticket.birth) {
     return;
+  }
+  if (observer_ != nullptr) {
+    observer_->on_unpin(ticket.storage);
   }
   --storages_[ticket.storage].user_pins;
   const ValueId one[] = {storages_[ticket.storage].current};

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "csrc/engine/device.h"
+#include "csrc/engine/observer.h"
+#include "csrc/engine/op.h"
 #include "csrc/lineage/lineage.h"
 #include "csrc/lineage/neighborhood.h"
 #include "csrc/pool/pool.h"
@@ -29,45 +31,6 @@ class Replayer;
 struct PinTicket {
   StorageId storage;
   std::uint64_t birth = 0;
-};
-
-// A storage that an op made: adopted from a block that its kernel allocated.
-struct FreshStorage {
-  BlockId block;
-  Bytes nbytes;
-  void* handle = nullptr;
-};
-
-// A storage that an op wrote.
-struct WrittenStorage {
-  StorageId storage;
-  bool overwritten = false;  // all of it was replaced and nothing of it read
-};
-
-// What a finished op did.
-struct OpRecord {
-  std::span<const ValueId> inputs;  // distinct values whose bytes it read, written ones included
-  std::span<const WrittenStorage> written;
-  std::span<const FreshStorage> fresh;
-  Nanoseconds cost{0};
-  Bytes workspace{0};
-  void* payload = nullptr;  // null: cannot be replayed, so what it made are leaves
-  bool verifiable = true;   // false: some of its bytes are uninitialized
-  bool recordable = false;  // Engine::recordable has said yes: finish need not ask again
-};
-
-// How much to free in one piece for an op that fails because free memory is in pieces: what it held
-// and asked for when it failed, and more each time, until there is no more.
-struct Retry {
-  Bytes need{0};
-  bool all_tried = false;
-  [[nodiscard]] bool worth_it(const OutOfBudgetReport& report) {
-    if (!report.fragmented || all_tried) {
-      return false;
-    }
-    need = std::max(report.workspace + report.asked, need + report.asked);
-    return true;
-  }
 };
 
 class Engine final : private PolicyView {
@@ -107,7 +70,20 @@ class Engine final : private PolicyView {
   [[nodiscard]] void* handle(StorageId storage) const { return storages_[storage].handle; }
   [[nodiscard]] const Value& value(ValueId id) const { return lineage_[id]; }
 
-  // ---- the life of an op ----
+  // ---- the life of an op, as a program runs it ----
+  // Makes the operands' values resident, pins them and names them in `value`. All or nothing.
+  void begin_op(std::string_view name, std::span<Operand> operands);
+  // Its kernel failed only because free memory was in pieces: see defragment, whose result this is.
+  [[nodiscard]] bool retry_op(std::span<const Operand> operands, Bytes need);
+  // It is done. `uses` are the operands', and record.inputs and record.written refer to them;
+  // `storages[i]` is the new storage of fresh[i]. An operand's storage is invalid by now when it is
+  // no longer what it was.
+  void end_op(OpRecord& record, const OpUses& uses, std::span<const Operand> operands,
+              std::span<StorageId> storages);
+  // It failed half way.
+  void abort_op(std::span<const Operand> operands);
+
+  // ---- and its parts ----
   // To be called for each storage that the op will write, before its arguments are acquired.
   void before_write(StorageId storage);
   // Makes the values resident, replaying what it takes, and pins each once, in place. All or
@@ -158,6 +134,11 @@ class Engine final : private PolicyView {
 
   // Time spent making room so far; the binding subtracts its growth from an op's cost.
   [[nodiscard]] Nanoseconds room_time() const { return room_time_; }
+  // Plain cost of all ops that the program ran, and of all replays.
+  [[nodiscard]] Nanoseconds op_cost() const { return Nanoseconds(stats_.op_ns); }
+  [[nodiscard]] Nanoseconds replay_cost() const { return Nanoseconds(stats_.replay_cost_ns); }
+  // Null: nobody looks on. It must outlive the engine or be taken away.
+  void set_observer(Observer* observer) { observer_ = observer; }
   void add_books(std::ptrdiff_t bytes) { device_books_ += bytes; }
 
  private:
@@ -219,6 +200,8 @@ class Engine final : private PolicyView {
   void hand_over(ValueId from, ValueId to);
 
   // room.cpp
+  BlockId take_block(Bytes nbytes);
+  void return_block(BlockId block);
   void make_room(Bytes size);
   void make_room_for_charge(Bytes size);
   EvictionPlan plan_eviction(const RoomRequest& request);
@@ -252,11 +235,19 @@ class Engine final : private PolicyView {
   void consider_dead_leaf(ValueId id);
   void place_low(StorageId storage);
 
+  void let_go(StorageId storage);
+
   // record.cpp
   void supersede(StorageId storage, OpId op, bool overwritten);
   void record_leaves(const OpRecord& record, std::span<StorageId> storages);
   void record_op(const OpRecord& record, std::span<StorageId> storages);
   StorageId add_storage(const FreshStorage& fresh);
+  void release_operands(std::span<const Operand> operands) noexcept;
+  [[nodiscard]] Nanoseconds cost_by_bytes(const OpRecord& record) const;
+  // Who looks on at what the program does; null while a replay runs.
+  [[nodiscard]] Observer* program_observer() const {
+    return replayer_ == nullptr ? observer_ : nullptr;
+  }
   void touch(ValueId id) { lineage_[id].last_access = now_; }
   void bound_books();
   void remember_hash(ValueId id);
@@ -276,7 +267,8 @@ class Engine final : private PolicyView {
   Bytes candidate_bytes_{0};
   std::vector<ValueId> settle_work_;
   bool settling_ = false;
-  Replayer* replayer_ = nullptr;                       // the running one
+  Replayer* replayer_ = nullptr;  // the running one
+  Observer* observer_ = nullptr;
   std::unordered_map<ValueId, std::uint64_t> hashes_;  // verify mode
 
   Bytes external_{0};

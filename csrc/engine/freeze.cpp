@@ -79,7 +79,7 @@ void Engine::keep_copy(ValueId leaf) {
   hard_pin(leaf);
   BlockId copy;
   try {
-    copy = allocate(lineage_[leaf].nbytes);
+    copy = take_block(lineage_[leaf].nbytes);
   } catch (...) {
     hard_unpin(leaf);
     throw;
@@ -178,8 +178,11 @@ void Engine::forsake_external(StorageId storage) {
         "tensor was made from its old content. Use tensor operations, or recoup.materialize what "
         "depends on it first");
   }
+  if (observer_ != nullptr) {
+    observer_->on_forsake(storage);
+  }
   freeze(leaf, found);
-  storage_died(storage);
+  let_go(storage);
 }
 
 bool Engine::has_needed_dependents(StorageId storage) const {

@@ -30,7 +30,13 @@ StorageId Engine::add_storage(const FreshStorage& fresh) {
   return storage;
 }
 
-StorageId Engine::adopt(const FreshStorage& fresh) { return add_storage(fresh); }
+StorageId Engine::adopt(const FreshStorage& fresh) {
+  const StorageId storage = add_storage(fresh);
+  if (observer_ != nullptr) {
+    observer_->on_adopt(fresh, storage);
+  }
+  return storage;
+}
 
 StorageId Engine::add_external(void* handle, Bytes nbytes) {
   const Bytes size = pool_.round_up(nbytes);
@@ -50,6 +56,9 @@ StorageId Engine::add_external(void* handle, Bytes nbytes) {
   value.external = handle;
   value.last_access = now_;
   added = {.current = id, .handle = handle, .birth = next_birth_++};
+  if (observer_ != nullptr) {
+    observer_->on_external(storage, nbytes);
+  }
   return storage;
 }
 

@@ -165,6 +165,10 @@ void Replayer::execute(OpId op) {
     }
   });
   ++engine_.stats_.replays;
+  engine_.stats_.replay_cost_ns += engine_.lineage_[op].cost.count();
+  if (engine_.observer_ != nullptr) {
+    engine_.observer_->on_replay(op, engine_.lineage_[op].sequence);
+  }
   engine_.now_ += engine_.lineage_[op].cost.count();
 }
 
@@ -188,7 +192,7 @@ void Replayer::fill_buffers(OpId op, std::vector<Buffer>& buffers) {
       buffers.push_back({.block = engine_.lineage_[written.before].block, .from = written.before});
       continue;
     }
-    buffers.push_back({.block = engine_.allocate(written.nbytes), .from = {}});
+    buffers.push_back({.block = engine_.take_block(written.nbytes), .from = {}});
     if (written.before.valid()) {
       engine_.device_.copy(engine_.offset(buffers.back().block), engine_.location(written.before),
                            written.nbytes);
@@ -242,7 +246,7 @@ void Replayer::execute_once(OpId op) {
   } catch (...) {
     for (const Buffer& buffer : buffers) {
       if (!buffer.from.valid()) {
-        engine_.free(buffer.block);
+        engine_.return_block(buffer.block);
       }
     }
     throw;

@@ -36,6 +36,21 @@ Zone Engine::zone(Bytes size) const {
 }
 
 BlockId Engine::allocate(Bytes nbytes) {
+  const BlockId block = take_block(nbytes);
+  if (Observer* const observer = program_observer()) {
+    observer->on_allocate(block, nbytes);
+  }
+  return block;
+}
+
+void Engine::free(BlockId block) {
+  if (Observer* const observer = program_observer()) {
+    observer->on_free(block);
+  }
+  return_block(block);
+}
+
+BlockId Engine::take_block(Bytes nbytes) {
   ++stats_.allocations;
   const Bytes size = pool_.round_up(nbytes);
   std::optional<BlockId> block;
@@ -53,7 +68,7 @@ BlockId Engine::allocate(Bytes nbytes) {
   return *block;
 }
 
-void Engine::free(BlockId block) {
+void Engine::return_block(BlockId block) {
   const BlockView view = pool_.view(block);
   RECOUP_CHECK(view.owner == 0, "freed a block that a value owns");
   kernel_held_ -= view.size;
@@ -144,6 +159,9 @@ void Engine::evict_value(ValueId id) {
   }
   ++stats_.evictions;
   stats_.evicted_bytes += value.size.count();
+  if (observer_ != nullptr) {
+    observer_->on_evict(id);
+  }
   transition(id, Residency::kEvicted);
   drain();
 }
@@ -268,6 +286,9 @@ bool Engine::do_moves(const CompactionPlan& plan) {
     pool_.move(move.block, move.to);
     if (storage.valid()) {
       device_.attach(handle(storage), move.to);
+    }
+    if (observer_ != nullptr) {
+      observer_->on_move(id, move.to);
     }
     ++stats_.moves;
     stats_.moved_bytes += from.size.count();

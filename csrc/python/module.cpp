@@ -106,6 +106,7 @@ py::dict stats_dict(const Budget& budget) {
   RECOUP_FIELD(drops);
   RECOUP_FIELD(replays);
   RECOUP_FIELD(replay_ns);
+  RECOUP_FIELD(replay_cost_ns);
   RECOUP_FIELD(op_count);
   RECOUP_FIELD(op_ns);
   RECOUP_FIELD(workspace_bytes);

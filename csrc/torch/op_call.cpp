@@ -73,6 +73,10 @@ std::optional<c10::Scalar> number_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? wrapped_number(tensor) : std::nullopt;
 }
 
+c10::StorageImpl& impl_of(const Operand& operand) {
+  return *static_cast<c10::StorageImpl*>(operand.owner);
+}
+
 }  // namespace
 
 OpCall::OpCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
@@ -120,7 +124,7 @@ void OpCall::prepare_retry(Retry& retry) {
   restore_left_out();
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
-  retry.all_tried = !session_.engine(lock).defragment(pinned_, retry.need);
+  retry.all_tried = !session_.engine(lock).retry_op(operands_, retry.need);
   left_out_before_.clear();  // they may have moved
   save_left_out();
 }
@@ -128,9 +132,9 @@ void OpCall::prepare_retry(Retry& retry) {
 void OpCall::save_left_out() {
   for (const Operand& operand : operands_) {
     if (operand.left_out && operand.storage.valid()) {
-      const auto* const data = static_cast<const char*>(operand.impl->data());
-      left_out_before_.emplace_back(operand.impl->_mutable_data_ptr_no_checks().get(),
-                                    std::vector<char>(data, data + operand.impl->nbytes()));
+      const auto* const data = static_cast<const char*>(impl_of(operand).data());
+      left_out_before_.emplace_back(impl_of(operand)._mutable_data_ptr_no_checks().get(),
+                                    std::vector<char>(data, data + impl_of(operand).nbytes()));
     }
   }
 }
@@ -141,9 +145,9 @@ void OpCall::restore_left_out() noexcept {
   }
 }
 
-OpCall::Operand* OpCall::operand_of(const c10::StorageImpl* impl) {
+Operand* OpCall::operand_of(const c10::StorageImpl* impl) {
   for (Operand& operand : operands_) {
-    if (operand.impl == impl) {
+    if (operand.owner == impl) {
       return &operand;
     }
   }
@@ -163,7 +167,7 @@ void OpCall::add_operand(const at::Tensor& tensor, std::size_t argument) {
   const bool known = operand != nullptr;
   if (!known) {
     operand = &operands_.emplace_back();
-    operand->impl = impl;
+    operand->owner = impl;
   }
   if (traits_.writes == 0 && traits_.left_out == 0) {
     operand->reads |= !traits_.metadata_only;
@@ -187,7 +191,7 @@ void OpCall::add_storage_operand(const c10::Storage& storage) {
     return;
   }
   if (operand_of(impl) == nullptr) {
-    operands_.emplace_back().impl = impl;
+    operands_.emplace_back().owner = impl;
   }
   operand_of(impl)->reads = true;
 }
@@ -223,8 +227,8 @@ void OpCall::prepare() {
   Engine& engine = session_.engine(lock);
   engine.set_running_op(traits_.name);
   for (Operand& operand : operands_) {
-    Session::disarm(*operand.impl);
-    operand.storage = session_.find(*operand.impl, lock);
+    Session::disarm(impl_of(operand));
+    operand.storage = session_.find(impl_of(operand), lock);
   }
   if (traits_.kind == OpKind::kForeign) {
     for (Operand& operand : operands_) {
@@ -233,7 +237,7 @@ void OpCall::prepare() {
       }
     }
   }
-  acquire_operands(lock);
+  engine.begin_op(traits_.name, operands_);
   if (leaves_out_) {
     save_left_out();
   }
@@ -247,40 +251,6 @@ void OpCall::prepare() {
   serial_ = session_.next_serial();
   session_.reset_held(lock);
   room_before_ = engine.room_time();
-}
-
-void OpCall::acquire_operands(const Session::Lock& lock) {
-  Engine& engine = session_.engine(lock);
-  c10::SmallVector<StorageId, 2> written;
-  if (traits_.writes != 0) {
-    for (const Operand& operand : operands_) {
-      if (operand.storage.valid() && operand.written) {
-        written.push_back(operand.storage);
-      }
-    }
-  }
-  for (;;) {
-    for (StorageId storage : written) {
-      engine.before_write(storage);
-    }
-    for (Operand& operand : operands_) {
-      if (operand.storage.valid() && (operand.reads || operand.written)) {
-        operand.value = engine.current(operand.storage);
-        pinned_.push_back(operand.value);
-      }
-    }
-    try {
-      engine.acquire(pinned_);
-    } catch (...) {
-      pinned_.clear();
-      throw;
-    }
-    if (engine.start_writing(written)) {
-      return;
-    }
-    engine.release(pinned_);
-    pinned_.clear();
-  }
 }
 
 void OpCall::run_kernel() {
@@ -343,27 +313,15 @@ void OpCall::note_written(const Session::Lock& lock) {
       continue;
     }
     if (!operand.storage.valid()) {
-      repeatable_ &= operand.impl->nbytes() == 0;  // else an empty `out` that was resized
+      repeatable_ &= impl_of(operand).nbytes() == 0;  // else an empty `out` that was resized
       continue;
     }
-    if (session_.find_known(*operand.impl, lock) != operand.storage) {
+    if (session_.find_known(impl_of(operand), lock) != operand.storage) {
       repeatable_ = false;  // resized: its record is gone, the new one is a leaf at its next use
       operand.storage = StorageId();
       continue;
     }
-    written_.push_back({.storage = operand.storage, .overwritten = operand.overwritten});
   }
-}
-
-// Puts what was written only in passing behind the rest of written_; returns the size of the rest.
-std::size_t OpCall::left_out_last() {
-  const auto in_passing = std::stable_partition(
-      written_.begin(), written_.end(), [this](const WrittenStorage& written) {
-        return std::none_of(operands_.begin(), operands_.end(), [&](const Operand& operand) {
-          return operand.storage == written.storage && operand.left_out;
-        });
-      });
-  return static_cast<std::size_t>(in_passing - written_.begin());
 }
 
 void OpCall::finish() {
@@ -372,69 +330,43 @@ void OpCall::finish() {
   cost_ -= std::min(cost_, engine.room_time() - room_before_);
   note_written(lock);
   collect_fresh(lock);
-  const std::size_t recorded = leaves_out_ ? left_out_last() : written_.size();
-  c10::SmallVector<ValueId, 4> inputs;
-  for (Operand& operand : operands_) {
-    if (operand.reads && operand.value.valid()) {
-      operand.index = static_cast<std::uint16_t>(inputs.size());
-      inputs.push_back(operand.value);
-    }
-  }
-  engine.fail(std::span(written_).subspan(recorded));
-  c10::SmallVector<StorageId, 2> storages(fresh_.size());
-  Nanoseconds cost = cost_;
-  if (engine.options().cost_model == CostModel::kBytes) {
-    cost = Nanoseconds(1);
-    for (ValueId input : inputs) {
-      cost += Nanoseconds(engine.value(input).size.count());
-    }
-    for (const FreshStorage& fresh : fresh_) {
-      cost += Nanoseconds(fresh.nbytes.count());
-    }
-  }
+  const OpUses uses(operands_);
   Bytes workspace = session_.most_held(lock);
   for (const FreshStorage& fresh : fresh_) {
     workspace -= fresh.nbytes;
   }
-  OpRecord record{.inputs = inputs,
-                  .written = std::span(written_).first(recorded),
+  OpRecord record{.inputs = uses.inputs,
+                  .written = uses.written,
                   .fresh = fresh_,
-                  .cost = cost,
+                  .cost = cost_,
                   .workspace = std::max(workspace, Bytes(0)),
                   .payload = nullptr,
                   .verifiable = traits_.verifiable};
+  record.random = traits_.random;
   if (repeatable_ && engine.recordable(record)) {
     record.payload = make_payload(lock).release();
     record.recordable = true;
   }
-  engine.finish(record, storages);
+  record.repeatable = repeatable_;
+  c10::SmallVector<StorageId, 2> storages(fresh_.size());
+  engine.end_op(record, uses, operands_, storages);
   for (std::size_t i = 0; i < storages.size(); ++i) {
     static_cast<StorageRecord*>(fresh_[i].handle)->id = storages[i];
   }
-  engine.release(pinned_);
-  pinned_.clear();
   arm_operands();
-  engine.set_running_op({});
-  if (engine.options().evict_after_op) {
-    engine.evict_everything();
-  }
 }
 
 void OpCall::fail() noexcept {
   restore_left_out();
   const Session::Lock lock(session_);
-  Engine& engine = session_.engine(lock);
-  written_.clear();
   note_written(lock);
-  engine.fail(written_);
-  engine.release(pinned_);
+  session_.engine(lock).abort_op(operands_);
   arm_operands();
-  engine.set_running_op({});
 }
 
 void OpCall::arm_operands() {
   for (const Operand& operand : operands_) {
-    Session::arm(*operand.impl);
+    Session::arm(impl_of(operand));
   }
   for (const FreshStorage& fresh : fresh_) {
     c10::StorageImpl& storage = *static_cast<const StorageRecord*>(fresh.handle)->impl;
@@ -453,18 +385,18 @@ std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock& lock) {
   payload->environment = Environment::current(traits_.uses_precision);
   payload->random = std::move(random_);
   payload->fresh_results = fresh_results_;
+  std::uint16_t next_input = 0;
   for (Operand& operand : operands_) {
     if (operand.reads && operand.value.valid()) {
-      payload->storage_bytes.push_back(static_cast<std::int64_t>(operand.impl->nbytes()));
+      operand.index = next_input++;
+      payload->storage_bytes.push_back(static_cast<std::int64_t>(impl_of(operand).nbytes()));
     }
   }
   std::uint16_t next_written = 0;
-  for (const WrittenStorage& written : written_) {
-    for (Operand& operand : operands_) {
-      if (operand.storage == written.storage && !operand.left_out) {
-        operand.index = next_written++;
-        payload->storage_bytes.push_back(static_cast<std::int64_t>(operand.impl->nbytes()));
-      }
+  for (Operand& operand : operands_) {
+    if (operand.written && operand.storage.valid() && !operand.left_out) {
+      operand.index = next_written++;
+      payload->storage_bytes.push_back(static_cast<std::int64_t>(impl_of(operand).nbytes()));
     }
   }
   describe_arguments(*payload);

@@ -22,24 +22,11 @@ class OpCall {
   void run();
 
  private:
-  // A distinct storage among the arguments.
-  struct Operand {
-    c10::StorageImpl* impl = nullptr;
-    StorageId storage;
-    ValueId value;         // its content when the op started
-    bool reads = false;    // the op looks at its bytes
-    bool written = false;  // and may change them
-    bool overwritten = false;
-    bool left_out = false;    // only written in passing
-    std::uint16_t index = 0;  // in the payload: among inputs, or among written
-  };
-
   void copy_arguments();
   void find_operands();
   void add_operand(const at::Tensor& tensor, std::size_t argument);
   void add_storage_operand(const c10::Storage& storage);
   void prepare();
-  void acquire_operands(const Session::Lock& lock);
   void run_until_it_fits();
   void run_kernel();
   // The kernel ran out of memory only because free memory was in pieces: puts everything back as it
@@ -49,7 +36,6 @@ class OpCall {
   void fail() noexcept;
   void save_left_out();
   void restore_left_out() noexcept;
-  [[nodiscard]] std::size_t left_out_last();
   void collect_fresh(const Session::Lock& lock);
   void add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock);
   [[nodiscard]] std::unique_ptr<Payload> make_payload(const Session::Lock& lock);
@@ -85,13 +71,13 @@ class OpCall {
   // What the op writes in passing, from before: a kernel that runs out of memory may have done so.
   std::vector<std::pair<void*, std::vector<char>>> left_out_before_;
   GeneratorState random_;
+  // Their owners are StorageImpls, their indices those in the payload: among inputs, or among what
+  // is written.
   c10::SmallVector<Operand, 4> operands_;
-  c10::SmallVector<ValueId, 4> pinned_;
   // The arguments as they were: kernels consume the stack.
   c10::SmallVector<c10::IValue, 6> arguments_;
   c10::SmallVector<FreshStorage, 2> fresh_;  // their handles are StorageRecords
   c10::SmallVector<std::uint16_t, 2> fresh_results_;
-  c10::SmallVector<WrittenStorage, 2> written_;
 };
 
 }  // namespace recoup::detail

@@ -28,6 +28,8 @@ class Stats:
     """Ops that were run again to get a value back."""
     replay_ns: int
     """Nanoseconds spent in them."""
+    replay_cost_ns: int
+    """What these ops cost when the program ran them, in nanoseconds."""
     op_count: int
     """Ops that the program ran."""
     op_ns: int

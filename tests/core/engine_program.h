@@ -52,30 +52,34 @@ class Program {
                   .fresh = call.fresh,
                   .workspace = call.workspace,
                   .stops_half_way = call.stops_half_way};
-    std::vector<WrittenStorage> written;
+    operands_.clear();
     for (const Argument& argument : call.arguments) {
       kernel.operands.push_back(argument.access);
-      if (writes(argument.access)) {
-        written.push_back(
-            {.storage = id(argument.tensor), .overwritten = argument.access == Access::kOverwrite});
-      }
+      operands_.push_back({.storage = id(argument.tensor),
+                           .value = {},
+                           .reads = reads(argument.access),
+                           .written = writes(argument.access),
+                           .overwritten = argument.access == Access::kOverwrite});
     }
-    engine_->set_running_op("test::op");
     std::vector<BlockId> blocks(call.fresh.size());
-    pinned_.clear();
-    acquire(call);
+    try {
+      engine_->begin_op("test::op", operands_);
+    } catch (...) {
+      operands_.clear();
+      throw;
+    }
     try {
       execute_until_it_fits(call, kernel, blocks);
     } catch (const KernelFailed&) {
       kernel.stops_half_way = true;  // it may have been told by the device
       expect_run(call, kernel);
-      fail(written);
+      abort();
       throw;
     } catch (...) {
-      fail(written);
+      abort();
       throw;
     }
-    return finish(call, std::move(kernel), written, blocks);
+    return finish(call, std::move(kernel), blocks);
   }
 
   // Shorthands, each of one result.
@@ -175,7 +179,7 @@ class Program {
     device_.scrub();
     for (Tensor tensor : live_) {
       ASSERT_EQ(storage(tensor).external || storage(tensor).offset.has_value(), resident(tensor));
-      if (pinned_.empty()) {
+      if (operands_.empty()) {
         ASSERT_EQ(value(tensor).hard_pins, pins(tensor));
       }
       if (resident(tensor)) {
@@ -208,29 +212,6 @@ class Program {
     }
     run(call);
   }
-  void acquire(const Call& call) {
-    std::vector<StorageId> written;
-    for (const Argument& argument : call.arguments) {
-      if (writes(argument.access)) {
-        written.push_back(id(argument.tensor));
-      }
-    }
-    for (;;) {
-      for (StorageId storage : written) {
-        engine_->before_write(storage);
-      }
-      std::vector<ValueId> values;
-      for (const Argument& argument : call.arguments) {
-        values.push_back(engine_->current(id(argument.tensor)));
-      }
-      engine_->acquire(values);
-      if (engine_->start_writing(written)) {
-        pinned_ = std::move(values);
-        return;
-      }
-      engine_->release(values);
-    }
-  }
   void execute_until_it_fits(const Call& call, const Kernel& kernel, std::span<BlockId> blocks) {
     Retry retry;
     for (;;) {
@@ -242,7 +223,7 @@ class Program {
           throw;
         }
       }
-      retry.all_tried = !engine_->defragment(pinned_, retry.need);
+      retry.all_tried = !engine_->retry_op(operands_, retry.need);
     }
   }
   std::vector<Span> operand_bytes(const Call& call) {
@@ -252,10 +233,9 @@ class Program {
     }
     return operands;
   }
-  void fail(std::span<const WrittenStorage> written) {
-    engine_->fail(written);
-    engine_->release(pinned_);
-    pinned_.clear();
+  void abort() {
+    engine_->abort_op(operands_);
+    operands_.clear();
   }
 
   // The plain interpreter.
@@ -277,17 +257,11 @@ class Program {
     return made;
   }
 
-  std::vector<Tensor> finish(const Call& call, Kernel kernel,
-                             std::span<const WrittenStorage> written,
-                             std::span<const BlockId> blocks) {
+  std::vector<Tensor> finish(const Call& call, Kernel kernel, std::span<const BlockId> blocks) {
     std::vector<std::vector<std::uint8_t>> contents = expect_run(call, kernel);
-    std::vector<ValueId> inputs;
     std::vector<Bytes> operand_sizes;
-    for (std::size_t i = 0; i < call.arguments.size(); ++i) {
-      operand_sizes.push_back(storage(call.arguments[i].tensor).nbytes);
-      if (reads(call.arguments[i].access)) {
-        inputs.push_back(pinned_[i]);
-      }
+    for (const Argument& argument : call.arguments) {
+      operand_sizes.push_back(storage(argument.tensor).nbytes);
     }
     std::vector<FreshStorage> fresh;
     std::vector<std::unique_ptr<NumericStorage>> made;
@@ -307,22 +281,20 @@ class Program {
                                                       .name = "test::op"})
                               : nullptr;
     std::vector<StorageId> storages(fresh.size());
-    engine_->finish({.inputs = inputs,
-                     .written = written,
-                     .fresh = fresh,
-                     .cost = call.cost,
-                     .workspace = workspace,
-                     .payload = payload},
-                    storages);
-    engine_->release(std::exchange(pinned_, {}));
-    engine_->set_running_op({});
+    const OpUses uses(operands_);
+    OpRecord record{.inputs = uses.inputs,
+                    .written = uses.written,
+                    .fresh = fresh,
+                    .cost = call.cost,
+                    .workspace = workspace,
+                    .payload = payload};
+    record.repeatable = call.repeatable;
+    engine_->end_op(record, uses, operands_, storages);
+    operands_.clear();
     std::vector<Tensor> result;
     for (std::size_t i = 0; i < made.size(); ++i) {
       made[i]->id = storages[i];
       result.push_back(add(std::move(made[i]), std::move(contents[i])));
-    }
-    if (engine_->options().evict_after_op) {
-      engine_->evict_everything();
     }
     return result;
   }
@@ -353,7 +325,7 @@ class Program {
   std::unique_ptr<Engine> engine_;
   std::vector<Entry> tensors_;
   std::vector<Tensor> live_;
-  std::vector<ValueId> pinned_;
+  std::vector<Operand> operands_;
   std::uint64_t next_seed_ = 0;
 };
 

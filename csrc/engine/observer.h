@@ -1,0 +1,41 @@
+// Looks on while an engine works: a trace recorder, a log of decisions, a timeline.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "csrc/engine/op.h"
+#include "recoup/types.h"
+
+namespace recoup::detail {
+
+// Called under the engine's lock, when what it tells has happened. May not call the engine.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+
+  // ---- what the program does; nothing that a replay does is told here ----
+  virtual void on_allocate(BlockId /*block*/, Bytes /*nbytes*/) {}
+  virtual void on_free(BlockId /*block*/) {}
+  virtual void on_external(StorageId /*storage*/, Bytes /*nbytes*/) {}
+  virtual void on_adopt(const FreshStorage& /*fresh*/, StorageId /*storage*/) {}
+  virtual void on_death(StorageId /*storage*/) {}
+  virtual void on_forsake(StorageId /*storage*/) {}
+  virtual void on_escape(StorageId /*storage*/) {}
+  virtual void on_pin(StorageId /*storage*/) {}
+  virtual void on_unpin(StorageId /*storage*/) {}
+  virtual void on_evict_request(StorageId /*storage*/) {}
+  // An op, and all that its kernel allocates and frees in between, ends in one of the last two. A
+  // retry voids what its kernel has done so far.
+  virtual void on_op_begin(std::string_view /*name*/, std::span<const Operand> /*operands*/) {}
+  virtual void on_op_retry() {}
+  virtual void on_op_end(const OpRecord& /*record*/, std::span<const StorageId> /*fresh*/) {}
+  virtual void on_op_failed() {}
+
+  // ---- what the engine decides ----
+  virtual void on_evict(ValueId /*value*/) {}
+  virtual void on_replay(OpId /*op*/, std::uint64_t /*sequence*/) {}
+  virtual void on_move(ValueId /*value*/, PoolOffset /*to*/) {}
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,135 @@
+// The life of a program's op, as whoever runs it sees it: begin, kernel, end.
+#include "csrc/engine/op.h"
+
+#include "csrc/engine/engine.h"
+
+namespace recoup::detail {
+namespace {
+
+Few<ValueId> pinned_by(std::span<const Operand> operands) {
+  Few<ValueId> pinned;
+  for (const Operand& operand : operands) {
+    if (operand.value.valid()) {
+      pinned.push_back(operand.value);
+    }
+  }
+  return pinned;
+}
+
+}  // namespace
+
+OpUses::OpUses(std::span<const Operand> operands) {
+  for (const Operand& operand : operands) {
+    if (operand.reads && operand.value.valid()) {
+      inputs.push_back(operand.value);
+    }
+    if (operand.written && operand.storage.valid()) {
+      const WrittenStorage each{.storage = operand.storage, .overwritten = operand.overwritten};
+      if (operand.left_out) {
+        in_passing.push_back(each);
+      } else {
+        written.push_back(each);
+      }
+    }
+  }
+}
+
+void Engine::release_operands(std::span<const Operand> operands) noexcept {
+  for (const Operand& operand : operands) {
+    if (operand.value.valid()) {
+      Value& value = lineage_[operand.value];
+      --value.fixed;
+      hard_unpin(operand.value, value);
+    }
+  }
+}
+
+void Engine::begin_op(std::string_view name, std::span<Operand> operands) {
+  set_running_op(name);
+  Few<StorageId> written;
+  for (const Operand& operand : operands) {
+    if (operand.storage.valid() && operand.written) {
+      written.push_back(operand.storage);
+    }
+  }
+  for (;;) {
+    for (StorageId storage : std::span<const StorageId>(written)) {
+      before_write(storage);
+    }
+    Few<ValueId> pinned;
+    for (const Operand& operand : operands) {
+      if (operand.storage.valid() && (operand.reads || operand.written)) {
+        pinned.push_back(current(operand.storage));
+      }
+    }
+    acquire(pinned);
+    if (start_writing(written)) {
+      break;
+    }
+    release(pinned);
+  }
+  for (Operand& operand : operands) {
+    if (operand.storage.valid() && (operand.reads || operand.written)) {
+      operand.value = current(operand.storage);
+    }
+  }
+  if (observer_ != nullptr) {
+    observer_->on_op_begin(name, operands);
+  }
+}
+
+bool Engine::retry_op(std::span<const Operand> operands, Bytes need) {
+  if (observer_ != nullptr) {
+    observer_->on_op_retry();
+  }
+  return defragment(pinned_by(operands), need);
+}
+
+// Priced by its bytes, an op costs the same in every run.
+Nanoseconds Engine::cost_by_bytes(const OpRecord& record) const {
+  Nanoseconds cost(1);
+  for (ValueId input : record.inputs) {
+    cost += Nanoseconds(lineage_[input].size.count());
+  }
+  for (const FreshStorage& fresh : record.fresh) {
+    cost += Nanoseconds(fresh.nbytes.count());
+  }
+  return cost;
+}
+
+void Engine::end_op(OpRecord& record, const OpUses& uses, std::span<const Operand> operands,
+                    std::span<StorageId> storages) {
+  fail(uses.in_passing);
+  if (options_.cost_model == CostModel::kBytes) {
+    record.cost = cost_by_bytes(record);
+  }
+  if (observer_ != nullptr && record.payload != nullptr) {
+    record.record_bytes = Bytes(static_cast<std::int64_t>(device_.payload_bytes(record.payload)));
+  }
+  finish(record, storages);
+  if (observer_ != nullptr) {
+    observer_->on_op_end(record, storages);
+  }
+  release_operands(operands);
+  set_running_op({});
+  if (options_.evict_after_op) {
+    evict_everything();
+  }
+}
+
+void Engine::abort_op(std::span<const Operand> operands) {
+  Few<WrittenStorage> written;
+  for (const Operand& operand : operands) {
+    if (operand.written && operand.storage.valid()) {
+      written.push_back({.storage = operand.storage, .overwritten = operand.overwritten});
+    }
+  }
+  fail(written);
+  if (observer_ != nullptr) {
+    observer_->on_op_failed();
+  }
+  release_operands(operands);
+  set_running_op({});
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,230 @@
+#include "csrc/trace/simulator.h"
+
+#include <limits>
+#include <utility>
+
+#include "csrc/base/check.h"
+
+namespace recoup::detail {
+
+using Kind = TraceEvent::Kind;
+
+Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Observer* observer)
+    : trace_(trace),
+      options_(options),
+      engine_(std::in_place, options.engine, static_cast<Device&>(*this)) {
+  engine_->set_observer(observer);
+}
+
+Simulator::~Simulator() = default;
+
+SimulationResult Simulator::run() {
+  SimulationResult result;
+  try {
+    for (const TraceEvent& event : trace_.events) {
+      apply(event);
+      if (event.kind == Kind::kOp && too_slow()) {
+        result.status = SimulationResult::Status::kTooSlow;
+        break;
+      }
+    }
+  } catch (const OutOfBudget& error) {
+    result.status = SimulationResult::Status::kOutOfBudget;
+    result.reason = error.what();
+  }
+  result.stats = engine_->stats();
+  result.ops = static_cast<std::int64_t>(op_);
+  result.plain_cost = plain_;
+  result.replay_cost = Nanoseconds(result.stats.replay_cost_ns);
+  return result;
+}
+
+bool Simulator::too_slow() const {
+  return options_.max_time_ratio > 0 &&
+         static_cast<double>(engine_->replay_cost().count()) >
+             (options_.max_time_ratio - 1) * static_cast<double>(plain_.count());
+}
+
+void Simulator::apply(const TraceEvent& event) {
+  switch (event.kind) {
+    case Kind::kExternal:
+      engine_->set_running_op("a tensor from outside");
+      add_storage(engine_->add_external(this, event.size));  // the handle is not looked at
+      break;
+    case Kind::kAllocate:
+      engine_->set_running_op({});
+      blocks_.push_back(engine_->allocate(event.size));
+      break;
+    case Kind::kFree:
+      engine_->free(blocks_[event.index]);
+      break;
+    case Kind::kAdopt:
+      add_storage(
+          engine_->adopt({.block = blocks_[event.index], .nbytes = event.size, .handle = this}));
+      break;
+    case Kind::kDie:
+      engine_->storage_died(storages_[event.index]);
+      break;
+    case Kind::kOp:
+      run_op(trace_.ops[event.index]);
+      break;
+    case Kind::kEscape:
+      engine_->escape(storages_[event.index]);
+      break;
+    case Kind::kPin:
+      pins_[event.index].push_back(engine_->pin(storages_[event.index]));
+      break;
+    case Kind::kUnpin:
+      if (std::vector<PinTicket>& pins = pins_[event.index]; !pins.empty()) {
+        engine_->unpin(pins.back());
+        pins.pop_back();
+      }
+      break;
+    case Kind::kEvict:
+      (void)engine_->evict(storages_[event.index]);
+      break;
+    case Kind::kForsake:
+      engine_->forsake_external(storages_[event.index]);
+      break;
+    case Kind::kStep:
+      break;
+  }
+}
+
+void Simulator::run_op(const TraceOp& op) {
+  operands_.clear();
+  for (const TraceOperand& operand : trace_.operands_of(op)) {
+    operands_.push_back({.storage = storages_[operand.storage],
+                         .value = {},
+                         .reads = operand.reads,
+                         .written = operand.written,
+                         .overwritten = operand.overwritten,
+                         .left_out = operand.left_out});
+  }
+  engine_->begin_op(trace_.names[op.name], operands_);
+  try {
+    run_until_it_fits(op);
+  } catch (const OutOfBudget&) {
+    engine_->abort_op(operands_);
+    throw;
+  }
+  if (op.failed) {
+    for (BlockId block : held_) {
+      if (block.valid()) {
+        engine_->free(block);
+      }
+    }
+    engine_->abort_op(operands_);
+  } else {
+    end_op(op);
+  }
+  ++op_;
+}
+
+void Simulator::run_until_it_fits(const TraceOp& op) {
+  Retry retry;
+  for (;;) {
+    try {
+      run_kernel(op);
+      return;
+    } catch (const OutOfBudget& error) {
+      if (!retry.worth_it(error.report())) {
+        throw;
+      }
+    }
+    retry.all_tried = !engine_->retry_op(operands_, retry.need);
+  }
+}
+
+// Leaves in held_ what the kernel allocated and did not free, by number.
+void Simulator::run_kernel(const TraceOp& op) {
+  held_.clear();
+  try {
+    for (const KernelStep& step : trace_.kernels[op.kernel]) {
+      if (step.kind == KernelStep::Kind::kAllocate) {
+        held_.push_back(engine_->allocate(step.size));
+      } else {
+        engine_->free(std::exchange(held_[step.index], BlockId()));
+      }
+    }
+  } catch (...) {
+    for (BlockId block : held_) {
+      if (block.valid()) {
+        engine_->free(block);
+      }
+    }
+    held_.clear();
+    throw;
+  }
+}
+
+void Simulator::end_op(const TraceOp& op) {
+  std::vector<FreshStorage> fresh;
+  for (const TraceFresh& each : trace_.fresh_of(op)) {
+    fresh.push_back({.block = std::exchange(held_[each.allocation], BlockId()),
+                     .nbytes = each.nbytes,
+                     .handle = this});
+  }
+  for (BlockId block : held_) {
+    RECOUP_CHECK(!block.valid(), "a kernel goes on holding what it does not return");
+  }
+  std::vector<StorageId> made(fresh.size());
+  const OpUses uses(operands_);
+  OpRecord record{.inputs = uses.inputs,
+                  .written = uses.written,
+                  .fresh = fresh,
+                  .cost = op.cost,
+                  .workspace = op.workspace,
+                  .payload = nullptr,
+                  .verifiable = op.verifiable,
+                  .recordable = false,
+                  .record_bytes = op.record_bytes,
+                  .repeatable = op.repeatable,
+                  .random = op.random};
+  // The engine gives it back as it is.
+  if (op.repeatable && engine_->recordable(record)) {
+    record.payload = const_cast<TraceOp*>(&op);
+    record.recordable = true;
+  }
+  const Nanoseconds before = engine_->op_cost();
+  engine_->end_op(record, uses, operands_, made);
+  plain_ += engine_->op_cost() - before;
+  storages_.insert(storages_.end(), made.begin(), made.end());
+}
+
+void Simulator::replay(void* payload, std::span<const Location> /*inputs*/,
+                       std::span<const PoolOffset> /*written*/, std::span<BlockId> outputs) {
+  const TraceOp& op = *static_cast<const TraceOp*>(payload);
+  const std::vector<BlockId> outer = std::exchange(held_, {});
+  run_kernel(op);
+  const std::span<const TraceFresh> fresh = trace_.fresh_of(op);
+  for (std::size_t i = 0; i < fresh.size(); ++i) {
+    outputs[i] = held_[fresh[i].allocation];
+  }
+  held_ = outer;
+}
+
+std::size_t Simulator::payload_bytes(const void* payload) const noexcept {
+  return static_cast<std::size_t>(static_cast<const TraceOp*>(payload)->record_bytes.count());
+}
+
+std::string Simulator::name(const void* payload) const {
+  return trace_.names[static_cast<const TraceOp*>(payload)->name];
+}
+
+}  // namespace recoup::detail
+
+namespace recoup {
+
+SimulationResult simulate(const Trace& trace, const SimulationOptions& options) {
+  validate(trace);
+  return detail::Simulator(trace, options, nullptr).run();
+}
+
+Bytes unbudgeted_peak(const Trace& trace, const Options& options) {
+  SimulationOptions unreached{.engine = options, .max_time_ratio = 0};
+  unreached.engine.budget = Bytes(std::int64_t{1} << 50);
+  return Bytes(simulate(trace, unreached).stats.peak_bytes);
+}
+
+}  // namespace recoup

@@ -1,0 +1,64 @@
+// Runs a trace on the engine, pool and policies of the live runtime, on a device with no memory.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/engine/engine.h"
+#include "recoup/simulate.h"
+#include "recoup/trace.h"
+
+namespace recoup::detail {
+
+class Simulator final : private Device {
+ public:
+  // `trace` must be valid (see validate) and outlive this. `observer` may be null.
+  Simulator(const Trace& trace, const SimulationOptions& options, Observer* observer);
+  ~Simulator() override;
+  Simulator(const Simulator&) = delete;
+  Simulator& operator=(const Simulator&) = delete;
+
+  SimulationResult run();
+
+ private:
+  void apply(const TraceEvent& event);
+  void run_op(const TraceOp& op);
+  void run_until_it_fits(const TraceOp& op);
+  void run_kernel(const TraceOp& op);
+  void end_op(const TraceOp& op);
+  void add_storage(StorageId id) { storages_.push_back(id); }
+  [[nodiscard]] bool too_slow() const;
+
+  // Device.
+  void replay(void* payload, std::span<const Location> inputs, std::span<const PoolOffset> written,
+              std::span<BlockId> outputs) override;
+  void release(void* /*payload*/) noexcept override {}
+  [[nodiscard]] std::size_t payload_bytes(const void* payload) const noexcept override;
+  void attach(void* /*handle*/, PoolOffset /*offset*/) noexcept override {}
+  [[nodiscard]] bool detach(void* /*handle*/, PoolOffset /*offset*/) noexcept override {
+    return true;
+  }
+  [[nodiscard]] bool intact(void* /*handle*/, PoolOffset /*offset*/) const noexcept override {
+    return true;
+  }
+  void forget(void* /*external*/) noexcept override {}
+  void copy(PoolOffset /*to*/, const Location& /*from*/, Bytes /*size*/) override {}
+  std::uint64_t hash(const Location& /*from*/, Bytes /*size*/) override { return 0; }
+  [[nodiscard]] std::string name(const void* payload) const override;
+  void sweep_external() override {}
+
+  const Trace& trace_;
+  SimulationOptions options_;
+  std::vector<StorageId> storages_;                                 // by number
+  std::vector<BlockId> blocks_;                                     // by number
+  std::unordered_map<std::uint32_t, std::vector<PinTicket>> pins_;  // by storage number
+  std::vector<BlockId> held_;  // of the kernel that runs, by number
+  std::vector<Operand> operands_;
+  std::size_t op_ = 0;            // that runs
+  Nanoseconds plain_{0};          // cost of the program's ops so far
+  std::optional<Engine> engine_;  // last: its destructor calls the device
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,49 @@
+// What a run would do under a policy and a budget: the live runtime's engine on a device with no
+// memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "recoup/api.h"
+#include "recoup/options.h"
+#include "recoup/stats.h"
+#include "recoup/trace.h"
+
+namespace recoup {
+
+struct SimulationOptions {
+  Options engine;
+  // The run ends as too slow when replays have cost more than this many times all plain ops. 0: no
+  // bound.
+  double max_time_ratio = 10.0;
+};
+
+struct SimulationResult {
+  enum class Status : std::uint8_t {
+    kOk,
+    kOutOfBudget,  // `reason` says in which op and why
+    kTooSlow,
+  };
+  Status status = Status::kOk;
+  std::string reason;
+  Stats stats;
+  std::int64_t ops = 0;        // of the program that ran
+  Nanoseconds plain_cost{0};   // of them
+  Nanoseconds replay_cost{0};  // of the replays
+  [[nodiscard]] double time_ratio() const {
+    return plain_cost.count() == 0 ? 1.0
+                                   : static_cast<double>((plain_cost + replay_cost).count()) /
+                                         static_cast<double>(plain_cost.count());
+  }
+};
+
+// Throws std::invalid_argument for options that make no sense; a run that does not fit is a result.
+RECOUP_API SimulationResult simulate(const Trace& trace, const SimulationOptions& options);
+
+// The most bytes that the program holds at once, blocks rounded up as the pool does: the least
+// budget in which nothing has to be evicted if memory is never in pieces.
+RECOUP_API Bytes unbudgeted_peak(const Trace& trace, const Options& options);
+
+}  // namespace recoup
