@@ -1,13 +1,10 @@
 // recoup._C: the engine's face for Python. Bindings only.
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/utils/pybind.h>
-
 #include <optional>
 #include <string>
+#include <system_error>
 
+#include "csrc/python/common.h"
 #include "recoup/torch.h"
-
-namespace py = pybind11;
 
 namespace recoup {
 namespace {
@@ -19,7 +16,22 @@ void set_int(const py::object& object, const char* name, Bytes value) {
   object.attr(name) = value.count();
 }
 
-[[noreturn]] void throw_python(const OutOfBudgetReport& report) {
+}  // namespace
+
+void throw_os_error(const std::system_error& error) {
+  PyErr_SetObject(PyExc_OSError, py::make_tuple(error.code().value(), error.what()).ptr());
+  throw py::error_already_set();
+}
+
+py::list rows_of(const std::vector<Decision>& decisions) {
+  py::list rows;
+  for (const Decision& decision : decisions) {
+    rows.append(py::make_tuple(static_cast<int>(decision.kind), decision.what, decision.where));
+  }
+  return rows;
+}
+
+void throw_python(const OutOfBudgetReport& report) {
   const py::gil_scoped_acquire gil;
   const auto error = py::reinterpret_borrow<py::object>(out_of_budget_class)(report.to_string());
   error.attr("op") = report.op;
@@ -38,17 +50,7 @@ void set_int(const py::object& object, const char* name, Bytes value) {
   throw raised;
 }
 
-template <class Function>
-auto translated(Function&& function) {
-  try {
-    const py::gil_scoped_release no_gil;
-    return function();
-  } catch (const OutOfBudget& error) {
-    throw_python(error.report());
-  } catch (const std::invalid_argument& error) {
-    throw py::value_error(error.what());
-  }
-}
+namespace {
 
 ReplayOrder replay_order(const std::string& name) {
   if (name == "memory") {
@@ -70,12 +72,12 @@ CostModel cost_model(const std::string& name) {
   throw py::value_error("cost_model must be 'measured' or 'bytes', not '" + name + "'");
 }
 
-std::unique_ptr<Budget> make_budget(std::int64_t budget_bytes, const std::string& policy,
-                                    std::optional<bool> small_filter, std::optional<bool> sampling,
-                                    std::uint64_t seed, bool usefulness, const std::string& order,
-                                    double max_replay_ratio, std::int64_t block_size_bytes,
-                                    std::int64_t small_leaf_bytes, bool verify, bool evict_after_op,
-                                    const std::string& cost) {
+Options make_options(std::int64_t budget_bytes, const std::string& policy,
+                     std::optional<bool> small_filter, std::optional<bool> sampling,
+                     std::uint64_t seed, bool usefulness, const std::string& order,
+                     double max_replay_ratio, std::int64_t block_size_bytes,
+                     std::int64_t small_leaf_bytes, bool verify, bool evict_after_op,
+                     const std::string& cost) {
   Options options;
   options.budget = Bytes(budget_bytes);
   options.policy = policy;
@@ -90,11 +92,12 @@ std::unique_ptr<Budget> make_budget(std::int64_t budget_bytes, const std::string
   options.verify = verify;
   options.evict_after_op = evict_after_op;
   options.cost_model = cost_model(cost);
-  return translated([&] { return std::make_unique<Budget>(options); });
+  return options;
 }
 
-py::dict stats_dict(const Budget& budget) {
-  const Stats stats = budget.stats();
+}  // namespace
+
+py::dict dict_of(const Stats& stats) {
   py::dict dict;
 #define RECOUP_FIELD(name) dict[#name] = stats.name
   RECOUP_FIELD(budget_bytes);
@@ -135,6 +138,8 @@ py::dict stats_dict(const Budget& budget) {
   return dict;
 }
 
+namespace {
+
 py::list pinned_list(const Budget& budget) {
   py::list rows;
   for (const PinnedRow& row : budget.pinned()) {
@@ -157,12 +162,17 @@ py::list policy_list() {
 }
 
 void bind_engine(py::module_& module) {
-  py::class_<Budget>(module, "Engine", py::is_final())
-      .def(py::init(&make_budget), py::kw_only(), py::arg("budget_bytes"), py::arg("policy"),
+  py::class_<Options>(module, "Options", py::is_final())
+      .def(py::init(&make_options), py::kw_only(), py::arg("budget_bytes"), py::arg("policy"),
            py::arg("small_filter"), py::arg("sampling"), py::arg("seed"), py::arg("usefulness"),
            py::arg("replay_order"), py::arg("max_replay_ratio"), py::arg("block_size_bytes"),
            py::arg("small_leaf_bytes"), py::arg("verify"), py::arg("evict_after_op"),
-           py::arg("cost_model"))
+           py::arg("cost_model"));
+  py::class_<Budget>(module, "Engine", py::is_final())
+      .def(py::init([](const Options& options) {
+             return translated([&] { return std::make_unique<Budget>(options); });
+           }),
+           py::arg("options"))
       .def("enter",
            [](Budget& self) {
              try {
@@ -171,12 +181,22 @@ void bind_engine(py::module_& module) {
                throw std::runtime_error(error.what());
              }
            })
-      .def("leave", [](Budget& self) { translated([&] { self.leave(); }); })
+      .def("leave", [](Budget& self) { os_errors([&] { self.leave(); }); })
+      .def(
+          "record",
+          [](Budget& self, const std::string& path) { os_errors([&] { self.record(path); }); },
+          py::arg("path"))
+      .def(
+          "mark_step",
+          [](Budget& self, const std::string& name) { translated([&] { self.mark_step(name); }); },
+          py::arg("name"))
+      .def("log_decisions", &Budget::log_decisions)
+      .def("decisions", [](const Budget& self) { return rows_of(self.decisions()); })
       .def(
           "grow",
           [](Budget& self, std::int64_t bytes) { translated([&] { self.grow(Bytes(bytes)); }); },
           py::arg("budget_bytes"))
-      .def("stats", &stats_dict)
+      .def("stats", [](const Budget& self) { return dict_of(self.stats()); })
       .def("pinned", &pinned_list)
       .def("check", [](const Budget& self) { translated([&] { self.check(); }); });
 }
@@ -219,4 +239,5 @@ PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = RECOUP_VERSION;
   recoup::bind_engine(module);
   recoup::bind_functions(module);
+  recoup::bind_trace(module);
 }

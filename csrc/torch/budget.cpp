@@ -32,7 +32,12 @@ void Budget::leave() {
   session_->leave();
   last_stats_ = stats();
   last_pinned_ = pinned();
+  last_decisions_ = decisions();
+  const auto recording = session_->end_recording();
   session_.reset();
+  if (recording) {
+    recording->writer.close();
+  }
 }
 
 void Budget::abandon() {
@@ -50,6 +55,34 @@ void Budget::grow(Bytes budget) {
   }
   const Session::Lock lock(*session_);
   session_->engine(lock).grow(budget);
+}
+
+void Budget::record(const std::string& path) {
+  if (!session_ || session_->in_force()) {
+    throw std::logic_error("recoup: a trace is recorded from the scope's beginning");
+  }
+  session_->record(path);
+}
+
+void Budget::mark_step(const std::string& name) {
+  if (session_) {
+    session_->mark_step(name);
+  }
+}
+
+void Budget::log_decisions() {
+  if (!session_ || session_->in_force()) {
+    throw std::logic_error("recoup: decisions are kept from the scope's beginning");
+  }
+  session_->log_decisions();
+}
+
+std::vector<Decision> Budget::decisions() const {
+  if (!session_) {
+    return last_decisions_;
+  }
+  const Session::Lock lock(*session_);
+  return session_->decisions(lock);
 }
 
 Stats Budget::stats() const {

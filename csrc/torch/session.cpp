@@ -123,6 +123,38 @@ void Session::leave() {
   stop();
 }
 
+void Session::record(const std::string& path) {
+  recording_ = std::make_unique<Recording>(path);
+  engine_.set_observer(&recording_->recorder);
+}
+
+void Session::mark_step(std::string_view name) {
+  if (!recording_) {
+    return;
+  }
+  const Lock lock(*this);
+  wait_for_replays(lock);
+  sweep_external();  // else a trace would not know when a tensor from outside was let go
+  recording_->recorder.mark_step(name);
+}
+
+std::unique_ptr<Session::Recording> Session::end_recording() {
+  const Lock lock(*this);
+  if (recording_) {
+    engine_.set_observer(nullptr);
+  }
+  return std::move(recording_);
+}
+
+void Session::log_decisions() {
+  log_ = std::make_unique<DecisionLog>();
+  engine_.set_observer(log_.get());
+}
+
+std::vector<Decision> Session::decisions(const Lock&) const {
+  return log_ ? log_->decisions() : std::vector<Decision>();
+}
+
 void Session::abandon() {
   if (in_force()) {
     stop();

@@ -21,6 +21,9 @@
 #include "csrc/torch/arena.h"
 #include "csrc/torch/environment.h"
 #include "csrc/torch/payload.h"
+#include "csrc/trace/decisions.h"
+#include "csrc/trace/recorder.h"
+#include "csrc/trace/writer.h"
 
 namespace recoup::detail {
 
@@ -115,6 +118,22 @@ class Session final : private Device {
   static void evicted_storage_died(StorageRecord* record);
   [[nodiscard]] bool owns(const void* pointer) const { return arena_->contains(pointer); }
 
+  // Before the session is entered, one of them: writes down what the program does, as a trace, or
+  // what the engine decides.
+  void record(const std::string& path);
+  void log_decisions();
+  struct Recording {
+    explicit Recording(const std::string& path) : writer(path), recorder(writer) {}
+    TraceWriter writer;
+    TraceRecorder recorder;
+  };
+  // A training step ends here, says the trace, if one is recorded.
+  void mark_step(std::string_view name);
+  // Null when none was recorded. Its writer is not closed yet.
+  std::unique_ptr<Recording> end_recording();
+  // Empty unless log_decisions was called.
+  [[nodiscard]] std::vector<Decision> decisions(const Lock&) const;
+
   GeneratorStates& generator_states(const Lock&) { return generator_states_; }
   std::unique_ptr<Payload> new_payload(const c10::OperatorHandle& op, const Lock&);
   void discard(std::unique_ptr<Payload> payload, const Lock&) { release(payload.release()); }
@@ -189,7 +208,9 @@ class Session final : private Device {
   std::int64_t most_held_ = 0;
   GeneratorStates generator_states_;
   std::thread::id thread_;  // the one that entered
-  Engine engine_;           // last: its destructor calls the device
+  std::unique_ptr<Recording> recording_;
+  std::unique_ptr<DecisionLog> log_;
+  Engine engine_;  // last: its destructor calls the device
 };
 
 // The allocator and the deleters of our storages (allocator.cpp).

@@ -1,24 +1,12 @@
 // What an engine decided, in order.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "csrc/engine/observer.h"
+#include "recoup/simulate.h"
 
 namespace recoup::detail {
-
-struct Decision {
-  enum class Kind : std::uint8_t {
-    kEvict,   // `what`: the value's id
-    kReplay,  // `what`: the op's number among all that were recorded
-    kMove,    // `what`: the value's id; `where`: its new offset
-  };
-  Kind kind = Kind::kEvict;
-  std::uint64_t what = 0;
-  std::int64_t where = 0;
-  friend bool operator==(const Decision&, const Decision&) = default;
-};
 
 class DecisionLog final : public Observer {
  public:

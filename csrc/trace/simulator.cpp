@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/base/check.h"
+#include "csrc/trace/decisions.h"
 
 namespace recoup::detail {
 
@@ -216,9 +217,16 @@ std::string Simulator::name(const void* payload) const {
 
 namespace recoup {
 
-SimulationResult simulate(const Trace& trace, const SimulationOptions& options) {
+SimulationResult simulate(const Trace& trace, const SimulationOptions& options,
+                          std::vector<Decision>* decisions) {
   validate(trace);
-  return detail::Simulator(trace, options, nullptr).run();
+  detail::DecisionLog log;
+  SimulationResult result =
+      detail::Simulator(trace, options, decisions == nullptr ? nullptr : &log).run();
+  if (decisions != nullptr) {
+    decisions->insert(decisions->end(), log.decisions().begin(), log.decisions().end());
+  }
+  return result;
 }
 
 Bytes unbudgeted_peak(const Trace& trace, const Options& options) {

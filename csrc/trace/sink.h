@@ -9,7 +9,7 @@
 namespace recoup::detail {
 
 // Names and kernels are defined before they are referred to and numbered from 0 in that order.
-class TraceSink {
+class RECOUP_API TraceSink {
  public:
   virtual ~TraceSink() = default;
   virtual void add_name(std::string_view name) = 0;
@@ -21,7 +21,7 @@ class TraceSink {
   virtual void add_event(const TraceEvent& event) = 0;
 };
 
-class TraceBuilder final : public TraceSink {
+class RECOUP_API TraceBuilder final : public TraceSink {
  public:
   void add_name(std::string_view name) override { trace_.names.emplace_back(name); }
   void add_kernel(std::span<const KernelStep> steps) override {

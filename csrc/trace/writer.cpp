@@ -46,8 +46,8 @@ TraceWriter::~TraceWriter() {
 }
 
 void TraceWriter::write(const void* data, std::size_t size) {
-  if (std::fwrite(data, 1, size, file_.get()) != size) {
-    throw std::system_error(errno, std::generic_category(), path_);
+  if (error_ == 0 && std::fwrite(data, 1, size, file_.get()) != size) {
+    error_ = errno;
   }
 }
 
@@ -87,11 +87,16 @@ void TraceWriter::close() {
   }
   const std::array<unsigned char, kFrameHeader> end{};
   write(end.data(), end.size());
-  if (std::fclose(file_.release()) != 0 ||
-      std::rename((path_ + ".partial").c_str(), path_.c_str()) != 0) {
-    const int error = errno;
-    std::remove((path_ + ".partial").c_str());
-    throw std::system_error(error, std::generic_category(), path_);
+  if (std::fclose(file_.release()) != 0 && error_ == 0) {
+    error_ = errno;
+  }
+  const std::string partial = path_ + ".partial";
+  if (error_ == 0 && std::rename(partial.c_str(), path_.c_str()) != 0) {
+    error_ = errno;
+  }
+  if (error_ != 0) {
+    std::remove(partial.c_str());
+    throw std::system_error(error_, std::generic_category(), path_);
   }
 }
 

@@ -11,7 +11,9 @@
 namespace recoup::detail {
 
 // The file appears under its name only when `close` has been called: until then it is
-// `path`.partial, which the destructor removes. Throws std::system_error naming the file.
+// `path`.partial, which the destructor removes. The constructor and `close` throw std::system_error
+// naming the file; what goes wrong in between is told by `close`, because the program that is
+// recorded should not stop for it.
 class TraceWriter final : public TraceSink {
  public:
   explicit TraceWriter(const std::string& path);
@@ -44,6 +46,7 @@ class TraceWriter final : public TraceSink {
   std::vector<unsigned char> raw_;
   std::vector<unsigned char> packed_;
   std::uint64_t storages_ = 0;  // that have appeared so far
+  int error_ = 0;               // errno of the first write that failed
 };
 
 }  // namespace recoup::detail

@@ -13,6 +13,19 @@
 
 namespace recoup {
 
+// Something that an engine decided.
+struct Decision {
+  enum class Kind : std::uint8_t {
+    kEvict,   // `what`: the value's id
+    kReplay,  // `what`: the op's number among all that were recorded
+    kMove,    // `what`: the value's id; `where`: its new offset
+  };
+  Kind kind = Kind::kEvict;
+  std::uint64_t what = 0;
+  std::int64_t where = 0;
+  friend bool operator==(const Decision&, const Decision&) = default;
+};
+
 struct SimulationOptions {
   Options engine;
   // The run ends as too slow when replays have cost more than this many times all plain ops. 0: no
@@ -39,8 +52,10 @@ struct SimulationResult {
   }
 };
 
-// Throws std::invalid_argument for options that make no sense; a run that does not fit is a result.
-RECOUP_API SimulationResult simulate(const Trace& trace, const SimulationOptions& options);
+// Throws BadTrace for a trace that is not valid, std::invalid_argument for options that make no
+// sense; a run that does not fit is a result. With `decisions`, those are appended to it.
+RECOUP_API SimulationResult simulate(const Trace& trace, const SimulationOptions& options,
+                                     std::vector<Decision>* decisions = nullptr);
 
 // The most bytes that the program holds at once, blocks rounded up as the pool does: the least
 // budget in which nothing has to be evicted if memory is never in pieces.

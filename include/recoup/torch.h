@@ -15,6 +15,7 @@
 #include "recoup/errors.h"
 #include "recoup/options.h"
 #include "recoup/policy.h"
+#include "recoup/simulate.h"
 #include "recoup/stats.h"
 
 namespace recoup {
@@ -45,6 +46,16 @@ class RECOUP_API Budget {
   void abandon();
   void grow(Bytes budget);
 
+  // To be called before `enter`: records what the program does to `path` (see recoup/trace.h). The
+  // file appears when the scope is left. Throws std::system_error when it cannot be written, here
+  // or from `leave`, which then ends the scope all the same.
+  void record(const std::string& path);
+  // A training step ends here, says the trace. Does nothing when none is recorded.
+  void mark_step(const std::string& name);
+  // Before `enter`, instead of `record`: keeps the decisions of the engine.
+  void log_decisions();
+  [[nodiscard]] std::vector<Decision> decisions() const;
+
   [[nodiscard]] bool entered() const;
   [[nodiscard]] Stats stats() const;
   [[nodiscard]] std::vector<PinnedRow> pinned() const;
@@ -55,6 +66,7 @@ class RECOUP_API Budget {
   std::unique_ptr<detail::Session> session_;
   Stats last_stats_;
   std::vector<PinnedRow> last_pinned_;
+  std::vector<Decision> last_decisions_;
 };
 
 // All of these do nothing for tensors that no entered budget manages.

@@ -9,6 +9,7 @@ print(run.report())
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator
 
 import torch  # before _C, which is linked against it
@@ -18,13 +19,17 @@ from recoup.errors import OutOfBudgetError
 from recoup.run import Budget, CostModel, Options, ReplayOrder, Run
 from recoup.sizes import parse_bytes
 from recoup.stats import Stats
+from recoup.traces import Simulation, Trace, TracedOp, read_dtr_log
 
 __all__ = [
     "Budget",
     "OutOfBudgetError",
     "Policy",
     "Run",
+    "Simulation",
     "Stats",
+    "Trace",
+    "TracedOp",
     "allow_replay",
     "budget",
     "evict",
@@ -32,6 +37,8 @@ __all__ = [
     "materialize",
     "pin",
     "policies",
+    "read_dtr_log",
+    "trace",
 ]
 __version__ = _C.__version__
 
@@ -53,6 +60,8 @@ def budget(
     small_leaf_bytes: int = 1024,
     evict_after_op: bool = False,
     cost_model: CostModel = "measured",
+    trace: str | os.PathLike[str] | None = None,
+    decisions: bool = False,
 ) -> Budget:
     """A scope in which tensor memory never exceeds `budget`: `with ... as run:` or a decorator.
 
@@ -71,9 +80,13 @@ def budget(
         back costs more than they do.
     evict_after_op: evict everything evictable after every op (for tests).
     cost_model: "measured" takes op times, "bytes" op sizes, which are the same in every run.
+    trace: record what the program does to this file; see `recoup.trace`.
+    decisions: keep what the engine decides, for `Run.decisions`; not together with `trace`.
 
     Raises ValueError or TypeError, saying what is allowed.
     """
+    if trace is not None and decisions:
+        raise ValueError("a run keeps a trace or its decisions, not both")
     limit_bytes = _C.physical_memory_bytes()
     budget_bytes = parse_bytes(budget, limit_bytes=limit_bytes)
     return Budget(
@@ -95,8 +108,20 @@ def budget(
             verify=verify,
             evict_after_op=evict_after_op,
             cost_model=cost_model,
-        )
+        ),
+        trace=None if trace is None else os.fspath(trace),
+        decisions=decisions,
     )
+
+
+def trace(path: str | os.PathLike[str]) -> Budget:
+    """A scope that records what the program does to a file: `with ... as run:` or a decorator.
+
+    The budget is the machine's memory, so that nothing is evicted. Every step of an optimizer is
+    marked; `Run.mark_step` marks others. The file appears when the scope is left; `Trace.read` and
+    `recoup simulate` take it. Raises OSError when it cannot be written.
+    """
+    return budget(_C.physical_memory_bytes(), trace=path)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The command line: `recoup run`, `recoup policies`."""
+"""The command line: `recoup run`, `recoup policies`, `recoup simulate`."""
 
 import argparse
 import atexit
@@ -10,7 +10,6 @@ import json
 import os
 import runpy
 import sys
-import tempfile
 import time
 import types
 from collections.abc import Callable, Sequence
@@ -18,7 +17,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import recoup
+from recoup import _C, simulate_command
 from recoup.errors import OutOfBudgetError
+from recoup.files import write_atomically
 from recoup.progress import Progress
 from recoup.run import Budget, Run
 
@@ -57,13 +58,18 @@ def _parser() -> argparse.ArgumentParser:
         usage="recoup run --budget SIZE [options] (SCRIPT | -m MODULE) [args ...]",
     )
     run.add_argument(
-        "--budget", required=True, metavar="SIZE", help="bytes, or a size such as 2GiB or 500MB"
+        "--budget",
+        metavar="SIZE",
+        help="bytes, or a size such as 2GiB or 500MB; only a recording needs none",
     )
     run.add_argument(
         "--policy", default="dtr", help="what to evict; see `recoup policies` (default: dtr)"
     )
     run.add_argument(
         "--report", type=Path, metavar="FILE", help="write statistics to this file, as JSON"
+    )
+    run.add_argument(
+        "--trace", type=Path, metavar="FILE", help="record what the program does to this file"
     )
     run.add_argument("--progress", action="store_true", help="say on stderr how it goes")
     run.add_argument("--verify", action="store_true", help="check every replay's bits (slow)")
@@ -76,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
 
     policies = commands.add_parser("policies", help="list the policies")
     policies.set_defaults(command=_print_policies)
+    simulate_command.add_to(commands)
     return parser
 
 
@@ -93,12 +100,18 @@ def _print_policies(_: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.budget is None and options.trace is None:
+        options.fail("the following arguments are required: --budget")
+    size = _C.physical_memory_bytes() if options.budget is None else options.budget
     try:
-        budget = recoup.budget(options.budget, policy=options.policy, verify=options.verify)
+        budget = recoup.budget(
+            size, policy=options.policy, verify=options.verify, trace=options.trace
+        )
     except ValueError as error:
         options.fail(str(error))
-    if options.report is not None and not options.report.absolute().parent.is_dir():
-        options.fail(f"no such directory for the report: {options.report.absolute().parent}")
+    for file, what in ((options.report, "report"), (options.trace, "trace")):
+        if file is not None and not file.absolute().parent.is_dir():
+            options.fail(f"no such directory for the {what}: {file.absolute().parent}")
     program = _find_program(options)
 
     job = _Job(budget, options)
@@ -141,9 +154,11 @@ class _Job:
             self._budget.__exit__(None, None, None)
         except OutOfBudgetError:
             pass  # The program is over: what does not fit is wanted by nobody.
+        except OSError as error:
+            print(f"recoup run: cannot write the trace: {error}", file=sys.stderr)
         if self._options.report is not None:
             try:
-                _write_atomically(self._options.report, self._report_json(self._run))
+                write_atomically(self._options.report, self._report_json(self._run))
             except OSError as error:
                 print(f"recoup run: cannot write the report: {error}", file=sys.stderr)
 
@@ -156,21 +171,6 @@ class _Job:
             "pinned": run.pinned(),
         }
         return json.dumps(report, indent=2) + "\n"
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, never a part."""
-    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        # mkstemp makes private files; a report gets the rights that any other file would have.
-        os.umask(mask := os.umask(0))
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def _find_program(options: argparse.Namespace) -> Callable[[], None]:

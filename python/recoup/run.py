@@ -7,7 +7,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.hooks import RemovableHandle
+
 from recoup import _C, entry_points, higher_order
+from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.report import format_report
 from recoup.sizes import parse_bytes
@@ -22,7 +26,7 @@ CostModel = Literal["measured", "bytes"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """The arguments of `recoup.budget`, checked, under the names that `_C.Engine` has for them."""
+    """The arguments of `recoup.budget`, checked, under the names that `_C.Options` has for them."""
 
     budget_bytes: int
     policy: str
@@ -62,9 +66,17 @@ def _check_choice(name: str, value: object, choices: list[str]) -> None:
 class Run:
     """One pass through a scope. What it says is current during the scope and final after it."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(
+        self, options: Options, *, trace: str | None = None, decisions: bool = False
+    ) -> None:
         self._options = options
-        self._engine = _C.Engine(**dataclasses.asdict(options))
+        self._engine = _C.Engine(_C.Options(**dataclasses.asdict(options)))
+        self._step_marks: RemovableHandle | None = None
+        if trace is not None:
+            self._engine.record(trace)
+            self._step_marks = register_optimizer_step_post_hook(self._mark_optimizer_step)
+        if decisions:
+            self._engine.log_decisions()
         self._open = False  # entered and not yet left, or suspended
         self._is_patched = False
         # As the body left it: when the scope is over nothing is pinned any more.
@@ -80,6 +92,20 @@ class Run:
         After the scope: what could not be evicted at its end.
         """
         return self._engine.pinned() if self._open else self._pinned
+
+    def decisions(self) -> list[Decision]:
+        """What the engine decided, in order; empty unless `recoup.budget(decisions=True)`."""
+        return Decision.rows(self._engine.decisions())
+
+    def mark_step(self, name: str = "step") -> None:
+        """Says in the trace that a training step ends here; optimizers say so by themselves.
+
+        Does nothing when no trace is recorded.
+        """
+        self._engine.mark_step(name)
+
+    def _mark_optimizer_step(self, *_: object) -> None:
+        self._engine.mark_step("optimizer step")
 
     def report(self) -> str:
         """The run as text: peak, work, time by kind, and what is pinned and by whom."""
@@ -117,6 +143,8 @@ class Run:
 
     def _leave(self) -> None:
         self._pinned = self._engine.pinned()
+        if self._step_marks is not None:
+            self._step_marks.remove()
         try:
             self._engine.leave()
         except OutOfBudgetError as error:
@@ -126,6 +154,10 @@ class Run:
                 "touched, until run.finish(budget) brings it back; "
                 f"{error.enough_bytes} bytes would do.",
             )
+            raise
+        except OSError:  # the trace could not be written; the scope is over
+            self._open = False
+            self._remove_patches()
             raise
         # Not before: of an evicted storage some unwrapped entry points would end the process.
         self._open = False
@@ -141,13 +173,17 @@ class Run:
 class Budget:
     """What `recoup.budget` returns: a scope for `with`, or a decorator. Each use is a new run."""
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
+    def __init__(
+        self, options: Options, *, trace: str | None = None, decisions: bool = False
+    ) -> None:
+        self.options = options
+        self._trace = trace
+        self._decisions = decisions
         self._runs: list[Run] = []
 
     def __enter__(self) -> Run:
         """Starts the scope. Raises RuntimeError when one is already active on the device."""
-        run = Run(self._options)
+        run = Run(self.options, trace=self._trace, decisions=self._decisions)
         run._enter()
         self._runs.append(run)
         return run
@@ -189,7 +225,7 @@ class Budget:
 
         @functools.wraps(function)
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            with Budget(self._options):
+            with Budget(self.options, trace=self._trace, decisions=self._decisions):
                 return function(*args, **kwargs)
 
         return wrapper

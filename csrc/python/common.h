@@ -1,0 +1,54 @@
+// What the binding files share.
+#pragma once
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "recoup/errors.h"
+#include "recoup/options.h"
+#include "recoup/simulate.h"
+#include "recoup/stats.h"
+
+namespace recoup {
+
+namespace py = pybind11;
+
+[[noreturn]] void throw_python(const OutOfBudgetReport& report);
+[[noreturn]] void throw_os_error(const std::system_error& error);
+
+// Runs `function` without the interpreter's lock; what it throws becomes what Python expects.
+template <class Function>
+auto translated(Function&& function) {
+  try {
+    const py::gil_scoped_release no_gil;
+    return function();
+  } catch (const OutOfBudget& error) {
+    throw_python(error.report());
+  } catch (const std::invalid_argument& error) {
+    throw py::value_error(error.what());
+  }
+}
+
+// The same, and what the file system refuses becomes an OSError that names the file.
+template <class Function>
+auto os_errors(Function&& function) {
+  try {
+    return translated(std::forward<Function>(function));
+  } catch (const std::system_error& error) {
+    throw_os_error(error);
+  }
+}
+
+py::dict dict_of(const Stats& stats);
+// (kind, what, where) each.
+py::list rows_of(const std::vector<Decision>& decisions);
+
+void bind_trace(py::module_& module);
+
+}  // namespace recoup

@@ -1,0 +1,193 @@
+// recoup._C: traces and their simulation.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/python/common.h"
+#include "csrc/trace/sink.h"
+#include "recoup/simulate.h"
+#include "recoup/trace.h"
+
+namespace recoup {
+namespace {
+
+// As `translated`, and a bad trace is a ValueError.
+template <class Function>
+auto of_trace(Function&& function) {
+  try {
+    return os_errors(std::forward<Function>(function));
+  } catch (const BadTrace& error) {
+    throw py::value_error(error.what());
+  }
+}
+
+const char* status_name(SimulationResult::Status status) {
+  switch (status) {
+    case SimulationResult::Status::kOk:
+      return "ok";
+    case SimulationResult::Status::kOutOfBudget:
+      return "out of budget";
+    case SimulationResult::Status::kTooSlow:
+      return "too slow";
+  }
+  return "";
+}
+
+py::dict simulated(const Trace& trace, const Options& options, double max_time_ratio,
+                   bool log_decisions) {
+  std::vector<Decision> decisions;
+  const SimulationResult result = of_trace([&] {
+    return simulate(trace, {.engine = options, .max_time_ratio = max_time_ratio},
+                    log_decisions ? &decisions : nullptr);
+  });
+  py::dict dict;
+  dict["status"] = status_name(result.status);
+  dict["reason"] = result.reason;
+  dict["ops"] = result.ops;
+  dict["plain_cost_ns"] = result.plain_cost.count();
+  dict["replay_cost_ns"] = result.replay_cost.count();
+  dict["time_ratio"] = result.time_ratio();
+  dict["stats"] = dict_of(result.stats);
+  dict["decisions"] = rows_of(decisions);
+  return dict;
+}
+
+// One dict an op, in the order in which the program ran them.
+py::list op_rows(const Trace& trace) {
+  py::list rows;
+  for (const TraceOp& op : trace.ops) {
+    py::dict row;
+    row["name"] = trace.names[op.name];
+    row["cost_ns"] = op.cost.count();
+    row["workspace_bytes"] = op.workspace.count();
+    row["repeatable"] = op.repeatable;
+    row["random"] = op.random;
+    row["failed"] = op.failed;
+    py::list operands;
+    for (const TraceOperand& operand : trace.operands_of(op)) {
+      operands.append(py::make_tuple(operand.storage, operand.reads, operand.written));
+    }
+    row["operands"] = operands;
+    py::list fresh;
+    for (const TraceFresh& each : trace.fresh_of(op)) {
+      fresh.append(each.nbytes.count());
+    }
+    row["fresh_bytes"] = fresh;
+    rows.append(row);
+  }
+  return rows;
+}
+
+constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
+    {"external", TraceEvent::Kind::kExternal}, {"allocate", TraceEvent::Kind::kAllocate},
+    {"free", TraceEvent::Kind::kFree},         {"adopt", TraceEvent::Kind::kAdopt},
+    {"die", TraceEvent::Kind::kDie},           {"op", TraceEvent::Kind::kOp},
+    {"escape", TraceEvent::Kind::kEscape},     {"pin", TraceEvent::Kind::kPin},
+    {"unpin", TraceEvent::Kind::kUnpin},       {"evict", TraceEvent::Kind::kEvict},
+    {"forsake", TraceEvent::Kind::kForsake},   {"step", TraceEvent::Kind::kStep}};
+
+// (kind, index, bytes) each.
+py::list event_rows(const Trace& trace) {
+  py::list rows;
+  for (const TraceEvent& event : trace.events) {
+    const char* name = "";
+    for (const auto& [text, kind] : kEventNames) {
+      name = kind == event.kind ? text : name;
+    }
+    rows.append(py::make_tuple(name, event.index, event.size.count()));
+  }
+  return rows;
+}
+
+void add_event(detail::TraceBuilder& builder, const std::string& name, std::uint32_t index,
+               std::int64_t bytes) {
+  for (const auto& [text, kind] : kEventNames) {
+    if (name == text && kind != TraceEvent::Kind::kOp) {
+      builder.add_event({.kind = kind, .index = index, .size = Bytes(bytes)});
+      return;
+    }
+  }
+  throw py::value_error("there is no event '" + name + "'");
+}
+
+// operands: (storage, reads, written, overwritten); allocations: bytes of what the kernel makes, of
+// which the first `fresh` are results.
+void add_op(detail::TraceBuilder& builder, std::uint32_t name, std::uint32_t kernel,
+            std::int64_t cost_ns, bool repeatable,
+            const std::vector<std::tuple<std::uint32_t, bool, bool, bool>>& operands,
+            const std::vector<std::int64_t>& fresh_bytes) {
+  std::vector<TraceOperand> uses;
+  for (const auto& [storage, reads, written, overwritten] : operands) {
+    uses.push_back({.storage = storage,
+                    .reads = reads,
+                    .written = written,
+                    .overwritten = overwritten,
+                    .left_out = false});
+  }
+  std::vector<TraceFresh> fresh;
+  for (std::int64_t bytes : fresh_bytes) {
+    fresh.push_back(
+        {.allocation = static_cast<std::uint32_t>(fresh.size()), .nbytes = Bytes(bytes)});
+  }
+  TraceOp op;
+  op.name = name;
+  op.kernel = kernel;
+  op.cost = Nanoseconds(cost_ns);
+  op.repeatable = repeatable;
+  builder.add_op(op, uses, fresh);
+}
+
+void add_kernel(detail::TraceBuilder& builder, const std::vector<std::int64_t>& allocations) {
+  std::vector<KernelStep> steps;
+  for (std::int64_t bytes : allocations) {
+    steps.push_back({.kind = KernelStep::Kind::kAllocate, .index = 0, .size = Bytes(bytes)});
+  }
+  builder.add_kernel(steps);
+}
+
+}  // namespace
+
+void bind_trace(py::module_& module) {
+  py::class_<Trace>(module, "Trace", py::is_final())
+      .def_static(
+          "read",
+          [](const std::string& path) { return of_trace([&] { return read_trace(path); }); },
+          py::arg("path"))
+      .def(
+          "write",
+          [](const Trace& self, const std::string& path) {
+            of_trace([&] { write_trace(self, path); });
+          },
+          py::arg("path"))
+      .def(
+          "unbudgeted_peak_bytes",
+          [](const Trace& self, const Options& options) {
+            return of_trace([&] { return unbudgeted_peak(self, options).count(); });
+          },
+          py::arg("options"))
+      .def("simulate", &simulated, py::arg("options"), py::kw_only(), py::arg("max_time_ratio"),
+           py::arg("decisions"))
+      .def("ops", &op_rows)
+      .def("events", &event_rows)
+      .def("names", [](const Trace& self) { return self.names; })
+      .def("op_count", [](const Trace& self) { return self.ops.size(); });
+  py::class_<detail::TraceBuilder>(module, "TraceBuilder", py::is_final())
+      .def(py::init<>())
+      .def(
+          "add_name",
+          [](detail::TraceBuilder& self, const std::string& name) { self.add_name(name); },
+          py::arg("name"))
+      .def("add_kernel", &add_kernel, py::arg("allocations"))
+      .def("add_op", &add_op, py::arg("name"), py::arg("kernel"), py::arg("cost_ns"),
+           py::arg("repeatable"), py::arg("operands"), py::arg("fresh_bytes"))
+      .def("add_event", &add_event, py::arg("kind"), py::arg("index"), py::arg("bytes"))
+      .def("build", [](detail::TraceBuilder& self) {
+        return of_trace([&] {
+          Trace trace = self.take();
+          validate(trace);
+          return trace;
+        });
+      });
+}
+
+}  // namespace recoup

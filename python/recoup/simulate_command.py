@@ -1,0 +1,206 @@
+"""`recoup simulate`: a trace under policies and budgets, as a table, JSON and a plot."""
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import recoup
+from recoup.files import write_atomically
+from recoup.sizes import parse_bytes
+from recoup.traces import Simulation, Trace, read_dtr_log
+
+_RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
+_MARKS = {"out of budget": "-", "too slow": "slow"}
+
+
+def add_to(commands: Any) -> None:
+    """Adds the command to the parser's subparsers."""
+    parser = commands.add_parser(
+        "simulate",
+        help="run a trace under policies and budgets, without its memory",
+        description="Runs the engine over a trace on a device with no memory. What is printed is "
+        "the time ratio: all op costs, replays included, over those of the program alone.",
+    )
+    parser.add_argument(
+        "trace",
+        metavar="TRACE",
+        help="a file of `recoup run --trace`, or a log of the DTR authors (.log, .log.gz)",
+    )
+    parser.add_argument(
+        "--policy", nargs="+", default=["dtr"], metavar="NAME", help="or `all` (default: dtr)"
+    )
+    parser.add_argument(
+        "--budgets",
+        default="100..10:10",
+        help="percents of the unbudgeted peak: FROM..TO:STEP, or a list such as 80,50,30; a list "
+        "may have sizes such as 2GiB too (default: 100..10:10)",
+    )
+    parser.add_argument(
+        "--max-time-ratio", type=float, default=10.0, help="a slower run ends there (default: 10)"
+    )
+    parser.add_argument("--cost-model", default="measured", choices=["measured", "bytes"])
+    parser.add_argument("--replay-order", default="memory", choices=["memory", "recursive"])
+    parser.add_argument("--eager-drop", action="store_true", help="drop dead values at once: DTR's")
+    parser.add_argument("--seed", type=int, default=1033096058)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the time ratios")
+    parser.set_defaults(command=_simulate, fail=parser.error)
+
+
+def parse_budgets(text: str, peak_bytes: int) -> list[int]:
+    """Bytes, in the order given. Raises ValueError that says what is allowed."""
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        return [_parse_budget(part.strip(), peak_bytes) for part in text.split(",")]
+    first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
+    if step < 1 or last < 1:
+        raise ValueError(f"a range of budgets ends at 1 % or more, by 1 or more; got {text!r}")
+    percents = range(first, last - 1, -step) if first >= last else range(first, last + 1, step)
+    return [max(1, peak_bytes * percent // 100) for percent in percents]
+
+
+def _parse_budget(text: str, peak_bytes: int) -> int:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        return parse_bytes(text, name="budget", limit_bytes=1 << 62)
+    if not percent > 0:
+        raise ValueError(f"a budget must be above 0 %; got {text!r}")
+    return max(1, int(peak_bytes * percent / 100))
+
+
+def _read(name: str) -> Trace:
+    if name.endswith((".log", ".log.gz")):
+        return read_dtr_log(name)
+    return Trace.read(name)
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    known = [policy.name for policy in recoup.policies()]
+    names = known if options.policy == ["all"] else options.policy
+    if options.jobs < 1:
+        options.fail(f"--jobs must be 1 or more; got {options.jobs}")
+    try:
+        trace = _read(options.trace)
+        peak_bytes = trace.unbudgeted_peak_bytes()
+        budgets = parse_budgets(options.budgets, peak_bytes)
+        rows = _run_all(trace, names, budgets, options)
+    except (OSError, ValueError) as error:
+        options.fail(str(error))
+    _print_table(rows, names, budgets, peak_bytes, trace)
+    result = {
+        "trace": options.trace,
+        "ops": trace.op_count,
+        "unbudgeted_peak_bytes": peak_bytes,
+        "rows": [row.to_dict() for row in rows],
+    }
+    try:
+        if options.json is not None:
+            write_atomically(options.json, json.dumps(result, indent=2) + "\n")
+        if options.plot is not None:
+            _plot(rows, names, peak_bytes, options)
+    except OSError as error:
+        options.fail(str(error))
+    return 0
+
+
+def _run_all(
+    trace: Trace, names: list[str], budgets: list[int], options: argparse.Namespace
+) -> list[Simulation]:
+    def run(case: tuple[str, int]) -> Simulation:
+        name, budget = case
+        return trace.simulate(
+            budget,
+            policy=name,
+            max_time_ratio=options.max_time_ratio,
+            cost_model=options.cost_model,
+            replay_order=options.replay_order,
+            usefulness=not options.eager_drop,
+            seed=options.seed,
+        )
+
+    cases = [(name, budget) for name in names for budget in budgets]
+    with ThreadPoolExecutor(options.jobs) as pool:  # a simulation holds no interpreter lock
+        return list(
+            track(
+                pool.map(run, cases),
+                total=len(cases),
+                description="simulating",
+                console=Console(stderr=True),
+                transient=True,
+                disable=not sys.stderr.isatty(),
+            )
+        )
+
+
+def _print_table(
+    rows: list[Simulation], names: list[str], budgets: list[int], peak_bytes: int, trace: Trace
+) -> None:
+    table = Table(
+        title=f"time ratios of {trace.op_count:,} ops; "
+        f"unbudgeted peak {peak_bytes:,} bytes; -: out of budget, slow: over the bound",
+        title_justify="left",
+    )
+    table.add_column("budget", justify="right")
+    table.add_column("bytes", justify="right")
+    for name in names:
+        table.add_column(name, justify="right")
+    by_case = {(row.policy, row.budget_bytes): row for row in rows}
+    for budget in budgets:
+        cells = [
+            f"{row.time_ratio:.4f}" if row.status == "ok" else _MARKS[row.status]
+            for row in (by_case[name, budget] for name in names)
+        ]
+        table.add_row(f"{100 * budget / peak_bytes:.4g} %", f"{budget:,}", *cells)
+    # Figures are worth more than the width of a window.
+    Console(width=max(Console().width, 24 + 16 + 12 * len(names))).print(table)
+
+
+def _plot(
+    rows: list[Simulation], names: list[str], peak_bytes: int, options: argparse.Namespace
+) -> None:
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        options.fail("--plot needs matplotlib: pip install matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    for name in names:
+        points = sorted(
+            (100 * row.budget_bytes / peak_bytes, row.time_ratio)
+            for row in rows
+            if row.policy == name and row.status == "ok"
+        )
+        shares, ratios = ([point[i] for point in points] for i in (0, 1))
+        axes.plot(shares, ratios, marker="o", markersize=2.5, linewidth=1, label=name)
+    axes.axhline(1.0, color="grey", linewidth=0.8, linestyle=":")
+    axes.set_xlabel("budget, % of the unbudgeted peak")
+    axes.set_ylabel("time ratio")
+    axes.set_title(Path(options.trace).name, fontsize=10)
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    _save(lambda path: figure.savefig(path, dpi=150), options.plot)
+
+
+def _save(write: Callable[[Path], None], path: Path) -> None:
+    """Readers see the old picture or the new one, never a part."""
+    partial = path.with_name(f".{path.stem}.partial{path.suffix or '.png'}")
+    try:
+        write(partial)
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
