@@ -14,10 +14,10 @@ namespace recoup::detail {
 template <class IdType>
 class FlatMap {
  public:
-  FlatMap() : slots_(64) {}
+  FlatMap() : slots_(64), mask_(slots_.size() - 1) {}
 
   void insert(std::int64_t key, IdType id) {
-    if (2 * (size_ + 1) > slots_.size()) {
+    if (2 * (size_ + 1) > mask_ + 1) {
       grow();
     }
     place({key, id});
@@ -63,9 +63,9 @@ class FlatMap {
     IdType id;
   };
 
-  [[nodiscard]] std::size_t next(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
+  [[nodiscard]] std::size_t next(std::size_t at) const { return (at + 1) & mask_; }
   [[nodiscard]] std::size_t hash(std::int64_t key) const {
-    return (static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15ULL >> 32) & (slots_.size() - 1);
+    return (static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15ULL >> 32) & mask_;
   }
   // Where it is, or the empty slot where it would go.
   [[nodiscard]] std::size_t position(std::int64_t key) const {
@@ -79,6 +79,7 @@ class FlatMap {
   void grow() {
     std::vector<Slot> old(2 * slots_.size());
     old.swap(slots_);
+    mask_ = slots_.size() - 1;
     for (const Slot& slot : old) {
       if (slot.id.valid()) {
         place(slot);
@@ -87,6 +88,7 @@ class FlatMap {
   }
 
   std::vector<Slot> slots_;  // a power of two of them
+  std::size_t mask_;
   std::size_t size_ = 0;
 };
 

@@ -84,7 +84,7 @@ Nanoseconds Engine::neighborhood_cost(ValueId id, Neighborhood kind) const {
 }
 
 StorageId Engine::storage_in(BlockId block) const {
-  const std::uint32_t owner = pool_.view(block).owner;
+  const std::uint32_t owner = pool_.owner(block);
   return owner == 0 ? StorageId() : lineage_[ValueId(owner - 1)].storage;
 }
 

@@ -46,12 +46,12 @@ class Engine final : private PolicyView {
   BlockId allocate(Bytes nbytes);
   // Frees a block that no value owns.
   void free(BlockId block);
-  [[nodiscard]] PoolOffset offset(BlockId block) const { return pool_.view(block).offset; }
+  [[nodiscard]] PoolOffset offset(BlockId block) const { return pool_.offset(block); }
   [[nodiscard]] std::optional<BlockId> block_at(PoolOffset offset) const {
     return pool_.find(offset);
   }
-  [[nodiscard]] bool owned(BlockId block) const { return pool_.view(block).owner != 0; }
-  [[nodiscard]] Bytes block_size(BlockId block) const { return pool_.view(block).size; }
+  [[nodiscard]] bool owned(BlockId block) const { return pool_.owner(block) != 0; }
+  [[nodiscard]] Bytes block_size(BlockId block) const { return pool_.size(block); }
   // The storage whose content is in a block, if any.
   [[nodiscard]] StorageId storage_in(BlockId block) const;
 

@@ -16,17 +16,17 @@
 namespace recoup::detail {
 
 StorageId Engine::add_storage(const FreshStorage& fresh) {
-  const BlockView block = pool_.view(fresh.block);
+  const Bytes size = pool_.size(fresh.block);
   const auto [storage, added] = storages_.emplace();
   const auto [id, value] = lineage_.emplace_value();
-  value.size = block.size;
+  value.size = size;
   value.nbytes = fresh.nbytes;
   value.storage = storage;
   value.block = fresh.block;
   value.last_access = now_;
   added = {.current = id, .handle = fresh.handle, .birth = next_birth_++};
   pool_.set_owner(fresh.block, id.index() + 1);
-  kernel_held_ -= block.size;
+  kernel_held_ -= size;
   return storage;
 }
 

@@ -281,6 +281,9 @@ BlockView Pool::view(BlockId id) const {
           .owner = block.owner};
 }
 
+PoolOffset Pool::offset(BlockId id) const { return Bytes(impl_->at(id).offset); }
+Bytes Pool::size(BlockId id) const { return Bytes(impl_->at(id).size); }
+std::uint32_t Pool::owner(BlockId id) const { return impl_->at(id).owner; }
 void Pool::set_owner(BlockId id, std::uint32_t owner) { impl_->at(id).owner = owner; }
 BlockId Pool::first() const { return impl_->first; }
 BlockId Pool::next(BlockId block) const { return impl_->at(block).next; }

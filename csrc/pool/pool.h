@@ -78,6 +78,9 @@ class Pool {
   // The block that starts exactly at `offset`, if a taken one does. O(1).
   [[nodiscard]] std::optional<BlockId> find(PoolOffset offset) const;
   [[nodiscard]] BlockView view(BlockId block) const;
+  [[nodiscard]] PoolOffset offset(BlockId block) const;
+  [[nodiscard]] Bytes size(BlockId block) const;
+  [[nodiscard]] std::uint32_t owner(BlockId block) const;
   void set_owner(BlockId block, std::uint32_t owner);
 
   // Neighbours in address order, free blocks included; invalid at the ends.

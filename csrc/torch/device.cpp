@@ -101,7 +101,7 @@ std::unique_ptr<Payload> Session::new_payload(const c10::OperatorHandle& op, con
 void Session::release(void* pointer) noexcept {
   constexpr std::size_t kSpare = 64;
   std::unique_ptr<Payload> payload(static_cast<Payload*>(pointer));
-  if (!payload->harmless()) {
+  if (!payload->harmless) {
     graveyard_.payloads.push_back(std::move(payload));
   } else if (spare_payloads_.size() < kSpare) {
     payload->clear();

@@ -196,30 +196,31 @@ void OpCall::add_storage_operand(const c10::Storage& storage) {
   operand_of(impl)->reads = true;
 }
 
-void OpCall::copy_arguments() {
-  for (std::size_t i = base_; i < stack_.size(); ++i) {
-    const c10::IValue& argument = stack_[i];
-    if (argument.isList()) {
-      arguments_.push_back(own_copy(argument));
-      continue;
-    }
-    arguments_.push_back(argument);
+// Copies the arguments on the way.
+void OpCall::find_operands() {
+  const Arguments arguments(stack_.data() + base_, argument_count_);
+  for (const c10::IValue& argument : arguments) {
     if (argument.isStorage()) {
       add_storage_operand(argument.toStorage());
     }
   }
-}
-
-void OpCall::find_operands() {
-  for_each_tensor(Arguments(stack_.data() + base_, argument_count_),
-                  [this](const at::Tensor& tensor, std::size_t argument, std::int64_t) {
-                    add_operand(tensor, argument);
-                  });
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& argument = arguments[i];
+    if (argument.isList()) {
+      arguments_.push_back(own_copy(argument));
+      for_each_tensor(Arguments(argument), [&](const at::Tensor& tensor, std::size_t,
+                                               std::int64_t) { add_operand(tensor, i); });
+      continue;
+    }
+    arguments_.push_back(argument);
+    if (argument.isTensor() && argument.toTensor().defined()) {
+      add_operand(argument.toTensor(), i);
+    }
+  }
 }
 
 // Finds the storages, restores what was evicted, pins it, and prepares what will be written.
 void OpCall::prepare() {
-  copy_arguments();
   find_operands();
   repeatable_ = traits_.repeatable && !foreign_;
   const Session::Lock lock(session_);
@@ -430,17 +431,20 @@ void OpCall::set_source(TensorArgument& shape, const at::Tensor& tensor) {
 
 void OpCall::describe_tensor(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
                              Payload& payload) {
-  const auto number = number_of(tensor);
-  if (element == -2 || (number && element >= 0)) {
+  if (element == -2) {
     repeatable_ = false;
     return;
   }
   TensorArgument& shape = describe(tensor, argument, element, payload);
-  if (number) {
+  if (!shape.wrapped_number) {
+    set_source(shape, tensor);
+  } else if (const auto number = wrapped_number(tensor); !number) {
+    set_source(shape, tensor);
+  } else if (element >= 0) {
+    repeatable_ = false;
+  } else {
     shape.source = Source::kScalar;
     payload.arguments.back() = *number;
-  } else {
-    set_source(shape, tensor);
   }
 }
 
@@ -454,7 +458,7 @@ void OpCall::describe_list(const c10::IValue& list, std::size_t argument, Payloa
     empty.resize(list.toOptionalTensorList().size());
     payload.arguments.emplace_back(std::move(empty));
   } else {
-    payload.arguments.push_back(list);
+    payload.add_argument(list);
   }
   for_each_tensor(Arguments(list),
                   [&](const at::Tensor& tensor, std::size_t, std::int64_t element) {
@@ -474,7 +478,7 @@ void OpCall::describe_arguments(Payload& payload) {
     } else if (argument.isList()) {
       describe_list(argument, i, payload);
     } else {
-      payload.arguments.push_back(argument);
+      payload.add_argument(argument);
     }
   }
 }

@@ -22,7 +22,6 @@ class OpCall {
   void run();
 
  private:
-  void copy_arguments();
   void find_operands();
   void add_operand(const at::Tensor& tensor, std::size_t argument);
   void add_storage_operand(const c10::Storage& storage);

@@ -28,6 +28,9 @@ const c10::DispatchKeySet& replay_excluded() {
   return keys;
 }
 
+constexpr c10::DispatchKeySet kConjugateOrNegative{c10::DispatchKey::Conjugate,
+                                                   c10::DispatchKey::Negative};
+
 at::Tensor scratch(const TensorArgument& shape, const Payload& payload) {
   const Bypass bypass;
   const std::int64_t* const dims = payload.dims.data() + shape.dims_begin;
@@ -52,12 +55,6 @@ void Payload::count_memory() {
            outside(storage_bytes, 3) + outside(fresh_results, 2) + (random ? random->size() : 0);
 }
 
-bool Payload::harmless() const {
-  return std::none_of(arguments.begin(), arguments.end(), [](const c10::IValue& argument) {
-    return argument.isPtrType() && !argument.isList() && !argument.isString();
-  });
-}
-
 void Payload::clear() {
   random.reset();
   arguments.clear();
@@ -65,6 +62,7 @@ void Payload::clear() {
   dims.clear();
   storage_bytes.clear();
   fresh_results.clear();
+  harmless = true;
 }
 
 c10::intrusive_ptr<c10::StorageImpl> storage_over(void* data, std::int64_t nbytes) {
@@ -83,8 +81,10 @@ TensorArgument& describe(const at::Tensor& tensor, std::size_t argument, std::in
   shape.argument = static_cast<std::uint16_t>(argument);
   shape.element = static_cast<std::int32_t>(element);
   shape.wrapped_number = impl->is_wrapped_number();
-  shape.conjugate = tensor.is_conj();
-  shape.negative = tensor.is_neg();
+  if (impl->key_set().has_any(kConjugateOrNegative)) [[unlikely]] {
+    shape.conjugate = tensor.is_conj();
+    shape.negative = tensor.is_neg();
+  }
   shape.type = impl->dtype();
   shape.offset = impl->storage_offset();
   shape.dims_begin = static_cast<std::uint32_t>(begin);

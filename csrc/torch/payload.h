@@ -60,11 +60,16 @@ struct Payload {
   // For each fresh storage: which tensor of the results (lists flattened) is in it.
   c10::SmallVector<std::uint16_t, 2> fresh_results;
 
+  // Destroying it cannot run code of others: no custom class object is among the arguments.
+  bool harmless = true;
   std::size_t memory = 0;  // that it takes, as count_memory found it
 
   void count_memory();
-  // Whether destroying it could run code of others (a custom class object among the arguments).
-  [[nodiscard]] bool harmless() const;
+  // Appends to `arguments` one that is no tensor.
+  void add_argument(const c10::IValue& argument) {
+    harmless &= !argument.isPtrType() || argument.isList() || argument.isString();
+    arguments.push_back(argument);
+  }
   void clear();
 };
 
