@@ -40,9 +40,11 @@ class FlatMap {
     slots_[hole] = Slot{};
   }
 
+  // Invalid where there is none.
+  [[nodiscard]] IdType get(std::int64_t key) const { return slots_[position(key)].id; }
   [[nodiscard]] std::optional<IdType> find(std::int64_t key) const {
-    const Slot& slot = slots_[position(key)];
-    return slot.id.valid() ? std::optional(slot.id) : std::nullopt;
+    const IdType id = get(key);
+    return id.valid() ? std::optional(id) : std::nullopt;
   }
 
   // Calls function(id); it must not change the map.

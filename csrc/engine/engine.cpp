@@ -111,10 +111,19 @@ void Engine::let_go(StorageId storage) {
     transition(id, Residency::kEvicted);
     ++stats_.drops;
   }
-  if (value.leaf() && lineage_.has_consumers(id)) {
-    consider_dead_leaf(id);
+  if (lineage_.has_consumers(id)) {
+    if (value.leaf()) {
+      consider_dead_leaf(id);
+    }
+    settle(id);
+  } else if (settling_ || value.evicted() || value.held()) {
+    settle(id);
+  } else {  // the usual end: what settle would do, without the detour over its list
+    settling_ = true;
+    remove_record(id);
+    settling_ = false;
+    drain();
   }
-  settle(id);
 }
 
 void Engine::acquire(std::span<const ValueId> values) {

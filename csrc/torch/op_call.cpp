@@ -23,7 +23,7 @@ constexpr c10::DispatchKeySet kForeignKeys{
     c10::DispatchKey::Functionalize};
 
 // The storage of a plain tensor; null for others.
-c10::StorageImpl* plain_storage(const at::Tensor& tensor) {
+inline c10::StorageImpl* plain_storage(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (impl->key_set().has_any(kForeignKeys) || !impl->has_storage() ||
       impl->device_type() != c10::DeviceType::CPU) {

@@ -170,8 +170,8 @@ class Session final : private Device {
   void unlock_and_bury();
   void storage_gone(StorageRecord* record);
   [[nodiscard]] StorageRecord* external_record(const c10::StorageImpl* storage) const {
-    const auto id = external_.find(reinterpret_cast<std::int64_t>(storage));
-    return id ? const_cast<StorageRecord*>(&records_[*id]) : nullptr;
+    const RecordId id = external_.get(reinterpret_cast<std::int64_t>(storage));
+    return id.valid() ? const_cast<StorageRecord*>(&records_[id]) : nullptr;
   }
   void erase_external(const c10::StorageImpl* storage) {
     external_.erase(reinterpret_cast<std::int64_t>(storage));
