@@ -130,7 +130,7 @@ void Session::replay(void* payload_pointer, std::span<const Location> inputs,
     written_storages.push_back(storage_over(arena_->at(offset), payload.storage_bytes[next++]));
   }
   torch::jit::Stack stack;
-  ++kernels_;
+  count_kernels(1);
   mutex_.unlock();
   std::exception_ptr failure;
   try {
@@ -144,7 +144,7 @@ void Session::replay(void* payload_pointer, std::span<const Location> inputs,
     stack.clear();
   }
   mutex_.lock();
-  --kernels_;
+  count_kernels(-1);
   if (failure) {
     std::rethrow_exception(failure);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "csrc/torch/errors.h"
 #include "csrc/torch/tick_clock.h"
@@ -249,23 +250,27 @@ void OpCall::prepare() {
       repeatable_ = false;
     }
   }
-  serial_ = session_.next_serial();
+  serial_ = session_.next_serial(lock);
   session_.reset_held(lock);
   room_before_ = engine.room_time();
+  session_.kernel_started(lock);
+  running_ = true;
 }
 
 void OpCall::run_kernel() {
-  session_.kernel_started();
   const TickClock::Ticks start = TickClock::now();
-  try {
+  {
     const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
     op_.redispatchBoxed(keys_, &stack_);
-  } catch (...) {
-    session_.kernel_ended();
-    throw;
   }
   cost_ = TickClock::between(start, TickClock::now());
-  session_.kernel_ended();
+}
+
+// To be called as soon as the lock is held again.
+void OpCall::kernel_ended(const Session::Lock& lock) {
+  if (std::exchange(running_, false)) {
+    session_.kernel_ended(lock);
+  }
 }
 
 // Results in storages that did not exist before.
@@ -327,6 +332,7 @@ void OpCall::note_written(const Session::Lock& lock) {
 
 void OpCall::finish() {
   const Session::Lock lock(session_);
+  kernel_ended(lock);
   Engine& engine = session_.engine(lock);
   cost_ -= std::min(cost_, engine.room_time() - room_before_);
   note_written(lock);
@@ -360,6 +366,7 @@ void OpCall::finish() {
 void OpCall::fail() noexcept {
   restore_left_out();
   const Session::Lock lock(session_);
+  kernel_ended(lock);
   note_written(lock);
   session_.engine(lock).abort_op(operands_);
   arm_operands();

@@ -28,6 +28,7 @@ class OpCall {
   void prepare();
   void run_until_it_fits();
   void run_kernel();
+  void kernel_ended(const Session::Lock& lock);
   // The kernel ran out of memory only because free memory was in pieces: puts everything back as it
   // was, in order, so that the op can be tried again.
   void prepare_retry(Retry& retry);
@@ -64,6 +65,7 @@ class OpCall {
   bool foreign_ = false;     // an argument is of a kind that we do not manage
   bool leaves_out_ = false;  // traits_.left_out applies to this call
   bool repeatable_ = false;
+  bool running_ = false;  // counted among the session's kernels
   std::uint64_t serial_ = 0;
   Nanoseconds cost_{0};
   Nanoseconds room_before_{0};

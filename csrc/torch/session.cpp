@@ -248,7 +248,7 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
     if (block.index() >= block_serials_.size()) {
       block_serials_.resize(block.index() + std::size_t{1024}, 0);
     }
-    block_serials_[block.index()] = serial_.load(std::memory_order_relaxed);
+    block_serials_[block.index()] = serial_;
     held_ += static_cast<std::int64_t>(nbytes);
     most_held_ = std::max(most_held_, held_);
     void* const pointer = arena_->at(engine_.offset(block));

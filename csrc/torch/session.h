@@ -109,7 +109,7 @@ class Session final : private Device {
   [[nodiscard]] std::uint64_t serial(BlockId block, const Lock&) const {
     return block_serials_[block.index()];
   }
-  std::uint64_t next_serial() { return ++serial_; }
+  std::uint64_t next_serial(const Lock&) { return ++serial_; }
   // A record for a storage that is about to be adopted.
   StorageRecord* add_record(c10::StorageImpl& storage, const Lock&);
 
@@ -139,8 +139,8 @@ class Session final : private Device {
   void discard(std::unique_ptr<Payload> payload, const Lock&) { release(payload.release()); }
 
   // Kernels running now, and the most bytes that they held since `reset_held`.
-  void kernel_started() { ++kernels_; }
-  void kernel_ended() { --kernels_; }
+  void kernel_started(const Lock&) { count_kernels(1); }
+  void kernel_ended(const Lock&) { count_kernels(-1); }
   void reset_held(const Lock&) { most_held_ = held_ = 0; }
   [[nodiscard]] Bytes most_held(const Lock&) const { return Bytes(most_held_); }
   void lock_for_fork() { mutex_.lock(); }
@@ -167,6 +167,10 @@ class Session final : private Device {
   StorageId find_pooled(c10::StorageImpl& storage, const Lock& lock);
   StorageId find_external(c10::StorageImpl& storage, const Lock& lock);
   void take_fresh(const Payload& payload, torch::jit::Stack& stack, std::span<BlockId> outputs);
+  // The lock makes one atomic step of it, at no cost of its own.
+  void count_kernels(int change) {
+    kernels_.store(kernels_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
+  }
   void unlock_and_bury();
   void storage_gone(StorageRecord* record);
   [[nodiscard]] StorageRecord* external_record(const c10::StorageImpl* storage) const {
@@ -202,8 +206,8 @@ class Session final : private Device {
   Slab<StorageRecord, RecordId> records_;
   FlatMap<RecordId> external_;                // by address of the storage
   std::vector<std::uint64_t> block_serials_;  // by block
-  std::atomic<std::uint64_t> serial_{0};
-  std::atomic<int> kernels_{0};
+  std::uint64_t serial_ = 0;
+  std::atomic<int> kernels_{0};  // changed under the lock, read without it
   std::int64_t held_ = 0;
   std::int64_t most_held_ = 0;
   GeneratorStates generator_states_;
