@@ -264,6 +264,9 @@ void Engine::unpin(const PinTicket& ticket) noexcept {
 
 // All live storages at once, so that none is evicted again to make room for another.
 void Engine::settle_all() {
+  if (observer_ != nullptr) {
+    observer_->on_settle();
+  }
   std::vector<ValueId> held;
   Bytes live = external_;
   lineage_.for_each_value([&](ValueId id, const Value& value) {

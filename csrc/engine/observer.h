@@ -25,6 +25,7 @@ class Observer {
   virtual void on_pin(StorageId /*storage*/) {}
   virtual void on_unpin(StorageId /*storage*/) {}
   virtual void on_evict_request(StorageId /*storage*/) {}
+  virtual void on_settle() {}
   // An op, and all that its kernel allocates and frees in between, ends in one of the last two. A
   // retry voids what its kernel has done so far.
   virtual void on_op_begin(std::string_view /*name*/, std::span<const Operand> /*operands*/) {}

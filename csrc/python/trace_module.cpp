@@ -84,7 +84,8 @@ constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
     {"die", TraceEvent::Kind::kDie},           {"op", TraceEvent::Kind::kOp},
     {"escape", TraceEvent::Kind::kEscape},     {"pin", TraceEvent::Kind::kPin},
     {"unpin", TraceEvent::Kind::kUnpin},       {"evict", TraceEvent::Kind::kEvict},
-    {"forsake", TraceEvent::Kind::kForsake},   {"step", TraceEvent::Kind::kStep}};
+    {"forsake", TraceEvent::Kind::kForsake},   {"step", TraceEvent::Kind::kStep},
+    {"settle", TraceEvent::Kind::kSettle}};
 
 // (kind, index, bytes) each.
 py::list event_rows(const Trace& trace) {

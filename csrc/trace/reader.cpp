@@ -162,7 +162,7 @@ class TraceReader {
   void read_record() {
     const std::uint64_t tag = number();
     constexpr auto kFirst = static_cast<std::uint64_t>(RecordTag::kEvent);
-    constexpr auto kLast = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kStep);
+    constexpr auto kLast = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kSettle);
     constexpr auto kNone = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kOp);
     if (tag == static_cast<std::uint64_t>(RecordTag::kName)) {
       const std::size_t size = count();
@@ -242,6 +242,8 @@ class TraceReader {
       case Kind::kFree:
       case Kind::kStep:
         event.index = index();
+        break;
+      case Kind::kSettle:
         break;
       default:
         event.index = storage(number());

@@ -98,6 +98,10 @@ void TraceRecorder::on_death(StorageId storage) { add(Kind::kDie, storage); }
 
 void TraceRecorder::on_forsake(StorageId storage) { add(Kind::kForsake, storage); }
 
+void TraceRecorder::on_settle() {
+  sink_.add_event({.kind = Kind::kSettle, .index = 0, .size = Bytes(0)});
+}
+
 void TraceRecorder::on_op_begin(std::string_view name, std::span<const Operand> operands) {
   RECOUP_CHECK(!in_op_);
   in_op_ = true;

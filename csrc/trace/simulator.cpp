@@ -89,6 +89,9 @@ void Simulator::apply(const TraceEvent& event) {
       break;
     case Kind::kStep:
       break;
+    case Kind::kSettle:
+      engine_->settle_all();
+      break;
   }
 }
 

@@ -97,6 +97,8 @@ class Validator {
           fail(str_cat("there is no name ", event.index));
         }
         break;
+      case TraceEvent::Kind::kSettle:
+        break;
       case TraceEvent::Kind::kOp:
         check_op(event.index);
         break;

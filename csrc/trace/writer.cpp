@@ -163,6 +163,8 @@ void TraceWriter::add_event(const TraceEvent& event) {
     case Kind::kStep:
       put(event.index);
       break;
+    case Kind::kSettle:
+      break;
     default:
       put(distance(event.index));
       break;

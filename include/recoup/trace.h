@@ -77,6 +77,7 @@ struct TraceEvent {
     kEvict,     // storage `index`: the user asks for it
     kForsake,   // external storage `index` has lost the bytes that were known
     kStep,      // a training step ends; `index` is its name
+    kSettle,    // the scope is left: all that lives gets its bytes back
   };
   Kind kind = Kind::kOp;
   std::uint32_t index = 0;

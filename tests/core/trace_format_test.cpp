@@ -40,7 +40,7 @@ Trace random_trace(std::uint64_t seed, int events) {
   std::uint32_t storages = 0;
   std::uint32_t blocks = 0;
   for (int i = 0; i < events; ++i) {
-    const auto kind = static_cast<Kind>(below(static_cast<std::size_t>(Kind::kStep) + 1));
+    const auto kind = static_cast<Kind>(below(static_cast<std::size_t>(Kind::kSettle) + 1));
     switch (kind) {
       case Kind::kExternal:
         builder.add_event({.kind = kind, .index = 0, .size = size()});
@@ -85,6 +85,9 @@ Trace random_trace(std::uint64_t seed, int events) {
         builder.add_op(op, operands, fresh);
         break;
       }
+      case Kind::kSettle:
+        builder.add_event({.kind = kind, .index = 0, .size = 0_B});
+        break;
       case Kind::kStep:
         builder.add_event({.kind = kind, .index = below(2), .size = 0_B});
         break;

@@ -33,6 +33,7 @@ class Drawn {
       for (int step = 0; step < kSteps; ++step) {
         act();
       }
+      program_.engine().settle_all();
     } catch (const OutOfBudget&) {
       return false;
     }

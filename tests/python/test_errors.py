@@ -140,7 +140,7 @@ def test_an_evicted_tensor_on_a_thread_outside_the_scope() -> None:
 class FakeEngine:
     """Cannot be left until it has grown."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, options: dict[str, Any]) -> None:
         self.budget_bytes: int = options["budget_bytes"]
         self.left = False
 
@@ -163,6 +163,7 @@ class FakeEngine:
 @pytest.fixture
 def fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recoup._C.Engine", FakeEngine)
+    monkeypatch.setattr("recoup._C.Options", dict)
 
 
 def notes(error: BaseException) -> str:

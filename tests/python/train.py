@@ -67,6 +67,7 @@ class Result:
 
     bits: dict[str, Bits] = field(default_factory=dict)
     stats: Any = None  # recoup's, when there was a budget
+    decisions: Any = None  # likewise
 
     def keep(self, name: str, value: Any) -> None:
         """Keeps every tensor and number in `value`, which may be nested."""
@@ -315,6 +316,7 @@ def train(
             training = Training(net, variant, parallel)
         training.run(steps, result, offset)
     result.stats = None if run is None else run.stats()
+    result.decisions = None if run is None else run.decisions()
     training.keep_state(result)
     return result
 

@@ -1,0 +1,290 @@
+"""Traces of real runs, and the simulator that is the engine."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import recoup
+from nets import net_named
+from recoup.simulate_command import parse_budgets
+from train import HUGE, train, variant_named
+
+STEPS = 2
+NETS = ("char_gpt", "resnet", "tree_lstm")
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+    loss = model(x).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def record(path: Path, steps: int = 3) -> tuple[recoup.Trace, recoup.Stats]:
+    with recoup.trace(path) as run:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(), nn.Linear(128, 64))
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(steps):
+            step(model, optimizer, torch.randn(32, 64))
+    return recoup.Trace.read(path), run.stats()
+
+
+# ---- what is recorded ----
+
+
+def test_a_trace_is_the_run(tmp_path: Path) -> None:
+    trace, stats = record(tmp_path / "run.rtrace")
+    assert trace.op_count == stats.op_count
+    assert trace.steps() == 3
+    assert trace.unbudgeted_peak_bytes() == stats.peak_bytes
+    ops = trace.ops()
+    assert sum(op.cost_ns for op in ops) == stats.op_ns
+    names = [op.name for op in ops]
+    assert names.count("aten::addmm") == 6 and "aten::mm" in names
+    dropouts = [op for op in ops if op.random and op.repeatable and "bernoulli" in op.name]
+    assert len(dropouts) == 3
+    assert any(written for op in ops for _, _, written in op.operands)
+    copy = tmp_path / "copy.rtrace"
+    trace.write(copy)
+    assert recoup.Trace.read(copy).ops() == ops
+
+
+def test_a_trace_appears_only_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "run.rtrace"
+    with recoup.trace(path) as run:
+        torch.ones(1000).sum()
+        run.mark_step("mine")
+        assert not path.exists()
+    assert recoup.Trace.read(path).steps() == 1
+    with pytest.raises(ZeroDivisionError), recoup.trace(tmp_path / "failed.rtrace"):
+        torch.ones(1000).sum()
+        _ = 1 / 0
+    assert recoup.Trace.read(tmp_path / "failed.rtrace").op_count == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["failed.rtrace", "run.rtrace"]
+
+
+def test_a_trace_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), recoup.trace(tmp_path / "no" / "run.rtrace"):
+        pass
+    with pytest.raises(IsADirectoryError), recoup.trace(tmp_path):
+        torch.ones(1000).sum()
+    with recoup.budget("1MiB"):  # nothing is left in force
+        pass
+
+
+def test_a_budget_may_record_too(tmp_path: Path) -> None:
+    model = nn.Linear(256, 256)
+
+    def run(budget: int, path: Path) -> list[recoup.TracedOp]:
+        with recoup.budget(budget, trace=path, cost_model="bytes") as scope:
+            x = torch.ones(64, 256)
+            for _ in range(12):
+                x = model(x).sin()
+            x.sum().backward()
+        assert (scope.stats().evictions > 0) == (budget < HUGE)
+        model.zero_grad()
+        return recoup.Trace.read(path).ops()
+
+    free = run(HUGE, tmp_path / "free.rtrace")
+    tight = run(1_100_000, tmp_path / "tight.rtrace")
+    assert [(op.name, op.operands, op.fresh_bytes, op.cost_ns) for op in tight] == [
+        (op.name, op.operands, op.fresh_bytes, op.cost_ns) for op in free
+    ]
+
+
+def test_a_run_keeps_a_trace_or_its_decisions() -> None:
+    with pytest.raises(ValueError, match="not both"):
+        recoup.budget("1MiB", trace="x.rtrace", decisions=True)
+
+
+# ---- simulated = live ----
+
+
+@pytest.fixture(scope="module", params=NETS)
+def traced(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, recoup.Trace]:
+    path = tmp_path_factory.mktemp("traces") / "run.rtrace"
+    train(net_named(request.param), variant_named("plain"), STEPS, HUGE, "dtr", trace=path)
+    return request.param, recoup.Trace.read(path)
+
+
+@pytest.mark.parametrize("policy", [policy.name for policy in recoup.policies()])
+def test_a_simulation_decides_as_the_live_run(
+    traced: tuple[str, recoup.Trace], policy: str
+) -> None:
+    name, trace = traced
+    budget = int(trace.unbudgeted_peak_bytes() * 0.7)
+    options: dict[str, Any] = {"policy": policy, "cost_model": "bytes"}
+    run = train(net_named(name), variant_named("plain"), STEPS, budget, decisions=True, **options)
+    simulation = trace.simulate(budget, decisions=True, max_time_ratio=0, **options)
+    assert simulation.status == "ok"
+    assert run.decisions and simulation.decisions == run.decisions
+    assert simulation.stats.peak_bytes == run.stats.peak_bytes
+    assert simulation.stats.replay_cost_ns == run.stats.replay_cost_ns
+
+
+# ---- results ----
+
+
+def test_results_of_a_simulation(tmp_path: Path) -> None:
+    trace, _ = record(tmp_path / "run.rtrace", steps=1)
+    peak = trace.unbudgeted_peak_bytes()
+    free = trace.simulate(2 * peak)
+    assert (free.status, free.time_ratio, free.stats.evictions) == ("ok", 1.0, 0)
+    assert free.ops == trace.op_count
+    small = trace.simulate(5000)
+    assert small.status == "out of budget" and "5,000 bytes" in small.reason
+    assert small.ops < trace.op_count
+    assert not small.decisions
+    assert trace.simulate(peak * 9 // 10, max_time_ratio=1.0, policy="lru").status != "ok"
+    for wrong in ({"policy": "best"}, {"budget_bytes": 0}):
+        with pytest.raises(ValueError):
+            trace.simulate(**{"budget_bytes": peak, **wrong})
+
+
+# ---- logs of the DTR authors ----
+
+
+def write_log(path: Path, rows: list[dict[str, Any]]) -> Path:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    return path
+
+
+def memory(name: str, size: int, alias: int | None = -1) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {"INSTRUCTION": "MEMORY", "NAME": name, "MEMORY": str(size)},
+    ]
+    if alias is not None:
+        rows.append({"INSTRUCTION": "ALIAS", "NAME": name, "ALIAS": str(alias)})
+    return rows
+
+
+def call(name: str, arguments: list[str], results: list[str], time: int) -> dict[str, Any]:
+    return {
+        "INSTRUCTION": "CALL",
+        "NAME": name,
+        "ARGS": arguments,
+        "RESULT": results,
+        "TIME": str(time),
+    }
+
+
+LOG = [
+    {"INSTRUCTION": "ANNOTATE", "ANNOTATION": "START"},
+    {"INSTRUCTION": "CONSTANT", "NAME": "w"},
+    *memory("w", 640, None),
+    call("relu", ["w"], ["a"], 10),
+    *memory("a", 6400),
+    call("view", ["a"], ["v"], 1),
+    *memory("v", 0, 0),
+    {"INSTRUCTION": "RELEASE", "NAME": "a"},
+    {"INSTRUCTION": "COPY", "DST": "v2", "SRC": "v"},
+    {"INSTRUCTION": "RELEASE", "NAME": "v"},
+    {"INSTRUCTION": "MUTATE", "NAME": "add_", "ARGS": ["v2", "w"], "MUTATE": [0], "TIME": "5"},
+    call("mul", ["v2", "w"], ["b"], 20),
+    *memory("b", 12800),
+    {"INSTRUCTION": "RELEASE", "NAME": "v2"},
+    {"INSTRUCTION": "RELEASE", "NAME": "b"},
+]
+
+
+@pytest.mark.parametrize("suffix", [".log", ".log.gz"])
+def test_import_of_a_dtr_log(tmp_path: Path, suffix: str) -> None:
+    trace = recoup.read_dtr_log(write_log(tmp_path / f"small{suffix}", LOG))
+    assert [(op.name, op.cost_ns, op.operands, op.fresh_bytes) for op in trace.ops()] == [
+        ("relu", 10, [(0, True, False)], [6400]),
+        ("add_", 5, [(1, True, True), (0, True, False)], []),
+        ("mul", 20, [(1, True, False), (0, True, False)], [12800]),
+    ]
+    assert trace.unbudgeted_peak_bytes() == 640 + 6400 + 12800
+    assert trace.steps() == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "row", "words"),
+    [
+        (3, {"INSTRUCTION": "CONSTANT"}, "line 3.*NAME"),
+        (4, {"INSTRUCTION": "JUMP"}, "line 4.*no instruction 'JUMP'"),
+        (4, call("relu", ["nobody"], ["a"], 1), "nobody"),
+        (3, memory("w", -1, None)[0], "line 3.*-1 is negative"),
+    ],
+)
+def test_bad_dtr_logs(tmp_path: Path, line: int, row: dict[str, Any], words: str) -> None:
+    rows = list(LOG)
+    rows[line - 1] = row
+    with pytest.raises(ValueError, match=words):
+        recoup.read_dtr_log(write_log(tmp_path / "bad.log", rows))
+
+
+# ---- the command ----
+
+
+def recoup_command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "recoup", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_run_trace_then_simulate(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "x = torch.ones(64, 64)\n"
+        "kept = [x := x.sin() for _ in range(20)]\n"
+        "print(sum(k.sum() for k in kept).item())\n"
+        "del x, kept\n"
+    )
+    trace, out, plot = (tmp_path / name for name in ("run.rtrace", "out.json", "out.png"))
+    ran = recoup_command("run", "--trace", trace, script)
+    assert ran.returncode == 0 and float(ran.stdout) > 0, ran.stderr
+    shown = recoup_command(
+        "simulate", trace, "--policy", "dtr", "lru", "--budgets", "100..40:30", "--json", out,
+        "--plot", plot,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    assert "dtr" in shown.stdout and "100 %" in shown.stdout
+    result = json.loads(out.read_text())
+    assert [(row["policy"], row["status"]) for row in result["rows"]] == [
+        (policy, "ok") for policy in ("dtr", "lru") for _ in range(3)
+    ]
+    assert result["rows"][0]["time_ratio"] == 1.0 < result["rows"][2]["time_ratio"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_bad_arguments_of_simulate(tmp_path: Path) -> None:
+    trace, _ = tmp_path / "run.rtrace", record(tmp_path / "run.rtrace", steps=1)
+    out = tmp_path / "out.json"
+    cut = tmp_path / "cut.rtrace"
+    cut.write_bytes(trace.read_bytes()[:-20])
+    for arguments, words in (
+        ([tmp_path / "none.rtrace"], "No such file"),
+        ([__file__], "offset 0: this is not a recoup trace"),
+        ([cut], "offset"),
+        ([trace, "--policy", "best"], "policy must be one of dtr"),
+        ([trace, "--budgets", "0"], "above 0 %"),
+        ([trace, "--budgets", "100..0"], "ends at 1 % or more"),
+        ([trace, "--jobs", "0"], "--jobs must be 1 or more"),
+    ):
+        result = recoup_command("simulate", *arguments, "--json", out)
+        assert result.returncode != 0
+        assert words in result.stderr and result.stderr.count("\n") == 1, result.stderr
+        assert not out.exists()
+
+
+def test_budgets_of_the_command() -> None:
+    assert parse_budgets("100..70:10", 1000) == [1000, 900, 800, 700]
+    assert parse_budgets("10..12", 1000) == [100, 110, 120]
+    assert parse_budgets("50, 12.5, 2KiB", 1000) == [500, 125, 2048]
