@@ -7,8 +7,8 @@ floor   the single-op floor: the leaves that are alive and all that one op reads
 G       the same, and with it what backward and the optimizer made or wrote and is still held
         (gradients, optimizer state, parameters): recomputing it would take all of the step.
 least   found by search in steps of 1 % of the unbudgeted peak. A budget is feasible when the
-        training ends without OutOfBudgetError and op and replay time together are at most 10 times
-        the op time of a training that is never short of memory. The search halves the interval,
+        training ends without OutOfBudgetError and its ops and replays together cost at most 10 times
+        what its ops cost. The search halves the interval,
         then tries --scan steps above what it found, since nothing says that a larger budget must
         do: the ones that fail are holes.
 
@@ -147,7 +147,7 @@ class Patience:
         self.run, self.limit_ns = run, limit_ns
 
     def look(self, *_: Any) -> None:
-        if self.run.stats().replay_ns > self.limit_ns:
+        if self.run.stats().replay_cost_ns > self.limit_ns:
             raise TooSlowError
 
     def add_hook(self, module: Any, args: Any, out: Any) -> None:
@@ -179,7 +179,7 @@ class Search:
             with recoup.budget(self.plain.peak_bytes * percent // 100, **self.options) as run:
                 with Patience(run, limit_ns):
                     self.program.train(self.steps)
-            return run.stats().replay_ns <= limit_ns
+            return run.stats().replay_cost_ns <= limit_ns
         except (TooSlowError, recoup.OutOfBudgetError):
             if run is not None:
                 with contextlib.suppress(RuntimeError):  # the scope is over already
@@ -202,11 +202,11 @@ class Search:
 
 def measure(name: str, args: Any) -> dict[str, Any]:
     program = program_named(name)
-    plain = try_in(program, args.steps, UNREACHED).stats
+    options = {"policy": args.policy, "cost_model": args.cost_model}
+    plain = try_in(program, args.steps, UNREACHED, **options).stats
     assert plain is not None
     peak = plain.peak_bytes
     floors = floors_of(program, args.steps)
-    options = {"policy": args.policy, "cost_model": args.cost_model}
     search = Search(program, args.steps, plain, options)
     least = search.least()
     scanned = range(least + 1, min(100, least + args.scan) + 1)
