@@ -26,8 +26,9 @@ PoolOptions pool_options(const Options& options) {
   if (const std::int64_t a = options.alignment.count(); a <= 0 || (a & (a - 1)) != 0) {
     throw std::invalid_argument("an alignment must be a power of two");
   }
-  return {.capacity =
-              Bytes(options.budget.count() / options.alignment.count() * options.alignment.count()),
+  const std::int64_t addresses =
+      options.addresses > Bytes(0) ? options.addresses.count() : options.budget.count();
+  return {.capacity = Bytes(addresses / options.alignment.count() * options.alignment.count()),
           .segment_size = options.block_size,
           .alignment = options.alignment};
 }
@@ -308,6 +309,9 @@ void Engine::grow(Bytes budget) {
         str_cat("a budget can only grow: it is ", recoup::to_string(options_.budget)));
   }
   options_.budget = budget;
+  if (options_.addresses > Bytes(0)) {
+    return;
+  }
   pool_.grow(Bytes(budget.count() / options_.alignment.count() * options_.alignment.count()));
 }
 

@@ -76,7 +76,8 @@ Options make_options(std::int64_t budget_bytes, const std::string& policy,
                      std::optional<bool> small_filter, std::optional<bool> sampling,
                      std::uint64_t seed, bool usefulness, const std::string& order,
                      double max_replay_ratio, std::int64_t block_size_bytes,
-                     std::int64_t small_leaf_bytes, bool verify, bool evict_after_op,
+                     std::int64_t small_leaf_bytes, std::int64_t address_bytes,
+                     std::int32_t max_depth, bool verify, bool evict_after_op,
                      const std::string& cost) {
   Options options;
   options.budget = Bytes(budget_bytes);
@@ -89,6 +90,8 @@ Options make_options(std::int64_t budget_bytes, const std::string& policy,
   options.max_replay_ratio = max_replay_ratio;
   options.block_size = Bytes(block_size_bytes);
   options.small_leaf = Bytes(small_leaf_bytes);
+  options.addresses = Bytes(address_bytes);
+  options.max_depth = max_depth;
   options.verify = verify;
   options.evict_after_op = evict_after_op;
   options.cost_model = cost_model(cost);
@@ -166,8 +169,8 @@ void bind_engine(py::module_& module) {
       .def(py::init(&make_options), py::kw_only(), py::arg("budget_bytes"), py::arg("policy"),
            py::arg("small_filter"), py::arg("sampling"), py::arg("seed"), py::arg("usefulness"),
            py::arg("replay_order"), py::arg("max_replay_ratio"), py::arg("block_size_bytes"),
-           py::arg("small_leaf_bytes"), py::arg("verify"), py::arg("evict_after_op"),
-           py::arg("cost_model"));
+           py::arg("small_leaf_bytes"), py::arg("address_bytes"), py::arg("max_depth"),
+           py::arg("verify"), py::arg("evict_after_op"), py::arg("cost_model"));
   py::class_<Budget>(module, "Engine", py::is_final())
       .def(py::init([](const Options& options) {
              return translated([&] { return std::make_unique<Budget>(options); });

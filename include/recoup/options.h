@@ -36,6 +36,9 @@ struct Options {
   double max_replay_ratio = 10.0;
 
   Bytes block_size{0};  // of the pool's segments (MindSpore PyNative); 0: one for the whole budget
+  // Addresses of the pool; 0: as many as the budget. In a simulation with many more, free memory is
+  // never in pieces. The device must have them.
+  Bytes addresses{0};
   Bytes alignment{64};
   // Results up to this size are leaves: dropping them gains nothing and their lineage costs more.
   Bytes small_leaf{1024};

@@ -24,6 +24,8 @@ class Options:
         max_replay_ratio: float,
         block_size_bytes: int,
         small_leaf_bytes: int,
+        address_bytes: int,
+        max_depth: int,
         verify: bool,
         evict_after_op: bool,
         cost_model: str,

@@ -58,6 +58,7 @@ def budget(
     max_replay_ratio: float = 10.0,
     block_size: int | str | None = None,
     small_leaf_bytes: int = 1024,
+    max_depth: int = 10000,
     evict_after_op: bool = False,
     cost_model: CostModel = "measured",
     trace: str | os.PathLike[str] | None = None,
@@ -78,6 +79,7 @@ def budget(
     block_size: bytes of the pool's segments, as `budget`. None: one segment.
     small_leaf_bytes: results of at most this many bytes are kept: the record of how to get them
         back costs more than they do.
+    max_depth: longest chain of ops on record; a result beyond it becomes a leaf.
     evict_after_op: evict everything evictable after every op (for tests).
     cost_model: "measured" takes op times, "bytes" op sizes, which are the same in every run.
     trace: record what the program does to this file; see `recoup.trace`.
@@ -105,6 +107,8 @@ def budget(
                 else parse_bytes(block_size, name="block_size", limit_bytes=limit_bytes)
             ),
             small_leaf_bytes=small_leaf_bytes,
+            address_bytes=0,
+            max_depth=max_depth,
             verify=verify,
             evict_after_op=evict_after_op,
             cost_model=cost_model,

@@ -38,6 +38,8 @@ class Options:
     max_replay_ratio: float
     block_size_bytes: int
     small_leaf_bytes: int
+    address_bytes: int
+    max_depth: int
     verify: bool
     evict_after_op: bool
     cost_model: str
@@ -51,6 +53,8 @@ class Options:
             raise ValueError(f"seed must be from 0 to 2**64 - 1; got {self.seed}")
         if self.small_leaf_bytes < 0:
             raise ValueError(f"small_leaf_bytes must be 0 or more; got {self.small_leaf_bytes}")
+        if not 1 <= self.max_depth < 2**31:
+            raise ValueError(f"max_depth must be from 1 to 2**31 - 1; got {self.max_depth}")
         if not self.max_replay_ratio >= 0:
             raise ValueError(
                 "max_replay_ratio must be above 0, or 0 for no bound; "

@@ -51,6 +51,9 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--cost-model", default="measured", choices=["measured", "bytes"])
     parser.add_argument("--replay-order", default="memory", choices=["memory", "recursive"])
     parser.add_argument("--eager-drop", action="store_true", help="drop dead values at once: DTR's")
+    parser.add_argument(
+        "--no-layout", action="store_true", help="count bytes only: free memory is never in pieces"
+    )
     parser.add_argument("--seed", type=int, default=1033096058)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
@@ -124,6 +127,7 @@ def _run_all(
             budget,
             policy=name,
             max_time_ratio=options.max_time_ratio,
+            layout=not options.no_layout,
             cost_model=options.cost_model,
             replay_order=options.replay_order,
             usefulness=not options.eager_drop,

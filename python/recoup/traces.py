@@ -97,6 +97,7 @@ class Trace:
         *,
         policy: str = "dtr",
         max_time_ratio: float = 10.0,
+        layout: bool = True,
         decisions: bool = False,
         **options: Any,
     ) -> Simulation:
@@ -104,20 +105,25 @@ class Trace:
 
         max_time_ratio: the run ends as "too slow" when it costs more than that many times the
             program's own ops. 0: no bound.
+        layout: values lie at addresses, so that free memory may be in pieces. False: only bytes
+            count, as in simulators that have no pool.
         decisions: keep what the engine decided.
         options: as `recoup.budget` has them.
 
         Raises ValueError for options that make no sense; not fitting is a result.
         """
+        made = _options(budget_bytes, policy=policy, **options)
+        if not layout:
+            made = dataclasses.replace(made, address_bytes=max(budget_bytes, 1 << 40) << 8)
         row = self._trace.simulate(
-            _C.Options(**dataclasses.asdict(_options(budget_bytes, policy=policy, **options))),
+            _C.Options(**dataclasses.asdict(made)),
             max_time_ratio=max_time_ratio,
             decisions=decisions,
         )
         stats = Stats.from_engine(row.pop("stats"))
-        made = Decision.rows(row.pop("decisions"))
+        decided = Decision.rows(row.pop("decisions"))
         return Simulation(
-            policy=policy, budget_bytes=budget_bytes, stats=stats, decisions=made, **row
+            policy=policy, budget_bytes=budget_bytes, stats=stats, decisions=decided, **row
         )
 
 
