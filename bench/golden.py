@@ -2,9 +2,9 @@
 
     python bench/golden.py --golden dtr-golden.csv --logs dtr-logs
 
-A cell is a log, a policy and a share of the peak. The golden file has a status (ok, thrash, OOM) and a
-time ratio for each: all op time over that of one run. Ours are simulated with bytes alone, as theirs
-are: no addresses, every candidate scored, constants charged.
+A cell is a log, a policy and a share of the peak. The golden file has a status (ok, thrash, OOM)
+and a time ratio for each: all op time over that of one run. Ours are simulated with bytes alone, as
+theirs are: no addresses, every candidate scored, constants charged.
 """
 
 import argparse

@@ -7,10 +7,9 @@ floor   the single-op floor: the leaves that are alive and all that one op reads
 G       the same, and with it what backward and the optimizer made or wrote and is still held
         (gradients, optimizer state, parameters): recomputing it would take all of the step.
 least   found by search in steps of 1 % of the unbudgeted peak. A budget is feasible when the
-        training ends without OutOfBudgetError and its ops and replays together cost at most 10 times
-        what its ops cost. The search halves the interval,
-        then tries --scan steps above what it found, since nothing says that a larger budget must
-        do: the ones that fail are holes.
+        training ends without OutOfBudgetError and its ops and replays together cost at most 10
+        times what its ops cost. The search halves the interval, then tries --scan steps above what
+        it found, since nothing says that a larger budget must do: the ones that fail are holes.
 
 Floor and G are taken from one training that is never short of memory, by looking at the tensors
 around every op; what a kernel held beside its results counts too. Ops are priced by their bytes

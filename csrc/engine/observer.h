@@ -9,7 +9,7 @@
 
 namespace recoup::detail {
 
-// Called under the engine's lock, when what it tells has happened. May not call the engine.
+// Called under the engine's lock, when what it tells has happened. May look at the engine, no more.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -26,6 +26,7 @@ class Observer {
   virtual void on_unpin(StorageId /*storage*/) {}
   virtual void on_evict_request(StorageId /*storage*/) {}
   virtual void on_settle() {}
+  virtual void on_step(std::string_view /*name*/) {}
   // An op, and all that its kernel allocates and frees in between, ends in one of the last two. A
   // retry voids what its kernel has done so far.
   virtual void on_op_begin(std::string_view /*name*/, std::span<const Operand> /*operands*/) {}
@@ -35,7 +36,9 @@ class Observer {
 
   // ---- what the engine decides ----
   virtual void on_evict(ValueId /*value*/) {}
-  virtual void on_replay(OpId /*op*/, std::uint64_t /*sequence*/) {}
+  // `sequence`: the op's number among all that were recorded.
+  virtual void on_replay(std::string_view /*name*/, std::uint64_t /*sequence*/,
+                         Nanoseconds /*cost*/) {}
   virtual void on_move(ValueId /*value*/, PoolOffset /*to*/) {}
 };
 

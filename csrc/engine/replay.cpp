@@ -167,7 +167,9 @@ void Replayer::execute(OpId op) {
   ++engine_.stats_.replays;
   engine_.stats_.replay_cost_ns += engine_.lineage_[op].cost.count();
   if (engine_.observer_ != nullptr) {
-    engine_.observer_->on_replay(op, engine_.lineage_[op].sequence);
+    const Op& record = engine_.lineage_[op];
+    engine_.observer_->on_replay(engine_.device_.name(record.payload), record.sequence,
+                                 record.cost);
   }
   engine_.now_ += engine_.lineage_[op].cost.count();
 }

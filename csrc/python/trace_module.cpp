@@ -52,6 +52,21 @@ py::dict simulated(const Trace& trace, const Options& options, double max_time_r
   return dict;
 }
 
+// (kind, name, start in ns, cost in ns, charged bytes) each.
+py::list timeline_rows(const Trace& trace, const Options& options, double max_time_ratio) {
+  static constexpr const char* kKinds[] = {"op", "replay", "evict", "step"};
+  const std::vector<TimelineRow> rows = of_trace(
+      [&] { return timeline(trace, {.engine = options, .max_time_ratio = max_time_ratio}); });
+  py::list list;
+  for (const TimelineRow& row : rows) {
+    const bool named = row.kind != TimelineRow::Kind::kEvict;
+    list.append(py::make_tuple(kKinds[static_cast<std::size_t>(row.kind)],
+                               named ? trace.names[row.name] : std::string(), row.start.count(),
+                               row.cost.count(), row.charged.count()));
+  }
+  return list;
+}
+
 // One dict an op, in the order in which the program ran them.
 py::list op_rows(const Trace& trace) {
   py::list rows;
@@ -168,6 +183,7 @@ void bind_trace(py::module_& module) {
           py::arg("options"))
       .def("simulate", &simulated, py::arg("options"), py::kw_only(), py::arg("max_time_ratio"),
            py::arg("decisions"))
+      .def("timeline", &timeline_rows, py::arg("options"), py::kw_only(), py::arg("max_time_ratio"))
       .def("ops", &op_rows)
       .def("events", &event_rows)
       .def("names", [](const Trace& self) { return self.names; })

@@ -5,6 +5,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/trace/decisions.h"
+#include "csrc/trace/timeline.h"
 
 namespace recoup::detail {
 
@@ -12,6 +13,7 @@ using Kind = TraceEvent::Kind;
 
 Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Observer* observer)
     : trace_(trace),
+      observer_(observer),
       options_(options),
       engine_(std::in_place, options.engine, static_cast<Device&>(*this)) {
   engine_->set_observer(observer);
@@ -88,6 +90,9 @@ void Simulator::apply(const TraceEvent& event) {
       engine_->forsake_external(storages_[event.index]);
       break;
     case Kind::kStep:
+      if (observer_ != nullptr) {
+        observer_->on_step(trace_.names[event.index]);
+      }
       break;
     case Kind::kSettle:
       engine_->settle_all();
@@ -230,6 +235,15 @@ SimulationResult simulate(const Trace& trace, const SimulationOptions& options,
     decisions->insert(decisions->end(), log.decisions().begin(), log.decisions().end());
   }
   return result;
+}
+
+std::vector<TimelineRow> timeline(const Trace& trace, const SimulationOptions& options) {
+  validate(trace);
+  detail::TimelineLog log(trace);
+  detail::Simulator simulator(trace, options, &log);
+  log.look_at(simulator.engine());
+  (void)simulator.run();
+  return log.take();
 }
 
 Bytes unbudgeted_peak(const Trace& trace, const Options& options) {

@@ -21,6 +21,7 @@ class Simulator final : private Device {
   Simulator& operator=(const Simulator&) = delete;
 
   SimulationResult run();
+  [[nodiscard]] const Engine& engine() const { return *engine_; }
 
  private:
   void apply(const TraceEvent& event);
@@ -50,6 +51,7 @@ class Simulator final : private Device {
   void sweep_external() override {}
 
   const Trace& trace_;
+  Observer* observer_;
   SimulationOptions options_;
   std::vector<StorageId> storages_;                                 // by number
   std::vector<BlockId> blocks_;                                     // by number

@@ -26,6 +26,17 @@ struct Decision {
   friend bool operator==(const Decision&, const Decision&) = default;
 };
 
+// Something that happened in a simulated run, on its clock, which counts the cost of ops and
+// replays.
+struct TimelineRow {
+  enum class Kind : std::uint8_t { kOp, kReplay, kEvict, kStep };
+  Kind kind = Kind::kOp;
+  std::uint32_t name = 0;  // of an op, a replay or a step: into Trace::names
+  Nanoseconds start{0};
+  Nanoseconds cost{0};
+  Bytes charged{0};  // to the budget, right after it
+};
+
 struct SimulationOptions {
   Options engine;
   // The run ends as too slow when replays have cost more than this many times all plain ops. 0: no
@@ -56,6 +67,9 @@ struct SimulationResult {
 // sense; a run that does not fit is a result. With `decisions`, those are appended to it.
 RECOUP_API SimulationResult simulate(const Trace& trace, const SimulationOptions& options,
                                      std::vector<Decision>* decisions = nullptr);
+
+// The same run, moment by moment, as far as it goes.
+RECOUP_API std::vector<TimelineRow> timeline(const Trace& trace, const SimulationOptions& options);
 
 // The most bytes that the program holds at once, blocks rounded up as the pool does: the least
 // budget in which nothing has to be evicted if memory is never in pieces.

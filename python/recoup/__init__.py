@@ -15,14 +15,18 @@ from collections.abc import Iterator
 import torch  # before _C, which is linked against it
 
 from recoup import _C
+from recoup.decisions import Decision
+from recoup.dtr_log import read_dtr_log
 from recoup.errors import OutOfBudgetError
 from recoup.run import Budget, CostModel, Options, ReplayOrder, Run
 from recoup.sizes import parse_bytes
 from recoup.stats import Stats
-from recoup.traces import Simulation, Trace, TracedOp, read_dtr_log
+from recoup.traces import Moment, Simulation, Trace, TracedOp
 
 __all__ = [
     "Budget",
+    "Decision",
+    "Moment",
     "OutOfBudgetError",
     "Policy",
     "Run",

@@ -15,9 +15,10 @@ from rich.progress import track
 from rich.table import Table
 
 import recoup
+from recoup.dtr_log import read_dtr_log
 from recoup.files import write_atomically
 from recoup.sizes import parse_bytes
-from recoup.traces import Simulation, Trace, read_dtr_log
+from recoup.traces import Simulation, Trace, chrome_trace
 
 _RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
 _MARKS = {"out of budget": "-", "too slow": "slow"}
@@ -58,6 +59,12 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the time ratios")
+    parser.add_argument(
+        "--timeline",
+        type=Path,
+        metavar="FILE",
+        help="of one policy and one budget: a Chrome trace, for Perfetto and chrome://tracing",
+    )
     parser.set_defaults(command=_simulate, fail=parser.error)
 
 
@@ -98,6 +105,8 @@ def _simulate(options: argparse.Namespace) -> int:
         trace = _read(options.trace)
         peak_bytes = trace.unbudgeted_peak_bytes()
         budgets = parse_budgets(options.budgets, peak_bytes)
+        if options.timeline is not None and len(names) * len(budgets) != 1:
+            raise ValueError("--timeline is of one policy and one budget")
         rows = _run_all(trace, names, budgets, options)
     except (OSError, ValueError) as error:
         options.fail(str(error))
@@ -111,6 +120,10 @@ def _simulate(options: argparse.Namespace) -> int:
     try:
         if options.json is not None:
             write_atomically(options.json, json.dumps(result, indent=2) + "\n")
+        if options.timeline is not None:
+            moments = trace.timeline(budgets[0], policy=names[0], **_switches(options))
+            chrome = chrome_trace(moments, budgets[0])
+            write_atomically(options.timeline, json.dumps(chrome) + "\n")
         if options.plot is not None:
             _plot(rows, names, peak_bytes, options)
     except OSError as error:
@@ -118,21 +131,23 @@ def _simulate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _switches(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "max_time_ratio": options.max_time_ratio,
+        "layout": not options.no_layout,
+        "cost_model": options.cost_model,
+        "replay_order": options.replay_order,
+        "usefulness": not options.eager_drop,
+        "seed": options.seed,
+    }
+
+
 def _run_all(
     trace: Trace, names: list[str], budgets: list[int], options: argparse.Namespace
 ) -> list[Simulation]:
     def run(case: tuple[str, int]) -> Simulation:
         name, budget = case
-        return trace.simulate(
-            budget,
-            policy=name,
-            max_time_ratio=options.max_time_ratio,
-            layout=not options.no_layout,
-            cost_model=options.cost_model,
-            replay_order=options.replay_order,
-            usefulness=not options.eager_drop,
-            seed=options.seed,
-        )
+        return trace.simulate(budget, policy=name, **_switches(options))
 
     cases = [(name, budget) for name in names for budget in budgets]
     with ThreadPoolExecutor(options.jobs) as pool:  # a simulation holds no interpreter lock
@@ -151,11 +166,8 @@ def _run_all(
 def _print_table(
     rows: list[Simulation], names: list[str], budgets: list[int], peak_bytes: int, trace: Trace
 ) -> None:
-    table = Table(
-        title=f"time ratios of {trace.op_count:,} ops; "
-        f"unbudgeted peak {peak_bytes:,} bytes; -: out of budget, slow: over the bound",
-        title_justify="left",
-    )
+    print(f"{trace.op_count:,} ops, unbudgeted peak {peak_bytes:,} bytes. Time ratios:")
+    table = Table()
     table.add_column("budget", justify="right")
     table.add_column("bytes", justify="right")
     for name in names:
@@ -169,6 +181,8 @@ def _print_table(
         table.add_row(f"{100 * budget / peak_bytes:.4g} %", f"{budget:,}", *cells)
     # Figures are worth more than the width of a window.
     Console(width=max(Console().width, 24 + 16 + 12 * len(names))).print(table)
+    if any(row.status != "ok" for row in rows):
+        print("-: out of budget; slow: over the bound of --max-time-ratio")
 
 
 def _plot(

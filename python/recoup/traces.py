@@ -1,15 +1,11 @@
 """Traces: what a program did, recorded once, to be simulated under any policy and budget."""
 
 import dataclasses
-import json
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 from recoup import _C
 from recoup.decisions import Decision
-from recoup.run import Options
 from recoup.stats import Stats
 
 Status = Literal["ok", "out of budget", "too slow"]
@@ -59,6 +55,20 @@ class TracedOp:
     """Of the storages that it made."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """Something that happened in a simulated run."""
+
+    kind: Literal["op", "replay", "evict", "step"]
+    name: str
+    """Of the op or the step; empty for an eviction."""
+    start_ns: int
+    """On the run's clock, which counts the cost of ops and replays."""
+    cost_ns: int
+    charged_bytes: int
+    """To the budget, right after it."""
+
+
 class Trace:
     """A recorded run. `read` one that `recoup.trace` or `recoup run --trace` has made."""
 
@@ -89,7 +99,7 @@ class Trace:
 
     def unbudgeted_peak_bytes(self) -> int:
         """The most bytes that the program holds at once when nothing is ever evicted."""
-        return self._trace.unbudgeted_peak_bytes(_C.Options(**dataclasses.asdict(_options(1))))
+        return self._trace.unbudgeted_peak_bytes(_engine_options(1, True))
 
     def simulate(
         self,
@@ -112,11 +122,8 @@ class Trace:
 
         Raises ValueError for options that make no sense; not fitting is a result.
         """
-        made = _options(budget_bytes, policy=policy, **options)
-        if not layout:
-            made = dataclasses.replace(made, address_bytes=max(budget_bytes, 1 << 40) << 8)
         row = self._trace.simulate(
-            _C.Options(**dataclasses.asdict(made)),
+            _engine_options(budget_bytes, layout, policy=policy, **options),
             max_time_ratio=max_time_ratio,
             decisions=decisions,
         )
@@ -126,159 +133,56 @@ class Trace:
             policy=policy, budget_bytes=budget_bytes, stats=stats, decisions=decided, **row
         )
 
+    def timeline(
+        self,
+        budget_bytes: int,
+        *,
+        policy: str = "dtr",
+        max_time_ratio: float = 10.0,
+        layout: bool = True,
+        **options: Any,
+    ) -> list[Moment]:
+        """The run of `simulate`, moment by moment, as far as it goes."""
+        rows = self._trace.timeline(
+            _engine_options(budget_bytes, layout, policy=policy, **options),
+            max_time_ratio=max_time_ratio,
+        )
+        return [Moment(*row) for row in rows]  # type: ignore[arg-type]
 
-def _options(budget_bytes: int, **changes: Any) -> Options:
+
+def _engine_options(budget_bytes: int, layout: bool, **changes: Any) -> _C.Options:
     import recoup  # not above: the package imports this module
 
     if budget_bytes < 1:
         raise ValueError(f"a budget must be at least 1 byte; got {budget_bytes}")
-    made = recoup.budget(1, **changes).options
-    return dataclasses.replace(made, budget_bytes=budget_bytes)
+    made = dataclasses.asdict(recoup.budget(1, **changes).options)
+    made["budget_bytes"] = budget_bytes
+    if not layout:
+        made["address_bytes"] = max(budget_bytes, 1 << 40) << 8
+    return _C.Options(**made)
 
 
-def read_dtr_log(path: str | os.PathLike[str]) -> Trace:
-    """Imports a log of the DTR authors' simulator (JSON lines).
+def chrome_trace(moments: list[Moment], budget_bytes: int) -> dict[str, Any]:
+    """For chrome://tracing and Perfetto: the program's ops and the replays on a line each.
 
-    Names share storages as aliases say; a mutation writes its storages in place. Views cost nothing
-    and are left out, since storages are what is evicted and replayed here. Raises OSError, or
-    ValueError with the line.
+    Evictions and steps are marks; memory in use and what is left of the budget are counters.
     """
-    return _DtrImport(Path(path)).run()
-
-
-class _DtrImport:
-    """Reads a log line by line. A storage is a number of the trace; names refer to storages."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.builder = _C.TraceBuilder()
-        self.names: dict[str, int] = {}
-        self.kernels: dict[tuple[int, ...], int] = {}
-        self.storages = 0
-        self.storage_of: dict[str, int] = {}
-        self.holders: dict[int, int] = {}
-        self.line = 0
-        # A call, and what the lines behind it say of its results.
-        self.call: dict[str, Any] | None = None
-        self.sizes: dict[str, int] = {}
-        self.aliases: dict[str, int] = {}
-
-    def run(self) -> Trace:
-        try:
-            for row in self._rows():
-                self.line += 1
-                self._apply(row)
-            self._end_call()
-        except (KeyError, ValueError, IndexError, TypeError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise ValueError(f"{self.path}: line {self.line}: {reason}") from error
-        return Trace(self.builder.build())
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        import gzip
-
-        opener = gzip.open if self.path.suffix == ".gz" else open
-        with opener(self.path, "rt", encoding="utf-8") as file:
-            for text in file:
-                yield json.loads(text)
-
-    def _apply(self, row: dict[str, Any]) -> None:
-        kind = row["INSTRUCTION"]
-        if kind == "MEMORY":
-            self.sizes[row["NAME"]] = _natural(row["MEMORY"])
-            return
-        if kind == "ALIAS":
-            self.aliases[row["NAME"]] = int(row["ALIAS"])
-            return
-        self._end_call()
-        if kind == "CONSTANT":
-            self.call = {"INSTRUCTION": kind, "RESULT": [row["NAME"]]}
-        elif kind in ("CALL", "MUTATE"):
-            self.call = row
-        elif kind == "COPY":
-            self._hold(row["DST"], self.storage_of[row["SRC"]])
-        elif kind == "COPY_FROM":
-            source = self.storage_of[row["SRC"]]
-            self.holders[source] += 1
-            self._release(row["DST"])
-            self.holders[source] -= 1
-            self._hold(row["DST"], source)
-        elif kind == "RELEASE":
-            self._release(row["NAME"])
-        elif kind == "ANNOTATE":
-            self.builder.add_event("step", self._name(row["ANNOTATION"]), 0)
+    threads = {"op": 1, "replay": 2, "evict": 2, "step": 1}
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": {"name": name}}
+        for tid, name in ((1, "program"), (2, "replays"))
+    ]
+    for moment in moments:
+        at = {"pid": 1, "tid": threads[moment.kind], "ts": moment.start_ns / 1e3}
+        if moment.kind in ("op", "replay"):
+            duration = moment.cost_ns / 1e3
+            events.append({"ph": "X", "name": moment.name, "dur": duration, **at})
         else:
-            raise ValueError(f"there is no instruction {kind!r}")
-
-    def _name(self, text: str) -> int:
-        if text not in self.names:
-            self.names[text] = len(self.names)
-            self.builder.add_name(text)
-        return self.names[text]
-
-    def _kernel(self, sizes: list[int]) -> int:
-        key = tuple(sizes)
-        if key not in self.kernels:
-            self.kernels[key] = len(self.kernels)
-            self.builder.add_kernel(sizes)
-        return self.kernels[key]
-
-    def _hold(self, name: str, storage: int) -> None:
-        self.storage_of[name] = storage
-        self.holders[storage] = self.holders.get(storage, 0) + 1
-
-    def _release(self, name: str) -> None:
-        storage = self.storage_of.pop(name)
-        self.holders[storage] -= 1
-        if self.holders[storage] == 0:
-            self.builder.add_event("die", storage, 0)
-
-    def _new_storage(self, name: str) -> None:
-        self._hold(name, self.storages)
-        self.storages += 1
-
-    def _end_call(self) -> None:
-        call, self.call = self.call, None
-        if call is None:
-            return
-        if call["INSTRUCTION"] == "CONSTANT":
-            (name,) = call["RESULT"]
-            self.builder.add_event("external", 0, max(1, self.sizes.get(name, 0)))
-            self._new_storage(name)
-        else:
-            self._end_op(call)
-        self.sizes.clear()
-        self.aliases.clear()
-
-    def _end_op(self, call: dict[str, Any]) -> None:
-        arguments = call["ARGS"]
-        if isinstance(arguments, str):
-            arguments = json.loads(arguments)
-        results = call.get("RESULT", [])
-        written = {self.storage_of[arguments[int(i)]] for i in call.get("MUTATE", [])}
-        reads = dict.fromkeys(self.storage_of[name] for name in arguments)
-        operands = [(storage, True, storage in written, False) for storage in reads]
-        fresh = [name for name in results if self.aliases.get(name, -1) < 0]
-        sizes = [max(1, self.sizes.get(name, 0)) for name in fresh]  # a block has bytes
-        if fresh or written:
-            self.builder.add_op(
-                self._name(call["NAME"]),
-                self._kernel(sizes),
-                _natural(call["TIME"]),
-                True,
-                operands,
-                sizes,
+            name = moment.name or "evict"
+            events.append(
+                {"ph": "i", "s": "t" if moment.kind == "evict" else "g", "name": name, **at}
             )
-        for name in results:
-            alias = self.aliases.get(name, -1)
-            if alias < 0:
-                self._new_storage(name)
-            else:
-                self._hold(name, self.storage_of[arguments[alias]])
-
-
-def _natural(text: object) -> int:
-    number = int(str(text))
-    if number < 0:
-        raise ValueError(f"{number} is negative")
-    return number
+        memory = {"bytes": moment.charged_bytes, "free": budget_bytes - moment.charged_bytes}
+        end = (moment.start_ns + moment.cost_ns) / 1e3
+        events.append({"ph": "C", "pid": 1, "name": "memory", "ts": end, "args": memory})
+    return {"traceEvents": events, "displayTimeUnit": "ms"}

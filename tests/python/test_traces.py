@@ -14,6 +14,7 @@ from torch import nn
 import recoup
 from nets import net_named
 from recoup.simulate_command import parse_budgets
+from recoup.traces import chrome_trace
 from train import HUGE, train, variant_named
 
 STEPS = 2
@@ -149,6 +150,33 @@ def test_results_of_a_simulation(tmp_path: Path) -> None:
             trace.simulate(**{"budget_bytes": peak, **wrong})
 
 
+def test_a_timeline_is_the_simulation(tmp_path: Path) -> None:
+    with recoup.trace(tmp_path / "run.rtrace") as run:
+        start = x = torch.ones(64, 256, requires_grad=True)
+        for _ in range(12):
+            x = x.sin()
+        x.sum().backward()
+        del x
+        run.mark_step()
+    assert start.grad is not None
+    trace = recoup.Trace.read(tmp_path / "run.rtrace")
+    budget = trace.unbudgeted_peak_bytes() * 6 // 10
+    simulation = trace.simulate(budget)
+    moments = trace.timeline(budget)
+    kinds = [moment.kind for moment in moments]
+    assert kinds.count("op") == simulation.ops == trace.op_count
+    assert kinds.count("replay") == simulation.stats.replays > 0
+    assert kinds.count("evict") == simulation.stats.evictions > 0
+    assert kinds.count("step") == 1
+    assert max(moment.charged_bytes for moment in moments) <= budget
+    ends = [moment.start_ns + moment.cost_ns for moment in moments]
+    assert [moment.start_ns for moment in moments] == [0, *ends[:-1]]
+    assert ends[-1] == simulation.plain_cost_ns + simulation.replay_cost_ns
+    drawn = chrome_trace(moments, budget)["traceEvents"]
+    assert sum(event["ph"] == "X" for event in drawn) == kinds.count("op") + kinds.count("replay")
+    assert json.loads(json.dumps(drawn)) == drawn
+
+
 # ---- logs of the DTR authors ----
 
 
@@ -277,6 +305,7 @@ def test_bad_arguments_of_simulate(tmp_path: Path) -> None:
         ([trace, "--budgets", "0"], "above 0 %"),
         ([trace, "--budgets", "100..0"], "ends at 1 % or more"),
         ([trace, "--jobs", "0"], "--jobs must be 1 or more"),
+        ([trace, "--timeline", tmp_path / "t.json"], "one policy and one budget"),
     ):
         result = recoup_command("simulate", *arguments, "--json", out)
         assert result.returncode != 0
