@@ -19,6 +19,7 @@ LAYERS = (
     "csrc/policy",
     "csrc/engine",
     "csrc/trace",
+    "csrc/plan",
     "csrc/torch",
     "csrc/python",
 )

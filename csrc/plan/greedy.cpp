@@ -1,0 +1,48 @@
+// greedy-by-size: large to small, each at the lowest place that is free (Pisarchyk and Lee,
+// "Efficient Memory Management for Deep Neural Net Inference", 2020).
+#include "csrc/plan/greedy.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "csrc/plan/placed.h"
+
+namespace recoup::detail {
+
+Units height(std::span<const PlanItem> items, std::span<const Units> offsets) {
+  Units top = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    top = std::max(top, offsets[i] + items[i].size);
+  }
+  return top;
+}
+
+Placement place_in_order(const PlanInput& input, std::span<const std::uint32_t> order) {
+  PlacedRows placed;
+  Placement result;
+  result.offsets.resize(input.items.size());
+  for (const std::uint32_t i : order) {
+    const PlanItem& item = input.items[i];
+    result.offsets[i] = placed.lowest_place(item);
+    placed.insert(item, result.offsets[i]);
+  }
+  result.size = height(input.items, result.offsets);
+  return result;
+}
+
+std::vector<std::uint32_t> order_by_size(std::span<const PlanItem> items) {
+  std::vector<std::uint32_t> order(items.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::tuple(-items[a].size, -items[a].width(), a) <
+           std::tuple(-items[b].size, -items[b].width(), b);
+  });
+  return order;
+}
+
+Placement place_greedy_by_size(const PlanInput& input) {
+  return place_in_order(input, order_by_size(input.items));
+}
+
+}  // namespace recoup::detail

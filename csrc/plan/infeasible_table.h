@@ -1,0 +1,53 @@
+// InfeasibleTable: parts of a search that are known not to fit, by a hash of 128 bits.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <vector>
+
+namespace recoup::detail {
+
+// Of fixed size; a new entry replaces what was in its place. Two different parts get the same key
+// with a chance of about 2^-100 in the longest search.
+class InfeasibleTable {
+ public:
+  struct Key {
+    std::uint64_t high = 0;
+    std::uint64_t low = 0;
+    friend bool operator==(const Key&, const Key&) = default;
+
+    // The order of additions does not matter.
+    void add(std::uint64_t what, std::uint64_t value) {
+      high += mixed(mixed(what ^ 0x9e3779b97f4a7c15ULL) + value);
+      low += mixed(mixed(what + 0xd1b54a32d192ed03ULL) ^ value);
+    }
+  };
+
+  [[nodiscard]] bool contains(const Key& key) const {
+    return !keys_.empty() && keys_[slot(key)] == key;
+  }
+  void insert(const Key& key) {
+    if (keys_.empty()) {
+      keys_.resize(kSlots);
+    }
+    keys_[slot(key)] = key;
+  }
+  void clear() { keys_.clear(); }
+
+ private:
+  static constexpr std::size_t kSlots = std::size_t{1} << 19;
+
+  // The finalizer of MurmurHash3.
+  static std::uint64_t mixed(std::uint64_t x) {
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdULL;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53ULL;
+    return x ^ x >> 33;
+  }
+  static std::size_t slot(const Key& key) { return key.low & (kSlots - 1); }
+
+  std::vector<Key> keys_;
+};
+
+}  // namespace recoup::detail

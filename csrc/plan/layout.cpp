@@ -1,0 +1,114 @@
+// plan_layout: from the problem to the planner's input, and from what it says to a checked layout.
+#include <algorithm>
+#include <numeric>
+
+#include "csrc/base/check.h"
+#include "csrc/base/strings.h"
+#include "csrc/plan/planner.h"
+#include "csrc/plan/prepare.h"
+
+namespace recoup {
+namespace detail {
+namespace {
+
+// How each stream's planner is told when to stop.
+void set_limits(std::vector<StreamInput>& streams, const LayoutOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  // What is longer than a month is no limit, and could not be added to now().
+  constexpr std::chrono::duration<double> kLongest = std::chrono::hours(24 * 31);
+  const auto now = Clock::now();
+  double share = 0;
+  for (StreamInput& stream : streams) {
+    PlanInput& input = stream.input;
+    // Streams are planned one after the other and share the time.
+    share += 1.0 / static_cast<double>(streams.size());
+    if (options.time_limit < kLongest) {
+      input.deadline =
+          now + std::chrono::duration_cast<Clock::duration>(options.time_limit * share);
+    }
+    input.node_limit = options.node_limit;
+    input.target = input.bound;
+    if (options.capacity && streams.size() == 1) {
+      input.target = std::max(input.bound, options.capacity->count() / options.alignment.count());
+      input.target_is_given = true;
+    }
+  }
+}
+
+// Streams lie on top of each other. That is no worse than anything else: they share no address, so
+// the addresses of each could be pushed together.
+void place_streams(const LayoutProblem& problem, const Planner& planner,
+                   const std::vector<StreamInput>& streams, Bytes alignment, Layout& layout) {
+  layout.offsets.resize(problem.buffers.size());
+  Units start = 0;
+  for (const StreamInput& stream : streams) {
+    const Placement placement = planner.place(stream.input);
+    const std::vector<PlanItem>& items = stream.input.items;
+    RECOUP_CHECK(placement.offsets.size() == items.size(), planner.info.name);
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      for (const BufferId buffer : stream.buffers[i]) {
+        const Units offset = start + placement.offsets[i];
+        layout.offsets[buffer.index()] = PoolOffset(offset * alignment.count());
+      }
+    }
+    start += placement.size;
+    layout.least += Bytes(std::max(placement.least, stream.input.bound) * alignment.count());
+    layout.nodes += placement.nodes;
+  }
+  layout.size = Bytes(start * alignment.count());
+  layout.optimal = layout.size == layout.least;
+}
+
+void check_fits(const Layout& layout, const LayoutOptions& options) {
+  if (!options.capacity || layout.size <= *options.capacity) {
+    return;
+  }
+  std::string help;
+  if (layout.bound > *options.capacity) {
+    help =
+        str_cat(to_string(layout.bound), " live at one moment, so that no planner does with less");
+  } else if (layout.least > *options.capacity) {
+    help = str_cat("it is proved that no layout takes less than ", to_string(layout.least));
+  } else if (layout.planner == "search") {
+    help = "a longer time limit may find less";
+  } else {
+    help = "the planner 'search' may find less";
+  }
+  throw LayoutDoesNotFit(
+      str_cat("the layout of '", layout.planner, "' does not fit in a capacity of ",
+              to_string(*options.capacity), ": it takes ", to_string(layout.size), "; ", help),
+      layout.size, layout.bound);
+}
+
+}  // namespace
+}  // namespace detail
+
+Layout plan_layout(const LayoutProblem& problem, std::string_view name,
+                   const LayoutOptions& options) {
+  const detail::Planner& planner = detail::planner_named(name);
+  detail::check_problem(problem, options);
+  Layout layout;
+  layout.planner = name;
+  layout.in_place = detail::choose_in_place(problem, options);
+  std::vector<detail::StreamInput> streams = detail::prepare(problem, layout.in_place, options);
+  detail::set_limits(streams, options);
+  detail::Units bound = 0;
+  for (const detail::StreamInput& stream : streams) {
+    bound += stream.input.bound;
+  }
+  const std::int64_t alignment = options.alignment.count();
+  layout.bound = Bytes(bound * alignment);
+  for (const LayoutBuffer& buffer : problem.buffers) {
+    layout.sum += Bytes((buffer.size.count() + alignment - 1) / alignment * alignment);
+  }
+  if (planner.info.places) {
+    detail::place_streams(problem, planner, streams, options.alignment, layout);
+    RECOUP_CHECK(layout.size >= layout.bound, name);
+  } else {
+    layout.size = layout.least = layout.bound;
+  }
+  detail::check_fits(layout, options);
+  return layout;
+}
+
+}  // namespace recoup

@@ -1,0 +1,131 @@
+// ge: the multi-level reuse of CANN's graph engine.
+//
+// Level 1 joins buffers of the same size whose lifetimes do not overlap into one block. Level 2
+// takes the blocks from large to small. A block goes into the first outer block that does not live
+// when it does, at the lowest place beside what is there at its time, however deep that nests;
+// where there is none it becomes an outer block itself, behind all others.
+//
+//   E 4096 [5,6], B 2048 [2,4], {A,C} 1024 [1,4], D 512 [4,5]:
+//
+//   4096  +---+                  D lives with E
+//         | D |
+//      0  +---+---------------+
+//         | E, when it is not  |  B at 0, {A,C} at 2048 beside B
+//         | live: {A,C} over B |
+//         +--------------------+
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <utility>
+
+#include "csrc/plan/greedy.h"
+#include "csrc/plan/placed.h"
+
+namespace recoup::detail {
+namespace {
+
+using Life = std::pair<std::int32_t, std::int32_t>;  // in sections [first, second)
+
+// Items of one size that follow each other in time.
+struct Joined {
+  std::vector<std::uint32_t> items;
+  std::vector<Life> lives;  // of the items, ascending and apart
+  Units size = 0;
+
+  [[nodiscard]] bool meets(std::int32_t lower, std::int32_t upper) const {
+    if (lives.size() == 1) {  // perf only: most have one
+      return lower < lives[0].second && lives[0].first < upper;
+    }
+    const auto after = std::partition_point(lives.begin(), lives.end(),
+                                            [&](const Life& life) { return life.second <= lower; });
+    return after != lives.end() && after->first < upper;
+  }
+  [[nodiscard]] bool meets(const Joined& other) const {
+    const bool shorter = lives.size() < other.lives.size();
+    const Joined& few = shorter ? *this : other;
+    const Joined& many = shorter ? other : *this;
+    return std::any_of(few.lives.begin(), few.lives.end(),
+                       [&](const Life& life) { return many.meets(life.first, life.second); });
+  }
+};
+
+// Level 1. `same` are items of one size in the order of their birth: the block that has been free
+// for longest takes the next one, so there are as few blocks as can be.
+void join(const PlanInput& input, std::span<const std::uint32_t> same, std::vector<Joined>& out) {
+  using Free = std::pair<std::int32_t, std::size_t>;  // (since when, block)
+  std::priority_queue<Free, std::vector<Free>, std::greater<>> blocks;
+  for (const std::uint32_t i : same) {
+    const PlanItem& item = input.items[i];
+    std::size_t block = out.size();
+    if (!blocks.empty() && blocks.top().first <= item.lower) {
+      block = blocks.top().second;
+      blocks.pop();
+    } else {
+      out.push_back({.items = {}, .lives = {}, .size = item.size});
+    }
+    out[block].items.push_back(i);
+    out[block].lives.emplace_back(item.lower, item.upper);
+    blocks.emplace(item.upper, block);
+  }
+}
+
+// Blocks from large to small.
+std::vector<Joined> level_one(const PlanInput& input) {
+  std::vector<std::uint32_t> order = order_by_size(input.items);
+  std::vector<Joined> blocks;
+  for (auto begin = order.begin(); begin != order.end();) {
+    const Units size = input.items[*begin].size;
+    const auto end = std::find_if(begin, order.end(),
+                                  [&](std::uint32_t i) { return input.items[i].size != size; });
+    std::sort(begin, end);
+    join(input, {begin, end}, blocks);
+    begin = end;
+  }
+  return blocks;
+}
+
+struct Outer {
+  const Joined* block = nullptr;
+  Units offset = 0;
+  PlacedRows inside;
+};
+
+}  // namespace
+
+Placement place_multi_level(const PlanInput& input) {
+  const std::vector<Joined> blocks = level_one(input);
+  std::vector<Outer> outers;
+  Placement result;
+  result.offsets.resize(input.items.size());
+  for (const Joined& block : blocks) {
+    const auto meets = [&block](std::int32_t lower, std::int32_t upper) {
+      return block.meets(lower, upper);
+    };
+    Units offset = result.size;
+    Outer* home = nullptr;
+    for (Outer& outer : outers) {
+      if (outer.block->meets(block)) {
+        continue;
+      }
+      const Units place = outer.inside.lowest_place(block.size, outer.offset, meets);
+      if (place + block.size <= outer.offset + outer.block->size) {
+        offset = place;
+        home = &outer;
+        break;
+      }
+    }
+    if (home == nullptr) {
+      outers.push_back({.block = &block, .offset = result.size, .inside = {}});
+      result.size += block.size;
+    }
+    for (const std::uint32_t i : block.items) {
+      result.offsets[i] = offset;
+      if (home != nullptr) {
+        home->inside.insert(input.items[i], offset);
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,63 @@
+// What a planner gets and gives: the problem without names, streams, alignment and in-place pairs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "recoup/layout.h"
+
+namespace recoup::detail {
+
+// Sizes and offsets of a planner, in units of the alignment.
+using Units = std::int64_t;
+
+// A *section* is a longest set of buffers that are live together; sections are numbered in the
+// order of time. Two buffers are live together exactly when they share a section, and there are
+// never more sections than buffers.
+//
+//   a  +-----+                     sections 0 {a, b}, 1 {b, c}:
+//   b     +---------+              a is in [0, 1), b in [0, 2), c in [1, 2)
+//   c            +-----+
+struct PlanItem {
+  std::int32_t lower = 0;  // in sections [lower, upper)
+  std::int32_t upper = 0;
+  Units size = 0;  // > 0
+
+  [[nodiscard]] bool overlaps(const PlanItem& other) const {
+    return lower < other.upper && other.lower < upper;
+  }
+  [[nodiscard]] std::int32_t width() const { return upper - lower; }
+};
+
+struct PlanInput {
+  std::vector<PlanItem> items;  // in the order in which they come to life
+  std::int32_t sections = 0;
+  Units bound = 0;
+  // For planners that search: what is small enough, when to stop.
+  Units target = 0;
+  bool target_is_given = false;  // it is a capacity and not only the bound
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  std::int64_t node_limit = 0;  // 0: none
+};
+
+struct Placement {
+  std::vector<Units> offsets;  // one an item
+  Units size = 0;              // the largest end
+  Units least = 0;             // proved by search: nothing takes less; 0: only the bound is known
+  std::int64_t nodes = 0;
+};
+
+struct Planner {
+  PlannerInfo info;
+  Placement (*place)(const PlanInput& input);
+};
+
+const Planner& planner_named(std::string_view name);
+
+// The largest end of `items` at `offsets`.
+Units height(std::span<const PlanItem> items, std::span<const Units> offsets);
+
+}  // namespace recoup::detail

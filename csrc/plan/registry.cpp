@@ -1,0 +1,70 @@
+// The one table of planners.
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "csrc/base/strings.h"
+#include "csrc/plan/planner.h"
+
+namespace recoup {
+namespace detail {
+
+Placement place_max_block(const PlanInput& input);       // blocks.cpp
+Placement place_binary_block(const PlanInput& input);    // blocks.cpp
+Placement place_multi_level(const PlanInput& input);     // multi_level.cpp
+Placement place_first_fit(const PlanInput& input);       // online.cpp
+Placement place_best_fit(const PlanInput& input);        // online.cpp
+Placement place_greedy_by_size(const PlanInput& input);  // greedy.cpp
+Placement place_by_search(const PlanInput& input);       // search.cpp
+
+namespace {
+
+// Only a size, which plan_layout knows without it.
+Placement place_nothing(const PlanInput& input) {
+  return {.offsets = {}, .size = input.bound, .least = 0, .nodes = 0};
+}
+
+constexpr std::array kPlanners = {
+    Planner{{"bound", "the most live bytes at one moment: no layout takes less", false},
+            place_nothing},
+    Planner{{"max-block", "blocks used again by whatever comes, grown to the largest (GE)"},
+            place_max_block},
+    Planner{{"binary-block", "as max-block, within ranges of sizes that are powers of two (GE)"},
+            place_binary_block},
+    Planner{{"ge", "same sizes joined, then large to small, inside larger blocks (GE)"},
+            place_multi_level},
+    Planner{{"first-fit", "online: the lowest gap"}, place_first_fit},
+    Planner{{"best-fit", "online: the smallest gap"}, place_best_fit},
+    Planner{{"greedy-by-size", "large to small, each at the lowest place that is free"},
+            place_greedy_by_size},
+    Planner{{"search", "the least size, by search until it is proved or time is up (MiniMalloc)"},
+            place_by_search},
+};
+
+constexpr auto kInfos = [] {
+  std::array<PlannerInfo, kPlanners.size()> infos;
+  std::transform(kPlanners.begin(), kPlanners.end(), infos.begin(),
+                 [](const Planner& planner) { return planner.info; });
+  return infos;
+}();
+
+}  // namespace
+
+const Planner& planner_named(std::string_view name) {
+  std::string known;
+  for (const Planner& planner : kPlanners) {
+    if (planner.info.name == name) {
+      return planner;
+    }
+    known += str_cat(known.empty() ? "" : ", ", planner.info.name);
+  }
+  throw std::invalid_argument(str_cat("unknown planner '", name, "'; the planners are ", known));
+}
+
+}  // namespace detail
+
+std::span<const PlannerInfo> planners() { return detail::kInfos; }
+
+const PlannerInfo& find_planner(std::string_view name) { return detail::planner_named(name).info; }
+
+}  // namespace recoup

@@ -1,0 +1,165 @@
+// search: the least size that a complete search finds and proves in the time it has.
+//
+//   bound, no layout takes less                    what the best heuristic takes
+//     |----------------------------------------------------|
+//     low: proved infeasible below          best: found ----|
+//
+// Runs of TreeSearch ask for capacities in between, most of them for the goal: `low`, or a capacity
+// that was given. A run that finds a layout lowers `best`, one that is exhausted raises `low`. When
+// they meet, the layout is proved to be the least. Runs are short, with another order each
+// (SearchOrders), and now and then longer (Luby, Sinclair and Zuckerman, 1993).
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "csrc/plan/greedy.h"
+#include "csrc/plan/search_orders.h"
+#include "csrc/plan/tree_search.h"
+
+namespace recoup::detail {
+
+Placement place_multi_level(const PlanInput& input);
+Placement place_best_fit(const PlanInput& input);
+
+namespace {
+
+// Beyond these the frames and the lists of neighbours of TreeSearch take too much memory, and one
+// descent too much time.
+constexpr std::size_t kMostItems = 3000;
+constexpr std::uint64_t kSeed = 1033096058;
+constexpr std::int64_t kLeastNodes = 500;  // of a run
+constexpr int kRunsInARow = 16;            // at one capacity
+// Of the way from the goal to `best`, in 16ths; 16: one grain below `best`.
+constexpr std::array kSteps = {16, 8, 4, 2, 1};
+
+// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ...
+std::int64_t luby(std::int64_t i) {
+  std::int64_t length = 1;
+  while (length < i + 1) {
+    length = 2 * length + 1;
+  }
+  while (length != i + 1) {
+    length /= 2;
+    i %= length;
+    while (length / 2 >= i + 1) {
+      length /= 2;
+    }
+  }
+  return (length + 1) / 2;
+}
+
+class Search {
+ public:
+  explicit Search(const PlanInput& input) : input_(input) {
+    for (std::size_t i = 0; i <= kSteps.size(); ++i) {
+      lines_.push_back({.orders = SearchOrders(input, kSeed + i), .fails = {}});
+    }
+    for (const PlanItem& item : input.items) {
+      grain_ = std::gcd(grain_, item.size);
+    }
+    low_ = input.bound;
+    best_ = place_in_order(input, order_by_size(input.items));
+  }
+
+  Placement run() {
+    try_heuristics();
+    if (best_.size > input_.target && input_.items.size() <= kMostItems) {
+      search();
+    }
+    best_.least = low_;
+    best_.nodes = nodes_;
+    return best_;
+  }
+
+ private:
+  // What is asked for one step on the way has its own orders.
+  struct Line {
+    SearchOrders orders;
+    std::vector<std::int64_t> fails;
+    std::int64_t runs = 0;
+  };
+
+  void keep(const Placement& placement) {
+    if (placement.size < best_.size) {
+      best_ = placement;
+    }
+  }
+  // All that are quick, until the target is reached or time is up.
+  void try_heuristics() {
+    for (const auto place : {place_best_fit, place_multi_level}) {
+      if (is_over()) {
+        return;
+      }
+      keep(place(input_));
+    }
+    for (std::size_t which = 0; which < SearchOrders::kPlain && !is_over(); ++which) {
+      keep(place_in_order(input_, lines_[0].orders.plain(which)));
+    }
+  }
+
+  void search() {
+    TreeSearch tree(input_.items, input_.sections);
+    const std::size_t every = input_.target_is_given ? 4 : 2;
+    std::size_t steps = 0;
+    for (std::size_t turn = 0; !is_over(); ++turn) {
+      const Units goal = std::max(low_, std::min(input_.target, best_.size));
+      if (turn % every != every - 1) {
+        ask(tree, goal, lines_[0]);
+        continue;
+      }
+      const std::size_t step = steps++ % kSteps.size();
+      const Units capacity =
+          kSteps[step] == 16 ? best_.size - grain_ : goal + (best_.size - goal) / 16 * kSteps[step];
+      ask(tree, std::max(goal, capacity), lines_[step + 1]);
+    }
+  }
+
+  // Is there a layout in this capacity? A few runs; each may say.
+  void ask(TreeSearch& tree, Units capacity, Line& line) {
+    capacity = capacity / grain_ * grain_;  // offsets are sums of sizes
+    for (int run = 0; run < kRunsInARow && !is_over(); ++run) {
+      const auto short_run = std::max<std::int64_t>(kLeastNodes, std::ssize(input_.items) * 2);
+      std::int64_t nodes = short_run * luby(line.runs++);
+      if (input_.node_limit > 0) {
+        nodes = std::min(nodes, input_.node_limit - nodes_);
+      }
+      const auto outcome =
+          tree.run(line.orders.next(line.fails),
+                   {.capacity = capacity, .nodes = nodes, .deadline = input_.deadline});
+      nodes_ += tree.nodes();
+      line.fails.assign(tree.fails().begin(), tree.fails().end());
+      if (outcome == TreeSearch::Outcome::kFound) {
+        keep({.offsets = tree.offsets(),
+              .size = height(input_.items, tree.offsets()),
+              .least = 0,
+              .nodes = 0});
+        return;
+      }
+      if (outcome == TreeSearch::Outcome::kInfeasible) {
+        low_ = std::max(low_, capacity + grain_);
+        return;
+      }
+    }
+  }
+
+  [[nodiscard]] bool is_over() const {
+    return best_.size <= std::max(input_.target, low_) ||
+           (input_.node_limit > 0 && nodes_ >= input_.node_limit) ||
+           (input_.deadline && std::chrono::steady_clock::now() >= *input_.deadline);
+  }
+
+  const PlanInput& input_;
+  std::vector<Line> lines_;  // the goal's, and those of kSteps
+  Units grain_ = 0;
+  Units low_ = 0;  // no layout takes less
+  Placement best_;
+  std::int64_t nodes_ = 0;
+};
+
+}  // namespace
+
+Placement place_by_search(const PlanInput& input) {
+  return input.items.empty() ? Placement{} : Search(input).run();
+}
+
+}  // namespace recoup::detail

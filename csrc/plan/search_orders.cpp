@@ -1,0 +1,110 @@
+#include "csrc/plan/search_orders.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace recoup::detail {
+namespace {
+
+constexpr double kNoise = 0.3;            // of the length of an order
+constexpr std::int32_t kMostAround = 20;  // sections on each side of a failure
+constexpr std::int32_t kFreshEvery = 32;  // runs, about: everything is drawn anew
+
+// The most units that live at one moment of each item's life.
+std::vector<Units> totals(const PlanInput& input) {
+  std::vector<Units> live(static_cast<std::size_t>(input.sections));
+  for (const PlanItem& item : input.items) {
+    std::for_each(live.begin() + item.lower, live.begin() + item.upper,
+                  [&](Units& units) { units += item.size; });
+  }
+  std::vector<Units> result;
+  for (const PlanItem& item : input.items) {
+    result.push_back(*std::max_element(live.begin() + item.lower, live.begin() + item.upper));
+  }
+  return result;
+}
+
+template <class Key>
+std::vector<std::uint32_t> descending(std::size_t count, Key key) {
+  std::vector<std::uint32_t> order(count);
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return key(a) > key(b); });
+  return order;
+}
+
+}  // namespace
+
+SearchOrders::SearchOrders(const PlanInput& input, std::uint64_t seed)
+    : items_(input.items), sections_(input.sections), key_(items_.size()), random_(seed) {
+  const std::vector<Units> total = totals(input);
+  const auto width = [&](std::uint32_t i) { return items_[i].width(); };
+  const auto area = [&](std::uint32_t i) {
+    return static_cast<double>(items_[i].size) * items_[i].width();
+  };
+  const std::size_t count = items_.size();
+  plain_ = {
+      descending(count, [&](auto i) { return std::tuple(total[i], width(i), area(i)); }),
+      descending(count, width),
+      descending(count, [&](auto i) { return std::tuple(total[i], area(i)); }),
+      descending(count, area),
+      descending(count, [&](auto i) { return items_[i].size; }),
+      descending(count, [&](auto i) { return total[i]; }),
+  };
+  for (std::size_t which = 0; which < kPlain; ++which) {
+    place_[which].resize(count);
+    for (std::size_t rank = 0; rank < count; ++rank) {
+      place_[which][plain_[which][rank]] = static_cast<double>(rank) / static_cast<double>(count);
+    }
+  }
+}
+
+std::span<const std::uint32_t> SearchOrders::next(std::span<const std::int64_t> fails) {
+  if (runs_ < kPlain) {
+    return plain_[runs_++];
+  }
+  if (runs_++ == kPlain || below(kFreshEvery) == 0) {
+    redraw(0, sections_);
+  } else {
+    const std::int32_t center = pick(fails);
+    const std::int32_t around = 1 + below(kMostAround);
+    redraw(center - around, center + around + 1);
+  }
+  order_.resize(items_.size());
+  std::iota(order_.begin(), order_.end(), 0U);
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return key_[a] < key_[b]; });
+  return order_;
+}
+
+// The items that live in sections [lower, upper) move to their places in one of the plain orders.
+void SearchOrders::redraw(std::int32_t lower, std::int32_t upper) {
+  const std::vector<double>& place = place_[static_cast<std::size_t>(below(kPlain))];
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (items_[i].lower < upper && lower < items_[i].upper) {
+      const double unit = static_cast<double>(random_() >> 11) * 0x1p-53;
+      key_[i] = place[i] + kNoise * (unit - 0.5);
+    }
+  }
+}
+
+// A place in `weights`, each as likely as its weight says.
+std::int32_t SearchOrders::pick(std::span<const std::int64_t> weights) {
+  const std::int64_t sum = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
+  if (sum == 0) {
+    return below(sections_);
+  }
+  auto left = static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(sum));
+  std::int32_t at = 0;
+  while (left >= weights[static_cast<std::size_t>(at)]) {
+    left -= weights[static_cast<std::size_t>(at++)];
+  }
+  return at;
+}
+
+// Not std's distributions: those give other numbers with another library.
+std::int32_t SearchOrders::below(std::int32_t count) {
+  return static_cast<std::int32_t>(random_() % static_cast<std::uint64_t>(count));
+}
+
+}  // namespace recoup::detail

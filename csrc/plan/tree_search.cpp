@@ -1,0 +1,328 @@
+#include "csrc/plan/tree_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "csrc/base/check.h"
+
+namespace recoup::detail {
+namespace {
+
+std::size_t index(std::int32_t number) { return static_cast<std::size_t>(number); }
+
+}  // namespace
+
+TreeSearch::TreeSearch(std::span<const PlanItem> items, std::int32_t sections)
+    : items_(items.begin(), items.end()),
+      rank_(items.size()),
+      floor_(items.size()),
+      offset_(items.size()),
+      placed_(items.size()),
+      end_(static_cast<std::size_t>(sections)),
+      cover_(static_cast<std::size_t>(sections) + 1),
+      fails_(static_cast<std::size_t>(sections)) {
+  const std::size_t count = items_.size();
+  std::vector<std::vector<Item>> neighbors(count);
+  twin_.assign(count, kNobody);
+  for (std::size_t a = 0; a < count; ++a) {
+    for (std::size_t b = a + 1; b < count && items_[b].lower < items_[a].upper; ++b) {
+      neighbors[a].push_back(static_cast<Item>(b));
+      neighbors[b].push_back(static_cast<Item>(a));
+      if (std::tie(items_[a].lower, items_[a].upper, items_[a].size) ==
+          std::tie(items_[b].lower, items_[b].upper, items_[b].size)) {
+        twin_[b] = static_cast<Item>(a);
+      }
+    }
+  }
+  for (const std::vector<Item>& list : neighbors) {
+    neighbors_from_.push_back(static_cast<std::uint32_t>(neighbors_.size()));
+    neighbors_.insert(neighbors_.end(), list.begin(), list.end());
+  }
+  neighbors_from_.push_back(static_cast<std::uint32_t>(neighbors_.size()));
+}
+
+void TreeSearch::start(std::span<const std::uint32_t> order, const Limits& limits) {
+  RECOUP_CHECK(order.size() == items_.size());
+  limits_ = limits;
+  nodes_ = 0;
+  std::fill(floor_.begin(), floor_.end(), 0);
+  std::fill(placed_.begin(), placed_.end(), false);
+  std::fill(fails_.begin(), fails_.end(), 0);
+  trail_.clear();
+  rows_.clear();
+  parts_.clear();
+  frames_.assign(1, Frame{});
+  for (std::size_t rank = 0; rank < order.size(); ++rank) {
+    rank_[order[rank]] = static_cast<std::int32_t>(rank);
+    rows_.push_back({.floor = 0,
+                     .item = static_cast<Item>(order[rank]),
+                     .rank = static_cast<std::int32_t>(rank),
+                     .waits = false});
+  }
+}
+
+// The first frame stands for no decision: it has the parts of the whole problem.
+TreeSearch::Outcome TreeSearch::run(std::span<const std::uint32_t> order, const Limits& limits) {
+  start(order, limits);
+  if (!fits(0, static_cast<std::uint32_t>(rows_.size()))) {
+    return Outcome::kInfeasible;
+  }
+  add_parts(0, 0, kNoRank);
+  frames_[0].parts_end = static_cast<std::uint32_t>(parts_.size());
+
+  while (true) {
+    Frame& frame = frames_.back();
+    if (frame.next_part < frame.parts_end) {  // the decision stands so far
+      if (push(parts_[frame.next_part++]) && decide(frames_.back())) {
+        continue;
+      }
+    } else if (frames_.size() == 1) {
+      return Outcome::kFound;
+    } else {  // all its parts are solved
+      frames_.pop_back();
+      continue;
+    }
+    // The last frame has no candidate left, or its part is known to be infeasible: the decision
+    // above it was wrong.
+    do {
+      if (out_of_limits()) {
+        return Outcome::kGaveUp;
+      }
+      table_.insert(frames_.back().key);
+      frames_.pop_back();
+      if (frames_.size() == 1) {
+        return Outcome::kInfeasible;
+      }
+    } while (!decide(frames_.back()));
+    if (out_of_limits()) {
+      return Outcome::kGaveUp;
+    }
+  }
+}
+
+bool TreeSearch::out_of_limits() {
+  constexpr std::int64_t kNodesPerLook = 64;  // at the clock
+  if (nodes_ >= limits_.nodes) {
+    return true;
+  }
+  return limits_.deadline && nodes_ % kNodesPerLook == 0 &&
+         std::chrono::steady_clock::now() >= *limits_.deadline;
+}
+
+// A frame for a part. False when the part is known to be infeasible; the frame is there all the
+// same.
+bool TreeSearch::push(const Part& part) {
+  Frame& frame = frames_.emplace_back();
+  frame.part = part;
+  frame.key = key_of(part);
+  frame.trail = static_cast<std::uint32_t>(trail_.size());
+  frame.rows = static_cast<std::uint32_t>(rows_.size());
+  frame.parts_begin = static_cast<std::uint32_t>(parts_.size());
+  frame.next_part = frame.parts_end = frame.parts_begin;
+  choose_candidates(frame);
+  return !table_.contains(frame.key);
+}
+
+// See Note [Tree search] for each rule.
+void TreeSearch::choose_candidates(Frame& frame) const {
+  const Part& part = frame.part;
+  Units least_end = std::numeric_limits<Units>::max();
+  std::int32_t last_lower = 0;
+  std::int32_t first_upper = std::numeric_limits<std::int32_t>::max();
+  for (std::uint32_t i = part.begin; i < part.end; ++i) {
+    const PlanItem& item = items_[index(rows_[i].item)];
+    least_end = std::min(least_end, rows_[i].floor + item.size);
+    last_lower = std::max(last_lower, item.lower);
+    first_upper = std::min(first_upper, item.upper);
+  }
+  frame.next = part.begin;
+  frame.candidates = part.begin;
+  const Units lowest = rows_[part.begin].floor;
+  for (std::uint32_t i = part.begin; i < part.end && rows_[i].floor < least_end; ++i) {
+    frame.candidates = i + 1;
+    const PlanItem& item = items_[index(rows_[i].item)];
+    const bool meets_all = item.lower < first_upper && last_lower < item.upper;
+    if (meets_all && rows_[i].floor == lowest && !rows_[i].waits && !twin_is_first(rows_[i])) {
+      frame.next = i;  // and nothing else
+      return;
+    }
+  }
+}
+
+bool TreeSearch::twin_is_first(const Row& row) const {
+  const Item twin = twin_[index(row.item)];
+  return twin != kNobody && !placed_[index(twin)];
+}
+
+bool TreeSearch::is_tried_elsewhere(const Frame& frame, const Row& row) const {
+  return row.waits || twin_is_first(row) || is_before_last(frame.part, row);
+}
+
+// Of items at one offset the first in the order is placed first.
+bool TreeSearch::is_before_last(const Part& part, const Row& row) {
+  return row.floor == part.offset && row.rank < part.last;
+}
+
+// Takes the next candidate whose consequences are not plainly impossible. False when there is none.
+bool TreeSearch::decide(Frame& frame) {
+  while (frame.next < frame.candidates) {
+    undo(frame);
+    const Row row = rows_[frame.next++];
+    if (is_tried_elsewhere(frame, row)) {
+      continue;
+    }
+    ++nodes_;
+    place(row.item, row.floor);
+    if (split(frame.part, row.item, row.floor)) {
+      frame.next_part = frame.parts_begin;
+      frame.parts_end = static_cast<std::uint32_t>(parts_.size());
+      return true;
+    }
+  }
+  undo(frame);
+  return false;
+}
+
+void TreeSearch::place(Item item, Units offset) {
+  const std::size_t at = index(item);
+  offset_[at] = offset;
+  placed_[at] = true;
+  trail_.push_back({.item = item, .floor = -1});
+  const Units end = offset + items_[at].size;
+  for (std::uint32_t i = neighbors_from_[at]; i < neighbors_from_[at + 1]; ++i) {
+    const std::size_t neighbor = index(neighbors_[i]);
+    if (!placed_[neighbor] && floor_[neighbor] < end) {
+      trail_.push_back({.item = neighbors_[i], .floor = floor_[neighbor]});
+      floor_[neighbor] = end;
+    }
+  }
+}
+
+// Back to the state before the frame's decision.
+void TreeSearch::undo(const Frame& frame) {
+  while (trail_.size() > frame.trail) {
+    const FloorChange change = trail_.back();
+    trail_.pop_back();
+    if (change.floor < 0) {
+      placed_[index(change.item)] = false;
+    } else {
+      floor_[index(change.item)] = change.floor;
+    }
+  }
+  rows_.resize(frame.rows);
+  parts_.resize(frame.parts_begin);
+}
+
+// The parts that are left of `part` when `placed` is. False when one of them cannot fit.
+bool TreeSearch::split(const Part& part, Item placed, Units offset) {
+  const auto begin = static_cast<std::uint32_t>(rows_.size());
+  for (std::uint32_t i = part.begin; i < part.end; ++i) {
+    if (Row row = rows_[i]; row.item != placed) {
+      const Units floor = floor_[index(row.item)];
+      row.floor = std::max(floor, offset);
+      row.waits = floor < offset;
+      rows_.push_back(row);
+    }
+  }
+  const auto end = static_cast<std::uint32_t>(rows_.size());
+  lift(begin, end, offset);
+  if (!fits(begin, end)) {
+    return false;
+  }
+  add_parts(begin, offset, rank_[index(placed)]);
+  return true;
+}
+
+// What waits lies on something that is still to come, so not below the end of that.
+void TreeSearch::lift(std::uint32_t begin, std::uint32_t end, Units offset) {
+  for (std::uint32_t i = begin; i < end; ++i) {
+    if (!rows_[i].waits) {
+      continue;
+    }
+    const std::size_t at = index(rows_[i].item);
+    Units least = std::numeric_limits<Units>::max();
+    for (std::uint32_t k = neighbors_from_[at]; k < neighbors_from_[at + 1]; ++k) {
+      const std::size_t neighbor = index(neighbors_[k]);
+      if (!placed_[neighbor]) {
+        least = std::min(least, std::max(floor_[neighbor], offset) + items_[neighbor].size);
+      }
+    }
+    rows_[i].floor = std::max(rows_[i].floor, least);
+  }
+  std::sort(rows_.begin() + begin, rows_.begin() + end, [](const Row& a, const Row& b) {
+    return std::tie(a.floor, a.rank) < std::tie(b.floor, b.rank);
+  });
+}
+
+// Section inference: in every section what is to come, each no sooner than its floor.
+bool TreeSearch::fits(std::uint32_t begin, std::uint32_t end) {
+  std::int32_t lower = std::numeric_limits<std::int32_t>::max();
+  std::int32_t upper = 0;
+  for (std::uint32_t i = begin; i < end; ++i) {
+    const PlanItem& item = items_[index(rows_[i].item)];
+    lower = std::min(lower, item.lower);
+    upper = std::max(upper, item.upper);
+  }
+  std::fill(end_.begin() + std::min(lower, upper), end_.begin() + upper, 0);
+  for (std::uint32_t i = begin; i < end; ++i) {
+    const PlanItem& item = items_[index(rows_[i].item)];
+    for (std::size_t s = index(item.lower); s < index(item.upper); ++s) {
+      end_[s] = std::max(end_[s], rows_[i].floor) + item.size;
+      if (end_[s] > limits_.capacity) {
+        ++fails_[s];
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Cuts the rows from `begin` on wherever no item crosses from one section to the next.
+void TreeSearch::add_parts(std::uint32_t begin, Units offset, std::int32_t last) {
+  const auto end = static_cast<std::uint32_t>(rows_.size());
+  if (begin == end) {
+    return;
+  }
+  std::fill(cover_.begin(), cover_.end(), 0);
+  for (std::uint32_t i = begin; i < end; ++i) {  // how many items cross into each section
+    const PlanItem& item = items_[index(rows_[i].item)];
+    ++cover_[index(item.lower) + 1];
+    --cover_[index(item.upper)];
+  }
+  std::int32_t crossing = 0;
+  std::int32_t part = -1;
+  for (std::int32_t& at : cover_) {  // and then: which part each section is in
+    crossing += at;
+    part += crossing == 0 ? 1 : 0;
+    at = part;
+  }
+  const auto part_of = [&](const Row& row) { return cover_[index(items_[index(row.item)].lower)]; };
+  sorted_.assign(rows_.begin() + begin, rows_.end());
+  std::stable_sort(sorted_.begin(), sorted_.end(),
+                   [&](const Row& a, const Row& b) { return part_of(a) < part_of(b); });
+  std::copy(sorted_.begin(), sorted_.end(), rows_.begin() + begin);
+  for (std::uint32_t i = begin; i < end;) {
+    std::uint32_t next = i + 1;
+    while (next < end && part_of(rows_[next]) == part_of(rows_[i])) {
+      ++next;
+    }
+    parts_.push_back({.begin = i, .end = next, .offset = offset, .last = last});
+    i = next;
+  }
+}
+
+// All on which the search of a part depends.
+InfeasibleTable::Key TreeSearch::key_of(const Part& part) const {
+  InfeasibleTable::Key key;
+  key.add(~std::uint64_t{0}, static_cast<std::uint64_t>(limits_.capacity));
+  for (std::uint32_t i = part.begin; i < part.end; ++i) {
+    const Row& row = rows_[i];
+    // Whether it may come next: the order of the items matters for nothing else.
+    const std::uint64_t barred = row.waits || is_before_last(part, row) ? 1 : 0;
+    key.add(index(row.item), 2 * static_cast<std::uint64_t>(row.floor) + barred);
+  }
+  return key;
+}
+
+}  // namespace recoup::detail
