@@ -52,7 +52,7 @@ class Search {
  public:
   explicit Search(const PlanInput& input) : input_(input) {
     for (std::size_t i = 0; i <= kSteps.size(); ++i) {
-      lines_.push_back({.orders = SearchOrders(input, kSeed + i), .fails = {}});
+      lines_.push_back({.orders = SearchOrders(input, kSeed + i), .progress = {}});
     }
     for (const PlanItem& item : input.items) {
       grain_ = std::gcd(grain_, item.size);
@@ -75,7 +75,7 @@ class Search {
   // What is asked for one step on the way has its own orders.
   struct Line {
     SearchOrders orders;
-    std::vector<std::int64_t> fails;
+    Progress progress;  // of its last run
     std::int64_t runs = 0;
   };
 
@@ -124,10 +124,11 @@ class Search {
         nodes = std::min(nodes, input_.node_limit - nodes_);
       }
       const auto outcome =
-          tree.run(line.orders.next(line.fails),
+          tree.run(line.orders.next(line.progress),
                    {.capacity = capacity, .nodes = nodes, .deadline = input_.deadline});
       nodes_ += tree.nodes();
-      line.fails.assign(tree.fails().begin(), tree.fails().end());
+      line.progress = {.most_placed = tree.most_placed(),
+                       .fails = {tree.fails().begin(), tree.fails().end()}};
       if (outcome == TreeSearch::Outcome::kFound) {
         keep({.offsets = tree.offsets(),
               .size = height(input_.items, tree.offsets()),

@@ -6,9 +6,11 @@
 namespace recoup::detail {
 namespace {
 
-constexpr double kNoise = 0.3;            // of the length of an order
-constexpr std::int32_t kMostAround = 20;  // sections on each side of a failure
-constexpr std::int32_t kFreshEvery = 32;  // runs, about: everything is drawn anew
+constexpr double kNoise = 0.03;            // of the length of an order
+constexpr std::int32_t kMostAround = 10;   // sections on each side of a failure
+constexpr std::int32_t kFreshEvery = 100;  // runs, about: everything is drawn anew
+// A change is kept when it lets the search get as far as before, less a number of items below this.
+constexpr std::int32_t kSlack = 6;
 
 // The most units that live at one moment of each item's life.
 std::vector<Units> totals(const PlanInput& input) {
@@ -59,14 +61,20 @@ SearchOrders::SearchOrders(const PlanInput& input, std::uint64_t seed)
   }
 }
 
-std::span<const std::uint32_t> SearchOrders::next(std::span<const std::int64_t> fails) {
+std::span<const std::uint32_t> SearchOrders::next(const Progress& last) {
   if (runs_ < kPlain) {
     return plain_[runs_++];
   }
   if (runs_++ == kPlain || below(kFreshEvery) == 0) {
     redraw(0, sections_);
+    kept_.reset();
   } else {
-    const std::int32_t center = pick(fails);
+    if (!kept_ || last.most_placed >= kept_->progress.most_placed - below(kSlack)) {
+      kept_ = {.key = key_, .progress = last};
+    } else {
+      key_ = kept_->key;
+    }
+    const std::int32_t center = pick(kept_->progress.fails);
     const std::int32_t around = 1 + below(kMostAround);
     redraw(center - around, center + around + 1);
   }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <span>
 #include <vector>
@@ -11,18 +12,25 @@
 
 namespace recoup::detail {
 
+// How far a run of TreeSearch came.
+struct Progress {
+  std::int64_t most_placed = 0;     // items that were in place at a time
+  std::vector<std::int64_t> fails;  // how often each section was too full
+};
+
 // The first orders are MiniMalloc's and their like: large totals, long lives or large areas first.
 // One order seldom suits all times of a run. When each has been tried, the items around a section
 // where the last run failed get their places from another of the orders, with some noise, and all
-// others keep theirs: so each time finds its order by itself.
+// others keep theirs. The change stays if the search then comes about as far. So each time finds
+// its order by itself.
 class SearchOrders {
  public:
   SearchOrders(const PlanInput& input, std::uint64_t seed);
 
   static constexpr std::size_t kPlain = 6;
 
-  // The order for the next run. `fails` is what the last run said, see TreeSearch; empty at first.
-  std::span<const std::uint32_t> next(std::span<const std::int64_t> fails);
+  // The order for the next run; `last` is of the run with the order before.
+  std::span<const std::uint32_t> next(const Progress& last);
 
   // One of the kPlain orders.
   [[nodiscard]] std::span<const std::uint32_t> plain(std::size_t which) const {
@@ -30,6 +38,11 @@ class SearchOrders {
   }
 
  private:
+  struct Kept {
+    std::vector<double> key;
+    Progress progress;
+  };
+
   void redraw(std::int32_t lower, std::int32_t upper);
   [[nodiscard]] std::int32_t pick(std::span<const std::int64_t> weights);
   [[nodiscard]] std::int32_t below(std::int32_t count);
@@ -39,6 +52,7 @@ class SearchOrders {
   std::array<std::vector<std::uint32_t>, kPlain> plain_;
   std::array<std::vector<double>, kPlain> place_;  // of each item in the plain order, 0 to 1
   std::vector<double> key_;                        // by which the order is sorted
+  std::optional<Kept> kept_;                       // the best so far, about
   std::vector<std::uint32_t> order_;
   std::size_t runs_ = 0;
   std::mt19937_64 random_;

@@ -45,7 +45,7 @@ TreeSearch::TreeSearch(std::span<const PlanItem> items, std::int32_t sections)
 void TreeSearch::start(std::span<const std::uint32_t> order, const Limits& limits) {
   RECOUP_CHECK(order.size() == items_.size());
   limits_ = limits;
-  nodes_ = 0;
+  nodes_ = now_placed_ = most_placed_ = 0;
   std::fill(floor_.begin(), floor_.end(), 0);
   std::fill(placed_.begin(), placed_.end(), false);
   std::fill(fails_.begin(), fails_.end(), 0);
@@ -188,6 +188,7 @@ void TreeSearch::place(Item item, Units offset) {
   const std::size_t at = index(item);
   offset_[at] = offset;
   placed_[at] = true;
+  most_placed_ = std::max(most_placed_, ++now_placed_);
   trail_.push_back({.item = item, .floor = -1});
   const Units end = offset + items_[at].size;
   for (std::uint32_t i = neighbors_from_[at]; i < neighbors_from_[at + 1]; ++i) {
@@ -206,6 +207,7 @@ void TreeSearch::undo(const Frame& frame) {
     trail_.pop_back();
     if (change.floor < 0) {
       placed_[index(change.item)] = false;
+      --now_placed_;
     } else {
       floor_[index(change.item)] = change.floor;
     }

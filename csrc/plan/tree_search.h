@@ -50,8 +50,10 @@ class TreeSearch {
   Outcome run(std::span<const std::uint32_t> order, const Limits& limits);
   // After kFound: an offset for each item.
   [[nodiscard]] const std::vector<Units>& offsets() const { return offset_; }
-  // Of the last run: decisions that were tried, and how often each section was too full.
+  // Of the last run: decisions that were tried, the most items that were in place at a time, and
+  // how often each section was too full.
   [[nodiscard]] std::int64_t nodes() const { return nodes_; }
+  [[nodiscard]] std::int64_t most_placed() const { return most_placed_; }
   [[nodiscard]] std::span<const std::int64_t> fails() const { return fails_; }
 
  private:
@@ -122,6 +124,8 @@ class TreeSearch {
   std::vector<Frame> frames_;
   InfeasibleTable table_;  // of all runs: its keys hold the capacity
   std::int64_t nodes_ = 0;
+  std::int64_t now_placed_ = 0;
+  std::int64_t most_placed_ = 0;
 
   // Scratch, by section.
   std::vector<Units> end_;
