@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "csrc/python/common.h"
+#include "csrc/python/layout_module.h"
 #include "recoup/torch.h"
 
 namespace recoup {
@@ -243,4 +244,5 @@ PYBIND11_MODULE(_C, module) {
   recoup::bind_engine(module);
   recoup::bind_functions(module);
   recoup::bind_trace(module);
+  recoup::bind_layout(module);
 }

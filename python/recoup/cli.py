@@ -1,4 +1,4 @@
-"""The command line: `recoup run`, `recoup policies`, `recoup simulate`."""
+"""The command line: `recoup run`, `policies`, `simulate` and `layout`."""
 
 import argparse
 import atexit
@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import recoup
-from recoup import _C, simulate_command
+from recoup import _C
 from recoup.errors import OutOfBudgetError
 from recoup.files import write_atomically
+from recoup.layout_command import add_layout_command
 from recoup.progress import Progress
 from recoup.run import Budget, Run
+from recoup.simulate_command import add_simulate_command
 
 _USAGE_ERROR = 2
 
@@ -82,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
 
     policies = commands.add_parser("policies", help="list the policies")
     policies.set_defaults(command=_print_policies)
-    simulate_command.add_to(commands)
+    add_simulate_command(commands)
+    add_layout_command(commands)
     return parser
 
 

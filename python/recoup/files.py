@@ -1,16 +1,16 @@
-"""Files that are whole or not there."""
+"""Files that are there in whole or not at all."""
 
 import os
 import tempfile
 from pathlib import Path
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Readers see the old file or the new one, never a part."""
     handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         # mkstemp makes private files; a report gets the rights that any other file would have.
         os.umask(mask := os.umask(0))
         os.chmod(name, 0o666 & ~mask)

@@ -1,11 +1,11 @@
 """`recoup simulate`: a trace under policies and budgets, as a table, JSON and a plot."""
 
 import argparse
+import io
 import json
 import os
 import re
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
 _MARKS = {"out of budget": "-", "too slow": "slow"}
 
 
-def add_to(commands: Any) -> None:
+def add_simulate_command(commands: Any) -> None:
     """Adds the command to the parser's subparsers."""
     parser = commands.add_parser(
         "simulate",
@@ -210,15 +210,6 @@ def _plot(
     axes.set_title(Path(options.trace).name, fontsize=10)
     axes.legend(fontsize=8)
     figure.tight_layout()
-    _save(lambda path: figure.savefig(path, dpi=150), options.plot)
-
-
-def _save(write: Callable[[Path], None], path: Path) -> None:
-    """Readers see the old picture or the new one, never a part."""
-    partial = path.with_name(f".{path.stem}.partial{path.suffix or '.png'}")
-    try:
-        write(partial)
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format=options.plot.suffix.lstrip(".") or "png")
+    write_atomically(options.plot, picture.getvalue())

@@ -1,0 +1,88 @@
+"""How close each static planner comes to the bound, and how long it takes.
+
+python bench/layouts.py [--time-limit S] [--random N] [--json FILE]
+
+The published instances are those of google/minimalloc and idealloc, in RECOUP_SHARED_DATA or in
+../shared/data; random tensors come from a fixed seed. Up to 5,000 buffers are checked pair by pair,
+which counts in the seconds.
+"""
+
+import argparse
+import json
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from recoup import layout
+from recoup.layout import Buffer
+
+SHARED = Path(os.environ.get("RECOUP_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+CAPACITIES = [("minimalloc", letter, 1_048_576) for letter in "ABCDE"]
+CAPACITIES += [("minimalloc", "C", 1_039_360)]
+
+
+def random_tensors(count: int) -> list[Buffer]:
+    """Short and long lives, sizes over six decimal orders, many of them equal."""
+    draw = random.Random(1)
+    buffers = []
+    for i in range(count):
+        lower = draw.randrange(count)
+        width = 1 + int(10 ** draw.uniform(0, 3.3))
+        size = 512 * (1 + int(10 ** draw.uniform(0, 6)) // 64)
+        buffers.append(Buffer(f"t{i}", lower, lower + width, size))
+    return buffers
+
+
+def problems(count: int) -> Iterator[tuple[str, list[Buffer]]]:
+    for path in sorted((SHARED / "layouts").glob("*/*.csv")):
+        yield f"{path.parent.name}/{path.name.partition('.')[0]}", layout.read_csv(path)
+    if count:
+        yield f"{count:,} random tensors", random_tensors(count)
+
+
+def row(name: str, buffers: list[Buffer], planner: str, **options: Any) -> dict[str, Any]:
+    begin = time.perf_counter()
+    result = layout.plan(buffers, planner=planner, **options)
+    seconds = time.perf_counter() - begin
+    print(
+        f"{name:28} {planner:15} {result.size_bytes:16,} "
+        f"{result.size_bytes / result.bound_bytes:8.4f}x {seconds:8.2f} s"
+        f"{'  optimal' if result.optimal else ''}",
+        flush=True,
+    )
+    return {
+        "problem": name,
+        "buffers": len(buffers),
+        "planner": planner,
+        "size_bytes": result.size_bytes,
+        "bound_bytes": result.bound_bytes,
+        "optimal": result.optimal,
+        "seconds": round(seconds, 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--time-limit", type=float, default=10.0)
+    parser.add_argument("--random", type=int, default=60_000)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    rows = []
+    for name, buffers in problems(args.random):
+        for planner in layout.planners():
+            rows.append(row(name, buffers, planner.name, time_limit=args.time_limit))
+    for folder, letter, capacity in CAPACITIES:
+        path = SHARED / "layouts" / folder / f"{letter}.1048576.csv"
+        if path.is_file():
+            name = f"{letter} into {capacity:,}"
+            limits = {"capacity": capacity, "time_limit": 60.0}
+            rows.append(row(name, layout.read_csv(path), "search", **limits))
+    if args.json is not None:
+        args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+"""The command `recoup layout`: plans the layout of a file of lifetimes."""
+
+import argparse
+import io
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from recoup import layout
+from recoup.files import write_atomically
+from recoup.layout import Buffer, Layout
+from recoup.sizes import format_bytes
+
+_ALL = "all"
+_PIPE_COLUMNS = 200  # of a table that goes to no terminal
+_MOST_DRAWN = 20_000  # buffers in a picture
+
+
+class _Commands(Protocol):
+    """What `add_subparsers` gives."""
+
+    def add_parser(self, name: str, *, help: str) -> argparse.ArgumentParser: ...
+
+
+def add_layout_command(commands: _Commands) -> None:
+    """Adds `layout` to the commands of the command line."""
+    names = [planner.name for planner in layout.planners()]
+    parser = commands.add_parser("layout", help="plan addresses for known lifetimes")
+    parser.add_argument("file", metavar="FILE.csv", help="id,lower,upper,size with that header")
+    parser.add_argument(
+        "--planner",
+        default="search",
+        choices=[*names, _ALL],
+        metavar="NAME",
+        help=f"{', '.join(names)}, or all: one row each (default: search)",
+    )
+    parser.add_argument("--capacity", metavar="BYTES", help="what it must fit in; 4GiB works too")
+    parser.add_argument(
+        "--alignment",
+        default="1",
+        metavar="N",
+        help="of all addresses, a power of two (default: 1)",
+    )
+    parser.add_argument(
+        "--time-limit", type=float, default=10.0, metavar="S", help="for search (default: 10)"
+    )
+    parser.add_argument("--dump", action="store_true", help="print where each tensor lies")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw addresses over time")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the layout to this file")
+    parser.set_defaults(command=_run, fail=parser.error)
+
+
+def _run(options: argparse.Namespace) -> int:
+    fail: Callable[[str], None] = options.fail
+    _refuse_nonsense(options)
+    try:
+        buffers = layout.read_csv(options.file)
+        if options.planner == _ALL:
+            return _compare(buffers, options)
+        result, seconds = _plan(buffers, options.planner, options)
+    except (OSError, ValueError) as error:
+        # A layout that does not fit is no misuse, but it ends as one: one line, not 0, no file.
+        fail(_text(error))
+        raise
+    if options.dump:
+        _print(_dump_table(result))
+    _print(_planner_table([(result, seconds)]))
+    try:
+        if options.json is not None:
+            write_atomically(options.json, json.dumps(_as_json(result, options), indent=2) + "\n")
+        if options.plot is not None:
+            write_atomically(options.plot, _picture(result, options))
+    except OSError as error:
+        print(f"recoup layout: cannot write: {_text(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _refuse_nonsense(options: argparse.Namespace) -> None:
+    for name, path in (("--json", options.json), ("--plot", options.plot)):
+        if path is not None and not path.absolute().parent.is_dir():
+            options.fail(f"no such directory for {name}: {path.absolute().parent}")
+    wants_addresses = options.dump or options.plot is not None
+    if wants_addresses and not _places(options.planner):
+        options.fail(
+            f"--dump and --plot need one planner that gives addresses, not {options.planner}"
+        )
+    if options.json is not None and options.planner == _ALL:
+        options.fail("--json needs one planner, not all")
+    if options.plot is not None:
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            options.fail("--plot needs matplotlib: pip install matplotlib")
+
+
+def _places(name: str) -> bool:
+    return any(planner.places for planner in layout.planners() if planner.name == name)
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _plan(
+    buffers: list[Buffer], planner: str, options: argparse.Namespace, *, fits: bool = True
+) -> tuple[Layout, float]:
+    """The checked layout, and the seconds that planning took with its check."""
+    start = time.perf_counter()
+    result = layout.plan(
+        buffers,
+        planner=planner,
+        capacity=options.capacity if fits else None,
+        alignment=options.alignment,
+        time_limit=options.time_limit,
+        check=True,
+    )
+    return result, time.perf_counter() - start
+
+
+def _compare(buffers: list[Buffer], options: argparse.Namespace) -> int:
+    """A row a planner; with a capacity, the exit code says whether any layout fits."""
+    rows = []
+    fits = options.capacity is None
+    for planner in layout.planners():
+        try:
+            rows.append(_plan(buffers, planner.name, options))
+            fits = fits or planner.places
+        except ValueError:
+            if options.capacity is None:
+                raise
+            rows.append(_plan(buffers, planner.name, options, fits=False))
+    _print(_planner_table(rows))
+    if not fits:
+        least = min((row for row, _ in rows if row.offsets), key=lambda row: row.size_bytes)
+        print(
+            f"recoup layout: error: none fits in a capacity of {options.capacity}; "
+            f"{least.planner} would in {least.size_bytes}",
+            file=sys.stderr,
+        )
+    return 0 if fits else 2
+
+
+def _table(*columns: str) -> Table:
+    """The first column to the left, numbers to the right."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="left" if column == columns[0] else "right")
+    return table
+
+
+def _print(table: Table) -> None:
+    console = Console()
+    console.print(table, width=None if console.is_terminal else _PIPE_COLUMNS)
+
+
+def _planner_table(rows: list[tuple[Layout, float]]) -> Table:
+    table = _table("planner", "bytes", "size", "over bound", "seconds", "proved")
+    for row, seconds in rows:
+        over = row.size_bytes / row.bound_bytes if row.bound_bytes else 1.0
+        table.add_row(
+            row.planner,
+            f"{row.size_bytes:,}",
+            format_bytes(row.size_bytes),
+            f"{over:.4f}x",
+            f"{seconds:.3f}",
+            "optimal" if row.optimal else "",
+        )
+    return table
+
+
+def _dump_table(result: Layout) -> Table:
+    table = _table("tensor", "size", "start", "end", "address", "place")
+    notes = _notes(result)
+    for i, buffer in enumerate(result.buffers):
+        table.add_row(
+            buffer.name,
+            f"{buffer.size_bytes:,}",
+            f"{buffer.lower:,}",
+            f"{buffer.upper:,}",
+            f"{result.offsets[i]:,}",
+            notes[i],
+        )
+    return table
+
+
+def _notes(result: Layout) -> list[str]:
+    """'in place of X', 'reused' where somebody else had one of the bytes before, or nothing."""
+    notes = ["" for _ in result.buffers]
+    # What was at each address last: disjoint ranges in the order of addresses.
+    used: list[tuple[int, int]] = []
+    for i in sorted(range(len(result.buffers)), key=lambda k: result.buffers[k].lower):
+        of = result.in_place[i]
+        begin = result.offsets[i]
+        end = begin + result.buffers[i].size_bytes
+        touched = [span for span in used if span[0] < end and begin < span[1]]
+        if of is not None:
+            notes[i] = f"in place of {result.buffers[of].name}"
+        elif touched:
+            notes[i] = "reused"
+        apart = [span for span in used if span[1] < begin or end < span[0]]
+        joined = [span for span in used if not (span[1] < begin or end < span[0])]
+        low = min([begin, *(span[0] for span in joined)])
+        high = max([end, *(span[1] for span in joined)])
+        used = [*apart, (low, high)]
+    return notes
+
+
+def _as_json(result: Layout, options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "file": str(options.file),
+        "planner": result.planner,
+        "size_bytes": result.size_bytes,
+        "bound_bytes": result.bound_bytes,
+        "least_bytes": result.least_bytes,
+        "sum_bytes": result.sum_bytes,
+        "optimal": result.optimal,
+        "buffers": [
+            {
+                "id": buffer.name,
+                "lower": buffer.lower,
+                "upper": buffer.upper,
+                "size_bytes": buffer.size_bytes,
+                "offset_bytes": result.offsets[i] if result.offsets else None,
+            }
+            for i, buffer in enumerate(result.buffers)
+        ],
+    }
+
+
+def _picture(result: Layout, options: argparse.Namespace) -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.collections import PatchCollection
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    figure = Figure(figsize=(9, 5), dpi=120)
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    # The largest, when there are more than anybody can see.
+    drawn = sorted(range(len(result.buffers)), key=lambda i: -result.buffers[i].size_bytes)
+    patches = [
+        Rectangle((b.lower, result.offsets[i]), b.upper - b.lower, b.size_bytes)
+        for i, b in ((i, result.buffers[i]) for i in drawn[:_MOST_DRAWN])
+    ]
+    collection = PatchCollection(patches, cmap="tab20", edgecolor="white", linewidth=0.3)
+    collection.set_array([float(i % 20) for i in range(len(patches))])
+    axes.add_collection(collection)
+    axes.axhline(result.bound_bytes, color="black", linewidth=0.8, linestyle=":")
+    axes.autoscale_view()
+    axes.set_ylim(0, max(1, result.size_bytes) * 1.02)
+    axes.set_xlabel("time")
+    axes.set_ylabel("address, bytes")
+    axes.set_title(
+        f"{Path(options.file).name}: {result.planner}, {format_bytes(result.size_bytes)}, "
+        f"bound {format_bytes(result.bound_bytes)} (dotted)",
+        fontsize=9,
+    )
+    file = io.BytesIO()
+    figure.savefig(file, format="png", metadata={"Software": None})
+    return file.getvalue()
