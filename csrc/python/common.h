@@ -50,5 +50,6 @@ py::dict dict_of(const Stats& stats);
 py::list rows_of(const std::vector<Decision>& decisions);
 
 void bind_trace(py::module_& module);
+void bind_layout(py::module_& module);
 
 }  // namespace recoup

@@ -1,6 +1,4 @@
 // Bindings of the static planners. Buffers and ops are tuples here: recoup.layout has the types.
-#include "csrc/python/layout_module.h"
-
 #include <pybind11/stl.h>
 
 #include <fstream>
@@ -10,10 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/python/common.h"
 #include "recoup/errors.h"
 #include "recoup/layout.h"
-
-namespace py = pybind11;
 
 namespace recoup {
 namespace {

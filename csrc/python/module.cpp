@@ -4,7 +4,6 @@
 #include <system_error>
 
 #include "csrc/python/common.h"
-#include "csrc/python/layout_module.h"
 #include "recoup/torch.h"
 
 namespace recoup {

@@ -21,6 +21,11 @@ def read_dtr_log(path: str | os.PathLike[str]) -> Trace:
     return _DtrImport(Path(path)).run()
 
 
+def read_any_trace(path: str) -> Trace:
+    """A log of the DTR authors by its name (.log, .log.gz), a trace otherwise."""
+    return read_dtr_log(path) if path.endswith((".log", ".log.gz")) else Trace.read(path)
+
+
 class _DtrImport:
     """Reads a log line by line. A storage is a number of the trace; names refer to storages."""
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recoup import layout
+from recoup.dtr_log import read_any_trace
 from recoup.files import write_atomically
 from recoup.layout import Buffer, Layout
 from recoup.sizes import format_bytes
@@ -33,7 +34,11 @@ def add_layout_command(commands: _Commands) -> None:
     """Adds `layout` to the commands of the command line."""
     names = [planner.name for planner in layout.planners()]
     parser = commands.add_parser("layout", help="plan addresses for known lifetimes")
-    parser.add_argument("file", metavar="FILE.csv", help="id,lower,upper,size with that header")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="a .csv of id,lower,upper,size with that header, a trace, or a log of the DTR authors",
+    )
     parser.add_argument(
         "--planner",
         default="search",
@@ -61,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     fail: Callable[[str], None] = options.fail
     _refuse_nonsense(options)
     try:
-        buffers = layout.read_csv(options.file)
+        buffers = _read(options.file)
         if options.planner == _ALL:
             return _compare(buffers, options)
         result, seconds = _plan(buffers, options.planner, options)
@@ -81,6 +86,10 @@ def _run(options: argparse.Namespace) -> int:
         print(f"recoup layout: cannot write: {_text(error)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _read(name: str) -> list[Buffer]:
+    return layout.read_csv(name) if name.endswith(".csv") else read_any_trace(name).buffers()
 
 
 def _refuse_nonsense(options: argparse.Namespace) -> None:

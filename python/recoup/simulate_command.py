@@ -15,7 +15,7 @@ from rich.progress import track
 from rich.table import Table
 
 import recoup
-from recoup.dtr_log import read_dtr_log
+from recoup.dtr_log import read_any_trace
 from recoup.files import write_atomically
 from recoup.sizes import parse_bytes
 from recoup.traces import Simulation, Trace, chrome_trace
@@ -90,19 +90,13 @@ def _parse_budget(text: str, peak_bytes: int) -> int:
     return max(1, int(peak_bytes * percent / 100))
 
 
-def _read(name: str) -> Trace:
-    if name.endswith((".log", ".log.gz")):
-        return read_dtr_log(name)
-    return Trace.read(name)
-
-
 def _simulate(options: argparse.Namespace) -> int:
     known = [policy.name for policy in recoup.policies()]
     names = known if options.policy == ["all"] else options.policy
     if options.jobs < 1:
         options.fail(f"--jobs must be 1 or more; got {options.jobs}")
     try:
-        trace = _read(options.trace)
+        trace = read_any_trace(options.trace)
         peak_bytes = trace.unbudgeted_peak_bytes()
         budgets = parse_budgets(options.budgets, peak_bytes)
         if options.timeline is not None and len(names) * len(budgets) != 1:

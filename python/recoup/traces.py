@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from recoup import _C
 from recoup.decisions import Decision
+from recoup.layout import Buffer
 from recoup.stats import Stats
 
 Status = Literal["ok", "out of budget", "too slow"]
@@ -96,6 +97,42 @@ class Trace:
     def steps(self) -> int:
         """Training steps that were marked."""
         return sum(kind == "step" for kind, _, _ in self._trace.events())
+
+    def buffers(self) -> list[Buffer]:
+        """The lifetime of every storage, counted in ops, and of every op's workspace.
+
+        A storage lives from the op that made it, or the next one if none did, to the last op before
+        it died, both included. In-place writes stay in their storage.
+        """
+        ops = self.ops()
+        names: list[str] = []
+        lower: list[int] = []
+        sizes: list[int] = []
+        upper: dict[int, int] = {}
+        found = []
+        now = 0  # ops so far
+        for kind, index, size in self._trace.events():
+            if kind in ("external", "adopt"):
+                names.append(f"{kind}#{len(names)}")
+                lower.append(now)
+                sizes.append(size)
+            elif kind in ("die", "forsake"):
+                upper[index] = now
+            elif kind == "op":
+                op = ops[index]
+                for fresh in op.fresh_bytes:
+                    names.append(f"{op.name}#{len(names)}")
+                    lower.append(now)
+                    sizes.append(fresh)
+                if op.workspace_bytes > 0:
+                    name = f"workspace of {op.name}@{now}"
+                    found.append(Buffer(name, now, now + 1, op.workspace_bytes))
+                now += 1
+        for storage, (name, first, size) in enumerate(zip(names, lower, sizes, strict=True)):
+            last = max(first + 1, upper.get(storage, max(now, 1)))
+            if size > 0:
+                found.append(Buffer(name, first, last, size))
+        return found
 
     def unbudgeted_peak_bytes(self) -> int:
         """The most bytes that the program holds at once when nothing is ever evicted."""

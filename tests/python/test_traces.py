@@ -13,6 +13,7 @@ from torch import nn
 
 import recoup
 from nets import net_named
+from recoup import layout
 from recoup.simulate_command import parse_budgets
 from recoup.traces import chrome_trace
 from train import HUGE, train, variant_named
@@ -39,6 +40,19 @@ def record(path: Path, steps: int = 3) -> tuple[recoup.Trace, recoup.Stats]:
 
 
 # ---- what is recorded ----
+
+
+def test_lifetimes_of_a_trace(tmp_path: Path) -> None:
+    trace = recoup.read_dtr_log(write_log(tmp_path / "small.log", LOG))
+    assert [(b.name, b.lower, b.upper, b.size_bytes) for b in trace.buffers()] == [
+        ("external#0", 0, 3, 640),
+        ("relu#1", 0, 3, 6400),
+        ("mul#2", 2, 3, 12800),
+    ]
+    real, stats = record(tmp_path / "run.rtrace")
+    planned = layout.plan(real.buffers(), planner="search", alignment=64, check=True)
+    assert planned.bound_bytes <= planned.size_bytes <= 1.01 * planned.bound_bytes
+    assert 0.9 * stats.peak_bytes < planned.bound_bytes < 1.1 * stats.peak_bytes
 
 
 def test_a_trace_is_the_run(tmp_path: Path) -> None:
