@@ -30,7 +30,7 @@ constexpr std::uint64_t kSeed = 1033096058;
 constexpr std::int64_t kLeastNodes = 500;  // of a run
 constexpr int kRunsInARow = 16;            // at one capacity
 // Of the way from the goal to `best`, in 16ths; 16: one grain below `best`.
-constexpr std::array kSteps = {16, 8, 4, 2, 1};
+constexpr std::array kSteps = {16, 14, 12, 8, 4, 1};
 
 // 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ...
 std::int64_t luby(std::int64_t i) {
@@ -51,9 +51,6 @@ std::int64_t luby(std::int64_t i) {
 class Search {
  public:
   explicit Search(const PlanInput& input) : input_(input) {
-    for (std::size_t i = 0; i <= kSteps.size(); ++i) {
-      lines_.push_back({.orders = SearchOrders(input, kSeed + i), .progress = {}});
-    }
     for (const PlanItem& item : input.items) {
       grain_ = std::gcd(grain_, item.size);
     }
@@ -84,21 +81,32 @@ class Search {
       best_ = placement;
     }
   }
-  // All that are quick, until the target is reached or time is up.
+
+  // All that are quick, until the target is reached. With tens of thousands of items they take
+  // seconds: none is begun that would not end in time if it took as long as the slowest so far.
   void try_heuristics() {
-    for (const auto place : {place_best_fit, place_multi_level}) {
-      if (is_over()) {
+    constexpr std::size_t kOthers = 2;
+    const SearchOrders orders(input_, kSeed);
+    std::chrono::steady_clock::duration slowest{};
+    for (std::size_t i = 0; i < kOthers + SearchOrders::kPlain; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      if (is_over() || (input_.deadline && begin + slowest >= *input_.deadline)) {
         return;
       }
-      keep(place(input_));
-    }
-    for (std::size_t which = 0; which < SearchOrders::kPlain && !is_over(); ++which) {
-      keep(place_in_order(input_, lines_[0].orders.plain(which)));
+      if (i < kOthers) {
+        keep(i == 0 ? place_best_fit(input_) : place_multi_level(input_));
+      } else {
+        keep(place_in_order(input_, orders.plain(i - kOthers)));
+      }
+      slowest = std::max(slowest, std::chrono::steady_clock::now() - begin);
     }
   }
 
   void search() {
     TreeSearch tree(input_.items, input_.sections);
+    for (std::size_t i = 0; i <= kSteps.size(); ++i) {
+      lines_.push_back({.orders = SearchOrders(input_, kSeed + i), .progress = {}});
+    }
     const std::size_t every = input_.target_is_given ? 4 : 2;
     std::size_t steps = 0;
     for (std::size_t turn = 0; !is_over(); ++turn) {

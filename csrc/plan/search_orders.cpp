@@ -1,7 +1,10 @@
 #include "csrc/plan/search_orders.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 namespace recoup::detail {
 namespace {
@@ -14,14 +17,29 @@ constexpr std::int32_t kSlack = 6;
 
 // The most units that live at one moment of each item's life.
 std::vector<Units> totals(const PlanInput& input) {
-  std::vector<Units> live(static_cast<std::size_t>(input.sections));
+  std::vector<Units> live(static_cast<std::size_t>(input.sections) + 1);
   for (const PlanItem& item : input.items) {
-    std::for_each(live.begin() + item.lower, live.begin() + item.upper,
-                  [&](Units& units) { units += item.size; });
+    live[static_cast<std::size_t>(item.lower)] += item.size;
+    live[static_cast<std::size_t>(item.upper)] -= item.size;
+  }
+  std::partial_sum(live.begin(), live.end(), live.begin());
+  // most[k][s]: the maximum of the 2^k sections from s on.
+  std::vector<std::vector<Units>> most = {live};
+  for (std::size_t half = 1; 2 * half <= live.size(); half *= 2) {
+    const std::vector<Units>& halves = most.back();
+    std::vector<Units> whole(live.size() - 2 * half + 1);
+    for (std::size_t s = 0; s < whole.size(); ++s) {
+      whole[s] = std::max(halves[s], halves[s + half]);
+    }
+    most.push_back(std::move(whole));
   }
   std::vector<Units> result;
   for (const PlanItem& item : input.items) {
-    result.push_back(*std::max_element(live.begin() + item.lower, live.begin() + item.upper));
+    const auto width = static_cast<std::size_t>(item.width());
+    const auto level = static_cast<std::size_t>(std::bit_width(width) - 1);
+    const auto last = static_cast<std::size_t>(item.upper) - (std::size_t{1} << level);
+    result.push_back(
+        std::max(most[level][static_cast<std::size_t>(item.lower)], most[level][last]));
   }
   return result;
 }
