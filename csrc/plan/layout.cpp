@@ -76,7 +76,7 @@ void check_fits(const Layout& layout, const LayoutOptions& options) {
   }
   throw LayoutDoesNotFit(
       str_cat("the layout of '", layout.planner, "' does not fit in a capacity of ",
-              to_string(*options.capacity), ": it takes ", to_string(layout.size), "; ", help),
+              to_string(*options.capacity), "; ", to_string(layout.size), " would do; ", help),
       layout.size, layout.bound);
 }
 

@@ -1,6 +1,7 @@
 // Bindings of the static planners. Buffers and ops are tuples here: recoup.layout has the types.
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -43,7 +44,7 @@ LayoutProblem problem_of(const std::vector<BufferRow>& buffers, const std::vecto
   return problem;
 }
 
-py::dict dict_of(const Layout& layout) {
+py::dict dict_of(const Layout& layout, double seconds) {
   py::list offsets;
   for (const PoolOffset offset : layout.offsets) {
     offsets.append(offset.count());
@@ -62,6 +63,7 @@ py::dict dict_of(const Layout& layout) {
   dict["sum_bytes"] = layout.sum.count();
   dict["optimal"] = layout.optimal;
   dict["nodes"] = layout.nodes;
+  dict["seconds"] = seconds;
   return dict;
 }
 
@@ -76,10 +78,13 @@ py::dict plan(const std::vector<BufferRow>& buffers, const std::vector<OpRow>& o
   options.node_limit = node_limit;
   options.disable_inplace_ops = disable_inplace_ops;
   Layout layout;
+  double seconds = 0;
   {
     const py::gil_scoped_release no_gil;
     const LayoutProblem problem = problem_of(buffers, ops);
+    const auto begin = std::chrono::steady_clock::now();
     layout = plan_layout(problem, planner, options);
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (!layout.offsets.empty() && (check || buffers.size() <= kAlwaysChecked)) {
       const std::string fault = check_layout(problem, layout, options);
       if (!fault.empty()) {
@@ -87,7 +92,7 @@ py::dict plan(const std::vector<BufferRow>& buffers, const std::vector<OpRow>& o
       }
     }
   }
-  return dict_of(layout);
+  return dict_of(layout, seconds);
 }
 
 std::vector<BufferRow> read_csv(const std::string& path) {

@@ -121,7 +121,7 @@ def test_what_does_not_fit_leaves_no_file(
     args = (example, "--capacity", "4000", "--json", out, "--plot", tmp_path / "out.png")
     error = fails(capsys, *args)
     assert "does not fit in a capacity of 4,000 bytes" in error
-    assert "4,608 bytes (4.5 KiB) live at one moment" in error
+    assert "; 4,608 bytes (4.5 KiB) would do; 4,608 bytes (4.5 KiB) live at one moment" in error
     assert os.listdir(tmp_path) == ["example.csv"]
     assert main(["layout", str(example), "--planner", "all", "--capacity", "4000"]) != 0
     assert "would in 4608" in capsys.readouterr().err
