@@ -25,10 +25,10 @@ std::uint32_t TraceRecorder::name_index(std::string_view name) {
   return found->second;
 }
 
-std::uint32_t TraceRecorder::kernel_index() {
+std::uint32_t TraceRecorder::kernel_index(std::span<const KernelStep> steps) {
   std::string key;
-  key.reserve(steps_.size() * 9);
-  for (const KernelStep& step : steps_) {
+  key.reserve(steps.size() * 9);
+  for (const KernelStep& step : steps) {
     const bool frees = step.kind == KernelStep::Kind::kFree;
     const std::int64_t number = frees ? step.index : step.size.count();
     key.push_back(frees ? 'f' : 'a');
@@ -37,29 +37,43 @@ std::uint32_t TraceRecorder::kernel_index() {
   const auto [found, is_new] =
       kernels_.try_emplace(std::move(key), static_cast<std::uint32_t>(kernels_.size()));
   if (is_new) {
-    sink_.add_kernel(steps_);
+    sink_.add_kernel(steps);
   }
   return found->second;
 }
 
-void TraceRecorder::mark_step(std::string_view name) {
-  sink_.add_event({.kind = Kind::kStep, .index = name_index(name), .size = Bytes(0)});
+TraceRecorder::RunningOp& TraceRecorder::running() {
+  const std::thread::id self = std::this_thread::get_id();
+  for (RunningOp& op : running_) {
+    if (op.thread == self) {
+      return op;
+    }
+  }
+  return running_.back();
 }
 
-void TraceRecorder::add(Kind kind, StorageId storage) {
-  const TraceEvent event{.kind = kind, .index = storages_[storage.index()], .size = Bytes(0)};
-  if (in_op_) {
-    after_.push_back(event);
-  } else {
+void TraceRecorder::tell(const TraceEvent& event) {
+  if (running_.empty()) {
     sink_.add_event(event);
+  } else {
+    deferred_.push_back(event);
   }
 }
 
+void TraceRecorder::add(Kind kind, StorageId storage) {
+  tell({.kind = kind, .index = storages_[storage.index()], .size = Bytes(0)});
+}
+
+void TraceRecorder::mark_step(std::string_view name) {
+  tell({.kind = Kind::kStep, .index = name_index(name), .size = Bytes(0)});
+}
+
 void TraceRecorder::on_allocate(BlockId block, Bytes nbytes) {
-  if (in_op_) {
-    steps_.push_back({.kind = KernelStep::Kind::kAllocate, .index = 0, .size = nbytes});
-    put(allocations_, block.index(), static_cast<std::uint32_t>(made_.size()));
-    made_.push_back(block);
+  if (!running_.empty()) {
+    RunningOp& op = running();
+    op.steps.push_back({.kind = KernelStep::Kind::kAllocate, .index = 0, .size = nbytes});
+    put(allocations_, block.index(), static_cast<std::uint32_t>(op.made.size()));
+    op.made.push_back(block);
     return;
   }
   put(blocks_, block.index(), block_count_++);
@@ -67,81 +81,71 @@ void TraceRecorder::on_allocate(BlockId block, Bytes nbytes) {
 }
 
 void TraceRecorder::on_free(BlockId block) {
-  if (in_op_ && block.index() < allocations_.size() && allocations_[block.index()] != kNone) {
-    steps_.push_back({.kind = KernelStep::Kind::kFree,
-                      .index = std::exchange(allocations_[block.index()], kNone),
-                      .size = Bytes(0)});
-    return;
-  }
-  const TraceEvent event{.kind = Kind::kFree, .index = blocks_[block.index()], .size = Bytes(0)};
-  if (in_op_) {
-    after_.push_back(event);
-  } else {
-    sink_.add_event(event);
+  if (const std::uint32_t number = get(allocations_, block.index()); number != kNone) {
+    allocations_[block.index()] = kNone;
+    for (RunningOp& op : running_) {
+      if (number < op.made.size() && op.made[number] == block) {
+        op.steps.push_back({.kind = KernelStep::Kind::kFree, .index = number, .size = Bytes(0)});
+      }
+    }
+  } else if (const std::uint32_t outer = get(blocks_, block.index()); outer != kNone) {
+    blocks_[block.index()] = kNone;
+    tell({.kind = Kind::kFree, .index = outer, .size = Bytes(0)});
   }
 }
 
 void TraceRecorder::on_external(StorageId storage, Bytes nbytes) {
-  RECOUP_CHECK(!in_op_);
   add_storage(storage);
   sink_.add_event({.kind = Kind::kExternal, .index = 0, .size = nbytes});
 }
 
 void TraceRecorder::on_adopt(const FreshStorage& fresh, StorageId storage) {
-  RECOUP_CHECK(!in_op_);
+  std::uint32_t block = std::exchange(blocks_[fresh.block.index()], kNone);
   add_storage(storage);
-  sink_.add_event(
-      {.kind = Kind::kAdopt, .index = blocks_[fresh.block.index()], .size = fresh.nbytes});
+  sink_.add_event({.kind = Kind::kAdopt, .index = block, .size = fresh.nbytes});
 }
 
 void TraceRecorder::on_death(StorageId storage) { add(Kind::kDie, storage); }
 
 void TraceRecorder::on_forsake(StorageId storage) { add(Kind::kForsake, storage); }
 
-void TraceRecorder::on_settle() {
-  sink_.add_event({.kind = Kind::kSettle, .index = 0, .size = Bytes(0)});
-}
+void TraceRecorder::on_settle() { tell({.kind = Kind::kSettle, .index = 0, .size = Bytes(0)}); }
 
 void TraceRecorder::on_op_begin(std::string_view name, std::span<const Operand> operands) {
-  RECOUP_CHECK(!in_op_);
-  in_op_ = true;
-  name_ = name_index(name);
-  operands_.clear();
-  steps_.clear();
-  made_.clear();
+  RunningOp& op = running_.emplace_back();
+  op.thread = std::this_thread::get_id();
+  op.name = name_index(name);
   for (const Operand& operand : operands) {
     if (operand.storage.valid()) {
-      operands_.push_back({.storage = storages_[operand.storage.index()],
-                           .reads = operand.reads,
-                           .written = operand.written,
-                           .overwritten = operand.overwritten,
-                           .left_out = operand.left_out});
+      op.operands.push_back({.storage = storages_[operand.storage.index()],
+                             .reads = operand.reads,
+                             .written = operand.written,
+                             .overwritten = operand.overwritten,
+                             .left_out = operand.left_out});
     }
   }
 }
 
 void TraceRecorder::on_op_retry() {
-  steps_.clear();
-  made_.clear();
+  RunningOp& op = running();
+  op.steps.clear();
+  op.made.clear();
 }
 
 void TraceRecorder::on_op_end(const OpRecord& record, std::span<const StorageId> fresh) {
+  const RunningOp& running_op = running();
   std::vector<TraceFresh> returned;
+  std::vector<std::size_t> older;  // made before the op and only handed out by it
   for (std::size_t i = 0; i < fresh.size(); ++i) {
     const BlockId block = record.fresh[i].block;
-    const std::uint32_t allocation = block.index() < allocations_.size()
-                                         ? std::exchange(allocations_[block.index()], kNone)
-                                         : kNone;
-    add_storage(fresh[i]);
-    if (allocation != kNone) {
-      // What was made earlier and is only handed out now comes after the op, and so after these.
-      RECOUP_CHECK(after_adopts_ == 0);
-      returned.push_back({.allocation = allocation, .nbytes = record.fresh[i].nbytes});
-    } else {
-      ++after_adopts_;
-      after_.push_back(
-          {.kind = Kind::kAdopt, .index = blocks_[block.index()], .size = record.fresh[i].nbytes});
+    const std::uint32_t number = get(allocations_, block.index());
+    if (number >= running_op.made.size() || running_op.made[number] != block) {
+      older.push_back(i);
+      continue;
     }
+    allocations_[block.index()] = kNone;
+    add_storage(fresh[i]);
+    returned.push_back({.allocation = number, .nbytes = record.fresh[i].nbytes});
   }
   TraceOp op;
   op.cost = record.cost;
@@ -151,6 +155,9 @@ void TraceRecorder::on_op_end(const OpRecord& record, std::span<const StorageId>
   op.random = record.random;
   op.verifiable = record.verifiable;
   end_op(op, returned);
+  for (std::size_t i : older) {
+    on_adopt(record.fresh[i], fresh[i]);
+  }
 }
 
 void TraceRecorder::on_op_failed() {
@@ -160,38 +167,41 @@ void TraceRecorder::on_op_failed() {
 }
 
 // What the kernel goes on holding without returning it is a block of its own from here on.
-void TraceRecorder::end_op(TraceOp op, std::span<const TraceFresh> fresh) {
-  std::vector<TraceEvent> kept;
-  for (std::uint32_t i = 0; i < made_.size(); ++i) {
-    std::uint32_t& allocation = allocations_[made_[i].index()];
-    if (allocation == i) {
-      allocation = kNone;
-      put(blocks_, made_[i].index(), block_count_++);
-      kept.push_back({.kind = Kind::kAllocate, .index = 0, .size = size_of(i)});
-      steps_.push_back({.kind = KernelStep::Kind::kFree, .index = i, .size = Bytes(0)});
+void TraceRecorder::let_go_of_blocks(RunningOp& op) {
+  std::vector<Bytes> sizes;
+  for (const KernelStep& step : op.steps) {
+    if (step.kind == KernelStep::Kind::kAllocate) {
+      sizes.push_back(step.size);
     }
   }
-  op.name = name_;
-  op.kernel = kernel_index();
-  sink_.add_op(op, operands_, fresh);
-  for (const std::vector<TraceEvent>* events : {&kept, &after_}) {
-    for (const TraceEvent& event : *events) {
-      sink_.add_event(event);
+  for (std::uint32_t i = 0; i < op.made.size(); ++i) {
+    if (get(allocations_, op.made[i].index()) != i) {
+      continue;
     }
+    allocations_[op.made[i].index()] = kNone;
+    put(blocks_, op.made[i].index(), block_count_++);
+    op.steps.push_back({.kind = KernelStep::Kind::kFree, .index = i, .size = Bytes(0)});
+    kept_.push_back({.kind = Kind::kAllocate, .index = 0, .size = sizes[i]});
   }
-  after_.clear();
-  after_adopts_ = 0;
-  in_op_ = false;
 }
 
-// Of the kernel's allocation `number`.
-Bytes TraceRecorder::size_of(std::uint32_t number) const {
-  for (const KernelStep& step : steps_) {
-    if (step.kind == KernelStep::Kind::kAllocate && number-- == 0) {
-      return step.size;
-    }
+void TraceRecorder::end_op(TraceOp op, std::span<const TraceFresh> fresh) {
+  RunningOp& ended = running();
+  let_go_of_blocks(ended);
+  op.name = ended.name;
+  op.kernel = kernel_index(ended.steps);
+  sink_.add_op(op, ended.operands, fresh);
+  for (const TraceEvent& event : kept_) {
+    sink_.add_event(event);
   }
-  RECOUP_CHECK(false);
+  kept_.clear();
+  running_.erase(running_.begin() + (&ended - running_.data()));
+  if (running_.empty()) {
+    for (const TraceEvent& event : deferred_) {
+      sink_.add_event(event);
+    }
+    deferred_.clear();
+  }
 }
 
 }  // namespace recoup::detail

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -11,6 +12,11 @@
 
 namespace recoup::detail {
 
+// Note [Ops side by side]
+// Ops of several threads may overlap. A trace has them one after the other, in the order in which
+// they end. What an op still uses may not go before it: deaths, frees and the like wait until no op
+// runs. What brings something into being is told at once.
+//
 // To be given to an engine before it runs anything, and to outlive its last call. Ids of the engine
 // are used again; a trace numbers its storages and blocks as they appear.
 class TraceRecorder final : public Observer {
@@ -39,12 +45,27 @@ class TraceRecorder final : public Observer {
  private:
   static constexpr std::uint32_t kNone = 0xffffffff;
 
+  struct RunningOp {
+    std::thread::id thread;
+    std::uint32_t name = 0;
+    std::vector<TraceOperand> operands;
+    std::vector<KernelStep> steps;
+    std::vector<BlockId> made;  // block by number in the kernel
+  };
+
+  // This thread's op; on a kernel's own worker threads, which run none, the last one that began.
+  RunningOp& running();
   void add(TraceEvent::Kind kind, StorageId storage);
+  void tell(const TraceEvent& event);
   void end_op(TraceOp op, std::span<const TraceFresh> fresh);
+  void let_go_of_blocks(RunningOp& op);
   std::uint32_t name_index(std::string_view name);
-  std::uint32_t kernel_index();
-  [[nodiscard]] Bytes size_of(std::uint32_t number) const;
-  // Puts `number` at the place of a slab's id.
+  std::uint32_t kernel_index(std::span<const KernelStep> steps);
+  // A table from a slab's ids to numbers; kNone for those that are not in it.
+  [[nodiscard]] static std::uint32_t get(const std::vector<std::uint32_t>& table,
+                                         std::uint32_t index) {
+    return index < table.size() ? table[index] : kNone;
+  }
   static void put(std::vector<std::uint32_t>& table, std::uint32_t index, std::uint32_t number);
   void add_storage(StorageId storage) { put(storages_, storage.index(), storage_count_++); }
 
@@ -56,15 +77,11 @@ class TraceRecorder final : public Observer {
   std::uint32_t storage_count_ = 0;
   std::uint32_t block_count_ = 0;
 
-  // The op that is running.
-  bool in_op_ = false;
-  std::uint32_t name_ = 0;
-  std::vector<TraceOperand> operands_;
-  std::vector<KernelStep> steps_;
-  std::vector<std::uint32_t> allocations_;  // number in the kernel by BlockId; kNone: not its own
-  std::vector<BlockId> made_;               // block by number in the kernel
-  std::vector<TraceEvent> after_;           // what happened beside the kernel, told after the op
-  int after_adopts_ = 0;
+  // Usually one: autograd and user threads may run ops side by side.
+  std::vector<RunningOp> running_;
+  std::vector<std::uint32_t> allocations_;  // number in its op's kernel by BlockId
+  std::vector<TraceEvent> kept_;            // blocks that an ended kernel goes on holding
+  std::vector<TraceEvent> deferred_;        // what is told when no op runs any more
 };
 
 }  // namespace recoup::detail

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <random>
+#include <thread>
 
 #include "csrc/trace/decisions.h"
 #include "csrc/trace/recorder.h"
@@ -163,6 +165,102 @@ TEST_P(Simulation, ATraceDoesNotDependOnTheBudget) {
       EXPECT_EQ(builder.trace(), expected);
     }
   }
+}
+
+// ---- what a random program does not do ----
+
+std::vector<std::string> kinds_of(const Trace& trace) {
+  std::vector<std::string> kinds;
+  for (const TraceEvent& event : trace.events) {
+    switch (event.kind) {
+      case TraceEvent::Kind::kAllocate:
+        kinds.emplace_back("allocate");
+        break;
+      case TraceEvent::Kind::kAdopt:
+        kinds.emplace_back("adopt");
+        break;
+      case TraceEvent::Kind::kFree:
+        kinds.emplace_back("free");
+        break;
+      case TraceEvent::Kind::kDie:
+        kinds.emplace_back("die");
+        break;
+      case TraceEvent::Kind::kOp:
+        kinds.push_back(trace.names[trace.ops[event.index].name]);
+        break;
+      default:
+        kinds.emplace_back("other");
+        break;
+    }
+  }
+  return kinds;
+}
+
+class Recorded : public testing::Test {
+ protected:
+  void begin(std::string_view name, std::initializer_list<std::uint32_t> storages) {
+    std::vector<Operand> operands;
+    for (std::uint32_t storage : storages) {
+      operands.push_back({.storage = StorageId(storage), .value = {}, .reads = true});
+    }
+    recorder_.on_op_begin(name, operands);
+  }
+  void end(std::initializer_list<std::pair<std::uint32_t, std::uint32_t>> blocks_and_storages) {
+    std::vector<FreshStorage> fresh;
+    std::vector<StorageId> storages;
+    for (const auto& [block, storage] : blocks_and_storages) {
+      fresh.push_back({.block = BlockId(block), .nbytes = 64_B});
+      storages.emplace_back(storage);
+    }
+    OpRecord record;
+    record.fresh = fresh;
+    recorder_.on_op_end(record, storages);
+  }
+  void allocate(std::uint32_t block) { recorder_.on_allocate(BlockId(block), 64_B); }
+  static void on_another_thread(const std::function<void()>& act) { std::thread(act).join(); }
+
+  TraceBuilder builder_;
+  TraceRecorder recorder_{builder_};
+};
+
+TEST_F(Recorded, OpsOfTwoThreadsSideBySide) {
+  recorder_.on_external(StorageId(7), 64_B);
+  begin("first", {7});
+  allocate(1);
+  on_another_thread([this] {
+    begin("second", {7});
+    allocate(2);
+    end({{2, 8}});
+  });
+  recorder_.on_death(StorageId(8));  // goes after both: the first still runs
+  recorder_.on_death(StorageId(7));
+  end({{1, 9}});
+  ASSERT_NO_THROW(validate(builder_.trace()));
+  EXPECT_EQ(kinds_of(builder_.trace()),
+            (std::vector<std::string>{"other", "second", "first", "die", "die"}));
+}
+
+TEST_F(Recorded, ABlockThatOutlivesItsKernel) {
+  begin("keeps", {});
+  allocate(1);
+  allocate(2);
+  end({{2, 5}});
+  recorder_.on_free(BlockId(1));
+  ASSERT_NO_THROW(validate(builder_.trace()));
+  EXPECT_EQ(kinds_of(builder_.trace()), (std::vector<std::string>{"keeps", "allocate", "free"}));
+}
+
+TEST_F(Recorded, AResultThatWasThereBefore) {
+  allocate(3);
+  begin("hands out", {});
+  allocate(4);
+  end({{3, 1}, {4, 2}});
+  begin("reads both", {1, 2});
+  end({});
+  ASSERT_NO_THROW(validate(builder_.trace()));
+  EXPECT_EQ(kinds_of(builder_.trace()),
+            (std::vector<std::string>{"allocate", "hands out", "adopt", "reads both"}));
+  EXPECT_EQ(builder_.trace().operands.front().storage, 1U);  // adopted after the fresh one
 }
 
 std::vector<std::string_view> policy_names() {
