@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import recoup
+from command import cli
 from recoup.cli import main
 
 TRAIN = """
@@ -25,17 +26,6 @@ TRAIN = """
         model(torch.randn(8, 64)).sum().backward()
         optimizer.step()
 """
-
-
-def cli(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "recoup", *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        **options,
-    )
 
 
 def plain(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import torch
 from torch import nn
 
 import recoup
+from command import cli
 from nets import net_named
 from recoup import layout
 from recoup.simulate_command import parse_budgets
@@ -270,16 +269,6 @@ def test_bad_dtr_logs(tmp_path: Path, line: int, row: dict[str, Any], words: str
 # ---- the command ----
 
 
-def recoup_command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "recoup", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def test_run_trace_then_simulate(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -290,9 +279,9 @@ def test_run_trace_then_simulate(tmp_path: Path) -> None:
         "del x, kept\n"
     )
     trace, out, plot = (tmp_path / name for name in ("run.rtrace", "out.json", "out.png"))
-    ran = recoup_command("run", "--trace", trace, script)
+    ran = cli("run", "--trace", trace, script)
     assert ran.returncode == 0 and float(ran.stdout) > 0, ran.stderr
-    shown = recoup_command(
+    shown = cli(
         "simulate", trace, "--policy", "dtr", "lru", "--budgets", "100..40:30", "--json", out,
         "--plot", plot,
     )  # fmt: skip
@@ -321,7 +310,7 @@ def test_bad_arguments_of_simulate(tmp_path: Path) -> None:
         ([trace, "--jobs", "0"], "--jobs must be 1 or more"),
         ([trace, "--timeline", tmp_path / "t.json"], "one policy and one budget"),
     ):
-        result = recoup_command("simulate", *arguments, "--json", out)
+        result = cli("simulate", *arguments, "--json", out)
         assert result.returncode != 0
         assert words in result.stderr and result.stderr.count("\n") == 1, result.stderr
         assert not out.exists()
