@@ -71,7 +71,8 @@ class Engine final : private PolicyView {
   [[nodiscard]] const Value& value(ValueId id) const { return lineage_[id]; }
 
   // ---- the life of an op, as a program runs it ----
-  // Makes the operands' values resident, pins them and names them in `value`. All or nothing.
+  // Makes the operands' values resident, pins them and names them in `value`. When it throws, the
+  // op has not begun: nothing is pinned, and there is nothing to abort.
   void begin_op(std::string_view name, std::span<Operand> operands);
   // Its kernel failed only because free memory was in pieces: see defragment, whose result this is.
   [[nodiscard]] bool retry_op(std::span<const Operand> operands, Bytes need);

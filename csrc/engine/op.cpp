@@ -56,22 +56,16 @@ void Engine::begin_op(std::string_view name, std::span<Operand> operands) {
     for (StorageId storage : std::span<const StorageId>(written)) {
       before_write(storage);
     }
-    Few<ValueId> pinned;
-    for (const Operand& operand : operands) {
+    for (Operand& operand : operands) {
       if (operand.storage.valid() && (operand.reads || operand.written)) {
-        pinned.push_back(current(operand.storage));
+        operand.value = current(operand.storage);
       }
     }
-    acquire(pinned);
+    acquire(pinned_by(operands));
     if (start_writing(written)) {
       break;
     }
-    release(pinned);
-  }
-  for (Operand& operand : operands) {
-    if (operand.storage.valid() && (operand.reads || operand.written)) {
-      operand.value = current(operand.storage);
-    }
+    release_operands(operands);
   }
   if (observer_ != nullptr) {
     observer_->on_op_begin(name, operands);
@@ -118,13 +112,9 @@ void Engine::end_op(OpRecord& record, const OpUses& uses, std::span<const Operan
 }
 
 void Engine::abort_op(std::span<const Operand> operands) {
-  Few<WrittenStorage> written;
-  for (const Operand& operand : operands) {
-    if (operand.written && operand.storage.valid()) {
-      written.push_back({.storage = operand.storage, .overwritten = operand.overwritten});
-    }
-  }
-  fail(written);
+  const OpUses uses(operands);
+  fail(uses.written);
+  fail(uses.in_passing);
   if (observer_ != nullptr) {
     observer_->on_op_failed();
   }
