@@ -7,6 +7,7 @@ from typing import Any, Literal
 from recoup import _C
 from recoup.decisions import Decision
 from recoup.layout import Buffer
+from recoup.scope import budget
 from recoup.stats import Stats
 
 Status = Literal["ok", "out of budget", "too slow"]
@@ -188,11 +189,9 @@ class Trace:
 
 
 def _engine_options(budget_bytes: int, layout: bool, **changes: Any) -> _C.Options:
-    import recoup  # not above: the package imports this module
-
     if budget_bytes < 1:
         raise ValueError(f"a budget must be at least 1 byte; got {budget_bytes}")
-    made = dataclasses.asdict(recoup.budget(1, **changes).options)
+    made = dataclasses.asdict(budget(1, **changes).options)
     made["budget_bytes"] = budget_bytes
     if not layout:
         made["address_bytes"] = max(budget_bytes, 1 << 40) << 8

@@ -1,0 +1,90 @@
+"""The scopes that users open: a budget, or a recording."""
+
+import os
+
+from recoup import _C
+from recoup.run import Budget, CostModel, Options, ReplayOrder
+from recoup.sizes import parse_bytes
+
+
+def budget(
+    budget: int | str,
+    *,
+    policy: str = "dtr",
+    verify: bool = False,
+    small_filter: bool | None = None,
+    sampling: bool | None = None,
+    seed: int = 1033096058,
+    usefulness: bool = True,
+    replay_order: ReplayOrder = "memory",
+    max_replay_ratio: float = 10.0,
+    block_size: int | str | None = None,
+    small_leaf_bytes: int = 1024,
+    max_depth: int = 10000,
+    evict_after_op: bool = False,
+    cost_model: CostModel = "measured",
+    trace: str | os.PathLike[str] | None = None,
+    decisions: bool = False,
+) -> Budget:
+    """A scope in which tensor memory never exceeds `budget`: `with ... as run:` or a decorator.
+
+    budget: bytes, or text such as "4GiB" or "500MB".
+    policy: chooses what to evict; a name of `policies()`.
+    verify: hash every output and compare every replay with it (slow).
+    small_filter, sampling: do not consider values below 1 % of the mean size; score only about
+        2 sqrt(N) candidates. None: as the policy's paper has them.
+    seed: of the policy's random choices.
+    usefulness: free dead values that no evicted value needs. False: as DTR does.
+    replay_order: "memory" keeps the peak of a replay low; "recursive" is DTR's.
+    max_replay_ratio: getting one op's arguments back may cost at most this many times the plain
+        cost of all ops on record; more is an OutOfBudgetError. 0: no bound.
+    block_size: bytes of the pool's segments, as `budget`. None: one segment.
+    small_leaf_bytes: results of at most this many bytes are kept: the record of how to get them
+        back costs more than they do.
+    max_depth: longest chain of ops on record; a result beyond it becomes a leaf.
+    evict_after_op: evict everything evictable after every op (for tests).
+    cost_model: "measured" takes op times, "bytes" op sizes, which are the same in every run.
+    trace: record what the program does to this file; see `recoup.trace`.
+    decisions: keep what the engine decides, for `Run.decisions`; not together with `trace`.
+
+    Raises ValueError or TypeError, saying what is allowed.
+    """
+    if trace is not None and decisions:
+        raise ValueError("a run keeps a trace or its decisions, not both")
+    limit_bytes = _C.physical_memory_bytes()
+    budget_bytes = parse_bytes(budget, limit_bytes=limit_bytes)
+    return Budget(
+        Options(
+            budget_bytes=budget_bytes,
+            policy=policy,
+            small_filter=small_filter,
+            sampling=sampling,
+            seed=seed,
+            usefulness=usefulness,
+            replay_order=replay_order,
+            max_replay_ratio=max_replay_ratio,
+            block_size_bytes=(
+                0
+                if block_size is None
+                else parse_bytes(block_size, name="block_size", limit_bytes=limit_bytes)
+            ),
+            small_leaf_bytes=small_leaf_bytes,
+            address_bytes=0,
+            max_depth=max_depth,
+            verify=verify,
+            evict_after_op=evict_after_op,
+            cost_model=cost_model,
+        ),
+        trace=None if trace is None else os.fspath(trace),
+        decisions=decisions,
+    )
+
+
+def trace(path: str | os.PathLike[str]) -> Budget:
+    """A scope that records what the program does to a file: `with ... as run:` or a decorator.
+
+    The budget is the machine's memory, so that nothing is evicted. Every step of an optimizer is
+    marked; `Run.mark_step` marks others. The file appears when the scope is left; `Trace.read` and
+    `recoup simulate` take it. Raises OSError when it cannot be written.
+    """
+    return budget(_C.physical_memory_bytes(), trace=path)
