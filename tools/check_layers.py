@@ -19,6 +19,8 @@ LAYERS = (
     "csrc/policy",
     "csrc/engine",
     "csrc/trace",
+    "csrc/schedule",
+    "csrc/simulate",
     "csrc/plan",
     "csrc/torch",
     "csrc/python",

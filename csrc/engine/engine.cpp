@@ -13,6 +13,7 @@ PolicyOptions policy_options(const Options& options, const PolicyInfo& info) {
   chosen.small_filter = options.small_filter.value_or(chosen.small_filter);
   chosen.sampling = options.sampling.value_or(chosen.sampling);
   chosen.seed = options.seed;
+  chosen.oracle = options.oracle;
   return chosen;
 }
 
@@ -44,6 +45,7 @@ Engine::Engine(const Options& options, Device& device)
   const PolicyInfo& info = find_policy(options.policy);
   policy_ = info.make(policy_options(options, info));
   keeps_sets_ = policy_->needs().equivalence;
+  looks_ahead_ = policy_->needs().future;
   books_bound_ = std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20, options.budget.count() / 100);
 }
 
@@ -63,7 +65,15 @@ Candidate Engine::candidate(std::size_t index) const {
           .size = value.size,
           .offset = offset(value.block),
           .own_cost = lineage_[value.producer].cost,
-          .last_access = value.last_access};
+          .last_access = value.last_access,
+          .until_use = looks_ahead_ ? until_use(id) : Nanoseconds{}};
+}
+
+Nanoseconds Engine::until_use(ValueId id) const {
+  RECOUP_CHECK(future_ != nullptr, policy_->name(), " knows no future");
+  return soonest_use(lineage_, id, [this](const Value& value) {
+    return value.storage.valid() ? future_->until_use(value.storage) : Candidate::kNever;
+  });
 }
 
 Bytes Engine::mean_candidate_size() const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "csrc/engine/device.h"
+#include "csrc/engine/future.h"
 #include "csrc/engine/observer.h"
 #include "csrc/engine/op.h"
 #include "csrc/lineage/lineage.h"
@@ -140,6 +141,9 @@ class Engine final : private PolicyView {
   [[nodiscard]] Nanoseconds replay_cost() const { return Nanoseconds(stats_.replay_cost_ns); }
   // Null: nobody looks on. It must outlive the engine or be taken away.
   void set_observer(Observer* observer) { observer_ = observer; }
+  // For policies that look ahead; the same holds.
+  [[nodiscard]] bool looks_ahead() const { return looks_ahead_; }
+  void set_future(const Future* future) { future_ = future; }
   void add_books(std::ptrdiff_t bytes) { device_books_ += bytes; }
 
  private:
@@ -158,6 +162,7 @@ class Engine final : private PolicyView {
   [[nodiscard]] Bytes mean_candidate_size() const override;
   [[nodiscard]] Nanoseconds neighborhood_cost(ValueId id, Neighborhood kind) const override;
   [[nodiscard]] Tick now() const override { return now_; }
+  [[nodiscard]] Nanoseconds until_use(ValueId id) const;
 
   // state.cpp: the one function that changes a value's residency, and its helpers.
   void transition(ValueId id, Residency to, BlockId block = {});
@@ -263,6 +268,7 @@ class Engine final : private PolicyView {
   std::uint64_t next_birth_;  // starts at the clock's time: not even a later engine repeats one
   std::unique_ptr<EvictionPolicy> policy_;
   bool keeps_sets_ = false;
+  bool looks_ahead_ = false;
 
   std::vector<ValueId> candidates_;
   Bytes candidate_bytes_{0};
@@ -270,6 +276,7 @@ class Engine final : private PolicyView {
   bool settling_ = false;
   Replayer* replayer_ = nullptr;  // the running one
   Observer* observer_ = nullptr;
+  const Future* future_ = nullptr;
   std::unordered_map<ValueId, std::uint64_t> hashes_;  // verify mode
 
   Bytes external_{0};

@@ -1,5 +1,7 @@
 #include "csrc/lineage/neighborhood.h"
 
+#include <algorithm>
+
 namespace recoup::detail {
 namespace {
 
@@ -33,17 +35,17 @@ void for_each_child(const Lineage& lineage, ValueId value, Function&& function) 
 
 enum class Direction : std::uint8_t { kUp, kDown };
 
-// Visits what is evicted and reachable in one direction through evicted values, and sums its costs.
-Nanoseconds reach(const Lineage& lineage, ValueId start, Direction direction) {
+// Calls function(value) for what is evicted and reachable in one direction through evicted values.
+template <class Function>
+void reach(const Lineage& lineage, ValueId start, Direction direction, std::uint32_t mark,
+           Function&& function) {
   thread_local std::vector<ValueId> stack;
-  const std::uint32_t mark = lineage.next_mark();
   lineage[start].mark = mark;
-  Nanoseconds sum{0};
   const auto visit = [&](ValueId id) {
     const Value& value = lineage[id];
     if (value.evicted() && value.mark != mark) {
       value.mark = mark;
-      sum += count_once(lineage, value.producer, mark);
+      function(value);
       stack.push_back(id);
     }
   };
@@ -57,17 +59,33 @@ Nanoseconds reach(const Lineage& lineage, ValueId start, Direction direction) {
       for_each_child(lineage, id, visit);
     }
   }
+}
+
+Nanoseconds reached_cost(const Lineage& lineage, ValueId start, Direction direction) {
+  const std::uint32_t mark = lineage.next_mark();
+  Nanoseconds sum{0};
+  reach(lineage, start, direction, mark,
+        [&](const Value& value) { sum += count_once(lineage, value.producer, mark); });
   return sum;
 }
 
 }  // namespace
 
 Nanoseconds exact_neighborhood_cost(const Lineage& lineage, ValueId value) {
-  return reach(lineage, value, Direction::kUp) + reach(lineage, value, Direction::kDown);
+  return reached_cost(lineage, value, Direction::kUp) +
+         reached_cost(lineage, value, Direction::kDown);
 }
 
 Nanoseconds ancestor_cost(const Lineage& lineage, ValueId value) {
-  return reach(lineage, value, Direction::kUp);
+  return reached_cost(lineage, value, Direction::kUp);
+}
+
+Nanoseconds soonest_use(const Lineage& lineage, ValueId value,
+                        const std::function<Nanoseconds(const Value&)>& until_use) {
+  Nanoseconds soonest = until_use(lineage[value]);
+  reach(lineage, value, Direction::kDown, lineage.next_mark(),
+        [&](const Value& descendant) { soonest = std::min(soonest, until_use(descendant)); });
+  return soonest;
 }
 
 SetId EquivalenceSets::find(SetId id) {

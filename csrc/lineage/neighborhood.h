@@ -1,6 +1,7 @@
 // What it would cost to get the evicted surroundings of a value back (DTR, section 4.1 and C.2).
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "csrc/base/slab.h"
@@ -15,6 +16,11 @@ Nanoseconds exact_neighborhood_cost(const Lineage& lineage, ValueId value);
 
 // The same over evicted ancestors only: what a replay of `value` would run besides its own op.
 Nanoseconds ancestor_cost(const Lineage& lineage, ValueId value);
+
+// The least of `until_use` over the value and its evicted descendants, reached through evicted
+// values only: getting those back asks for it too.
+Nanoseconds soonest_use(const Lineage& lineage, ValueId value,
+                        const std::function<Nanoseconds(const Value&)>& until_use);
 
 // e~*: evicted values in undirected components, kept by union-find with a running cost a component.
 // Rematerializing subtracts a value's cost and leaves the connections it made (the paper's phantom

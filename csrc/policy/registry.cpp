@@ -16,6 +16,8 @@ std::unique_ptr<EvictionPolicy> make_lru(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_largest(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_msps(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_random(const PolicyOptions& options);
+std::unique_ptr<EvictionPolicy> make_oracle(const PolicyOptions& options);
+std::unique_ptr<EvictionPolicy> make_unbounded(const PolicyOptions& options);
 
 namespace {
 
@@ -36,6 +38,10 @@ constexpr std::array kPolicies = {
     PolicyInfo{"msps", "cost of what a replay would run over bytes (Capuchin)", kSimulator,
                make_msps},
     PolicyInfo{"random", "any value, all equally likely", kSimulator, make_random},
+    PolicyInfo{"oracle", "cost to get it back over bytes and time until it is used (simulation)",
+               kSimulator, make_oracle, true},
+    PolicyInfo{"unbounded", "nothing: the program without a budget (simulation)", kSimulator,
+               make_unbounded, true},
 };
 
 }  // namespace

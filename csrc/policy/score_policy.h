@@ -15,7 +15,7 @@ class ScorePolicy : public EvictionPolicy {
   explicit ScorePolicy(const PolicyOptions& options) : search_(options) {}
 
   [[nodiscard]] PolicyNeeds needs() const noexcept final {
-    return {.equivalence = neighborhood() == Neighborhood::kEquivalence};
+    return {.equivalence = neighborhood() == Neighborhood::kEquivalence, .future = looks_ahead()};
   }
 
  private:
@@ -33,6 +33,8 @@ class ScorePolicy : public EvictionPolicy {
 
   // The evicted values whose cost is added to a candidate's own; none: its own cost only.
   [[nodiscard]] virtual std::optional<Neighborhood> neighborhood() const noexcept { return {}; }
+
+  [[nodiscard]] virtual bool looks_ahead() const noexcept { return false; }
 
   // `cost`: nanoseconds to get the candidate back. Never NaN; infinity is allowed. Where there is a
   // neighborhood() the score must not fall when only the cost rises.

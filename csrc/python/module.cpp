@@ -78,7 +78,8 @@ Options make_options(std::int64_t budget_bytes, const std::string& policy,
                      double max_replay_ratio, std::int64_t block_size_bytes,
                      std::int64_t small_leaf_bytes, std::int64_t address_bytes,
                      std::int32_t max_depth, bool verify, bool evict_after_op,
-                     const std::string& cost) {
+                     const std::string& cost,
+                     const std::tuple<double, double, double, double>& oracle) {
   Options options;
   options.budget = Bytes(budget_bytes);
   options.policy = policy;
@@ -95,6 +96,8 @@ Options make_options(std::int64_t budget_bytes, const std::string& policy,
   options.verify = verify;
   options.evict_after_op = evict_after_op;
   options.cost_model = cost_model(cost);
+  auto& exponents = options.oracle;
+  std::tie(exponents.cost, exponents.size, exponents.distance, exponents.ancestors) = oracle;
   return options;
 }
 
@@ -159,7 +162,8 @@ py::list policy_list() {
   py::list rows;
   for (const PolicyInfo& policy : policies()) {
     rows.append(py::make_tuple(std::string(policy.name), std::string(policy.summary),
-                               policy.defaults.small_filter, policy.defaults.sampling));
+                               policy.defaults.small_filter, policy.defaults.sampling,
+                               policy.simulated_only));
   }
   return rows;
 }
@@ -170,7 +174,8 @@ void bind_engine(py::module_& module) {
            py::arg("small_filter"), py::arg("sampling"), py::arg("seed"), py::arg("usefulness"),
            py::arg("replay_order"), py::arg("max_replay_ratio"), py::arg("block_size_bytes"),
            py::arg("small_leaf_bytes"), py::arg("address_bytes"), py::arg("max_depth"),
-           py::arg("verify"), py::arg("evict_after_op"), py::arg("cost_model"));
+           py::arg("verify"), py::arg("evict_after_op"), py::arg("cost_model"),
+           py::arg("oracle") = std::make_tuple(1.0, 1.0, 1.0, 1.0));
   py::class_<Budget>(module, "Engine", py::is_final())
       .def(py::init([](const Options& options) {
              return translated([&] { return std::make_unique<Budget>(options); });

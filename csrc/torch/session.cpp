@@ -64,7 +64,12 @@ Session* Session::owner_of(const void* pointer) {
 }
 
 Session::Session(const Options& options)
-    : arena_(std::make_unique<Arena>(arena_size(options))), engine_(options, *this) {}
+    : arena_(std::make_unique<Arena>(arena_size(options))), engine_(options, *this) {
+  if (find_policy(options.policy).simulated_only) {
+    throw std::invalid_argument(
+        str_cat("policy '", options.policy, "' knows the future: only a simulation can have it"));
+  }
+}
 
 Session::~Session() { abandon(); }
 

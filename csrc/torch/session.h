@@ -21,7 +21,7 @@
 #include "csrc/torch/arena.h"
 #include "csrc/torch/environment.h"
 #include "csrc/torch/payload.h"
-#include "csrc/trace/decisions.h"
+#include "csrc/simulate/decisions.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/writer.h"
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "recoup/policy.h"
 #include "recoup/types.h"
 
 namespace recoup {
@@ -26,6 +27,7 @@ struct Options {
   std::optional<bool> small_filter;
   std::optional<bool> sampling;
   std::uint64_t seed = 1033096058;
+  OracleOptions oracle = {};
 
   // A dead value keeps its bytes only while an evicted value that somebody needs can be reached
   // from it through evicted values. Off: DTR's eager eviction, which drops a value when it dies.

@@ -25,6 +25,7 @@ enum class Neighborhood : std::uint8_t {
 // What a policy asks the engine to maintain for it; what is not asked for costs nothing.
 struct PolicyNeeds {
   bool equivalence = false;  // Neighborhood::kEquivalence will be asked for
+  bool future = false;       // Candidate::until_use will be looked at
 };
 
 // A resident, unpinned value with lineage: one that may be evicted. A copy, valid during a plan.
@@ -34,6 +35,11 @@ struct Candidate {
   PoolOffset offset;       // where its block is
   Nanoseconds own_cost{};  // of the op that made it, >= 0
   Tick last_access = 0;    // <= PolicyView::now()
+  // Plain cost of the program's ops until it, or an evicted value that is made from it, is used
+  // next; kNever. Known in simulations only, and only if PolicyNeeds asks for it.
+  Nanoseconds until_use{};
+
+  static constexpr Nanoseconds kNever = Nanoseconds::max();
 };
 
 // What a policy may look at. Implemented by the engine and by tests.
@@ -68,6 +74,14 @@ struct EvictionPlan {
   std::vector<ValueId> victims;  // distinct candidates, in the order of their eviction
 };
 
+// Score of `oracle`: cost^a / (size^b * distance^c), where cost = own + w * evicted ancestors.
+struct OracleOptions {
+  double cost = 1.0;       // a
+  double size = 1.0;       // b
+  double distance = 1.0;   // c
+  double ancestors = 1.0;  // w
+};
+
 struct PolicyOptions {
   // Values smaller than 1 % of the mean candidate size are not candidates (DTR, E.2), unless there
   // is nothing else.
@@ -75,6 +89,7 @@ struct PolicyOptions {
   // Only about 2 sqrt(N) randomly drawn candidates are scored (DTR, E.2).
   bool sampling = true;
   std::uint64_t seed = 0x9e3779b97f4a7c15ULL;
+  OracleOptions oracle = {};
 };
 
 class EvictionPolicy {
@@ -102,6 +117,7 @@ struct PolicyInfo {
   std::string_view summary;  // one line, for `recoup policies` and the README
   PolicyOptions defaults;    // as the paper has them
   std::unique_ptr<EvictionPolicy> (*make)(const PolicyOptions& options);
+  bool simulated_only = false;  // it knows what no running program knows
 };
 
 // All policies, in the order in which tables list them.

@@ -62,9 +62,12 @@ class Policy:
     """Whether its paper scores only about 2 sqrt(N) candidates."""
 
 
-def policies() -> list[Policy]:
-    """The policies there are, in the order of all tables."""
-    return [Policy(*row) for row in _C.policies()]
+def policies(*, simulated: bool = False) -> list[Policy]:
+    """The policies that a run may have, in the order of all tables.
+
+    simulated: those too that know the future and can only be simulated.
+    """
+    return [Policy(*row[:4]) for row in _C.policies() if simulated or not row[4]]
 
 
 def evict(tensor: torch.Tensor) -> bool:

@@ -94,7 +94,10 @@ def _print_policies(_: argparse.Namespace) -> int:
         return "yes" if is_on else "no"
 
     rows = [("policy", "small filter", "sampling", "what it evicts first")]
-    rows += [(p.name, yes(p.small_filter), yes(p.sampling), p.summary) for p in recoup.policies()]
+    rows += [
+        (p.name, yes(p.small_filter), yes(p.sampling), p.summary)
+        for p in recoup.policies(simulated=True)
+    ]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]

@@ -46,7 +46,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raises ValueError that says what is allowed."""
-        _check_choice("policy", self.policy, [row[0] for row in _C.policies()])
+        _check_choice("policy", self.policy, [row[0] for row in _C.policies() if not row[4]])
         _check_choice("replay_order", self.replay_order, ["memory", "recursive"])
         _check_choice("cost_model", self.cost_model, ["measured", "bytes"])
         if not 0 <= self.seed < 2**64:

@@ -55,6 +55,14 @@ def add_simulate_command(commands: Any) -> None:
     parser.add_argument(
         "--no-layout", action="store_true", help="count bytes only: free memory is never in pieces"
     )
+    parser.add_argument(
+        "--oracle",
+        type=float,
+        nargs=4,
+        default=[1.0, 1.0, 1.0, 1.0],
+        metavar=("COST", "SIZE", "DISTANCE", "ANCESTORS"),
+        help="of the policy oracle: three exponents and the weight of ancestors (default: 1 1 1 1)",
+    )
     parser.add_argument("--seed", type=int, default=1033096058)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
@@ -91,7 +99,7 @@ def _parse_budget(text: str, peak_bytes: int) -> int:
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    known = [policy.name for policy in recoup.policies()]
+    known = [policy.name for policy in recoup.policies(simulated=True)]
     names = known if options.policy == ["all"] else options.policy
     if options.jobs < 1:
         options.fail(f"--jobs must be 1 or more; got {options.jobs}")
@@ -133,6 +141,7 @@ def _switches(options: argparse.Namespace) -> dict[str, Any]:
         "replay_order": options.replay_order,
         "usefulness": not options.eager_drop,
         "seed": options.seed,
+        "oracle": tuple(options.oracle),
     }
 
 

@@ -147,6 +147,7 @@ class Trace:
         max_time_ratio: float = 10.0,
         layout: bool = True,
         decisions: bool = False,
+        oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
         **options: Any,
     ) -> Simulation:
         """Runs the engine over the trace, on a device with no memory.
@@ -156,12 +157,14 @@ class Trace:
         layout: values lie at addresses, so that free memory may be in pieces. False: only bytes
             count, as in simulators that have no pool.
         decisions: keep what the engine decided.
+        oracle: of the policy `oracle`: the exponents of cost, size and distance, and the weight of
+            evicted ancestors in the cost; each from 0 to 8.
         options: as `recoup.budget` has them.
 
         Raises ValueError for options that make no sense; not fitting is a result.
         """
         row = self._trace.simulate(
-            _engine_options(budget_bytes, layout, policy=policy, **options),
+            _engine_options(budget_bytes, layout, policy, oracle=oracle, **options),
             max_time_ratio=max_time_ratio,
             decisions=decisions,
         )
@@ -178,20 +181,28 @@ class Trace:
         policy: str = "dtr",
         max_time_ratio: float = 10.0,
         layout: bool = True,
+        oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
         **options: Any,
     ) -> list[Moment]:
         """The run of `simulate`, moment by moment, as far as it goes."""
         rows = self._trace.timeline(
-            _engine_options(budget_bytes, layout, policy=policy, **options),
+            _engine_options(budget_bytes, layout, policy, oracle=oracle, **options),
             max_time_ratio=max_time_ratio,
         )
         return [Moment(*row) for row in rows]  # type: ignore[arg-type]
 
 
-def _engine_options(budget_bytes: int, layout: bool, **changes: Any) -> _C.Options:
+def _engine_options(
+    budget_bytes: int,
+    layout: bool,
+    policy: str = "dtr",
+    oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
+    **changes: Any,
+) -> _C.Options:
     if budget_bytes < 1:
         raise ValueError(f"a budget must be at least 1 byte; got {budget_bytes}")
     made = dataclasses.asdict(budget(1, **changes).options)
+    made |= {"policy": policy, "oracle": oracle}
     made["budget_bytes"] = budget_bytes
     if not layout:
         made["address_bytes"] = max(budget_bytes, 1 << 40) << 8

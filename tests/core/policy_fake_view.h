@@ -120,7 +120,8 @@ inline FakeView random_view(Rng& rng, std::size_t count, RowKind kind) {
                                   .size = Bytes(number(1, 32)),
                                   .offset = Bytes(static_cast<std::int64_t>(i)),
                                   .own_cost = time(),
-                                  .last_access = kNow - number(0, 45)},
+                                  .last_access = kNow - number(0, 45),
+                                  .until_use = draw(rng, 0, 9) == 0 ? Candidate::kNever : time()},
                     .exact = time(),
                     .equivalence = time(),
                     .ancestors = time()});

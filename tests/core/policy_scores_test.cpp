@@ -28,7 +28,15 @@ const std::map<std::string_view, Oracle>& oracles() {
        [](const Row& r, long double s) { return (own(r) + ns(r.equivalence)) / (size(r) * s); }},
       {"dtr-local", [](const Row& r, long double s) { return own(r) / (size(r) * s); }},
       {"lru", [](const Row&, long double s) { return 1 / s; }},
+      {"unbounded", [](const Row& r, long double) { return 1 / size(r); }},
       {"largest", [](const Row& r, long double) { return 1 / size(r); }},
+      {"oracle",
+       [](const Row& r, long double) {
+         const long double ahead = std::max<long double>(ns(r.candidate.until_use), 1);
+         return r.candidate.until_use == Candidate::kNever
+                    ? 0
+                    : std::max<long double>(own(r) + ns(r.ancestors), 1) / (size(r) * ahead);
+       }},
       {"msps", [](const Row& r, long double) { return (own(r) + ns(r.ancestors)) / size(r); }},
   };
   return kOracles;

@@ -304,7 +304,7 @@ def test_bad_arguments_of_simulate(tmp_path: Path) -> None:
         ([tmp_path / "none.rtrace"], "No such file"),
         ([__file__], "offset 0: this is not a recoup trace"),
         ([cut], "offset"),
-        ([trace, "--policy", "best"], "policy must be one of dtr"),
+        ([trace, "--policy", "best"], "the policies are dtr"),
         ([trace, "--budgets", "0"], "above 0 %"),
         ([trace, "--budgets", "100..0"], "ends at 1 % or more"),
         ([trace, "--jobs", "0"], "--jobs must be 1 or more"),

@@ -1,22 +1,37 @@
-#include "csrc/trace/simulator.h"
+#include "csrc/simulate/simulator.h"
 
 #include <limits>
 #include <utility>
 
 #include "csrc/base/check.h"
-#include "csrc/trace/decisions.h"
-#include "csrc/trace/timeline.h"
+#include "csrc/simulate/decisions.h"
+#include "csrc/simulate/timeline.h"
 
 namespace recoup::detail {
 
 using Kind = TraceEvent::Kind;
 
+namespace {
+
+Options engine_options(Options options) {
+  if (options.policy == "unbounded") {
+    options.budget = kUnbounded;
+  }
+  return options;
+}
+
+}  // namespace
+
 Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Observer* observer)
     : trace_(trace),
       observer_(observer),
       options_(options),
-      engine_(std::in_place, options.engine, static_cast<Device&>(*this)) {
+      engine_(std::in_place, engine_options(options.engine), static_cast<Device&>(*this)) {
   engine_->set_observer(observer);
+  if (engine_->looks_ahead()) {
+    uses_.emplace(trace);
+    engine_->set_future(&*uses_);
+  }
 }
 
 Simulator::~Simulator() = default;
@@ -100,6 +115,13 @@ void Simulator::apply(const TraceEvent& event) {
   }
 }
 
+void Simulator::add_storage(StorageId id) {
+  storages_.push_back(id);
+  if (uses_) {
+    uses_->add_storage(id);
+  }
+}
+
 void Simulator::run_op(const TraceOp& op) {
   operands_.clear();
   for (const TraceOperand& operand : trace_.operands_of(op)) {
@@ -128,6 +150,9 @@ void Simulator::run_op(const TraceOp& op) {
     end_op(op);
   }
   ++op_;
+  if (uses_) {
+    uses_->advance(op_);
+  }
 }
 
 void Simulator::run_until_it_fits(const TraceOp& op) {
@@ -198,7 +223,9 @@ void Simulator::end_op(const TraceOp& op) {
   const Nanoseconds before = engine_->op_cost();
   engine_->end_op(record, uses, operands_, made);
   plain_ += engine_->op_cost() - before;
-  storages_.insert(storages_.end(), made.begin(), made.end());
+  for (StorageId id : made) {
+    add_storage(id);
+  }
 }
 
 void Simulator::replay(void* payload, std::span<const Location> /*inputs*/,
@@ -248,7 +275,7 @@ std::vector<TimelineRow> timeline(const Trace& trace, const SimulationOptions& o
 
 Bytes unbudgeted_peak(const Trace& trace, const Options& options) {
   SimulationOptions unreached{.engine = options, .max_time_ratio = 0};
-  unreached.engine.budget = Bytes(std::int64_t{1} << 50);
+  unreached.engine.policy = "unbounded";
   return Bytes(simulate(trace, unreached).stats.peak_bytes);
 }
 

@@ -7,10 +7,14 @@
 #include <vector>
 
 #include "csrc/engine/engine.h"
+#include "csrc/simulate/uses.h"
 #include "recoup/simulate.h"
 #include "recoup/trace.h"
 
 namespace recoup::detail {
+
+// More than any machine has.
+inline constexpr Bytes kUnbounded{std::int64_t{1} << 50};
 
 class Simulator final : private Device {
  public:
@@ -29,7 +33,7 @@ class Simulator final : private Device {
   void run_until_it_fits(const TraceOp& op);
   void run_kernel(const TraceOp& op);
   void end_op(const TraceOp& op);
-  void add_storage(StorageId id) { storages_.push_back(id); }
+  void add_storage(StorageId id);
   [[nodiscard]] bool too_slow() const;
 
   // Device.
@@ -58,9 +62,10 @@ class Simulator final : private Device {
   std::unordered_map<std::uint32_t, std::vector<PinTicket>> pins_;  // by storage number
   std::vector<BlockId> held_;  // of the kernel that runs, by number
   std::vector<Operand> operands_;
-  std::size_t op_ = 0;            // that runs
-  Nanoseconds plain_{0};          // cost of the program's ops so far
-  std::optional<Engine> engine_;  // last: its destructor calls the device
+  std::size_t op_ = 0;             // that runs
+  Nanoseconds plain_{0};           // cost of the program's ops so far
+  std::optional<TraceUses> uses_;  // for a policy that looks ahead
+  std::optional<Engine> engine_;   // last: its destructor calls the device
 };
 
 }  // namespace recoup::detail

@@ -1,0 +1,51 @@
+// What a policy could do that knows the future: the cost to get a value back over its bytes and the
+// time until that will be asked for. A yardstick; only a simulation can run it.
+#include <cmath>
+#include <memory>
+#include <stdexcept>
+
+#include "csrc/policy/score_policy.h"
+#include "csrc/policy/terms.h"
+
+namespace recoup::detail {
+namespace {
+
+class Oracle final : public ScorePolicy {
+ public:
+  explicit Oracle(const PolicyOptions& options) : ScorePolicy(options), options_(options.oracle) {
+    for (double number : {options_.cost, options_.size, options_.distance, options_.ancestors}) {
+      if (!(number >= 0 && number <= 8)) {  // so that no power of 2^63 passes a double
+        throw std::invalid_argument("exponents and weight of oracle must be from 0 to 8");
+      }
+    }
+  }
+  [[nodiscard]] std::string_view name() const noexcept override { return "oracle"; }
+
+ private:
+  [[nodiscard]] std::optional<Neighborhood> neighborhood() const noexcept override {
+    return Neighborhood::kAncestors;
+  }
+  [[nodiscard]] bool looks_ahead() const noexcept override { return true; }
+
+  double score(const Candidate& candidate, double cost, Tick /*now*/) override {
+    if (candidate.until_use == Candidate::kNever) {
+      return 0;
+    }
+    const auto own = static_cast<double>(candidate.own_cost.count());
+    // A cost or a distance of 0 counts as 1 ns.
+    const double total = std::max(own + options_.ancestors * (cost - own), 1.0);
+    const double distance = std::max(static_cast<double>(candidate.until_use.count()), 1.0);
+    return std::pow(total, options_.cost) /
+           (std::pow(bytes(candidate), options_.size) * std::pow(distance, options_.distance));
+  }
+
+  OracleOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_oracle(const PolicyOptions& options) {
+  return std::make_unique<Oracle>(options);
+}
+
+}  // namespace recoup::detail
