@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/engine/conductor.h"
 #include "csrc/engine/device.h"
 #include "csrc/engine/future.h"
 #include "csrc/engine/observer.h"
@@ -123,6 +124,19 @@ class Engine final : private PolicyView {
   void settle_all();
   void grow(Bytes budget);
   void evict_everything();
+
+  // ---- a schedule's ----
+  // Null: none. It must outlive the engine or be taken away.
+  void set_conductor(Conductor* conductor) { conductor_ = conductor; }
+  [[nodiscard]] ValueTicket ticket(ValueId id) const;
+  // Whether the value is still on record.
+  [[nodiscard]] bool holds(const ValueTicket& ticket) const;
+  // Evicts it if that is possible.
+  void drop(const ValueTicket& ticket);
+  // A kept value is not let go when nobody needs it; the policy may evict it, and that ends it.
+  void keep(const ValueTicket& ticket, bool on);
+  // Replays what is evicted of them, and keeps it, if there is room for all.
+  void restore(std::span<const ValueTicket> tickets);
 
   // Blocks of the storages that are alive, for whoever frees them when the engine is gone.
   [[nodiscard]] std::vector<BlockView> live_blocks() const;
@@ -276,6 +290,7 @@ class Engine final : private PolicyView {
   bool settling_ = false;
   Replayer* replayer_ = nullptr;  // the running one
   Observer* observer_ = nullptr;
+  Conductor* conductor_ = nullptr;
   const Future* future_ = nullptr;
   std::unordered_map<ValueId, std::uint64_t> hashes_;  // verify mode
 

@@ -31,7 +31,8 @@ class Observer {
   // retry voids what its kernel has done so far.
   virtual void on_op_begin(std::string_view /*name*/, std::span<const Operand> /*operands*/) {}
   virtual void on_op_retry() {}
-  virtual void on_op_end(const OpRecord& /*record*/, std::span<const StorageId> /*fresh*/) {}
+  virtual void on_op_end(const OpRecord& /*record*/, std::span<const Operand> /*operands*/,
+                         std::span<const StorageId> /*fresh*/) {}
   virtual void on_op_failed() {}
 
   // ---- what the engine decides ----

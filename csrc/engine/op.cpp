@@ -46,6 +46,9 @@ void Engine::release_operands(std::span<const Operand> operands) noexcept {
 
 void Engine::begin_op(std::string_view name, std::span<Operand> operands) {
   set_running_op(name);
+  if (conductor_ != nullptr) {
+    conductor_->before_op(name, operands);
+  }
   Few<StorageId> written;
   for (const Operand& operand : operands) {
     if (operand.storage.valid() && operand.written) {
@@ -102,10 +105,13 @@ void Engine::end_op(OpRecord& record, const OpUses& uses, std::span<const Operan
   }
   finish(record, storages);
   if (observer_ != nullptr) {
-    observer_->on_op_end(record, storages);
+    observer_->on_op_end(record, operands, storages);
   }
   release_operands(operands);
   set_running_op({});
+  if (conductor_ != nullptr) {
+    conductor_->after_op();
+  }
   if (options_.evict_after_op) {
     evict_everything();
   }

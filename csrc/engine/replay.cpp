@@ -140,9 +140,30 @@ void Replayer::pop() {
   for (const Input& input : inputs) {
     if (input.secured) {
       engine_.hard_unpin(input.value);
+      drop_passed(input);
     } else if (input.soft) {
       engine_.settle(input.value);
     }
+  }
+}
+
+// What a schedule does not keep goes as soon as no op of this replay reads it any more.
+void Replayer::drop_passed(const Input& input) {
+  if (!input.evicted || engine_.conductor_ == nullptr || !engine_.lineage_.contains(input.value)) {
+    return;
+  }
+  const ValueTicket ticket = engine_.ticket(input.value);
+  if (engine_.conductor_->keeps(ticket)) {
+    return;
+  }
+  bool waited_for = false;
+  engine_.lineage_.for_each_consumer(input.value, [&](OpId op) {
+    engine_.lineage_.for_each_output(op, [&](ValueId output) {
+      waited_for |= rooms_.contains(op) && engine_.lineage_[output].evicted();
+    });
+  });
+  if (!waited_for) {
+    engine_.drop(ticket);
   }
 }
 

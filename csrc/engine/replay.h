@@ -61,6 +61,7 @@ class Replayer {
   void secure(Frame& frame);
   void run_top();
   void pop();
+  void drop_passed(const Input& input);
   // A block that stands for a written storage in a replay.
   struct Buffer {
     BlockId block;

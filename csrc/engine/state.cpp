@@ -38,6 +38,7 @@ void Engine::transition(ValueId id, Residency to, BlockId block) {
         }
       }
       value.residency = to;
+      value.kept = false;
       if (keeps_sets_) {
         if (to == Residency::kEvicted) {
           sets_.on_evict(lineage_, id);
@@ -125,7 +126,7 @@ void Engine::settle_one(ValueId id) {
     return;
   }
   // Useless: everything that could be replayed from it has its bytes, or nobody needs it.
-  if (options_.usefulness && evictable(value) && !value.needed()) {
+  if (options_.usefulness && evictable(value) && !value.needed() && !value.kept) {
     transition(id, Residency::kEvicted);
     ++stats_.drops;
   }

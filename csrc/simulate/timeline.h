@@ -30,7 +30,8 @@ class TimelineLog final : public Observer {
   void on_op_begin(std::string_view name, std::span<const Operand> /*operands*/) override {
     op_ = names_.at(name);
   }
-  void on_op_end(const OpRecord& record, std::span<const StorageId> /*fresh*/) override {
+  void on_op_end(const OpRecord& record, std::span<const Operand> /*operands*/,
+                 std::span<const StorageId> /*fresh*/) override {
     add(TimelineRow::Kind::kOp, op_, record.cost);
   }
   [[nodiscard]] std::vector<TimelineRow> take() { return std::move(rows_); }

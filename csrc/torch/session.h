@@ -18,10 +18,10 @@
 #include "csrc/base/flat_map.h"
 #include "csrc/base/slab.h"
 #include "csrc/engine/engine.h"
+#include "csrc/simulate/decisions.h"
 #include "csrc/torch/arena.h"
 #include "csrc/torch/environment.h"
 #include "csrc/torch/payload.h"
-#include "csrc/simulate/decisions.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/writer.h"
 

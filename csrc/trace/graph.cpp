@@ -1,69 +1,131 @@
 #include "csrc/trace/graph.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace recoup::detail {
-namespace {
 
-using Kind = TraceEvent::Kind;
+GraphValue& GraphBuilder::add_value(std::uint32_t storage, Bytes size) {
+  if (storage >= current_.size()) {
+    current_.resize(storage + std::size_t{1}, GraphValue::kNone);
+  }
+  current_[storage] = static_cast<std::uint32_t>(graph_.values.size());
+  GraphValue& value = graph_.values.emplace_back();
+  value.storage = storage;
+  value.born = now();
+  value.size = size;
+  return value;
+}
 
-class GraphBuilder {
- public:
-  GraphBuilder(const Trace& trace, Bytes small_leaf) : trace_(trace), small_leaf_(small_leaf) {}
+void GraphBuilder::add_leaf(std::uint32_t storage, Bytes size, bool external) {
+  add_value(storage, size).external = external;
+}
 
-  TraceGraph build() {
-    for (const TraceEvent& event : trace_.events) {
-      apply(event);
+void GraphBuilder::end_storage(std::uint32_t storage) {
+  if (knows(storage)) {
+    value_of(storage).dies = now();
+    current_[storage] = GraphValue::kNone;
+  }
+}
+
+void GraphBuilder::keep(std::uint32_t storage) {
+  if (knows(storage)) {
+    value_of(storage).kept = true;
+  }
+}
+
+// By the rules of Engine::recordable.
+bool GraphBuilder::recordable(std::span<const TraceOperand> operands) {
+  return std::none_of(operands.begin(), operands.end(), [this](const TraceOperand& operand) {
+    const GraphValue& value = value_of(operand.storage);
+    const bool writes = operand.written && !operand.left_out;
+    return value.kept ||
+           (writes && (value.external || (!value.recomputable && !operand.overwritten)));
+  });
+}
+
+void GraphBuilder::add_op(GraphOp node, std::span<const TraceOperand> operands,
+                          std::span<const Fresh> fresh, bool repeatable) {
+  const bool recomputable = repeatable && recordable(operands);
+  for (const TraceOperand& operand : operands) {
+    const bool changes = operand.written && !operand.overwritten && !operand.left_out;
+    if (operand.reads || changes) {
+      node.inputs.push_back(current_[operand.storage]);
+      value_of(operand.storage).readers.push_back(now());
     }
-    for (const std::uint32_t value : current_) {
-      if (value != GraphValue::kNone) {
-        graph_.values[value].dies = now();
-      }
+  }
+  for (const Fresh& each : fresh) {
+    GraphValue& value = add_value(each.storage, each.size);
+    value.producer = now();
+    value.recomputable = recomputable && each.size > small_leaf_;
+    node.outputs.push_back(current_[each.storage]);
+  }
+  for (const TraceOperand& operand : operands) {
+    if (operand.written) {
+      add_version(operand, node, recomputable);
     }
-    return std::move(graph_);
   }
+  graph_.ops.push_back(std::move(node));
+}
 
- private:
-  [[nodiscard]] std::uint32_t now() const { return static_cast<std::uint32_t>(graph_.ops.size()); }
-  [[nodiscard]] GraphValue& current(std::uint32_t storage) {
-    return graph_.values[current_[storage]];
-  }
+void GraphBuilder::add_version(const TraceOperand& operand, GraphOp& node, bool recomputable) {
+  GraphValue& before = value_of(operand.storage);
+  before.dies = now();  // its bytes are the new value's
+  const bool external = before.external;
+  const Bytes size = before.size;
+  GraphValue& value = add_value(operand.storage, size);  // invalidates `before`
+  value.producer = now();
+  value.external = external;
+  value.recomputable = recomputable && !operand.left_out && !external;
+  node.outputs.push_back(current_[operand.storage]);
+}
 
-  std::uint32_t add_value(std::uint32_t storage, Bytes size) {
-    graph_.values.emplace_back();
-    GraphValue& value = graph_.values.back();
-    value.storage = storage;
-    value.born = now();
-    value.size = size;
-    return static_cast<std::uint32_t>(graph_.values.size() - 1);
+TraceGraph GraphBuilder::take() {
+  for (std::uint32_t storage = 0; storage < current_.size(); ++storage) {
+    end_storage(storage);
   }
-  void add_storage(Bytes size, bool external) {
-    current_.push_back(add_value(static_cast<std::uint32_t>(current_.size()), size));
-    graph_.values.back().external = external;
-  }
+  current_.clear();
+  return std::exchange(graph_, {});
+}
 
-  void apply(const TraceEvent& event) {
+TraceGraph build_graph(const Trace& trace, Bytes small_leaf) {
+  using Kind = TraceEvent::Kind;
+  GraphBuilder builder(small_leaf);
+  std::uint32_t storages = 0;
+  std::vector<GraphBuilder::Fresh> fresh;
+  for (const TraceEvent& event : trace.events) {
     switch (event.kind) {
       case Kind::kExternal:
       case Kind::kAdopt:
-        add_storage(event.size, event.kind == Kind::kExternal);
+        builder.add_leaf(storages++, event.size, event.kind == Kind::kExternal);
         break;
       case Kind::kDie:
       case Kind::kForsake:
-        current(event.index).dies = now();
-        current_[event.index] = GraphValue::kNone;
+        builder.end_storage(event.index);
         break;
-      case Kind::kOp:
-        if (!trace_.ops[event.index].failed) {
-          add_op(event.index);
+      case Kind::kOp: {
+        const TraceOp& op = trace.ops[event.index];
+        fresh.clear();
+        for (const TraceFresh& each : trace.fresh_of(op)) {
+          fresh.push_back({.storage = storages++, .size = each.nbytes});
+        }
+        if (!op.failed) {
+          builder.add_op({.op = event.index,
+                          .name = op.name,
+                          .cost = op.cost,
+                          .workspace = op.workspace,
+                          .inputs = {},
+                          .outputs = {}},
+                         trace.operands_of(op), fresh, op.repeatable);
         }
         break;
+      }
       case Kind::kEscape:
       case Kind::kPin:
-        current(event.index).kept = true;
+        builder.keep(event.index);
         break;
       case Kind::kStep:
-        graph_.step_ends.push_back(now());
+        builder.end_step();
         break;
       case Kind::kAllocate:
       case Kind::kFree:
@@ -73,68 +135,7 @@ class GraphBuilder {
         break;
     }
   }
-
-  // By the rules of Engine::recordable.
-  [[nodiscard]] bool repeatable(const TraceOp& op) {
-    const auto operands = trace_.operands_of(op);
-    return op.repeatable &&
-           std::none_of(operands.begin(), operands.end(), [this](const TraceOperand& operand) {
-             const GraphValue& value = current(operand.storage);
-             const bool writes = operand.written && !operand.left_out;
-             return value.kept ||
-                    (writes && (value.external || (!value.recomputable && !operand.overwritten)));
-           });
-  }
-
-  void add_op(std::uint32_t index) {
-    const TraceOp& op = trace_.ops[index];
-    const bool again = repeatable(op);
-    GraphOp node{.op = index, .inputs = {}, .outputs = {}};
-    for (const TraceOperand& operand : trace_.operands_of(op)) {
-      const bool changes = operand.written && !operand.overwritten && !operand.left_out;
-      if (operand.reads || changes) {
-        node.inputs.push_back(current_[operand.storage]);
-        current(operand.storage).readers.push_back(now());
-      }
-    }
-    for (const TraceFresh& fresh : trace_.fresh_of(op)) {
-      add_storage(fresh.nbytes, false);
-      node.outputs.push_back(current_.back());
-      graph_.values.back().producer = now();
-      graph_.values.back().recomputable = again && fresh.nbytes > small_leaf_;
-    }
-    for (const TraceOperand& operand : trace_.operands_of(op)) {
-      if (operand.written) {
-        node.outputs.push_back(add_version(operand, again));
-      }
-    }
-    graph_.ops.push_back(std::move(node));
-  }
-
-  std::uint32_t add_version(const TraceOperand& operand, bool again) {
-    GraphValue& before = current(operand.storage);
-    before.dies = now();
-    const bool external = before.external;
-    const Bytes size = before.size;
-    const std::uint32_t after = add_value(operand.storage, size);  // invalidates `before`
-    current_[operand.storage] = after;
-    GraphValue& value = graph_.values[after];
-    value.producer = now();
-    value.external = external;
-    value.recomputable = again && !operand.left_out && !external;
-    return after;
-  }
-
-  const Trace& trace_;
-  Bytes small_leaf_;
-  TraceGraph graph_;
-  std::vector<std::uint32_t> current_;  // value by storage
-};
-
-}  // namespace
-
-TraceGraph build_graph(const Trace& trace, Bytes small_leaf) {
-  return GraphBuilder(trace, small_leaf).build();
+  return builder.take();
 }
 
 }  // namespace recoup::detail

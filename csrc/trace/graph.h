@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "recoup/trace.h"
@@ -28,7 +29,10 @@ struct GraphValue {
 };
 
 struct GraphOp {
-  std::uint32_t op = 0;                // into Trace::ops
+  std::uint32_t op = 0;    // into Trace::ops
+  std::uint32_t name = 0;  // into Trace::names
+  Nanoseconds cost{0};
+  Bytes workspace{0};
   std::vector<std::uint32_t> inputs;   // distinct values that it needs
   std::vector<std::uint32_t> outputs;  // values that it makes: fresh ones in order, then written
 };
@@ -37,6 +41,47 @@ struct TraceGraph {
   std::vector<GraphOp> ops;
   std::vector<GraphValue> values;        // in the order of their birth
   std::vector<std::uint32_t> step_ends;  // of each marked step: the position behind its last op
+};
+
+// Builds a graph op by op. Storages have any numbers; one that ended may be used again.
+class GraphBuilder {
+ public:
+  explicit GraphBuilder(Bytes small_leaf) : small_leaf_(small_leaf) {}
+
+  struct Fresh {
+    std::uint32_t storage = 0;
+    Bytes size{0};
+  };
+  // The storage has a value.
+  [[nodiscard]] bool knows(std::uint32_t storage) const {
+    return storage < current_.size() && current_[storage] != GraphValue::kNone;
+  }
+  // Of a storage that is known.
+  [[nodiscard]] std::uint32_t current(std::uint32_t storage) const { return current_[storage]; }
+  void add_leaf(std::uint32_t storage, Bytes size, bool external);
+  // All storages of `operands` must be known. `node` has what is the op's own.
+  void add_op(GraphOp node, std::span<const TraceOperand> operands, std::span<const Fresh> fresh,
+              bool repeatable);
+  // Nothing happens where the storage is not known.
+  void end_storage(std::uint32_t storage);
+  void keep(std::uint32_t storage);
+  void end_step() { graph_.step_ends.push_back(now()); }
+  [[nodiscard]] const TraceGraph& graph() const { return graph_; }
+  // Ends what is left, and starts anew.
+  TraceGraph take();
+
+ private:
+  [[nodiscard]] std::uint32_t now() const { return static_cast<std::uint32_t>(graph_.ops.size()); }
+  [[nodiscard]] GraphValue& value_of(std::uint32_t storage) {
+    return graph_.values[current_[storage]];
+  }
+  GraphValue& add_value(std::uint32_t storage, Bytes size);
+  void add_version(const TraceOperand& operand, GraphOp& node, bool recomputable);
+  [[nodiscard]] bool recordable(std::span<const TraceOperand> operands);
+
+  Bytes small_leaf_;
+  TraceGraph graph_;
+  std::vector<std::uint32_t> current_;  // value by storage
 };
 
 // `trace` must be valid. `small_leaf`: results up to this size are never recomputed, see Options.

@@ -132,7 +132,8 @@ void TraceRecorder::on_op_retry() {
   op.made.clear();
 }
 
-void TraceRecorder::on_op_end(const OpRecord& record, std::span<const StorageId> fresh) {
+void TraceRecorder::on_op_end(const OpRecord& record, std::span<const Operand> /*operands*/,
+                              std::span<const StorageId> fresh) {
   const RunningOp& running_op = running();
   std::vector<TraceFresh> returned;
   std::vector<std::size_t> older;  // made before the op and only handed out by it

@@ -39,7 +39,8 @@ class TraceRecorder final : public Observer {
   void on_settle() override;
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
   void on_op_retry() override;
-  void on_op_end(const OpRecord& record, std::span<const StorageId> fresh) override;
+  void on_op_end(const OpRecord& record, std::span<const Operand> operands,
+                 std::span<const StorageId> fresh) override;
   void on_op_failed() override;
 
  private:

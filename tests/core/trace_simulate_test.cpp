@@ -214,7 +214,7 @@ class Recorded : public testing::Test {
     }
     OpRecord record;
     record.fresh = fresh;
-    recorder_.on_op_end(record, storages);
+    recorder_.on_op_end(record, {}, storages);
   }
   void allocate(std::uint32_t block) { recorder_.on_allocate(BlockId(block), 64_B); }
   static void on_another_thread(const std::function<void()>& act) { std::thread(act).join(); }
