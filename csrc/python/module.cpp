@@ -163,7 +163,7 @@ py::list policy_list() {
   for (const PolicyInfo& policy : policies()) {
     rows.append(py::make_tuple(std::string(policy.name), std::string(policy.summary),
                                policy.defaults.small_filter, policy.defaults.sampling,
-                               policy.simulated_only));
+                               policy.schedule != ScheduleKind::kNone, policy.simulated_only));
   }
   return rows;
 }

@@ -34,10 +34,11 @@ const char* status_name(SimulationResult::Status status) {
 }
 
 py::dict simulated(const Trace& trace, const Options& options, double max_time_ratio,
-                   bool log_decisions) {
+                   bool log_decisions, std::optional<bool> plan_ahead) {
   std::vector<Decision> decisions;
   const SimulationResult result = of_trace([&] {
-    return simulate(trace, {.engine = options, .max_time_ratio = max_time_ratio},
+    return simulate(trace,
+                    {.engine = options, .max_time_ratio = max_time_ratio, .plan_ahead = plan_ahead},
                     log_decisions ? &decisions : nullptr);
   });
   py::dict dict;
@@ -53,10 +54,13 @@ py::dict simulated(const Trace& trace, const Options& options, double max_time_r
 }
 
 // (kind, name, start in ns, cost in ns, charged bytes) each.
-py::list timeline_rows(const Trace& trace, const Options& options, double max_time_ratio) {
+py::list timeline_rows(const Trace& trace, const Options& options, double max_time_ratio,
+                       std::optional<bool> plan_ahead) {
   static constexpr const char* kKinds[] = {"op", "replay", "evict", "step"};
-  const std::vector<TimelineRow> rows = of_trace(
-      [&] { return timeline(trace, {.engine = options, .max_time_ratio = max_time_ratio}); });
+  const std::vector<TimelineRow> rows = of_trace([&] {
+    return timeline(
+        trace, {.engine = options, .max_time_ratio = max_time_ratio, .plan_ahead = plan_ahead});
+  });
   py::list list;
   for (const TimelineRow& row : rows) {
     const bool named = row.kind != TimelineRow::Kind::kEvict;
@@ -182,8 +186,9 @@ void bind_trace(py::module_& module) {
           },
           py::arg("options"))
       .def("simulate", &simulated, py::arg("options"), py::kw_only(), py::arg("max_time_ratio"),
-           py::arg("decisions"))
-      .def("timeline", &timeline_rows, py::arg("options"), py::kw_only(), py::arg("max_time_ratio"))
+           py::arg("decisions"), py::arg("plan_ahead"))
+      .def("timeline", &timeline_rows, py::arg("options"), py::kw_only(), py::arg("max_time_ratio"),
+           py::arg("plan_ahead"))
       .def("ops", &op_rows)
       .def("events", &event_rows)
       .def("names", [](const Trace& self) { return self.names; })

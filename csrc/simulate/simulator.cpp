@@ -1,6 +1,6 @@
 #include "csrc/simulate/simulator.h"
 
-#include <limits>
+#include <algorithm>
 #include <utility>
 
 #include "csrc/base/check.h"
@@ -22,12 +22,22 @@ Options engine_options(Options options) {
 
 }  // namespace
 
-Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Observer* observer)
+Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Observer* observer,
+                     Bytes schedule_budget)
     : trace_(trace),
       observer_(observer),
       options_(options),
-      engine_(std::in_place, engine_options(options.engine), static_cast<Device&>(*this)) {
-  engine_->set_observer(observer);
+      engine_(std::in_place, engine_options(options.engine), static_cast<Device&>(*this)),
+      observers_(nullptr, nullptr) {
+  if (const ScheduleKind kind = find_policy(options.engine.policy).schedule;
+      kind != ScheduleKind::kNone) {
+    conductor_.emplace(*engine_, kind,
+                       schedule_budget > Bytes(0) ? schedule_budget : options.engine.budget);
+    engine_->set_conductor(&*conductor_);
+    observers_ = ObserverPair(&*conductor_, observer);
+    observer_ = &observers_;
+  }
+  engine_->set_observer(observer_);
   if (engine_->looks_ahead()) {
     uses_.emplace(trace);
     engine_->set_future(&*uses_);
@@ -35,6 +45,11 @@ Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Obser
 }
 
 Simulator::~Simulator() = default;
+
+ScheduleConductor::Plans Simulator::take_plans() {
+  conductor_->end_step();
+  return conductor_->take_plans();
+}
 
 SimulationResult Simulator::run() {
   SimulationResult result;
@@ -251,13 +266,43 @@ std::string Simulator::name(const void* payload) const {
 }  // namespace recoup::detail
 
 namespace recoup {
+namespace {
+
+// Marks with an op before them, and whether ops follow the last.
+int step_count(const Trace& trace) {
+  int steps = 0;
+  bool has_ops = false;
+  for (const TraceEvent& event : trace.events) {
+    has_ops |= event.kind == TraceEvent::Kind::kOp;
+    if (event.kind == TraceEvent::Kind::kStep) {
+      steps += std::exchange(has_ops, false) ? 1 : 0;
+    }
+  }
+  return steps + (has_ops ? 1 : 0);
+}
+
+void plan_ahead(const Trace& trace, const SimulationOptions& options,
+                detail::Simulator& simulator) {
+  if (find_policy(options.engine.policy).schedule == ScheduleKind::kNone ||
+      !options.plan_ahead.value_or(step_count(trace) == 1)) {
+    return;
+  }
+  SimulationOptions plain = options;
+  plain.engine.budget = detail::kUnbounded;
+  detail::Simulator recording(trace, plain, nullptr, options.engine.budget);
+  (void)recording.run();
+  simulator.set_plans(recording.take_plans());
+}
+
+}  // namespace
 
 SimulationResult simulate(const Trace& trace, const SimulationOptions& options,
                           std::vector<Decision>* decisions) {
   validate(trace);
   detail::DecisionLog log;
-  SimulationResult result =
-      detail::Simulator(trace, options, decisions == nullptr ? nullptr : &log).run();
+  detail::Simulator simulator(trace, options, decisions == nullptr ? nullptr : &log);
+  plan_ahead(trace, options, simulator);
+  SimulationResult result = simulator.run();
   if (decisions != nullptr) {
     decisions->insert(decisions->end(), log.decisions().begin(), log.decisions().end());
   }
@@ -269,6 +314,7 @@ std::vector<TimelineRow> timeline(const Trace& trace, const SimulationOptions& o
   detail::TimelineLog log(trace);
   detail::Simulator simulator(trace, options, &log);
   log.look_at(simulator.engine());
+  plan_ahead(trace, options, simulator);
   (void)simulator.run();
   return log.take();
 }

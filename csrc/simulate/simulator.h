@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "csrc/engine/engine.h"
+#include "csrc/engine/observer_pair.h"
+#include "csrc/schedule/conductor.h"
 #include "csrc/simulate/uses.h"
 #include "recoup/simulate.h"
 #include "recoup/trace.h"
@@ -18,13 +20,18 @@ inline constexpr Bytes kUnbounded{std::int64_t{1} << 50};
 
 class Simulator final : private Device {
  public:
-  // `trace` must be valid (see validate) and outlive this. `observer` may be null.
-  Simulator(const Trace& trace, const SimulationOptions& options, Observer* observer);
+  // `trace` must be valid (see validate) and outlive this. `observer` may be null. A schedule is
+  // made for `schedule_budget`; 0: the engine's.
+  Simulator(const Trace& trace, const SimulationOptions& options, Observer* observer,
+            Bytes schedule_budget = Bytes(0));
   ~Simulator() override;
   Simulator(const Simulator&) = delete;
   Simulator& operator=(const Simulator&) = delete;
 
   SimulationResult run();
+  // Of a policy with a schedule: see ScheduleConductor. `take_plans` ends the last step.
+  void set_plans(ScheduleConductor::Plans plans) { conductor_->set_plans(std::move(plans)); }
+  [[nodiscard]] ScheduleConductor::Plans take_plans();
   [[nodiscard]] const Engine& engine() const { return *engine_; }
 
  private:
@@ -62,10 +69,12 @@ class Simulator final : private Device {
   std::unordered_map<std::uint32_t, std::vector<PinTicket>> pins_;  // by storage number
   std::vector<BlockId> held_;  // of the kernel that runs, by number
   std::vector<Operand> operands_;
-  std::size_t op_ = 0;             // that runs
-  Nanoseconds plain_{0};           // cost of the program's ops so far
-  std::optional<TraceUses> uses_;  // for a policy that looks ahead
-  std::optional<Engine> engine_;   // last: its destructor calls the device
+  std::size_t op_ = 0;                          // that runs
+  Nanoseconds plain_{0};                        // cost of the program's ops so far
+  std::optional<TraceUses> uses_;               // for a policy that looks ahead
+  std::optional<Engine> engine_;                // its destructor calls the device
+  std::optional<ScheduleConductor> conductor_;  // of a policy with a schedule
+  ObserverPair observers_;
 };
 
 }  // namespace recoup::detail

@@ -64,7 +64,7 @@ void TraceRecorder::add(Kind kind, StorageId storage) {
   tell({.kind = kind, .index = storages_[storage.index()], .size = Bytes(0)});
 }
 
-void TraceRecorder::mark_step(std::string_view name) {
+void TraceRecorder::on_step(std::string_view name) {
   tell({.kind = Kind::kStep, .index = name_index(name), .size = Bytes(0)});
 }
 

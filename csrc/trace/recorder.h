@@ -23,9 +23,6 @@ class TraceRecorder final : public Observer {
  public:
   explicit TraceRecorder(TraceSink& sink) : sink_(sink) {}
 
-  // A training step ends here.
-  void mark_step(std::string_view name);
-
   void on_allocate(BlockId block, Bytes nbytes) override;
   void on_free(BlockId block) override;
   void on_external(StorageId storage, Bytes nbytes) override;
@@ -37,6 +34,7 @@ class TraceRecorder final : public Observer {
   void on_unpin(StorageId storage) override { add(TraceEvent::Kind::kUnpin, storage); }
   void on_evict_request(StorageId storage) override { add(TraceEvent::Kind::kEvict, storage); }
   void on_settle() override;
+  void on_step(std::string_view name) override;
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
   void on_op_retry() override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,

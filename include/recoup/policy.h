@@ -112,12 +112,26 @@ class EvictionPolicy {
   virtual EvictionPlan do_plan(const PolicyView& view, const RoomRequest& request) = 0;
 };
 
+// A plan of what a training step keeps, made of the step before. While it drives a step, the policy
+// beside it evicts only what the budget asks for on top.
+enum class ScheduleKind : std::uint8_t {
+  kNone,
+  kSqrtN,
+  kRecursive,
+  kBudgeted,
+  kRotor,
+  kMirror,
+  kSuperneuronsSpeed,
+  kSuperneuronsMemory,
+};
+
 struct PolicyInfo {
   std::string_view name;
   std::string_view summary;  // one line, for `recoup policies` and the README
   PolicyOptions defaults;    // as the paper has them
   std::unique_ptr<EvictionPolicy> (*make)(const PolicyOptions& options);
   bool simulated_only = false;  // it knows what no running program knows
+  ScheduleKind schedule = ScheduleKind::kNone;
 };
 
 // All policies, in the order in which tables list them.

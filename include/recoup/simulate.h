@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,10 @@ struct SimulationOptions {
   // The run ends as too slow when replays have cost more than this many times all plain ops. 0: no
   // bound.
   double max_time_ratio = 10.0;
+  // For a policy with a schedule. Yes: the first step has one already, made of the same step in an
+  // earlier run. No: as live, a step runs without one until one like it has ended. Unset: yes when
+  // the trace has one step.
+  std::optional<bool> plan_ahead = std::nullopt;
 };
 
 struct SimulationResult {

@@ -60,6 +60,8 @@ class Policy:
     """Whether its paper leaves out values below 1 % of the mean size."""
     sampling: bool
     """Whether its paper scores only about 2 sqrt(N) candidates."""
+    schedule: bool
+    """Whether it makes a schedule of one training step, which drives the next ones."""
 
 
 def policies(*, simulated: bool = False) -> list[Policy]:
@@ -67,7 +69,7 @@ def policies(*, simulated: bool = False) -> list[Policy]:
 
     simulated: those too that know the future and can only be simulated.
     """
-    return [Policy(*row[:4]) for row in _C.policies() if simulated or not row[4]]
+    return [Policy(*row[:5]) for row in _C.policies() if simulated or not row[5]]
 
 
 def evict(tensor: torch.Tensor) -> bool:

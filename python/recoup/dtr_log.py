@@ -84,7 +84,8 @@ class _DtrImport:
         elif kind == "RELEASE":
             self._release(row["NAME"])
         elif kind == "ANNOTATE":
-            self.builder.add_event("step", self._name(row["ANNOTATION"]), 0)
+            if row["ANNOTATION"] == "START":  # the others are places within a step
+                self.builder.add_event("step", self._name(row["ANNOTATION"]), 0)
         else:
             raise ValueError(f"there is no instruction {kind!r}")
 

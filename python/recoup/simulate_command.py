@@ -63,6 +63,12 @@ def add_simulate_command(commands: Any) -> None:
         metavar=("COST", "SIZE", "DISTANCE", "ANCESTORS"),
         help="of the policy oracle: three exponents and the weight of ancestors (default: 1 1 1 1)",
     )
+    parser.add_argument(
+        "--plan-ahead",
+        action="store_true",
+        default=None,
+        help="schedules drive the first step too, as if the same step had run before",
+    )
     parser.add_argument("--seed", type=int, default=1033096058)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
@@ -142,6 +148,7 @@ def _switches(options: argparse.Namespace) -> dict[str, Any]:
         "usefulness": not options.eager_drop,
         "seed": options.seed,
         "oracle": tuple(options.oracle),
+        "plan_ahead": options.plan_ahead,
     }
 
 

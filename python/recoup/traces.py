@@ -148,6 +148,7 @@ class Trace:
         layout: bool = True,
         decisions: bool = False,
         oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
+        plan_ahead: bool | None = None,
         **options: Any,
     ) -> Simulation:
         """Runs the engine over the trace, on a device with no memory.
@@ -159,6 +160,9 @@ class Trace:
         decisions: keep what the engine decided.
         oracle: of the policy `oracle`: the exponents of cost, size and distance, and the weight of
             evicted ancestors in the cost; each from 0 to 8.
+        plan_ahead: of a policy with a schedule: True: the first step has one already, made of the
+            same step in an earlier run; False: as live, a step runs without one until one like it
+            has ended. None: True when the trace has one step.
         options: as `recoup.budget` has them.
 
         Raises ValueError for options that make no sense; not fitting is a result.
@@ -167,6 +171,7 @@ class Trace:
             _engine_options(budget_bytes, layout, policy, oracle=oracle, **options),
             max_time_ratio=max_time_ratio,
             decisions=decisions,
+            plan_ahead=plan_ahead,
         )
         stats = Stats.from_engine(row.pop("stats"))
         decided = Decision.rows(row.pop("decisions"))
@@ -182,12 +187,14 @@ class Trace:
         max_time_ratio: float = 10.0,
         layout: bool = True,
         oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
+        plan_ahead: bool | None = None,
         **options: Any,
     ) -> list[Moment]:
         """The run of `simulate`, moment by moment, as far as it goes."""
         rows = self._trace.timeline(
             _engine_options(budget_bytes, layout, policy, oracle=oracle, **options),
             max_time_ratio=max_time_ratio,
+            plan_ahead=plan_ahead,
         )
         return [Moment(*row) for row in rows]  # type: ignore[arg-type]
 

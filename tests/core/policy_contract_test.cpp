@@ -262,6 +262,9 @@ std::vector<const PolicyInfo*> registered(bool only_scores) {
   std::vector<const PolicyInfo*> infos;
   for (const PolicyInfo& info : policies()) {
     const auto policy = info.make(info.defaults);
+    if (info.schedule != ScheduleKind::kNone) {
+      continue;  // the same as `dtr`
+    }
     if (!only_scores || dynamic_cast<const detail::ScorePolicy*>(policy.get()) != nullptr) {
       infos.push_back(&info);
     }

@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <optional>
+
+#include "csrc/schedule/planners.h"
+
+namespace recoup::detail {
+namespace {
+
+// Sizes of B that are tried, each a third larger than the one before.
+constexpr int kSizes = 24;
+
+struct Choice {
+  Schedule schedule;
+  std::int64_t peak = 0;
+  std::int64_t cost = 0;  // of what is made again
+};
+
+// A segment ends at the thinnest place of its second half, once it would save more than `most`.
+std::vector<std::uint32_t> cut_greedily(const ForwardPass& forward, std::int64_t most) {
+  const Round& round = forward.round();
+  std::vector<std::uint32_t> bounds{round.begin};
+  for (std::uint32_t op = round.begin; op <= round.turn; ++op) {
+    const std::uint32_t begin = bounds.back();
+    if (op > begin + 1 && forward.saved(begin, op + 1) > most) {
+      std::uint32_t half = begin + 1;
+      while (half < op && 2 * forward.saved(begin, half) < forward.saved(begin, op)) {
+        ++half;
+      }
+      bounds.push_back(forward.thinnest(half, op));
+    }
+  }
+  bounds.push_back(round.turn + 1);
+  return bounds;
+}
+
+}  // namespace
+
+void plan_budgeted(const ScheduleInput& input, const Round& round, Schedule& schedule) {
+  const ForwardPass forward(input.graph, round);
+  std::optional<Choice> best;
+  auto most = static_cast<double>(forward.saved(round.begin, round.turn + 1));
+  for (int i = 0; i < kSizes; ++i, most *= 0.75) {
+    SegmentPlan plan{.bounds = cut_greedily(forward, static_cast<std::int64_t>(most)),
+                     .states = {}};
+    plan.states = checkpoint_states(plan.segments());
+    Choice choice{.schedule = schedule, .peak = 0, .cost = 0};
+    add_segments(input.graph, round, plan, choice.schedule);
+    choice.peak = planned_peak(input.graph, choice.schedule);
+    choice.cost = forward.cost(plan.bounds.front(), plan.bounds[plan.bounds.size() - 2]);
+    const bool fits = choice.peak <= input.budget.count();
+    const bool best_fits = best && best->peak <= input.budget.count();
+    const bool better = fits ? !best_fits || choice.cost < best->cost
+                             : !best_fits && (!best || choice.peak < best->peak);
+    if (better) {
+      best = std::move(choice);
+    }
+  }
+  schedule = std::move(best->schedule);
+}
+
+}  // namespace recoup::detail

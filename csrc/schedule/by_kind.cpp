@@ -1,0 +1,164 @@
+// Note [By kind]
+// Outputs of heavy ops stay: they are the checkpoints. So do the outputs of ops that join two
+// branches (the sums of a residual network), because making one again would make all those before
+// it again, and the last of each long run of cheap ops. Everything else is cheap: it is dropped
+// behind its last use of the forward pass.
+//
+//   mirror              a cheap value comes back when something first needs it, be it only to make
+//                       another one, and then stays (MXNet's mirrored nodes)
+//   superneurons-speed  all cheap values between two checkpoints come back together and stay
+//   superneurons-memory a cheap value comes back for one op, each time anew
+//
+// A checkpoint that only cheap values are made from would go when the program lets go of it; it is
+// kept until the last of them is back.
+#include <algorithm>
+
+#include "csrc/base/check.h"
+#include "csrc/schedule/op_kinds.h"
+#include "csrc/schedule/planners.h"
+
+namespace recoup::detail {
+namespace {
+
+// Cheap ops in a row before one counts as a checkpoint (MXNET_BACKWARD_MIRROR_STEP).
+constexpr std::uint32_t kLongestRun = 100;
+
+class KindPlanner {
+ public:
+  KindPlanner(ScheduleKind kind, const ScheduleInput& input, const Round& round)
+      : kind_(kind),
+        graph_(input.graph),
+        names_(input.names),
+        round_(round),
+        roles_(graph_.values.size()) {}
+
+  void plan(Schedule& schedule) {
+    const std::vector<std::uint32_t> values = droppable(graph_, round_);
+    for (const std::uint32_t id : values) {
+      roles_[id].droppable = true;
+    }
+    for (const std::uint32_t id : values) {
+      choose(id);
+    }
+    if (kind_ == ScheduleKind::kSuperneuronsSpeed) {
+      find_segment_starts(values);
+    }
+    // Readers come behind what they read.
+    for (auto id = values.rbegin(); id != values.rend(); ++id) {
+      find_needs(*id);
+    }
+    for (const std::uint32_t id : values) {
+      write(id, schedule.kept[id]);
+    }
+  }
+
+ private:
+  struct Role {
+    bool droppable = false;
+    bool cheap = false;
+    std::uint32_t run = 0;      // cheap values in a row up to this one
+    std::uint32_t segment = 0;  // checkpoints before it
+    std::uint32_t first =
+        GraphValue::kNone;   // backward op that first needs it, cheap ones followed
+    std::uint32_t last = 0;  // and last, for those that are made from it
+  };
+
+  [[nodiscard]] const GraphOp& producer(std::uint32_t id) const {
+    return graph_.ops[graph_.values[id].producer];
+  }
+
+  void choose(std::uint32_t id) {
+    Role& role = roles_[id];
+    const GraphOp& op = producer(id);
+    int branches = 0;
+    for (const std::uint32_t input : op.inputs) {
+      branches += roles_[input].droppable ? 1 : 0;
+      role.run = std::max(role.run, roles_[input].cheap ? roles_[input].run + 1 : 1);
+    }
+    role.cheap = !is_compute_heavy(names_[op.name]) && branches < 2 && role.run <= kLongestRun &&
+                 !over_checkpoint(id);
+    role.segment = checkpoints_;
+    checkpoints_ += role.cheap ? 0 : 1;
+  }
+
+  // Written over a checkpoint, which is gone: to make it again is to make that again.
+  [[nodiscard]] bool over_checkpoint(std::uint32_t id) const {
+    const std::vector<std::uint32_t>& inputs = producer(id).inputs;
+    return std::any_of(inputs.begin(), inputs.end(), [&](std::uint32_t input) {
+      return graph_.values[input].storage == graph_.values[id].storage && roles_[input].droppable &&
+             !roles_[input].cheap;
+    });
+  }
+
+  void find_segment_starts(const std::vector<std::uint32_t>& values) {
+    starts_.assign(checkpoints_ + std::size_t{1}, GraphValue::kNone);
+    for (const std::uint32_t id : values) {
+      if (roles_[id].cheap) {
+        std::uint32_t& start = starts_[roles_[id].segment];
+        start = std::min(start, use_in(round_, graph_.values[id]).first_backward);
+      }
+    }
+  }
+
+  void find_needs(std::uint32_t id) {
+    Role& role = roles_[id];
+    const GraphValue& value = graph_.values[id];
+    role.first = use_in(round_, value).first_backward;
+    for (const std::uint32_t reader : value.readers) {
+      if (reader > round_.turn) {
+        role.last = std::max(role.last, reader);
+        continue;
+      }
+      for (const std::uint32_t output : graph_.ops[reader].outputs) {
+        if (roles_[output].cheap) {
+          role.first = std::min(role.first, roles_[output].first);
+          role.last = std::max(role.last, comes_back(output));
+        }
+      }
+    }
+    if (role.cheap && kind_ == ScheduleKind::kSuperneuronsSpeed) {
+      role.first = std::min(role.first, starts_[role.segment]);
+    }
+  }
+
+  // The last op that makes a cheap value again. 0: none does.
+  [[nodiscard]] std::uint32_t comes_back(std::uint32_t id) const {
+    const Role& role = roles_[id];
+    if (kind_ == ScheduleKind::kSuperneuronsMemory) {
+      return role.last;
+    }
+    return role.first == GraphValue::kNone ? 0 : role.first;
+  }
+
+  void write(std::uint32_t id, std::vector<Interval>& kept) const {
+    const Role& role = roles_[id];
+    const GraphValue& value = graph_.values[id];
+    const RoundUse use = use_in(round_, value);
+    const Interval forward{value.producer + 1, use.last_forward + 1};
+    if (role.cheap) {
+      kept.push_back(forward);
+      if (kind_ != ScheduleKind::kSuperneuronsMemory && use.activation()) {
+        add_interval(kept, {role.first, Interval::kOpen});
+      }
+    } else if (!use.activation() && role.last >= forward.to) {
+      kept.push_back({forward.from, role.last + 1});
+    }
+  }
+
+  ScheduleKind kind_;
+  const TraceGraph& graph_;
+  std::span<const std::string> names_;
+  const Round& round_;
+  std::vector<Role> roles_;            // by value
+  std::uint32_t checkpoints_ = 0;      // so far
+  std::vector<std::uint32_t> starts_;  // by segment: the backward op that first needs some of it
+};
+
+}  // namespace
+
+void plan_by_kind(ScheduleKind kind, const ScheduleInput& input, const Round& round,
+                  Schedule& schedule) {
+  KindPlanner(kind, input, round).plan(schedule);
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,101 @@
+// Makes a schedule of one training step and drives the next ones with it.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/engine/engine.h"
+#include "csrc/schedule/schedule.h"
+
+namespace recoup::detail {
+
+// A schedule and the step that it was made of.
+struct StepPlan {
+  StepPlan(ScheduleKind kind, TraceGraph step, std::span<const std::string> names, Bytes budget);
+
+  TraceGraph graph;
+  Schedule schedule;
+  std::vector<std::vector<std::uint32_t>> restores;  // by op: values, those that open here
+  std::vector<std::vector<std::uint32_t>> drops;     // by op: values that nothing keeps behind it
+};
+
+// Note [Following a plan]
+// Every step is written down as it runs, as a graph of its own. While it is op for op, input for
+// input the step that a plan was made of, that plan drives it. At the first op that differs another
+// plan is tried that agrees with all that was seen; without one the rest of the step is left to the
+// policy, and a plan is made of it. So a warm-up step, an optimizer that makes its state in the
+// first step, and two optimizers that take turns all find their plan after a while.
+//
+// To be given to an engine as conductor and as observer before it runs anything.
+class ScheduleConductor final : public Conductor, public Observer {
+ public:
+  // `budget`: what the schedules are made for.
+  ScheduleConductor(Engine& engine, ScheduleKind kind, Bytes budget);
+
+  // Conductor.
+  void before_op(std::string_view name, std::span<const Operand> operands) override;
+  void after_op() override;
+  [[nodiscard]] bool keeps(const ValueTicket& ticket) const override;
+
+  // Observer.
+  void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
+  void on_op_end(const OpRecord& record, std::span<const Operand> operands,
+                 std::span<const StorageId> fresh) override;
+  void on_death(StorageId storage) override { builder_.end_storage(storage.index()); }
+  void on_forsake(StorageId storage) override { builder_.end_storage(storage.index()); }
+  void on_escape(StorageId storage) override { builder_.keep(storage.index()); }
+  void on_pin(StorageId storage) override { builder_.keep(storage.index()); }
+  void on_step(std::string_view name) override;
+  void on_replay(std::string_view name, std::uint64_t sequence, Nanoseconds cost) override;
+
+  // Makes a plan of what has run since the last step, as if a step ended here.
+  void end_step();
+  // The plans that were made, the newest first, and plans to begin with. Names go with them.
+  struct Plans {
+    std::vector<std::string> names;
+    std::vector<StepPlan> plans;
+  };
+  [[nodiscard]] Plans take_plans();
+  void set_plans(Plans plans);
+  // Ops that a plan has driven.
+  [[nodiscard]] std::int64_t driven() const { return driven_; }
+
+ private:
+  static constexpr std::size_t kNoPlan = ~std::size_t{0};
+  static constexpr std::size_t kMostPlans = 8;
+
+  [[nodiscard]] const StepPlan* plan() const { return plan_ == kNoPlan ? nullptr : &plans_[plan_]; }
+  [[nodiscard]] std::uint32_t position() const {
+    return static_cast<std::uint32_t>(builder_.graph().ops.size());
+  }
+  std::uint32_t name_index(std::string_view name);
+  void write_down(const OpRecord& record, std::span<const Operand> operands,
+                  std::span<const StorageId> fresh);
+  void check_plan();
+  [[nodiscard]] bool agrees(const StepPlan& plan, std::uint32_t op) const;
+  void let_go();
+  bool keep_until(std::uint32_t value, std::uint32_t op);
+  void drop(std::uint32_t value);
+  [[nodiscard]] bool kept_at(std::uint32_t value, std::uint32_t op) const;
+
+  Engine& engine_;
+  ScheduleKind kind_;
+  Bytes budget_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, std::uint32_t> name_indexes_;
+  std::vector<StepPlan> plans_;  // the last used first
+  std::size_t plan_ = kNoPlan;   // that drives this step
+  std::int64_t driven_ = 0;
+
+  // Of the running step.
+  GraphBuilder builder_;
+  std::uint32_t running_name_ = 0;
+  std::vector<ValueTicket> tickets_;                           // by value
+  std::unordered_map<std::uint32_t, std::uint32_t> by_value_;  // ValueId to value
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> ops_;   // sequence and op, ascending
+  std::vector<std::uint32_t> kept_;      // values that the engine keeps for us
+  std::vector<std::uint64_t> replayed_;  // since the last op ended
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,160 @@
+#include "csrc/schedule/segments.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace recoup::detail {
+
+ForwardPass::ForwardPass(const TraceGraph& graph, const Round& round)
+    : round_(round),
+      saved_(op_count() + std::size_t{1}),
+      cost_(op_count() + std::size_t{1}),
+      crossing_(op_count() + std::size_t{2}) {
+  for (std::uint32_t op = round.begin; op <= round.turn; ++op) {
+    cost_[op + 1 - round.begin] = graph.ops[op].cost.count();
+  }
+  std::uint32_t last_making = GraphValue::kNone;
+  for (const std::uint32_t id : droppable(graph, round)) {
+    const GraphValue& value = graph.values[id];
+    const RoundUse use = use_in(round, value);
+    const std::uint32_t made = value.producer - round.begin;
+    if (use.activation()) {
+      saved_[made + 1] += value.size.count();
+    }
+    crossing_[made + 1] += value.size.count();
+    crossing_[use.last_forward + 1 - round.begin] -= value.size.count();
+    making_ += value.producer != last_making ? 1 : 0;
+    last_making = value.producer;
+  }
+  for (std::vector<std::int64_t>* sums : {&saved_, &cost_, &crossing_}) {
+    std::partial_sum(sums->begin(), sums->end(), sums->begin());
+  }
+}
+
+std::uint32_t ForwardPass::thinnest(std::uint32_t from, std::uint32_t to) const {
+  std::uint32_t best = to;
+  for (std::uint32_t bound = to; bound-- > from;) {
+    if (crossing(bound) < crossing(best)) {
+      best = bound;
+    }
+  }
+  return best;
+}
+
+std::vector<std::uint32_t> ForwardPass::cut_evenly(std::uint32_t count) const {
+  const std::uint32_t end = round_.turn + 1;
+  const std::int64_t total = saved(round_.begin, end);
+  // The first bound at which `eighths` of an eighth of a segment are saved.
+  const auto at = [&](std::int64_t eighths) {
+    const std::int64_t wanted = total * eighths / (8 * std::int64_t{count});
+    const auto found = std::lower_bound(saved_.begin(), saved_.end() - 1, wanted);
+    return round_.begin + static_cast<std::uint32_t>(found - saved_.begin());
+  };
+  std::vector<std::uint32_t> bounds{round_.begin};
+  for (std::int64_t i = 1; i < count; ++i) {
+    const std::uint32_t bound = thinnest(std::max(at(8 * i - 3), bounds.back()), at(8 * i + 3));
+    if (bound > bounds.back() && bound < end) {
+      bounds.push_back(bound);
+    }
+  }
+  bounds.push_back(end);
+  return bounds;
+}
+
+std::vector<SegmentState> checkpoint_states(std::size_t segments) {
+  std::vector<SegmentState> states(segments);
+  for (std::size_t c = 0; c < segments; ++c) {
+    states[c].bounds.assign(segments, true);
+    states[c].whole.assign(segments, false);
+    states[c].whole[c] = true;
+  }
+  return states;
+}
+
+namespace {
+
+class SegmentWriter {
+ public:
+  SegmentWriter(const TraceGraph& graph, const Round& round, const SegmentPlan& plan)
+      : graph_(graph), round_(round), plan_(plan) {
+    find_starts();
+    for (const SegmentState& state : plan.states) {
+      std::vector<std::uint32_t>& sums = bounds_up_to_.emplace_back(1, 0);
+      for (const bool kept : state.bounds) {
+        sums.push_back(sums.back() + (kept ? 1 : 0));
+      }
+    }
+  }
+
+  void write(Schedule& schedule) const {
+    for (const std::uint32_t id : droppable(graph_, round_)) {
+      schedule.kept[id] = intervals(graph_.values[id]);
+    }
+  }
+
+ private:
+  [[nodiscard]] std::size_t segment(std::uint32_t op) const {
+    const auto behind = std::upper_bound(plan_.bounds.begin(), plan_.bounds.end(), op);
+    return static_cast<std::size_t>(behind - plan_.bounds.begin()) - 1;
+  }
+
+  // Where the backward pass begins to work on each segment: where it first reads what is made and
+  // used in that segment alone. A segment of which it reads nothing gets no time.
+  void find_starts() {
+    starts_.assign(plan_.segments(), GraphValue::kNone);
+    for (const std::uint32_t id : droppable(graph_, round_)) {
+      const GraphValue& value = graph_.values[id];
+      const RoundUse use = use_in(round_, value);
+      const std::size_t made = segment(value.producer);
+      if (use.activation() && segment(use.last_forward) == made) {
+        starts_[made] = std::min(starts_[made], use.first_backward);
+      }
+    }
+    std::uint32_t next = round_.end;
+    for (std::uint32_t& start : starts_) {
+      next = start = std::min(start, next);
+    }
+    starts_.back() = round_.turn + 1;
+  }
+
+  // Whether a value is kept while the backward pass works on segment c, behind the one that made
+  // it.
+  [[nodiscard]] bool kept_before(const RoundUse& use, std::size_t made, std::size_t c) const {
+    const std::size_t last = std::min(segment(use.last_forward), c);
+    const std::vector<std::uint32_t>& sums = bounds_up_to_[c];
+    return sums[last + 1] > sums[made + 1] ||  // crosses one of the bounds made + 1 ... last
+           (use.activation() && plan_.states[c].whole[made]);
+  }
+
+  [[nodiscard]] std::vector<Interval> intervals(const GraphValue& value) const {
+    const RoundUse use = use_in(round_, value);
+    const std::size_t made = segment(value.producer);
+    std::vector<Interval> found{{value.producer + 1, use.last_forward + 1}};
+    for (std::size_t c = plan_.segments(); c-- > made;) {
+      const bool own = c == made;
+      if (own ? !(use.activation() && plan_.states[c].whole[c]) : !kept_before(use, made, c)) {
+        continue;
+      }
+      const bool forward = c + 1 == plan_.segments();
+      const std::uint32_t from = forward ? found.back().to : starts_[c];
+      const std::uint32_t to = own ? Interval::kOpen : starts_[c - 1];
+      add_interval(found, {from, to});
+    }
+    return found;
+  }
+
+  const TraceGraph& graph_;
+  const Round& round_;
+  const SegmentPlan& plan_;
+  std::vector<std::uint32_t> starts_;                     // by segment
+  std::vector<std::vector<std::uint32_t>> bounds_up_to_;  // by state: kept ones before each bound
+};
+
+}  // namespace
+
+void add_segments(const TraceGraph& graph, const Round& round, const SegmentPlan& plan,
+                  Schedule& schedule) {
+  SegmentWriter(graph, round, plan).write(schedule);
+}
+
+}  // namespace recoup::detail
