@@ -69,6 +69,11 @@ Session::Session(const Options& options)
     throw std::invalid_argument(
         str_cat("policy '", options.policy, "' knows the future: only a simulation can have it"));
   }
+  if (const ScheduleKind kind = find_policy(options.policy).schedule; kind != ScheduleKind::kNone) {
+    conductor_ = std::make_unique<ScheduleConductor>(engine_, kind, options.budget);
+    engine_.set_conductor(conductor_.get());
+    observe(nullptr);
+  }
 }
 
 Session::~Session() { abandon(); }
@@ -130,30 +135,35 @@ void Session::leave() {
 
 void Session::record(const std::string& path) {
   recording_ = std::make_unique<Recording>(path);
-  engine_.set_observer(&recording_->recorder);
+  observe(&recording_->recorder);
 }
 
 void Session::mark_step(std::string_view name) {
-  if (!recording_) {
+  if (!recording_ && !conductor_) {
     return;
   }
   const Lock lock(*this);
   wait_for_replays(lock);
   sweep_external();  // else a trace would not know when a tensor from outside was let go
-  recording_->recorder.mark_step(name);
+  observers_.on_step(name);
 }
 
 std::unique_ptr<Session::Recording> Session::end_recording() {
   const Lock lock(*this);
   if (recording_) {
-    engine_.set_observer(nullptr);
+    observe(nullptr);
   }
   return std::move(recording_);
 }
 
 void Session::log_decisions() {
   log_ = std::make_unique<DecisionLog>();
-  engine_.set_observer(log_.get());
+  observe(log_.get());
+}
+
+void Session::observe(Observer* other) {
+  observers_ = ObserverPair(conductor_.get(), other);
+  engine_.set_observer(&observers_);
 }
 
 std::vector<Decision> Session::decisions(const Lock&) const {

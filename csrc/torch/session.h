@@ -18,6 +18,8 @@
 #include "csrc/base/flat_map.h"
 #include "csrc/base/slab.h"
 #include "csrc/engine/engine.h"
+#include "csrc/engine/observer_pair.h"
+#include "csrc/schedule/conductor.h"
 #include "csrc/simulate/decisions.h"
 #include "csrc/torch/arena.h"
 #include "csrc/torch/environment.h"
@@ -180,6 +182,7 @@ class Session final : private Device {
   void erase_external(const c10::StorageImpl* storage) {
     external_.erase(reinterpret_cast<std::int64_t>(storage));
   }
+  void observe(Observer* other);  // beside the conductor; may be null
   void rebind(StorageRecord* record, c10::StorageImpl& storage);
   // The active session, when an access is not by one of its own kernels.
   static Session* watching_accesses();
@@ -214,7 +217,9 @@ class Session final : private Device {
   std::thread::id thread_;  // the one that entered
   std::unique_ptr<Recording> recording_;
   std::unique_ptr<DecisionLog> log_;
-  Engine engine_;  // last: its destructor calls the device
+  ObserverPair observers_{nullptr, nullptr};
+  Engine engine_;  // its destructor calls the device, and nothing of what follows
+  std::unique_ptr<ScheduleConductor> conductor_;  // of a policy with a schedule
 };
 
 // The allocator and the deleters of our storages (allocator.cpp).

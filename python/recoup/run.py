@@ -46,7 +46,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raises ValueError that says what is allowed."""
-        _check_choice("policy", self.policy, [row[0] for row in _C.policies() if not row[4]])
+        _check_choice("policy", self.policy, [row[0] for row in _C.policies() if not row[5]])
         _check_choice("replay_order", self.replay_order, ["memory", "recursive"])
         _check_choice("cost_model", self.cost_model, ["measured", "bytes"])
         if not 0 <= self.seed < 2**64:
@@ -78,6 +78,8 @@ class Run:
         self._step_marks: RemovableHandle | None = None
         if trace is not None:
             self._engine.record(trace)
+        scheduled = any(row[0] == options.policy and row[4] for row in _C.policies())
+        if trace is not None or scheduled:
             self._step_marks = register_optimizer_step_post_hook(self._mark_optimizer_step)
         if decisions:
             self._engine.log_decisions()
@@ -102,9 +104,10 @@ class Run:
         return Decision.rows(self._engine.decisions())
 
     def mark_step(self, name: str = "step") -> None:
-        """Says in the trace that a training step ends here; optimizers say so by themselves.
+        """Says that a training step ends here; every step of an optimizer says so by itself.
 
-        Does nothing when no trace is recorded.
+        For the trace, if one is recorded, and for a policy with a schedule, which needs to know;
+        otherwise it does nothing.
         """
         self._engine.mark_step(name)
 
