@@ -3,12 +3,16 @@
 import gzip
 import json
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recoup import _C
 from recoup.traces import Trace
+
+_SUFFIXES = (".log", ".log.gz")
 
 
 def read_dtr_log(path: str | os.PathLike[str]) -> Trace:
@@ -18,76 +22,179 @@ def read_dtr_log(path: str | os.PathLike[str]) -> Trace:
     and are left out, since storages are what is evicted and replayed here. Raises OSError, or
     ValueError with the line.
     """
-    return _DtrImport(Path(path)).run()
+    made = _DtrImport()
+    apply_dtr_log(path, made.apply)
+    return Trace(made.builder.build())
+
+
+def is_dtr_log(path: str) -> bool:
+    """By its name."""
+    return path.endswith(_SUFFIXES)
 
 
 def read_any_trace(path: str) -> Trace:
     """A log of the DTR authors by its name (.log, .log.gz), a trace otherwise."""
-    return read_dtr_log(path) if path.endswith((".log", ".log.gz")) else Trace.read(path)
+    return read_dtr_log(path) if is_dtr_log(path) else Trace.read(path)
 
 
-class _DtrImport:
-    """Reads a log line by line. A storage is a number of the trace; names refer to storages."""
+# ---- lines ----
+
+
+@dataclass(frozen=True)
+class DtrResult:
+    """What a call returns."""
+
+    name: str
+    size_bytes: int
+    alias: int
+    """The place of the argument whose storage it shares; -1: it has its own."""
+
+
+@dataclass(frozen=True)
+class DtrInstruction:
+    """A line, and the lines behind it that say of its results what they are."""
+
+    kind: str
+    """CONSTANT, CALL, MUTATE, COPY, COPY_FROM, RELEASE or ANNOTATE."""
+    name: str
+    """Of the op, the constant, the copy's target or what is released; or the annotation."""
+    source: str = ""
+    """Of a copy."""
+    cost_ns: int = 0
+    arguments: tuple[str, ...] = ()
+    written: tuple[int, ...] = ()
+    """Places of the arguments that a mutation writes."""
+    results: tuple[DtrResult, ...] = ()
+    """Of a call, and the constant itself."""
+
+
+def apply_dtr_log(path: str | os.PathLike[str], apply: Callable[[DtrInstruction], object]) -> None:
+    """Calls `apply` with each instruction of a log. Raises OSError, or ValueError with the line.
+
+    A KeyError, ValueError, IndexError or TypeError of `apply` is a fault of the log.
+    """
+    lines = _Lines(Path(path))
+    try:
+        for instruction in lines.instructions():
+            apply(instruction)
+    except (KeyError, ValueError, IndexError, TypeError, EOFError, zlib.error) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path}: line {lines.line}: {reason}") from error
+
+
+class _Lines:
+    """Reads a log; `line` is that of the instruction at hand."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.line = 0
+        self.sizes: dict[str, int] = {}
+        self.aliases: dict[str, int] = {}
+
+    def instructions(self) -> Iterator[DtrInstruction]:
+        opener = gzip.open if self.path.suffix == ".gz" else open
+        head: dict[str, Any] | None = None
+        head_line = 0
+        with opener(self.path, "rt", encoding="utf-8") as file:
+            for number, text in enumerate(file, start=1):
+                self.line = number
+                row = json.loads(text)
+                kind = row["INSTRUCTION"]
+                if kind == "MEMORY":
+                    self.sizes[row["NAME"]] = _natural(row["MEMORY"])
+                elif kind == "ALIAS":
+                    self.aliases[row["NAME"]] = int(row["ALIAS"])
+                else:
+                    if head is not None:
+                        self.line = head_line
+                        yield self._instruction(head)
+                    head, head_line = row, number
+        if head is not None:
+            self.line = head_line
+            yield self._instruction(head)
+
+    def _instruction(self, row: dict[str, Any]) -> DtrInstruction:
+        kind = row["INSTRUCTION"]
+        if kind in ("CALL", "MUTATE"):
+            arguments = row["ARGS"]
+            if isinstance(arguments, str):
+                arguments = json.loads(arguments)
+            made = DtrInstruction(
+                kind,
+                row["NAME"],
+                cost_ns=_natural(row["TIME"]),
+                arguments=tuple(arguments),
+                written=tuple(_place(i, arguments) for i in row.get("MUTATE", [])),
+                results=tuple(self._result(name, arguments) for name in row.get("RESULT", [])),
+            )
+        elif kind == "CONSTANT":
+            made = DtrInstruction(kind, row["NAME"], results=(self._result(row["NAME"], []),))
+        elif kind in ("COPY", "COPY_FROM"):
+            made = DtrInstruction(kind, row["DST"], source=row["SRC"])
+        elif kind == "RELEASE":
+            made = DtrInstruction(kind, row["NAME"])
+        elif kind == "ANNOTATE":
+            made = DtrInstruction(kind, row["ANNOTATION"])
+        else:
+            raise ValueError(f"there is no instruction {kind!r}")
+        self.sizes.clear()
+        self.aliases.clear()
+        return made
+
+    def _result(self, name: str, arguments: list[str]) -> DtrResult:
+        alias = self.aliases.get(name, -1)
+        if alias < 0:
+            return DtrResult(name, self.sizes.get(name, 0), -1)
+        return DtrResult(name, 0, _place(alias, arguments))
+
+
+def _natural(text: object) -> int:
+    number = int(str(text))
+    if number < 0:
+        raise ValueError(f"{number} is negative")
+    return number
+
+
+def _place(text: object, arguments: list[str]) -> int:
+    place = _natural(text)
+    if place >= len(arguments):
+        raise ValueError(f"there is no argument {place}")
+    return place
+
+
+# ---- as a trace ----
+
+
+class _DtrImport:
+    """Makes a trace. A storage is a number of it; names refer to storages."""
+
+    def __init__(self) -> None:
         self.builder = _C.TraceBuilder()
         self.names: dict[str, int] = {}
         self.kernels: dict[tuple[int, ...], int] = {}
         self.storages = 0
         self.storage_of: dict[str, int] = {}
         self.holders: dict[int, int] = {}
-        self.line = 0
-        # A call, and what the lines behind it say of its results.
-        self.call: dict[str, Any] | None = None
-        self.sizes: dict[str, int] = {}
-        self.aliases: dict[str, int] = {}
 
-    def run(self) -> Trace:
-        try:
-            for row in self._rows():
-                self.line += 1
-                self._apply(row)
-            self._end_call()
-        except (KeyError, ValueError, IndexError, TypeError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise ValueError(f"{self.path}: line {self.line}: {reason}") from error
-        return Trace(self.builder.build())
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        opener = gzip.open if self.path.suffix == ".gz" else open
-        with opener(self.path, "rt", encoding="utf-8") as file:
-            for text in file:
-                yield json.loads(text)
-
-    def _apply(self, row: dict[str, Any]) -> None:
-        kind = row["INSTRUCTION"]
-        if kind == "MEMORY":
-            self.sizes[row["NAME"]] = _natural(row["MEMORY"])
-            return
-        if kind == "ALIAS":
-            self.aliases[row["NAME"]] = int(row["ALIAS"])
-            return
-        self._end_call()
-        if kind == "CONSTANT":
-            self.call = {"INSTRUCTION": kind, "RESULT": [row["NAME"]]}
-        elif kind in ("CALL", "MUTATE"):
-            self.call = row
-        elif kind == "COPY":
-            self._hold(row["DST"], self.storage_of[row["SRC"]])
-        elif kind == "COPY_FROM":
-            source = self.storage_of[row["SRC"]]
-            self.holders[source] += 1
-            self._release(row["DST"])
-            self.holders[source] -= 1
-            self._hold(row["DST"], source)
-        elif kind == "RELEASE":
-            self._release(row["NAME"])
-        elif kind == "ANNOTATE":
-            if row["ANNOTATION"] == "START":  # the others are places within a step
-                self.builder.add_event("step", self._name(row["ANNOTATION"]), 0)
-        else:
-            raise ValueError(f"there is no instruction {kind!r}")
+    def apply(self, made: DtrInstruction) -> None:
+        match made.kind:
+            case "CONSTANT":
+                self.builder.add_event("external", 0, max(1, made.results[0].size_bytes))
+                self._new_storage(made.name)
+            case "CALL" | "MUTATE":
+                self._add_op(made)
+            case "COPY":
+                self._hold(made.name, self.storage_of[made.source])
+            case "COPY_FROM":
+                source = self.storage_of[made.source]
+                self.holders[source] += 1
+                self._release(made.name)
+                self.holders[source] -= 1
+                self._hold(made.name, source)
+            case "RELEASE":
+                self._release(made.name)
+            case "ANNOTATE" if made.name == "START":  # the others are places within a step
+                self.builder.add_event("step", self._name(made.name), 0)
 
     def _name(self, text: str) -> int:
         if text not in self.names:
@@ -116,48 +223,18 @@ class _DtrImport:
         self._hold(name, self.storages)
         self.storages += 1
 
-    def _end_call(self) -> None:
-        call, self.call = self.call, None
-        if call is None:
-            return
-        if call["INSTRUCTION"] == "CONSTANT":
-            (name,) = call["RESULT"]
-            self.builder.add_event("external", 0, max(1, self.sizes.get(name, 0)))
-            self._new_storage(name)
-        else:
-            self._end_op(call)
-        self.sizes.clear()
-        self.aliases.clear()
-
-    def _end_op(self, call: dict[str, Any]) -> None:
-        arguments = call["ARGS"]
-        if isinstance(arguments, str):
-            arguments = json.loads(arguments)
-        results = call.get("RESULT", [])
-        written = {self.storage_of[arguments[int(i)]] for i in call.get("MUTATE", [])}
-        reads = dict.fromkeys(self.storage_of[name] for name in arguments)
+    def _add_op(self, op: DtrInstruction) -> None:
+        written = {self.storage_of[op.arguments[place]] for place in op.written}
+        reads = dict.fromkeys(self.storage_of[name] for name in op.arguments)
         operands = [(storage, True, storage in written, False) for storage in reads]
-        fresh = [name for name in results if self.aliases.get(name, -1) < 0]
-        sizes = [max(1, self.sizes.get(name, 0)) for name in fresh]  # a block has bytes
-        if fresh or written:
+        # A block has bytes.
+        sizes = [max(1, result.size_bytes) for result in op.results if result.alias < 0]
+        if sizes or written:
             self.builder.add_op(
-                self._name(call["NAME"]),
-                self._kernel(sizes),
-                _natural(call["TIME"]),
-                True,
-                operands,
-                sizes,
+                self._name(op.name), self._kernel(sizes), op.cost_ns, True, operands, sizes
             )
-        for name in results:
-            alias = self.aliases.get(name, -1)
-            if alias < 0:
-                self._new_storage(name)
+        for result in op.results:
+            if result.alias < 0:
+                self._new_storage(result.name)
             else:
-                self._hold(name, self.storage_of[arguments[alias]])
-
-
-def _natural(text: object) -> int:
-    number = int(str(text))
-    if number < 0:
-        raise ValueError(f"{number} is negative")
-    return number
+                self._hold(result.name, self.storage_of[op.arguments[result.alias]])
