@@ -19,6 +19,7 @@ LAYERS = (
     "csrc/policy",
     "csrc/engine",
     "csrc/trace",
+    "csrc/compat",
     "csrc/schedule",
     "csrc/simulate",
     "csrc/plan",

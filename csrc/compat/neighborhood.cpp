@@ -1,0 +1,141 @@
+#include "csrc/compat/neighborhood.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace recoup::detail {
+namespace {
+
+class NoNeighborhood final : public DtrNeighborhood {
+ public:
+  Nanoseconds cost(DtrStorageId /*id*/) override { return Nanoseconds(0); }
+};
+
+// Evicted ancestors, and descendants if asked for, that are reached through evicted storages only.
+// A storage that is both counts twice.
+class ReachableNeighborhood final : public DtrNeighborhood {
+ public:
+  ReachableNeighborhood(const DtrState& state, bool descendants)
+      : state_(state), descendants_(descendants), marks_(state.storages.size()) {}
+
+  Nanoseconds cost(DtrStorageId id) override {
+    const Nanoseconds ancestors = reach(id, &DtrStorage::parents);
+    return descendants_ ? ancestors + reach(id, &DtrStorage::children) : ancestors;
+  }
+
+ private:
+  Nanoseconds reach(DtrStorageId start, std::vector<DtrNeighbor> DtrStorage::* direction) {
+    ++mark_;
+    Nanoseconds sum{0};
+    stack_.assign({start});
+    while (!stack_.empty()) {
+      const DtrStorageId id = stack_.back();
+      stack_.pop_back();
+      state_.for_each_evicted(state_.program[id].*direction, [&](DtrStorageId found) {
+        if (marks_[found.index()] != mark_) {
+          marks_[found.index()] = mark_;
+          sum += state_[found].cost;
+          stack_.push_back(found);
+        }
+      });
+    }
+    return sum;
+  }
+
+  const DtrState& state_;
+  bool descendants_;
+  std::vector<std::uint64_t> marks_;
+  std::uint64_t mark_ = 0;
+  std::vector<DtrStorageId> stack_;
+};
+
+// Undirected components of evicted storages, by union-find (C.2). One is never split: a storage
+// that comes back only takes its cost away.
+class ComponentNeighborhood final : public DtrNeighborhood {
+ public:
+  explicit ComponentNeighborhood(const DtrState& state)
+      : state_(state), node_of_(state.storages.size()) {
+    for (std::size_t& node : node_of_) {
+      node = add_node(Nanoseconds(0));  // what no op has made yet costs nothing, but connects
+    }
+  }
+
+  void on_evict(DtrStorageId id) override {
+    const std::size_t node = add_node(state_[id].cost);
+    node_of_[id.index()] = node;
+    for_each_root(id, [&](std::size_t root) {
+      if (root != node) {
+        nodes_[root].parent = node;
+        nodes_[node].cost += nodes_[root].cost;
+      }
+    });
+  }
+
+  // Views that were asked for meanwhile have raised the cost: then more goes than had come.
+  void on_return(DtrStorageId id) override {
+    nodes_[find(node_of_[id.index()])].cost -= state_[id].cost;
+  }
+
+  Nanoseconds cost(DtrStorageId id) override {
+    ++mark_;
+    Nanoseconds sum{0};
+    for_each_root(id, [&](std::size_t root) {
+      if (nodes_[root].mark != mark_) {
+        nodes_[root].mark = mark_;
+        sum += nodes_[root].cost;
+      }
+    });
+    return sum;
+  }
+
+ private:
+  struct Node {
+    std::size_t parent;  // itself: a root
+    Nanoseconds cost;    // of the component, at a root
+    std::uint64_t mark = 0;
+  };
+
+  std::size_t add_node(Nanoseconds cost) {
+    nodes_.push_back({.parent = nodes_.size(), .cost = cost});
+    return nodes_.size() - 1;
+  }
+
+  std::size_t find(std::size_t node) {
+    while (nodes_[node].parent != node) {
+      nodes_[node].parent = nodes_[nodes_[node].parent].parent;
+      node = nodes_[node].parent;
+    }
+    return node;
+  }
+
+  template <class Function>
+  void for_each_root(DtrStorageId id, Function&& function) {
+    const auto visit = [&](DtrStorageId found) { function(find(node_of_[found.index()])); };
+    state_.for_each_evicted(state_.program[id].parents, visit);
+    state_.for_each_evicted(state_.program[id].children, visit);
+  }
+
+  const DtrState& state_;
+  std::vector<std::size_t> node_of_;  // of a storage; of no meaning while it is resident
+  std::vector<Node> nodes_;
+  std::uint64_t mark_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<DtrNeighborhood> make_neighborhood(DtrScore::Cost cost, const DtrState& state) {
+  switch (cost) {
+    case DtrScore::Cost::kAncestors:
+      return std::make_unique<ReachableNeighborhood>(state, false);
+    case DtrScore::Cost::kExact:
+      return std::make_unique<ReachableNeighborhood>(state, true);
+    case DtrScore::Cost::kEquivalence:
+      return std::make_unique<ComponentNeighborhood>(state);
+    case DtrScore::Cost::kNone:
+    case DtrScore::Cost::kLocal:
+      break;
+  }
+  return std::make_unique<NoNeighborhood>();
+}
+
+}  // namespace recoup::detail
