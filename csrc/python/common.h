@@ -46,10 +46,13 @@ auto os_errors(Function&& function) {
 }
 
 py::dict dict_of(const Stats& stats);
+// All but the decisions, which are no part of it.
+py::dict dict_of(const SimulationResult& result);
 // (kind, what, where) each.
 py::list rows_of(const std::vector<Decision>& decisions);
 
 void bind_trace(py::module_& module);
 void bind_layout(py::module_& module);
+void bind_dtr_simulator(py::module_& module);
 
 }  // namespace recoup

@@ -41,14 +41,7 @@ py::dict simulated(const Trace& trace, const Options& options, double max_time_r
                     {.engine = options, .max_time_ratio = max_time_ratio, .plan_ahead = plan_ahead},
                     log_decisions ? &decisions : nullptr);
   });
-  py::dict dict;
-  dict["status"] = status_name(result.status);
-  dict["reason"] = result.reason;
-  dict["ops"] = result.ops;
-  dict["plain_cost_ns"] = result.plain_cost.count();
-  dict["replay_cost_ns"] = result.replay_cost.count();
-  dict["time_ratio"] = result.time_ratio();
-  dict["stats"] = dict_of(result.stats);
+  py::dict dict = dict_of(result);
   dict["decisions"] = rows_of(decisions);
   return dict;
 }
@@ -166,6 +159,18 @@ void add_kernel(detail::TraceBuilder& builder, const std::vector<std::int64_t>& 
 }
 
 }  // namespace
+
+py::dict dict_of(const SimulationResult& result) {
+  py::dict dict;
+  dict["status"] = status_name(result.status);
+  dict["reason"] = result.reason;
+  dict["ops"] = result.ops;
+  dict["plain_cost_ns"] = result.plain_cost.count();
+  dict["replay_cost_ns"] = result.replay_cost.count();
+  dict["time_ratio"] = result.time_ratio();
+  dict["stats"] = dict_of(result.stats);
+  return dict;
+}
 
 void bind_trace(py::module_& module) {
   py::class_<Trace>(module, "Trace", py::is_final())

@@ -15,12 +15,23 @@ from rich.progress import track
 from rich.table import Table
 
 import recoup
-from recoup.dtr_log import read_any_trace
+from recoup.dtr_log import is_dtr_log, read_any_trace
+from recoup.dtr_simulator import DtrProgram, dtr_policies
 from recoup.files import write_atomically
 from recoup.sizes import parse_bytes
 from recoup.traces import Simulation, Trace, chrome_trace
 
 _RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
+# What --preset dtr has no use for.
+_ENGINE_OPTIONS = (
+    "cost_model",
+    "replay_order",
+    "eager_drop",
+    "no_layout",
+    "oracle",
+    "seed",
+    "timeline",
+)
 _MARKS = {"out of budget": "-", "too slow": "slow"}
 
 
@@ -38,6 +49,12 @@ def add_simulate_command(commands: Any) -> None:
         help="a file of `recoup run --trace`, or a log of the DTR authors (.log, .log.gz)",
     )
     parser.add_argument(
+        "--preset",
+        choices=["dtr"],
+        help="dtr: a log runs by the rules of the DTR authors' own simulator; its policies are "
+        "those of their figures and of their ablation",
+    )
+    parser.add_argument(
         "--policy", nargs="+", default=["dtr"], metavar="NAME", help="or `all` (default: dtr)"
     )
     parser.add_argument(
@@ -47,7 +64,10 @@ def add_simulate_command(commands: Any) -> None:
         "may have sizes such as 2GiB too (default: 100..10:10)",
     )
     parser.add_argument(
-        "--max-time-ratio", type=float, default=10.0, help="a slower run ends there (default: 10)"
+        "--max-time-ratio",
+        type=float,
+        metavar="RATIO",
+        help="a slower run ends there (default: 10; of --preset dtr: 2, as theirs)",
     )
     parser.add_argument("--cost-model", default="measured", choices=["measured", "bytes"])
     parser.add_argument("--replay-order", default="memory", choices=["memory", "recursive"])
@@ -79,7 +99,7 @@ def add_simulate_command(commands: Any) -> None:
         metavar="FILE",
         help="of one policy and one budget: a Chrome trace, for Perfetto and chrome://tracing",
     )
-    parser.set_defaults(command=_simulate, fail=parser.error)
+    parser.set_defaults(command=_simulate, fail=parser.error, default=parser.get_default)
 
 
 def parse_budgets(text: str, peak_bytes: int) -> list[int]:
@@ -105,12 +125,12 @@ def _parse_budget(text: str, peak_bytes: int) -> int:
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    known = [policy.name for policy in recoup.policies(simulated=True)]
-    names = known if options.policy == ["all"] else options.policy
     if options.jobs < 1:
         options.fail(f"--jobs must be 1 or more; got {options.jobs}")
+    known = _choose_preset(options)
+    names = known if options.policy == ["all"] else options.policy
     try:
-        trace = read_any_trace(options.trace)
+        trace = _read(options)
         peak_bytes = trace.unbudgeted_peak_bytes()
         budgets = parse_budgets(options.budgets, peak_bytes)
         if options.timeline is not None and len(names) * len(budgets) != 1:
@@ -118,9 +138,10 @@ def _simulate(options: argparse.Namespace) -> int:
         rows = _run_all(trace, names, budgets, options)
     except (OSError, ValueError) as error:
         options.fail(str(error))
-    _print_table(rows, names, budgets, peak_bytes, trace)
+    _print_table(rows, names, budgets, peak_bytes, trace.op_count)
     result = {
         "trace": options.trace,
+        "preset": options.preset,
         "ops": trace.op_count,
         "unbudgeted_peak_bytes": peak_bytes,
         "rows": [row.to_dict() for row in rows],
@@ -128,7 +149,7 @@ def _simulate(options: argparse.Namespace) -> int:
     try:
         if options.json is not None:
             write_atomically(options.json, json.dumps(result, indent=2) + "\n")
-        if options.timeline is not None:
+        if options.timeline is not None and isinstance(trace, Trace):
             moments = trace.timeline(budgets[0], policy=names[0], **_switches(options))
             chrome = chrome_trace(moments, budgets[0])
             write_atomically(options.timeline, json.dumps(chrome) + "\n")
@@ -139,7 +160,29 @@ def _simulate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _choose_preset(options: argparse.Namespace) -> list[str]:
+    """Refuses what does not go with the preset, and returns the policies that do."""
+    if options.max_time_ratio is None:
+        options.max_time_ratio = 10.0 if options.preset is None else 2.0
+    if options.preset is None:
+        return [policy.name for policy in recoup.policies(simulated=True)]
+    if not is_dtr_log(options.trace):
+        options.fail(
+            f"--preset dtr runs logs of the DTR authors (.log, .log.gz); got {options.trace}"
+        )
+    for name in _ENGINE_OPTIONS:
+        if vars(options)[name] != options.default(name):
+            options.fail(f"--preset dtr has no --{name.replace('_', '-')}: it is of our engine")
+    return dtr_policies()
+
+
+def _read(options: argparse.Namespace) -> Trace | DtrProgram:
+    return DtrProgram.read(options.trace) if options.preset else read_any_trace(options.trace)
+
+
 def _switches(options: argparse.Namespace) -> dict[str, Any]:
+    if options.preset is not None:
+        return {"max_time_ratio": options.max_time_ratio}
     return {
         "max_time_ratio": options.max_time_ratio,
         "layout": not options.no_layout,
@@ -153,7 +196,7 @@ def _switches(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run_all(
-    trace: Trace, names: list[str], budgets: list[int], options: argparse.Namespace
+    trace: Trace | DtrProgram, names: list[str], budgets: list[int], options: argparse.Namespace
 ) -> list[Simulation]:
     def run(case: tuple[str, int]) -> Simulation:
         name, budget = case
@@ -174,9 +217,9 @@ def _run_all(
 
 
 def _print_table(
-    rows: list[Simulation], names: list[str], budgets: list[int], peak_bytes: int, trace: Trace
+    rows: list[Simulation], names: list[str], budgets: list[int], peak_bytes: int, op_count: int
 ) -> None:
-    print(f"{trace.op_count:,} ops, unbudgeted peak {peak_bytes:,} bytes. Time ratios:")
+    print(f"{op_count:,} ops, unbudgeted peak {peak_bytes:,} bytes. Time ratios:")
     table = Table()
     table.add_column("budget", justify="right")
     table.add_column("bytes", justify="right")
@@ -190,7 +233,8 @@ def _print_table(
         ]
         table.add_row(f"{100 * budget / peak_bytes:.4g} %", f"{budget:,}", *cells)
     # Figures are worth more than the width of a window.
-    Console(width=max(Console().width, 24 + 16 + 12 * len(names))).print(table)
+    width = 40 + sum(max(12, len(name) + 3) for name in names)
+    Console(width=max(Console().width, width)).print(table)
     if any(row.status != "ok" for row in rows):
         print("-: out of budget; slow: over the bound of --max-time-ratio")
 

@@ -1,6 +1,5 @@
 """Traces of real runs, and the simulator that is the engine."""
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from torch import nn
 
 import recoup
 from command import cli
+from dtr_logs import Row, call, memory, write_log
 from nets import net_named
 from recoup import layout
 from recoup.simulate_command import parse_budgets
@@ -193,32 +193,6 @@ def test_a_timeline_is_the_simulation(tmp_path: Path) -> None:
 # ---- logs of the DTR authors ----
 
 
-def write_log(path: Path, rows: list[dict[str, Any]]) -> Path:
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "wt") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-    return path
-
-
-def memory(name: str, size: int, alias: int | None = -1) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [
-        {"INSTRUCTION": "MEMORY", "NAME": name, "MEMORY": str(size)},
-    ]
-    if alias is not None:
-        rows.append({"INSTRUCTION": "ALIAS", "NAME": name, "ALIAS": str(alias)})
-    return rows
-
-
-def call(name: str, arguments: list[str], results: list[str], time: int) -> dict[str, Any]:
-    return {
-        "INSTRUCTION": "CALL",
-        "NAME": name,
-        "ARGS": arguments,
-        "RESULT": results,
-        "TIME": str(time),
-    }
-
-
 LOG = [
     {"INSTRUCTION": "ANNOTATE", "ANNOTATION": "START"},
     {"INSTRUCTION": "CONSTANT", "NAME": "w"},
@@ -259,7 +233,7 @@ def test_import_of_a_dtr_log(tmp_path: Path, suffix: str) -> None:
         (3, memory("w", -1, None)[0], "line 3.*-1 is negative"),
     ],
 )
-def test_bad_dtr_logs(tmp_path: Path, line: int, row: dict[str, Any], words: str) -> None:
+def test_bad_dtr_logs(tmp_path: Path, line: int, row: Row, words: str) -> None:
     rows = list(LOG)
     rows[line - 1] = row
     with pytest.raises(ValueError, match=words):
