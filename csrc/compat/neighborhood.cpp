@@ -1,6 +1,7 @@
 #include "csrc/compat/neighborhood.h"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace recoup::detail {
@@ -12,38 +13,69 @@ class NoNeighborhood final : public DtrNeighborhood {
 };
 
 // Evicted ancestors, and descendants if asked for, that are reached through evicted storages only.
-// A storage that is both counts twice.
+// A storage that is both counts twice. Sums are kept until something changes that they reach.
 class ReachableNeighborhood final : public DtrNeighborhood {
  public:
   ReachableNeighborhood(const DtrState& state, bool descendants)
-      : state_(state), descendants_(descendants), marks_(state.storages.size()) {}
+      : state_(state),
+        descendants_(descendants),
+        sums_(state.storages.size()),
+        marks_(state.storages.size()) {}
+
+  void on_ask(DtrStorageId id) override { forget(id); }
+  void on_evict(DtrStorageId id) override { forget(id); }
+  void on_return(DtrStorageId id) override { forget(id); }
 
   Nanoseconds cost(DtrStorageId id) override {
-    const Nanoseconds ancestors = reach(id, &DtrStorage::parents);
-    return descendants_ ? ancestors + reach(id, &DtrStorage::children) : ancestors;
+    std::optional<Nanoseconds>& sum = sums_[id.index()];
+    if (!sum) {
+      sum = Nanoseconds(0);
+      const auto add = [&](DtrStorageId found) {
+        sum = *sum + (state_[found].resident ? Nanoseconds(0) : state_[found].cost);
+      };
+      reach(id, &DtrStorage::parents, add);
+      if (descendants_) {
+        reach(id, &DtrStorage::children, add);
+      }
+    }
+    return *sum;
   }
 
  private:
-  Nanoseconds reach(DtrStorageId start, std::vector<DtrNeighbor> DtrStorage::* direction) {
+  // Those that reach `id`, which it reaches too: in the other direction.
+  void forget(DtrStorageId id) {
+    sums_[id.index()].reset();
+    const auto reset = [&](DtrStorageId found) { sums_[found.index()].reset(); };
+    reach(id, &DtrStorage::children, reset);
+    if (descendants_) {
+      reach(id, &DtrStorage::parents, reset);
+    }
+  }
+
+  // Calls function(storage) for what is reached through evicted storages, each once.
+  template <class Function>
+  void reach(DtrStorageId start, std::vector<DtrNeighbor> DtrStorage::* direction,
+             Function&& function) {
     ++mark_;
-    Nanoseconds sum{0};
     stack_.assign({start});
     while (!stack_.empty()) {
       const DtrStorageId id = stack_.back();
       stack_.pop_back();
-      state_.for_each_evicted(state_.program[id].*direction, [&](DtrStorageId found) {
+      state_.for_each(state_.program[id].*direction, [&](DtrStorageId found) {
         if (marks_[found.index()] != mark_) {
           marks_[found.index()] = mark_;
-          sum += state_[found].cost;
-          stack_.push_back(found);
+          function(found);
+          if (!state_[found].resident) {
+            stack_.push_back(found);
+          }
         }
       });
     }
-    return sum;
   }
 
   const DtrState& state_;
   bool descendants_;
+  std::vector<std::optional<Nanoseconds>> sums_;  // of resident storages
   std::vector<std::uint64_t> marks_;
   std::uint64_t mark_ = 0;
   std::vector<DtrStorageId> stack_;
@@ -110,9 +142,13 @@ class ComponentNeighborhood final : public DtrNeighborhood {
 
   template <class Function>
   void for_each_root(DtrStorageId id, Function&& function) {
-    const auto visit = [&](DtrStorageId found) { function(find(node_of_[found.index()])); };
-    state_.for_each_evicted(state_.program[id].parents, visit);
-    state_.for_each_evicted(state_.program[id].children, visit);
+    const auto visit = [&](DtrStorageId found) {
+      if (!state_[found].resident) {
+        function(find(node_of_[found.index()]));
+      }
+    };
+    state_.for_each(state_.program[id].parents, visit);
+    state_.for_each(state_.program[id].children, visit);
   }
 
   const DtrState& state_;

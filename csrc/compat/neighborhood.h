@@ -13,6 +13,8 @@ namespace recoup::detail {
 class DtrNeighborhood {
  public:
   virtual ~DtrNeighborhood() = default;
+  // An op was asked for that will return a tensor of it.
+  virtual void on_ask(DtrStorageId /*id*/) {}
   virtual void on_evict(DtrStorageId /*id*/) {}
   // It became resident, for the first time too.
   virtual void on_return(DtrStorageId /*id*/) {}

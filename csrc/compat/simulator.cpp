@@ -65,6 +65,7 @@ bool DtrSimulator::run_op(DtrOpId id) {
   for (const DtrTensorId output : op.outputs) {
     ++state_[output].holders;
     state_[output].cost += program_[output].cost;
+    neighborhood_->on_ask(program_[output].storage);
   }
   if (!define(op.outputs.front(), false)) {
     return false;

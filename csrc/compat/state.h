@@ -24,17 +24,15 @@ struct DtrState {
   const DtrStorageState& operator[](DtrStorageId id) const { return storages[id.index()]; }
   DtrStorageState& operator[](DtrTensorId id) { return (*this)[program[id].storage]; }
 
-  // Calls function(storage) for the neighbors that are not resident. One that the op which is asked
-  // for will make is among them.
+  // Calls function(storage) for the neighbors so far. What the op which is asked for will make is
+  // among them.
   template <class Function>
-  void for_each_evicted(const std::vector<DtrNeighbor>& neighbors, Function&& function) const {
+  void for_each(const std::vector<DtrNeighbor>& neighbors, Function&& function) const {
     for (const DtrNeighbor& neighbor : neighbors) {
       if (neighbor.op > last_op) {
         break;
       }
-      if (!(*this)[neighbor.storage].resident) {
-        function(neighbor.storage);
-      }
+      function(neighbor.storage);
     }
   }
 
