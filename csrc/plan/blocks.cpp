@@ -1,54 +1,32 @@
 // max-block and binary-block: the two simple planners of CANN's graph engine. A buffer takes the
 // first block of its range of sizes that nobody uses at the time, or a new one. When all are placed
 // every block shrinks to its largest tenant, and the blocks are laid out one after the other.
+#include <algorithm>
 #include <bit>
-#include <functional>
-#include <queue>
-#include <utility>
 
-#include "csrc/plan/planner.h"
+#include "csrc/plan/free_blocks.h"
 
 namespace recoup::detail {
 namespace {
 
-template <class T>
-using MinHeap = std::priority_queue<T, std::vector<T>, std::greater<>>;
-
-struct Block {
-  Units size = 0;
-  std::size_t range = 0;
-};
-
 // `range_of` numbers the range of a size, from 0 to below `ranges`.
 template <class RangeOf>
 Placement place_in_blocks(const PlanInput& input, std::size_t ranges, RangeOf range_of) {
-  std::vector<Block> blocks;
-  std::vector<std::size_t> block_of(input.items.size());
-  std::vector<MinHeap<std::size_t>> free(ranges);      // blocks, the oldest first
-  MinHeap<std::pair<std::int32_t, std::size_t>> busy;  // (until when, block)
-  for (std::size_t i = 0; i < input.items.size(); ++i) {
-    const PlanItem& item = input.items[i];
-    for (; !busy.empty() && busy.top().first <= item.lower; busy.pop()) {
-      const std::size_t block = busy.top().second;
-      free[blocks[block].range].push(block);
-    }
-    const std::size_t range = range_of(item.size);
-    if (free[range].empty()) {
-      free[range].push(blocks.size());
-      blocks.push_back({.size = 0, .range = range});
-    }
-    const std::size_t block = free[range].top();
-    free[range].pop();
-    blocks[block].size = std::max(blocks[block].size, item.size);
-    block_of[i] = block;
-    busy.emplace(item.upper, block);
+  std::vector<Units> size;  // of each block
+  std::vector<std::size_t> block_of;
+  std::vector<FreeBlocks> free(ranges);
+  for (const PlanItem& item : input.items) {
+    const std::size_t block = free[range_of(item.size)].take(item, size.size());
+    size.resize(std::max(size.size(), block + 1));
+    size[block] = std::max(size[block], item.size);
+    block_of.push_back(block);
   }
 
   Placement result;
   std::vector<Units> start;
-  for (const Block& block : blocks) {
+  for (const Units units : size) {
     start.push_back(result.size);
-    result.size += block.size;
+    result.size += units;
   }
   for (const std::size_t block : block_of) {
     result.offsets.push_back(start[block]);

@@ -5,6 +5,10 @@
 // when it does, at the lowest place beside what is there at its time, however deep that nests;
 // where there is none it becomes an outer block itself, behind all others.
 //
+// Two things are ours: which block of level 1 takes a buffer, see `join`, and that level 2 is also
+// tried without level 1, because buffers that were joined must find one place for all. The smaller
+// layout is kept.
+//
 //   E 4096 [5,6], B 2048 [2,4], {A,C} 1024 [1,4], D 512 [4,5]:
 //
 //   4096  +---+                  D lives with E
@@ -14,10 +18,9 @@
 //         | live: {A,C} over B |
 //         +--------------------+
 #include <algorithm>
-#include <functional>
-#include <queue>
 #include <utility>
 
+#include "csrc/plan/free_blocks.h"
 #include "csrc/plan/greedy.h"
 #include "csrc/plan/placed.h"
 
@@ -49,28 +52,26 @@ struct Joined {
   }
 };
 
-// Level 1. `same` are items of one size in the order of their birth: the block that has been free
-// for longest takes the next one, so there are as few blocks as can be.
-void join(const PlanInput& input, std::span<const std::uint32_t> same, std::vector<Joined>& out) {
-  using Free = std::pair<std::int32_t, std::size_t>;  // (since when, block)
-  std::priority_queue<Free, std::vector<Free>, std::greater<>> blocks;
+// Level 1. `same` are items of one size in the order of their birth; `blocks` grows by theirs. The
+// first block that is free takes the next one: the last blocks live at the peaks only, so that
+// level 2 finds room in them. (Whoever takes the block that was free for longest makes all of them
+// live throughout.)
+void join(const PlanInput& input, std::span<const std::uint32_t> same,
+          std::vector<Joined>& blocks) {
+  FreeBlocks free;
   for (const std::uint32_t i : same) {
     const PlanItem& item = input.items[i];
-    std::size_t block = out.size();
-    if (!blocks.empty() && blocks.top().first <= item.lower) {
-      block = blocks.top().second;
-      blocks.pop();
-    } else {
-      out.push_back({.items = {}, .lives = {}, .size = item.size});
+    const std::size_t block = free.take(item, blocks.size());
+    if (block == blocks.size()) {
+      blocks.push_back({.items = {}, .lives = {}, .size = item.size});
     }
-    out[block].items.push_back(i);
-    out[block].lives.emplace_back(item.lower, item.upper);
-    blocks.emplace(item.upper, block);
+    blocks[block].items.push_back(i);
+    blocks[block].lives.emplace_back(item.lower, item.upper);
   }
 }
 
-// Blocks from large to small.
-std::vector<Joined> level_one(const PlanInput& input) {
+// Blocks from large to small; without `joins` each item is one.
+std::vector<Joined> level_one(const PlanInput& input, bool joins) {
   std::vector<std::uint32_t> order = order_by_size(input.items);
   std::vector<Joined> blocks;
   for (auto begin = order.begin(); begin != order.end();) {
@@ -78,7 +79,14 @@ std::vector<Joined> level_one(const PlanInput& input) {
     const auto end = std::find_if(begin, order.end(),
                                   [&](std::uint32_t i) { return input.items[i].size != size; });
     std::sort(begin, end);
-    join(input, {begin, end}, blocks);
+    if (joins) {
+      join(input, {begin, end}, blocks);
+    } else {
+      std::for_each(begin, end, [&](std::uint32_t i) {
+        const PlanItem& item = input.items[i];
+        blocks.push_back({.items = {i}, .lives = {{item.lower, item.upper}}, .size = size});
+      });
+    }
     begin = end;
   }
   return blocks;
@@ -90,10 +98,7 @@ struct Outer {
   PlacedRows inside;
 };
 
-}  // namespace
-
-Placement place_multi_level(const PlanInput& input) {
-  const std::vector<Joined> blocks = level_one(input);
+Placement level_two(const PlanInput& input, const std::vector<Joined>& blocks) {
   std::vector<Outer> outers;
   Placement result;
   result.offsets.resize(input.items.size());
@@ -126,6 +131,17 @@ Placement place_multi_level(const PlanInput& input) {
     }
   }
   return result;
+}
+
+}  // namespace
+
+Placement place_multi_level(const PlanInput& input) {
+  Placement joined = level_two(input, level_one(input, true));
+  if (joined.size == input.bound) {
+    return joined;
+  }
+  Placement apart = level_two(input, level_one(input, false));
+  return apart.size < joined.size ? apart : joined;
 }
 
 }  // namespace recoup::detail

@@ -119,6 +119,36 @@ TEST(PlannerFigures, ExampleOfTheGraphEngine) {
   EXPECT_EQ(ge.offsets, (std::vector<PoolOffset>{2048_B, 0_B, 2048_B, 4096_B, 0_B}));
 }
 
+// c and d take the block of a, though that of b has been free for longer when d comes: so x finds
+// room in the block of b.
+//
+//   8     +-------+
+//         |   b   +-------+
+//         |       |   x   |
+//   4  +--+----+--+---+---+
+//      |   a   |  | c | d |
+//   0  +-------+  +---+---+
+TEST(MultiLevel, TheFirstFreeBlockIsUsedAgain) {
+  const LayoutProblem problem{
+      .buffers = {buffer("a", 0, 2, 4), buffer("b", 1, 3, 4), buffer("c", 3, 4, 4),
+                  buffer("d", 4, 5, 4), buffer("x", 3, 5, 3)},
+      .ops = {}};
+  const Layout layout = plan_layout(problem, "ge");
+  EXPECT_EQ(layout.size, 8_B);
+  EXPECT_EQ(layout.offsets, (std::vector<PoolOffset>{0_B, 4_B, 0_B, 0_B, 4_B}));
+}
+
+// Joined, s and t would have to lie at one place: s beside q only at 5, t beside r only at 0.
+TEST(MultiLevel, LevelTwoAloneWhereLevelOneCosts) {
+  const LayoutProblem problem{
+      .buffers = {buffer("outer", 5, 6, 10), buffer("q", 1, 3, 5), buffer("r", 2, 4, 5),
+                  buffer("s", 1, 2, 4), buffer("t", 3, 4, 4)},
+      .ops = {}};
+  const Layout layout = plan_layout(problem, "ge");
+  EXPECT_EQ(layout.size, 10_B);
+  EXPECT_EQ(layout.offsets, (std::vector<PoolOffset>{0_B, 0_B, 5_B, 5_B, 0_B}));
+}
+
 // Example 2: T1 [1, 2] and T2 [2, 3] conflict, T1 and T3 [3, 3] do not (both ends are live).
 TEST_P(Planners, KnowTheConflictsOfExample2) {
   const LayoutProblem problem{
