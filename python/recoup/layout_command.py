@@ -1,10 +1,10 @@
 """The command `recoup layout`: plans the layout of a file of lifetimes."""
 
 import argparse
-import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,12 +15,13 @@ from rich.table import Table
 from recoup import layout
 from recoup.dtr_log import read_any_trace
 from recoup.files import write_atomically
-from recoup.layout import Buffer, Layout
-from recoup.sizes import format_bytes
+from recoup.in_place import base_name
+from recoup.layout import Buffer, Layout, Op
+from recoup.layout_picture import draw_layouts
+from recoup.sizes import format_bytes, parse_bytes
 
 _ALL = "all"
 _PIPE_COLUMNS = 200  # of a table that goes to no terminal
-_MOST_DRAWN = 20_000  # buffers in a picture
 
 
 class _Commands(Protocol):
@@ -55,40 +56,71 @@ def add_layout_command(commands: _Commands) -> None:
     parser.add_argument(
         "--time-limit", type=float, default=10.0, metavar="S", help="for search (default: 10)"
     )
+    parser.add_argument(
+        "--no-in-place",
+        action="store_true",
+        help="of a trace: no op writes its output over an input that dies there",
+    )
+    parser.add_argument(
+        "--disable-inplace-ops",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="of a trace: ops that do not, such as relu or aten::add.Tensor",
+    )
     parser.add_argument("--dump", action="store_true", help="print where each tensor lies")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw addresses over time")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the layout to this file")
     parser.set_defaults(command=_run, fail=parser.error)
 
 
+@dataclass(frozen=True)
+class _Problem:
+    buffers: list[Buffer]
+    ops: list[Op]
+
+
 def _run(options: argparse.Namespace) -> int:
     fail: Callable[[str], None] = options.fail
     _refuse_nonsense(options)
     try:
-        buffers = _read(options.file)
-        if options.planner == _ALL:
-            return _compare(buffers, options)
-        result = _plan(buffers, options.planner, options)
+        problem = _read(options)
+        rows = _plan_all(problem, options)
     except (OSError, ValueError) as error:
         # A layout that does not fit is no misuse, but it ends as one: one line, not 0, no file.
         fail(_text(error))
         raise
+    placed = [row for row in rows if row.offsets]
     if options.dump:
-        _print_dump(result)
-    _print(_planner_table([result]))
+        for row in placed:
+            _print_dump(row)
+    _print(_planner_table(rows))
+    if not _any_fits(rows, options):
+        return 2
     try:
         if options.json is not None:
-            write_atomically(options.json, json.dumps(_as_json(result, options), indent=2) + "\n")
+            write_atomically(options.json, json.dumps(_as_json(rows[0], options), indent=2) + "\n")
         if options.plot is not None:
-            write_atomically(options.plot, _picture(result, options))
+            write_atomically(options.plot, draw_layouts(placed, Path(options.file).name))
     except OSError as error:
         print(f"recoup layout: cannot write: {_text(error)}", file=sys.stderr)
         return 1
     return 0
 
 
-def _read(name: str) -> list[Buffer]:
-    return layout.read_csv(name) if name.endswith(".csv") else read_any_trace(name).buffers()
+def _read(options: argparse.Namespace) -> _Problem:
+    disabled: list[str] = options.disable_inplace_ops
+    if options.file.endswith(".csv"):
+        if disabled:
+            raise ValueError("--disable-inplace-ops needs a trace: a .csv has no ops")
+        return _Problem(layout.read_csv(options.file), [])
+    trace = read_any_trace(options.file)
+    ops = [] if options.no_in_place else trace.layout_ops()
+    known = {op.name for op in ops} | {base_name(op.name) for op in ops}
+    for name in disabled:
+        if name not in known:
+            raise ValueError(f"--disable-inplace-ops: there is no op {name!r} in {options.file}")
+    return _Problem(trace.buffers(), ops)
 
 
 def _refuse_nonsense(options: argparse.Namespace) -> None:
@@ -96,10 +128,10 @@ def _refuse_nonsense(options: argparse.Namespace) -> None:
         if path is not None and not path.absolute().parent.is_dir():
             options.fail(f"no such directory for {name}: {path.absolute().parent}")
     wants_addresses = options.dump or options.plot is not None
-    if wants_addresses and not _places(options.planner):
-        options.fail(
-            f"--dump and --plot need one planner that gives addresses, not {options.planner}"
-        )
+    if wants_addresses and options.planner != _ALL and not _places(options.planner):
+        options.fail(f"--dump and --plot need addresses, and {options.planner} gives none")
+    if options.no_in_place and options.disable_inplace_ops:
+        options.fail("--no-in-place leaves nothing for --disable-inplace-ops")
     if options.json is not None and options.planner == _ALL:
         options.fail("--json needs one planner, not all")
     if options.plot is not None:
@@ -120,39 +152,52 @@ def _text(error: Exception) -> str:
 
 
 def _plan(
-    buffers: list[Buffer], planner: str, options: argparse.Namespace, *, fits: bool = True
+    problem: _Problem, planner: str, options: argparse.Namespace, *, fits: bool = True
 ) -> Layout:
+    disabled = set(options.disable_inplace_ops)
+    names = {op.name for op in problem.ops}
     return layout.plan(
-        buffers,
+        problem.buffers,
         planner=planner,
         capacity=options.capacity if fits else None,
         alignment=options.alignment,
         time_limit=options.time_limit,
+        ops=problem.ops,
+        disable_inplace_ops=sorted(n for n in names if {n, base_name(n)} & disabled),
         check=True,
     )
 
 
-def _compare(buffers: list[Buffer], options: argparse.Namespace) -> int:
-    """A row a planner; with a capacity, the exit code says whether any layout fits."""
+def _plan_all(problem: _Problem, options: argparse.Namespace) -> list[Layout]:
+    """The layout of the planner, or of each. One of several need not fit in the capacity."""
+    if options.planner != _ALL:
+        return [_plan(problem, options.planner, options)]
     rows = []
-    fits = options.capacity is None
     for planner in layout.planners():
         try:
-            rows.append(_plan(buffers, planner.name, options))
-            fits = fits or planner.places
+            rows.append(_plan(problem, planner.name, options))
         except ValueError:
             if options.capacity is None:
                 raise
-            rows.append(_plan(buffers, planner.name, options, fits=False))
-    _print(_planner_table(rows))
-    if not fits:
-        least = min((row for row in rows if row.offsets), key=lambda row: row.size_bytes)
-        print(
-            f"recoup layout: error: none fits in a capacity of {options.capacity}; "
-            f"{least.planner} would in {least.size_bytes}",
-            file=sys.stderr,
-        )
-    return 0 if fits else 2
+            rows.append(_plan(problem, planner.name, options, fits=False))
+    return rows
+
+
+def _any_fits(rows: Sequence[Layout], options: argparse.Namespace) -> bool:
+    """Says so when no layout fits in the capacity."""
+    placed = [row for row in rows if row.offsets]
+    if options.capacity is None or not placed:
+        return True
+    capacity = parse_bytes(options.capacity, name="capacity")
+    least = min(placed, key=lambda row: row.size_bytes)
+    if least.size_bytes <= capacity:
+        return True
+    print(
+        f"recoup layout: error: none fits in a capacity of {options.capacity}; "
+        f"{least.planner} would in {least.size_bytes}",
+        file=sys.stderr,
+    )
+    return False
 
 
 def _table(*columns: str) -> Table:
@@ -185,6 +230,7 @@ def _planner_table(rows: list[Layout]) -> Table:
 
 def _print_dump(result: Layout) -> None:
     """A line a tensor. Plain text: rich takes half a minute for 60,000 rows."""
+    print(f"{result.planner}:")
     rows = [("tensor", "size", "start", "end", "address", "place")]
     notes = _notes(result)
     for i, buffer in enumerate(result.buffers):
@@ -237,40 +283,8 @@ def _as_json(result: Layout, options: argparse.Namespace) -> dict[str, Any]:
                 "upper": buffer.upper,
                 "size_bytes": buffer.size_bytes,
                 "offset_bytes": result.offsets[i] if result.offsets else None,
+                "in_place_of": None if of is None else result.buffers[of].name,
             }
-            for i, buffer in enumerate(result.buffers)
+            for i, (buffer, of) in enumerate(zip(result.buffers, result.in_place, strict=True))
         ],
     }
-
-
-def _picture(result: Layout, options: argparse.Namespace) -> bytes:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.collections import PatchCollection
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Rectangle
-
-    figure = Figure(figsize=(9, 5), dpi=120)
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    # The largest, when there are more than anybody can see.
-    drawn = sorted(range(len(result.buffers)), key=lambda i: -result.buffers[i].size_bytes)
-    patches = [
-        Rectangle((b.lower, result.offsets[i]), b.upper - b.lower, b.size_bytes)
-        for i, b in ((i, result.buffers[i]) for i in drawn[:_MOST_DRAWN])
-    ]
-    collection = PatchCollection(patches, cmap="tab20", edgecolor="white", linewidth=0.3)
-    collection.set_array([float(i % 20) for i in range(len(patches))])
-    axes.add_collection(collection)
-    axes.axhline(result.bound_bytes, color="black", linewidth=0.8, linestyle=":")
-    axes.autoscale_view()
-    axes.set_ylim(0, max(1, result.size_bytes) * 1.02)
-    axes.set_xlabel("time")
-    axes.set_ylabel("address, bytes")
-    axes.set_title(
-        f"{Path(options.file).name}: {result.planner}, {format_bytes(result.size_bytes)}, "
-        f"bound {format_bytes(result.bound_bytes)} (dotted)",
-        fontsize=9,
-    )
-    file = io.BytesIO()
-    figure.savefig(file, format="png", metadata={"Software": None})
-    return file.getvalue()

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from recoup import _C
 from recoup.decisions import Decision
-from recoup.layout import Buffer
+from recoup.layout import Buffer, Op
+from recoup.lifetimes import Lifetimes
 from recoup.scope import budget
 from recoup.stats import Stats
 
@@ -105,35 +106,19 @@ class Trace:
         A storage lives from the op that made it, or the next one if none did, to the last op before
         it died, both included. In-place writes stay in their storage.
         """
-        ops = self.ops()
-        names: list[str] = []
-        lower: list[int] = []
-        sizes: list[int] = []
-        upper: dict[int, int] = {}
-        found = []
-        now = 0  # ops so far
-        for kind, index, size in self._trace.events():
-            if kind in ("external", "adopt"):
-                names.append(f"{kind}#{len(names)}")
-                lower.append(now)
-                sizes.append(size)
-            elif kind in ("die", "forsake"):
-                upper[index] = now
-            elif kind == "op":
-                op = ops[index]
-                for fresh in op.fresh_bytes:
-                    names.append(f"{op.name}#{len(names)}")
-                    lower.append(now)
-                    sizes.append(fresh)
-                if op.workspace_bytes > 0:
-                    name = f"workspace of {op.name}@{now}"
-                    found.append(Buffer(name, now, now + 1, op.workspace_bytes))
-                now += 1
-        for storage, (name, first, size) in enumerate(zip(names, lower, sizes, strict=True)):
-            last = max(first + 1, upper.get(storage, max(now, 1)))
-            if size > 0:
-                found.append(Buffer(name, first, last, size))
-        return found
+        return self._lifetimes().buffers()
+
+    def layout_ops(self) -> list[Op]:
+        """The ops over `buffers()`, for `layout.plan(ops=...)`: which outputs could be in place.
+
+        An op counts as a reader of a storage when it reads what was written there last. Which ops
+        can be in place goes by their names; the trace tells no strides, so an input is taken to be
+        read as it lies.
+        """
+        return self._lifetimes().ops()
+
+    def _lifetimes(self) -> Lifetimes:
+        return Lifetimes(self.ops(), self._trace.events())
 
     def unbudgeted_peak_bytes(self) -> int:
         """The most bytes that the program holds at once when nothing is ever evicted."""

@@ -114,6 +114,18 @@ def test_command_dumps_and_writes(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_command_dumps_and_draws_all(
+    example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "out.png"
+    args = ["layout", str(example), "--planner", "all", "--dump", "--plot", str(picture)]
+    assert main(args) == 0
+    lines = capsys.readouterr().out.splitlines()
+    placing = [planner.name for planner in layout.planners() if planner.places]
+    assert [line[:-1] for line in lines if line.endswith(":")] == placing
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_what_does_not_fit_leaves_no_file(
     example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,8 +148,9 @@ def test_command_errors_are_one_line(
     cut.write_text(EXAMPLE[:-3], encoding="utf-8")
     assert "cut.csv, line 6: no line feed ends it" in fails(capsys, cut)
     assert "no such directory for --json" in fails(capsys, example, "--json", tmp_path / "x" / "y")
-    assert "not all" in fails(capsys, example, "--planner", "all", "--dump")
-    assert "not bound" in fails(capsys, example, "--planner", "bound", "--plot", "x.png")
+    assert "not all" in fails(capsys, example, "--planner", "all", "--json", tmp_path / "x")
+    assert "bound gives none" in fails(capsys, example, "--planner", "bound", "--plot", "x.png")
+    assert "has no ops" in fails(capsys, example, "--disable-inplace-ops", "relu")
     assert "invalid choice: 'worst-fit'" in fails(capsys, example, "--planner", "worst-fit")
 
 

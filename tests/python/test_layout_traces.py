@@ -1,0 +1,142 @@
+"""`recoup layout` over traces: lifetimes, and outputs in the place of inputs that die."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import recoup
+from recoup import _C, layout
+from recoup.cli import main
+from recoup.in_place import base_name, place_of_output
+
+# (name, storages that it reads, storages that it writes, bytes that it makes), or (event, storage)
+Row = tuple[str, list[int], list[int], list[int]] | tuple[str, int]
+
+MB = 1_000_000
+# Image 0.15 MB -> Conv 3.2 MB -> ReLU 3.2 MB -> Pool 0.8 MB; each dies when it has been read.
+CONV_RELU_POOL: list[Row] = [
+    ("aten::rand", [], [], [150_000]),
+    ("aten::convolution", [0], [], [3_200_000]),
+    ("die", 0),
+    ("aten::relu", [1], [], [3_200_000]),
+    ("die", 1),
+    ("aten::max_pool2d", [2], [], [800_000]),
+    ("die", 2),
+]
+
+
+def trace_of(rows: list[Row]) -> recoup.Trace:
+    builder = _C.TraceBuilder()
+    number = 0
+    for row in rows:
+        if len(row) == 2:
+            builder.add_event(row[0], row[1], 0)
+            continue
+        name, reads, writes, fresh = row
+        builder.add_name(name)
+        builder.add_kernel(fresh)
+        both = list(dict.fromkeys([*reads, *writes]))
+        operands = [(i, i in reads, i in writes, False) for i in both]
+        builder.add_op(number, number, 1, True, operands, fresh)
+        number += 1
+    return recoup.Trace(builder.build())
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    path = tmp_path / "example.rtrace"
+    trace_of(CONV_RELU_POOL).write(path)
+    return path
+
+
+def in_place(rows: list[Row]) -> dict[str, str]:
+    """Which storage is in the place of which, by the rules that the planners check."""
+    trace = trace_of(rows)
+    result = layout.plan(trace.buffers(), ops=trace.layout_ops(), planner="ge")
+    names = [buffer.name for buffer in result.buffers]
+    return {names[i]: names[of] for i, of in enumerate(result.in_place) if of is not None}
+
+
+def test_conv_relu_pool(example: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert main(["layout", str(example), "--dump", "--json", str(out)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    relu, pool = "aten::relu#2", "aten::max_pool2d#3"
+    address = next(line[4] for line in lines if line and line[0] == "aten::convolution#1")
+    in_conv = ["in", "place", "of", "aten::convolution#1"]
+    assert [relu, "3,200,000", "2", "4", address, *in_conv] in lines
+    assert [pool, "800,000", "3", "4", address, "in", "place", "of", relu] in lines
+    written = json.loads(out.read_text(encoding="utf-8"))
+    assert (written["sum_bytes"], written["size_bytes"]) == (7_350_000, 3_350_000)
+    places = [row["in_place_of"] for row in written["buffers"]]
+    assert places == [None, None, "aten::convolution#1", relu]
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ([], 3_350_000),
+        (["--no-in-place"], 6_400_000),
+        (["--disable-inplace-ops", "relu"], 6_400_000),
+        (["--disable-inplace-ops", "max_pool2d"], 4_000_000),
+        (["--disable-inplace-ops", "aten::relu", "aten::max_pool2d"], 6_400_000),
+    ],
+)
+def test_ops_that_are_never_in_place(
+    example: Path, options: list[str], size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["layout", str(example), "--planner", "search", *options]) == 0
+    assert f" {size:,} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--disable-inplace-ops", "rleu"], "there is no op 'rleu' in"),
+        (["--no-in-place", "--disable-inplace-ops", "relu"], "leaves nothing for"),
+        (["--capacity", "3MB"], "3,350,000 bytes (3.2 MiB) would do"),
+    ],
+)
+def test_bad_options_are_one_line(
+    example: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = example.with_suffix(".json")
+    with pytest.raises(SystemExit) as exit_info:
+        main(["layout", str(example), "--json", str(out), *options])
+    assert exit_info.value.code != 0
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_an_input_must_be_dead_and_read_by_nobody_else() -> None:
+    make: list[Row] = [("rand", [], [], [64]), ("mul", [0], [], [64])]
+    taken = {"mul#1": "rand#0"}
+    assert in_place([*make, ("die", 0)]) == taken
+    assert in_place([*make, ("sum", [1], [], [4]), ("die", 0)]) == {}
+    assert in_place([make[0], ("sum", [0], [], [4]), ("mul", [0], [], [64]), ("die", 0)]) == {}
+    # An op that only writes it, or reads what is overwritten, is no reader of what is there last.
+    assert in_place([make[0], ("add_", [0], [0], []), make[1], ("die", 0)]) == taken
+    assert in_place([make[0], ("view", [], [], []), make[1], ("die", 0)]) == taken
+    # It would read what is overwritten later, in a storage that lives on.
+    assert in_place([*make, ("add_", [0], [0], []), ("die", 0)]) == {}
+
+
+def test_what_others_can_see_keeps_its_place() -> None:
+    rows: list[Row] = [("rand", [], [], [64]), ("escape", 0), ("mul", [0], [], [64]), ("die", 0)]
+    assert in_place(rows) == {}
+
+
+def test_who_can_be_in_place_goes_by_name_and_size() -> None:
+    def after(op: str, made: list[int], reads: tuple[int, ...] = (0, 1)) -> dict[str, str]:
+        rows: list[Row] = [("rand", [], [], [64]), ("rand", [], [], [64])]
+        return in_place([*rows, (op, list(reads), [], made), ("die", 0), ("die", 1)])
+
+    assert after("aten::add.Tensor", [64]) == {"aten::add.Tensor#2": "rand#0"}
+    assert after("aten::add.Tensor", [32]) == {}  # a part of the input, who knows which
+    assert after("aten::mm", [64]) == {}
+    assert after("aten::native_batch_norm", [64, 64]) == {"aten::native_batch_norm#2": "rand#0"}
+    assert after("avg_pool2d", [16]) == {"avg_pool2d#2": "rand#0"}
+    assert base_name("aten::add.Tensor") == base_name("add") == "add"
+    assert place_of_output("aten::relu_") is None  # writes in place anyway
