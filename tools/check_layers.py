@@ -23,6 +23,7 @@ LAYERS = (
     "csrc/schedule",
     "csrc/simulate",
     "csrc/plan",
+    "csrc/order",
     "csrc/torch",
     "csrc/python",
 )

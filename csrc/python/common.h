@@ -54,5 +54,6 @@ py::list rows_of(const std::vector<Decision>& decisions);
 void bind_trace(py::module_& module);
 void bind_layout(py::module_& module);
 void bind_dtr_simulator(py::module_& module);
+void bind_order(py::module_& module);
 
 }  // namespace recoup

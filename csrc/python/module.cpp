@@ -250,4 +250,5 @@ PYBIND11_MODULE(_C, module) {
   recoup::bind_trace(module);
   recoup::bind_layout(module);
   recoup::bind_dtr_simulator(module);
+  recoup::bind_order(module);
 }

@@ -1,4 +1,4 @@
-"""The command line: `recoup run`, `policies`, `simulate` and `layout`."""
+"""The command line: `recoup run`, `policies`, `simulate`, `layout` and `order`."""
 
 import argparse
 import atexit
@@ -21,6 +21,7 @@ from recoup import _C
 from recoup.errors import OutOfBudgetError
 from recoup.files import write_atomically
 from recoup.layout_command import add_layout_command
+from recoup.order_command import add_order_command
 from recoup.progress import Progress
 from recoup.run import Budget, Run
 from recoup.simulate_command import add_simulate_command
@@ -86,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     policies.set_defaults(command=_print_policies)
     add_simulate_command(commands)
     add_layout_command(commands)
+    add_order_command(commands)
     return parser
 
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from recoup import _C
 from recoup.decisions import Decision
 from recoup.layout import Buffer, Op
 from recoup.lifetimes import Lifetimes
+from recoup.order import Order
 from recoup.scope import budget
 from recoup.stats import Stats
 
@@ -116,6 +118,22 @@ class Trace:
         read as it lies.
         """
         return self._lifetimes().ops()
+
+    def order(self, *, traversal: str = "program", long_life: str = "dynamic") -> Order:
+        """Another legal order of the ops, see `recoup.order`. The program's steps stay apart.
+
+        Raises ValueError, naming what there is, for an unknown traversal or rule.
+        """
+        row = _C.order_ops(self._trace, traversal=traversal, long_life=long_life)
+        row["ops"] = tuple(row["ops"])
+        return Order(**row)
+
+    def reordered(self, ops: Sequence[int]) -> "Trace":
+        """The trace of a program that runs the ops in that order and lets go of storages at once.
+
+        Raises ValueError, naming the op, when it would see something else there.
+        """
+        return Trace(_C.order_apply(self._trace, ops))
 
     def _lifetimes(self) -> Lifetimes:
         return Lifetimes(self.ops(), self._trace.events())

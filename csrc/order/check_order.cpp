@@ -1,0 +1,226 @@
+// check_order: runs the trace in both orders with names of ops for bytes. It shares no code with
+// the orderers, so that a mistake there does not hide here.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "csrc/base/strings.h"
+#include "recoup/order.h"
+
+namespace recoup {
+namespace {
+
+using detail::str_cat;
+
+constexpr std::uint32_t kNobody = std::numeric_limits<std::uint32_t>::max();
+
+// What an op sees. Ops are named by their place in Trace::ops.
+struct View {
+  bool is_there = true;              // every storage that it uses has been made
+  std::vector<std::uint32_t> bytes;  // who wrote what it reads, or adds to
+  std::uint32_t drawn = kNobody;     // the op that drew random numbers before, if it draws
+  std::uint32_t effects = kNobody;   // the op of unknown effects before, if it has them
+};
+
+// The fixed facts of a trace.
+struct Facts {
+  std::vector<std::uint32_t> program;             // ops that ran, in their order
+  std::vector<std::uint32_t> step;                // by op
+  std::vector<std::vector<std::uint32_t>> fresh;  // storages that each op makes
+  std::vector<std::uint32_t> maker;               // by storage; nobody: from outside
+  std::vector<std::uint32_t> told;                // ops whose results the program came to know
+  std::vector<std::size_t> knows;                 // by op: how many of `told` when it ran
+};
+
+bool reads_or_writes(const Trace& trace, const TraceOp& op) {
+  const auto operands = trace.operands_of(op);
+  return std::any_of(operands.begin(), operands.end(),
+                     [](const auto& use) { return use.reads || use.written; });
+}
+
+class FactFinder {
+ public:
+  explicit FactFinder(const Trace& trace) : trace_(trace) {
+    facts_.step.resize(trace.ops.size());
+    facts_.fresh.resize(trace.ops.size());
+    facts_.knows.resize(trace.ops.size());
+  }
+
+  Facts run() {
+    for (const TraceEvent& event : trace_.events) {
+      switch (event.kind) {
+        case TraceEvent::Kind::kStep:
+          ++step_;
+          break;
+        case TraceEvent::Kind::kExternal:
+        case TraceEvent::Kind::kAdopt:
+          add_storage(kNobody);
+          break;
+        case TraceEvent::Kind::kEscape:
+          escaped_[event.index] = true;
+          if (writer_[event.index] != kNobody) {
+            facts_.told.push_back(writer_[event.index]);
+          }
+          break;
+        case TraceEvent::Kind::kOp:
+          if (!trace_.ops[event.index].failed) {
+            add_op(event.index);
+          }
+          break;
+        case TraceEvent::Kind::kAllocate:
+        case TraceEvent::Kind::kFree:
+        case TraceEvent::Kind::kDie:
+        case TraceEvent::Kind::kPin:
+        case TraceEvent::Kind::kUnpin:
+        case TraceEvent::Kind::kEvict:
+        case TraceEvent::Kind::kForsake:
+        case TraceEvent::Kind::kSettle:
+          break;
+      }
+    }
+    return std::move(facts_);
+  }
+
+ private:
+  void add_storage(std::uint32_t maker) {
+    facts_.maker.push_back(maker);
+    writer_.push_back(maker);
+    escaped_.push_back(false);
+  }
+
+  void add_op(std::uint32_t index) {
+    const TraceOp& op = trace_.ops[index];
+    facts_.program.push_back(index);
+    facts_.step[index] = step_;
+    facts_.knows[index] = facts_.told.size();
+    bool writes = false;
+    bool is_seen = false;
+    for (const TraceOperand& use : trace_.operands_of(op)) {
+      if (use.written) {
+        writes = true;
+        is_seen = is_seen || escaped_[use.storage];
+        writer_[use.storage] = index;
+      }
+    }
+    if (is_seen || (!writes && op.fresh_count == 0 && reads_or_writes(trace_, op))) {
+      facts_.told.push_back(index);
+    }
+    for (std::uint32_t i = 0; i < op.fresh_count; ++i) {
+      facts_.fresh[index].push_back(static_cast<std::uint32_t>(facts_.maker.size()));
+      add_storage(index);
+    }
+  }
+
+  const Trace& trace_;
+  Facts facts_;
+  std::vector<std::uint32_t> writer_;  // by storage
+  std::vector<bool> escaped_;
+  std::uint32_t step_ = 0;
+};
+
+// One run.
+class Run {
+ public:
+  Run(const Trace& trace, const Facts& facts)
+      : trace_(trace),
+        facts_(facts),
+        writer_(facts.maker.size(), kNobody),
+        made_(facts.maker.size()),
+        has_run_(trace.ops.size()) {
+    for (std::size_t i = 0; i < made_.size(); ++i) {
+      made_[i] = facts.maker[i] == kNobody;
+    }
+  }
+
+  View step(std::uint32_t index) {
+    const TraceOp& op = trace_.ops[index];
+    View view;
+    for (const TraceOperand& use : trace_.operands_of(op)) {
+      view.is_there = view.is_there && made_[use.storage];
+      if (use.reads || (use.written && !use.overwritten)) {
+        view.bytes.push_back(writer_[use.storage]);
+      }
+    }
+    for (const TraceOperand& use : trace_.operands_of(op)) {
+      writer_[use.storage] = use.written ? index : writer_[use.storage];
+    }
+    for (const std::uint32_t storage : facts_.fresh[index]) {
+      made_[storage] = true;
+      writer_[storage] = index;
+    }
+    if (op.random) {
+      view.drawn = std::exchange(drawn_, index);
+    }
+    if (!op.repeatable && reads_or_writes(trace_, op)) {
+      view.effects = std::exchange(effects_, index);
+    }
+    has_run_[index] = true;
+    return view;
+  }
+
+  // Whether the program knows what it knew when `index` ran.
+  bool knows_enough_for(std::uint32_t index) {
+    while (known_ < facts_.told.size() && has_run_[facts_.told[known_]]) {
+      ++known_;
+    }
+    return facts_.knows[index] <= known_;
+  }
+  [[nodiscard]] const std::vector<std::uint32_t>& writer() const { return writer_; }
+
+ private:
+  const Trace& trace_;
+  const Facts& facts_;
+  std::vector<std::uint32_t> writer_;  // of each storage, the last one
+  std::vector<bool> made_;
+  std::vector<bool> has_run_;  // by op
+  std::size_t known_ = 0;      // so many of Facts::told, from the first
+  std::uint32_t drawn_ = kNobody;
+  std::uint32_t effects_ = kNobody;
+};
+
+}  // namespace
+
+std::string check_order(const Trace& trace, std::span<const std::uint32_t> ops) {
+  const Facts facts = FactFinder(trace).run();
+  std::vector<std::uint32_t> sorted(ops.begin(), ops.end());
+  std::vector<std::uint32_t> all = facts.program;
+  std::sort(sorted.begin(), sorted.end());
+  std::sort(all.begin(), all.end());
+  if (sorted != all) {
+    return str_cat("the order has ", ops.size(), " ops, which are not the ", all.size(),
+                   " that the trace ran");
+  }
+  std::vector<View> expected(trace.ops.size());
+  Run program(trace, facts);
+  for (const std::uint32_t op : facts.program) {
+    expected[op] = program.step(op);
+  }
+  Run run(trace, facts);
+  std::uint32_t step = 0;
+  for (const std::uint32_t op : ops) {
+    const auto wrong = [&](std::string_view what) {
+      return str_cat("op ", op, " (", trace.names[trace.ops[op].name], ") ", what);
+    };
+    if (facts.step[op] < step) {
+      return wrong("has left its step");
+    }
+    step = facts.step[op];
+    if (!run.knows_enough_for(op)) {
+      return wrong("runs before the program knew enough to run it");
+    }
+    const View view = run.step(op);
+    const View& was = expected[op];
+    if (!view.is_there) {
+      return wrong("uses what has not been made yet");
+    }
+    if (view.bytes != was.bytes) {
+      return wrong("reads other bytes than in the program");
+    }
+    if (view.drawn != was.drawn || view.effects != was.effects) {
+      return wrong("draws random numbers, or has effects, at another place among its like");
+    }
+  }
+  return run.writer() == program.writer() ? "" : "a storage ends with other bytes";
+}
+
+}  // namespace recoup

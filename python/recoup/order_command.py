@@ -1,0 +1,115 @@
+"""The command `recoup order`: orders of a trace's ops, and the bytes that live then."""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from recoup.dtr_log import read_any_trace
+from recoup.files import write_atomically
+from recoup.order import Order, long_life_rules, traversals
+from recoup.sizes import format_bytes
+from recoup.traces import Trace
+
+_ALL = "all"
+_PIPE_COLUMNS = 200  # of a table that goes to no terminal
+
+
+def add_order_command(commands: Any) -> None:
+    """Adds `order` to the commands of the command line."""
+    parser = commands.add_parser(
+        "order",
+        help="order a trace's ops so that fewer bytes live",
+        description="Orders the ops of each step anew and prints the lower bound: the most bytes "
+        "that live at one op. No layout of that order takes less.",
+    )
+    parser.add_argument(
+        "trace",
+        metavar="TRACE",
+        help="a file of `recoup run --trace`, or a log of the DTR authors (.log, .log.gz)",
+    )
+    orders = [row.name for row in traversals()]
+    rules = [row.name for row in long_life_rules()]
+    parser.add_argument(
+        "--order",
+        default=_ALL,
+        choices=[*orders, _ALL],
+        metavar="NAME",
+        help=f"{', '.join(orders)}, or all (default: all)",
+    )
+    parser.add_argument(
+        "--long-life",
+        default=_ALL,
+        choices=[*rules, _ALL],
+        metavar="RULE",
+        help=f"what moves ops afterwards: {', '.join(rules)}, or all (default: all)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all orders to this file")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        metavar="FILE.rtrace",
+        help="write the trace in the order of the least bound",
+    )
+    parser.set_defaults(command=_run, fail=parser.error)
+
+
+def _run(options: argparse.Namespace) -> int:
+    for name, path in (("--json", options.json), ("--write", options.write)):
+        if path is not None and not path.absolute().parent.is_dir():
+            options.fail(f"no such directory for {name}: {path.absolute().parent}")
+    try:
+        trace = read_any_trace(options.trace)
+        rows = _orders(trace, options)
+    except (OSError, ValueError) as error:
+        options.fail(str(error))
+    print(
+        f"the program's own order: {rows[0].program_bound_bytes:,} bytes "
+        f"({format_bytes(rows[0].program_bound_bytes)}), {len(rows[0].ops):,} ops"
+    )
+    _print(rows)
+    try:
+        if options.json is not None:
+            result = {"trace": options.trace, "orders": [dataclasses.asdict(row) for row in rows]}
+            write_atomically(options.json, json.dumps(result) + "\n")
+        if options.write is not None:
+            least = min(rows, key=lambda row: row.bound_bytes)
+            trace.reordered(least.ops).write(options.write)
+            print(f"{options.write}: {least.traversal}, {least.long_life}")
+    except OSError as error:
+        options.fail(f"cannot write: {error}")
+    return 0
+
+
+def _orders(trace: Trace, options: argparse.Namespace) -> list[Order]:
+    return [
+        trace.order(traversal=order.name, long_life=rule.name)
+        for order in traversals()
+        for rule in long_life_rules()
+        if options.order in (order.name, _ALL) and options.long_life in (rule.name, _ALL)
+    ]
+
+
+def _print(rows: list[Order]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in ("order", "long life"):
+        table.add_column(name)
+    for name in ("moves", "bound", "size", "to the program's"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        before = row.program_bound_bytes
+        table.add_row(
+            row.traversal,
+            row.long_life,
+            f"{row.moves:,}",
+            f"{row.bound_bytes:,}",
+            format_bytes(row.bound_bytes),
+            f"{row.bound_bytes / before if before else 1.0:.4f}x",
+        )
+    console = Console()
+    console.print(table, width=None if console.is_terminal else _PIPE_COLUMNS)

@@ -1,0 +1,113 @@
+"""`recoup order` and Trace.order. The orders themselves are tested in tests/core/order_test.cpp."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import recoup
+from recoup import layout
+from recoup.cli import main
+from recoup.order import long_life_rules, traversals
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("order") / "run.rtrace"
+    with recoup.trace(path):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(), nn.Linear(128, 64))
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            x = torch.randn(32, 64)
+            first = torch.zeros(32, 64)  # long before it is needed
+            loss = (model(x) + first).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+    return path
+
+
+def test_every_order_of_a_real_trace(run: Path) -> None:
+    trace = recoup.Trace.read(run)
+    for traversal in traversals():
+        alone = trace.order(traversal=traversal.name, long_life="none")
+        for rule in long_life_rules():
+            order = trace.order(traversal=traversal.name, long_life=rule.name)
+            assert sorted(order.ops) == list(range(trace.op_count))
+            assert order.bound_bytes <= alone.bound_bytes
+            made = trace.reordered(order.ops)
+            planned = layout.plan(made.buffers(), planner="bound")
+            assert planned.size_bytes == order.bound_bytes
+            assert made.steps() == trace.steps()
+    ops = trace.order(traversal="program", long_life="none").ops
+    assert ops == tuple(range(trace.op_count))
+    zeros = [i for i, op in enumerate(trace.ops()) if op.name == "aten::zeros"]
+    moved = trace.order(traversal="program", long_life="fixed").ops
+    assert moved.index(zeros[0]) > zeros[0]
+
+
+def test_a_reordered_trace_is_a_trace(run: Path, tmp_path: Path) -> None:
+    trace = recoup.Trace.read(run)
+    made = trace.reordered(trace.order(traversal="dfs").ops)
+    made.write(tmp_path / "made.rtrace")
+    again = recoup.Trace.read(tmp_path / "made.rtrace")
+    assert again.ops() == made.ops()
+    simulation = again.simulate(2 * again.unbudgeted_peak_bytes())
+    assert (simulation.status, simulation.ops) == ("ok", trace.op_count)
+    assert simulation.stats.replays == 0
+
+
+def test_nonsense_is_refused_by_name(run: Path) -> None:
+    trace = recoup.Trace.read(run)
+    with pytest.raises(ValueError, match="unknown traversal 'best'; there are program, bfs, dfs"):
+        trace.order(traversal="best")
+    with pytest.raises(ValueError, match="unknown long-life rule 'long'"):
+        trace.order(long_life="long")
+    with pytest.raises(ValueError, match="no legal order: the order has 1 ops"):
+        trace.reordered([0])
+    with pytest.raises(ValueError, match=r"no legal order: op \d+ \(aten::"):
+        trace.reordered(range(trace.op_count)[::-1])
+
+
+def test_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, made = tmp_path / "out.json", tmp_path / "made.rtrace"
+    assert main(["order", str(run), "--json", str(out), "--write", str(made)]) == 0
+    text = capsys.readouterr().out
+    rows = json.loads(out.read_text(encoding="utf-8"))["orders"]
+    assert len(rows) == len(traversals()) * len(long_life_rules())
+    least = min(rows, key=lambda row: row["bound_bytes"])
+    assert least["bound_bytes"] <= least["program_bound_bytes"]
+    for row in rows:
+        assert f" {row['bound_bytes']:,} " in text
+    planned = layout.plan(recoup.Trace.read(made).buffers(), planner="bound")
+    assert planned.size_bytes == least["bound_bytes"]
+    assert main(["order", str(run), "--order", "dfs", "--long-life", "fixed"]) == 0
+    assert sum(line.startswith("dfs ") for line in capsys.readouterr().out.splitlines()) == 1
+
+
+def test_bad_input_is_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = run.read_bytes()
+    cut, version = tmp_path / "cut.rtrace", tmp_path / "version.rtrace"
+    cut.write_bytes(data[:-20])
+    version.write_bytes(data[:8] + b"\x63\x00\x00\x00" + data[12:])
+    out = tmp_path / "out.json"
+    for arguments, words in (
+        ([tmp_path / "none.rtrace"], "No such file"),
+        ([cut], "offset"),
+        ([version], "version 99"),
+        ([run, "--order", "best"], "invalid choice: 'best'"),
+        ([run, "--long-life", "long"], "invalid choice: 'long'"),
+        ([run, "--write", tmp_path / "no" / "x.rtrace"], "no such directory for --write"),
+    ):
+        with pytest.raises(SystemExit) as exit_info:
+            main(["order", *map(str, arguments), "--json", str(out)])
+        assert exit_info.value.code != 0
+        error = capsys.readouterr().err
+        assert words in error and error.count("\n") == 1, error
+        assert not out.exists()
