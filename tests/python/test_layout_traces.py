@@ -1,6 +1,7 @@
 """`recoup layout` over traces: lifetimes, and outputs in the place of inputs that die."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from recoup.in_place import base_name, place_of_output
 # (name, storages that it reads, storages that it writes, bytes that it makes), or (event, storage)
 Row = tuple[str, list[int], list[int], list[int]] | tuple[str, int]
 
-MB = 1_000_000
+SHARED = Path(os.environ.get("RECOUP_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 # Image 0.15 MB -> Conv 3.2 MB -> ReLU 3.2 MB -> Pool 0.8 MB; each dies when it has been read.
 CONV_RELU_POOL: list[Row] = [
     ("aten::rand", [], [], [150_000]),
@@ -140,3 +141,44 @@ def test_who_can_be_in_place_goes_by_name_and_size() -> None:
     assert after("avg_pool2d", [16]) == {"avg_pool2d#2": "rand#0"}
     assert base_name("aten::add.Tensor") == base_name("add") == "add"
     assert place_of_output("aten::relu_") is None  # writes in place anyway
+
+
+@pytest.mark.parametrize("name", ["lstm", "resnet32", "transformer", "unet"])
+def test_ge_comes_near_the_bound_of_published_logs(name: str) -> None:
+    path = SHARED / "dtr-logs" / f"{name}.log.gz"
+    if not path.is_file():
+        pytest.skip(f"the published logs are not in {SHARED}")
+    trace = recoup.read_dtr_log(path)
+    result = layout.plan(trace.buffers(), ops=trace.layout_ops(), planner="ge", alignment=64)
+    assert result.size_bytes <= 1.05 * result.bound_bytes
+    order = trace.order(long_life="dynamic")
+    assert order.bound_bytes <= order.program_bound_bytes
+
+
+CALL = '{"INSTRUCTION": "CALL", "NAME": "relu", "ARGS": ["%s"], "RESULT": ["a"], "TIME": "1"}\n'
+LOG = (
+    '{"INSTRUCTION": "CONSTANT", "NAME": "w"}\n'
+    '{"INSTRUCTION": "MEMORY", "NAME": "w", "MEMORY": "%s"}\n'
+)
+
+
+@pytest.mark.parametrize("command", ["layout", "order"])
+def test_bad_files_are_one_line(
+    command: str, example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = example.read_bytes()
+    out = tmp_path / "out.json"
+    for name, content, words in (
+        ("cut.rtrace", data[:-20], "offset"),
+        ("changed.rtrace", data[:30] + bytes([data[30] ^ 1]) + data[31:], "offset"),
+        ("version.rtrace", data[:8] + b"\x63\0\0\0" + data[12:], "version 99"),
+        ("dangling.log", (LOG % "64" + CALL % "b").encode(), "line 3: KeyError: 'b'"),
+        ("negative.log", (LOG % "-1" + CALL % "w").encode(), "line 2: ValueError: -1 is negative"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(SystemExit) as exit_info:
+            main([command, str(tmp_path / name), "--json", str(out)])
+        assert exit_info.value.code != 0
+        error = capsys.readouterr().err
+        assert words in error and error.count("\n") == 1, error
+        assert not out.exists()

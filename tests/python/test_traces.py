@@ -144,6 +144,19 @@ def test_a_simulation_decides_as_the_live_run(
     assert simulation.stats.replay_cost_ns == run.stats.replay_cost_ns
 
 
+# ---- planned ----
+
+
+def test_ge_and_orders_of_a_real_net(traced: tuple[str, recoup.Trace]) -> None:
+    _, trace = traced
+    for ops in ([], trace.layout_ops()):
+        planned = layout.plan(trace.buffers(), planner="ge", ops=ops, alignment=64, check=True)
+        assert planned.size_bytes <= 1.05 * planned.bound_bytes
+    order = trace.order(long_life="dynamic")
+    assert order.moves > 0
+    assert order.bound_bytes <= order.program_bound_bytes
+
+
 # ---- results ----
 
 
