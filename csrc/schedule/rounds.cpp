@@ -59,7 +59,9 @@ class RoundFinder {
     }
     const auto turn = static_cast<std::uint32_t>(peak - live_.begin());
     const std::uint32_t begin = valley(turn, range.begin, -1);
-    const std::uint32_t end = valley(turn, range.end - 1, +1) + 1;
+    // The valley's own op is the first of what rises behind it.
+    const std::uint32_t behind = valley(turn, range.end - 1, +1);
+    const std::uint32_t end = behind + 1 == range.end ? range.end : behind;
     rounds_.push_back({.begin = begin, .turn = turn, .end = end});
     work_.push_back({range.begin, begin});
     work_.push_back({end, range.end});

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct Call {
   Nanoseconds cost{100};
   bool repeatable = true;
   bool stops_half_way = false;
+  std::string name = "test::op";
 };
 
 class Program {
@@ -63,7 +65,7 @@ class Program {
     }
     std::vector<BlockId> blocks(call.fresh.size());
     try {
-      engine_->begin_op("test::op", operands_);
+      engine_->begin_op(call.name, operands_);
     } catch (...) {
       operands_.clear();
       throw;
@@ -278,7 +280,7 @@ class Program {
     void* const payload = call.repeatable
                               ? device_.make_payload({.kernel = std::move(kernel),
                                                       .operand_bytes = std::move(operand_sizes),
-                                                      .name = "test::op"})
+                                                      .name = call.name})
                               : nullptr;
     std::vector<StorageId> storages(fresh.size());
     const OpUses uses(operands_);

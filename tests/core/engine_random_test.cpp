@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <set>
 
+#include "tests/core/chaos_conductor.h"
 #include "tests/core/engine_program.h"
 
 namespace recoup::detail {
@@ -20,7 +22,13 @@ constexpr Bytes kGenerous = 1_MiB;  // more than all that a program ever makes
 class Fuzzer {
  public:
   Fuzzer(std::string_view policy, std::uint64_t seed)
-      : random_(seed), options_(draw_options(policy)), program_(options_) {}
+      : random_(seed), options_(draw_options(policy)), program_(options_) {
+    if (chance(30)) {
+      conductor_.emplace(program_.engine(), random_());
+      program_.engine().set_conductor(&*conductor_);
+      program_.engine().set_observer(&*conductor_);
+    }
+  }
 
   void run() {
     for (int step = 0; step < kSteps && !testing::Test::HasFailure(); ++step) {
@@ -240,6 +248,9 @@ class Fuzzer {
 
   void finish() {
     Engine& engine = program_.engine();
+    if (conductor_) {
+      conductor_->let_go();
+    }
     if (engine.options().budget < kGenerous) {
       program_.grow(kGenerous);
     }
@@ -265,6 +276,7 @@ class Fuzzer {
   Options options_;
   Program program_;
   std::vector<Argument> arguments_;  // of the running op
+  std::optional<ChaosConductor> conductor_;
 };
 
 // A longer run: RECOUP_PROGRAMS=100000 build/core/tests/recoup_core_tests --gtest_filter=*Random*

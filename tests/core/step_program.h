@@ -1,0 +1,121 @@
+// Random networks that train step after step: what schedules are made for.
+#pragma once
+
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/core/engine_program.h"
+
+namespace recoup::detail {
+
+// A network is drawn from its seed and does the same in every step, down to the ops' order.
+class StepProgram {
+ public:
+  StepProgram(std::uint64_t seed, const Options& options) : seed_(seed), program_(options) {}
+  [[nodiscard]] Program& program() { return program_; }
+
+  // `extra`: runs one op more, of its own.
+  void step(bool extra = false) {
+    random_.seed(seed_);
+    for (std::uint64_t i = weights_.empty() ? 3 + random_() % 4 : 0; i > 0; --i) {
+      weights_.push_back(program_.external(Bytes(static_cast<std::int64_t>(65 + random_() % 64))));
+    }
+    random_.seed(seed_ + 1);
+    saved_.clear();
+    Tensor x = call("embed", {weights_[0]});
+    for (std::uint64_t layer = 4 + random_() % 12; layer > 0; --layer) {
+      x = forward(x);
+    }
+    if (extra) {
+      program_.drop(call("relu", {x}));
+    }
+    backward(x);
+  }
+
+ private:
+  Tensor call(std::string name, const std::vector<Tensor>& inputs,
+              std::vector<Tensor> updates = {}) {
+    Call made{.arguments = {},
+              .fresh = {Bytes(static_cast<std::int64_t>(65 + random_() % 300))},
+              .workspace = {}};
+    for (const Tensor input : inputs) {
+      made.arguments.push_back({.tensor = input});
+    }
+    for (const Tensor update : updates) {
+      made.arguments.push_back({.tensor = update, .access = Access::kUpdate});
+    }
+    if (random_() % 3 == 0) {
+      made.workspace.push_back(Bytes(static_cast<std::int64_t>(1 + random_() % 200)));
+    }
+    made.cost = Nanoseconds(static_cast<std::int64_t>(1 + random_() % 1000));
+    made.repeatable = random_() % 20 != 0;
+    made.name = std::move(name);
+    return program_.run(made).front();
+  }
+
+  Tensor forward(Tensor x) {
+    switch (random_() % 5) {
+      case 0: {  // its input is saved
+        const Tensor y = call("conv", {x, weights_[random_() % weights_.size()]});
+        saved_.push_back(x);
+        return y;
+      }
+      case 1: {  // its output is saved
+        const Tensor y = call("relu", {x});
+        let_go(x);
+        saved_.push_back(y);
+        return y;
+      }
+      case 2: {  // in place
+        Call made{.arguments = {{.tensor = x, .access = Access::kUpdate}}, .fresh = {}};
+        made.name = "add_";
+        program_.run(made);
+        return x;
+      }
+      case 3: {  // a branch that joins again
+        const Tensor y = call("conv", {x, weights_[random_() % weights_.size()]});
+        const Tensor z = call("add", {x, y});
+        let_go(x);
+        let_go(y);
+        saved_.push_back(z);
+        return z;
+      }
+      default: {  // nothing is saved
+        const Tensor y = call("dropout", {x});
+        let_go(x);
+        return y;
+      }
+    }
+  }
+
+  void backward(Tensor x) {
+    Tensor gradient = call("loss", {x});
+    let_go(x);
+    while (!saved_.empty()) {
+      const Tensor saved = saved_.back();
+      saved_.pop_back();
+      const Tensor next = call("backward", {saved, gradient});
+      program_.drop(gradient);
+      gradient = next;
+      let_go(saved);
+    }
+    program_.drop(gradient);
+  }
+
+  // Unless it is saved.
+  void let_go(Tensor tensor) {
+    if (std::find(saved_.begin(), saved_.end(), tensor) == saved_.end()) {
+      program_.drop(tensor);
+    }
+  }
+
+  std::uint64_t seed_;
+  std::mt19937_64 random_;
+  Program program_;
+  std::vector<Tensor> weights_;
+  std::vector<Tensor> saved_;
+};
+
+}  // namespace recoup::detail
