@@ -66,6 +66,7 @@ Candidate Engine::candidate(std::size_t index) const {
           .offset = offset(value.block),
           .own_cost = lineage_[value.producer].cost,
           .last_access = value.last_access,
+          .equivalence_at_least = sets_.cost_at_least(value),
           .until_use = looks_ahead_ ? until_use(id) : Nanoseconds{}};
 }
 

@@ -35,6 +35,8 @@ struct Value {
   BlockId block;      // valid iff resident and not external
   EdgeId consumers;   // head of the list of ops that read it
   SetId set;          // its component among evicted values, while evicted
+  // See EquivalenceSets::cost_at_least.
+  mutable Nanoseconds set_cost_bound{0};
   Tick last_access = 0;
   std::int32_t hard_pins = 0;
   std::int32_t soft_pins = 0;

@@ -144,9 +144,15 @@ void EquivalenceSets::on_evict(Lineage& lineage, ValueId id) {
 void EquivalenceSets::on_return(Lineage& lineage, ValueId id) {
   Value& value = lineage[id];
   if (value.set.valid()) {
-    sets_[find(value.set)].cost -= producer_cost(lineage, value);
+    const Nanoseconds cost = producer_cost(lineage, value);
+    sets_[find(value.set)].cost -= cost;
+    returned_ += cost;
     release(value.set);
     value.set = SetId();
+    // A neighbour may have no other tie to that set.
+    const auto forget = [&](ValueId neighbour) { lineage[neighbour].set_cost_bound = {}; };
+    for_each_parent(lineage, id, forget);
+    for_each_child(lineage, id, forget);
   }
 }
 
@@ -164,6 +170,7 @@ Nanoseconds EquivalenceSets::cost(const Lineage& lineage, ValueId id) {
   };
   for_each_parent(lineage, id, add);
   for_each_child(lineage, id, add);
+  lineage[id].set_cost_bound = sum + returned_;
   return sum;
 }
 

@@ -1,6 +1,7 @@
 // What it would cost to get the evicted surroundings of a value back (DTR, section 4.1 and C.2).
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -33,6 +34,11 @@ class EquivalenceSets {
   void on_return(Lineage& lineage, ValueId value);
   // Sum over the distinct sets next to a resident value.
   Nanoseconds cost(const Lineage& lineage, ValueId value);
+  // No more than cost() of a value with a producer, in O(1). While no neighbour comes back, the sum
+  // falls only by what returns elsewhere: it is at least the last one less all that has since.
+  [[nodiscard]] Nanoseconds cost_at_least(const Value& value) const {
+    return std::max(value.set_cost_bound - returned_, Nanoseconds{0});
+  }
   [[nodiscard]] std::size_t memory() const { return sets_.memory(); }
 
  private:
@@ -49,6 +55,7 @@ class EquivalenceSets {
 
   Slab<Node, SetId> sets_;
   std::uint32_t mark_ = 0;
+  Nanoseconds returned_{0};  // all costs that were ever subtracted
 };
 
 }  // namespace recoup::detail

@@ -32,21 +32,23 @@ ScorePolicy::Rank ScorePolicy::rank(const Candidate& candidate, double cost, Tic
 EvictionPlan ScorePolicy::do_plan(const PolicyView& view, const RoomRequest& /*request*/) {
   const Tick now = view.now();
   ranks_.clear();
+  const std::optional<Neighborhood> kind = neighborhood();
   for (const Candidate& candidate : search_.shortlist(view, work_)) {
-    ranks_.push_back(rank(candidate, nanoseconds(candidate.own_cost), now));
+    const Nanoseconds around =
+        kind == Neighborhood::kEquivalence ? candidate.equivalence_at_least : Nanoseconds(0);
+    ranks_.push_back(rank(candidate, nanoseconds(candidate.own_cost) + nanoseconds(around), now));
   }
   if (ranks_.empty()) {
     return {};
   }
-  const std::optional<Neighborhood> kind = neighborhood();
   if (!kind) {
     work_.scored += static_cast<std::int64_t>(ranks_.size());
     return {.victims = {std::min_element(ranks_.begin(), ranks_.end())->candidate->id}};
   }
 
-  // The neighborhood is the dear part of a score, and the rank without it is a lower bound. In
-  // order of that bound, stop at the first that cannot beat the best: no search asks for fewer
-  // neighborhoods. Perf only: asking for all of them changes no result.
+  // The neighborhood is the dear part of a score, and the rank with the least that it may cost is a
+  // lower bound. In order of that bound, stop at the first that cannot beat the best: no search
+  // asks for fewer neighborhoods. Perf only: asking for all of them changes no result.
   std::optional<Rank> best;
   const auto later = [](const Rank& a, const Rank& b) { return b < a; };
   std::make_heap(ranks_.begin(), ranks_.end(), later);

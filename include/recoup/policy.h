@@ -35,6 +35,8 @@ struct Candidate {
   PoolOffset offset;       // where its block is
   Nanoseconds own_cost{};  // of the op that made it, >= 0
   Tick last_access = 0;    // <= PolicyView::now()
+  // Its Neighborhood::kEquivalence costs no less, >= 0. Saves the question where that is enough.
+  Nanoseconds equivalence_at_least{};
   // Plain cost of the program's ops until it, or an evicted value that is made from it, is used
   // next; kNever. Known in simulations only, and only if PolicyNeeds asks for it.
   Nanoseconds until_use{};

@@ -144,6 +144,39 @@ TEST(Neighborhood, SetsCostWhatTheirMembersDo) {
   EXPECT_GT(phantoms, 0);
 }
 
+// Costs are asked for now and then, so bounds of all ages meet whatever happened since.
+TEST(Neighborhood, ASetCostsNoLessThanItsBound) {
+  int exact = 0;
+  int old = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    LineageGraph graph;
+    PlainSets plain;
+    for (int step = 0; step < 100; ++step) {
+      change(graph, random, 3);
+      plain.follow(graph);
+      for (const ValueId id : graph.values()) {
+        if (!graph.lineage[id].resident() || graph.lineage[id].leaf()) {
+          continue;
+        }
+        const Nanoseconds cost = plain.cost(graph, id);
+        const Nanoseconds bound = graph.sets.cost_at_least(graph.lineage[id]);
+        ASSERT_GE(bound, Nanoseconds{0});
+        ASSERT_LE(bound, cost) << "step " << step;
+        exact += bound > Nanoseconds{0} && bound == cost ? 1 : 0;
+        old += bound > Nanoseconds{0} && bound < cost ? 1 : 0;
+        if (random() % 8 == 0) {
+          ASSERT_EQ(graph.sets.cost(graph.lineage, id), cost);
+          ASSERT_EQ(graph.sets.cost_at_least(graph.lineage[id]), cost);
+        }
+      }
+    }
+  }
+  EXPECT_GT(exact, 0);
+  EXPECT_GT(old, 0);
+}
+
 //   x! -> (1) -> (2) -> (3) -> [4] -> (5) -> (6) -> (7)    evicted around 4, in every order
 TEST(Neighborhood, OfAChainTheSetsKnowTheExactCost) {
   std::vector<int> order{0, 1, 2, 3, 4, 5};

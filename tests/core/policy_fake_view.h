@@ -121,10 +121,13 @@ inline FakeView random_view(Rng& rng, std::size_t count, RowKind kind) {
                                   .offset = Bytes(static_cast<std::int64_t>(i)),
                                   .own_cost = time(),
                                   .last_access = kNow - number(0, 45),
+                                  .equivalence_at_least = {},
                                   .until_use = draw(rng, 0, 9) == 0 ? Candidate::kNever : time()},
                     .exact = time(),
                     .equivalence = time(),
                     .ancestors = time()});
+    Row& row = rows.back();
+    row.candidate.equivalence_at_least = Nanoseconds(draw(rng, 0, row.equivalence.count()));
   }
   return {std::move(rows), kNow};
 }

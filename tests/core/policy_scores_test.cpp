@@ -99,7 +99,8 @@ Row row(std::uint32_t id, std::int64_t m, std::int64_t c0, Tick s, std::int64_t 
                         .size = Bytes(m),
                         .offset = Bytes(0),
                         .own_cost = Nanoseconds(c0),
-                        .last_access = kNow - s},
+                        .last_access = kNow - s,
+                        .equivalence_at_least = {}},
           .exact = Nanoseconds(exact_cost),
           .equivalence = Nanoseconds(equivalence),
           .ancestors = Nanoseconds(ancestors)};
@@ -185,6 +186,22 @@ TEST(PolicyScores, AskForNoNeighborhoodThatCannotMatter) {
     EXPECT_EQ(policy->work().scored, 2);
     EXPECT_EQ(policy->work().visited, 50);
   }
+}
+
+TEST(PolicyScores, AskNoneThatIsKnownToCostTooMuch) {
+  // Own scores are 1, 2, 3, ...; with their neighborhoods all but the last have 100 and more.
+  std::vector<Row> rows;
+  for (std::uint32_t id = 1; id <= 50; ++id) {
+    const std::int64_t around = id == 50 ? 0 : 1000;
+    rows.push_back(row(id, 1, 10 * id, 10, around, around));
+    rows.back().candidate.equivalence_at_least = Nanoseconds(id == 50 ? 0 : 900);
+  }
+  const FakeView view(rows, kNow);
+  EXPECT_EQ(exact("dtr-eq")->plan(view, kRequest).victims, std::vector{ValueId(50)});
+  EXPECT_EQ(view.queries(), 1);
+  // It says nothing of the other neighborhoods.
+  EXPECT_EQ(exact("dtr")->plan(view, kRequest).victims, std::vector{ValueId(50)});
+  EXPECT_EQ(view.queries(), 1 + 50);
 }
 
 TEST(PolicyScores, RandomTakesAllEquallyOften) {
