@@ -30,6 +30,7 @@ const std::map<std::string_view, Oracle>& oracles() {
       {"lru", [](const Row&, long double s) { return 1 / s; }},
       {"unbounded", [](const Row& r, long double) { return 1 / size(r); }},
       {"largest", [](const Row& r, long double) { return 1 / size(r); }},
+      {"msps", [](const Row& r, long double) { return (own(r) + ns(r.ancestors)) / size(r); }},
       {"oracle",
        [](const Row& r, long double) {
          const long double ahead = std::max<long double>(ns(r.candidate.until_use), 1);
@@ -37,7 +38,6 @@ const std::map<std::string_view, Oracle>& oracles() {
                     ? 0
                     : std::max<long double>(own(r) + ns(r.ancestors), 1) / (size(r) * ahead);
        }},
-      {"msps", [](const Row& r, long double) { return (own(r) + ns(r.ancestors)) / size(r); }},
   };
   return kOracles;
 }
