@@ -39,19 +39,20 @@ std::uint32_t ScheduleConductor::name_index(std::string_view name) {
 // The plan's op at this place may still turn out to be another one; then its values come back for
 // nothing, which costs time but no bits.
 void ScheduleConductor::before_op(std::string_view name, std::span<const Operand> /*operands*/) {
-  const std::uint32_t op = position();
-  if (plan() == nullptr || op >= plan()->graph.ops.size() || plan()->restores[op].empty() ||
-      names_[plan()->graph.ops[op].name] != name) {
+  const StepPlan* const plan = following_.plan;
+  const std::uint32_t op = following_.next;
+  if (plan == nullptr || following_.ended() || plan->restores[op].empty() ||
+      names_[plan->graph.ops[op].name] != name) {
     return;
   }
   std::vector<ValueTicket> tickets;
-  for (const std::uint32_t value : plan()->restores[op]) {
-    tickets.push_back(tickets_[value]);
+  for (const std::uint32_t value : plan->restores[op]) {
+    tickets.push_back(ticket(value));
   }
   engine_.restore(tickets);
-  for (const std::uint32_t value : plan()->restores[op]) {
+  for (const std::uint32_t value : plan->restores[op]) {
     if (!keep_until(value, op)) {
-      engine_.keep(tickets_[value], false);
+      engine_.keep(ticket(value), false);
     }
   }
 }
@@ -63,7 +64,7 @@ void ScheduleConductor::on_op_begin(std::string_view name, std::span<const Opera
 void ScheduleConductor::on_op_end(const OpRecord& record, std::span<const Operand> operands,
                                   std::span<const StorageId> fresh) {
   write_down(record, operands, fresh);
-  check_plan();
+  find_plan();
 }
 
 void ScheduleConductor::write_down(const OpRecord& record, std::span<const Operand> operands,
@@ -111,54 +112,92 @@ void ScheduleConductor::write_down(const OpRecord& record, std::span<const Opera
   }
 }
 
-bool ScheduleConductor::agrees(const StepPlan& plan, std::uint32_t op) const {
-  if (op >= plan.graph.ops.size()) {
+bool ScheduleConductor::advance(Following& following) const {
+  const TraceGraph& graph = builder_.graph();
+  const TraceGraph& plan = following.plan->graph;
+  if (following.ended()) {
     return false;
   }
-  const GraphOp& seen = builder_.graph().ops[op];
-  const GraphOp& planned = plan.graph.ops[op];
-  return seen.name == planned.name && seen.inputs == planned.inputs &&
-         seen.outputs == planned.outputs &&
-         std::all_of(seen.outputs.begin(), seen.outputs.end(), [&](std::uint32_t id) {
-           return builder_.graph().values[id].size == plan.graph.values[id].size;
-         });
+  const GraphOp& seen = graph.ops[following.start + following.next];
+  const GraphOp& planned = plan.ops[following.next];
+  if (seen.name != planned.name || seen.inputs.size() != planned.inputs.size() ||
+      seen.outputs.size() != planned.outputs.size()) {
+    return false;
+  }
+  following.planned.resize(graph.values.size(), GraphValue::kNone);
+  const auto bind = [&](std::uint32_t planned_value, std::uint32_t seen_value) {
+    std::uint32_t& is = following.seen[planned_value];
+    std::uint32_t& was = following.planned[seen_value];
+    const bool is_new = is == GraphValue::kNone && was == GraphValue::kNone;
+    if (is_new) {
+      is = seen_value;
+      was = planned_value;
+    }
+    return is == seen_value && was == planned_value &&
+           graph.values[seen_value].size == plan.values[planned_value].size;
+  };
+  for (std::size_t i = 0; i < seen.inputs.size(); ++i) {
+    if (!bind(planned.inputs[i], seen.inputs[i])) {
+      return false;
+    }
+  }
+  for (std::size_t i = 0; i < seen.outputs.size(); ++i) {
+    if (!bind(planned.outputs[i], seen.outputs[i])) {
+      return false;
+    }
+  }
+  ++following.next;
+  return true;
 }
 
-void ScheduleConductor::check_plan() {
-  if (plan() == nullptr || agrees(*plan(), position() - 1)) {
+// As far as all ops from `start` on agree; without a plan when one does not.
+ScheduleConductor::Following ScheduleConductor::follow(const StepPlan& plan,
+                                                       std::uint32_t start) const {
+  Following following{.plan = &plan, .start = start, .next = 0, .seen = {}, .planned = {}};
+  following.seen.assign(plan.graph.values.size(), GraphValue::kNone);
+  while (following.start + following.next < position()) {
+    if (!advance(following)) {
+      return {};
+    }
+  }
+  return following;
+}
+
+void ScheduleConductor::find_plan() {
+  if (following_.plan != nullptr && advance(following_)) {
     return;
   }
+  const bool had_one = following_.plan != nullptr;
+  const std::uint32_t start = following_.start;
   let_go();
-  for (std::size_t i = 0; i < plans_.size(); ++i) {
-    bool all = true;
-    for (std::uint32_t op = position(); all && op-- > 0;) {
-      all = agrees(plans_[i], op);
-    }
-    if (all) {
-      plan_ = i;
-      return;
+  following_ = {};
+  // Another plan for all that was seen, or one that begins with this op.
+  for (const bool again : {true, false}) {
+    for (std::size_t i = 0; i < plans_.size() && following_.plan == nullptr && (had_one || !again);
+         ++i) {
+      following_ = follow(*plans_[i], again ? start : position() - 1);
     }
   }
-  plan_ = kNoPlan;
 }
 
 void ScheduleConductor::after_op() {
-  if (plan() != nullptr) {
+  if (following_.plan != nullptr) {
     ++driven_;
-    const std::uint32_t op = position() - 1;
-    for (const std::uint32_t value : builder_.graph().ops[op].outputs) {
+    const StepPlan& plan = *following_.plan;
+    const std::uint32_t op = following_.next - 1;
+    for (const std::uint32_t value : plan.graph.ops[op].outputs) {
       keep_until(value, op + 1);
     }
-    for (const std::uint32_t value : plan()->drops[op]) {
+    for (const std::uint32_t value : plan.drops[op]) {
       drop(value);
     }
     for (const std::uint64_t sequence : replayed_) {
       const auto found = std::lower_bound(ops_.begin(), ops_.end(), std::pair{sequence, 0U});
-      if (found == ops_.end() || found->first != sequence) {
-        continue;  // of an earlier step
+      if (found == ops_.end() || found->first != sequence || found->second < following_.start) {
+        continue;  // not one of the plan's
       }
-      for (const std::uint32_t value : builder_.graph().ops[found->second].outputs) {
-        if (!plan()->schedule.kept[value].empty() && !kept_at(value, op + 1)) {
+      for (const std::uint32_t value : plan.graph.ops[found->second - following_.start].outputs) {
+        if (!plan.schedule.kept[value].empty() && !kept_at(value, op + 1)) {
           drop(value);
         }
       }
@@ -169,53 +208,54 @@ void ScheduleConductor::after_op() {
 
 // The engine lets a value go when nobody needs it. False: the program itself holds this one for as
 // long as the schedule wants it.
-bool ScheduleConductor::keep_until(std::uint32_t value, std::uint32_t op) {
-  const std::vector<Interval>& kept = plan()->schedule.kept[value];
+bool ScheduleConductor::keep_until(std::uint32_t planned, std::uint32_t op) {
+  const std::vector<Interval>& kept = following_.plan->schedule.kept[planned];
   const bool ends = std::any_of(kept.begin(), kept.end(), [op](const Interval& interval) {
     return interval.from <= op && op < interval.to && interval.to != Interval::kOpen;
   });
   if (ends) {
-    engine_.keep(tickets_[value], true);
-    kept_.push_back(value);
+    engine_.keep(ticket(planned), true);
+    kept_.push_back(ticket(planned));
   }
   return ends;
 }
 
-void ScheduleConductor::drop(std::uint32_t value) {
-  engine_.drop(tickets_[value]);
-  engine_.keep(tickets_[value], false);
+void ScheduleConductor::drop(std::uint32_t planned) {
+  engine_.drop(ticket(planned));
+  engine_.keep(ticket(planned), false);
 }
 
-bool ScheduleConductor::kept_at(std::uint32_t value, std::uint32_t op) const {
-  const std::vector<Interval>& kept = plan()->schedule.kept[value];
+bool ScheduleConductor::kept_at(std::uint32_t planned, std::uint32_t op) const {
+  const std::vector<Interval>& kept = following_.plan->schedule.kept[planned];
   return std::any_of(kept.begin(), kept.end(), [op](const Interval& interval) {
     return interval.from <= op && op < interval.to;
   });
 }
 
 bool ScheduleConductor::keeps(const ValueTicket& ticket) const {
-  if (plan() == nullptr || !ticket.value.valid()) {
+  if (following_.plan == nullptr || !ticket.value.valid()) {
     return true;
   }
   const auto found = by_value_.find(ticket.value.index());
-  if (found == by_value_.end() || tickets_[found->second].made_by != ticket.made_by) {
+  if (found == by_value_.end() || tickets_[found->second].made_by != ticket.made_by ||
+      found->second >= following_.planned.size()) {
     return true;  // of an earlier step
   }
-  const std::uint32_t value = found->second;
-  return plan()->schedule.kept[value].empty() || kept_at(value, position()) ||
-         kept_at(value, position() + 1);
+  const std::uint32_t value = following_.planned[found->second];
+  return value == GraphValue::kNone || following_.plan->schedule.kept[value].empty() ||
+         kept_at(value, following_.next) || kept_at(value, following_.next + 1);
 }
 
 void ScheduleConductor::on_replay(std::string_view /*name*/, std::uint64_t sequence,
                                   Nanoseconds /*cost*/) {
-  if (plan() != nullptr) {
+  if (following_.plan != nullptr) {
     replayed_.push_back(sequence);
   }
 }
 
 void ScheduleConductor::let_go() {
-  for (const std::uint32_t value : std::exchange(kept_, {})) {
-    engine_.keep(tickets_[value], false);
+  for (const ValueTicket& ticket : std::exchange(kept_, {})) {
+    engine_.keep(ticket, false);
   }
 }
 
@@ -223,18 +263,20 @@ void ScheduleConductor::on_step(std::string_view /*name*/) { end_step(); }
 
 void ScheduleConductor::end_step() {
   let_go();
-  const bool whole = plan() != nullptr && position() == plan()->graph.ops.size();
-  if (whole) {
-    std::rotate(plans_.begin(), plans_.begin() + static_cast<std::ptrdiff_t>(plan_),
-                plans_.begin() + static_cast<std::ptrdiff_t>(plan_) + 1);
-    (void)builder_.take();
-  } else if (position() > 0) {
-    plans_.insert(plans_.begin(), StepPlan(kind_, builder_.take(), names_, budget_));
+  TraceGraph step = builder_.take();
+  if (following_.ended()) {
+    const auto used = std::find_if(plans_.begin(), plans_.end(), [this](const auto& plan) {
+      return plan.get() == following_.plan;
+    });
+    std::rotate(plans_.begin(), used, used + 1);
+  } else if (!step.ops.empty()) {
+    plans_.insert(plans_.begin(),
+                  std::make_unique<StepPlan>(kind_, std::move(step), names_, budget_));
     if (plans_.size() > kMostPlans) {
       plans_.pop_back();
     }
   }
-  plan_ = plans_.empty() ? kNoPlan : 0;
+  following_ = {};
   tickets_.clear();
   by_value_.clear();
   ops_.clear();
@@ -242,6 +284,7 @@ void ScheduleConductor::end_step() {
 }
 
 ScheduleConductor::Plans ScheduleConductor::take_plans() {
+  following_ = {};
   return {.names = std::exchange(names_, {}), .plans = std::exchange(plans_, {})};
 }
 
@@ -252,7 +295,6 @@ void ScheduleConductor::set_plans(Plans plans) {
     (void)name_index(name);
   }
   plans_ = std::move(plans.plans);
-  plan_ = plans_.empty() ? kNoPlan : 0;
 }
 
 }  // namespace recoup::detail

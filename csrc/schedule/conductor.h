@@ -1,6 +1,7 @@
 // Makes a schedule of one training step and drives the next ones with it.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,10 +23,12 @@ struct StepPlan {
 
 // Note [Following a plan]
 // Every step is written down as it runs, as a graph of its own. While it is op for op, input for
-// input the step that a plan was made of, that plan drives it. At the first op that differs another
-// plan is tried that agrees with all that was seen; without one the rest of the step is left to the
-// policy, and a plan is made of it. So a warm-up step, an optimizer that makes its state in the
-// first step, and two optimizers that take turns all find their plan after a while.
+// input the step that a plan was made of, that plan drives it. It may begin a few ops late, for
+// what a program does between its optimizer's step and the next batch counts to the next step. At
+// the first op that differs another plan is tried that agrees with all that was seen; without one
+// the rest of the step is left to the policy, and a plan is made of it. So a warm-up step, an
+// optimizer that makes its state in the first step, and two optimizers that take turns all find
+// their plan after a while.
 //
 // To be given to an engine as conductor and as observer before it runs anything.
 class ScheduleConductor final : public Conductor, public Observer {
@@ -54,7 +57,7 @@ class ScheduleConductor final : public Conductor, public Observer {
   // The plans that were made, the newest first, and plans to begin with. Names go with them.
   struct Plans {
     std::vector<std::string> names;
-    std::vector<StepPlan> plans;
+    std::vector<std::unique_ptr<StepPlan>> plans;
   };
   [[nodiscard]] Plans take_plans();
   void set_plans(Plans plans);
@@ -62,40 +65,54 @@ class ScheduleConductor final : public Conductor, public Observer {
   [[nodiscard]] std::int64_t driven() const { return driven_; }
 
  private:
-  static constexpr std::size_t kNoPlan = ~std::size_t{0};
   static constexpr std::size_t kMostPlans = 8;
 
-  [[nodiscard]] const StepPlan* plan() const { return plan_ == kNoPlan ? nullptr : &plans_[plan_]; }
+  // How far a plan agrees with the running step, and which of its values is which of the step's.
+  struct Following {
+    const StepPlan* plan = nullptr;
+    std::uint32_t start = 0;             // op of the step that is the plan's first
+    std::uint32_t next = 0;              // of the plan's ops: all before agree
+    std::vector<std::uint32_t> seen;     // value of the step by value of the plan
+    std::vector<std::uint32_t> planned;  // and the other way round
+
+    [[nodiscard]] bool ended() const { return plan != nullptr && next == plan->graph.ops.size(); }
+  };
+
   [[nodiscard]] std::uint32_t position() const {
     return static_cast<std::uint32_t>(builder_.graph().ops.size());
   }
   std::uint32_t name_index(std::string_view name);
   void write_down(const OpRecord& record, std::span<const Operand> operands,
                   std::span<const StorageId> fresh);
-  void check_plan();
-  [[nodiscard]] bool agrees(const StepPlan& plan, std::uint32_t op) const;
+  // Goes on with the step's next op. False: it is another than the plan's.
+  bool advance(Following& following) const;
+  [[nodiscard]] Following follow(const StepPlan& plan, std::uint32_t start) const;
+  void find_plan();
   void let_go();
-  bool keep_until(std::uint32_t value, std::uint32_t op);
-  void drop(std::uint32_t value);
-  [[nodiscard]] bool kept_at(std::uint32_t value, std::uint32_t op) const;
+  bool keep_until(std::uint32_t planned, std::uint32_t op);
+  void drop(std::uint32_t planned);
+  [[nodiscard]] bool kept_at(std::uint32_t planned, std::uint32_t op) const;
+  [[nodiscard]] const ValueTicket& ticket(std::uint32_t planned) const {
+    return tickets_[following_.seen[planned]];
+  }
 
   Engine& engine_;
   ScheduleKind kind_;
   Bytes budget_;
   std::vector<std::string> names_;
   std::unordered_map<std::string, std::uint32_t> name_indexes_;
-  std::vector<StepPlan> plans_;  // the last used first
-  std::size_t plan_ = kNoPlan;   // that drives this step
+  std::vector<std::unique_ptr<StepPlan>> plans_;  // the last used first
   std::int64_t driven_ = 0;
 
   // Of the running step.
   GraphBuilder builder_;
+  Following following_;
   std::uint32_t running_name_ = 0;
   std::vector<ValueTicket> tickets_;                           // by value
   std::unordered_map<std::uint32_t, std::uint32_t> by_value_;  // ValueId to value
   std::vector<std::pair<std::uint64_t, std::uint32_t>> ops_;   // sequence and op, ascending
-  std::vector<std::uint32_t> kept_;      // values that the engine keeps for us
-  std::vector<std::uint64_t> replayed_;  // since the last op ended
+  std::vector<ValueTicket> kept_;                              // that the engine keeps for us
+  std::vector<std::uint64_t> replayed_;                        // since the last op ended
 };
 
 }  // namespace recoup::detail
