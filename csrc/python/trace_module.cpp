@@ -5,6 +5,7 @@
 
 #include "csrc/python/common.h"
 #include "csrc/trace/sink.h"
+#include "csrc/trace/step.h"
 #include "recoup/simulate.h"
 #include "recoup/trace.h"
 
@@ -194,6 +195,12 @@ void bind_trace(py::module_& module) {
            py::arg("decisions"), py::arg("plan_ahead"))
       .def("timeline", &timeline_rows, py::arg("options"), py::kw_only(), py::arg("max_time_ratio"),
            py::arg("plan_ahead"))
+      .def(
+          "step",
+          [](const Trace& self, std::size_t index) {
+            return of_trace([&] { return detail::step_of(self, index); });
+          },
+          py::arg("index"))
       .def("ops", &op_rows)
       .def("events", &event_rows)
       .def("names", [](const Trace& self) { return self.names; })

@@ -102,6 +102,17 @@ class Trace:
         """Training steps that were marked."""
         return sum(kind == "step" for kind, _, _ in self._trace.events())
 
+    def step(self, index: int = -1) -> "Trace":
+        """One marked step as a trace of its own; negative: from the last one.
+
+        What is there when the step begins comes from outside, so it is never evicted. Raises
+        ValueError when there is no such step.
+        """
+        steps = self.steps()
+        if not -steps <= index < steps:
+            raise ValueError(f"there is no step {index} in a trace with {steps} marked steps")
+        return Trace(self._trace.step(index % steps))
+
     def buffers(self) -> list[Buffer]:
         """The lifetime of every storage, counted in ops, and of every op's workspace.
 

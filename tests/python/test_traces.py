@@ -119,6 +119,21 @@ def test_a_run_keeps_a_trace_or_its_decisions() -> None:
         recoup.budget("1MiB", trace="x.rtrace", decisions=True)
 
 
+def test_one_step_is_a_trace(tmp_path: Path) -> None:
+    trace, _ = record(tmp_path / "run.rtrace")
+    ops = trace.ops()
+    steps = [trace.step(index) for index in range(3)]
+    costs = [op.cost_ns for step in steps for op in step.ops()]
+    assert costs == [op.cost_ns for op in ops[: len(costs)]]
+    assert all(step.steps() == 1 for step in steps)
+    assert steps[1].ops() != steps[2].ops() == trace.step().ops() == trace.step(-1).ops()
+    peaks = [step.unbudgeted_peak_bytes() for step in steps]
+    assert max(peaks) == trace.unbudgeted_peak_bytes() and peaks[1] == peaks[2]
+    for index in (3, -4):
+        with pytest.raises(ValueError, match=f"no step {index} in a trace with 3"):
+            trace.step(index)
+
+
 # ---- simulated = live ----
 
 

@@ -1,0 +1,154 @@
+#include "csrc/trace/step.h"
+
+#include <stdexcept>
+#include <vector>
+
+#include "csrc/base/strings.h"
+#include "csrc/trace/sink.h"
+
+namespace recoup::detail {
+namespace {
+
+using Kind = TraceEvent::Kind;
+
+class StepCutter {
+ public:
+  StepCutter(const Trace& trace, std::size_t index) : trace_(trace), index_(index) {}
+
+  Trace cut() {
+    for (const std::string& name : trace_.names) {
+      built_.add_name(name);
+    }
+    for (const std::vector<KernelStep>& kernel : trace_.kernels) {
+      built_.add_kernel(kernel);
+    }
+    std::size_t marks = 0;
+    for (const TraceEvent& event : trace_.events) {
+      if (marks == index_ && !inside_) {
+        begin();
+      }
+      apply(event);
+      if (event.kind == Kind::kStep && marks++ == index_) {
+        return built_.take();
+      }
+    }
+    throw std::invalid_argument(
+        str_cat("there is no step ", index_, " in a trace with ", marks, " marked steps"));
+  }
+
+ private:
+  struct Storage {
+    Bytes size{0};
+    bool live = true;
+    std::size_t pins = 0;
+    std::uint32_t number = 0;  // in the step's trace
+  };
+  struct Block {
+    Bytes size{0};
+    bool held = true;
+    std::uint32_t number = 0;
+  };
+
+  void begin() {
+    inside_ = true;
+    for (Storage& storage : storages_) {
+      if (storage.live) {
+        storage.number = storage_count_++;
+        add({.kind = Kind::kExternal, .index = 0, .size = storage.size});
+        for (std::size_t pin = 0; pin < storage.pins; ++pin) {
+          add({.kind = Kind::kPin, .index = storage.number, .size = Bytes(0)});
+        }
+      }
+    }
+    for (Block& block : blocks_) {
+      if (block.held) {
+        block.number = block_count_++;
+        add({.kind = Kind::kAllocate, .index = 0, .size = block.size});
+      }
+    }
+  }
+
+  void add(const TraceEvent& event) {
+    if (inside_) {
+      built_.add_event(event);
+    }
+  }
+  void add_storage(Bytes size) {
+    storages_.push_back({.size = size, .number = inside_ ? storage_count_++ : 0});
+  }
+
+  void apply(const TraceEvent& event) {
+    TraceEvent added = event;
+    switch (event.kind) {
+      case Kind::kExternal:
+        add_storage(event.size);
+        break;
+      case Kind::kAllocate:
+        blocks_.push_back({.size = event.size, .number = inside_ ? block_count_++ : 0});
+        break;
+      case Kind::kAdopt:
+        add_storage(event.size);
+        [[fallthrough]];
+      case Kind::kFree:
+        blocks_[event.index].held = false;
+        added.index = blocks_[event.index].number;
+        break;
+      case Kind::kPin:
+      case Kind::kUnpin:
+      case Kind::kDie:
+      case Kind::kForsake:
+      case Kind::kEscape:
+      case Kind::kEvict:
+        follow(event);
+        added.index = storages_[event.index].number;
+        break;
+      case Kind::kOp:
+        add_op(trace_.ops[event.index]);
+        return;
+      case Kind::kStep:
+      case Kind::kSettle:
+        break;
+    }
+    add(added);
+  }
+
+  void follow(const TraceEvent& event) {
+    Storage& storage = storages_[event.index];
+    if (event.kind == Kind::kPin) {
+      ++storage.pins;
+    } else if (event.kind == Kind::kUnpin && storage.pins > 0) {
+      --storage.pins;
+    } else if (event.kind == Kind::kDie || event.kind == Kind::kForsake) {
+      storage.live = false;
+    }
+  }
+
+  void add_op(const TraceOp& op) {
+    if (inside_) {
+      std::vector<TraceOperand> operands;
+      for (TraceOperand operand : trace_.operands_of(op)) {
+        operand.storage = storages_[operand.storage].number;
+        operands.push_back(operand);
+      }
+      built_.add_op(op, operands, trace_.fresh_of(op));
+    }
+    for (const TraceFresh& fresh : trace_.fresh_of(op)) {
+      add_storage(fresh.nbytes);
+    }
+  }
+
+  const Trace& trace_;
+  std::size_t index_;
+  TraceBuilder built_;
+  bool inside_ = false;
+  std::vector<Storage> storages_;  // by number in the whole trace
+  std::vector<Block> blocks_;
+  std::uint32_t storage_count_ = 0;  // in the step's trace
+  std::uint32_t block_count_ = 0;
+};
+
+}  // namespace
+
+Trace step_of(const Trace& trace, std::size_t index) { return StepCutter(trace, index).cut(); }
+
+}  // namespace recoup::detail

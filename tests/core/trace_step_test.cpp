@@ -1,0 +1,79 @@
+// One step of a trace, on a program small enough to know it by heart.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "csrc/trace/sink.h"
+#include "csrc/trace/step.h"
+
+namespace recoup::detail {
+namespace {
+
+using Kind = TraceEvent::Kind;
+
+class TraceStepTest : public testing::Test {
+ protected:
+  void event(Kind kind, std::uint32_t index = 0, Bytes size = Bytes(0)) {
+    builder_.add_event({.kind = kind, .index = index, .size = size});
+  }
+  // Reads `input` and makes 64 bytes.
+  void op(std::uint32_t input) {
+    const TraceOperand operand{.storage = input, .reads = true};
+    const TraceFresh fresh{.allocation = 0, .nbytes = Bytes(64)};
+    builder_.add_op(TraceOp(), std::span(&operand, 1), std::span(&fresh, 1));
+  }
+  void SetUp() override {
+    const KernelStep allocates{.kind = KernelStep::Kind::kAllocate, .index = 0, .size = Bytes(64)};
+    builder_.add_name("op");
+    builder_.add_kernel(std::span(&allocates, 1));
+    event(Kind::kExternal, 0, Bytes(100));  // s0
+    op(0);                                  // s1
+    op(1);                                  // s2
+    event(Kind::kDie, 1);
+    event(Kind::kPin, 2);
+    event(Kind::kAllocate, 0, Bytes(32));  // b0
+    event(Kind::kAllocate, 0, Bytes(48));  // b1
+    event(Kind::kFree, 0);
+    event(Kind::kStep);
+    op(2);                                // s3
+    event(Kind::kAdopt, 1, Bytes(48));    // s4
+    event(Kind::kExternal, 0, Bytes(8));  // s5
+    op(4);                                // s6
+    event(Kind::kUnpin, 2);
+    event(Kind::kDie, 3);
+    event(Kind::kStep);
+    op(6);
+    event(Kind::kSettle);
+  }
+  TraceBuilder builder_;
+};
+
+TEST_F(TraceStepTest, WhatIsThereComesFromOutside) {
+  const Trace step = step_of(builder_.trace(), 1);
+  validate(step);
+  const std::vector<TraceEvent> expected{
+      {Kind::kExternal, 0, Bytes(100)},                                   // s0
+      {Kind::kExternal, 0, Bytes(64)},                                    // s1, was s2
+      {Kind::kPin, 1, Bytes(0)},        {Kind::kAllocate, 0, Bytes(48)},  // b0, was b1
+      {Kind::kOp, 0, Bytes(0)},                                           // s2, was s3
+      {Kind::kAdopt, 0, Bytes(48)},                                       // s3
+      {Kind::kExternal, 0, Bytes(8)},                                     // s4
+      {Kind::kOp, 1, Bytes(0)},                                           // s5
+      {Kind::kUnpin, 1, Bytes(0)},      {Kind::kDie, 2, Bytes(0)},       {Kind::kStep, 0, Bytes(0)},
+  };
+  EXPECT_EQ(step.events, expected);
+  ASSERT_EQ(step.ops.size(), 2U);
+  EXPECT_EQ(step.operands_of(step.ops[0])[0].storage, 1U);
+  EXPECT_EQ(step.operands_of(step.ops[1])[0].storage, 3U);
+}
+
+TEST_F(TraceStepTest, TheFirstStepIsTheStart) {
+  const Trace step = step_of(builder_.trace(), 0);
+  validate(step);
+  const std::vector<TraceEvent>& all = builder_.trace().events;
+  EXPECT_EQ(step.events, std::vector<TraceEvent>(all.begin(), all.begin() + 9));
+  EXPECT_THROW((void)step_of(builder_.trace(), 2), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace recoup::detail
