@@ -1,9 +1,12 @@
 // recoup._C: traces and their simulation.
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "csrc/python/common.h"
+#include "csrc/trace/graph.h"
 #include "csrc/trace/sink.h"
 #include "csrc/trace/step.h"
 #include "recoup/simulate.h"
@@ -89,6 +92,98 @@ py::list op_rows(const Trace& trace) {
     rows.append(row);
   }
   return rows;
+}
+
+Bytes in_the_pool(Bytes nbytes) {
+  const std::int64_t alignment = Options().alignment.count();
+  return Bytes((nbytes.count() + alignment - 1) / alignment * alignment);
+}
+
+// The most that a kernel holds at once.
+Bytes peak_of(const std::vector<KernelStep>& kernel) {
+  std::vector<Bytes> made;
+  Bytes held{0};
+  Bytes most{0};
+  for (const KernelStep& step : kernel) {
+    if (step.kind == KernelStep::Kind::kAllocate) {
+      made.push_back(in_the_pool(step.size));
+      held += made.back();
+      most = std::max(most, held);
+    } else {
+      held -= made[step.index];
+    }
+  }
+  return most;
+}
+
+py::list graph_op_rows(const Trace& trace, const detail::TraceGraph& graph) {
+  py::list rows;
+  for (const detail::GraphOp& node : graph.ops) {
+    const TraceOp& op = trace.ops[node.op];
+    py::dict row;
+    row["name"] = trace.names[op.name];
+    row["cost_ns"] = op.cost.count();
+    row["kernel_bytes"] = peak_of(trace.kernels[op.kernel]).count();
+    row["inputs"] = node.inputs;
+    row["outputs"] = node.outputs;
+    rows.append(row);
+  }
+  return rows;
+}
+
+py::list graph_value_rows(const Trace& trace, const detail::TraceGraph& graph) {
+  std::vector<Bytes> sizes;
+  std::vector<py::object> befores;
+  std::vector<py::object> versions;  // the newest value, by storage
+  for (const detail::GraphValue& value : graph.values) {
+    if (value.storage >= versions.size()) {
+      versions.resize(value.storage + std::size_t{1}, py::none());
+    }
+    befores.push_back(versions[value.storage]);
+    versions[value.storage] = py::int_(befores.size() - 1);
+    sizes.push_back(in_the_pool(value.size));
+  }
+  for (const detail::GraphOp& node : graph.ops) {  // a block may be larger than what is in it
+    const TraceOp& op = trace.ops[node.op];
+    const std::span<const TraceFresh> fresh = trace.fresh_of(op);
+    for (std::size_t i = 0; i < fresh.size(); ++i) {
+      std::size_t allocation = 0;
+      for (const KernelStep& step : trace.kernels[op.kernel]) {
+        if (step.kind == KernelStep::Kind::kAllocate && allocation++ == fresh[i].allocation) {
+          sizes[node.outputs[i]] = in_the_pool(step.size);
+        }
+      }
+    }
+  }
+  py::list rows;
+  for (std::size_t i = 0; i < graph.values.size(); ++i) {
+    const detail::GraphValue& value = graph.values[i];
+    const bool made = value.producer != detail::GraphValue::kNone;
+    if (!befores[i].is_none()) {
+      sizes[i] = sizes[befores[i].cast<std::size_t>()];
+    }
+    py::dict row;
+    row["producer"] = made ? py::object(py::int_(value.producer)) : py::none();
+    row["before"] = befores[i];
+    row["born"] = value.born;
+    row["dies"] = value.dies;
+    row["readers"] = value.readers;
+    row["size_bytes"] = sizes[i].count();
+    row["recomputable"] = value.recomputable;
+    rows.append(row);
+  }
+  return rows;
+}
+
+// Of detail::TraceGraph. Bytes are as the pool has them.
+py::dict graph_rows(const Trace& trace, std::int64_t small_leaf_bytes) {
+  const detail::TraceGraph graph =
+      of_trace([&] { return detail::build_graph(trace, Bytes(small_leaf_bytes)); });
+  py::dict dict;
+  dict["ops"] = graph_op_rows(trace, graph);
+  dict["values"] = graph_value_rows(trace, graph);
+  dict["settled"] = graph.settled;
+  return dict;
 }
 
 constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
@@ -195,6 +290,7 @@ void bind_trace(py::module_& module) {
            py::arg("decisions"), py::arg("plan_ahead"))
       .def("timeline", &timeline_rows, py::arg("options"), py::kw_only(), py::arg("max_time_ratio"),
            py::arg("plan_ahead"))
+      .def("graph", &graph_rows, py::kw_only(), py::arg("small_leaf_bytes"))
       .def(
           "step",
           [](const Trace& self, std::size_t index) {

@@ -1,6 +1,7 @@
 #include "csrc/trace/graph.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace recoup::detail {
@@ -66,6 +67,7 @@ void GraphBuilder::add_op(GraphOp node, std::span<const TraceOperand> operands,
     }
   }
   graph_.ops.push_back(std::move(node));
+  graph_.settled.clear();
 }
 
 void GraphBuilder::add_version(const TraceOperand& operand, GraphOp& node, bool recomputable) {
@@ -78,6 +80,12 @@ void GraphBuilder::add_version(const TraceOperand& operand, GraphOp& node, bool 
   value.external = external;
   value.recomputable = recomputable && !operand.left_out && !external;
   node.outputs.push_back(current_[operand.storage]);
+}
+
+void GraphBuilder::settle() {
+  graph_.settled.clear();
+  std::copy_if(current_.begin(), current_.end(), std::back_inserter(graph_.settled),
+               [](std::uint32_t value) { return value != GraphValue::kNone; });
 }
 
 TraceGraph GraphBuilder::take() {
@@ -131,7 +139,9 @@ TraceGraph build_graph(const Trace& trace, Bytes small_leaf) {
       case Kind::kFree:
       case Kind::kUnpin:
       case Kind::kEvict:
+        break;
       case Kind::kSettle:
+        builder.settle();
         break;
     }
   }

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "recoup/api.h"
 #include "recoup/trace.h"
 
 namespace recoup::detail {
@@ -41,6 +42,8 @@ struct TraceGraph {
   std::vector<GraphOp> ops;
   std::vector<GraphValue> values;        // in the order of their birth
   std::vector<std::uint32_t> step_ends;  // of each marked step: the position behind its last op
+  // What lives when the scope is left behind the last op, and gets its bytes back then.
+  std::vector<std::uint32_t> settled;
 };
 
 // Builds a graph op by op. Storages have any numbers; one that ended may be used again.
@@ -65,6 +68,8 @@ class GraphBuilder {
   // Nothing happens where the storage is not known.
   void end_storage(std::uint32_t storage);
   void keep(std::uint32_t storage);
+  // The scope is left: what lives is what is settled, unless an op follows.
+  void settle();
   void end_step() { graph_.step_ends.push_back(now()); }
   [[nodiscard]] const TraceGraph& graph() const { return graph_; }
   // Ends what is left, and starts anew.
@@ -85,6 +90,6 @@ class GraphBuilder {
 };
 
 // `trace` must be valid. `small_leaf`: results up to this size are never recomputed, see Options.
-TraceGraph build_graph(const Trace& trace, Bytes small_leaf);
+RECOUP_API TraceGraph build_graph(const Trace& trace, Bytes small_leaf);
 
 }  // namespace recoup::detail

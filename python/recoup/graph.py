@@ -1,0 +1,63 @@
+"""A trace as planners see it: ops in the order of the program, and the values between them."""
+
+import dataclasses
+
+from recoup.scope import budget
+from recoup.traces import Trace
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphOp:
+    """An op of the program that did not fail. Its position is its index in `Graph.ops`."""
+
+    name: str
+    cost_ns: int
+    kernel_bytes: int
+    """The most that its kernel holds at once, what it makes included."""
+    inputs: list[int]
+    """Distinct values that it needs."""
+    outputs: list[int]
+    """Values that it makes: in new storages first, then those that it writes in place."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphValue:
+    """What a storage holds between two writes."""
+
+    producer: int | None
+    """The op that made it; None: from outside."""
+    before: int | None
+    """The value that it was written over, in the same storage."""
+    born: int
+    """The first op at or after its birth: the producer, if any."""
+    dies: int
+    """The op that wrote over it, or the first one after the program let go of it; the number of ops
+    when it never did."""
+    readers: list[int]
+    """Ops that need its bytes, ascending."""
+    size_bytes: int
+    """Of its block."""
+    recomputable: bool
+    """A replay of its producer gives it back."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """Ops and values by index; what an op needs was born before it."""
+
+    ops: list[GraphOp]
+    values: list[GraphValue]
+    settled: list[int]
+    """Values that get their bytes back when the scope is left behind the last op."""
+
+
+def graph_of(trace: Trace, *, small_leaf_bytes: int | None = None) -> Graph:
+    """small_leaf_bytes: as `recoup.budget` has it; results up to this size are never recomputed."""
+    if small_leaf_bytes is None:
+        small_leaf_bytes = budget(1).options.small_leaf_bytes
+    found = trace._trace.graph(small_leaf_bytes=small_leaf_bytes)
+    return Graph(
+        [GraphOp(**row) for row in found["ops"]],
+        [GraphValue(**row) for row in found["values"]],
+        found["settled"],
+    )
