@@ -1,14 +1,16 @@
 """`recoup simulate`: a trace under policies and budgets, as a table, JSON and a plot."""
 
 import argparse
+import importlib.util
 import io
 import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import track
@@ -18,10 +20,12 @@ import recoup
 from recoup.dtr_log import is_dtr_log, read_any_trace
 from recoup.dtr_simulator import DtrProgram, dtr_policies
 from recoup.files import write_atomically
+from recoup.optimum import Optimum, optimum
 from recoup.sizes import parse_bytes
 from recoup.traces import Simulation, Trace, chrome_trace
 
 _RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
+_Result = TypeVar("_Result")
 # What --preset dtr has no use for.
 _ENGINE_OPTIONS = (
     "cost_model",
@@ -31,6 +35,8 @@ _ENGINE_OPTIONS = (
     "oracle",
     "seed",
     "timeline",
+    "optimum",
+    "time_limit",
 )
 _MARKS = {"out of budget": "-", "too slow": "slow"}
 
@@ -89,6 +95,18 @@ def add_simulate_command(commands: Any) -> None:
         default=None,
         help="schedules drive the first step too, as if the same step had run before",
     )
+    parser.add_argument(
+        "--optimum",
+        action="store_true",
+        help="search the least time ratio too; of a trace with several steps, all is of the last",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="of the search at each budget (default: 60)",
+    )
     parser.add_argument("--seed", type=int, default=1033096058)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
@@ -129,6 +147,8 @@ def _simulate(options: argparse.Namespace) -> int:
         options.fail(f"--jobs must be 1 or more; got {options.jobs}")
     known = _choose_preset(options)
     names = known if options.policy == ["all"] else options.policy
+    if options.optimum:
+        _check_optimum(options)
     try:
         trace = _read(options)
         peak_bytes = trace.unbudgeted_peak_bytes()
@@ -136,15 +156,17 @@ def _simulate(options: argparse.Namespace) -> int:
         if options.timeline is not None and len(names) * len(budgets) != 1:
             raise ValueError("--timeline is of one policy and one budget")
         rows = _run_all(trace, names, budgets, options)
+        optima = _search_all(trace, budgets, options) if isinstance(trace, Trace) else []
     except (OSError, ValueError) as error:
         options.fail(str(error))
-    _print_table(rows, names, budgets, peak_bytes, trace.op_count)
+    _print_table(rows, optima, names, budgets, peak_bytes, trace.op_count)
     result = {
         "trace": options.trace,
         "preset": options.preset,
         "ops": trace.op_count,
         "unbudgeted_peak_bytes": peak_bytes,
         "rows": [row.to_dict() for row in rows],
+        "optima": [found.to_dict() for found in optima],
     }
     try:
         if options.json is not None:
@@ -154,7 +176,7 @@ def _simulate(options: argparse.Namespace) -> int:
             chrome = chrome_trace(moments, budgets[0])
             write_atomically(options.timeline, json.dumps(chrome) + "\n")
         if options.plot is not None:
-            _plot(rows, names, peak_bytes, options)
+            _plot(rows, optima, names, peak_bytes, options)
     except OSError as error:
         options.fail(str(error))
     return 0
@@ -176,8 +198,24 @@ def _choose_preset(options: argparse.Namespace) -> list[str]:
     return dtr_policies()
 
 
+def _check_optimum(options: argparse.Namespace) -> None:
+    if importlib.util.find_spec("scipy") is None:
+        options.fail("--optimum needs SciPy: pip install 'recoup[optimum]'")
+    if options.cost_model != "measured":
+        options.fail("--optimum is of measured costs")
+    if not options.time_limit > 0:
+        options.fail(f"--time-limit must be above 0 s; got {options.time_limit}")
+
+
 def _read(options: argparse.Namespace) -> Trace | DtrProgram:
-    return DtrProgram.read(options.trace) if options.preset else read_any_trace(options.trace)
+    if options.preset:
+        return DtrProgram.read(options.trace)
+    trace = read_any_trace(options.trace)
+    steps = trace.steps()
+    if options.optimum and steps > 1:
+        print(f"The last of {steps} steps:")
+        return trace.step()
+    return trace
 
 
 def _switches(options: argparse.Namespace) -> dict[str, Any]:
@@ -204,20 +242,44 @@ def _run_all(
 
     cases = [(name, budget) for name in names for budget in budgets]
     with ThreadPoolExecutor(options.jobs) as pool:  # a simulation holds no interpreter lock
-        return list(
-            track(
-                pool.map(run, cases),
-                total=len(cases),
-                description="simulating",
-                console=Console(stderr=True),
-                transient=True,
-                disable=not sys.stderr.isatty(),
-            )
-        )
+        return list(_tracked(pool.map(run, cases), len(cases), "simulating"))
+
+
+def _search_all(trace: Trace, budgets: list[int], options: argparse.Namespace) -> list[Optimum]:
+    if not options.optimum:
+        return []
+    found = (optimum(trace, budget, time_limit=options.time_limit) for budget in budgets)
+    return list(_tracked(found, len(budgets), "searching the optimum"))
+
+
+def _tracked(results: Iterable[_Result], total: int, description: str) -> Iterable[_Result]:
+    return track(
+        results,
+        total=total,
+        description=description,
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def _optimum_cell(found: Optimum) -> str:
+    if found.bound is None:
+        return "-"
+    if found.time_ratio is None:
+        return f">= {found.bound:.4f}"
+    if found.status == "optimal":
+        return f"{found.time_ratio:.4f}"
+    return f"{found.bound:.4f}..{found.time_ratio:.4f}"
 
 
 def _print_table(
-    rows: list[Simulation], names: list[str], budgets: list[int], peak_bytes: int, op_count: int
+    rows: list[Simulation],
+    optima: list[Optimum],
+    names: list[str],
+    budgets: list[int],
+    peak_bytes: int,
+    op_count: int,
 ) -> None:
     print(f"{op_count:,} ops, unbudgeted peak {peak_bytes:,} bytes. Time ratios:")
     table = Table()
@@ -225,22 +287,36 @@ def _print_table(
     table.add_column("bytes", justify="right")
     for name in names:
         table.add_column(name, justify="right")
+    if optima:
+        table.add_column("optimum", justify="right")
+    optimum_cells = {found.budget_bytes: [_optimum_cell(found)] for found in optima}
     by_case = {(row.policy, row.budget_bytes): row for row in rows}
     for budget in budgets:
         cells = [
             f"{row.time_ratio:.4f}" if row.status == "ok" else _MARKS[row.status]
             for row in (by_case[name, budget] for name in names)
         ]
-        table.add_row(f"{100 * budget / peak_bytes:.4g} %", f"{budget:,}", *cells)
+        table.add_row(
+            f"{100 * budget / peak_bytes:.4g} %",
+            f"{budget:,}",
+            *cells,
+            *optimum_cells.get(budget, []),
+        )
     # Figures are worth more than the width of a window.
-    width = 40 + sum(max(12, len(name) + 3) for name in names)
+    width = 40 + sum(max(12, len(name) + 3) for name in names) + 20 * bool(optima)
     Console(width=max(Console().width, width)).print(table)
     if any(row.status != "ok" for row in rows):
         print("-: out of budget; slow: over the bound of --max-time-ratio")
+    if any(found.status == "feasible" for found in optima):
+        print("A..B: B is reached, and no policy can be below A")
 
 
 def _plot(
-    rows: list[Simulation], names: list[str], peak_bytes: int, options: argparse.Namespace
+    rows: list[Simulation],
+    optima: list[Optimum],
+    names: list[str],
+    peak_bytes: int,
+    options: argparse.Namespace,
 ) -> None:
     try:
         import matplotlib
@@ -258,6 +334,15 @@ def _plot(
         )
         shares, ratios = ([point[i] for point in points] for i in (0, 1))
         axes.plot(shares, ratios, marker="o", markersize=2.5, linewidth=1, label=name)
+    shown = sorted(
+        (100 * found.budget_bytes / peak_bytes, found.bound, found.time_ratio)
+        for found in optima
+        if found.bound is not None and found.time_ratio is not None
+    )
+    if shown:
+        shares, bounds, ratios = ([point[i] for point in shown] for i in (0, 1, 2))
+        axes.plot(shares, ratios, color="black", marker="o", markersize=2.5, label="optimum")
+        axes.fill_between(shares, bounds, ratios, color="black", alpha=0.2, linewidth=0)
     axes.axhline(1.0, color="grey", linewidth=0.8, linestyle=":")
     axes.set_xlabel("budget, % of the unbudgeted peak")
     axes.set_ylabel("time ratio")

@@ -1,0 +1,340 @@
+"""The integer program of `recoup.optimum`: which values stay, and which ops run again, when.
+
+Note [The integer program]
+Moments are the kernels of the ops that make or need a value that may be evicted, in the order of
+the program; between two moments ops may be replayed, in any order.
+
+    S[m, v] = 1   v has its bytes while kernel m runs, and is not made by it
+    R[m, i] = 1   op i is replayed after kernel m - 1 and before kernel m
+
+After Checkmate (Jain et al., MLSys 2020, section 4), with two changes. Memory is counted per value,
+not per op. And Checkmate follows memory through a stage in the order in which the program ran the
+ops (its U and FREE), which no engine is bound to: recomputing two inputs one after the other takes
+less. Here everything that a run in any order obeys is a constraint, and nothing else is:
+
+    S[m, v] <= S[m - 1, v] + R[m, producer of v]
+    R[m, i] <= S[m - 1, v] + R[m, producer of v]             for each v that i needs
+    sum of size * S[m, v] + what kernel m holds <= budget
+    what stays from moment m - 1 to m + what i needs and holds <= budget    where R[m, i] = 1
+
+What would be pointless has no column: values behind their last possible use, and choices before
+memory can be short for the first time. So the least cost is a bound on what any engine can reach
+that evicts and replays at will. Values that cannot be recomputed have their bytes while the program
+holds them, and may be kept after it: what is made from them can be replayed for as long. Values too
+small to be tracked take no room and are always there, which lowers the bound.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recoup.graph import Graph, GraphOp
+from recoup.schedule import Wishes
+
+NEVER = -1
+
+
+def last_uses(graph: Graph, makes: Sequence[bool]) -> list[int]:
+    """The last op for which each value may matter: its last reader, or what a replay of a reader
+    may matter for. makes: of each value, whether a replay for it is worth anything."""
+    last = [max(value.readers, default=NEVER) for value in graph.values]
+    for op in reversed(graph.ops):
+        reach = max((last[v] for v in op.outputs if makes[v]), default=NEVER)
+        for v in op.inputs:
+            last[v] = max(last[v], reach)
+    return last
+
+
+def with_settling(graph: Graph) -> Graph:
+    """The end of a scope as one more op, which costs nothing and needs all that lives."""
+    if not graph.settled:
+        return graph
+    end = len(graph.ops)
+    settled = set(graph.settled)
+    values = [
+        dataclasses.replace(value, readers=[*value.readers, end], dies=end + 1)
+        if v in settled
+        else value
+        for v, value in enumerate(graph.values)
+    ]
+    settle = GraphOp("settle", 0, 0, graph.settled, [])
+    return Graph([*graph.ops, settle], values, [])
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Constraints `matrix @ x <= upper`, as triplets."""
+
+    row: list[int] = dataclasses.field(default_factory=list)
+    column: list[int] = dataclasses.field(default_factory=list)
+    entry: list[float] = dataclasses.field(default_factory=list)
+    upper: list[float] = dataclasses.field(default_factory=list)
+
+    def add(self, terms: Iterable[tuple[int, float]], upper: float) -> None:
+        """Terms of one column are summed."""
+        for column, entry in terms:
+            self.row.append(len(self.upper))
+            self.column.append(column)
+            self.entry.append(entry)
+        self.upper.append(upper)
+
+
+class Model:
+    """Variables, constraints and costs for one graph, `with_settling`, and one budget."""
+
+    def __init__(self, graph: Graph, budget_bytes: int, most_values: int) -> None:
+        self.graph = graph
+        self.budget_bytes = budget_bytes
+        sizes = sorted((v.size_bytes for v in graph.values if v.recomputable), reverse=True)
+        # As large as the last one that is tracked, and tracked, are all of that size or none.
+        least = sizes[most_values] + 1 if len(sizes) > most_values else 1
+        self.evictable = [v.recomputable and v.size_bytes >= least for v in graph.values]
+        self.last_use = last_uses(graph, self.evictable)
+        self.moments = [
+            at
+            for at, op in enumerate(graph.ops)
+            if any(self.evictable[v] for v in (*op.inputs, *op.outputs)) or op.name == "settle"
+        ]
+        self.stays: list[dict[int, int]] = []  # S, by moment: column by value
+        self.replays: list[dict[int, int]] = []  # R, by moment: column by op
+        self.copies: dict[int, int] = {}  # of values written over: column of a copy that stays
+        self.costs: list[float] = []
+        self.lower: list[int] = []
+        self.whole: list[int] = []  # whether a column is an integer
+        self.rows = Rows()
+        self._plain_ns = max(1, sum(op.cost_ns for op in graph.ops))
+        self._leaf_bytes = self._leaves_by_op()
+        self._overwritten = {
+            before
+            for op in graph.ops
+            for v in op.outputs
+            if (before := graph.values[v].before) is not None
+            and (before in op.inputs or graph.values[before].recomputable)
+        }
+        self._column(0)  # SciPy refuses a program without columns
+        self._add_columns(least)
+        # Whatever is decided.
+        held = [self._leaf_bytes[at] + op.kernel_bytes for at, op in enumerate(graph.ops)]
+        self.rows.add([], 1 - float(max(held, default=0)) / budget_bytes)
+        for moment in range(len(self.moments)):
+            self._add_flow(moment)
+            if moment >= self._ample:
+                self._add_memory(moment)
+            if moment >= max(1, self._ample):
+                self._add_replay_memory(moment)
+
+    # ---- what the program holds ----
+
+    def _leaves_by_op(self) -> NDArray[np.int64]:
+        """Bytes of what cannot be recomputed and is there while each op's kernel runs."""
+        change = np.zeros(len(self.graph.ops) + 2, np.int64)
+        for value in self.graph.values:
+            if not value.recomputable:
+                first = value.born if value.producer is None else value.producer + 1
+                if first < value.dies:
+                    change[first] += value.size_bytes
+                    change[value.dies] -= value.size_bytes
+        held = np.cumsum(change)
+        for at, op in enumerate(self.graph.ops):
+            for v in op.inputs:  # those written over
+                value = self.graph.values[v]
+                held[at] += value.size_bytes if not value.recomputable and value.dies == at else 0
+            # Blocks that go on with a new content that is made from nothing.
+            held[at] += sum(self._in_place_bytes(op, v) for v in op.outputs)
+        return held
+
+    def _in_place_bytes(self, op: GraphOp, v: int) -> int:
+        before = self.graph.values[v].before
+        return 0 if before is None or before in op.inputs else self.graph.values[v].size_bytes
+
+    def _kept_leaves(self, moment: int) -> int:
+        """Bytes of what cannot be recomputed and is there from the moment before to this one."""
+        first, last = self.moments[moment - 1], self.moments[moment]
+        return sum(
+            value.size_bytes
+            for value in self.graph.values
+            if not value.recomputable and value.born <= first and value.dies > last
+        )
+
+    # ---- columns ----
+
+    def _column(self, cost: float, lower: int = 0, whole: int = 1) -> int:
+        self.costs.append(cost)
+        self.lower.append(lower)
+        self.whole.append(whole)
+        return len(self.costs) - 1
+
+    def _add_columns(self, least: int) -> None:
+        graph = self.graph
+        replayable = {
+            i: max(self.last_use[v] for v in op.outputs if self.evictable[v])
+            for i, op in enumerate(graph.ops)
+            if any(self.evictable[v] for v in op.outputs)
+        }
+        tracked = [
+            (v, self._first_choice(v), self.last_use[v])
+            for v, value in enumerate(graph.values)
+            if self.evictable[v] or (not value.recomputable and value.size_bytes >= least)
+        ]
+        self._ample = self._count_ample(tracked)
+        for moment, at in enumerate(self.moments):
+            inputs = set(graph.ops[at].inputs)
+            ample = moment < self._ample
+            self.stays.append(
+                {
+                    v: self._column(0, v in inputs or (ample and not self._written_over(v, at)))
+                    for v, first, last in tracked
+                    if first <= at <= last
+                }
+            )
+            self.replays.append(
+                {
+                    i: self._column(graph.ops[i].cost_ns / self._plain_ns)
+                    for i, last in replayable.items()
+                    if i < at <= last
+                    and not (
+                        ample and all(not self._written_over(v, at) for v in graph.ops[i].outputs)
+                    )
+                }
+            )
+        for v, first, last in tracked:
+            if first <= last and self._written_over(v, last) and not graph.values[v].recomputable:
+                self.copies[v] = self._column(0)
+
+    def _count_ample(self, tracked: list[tuple[int, int, int]]) -> int:
+        """Moments before which memory is never short, even with all that may matter. There, all
+        stays: it can still be dropped later. Only what was written over may have to be replayed."""
+        held = [int(self._leaf_bytes[at]) + op.kernel_bytes for at, op in enumerate(self.graph.ops)]
+        for v, first, last in tracked:
+            for at in range(first - 1 if v in self._overwritten else first, last + 1):
+                held[at] += self.graph.values[v].size_bytes
+        short = next((at for at, size in enumerate(held) if size > self.budget_bytes), len(held))
+        return sum(at < short for at in self.moments)
+
+    def _written_over(self, v: int, at: int) -> bool:
+        """Whether its storage has a new content when op `at` has run."""
+        return v in self._overwritten and self.graph.values[v].dies <= at
+
+    def _first_choice(self, v: int) -> int:
+        """The first op at which it is a question whether the value has its bytes."""
+        value = self.graph.values[v]
+        if value.recomputable:
+            assert value.producer is not None
+            return value.producer + 1
+        return value.dies + 1 if v in self._overwritten else value.dies
+
+    # ---- constraints ----
+
+    def _sources(self, moment: int, v: int) -> list[int] | None:
+        """Columns of which one must be 1 for `v` to be there before the moment. None: it is."""
+        value = self.graph.values[v]
+        at = self.moments[moment]
+        before = self.moments[moment - 1] if moment > 0 else NEVER
+        if not value.recomputable:
+            if v in self.copies and value.dies <= before:
+                first = not (moment > 0 and v in self.stays[moment - 1])
+                return [self.copies[v]] if first else [self.stays[moment - 1][v]]
+            if moment > 0 and v in self.stays[moment - 1]:
+                return [self.stays[moment - 1][v]]
+            return None
+        if not self.evictable[v] or value.producer == before:
+            return None
+        assert value.producer is not None and value.producer < at
+        replay = self.replays[moment].get(value.producer)
+        columns = [] if replay is None else [replay]
+        if value.dies != before or not self._is_before(v, before):
+            columns += [self.stays[moment - 1][v]] if v in self.stays[moment - 1] else []
+        return columns
+
+    def _is_before(self, v: int, at: int) -> bool:
+        return any(self.graph.values[after].before == v for after in self.graph.ops[at].outputs)
+
+    def _add_flow(self, moment: int) -> None:
+        for v, stays in self.stays[moment].items():
+            sources = self._sources(moment, v)
+            if sources is not None:
+                self.rows.add([(stays, 1.0), *((source, -1.0) for source in sources)], 0)
+        for i, replay in self.replays[moment].items():
+            for v in self.graph.ops[i].inputs:
+                sources = self._sources(moment, v)
+                if sources is not None:
+                    self.rows.add([(replay, 1.0), *((source, -1.0) for source in sources)], 0)
+
+    def _bytes(self, v: int) -> float:
+        return self.graph.values[v].size_bytes / self.budget_bytes
+
+    def _add_memory(self, moment: int) -> None:
+        at = self.moments[moment]
+        op = self.graph.ops[at]
+        terms = [(column, self._bytes(v)) for v, column in self.stays[moment].items()]
+        terms += [
+            (column, self._bytes(v))
+            for v, column in self.copies.items()
+            if self.graph.values[v].dies == at
+        ]
+        room = self.budget_bytes - int(self._leaf_bytes[at]) - op.kernel_bytes
+        self.rows.add(terms, room / self.budget_bytes)
+
+    def _stretches(self, moment: int) -> dict[int, int]:
+        """Of each value that may stay from the moment before: a column that is 1 when it does."""
+        before = self.moments[moment - 1]
+        found = {}
+        for v, stays in self.stays[moment].items():
+            value = self.graph.values[v]
+            if not value.recomputable:
+                if value.dies <= before:
+                    found[v] = stays
+                continue
+            assert value.producer is not None
+            replay = self.replays[moment][value.producer]
+            sources = self._sources(moment, v)
+            if sources is None:
+                found[v] = column = self._column(0, whole=0)
+                self.rows.add([(column, -1.0), (stays, 1.0), (replay, -1.0)], 0)
+            elif len(sources) > 1:
+                found[v] = column = self._column(0, whole=0)
+                terms = [(stays, 1.0), (sources[1], 1.0), (replay, -1.0), (column, -1.0)]
+                self.rows.add(terms, 1)
+        return found
+
+    def _held(self, i: int) -> int:
+        """Bytes that a replay of `i` holds beside what it needs."""
+        op = self.graph.ops[i]
+        return op.kernel_bytes + sum(self._in_place_bytes(op, v) for v in op.outputs)
+
+    def _add_replay_memory(self, moment: int) -> None:
+        first, last = self.moments[moment - 1], self.moments[moment]
+        between = [
+            int(self._leaf_bytes[at]) + self.graph.ops[at].kernel_bytes
+            for at in range(first + 1, last)
+        ]
+        if not self.replays[moment] and not between:
+            return
+        stretches = self._stretches(moment)
+        staying = [(column, self._bytes(v)) for v, column in stretches.items()]
+        if between:
+            self.rows.add(staying, 1 - max(between) / self.budget_bytes)
+        room = self.budget_bytes - self._kept_leaves(moment)
+        for i, replay in self.replays[moment].items():
+            needs = set(self.graph.ops[i].inputs)
+            needed = [v for v in needs if self.evictable[v] or v in stretches]
+            held = sum(self._bytes(v) for v in needed) + self._held(i) / self.budget_bytes
+            rest = [(column, self._bytes(v)) for v, column in stretches.items() if v not in needs]
+            self.rows.add([(replay, held), *rest], room / self.budget_bytes)
+
+    # ---- what a solution says ----
+
+    def wishes(self, solution: NDArray[np.float64], least: float) -> Wishes:
+        """Columns of at least that much are chosen."""
+
+        def chosen(columns: dict[int, int]) -> set[int]:
+            return {index for index, column in columns.items() if solution[column] >= least}
+
+        return Wishes(
+            self.moments,
+            {v for stays in self.stays for v in stays},
+            [chosen(stays) for stays in self.stays],
+            [chosen(replays) for replays in self.replays],
+        )

@@ -1,0 +1,348 @@
+"""Runs of a program with replays, step by step: what `recoup.optimum` proposes is carried out here,
+so that what it reports is what a run takes."""
+
+import bisect
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable
+from typing import Literal
+
+from recoup.graph import Graph
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One step of a schedule."""
+
+    kind: Literal["run", "drop"]
+    index: int
+    """Of the op that runs, or of the value whose bytes are dropped. The first run of an op is the
+    program's, others are replays."""
+    taken: tuple[int, ...] = ()
+    """Values whose blocks the op writes in place: their content is gone."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """Steps that run a whole program."""
+
+    steps: list[Step] = dataclasses.field(repr=False)
+    peak_bytes: int
+    replay_cost_ns: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Wishes:
+    """What to keep and what to replay, by moment; see Note [The integer program]."""
+
+    moments: list[int]
+    """Ops, ascending."""
+    tracked: set[int]
+    """Values of which the wishes speak. Others stay while they may matter."""
+    stays: list[set[int]]
+    """Values to have while each moment's kernel runs."""
+    replays: list[set[int]]
+    """Ops to replay before it."""
+
+
+def carry_out(
+    graph: Graph, budget_bytes: int, wishes: Wishes, last_use: list[int]
+) -> Schedule | None:
+    """Runs the program in the budget, with the wishes where they can be had.
+
+    Replays what is needed and not there, in the better of two orders; when memory is short, drops
+    what is cheapest to have again for its size and the time until it is needed. What cannot be had
+    again is kept when the program lets go of it, in one run, or given up when memory is short, in
+    another; the cheaper run counts. None: it does not fit.
+    """
+    found = (
+        _Run(graph, budget_bytes, wishes, last_use, hoards=hoards).run() for hoards in (True, False)
+    )
+    return min(filter(None, found), key=lambda schedule: schedule.replay_cost_ns, default=None)
+
+
+@dataclasses.dataclass
+class _State:
+    resident: set[int]
+    used: int
+    peak: int
+    cost_ns: int
+    steps: list[Step]
+
+    def copy(self) -> "_State":
+        return dataclasses.replace(self, resident=set(self.resident), steps=list(self.steps))
+
+
+class _Run:
+    def __init__(
+        self,
+        graph: Graph,
+        budget_bytes: int,
+        wishes: Wishes,
+        last_use: list[int],
+        *,
+        hoards: bool,
+    ) -> None:
+        self.graph = graph
+        self.hoards = hoards
+        self.budget_bytes = budget_bytes
+        self.wishes = wishes
+        self.last_use = last_use
+        self.state = _State(set(), 0, 0, 0, [])
+        self.arrivals: dict[int, list[int]] = {}
+        self.ends: dict[int, list[int]] = {}  # of lives and of last uses
+        for v, value in enumerate(graph.values):
+            if value.producer is None:
+                self.arrivals.setdefault(value.born, []).append(v)
+            self.ends.setdefault(value.dies, []).append(v)
+            self.ends.setdefault(last_use[v] + 1, []).append(v)
+        self.keep = self._kept(0)
+
+    def run(self) -> Schedule | None:
+        for at, op in enumerate(self.graph.ops):
+            for v in self.arrivals.get(at, []):
+                self._add(self.state, v)
+            for v in self.ends.get(at, []):
+                unwanted = v not in op.inputs and not self._held(v, at) and not self._keeps(v, at)
+                if v in self.state.resident and unwanted:
+                    self._drop(self.state, v)
+            moment = bisect.bisect_left(self.wishes.moments, at)
+            here = moment < len(self.wishes.moments) and self.wishes.moments[moment] == at
+            if not self._replay_for(at, moment if here else None):
+                return None
+            if here:
+                self._drop_all_but(self.wishes.stays[moment], at)
+                self.keep = self._kept(moment + 1)
+            if not self._run_op(self.state, at, at, Counter(op.inputs)):
+                return None
+            self._tidy(at)
+        return Schedule(self.state.steps, self.state.peak, self.state.cost_ns)
+
+    # ---- what stays ----
+
+    def _kept(self, moment: int) -> set[int]:
+        """Tracked values to keep on the way to a moment."""
+        if moment >= len(self.wishes.moments):
+            return set()
+        needed = (self.graph.ops[i].inputs for i in self.wishes.replays[moment])
+        return self.wishes.stays[moment].union(*needed)
+
+    def _held(self, v: int, at: int) -> bool:
+        """Whether it must stay: it cannot be recomputed, and the program holds it."""
+        value = self.graph.values[v]
+        return not value.recomputable and at < value.dies
+
+    def _keeps(self, v: int, at: int) -> bool:
+        if v in self.wishes.tracked:
+            return v in self.keep
+        return at <= self.last_use[v]
+
+    def _drop_all_but(self, stays: set[int], at: int) -> None:
+        inputs = self.graph.ops[at].inputs
+        for v in sorted(self.state.resident & self.wishes.tracked - stays):
+            if v not in inputs and not self._held(v, at):
+                self._drop(self.state, v)
+
+    def _tidy(self, at: int) -> None:
+        """Drops, behind an op, what nobody keeps."""
+        op = self.graph.ops[at]
+        for v in {*op.inputs, *op.outputs, *(self.state.resident & self.wishes.tracked)}:
+            if v in self.state.resident and not self._held(v, at) and not self._keeps(v, at):
+                self._drop(self.state, v)
+
+    # ---- replays ----
+
+    def _replay_for(self, at: int, moment: int | None) -> bool:
+        resident = self.state.resident
+        targets = [v for v in self.graph.ops[at].inputs if v not in resident]
+        if moment is not None:
+            wished = self.wishes.replays[moment]
+            for v in sorted(self.wishes.stays[moment] - resident):
+                if self.graph.values[v].recomputable and self.graph.values[v].producer in wished:
+                    targets.append(v)
+        if not targets:
+            return True
+        order = self._depth_first(dict.fromkeys(targets))
+        if order is None:
+            return False
+        start = self.state
+        found = []
+        for each in (sorted(order), order):
+            self.state = start.copy()
+            if self._replay_in(each, at, set(targets)):
+                found.append(self.state)
+        if found:
+            self.state = min(found, key=lambda state: (state.cost_ns, state.peak))
+        return bool(found)
+
+    def _depth_first(self, targets: Iterable[int]) -> list[int] | None:
+        """The ops to replay, what each needs before it. None: something is lost."""
+        order: dict[int, None] = {}
+        stack = [(v, False) for v in targets]
+        while stack:
+            v, ready = stack.pop()
+            value = self.graph.values[v]
+            if v in self.state.resident or value.producer in order:
+                continue
+            if not value.recomputable or value.producer is None:
+                return None
+            if ready:
+                order[value.producer] = None
+            else:
+                stack.append((v, True))
+                stack += [(each, False) for each in self.graph.ops[value.producer].inputs]
+        return list(order)
+
+    def _replay_in(self, order: list[int], at: int, targets: set[int]) -> bool:
+        uses = Counter(v for i in order for v in self.graph.ops[i].inputs)
+        uses.update(self.graph.ops[at].inputs)
+        uses.update(targets)
+        for i in order:
+            if not all(v in self.state.resident for v in self.graph.ops[i].inputs):
+                return False
+            if not self._run_op(self.state, i, at, uses):
+                return False
+            self.state.cost_ns += self.graph.ops[i].cost_ns
+            uses.subtract(self.graph.ops[i].inputs)
+            for v in (*self.graph.ops[i].inputs, *self.graph.ops[i].outputs):
+                unwanted = uses[v] <= 0 and not self._held(v, at) and not self._keeps(v, at)
+                if v in self.state.resident and unwanted:
+                    self._drop(self.state, v)
+        return True
+
+    # ---- running one op ----
+
+    def _run_op(self, state: _State, i: int, at: int, uses: Counter[int]) -> bool:
+        """`uses`: of each value, by ops that are to run before or as `at`, this one included."""
+        op = self.graph.ops[i]
+        taken = self._taken(state, i, at, uses)
+        in_place = {self.graph.values[v].before: v for v in op.outputs}
+        need = op.kernel_bytes + sum(
+            self.graph.values[v].size_bytes
+            for before, v in in_place.items()
+            if before is not None and before not in taken
+        )
+        if not self._make_room(state, need, {*op.inputs, *taken}, at, uses):
+            return False
+        state.steps.append(Step("run", i, taken))
+        for v in taken:
+            state.resident.remove(v)
+            state.used -= self.graph.values[v].size_bytes
+        for v in op.outputs:
+            if i == at or (self.graph.values[v].recomputable and v not in state.resident):
+                self._add(state, v)
+        return True
+
+    def _taken(self, state: _State, i: int, at: int, uses: Counter[int]) -> tuple[int, ...]:
+        """What the op writes over. A replay works on a copy of what is still needed; so does the
+        program where an old content is to stay that nothing can recompute."""
+        found = []
+        op = self.graph.ops[i]
+        for v in op.outputs:
+            before = self.graph.values[v].before
+            if before is None or before not in state.resident:
+                continue
+            recomputable = self.graph.values[before].recomputable
+            stays = self._keeps(before, at) and (self.hoards or before in self.wishes.tracked)
+            if i == at:
+                taken = recomputable or not stays
+            else:
+                copied = state.used + op.kernel_bytes + self.graph.values[before].size_bytes
+                unwanted = not stays or copied > self.budget_bytes
+                taken = recomputable and unwanted and uses[before] == 1 and before in op.inputs
+            if taken:
+                found.append(before)
+        return tuple(found)
+
+    def _make_room(
+        self, state: _State, need: int, pinned: set[int], at: int, uses: Counter[int]
+    ) -> bool:
+        if state.used + need > self.budget_bytes:
+            victims = [
+                v
+                for v in state.resident
+                if v not in pinned and uses[v] <= 0 and not self._held(v, at)
+            ]
+            victims.sort(key=lambda v: (self._worth(state, v, at), v))
+            for v in victims:
+                if state.used + need <= self.budget_bytes:
+                    break
+                if self._dispensable(state, v, at):
+                    self._drop(state, v)
+            else:
+                if state.used + need > self.budget_bytes:
+                    return False
+        state.peak = max(state.peak, state.used + need)
+        return True
+
+    def _dispensable(self, state: _State, v: int, at: int) -> bool:
+        """Whether nothing that the program will read is lost without the bytes of `v`."""
+        if self.graph.values[v].recomputable:
+            return self._within_reach(state, v)
+        if self.hoards:
+            return False
+        stack, seen = [v], {v}
+        while stack:
+            for reader in self.graph.values[stack.pop()].readers:
+                for made in self.graph.ops[reader].outputs:
+                    if made in seen or made in state.resident or reader >= at:
+                        continue
+                    seen.add(made)
+                    if self.graph.values[made].recomputable:
+                        if any(later >= at for later in self.graph.values[made].readers):
+                            return False
+                        stack.append(made)
+        return True
+
+    def _within_reach(self, state: _State, v: int) -> bool:
+        """Whether it can be recomputed now."""
+        stack, seen = [v], {v}
+        while stack:
+            value = self.graph.values[stack.pop()]
+            if not value.recomputable or value.producer is None:
+                return False
+            for each in self.graph.ops[value.producer].inputs:
+                if each not in state.resident and each not in seen:
+                    seen.add(each)
+                    stack.append(each)
+        return True
+
+    def _worth(self, state: _State, v: int, at: int) -> float:
+        """What it costs to have it again, what is needed for that included, for its size and the
+        time until it, or what is to be made from it, is needed."""
+        value = self.graph.values[v]
+        if value.producer is None or not value.recomputable:
+            return 0.0
+        makers, stack = {value.producer}, [value.producer]
+        while stack:
+            for each in self.graph.ops[stack.pop()].inputs:
+                maker = self.graph.values[each].producer
+                if each not in state.resident and maker is not None and maker not in makers:
+                    makers.add(maker)
+                    stack.append(maker)
+        cost_ns = sum(self.graph.ops[i].cost_ns for i in makers)
+        wait = self._next_use(state, v, at) - at + 1
+        return cost_ns / (max(1, value.size_bytes) * wait)
+
+    def _next_use(self, state: _State, v: int, at: int) -> int:
+        soonest = len(self.graph.ops)
+        stack, seen = [v], {v}
+        while stack:
+            for reader in self.graph.values[stack.pop()].readers:
+                if reader >= at:
+                    soonest = min(soonest, reader)
+                    break
+                for made in self.graph.ops[reader].outputs:
+                    if made not in seen and made not in state.resident:
+                        seen.add(made)
+                        stack.append(made)
+        return soonest
+
+    def _add(self, state: _State, v: int) -> None:
+        state.resident.add(v)
+        state.used += self.graph.values[v].size_bytes
+
+    def _drop(self, state: _State, v: int) -> None:
+        state.steps.append(Step("drop", v))
+        state.resident.remove(v)
+        state.used -= self.graph.values[v].size_bytes
