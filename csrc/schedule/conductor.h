@@ -47,7 +47,7 @@ class ScheduleConductor final : public Conductor, public Observer {
                  std::span<const StorageId> fresh) override;
   void on_death(StorageId storage) override { builder_.end_storage(storage.index()); }
   void on_forsake(StorageId storage) override { builder_.end_storage(storage.index()); }
-  void on_escape(StorageId storage) override { builder_.keep(storage.index()); }
+  void on_escape(StorageId storage) override { builder_.escape(storage.index()); }
   void on_pin(StorageId storage) override { builder_.keep(storage.index()); }
   void on_step(std::string_view name) override;
   void on_replay(std::string_view name, std::uint64_t sequence, Nanoseconds cost) override;

@@ -50,8 +50,8 @@ struct ScheduleInput {
   Bytes budget{0};
 };
 
-// Most bytes that are live at once when a step runs by its schedule, workspaces included. What a
-// replay only passes through is not.
+// Most bytes that are live at once when a step runs by its schedule, with workspaces and with what
+// the last op of each replay holds beside; what the ops before it hold is not counted.
 std::int64_t planned_peak(const TraceGraph& graph, const Schedule& schedule);
 
 // `kind` is not kNone.

@@ -77,13 +77,13 @@ class SegmentWriter {
  public:
   SegmentWriter(const TraceGraph& graph, const Round& round, const SegmentPlan& plan)
       : graph_(graph), round_(round), plan_(plan) {
-    find_starts();
     for (const SegmentState& state : plan.states) {
       std::vector<std::uint32_t>& sums = bounds_up_to_.emplace_back(1, 0);
       for (const bool kept : state.bounds) {
         sums.push_back(sums.back() + (kept ? 1 : 0));
       }
     }
+    find_starts();
   }
 
   void write(Schedule& schedule) const {
@@ -99,10 +99,12 @@ class SegmentWriter {
   }
 
   // Where the backward pass begins to work on each segment: where it first reads what is made and
-  // used in that segment alone. A segment of which it reads nothing gets no time.
+  // used in that segment alone. Of a segment that makes nothing of the kind: where it first reads
+  // what is to be kept from there on and was not before. One without either gets no time.
   void find_starts() {
     starts_.assign(plan_.segments(), GraphValue::kNone);
-    for (const std::uint32_t id : droppable(graph_, round_)) {
+    const std::vector<std::uint32_t> values = droppable(graph_, round_);
+    for (const std::uint32_t id : values) {
       const GraphValue& value = graph_.values[id];
       const RoundUse use = use_in(round_, value);
       const std::size_t made = segment(value.producer);
@@ -110,11 +112,38 @@ class SegmentWriter {
         starts_[made] = std::min(starts_[made], use.first_backward);
       }
     }
+    starts_.back() = round_.turn + 1;
+    for (std::size_t c = plan_.segments() - 1; c-- > 0;) {
+      if (starts_[c] == GraphValue::kNone) {
+        find_start_without(c, values);
+      }
+    }
     std::uint32_t next = round_.end;
     for (std::uint32_t& start : starts_) {
       next = start = std::min(start, next);
     }
     starts_.back() = round_.turn + 1;
+  }
+
+  void find_start_without(std::size_t c, const std::vector<std::uint32_t>& values) {
+    const std::uint32_t later = start_behind(c);
+    for (const std::uint32_t id : values) {
+      const GraphValue& value = graph_.values[id];
+      const RoundUse use = use_in(round_, value);
+      const std::size_t made = segment(value.producer);
+      if (use.activation() && made <= c && kept(use, made, c) && !kept(use, made, c + 1)) {
+        const auto reader = std::upper_bound(value.readers.begin(), value.readers.end(), later);
+        starts_[c] = reader == value.readers.end() ? starts_[c] : std::min(starts_[c], *reader);
+      }
+    }
+  }
+
+  // The start of the nearest segment behind c that has one.
+  [[nodiscard]] std::uint32_t start_behind(std::size_t c) const {
+    const auto found =
+        std::find_if(starts_.begin() + static_cast<std::ptrdiff_t>(c) + 1, starts_.end(),
+                     [](std::uint32_t start) { return start != GraphValue::kNone; });
+    return *found;
   }
 
   // Whether a value is kept while the backward pass works on segment c, behind the one that made
@@ -126,13 +155,17 @@ class SegmentWriter {
            (use.activation() && plan_.states[c].whole[made]);
   }
 
+  [[nodiscard]] bool kept(const RoundUse& use, std::size_t made, std::size_t c) const {
+    return c == made ? use.activation() && plan_.states[c].whole[c] : kept_before(use, made, c);
+  }
+
   [[nodiscard]] std::vector<Interval> intervals(const GraphValue& value) const {
     const RoundUse use = use_in(round_, value);
     const std::size_t made = segment(value.producer);
     std::vector<Interval> found{{value.producer + 1, use.last_forward + 1}};
     for (std::size_t c = plan_.segments(); c-- > made;) {
       const bool own = c == made;
-      if (own ? !(use.activation() && plan_.states[c].whole[c]) : !kept_before(use, made, c)) {
+      if (!kept(use, made, c)) {
         continue;
       }
       const bool forward = c + 1 == plan_.segments();

@@ -35,12 +35,19 @@ void GraphBuilder::keep(std::uint32_t storage) {
   }
 }
 
+void GraphBuilder::escape(std::uint32_t storage) {
+  if (knows(storage)) {
+    value_of(storage).kept = true;
+    value_of(storage).escaped = true;
+  }
+}
+
 // By the rules of Engine::recordable.
 bool GraphBuilder::recordable(std::span<const TraceOperand> operands) {
   return std::none_of(operands.begin(), operands.end(), [this](const TraceOperand& operand) {
     const GraphValue& value = value_of(operand.storage);
     const bool writes = operand.written && !operand.left_out;
-    return value.kept ||
+    return value.escaped ||
            (writes && (value.external || (!value.recomputable && !operand.overwritten)));
   });
 }
@@ -129,6 +136,8 @@ TraceGraph build_graph(const Trace& trace, Bytes small_leaf) {
         break;
       }
       case Kind::kEscape:
+        builder.escape(event.index);
+        break;
       case Kind::kPin:
         builder.keep(event.index);
         break;

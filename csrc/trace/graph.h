@@ -27,6 +27,7 @@ struct GraphValue {
   bool recomputable = false;  // a replay of its producer gives it back
   bool external = false;      // made outside the pool
   bool kept = false;          // pinned or escaped at some time: it must stay
+  bool escaped = false;       // what is made from it afterwards cannot be recomputed
 };
 
 struct GraphOp {
@@ -68,6 +69,7 @@ class GraphBuilder {
   // Nothing happens where the storage is not known.
   void end_storage(std::uint32_t storage);
   void keep(std::uint32_t storage);
+  void escape(std::uint32_t storage);
   // The scope is left: what lives is what is settled, unless an op follows.
   void settle();
   void end_step() { graph_.step_ends.push_back(now()); }

@@ -96,12 +96,13 @@ TEST_F(TraceGraphTest, WhatEscapesOrWasPinnedIsKept) {
   event(Kind::kEscape, 1);
   op({{1}}, {Bytes(64)});  // reads what escaped: not recordable
   event(Kind::kPin, 2);
+  op({{2}}, {Bytes(64)});  // what is made from a pinned one can be made again
   const TraceGraph found = graph();
   EXPECT_FALSE(found.values[0].recomputable);
   EXPECT_TRUE(found.values[1].kept);
   EXPECT_FALSE(found.values[2].recomputable);
   EXPECT_TRUE(found.values[2].kept);
-  EXPECT_EQ(found.values[2].dies, 2U);
+  EXPECT_EQ(found.values[2].dies, 3U);
 }
 
 }  // namespace
