@@ -156,7 +156,11 @@ def _simulate(options: argparse.Namespace) -> int:
         if options.timeline is not None and len(names) * len(budgets) != 1:
             raise ValueError("--timeline is of one policy and one budget")
         rows = _run_all(trace, names, budgets, options)
+        if all(row.status == "out of budget" for row in rows):
+            largest = max(rows, key=lambda row: row.budget_bytes)
+            raise ValueError(f"no budget is enough; under {largest.policy}: {largest.reason}")
         optima = _search_all(trace, budgets, options) if isinstance(trace, Trace) else []
+        drawn = _rows_to_draw(trace, names, rows, budgets, options)
     except (OSError, ValueError) as error:
         options.fail(str(error))
     _print_table(rows, optima, names, budgets, peak_bytes, trace.op_count)
@@ -176,7 +180,7 @@ def _simulate(options: argparse.Namespace) -> int:
             chrome = chrome_trace(moments, budgets[0])
             write_atomically(options.timeline, json.dumps(chrome) + "\n")
         if options.plot is not None:
-            _plot(rows, optima, names, peak_bytes, options)
+            _plot(drawn, optima, peak_bytes, options)
     except OSError as error:
         options.fail(str(error))
     return 0
@@ -311,10 +315,22 @@ def _print_table(
         print("A..B: B is reached, and no policy can be below A")
 
 
+def _rows_to_draw(
+    trace: Trace | DtrProgram,
+    names: list[str],
+    rows: list[Simulation],
+    budgets: list[int],
+    options: argparse.Namespace,
+) -> list[Simulation]:
+    """Every plot has the oracle beside what was asked for."""
+    if options.plot is None or "oracle" in names or options.preset is not None:
+        return rows
+    return rows + _run_all(trace, ["oracle"], budgets, options)
+
+
 def _plot(
     rows: list[Simulation],
     optima: list[Optimum],
-    names: list[str],
     peak_bytes: int,
     options: argparse.Namespace,
 ) -> None:
@@ -326,14 +342,17 @@ def _plot(
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
-    for name in names:
+    for name in dict.fromkeys(row.policy for row in rows):
         points = sorted(
             (100 * row.budget_bytes / peak_bytes, row.time_ratio)
             for row in rows
             if row.policy == name and row.status == "ok"
         )
         shares, ratios = ([point[i] for point in points] for i in (0, 1))
-        axes.plot(shares, ratios, marker="o", markersize=2.5, linewidth=1, label=name)
+        style: dict[str, Any] = (
+            {"color": "grey", "linestyle": "--"} if name == "oracle" else {"marker": "o"}
+        )
+        axes.plot(shares, ratios, markersize=2.5, linewidth=1, label=name, **style)
     shown = sorted(
         (100 * found.budget_bytes / peak_bytes, found.bound, found.time_ratio)
         for found in optima
