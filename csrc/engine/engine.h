@@ -262,6 +262,7 @@ class Engine final : private PolicyView {
   void record_leaves(const OpRecord& record, std::span<StorageId> storages);
   void record_op(const OpRecord& record, std::span<StorageId> storages);
   StorageId add_storage(const FreshStorage& fresh);
+  void take_operands(std::span<Operand> operands);
   void release_operands(std::span<const Operand> operands) noexcept;
   [[nodiscard]] Nanoseconds cost_by_bytes(const OpRecord& record) const;
   // Who looks on at what the program does; null while a replay runs.

@@ -46,9 +46,21 @@ void Engine::release_operands(std::span<const Operand> operands) noexcept {
 
 void Engine::begin_op(std::string_view name, std::span<Operand> operands) {
   set_running_op(name);
-  if (conductor_ != nullptr) {
-    conductor_->before_op(name, operands);
+  try {
+    if (conductor_ != nullptr) {
+      conductor_->before_op(name, operands);
+    }
+    take_operands(operands);
+  } catch (...) {
+    set_running_op({});  // the name is the caller's
+    throw;
   }
+  if (observer_ != nullptr) {
+    observer_->on_op_begin(name, operands);
+  }
+}
+
+void Engine::take_operands(std::span<Operand> operands) {
   Few<StorageId> written;
   for (const Operand& operand : operands) {
     if (operand.storage.valid() && operand.written) {
@@ -69,9 +81,6 @@ void Engine::begin_op(std::string_view name, std::span<Operand> operands) {
       break;
     }
     release_operands(operands);
-  }
-  if (observer_ != nullptr) {
-    observer_->on_op_begin(name, operands);
   }
 }
 
