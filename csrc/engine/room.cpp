@@ -57,12 +57,17 @@ BlockId Engine::take_block(Bytes nbytes) {
   if (shortfall(size) <= Bytes(0)) {
     block = pool_.allocate(size, zone(size));
   }
+  const std::int64_t evictions = stats_.evictions;
   if (!block) {
     make_room(size);
     block = pool_.allocate(size, zone(size));
     RECOUP_CHECK(block.has_value());
   }
   kernel_held_ += size;
+  if (stats_.evictions > evictions) {
+    ++stats_.pressed_allocations;
+    stats_.pressed_free_bytes += (options_.budget - charged()).count();
+  }
   stats_.peak_bytes = std::max(stats_.peak_bytes, charged().count());
   RECOUP_CHECK(charged() <= options_.budget);
   return *block;

@@ -139,6 +139,8 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(replay_depth_max);
   RECOUP_FIELD(restarts);
   RECOUP_FIELD(allocations);
+  RECOUP_FIELD(pressed_allocations);
+  RECOUP_FIELD(pressed_free_bytes);
   RECOUP_FIELD(verify_checks);
 #undef RECOUP_FIELD
   return dict;

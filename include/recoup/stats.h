@@ -46,6 +46,8 @@ struct Stats {
   std::int64_t replay_depth_max = 0;  // frames open at once
   std::int64_t restarts = 0;  // replays that did not fit and began again with all else evicted
   std::int64_t allocations = 0;
+  std::int64_t pressed_allocations = 0;  // those that something was evicted for
+  std::int64_t pressed_free_bytes = 0;   // left free right behind them, summed: fragmentation
   std::int64_t verify_checks = 0;  // outputs hashed and compared
 };
 

@@ -79,8 +79,22 @@ class Stats:
     """Replays that did not fit and began again with everything else evicted."""
     allocations: int
     """Blocks taken from the pool."""
+    pressed_allocations: int
+    """Those that something was evicted for."""
+    pressed_free_bytes: int
+    """Bytes left free right behind each of these, summed."""
     verify_checks: int
     """Outputs that verify mode hashed and compared."""
+
+    @property
+    def fragmentation(self) -> float:
+        """Mean share of the budget that was left free by an allocation that needed evictions.
+
+        The victims' own granularity counts: it is above 0 without any pieces.
+        """
+        if self.pressed_allocations == 0:
+            return 0.0
+        return self.pressed_free_bytes / self.pressed_allocations / self.budget_bytes
 
     @classmethod
     def from_engine(cls, counts: Mapping[str, Any]) -> "Stats":
