@@ -1,4 +1,4 @@
-"""The command line: `recoup run`, `policies`, `simulate`, `layout` and `order`."""
+"""The command line: `recoup run`, `policies`, `simulate`, `layout`, `order` and `bench`."""
 
 import argparse
 import atexit
@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import recoup
 from recoup import _C
+from recoup.bench_command import add_bench_command
 from recoup.errors import OutOfBudgetError
 from recoup.files import write_atomically
 from recoup.layout_command import add_layout_command
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     add_simulate_command(commands)
     add_layout_command(commands)
     add_order_command(commands)
+    add_bench_command(commands)
     return parser
 
 

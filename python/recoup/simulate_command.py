@@ -5,7 +5,6 @@ import importlib.util
 import io
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,10 +20,9 @@ from recoup.dtr_log import is_dtr_log, read_any_trace
 from recoup.dtr_simulator import DtrProgram, dtr_policies
 from recoup.files import write_atomically
 from recoup.optimum import Optimum, optimum
-from recoup.sizes import parse_bytes
+from recoup.sizes import parse_bytes, percent_range
 from recoup.traces import Simulation, Trace, chrome_trace
 
-_RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
 _Result = TypeVar("_Result")
 # What --preset dtr has no use for.
 _ENGINE_OPTIONS = (
@@ -122,13 +120,9 @@ def add_simulate_command(commands: Any) -> None:
 
 def parse_budgets(text: str, peak_bytes: int) -> list[int]:
     """Bytes, in the order given. Raises ValueError that says what is allowed."""
-    found = _RANGE.fullmatch(text)
-    if found is None:
+    percents = percent_range(text)
+    if percents is None:
         return [_parse_budget(part.strip(), peak_bytes) for part in text.split(",")]
-    first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
-    if step < 1 or last < 1:
-        raise ValueError(f"a range of budgets ends at 1 % or more, by 1 or more; got {text!r}")
-    percents = range(first, last - 1, -step) if first >= last else range(first, last + 1, step)
     return [max(1, peak_bytes * percent // 100) for percent in percents]
 
 

@@ -69,3 +69,20 @@ def format_bytes(count: int) -> str:
         unit = units.pop(0)
         size /= 1024
     return f"{size:.0f} {unit}" if abs(size) >= 99.95 else f"{size:.1f} {unit}"
+
+
+_RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
+
+
+def percent_range(text: str) -> range | None:
+    """The percents of FROM..TO:STEP, both ends included, in that direction; None for other text.
+
+    Raises ValueError that says what is allowed.
+    """
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        return None
+    first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
+    if step < 1 or last < 1:
+        raise ValueError(f"a range of budgets ends at 1 % or more, by 1 or more; got {text!r}")
+    return range(first, last - 1, -step) if first >= last else range(first, last + 1, step)

@@ -1,0 +1,1 @@
+"""The networks and the runner of `recoup bench`."""

@@ -1,0 +1,170 @@
+"""The eleven networks of `recoup bench`: those of Coop's evaluation, at a size for two cores.
+
+Depth and structure are the published ones, width and input are small. Those that `transformers` has
+are built from its configs, without weights; it is part of the `bench` extra.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from recoup.bench import vision
+
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Net:
+    """A model and the data that it is trained on."""
+
+    name: str
+    make: Callable[[], nn.Module]
+    batch: Callable[[torch.Generator], Batch]
+    loss: Callable[[nn.Module, Batch], Tensor]
+
+
+def _images(count: int, side: int) -> Callable[[torch.Generator], Batch]:
+    def batch(chance: torch.Generator) -> Batch:
+        images = torch.randn(count, 3, side, side, generator=chance)
+        return images, torch.randint(0, 10, (count,), generator=chance)
+
+    return batch
+
+
+def _tokens(count: int, length: int) -> Callable[[torch.Generator], Batch]:
+    def batch(chance: torch.Generator) -> Batch:
+        tokens = torch.randint(0, VOCABULARY, (count, length), generator=chance)
+        return tokens, tokens
+
+    return batch
+
+
+def _segmentation(chance: torch.Generator) -> Batch:
+    images = torch.randn(16, 3, 48, 48, generator=chance)
+    return images, torch.randint(0, 2, (16, 48, 48), generator=chance)
+
+
+def _classified(model: nn.Module, batch: Batch) -> Tensor:
+    out = model(batch[0])
+    return functional.cross_entropy(getattr(out, "logits", out), batch[1])
+
+
+def _language(model: nn.Module, batch: Batch) -> Tensor:
+    loss: Tensor = model(input_ids=batch[0], labels=batch[1]).loss
+    return loss
+
+
+VOCABULARY = 256
+
+
+class Tagger(nn.Module):
+    """A bidirectional LSTM of two layers that says something of every token."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, width)
+        self.lstm = nn.LSTM(
+            width, width, num_layers=2, bidirectional=True, batch_first=True, dropout=0.1
+        )
+        self.out = nn.Linear(2 * width, VOCABULARY)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden, _ = self.lstm(self.embed(tokens))
+        out: Tensor = self.out(hidden)
+        return out.transpose(1, 2)
+
+
+def _transformers(model: str, config: str, **settings: Any) -> nn.Module:
+    import transformers
+
+    made: nn.Module = getattr(transformers, model)(getattr(transformers, config)(**settings))
+    return made
+
+
+def _bert() -> nn.Module:
+    return _transformers(
+        "BertForMaskedLM",
+        "BertConfig",
+        vocab_size=VOCABULARY,
+        hidden_size=96,
+        num_hidden_layers=8,
+        num_attention_heads=4,
+        intermediate_size=384,
+        max_position_embeddings=64,
+    )
+
+
+def _gpt2() -> nn.Module:
+    return _transformers(
+        "GPT2LMHeadModel",
+        "GPT2Config",
+        vocab_size=VOCABULARY,
+        n_positions=64,
+        n_embd=96,
+        n_layer=8,
+        n_head=4,
+        use_cache=False,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+
+
+def _gpt3() -> nn.Module:
+    """Dense and local attention in turns, as GPT-3 has it."""
+    return _transformers(
+        "GPTNeoForCausalLM",
+        "GPTNeoConfig",
+        vocab_size=VOCABULARY,
+        max_position_embeddings=64,
+        hidden_size=96,
+        num_layers=8,
+        attention_types=[[["global", "local"], 4]],
+        num_heads=4,
+        window_size=16,
+        loss_type="ForCausalLM",
+        use_cache=False,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+
+
+def _swin() -> nn.Module:
+    return _transformers(
+        "SwinForImageClassification",
+        "SwinConfig",
+        image_size=32,
+        patch_size=2,
+        embed_dim=16,
+        depths=[2, 2, 6, 2],
+        num_heads=[2, 4, 8, 8],
+        window_size=2,
+        num_labels=10,
+    )
+
+
+NETS = (
+    Net("resnet50", lambda: vision.resnet((3, 4, 6, 3)), _images(12, 32), _classified),
+    Net("resnet152", lambda: vision.resnet((3, 8, 36, 3), width=4), _images(8, 32), _classified),
+    Net("densenet121", vision.densenet, _images(4, 32), _classified),
+    Net("inception-v3", vision.inception, _images(4, 32), _classified),
+    Net("unet", vision.UNet, _segmentation, _classified),
+    Net("swin", _swin, _images(24, 32), _classified),
+    Net("bilstm", Tagger, _tokens(24, 48), _classified),
+    Net("bert", _bert, _tokens(16, 48), _language),
+    Net("gpt2", _gpt2, _tokens(16, 48), _language),
+    Net("gpt3", _gpt3, _tokens(16, 48), _language),
+    Net("spos", vision.OnePath, _images(8, 24), _classified),
+)
+
+
+def net_named(name: str) -> Net:
+    """Raises ValueError that lists the names there are."""
+    for net in NETS:
+        if net.name == name:
+            return net
+    known = ", ".join(net.name for net in NETS)
+    raise ValueError(f"unknown net {name!r}; the nets are {known}")

@@ -1,0 +1,88 @@
+"""One net trained for some steps, plainly or in a budget: its time, its bits and its counts."""
+
+import contextlib
+import gc
+import hashlib
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import recoup
+from recoup.bench.nets import Net
+
+UNREACHED = recoup._C.physical_memory_bytes()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a training took and left."""
+
+    step_seconds: float
+    """The median; the first step, which warms up, is left out."""
+    digest: str
+    """Of losses, parameters, buffers, gradients and the optimizer's state, to the bit."""
+    stats: recoup.Stats | None
+    """None when it ran plainly."""
+
+
+def train(net: Net, steps: int, seed: int) -> tuple[list[float], str]:
+    """Seconds of each step, and the digest."""
+    torch.manual_seed(seed)
+    model = net.make().train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    chance = torch.Generator().manual_seed(seed + 1)
+    seconds = []
+    losses = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        loss = net.loss(model, net.batch(chance))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - start)
+    sha = hashlib.sha256(repr(losses).encode())
+    tensors = [*model.state_dict().values()]
+    tensors += [p.grad for p in model.parameters() if p.grad is not None]
+    for state in optimizer.state.values():
+        tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    for tensor in tensors:
+        sha.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return seconds, sha.hexdigest()
+
+
+def _trial(seconds: list[float], digest: str, stats: recoup.Stats | None) -> Trial:
+    return Trial(statistics.median(seconds[1:] or seconds), digest, stats)
+
+
+def run_plainly(net: Net, steps: int, seed: int) -> Trial:
+    """Without recoup."""
+    return _trial(*train(net, steps, seed), None)
+
+
+def run_in(net: Net, steps: int, seed: int, budget: int, **options: Any) -> Trial:
+    """In a budget. Raises OutOfBudgetError when that is too small; the scope is over then too."""
+    run = None
+    try:
+        with recoup.budget(budget, **options) as run:
+            seconds, digest = train(net, steps, seed)
+        return _trial(seconds, digest, run.stats())
+    except recoup.OutOfBudgetError as error:
+        if run is not None:
+            with contextlib.suppress(RuntimeError):  # the scope is over already
+                run.finish(UNREACHED)
+        raise error.with_traceback(None) from None  # the traceback holds the training's tensors
+    finally:
+        gc.collect()
+
+
+def record(net: Net, steps: int, seed: int, path: Path) -> recoup.Trace:
+    """The trace of a run that evicts nothing."""
+    with recoup.trace(path):
+        train(net, steps, seed)
+    return recoup.Trace.read(path)

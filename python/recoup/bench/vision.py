@@ -1,0 +1,249 @@
+"""Vision networks with the depth of the published ones, narrow enough to train on two cores."""
+
+import random
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+def conv(
+    inputs: int,
+    outputs: int,
+    kernel: int | tuple[int, int] = 1,
+    stride: int = 1,
+    padding: int | tuple[int, int] = 0,
+) -> nn.Sequential:
+    """Convolution, batch normalization, activation."""
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    )
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3, 1x1, and the sum with what came in."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        outputs = 4 * width
+        self.body = nn.Sequential(
+            conv(inputs, width),
+            conv(width, width, 3, stride, 1),
+            nn.Conv2d(width, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(self.body(x) + self.shortcut(x), inplace=True)
+
+
+def resnet(blocks: tuple[int, ...], width: int = 8) -> nn.Module:
+    """ResNet-50 is (3, 4, 6, 3), ResNet-152 (3, 8, 36, 3), of width 64."""
+    layers: list[nn.Module] = [conv(3, width, 3, 1, 1)]
+    channels = width
+    for stage, count in enumerate(blocks):
+        for block in range(count):
+            stride = 2 if stage > 0 and block == 0 else 1
+            layers.append(Bottleneck(channels, width << stage, stride))
+            channels = 4 * width << stage
+    return nn.Sequential(*layers, *head(channels))
+
+
+def head(channels: int) -> tuple[nn.Module, ...]:
+    """Mean over the image, ten classes."""
+    return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10)
+
+
+class DenseLayer(nn.Module):
+    """Adds `growth` channels to those that came in."""
+
+    def __init__(self, inputs: int, growth: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.BatchNorm2d(inputs),
+            nn.ReLU(),
+            nn.Conv2d(inputs, 4 * growth, 1, bias=False),
+            nn.BatchNorm2d(4 * growth),
+            nn.ReLU(),
+            nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, self.body(x)], 1)
+
+
+def densenet(blocks: tuple[int, ...] = (6, 12, 24, 16), growth: int = 4) -> nn.Module:
+    """DenseNet-121 has these blocks and a growth of 32."""
+    channels = 2 * growth
+    layers: list[nn.Module] = [conv(3, channels, 3, 1, 1)]
+    for index, count in enumerate(blocks):
+        for _ in range(count):
+            layers.append(DenseLayer(channels, growth))
+            channels += growth
+        if index + 1 < len(blocks):
+            layers += [
+                nn.BatchNorm2d(channels),
+                nn.ReLU(),
+                nn.Conv2d(channels, channels // 2, 1, bias=False),
+                nn.AvgPool2d(2),
+            ]
+            channels //= 2
+    return nn.Sequential(*layers, nn.BatchNorm2d(channels), nn.ReLU(), *head(channels))
+
+
+class Branches(nn.Module):
+    """Its branches side by side, their channels joined."""
+
+    def __init__(self, *branches: nn.Module) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([branch(x) for branch in self.branches], 1)
+
+
+def pooled(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.AvgPool2d(3, 1, 1), conv(inputs, outputs))
+
+
+def mixed_a(inputs: int, w: int) -> nn.Module:
+    """The 35 x 35 module; 7 w channels."""
+    return Branches(
+        conv(inputs, 2 * w),
+        nn.Sequential(conv(inputs, w), conv(w, 2 * w, 5, 1, 2)),
+        nn.Sequential(
+            conv(inputs, 2 * w), conv(2 * w, 2 * w, 3, 1, 1), conv(2 * w, 2 * w, 3, 1, 1)
+        ),
+        pooled(inputs, w),
+    )
+
+
+def mixed_b(inputs: int, w: int) -> nn.Module:
+    """The 17 x 17 module, with 7 x 7 convolutions in two parts; 8 w channels."""
+    row, column = {"kernel": (1, 7), "padding": (0, 3)}, {"kernel": (7, 1), "padding": (3, 0)}
+    return Branches(
+        conv(inputs, 2 * w),
+        nn.Sequential(conv(inputs, w), conv(w, w, **row), conv(w, 2 * w, **column)),  # type: ignore[arg-type]
+        nn.Sequential(
+            conv(inputs, w),
+            conv(w, w, **column),  # type: ignore[arg-type]
+            conv(w, w, **row),  # type: ignore[arg-type]
+            conv(w, w, **column),  # type: ignore[arg-type]
+            conv(w, 2 * w, **row),  # type: ignore[arg-type]
+        ),
+        pooled(inputs, 2 * w),
+    )
+
+
+def mixed_c(inputs: int, w: int) -> nn.Module:
+    """The 8 x 8 module, whose branches branch again; 12 w channels."""
+
+    def split(channels: int) -> nn.Module:
+        return Branches(
+            conv(channels, 2 * w, (1, 3), 1, (0, 1)), conv(channels, 2 * w, (3, 1), 1, (1, 0))
+        )
+
+    return Branches(
+        conv(inputs, 2 * w),
+        nn.Sequential(conv(inputs, 2 * w), split(2 * w)),
+        nn.Sequential(conv(inputs, 2 * w), conv(2 * w, 2 * w, 3, 1, 1), split(2 * w)),
+        pooled(inputs, 2 * w),
+    )
+
+
+def inception(w: int = 8) -> nn.Module:
+    """Inception V3's modules: three, four and two of its kinds, grid reductions between them."""
+    reduce_a = Branches(
+        conv(7 * w, 2 * w, 3, 2, 1),
+        nn.Sequential(conv(7 * w, w), conv(w, w, 3, 1, 1), conv(w, w, 3, 2, 1)),
+        nn.MaxPool2d(3, 2, 1),
+    )
+    reduce_b = Branches(
+        nn.Sequential(conv(8 * w, w), conv(w, 2 * w, 3, 2, 1)), nn.MaxPool2d(3, 2, 1)
+    )
+    return nn.Sequential(
+        conv(3, w, 3, 1, 1),
+        conv(w, 2 * w, 3, 1, 1),
+        mixed_a(2 * w, w),
+        mixed_a(7 * w, w),
+        mixed_a(7 * w, w),
+        reduce_a,
+        mixed_b(10 * w, w),
+        *(mixed_b(8 * w, w) for _ in range(3)),
+        reduce_b,
+        mixed_c(10 * w, w),
+        mixed_c(12 * w, w),
+        nn.Dropout(0.5),
+        *head(12 * w),
+    )
+
+
+class UNet(nn.Module):
+    """Down and up again, with skips across."""
+
+    def __init__(self, width: int = 8, depth: int = 4, classes: int = 2) -> None:
+        super().__init__()
+
+        def double(inputs: int, outputs: int) -> nn.Sequential:
+            return nn.Sequential(conv(inputs, outputs, 3, 1, 1), conv(outputs, outputs, 3, 1, 1))
+
+        widths = [width << level for level in range(depth + 1)]
+        self.down = nn.ModuleList(
+            double(inputs, outputs)
+            for inputs, outputs in zip([3, *widths[:-2]], widths[:-1], strict=True)
+        )
+        self.bottom = double(widths[-2], widths[-1])
+        self.up = nn.ModuleList(
+            nn.ConvTranspose2d(2 * narrow, narrow, 2, 2) for narrow in reversed(widths[:-1])
+        )
+        self.join = nn.ModuleList(double(2 * narrow, narrow) for narrow in reversed(widths[:-1]))
+        self.out = nn.Conv2d(width, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        skips = []
+        for block in self.down:
+            x = block(x)
+            skips.append(x)
+            x = functional.max_pool2d(x, 2)
+        x = self.bottom(x)
+        for up, join in zip(self.up, self.join, strict=True):
+            x = join(torch.cat([skips.pop(), up(x)], 1))
+        out: Tensor = self.out(x)
+        return out
+
+
+class OnePath(nn.Module):
+    """A supernet of which each step trains one path: a choice of four a layer (SPOS)."""
+
+    def __init__(self, width: int = 24, layers: int = 12) -> None:
+        super().__init__()
+        self.stem = conv(3, width, 3, 1, 1)
+        self.layers = nn.ModuleList(
+            nn.ModuleList(
+                nn.Sequential(
+                    conv(width, width),
+                    nn.Conv2d(width, width, kernel, padding=kernel // 2, groups=width, bias=False),
+                    nn.BatchNorm2d(width),
+                    conv(width, width),
+                )
+                for kernel in (3, 5, 7, 9)
+            )
+            for _ in range(layers)
+        )
+        self.head = nn.Sequential(*head(width))
+        self.chance = random.Random(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for layer in self.layers:
+            choices = list(layer)  # type: ignore[call-overload]
+            x = x + self.chance.choice(choices)(x)
+        out: Tensor = self.head(x)
+        return out

@@ -1,0 +1,164 @@
+"""`recoup bench`: networks under policies and budgets, on real tensors."""
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import recoup
+from recoup.sizes import percent_range
+
+
+def add_bench_command(commands: Any) -> None:
+    """Adds the command to the parser's subparsers."""
+    parser = commands.add_parser(
+        "bench",
+        help="train networks under policies and budgets, and compare",
+        description="Each case trains a network plainly and in a budget, in turns, in this "
+        "process. Budgets are shares of the network's unbudgeted peak. A case whose bits differ "
+        "stops it.",
+    )
+    parser.add_argument("--nets", nargs="+", default=["all"], metavar="NET", help="or `all`")
+    parser.add_argument(
+        "--policies", nargs="+", default=["all"], metavar="NAME", help="or `all` (the default)"
+    )
+    parser.add_argument(
+        "--budgets",
+        default="100..20:20",
+        help="percents: FROM..TO:STEP, or a list such as 80,50,30 (default: 100..20:20)",
+    )
+    parser.add_argument("--steps", type=int, default=4, help="of a training (default: 4)")
+    parser.add_argument("--pairs", type=int, default=3, help="of runs a case (default: 3)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="results as JSON, written after every case; what is in it already is not run again",
+    )
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw time ratios over memory ratios, a panel a net",
+    )
+    parser.add_argument(
+        "--plot-of",
+        default="time",
+        choices=["time", "compute", "fragmentation", "search"],
+        help="what the plot shows (default: time)",
+    )
+    parser.set_defaults(command=_bench, fail=parser.error)
+
+
+def parse_shares(text: str) -> list[float]:
+    """Of percents. Raises ValueError that says what is allowed."""
+    percents: list[float] = [*(percent_range(text) or [])]
+    if not percents:
+        try:
+            percents = [float(part.strip().removesuffix("%")) for part in text.split(",")]
+        except ValueError:
+            raise ValueError(
+                f"budgets are percents, FROM..TO:STEP or a list; got {text!r}"
+            ) from None
+    if not all(0 < percent <= 1000 for percent in percents):
+        raise ValueError(f"budgets are percents above 0; got {text!r}")
+    return [percent / 100 for percent in percents]
+
+
+def _bench(options: argparse.Namespace) -> int:
+    if importlib.util.find_spec("transformers") is None:
+        options.fail("recoup bench needs transformers: pip install 'recoup[bench]'")
+    if options.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        options.fail("--plot needs matplotlib: pip install 'recoup[bench]'")
+    for name in ("steps", "pairs"):
+        if vars(options)[name] < 1:
+            options.fail(f"--{name} must be 1 or more; got {vars(options)[name]}")
+    from recoup.bench import nets, plots, runner
+
+    policies = [policy.name for policy in recoup.policies()]
+    try:
+        plan = runner.Plan(
+            nets=_chosen("net", options.nets, [net.name for net in nets.NETS]),
+            policies=_chosen("policy", options.policies, policies),
+            shares=parse_shares(options.budgets),
+            steps=options.steps,
+            pairs=options.pairs,
+            seed=options.seed,
+        )
+        results = runner.open_results(options.out, plan)
+        total = len(plan.nets) + len(list(plan.cases()))
+        for _ in track(
+            runner.run_all(plan, results, options.out),
+            total=total,
+            description="running",
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        ):
+            pass
+        _print_tables(plan, results)
+        if options.plot is not None:
+            plots.draw(results, options.plot, options.plot_of)
+    except (OSError, ValueError) as error:
+        options.fail(str(error))
+    except KeyboardInterrupt:
+        kept = f"; {options.out} has what is done, and goes on from there" if options.out else ""
+        print(f"recoup bench: interrupted{kept}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _chosen(kind: str, asked: list[str], known: list[str]) -> list[str]:
+    if asked == ["all"]:
+        return known
+    for name in asked:
+        if name not in known:
+            raise ValueError(f"unknown {kind} {name!r}; there are {', '.join(known)}")
+    return asked
+
+
+def _print_tables(plan: Any, results: Any) -> None:
+    least = {(row["net"], row["policy"]): row["budget_bytes"] for row in results.least}
+    wanted = set(plan.cases())
+    for net in plan.nets:
+        peak = results.peaks[net]
+        table = Table(title=f"{net}: unbudgeted peak {peak / 1e6:.1f} MB", title_justify="left")
+        table.add_column("policy")
+        for column in _COLUMNS:
+            table.add_column(column, justify="right")
+        for row in results.rows:
+            if row["net"] == net and (net, row["policy"], row["share"]) in wanted:
+                bytes_least = least.get((net, row["policy"]))
+                share = "-" if bytes_least is None else f"{bytes_least / peak:.0%}"
+                table.add_row(row["policy"], share, f"{row['share']:.0%}", *_cells(row))
+        Console(width=max(Console().width, 150)).print(table)
+
+
+_COLUMNS = (
+    "least", "budget", "time", "compute", "search", "books", "replays", "evictions", "depth",
+    "moved", "fragmented", "peak",
+)  # fmt: skip
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    if row["status"] == "out of budget":
+        return ["-"] * (len(_COLUMNS) - 2)
+    stats = row["stats"]
+    return [
+        f"{row['time_ratio']:.2f}x",
+        f"{row['compute_overhead']:.2f}x",
+        f"{row['search_share']:.1%}",
+        f"{row['bookkeeping_share']:.1%}",
+        f"{stats['replays']:,}",
+        f"{stats['evictions']:,}",
+        f"{stats['replay_depth_max']:,}",
+        f"{stats['moved_bytes'] / 1e6:.1f} MB",
+        f"{row['fragmentation']:.1%}",
+        f"{stats['peak_bytes'] / 1e6:.1f} MB",
+    ]

@@ -1,0 +1,118 @@
+"""`recoup bench`: small runs of the real thing."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import recoup
+from command import cli
+from recoup.bench import runner
+from recoup.bench.nets import NETS, Net, net_named
+from recoup.bench.trial import run_in, run_plainly
+from recoup.bench_command import parse_shares
+
+
+@pytest.mark.parametrize("net", NETS, ids=lambda net: net.name)
+def test_a_budget_changes_no_bit(net: Net) -> None:
+    plain = run_plainly(net, 2, seed=0)
+    whole = run_in(net, 2, 0, 1 << 32)
+    assert whole.stats is not None and whole.digest == plain.digest
+    budget = int(0.8 * whole.stats.peak_bytes)
+    tight = run_in(net, 2, 0, budget)
+    assert tight.stats is not None and tight.digest == plain.digest
+    assert tight.stats.evictions > 0
+    assert tight.stats.peak_bytes <= budget
+    assert 0 < tight.stats.fragmentation < 1
+
+
+def test_another_seed_is_another_training() -> None:
+    net = net_named("bilstm")
+    assert run_plainly(net, 1, seed=0).digest != run_plainly(net, 1, seed=1).digest
+
+
+def test_the_random_path_is_another_each_step() -> None:
+    model = net_named("spos").make()
+    images = torch.ones(2, 3, 8, 8)
+    assert not torch.equal(model(images), model(images))
+
+
+def test_results_are_gone_on_with(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    small = runner.Plan(["unet"], ["dtr"], [1.0], steps=2, pairs=1)
+    results = runner.open_results(out, small)
+    assert list(runner.run_all(small, results, out)) == ["unet: recording", "unet, dtr, 100%"]
+    first = json.loads(out.read_text())["rows"]
+
+    larger = runner.Plan(["unet"], ["dtr", "lru"], [1.0, 0.01], steps=2, pairs=1)
+    results = runner.open_results(out, larger)
+    list(runner.run_all(larger, results, out))
+    found = json.loads(out.read_text())
+    assert found["rows"][0] == first[0]  # not run again
+    assert [(row["policy"], row["share"], row["status"]) for row in found["rows"]] == [
+        ("dtr", 1.0, "ok"), ("dtr", 0.01, "out of budget"), ("lru", 1.0, "ok"),
+        ("lru", 0.01, "out of budget"),
+    ]  # fmt: skip
+    row = found["rows"][0]
+    assert row["bits_equal"] and row["time_ratio"] > 0 and row["compute_overhead"] >= 1
+    assert len(row["time_ratios"]) == 1
+    least = {row["policy"]: row["budget_bytes"] for row in found["least"]}
+    assert 0 < least["dtr"] < found["peaks"]["unet"]
+
+    with pytest.raises(ValueError, match="measured with steps = 2, not 3"):
+        runner.open_results(out, runner.Plan(["unet"], ["dtr"], [1.0], steps=3))
+    out.write_text("{}")
+    with pytest.raises(ValueError, match="no result of `recoup bench`"):
+        runner.open_results(out, small)
+
+
+def test_the_least_budget_runs_and_one_below_does_not(tmp_path: Path) -> None:
+    from recoup.bench.trial import record
+
+    trace = record(net_named("unet"), 2, 0, tmp_path / "run.rtrace")
+    peak = trace.unbudgeted_peak_bytes()
+    least = runner.least_budget(trace, "dtr", peak)
+    assert least is not None
+    assert trace.simulate(least).status == "ok"
+    assert trace.simulate(least - peak // 100 - 1).status != "ok"
+
+
+def test_the_command(tmp_path: Path) -> None:
+    out, plot = tmp_path / "out.json", tmp_path / "out.png"
+    shown = cli(
+        "bench", "--nets", "unet", "--policies", "dtr", "sqrt-n", "--budgets", "100,80", "--steps",
+        "2", "--pairs", "1", "--out", out, "--plot", plot, "--plot-of", "compute",
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    assert "unet: unbudgeted peak" in shown.stdout and "sqrt-n" in shown.stdout
+    assert len(json.loads(out.read_text())["rows"]) == 4
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nets", "vgg"], "unknown net 'vgg'; there are resnet50"),
+        (["--policies", "oracle"], "unknown policy 'oracle'; there are dtr"),
+        (["--budgets", "half"], "budgets are percents"),
+        (["--budgets", "0"], "budgets are percents above 0"),
+        (["--steps", "0"], "--steps must be 1 or more"),
+    ],
+)
+def test_bad_arguments(arguments: list[str], words: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    result = cli("bench", *arguments, "--out", out)
+    assert result.returncode != 0
+    assert words in result.stderr and result.stderr.count("\n") == 1, result.stderr
+    assert not out.exists()
+
+
+def test_shares() -> None:
+    assert parse_shares("100..80:10") == [1.0, 0.9, 0.8]
+    assert parse_shares("80, 12.5%") == [0.8, 0.125]
+
+
+def test_fragmentation_is_a_mean() -> None:
+    stats = recoup.Stats(**dict.fromkeys(recoup.Stats.__dataclass_fields__, 0))
+    assert stats.fragmentation == 0.0
