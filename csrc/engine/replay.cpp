@@ -72,7 +72,7 @@ void Replayer::push(OpId op, ValueId target, std::span<const ValueId> values) {
     const Value& value = engine_.lineage_[id];
     input.evicted = !value.resident();
     RECOUP_CHECK(!input.evicted || value.evicted(), "value ", id.index(), " is lost but needed");
-    if (input.evicted && by_memory) {
+    if (input.evicted && (by_memory || engine_.conductor_ != nullptr)) {  // drop_passed asks too
       input.key = room(value.producer) - value.size;
     }
     frame.inputs.push_back(input);
