@@ -48,15 +48,31 @@ void Engine::restore(std::span<const ValueTicket> tickets) {
   if (wanted.empty() || shortfall(size) > Bytes(0)) {
     return;
   }
+  // While a replay runs another thread may let go of what only these hold: a dead value's record
+  // must outlive a first try that fails.
+  for (ValueId id : wanted) {
+    soft_pin(id);
+  }
+  const auto unpin_all = [&] {
+    for (ValueId id : wanted) {
+      soft_unpin(id);
+      settle(id);
+    }
+  };
   try {
     acquire(wanted);
   } catch (const OutOfBudget&) {
+    unpin_all();
     return;
+  } catch (...) {
+    unpin_all();
+    throw;
   }
   for (ValueId id : wanted) {
     lineage_[id].kept = true;
   }
   release(wanted);
+  unpin_all();
 }
 
 }  // namespace recoup::detail

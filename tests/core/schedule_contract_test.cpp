@@ -23,6 +23,30 @@ class KeepsNothing final : public Conductor {
   [[nodiscard]] bool keeps(const ValueTicket& /*ticket*/) const override { return false; }
 };
 
+TEST(ScheduleContract, WhatIsRestoredMayDieMeanwhile) {
+  Program program(options_of(1400_B));
+  Engine& engine = program.engine();
+  const Tensor x = program.external(100_B);
+  const Tensor a = program.op({x}, 100_B);
+  const Tensor b =
+      program.run({.arguments = {{.tensor = a}}, .fresh = {100_B}, .workspace = {600_B}}).front();
+  const Tensor c = program.op({b}, 100_B);
+  const ValueTicket ticket = engine.ticket(engine.current(program.id(b)));
+  program.drop(b);
+  program.evict(a);
+  ASSERT_TRUE(engine.value(ticket.value).evicted());
+  program.pin(program.leaf(700_B));  // no room for b's workspace any more
+  program.device().during_kernel = [&] { program.drop(c); };
+  const ValueTicket tickets[] = {ticket};
+  engine.restore(tickets);
+  EXPECT_EQ(program.stats().restarts, 1);
+  EXPECT_FALSE(engine.holds(ticket));
+  program.check();
+  // Nothing was done to the record of whatever has the id next.
+  EXPECT_FALSE(program.value(program.external(10_B)).kept);
+  EXPECT_FALSE(program.value(program.external(10_B)).kept);
+}
+
 TEST(ScheduleContract, DroppingWhatAReplayPassesMakesNothingTwice) {
   for (const ReplayOrder order : {ReplayOrder::kMemory, ReplayOrder::kRecursive}) {
     Options options = options_of(1_MiB);
