@@ -49,10 +49,13 @@ void ScheduleConductor::before_op(std::string_view name, std::span<const Operand
   for (const std::uint32_t value : plan->restores[op]) {
     tickets.push_back(ticket(value));
   }
+  const std::uint32_t start = following_.start;
   engine_.restore(tickets);
-  for (const std::uint32_t value : plan->restores[op]) {
-    if (!keep_until(value, op)) {
-      engine_.keep(ticket(value), false);
+  // Meanwhile an op of another thread may have ended, and with it the way along this plan.
+  const bool follows = following_.plan == plan && following_.start == start;
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    if (!follows || !keep_until(plan->restores[op][i], op)) {
+      engine_.keep(tickets[i], false);
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "csrc/schedule/conductor.h"
 #include "tests/core/engine_program.h"
 
 namespace recoup::detail {
@@ -67,6 +68,95 @@ TEST(ScheduleContract, DroppingWhatAReplayPassesMakesNothingTwice) {
     EXPECT_EQ(program.stats().replays, 22);
     program.check();
     program.engine().set_conductor(nullptr);
+  }
+}
+
+// A chain that goes forward and back, under a schedule.
+class ChainProgram {
+ public:
+  ChainProgram() : conductor_(program_.engine(), ScheduleKind::kSqrtN, 1_MiB) {
+    program_.engine().set_conductor(&conductor_);
+    program_.engine().set_observer(&conductor_);
+    input_ = program_.external(100_B);
+  }
+  ~ChainProgram() {
+    program_.engine().set_conductor(nullptr);
+    program_.engine().set_observer(nullptr);
+  }
+  ChainProgram(const ChainProgram&) = delete;
+  ChainProgram& operator=(const ChainProgram&) = delete;
+
+  [[nodiscard]] Program& program() { return program_; }
+  [[nodiscard]] ScheduleConductor& conductor() { return conductor_; }
+  [[nodiscard]] Tensor input() const { return input_; }
+
+  // `before_backward` is called before each op of the backward pass.
+  template <class Function>
+  void step(Function&& before_backward) {
+    std::vector<Tensor> chain{input_};
+    for (int i = 0; i < 12; ++i) {
+      chain.push_back(program_.op({chain.back()}, 100_B));
+    }
+    Tensor gradient = program_.op({chain.back()}, 100_B);
+    while (chain.size() > 1) {
+      before_backward();
+      const Tensor next = program_.op({chain.back(), gradient}, 100_B);
+      program_.drop(gradient);
+      program_.drop(chain.back());
+      chain.pop_back();
+      gradient = next;
+    }
+    program_.drop(gradient);
+    program_.check();
+  }
+  void step() {
+    step([] {});
+  }
+  void end_step() {
+    conductor_.on_step("step");
+    program_.check();
+  }
+
+ private:
+  Program program_{options_of(1_MiB)};
+  ScheduleConductor conductor_;
+  Tensor input_ = 0;
+};
+
+// An op of another thread: it runs beside what this one does.
+class OpElsewhere {
+ public:
+  OpElsewhere(Engine& engine, std::string_view name, StorageId input) : engine_(engine) {
+    operand_[0] = {.storage = input, .value = {}, .reads = true};
+    engine.begin_op(name, operand_);
+  }
+  void end() {
+    const OpUses uses(operand_);
+    OpRecord record{.inputs = uses.inputs, .written = {}, .fresh = {}};
+    engine_.end_op(record, uses, operand_, {});
+  }
+
+ private:
+  Engine& engine_;
+  Operand operand_[1];
+};
+
+TEST(ScheduleContract, AnotherThreadMayEndAnOpWhileValuesComeBack) {
+  ChainProgram chain;
+  chain.step();
+  chain.end_step();
+  chain.step();
+  chain.end_step();
+  ASSERT_GT(chain.program().stats().replays, 0);
+  for (std::uint64_t at = 0; at < 12; ++at) {
+    std::uint64_t op = 0;
+    chain.step([&] {
+      if (op++ == at) {
+        OpElsewhere other(chain.program().engine(), "other", chain.program().id(chain.input()));
+        chain.program().device().during_kernel = [other]() mutable { other.end(); };
+      }
+    });
+    chain.end_step();
   }
 }
 
