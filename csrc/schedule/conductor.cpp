@@ -61,7 +61,7 @@ void ScheduleConductor::before_op(std::string_view name, std::span<const Operand
 }
 
 void ScheduleConductor::on_op_begin(std::string_view name, std::span<const Operand> /*operands*/) {
-  running_name_ = name_index(name);
+  running_[std::this_thread::get_id()] = name_index(name);
 }
 
 void ScheduleConductor::on_op_end(const OpRecord& record, std::span<const Operand> operands,
@@ -94,7 +94,7 @@ void ScheduleConductor::write_down(const OpRecord& record, std::span<const Opera
     made.push_back({.storage = fresh[i].index(), .size = record.fresh[i].nbytes});
   }
   builder_.add_op({.op = position(),
-                   .name = running_name_,
+                   .name = running_.at(std::this_thread::get_id()),
                    .cost = record.cost,
                    .workspace = record.workspace,
                    .inputs = {},

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -107,12 +108,12 @@ class ScheduleConductor final : public Conductor, public Observer {
   // Of the running step.
   GraphBuilder builder_;
   Following following_;
-  std::uint32_t running_name_ = 0;
-  std::vector<ValueTicket> tickets_;                           // by value
-  std::unordered_map<std::uint32_t, std::uint32_t> by_value_;  // ValueId to value
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> ops_;   // sequence and op, ascending
-  std::vector<ValueTicket> kept_;                              // that the engine keeps for us
-  std::vector<std::uint64_t> replayed_;                        // since the last op ended
+  std::unordered_map<std::thread::id, std::uint32_t> running_;  // name of the op, by thread
+  std::vector<ValueTicket> tickets_;                            // by value
+  std::unordered_map<std::uint32_t, std::uint32_t> by_value_;   // ValueId to value
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> ops_;    // sequence and op, ascending
+  std::vector<ValueTicket> kept_;                               // that the engine keeps for us
+  std::vector<std::uint64_t> replayed_;                         // since the last op ended
 };
 
 }  // namespace recoup::detail

@@ -1,6 +1,9 @@
 // What schedules must not do, on programs by hand: each test is a way to do harm.
 #include <gtest/gtest.h>
 
+#include <future>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "csrc/schedule/conductor.h"
@@ -158,6 +161,29 @@ TEST(ScheduleContract, AnotherThreadMayEndAnOpWhileValuesComeBack) {
     });
     chain.end_step();
   }
+}
+
+TEST(ScheduleContract, OpsSideBySideHaveTheirOwnNames) {
+  ChainProgram chain;
+  std::promise<void> begun;
+  std::promise<void> go_on;
+  std::thread thread([&] {
+    OpElsewhere other(chain.program().engine(), "other", chain.program().id(chain.input()));
+    begun.set_value();
+    go_on.get_future().wait();
+    other.end();
+  });
+  begun.get_future().wait();
+  chain.program().drop(chain.program().op({chain.input()}, 100_B));
+  go_on.set_value();
+  thread.join();
+  chain.end_step();
+  const ScheduleConductor::Plans made = chain.conductor().take_plans();
+  std::vector<std::string> names;
+  for (const GraphOp& op : made.plans.front()->graph.ops) {
+    names.push_back(made.names[op.name]);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"test::op", "other"}));
 }
 
 }  // namespace
