@@ -115,6 +115,22 @@ void ScheduleConductor::write_down(const OpRecord& record, std::span<const Opera
   }
 }
 
+bool ScheduleConductor::bind(Following& following, std::uint32_t planned,
+                             std::uint32_t seen) const {
+  if (builder_.graph().values[seen].size != following.plan->graph.values[planned].size) {
+    return false;
+  }
+  if (planned >= following.seen.size()) {
+    following.seen.resize(planned + std::size_t{1}, GraphValue::kNone);
+  }
+  std::uint32_t& is = following.seen[planned];
+  const auto [was, is_new] = following.planned.try_emplace(seen, planned);
+  if (is_new && is == GraphValue::kNone) {
+    is = seen;
+  }
+  return is == seen && was->second == planned;
+}
+
 bool ScheduleConductor::advance(Following& following) const {
   const TraceGraph& graph = builder_.graph();
   const TraceGraph& plan = following.plan->graph;
@@ -127,25 +143,13 @@ bool ScheduleConductor::advance(Following& following) const {
       seen.outputs.size() != planned.outputs.size()) {
     return false;
   }
-  following.planned.resize(graph.values.size(), GraphValue::kNone);
-  const auto bind = [&](std::uint32_t planned_value, std::uint32_t seen_value) {
-    std::uint32_t& is = following.seen[planned_value];
-    std::uint32_t& was = following.planned[seen_value];
-    const bool is_new = is == GraphValue::kNone && was == GraphValue::kNone;
-    if (is_new) {
-      is = seen_value;
-      was = planned_value;
-    }
-    return is == seen_value && was == planned_value &&
-           graph.values[seen_value].size == plan.values[planned_value].size;
-  };
   for (std::size_t i = 0; i < seen.inputs.size(); ++i) {
-    if (!bind(planned.inputs[i], seen.inputs[i])) {
+    if (!bind(following, planned.inputs[i], seen.inputs[i])) {
       return false;
     }
   }
   for (std::size_t i = 0; i < seen.outputs.size(); ++i) {
-    if (!bind(planned.outputs[i], seen.outputs[i])) {
+    if (!bind(following, planned.outputs[i], seen.outputs[i])) {
       return false;
     }
   }
@@ -157,7 +161,6 @@ bool ScheduleConductor::advance(Following& following) const {
 ScheduleConductor::Following ScheduleConductor::follow(const StepPlan& plan,
                                                        std::uint32_t start) const {
   Following following{.plan = &plan, .start = start, .next = 0, .seen = {}, .planned = {}};
-  following.seen.assign(plan.graph.values.size(), GraphValue::kNone);
   while (following.start + following.next < position()) {
     if (!advance(following)) {
       return {};
@@ -240,13 +243,13 @@ bool ScheduleConductor::keeps(const ValueTicket& ticket) const {
     return true;
   }
   const auto found = by_value_.find(ticket.value.index());
-  if (found == by_value_.end() || tickets_[found->second].made_by != ticket.made_by ||
-      found->second >= following_.planned.size()) {
+  if (found == by_value_.end() || tickets_[found->second].made_by != ticket.made_by) {
     return true;  // of an earlier step
   }
-  const std::uint32_t value = following_.planned[found->second];
-  return value == GraphValue::kNone || following_.plan->schedule.kept[value].empty() ||
-         kept_at(value, following_.next) || kept_at(value, following_.next + 1);
+  const auto planned = following_.planned.find(found->second);
+  return planned == following_.planned.end() ||
+         following_.plan->schedule.kept[planned->second].empty() ||
+         kept_at(planned->second, following_.next) || kept_at(planned->second, following_.next + 1);
 }
 
 void ScheduleConductor::on_replay(std::string_view /*name*/, std::uint64_t sequence,

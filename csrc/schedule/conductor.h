@@ -71,10 +71,12 @@ class ScheduleConductor final : public Conductor, public Observer {
   // How far a plan agrees with the running step, and which of its values is which of the step's.
   struct Following {
     const StepPlan* plan = nullptr;
-    std::uint32_t start = 0;             // op of the step that is the plan's first
-    std::uint32_t next = 0;              // of the plan's ops: all before agree
-    std::vector<std::uint32_t> seen;     // value of the step by value of the plan
-    std::vector<std::uint32_t> planned;  // and the other way round
+    std::uint32_t start = 0;  // op of the step that is the plan's first
+    std::uint32_t next = 0;   // of the plan's ops: all before agree
+    // Value of the step by value of the plan, up to the last that was seen; and the other way
+    // round. They grow as the plan is followed: it costs little to try one that soon differs.
+    std::vector<std::uint32_t> seen;
+    std::unordered_map<std::uint32_t, std::uint32_t> planned;
 
     [[nodiscard]] bool ended() const { return plan != nullptr && next == plan->graph.ops.size(); }
   };
@@ -87,6 +89,8 @@ class ScheduleConductor final : public Conductor, public Observer {
                   std::span<const StorageId> fresh);
   // Goes on with the step's next op. False: it is another than the plan's.
   bool advance(Following& following) const;
+  // The value of the step is the value of the plan from now on. False: one of them is another.
+  bool bind(Following& following, std::uint32_t planned, std::uint32_t seen) const;
   [[nodiscard]] Following follow(const StepPlan& plan, std::uint32_t start) const;
   void find_plan();
   void let_go();
