@@ -24,8 +24,13 @@ StepPlan::StepPlan(ScheduleKind kind, TraceGraph step, std::span<const std::stri
   }
 }
 
-ScheduleConductor::ScheduleConductor(Engine& engine, ScheduleKind kind, Bytes budget)
-    : engine_(engine), kind_(kind), budget_(budget), builder_(engine.options().small_leaf) {}
+ScheduleConductor::ScheduleConductor(Engine& engine, ScheduleKind kind, Bytes budget,
+                                     std::size_t most_ops)
+    : engine_(engine),
+      kind_(kind),
+      budget_(budget),
+      most_ops_(most_ops),
+      builder_(engine.options().small_leaf) {}
 
 std::uint32_t ScheduleConductor::name_index(std::string_view name) {
   const auto [found, is_new] =
@@ -66,8 +71,16 @@ void ScheduleConductor::on_op_begin(std::string_view name, std::span<const Opera
 
 void ScheduleConductor::on_op_end(const OpRecord& record, std::span<const Operand> operands,
                                   std::span<const StorageId> fresh) {
-  write_down(record, operands, fresh);
-  find_plan();
+  if (position() == most_ops_) {
+    let_go();
+    (void)builder_.take();
+    forget_step();
+    too_long_ = true;
+  }
+  if (!too_long_) {
+    write_down(record, operands, fresh);
+    find_plan();
+  }
 }
 
 void ScheduleConductor::write_down(const OpRecord& record, std::span<const Operand> operands,
@@ -282,6 +295,11 @@ void ScheduleConductor::end_step() {
       plans_.pop_back();
     }
   }
+  forget_step();
+  too_long_ = false;
+}
+
+void ScheduleConductor::forget_step() {
   following_ = {};
   tickets_.clear();
   by_value_.clear();

@@ -34,8 +34,10 @@ struct StepPlan {
 // To be given to an engine as conductor and as observer before it runs anything.
 class ScheduleConductor final : public Conductor, public Observer {
  public:
-  // `budget`: what the schedules are made for.
-  ScheduleConductor(Engine& engine, ScheduleKind kind, Bytes budget);
+  // `budget`: what the schedules are made for. What runs for longer than `most_ops` without the end
+  // of a step is none (a program that marks no steps, a long evaluation): it is not written down.
+  ScheduleConductor(Engine& engine, ScheduleKind kind, Bytes budget,
+                    std::size_t most_ops = kMostOps);
 
   // Conductor.
   void before_op(std::string_view name, std::span<const Operand> operands) override;
@@ -67,6 +69,7 @@ class ScheduleConductor final : public Conductor, public Observer {
 
  private:
   static constexpr std::size_t kMostPlans = 8;
+  static constexpr std::size_t kMostOps = std::size_t{1} << 20;
 
   // How far a plan agrees with the running step, and which of its values is which of the step's.
   struct Following {
@@ -93,6 +96,8 @@ class ScheduleConductor final : public Conductor, public Observer {
   bool bind(Following& following, std::uint32_t planned, std::uint32_t seen) const;
   [[nodiscard]] Following follow(const StepPlan& plan, std::uint32_t start) const;
   void find_plan();
+  // Forgets the running step, of which nothing is kept.
+  void forget_step();
   void let_go();
   bool keep_until(std::uint32_t planned, std::uint32_t op);
   void drop(std::uint32_t planned);
@@ -104,6 +109,7 @@ class ScheduleConductor final : public Conductor, public Observer {
   Engine& engine_;
   ScheduleKind kind_;
   Bytes budget_;
+  std::size_t most_ops_;
   std::vector<std::string> names_;
   std::unordered_map<std::string, std::uint32_t> name_indexes_;
   std::vector<std::unique_ptr<StepPlan>> plans_;  // the last used first
@@ -111,6 +117,7 @@ class ScheduleConductor final : public Conductor, public Observer {
 
   // Of the running step.
   GraphBuilder builder_;
+  bool too_long_ = false;
   Following following_;
   std::unordered_map<std::thread::id, std::uint32_t> running_;  // name of the op, by thread
   std::vector<ValueTicket> tickets_;                            // by value

@@ -77,7 +77,8 @@ TEST(ScheduleContract, DroppingWhatAReplayPassesMakesNothingTwice) {
 // A chain that goes forward and back, under a schedule.
 class ChainProgram {
  public:
-  ChainProgram() : conductor_(program_.engine(), ScheduleKind::kSqrtN, 1_MiB) {
+  explicit ChainProgram(std::size_t most_ops = 1000)
+      : conductor_(program_.engine(), ScheduleKind::kSqrtN, 1_MiB, most_ops) {
     program_.engine().set_conductor(&conductor_);
     program_.engine().set_observer(&conductor_);
     input_ = program_.external(100_B);
@@ -161,6 +162,23 @@ TEST(ScheduleContract, AnotherThreadMayEndAnOpWhileValuesComeBack) {
     });
     chain.end_step();
   }
+}
+
+TEST(ScheduleContract, WhatIsTooLongIsNoStep) {
+  ChainProgram chain(30);
+  chain.step();
+  chain.step();
+  chain.end_step();
+  for (int i = 0; i < 3; ++i) {
+    chain.step();
+    EXPECT_EQ(chain.conductor().driven(), std::int64_t{25} * i);
+    chain.end_step();
+  }
+  chain.step();
+  chain.step();  // too long while a plan drives it
+  EXPECT_EQ(chain.conductor().driven(), 3 * 25 + 5);
+  chain.end_step();
+  EXPECT_EQ(chain.conductor().take_plans().plans.size(), 1U);
 }
 
 TEST(ScheduleContract, OpsSideBySideHaveTheirOwnNames) {
