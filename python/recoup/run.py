@@ -79,8 +79,7 @@ class Run:
         if trace is not None:
             self._engine.record(trace)
         scheduled = any(row[0] == options.policy and row[4] for row in _C.policies())
-        if trace is not None or scheduled:
-            self._step_marks = register_optimizer_step_post_hook(self._mark_optimizer_step)
+        self._marks_steps = trace is not None or scheduled
         if decisions:
             self._engine.log_decisions()
         self._open = False  # entered and not yet left, or suspended
@@ -136,6 +135,8 @@ class Run:
     def _enter(self) -> None:
         self._engine.enter()
         self._open = True
+        if self._marks_steps:
+            self._step_marks = register_optimizer_step_post_hook(self._mark_optimizer_step)
         try:
             entry_points.PATCHES.install()
             try:

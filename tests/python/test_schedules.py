@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import recoup
 from command import cli
@@ -138,6 +139,13 @@ def test_an_error_in_a_step_does_no_harm() -> None:
         training.step()
         run.check()
     assert all(torch.isfinite(parameter).all() for parameter in training.net.parameters())
+
+
+def test_a_scope_that_was_refused_leaves_no_hook_behind() -> None:
+    before = len(_global_optimizer_post_hooks)
+    with recoup.budget(HUGE), pytest.raises(RuntimeError), recoup.budget(HUGE, policy="sqrt-n"):
+        pass
+    assert len(_global_optimizer_post_hooks) == before
 
 
 # ---- in the simulator ----
