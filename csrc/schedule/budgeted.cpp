@@ -10,7 +10,7 @@ namespace {
 constexpr int kSizes = 24;
 
 struct Choice {
-  Schedule schedule;
+  SegmentPlan plan;
   std::int64_t peak = 0;
   std::int64_t cost = 0;  // of what is made again
 };
@@ -37,16 +37,21 @@ std::vector<std::uint32_t> cut_greedily(const ForwardPass& forward, std::int64_t
 
 void plan_budgeted(const ScheduleInput& input, const Round& round, Schedule& schedule) {
   const ForwardPass forward(input.graph, round);
+  const PeakOfOps peak(input.graph, schedule, round.begin, round.end,
+                       droppable(input.graph, round));
   std::optional<Choice> best;
   auto most = static_cast<double>(forward.saved(round.begin, round.turn + 1));
   for (int i = 0; i < kSizes; ++i, most *= 0.75) {
     SegmentPlan plan{.bounds = cut_greedily(forward, static_cast<std::int64_t>(most)),
                      .states = {}};
+    if (best && plan.bounds == best->plan.bounds) {
+      continue;
+    }
     plan.states = checkpoint_states(plan.segments());
-    Choice choice{.schedule = schedule, .peak = 0, .cost = 0};
-    add_segments(input.graph, round, plan, choice.schedule);
-    choice.peak = planned_peak(input.graph, choice.schedule);
+    add_segments(input.graph, round, plan, schedule);
+    Choice choice{.plan = {}, .peak = peak.peak(), .cost = 0};
     choice.cost = forward.cost(plan.bounds.front(), plan.bounds[plan.bounds.size() - 2]);
+    choice.plan = std::move(plan);
     const bool fits = choice.peak <= input.budget.count();
     const bool best_fits = best && best->peak <= input.budget.count();
     const bool better = fits ? !best_fits || choice.cost < best->cost
@@ -55,7 +60,7 @@ void plan_budgeted(const ScheduleInput& input, const Round& round, Schedule& sch
       best = std::move(choice);
     }
   }
-  schedule = std::move(best->schedule);
+  add_segments(input.graph, round, best->plan, schedule);
 }
 
 }  // namespace recoup::detail

@@ -27,6 +27,14 @@ void mark_path(SegmentState& state, std::size_t leaf, std::size_t segments) {
   state.whole[leaf] = true;
 }
 
+// An evaluation goes up and down and saves nothing for later: there is nothing to be won.
+bool saves_anything(const TraceGraph& graph, const Round& round) {
+  const std::vector<std::uint32_t> values = droppable(graph, round);
+  return std::any_of(values.begin(), values.end(), [&](std::uint32_t id) {
+    return use_in(round, graph.values[id]).activation();
+  });
+}
+
 }  // namespace
 
 std::int64_t undroppable_bytes(const TraceGraph& graph, const Round& round) {
@@ -70,6 +78,9 @@ Schedule plan_schedule(ScheduleKind kind, const ScheduleInput& input) {
   Schedule schedule;
   schedule.kept.resize(input.graph.values.size());
   for (const Round& round : find_rounds(input.graph)) {
+    if (!saves_anything(input.graph, round)) {
+      continue;
+    }
     switch (kind) {
       case ScheduleKind::kSqrtN:
         plan_sqrt_n(input, round, schedule);

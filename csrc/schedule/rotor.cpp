@@ -143,7 +143,7 @@ std::vector<ChainStage> stages_of(const ForwardPass& forward,
 }
 
 struct ChainChoice {
-  Schedule schedule;
+  SegmentPlan plan;
   std::int64_t over = 0;  // planned peak over the budget
   std::int64_t cost = 0;
 
@@ -159,6 +159,9 @@ struct ChainChoice {
 
 void plan_rotor(const ScheduleInput& input, const Round& round, Schedule& schedule) {
   const ForwardPass forward(input.graph, round);
+  const PeakOfOps peak(input.graph, schedule, round.begin, round.end,
+                       droppable(input.graph, round));
+  const std::int64_t undroppable = undroppable_bytes(input.graph, round);
   std::optional<ChainChoice> best;
   for (std::uint32_t count = std::clamp(forward.making_count() / 2, 1U, kMostStages); count > 2;
        count = count * 2 / 3) {
@@ -166,7 +169,7 @@ void plan_rotor(const ScheduleInput& input, const Round& round, Schedule& schedu
     const std::vector<ChainStage> stages = stages_of(forward, plan.bounds);
     // The chain knows nothing of gradients and workspaces: where they take it over the budget, it
     // gets less.
-    std::int64_t room = input.budget.count() - undroppable_bytes(input.graph, round);
+    std::int64_t room = input.budget.count() - undroppable;
     for (int i = 0; i < kTries; ++i) {
       const auto chain = optimal_chain(stages, room);
       if (!chain) {
@@ -176,10 +179,9 @@ void plan_rotor(const ScheduleInput& input, const Round& round, Schedule& schedu
       for (const ChainState& state : chain->states) {
         plan.states.push_back({.bounds = state.inputs, .whole = state.whole});
       }
-      ChainChoice choice{.schedule = schedule, .over = 0, .cost = chain->cost};
-      add_segments(input.graph, round, plan, choice.schedule);
-      choice.over = planned_peak(input.graph, choice.schedule) - input.budget.count();
-      const std::int64_t over = choice.over;
+      add_segments(input.graph, round, plan, schedule);
+      const std::int64_t over = peak.peak() - input.budget.count();
+      ChainChoice choice{.plan = plan, .over = over, .cost = chain->cost};
       if (!best || choice.better_than(*best)) {
         best = std::move(choice);
       }
@@ -190,7 +192,7 @@ void plan_rotor(const ScheduleInput& input, const Round& round, Schedule& schedu
     }
   }
   if (best) {
-    schedule = std::move(best->schedule);
+    add_segments(input.graph, round, best->plan, schedule);
   } else {
     plan_recursive(input, round, schedule);  // as little as can be
   }

@@ -54,6 +54,27 @@ struct ScheduleInput {
 // the last op of each replay holds beside; what the ops before it hold is not counted.
 std::int64_t planned_peak(const TraceGraph& graph, const Schedule& schedule);
 
+// The same of the ops [from, to) alone, asked again and again while the intervals of `changing`
+// (ids, ascending) change.
+class PeakOfOps {
+ public:
+  PeakOfOps(const TraceGraph& graph, const Schedule& schedule, std::uint32_t from, std::uint32_t to,
+            std::vector<std::uint32_t> changing);
+  // As `schedule` is by now.
+  [[nodiscard]] std::int64_t peak() const;
+
+ private:
+  void add(std::uint32_t id, std::vector<std::int64_t>& changes) const;
+
+  const TraceGraph& graph_;
+  const Schedule& schedule_;
+  std::uint32_t from_;
+  std::uint32_t to_;
+  std::vector<std::uint32_t> changing_;
+  std::vector<std::int64_t>
+      others_;  // by op: what all other values take more than at the op before
+};
+
 // `kind` is not kNone.
 Schedule plan_schedule(ScheduleKind kind, const ScheduleInput& input);
 

@@ -93,6 +93,16 @@ class SegmentWriter {
   }
 
  private:
+  // Where a value is made and used.
+  struct Place {
+    RoundUse use;
+    std::size_t made = 0;  // segment of its producer
+    std::size_t last = 0;  // and of its last forward use
+  };
+  [[nodiscard]] Place place_of(const GraphValue& value) const {
+    const RoundUse use = use_in(round_, value);
+    return {.use = use, .made = segment(value.producer), .last = segment(use.last_forward)};
+  }
   [[nodiscard]] std::size_t segment(std::uint32_t op) const {
     const auto behind = std::upper_bound(plan_.bounds.begin(), plan_.bounds.end(), op);
     return static_cast<std::size_t>(behind - plan_.bounds.begin()) - 1;
@@ -105,11 +115,9 @@ class SegmentWriter {
     starts_.assign(plan_.segments(), GraphValue::kNone);
     const std::vector<std::uint32_t> values = droppable(graph_, round_);
     for (const std::uint32_t id : values) {
-      const GraphValue& value = graph_.values[id];
-      const RoundUse use = use_in(round_, value);
-      const std::size_t made = segment(value.producer);
-      if (use.activation() && segment(use.last_forward) == made) {
-        starts_[made] = std::min(starts_[made], use.first_backward);
+      const Place place = place_of(graph_.values[id]);
+      if (place.use.activation() && place.last == place.made) {
+        starts_[place.made] = std::min(starts_[place.made], place.use.first_backward);
       }
     }
     starts_.back() = round_.turn + 1;
@@ -129,9 +137,8 @@ class SegmentWriter {
     const std::uint32_t later = start_behind(c);
     for (const std::uint32_t id : values) {
       const GraphValue& value = graph_.values[id];
-      const RoundUse use = use_in(round_, value);
-      const std::size_t made = segment(value.producer);
-      if (use.activation() && made <= c && kept(use, made, c) && !kept(use, made, c + 1)) {
+      const Place place = place_of(value);
+      if (place.use.activation() && place.made <= c && kept(place, c) && !kept(place, c + 1)) {
         const auto reader = std::upper_bound(value.readers.begin(), value.readers.end(), later);
         starts_[c] = reader == value.readers.end() ? starts_[c] : std::min(starts_[c], *reader);
       }
@@ -148,24 +155,24 @@ class SegmentWriter {
 
   // Whether a value is kept while the backward pass works on segment c, behind the one that made
   // it.
-  [[nodiscard]] bool kept_before(const RoundUse& use, std::size_t made, std::size_t c) const {
-    const std::size_t last = std::min(segment(use.last_forward), c);
+  [[nodiscard]] bool kept_before(const Place& place, std::size_t c) const {
+    const std::size_t last = std::min(place.last, c);
     const std::vector<std::uint32_t>& sums = bounds_up_to_[c];
-    return sums[last + 1] > sums[made + 1] ||  // crosses one of the bounds made + 1 ... last
-           (use.activation() && plan_.states[c].whole[made]);
+    return sums[last + 1] > sums[place.made + 1] ||  // crosses one of bounds made + 1 ... last
+           (place.use.activation() && plan_.states[c].whole[place.made]);
   }
 
-  [[nodiscard]] bool kept(const RoundUse& use, std::size_t made, std::size_t c) const {
-    return c == made ? use.activation() && plan_.states[c].whole[c] : kept_before(use, made, c);
+  [[nodiscard]] bool kept(const Place& place, std::size_t c) const {
+    return c == place.made ? place.use.activation() && plan_.states[c].whole[c]
+                           : kept_before(place, c);
   }
 
   [[nodiscard]] std::vector<Interval> intervals(const GraphValue& value) const {
-    const RoundUse use = use_in(round_, value);
-    const std::size_t made = segment(value.producer);
-    std::vector<Interval> found{{value.producer + 1, use.last_forward + 1}};
-    for (std::size_t c = plan_.segments(); c-- > made;) {
-      const bool own = c == made;
-      if (!kept(use, made, c)) {
+    const Place place = place_of(value);
+    std::vector<Interval> found{{value.producer + 1, place.use.last_forward + 1}};
+    for (std::size_t c = plan_.segments(); c-- > place.made;) {
+      const bool own = c == place.made;
+      if (!kept(place, c)) {
         continue;
       }
       const bool forward = c + 1 == plan_.segments();

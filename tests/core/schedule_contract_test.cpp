@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "csrc/schedule/conductor.h"
+#include "csrc/schedule/schedule.h"
 #include "tests/core/engine_program.h"
 
 namespace recoup::detail {
@@ -202,6 +203,46 @@ TEST(ScheduleContract, OpsSideBySideHaveTheirOwnNames) {
     names.push_back(made.names[op.name]);
   }
   EXPECT_EQ(names, (std::vector<std::string>{"test::op", "other"}));
+}
+
+// Micro-batches of 20 ops that go forward and come back.
+TraceGraph micro_batches(int count) {
+  GraphBuilder builder(Bytes(0));
+  std::uint32_t storages = 0;
+  const auto op = [&](const std::vector<std::uint32_t>& inputs, std::int64_t size) {
+    std::vector<TraceOperand> operands;
+    for (const std::uint32_t input : inputs) {
+      operands.push_back({.storage = input, .reads = true});
+    }
+    const std::vector<GraphBuilder::Fresh> fresh = {{.storage = storages, .size = Bytes(size)}};
+    builder.add_op({.cost = Nanoseconds(10), .inputs = {}, .outputs = {}}, operands, fresh, true);
+    return storages++;
+  };
+  for (int batch = 0; batch < count; ++batch) {
+    std::vector<std::uint32_t> made = {op({}, 100)};
+    while (made.size() < 20) {
+      made.push_back(op({made.back()}, 100));
+    }
+    while (!made.empty()) {
+      builder.end_storage(op({made.back()}, 1));
+      builder.end_storage(made.back());
+      made.pop_back();
+    }
+  }
+  return builder.take();
+}
+
+TEST(ScheduleContract, EveryMicroBatchIsPlannedForTheBudget) {
+  const std::vector<std::string> names = {"test::op"};
+  for (const ScheduleKind kind : {ScheduleKind::kBudgeted, ScheduleKind::kRotor}) {
+    for (const int count : {1, 2, 5}) {
+      const TraceGraph graph = micro_batches(count);
+      const Bytes budget(1200);  // of 2000
+      const Schedule schedule =
+          plan_schedule(kind, {.graph = graph, .names = names, .budget = budget});
+      EXPECT_LE(planned_peak(graph, schedule), budget.count()) << count << " micro-batches";
+    }
+  }
 }
 
 }  // namespace
