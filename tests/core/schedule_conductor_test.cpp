@@ -41,12 +41,20 @@ Options options_of(const PolicyInfo& policy, std::uint64_t seed, Bytes budget) {
   return options;
 }
 
+Options with_budget(Options options, Bytes budget) {
+  options.budget = budget;
+  return options;
+}
+
 // A run of some steps under a policy with a schedule.
 class Scheduled {
  public:
   Scheduled(const PolicyInfo& policy, std::uint64_t seed, Bytes budget,
             Observer* observer = nullptr)
-      : program_(seed, options_of(policy, seed, budget)),
+      : Scheduled(policy, seed, budget, options_of(policy, seed, budget), observer) {}
+  Scheduled(const PolicyInfo& policy, std::uint64_t seed, Bytes budget, Options options,
+            Observer* observer = nullptr)
+      : program_(seed, with_budget(options, budget)),
         conductor_(engine(), policy.schedule, budget),
         observers_(&conductor_, observer) {
     engine().set_conductor(&conductor_);
@@ -60,7 +68,9 @@ class Scheduled {
   Scheduled& operator=(const Scheduled&) = delete;
 
   [[nodiscard]] Engine& engine() { return program_.program().engine(); }
+  [[nodiscard]] StepProgram& program() { return program_; }
   [[nodiscard]] const ScheduleConductor& conductor() const { return conductor_; }
+  void end_step() { observers_.on_step("step"); }
 
   // False: it does not fit.
   bool step(bool extra = false) {
@@ -70,7 +80,7 @@ class Scheduled {
       return false;
     }
     program_.program().check();
-    observers_.on_step("step");
+    end_step();
     program_.program().check();
     return true;
   }
@@ -166,6 +176,122 @@ TEST_P(ScheduleConductorTest, ASimulationDecidesAsTheLiveRunDoes) {
     decisions += live.decisions().size();
   }
   EXPECT_GT(decisions, 1000U);
+}
+
+// All that may happen to a program beside its ops, and options of every kind.
+class DisturbedSteps {
+ public:
+  DisturbedSteps(const PolicyInfo& policy, std::uint64_t seed)
+      : random_(seed), run_(policy, seed, budget(), options(policy, seed)) {}
+
+  void run() {
+    for (int step = 0; step < 6 && !testing::Test::HasFailure(); ++step) {
+      try {
+        run_.program().step(chance(20), [this](Program& program) { disturb(program); });
+      } catch (const OutOfBudget&) {
+      } catch (const KernelFailed&) {
+      } catch (const std::bad_alloc&) {
+      }
+      Program& program = run_.program().program();
+      quiet(program);
+      program.check();
+      let_go(program);
+      if (chance(80)) {
+        run_.end_step();
+      }
+      program.check();
+    }
+    run_.end_step();
+    finish(run_.program().program());
+  }
+
+ private:
+  bool chance(unsigned percent) { return random_() % 100 < percent; }
+  Bytes budget() {
+    return chance(30) ? kGenerous : Bytes(static_cast<std::int64_t>(1500 + random_() % 2500));
+  }
+  Options options(const PolicyInfo& policy, std::uint64_t seed) {
+    Options options = options_of(policy, seed, Bytes(1));
+    options.usefulness = chance(70);
+    options.replay_order = chance(50) ? ReplayOrder::kMemory : ReplayOrder::kRecursive;
+    options.evict_after_op = chance(15);
+    options.max_replay_ratio = chance(20) ? 0.5 : 10.0;
+    options.max_depth = chance(20) ? 4 : 10000;
+    if (chance(30)) {
+      options.sampling = chance(50);
+      options.small_filter = chance(50);
+    }
+    return options;
+  }
+  Tensor any(const Program& program) { return program.live()[random_() % program.live().size()]; }
+
+  // Before an op.
+  void disturb(Program& program) {
+    if (chance(2)) {
+      program.device().fail_allocation(static_cast<std::int64_t>(1 + random_() % 6));
+    }
+    if (chance(1)) {
+      program.device().fail_kernel(static_cast<std::int64_t>(1 + random_() % 4));
+    }
+    if (chance(10)) {
+      program.device().during_kernel = [this, &program] {
+        try {
+          program.engine().free(program.engine().allocate(Bytes(200)));
+        } catch (const OutOfBudget&) {
+        }
+      };
+    }
+    if (program.live().empty()) {
+      return;
+    }
+    if (chance(3)) {
+      program.pin(any(program));
+    } else if (chance(2)) {
+      program.escape(any(program));
+    } else if (chance(5)) {
+      program.evict(any(program));
+    } else if (chance(2)) {
+      program.engine().evict_everything();
+    }
+  }
+  static void quiet(Program& program) {
+    program.device().fail_allocation(0);
+    program.device().fail_kernel(0);
+    program.device().during_kernel = nullptr;
+  }
+  // Of what a step that failed left behind.
+  void let_go(Program& program) {
+    for (const Tensor tensor : std::vector<Tensor>(program.live())) {
+      while (program.pins(tensor) > 0) {
+        program.unpin(tensor);
+      }
+      if (!program.storage(tensor).external) {
+        program.drop(tensor);
+      }
+    }
+  }
+  static void finish(Program& program) {
+    program.engine().settle_all();
+    for (const Tensor tensor : std::vector<Tensor>(program.live())) {
+      program.expect(tensor);
+      program.drop(tensor);
+    }
+    program.check();
+    EXPECT_EQ(program.engine().charged(), Bytes(0));
+    EXPECT_EQ(program.stats().live_values, 0);
+    EXPECT_EQ(program.stats().live_ops, 0);
+  }
+
+  std::mt19937_64 random_;
+  Scheduled run_;
+};
+
+TEST_P(ScheduleConductorTest, WhateverHappensNoBitChangesAndNothingStays) {
+  for (std::uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    DisturbedSteps steps(*GetParam(), seed);
+    ASSERT_NO_THROW(steps.run());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(AllSchedules, ScheduleConductorTest,

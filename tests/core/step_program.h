@@ -1,6 +1,7 @@
 // Random networks that train step after step: what schedules are made for.
 #pragma once
 
+#include <functional>
 #include <random>
 #include <string>
 #include <utility>
@@ -16,8 +17,10 @@ class StepProgram {
   StepProgram(std::uint64_t seed, const Options& options) : seed_(seed), program_(options) {}
   [[nodiscard]] Program& program() { return program_; }
 
-  // `extra`: runs one op more, of its own.
-  void step(bool extra = false) {
+  using BeforeOp = std::function<void(Program&)>;
+  // `extra`: runs one op more, of its own. `before_op` is called before each op.
+  void step(bool extra = false, BeforeOp before_op = nullptr) {
+    before_op_ = std::move(before_op);
     random_.seed(seed_);
     for (std::uint64_t i = weights_.empty() ? 3 + random_() % 4 : 0; i > 0; --i) {
       weights_.push_back(program_.external(Bytes(static_cast<std::int64_t>(65 + random_() % 64))));
@@ -52,7 +55,14 @@ class StepProgram {
     made.cost = Nanoseconds(static_cast<std::int64_t>(1 + random_() % 1000));
     made.repeatable = random_() % 20 != 0;
     made.name = std::move(name);
-    return program_.run(made).front();
+    return run(made).front();
+  }
+
+  std::vector<Tensor> run(const Call& made) {
+    if (before_op_) {
+      before_op_(program_);
+    }
+    return program_.run(made);
   }
 
   Tensor forward(Tensor x) {
@@ -71,7 +81,7 @@ class StepProgram {
       case 2: {  // in place
         Call made{.arguments = {{.tensor = x, .access = Access::kUpdate}}, .fresh = {}};
         made.name = "add_";
-        program_.run(made);
+        run(made);
         return x;
       }
       case 3: {  // a branch that joins again
@@ -114,6 +124,7 @@ class StepProgram {
   std::uint64_t seed_;
   std::mt19937_64 random_;
   Program program_;
+  BeforeOp before_op_;
   std::vector<Tensor> weights_;
   std::vector<Tensor> saved_;
 };
