@@ -48,7 +48,7 @@ struct Stats {
   std::int64_t allocations = 0;
   std::int64_t pressed_allocations = 0;  // those that something was evicted for
   std::int64_t pressed_free_bytes = 0;   // left free right behind them, summed: fragmentation
-  std::int64_t verify_checks = 0;  // outputs hashed and compared
+  std::int64_t verify_checks = 0;        // outputs hashed and compared
 };
 
 // What cannot be evicted, and why.
