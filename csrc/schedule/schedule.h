@@ -71,8 +71,7 @@ class PeakOfOps {
   std::uint32_t from_;
   std::uint32_t to_;
   std::vector<std::uint32_t> changing_;
-  std::vector<std::int64_t>
-      others_;  // by op: what all other values take more than at the op before
+  std::vector<std::int64_t> others_;  // by op: bytes of all other values beyond the op before
 };
 
 // `kind` is not kNone.
