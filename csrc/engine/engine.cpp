@@ -138,7 +138,7 @@ void Engine::let_go(StorageId storage) {
   }
 }
 
-void Engine::acquire(std::span<const ValueId> values) {
+void Engine::acquire(std::span<const ValueId> values, Tries tries) {
   bool all_resident = true;
   for (ValueId id : values) {
     all_resident &= lineage_[id].resident();
@@ -158,8 +158,8 @@ void Engine::acquire(std::span<const ValueId> values) {
     try {
       Replayer(*this, dead_leaves).run(values);
     } catch (const OutOfBudget& error) {
-      if (error.report().asked == Bytes(0)) {
-        throw;  // it cost too much
+      if (error.report().asked == Bytes(0) || tries == Tries::kOne) {
+        throw;  // it cost too much, or is not worth all that is resident
       }
       ++stats_.restarts;  // Note [Second try]
       evict_everything();

@@ -87,11 +87,12 @@ class Engine final : private PolicyView {
   void abort_op(std::span<const Operand> operands);
 
   // ---- and its parts ----
+  enum class Tries : std::uint8_t { kOne, kTwo };  // Note [Second try] in replay.h
   // To be called for each storage that the op will write, before its arguments are acquired.
   void before_write(StorageId storage);
   // Makes the values resident, replaying what it takes, and pins each once, in place. All or
   // nothing.
-  void acquire(std::span<const ValueId> values);
+  void acquire(std::span<const ValueId> values, Tries tries = Tries::kTwo);
   void release(std::span<const ValueId> values) noexcept;
   // A kernel that writes these storages is about to run; finish or fail ends it. False: one of them
   // has to be given to before_write again, with nothing pinned; call both again.

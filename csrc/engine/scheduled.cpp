@@ -60,7 +60,7 @@ void Engine::restore(std::span<const ValueTicket> tickets) {
     }
   };
   try {
-    acquire(wanted);
+    acquire(wanted, Tries::kOne);
   } catch (const OutOfBudget&) {
     unpin_all();
     return;

@@ -280,6 +280,13 @@ void ScheduleConductor::let_go() {
 
 void ScheduleConductor::on_step(std::string_view /*name*/) { end_step(); }
 
+// Getting a segment back costs up to all that was run. Where less than that is allowed, dropping it
+// would end in an error that the policy alone does not run into.
+bool ScheduleConductor::may_replay_a_step() const {
+  const double ratio = engine_.options().max_replay_ratio;
+  return ratio <= 0 || ratio >= 2;
+}
+
 void ScheduleConductor::end_step() {
   let_go();
   TraceGraph step = builder_.take();
@@ -288,7 +295,7 @@ void ScheduleConductor::end_step() {
       return plan.get() == following_.plan;
     });
     std::rotate(plans_.begin(), used, used + 1);
-  } else if (!step.ops.empty()) {
+  } else if (!step.ops.empty() && may_replay_a_step()) {
     plans_.insert(plans_.begin(),
                   std::make_unique<StepPlan>(kind_, std::move(step), names_, budget_));
     if (plans_.size() > kMostPlans) {

@@ -99,6 +99,7 @@ class ScheduleConductor final : public Conductor, public Observer {
   // Forgets the running step, of which nothing is kept.
   void forget_step();
   void let_go();
+  [[nodiscard]] bool may_replay_a_step() const;
   bool keep_until(std::uint32_t planned, std::uint32_t op);
   void drop(std::uint32_t planned);
   [[nodiscard]] bool kept_at(std::uint32_t planned, std::uint32_t op) const;
