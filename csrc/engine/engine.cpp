@@ -44,8 +44,7 @@ Engine::Engine(const Options& options, Device& device)
           static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {
   const PolicyInfo& info = find_policy(options.policy);
   policy_ = info.make(policy_options(options, info));
-  keeps_sets_ = policy_->needs().equivalence;
-  looks_ahead_ = policy_->needs().future;
+  needs_ = policy_->needs();
   books_bound_ = std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20, options.budget.count() / 100);
 }
 
@@ -67,7 +66,36 @@ Candidate Engine::candidate(std::size_t index) const {
           .own_cost = lineage_[value.producer].cost,
           .last_access = value.last_access,
           .equivalence_at_least = sets_.cost_at_least(value),
-          .until_use = looks_ahead_ ? until_use(id) : Nanoseconds{}};
+          .until_use = needs_.future ? until_use(id) : Nanoseconds{},
+          .free_around = needs_.free_around ? pool_.free_around(value.block) : Bytes(0),
+          .recomputes = value.recomputes};
+}
+
+std::span<const PoolBlock> Engine::blocks() const {
+  RECOUP_CHECK(needs_.blocks, policy_->name(), " did not ask for blocks");
+  blocks_.clear();
+  for (BlockId id = pool_.first(); id.valid(); id = pool_.next(id)) {
+    const BlockView block = pool_.view(id);
+    blocks_.push_back({.size = block.size,
+                       .candidate = block.owner == 0
+                                        ? PoolBlock::kNone
+                                        : lineage_[ValueId(block.owner - 1)].candidate_index,
+                       .free = block.free,
+                       .starts_segment = pool_.starts_segment(block.offset)});
+  }
+  return blocks_;
+}
+
+std::span<const std::uint32_t> Engine::inputs(std::size_t index) const {
+  RECOUP_CHECK(needs_.inputs, policy_->name(), " did not ask for inputs");
+  inputs_.clear();
+  lineage_.for_each_input(lineage_[candidates_[index]].producer, [this](ValueId input) {
+    if (const std::uint32_t found = lineage_[input].candidate_index;
+        found != Value::kNotCandidate) {
+      inputs_.push_back(found);
+    }
+  });
+  return inputs_;
 }
 
 Nanoseconds Engine::until_use(ValueId id) const {

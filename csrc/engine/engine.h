@@ -157,7 +157,7 @@ class Engine final : private PolicyView {
   // Null: nobody looks on. It must outlive the engine or be taken away.
   void set_observer(Observer* observer) { observer_ = observer; }
   // For policies that look ahead; the same holds.
-  [[nodiscard]] bool looks_ahead() const { return looks_ahead_; }
+  [[nodiscard]] bool looks_ahead() const { return needs_.future; }
   void set_future(const Future* future) { future_ = future; }
   void add_books(std::ptrdiff_t bytes) { device_books_ += bytes; }
 
@@ -177,6 +177,8 @@ class Engine final : private PolicyView {
   [[nodiscard]] Bytes mean_candidate_size() const override;
   [[nodiscard]] Nanoseconds neighborhood_cost(ValueId id, Neighborhood kind) const override;
   [[nodiscard]] Tick now() const override { return now_; }
+  [[nodiscard]] std::span<const PoolBlock> blocks() const override;
+  [[nodiscard]] std::span<const std::uint32_t> inputs(std::size_t index) const override;
   [[nodiscard]] Nanoseconds until_use(ValueId id) const;
 
   // state.cpp: the one function that changes a value's residency, and its helpers.
@@ -227,6 +229,7 @@ class Engine final : private PolicyView {
   void make_room_for_charge(Bytes size);
   EvictionPlan plan_eviction(const RoomRequest& request);
   bool evict_one(const RoomRequest& request);
+  void evict_all(std::span<const ValueId> victims);
   bool evict_soft_pinned();
   bool drop_dead_leaf(Bytes missing);
   bool compact(Bytes size, Nanoseconds& lost);
@@ -283,11 +286,12 @@ class Engine final : private PolicyView {
   Slab<Storage, StorageId> storages_;
   std::uint64_t next_birth_;  // starts at the clock's time: not even a later engine repeats one
   std::unique_ptr<EvictionPolicy> policy_;
-  bool keeps_sets_ = false;
-  bool looks_ahead_ = false;
+  PolicyNeeds needs_;  // the policy's
 
   std::vector<ValueId> candidates_;
   Bytes candidate_bytes_{0};
+  mutable std::vector<PoolBlock> blocks_;  // of the running plan; kept for their capacity
+  mutable std::vector<std::uint32_t> inputs_;
   std::vector<ValueId> settle_work_;
   bool settling_ = false;
   Replayer* replayer_ = nullptr;  // the running one

@@ -122,7 +122,7 @@ void Engine::make_room(Bytes size) {
 // Room for bytes outside the pool: no address matters.
 void Engine::make_room_for_charge(Bytes size) {
   while (shortfall(size) > Bytes(0)) {
-    if (!evict_one({.size = size, .shortfall = shortfall(size)}) && !evict_soft_pinned() &&
+    if (!evict_one({.size = Bytes(0), .shortfall = shortfall(size)}) && !evict_soft_pinned() &&
         !drop_dead_leaf(shortfall(size))) {
       throw_out_of_budget(size, "a tensor made outside the scope came into it");
     }
@@ -141,10 +141,17 @@ EvictionPlan Engine::plan_eviction(const RoomRequest& request) {
 
 bool Engine::evict_one(const RoomRequest& request) {
   const EvictionPlan plan = plan_eviction(request);
-  for (ValueId victim : plan.victims) {
-    evict_value(victim);
-  }
+  evict_all(plan.victims);
   return !plan.victims.empty();
+}
+
+// What becomes of one victim may make a leaf of the next one, or end its record.
+void Engine::evict_all(std::span<const ValueId> victims) {
+  for (ValueId victim : victims) {
+    if (lineage_.contains(victim) && evictable(lineage_[victim])) {
+      evict_value(victim);
+    }
+  }
 }
 
 bool Engine::evict_soft_pinned() {
@@ -256,9 +263,7 @@ bool Engine::evict_cheaper_than(Nanoseconds limit, Bytes size, Nanoseconds& lost
     return false;
   }
   lost += cost;
-  for (ValueId victim : plan.victims) {
-    evict_value(victim);
-  }
+  evict_all(plan.victims);
   return true;
 }
 
@@ -266,8 +271,10 @@ bool Engine::defragment(std::span<const ValueId> pinned, Bytes need) {
   for (ValueId id : pinned) {
     --lineage_[id].fixed;
   }
-  while (shortfall(need) > Bytes(0) && (evict_one({.size = need, .shortfall = shortfall(need)}) ||
-                                        evict_soft_pinned() || drop_dead_leaf(shortfall(need)))) {
+  // The slide brings them together.
+  while (shortfall(need) > Bytes(0) &&
+         (evict_one({.size = Bytes(0), .shortfall = shortfall(need)}) || evict_soft_pinned() ||
+          drop_dead_leaf(shortfall(need)))) {
   }
   while (!do_moves(pool_.plan_slide([this](std::uint32_t owner) { return movable(owner); }))) {
   }

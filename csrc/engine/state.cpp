@@ -20,7 +20,8 @@ void Engine::transition(ValueId id, Residency to, BlockId block) {
       value.block = block;
       pool_.set_owner(block, id.index() + 1);
       value.residency = to;
-      if (keeps_sets_) {
+      ++value.recomputes;
+      if (needs_.equivalence) {
         sets_.on_return(lineage_, id);
       }
       if (value.storage.valid()) {
@@ -39,7 +40,7 @@ void Engine::transition(ValueId id, Residency to, BlockId block) {
       }
       value.residency = to;
       value.kept = false;
-      if (keeps_sets_) {
+      if (needs_.equivalence) {
         if (to == Residency::kEvicted) {
           sets_.on_evict(lineage_, id);
         } else {
@@ -155,7 +156,7 @@ void Engine::remove_record(ValueId id) {
 // Cuts a value from its lineage. Its bytes, if any, are all there is of it from now on.
 void Engine::make_leaf(ValueId id) {
   if (!lineage_[id].leaf()) {
-    if (keeps_sets_) {
+    if (needs_.equivalence) {
       sets_.on_return(lineage_, id);
     }
     cut(id);

@@ -35,6 +35,8 @@ struct Value {
   BlockId block;      // valid iff resident and not external
   EdgeId consumers;   // head of the list of ops that read it
   SetId set;          // its component among evicted values, while evicted
+  // How often its bytes came back.
+  std::uint32_t recomputes = 0;
   // See EquivalenceSets::cost_at_least.
   mutable Nanoseconds set_cost_bound{0};
   Tick last_access = 0;

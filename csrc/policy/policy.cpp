@@ -25,6 +25,10 @@ class WatchedView final : public PolicyView {
     return view_.neighborhood_cost(id, kind);
   }
   [[nodiscard]] Tick now() const override { return view_.now(); }
+  [[nodiscard]] std::span<const PoolBlock> blocks() const override { return view_.blocks(); }
+  [[nodiscard]] std::span<const std::uint32_t> inputs(std::size_t index) const override {
+    return view_.inputs(index);
+  }
 
   [[nodiscard]] const std::vector<ValueId>& visited() const { return visited_; }
 

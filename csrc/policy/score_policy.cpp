@@ -4,14 +4,9 @@
 #include <cmath>
 
 #include "csrc/base/check.h"
+#include "csrc/policy/terms.h"
 
 namespace recoup::detail {
-namespace {
-
-// In double, as sums of 64-bit nanoseconds could overflow.
-double nanoseconds(Nanoseconds time) { return static_cast<double>(time.count()); }
-
-}  // namespace
 
 bool ScorePolicy::Rank::operator<(const Rank& other) const {
   if (score != other.score) {

@@ -15,7 +15,9 @@ class ScorePolicy : public EvictionPolicy {
   explicit ScorePolicy(const PolicyOptions& options) : search_(options) {}
 
   [[nodiscard]] PolicyNeeds needs() const noexcept final {
-    return {.equivalence = neighborhood() == Neighborhood::kEquivalence, .future = looks_ahead()};
+    return {.equivalence = neighborhood() == Neighborhood::kEquivalence,
+            .future = looks_ahead(),
+            .free_around = looks_around()};
   }
 
  private:
@@ -35,6 +37,8 @@ class ScorePolicy : public EvictionPolicy {
   [[nodiscard]] virtual std::optional<Neighborhood> neighborhood() const noexcept { return {}; }
 
   [[nodiscard]] virtual bool looks_ahead() const noexcept { return false; }
+  // Whether the score asks for Candidate::free_around.
+  [[nodiscard]] virtual bool looks_around() const noexcept { return false; }
 
   // `cost`: nanoseconds to get the candidate back. Never NaN; infinity is allowed. Where there is a
   // neighborhood() the score must not fall when only the cost rises.

@@ -8,6 +8,9 @@
 
 namespace recoup::detail {
 
+// In double, as sums of 64-bit nanoseconds could overflow.
+inline double nanoseconds(Nanoseconds time) { return static_cast<double>(time.count()); }
+
 // m(t): bytes that an eviction frees.
 inline double bytes(const Candidate& candidate) {
   return static_cast<double>(candidate.size.count());

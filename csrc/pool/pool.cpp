@@ -288,6 +288,24 @@ void Pool::set_owner(BlockId id, std::uint32_t owner) { impl_->at(id).owner = ow
 BlockId Pool::first() const { return impl_->first; }
 BlockId Pool::next(BlockId block) const { return impl_->at(block).next; }
 BlockId Pool::previous(BlockId block) const { return impl_->at(block).previous; }
+bool Pool::starts_segment(PoolOffset offset) const {
+  return impl_->crosses_segment(offset.count());
+}
+
+Bytes Pool::free_around(BlockId id) const {
+  const Block& block = impl_->at(id);
+  std::int64_t sum = 0;
+  if (block.previous.valid() && !impl_->crosses_segment(block.offset)) {
+    const Block& previous = impl_->at(block.previous);
+    sum += previous.free ? previous.size : 0;
+  }
+  if (block.next.valid()) {
+    const Block& next = impl_->at(block.next);
+    sum += next.free && !impl_->crosses_segment(next.offset) ? next.size : 0;
+  }
+  return Bytes(sum);
+}
+
 Bytes Pool::capacity() const { return Bytes(impl_->capacity); }
 Bytes Pool::used() const { return Bytes(impl_->used); }
 

@@ -87,6 +87,10 @@ class Pool {
   [[nodiscard]] BlockId first() const;
   [[nodiscard]] BlockId next(BlockId block) const;
   [[nodiscard]] BlockId previous(BlockId block) const;
+  // Whether no block may go across `offset`.
+  [[nodiscard]] bool starts_segment(PoolOffset offset) const;
+  // Sum of the free neighbours that it would merge with.
+  [[nodiscard]] Bytes free_around(BlockId block) const;
 
   [[nodiscard]] Bytes capacity() const;
   [[nodiscard]] Bytes used() const;

@@ -26,6 +26,9 @@ enum class Neighborhood : std::uint8_t {
 struct PolicyNeeds {
   bool equivalence = false;  // Neighborhood::kEquivalence will be asked for
   bool future = false;       // Candidate::until_use will be looked at
+  bool free_around = false;  // Candidate::free_around will be looked at
+  bool blocks = false;       // blocks() will be asked for
+  bool inputs = false;       // inputs() will be asked for
 };
 
 // A resident, unpinned value with lineage: one that may be evicted. A copy, valid during a plan.
@@ -40,8 +43,21 @@ struct Candidate {
   // Plain cost of the program's ops until it, or an evicted value that is made from it, is used
   // next; kNever. Known in simulations only, and only if PolicyNeeds asks for it.
   Nanoseconds until_use{};
+  // Of the free blocks that touch its own, >= 0. Only if PolicyNeeds asks for it.
+  Bytes free_around{0};
+  std::uint32_t recomputes = 0;  // how often a replay brought it back
 
   static constexpr Nanoseconds kNever = Nanoseconds::max();
+};
+
+// A block of the pool: free, a candidate's, or neither. Nothing can evict what is in the last.
+struct PoolBlock {
+  Bytes size;                       // > 0
+  std::uint32_t candidate = kNone;  // index of the candidate whose bytes it holds
+  bool free = false;
+  bool starts_segment = false;  // no allocation goes across its start
+
+  static constexpr std::uint32_t kNone = 0xffffffff;
 };
 
 // What a policy may look at. Implemented by the engine and by tests.
@@ -56,12 +72,17 @@ class PolicyView {
   // Cost of the evicted neighbourhood of a resident value, its own cost excluded.
   [[nodiscard]] virtual Nanoseconds neighborhood_cost(ValueId id, Neighborhood kind) const = 0;
   [[nodiscard]] virtual Tick now() const = 0;
+  // All blocks of the pool in address order; valid during the plan. Only if PolicyNeeds asks.
+  [[nodiscard]] virtual std::span<const PoolBlock> blocks() const = 0;
+  // Indices of the candidates that the op of a candidate reads; valid until the next call. Only if
+  // PolicyNeeds asks.
+  [[nodiscard]] virtual std::span<const std::uint32_t> inputs(std::size_t index) const = 0;
 };
 
-// Bytes that are wanted; `shortfall` of them are not free.
+// Bytes that are wanted.
 struct RoomRequest {
-  Bytes size;
-  Bytes shortfall;
+  Bytes size;       // in one piece; 0: it does not matter where they are
+  Bytes shortfall;  // how many more must be given up to stay in the budget
 };
 
 // Work done, for statistics: the same in equal runs, whatever the machine.

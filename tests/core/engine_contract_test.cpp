@@ -59,6 +59,17 @@ TEST_F(EngineContract, EvictsWhatDoesNotFitAndReplaysIt) {
   EXPECT_EQ(p.stats().peak_bytes, units(3).count());
 }
 
+TEST_F(EngineContract, CountsHowOftenAValueCameBack) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  for (std::uint32_t times = 0; times < 3; ++times) {
+    EXPECT_EQ(p.engine().value(p.engine().current(p.id(a))).recomputes, times);
+    EXPECT_TRUE(p.evict(a));
+    p.expect(a);
+  }
+}
+
 //   x! -> (a) -> (b) -> (c): c runs all three ops, and only c is anybody's: a and b are freed at
 //   once
 TEST_F(EngineContract, ReplaysThroughDeadValuesAndFreesThemAgain) {

@@ -307,9 +307,15 @@ TEST(PolicyRegistry, UnknownNameIsAnErrorThatListsTheKnown) {
   }
 }
 
-TEST(PolicyRegistry, OnlyTheEquivalenceScoreNeedsTheSets) {
+TEST(PolicyRegistry, NothingIsAskedForInVain) {
+  const std::set<std::string_view> sets = {"dtr-eq", "dte", "coop"};
   for (const PolicyInfo& info : policies()) {
-    EXPECT_EQ(info.make(info.defaults)->needs().equivalence, info.name == "dtr-eq") << info.name;
+    const PolicyNeeds needs = info.make(info.defaults)->needs();
+    EXPECT_EQ(needs.equivalence, sets.contains(info.name)) << info.name;
+    EXPECT_EQ(needs.free_around, info.name == "dte") << info.name;
+    EXPECT_EQ(needs.blocks, info.name == "coop") << info.name;
+    EXPECT_EQ(needs.inputs, info.name == "coop") << info.name;
+    EXPECT_EQ(needs.future, info.name == "oracle") << info.name;
   }
 }
 

@@ -59,6 +59,21 @@ class FakeView final : public PolicyView {
     return row == rows_.end() ? Nanoseconds(0) : row->neighborhood(kind);
   }
   [[nodiscard]] Tick now() const override { return now_; }
+  // Unless a test says otherwise, the candidates in the order of their indices, and nothing else.
+  [[nodiscard]] std::span<const PoolBlock> blocks() const override {
+    if (layout_.empty()) {
+      tiles_.clear();
+      for (const Row& row : rows_) {
+        tiles_.push_back(
+            {.size = row.candidate.size, .candidate = static_cast<std::uint32_t>(tiles_.size())});
+      }
+      return tiles_;
+    }
+    return layout_;
+  }
+  [[nodiscard]] std::span<const std::uint32_t> inputs(std::size_t index) const override {
+    return inputs_.empty() ? std::span<const std::uint32_t>() : inputs_.at(index);
+  }
 
   [[nodiscard]] bool contains(ValueId id) const { return find(id) != rows_.end(); }
   [[nodiscard]] const std::vector<Row>& rows() const { return rows_; }
@@ -66,6 +81,8 @@ class FakeView final : public PolicyView {
   [[nodiscard]] std::int64_t queries() const { return queries_; }
   void evict(ValueId id) { rows_.erase(find(id)); }
   void set_mean(Bytes mean) { mean_ = mean; }  // instead of the true one
+  void set_blocks(std::vector<PoolBlock> blocks) { layout_ = std::move(blocks); }
+  void set_inputs(std::vector<std::vector<std::uint32_t>> inputs) { inputs_ = std::move(inputs); }
   void forbid_equivalence() { has_equivalence_ = false; }
 
  private:
@@ -78,6 +95,9 @@ class FakeView final : public PolicyView {
   Tick now_;
   Bytes mean_{0};
   bool has_equivalence_ = true;
+  std::vector<PoolBlock> layout_;
+  std::vector<std::vector<std::uint32_t>> inputs_;  // of each candidate
+  mutable std::vector<PoolBlock> tiles_;
   mutable std::vector<int> visits_;
   mutable std::int64_t queries_ = 0;
 };
@@ -122,11 +142,14 @@ inline FakeView random_view(Rng& rng, std::size_t count, RowKind kind) {
                                   .own_cost = time(),
                                   .last_access = kNow - number(0, 45),
                                   .equivalence_at_least = {},
-                                  .until_use = draw(rng, 0, 9) == 0 ? Candidate::kNever : time()},
+                                  .until_use = draw(rng, 0, 9) == 0 ? Candidate::kNever : time(),
+
+                                  .recomputes = static_cast<std::uint32_t>(draw(rng, 0, 3) * 1000)},
                     .exact = time(),
                     .equivalence = time(),
                     .ancestors = time()});
     Row& row = rows.back();
+    row.candidate.free_around = Bytes(draw(rng, 0, 1) * row.candidate.size.count());
     row.candidate.equivalence_at_least = Nanoseconds(draw(rng, 0, row.equivalence.count()));
   }
   return {std::move(rows), kNow};

@@ -55,6 +55,19 @@ class PoolOracle {
     return tiles;
   }
 
+  // Free bytes that end where a block starts or start where it ends, in its segment.
+  [[nodiscard]] std::int64_t free_around(std::int64_t offset) const {
+    const std::int64_t end = offset + taken_.at(offset).size;
+    std::int64_t sum = 0;
+    for (const Tile& tile : tiles()) {
+      if (tile.free && ((tile.offset + tile.size == offset && !starts_segment(offset)) ||
+                        (tile.offset == end && !starts_segment(end)))) {
+        sum += tile.size;
+      }
+    }
+    return sum;
+  }
+
   // Where best fit puts `wanted` bytes.
   std::optional<std::int64_t> allocate(std::int64_t wanted, Zone zone) {
     const std::int64_t size = round_up(wanted);

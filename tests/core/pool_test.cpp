@@ -76,6 +76,7 @@ class Twin {
     for (const Held& held : blocks_) {
       ASSERT_EQ(pool_.view(held.id).offset.count(), held.offset);
       ASSERT_EQ(pool_.find(Bytes(held.offset)), held.id);
+      ASSERT_EQ(pool_.free_around(held.id).count(), oracle_.free_around(held.offset));
     }
     const auto even = [](std::uint32_t owner) { return owner % 2 == 0; };
     ASSERT_EQ(pool_.largest_window(even).count(), oracle_.largest_window(even));
@@ -83,6 +84,7 @@ class Twin {
     std::size_t found = 0;
     for (std::int64_t at = 0; at < oracle_.capacity(); at += alignment_) {
       found += pool_.find(Bytes(at)) ? 1U : 0U;
+      ASSERT_EQ(pool_.starts_segment(Bytes(at)), oracle_.starts_segment(at));
     }
     ASSERT_EQ(found, blocks_.size());
   }
