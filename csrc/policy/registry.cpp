@@ -15,6 +15,7 @@ std::unique_ptr<EvictionPolicy> make_dtr_local(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_lru(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_largest(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_msps(const PolicyOptions& options);
+std::unique_ptr<EvictionPolicy> make_dte(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_random(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_oracle(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_unbounded(const PolicyOptions& options);
@@ -37,6 +38,8 @@ constexpr std::array kPolicies = {
     PolicyInfo{"largest", "the largest value", kSimulator, make_largest},
     PolicyInfo{"msps", "cost of what a replay would run over bytes (Capuchin)", kSimulator,
                make_msps},
+    PolicyInfo{"dte", "as dtr-eq, free neighbors count as bytes, recomputes as cost (MegEngine)",
+               kSimulator, make_dte},
     PolicyInfo{"random", "any value, all equally likely", kSimulator, make_random},
     PolicyInfo{"sqrt-n", "schedule: sqrt(n) segments, one checkpoint each (Chen et al.)",
                kPrototype, make_dtr, false, ScheduleKind::kSqrtN},

@@ -2,6 +2,7 @@
 // examples worked by hand.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -31,6 +32,14 @@ const std::map<std::string_view, Oracle>& oracles() {
       {"unbounded", [](const Row& r, long double) { return 1 / size(r); }},
       {"largest", [](const Row& r, long double) { return 1 / size(r); }},
       {"msps", [](const Row& r, long double) { return (own(r) + ns(r.ancestors)) / size(r); }},
+      {"dte",
+       [](const Row& r, long double s) {
+         const Candidate& c = r.candidate;
+         // A double, where 2^62 and one more are equal.
+         const auto cost = static_cast<double>(own(r) + ns(r.equivalence) + 1);
+         return std::pow(1.0001L, c.recomputes) *
+                (cost / ((size(r) + static_cast<long double>(c.free_around.count())) * s));
+       }},
       {"oracle",
        [](const Row& r, long double) {
          const long double ahead = std::max<long double>(ns(r.candidate.until_use), 1);
@@ -135,6 +144,19 @@ TEST(PolicyScores, EqualScoresGoByLowerSizeLastThenById) {
   EXPECT_EQ(victim("dtr", {row(1, 8, 0, 2), row(2, 16, 0, 1), row(3, 12, 0, 9)}), 2U);
   // Two outputs of one op, used at the same time.
   EXPECT_EQ(victim("lru", {row(1, 8, 4, 2), row(2, 16, 4, 2)}), 2U);
+}
+
+TEST(PolicyScores, DteCountsWhatIsFreeAroundAndHowOftenItCameBack) {
+  Row beside_free = row(1, 8, 15, 1);  // 16 / 16
+  beside_free.candidate.free_around = Bytes(8);
+  EXPECT_EQ(victim("dte", {beside_free, row(2, 8, 9, 1)}), 1U);  // 10 / 8
+  EXPECT_EQ(victim("dte", {beside_free, row(2, 8, 6, 1)}), 2U);  // 7 / 8
+  Row often = row(1, 8, 9, 1);
+  often.candidate.recomputes = 7000;                        // 1.0001^7000 = 2.0136
+  EXPECT_EQ(victim("dte", {often, row(2, 8, 18, 1)}), 2U);  // 20.1 / 8 against 19 / 8
+  EXPECT_EQ(victim("dte", {often, row(2, 8, 20, 1)}), 1U);  // against 21 / 8
+  // What costs nothing has a score too: the older and larger first.
+  EXPECT_EQ(victim("dte", {row(1, 8, 0, 1), row(2, 8, 0, 2)}), 2U);
 }
 
 TEST(PolicyScores, JustUsedIsNotDividedByZero) {

@@ -1,0 +1,38 @@
+// DTE: what an eviction frees counts with the free bytes that it joins, and what was often
+// recomputed costs more (MegTaiChi, as MegEngine has it; the cost is own and e~*, as in Coop's
+// comparison).
+#include <cmath>
+#include <memory>
+
+#include "csrc/policy/score_policy.h"
+#include "csrc/policy/terms.h"
+
+namespace recoup::detail {
+namespace {
+
+class Dte final : public ScorePolicy {
+ public:
+  using ScorePolicy::ScorePolicy;
+  [[nodiscard]] std::string_view name() const noexcept override { return "dte"; }
+
+ private:
+  [[nodiscard]] std::optional<Neighborhood> neighborhood() const noexcept override {
+    return Neighborhood::kEquivalence;
+  }
+  [[nodiscard]] bool looks_around() const noexcept override { return true; }
+
+  double score(const Candidate& candidate, double cost, Tick now) override {
+    constexpr double kEpsilon = 1;  // nanosecond: of what costs nothing, the older and larger first
+    const double often = std::pow(1.0001, candidate.recomputes);
+    const double joined = bytes(candidate) + static_cast<double>(candidate.free_around.count());
+    return often * ((cost + kEpsilon) / (joined * staleness(candidate, now)));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_dte(const PolicyOptions& options) {
+  return std::make_unique<Dte>(options);
+}
+
+}  // namespace recoup::detail
