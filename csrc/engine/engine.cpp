@@ -12,6 +12,7 @@ PolicyOptions policy_options(const Options& options, const PolicyInfo& info) {
   PolicyOptions chosen = info.defaults;
   chosen.small_filter = options.small_filter.value_or(chosen.small_filter);
   chosen.sampling = options.sampling.value_or(chosen.sampling);
+  chosen.chain_cost = options.chain_cost.value_or(chosen.chain_cost);
   chosen.seed = options.seed;
   chosen.oracle = options.oracle;
   return chosen;

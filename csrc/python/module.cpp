@@ -79,12 +79,14 @@ Options make_options(std::int64_t budget_bytes, const std::string& policy,
                      std::int64_t small_leaf_bytes, std::int64_t address_bytes,
                      std::int32_t max_depth, bool verify, bool evict_after_op,
                      const std::string& cost,
-                     const std::tuple<double, double, double, double>& oracle) {
+                     const std::tuple<double, double, double, double>& oracle,
+                     std::optional<bool> chain_cost) {
   Options options;
   options.budget = Bytes(budget_bytes);
   options.policy = policy;
   options.small_filter = small_filter;
   options.sampling = sampling;
+  options.chain_cost = chain_cost;
   options.seed = seed;
   options.usefulness = usefulness;
   options.replay_order = replay_order(order);
@@ -177,7 +179,8 @@ void bind_engine(py::module_& module) {
            py::arg("replay_order"), py::arg("max_replay_ratio"), py::arg("block_size_bytes"),
            py::arg("small_leaf_bytes"), py::arg("address_bytes"), py::arg("max_depth"),
            py::arg("verify"), py::arg("evict_after_op"), py::arg("cost_model"),
-           py::arg("oracle") = std::make_tuple(1.0, 1.0, 1.0, 1.0));
+           py::arg("oracle") = std::make_tuple(1.0, 1.0, 1.0, 1.0),
+           py::arg("chain_cost") = std::nullopt);
   py::class_<Budget>(module, "Engine", py::is_final())
       .def(py::init([](const Options& options) {
              return translated([&] { return std::make_unique<Budget>(options); });

@@ -23,9 +23,10 @@ enum class CostModel : std::uint8_t {
 struct Options {
   Bytes budget;                // of all tensor memory of the device, > 0
   std::string policy = "dtr";  // a name of policies()
-  // Unset: as the policy's paper has them.
+  // Unset: as the policy's paper has them, or what was measured to be better.
   std::optional<bool> small_filter;
   std::optional<bool> sampling;
+  std::optional<bool> chain_cost = std::nullopt;
   std::uint64_t seed = 1033096058;
   OracleOptions oracle = {};
 

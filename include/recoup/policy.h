@@ -111,6 +111,8 @@ struct PolicyOptions {
   bool small_filter = true;
   // Only about 2 sqrt(N) randomly drawn candidates are scored (DTR, E.2).
   bool sampling = true;
+  // Of `coop`: what is evicted together with what it is made from costs that too.
+  bool chain_cost = false;
   std::uint64_t seed = 0x9e3779b97f4a7c15ULL;
   OracleOptions oracle = {};
 };

@@ -30,6 +30,7 @@ class Options:
         evict_after_op: bool,
         cost_model: str,
         oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
+        chain_cost: bool | None = None,
     ) -> None: ...
 
 @final

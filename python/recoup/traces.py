@@ -177,7 +177,8 @@ class Trace:
         plan_ahead: of a policy with a schedule: True: the first step has one already, made of the
             same step in an earlier run; False: as live, a step runs without one until one like it
             has ended. None: True when the trace has one step.
-        options: as `recoup.budget` has them.
+        options: as `recoup.budget` has them, and chain_cost: of the policy `coop`, see
+            docs/policies.md.
 
         Raises ValueError for options that make no sense; not fitting is a result.
         """
@@ -218,12 +219,13 @@ def _engine_options(
     layout: bool,
     policy: str = "dtr",
     oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
+    chain_cost: bool | None = None,
     **changes: Any,
 ) -> _C.Options:
     if budget_bytes < 1:
         raise ValueError(f"a budget must be at least 1 byte; got {budget_bytes}")
     made = dataclasses.asdict(budget(1, **changes).options)
-    made |= {"policy": policy, "oracle": oracle}
+    made |= {"policy": policy, "oracle": oracle, "chain_cost": chain_cost}
     made["budget_bytes"] = budget_bytes
     if not layout:
         made["address_bytes"] = max(budget_bytes, 1 << 40) << 8

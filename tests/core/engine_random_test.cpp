@@ -77,6 +77,7 @@ class Fuzzer {
     options.evict_after_op = chance(15);
     options.verify = chance(25);
     options.seed = random_();
+    options.chain_cost = options.seed % 2 == 0;
     return options;
   }
 

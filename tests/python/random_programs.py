@@ -33,7 +33,7 @@ from program_writer import ONCE, Generator, execute_line, namespace
 SECONDS_A_PROGRAM = 60
 MAX_TRIALS = 300
 ENOUGH_BYTES = 2**28  # far more than any program here needs
-POLICIES = ("dtr", "dtr-eq", "dtr-local", "lru", "largest", "msps", "dte", "random")
+POLICIES = ("dtr", "dtr-eq", "dtr-local", "lru", "largest", "msps", "dte", "coop", "random")
 
 
 def look(env: dict[str, Any]) -> dict[str, Any]:

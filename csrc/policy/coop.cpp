@@ -1,0 +1,125 @@
+// Coop: evicts neighbors in the pool together, so that what they free is one piece. A value costs
+// c / s whatever its size, with the neighborhood of union-find in c; the cheapest window goes.
+#include <algorithm>
+#include <memory>
+#include <tuple>
+
+#include "csrc/policy/terms.h"
+#include "csrc/policy/window.h"
+#include "recoup/policy.h"
+
+namespace recoup::detail {
+namespace {
+
+// Then only the budget lacks bytes: some of it is used outside the pool.
+bool has_place(std::span<const PoolBlock> blocks, Bytes size) {
+  return size == Bytes(0) ||
+         std::any_of(blocks.begin(), blocks.end(),
+                     [size](const PoolBlock& block) { return block.free && block.size >= size; });
+}
+
+class Coop final : public EvictionPolicy {
+ public:
+  explicit Coop(const PolicyOptions& options) : chain_cost_(options.chain_cost) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return "coop"; }
+  [[nodiscard]] PolicyNeeds needs() const noexcept override {
+    return {.equivalence = true, .blocks = true, .inputs = chain_cost_};
+  }
+
+ private:
+  EvictionPlan do_plan(const PolicyView& view, const RoomRequest& request) override;
+  void look_at_all(const PolicyView& view, std::span<const PoolBlock> blocks);
+  void add_chains(const PolicyView& view);
+  [[nodiscard]] ValueId cheapest_by_bytes() const;
+
+  bool chain_cost_;
+  WindowSearch search_;
+  // Of the running plan, by candidate; kept for their capacity.
+  std::vector<Candidate> candidates_;
+  std::vector<double> costs_;
+  std::vector<std::size_t> positions_;  // of their blocks
+  std::vector<PairCost> chains_;
+};
+
+void Coop::look_at_all(const PolicyView& view, std::span<const PoolBlock> blocks) {
+  const Tick now = view.now();
+  const std::size_t count = view.candidate_count();
+  candidates_.resize(count);
+  costs_.resize(count);
+  positions_.resize(count);
+  for (std::size_t at = 0; at < blocks.size(); ++at) {
+    if (const std::uint32_t index = blocks[at].candidate; index != PoolBlock::kNone) {
+      const Candidate candidate = view.candidate(index);
+      const double around =
+          nanoseconds(view.neighborhood_cost(candidate.id, Neighborhood::kEquivalence));
+      costs_[index] = (nanoseconds(candidate.own_cost) + around) / staleness(candidate, now);
+      candidates_[index] = candidate;
+      positions_[index] = at;
+    }
+  }
+  work_.scored += static_cast<std::int64_t>(count);
+}
+
+// Who needs the second of two values, of which one was made from the other, needs the first one
+// back too.
+void Coop::add_chains(const PolicyView& view) {
+  const Tick now = view.now();
+  for (std::size_t index = 0; index < candidates_.size(); ++index) {
+    for (std::uint32_t input : view.inputs(index)) {
+      const auto [low, high] = std::minmax(positions_[index], positions_[input]);
+      chains_.push_back(
+          {.low = low,
+           .high = high,
+           .cost = nanoseconds(candidates_[input].own_cost) / staleness(candidates_[index], now)});
+    }
+  }
+}
+
+// The least cost per byte: no set of values has less than the best single one.
+ValueId Coop::cheapest_by_bytes() const {
+  std::size_t best = 0;
+  const auto key = [this](std::size_t index) {
+    const Candidate& candidate = candidates_[index];
+    return std::tuple(costs_[index] / bytes(candidate), -candidate.size.count(), candidate.id);
+  };
+  for (std::size_t index = 1; index < candidates_.size(); ++index) {
+    if (key(index) < key(best)) {
+      best = index;
+    }
+  }
+  return candidates_[best].id;
+}
+
+EvictionPlan Coop::do_plan(const PolicyView& view, const RoomRequest& request) {
+  const std::span<const PoolBlock> blocks = view.blocks();
+  look_at_all(view, blocks);
+  if (candidates_.empty()) {
+    return {};
+  }
+  chains_.clear();
+  if (chain_cost_) {
+    add_chains(view);
+  }
+  if (!has_place(blocks, request.size)) {
+    if (const auto window = search_.cheapest(blocks, costs_, chains_, request)) {
+      EvictionPlan plan;
+      for (const PoolBlock& block : blocks.subspan(window->begin, window->end - window->begin)) {
+        if (!block.free) {
+          plan.victims.push_back(candidates_[block.candidate].id);
+        }
+      }
+      return plan;
+    }
+  }
+  // Any bytes will do. Or unevictable blocks cut the pool into pieces that are too small: the
+  // engine moves what is left together.
+  return {.victims = {cheapest_by_bytes()}};
+}
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_coop(const PolicyOptions& options) {
+  return std::make_unique<Coop>(options);
+}
+
+}  // namespace recoup::detail

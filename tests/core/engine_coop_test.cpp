@@ -1,0 +1,90 @@
+// What the engine makes of Coop's windows: one plan makes the room, and the allocation lands in it.
+#include <gtest/gtest.h>
+
+#include "tests/core/engine_program.h"
+
+namespace recoup::detail {
+namespace {
+
+constexpr Bytes kUnit = 1_KiB;
+
+Bytes units(std::int64_t count) { return Bytes(count * kUnit.count()); }
+
+Options options_of(std::int64_t budget_units) {
+  Options options;
+  options.budget = units(budget_units);
+  options.policy = "coop";
+  options.small_leaf = 64_B;
+  return options;
+}
+
+// `count` units made from x, one after the other; blocks go from high addresses to low ones.
+std::vector<Tensor> row_of(Program& p, Tensor x, int count) {
+  std::vector<Tensor> row;
+  for (int i = 0; i < count; ++i) {
+    row.push_back(p.op({x}, kUnit));
+  }
+  return row;
+}
+
+//   |r6|r5|r4|r3|r2|r1|r0|x!|     and 3 units are asked for: r2, r1, r0 are the oldest
+TEST(EngineCoop, OneWindowMakesTheRoom) {
+  Program p(options_of(8));
+  const Tensor x = p.leaf(kUnit);
+  const std::vector<Tensor> row = row_of(p, x, 7);
+  const auto address = p.storage(row[2]).offset;
+  const Tensor wide = p.op({x}, units(3));
+  EXPECT_EQ(p.storage(wide).offset, address);
+  EXPECT_FALSE(p.resident(row[0]) || p.resident(row[1]) || p.resident(row[2]));
+  EXPECT_EQ(p.stats().evictions, 3);
+  EXPECT_EQ(p.stats().plans, 1);
+  EXPECT_EQ(p.stats().candidates_visited, 7);
+  EXPECT_EQ(p.stats().moves, 0);
+  p.check();
+  p.expect_all();
+}
+
+//   |....|r2|r1|r0|x!| + 4 units outside: there is a place for two units, and no budget
+TEST(EngineCoop, WhereThereIsAPlaceAnyBytesDo) {
+  Program p(options_of(8));
+  p.external(units(4));
+  const Tensor x = p.leaf(kUnit);
+  const std::vector<Tensor> row = row_of(p, x, 3);
+  static_cast<void>(p.op({x}, units(2)));
+  EXPECT_FALSE(p.resident(row[0]) || p.resident(row[1]));
+  EXPECT_TRUE(p.resident(row[2]));
+  EXPECT_EQ(p.stats().plans, 2);
+  EXPECT_EQ(p.stats().moves, 0);
+  p.check();
+  p.expect_all();
+}
+
+//   |r2|x2!|r1|x1!|r0|x0!|     no two units lie together: two are evicted, and a leaf moves
+TEST(EngineCoop, WhereNoWindowIsWideEnoughSomethingMoves) {
+  Program p(options_of(6));
+  std::vector<Tensor> leaves;
+  for (int i = 0; i < 3; ++i) {
+    leaves.push_back(p.leaf(kUnit));
+    const Nanoseconds more_than_a_move{1000};
+    static_cast<void>(
+        p.run({.arguments = {{leaves.back()}}, .fresh = {kUnit}, .cost = more_than_a_move}));
+  }
+  static_cast<void>(p.op({leaves[0]}, units(2)));
+  EXPECT_EQ(p.stats().evictions, 2);
+  EXPECT_GT(p.stats().moves, 0);
+  p.check();
+  p.expect_all();
+}
+
+TEST(EngineCoop, BytesFromOutsideNeedNoWindow) {
+  Program p(options_of(6));
+  const Tensor x = p.leaf(kUnit);
+  const std::vector<Tensor> row = row_of(p, x, 5);
+  p.external(units(2));
+  EXPECT_EQ(p.stats().evictions, 2);
+  EXPECT_EQ(p.stats().moves, 0);
+  p.check();
+}
+
+}  // namespace
+}  // namespace recoup::detail
