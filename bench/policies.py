@@ -1,0 +1,184 @@
+"""Policies on the same traces, in a simulated pool: what a budget costs and which one is the least.
+
+    python bench/policies.py --traces runs/*.rtrace dtr-logs/*.log.gz
+
+A pool has as many addresses as the budget has bytes, so free memory can be in pieces. All policies
+score every candidate; `coop-chain` is `coop` with its chain cost. Per policy, over all traces:
+
+time       geometric mean of the time ratio (ops and replays over ops) of the traces that every
+           policy runs in that share of the peak; too slow is above 10
+runs       traces that it runs
+least      mean least share of the peak in steps of 2 %, found by halving
+
+and in the budgets that every policy runs
+
+visited        candidates looked at for an eviction
+moved          bytes, over those evicted
+fragmentation  mean share of the budget that is free after an allocation that needed evictions
+"""
+
+import argparse
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from measure import print_table, say, write_result
+
+import recoup
+from recoup.dtr_log import read_any_trace
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "dtr": {"policy": "dtr"},
+    "dtr-eq": {"policy": "dtr-eq"},
+    "dte": {"policy": "dte"},
+    "coop": {"policy": "coop", "chain_cost": False},
+    "coop-chain": {"policy": "coop", "chain_cost": True},
+}
+
+
+def simulate(trace: recoup.Trace, peak: int, percent: int, variant: str) -> dict[str, Any] | None:
+    result = trace.simulate(
+        peak * percent // 100, **VARIANTS[variant], small_filter=False, sampling=False
+    )
+    if result.status != "ok":
+        return None
+    stats = result.stats
+    return {
+        "time_ratio": result.time_ratio,
+        "evictions": stats.evictions,
+        "evicted_bytes": stats.evicted_bytes,
+        "moves": stats.moves,
+        "moved_bytes": stats.moved_bytes,
+        "plans": stats.plans,
+        "candidates_visited": stats.candidates_visited,
+        "search_ns": stats.search_ns,
+        "fragmentation": stats.fragmentation,
+    }
+
+
+def least(trace: recoup.Trace, peak: int, variant: str) -> int:
+    """In percent, if a larger budget is never worse."""
+    too_small, enough = 0, 50
+    while enough - too_small > 1:
+        middle = (too_small + enough) // 2
+        if simulate(trace, peak, 2 * middle, variant) is None:
+            too_small = middle
+        else:
+            enough = middle
+    return 2 * enough
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--traces", type=Path, nargs="+", required=True, metavar="FILE")
+    parser.add_argument(
+        "--shares", type=int, nargs="+", default=[90, 80, 70, 60, 50, 40, 30, 20], metavar="PERCENT"
+    )
+    parser.add_argument("--policies", nargs="+", default=list(VARIANTS), choices=VARIANTS)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    rows = []
+    for path in args.traces:
+        trace = read_any_trace(str(path))
+        peak = trace.unbudgeted_peak_bytes()
+        for variant in args.policies:
+            rows.append(
+                {
+                    "trace": path.name,
+                    "policy": variant,
+                    "least_percent": least(trace, peak, variant),
+                    "at": {share: simulate(trace, peak, share, variant) for share in args.shares},
+                }
+            )
+        say(f"{path.name}: least " + least_of(rows, path.name))
+    print_times(rows, args.shares, args.policies)
+    print_work(rows, args.shares, args.policies)
+    write_result(args.json, "policies", rows)
+
+
+def least_of(rows: list[dict[str, Any]], trace: str) -> str:
+    return ", ".join(
+        f"{row['policy']} {row['least_percent']} %" for row in rows if row["trace"] == trace
+    )
+
+
+def of_policy(rows: list[dict[str, Any]], policy: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["policy"] == policy]
+
+
+def common_cells(rows: list[dict[str, Any]], shares: list[int]) -> list[tuple[str, int]]:
+    """(trace, share) that every policy runs."""
+    traces = dict.fromkeys(row["trace"] for row in rows)
+    return [
+        (trace, share)
+        for trace in traces
+        for share in shares
+        if all(row["at"][share] is not None for row in rows if row["trace"] == trace)
+    ]
+
+
+def print_times(rows: list[dict[str, Any]], shares: list[int], policies: list[str]) -> None:
+    common = common_cells(rows, shares)
+
+    def cell(policy: str, share: int) -> str:
+        mine = of_policy(rows, policy)
+        runs = sum(row["at"][share] is not None for row in mine)
+        mean = geometric_mean(
+            row["at"][share]["time_ratio"] for row in mine if (row["trace"], share) in common
+        )
+        return f"{mean:.3f} ({runs})"
+
+    def least_of_all(policy: str) -> str:
+        mine = [row["least_percent"] for row in of_policy(rows, policy)]
+        return f"{sum(mine) / len(mine):.1f} %"
+
+    print_table(
+        "time ratio (traces that run)",
+        ("policy", *(f"{share} %" for share in shares), "least"),
+        [
+            (policy, *(cell(policy, share) for share in shares), least_of_all(policy))
+            for policy in policies
+        ],
+    )
+
+
+def print_work(rows: list[dict[str, Any]], shares: list[int], policies: list[str]) -> None:
+    common = common_cells(rows, shares)
+
+    def total(policy: str, what: str) -> float:
+        return sum(
+            row["at"][share][what]
+            for row in of_policy(rows, policy)
+            for trace, share in common
+            if trace == row["trace"]
+        )
+
+    print_table(
+        f"work in the {len(common)} budgets that every policy runs",
+        ("policy", "evictions", "plans", "visited", "search ms", "moves", "moved", "fragmentation"),
+        [
+            (
+                policy,
+                f"{total(policy, 'evictions'):,}",
+                f"{total(policy, 'plans'):,}",
+                f"{total(policy, 'candidates_visited'):,}",
+                f"{total(policy, 'search_ns') / 1e6:,.0f}",
+                f"{total(policy, 'moves'):,}",
+                f"{total(policy, 'moved_bytes') / max(1, total(policy, 'evicted_bytes')):.2f}",
+                f"{total(policy, 'fragmentation') / len(common):.2%}",
+            )
+            for policy in policies
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
