@@ -3,7 +3,6 @@
 import csv
 import gzip
 import json
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from typing import Any
 
 from recoup.dtr_simulator import DtrProgram
 from recoup.traces import Simulation
+from shared_data import SHARED
 
-SHARED = Path(os.environ.get("RECOUP_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 GOLDEN = SHARED / "dtr-golden.csv"
 GOLDEN_ABLATION = SHARED / "dtr-golden-ablation.csv"
 LOGS = SHARED / "dtr-logs"

@@ -1,6 +1,5 @@
 """Policies that no running program can have: how far any could go."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,7 @@ import pytest
 import recoup
 from command import cli
 from recoup import _C
-
-SHARED = Path(os.environ.get("RECOUP_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
+from shared_data import SHARED
 
 # As the DTR authors' simulator has it: bytes alone, every candidate scored.
 BYTES_ONLY: dict[str, Any] = {

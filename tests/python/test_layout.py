@@ -9,8 +9,8 @@ import pytest
 from recoup import layout
 from recoup.cli import main
 from recoup.layout import Buffer, Op
+from shared_data import SHARED
 
-SHARED = Path(os.environ.get("RECOUP_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 # Example 1 of CANN's graph engine, with half-open lives.
 EXAMPLE = "id,lower,upper,size\nA,1,3,1024\nB,2,5,2048\nC,3,5,1024\nD,4,6,512\nE,5,7,4096\n"
 SIZES = {"bound": 4608, "max-block": 6656, "binary-block": 7680, "ge": 4608, "search": 4608}

@@ -1,7 +1,6 @@
 """`recoup layout` over traces: lifetimes, and outputs in the place of inputs that die."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,11 @@ import recoup
 from recoup import _C, layout
 from recoup.cli import main
 from recoup.in_place import base_name, place_of_output
+from shared_data import SHARED
 
 # (name, storages that it reads, storages that it writes, bytes that it makes), or (event, storage)
 Row = tuple[str, list[int], list[int], list[int]] | tuple[str, int]
 
-SHARED = Path(os.environ.get("RECOUP_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 # Image 0.15 MB -> Conv 3.2 MB -> ReLU 3.2 MB -> Pool 0.8 MB; each dies when it has been read.
 CONV_RELU_POOL: list[Row] = [
     ("aten::rand", [], [], [150_000]),
