@@ -24,7 +24,6 @@ from typing import Any
 
 import torch
 from measure import (
-    FEASIBLE_RATIO,
     UNREACHED,
     Program,
     megabytes,
@@ -42,6 +41,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import recoup
+from recoup.bench.runner import FEASIBLE_RATIO
 
 
 @dataclass

@@ -5,8 +5,6 @@ every measurement is also a check (a trial whose bits differ raises).
 """
 
 import argparse
-import contextlib
-import gc
 import hashlib
 import json
 import os
@@ -25,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import recoup
+from recoup.bench.trial import UNREACHED, Trial, call_in
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "examples")]
@@ -35,9 +34,7 @@ from trained import Trained, bytes_of  # noqa: E402
 
 from nets import NETS, Net, net_named  # noqa: E402
 
-UNREACHED = recoup._C.physical_memory_bytes()
 SEED = 0
-FEASIBLE_RATIO = 10.0  # of op and replay time to plain op time
 
 
 def digest_of(trained: Trained) -> str:
@@ -85,13 +82,6 @@ def program_named(name: str) -> Program:
 
 
 # --- trials --------------------------------------------------------------------------------------
-@dataclass
-class Trial:
-    step_seconds: float  # the median; the first step, which warms up, is left out
-    digest: str
-    stats: recoup.Stats | None
-
-
 def trial_of(trained: Trained, stats: recoup.Stats | None) -> Trial:
     seconds = trained.seconds[1:] or trained.seconds
     return Trial(statistics.median(seconds), digest_of(trained), stats)
@@ -103,18 +93,7 @@ def try_plainly(program: Program, steps: int) -> Trial:
 
 def try_in(program: Program, steps: int, budget: int, **options: Any) -> Trial:
     """Raises OutOfBudgetError when the budget is too small; the scope is over in any case."""
-    run = None
-    try:
-        with recoup.budget(budget, **options) as run:
-            trained = program.train(steps)
-        return trial_of(trained, run.stats())
-    except recoup.OutOfBudgetError as error:
-        if run is not None:
-            with contextlib.suppress(RuntimeError):  # the scope is over already
-                run.finish(UNREACHED)
-        raise error.with_traceback(None) from None  # the traceback holds the training's tensors
-    finally:
-        gc.collect()
+    return trial_of(*call_in(budget, lambda: program.train(steps), **options))
 
 
 def paired(

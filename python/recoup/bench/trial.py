@@ -5,15 +5,18 @@ import gc
 import hashlib
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 import recoup
 from recoup.bench.nets import Net
+
+_T = TypeVar("_T")
 
 UNREACHED = recoup._C.physical_memory_bytes()
 
@@ -66,12 +69,21 @@ def run_plainly(net: Net, steps: int, seed: int) -> Trial:
 
 
 def run_in(net: Net, steps: int, seed: int, budget: int, **options: Any) -> Trial:
-    """In a budget. Raises OutOfBudgetError when that is too small; the scope is over then too."""
+    """In a budget. Raises as `call_in` does."""
+    trained, stats = call_in(budget, lambda: train(net, steps, seed), **options)
+    return _trial(*trained, stats)
+
+
+def call_in(budget: int, function: Callable[[], _T], **options: Any) -> tuple[_T, recoup.Stats]:
+    """What the function returns, and what its run in a budget took.
+
+    Raises OutOfBudgetError when the budget is too small; the scope is over in any case.
+    """
     run = None
     try:
         with recoup.budget(budget, **options) as run:
-            seconds, digest = train(net, steps, seed)
-        return _trial(seconds, digest, run.stats())
+            result = function()
+        return result, run.stats()
     except recoup.OutOfBudgetError as error:
         if run is not None:
             with contextlib.suppress(RuntimeError):  # the scope is over already
