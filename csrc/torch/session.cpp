@@ -65,12 +65,13 @@ Session* Session::owner_of(const void* pointer) {
 
 Session::Session(const Options& options)
     : arena_(std::make_unique<Arena>(arena_size(options))), engine_(options, *this) {
-  if (find_policy(options.policy).simulated_only) {
+  const PolicyInfo& policy = find_policy(options.policy);
+  if (policy.simulated_only) {
     throw std::invalid_argument(
         str_cat("policy '", options.policy, "' knows the future: only a simulation can have it"));
   }
-  if (const ScheduleKind kind = find_policy(options.policy).schedule; kind != ScheduleKind::kNone) {
-    conductor_ = std::make_unique<ScheduleConductor>(engine_, kind, options.budget);
+  if (policy.schedule != ScheduleKind::kNone) {
+    conductor_ = std::make_unique<ScheduleConductor>(engine_, policy.schedule, options.budget);
     engine_.set_conductor(conductor_.get());
     observe(nullptr);
   }
