@@ -56,8 +56,4 @@ std::int64_t PeakOfOps::peak() const {
   return peak;
 }
 
-std::int64_t planned_peak(const TraceGraph& graph, const Schedule& schedule) {
-  return PeakOfOps(graph, schedule, 0, static_cast<std::uint32_t>(graph.ops.size()), {}).peak();
-}
-
 }  // namespace recoup::detail

@@ -50,12 +50,9 @@ struct ScheduleInput {
   Bytes budget{0};
 };
 
-// Most bytes that are live at once when a step runs by its schedule, with workspaces and with what
-// the last op of each replay holds beside; what the ops before it hold is not counted.
-std::int64_t planned_peak(const TraceGraph& graph, const Schedule& schedule);
-
-// The same of the ops [from, to) alone, asked again and again while the intervals of `changing`
-// (ids, ascending) change.
+// Most bytes that are live at once when the ops [from, to) run by their schedule, with workspaces;
+// what a replay holds beside is not counted. Asked again and again while the intervals of
+// `changing` (ids, ascending) change.
 class PeakOfOps {
  public:
   PeakOfOps(const TraceGraph& graph, const Schedule& schedule, std::uint32_t from, std::uint32_t to,

@@ -9,6 +9,7 @@
 #include "csrc/schedule/conductor.h"
 #include "csrc/schedule/schedule.h"
 #include "tests/core/engine_program.h"
+#include "tests/core/planned_peak.h"
 
 namespace recoup::detail {
 namespace {

@@ -8,6 +8,7 @@
 #include "csrc/schedule/op_kinds.h"
 #include "csrc/schedule/planners.h"
 #include "csrc/schedule/rotor.h"
+#include "tests/core/planned_peak.h"
 
 namespace recoup::detail {
 namespace {
