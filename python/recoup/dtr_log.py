@@ -1,5 +1,6 @@
 """Logs of the simulator that was published with DTR."""
 
+import argparse
 import gzip
 import json
 import os
@@ -35,6 +36,15 @@ def is_dtr_log(path: str) -> bool:
 def read_any_trace(path: str) -> Trace:
     """A log of the DTR authors by its name (.log, .log.gz), a trace otherwise."""
     return read_dtr_log(path) if is_dtr_log(path) else Trace.read(path)
+
+
+def add_trace_argument(parser: argparse.ArgumentParser) -> None:
+    """`trace`: what `read_any_trace` reads."""
+    parser.add_argument(
+        "trace",
+        metavar="TRACE",
+        help="a file of `recoup run --trace`, or a log of the DTR authors (.log, .log.gz)",
+    )
 
 
 # ---- lines ----

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from recoup import layout
@@ -19,9 +17,9 @@ from recoup.in_place import base_name
 from recoup.layout import Buffer, Layout, Op
 from recoup.layout_picture import draw_layouts
 from recoup.sizes import format_bytes, parse_bytes
+from recoup.tables import plain_table, print_table
 
 _ALL = "all"
-_PIPE_COLUMNS = 200  # of a table that goes to no terminal
 
 
 class _Commands(Protocol):
@@ -94,7 +92,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.dump:
         for row in placed:
             _print_dump(row)
-    _print(_planner_table(rows))
+    print_table(_planner_table(rows))
     if not _any_fits(rows, options):
         return 2
     try:
@@ -200,21 +198,8 @@ def _any_fits(rows: Sequence[Layout], options: argparse.Namespace) -> bool:
     return False
 
 
-def _table(*columns: str) -> Table:
-    """The first column to the left, numbers to the right."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="left" if column == columns[0] else "right")
-    return table
-
-
-def _print(table: Table) -> None:
-    console = Console()
-    console.print(table, width=None if console.is_terminal else _PIPE_COLUMNS)
-
-
 def _planner_table(rows: list[Layout]) -> Table:
-    table = _table("planner", "bytes", "size", "over bound", "seconds", "proved")
+    table = plain_table("planner", "bytes", "size", "over bound", "seconds", "proved")
     for row in rows:
         over = row.size_bytes / row.bound_bytes if row.bound_bytes else 1.0
         table.add_row(

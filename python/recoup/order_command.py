@@ -6,18 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-from recoup.dtr_log import read_any_trace
+from recoup.dtr_log import add_trace_argument, read_any_trace
 from recoup.files import write_atomically
 from recoup.order import Order, long_life_rules, traversals
 from recoup.sizes import format_bytes
+from recoup.tables import plain_table, print_table
 from recoup.traces import Trace
 
 _ALL = "all"
-_PIPE_COLUMNS = 200  # of a table that goes to no terminal
 
 
 def add_order_command(commands: Any) -> None:
@@ -28,11 +24,7 @@ def add_order_command(commands: Any) -> None:
         description="Orders the ops of each step anew and prints the lower bound: the most bytes "
         "that live at one op. No layout of that order takes less.",
     )
-    parser.add_argument(
-        "trace",
-        metavar="TRACE",
-        help="a file of `recoup run --trace`, or a log of the DTR authors (.log, .log.gz)",
-    )
+    add_trace_argument(parser)
     orders = [row.name for row in traversals()]
     rules = [row.name for row in long_life_rules()]
     parser.add_argument(
@@ -96,11 +88,7 @@ def _orders(trace: Trace, options: argparse.Namespace) -> list[Order]:
 
 
 def _print(rows: list[Order]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name in ("order", "long life"):
-        table.add_column(name)
-    for name in ("moves", "bound", "size", "to the program's"):
-        table.add_column(name, justify="right")
+    table = plain_table("order", "long life", "moves", "bound", "size", "to the program's", texts=2)
     for row in rows:
         before = row.program_bound_bytes
         table.add_row(
@@ -111,5 +99,4 @@ def _print(rows: list[Order]) -> None:
             format_bytes(row.bound_bytes),
             f"{row.bound_bytes / before if before else 1.0:.4f}x",
         )
-    console = Console()
-    console.print(table, width=None if console.is_terminal else _PIPE_COLUMNS)
+    print_table(table)

@@ -16,7 +16,7 @@ from rich.progress import track
 from rich.table import Table
 
 import recoup
-from recoup.dtr_log import is_dtr_log, read_any_trace
+from recoup.dtr_log import add_trace_argument, is_dtr_log, read_any_trace
 from recoup.dtr_simulator import DtrProgram, dtr_policies
 from recoup.files import write_atomically
 from recoup.optimum import Optimum, optimum
@@ -47,11 +47,7 @@ def add_simulate_command(commands: Any) -> None:
         description="Runs the engine over a trace on a device with no memory. What is printed is "
         "the time ratio: all op costs, replays included, over those of the program alone.",
     )
-    parser.add_argument(
-        "trace",
-        metavar="TRACE",
-        help="a file of `recoup run --trace`, or a log of the DTR authors (.log, .log.gz)",
-    )
+    add_trace_argument(parser)
     parser.add_argument(
         "--preset",
         choices=["dtr"],
