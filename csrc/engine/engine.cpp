@@ -41,6 +41,7 @@ Engine::Engine(const Options& options, Device& device)
     : options_(options),
       device_(device),
       pool_(pool_options(options)),
+      placer_(options.placement, options.budget),
       next_birth_(
           static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {
   const PolicyInfo& info = find_policy(options.policy);
@@ -83,6 +84,9 @@ std::span<const PoolBlock> Engine::blocks() const {
                                         : lineage_[ValueId(block.owner - 1)].candidate_index,
                        .free = block.free,
                        .starts_segment = pool_.starts_segment(block.offset)});
+    if (needs_.moves && !block.free && movable(block.owner)) {
+      blocks_.back().move_cost = move_price_.of(1, block.size);
+    }
   }
   return blocks_;
 }
@@ -137,6 +141,7 @@ void Engine::storage_died(StorageId storage) {
 }
 
 void Engine::let_go(StorageId storage) {
+  discard_copy(storages_[storage]);
   const Storage& dead = storages_[storage];
   const ValueId id = dead.current;
   Value& value = lineage_[id];
@@ -349,6 +354,7 @@ void Engine::grow(Bytes budget) {
         str_cat("a budget can only grow: it is ", recoup::to_string(options_.budget)));
   }
   options_.budget = budget;
+  placer_.set_budget(budget);
   if (options_.addresses > Bytes(0)) {
     return;
   }

@@ -15,8 +15,10 @@
 #include "csrc/engine/conductor.h"
 #include "csrc/engine/device.h"
 #include "csrc/engine/future.h"
+#include "csrc/engine/move_price.h"
 #include "csrc/engine/observer.h"
 #include "csrc/engine/op.h"
+#include "csrc/engine/placement.h"
 #include "csrc/lineage/lineage.h"
 #include "csrc/lineage/neighborhood.h"
 #include "csrc/pool/pool.h"
@@ -168,6 +170,7 @@ class Engine final : private PolicyView {
     void* handle = nullptr;
     std::int32_t user_pins = 0;  // part of its current value's hard pins
     std::uint64_t birth = 0;     // tells it from an earlier one with the same id
+    BlockId before_write{};      // Note [Copy on write]: while an op writes it
     bool placed = false;  // was moved to the low end, as a leaf that is written again and again
   };
 
@@ -223,6 +226,7 @@ class Engine final : private PolicyView {
   void hand_over(ValueId from, ValueId to);
 
   // room.cpp
+  void place_replay(OpId op);
   BlockId take_block(Bytes nbytes);
   void return_block(BlockId block);
   void make_room(Bytes size);
@@ -236,7 +240,6 @@ class Engine final : private PolicyView {
   bool evict_cheaper_than(Nanoseconds limit, Bytes size, Nanoseconds& lost);
   void evict_value(ValueId id);
   void forsake(ValueId id);
-  [[nodiscard]] Zone zone(Bytes size) const;
   [[nodiscard]] Bytes shortfall(Bytes size) const;
   bool do_moves(const CompactionPlan& plan);
   [[noreturn]] void throw_out_of_budget(Bytes asked, std::string reason,
@@ -261,6 +264,12 @@ class Engine final : private PolicyView {
 
   void let_go(StorageId storage);
 
+  // copy_on_write.cpp
+  void copy_before_write(std::span<const StorageId> storages);
+  void discard_copies(std::span<const StorageId> storages) noexcept;
+  void discard_copy(Storage& storage) noexcept;
+  void give_copy(ValueId before, BlockId block);
+
   // record.cpp
   void supersede(StorageId storage, OpId op, bool overwritten);
   void record_leaves(const OpRecord& record, std::span<StorageId> storages);
@@ -281,6 +290,8 @@ class Engine final : private PolicyView {
   Options options_;
   Device& device_;
   Pool pool_;
+  Placer placer_;
+  MovePrice move_price_;
   Lineage lineage_;
   mutable EquivalenceSets sets_;
   Slab<Storage, StorageId> storages_;

@@ -252,7 +252,9 @@ void Engine::place_low(StorageId id) {
 
 void Engine::before_write(StorageId storage) {
   freeze_or_copy(storage);
-  place_low(storage);
+  if (options_.in_place == InPlace::kShare) {
+    place_low(storage);
+  }
 }
 
 // Getting one argument back may have made a leaf of another one on which something hangs.

@@ -16,6 +16,15 @@ Few<ValueId> pinned_by(std::span<const Operand> operands) {
   return pinned;
 }
 
+// The blocks that an op allocates to stay.
+Bytes made_by(const OpRecord& record) {
+  Bytes made{0};
+  for (const FreshStorage& fresh : record.fresh) {
+    made += fresh.nbytes;
+  }
+  return made;
+}
+
 }  // namespace
 
 OpUses::OpUses(std::span<const Operand> operands) {
@@ -55,6 +64,7 @@ void Engine::begin_op(std::string_view name, std::span<Operand> operands) {
     set_running_op({});  // the name is the caller's
     throw;
   }
+  placer_.begin(name);
   if (observer_ != nullptr) {
     observer_->on_op_begin(name, operands);
   }
@@ -82,6 +92,15 @@ void Engine::take_operands(std::span<Operand> operands) {
     }
     release_operands(operands);
   }
+  if (options_.in_place == InPlace::kCopy) {
+    try {
+      copy_before_write(written);
+    } catch (...) {
+      discard_copies(written);
+      release_operands(operands);
+      throw;
+    }
+  }
 }
 
 bool Engine::retry_op(std::span<const Operand> operands, Bytes need) {
@@ -93,12 +112,9 @@ bool Engine::retry_op(std::span<const Operand> operands, Bytes need) {
 
 // Priced by its bytes, an op costs the same in every run.
 Nanoseconds Engine::cost_by_bytes(const OpRecord& record) const {
-  Nanoseconds cost(1);
+  Nanoseconds cost(1 + made_by(record).count());
   for (ValueId input : record.inputs) {
     cost += Nanoseconds(lineage_[input].size.count());
-  }
-  for (const FreshStorage& fresh : record.fresh) {
-    cost += Nanoseconds(fresh.nbytes.count());
   }
   return cost;
 }
@@ -112,6 +128,8 @@ void Engine::end_op(OpRecord& record, const OpUses& uses, std::span<const Operan
   if (observer_ != nullptr && record.payload != nullptr) {
     record.record_bytes = Bytes(static_cast<std::int64_t>(device_.payload_bytes(record.payload)));
   }
+  placer_.learn(running_op_, record.cost, made_by(record));
+  placer_.begin({});
   finish(record, storages);
   if (observer_ != nullptr) {
     observer_->on_op_end(record, operands, storages);
@@ -128,6 +146,7 @@ void Engine::end_op(OpRecord& record, const OpUses& uses, std::span<const Operan
 
 void Engine::abort_op(std::span<const Operand> operands) {
   const OpUses uses(operands);
+  placer_.begin({});
   fail(uses.written);
   fail(uses.in_passing);
   if (observer_ != nullptr) {

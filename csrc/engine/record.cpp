@@ -69,8 +69,10 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
   if (!op.valid() && lineage_[before].leaf() && !lineage_.has_consumers(before)) {
     lineage_[before].writing = false;
     touch(before);
+    discard_copy(storage);
     return;
   }
+  const BlockId copy = std::exchange(storage.before_write, BlockId());
   const auto [after, now] = lineage_.emplace_value();
   Value& old = lineage_[before];
   now.size = old.size;
@@ -96,7 +98,14 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
         op, {.before = overwritten ? ValueId() : before, .after = after, .nbytes = now.nbytes});
   }
   update_candidate(after);
-  transition(before, old.leaf() ? Residency::kLost : Residency::kEvicted);
+  if (copy.valid()) {
+    give_copy(before, copy);
+  }
+  if (copy.valid() && !old.leaf()) {
+    update_candidate(before);
+  } else {
+    transition(before, old.leaf() ? Residency::kLost : Residency::kEvicted);
+  }
   settle(before);
 }
 

@@ -171,8 +171,8 @@ void Replayer::drop_passed(const Input& input) {
 // it.
 bool Replayer::may_hand_over(OpId op, ValueId before) const {
   const Value& value = engine_.lineage_[before];
-  return !value.leaf() && !value.storage.valid() && value.external == nullptr &&
-         value.hard_pins == 1 && value.soft_pins == 0 &&
+  return engine_.options_.in_place == InPlace::kShare && !value.leaf() && !value.storage.valid() &&
+         value.external == nullptr && value.hard_pins == 1 && value.soft_pins == 0 &&
          value.demand <= (engine_.lineage_[op].demanding ? 1 : 0);
 }
 
@@ -255,6 +255,7 @@ void Replayer::drop_handed_over(OpId op) {
 void Replayer::execute_once(OpId op) {
   std::vector<Buffer> buffers;
   std::vector<BlockId> fresh(engine_.lineage_[op].outputs.size());
+  engine_.place_replay(op);
   try {
     fill_buffers(op, buffers);
     const AddressGuard fixed(engine_.lineage_, op);

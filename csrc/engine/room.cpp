@@ -16,23 +16,10 @@
 namespace recoup::detail {
 namespace {
 using Clock = std::chrono::steady_clock;
-
-// Of one core's memmove, there and back.
-constexpr double kMoveNanosecondsAByte = 0.1;
-
-Nanoseconds price(const CompactionPlan& plan) {
-  return Nanoseconds(
-      static_cast<std::int64_t>(static_cast<double>(plan.moved.count()) * kMoveNanosecondsAByte));
-}
 }  // namespace
 
 Bytes Engine::shortfall(Bytes size) const {
   return pool_.used() + external_ + size - options_.budget;
-}
-
-// Small blocks at the low end, so that they do not cut the rest into pieces.
-Zone Engine::zone(Bytes size) const {
-  return size.count() * 512 <= options_.budget.count() ? Zone::kLow : Zone::kHigh;
 }
 
 BlockId Engine::allocate(Bytes nbytes) {
@@ -50,17 +37,26 @@ void Engine::free(BlockId block) {
   return_block(block);
 }
 
+// What is allocated from now on is for a replay.
+void Engine::place_replay(OpId op) {
+  Bytes made{0};
+  for (ValueId output : lineage_[op].outputs) {
+    made += output.valid() ? lineage_[output].size : Bytes(0);
+  }
+  placer_.begin_replay(lineage_[op].cost, made);
+}
+
 BlockId Engine::take_block(Bytes nbytes) {
   ++stats_.allocations;
   const Bytes size = pool_.round_up(nbytes);
   std::optional<BlockId> block;
   if (shortfall(size) <= Bytes(0)) {
-    block = pool_.allocate(size, zone(size));
+    block = pool_.allocate(size, placer_.zone(size));
   }
   const std::int64_t evictions = stats_.evictions;
   if (!block) {
     make_room(size);
-    block = pool_.allocate(size, zone(size));
+    block = pool_.allocate(size, placer_.zone(size));
     RECOUP_CHECK(block.has_value());
   }
   kernel_held_ += size;
@@ -236,12 +232,12 @@ bool Engine::compact(Bytes size, Nanoseconds& lost) {
     if (pool_.largest_free() >= size) {
       return true;
     }
-    const auto plan =
-        pool_.plan_compaction(size, [this](std::uint32_t owner) { return movable(owner); });
+    const auto plan = pool_.plan_compaction(
+        size, [this](std::uint32_t owner) { return movable(owner); }, move_price_.each_in_bytes());
     if (!plan) {
       return false;
     }
-    if (evict_cheaper_than(price(*plan), size, lost)) {
+    if (evict_cheaper_than(move_price_.of(plan->moves.size(), plan->moved), size, lost)) {
       continue;
     }
     if (do_moves(*plan)) {

@@ -1,6 +1,9 @@
 // Coop: evicts neighbors in the pool together, so that what they free is one piece. A value costs
 // c / s whatever its size, with the neighborhood of union-find in c; the cheapest window goes.
+//
+// `coop-move` does not end a window at what cannot be evicted but can be moved: see price_moves.
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <tuple>
 
@@ -20,44 +23,70 @@ bool has_place(std::span<const PoolBlock> blocks, Bytes size) {
 
 class Coop final : public EvictionPolicy {
  public:
-  explicit Coop(const PolicyOptions& options) : chain_cost_(options.chain_cost) {}
-  [[nodiscard]] std::string_view name() const noexcept override { return "coop"; }
+  Coop(const PolicyOptions& options, bool moves) : chain_cost_(options.chain_cost), moves_(moves) {}
+  [[nodiscard]] std::string_view name() const noexcept override {
+    return moves_ ? "coop-move" : "coop";
+  }
   [[nodiscard]] PolicyNeeds needs() const noexcept override {
-    return {.equivalence = true, .blocks = true, .inputs = chain_cost_};
+    return {.equivalence = true, .blocks = true, .inputs = chain_cost_, .moves = moves_};
   }
 
  private:
   EvictionPlan do_plan(const PolicyView& view, const RoomRequest& request) override;
   void look_at_all(const PolicyView& view, std::span<const PoolBlock> blocks);
+  void price_moves(std::span<const PoolBlock> blocks);
   void add_chains(const PolicyView& view);
   [[nodiscard]] ValueId cheapest_by_bytes() const;
 
   bool chain_cost_;
+  bool moves_;
   WindowSearch search_;
-  // Of the running plan, by candidate; kept for their capacity.
+  // Of the running plan; kept for their capacity.
   std::vector<Candidate> candidates_;
-  std::vector<double> costs_;
   std::vector<std::size_t> positions_;  // of their blocks
+  std::vector<double> costs_;           // of blocks
   std::vector<PairCost> chains_;
+  double total_cost_ = 0;  // of all candidates: sum of c
+  double total_wait_ = 0;  // sum of c * s
 };
 
 void Coop::look_at_all(const PolicyView& view, std::span<const PoolBlock> blocks) {
   const Tick now = view.now();
   const std::size_t count = view.candidate_count();
   candidates_.resize(count);
-  costs_.resize(count);
   positions_.resize(count);
+  costs_.assign(blocks.size(), std::numeric_limits<double>::infinity());
+  total_cost_ = total_wait_ = 0;
   for (std::size_t at = 0; at < blocks.size(); ++at) {
-    if (const std::uint32_t index = blocks[at].candidate; index != PoolBlock::kNone) {
+    if (blocks[at].free) {
+      costs_[at] = 0;
+    } else if (const std::uint32_t index = blocks[at].candidate; index != PoolBlock::kNone) {
       const Candidate candidate = view.candidate(index);
-      const double around =
+      const double cost =
+          nanoseconds(candidate.own_cost) +
           nanoseconds(view.neighborhood_cost(candidate.id, Neighborhood::kEquivalence));
-      costs_[index] = (nanoseconds(candidate.own_cost) + around) / staleness(candidate, now);
+      const double age = staleness(candidate, now);
+      costs_[at] = cost / age;
+      total_cost_ += cost;
+      total_wait_ += cost * age;
       candidates_[index] = candidate;
       positions_[index] = at;
     }
   }
   work_.scored += static_cast<std::int64_t>(count);
+}
+
+// A move is paid at once and a replay only if it comes to that, the less likely the staler the
+// value is: c / s is no time. So a move's nanoseconds are divided by the mean staleness of all
+// candidates, each weighted with its cost: it counts as a replay of the same time of a value of the
+// mean age.
+void Coop::price_moves(std::span<const PoolBlock> blocks) {
+  const double age = total_cost_ > 0 ? total_wait_ / total_cost_ : 1;
+  for (std::size_t at = 0; at < blocks.size(); ++at) {
+    if (blocks[at].move_cost != Candidate::kNever && blocks[at].candidate == PoolBlock::kNone) {
+      costs_[at] = nanoseconds(blocks[at].move_cost) / age;
+    }
+  }
 }
 
 // Who needs the second of two values, of which one was made from the other, needs the first one
@@ -80,7 +109,8 @@ ValueId Coop::cheapest_by_bytes() const {
   std::size_t best = 0;
   const auto key = [this](std::size_t index) {
     const Candidate& candidate = candidates_[index];
-    return std::tuple(costs_[index] / bytes(candidate), -candidate.size.count(), candidate.id);
+    return std::tuple(costs_[positions_[index]] / bytes(candidate), -candidate.size.count(),
+                      candidate.id);
   };
   for (std::size_t index = 1; index < candidates_.size(); ++index) {
     if (key(index) < key(best)) {
@@ -100,11 +130,14 @@ EvictionPlan Coop::do_plan(const PolicyView& view, const RoomRequest& request) {
   if (chain_cost_) {
     add_chains(view);
   }
+  if (moves_) {
+    price_moves(blocks);
+  }
   if (!has_place(blocks, request.size)) {
     if (const auto window = search_.cheapest(blocks, costs_, chains_, request)) {
       EvictionPlan plan;
       for (const PoolBlock& block : blocks.subspan(window->begin, window->end - window->begin)) {
-        if (!block.free) {
+        if (block.candidate != PoolBlock::kNone) {
           plan.victims.push_back(candidates_[block.candidate].id);
         }
       }
@@ -119,7 +152,11 @@ EvictionPlan Coop::do_plan(const PolicyView& view, const RoomRequest& request) {
 }  // namespace
 
 std::unique_ptr<EvictionPolicy> make_coop(const PolicyOptions& options) {
-  return std::make_unique<Coop>(options);
+  return std::make_unique<Coop>(options, false);
+}
+
+std::unique_ptr<EvictionPolicy> make_coop_move(const PolicyOptions& options) {
+  return std::make_unique<Coop>(options, true);
 }
 
 }  // namespace recoup::detail

@@ -17,6 +17,7 @@ std::unique_ptr<EvictionPolicy> make_largest(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_msps(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_dte(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_coop(const PolicyOptions& options);
+std::unique_ptr<EvictionPolicy> make_coop_move(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_random(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_oracle(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_unbounded(const PolicyOptions& options);
@@ -43,6 +44,8 @@ constexpr std::array kPolicies = {
                kSimulator, make_dte},
     PolicyInfo{"coop", "the cheapest run of neighbors in the pool that makes the room (Coop)",
                kSimulator, make_coop},
+    PolicyInfo{"coop-move", "as coop, what cannot be evicted may be moved out of the way",
+               kSimulator, make_coop_move},
     PolicyInfo{"random", "any value, all equally likely", kSimulator, make_random},
     PolicyInfo{"sqrt-n", "schedule: sqrt(n) segments, one checkpoint each (Chen et al.)",
                kPrototype, make_dtr, false, ScheduleKind::kSqrtN},

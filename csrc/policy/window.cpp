@@ -9,7 +9,7 @@ namespace recoup::detail {
 void WindowSearch::scale(std::span<const double> costs, std::span<PairCost> pairs) {
   double most = 0;
   for (double cost : costs) {
-    most = std::max(most, cost);
+    most = std::isfinite(cost) ? std::max(most, cost) : most;
   }
   for (const PairCost& pair : pairs) {
     most = std::max(most, pair.cost);
@@ -19,7 +19,7 @@ void WindowSearch::scale(std::span<const double> costs, std::span<PairCost> pair
   const auto scaled = [shift](double cost) { return static_cast<Cost>(std::scalbn(cost, shift)); };
   costs_.clear();
   for (double cost : costs) {
-    costs_.push_back(scaled(cost));
+    costs_.push_back(std::isfinite(cost) ? scaled(cost) : 0);
   }
   by_low_.clear();
   for (const PairCost& pair : pairs) {
@@ -60,7 +60,7 @@ std::optional<Window> WindowSearch::cheapest(std::span<const PoolBlock> blocks,
   };
   for (std::size_t last = 0; last < blocks.size(); ++last) {
     const PoolBlock& block = blocks[last];
-    const bool fixed = !block.free && block.candidate == PoolBlock::kNone;
+    const bool fixed = !std::isfinite(costs[last]);
     if (fixed || block.starts_segment) {
       restart(fixed ? last + 1 : last);
     }
@@ -69,7 +69,7 @@ std::optional<Window> WindowSearch::cheapest(std::span<const PoolBlock> blocks,
     }
     bytes += block.size.count();
     evictable += candidate_bytes(block);
-    cost += block.free ? 0 : costs_[block.candidate];
+    cost += costs_[last];
     for (; entering != by_high_.end() && entering->high <= last; ++entering) {
       cost += entering->high == last && entering->low >= begin ? entering->cost : 0;
     }
@@ -77,7 +77,7 @@ std::optional<Window> WindowSearch::cheapest(std::span<const PoolBlock> blocks,
            evictable - candidate_bytes(blocks[begin]) >= shortfall) {
       bytes -= blocks[begin].size.count();
       evictable -= candidate_bytes(blocks[begin]);
-      cost -= blocks[begin].free ? 0 : costs_[blocks[begin].candidate];
+      cost -= costs_[begin];
       for (; leaving != by_low_.end() && leaving->low <= begin; ++leaving) {
         cost -= leaving->low == begin && leaving->high <= last ? leaving->cost : 0;
       }

@@ -5,7 +5,8 @@
 //   relocate    #aa..#bb..ccc#   aa goes to the hole behind bb:   #....#bbaaccc#
 //   both        slide everything down first, then relocate: the holes have become large
 //
-// Slides and relocations are searched over all windows; the one that moves the fewest bytes wins.
+// Slides and relocations are searched over all windows; the one that costs least wins, where a move
+// costs its bytes and a fixed number of them.
 // The last resort slides everything and looks again, so free bytes between the same two unmovable
 // blocks always count as one.
 #include "csrc/pool/compaction.h"
@@ -15,6 +16,10 @@
 
 namespace recoup::detail {
 namespace {
+
+std::int64_t cost_of(const CompactionPlan& plan, std::int64_t a_move) {
+  return plan.moved.count() + static_cast<std::int64_t>(plan.moves.size()) * a_move;
+}
 
 // Slides the movable pieces of [begin, end) together at the low end.
 CompactionPlan slide_window(const std::vector<Piece>& layout, std::size_t begin, std::size_t end) {
@@ -35,29 +40,31 @@ CompactionPlan slide_window(const std::vector<Piece>& layout, std::size_t begin,
 }
 
 // The window from one free piece to another, nothing unmovable between, that holds `size` free
-// bytes and has the fewest bytes to slide.
-std::optional<CompactionPlan> cheapest_slide(const std::vector<Piece>& layout, std::int64_t size) {
+// bytes and is the cheapest to slide.
+std::optional<CompactionPlan> cheapest_slide(const std::vector<Piece>& layout, std::int64_t size,
+                                             std::int64_t a_move) {
   std::size_t begin = 0;
   std::int64_t free = 0;
-  std::int64_t moved = 0;
+  std::int64_t cost = 0;
   std::int64_t best = 0;
   std::optional<std::pair<std::size_t, std::size_t>> window;
   for (std::size_t end = 0; end < layout.size(); ++end) {
     const Piece& piece = layout[end];
     if (piece.starts_segment || (!piece.free && !piece.movable)) {
       begin = piece.free || piece.movable ? end : end + 1;
-      free = moved = 0;
+      free = cost = 0;
     }
     if (!piece.free && !piece.movable) {
       continue;
     }
-    (piece.free ? free : moved) += piece.size;
+    (piece.free ? free : cost) += piece.free ? piece.size : piece.size + a_move;
     while (begin < end && (!layout[begin].free || free - layout[begin].size >= size)) {
-      (layout[begin].free ? free : moved) -= layout[begin].size;
+      const Piece& first = layout[begin];
+      (first.free ? free : cost) -= first.free ? first.size : first.size + a_move;
       ++begin;
     }
-    if (free >= size && (!window || moved < best)) {
-      best = moved;
+    if (free >= size && (!window || cost < best)) {
+      best = cost;
       window = {begin, end + 1};
     }
   }
@@ -107,44 +114,46 @@ std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, 
 struct Window {
   std::size_t begin;
   std::size_t end;
-  std::int64_t moved;
+  std::int64_t cost;
 };
 
 // Windows without unmovable pieces of at least `size` bytes, none of whose first pieces can be left
 // out.
-std::vector<Window> windows_of(const std::vector<Piece>& layout, std::int64_t size) {
+std::vector<Window> windows_of(const std::vector<Piece>& layout, std::int64_t size,
+                               std::int64_t a_move) {
   std::vector<Window> windows;
   std::size_t begin = 0;
   std::int64_t total = 0;
-  std::int64_t moved = 0;
+  std::int64_t cost = 0;
   for (std::size_t end = 0; end < layout.size(); ++end) {
     const Piece& piece = layout[end];
     const bool clearable = piece.free || piece.movable;
     if (piece.starts_segment || !clearable) {
       begin = clearable ? end : end + 1;
-      total = moved = 0;
+      total = cost = 0;
     }
     if (!clearable) {
       continue;
     }
     total += piece.size;
-    moved += piece.free ? 0 : piece.size;
+    cost += piece.free ? 0 : piece.size + a_move;
     while (total - layout[begin].size >= size) {
       total -= layout[begin].size;
-      moved -= layout[begin].free ? 0 : layout[begin].size;
+      cost -= layout[begin].free ? 0 : layout[begin].size + a_move;
       ++begin;
     }
     if (total >= size) {
-      windows.push_back({begin, end + 1, moved});
+      windows.push_back({begin, end + 1, cost});
     }
   }
   return windows;
 }
 
-// Tries windows in order of what they would move; gives up beyond a number of tries, for the rest
-// are the expensive ones, and at `limit` bytes.
+// Tries windows in order of what they would cost; gives up beyond a number of tries, for the rest
+// are the expensive ones, and at `limit`.
 std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layout,
-                                                  std::int64_t size, std::int64_t limit) {
+                                                  std::int64_t size, std::int64_t a_move,
+                                                  std::int64_t limit) {
   constexpr std::size_t kTries = 64;
   Holes holes;
   for (const Piece& piece : layout) {
@@ -152,10 +161,10 @@ std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layo
       holes.emplace(piece.size, piece.offset);
     }
   }
-  std::vector<Window> windows = windows_of(layout, size);
+  std::vector<Window> windows = windows_of(layout, size, a_move);
   std::stable_sort(windows.begin(), windows.end(),
-                   [](const Window& a, const Window& b) { return a.moved < b.moved; });
-  for (std::size_t i = 0; i < windows.size() && i < kTries && windows[i].moved < limit; ++i) {
+                   [](const Window& a, const Window& b) { return a.cost < b.cost; });
+  for (std::size_t i = 0; i < windows.size() && i < kTries && windows[i].cost < limit; ++i) {
     if (auto plan = relocate_window(layout, windows[i].begin, windows[i].end, holes)) {
       return plan;
     }
@@ -238,17 +247,17 @@ CompactionPlan slide_all(const std::vector<Piece>& layout) {
 }
 
 std::optional<CompactionPlan> cheapest_compaction(const std::vector<Piece>& layout,
-                                                  std::int64_t size) {
-  std::optional<CompactionPlan> best = cheapest_slide(layout, size);
-  const std::int64_t limit = best ? best->moved.count() : INT64_MAX;
-  if (auto relocation = cheapest_relocation(layout, size, limit)) {
+                                                  std::int64_t size, std::int64_t a_move) {
+  std::optional<CompactionPlan> best = cheapest_slide(layout, size, a_move);
+  const std::int64_t limit = best ? cost_of(*best, a_move) : INT64_MAX;
+  if (auto relocation = cheapest_relocation(layout, size, a_move, limit)) {
     best = std::move(relocation);
   }
   if (best) {
     return best;
   }
   CompactionPlan slide = slide_all(layout);
-  auto relocation = cheapest_relocation(after(layout, slide), size, INT64_MAX);
+  auto relocation = cheapest_relocation(after(layout, slide), size, a_move, INT64_MAX);
   if (!relocation) {
     return std::nullopt;
   }

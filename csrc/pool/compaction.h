@@ -9,10 +9,10 @@
 
 namespace recoup::detail {
 
-// The plan with the fewest bytes moved, among those of Note [Compaction]. nullopt when none is
-// found.
+// The cheapest plan among those of Note [Compaction], where a move costs its bytes and `a_move`.
+// nullopt when none is found.
 std::optional<CompactionPlan> cheapest_compaction(const std::vector<Piece>& layout,
-                                                  std::int64_t size);
+                                                  std::int64_t size, std::int64_t a_move);
 
 // Moves every movable block as far down as it goes.
 CompactionPlan slide_all(const std::vector<Piece>& layout);

@@ -370,9 +370,9 @@ std::vector<Piece> Pool::pieces(const std::function<bool(std::uint32_t)>& movabl
 }
 
 std::optional<CompactionPlan> Pool::plan_compaction(
-    Bytes size, const std::function<bool(std::uint32_t owner)>& movable) const {
+    Bytes size, const std::function<bool(std::uint32_t owner)>& movable, Bytes a_move) const {
   RECOUP_CHECK(size > Bytes(0));
-  return cheapest_compaction(pieces(movable), round_up(size).count());
+  return cheapest_compaction(pieces(movable), round_up(size).count(), a_move.count());
 }
 
 CompactionPlan Pool::plan_slide(const std::function<bool(std::uint32_t owner)>& movable) const {

@@ -98,12 +98,14 @@ class Pool {
   [[nodiscard]] Bytes largest_free() const;
   [[nodiscard]] Bytes round_up(Bytes size) const;
 
-  // The cheapest plan found (fewest bytes moved) that leaves a free range of `size`, where only
-  // blocks with movable(owner) may move; nullopt when none is found. Tried in order of cost: slide
-  // blocks together between two unmovable ones; move the blocks of one window into free blocks
-  // elsewhere (best fit, largest first); both. See Note [Compaction] in compaction.cpp.
+  // The cheapest plan found that leaves a free range of `size`, where only blocks with
+  // movable(owner) may move, and a move costs its bytes and `a_move`; nullopt when none is found.
+  // Tried in order of cost: slide blocks together between two unmovable ones; move the blocks of
+  // one window into free blocks elsewhere (best fit, largest first); both. See Note [Compaction] in
+  // compaction.cpp.
   [[nodiscard]] std::optional<CompactionPlan> plan_compaction(
-      Bytes size, const std::function<bool(std::uint32_t owner)>& movable) const;
+      Bytes size, const std::function<bool(std::uint32_t owner)>& movable,
+      Bytes a_move = Bytes(0)) const;
   // Moves every movable block as far down as it goes, in address order.
   [[nodiscard]] CompactionPlan plan_slide(
       const std::function<bool(std::uint32_t owner)>& movable) const;

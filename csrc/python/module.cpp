@@ -62,6 +62,26 @@ ReplayOrder replay_order(const std::string& name) {
   throw py::value_error("replay_order must be 'memory' or 'recursive', not '" + name + "'");
 }
 
+InPlace in_place(const std::string& name) {
+  if (name == "share") {
+    return InPlace::kShare;
+  }
+  if (name == "copy") {
+    return InPlace::kCopy;
+  }
+  throw py::value_error("inplace must be 'share' or 'copy', not '" + name + "'");
+}
+
+Placement placement(const std::string& name) {
+  if (name == "best-fit") {
+    return Placement::kBestFit;
+  }
+  if (name == "two-ended") {
+    return Placement::kTwoEnded;
+  }
+  throw py::value_error("placement must be 'best-fit' or 'two-ended', not '" + name + "'");
+}
+
 CostModel cost_model(const std::string& name) {
   if (name == "measured") {
     return CostModel::kMeasured;
@@ -78,7 +98,7 @@ Options make_options(std::int64_t budget_bytes, const std::string& policy,
                      double max_replay_ratio, std::int64_t block_size_bytes,
                      std::int64_t small_leaf_bytes, std::int64_t address_bytes,
                      std::int32_t max_depth, bool verify, bool evict_after_op,
-                     const std::string& cost,
+                     const std::string& cost, const std::string& written, const std::string& placed,
                      const std::tuple<double, double, double, double>& oracle,
                      std::optional<bool> chain_cost) {
   Options options;
@@ -98,6 +118,8 @@ Options make_options(std::int64_t budget_bytes, const std::string& policy,
   options.verify = verify;
   options.evict_after_op = evict_after_op;
   options.cost_model = cost_model(cost);
+  options.in_place = in_place(written);
+  options.placement = placement(placed);
   auto& exponents = options.oracle;
   std::tie(exponents.cost, exponents.size, exponents.distance, exponents.ancestors) = oracle;
   return options;
@@ -178,8 +200,8 @@ void bind_engine(py::module_& module) {
            py::arg("small_filter"), py::arg("sampling"), py::arg("seed"), py::arg("usefulness"),
            py::arg("replay_order"), py::arg("max_replay_ratio"), py::arg("block_size_bytes"),
            py::arg("small_leaf_bytes"), py::arg("address_bytes"), py::arg("max_depth"),
-           py::arg("verify"), py::arg("evict_after_op"), py::arg("cost_model"),
-           py::arg("oracle") = std::make_tuple(1.0, 1.0, 1.0, 1.0),
+           py::arg("verify"), py::arg("evict_after_op"), py::arg("cost_model"), py::arg("inplace"),
+           py::arg("placement"), py::arg("oracle") = std::make_tuple(1.0, 1.0, 1.0, 1.0),
            py::arg("chain_cost") = std::nullopt);
   py::class_<Budget>(module, "Engine", py::is_final())
       .def(py::init([](const Options& options) {

@@ -20,6 +20,16 @@ enum class CostModel : std::uint8_t {
   kBytes,     // bytes of inputs and outputs as nanoseconds: the same in every run
 };
 
+enum class Placement : std::uint8_t {
+  kBestFit,   // the smallest free block that is large enough
+  kTwoEnded,  // in it, results of expensive ops at the low end, of cheap ones at the high end
+};
+
+enum class InPlace : std::uint8_t {
+  kShare,  // a write stays where it is; what was there can be recomputed (Coop, section 3.4)
+  kCopy,   // a write goes to a copy of what it writes to: DTR's and DTE's
+};
+
 struct Options {
   Bytes budget;                // of all tensor memory of the device, > 0
   std::string policy = "dtr";  // a name of policies()
@@ -38,6 +48,8 @@ struct Options {
   // record; more is an OutOfBudget error. 0: no bound.
   double max_replay_ratio = 10.0;
 
+  InPlace in_place = InPlace::kShare;
+  Placement placement = Placement::kBestFit;
   Bytes block_size{0};  // of the pool's segments (MindSpore PyNative); 0: one for the whole budget
   // Addresses of the pool; 0: as many as the budget. In a simulation with many more, free memory is
   // never in pieces. The device must have them.

@@ -29,6 +29,7 @@ struct PolicyNeeds {
   bool free_around = false;  // Candidate::free_around will be looked at
   bool blocks = false;       // blocks() will be asked for
   bool inputs = false;       // inputs() will be asked for
+  bool moves = false;        // PoolBlock::move_cost will be looked at
 };
 
 // A resident, unpinned value with lineage: one that may be evicted. A copy, valid during a plan.
@@ -50,12 +51,15 @@ struct Candidate {
   static constexpr Nanoseconds kNever = Nanoseconds::max();
 };
 
-// A block of the pool: free, a candidate's, or neither. Nothing can evict what is in the last.
+// A block of the pool: free, a candidate's, or neither. Nothing can evict what is in the last, but
+// it may be possible to move it.
 struct PoolBlock {
   Bytes size;                       // > 0
   std::uint32_t candidate = kNone;  // index of the candidate whose bytes it holds
   bool free = false;
   bool starts_segment = false;  // no allocation goes across its start
+  // Of moving it elsewhere; kNever: it has to stay where it is. Only if PolicyNeeds asks for it.
+  Nanoseconds move_cost = Candidate::kNever;
 
   static constexpr std::uint32_t kNone = 0xffffffff;
 };

@@ -29,6 +29,8 @@ class Options:
         verify: bool,
         evict_after_op: bool,
         cost_model: str,
+        inplace: str,
+        placement: str,
         oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
         chain_cost: bool | None = None,
     ) -> None: ...

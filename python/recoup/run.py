@@ -22,6 +22,8 @@ _T = TypeVar("_T")
 
 ReplayOrder = Literal["memory", "recursive"]
 CostModel = Literal["measured", "bytes"]
+InPlace = Literal["share", "copy"]
+Placement = Literal["best-fit", "two-ended"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,12 +45,16 @@ class Options:
     verify: bool
     evict_after_op: bool
     cost_model: str
+    inplace: str
+    placement: str
 
     def __post_init__(self) -> None:
         """Raises ValueError that says what is allowed."""
         _check_choice("policy", self.policy, [row[0] for row in _C.policies() if not row[5]])
         _check_choice("replay_order", self.replay_order, ["memory", "recursive"])
         _check_choice("cost_model", self.cost_model, ["measured", "bytes"])
+        _check_choice("inplace", self.inplace, ["share", "copy"])
+        _check_choice("placement", self.placement, ["best-fit", "two-ended"])
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be from 0 to 2**64 - 1; got {self.seed}")
         if self.small_leaf_bytes < 0:

@@ -3,7 +3,7 @@
 import os
 
 from recoup import _C
-from recoup.run import Budget, CostModel, Options, ReplayOrder
+from recoup.run import Budget, CostModel, InPlace, Options, Placement, ReplayOrder
 from recoup.sizes import parse_bytes
 
 
@@ -23,6 +23,8 @@ def budget(
     max_depth: int = 10000,
     evict_after_op: bool = False,
     cost_model: CostModel = "measured",
+    inplace: InPlace = "share",
+    placement: Placement = "best-fit",
     trace: str | os.PathLike[str] | None = None,
     decisions: bool = False,
 ) -> Budget:
@@ -44,6 +46,10 @@ def budget(
     max_depth: longest chain of ops on record; a result beyond it becomes a leaf.
     evict_after_op: evict everything evictable after every op (for tests).
     cost_model: "measured" takes op times, "bytes" op sizes, which are the same in every run.
+    inplace: "share" writes where the bytes are and recomputes what was there, as Coop; "copy"
+        writes to a copy, as DTR and DTE.
+    placement: "two-ended" puts results of expensive ops at the other end of the pool than those of
+        cheap ones, as Coop; "best-fit" does not tell them apart.
     trace: record what the program does to this file; see `recoup.trace`.
     decisions: keep what the engine decides, for `Run.decisions`; not together with `trace`.
 
@@ -74,6 +80,8 @@ def budget(
             verify=verify,
             evict_after_op=evict_after_op,
             cost_model=cost_model,
+            inplace=inplace,
+            placement=placement,
         ),
         trace=None if trace is None else os.fspath(trace),
         decisions=decisions,

@@ -63,8 +63,9 @@ class Arena {
   [[nodiscard]] const Pool& pool() const { return pool_; }
   [[nodiscard]] const std::vector<BlockId>& blocks() const { return blocks_; }
   [[nodiscard]] CompactionOracle oracle() const { return {oracle_, movable}; }
-  [[nodiscard]] std::optional<CompactionPlan> plan(std::int64_t size) const {
-    return pool_.plan_compaction(Bytes(size), movable);
+  [[nodiscard]] std::optional<CompactionPlan> plan(std::int64_t size,
+                                                   std::int64_t a_move = 0) const {
+    return pool_.plan_compaction(Bytes(size), movable, Bytes(a_move));
   }
   [[nodiscard]] bool fits(std::int64_t size) {
     return pool_.allocate(Bytes(size), Zone::kLow).has_value();
@@ -248,6 +249,18 @@ TEST(Compaction, MovesOnlyWhatLiesBetweenTwoHoles) {
   EXPECT_EQ(plan->moved, 2_B);
   EXPECT_EQ(arena.pool().view(plan->moves.at(0).block).offset, 5_B);
   expect_room(arena, *plan, 4);
+}
+
+// Two blocks of one byte between the left holes, one of three between the right ones.
+TEST(Compaction, ManyMovesCostMoreThanTheirBytes) {
+  for (const std::int64_t a_move : {0, 2}) {
+    Arena arena("..a.b..#...ddd..#");
+    const auto plan = arena.plan(5, a_move);
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->moves.size(), a_move == 0 ? 2U : 1U);
+    EXPECT_EQ(plan->moved, a_move == 0 ? 2_B : 3_B);
+    expect_room(arena, *plan, 5);
+  }
 }
 
 TEST(Compaction, MovesABlockToAHoleElsewhere) {

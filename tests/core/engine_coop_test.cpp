@@ -65,7 +65,7 @@ TEST(EngineCoop, WhereNoWindowIsWideEnoughSomethingMoves) {
   std::vector<Tensor> leaves;
   for (int i = 0; i < 3; ++i) {
     leaves.push_back(p.leaf(kUnit));
-    const Nanoseconds more_than_a_move{1000};
+    const Nanoseconds more_than_a_move{10000};
     static_cast<void>(
         p.run({.arguments = {{leaves.back()}}, .fresh = {kUnit}, .cost = more_than_a_move}));
   }
@@ -74,6 +74,34 @@ TEST(EngineCoop, WhereNoWindowIsWideEnoughSomethingMoves) {
   EXPECT_GT(p.stats().moves, 0);
   p.check();
   p.expect_all();
+}
+
+//   |r5|r4|r3|x1!|r1|r0|x0!|     r1 and r0 are dear, r3 is cheap: x1 leaves its place to r3 and r1
+TEST(EngineCoop, AWindowGoesAcrossWhatMayMove) {
+  for (const bool moves : {false, true}) {
+    Options options = options_of(7);
+    options.policy = moves ? "coop-move" : "coop";
+    Program p(options);
+    const Tensor x = p.leaf(kUnit);
+    std::vector<Tensor> row;
+    const auto make = [&](std::int64_t cost) {
+      row.push_back(
+          p.run({.arguments = {{x}}, .fresh = {kUnit}, .cost = Nanoseconds(cost)}).front());
+    };
+    make(100'000'000);
+    make(1'000'000);
+    p.leaf(kUnit);
+    make(1'000'000);
+    make(100'000'000);
+    make(100'000'000);
+    static_cast<void>(p.op({x}, units(2)));
+    EXPECT_EQ(p.resident(row[0]), moves);
+    EXPECT_FALSE(p.resident(row[1]));
+    EXPECT_EQ(p.resident(row[2]), !moves);
+    EXPECT_EQ(p.stats().moves, moves ? 1 : 0);
+    p.check();
+    p.expect_all();
+  }
 }
 
 TEST(EngineCoop, BytesFromOutsideNeedNoWindow) {

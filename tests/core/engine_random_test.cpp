@@ -78,6 +78,8 @@ class Fuzzer {
     options.verify = chance(25);
     options.seed = random_();
     options.chain_cost = options.seed % 2 == 0;
+    options.in_place = chance(75) ? InPlace::kShare : InPlace::kCopy;
+    options.placement = chance(50) ? Placement::kBestFit : Placement::kTwoEnded;
     return options;
   }
 

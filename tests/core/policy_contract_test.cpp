@@ -308,13 +308,15 @@ TEST(PolicyRegistry, UnknownNameIsAnErrorThatListsTheKnown) {
 }
 
 TEST(PolicyRegistry, NothingIsAskedForInVain) {
-  const std::set<std::string_view> sets = {"dtr-eq", "dte", "coop"};
+  const std::set<std::string_view> windows = {"coop", "coop-move"};
+  const std::set<std::string_view> sets = {"dtr-eq", "dte", "coop", "coop-move"};
   for (const PolicyInfo& info : policies()) {
     const PolicyNeeds needs = info.make(info.defaults)->needs();
     EXPECT_EQ(needs.equivalence, sets.contains(info.name)) << info.name;
     EXPECT_EQ(needs.free_around, info.name == "dte") << info.name;
-    EXPECT_EQ(needs.blocks, info.name == "coop") << info.name;
-    EXPECT_EQ(needs.inputs, info.name == "coop" && info.defaults.chain_cost) << info.name;
+    EXPECT_EQ(needs.blocks, windows.contains(info.name)) << info.name;
+    EXPECT_EQ(needs.inputs, windows.contains(info.name) && info.defaults.chain_cost) << info.name;
+    EXPECT_EQ(needs.moves, info.name == "coop-move") << info.name;
     EXPECT_EQ(needs.future, info.name == "oracle") << info.name;
   }
 }

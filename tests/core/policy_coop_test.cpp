@@ -27,6 +27,10 @@ struct Layout {
 
   void add_free(std::int64_t size) { blocks.push_back({.size = Bytes(size), .free = true}); }
   void add_fixed(std::int64_t size) { blocks.push_back({.size = Bytes(size)}); }
+  void add_movable(std::int64_t size, std::int64_t cost) {
+    add_fixed(size);
+    blocks.back().move_cost = Nanoseconds(cost);
+  }
   // `cost` is its own; that of its neighborhood comes on top.
   void add(std::int64_t size, std::int64_t cost, Tick staleness, std::int64_t around = 0) {
     const auto index = static_cast<std::uint32_t>(rows.size());
@@ -59,17 +63,21 @@ struct Worth {
   std::vector<ValueId> victims;
 };
 
-std::optional<Worth> worth(const Layout& layout, std::size_t begin, std::size_t end, bool chains) {
+std::optional<Worth> worth(const Layout& layout, std::size_t begin, std::size_t end, bool chains,
+                           const std::vector<double>& moves) {
   Worth worth;
   std::vector<std::uint32_t> inside;
   for (std::size_t at = begin; at < end; ++at) {
     const PoolBlock& block = layout.blocks[at];
+    const bool movable = !moves.empty() && block.move_cost != Candidate::kNever;
     if ((at > begin && block.starts_segment) ||
-        (!block.free && block.candidate == PoolBlock::kNone)) {
+        (!block.free && block.candidate == PoolBlock::kNone && !movable)) {
       return std::nullopt;
     }
     worth.bytes += block.size.count();
-    if (!block.free) {
+    if (movable) {
+      worth.cost += moves[at];
+    } else if (!block.free) {
       inside.push_back(block.candidate);
     }
   }
@@ -88,12 +96,35 @@ std::optional<Worth> worth(const Layout& layout, std::size_t begin, std::size_t 
   return worth;
 }
 
-// The cheapest window that makes the room, with the fewest bytes, at the lowest address.
-std::vector<ValueId> best_window(const Layout& layout, const RoomRequest& request, bool chains) {
+// What the moves of blocks are worth beside c / s: as much as a replay of the same time of a value
+// of the mean age.
+std::vector<double> worth_of_moves(const Layout& layout) {
+  double costs = 0;
+  double waits = 0;
+  for (const PoolBlock& block : layout.blocks) {
+    if (block.candidate != PoolBlock::kNone) {
+      const Row& row = layout.rows[block.candidate];
+      const auto time = static_cast<double>((row.candidate.own_cost + row.equivalence).count());
+      costs += time;
+      waits += time * staleness(row);
+    }
+  }
+  const double age = costs > 0 ? waits / costs : 1;
+  std::vector<double> moves;
+  for (const PoolBlock& block : layout.blocks) {
+    moves.push_back(static_cast<double>(block.move_cost.count()) / age);
+  }
+  return moves;
+}
+
+// The cheapest window that makes the room, with the fewest bytes, at the lowest address. No
+// `moves`: nothing may be moved.
+std::vector<ValueId> best_window(const Layout& layout, const RoomRequest& request, bool chains,
+                                 const std::vector<double>& moves = {}) {
   std::optional<Worth> best;
   for (std::size_t begin = 0; begin < layout.blocks.size(); ++begin) {
     for (std::size_t end = begin + 1; end <= layout.blocks.size(); ++end) {
-      const auto found = worth(layout, begin, end, chains);
+      const auto found = worth(layout, begin, end, chains, moves);
       if (found && !found->victims.empty() && found->bytes >= request.size.count() &&
           found->evictable >= request.shortfall.count() &&
           (!best || found->cost < best->cost ||
@@ -122,7 +153,7 @@ ValueId best_single(const Layout& layout) {
 
 enum class Kind : std::uint8_t { kTies, kSpread, kJustUsed };
 
-Layout random_layout(Rng& rng, Kind kind) {
+Layout random_layout(Rng& rng, Kind kind, bool movable = false) {
   Layout layout;
   const std::int64_t count = draw(rng, 1, 14);
   const std::int64_t fixed = draw(rng, 0, 3);  // in 10
@@ -130,7 +161,9 @@ Layout random_layout(Rng& rng, Kind kind) {
   while (static_cast<std::int64_t>(layout.blocks.size()) < count) {
     const std::int64_t size = draw(rng, 1, kind == Kind::kTies ? 3 : 1000);
     const std::int64_t dice = draw(rng, 0, 9);
-    if (dice < fixed) {
+    if (dice < fixed && movable && draw(rng, 0, 2) > 0) {
+      layout.add_movable(size, draw(rng, 0, kind == Kind::kTies ? 2 : 1 << 20));
+    } else if (dice < fixed) {
       layout.add_fixed(size);
     } else if (dice < 6) {
       layout.add_free(size);
@@ -163,14 +196,23 @@ bool has_place(const Layout& layout, Bytes size) {
                      [size](const PoolBlock& block) { return block.free && block.size >= size; });
 }
 
-TEST(PolicyCoop, IsTheBestOfAllWindows) {
+struct Variant {
+  std::string_view name;
+  bool chains;
+};
+
+class PolicyWindow : public testing::TestWithParam<Variant> {};
+
+TEST_P(PolicyWindow, IsTheBestOfAll) {
   constexpr int kLayouts = 100'000;
-  for (bool chains : {false, true}) {
+  const auto [name, chains] = GetParam();
+  const bool moves = name == "coop-move";
+  {
     Rng rng(1);
-    const auto policy = coop(chains);
+    const auto policy = find_policy(name).make({.chain_cost = chains});
     int windows = 0;
     for (int i = 0; i < kLayouts; ++i) {
-      const Layout layout = random_layout(rng, static_cast<Kind>(i % 3));
+      const Layout layout = random_layout(rng, static_cast<Kind>(i % 3), moves);
       if (layout.rows.empty()) {
         continue;
       }
@@ -183,9 +225,11 @@ TEST(PolicyCoop, IsTheBestOfAllWindows) {
                                    .shortfall = Bytes(draw(rng, 0, 1) * draw(rng, 0, size))};
       const FakeView view = layout.view();
       const std::vector<ValueId> victims = policy->plan(view, request).victims;
-      const std::vector<ValueId> expected = has_place(layout, request.size)
-                                                ? std::vector<ValueId>()
-                                                : best_window(layout, request, chains);
+      const std::vector<ValueId> expected =
+          has_place(layout, request.size)
+              ? std::vector<ValueId>()
+              : best_window(layout, request, chains,
+                            moves ? worth_of_moves(layout) : std::vector<double>());
       if (expected.empty()) {
         ASSERT_EQ(victims, std::vector{best_single(layout)}) << "layout " << i;
       } else {
@@ -199,6 +243,10 @@ TEST(PolicyCoop, IsTheBestOfAllWindows) {
     EXPECT_LT(windows, kLayouts * 3 / 4);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, PolicyWindow,
+                         testing::Values(Variant{"coop", false}, Variant{"coop", true},
+                                         Variant{"coop-move", false}));
 
 constexpr RoomRequest kFour = {.size = Bytes(4), .shortfall = Bytes(0)};
 

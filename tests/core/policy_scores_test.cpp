@@ -52,7 +52,7 @@ const std::map<std::string_view, Oracle>& oracles() {
 }
 
 // Policies whose choice is no lowest score, and which have tests of their own.
-const std::set<std::string_view> kNoOracle = {"random", "coop"};
+const std::set<std::string_view> kNoOracle = {"random", "coop", "coop-move"};
 
 // The lowest score; of equal ones the largest value, then the lowest id.
 ValueId expected_victim(const FakeView& view, Oracle oracle) {

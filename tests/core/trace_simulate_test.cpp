@@ -116,6 +116,8 @@ Options options_of(std::string_view policy, std::uint64_t seed) {
   options.cost_model = random() % 2 == 0 ? CostModel::kMeasured : CostModel::kBytes;
   options.evict_after_op = random() % 10 == 0;
   options.sampling = random() % 2 == 0;
+  options.in_place = random() % 4 != 0 ? InPlace::kShare : InPlace::kCopy;
+  options.placement = random() % 2 == 0 ? Placement::kBestFit : Placement::kTwoEnded;
   return options;
 }
 

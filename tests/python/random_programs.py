@@ -33,7 +33,18 @@ from program_writer import ONCE, Generator, execute_line, namespace
 SECONDS_A_PROGRAM = 60
 MAX_TRIALS = 300
 ENOUGH_BYTES = 2**28  # far more than any program here needs
-POLICIES = ("dtr", "dtr-eq", "dtr-local", "lru", "largest", "msps", "dte", "coop", "random")
+POLICIES = (
+    "dtr",
+    "dtr-eq",
+    "dtr-local",
+    "lru",
+    "largest",
+    "msps",
+    "dte",
+    "coop",
+    "coop-move",
+    "random",
+)
 
 
 def look(env: dict[str, Any]) -> dict[str, Any]:
@@ -166,6 +177,8 @@ def choose_options(seed: int, peak_bytes: int) -> tuple[dict[str, Any], bool]:
         "policy": chance.choice(POLICIES),
         "usefulness": chance.random() < 0.8,
         "replay_order": chance.choice(["memory", "memory", "recursive"]),
+        "inplace": chance.choice(["share", "share", "copy"]),
+        "placement": chance.choice(["best-fit", "two-ended"]),
         "verify": chance.random() < 0.2,
         "cost_model": "bytes",  # times would make another run of every run
         "seed": chance.randrange(100),

@@ -24,6 +24,8 @@ def test_bad_budget(size: Any) -> None:
         ({"policy": "mru"}, r"policy must be one of .*dtr.*; got 'mru'"),
         ({"replay_order": "any"}, "replay_order must be one of memory, recursive"),
         ({"cost_model": "guess"}, "cost_model must be one of measured, bytes"),
+        ({"inplace": "move"}, "inplace must be one of share, copy"),
+        ({"placement": "worst-fit"}, "placement must be one of best-fit, two-ended"),
         ({"seed": -1}, "seed must be from 0 to"),
         ({"seed": 2**64}, "seed must be from 0 to"),
         ({"max_replay_ratio": -1.0}, "max_replay_ratio must be above 0"),

@@ -1,0 +1,25 @@
+// What it costs to move a block within the pool.
+#pragma once
+
+#include <cstdint>
+
+#include "csrc/pool/pool.h"
+#include "recoup/types.h"
+
+namespace recoup::detail {
+
+struct MovePrice {
+  Nanoseconds each{3000};  // to take a storage's bytes and to give it others, on the books too
+  double a_byte = 0.1;     // nanoseconds of one core's memmove, there and back
+
+  [[nodiscard]] Nanoseconds of(std::size_t moves, Bytes bytes) const {
+    return each * static_cast<std::int64_t>(moves) +
+           Nanoseconds(static_cast<std::int64_t>(static_cast<double>(bytes.count()) * a_byte));
+  }
+  // So many bytes cost as much as a move of none.
+  [[nodiscard]] Bytes each_in_bytes() const {
+    return Bytes(static_cast<std::int64_t>(static_cast<double>(each.count()) / a_byte));
+  }
+};
+
+}  // namespace recoup::detail
