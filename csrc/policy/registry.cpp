@@ -9,6 +9,7 @@ namespace recoup {
 namespace detail {
 
 // Each is defined in the file of its name.
+std::unique_ptr<EvictionPolicy> make_recoup(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_dtr(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_dtr_eq(const PolicyOptions& options);
 std::unique_ptr<EvictionPolicy> make_dtr_local(const PolicyOptions& options);
@@ -31,6 +32,8 @@ constexpr PolicyOptions kPrototype = {.small_filter = true, .sampling = true};
 constexpr PolicyOptions kSimulator = {.small_filter = false, .sampling = false};
 
 constexpr std::array kPolicies = {
+    PolicyInfo{"recoup", "cost of what a replay would run over bytes and the root of staleness",
+               kSimulator, make_recoup},
     PolicyInfo{"dtr", "cost of value and evicted neighborhood, exactly, over bytes and staleness",
                kPrototype, make_dtr},
     PolicyInfo{"dtr-eq", "as dtr, the neighborhood approximated by union-find", kPrototype,

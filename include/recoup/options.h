@@ -32,7 +32,7 @@ enum class InPlace : std::uint8_t {
 
 struct Options {
   Bytes budget;                // of all tensor memory of the device, > 0
-  std::string policy = "dtr";  // a name of policies()
+  std::string policy = "recoup";  // a name of policies()
   // Unset: as the policy's paper has them, or what was measured to be better.
   std::optional<bool> small_filter;
   std::optional<bool> sampling;
@@ -49,7 +49,7 @@ struct Options {
   double max_replay_ratio = 10.0;
 
   InPlace in_place = InPlace::kShare;
-  Placement placement = Placement::kBestFit;
+  Placement placement = Placement::kTwoEnded;
   Bytes block_size{0};  // of the pool's segments (MindSpore PyNative); 0: one for the whole budget
   // Addresses of the pool; 0: as many as the budget. In a simulation with many more, free memory is
   // never in pieces. The device must have them.

@@ -1,6 +1,6 @@
 // recoup for LibTorch programs.
 //
-//   recoup::Budget budget({.budget = 4_GiB, .policy = "dtr"});
+//   recoup::Budget budget({.budget = 4_GiB, .policy = "lru"});
 //   ... train ...
 //   budget.leave();
 #pragma once

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         help="bytes, or a size such as 2GiB or 500MB; only a recording needs none",
     )
     run.add_argument(
-        "--policy", default="dtr", help="what to evict; see `recoup policies` (default: dtr)"
+        "--policy", default="recoup", help="what to evict; see `recoup policies` (default: recoup)"
     )
     run.add_argument(
         "--report", type=Path, metavar="FILE", help="write statistics to this file, as JSON"

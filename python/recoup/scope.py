@@ -10,7 +10,7 @@ from recoup.sizes import parse_bytes
 def budget(
     budget: int | str,
     *,
-    policy: str = "dtr",
+    policy: str = "recoup",
     verify: bool = False,
     small_filter: bool | None = None,
     sampling: bool | None = None,
@@ -24,7 +24,7 @@ def budget(
     evict_after_op: bool = False,
     cost_model: CostModel = "measured",
     inplace: InPlace = "share",
-    placement: Placement = "best-fit",
+    placement: Placement = "two-ended",
     trace: str | os.PathLike[str] | None = None,
     decisions: bool = False,
 ) -> Budget:

@@ -55,7 +55,7 @@ def add_simulate_command(commands: Any) -> None:
         "those of their figures and of their ablation",
     )
     parser.add_argument(
-        "--policy", nargs="+", default=["dtr"], metavar="NAME", help="or `all` (default: dtr)"
+        "--policy", nargs="+", metavar="NAME", help="or `all` (default: recoup; of --preset: dtr)"
     )
     parser.add_argument(
         "--budgets",
@@ -136,6 +136,8 @@ def _simulate(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         options.fail(f"--jobs must be 1 or more; got {options.jobs}")
     known = _choose_preset(options)
+    if options.policy is None:
+        options.policy = ["recoup"] if options.preset is None else ["dtr"]
     names = known if options.policy == ["all"] else options.policy
     if options.optimum:
         _check_optimum(options)

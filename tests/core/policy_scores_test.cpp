@@ -30,6 +30,12 @@ const std::map<std::string_view, Oracle>& oracles() {
       {"dtr-local", [](const Row& r, long double s) { return own(r) / (size(r) * s); }},
       {"lru", [](const Row&, long double s) { return 1 / s; }},
       {"unbounded", [](const Row& r, long double) { return 1 / size(r); }},
+      {"recoup",
+       [](const Row& r, long double s) {
+         // A double, as no root is exact: what is equal there is equal here.
+         const auto root = static_cast<double>(size(r)) * std::sqrt(static_cast<double>(s));
+         return (own(r) + ns(r.ancestors)) / root;
+       }},
       {"largest", [](const Row& r, long double) { return 1 / size(r); }},
       {"msps", [](const Row& r, long double) { return (own(r) + ns(r.ancestors)) / size(r); }},
       {"dte",

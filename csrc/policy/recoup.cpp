@@ -1,0 +1,37 @@
+// The default: what a replay would really run, over the bytes freed and the root of their age.
+//
+// Training reads what forward made once more, in the reverse order, and gradients once, at its end:
+// that a value was idle for twice as long does not make it half as likely to be needed, which is
+// what DTR's score says. So large gradients, old and dear, went before young cheap activations. And
+// the evicted descendants, which DTR's neighborhood counts too, cost no more when it is gone.
+#include <cmath>
+#include <memory>
+
+#include "csrc/policy/score_policy.h"
+#include "csrc/policy/terms.h"
+
+namespace recoup::detail {
+namespace {
+
+class Recoup final : public ScorePolicy {
+ public:
+  using ScorePolicy::ScorePolicy;
+  [[nodiscard]] std::string_view name() const noexcept override { return "recoup"; }
+
+ private:
+  [[nodiscard]] std::optional<Neighborhood> neighborhood() const noexcept override {
+    return Neighborhood::kAncestors;
+  }
+
+  double score(const Candidate& candidate, double cost, Tick now) override {
+    return cost / (bytes(candidate) * std::sqrt(staleness(candidate, now)));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_recoup(const PolicyOptions& options) {
+  return std::make_unique<Recoup>(options);
+}
+
+}  // namespace recoup::detail
