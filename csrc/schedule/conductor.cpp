@@ -228,7 +228,7 @@ void ScheduleConductor::after_op() {
 // The engine lets a value go when nobody needs it. False: the program itself holds this one for as
 // long as the schedule wants it.
 bool ScheduleConductor::keep_until(std::uint32_t planned, std::uint32_t op) {
-  const Interval* const interval = interval_at(planned, op);
+  const Interval* const interval = interval_at(following_.plan->schedule.kept[planned], op);
   const bool ends = interval != nullptr && interval->to != Interval::kOpen;
   if (ends) {
     engine_.keep(ticket(planned), true);
@@ -240,14 +240,6 @@ bool ScheduleConductor::keep_until(std::uint32_t planned, std::uint32_t op) {
 void ScheduleConductor::drop(std::uint32_t planned) {
   engine_.drop(ticket(planned));
   engine_.keep(ticket(planned), false);
-}
-
-const Interval* ScheduleConductor::interval_at(std::uint32_t planned, std::uint32_t op) const {
-  const std::vector<Interval>& kept = following_.plan->schedule.kept[planned];
-  const auto found = std::find_if(kept.begin(), kept.end(), [op](const Interval& interval) {
-    return interval.from <= op && op < interval.to;
-  });
-  return found == kept.end() ? nullptr : &*found;
 }
 
 bool ScheduleConductor::keeps(const ValueTicket& ticket) const {

@@ -102,10 +102,8 @@ class ScheduleConductor final : public Conductor, public Observer {
   [[nodiscard]] bool may_replay_a_step() const;
   bool keep_until(std::uint32_t planned, std::uint32_t op);
   void drop(std::uint32_t planned);
-  // The interval that keeps it at the beginning of the op; null: none does.
-  [[nodiscard]] const Interval* interval_at(std::uint32_t planned, std::uint32_t op) const;
   [[nodiscard]] bool kept_at(std::uint32_t planned, std::uint32_t op) const {
-    return interval_at(planned, op) != nullptr;
+    return interval_at(following_.plan->schedule.kept[planned], op) != nullptr;
   }
   [[nodiscard]] const ValueTicket& ticket(std::uint32_t planned) const {
     return tickets_[following_.seen[planned]];

@@ -40,6 +40,13 @@ inline void add_interval(std::vector<Interval>& intervals, const Interval& inter
   }
 }
 
+// The one that keeps the value at the beginning of the op; null: none does.
+inline const Interval* interval_at(const std::vector<Interval>& intervals, std::uint32_t op) {
+  const auto found = std::find_if(intervals.begin(), intervals.end(),
+                                  [op](const Interval& i) { return i.from <= op && op < i.to; });
+  return found == intervals.end() ? nullptr : &*found;
+}
+
 struct Schedule {
   std::vector<std::vector<Interval>> kept;  // by value of the graph, ascending and apart
 };
@@ -50,9 +57,10 @@ struct ScheduleInput {
   Bytes budget{0};
 };
 
-// Most bytes that are live at once when the ops [from, to) run by their schedule, with workspaces;
-// what a replay holds beside is not counted. Asked again and again while the intervals of
-// `changing` (ids, ascending) change.
+// Most bytes that are live at once when the ops [from, to) run by their schedule, with workspaces
+// and with what the last op of each replay of `changing` (ids, ascending) holds beside; what the
+// ops before it hold is not counted. Asked again and again while the intervals of `changing`
+// change.
 class PeakOfOps {
  public:
   PeakOfOps(const TraceGraph& graph, const Schedule& schedule, std::uint32_t from, std::uint32_t to,
@@ -62,6 +70,9 @@ class PeakOfOps {
 
  private:
   void add(std::uint32_t id, std::vector<std::int64_t>& changes) const;
+  // By op: most bytes that the last op of a replay before it holds beside what is kept then.
+  [[nodiscard]] std::vector<std::int64_t> passing() const;
+  [[nodiscard]] std::int64_t passing(const GraphOp& replayed, std::uint32_t op) const;
 
   const TraceGraph& graph_;
   const Schedule& schedule_;

@@ -1,12 +1,18 @@
 // What a schedule takes of a whole step.
 #pragma once
 
+#include <numeric>
+#include <utility>
+
 #include "csrc/schedule/schedule.h"
 
 namespace recoup::detail {
 
 inline std::int64_t planned_peak(const TraceGraph& graph, const Schedule& schedule) {
-  return PeakOfOps(graph, schedule, 0, static_cast<std::uint32_t>(graph.ops.size()), {}).peak();
+  std::vector<std::uint32_t> all(graph.values.size());
+  std::iota(all.begin(), all.end(), 0U);
+  const auto ops = static_cast<std::uint32_t>(graph.ops.size());
+  return PeakOfOps(graph, schedule, 0, ops, std::move(all)).peak();
 }
 
 }  // namespace recoup::detail

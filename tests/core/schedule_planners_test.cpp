@@ -128,6 +128,55 @@ TEST(Segments, TwoOfAChain) {
   EXPECT_EQ(planned_peak(graph, schedule), 401);
 }
 
+// big -> small, which is read on the way back -> last.
+TEST(PeakOfOps, WhatAReplayHoldsBesideCounts) {
+  Step step;
+  const std::uint32_t big = step.op({}, 1000);
+  const std::uint32_t small = step.op({big}, 10);
+  step.drop(big);
+  const std::uint32_t last = step.op({small}, 10);
+  step.drop(step.op({last}, 1));
+  step.drop(step.op({small}, 1));  // op 4
+  TraceGraph graph = step.take();
+  Schedule schedule = empty_schedule(graph);
+  schedule.kept[big] = {{1, 2}};
+  schedule.kept[small] = {{2, 3}};
+  EXPECT_EQ(planned_peak(graph, schedule), 1010);  // op 1
+  schedule.kept[small] = {{2, 3}, {4, kOpen}};     // op 1 runs again, and reads what was dropped
+  EXPECT_EQ(planned_peak(graph, schedule), 1021);
+  schedule.kept[big] = {{1, 2}, {4, 5}};  // has its bytes then
+  EXPECT_EQ(planned_peak(graph, schedule), 1021);
+  graph.ops[1].workspace = Bytes(500);
+  EXPECT_EQ(planned_peak(graph, schedule), 1521);
+  graph.ops[4].workspace = Bytes(600);  // behind the replay, not beside it
+  EXPECT_EQ(planned_peak(graph, schedule), 1621);
+  // Other ops, and what is not asked for.
+  EXPECT_EQ(PeakOfOps(graph, schedule, 2, 4, {big, small}).peak(), 20);
+  graph.ops[1].workspace = Bytes(5000);
+  EXPECT_EQ(PeakOfOps(graph, schedule, 2, 5, {}).peak(), 1621);
+  EXPECT_EQ(PeakOfOps(graph, schedule, 2, 5, {big, small}).peak(), 6021);
+}
+
+TEST(PeakOfOps, OtherResultsOfAReplayCount) {
+  GraphBuilder builder(Bytes(0));
+  const std::vector<GraphBuilder::Fresh> two = {{.storage = 0, .size = Bytes(300)},
+                                                {.storage = 1, .size = Bytes(20)}};
+  builder.add_op({.inputs = {}, .outputs = {}}, {}, two, true);
+  for (std::uint32_t op = 1; op < 4; ++op) {
+    const std::vector<TraceOperand> operands = {{.storage = 1, .reads = true}};
+    const std::vector<GraphBuilder::Fresh> fresh = {{.storage = op + 1, .size = Bytes(1)}};
+    builder.add_op({.inputs = {}, .outputs = {}}, operands, fresh, true);
+    builder.end_storage(op + 1);
+  }
+  const TraceGraph graph = builder.take();
+  Schedule schedule = empty_schedule(graph);
+  schedule.kept[0] = {{1, 1}};
+  schedule.kept[1] = {{1, 2}, {3, kOpen}};
+  const std::vector<std::uint32_t> both = {0, 1};
+  EXPECT_EQ(PeakOfOps(graph, schedule, 1, 4, both).peak(), 321);
+  EXPECT_EQ(PeakOfOps(graph, schedule, 1, 3, both).peak(), 21);
+}
+
 TEST(Segments, SegmentsInSegments) {
   const TraceGraph graph = chain(8);  // ops 0-7, 8-14
   const Round round = find_rounds(graph).at(0);
