@@ -16,9 +16,6 @@ around every op; what a kernel held beside its results counts too. Ops are price
 unless --cost-model measured is given, so that a search gives the same answer again.
 """
 
-import contextlib
-import gc
-import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,14 +31,13 @@ from measure import (
     try_in,
     write_result,
 )
+from patience import TooSlowError, train_in
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import recoup
-from recoup.bench.runner import FEASIBLE_RATIO
 
 
 @dataclass
@@ -131,39 +127,6 @@ def floors_of(program: Program, steps: int) -> Floors:
     return floors
 
 
-class TooSlowError(Exception):
-    """Replays have taken more than a feasible budget may cost."""
-
-
-class Patience:
-    """Ends a training with TooSlowError when its replays take longer than `limit_ns`.
-
-    Looks when a timer tells it to, which Python hears of between two of its own instructions.
-    Backward runs none, so every module's output gets a hook that does nothing but be called.
-    """
-
-    def __init__(self, run: recoup.Run, limit_ns: float) -> None:
-        self.run, self.limit_ns = run, limit_ns
-
-    def look(self, *_: Any) -> None:
-        if self.run.stats().replay_cost_ns > self.limit_ns:
-            raise TooSlowError
-
-    def add_hook(self, module: Any, args: Any, out: Any) -> None:
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor) and tensor.requires_grad:
-                tensor.register_hook(lambda gradient: None)
-
-    def __enter__(self) -> None:
-        self.hook = register_module_forward_hook(self.add_hook)
-        signal.signal(signal.SIGALRM, self.look)
-        signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
-
-    def __exit__(self, *_: Any) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        self.hook.remove()
-
-
 @dataclass
 class Search:
     program: Program
@@ -172,20 +135,14 @@ class Search:
     options: dict[str, Any]
 
     def feasible(self, percent: int) -> bool:
-        limit_ns = (FEASIBLE_RATIO - 1) * self.plain.op_ns
-        run = None
+        budget = self.plain.peak_bytes * percent // 100
         try:
-            with recoup.budget(self.plain.peak_bytes * percent // 100, **self.options) as run:
-                with Patience(run, limit_ns):
-                    self.program.train(self.steps)
-            return run.stats().replay_cost_ns <= limit_ns
+            train_in(
+                budget, self.plain.op_ns, lambda: self.program.train(self.steps), **self.options
+            )
         except (TooSlowError, recoup.OutOfBudgetError):
-            if run is not None:
-                with contextlib.suppress(RuntimeError):  # the scope is over already
-                    run.finish(UNREACHED)
             return False
-        finally:
-            gc.collect()
+        return True
 
     def least(self) -> int:
         """In percent of the peak, if a larger budget is never worse."""

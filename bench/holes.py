@@ -1,0 +1,250 @@
+"""Whether a larger budget is ever worse: it fails where a smaller one runs, or takes longer.
+
+    python bench/holes.py --traces runs/*.rtrace dtr-logs/*.log.gz --full-scan
+    python bench/holes.py --live unet bilstm gpt2 --cost-model bytes
+
+Every budget in steps of 1 % of the unbudgeted peak, from the peak down until 10 in a row fail: in
+simulation for each of --traces, in real trainings for each of --live (nets of `recoup bench`, whose
+bits must be those of a plain training). A run that costs more than 10 times its own ops fails too.
+
+least   the least budget that runs
+holes   budgets above it that fail
+rises   budgets that take over 10 % longer than some smaller one
+
+A rise is shown with the fastest smaller budget; of several larger ones, the slowest. Ops are
+priced as they were measured unless --cost-model bytes is given.
+"""
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from measure import SEED, UNREACHED, megabytes, say, write_result
+from patience import TooSlowError, train_in
+
+import recoup
+from recoup.bench.nets import net_named
+from recoup.bench.runner import FEASIBLE_RATIO
+from recoup.bench.trial import run_plainly, train
+from recoup.dtr_log import read_any_trace
+from recoup.tables import plain_table, print_table
+
+FAILURES = 10
+"""In a row: below them no budget is tried."""
+RISE = 1.10
+STEPS = 3
+HOLES_ALLOWED = 1 / 30
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One budget."""
+
+    percent: int
+    """Of the unbudgeted peak."""
+    budget_bytes: int
+    time_ratio: float | None
+    """Ops and replays over ops; None: it failed."""
+    cause: str = ""
+    """Of the failure."""
+
+
+@dataclass(frozen=True)
+class Rise:
+    """A larger budget that takes longer."""
+
+    smaller: Attempt
+    larger: Attempt
+    count: int
+    """Of the budgets that take longer than `smaller`; `larger` is the slowest."""
+
+    @property
+    def ratio(self) -> float:
+        assert self.smaller.time_ratio is not None and self.larger.time_ratio is not None
+        return self.larger.time_ratio / self.smaller.time_ratio
+
+
+def scan(attempt: Callable[[int], Attempt]) -> list[Attempt]:
+    """From the least budget that runs up to the peak; none if not even that runs."""
+    found: list[Attempt] = []
+    failures = 0
+    for percent in range(100, 0, -1):
+        found.append(attempt(percent))
+        failures = 0 if found[-1].time_ratio is not None else failures + 1
+        if failures == FAILURES:
+            break
+    while found and found[-1].time_ratio is None:
+        found.pop()
+    return found[::-1]
+
+
+def holes_of(attempts: Iterable[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in attempts if attempt.time_ratio is None]
+
+
+def rises_of(attempts: Iterable[Attempt]) -> list[Rise]:
+    """`attempts` from the least budget up."""
+    rises: list[Rise] = []
+    fastest: Attempt | None = None
+    for attempt in attempts:
+        if attempt.time_ratio is None:
+            continue
+        if fastest is None or fastest.time_ratio is None or attempt.time_ratio < fastest.time_ratio:
+            fastest = attempt
+            continue
+        rise = Rise(fastest, attempt, 1)
+        if rise.ratio <= RISE:
+            continue
+        if rises and rises[-1].smaller is fastest:
+            last = rises.pop()
+            slower = max(last, rise, key=lambda found: found.ratio)
+            rise = Rise(fastest, slower.larger, last.count + 1)
+        rises.append(rise)
+    return rises
+
+
+def simulated(path: Path, options: dict[str, Any]) -> tuple[int, list[Attempt]]:
+    """The unbudgeted peak, and the budgets."""
+    trace = read_any_trace(str(path))
+    peak = trace.unbudgeted_peak_bytes()
+
+    def attempt(percent: int) -> Attempt:
+        budget = max(1, peak * percent // 100)
+        result = trace.simulate(budget, max_time_ratio=FEASIBLE_RATIO, **options)
+        if result.status == "ok":
+            return Attempt(percent, budget, result.time_ratio)
+        return Attempt(percent, budget, None, result.reason.partition("\n")[0] or result.status)
+
+    return peak, scan(attempt)
+
+
+def lived(name: str, options: dict[str, Any]) -> tuple[int, list[Attempt]]:
+    """As `simulated`. Raises RuntimeError when a training has other bits than a plain one."""
+    net = net_named(name)
+    digest = run_plainly(net, STEPS, SEED).digest
+
+    def run(budget: int, plain_ns: int) -> recoup.Stats:
+        trained, stats = train_in(budget, plain_ns, lambda: train(net, STEPS, SEED), **options)
+        if trained[1] != digest:
+            raise RuntimeError(f"{name} in {budget:,} bytes {options}: bits differ")
+        return stats
+
+    plain = run(UNREACHED, 1 << 62)
+
+    def attempt(percent: int) -> Attempt:
+        budget = plain.peak_bytes * percent // 100
+        try:
+            stats = run(budget, plain.op_ns)
+        except recoup.OutOfBudgetError as error:
+            return Attempt(percent, budget, None, str(error).partition("\n")[0])
+        except TooSlowError:
+            return Attempt(percent, budget, None, "too slow")
+        return Attempt(percent, budget, (stats.op_ns + stats.replay_cost_ns) / stats.op_ns)
+
+    return plain.peak_bytes, scan(attempt)
+
+
+def row_of(label: str, live: bool, peak: int, attempts: Sequence[Attempt]) -> dict[str, Any]:
+    return {
+        "net": label,
+        "live": live,
+        "unbudgeted_peak_bytes": peak,
+        "attempts": [asdict(attempt) for attempt in attempts],
+        "holes": [asdict(hole) for hole in holes_of(attempts)],
+        "rises": [{**asdict(rise), "ratio": rise.ratio} for rise in rises_of(attempts)],
+    }
+
+
+def print_nets(rows: Iterable[dict[str, Any]]) -> None:
+    table = plain_table("net", "peak", "least", "budgets", "holes", "rises", "worst")
+    for row in rows:
+        attempts = row["attempts"]
+        label = f"{row['net']}, live" if row["live"] else row["net"]
+        worst = max((rise["ratio"] for rise in row["rises"]), default=None)
+        table.add_row(
+            label,
+            megabytes(row["unbudgeted_peak_bytes"]),
+            f"{attempts[0]['percent']} %" if attempts else "-",
+            str(len(attempts)),
+            str(len(row["holes"])),
+            str(sum(rise["count"] for rise in row["rises"])),
+            f"{worst:.2f}x" if worst else "-",
+        )
+    print_table(table)
+
+
+def print_holes(rows: Iterable[dict[str, Any]]) -> None:
+    table = plain_table("hole in", "budget", "bytes", "cause")
+    table.columns[-1].justify = "left"
+    for row in rows:
+        for hole in row["holes"]:
+            percent, size = f"{hole['percent']} %", f"{hole['budget_bytes']:,}"
+            table.add_row(row["net"], percent, size, hole["cause"])
+    print_table(table)
+
+
+def print_rises(rows: Iterable[dict[str, Any]]) -> None:
+    table = plain_table("rise in", "budget", "time", "larger", "time", "rise", "budgets")
+    for row in rows:
+        for rise in row["rises"]:
+            cells = [
+                cell
+                for attempt in (rise["smaller"], rise["larger"])
+                for cell in (f"{attempt['percent']} %", f"{attempt['time_ratio']:.2f}x")
+            ]
+            table.add_row(row["net"], *cells, f"{rise['ratio']:.2f}x", str(rise["count"]))
+    print_table(table)
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    budgets = sum(len(row["attempts"]) for row in rows)
+    holes = sum(len(row["holes"]) for row in rows)
+    rises = sum(rise["count"] for row in rows for rise in row["rises"])
+    kept = "at most" if holes <= budgets * HOLES_ALLOWED else "more than"
+    return (
+        f"{budgets} budgets: {holes} holes, {kept} 1 in {1 / HOLES_ALLOWED:.0f}; "
+        f"{rises} take over {RISE - 1:.0%} longer than a smaller one"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--traces", type=Path, nargs="+", default=[], metavar="FILE")
+    parser.add_argument("--live", nargs="+", default=[], metavar="NET", help="see docs/bench.md")
+    parser.add_argument("--policy", help="see `recoup policies` (default: that of recoup.budget)")
+    parser.add_argument(
+        "--full-scan", action="store_true", help="every candidate is scored, small ones too"
+    )
+    parser.add_argument("--cost-model", default="measured", choices=["bytes", "measured"])
+    parser.add_argument("--seed", type=int, help="of the policy's random choices")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    options: dict[str, Any] = {"cost_model": args.cost_model}
+    if args.policy is not None:
+        options["policy"] = args.policy
+    if args.seed is not None:
+        options["seed"] = args.seed
+    if args.full_scan:
+        options |= {"small_filter": False, "sampling": False}
+    rows = []
+    for path in args.traces:
+        rows.append(row_of(path.name.partition(".")[0], False, *simulated(path, options)))
+        say(f"{rows[-1]['net']}: {summary(rows[-1:])}")
+    for name in args.live:
+        rows.append(row_of(name, True, *lived(name, options)))
+        say(f"{rows[-1]['net']}: {summary(rows[-1:])}")
+    print_nets(rows)
+    for what, print_them in (("holes", print_holes), ("rises", print_rises)):
+        if any(row[what] for row in rows):
+            print()
+            print_them(rows)
+    print("\n" + summary(rows))
+    write_result(args.json, "holes", [{"options": options, **row} for row in rows])
+
+
+if __name__ == "__main__":
+    main()
