@@ -172,6 +172,28 @@ void Engine::let_go(StorageId storage) {
   }
 }
 
+// Note [Other tries]
+void Engine::replay(std::span<const ValueId> values, Tries tries,
+                    std::vector<ValueId>& dead_leaves) {
+  using Order = Replayer::Order;
+  const Order first =
+      options_.replay_order == ReplayOrder::kMemory ? Order::kHeaviestFirst : Order::kPinned;
+  const Order orders[] = {first, first, Order::kAsGiven};
+  const std::size_t last = tries == Tries::kOne ? 0 : std::size(orders) - 1;
+  for (std::size_t attempt = 0;; ++attempt) {
+    try {
+      Replayer(*this, dead_leaves, orders[attempt]).run(values);
+      return;
+    } catch (const OutOfBudget& error) {
+      if (error.report().asked == Bytes(0) || attempt == last) {
+        throw;  // it cost too much, or is not worth all that is resident
+      }
+    }
+    ++stats_.restarts;
+    evict_everything();
+  }
+}
+
 void Engine::acquire(std::span<const ValueId> values, Tries tries) {
   bool all_resident = true;
   for (ValueId id : values) {
@@ -189,16 +211,7 @@ void Engine::acquire(std::span<const ValueId> values, Tries tries) {
     const auto start = std::chrono::steady_clock::now();
     const Nanoseconds room_before = room_time_;
     std::vector<ValueId> dead_leaves;
-    try {
-      Replayer(*this, dead_leaves).run(values);
-    } catch (const OutOfBudget& error) {
-      if (error.report().asked == Bytes(0) || tries == Tries::kOne) {
-        throw;  // it cost too much, or is not worth all that is resident
-      }
-      ++stats_.restarts;  // Note [Second try]
-      evict_everything();
-      Replayer(*this, dead_leaves).run(values);
-    }
+    replay(values, tries, dead_leaves);
     for (ValueId id : dead_leaves) {
       if (lineage_.contains(id)) {
         consider_dead_leaf(id);

@@ -89,12 +89,12 @@ class Engine final : private PolicyView {
   void abort_op(std::span<const Operand> operands);
 
   // ---- and its parts ----
-  enum class Tries : std::uint8_t { kOne, kTwo };  // Note [Second try] in replay.h
+  enum class Tries : std::uint8_t { kOne, kAll };  // Note [Other tries] in replay.h
   // To be called for each storage that the op will write, before its arguments are acquired.
   void before_write(StorageId storage);
   // Makes the values resident, replaying what it takes, and pins each once, in place. All or
   // nothing.
-  void acquire(std::span<const ValueId> values, Tries tries = Tries::kTwo);
+  void acquire(std::span<const ValueId> values, Tries tries = Tries::kAll);
   void release(std::span<const ValueId> values) noexcept;
   // A kernel that writes these storages is about to run; finish or fail ends it. False: one of them
   // has to be given to before_write again, with nothing pinned; call both again.
@@ -263,6 +263,7 @@ class Engine final : private PolicyView {
   void place_low(StorageId storage);
 
   void let_go(StorageId storage);
+  void replay(std::span<const ValueId> values, Tries tries, std::vector<ValueId>& dead_leaves);
 
   // copy_on_write.cpp
   void copy_before_write(std::span<const StorageId> storages);

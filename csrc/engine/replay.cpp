@@ -35,8 +35,8 @@ class AddressGuard {
 
 }  // namespace
 
-Replayer::Replayer(Engine& engine, std::vector<ValueId>& dead_leaves)
-    : engine_(engine), dead_leaves_(dead_leaves) {
+Replayer::Replayer(Engine& engine, std::vector<ValueId>& dead_leaves, Order order)
+    : engine_(engine), order_(order), dead_leaves_(dead_leaves) {
   RECOUP_CHECK(engine.replayer_ == nullptr);
   engine.replayer_ = this;
 }
@@ -66,24 +66,25 @@ void Replayer::run(std::span<const ValueId> values) {
 void Replayer::push(OpId op, ValueId target, std::span<const ValueId> values) {
   Frame frame{.op = op, .target = target, .inputs = {}, .next = 0};
   frame.inputs.reserve(values.size());
-  const bool by_memory = engine_.options_.replay_order == ReplayOrder::kMemory;
+  const bool by_room = order_ == Order::kHeaviestFirst;
+  const bool softly = order_ != Order::kPinned;
   for (ValueId id : values) {
     Input input{.value = id, .key = Bytes(0)};
     const Value& value = engine_.lineage_[id];
     input.evicted = !value.resident();
     RECOUP_CHECK(!input.evicted || value.evicted(), "value ", id.index(), " is lost but needed");
-    if (input.evicted && (by_memory || engine_.conductor_ != nullptr)) {  // drop_passed asks too
+    if (input.evicted && (by_room || engine_.conductor_ != nullptr)) {  // drop_passed asks too
       input.key = room(value.producer) - value.size;
     }
     frame.inputs.push_back(input);
   }
-  if (by_memory) {
+  if (by_room) {
     std::stable_sort(frame.inputs.begin(), frame.inputs.end(), [](const Input& a, const Input& b) {
       return a.evicted != b.evicted ? a.evicted : a.key > b.key;
     });
   }
   for (Input& input : frame.inputs) {
-    if (by_memory || input.evicted) {
+    if (softly || input.evicted) {
       engine_.soft_pin(input.value);
       input.soft = true;
     } else {

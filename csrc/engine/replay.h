@@ -22,15 +22,22 @@ namespace recoup::detail {
 // softly pinned: when nothing else can be evicted it goes too, the outermost frame's first, and is
 // replayed when its turn comes. An input is secured once, so this ends.
 //
-// Note [Second try]
+// Note [Other tries]
 // What is resident when a replay begins goes last in its frame, so it may lie there, pinned hard by
 // one frame or softly by many, while another input is made that needs the room. From leaves alone
-// the order is the one with the least room. So when a replay does not fit, all that may be evicted
-// is, and it begins again. It costs more; that is why it is not the first try.
+// the order is mostly the one with the least room. So when a replay does not fit, all that may be
+// evicted is, and it begins again. It costs more; that is why it is not the first try. Where inputs
+// share ancestors, what each of them needs alone does not tell what they need together: the last
+// try takes them as the op has them.
 class Replayer {
  public:
+  enum class Order : std::uint8_t {
+    kHeaviestFirst,  // Note [Replay order]
+    kAsGiven,        // Note [Other tries]
+    kPinned,         // as given, and all that is resident is pinned hard: DTR's recursion
+  };
   // Adds to `dead_leaves` those that were read: Note [Dead leaves] may let them go afterwards.
-  Replayer(Engine& engine, std::vector<ValueId>& dead_leaves);
+  Replayer(Engine& engine, std::vector<ValueId>& dead_leaves, Order order);
   ~Replayer();
   Replayer(const Replayer&) = delete;
   Replayer& operator=(const Replayer&) = delete;
@@ -80,6 +87,7 @@ class Replayer {
   Bytes room_of_one(OpId op) const;
 
   Engine& engine_;
+  Order order_;
   std::vector<Frame> frames_;
   std::unordered_map<OpId, Bytes> rooms_;
   std::vector<ValueId>& dead_leaves_;

@@ -31,7 +31,7 @@ enum class InPlace : std::uint8_t {
 };
 
 struct Options {
-  Bytes budget;                // of all tensor memory of the device, > 0
+  Bytes budget;                   // of all tensor memory of the device, > 0
   std::string policy = "recoup";  // a name of policies()
   // Unset: as the policy's paper has them, or what was measured to be better.
   std::optional<bool> small_filter;
