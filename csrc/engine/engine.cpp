@@ -12,6 +12,11 @@ PolicyOptions policy_options(const Options& options, const PolicyInfo& info) {
   PolicyOptions chosen = info.defaults;
   chosen.small_filter = options.small_filter.value_or(chosen.small_filter);
   chosen.sampling = options.sampling.value_or(chosen.sampling);
+  chosen.kinetic = options.kinetic.value_or(chosen.kinetic);
+  if (chosen.kinetic && !info.has_order) {
+    throw std::invalid_argument(
+        str_cat("policy '", info.name, "' keeps no order of candidates; kinetic must be off"));
+  }
   chosen.chain_cost = options.chain_cost.value_or(chosen.chain_cost);
   chosen.seed = options.seed;
   chosen.oracle = options.oracle;
@@ -47,6 +52,9 @@ Engine::Engine(const Options& options, Device& device)
   const PolicyInfo& info = find_policy(options.policy);
   policy_ = info.make(policy_options(options, info));
   needs_ = policy_->needs();
+  changes_ = ChangeLog(needs_.exact_bound   ? ChangeLog::Reach::kExact
+                       : needs_.equivalence ? ChangeLog::Reach::kNeighbors
+                                            : ChangeLog::Reach::kNone);
   books_bound_ = std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20, options.budget.count() / 100);
 }
 
@@ -68,6 +76,7 @@ Candidate Engine::candidate(std::size_t index) const {
           .own_cost = lineage_[value.producer].cost,
           .last_access = value.last_access,
           .equivalence_at_least = sets_.cost_at_least(value),
+          .exact_at_least = needs_.exact_bound ? changes_.exact_at_least(id) : Nanoseconds{},
           .until_use = needs_.future ? until_use(id) : Nanoseconds{},
           .free_around = needs_.free_around ? pool_.free_around(value.block) : Bytes(0),
           .recomputes = value.recomputes};
@@ -103,6 +112,18 @@ std::span<const std::uint32_t> Engine::inputs(std::size_t index) const {
   return inputs_;
 }
 
+std::span<const ValueId> Engine::changes() const {
+  RECOUP_CHECK(needs_.changes, policy_->name(), " did not ask for changes");
+  return changes_.collect(lineage_);
+}
+
+std::optional<std::size_t> Engine::index_of(ValueId id) const {
+  if (!lineage_.contains(id) || lineage_[id].candidate_index == Value::kNotCandidate) {
+    return std::nullopt;
+  }
+  return lineage_[id].candidate_index;
+}
+
 Nanoseconds Engine::until_use(ValueId id) const {
   RECOUP_CHECK(future_ != nullptr, policy_->name(), " knows no future");
   return soonest_use(lineage_, id, [this](const Value& value) {
@@ -118,8 +139,13 @@ Bytes Engine::mean_candidate_size() const {
 
 Nanoseconds Engine::neighborhood_cost(ValueId id, Neighborhood kind) const {
   switch (kind) {
-    case Neighborhood::kExact:
-      return exact_neighborhood_cost(lineage_, id);
+    case Neighborhood::kExact: {
+      const Nanoseconds cost = exact_neighborhood_cost(lineage_, id);
+      if (needs_.exact_bound) {
+        changes_.learn_exact(id, cost);
+      }
+      return cost;
+    }
     case Neighborhood::kEquivalence:
       return sets_.cost(lineage_, id);
     case Neighborhood::kAncestors:

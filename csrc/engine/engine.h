@@ -19,6 +19,7 @@
 #include "csrc/engine/observer.h"
 #include "csrc/engine/op.h"
 #include "csrc/engine/placement.h"
+#include "csrc/lineage/changes.h"
 #include "csrc/lineage/lineage.h"
 #include "csrc/lineage/neighborhood.h"
 #include "csrc/pool/pool.h"
@@ -182,6 +183,9 @@ class Engine final : private PolicyView {
   [[nodiscard]] Tick now() const override { return now_; }
   [[nodiscard]] std::span<const PoolBlock> blocks() const override;
   [[nodiscard]] std::span<const std::uint32_t> inputs(std::size_t index) const override;
+  [[nodiscard]] std::span<const ValueId> changes() const override;
+  [[nodiscard]] std::optional<std::size_t> index_of(ValueId id) const override;
+  [[nodiscard]] Nanoseconds returned_cost() const override { return sets_.returned(); }
   [[nodiscard]] Nanoseconds until_use(ValueId id) const;
 
   // state.cpp: the one function that changes a value's residency, and its helpers.
@@ -283,7 +287,12 @@ class Engine final : private PolicyView {
   [[nodiscard]] Observer* program_observer() const {
     return replayer_ == nullptr ? observer_ : nullptr;
   }
-  void touch(ValueId id) { lineage_[id].last_access = now_; }
+  void touch(ValueId id) {
+    lineage_[id].last_access = now_;
+    if (needs_.changes) {
+      changes_.on_change(id);
+    }
+  }
   void bound_books();
   void remember_hash(ValueId id);
   void compare_hash(ValueId id, OpId op);
@@ -298,7 +307,8 @@ class Engine final : private PolicyView {
   Slab<Storage, StorageId> storages_;
   std::uint64_t next_birth_;  // starts at the clock's time: not even a later engine repeats one
   std::unique_ptr<EvictionPolicy> policy_;
-  PolicyNeeds needs_;  // the policy's
+  PolicyNeeds needs_;          // the policy's
+  mutable ChangeLog changes_;  // if it needs that
 
   std::vector<ValueId> candidates_;
   Bytes candidate_bytes_{0};

@@ -15,6 +15,11 @@ namespace recoup::detail {
 void Engine::transition(ValueId id, Residency to, BlockId block) {
   Value& value = lineage_[id];
   RECOUP_CHECK(value.residency != to, "value ", id.index());
+  if (needs_.changes && value.evicted()) {
+    changes_.on_return(id);
+  } else if (needs_.changes && to == Residency::kLost) {
+    changes_.on_lost(id);
+  }
   switch (to) {
     case Residency::kResident:
       value.block = block;
@@ -54,6 +59,9 @@ void Engine::transition(ValueId id, Residency to, BlockId block) {
 }
 
 void Engine::change_candidate(ValueId id) {
+  if (needs_.changes) {
+    changes_.on_change(id);
+  }
   Value& value = lineage_[id];
   if (value.candidate_index == Value::kNotCandidate) {
     value.candidate_index = static_cast<std::uint32_t>(candidates_.size());
@@ -168,6 +176,9 @@ void Engine::cut(ValueId id) {
   const OpId producer = lineage_[id].producer;
   if (!producer.valid()) {
     return;
+  }
+  if (needs_.changes) {
+    changes_.on_cut(lineage_, id);
   }
   if (lineage_.cut(id).valid()) {
     release_payload(lineage_[producer].payload);

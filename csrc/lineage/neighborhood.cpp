@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/lineage/neighbors.h"
+
 namespace recoup::detail {
 namespace {
 
@@ -16,21 +18,6 @@ Nanoseconds count_once(const Lineage& lineage, OpId op, std::uint32_t mark) {
   }
   lineage[op].mark = mark;
   return lineage[op].cost;
-}
-
-// Calls function(neighbour) for the inputs of the value's producer and the outputs of its
-// consumers.
-template <class Function>
-void for_each_parent(const Lineage& lineage, ValueId value, Function&& function) {
-  if (lineage[value].producer.valid()) {
-    lineage.for_each_input(lineage[value].producer, function);
-  }
-}
-
-template <class Function>
-void for_each_child(const Lineage& lineage, ValueId value, Function&& function) {
-  lineage.for_each_consumer(value,
-                            [&](OpId consumer) { lineage.for_each_output(consumer, function); });
 }
 
 enum class Direction : std::uint8_t { kUp, kDown };

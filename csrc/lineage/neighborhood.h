@@ -39,6 +39,9 @@ class EquivalenceSets {
   [[nodiscard]] Nanoseconds cost_at_least(const Value& value) const {
     return std::max(value.set_cost_bound - returned_, Nanoseconds{0});
   }
+  // All costs that were ever subtracted. While no neighbour comes back, cost() falls no faster than
+  // this rises.
+  [[nodiscard]] Nanoseconds returned() const { return returned_; }
   [[nodiscard]] std::size_t memory() const { return sets_.memory(); }
 
  private:
@@ -55,7 +58,7 @@ class EquivalenceSets {
 
   Slab<Node, SetId> sets_;
   std::uint32_t mark_ = 0;
-  Nanoseconds returned_{0};  // all costs that were ever subtracted
+  Nanoseconds returned_{0};
 };
 
 }  // namespace recoup::detail

@@ -29,6 +29,11 @@ class WatchedView final : public PolicyView {
   [[nodiscard]] std::span<const std::uint32_t> inputs(std::size_t index) const override {
     return view_.inputs(index);
   }
+  [[nodiscard]] std::span<const ValueId> changes() const override { return view_.changes(); }
+  [[nodiscard]] std::optional<std::size_t> index_of(ValueId id) const override {
+    return view_.index_of(id);
+  }
+  [[nodiscard]] Nanoseconds returned_cost() const override { return view_.returned_cost(); }
 
   [[nodiscard]] const std::vector<ValueId>& visited() const { return visited_; }
 

@@ -12,53 +12,120 @@ bool ScorePolicy::Rank::operator<(const Rank& other) const {
   if (score != other.score) {
     return score < other.score;
   }
-  if (candidate->size != other.candidate->size) {
-    return candidate->size > other.candidate->size;
+  if (size != other.size) {
+    return size > other.size;
   }
-  return candidate->id < other.candidate->id;
+  return id < other.id;
 }
 
 ScorePolicy::Rank ScorePolicy::rank(const Candidate& candidate, double cost, Tick now) {
   const double value = score(candidate, cost, now);
   RECOUP_CHECK(!std::isnan(value), name(), " has no score for value ", candidate.id.index());
-  return {value, &candidate};
+  return {value, candidate.size, candidate.id};
 }
 
 EvictionPlan ScorePolicy::do_plan(const PolicyView& view, const RoomRequest& /*request*/) {
+  if (kinetic_) {
+    return plan_in_order(view);
+  }
   const Tick now = view.now();
-  ranks_.clear();
+  bounds_.clear();
   const std::optional<Neighborhood> kind = neighborhood();
   for (const Candidate& candidate : search_.shortlist(view, work_)) {
     const Nanoseconds around =
         kind == Neighborhood::kEquivalence ? candidate.equivalence_at_least : Nanoseconds(0);
-    ranks_.push_back(rank(candidate, nanoseconds(candidate.own_cost) + nanoseconds(around), now));
+    bounds_.push_back(
+        {rank(candidate, nanoseconds(candidate.own_cost) + nanoseconds(around), now), &candidate});
   }
-  if (ranks_.empty()) {
+  if (bounds_.empty()) {
     return {};
   }
   if (!kind) {
-    work_.scored += static_cast<std::int64_t>(ranks_.size());
-    return {.victims = {std::min_element(ranks_.begin(), ranks_.end())->candidate->id}};
+    work_.scored += static_cast<std::int64_t>(bounds_.size());
+    const auto first =
+        std::min_element(bounds_.begin(), bounds_.end(),
+                         [](const Bound& a, const Bound& b) { return a.rank < b.rank; });
+    return {.victims = {first->rank.id}};
   }
 
   // The neighborhood is the dear part of a score, and the rank with the least that it may cost is a
   // lower bound. In order of that bound, stop at the first that cannot beat the best: no search
   // asks for fewer neighborhoods. Perf only: asking for all of them changes no result.
   std::optional<Rank> best;
-  const auto later = [](const Rank& a, const Rank& b) { return b < a; };
-  std::make_heap(ranks_.begin(), ranks_.end(), later);
-  while (!ranks_.empty() && (!best || ranks_.front() < *best)) {
-    const Candidate& candidate = *ranks_.front().candidate;
+  const auto later = [](const Bound& a, const Bound& b) { return b.rank < a.rank; };
+  std::make_heap(bounds_.begin(), bounds_.end(), later);
+  while (!bounds_.empty() && (!best || bounds_.front().rank < *best)) {
+    const Candidate& candidate = *bounds_.front().candidate;
     const double around = nanoseconds(view.neighborhood_cost(candidate.id, *kind));
     const Rank full = rank(candidate, nanoseconds(candidate.own_cost) + around, now);
     ++work_.scored;
     if (!best || full < *best) {
       best = full;
     }
-    std::pop_heap(ranks_.begin(), ranks_.end(), later);
-    ranks_.pop_back();
+    std::pop_heap(bounds_.begin(), bounds_.end(), later);
+    bounds_.pop_back();
   }
-  return {.victims = {best->candidate->id}};
+  return {.victims = {best->id}};
+}
+
+EvictionPlan ScorePolicy::plan_in_order(const PolicyView& view) {
+  if (view.candidate_count() == 0) {
+    return {};
+  }
+  work_.visited += order_.update(view, neighborhood());
+  std::optional<Rank> first = first_in_order(view, small_filter_ ? smallest_kept(view) : Bytes(0));
+  if (!first) {  // as in Search: when the mean is not exact
+    first = first_in_order(view, Bytes(0));
+  }
+  return {.victims = {first->id}};
+}
+
+// The same as above where the order of the bounds is there already: from the winner of the
+// tournament on, those who lost to one that was looked at.
+std::optional<ScorePolicy::Rank> ScorePolicy::first_in_order(const PolicyView& view,
+                                                             Bytes smallest) {
+  const Tick now = view.now();
+  const Tournament& tournament = order_.tournament();
+  const auto later = [&](Tournament::Node a, Tournament::Node b) {
+    return goes_before(*tournament.winner(b), *tournament.winner(a), now);
+  };
+  std::optional<Rank> best;
+  const auto may_win = [&](const Contender& contender) {
+    const double bound = contender.score(now);
+    if (!best || bound < best->score * (1 - Tournament::kError)) {
+      return true;
+    }
+    if (bound == 0) {  // nothing is rounded here, and there may be many
+      return Rank{bound, contender.size, contender.id} < *best;
+    }
+    return bound <= best->score * (1 + Tournament::kError);
+  };
+  front_.assign(1, Tournament::kRoot);
+  while (!front_.empty() && may_win(*tournament.winner(front_.front()))) {
+    std::pop_heap(front_.begin(), front_.end(), later);
+    const Tournament::Node node = front_.back();
+    front_.pop_back();
+    const Contender contender = *tournament.winner(node);
+    tournament.for_each_loser(node, [&](Tournament::Node loser) {
+      ++work_.visited;
+      front_.push_back(loser);
+      std::push_heap(front_.begin(), front_.end(), later);
+    });
+    if (contender.size < smallest) {
+      ++work_.filtered;
+      continue;
+    }
+    const Candidate candidate = order_.look_at(view, contender);
+    const std::optional<Neighborhood> kind = neighborhood();
+    const Nanoseconds around = kind ? view.neighborhood_cost(candidate.id, *kind) : Nanoseconds(0);
+    const Rank full = rank(candidate, nanoseconds(candidate.own_cost) + nanoseconds(around), now);
+    ++work_.scored;
+    if (!best || full < *best) {
+      best = full;
+    }
+    order_.learn(view, candidate, around);
+  }
+  return best;
 }
 
 }  // namespace recoup::detail

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "csrc/policy/kinetic.h"
 #include "csrc/policy/search.h"
 #include "recoup/policy.h"
 
@@ -12,12 +13,15 @@ namespace recoup::detail {
 
 class ScorePolicy : public EvictionPolicy {
  public:
-  explicit ScorePolicy(const PolicyOptions& options) : search_(options) {}
+  explicit ScorePolicy(const PolicyOptions& options)
+      : search_(options), kinetic_(options.kinetic), small_filter_(options.small_filter) {}
 
   [[nodiscard]] PolicyNeeds needs() const noexcept final {
     return {.equivalence = neighborhood() == Neighborhood::kEquivalence,
             .future = looks_ahead(),
-            .free_around = looks_around()};
+            .free_around = looks_around(),
+            .changes = kinetic_,
+            .exact_bound = kinetic_ && neighborhood() == Neighborhood::kExact};
   }
 
  private:
@@ -26,11 +30,20 @@ class ScorePolicy : public EvictionPolicy {
   // changes.
   struct Rank {
     double score;
-    const Candidate* candidate;
+    Bytes size;
+    ValueId id;
     bool operator<(const Rank& other) const;
   };
 
+  // A candidate and the least that it may rank.
+  struct Bound {
+    Rank rank;
+    const Candidate* candidate;
+  };
+
   EvictionPlan do_plan(const PolicyView& view, const RoomRequest& request) final;
+  EvictionPlan plan_in_order(const PolicyView& view);
+  std::optional<Rank> first_in_order(const PolicyView& view, Bytes smallest);
   Rank rank(const Candidate& candidate, double cost, Tick now);
 
   // The evicted values whose cost is added to a candidate's own; none: its own cost only.
@@ -41,11 +54,16 @@ class ScorePolicy : public EvictionPolicy {
   [[nodiscard]] virtual bool looks_around() const noexcept { return false; }
 
   // `cost`: nanoseconds to get the candidate back. Never NaN; infinity is allowed. Where there is a
-  // neighborhood() the score must not fall when only the cost rises.
+  // neighborhood() the score must not fall when only the cost rises. With PolicyInfo::has_order it
+  // is h_dtr().
   virtual double score(const Candidate& candidate, double cost, Tick now) = 0;
 
   Search search_;
-  std::vector<Rank> ranks_;  // of the running plan; kept for its capacity
+  std::vector<Bound> bounds_;  // of the running plan; kept for its capacity
+  bool kinetic_;
+  bool small_filter_;
+  KineticOrder order_;
+  std::vector<Tournament::Node> front_;
 };
 
 }  // namespace recoup::detail

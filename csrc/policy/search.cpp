@@ -4,19 +4,17 @@
 #include <cmath>
 
 namespace recoup::detail {
-namespace {
 
-// The least size that is not below 1 % of the mean: size * 100 < mean, without the product, which
-// could overflow.
-Bytes smallest_kept(Bytes mean) {
+// The least that is not below 1 % of the mean: size * 100 < mean, without the product, which could
+// overflow.
+Bytes smallest_kept(const PolicyView& view) {
+  const Bytes mean = view.mean_candidate_size();
   return Bytes(mean.count() / 100 + (mean.count() % 100 == 0 ? 0 : 1));
 }
 
-}  // namespace
-
 std::span<const Candidate> Search::shortlist(const PolicyView& view, SearchWork& work) {
   const std::size_t count = view.candidate_count();
-  const Bytes smallest = small_filter_ ? smallest_kept(view.mean_candidate_size()) : Bytes(0);
+  const Bytes smallest = small_filter_ ? smallest_kept(view) : Bytes(0);
   const auto root = static_cast<std::size_t>(std::sqrt(static_cast<double>(count)));
   const std::size_t max_stride = sampling_ ? std::max<std::size_t>(root, 1) : 1;
   shortlist_.clear();

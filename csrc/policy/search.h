@@ -8,6 +8,9 @@
 
 namespace recoup::detail {
 
+// The least size that the small-value filter keeps.
+Bytes smallest_kept(const PolicyView& view);
+
 class Search {
  public:
   explicit Search(const PolicyOptions& options)

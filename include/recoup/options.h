@@ -36,6 +36,7 @@ struct Options {
   // Unset: as the policy's paper has them, or what was measured to be better.
   std::optional<bool> small_filter;
   std::optional<bool> sampling;
+  std::optional<bool> kinetic = std::nullopt;
   std::optional<bool> chain_cost = std::nullopt;
   std::uint64_t seed = 1033096058;
   OracleOptions oracle = {};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -30,6 +31,8 @@ struct PolicyNeeds {
   bool blocks = false;       // blocks() will be asked for
   bool inputs = false;       // inputs() will be asked for
   bool moves = false;        // PoolBlock::move_cost will be looked at
+  bool changes = false;      // changes() will be asked for
+  bool exact_bound = false;  // Candidate::exact_at_least will be looked at; with changes only
 };
 
 // A resident, unpinned value with lineage: one that may be evicted. A copy, valid during a plan.
@@ -41,6 +44,8 @@ struct Candidate {
   Tick last_access = 0;    // <= PolicyView::now()
   // Its Neighborhood::kEquivalence costs no less, >= 0. Saves the question where that is enough.
   Nanoseconds equivalence_at_least{};
+  // The same of Neighborhood::kExact, after changes(). Only if PolicyNeeds asks for it.
+  Nanoseconds exact_at_least{};
   // Plain cost of the program's ops until it, or an evicted value that is made from it, is used
   // next; kNever. Known in simulations only, and only if PolicyNeeds asks for it.
   Nanoseconds until_use{};
@@ -81,6 +86,17 @@ class PolicyView {
   // Indices of the candidates that the op of a candidate reads; valid until the next call. Only if
   // PolicyNeeds asks.
   [[nodiscard]] virtual std::span<const std::uint32_t> inputs(std::size_t index) const = 0;
+
+  // For policies that keep candidates from plan to plan; the two below only if PolicyNeeds asks.
+  // Values that since the last call became candidates, were none for a while or are none any more,
+  // were accessed, or have a neighborhood that may cost less than when it was last asked for: an
+  // exact one by anything, that of union-find by more than returned_cost() rose. Distinct; valid
+  // until the next call. The first call has all candidates.
+  [[nodiscard]] virtual std::span<const ValueId> changes() const = 0;
+  // None: it is no candidate.
+  [[nodiscard]] virtual std::optional<std::size_t> index_of(ValueId id) const = 0;
+  // Cost of all that left a component of Neighborhood::kEquivalence so far.
+  [[nodiscard]] virtual Nanoseconds returned_cost() const = 0;
 };
 
 // Bytes that are wanted.
@@ -115,6 +131,9 @@ struct PolicyOptions {
   bool small_filter = true;
   // Only about 2 sqrt(N) randomly drawn candidates are scored (DTR, E.2).
   bool sampling = true;
+  // Candidates are kept in the order of their scores from plan to plan. The victims are those of a
+  // search through all of them, so there is no sampling. Only where PolicyInfo::has_order.
+  bool kinetic = false;
   // Of `coop`: what is evicted together with what it is made from costs that too.
   bool chain_cost = false;
   std::uint64_t seed = 0x9e3779b97f4a7c15ULL;
@@ -161,6 +180,7 @@ struct PolicyInfo {
   std::unique_ptr<EvictionPolicy> (*make)(const PolicyOptions& options);
   bool simulated_only = false;  // it knows what no running program knows
   ScheduleKind schedule = ScheduleKind::kNone;
+  bool has_order = false;  // its score is cost / (size * staleness), see PolicyOptions::kinetic
 };
 
 // All policies, in the order in which tables list them.

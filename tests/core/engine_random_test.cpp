@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "csrc/engine/observer_pair.h"
 #include "tests/core/chaos_conductor.h"
 #include "tests/core/engine_program.h"
 
@@ -18,17 +19,38 @@ constexpr std::uint64_t kProgramsAPolicy = 300;
 constexpr int kSteps = 60;
 constexpr Bytes kGenerous = 1_MiB;  // more than all that a program ever makes
 
+// What an engine decided, in order.
+class Decisions final : public Observer {
+ public:
+  void on_evict(ValueId value) override { log.push_back({'e', value.index(), 0}); }
+  void on_replay(std::string_view /*name*/, std::uint64_t sequence, Nanoseconds /*cost*/) override {
+    log.push_back({'r', sequence, 0});
+  }
+  void on_move(ValueId value, PoolOffset to) override {
+    log.push_back({'m', value.index(), to.count()});
+  }
+
+  std::vector<std::tuple<char, std::uint64_t, std::int64_t>> log;
+};
+
 // One random program.
 class Fuzzer {
  public:
-  Fuzzer(std::string_view policy, std::uint64_t seed)
-      : random_(seed), options_(draw_options(policy)), program_(options_) {
+  // `kinetic`: whether a search through all candidates is by their kinetic order; unset: any
+  // search.
+  Fuzzer(std::string_view policy, std::uint64_t seed, std::optional<bool> kinetic = {})
+      : random_(seed), options_(draw_options(policy, kinetic)), program_(options_) {
     if (chance(30)) {
       conductor_.emplace(program_.engine(), random_());
       program_.engine().set_conductor(&*conductor_);
-      program_.engine().set_observer(&*conductor_);
+      observers_.emplace(&*conductor_, &decisions_);
+    } else {
+      observers_.emplace(nullptr, &decisions_);
     }
+    program_.engine().set_observer(&*observers_);
   }
+
+  [[nodiscard]] const Decisions& decisions() const { return decisions_; }
 
   void run() {
     for (int step = 0; step < kSteps && !testing::Test::HasFailure(); ++step) {
@@ -58,7 +80,7 @@ class Fuzzer {
   bool chance(int percent) { return number(1, 100) <= percent; }
   Bytes size() { return Bytes(chance(10) ? number(1, 64) : number(65, 400)); }
 
-  Options draw_options(std::string_view policy) {
+  Options draw_options(std::string_view policy, std::optional<bool> kinetic) {
     Options options;
     options.budget = chance(20) ? kGenerous : Bytes(number(15, 90) * 64 + number(0, 63));
     options.policy = policy;
@@ -80,6 +102,10 @@ class Fuzzer {
     options.chain_cost = options.seed % 2 == 0;
     options.in_place = chance(75) ? InPlace::kShare : InPlace::kCopy;
     options.placement = chance(50) ? Placement::kBestFit : Placement::kTwoEnded;
+    if (kinetic) {
+      options.kinetic = kinetic;
+      options.sampling = false;
+    }
     return options;
   }
 
@@ -280,6 +306,8 @@ class Fuzzer {
   Program program_;
   std::vector<Argument> arguments_;  // of the running op
   std::optional<ChaosConductor> conductor_;
+  Decisions decisions_;
+  std::optional<ObserverPair> observers_;
 };
 
 // A longer run: RECOUP_PROGRAMS=100000 build/core/tests/recoup_core_tests --gtest_filter=*Random*
@@ -298,22 +326,42 @@ TEST_P(EngineRandom, HoldsWhatAPlainInterpreterSays) {
   }
 }
 
-std::vector<const PolicyInfo*> all_policies() {
+class EngineRandomOrder : public EngineRandom {};
+
+TEST_P(EngineRandomOrder, DecidesAsASearchThroughAll) {
+  std::size_t decisions = 0;
+  for (std::uint64_t seed = 0; seed < programs() && !HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Fuzzer all(GetParam()->name, seed, false);
+    Fuzzer order(GetParam()->name, seed, true);
+    ASSERT_NO_THROW(all.run());
+    ASSERT_NO_THROW(order.run());
+    ASSERT_EQ(all.decisions().log, order.decisions().log);
+    decisions += all.decisions().log.size();
+  }
+  EXPECT_GT(decisions, 20 * programs());
+}
+
+std::vector<const PolicyInfo*> all_policies(bool with_order = false) {
   std::vector<const PolicyInfo*> all;
   for (const PolicyInfo& info : policies()) {
-    if (!info.simulated_only && info.schedule == ScheduleKind::kNone) {
+    if (!info.simulated_only && info.schedule == ScheduleKind::kNone &&
+        (info.has_order || !with_order)) {
       all.push_back(&info);
     }
   }
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(AllPolicies, EngineRandom, testing::ValuesIn(all_policies()),
-                         [](const auto& param) {
-                           std::string name(param.param->name);
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+std::string name_of(const testing::TestParamInfo<const PolicyInfo*>& param) {
+  std::string name(param.param->name);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(AllPolicies, EngineRandom, testing::ValuesIn(all_policies()), name_of);
+INSTANTIATE_TEST_SUITE_P(AllWithOrder, EngineRandomOrder, testing::ValuesIn(all_policies(true)),
+                         name_of);
 
 }  // namespace
 }  // namespace recoup::detail

@@ -75,11 +75,37 @@ class FakeView final : public PolicyView {
     return inputs_.empty() ? std::span<const std::uint32_t>() : inputs_.at(index);
   }
 
+  [[nodiscard]] std::span<const ValueId> changes() const override {
+    told_.clear();
+    if (first_) {
+      for (const Row& row : rows_) {
+        told_.push_back(row.candidate.id);
+      }
+    }
+    first_ = false;
+    for (ValueId id : changed_) {
+      if (std::find(told_.begin(), told_.end(), id) == told_.end()) {
+        told_.push_back(id);
+      }
+    }
+    changed_.clear();
+    return told_;
+  }
+  [[nodiscard]] std::optional<std::size_t> index_of(ValueId id) const override {
+    const auto row = find(id);
+    return row == rows_.end() ? std::nullopt
+                              : std::optional(static_cast<std::size_t>(row - rows_.begin()));
+  }
+  [[nodiscard]] Nanoseconds returned_cost() const override { return returned_; }
+
   [[nodiscard]] bool contains(ValueId id) const { return find(id) != rows_.end(); }
   [[nodiscard]] const std::vector<Row>& rows() const { return rows_; }
   [[nodiscard]] const std::vector<int>& visits() const { return visits_; }  // of each index
   [[nodiscard]] std::int64_t queries() const { return queries_; }
-  void evict(ValueId id) { rows_.erase(find(id)); }
+  void evict(ValueId id) {
+    rows_.erase(find(id));
+    changed_.push_back(id);
+  }
   void set_mean(Bytes mean) { mean_ = mean; }  // instead of the true one
   void set_blocks(std::vector<PoolBlock> blocks) { layout_ = std::move(blocks); }
   void set_inputs(std::vector<std::vector<std::uint32_t>> inputs) { inputs_ = std::move(inputs); }
@@ -100,6 +126,10 @@ class FakeView final : public PolicyView {
   mutable std::vector<PoolBlock> tiles_;
   mutable std::vector<int> visits_;
   mutable std::int64_t queries_ = 0;
+  mutable std::vector<ValueId> changed_;  // since changes() was asked for
+  mutable std::vector<ValueId> told_;
+  mutable bool first_ = true;
+  Nanoseconds returned_{0};
 };
 
 // What random rows are made of.

@@ -1,0 +1,134 @@
+#include "csrc/policy/tournament.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace recoup::detail {
+namespace {
+
+using Wide = unsigned __int128;
+
+// The last tick at which `winner`, who is ahead at `now`, is not behind `other`.
+Tick ahead_until(const Contender& winner, const Contender& other, Tick now) {
+  // What was accessed at this tick is as old now as it will be at the next one.
+  if (winner.last_access >= now || other.last_access >= now) {
+    return now;
+  }
+  // The other one is ahead at t if its size / cost * (t - last access) is the larger one:
+  //   (steep - flat) * (t - other's last access) > flat * (other's last access - winner's)
+  const Wide steep = static_cast<Wide>(other.size.count()) * winner.cost;
+  const Wide flat = static_cast<Wide>(winner.size.count()) * other.cost;
+  if (steep <= flat) {
+    return std::numeric_limits<Tick>::max();
+  }
+  const double age = static_cast<double>(flat) / static_cast<double>(steep - flat) *
+                     static_cast<double>(other.last_access - winner.last_access);
+  if (age <= 0) {
+    return now;  // they are equal but for rounding
+  }
+  constexpr double kBeyond = 4e18;  // ticks; two of them are still a tick
+  if (age >= kBeyond) {
+    return std::numeric_limits<Tick>::max();
+  }
+  return std::max(now, other.last_access + static_cast<Tick>(std::floor(age)));
+}
+
+}  // namespace
+
+double Contender::score(Tick now) const {
+  const Tick age = std::max<Tick>(now - last_access, 1);
+  return static_cast<double>(cost) / (static_cast<double>(size.count()) * static_cast<double>(age));
+}
+
+bool goes_before(const Contender& a, const Contender& b, Tick now) {
+  const double one = a.score(now);
+  const double other = b.score(now);
+  if (one != other) {
+    return one < other;
+  }
+  return a.size != b.size ? a.size > b.size : a.id < b.id;
+}
+
+void Tournament::enter(const Contender& contender) {
+  const std::uint32_t index = contender.id.index();
+  if (index >= place_of_.size()) {
+    place_of_.resize(std::size_t{index} + 1, kNobody);
+  }
+  std::uint32_t& place = place_of_[index];
+  if (place == kNobody) {
+    if (free_.empty()) {
+      grow();
+    }
+    place = free_.back();
+    free_.pop_back();
+  }
+  places_[place] = contender;
+  set_leaf(place, place);
+}
+
+void Tournament::leave(ValueId id) {
+  if (id.index() < place_of_.size() && place_of_[id.index()] != kNobody) {
+    const std::uint32_t place = std::exchange(place_of_[id.index()], kNobody);
+    free_.push_back(place);
+    set_leaf(place, kNobody);
+  }
+}
+
+// A match that is to be played again makes all above it unplayed.
+void Tournament::set_leaf(std::uint32_t place, std::uint32_t winner) {
+  Node at = capacity_ + place;
+  nodes_[at].winner = winner;
+  for (at /= 2; at > 0 && nodes_[at].until != kUnplayed; at /= 2) {
+    nodes_[at].until = kUnplayed;
+  }
+}
+
+void Tournament::grow() {
+  const Node old = capacity_;
+  capacity_ = old == 0 ? 2 : 2 * old;
+  places_.resize(capacity_);
+  std::vector<Match> nodes(std::size_t{2} * capacity_);
+  for (Node place = 0; place < old; ++place) {
+    nodes[capacity_ + place] = nodes_[old + place];
+  }
+  for (Node inner = 1; inner < capacity_; ++inner) {
+    nodes[inner].until = kUnplayed;
+  }
+  nodes_ = std::move(nodes);
+  for (Node place = capacity_; place > old; --place) {
+    free_.push_back(place - 1);
+  }
+}
+
+void Tournament::play(Tick now) {
+  if (!nodes_.empty()) {
+    play(kRoot, now);
+  }
+}
+
+void Tournament::play(Node node, Tick now) {
+  if (nodes_[node].until >= now) {
+    return;
+  }
+  play(2 * node, now);
+  play(2 * node + 1, now);
+  const Match& left = nodes_[2 * node];
+  const Match& right = nodes_[2 * node + 1];
+  Match& match = nodes_[node];
+  match.until = std::min(left.until, right.until);
+  if (left.winner == kNobody || right.winner == kNobody) {
+    match.winner = left.winner == kNobody ? right.winner : left.winner;
+    return;
+  }
+  looks_ += 2;
+  std::uint32_t first = left.winner;
+  std::uint32_t second = right.winner;
+  if (goes_before(places_[second], places_[first], now)) {
+    std::swap(first, second);
+  }
+  match.winner = first;
+  match.until = std::min(match.until, ahead_until(places_[first], places_[second], now));
+}
+
+}  // namespace recoup::detail
