@@ -52,9 +52,9 @@ Engine::Engine(const Options& options, Device& device)
   const PolicyInfo& info = find_policy(options.policy);
   policy_ = info.make(policy_options(options, info));
   needs_ = policy_->needs();
-  changes_ = ChangeLog(needs_.exact_bound   ? ChangeLog::Reach::kExact
-                       : needs_.equivalence ? ChangeLog::Reach::kNeighbors
-                                            : ChangeLog::Reach::kNone);
+  if (needs_.changes && needs_.equivalence) {
+    sets_.start_watching();
+  }
   books_bound_ = std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20, options.budget.count() / 100);
 }
 
@@ -75,7 +75,8 @@ Candidate Engine::candidate(std::size_t index) const {
           .offset = offset(value.block),
           .own_cost = lineage_[value.producer].cost,
           .last_access = value.last_access,
-          .equivalence_at_least = sets_.cost_at_least(value),
+          .equivalence_at_least =
+              needs_.changes ? sets_.watches().at_least(id) : sets_.cost_at_least(value),
           .exact_at_least = needs_.exact_bound ? changes_.exact_at_least(id) : Nanoseconds{},
           .until_use = needs_.future ? until_use(id) : Nanoseconds{},
           .free_around = needs_.free_around ? pool_.free_around(value.block) : Bytes(0),
@@ -114,6 +115,11 @@ std::span<const std::uint32_t> Engine::inputs(std::size_t index) const {
 
 std::span<const ValueId> Engine::changes() const {
   RECOUP_CHECK(needs_.changes, policy_->name(), " did not ask for changes");
+  for (ValueId id : sets_.watches().take_told()) {
+    if (index_of(id)) {
+      changes_.on_change(id);
+    }
+  }
   return changes_.collect(lineage_);
 }
 

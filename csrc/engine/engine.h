@@ -185,7 +185,6 @@ class Engine final : private PolicyView {
   [[nodiscard]] std::span<const std::uint32_t> inputs(std::size_t index) const override;
   [[nodiscard]] std::span<const ValueId> changes() const override;
   [[nodiscard]] std::optional<std::size_t> index_of(ValueId id) const override;
-  [[nodiscard]] Nanoseconds returned_cost() const override { return sets_.returned(); }
   [[nodiscard]] Nanoseconds until_use(ValueId id) const;
 
   // state.cpp: the one function that changes a value's residency, and its helpers.

@@ -5,11 +5,9 @@
 namespace recoup::detail {
 
 void ChangeLog::on_return(ValueId id) {
-  if (reach_ != Reach::kNone) {
-    entry(id).exact = {};
-    mark(up_, id, kUp);
-    mark(down_, id, kDown);
-  }
+  entry(id).exact = {};
+  mark(up_, id, kUp);
+  mark(down_, id, kDown);
 }
 
 void ChangeLog::on_cut(const Lineage& lineage, ValueId id) {
@@ -34,7 +32,7 @@ void ChangeLog::walk(const Lineage& lineage, std::span<const ValueId> starts, bo
     }
     value.mark = seen;
     cheaper(lineage, id);
-    if (reach_ == Reach::kExact && value.evicted()) {
+    if (value.evicted()) {
       stack_.push_back(id);
     }
   };

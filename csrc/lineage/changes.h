@@ -21,22 +21,15 @@ namespace recoup::detail {
 
 class ChangeLog {
  public:
-  // How far a value that comes back is felt.
-  enum class Reach : std::uint8_t {
-    kNone,       // not at all
-    kNeighbors,  // EquivalenceSets: what else a component loses, EquivalenceSets::returned() says
-    kExact,      // exact_neighborhood_cost: everywhere it was counted
-  };
-  explicit ChangeLog(Reach reach = Reach::kNone) : reach_(reach) {}
-
   // It became or ceased to be a candidate, or was accessed.
   void on_change(ValueId id) { mark(changed_, id, kChanged); }
-  // An evicted value got its bytes back, or is lost.
+  // The two below: only if exact neighborhoods matter. An evicted value got its bytes back, or is
+  // lost.
   void on_return(ValueId id);
-  // Its record is about to go.
-  void on_lost(ValueId id) { entry(id).exact = {}; }
   // A value is about to be cut from its producer.
   void on_cut(const Lineage& lineage, ValueId id);
+  // Its record is about to go.
+  void on_lost(ValueId id) { entry(id).exact = {}; }
 
   // All candidates that changed since the last call, and what is none any more, once each. Valid
   // until the next change.
@@ -74,7 +67,6 @@ class ChangeLog {
   void walk(const Lineage& lineage, std::span<const ValueId> starts, bool up);
   void cheaper(const Lineage& lineage, ValueId id);
 
-  Reach reach_;
   std::vector<Entry> entries_;  // by index of the value
   std::vector<ValueId> changed_;
   std::vector<ValueId> up_;

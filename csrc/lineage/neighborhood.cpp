@@ -99,6 +99,9 @@ void EquivalenceSets::release(SetId id) {
   while (id.valid() && --sets_[id].references == 0) {
     const SetId parent = sets_[id].parent;
     sets_.remove(id);
+    if (watching_) {
+      watches_.on_remove(id);
+    }
     id = parent;
   }
 }
@@ -112,6 +115,9 @@ void EquivalenceSets::join(SetId a, SetId b) {
   sets_[b].parent = a;
   ++sets_[a].references;
   sets_[a].cost += sets_[b].cost;
+  if (watching_) {
+    watches_.on_join(a, b);
+  }
 }
 
 void EquivalenceSets::on_evict(Lineage& lineage, ValueId id) {
@@ -130,14 +136,26 @@ void EquivalenceSets::on_evict(Lineage& lineage, ValueId id) {
 
 void EquivalenceSets::on_return(Lineage& lineage, ValueId id) {
   Value& value = lineage[id];
+  if (watching_) {
+    watches_.lose(id);  // another value may get its id
+  }
   if (value.set.valid()) {
     const Nanoseconds cost = producer_cost(lineage, value);
-    sets_[find(value.set)].cost -= cost;
+    const SetId root = find(value.set);
+    sets_[root].cost -= cost;
+    if (watching_) {
+      watches_.on_return(root, cost);
+    }
     returned_ += cost;
     release(value.set);
     value.set = SetId();
     // A neighbour may have no other tie to that set.
-    const auto forget = [&](ValueId neighbour) { lineage[neighbour].set_cost_bound = {}; };
+    const auto forget = [&](ValueId neighbour) {
+      lineage[neighbour].set_cost_bound = {};
+      if (watching_) {
+        watches_.lose(neighbour);
+      }
+    };
     for_each_parent(lineage, id, forget);
     for_each_child(lineage, id, forget);
   }
@@ -145,19 +163,27 @@ void EquivalenceSets::on_return(Lineage& lineage, ValueId id) {
 
 Nanoseconds EquivalenceSets::cost(const Lineage& lineage, ValueId id) {
   ++mark_;
+  beside_.clear();
   Nanoseconds sum{0};
   const auto add = [&](ValueId neighbour) {
     if (const SetId set = lineage[neighbour].set; set.valid()) {
-      Node& root = sets_[find(set)];
+      const SetId component = find(set);
+      Node& root = sets_[component];
       if (root.mark != mark_) {
         root.mark = mark_;
         sum += root.cost;
+        if (watching_ && root.cost > Nanoseconds(0)) {
+          beside_.push_back(component);
+        }
       }
     }
   };
   for_each_parent(lineage, id, add);
   for_each_child(lineage, id, add);
   lineage[id].set_cost_bound = sum + returned_;
+  if (watching_) {
+    watches_.watch(id, beside_, sum);
+  }
   return sum;
 }
 

@@ -7,6 +7,7 @@
 
 #include "csrc/base/slab.h"
 #include "csrc/lineage/lineage.h"
+#include "csrc/lineage/watches.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -39,9 +40,10 @@ class EquivalenceSets {
   [[nodiscard]] Nanoseconds cost_at_least(const Value& value) const {
     return std::max(value.set_cost_bound - returned_, Nanoseconds{0});
   }
-  // All costs that were ever subtracted. While no neighbour comes back, cost() falls no faster than
-  // this rises.
-  [[nodiscard]] Nanoseconds returned() const { return returned_; }
+  // From now on watches() says whose cost() has fallen since it was asked for.
+  void start_watching() { watching_ = true; }
+  [[nodiscard]] ComponentWatches& watches() { return watches_; }
+  [[nodiscard]] const ComponentWatches& watches() const { return watches_; }
   [[nodiscard]] std::size_t memory() const { return sets_.memory(); }
 
  private:
@@ -58,7 +60,10 @@ class EquivalenceSets {
 
   Slab<Node, SetId> sets_;
   std::uint32_t mark_ = 0;
-  Nanoseconds returned_{0};
+  Nanoseconds returned_{0};  // all costs that were ever subtracted
+  bool watching_ = false;
+  ComponentWatches watches_;
+  std::vector<SetId> beside_;  // of the running cost()
 };
 
 }  // namespace recoup::detail

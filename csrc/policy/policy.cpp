@@ -33,7 +33,6 @@ class WatchedView final : public PolicyView {
   [[nodiscard]] std::optional<std::size_t> index_of(ValueId id) const override {
     return view_.index_of(id);
   }
-  [[nodiscard]] Nanoseconds returned_cost() const override { return view_.returned_cost(); }
 
   [[nodiscard]] const std::vector<ValueId>& visited() const { return visited_; }
 

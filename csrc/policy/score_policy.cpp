@@ -123,7 +123,7 @@ std::optional<ScorePolicy::Rank> ScorePolicy::first_in_order(const PolicyView& v
     if (!best || full < *best) {
       best = full;
     }
-    order_.learn(view, candidate, around);
+    order_.learn(view, contender);
   }
   return best;
 }

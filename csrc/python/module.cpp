@@ -100,13 +100,14 @@ Options make_options(std::int64_t budget_bytes, const std::string& policy,
                      std::int32_t max_depth, bool verify, bool evict_after_op,
                      const std::string& cost, const std::string& written, const std::string& placed,
                      const std::tuple<double, double, double, double>& oracle,
-                     std::optional<bool> chain_cost) {
+                     std::optional<bool> chain_cost, std::optional<bool> kinetic) {
   Options options;
   options.budget = Bytes(budget_bytes);
   options.policy = policy;
   options.small_filter = small_filter;
   options.sampling = sampling;
   options.chain_cost = chain_cost;
+  options.kinetic = kinetic;
   options.seed = seed;
   options.usefulness = usefulness;
   options.replay_order = replay_order(order);
@@ -189,7 +190,8 @@ py::list policy_list() {
   for (const PolicyInfo& policy : policies()) {
     rows.append(py::make_tuple(std::string(policy.name), std::string(policy.summary),
                                policy.defaults.small_filter, policy.defaults.sampling,
-                               policy.schedule != ScheduleKind::kNone, policy.simulated_only));
+                               policy.schedule != ScheduleKind::kNone, policy.simulated_only,
+                               policy.has_order));
   }
   return rows;
 }
@@ -202,7 +204,7 @@ void bind_engine(py::module_& module) {
            py::arg("small_leaf_bytes"), py::arg("address_bytes"), py::arg("max_depth"),
            py::arg("verify"), py::arg("evict_after_op"), py::arg("cost_model"), py::arg("inplace"),
            py::arg("placement"), py::arg("oracle") = std::make_tuple(1.0, 1.0, 1.0, 1.0),
-           py::arg("chain_cost") = std::nullopt);
+           py::arg("chain_cost") = std::nullopt, py::arg("kinetic") = std::nullopt);
   py::class_<Budget>(module, "Engine", py::is_final())
       .def(py::init([](const Options& options) {
              return translated([&] { return std::make_unique<Budget>(options); });

@@ -44,7 +44,7 @@ struct Candidate {
   Tick last_access = 0;    // <= PolicyView::now()
   // Its Neighborhood::kEquivalence costs no less, >= 0. Saves the question where that is enough.
   Nanoseconds equivalence_at_least{};
-  // The same of Neighborhood::kExact, after changes(). Only if PolicyNeeds asks for it.
+  // The same of Neighborhood::kExact. Only if PolicyNeeds asks for it.
   Nanoseconds exact_at_least{};
   // Plain cost of the program's ops until it, or an evicted value that is made from it, is used
   // next; kNever. Known in simulations only, and only if PolicyNeeds asks for it.
@@ -87,16 +87,13 @@ class PolicyView {
   // PolicyNeeds asks.
   [[nodiscard]] virtual std::span<const std::uint32_t> inputs(std::size_t index) const = 0;
 
-  // For policies that keep candidates from plan to plan; the two below only if PolicyNeeds asks.
+  // For policies that keep candidates from plan to plan; both only if PolicyNeeds asks.
   // Values that since the last call became candidates, were none for a while or are none any more,
-  // were accessed, or have a neighborhood that may cost less than when it was last asked for: an
-  // exact one by anything, that of union-find by more than returned_cost() rose. Distinct; valid
-  // until the next call. The first call has all candidates.
+  // were accessed, or whose Candidate::*_at_least do not hold any more; they hold until then. The
+  // first call has all candidates. Distinct; valid until the next call.
   [[nodiscard]] virtual std::span<const ValueId> changes() const = 0;
   // None: it is no candidate.
   [[nodiscard]] virtual std::optional<std::size_t> index_of(ValueId id) const = 0;
-  // Cost of all that left a component of Neighborhood::kEquivalence so far.
-  [[nodiscard]] virtual Nanoseconds returned_cost() const = 0;
 };
 
 // Bytes that are wanted.

@@ -62,6 +62,8 @@ class Policy:
     """Whether its paper scores only about 2 sqrt(N) candidates."""
     schedule: bool
     """Whether it makes a schedule of one training step, which drives the next ones."""
+    kinetic: bool
+    """Whether `budget(kinetic=True)` takes it: its score is cost / (size * staleness)."""
 
 
 def policies(*, simulated: bool = False) -> list[Policy]:
@@ -69,7 +71,7 @@ def policies(*, simulated: bool = False) -> list[Policy]:
 
     simulated: those too that know the future and can only be simulated.
     """
-    return [Policy(*row[:5]) for row in _C.policies() if simulated or not row[5]]
+    return [Policy(*row[:5], row[6]) for row in _C.policies() if simulated or not row[5]]
 
 
 def evict(tensor: torch.Tensor) -> bool:

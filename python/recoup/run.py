@@ -34,6 +34,7 @@ class Options:
     policy: str
     small_filter: bool | None
     sampling: bool | None
+    kinetic: bool | None
     seed: int
     usefulness: bool
     replay_order: str
@@ -51,6 +52,13 @@ class Options:
     def __post_init__(self) -> None:
         """Raises ValueError that says what is allowed."""
         _check_choice("policy", self.policy, [row[0] for row in _C.policies() if not row[5]])
+        if self.kinetic:
+            with_order = [row[0] for row in _C.policies() if row[6]]
+            if self.policy not in with_order:
+                raise ValueError(
+                    f"kinetic needs a policy that has an order of candidates: "
+                    f"{', '.join(with_order)}; got {self.policy!r}"
+                )
         _check_choice("replay_order", self.replay_order, ["memory", "recursive"])
         _check_choice("cost_model", self.cost_model, ["measured", "bytes"])
         _check_choice("inplace", self.inplace, ["share", "copy"])

@@ -14,6 +14,7 @@ def budget(
     verify: bool = False,
     small_filter: bool | None = None,
     sampling: bool | None = None,
+    kinetic: bool | None = None,
     seed: int = 1033096058,
     usefulness: bool = True,
     replay_order: ReplayOrder = "memory",
@@ -35,6 +36,8 @@ def budget(
     verify: hash every output and compare every replay with it (slow).
     small_filter, sampling: do not consider values below 1 % of the mean size; score only about
         2 sqrt(N) candidates. None: as the policy's paper has them.
+    kinetic: keep the candidates in the order of their scores, so that the choice is that of all of
+        them and few are looked at; then nothing is sampled. See `Policy.kinetic`. None: off.
     seed: of the policy's random choices.
     usefulness: free dead values that no evicted value needs. False: as DTR does.
     replay_order: "memory" keeps the peak of a replay low; "recursive" is DTR's.
@@ -65,6 +68,7 @@ def budget(
             policy=policy,
             small_filter=small_filter,
             sampling=sampling,
+            kinetic=kinetic,
             seed=seed,
             usefulness=usefulness,
             replay_order=replay_order,

@@ -29,6 +29,7 @@ _ENGINE_OPTIONS = (
     "cost_model",
     "replay_order",
     "eager_drop",
+    "kinetic",
     "no_layout",
     "oracle",
     "seed",
@@ -101,6 +102,11 @@ def add_simulate_command(commands: Any) -> None:
         metavar="SECONDS",
         help="of the search at each budget (default: 60)",
     )
+    parser.add_argument(
+        "--kinetic",
+        action="store_true",
+        help="consider all values, in policies that can by their kinetic order; none is sampled",
+    )
     parser.add_argument("--seed", type=int, default=1033096058)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
@@ -168,7 +174,7 @@ def _simulate(options: argparse.Namespace) -> int:
         if options.json is not None:
             write_atomically(options.json, json.dumps(result, indent=2) + "\n")
         if options.timeline is not None and isinstance(trace, Trace):
-            moments = trace.timeline(budgets[0], policy=names[0], **_switches(options))
+            moments = trace.timeline(budgets[0], policy=names[0], **_switches(options, names[0]))
             chrome = chrome_trace(moments, budgets[0])
             write_atomically(options.timeline, json.dumps(chrome) + "\n")
         if options.plot is not None:
@@ -214,10 +220,15 @@ def _read(options: argparse.Namespace) -> Trace | DtrProgram:
     return trace
 
 
-def _switches(options: argparse.Namespace) -> dict[str, Any]:
+def _switches(options: argparse.Namespace, policy: str) -> dict[str, Any]:
     if options.preset is not None:
         return {"max_time_ratio": options.max_time_ratio}
+    search = {}
+    if options.kinetic:
+        has_order = any(row.name == policy and row.kinetic for row in recoup.policies())
+        search = {"kinetic": has_order, "sampling": False}
     return {
+        **search,
         "max_time_ratio": options.max_time_ratio,
         "layout": not options.no_layout,
         "cost_model": options.cost_model,
@@ -234,7 +245,7 @@ def _run_all(
 ) -> list[Simulation]:
     def run(case: tuple[str, int]) -> Simulation:
         name, budget = case
-        return trace.simulate(budget, policy=name, **_switches(options))
+        return trace.simulate(budget, policy=name, **_switches(options, name))
 
     cases = [(name, budget) for name in names for budget in budgets]
     with ThreadPoolExecutor(options.jobs) as pool:  # a simulation holds no interpreter lock

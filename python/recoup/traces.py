@@ -220,12 +220,13 @@ def _engine_options(
     policy: str = "recoup",
     oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
     chain_cost: bool | None = None,
+    kinetic: bool | None = None,
     **changes: Any,
 ) -> _C.Options:
     if budget_bytes < 1:
         raise ValueError(f"a budget must be at least 1 byte; got {budget_bytes}")
     made = dataclasses.asdict(budget(1, **changes).options)
-    made |= {"policy": policy, "oracle": oracle, "chain_cost": chain_cost}
+    made |= {"policy": policy, "oracle": oracle, "chain_cost": chain_cost, "kinetic": kinetic}
     made["budget_bytes"] = budget_bytes
     if not layout:
         made["address_bytes"] = max(budget_bytes, 1 << 40) << 8

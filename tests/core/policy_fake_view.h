@@ -96,7 +96,6 @@ class FakeView final : public PolicyView {
     return row == rows_.end() ? std::nullopt
                               : std::optional(static_cast<std::size_t>(row - rows_.begin()));
   }
-  [[nodiscard]] Nanoseconds returned_cost() const override { return returned_; }
 
   [[nodiscard]] bool contains(ValueId id) const { return find(id) != rows_.end(); }
   [[nodiscard]] const std::vector<Row>& rows() const { return rows_; }
@@ -106,6 +105,19 @@ class FakeView final : public PolicyView {
     rows_.erase(find(id));
     changed_.push_back(id);
   }
+  void add(const Row& row) {
+    rows_.push_back(row);
+    visits_.resize(rows_.size());
+    changed_.push_back(row.candidate.id);
+  }
+  // To be changed, of which changes() tells.
+  Row& change(std::size_t index) {
+    changed_.push_back(rows_.at(index).candidate.id);
+    return rows_.at(index);
+  }
+  // And does not.
+  Row& change_secretly(std::size_t index) { return rows_.at(index); }
+  void advance(Tick ticks) { now_ += ticks; }
   void set_mean(Bytes mean) { mean_ = mean; }  // instead of the true one
   void set_blocks(std::vector<PoolBlock> blocks) { layout_ = std::move(blocks); }
   void set_inputs(std::vector<std::vector<std::uint32_t>> inputs) { inputs_ = std::move(inputs); }
@@ -129,7 +141,6 @@ class FakeView final : public PolicyView {
   mutable std::vector<ValueId> changed_;  // since changes() was asked for
   mutable std::vector<ValueId> told_;
   mutable bool first_ = true;
-  Nanoseconds returned_{0};
 };
 
 // What random rows are made of.

@@ -159,6 +159,21 @@ def test_a_simulation_decides_as_the_live_run(
     assert simulation.stats.replay_cost_ns == run.stats.replay_cost_ns
 
 
+@pytest.mark.parametrize("policy", [p.name for p in recoup.policies() if p.kinetic])
+def test_a_kinetic_order_decides_as_a_search_through_all(
+    traced: tuple[str, recoup.Trace], policy: str
+) -> None:
+    _, trace = traced
+    for percent in (90, 70, 50, 30):
+        budget = trace.unbudgeted_peak_bytes() * percent // 100
+        through_all, in_order = (
+            trace.simulate(budget, policy=policy, sampling=False, kinetic=kinetic, decisions=True)
+            for kinetic in (False, True)
+        )
+        assert in_order.status == through_all.status
+        assert in_order.decisions == through_all.decisions
+
+
 # ---- planned ----
 
 
@@ -295,6 +310,8 @@ def test_run_trace_then_simulate(tmp_path: Path) -> None:
     ]
     assert result["rows"][0]["time_ratio"] == 1.0 < result["rows"][2]["time_ratio"]
     assert plot.read_bytes().startswith(b"\x89PNG")
+    in_order = cli("simulate", trace, "--policy", "dtr", "lru", "--budgets", "40", "--kinetic")
+    assert in_order.returncode == 0, in_order.stderr
 
 
 def test_bad_arguments_of_simulate(tmp_path: Path) -> None:
