@@ -125,6 +125,7 @@ TEST(Neighborhood, SetsCostWhatTheirMembersDo) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     LineageGraph graph;
+    graph.sets.start_watching();
     PlainSets plain;
     for (int step = 0; step < 100; ++step) {
       change(graph, random, 3);
@@ -148,6 +149,7 @@ TEST(Neighborhood, SetsCostWhatTheirMembersDo) {
 TEST(Neighborhood, ASetCostsNoLessThanItsBound) {
   int exact = 0;
   int old = 0;
+  int held = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -164,6 +166,10 @@ TEST(Neighborhood, ASetCostsNoLessThanItsBound) {
         const Nanoseconds bound = graph.sets.cost_at_least(graph.lineage[id]);
         ASSERT_GE(bound, Nanoseconds{0});
         ASSERT_LE(bound, cost) << "step " << step;
+        const Nanoseconds watched = graph.sets.watches().at_least(id);
+        ASSERT_GE(watched, Nanoseconds{0});
+        ASSERT_LE(watched, cost) << "step " << step;
+        held += watched > bound ? 1 : 0;
         exact += bound > Nanoseconds{0} && bound == cost ? 1 : 0;
         old += bound > Nanoseconds{0} && bound < cost ? 1 : 0;
         if (random() % 8 == 0) {
@@ -175,6 +181,7 @@ TEST(Neighborhood, ASetCostsNoLessThanItsBound) {
   }
   EXPECT_GT(exact, 0);
   EXPECT_GT(old, 0);
+  EXPECT_GT(held, 0) << "what is watched is forgotten later";
 }
 
 //   x! -> (1) -> (2) -> (3) -> [4] -> (5) -> (6) -> (7)    evicted around 4, in every order
