@@ -18,4 +18,6 @@ def plain_table(*columns: str, texts: int = 1) -> Table:
 def print_table(table: Table) -> None:
     """On standard output, in full where that is no terminal."""
     console = Console()
-    console.print(table, width=None if console.is_terminal else _PIPE_COLUMNS)
+    if not console.is_terminal:
+        console = Console(width=max(console.width, _PIPE_COLUMNS))
+    console.print(table)
