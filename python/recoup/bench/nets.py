@@ -25,6 +25,9 @@ class Net:
     make: Callable[[], nn.Module]
     batch: Callable[[torch.Generator], Batch]
     loss: Callable[[nn.Module, Batch], Tensor]
+    chains: tuple[str, ...]
+    """Names of the model's sequences of blocks: an nn.Sequential, or an nn.ModuleList whose members
+    take what the one before returned, or its first item, and the same other arguments as it."""
 
 
 def _images(count: int, side: int) -> Callable[[torch.Generator], Batch]:
@@ -61,20 +64,31 @@ def _language(model: nn.Module, batch: Batch) -> Tensor:
 VOCABULARY = 256
 
 
+class BothWays(nn.Module):
+    """A bidirectional layer of LSTM."""
+
+    def __init__(self, inputs: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(inputs, width, bidirectional=True, batch_first=True)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden, _ = self.lstm(x)
+        out: Tensor = self.dropout(hidden)
+        return out
+
+
 class Tagger(nn.Module):
     """A bidirectional LSTM of two layers that says something of every token."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, width)
-        self.lstm = nn.LSTM(
-            width, width, num_layers=2, bidirectional=True, batch_first=True, dropout=0.1
-        )
+        self.layers = nn.Sequential(BothWays(width, width, 0.1), BothWays(2 * width, width, 0.0))
         self.out = nn.Linear(2 * width, VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        hidden, _ = self.lstm(self.embed(tokens))
-        out: Tensor = self.out(hidden)
+        out: Tensor = self.out(self.layers(self.embed(tokens)))
         return out.transpose(1, 2)
 
 
@@ -146,18 +160,28 @@ def _swin() -> nn.Module:
     )
 
 
+_MIDDLE = ("1",)
+"""Of the networks that are a stem, blocks and a head."""
+_SWIN_STAGES = tuple(f"swin.encoder.layers.{stage}.blocks" for stage in range(4))
+
 NETS = (
-    Net("resnet50", lambda: vision.resnet((3, 4, 6, 3)), _images(12, 32), _classified),
-    Net("resnet152", lambda: vision.resnet((3, 8, 36, 3), width=4), _images(8, 32), _classified),
-    Net("densenet121", vision.densenet, _images(4, 32), _classified),
-    Net("inception-v3", vision.inception, _images(4, 32), _classified),
-    Net("unet", vision.UNet, _segmentation, _classified),
-    Net("swin", _swin, _images(24, 32), _classified),
-    Net("bilstm", Tagger, _tokens(24, 48), _classified),
-    Net("bert", _bert, _tokens(16, 48), _language),
-    Net("gpt2", _gpt2, _tokens(16, 48), _language),
-    Net("gpt3", _gpt3, _tokens(16, 48), _language),
-    Net("spos", vision.OnePath, _images(8, 24), _classified),
+    Net("resnet50", lambda: vision.resnet((3, 4, 6, 3)), _images(12, 32), _classified, _MIDDLE),
+    Net(
+        "resnet152",
+        lambda: vision.resnet((3, 8, 36, 3), width=4),
+        _images(8, 32),
+        _classified,
+        _MIDDLE,
+    ),
+    Net("densenet121", vision.densenet, _images(4, 32), _classified, _MIDDLE),
+    Net("inception-v3", vision.inception, _images(4, 32), _classified, _MIDDLE),
+    Net("unet", vision.UNet, _segmentation, _classified, ("path",)),
+    Net("swin", _swin, _images(24, 32), _classified, _SWIN_STAGES),
+    Net("bilstm", Tagger, _tokens(24, 48), _classified, ("layers",)),
+    Net("bert", _bert, _tokens(16, 48), _language, ("bert.encoder.layer",)),
+    Net("gpt2", _gpt2, _tokens(16, 48), _language, ("transformer.h",)),
+    Net("gpt3", _gpt3, _tokens(16, 48), _language, ("transformer.h",)),
+    Net("spos", vision.OnePath, _images(8, 24), _classified, ("layers",)),
 )
 
 

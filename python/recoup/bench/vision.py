@@ -46,14 +46,15 @@ class Bottleneck(nn.Module):
 
 def resnet(blocks: tuple[int, ...], width: int = 8) -> nn.Module:
     """ResNet-50 is (3, 4, 6, 3), ResNet-152 (3, 8, 36, 3), of width 64."""
-    layers: list[nn.Module] = [conv(3, width, 3, 1, 1)]
+    stem = conv(3, width, 3, 1, 1)
+    layers: list[nn.Module] = []
     channels = width
     for stage, count in enumerate(blocks):
         for block in range(count):
             stride = 2 if stage > 0 and block == 0 else 1
             layers.append(Bottleneck(channels, width << stage, stride))
             channels = 4 * width << stage
-    return nn.Sequential(*layers, *head(channels))
+    return nn.Sequential(stem, nn.Sequential(*layers), *head(channels))
 
 
 def head(channels: int) -> tuple[nn.Module, ...]:
@@ -82,20 +83,24 @@ class DenseLayer(nn.Module):
 def densenet(blocks: tuple[int, ...] = (6, 12, 24, 16), growth: int = 4) -> nn.Module:
     """DenseNet-121 has these blocks and a growth of 32."""
     channels = 2 * growth
-    layers: list[nn.Module] = [conv(3, channels, 3, 1, 1)]
+    stem = conv(3, channels, 3, 1, 1)
+    layers: list[nn.Module] = []
     for index, count in enumerate(blocks):
         for _ in range(count):
             layers.append(DenseLayer(channels, growth))
             channels += growth
         if index + 1 < len(blocks):
-            layers += [
+            transition = nn.Sequential(
                 nn.BatchNorm2d(channels),
                 nn.ReLU(),
                 nn.Conv2d(channels, channels // 2, 1, bias=False),
                 nn.AvgPool2d(2),
-            ]
+            )
+            layers.append(transition)
             channels //= 2
-    return nn.Sequential(*layers, nn.BatchNorm2d(channels), nn.ReLU(), *head(channels))
+    return nn.Sequential(
+        stem, nn.Sequential(*layers), nn.BatchNorm2d(channels), nn.ReLU(), *head(channels)
+    )
 
 
 class Branches(nn.Module):
@@ -168,8 +173,8 @@ def inception(w: int = 8) -> nn.Module:
     reduce_b = Branches(
         nn.Sequential(conv(8 * w, w), conv(w, 2 * w, 3, 2, 1)), nn.MaxPool2d(3, 2, 1)
     )
-    return nn.Sequential(
-        conv(3, w, 3, 1, 1),
+    stem = conv(3, w, 3, 1, 1)
+    blocks = nn.Sequential(
         conv(w, 2 * w, 3, 1, 1),
         mixed_a(2 * w, w),
         mixed_a(7 * w, w),
@@ -180,9 +185,50 @@ def inception(w: int = 8) -> nn.Module:
         reduce_b,
         mixed_c(10 * w, w),
         mixed_c(12 * w, w),
-        nn.Dropout(0.5),
-        *head(12 * w),
     )
+    return nn.Sequential(stem, blocks, nn.Dropout(0.5), *head(12 * w))
+
+
+Skips = tuple[Tensor, ...]
+"""What comes up through a U-Net, then what waits for it on the way down's levels."""
+
+
+class Down(nn.Module):
+    """A level on the way down: its result waits, and goes on at half the size."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, state: Skips) -> Skips:
+        x, *waiting = state
+        x = self.body(x)
+        return functional.max_pool2d(x, 2), *waiting, x
+
+
+class Bottom(nn.Module):
+    """The lowest level."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, state: Skips) -> Skips:
+        x, *waiting = state
+        return self.body(x), *waiting
+
+
+class Up(nn.Module):
+    """A level on the way up: twice the size, joined with what waits there."""
+
+    def __init__(self, up: nn.Module, join: nn.Module) -> None:
+        super().__init__()
+        self.up = up
+        self.join = join
+
+    def forward(self, state: Skips) -> Skips:
+        x, *waiting, skip = state
+        return self.join(torch.cat([skip, self.up(x)], 1)), *waiting
 
 
 class UNet(nn.Module):
@@ -195,27 +241,40 @@ class UNet(nn.Module):
             return nn.Sequential(conv(inputs, outputs, 3, 1, 1), conv(outputs, outputs, 3, 1, 1))
 
         widths = [width << level for level in range(depth + 1)]
-        self.down = nn.ModuleList(
-            double(inputs, outputs)
+        down = [
+            Down(double(inputs, outputs))
             for inputs, outputs in zip([3, *widths[:-2]], widths[:-1], strict=True)
-        )
-        self.bottom = double(widths[-2], widths[-1])
-        self.up = nn.ModuleList(
-            nn.ConvTranspose2d(2 * narrow, narrow, 2, 2) for narrow in reversed(widths[:-1])
-        )
-        self.join = nn.ModuleList(double(2 * narrow, narrow) for narrow in reversed(widths[:-1]))
+        ]
+        bottom = Bottom(double(widths[-2], widths[-1]))
+        wider = [nn.ConvTranspose2d(2 * narrow, narrow, 2, 2) for narrow in reversed(widths[:-1])]
+        join = [double(2 * narrow, narrow) for narrow in reversed(widths[:-1])]
+        self.path = nn.Sequential(*down, bottom, *map(Up, wider, join))
         self.out = nn.Conv2d(width, classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        skips = []
-        for block in self.down:
-            x = block(x)
-            skips.append(x)
-            x = functional.max_pool2d(x, 2)
-        x = self.bottom(x)
-        for up, join in zip(self.up, self.join, strict=True):
-            x = join(torch.cat([skips.pop(), up(x)], 1))
+        (x,) = self.path((x,))
         out: Tensor = self.out(x)
+        return out
+
+
+class Choice(nn.Module):
+    """A layer of OnePath: adds what the chosen one of its four makes of what came in."""
+
+    def __init__(self, width: int, layer: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.choices = nn.ModuleList(
+            nn.Sequential(
+                conv(width, width),
+                nn.Conv2d(width, width, kernel, padding=kernel // 2, groups=width, bias=False),
+                nn.BatchNorm2d(width),
+                conv(width, width),
+            )
+            for kernel in (3, 5, 7, 9)
+        )
+
+    def forward(self, x: Tensor, path: list[int]) -> Tensor:
+        out: Tensor = x + self.choices[path[self.layer]](x)
         return out
 
 
@@ -225,25 +284,15 @@ class OnePath(nn.Module):
     def __init__(self, width: int = 24, layers: int = 12) -> None:
         super().__init__()
         self.stem = conv(3, width, 3, 1, 1)
-        self.layers = nn.ModuleList(
-            nn.ModuleList(
-                nn.Sequential(
-                    conv(width, width),
-                    nn.Conv2d(width, width, kernel, padding=kernel // 2, groups=width, bias=False),
-                    nn.BatchNorm2d(width),
-                    conv(width, width),
-                )
-                for kernel in (3, 5, 7, 9)
-            )
-            for _ in range(layers)
-        )
+        self.layers = nn.ModuleList(Choice(width, layer) for layer in range(layers))
         self.head = nn.Sequential(*head(width))
+        self.depth = layers
         self.chance = random.Random(0)
 
     def forward(self, x: Tensor) -> Tensor:
+        path = [self.chance.randrange(4) for _ in range(self.depth)]
         x = self.stem(x)
         for layer in self.layers:
-            choices = list(layer)  # type: ignore[call-overload]
-            x = x + self.chance.choice(choices)(x)
+            x = layer(x, path)
         out: Tensor = self.head(x)
         return out
