@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,15 @@ def add_bench_command(commands: Any) -> None:
         "--budgets",
         default="100..20:20",
         help="percents: FROM..TO:STEP, or a list such as 80,50,30 (default: 100..20:20)",
+    )
+    parser.add_argument(
+        "--alternatives",
+        nargs="+",
+        default=["none"],
+        metavar="NAME",
+        help="what users would pick instead, such as checkpoint-block, selective or compile-0.5, "
+        "and the policies in the memory that each takes; `all` (without the slow inductor) or "
+        "`none` (the default)",
     )
     parser.add_argument("--steps", type=int, default=4, help="of a training (default: 4)")
     parser.add_argument("--pairs", type=int, default=3, help="of runs a case (default: 3)")
@@ -79,7 +89,8 @@ def _bench(options: argparse.Namespace) -> int:
     for name in ("steps", "pairs"):
         if vars(options)[name] < 1:
             options.fail(f"--{name} must be 1 or more; got {vars(options)[name]}")
-    from recoup.bench import nets, plots, runner
+    from recoup.bench import against, comparison, nets, plots, runner
+    from recoup.bench.alternatives import alternatives_named
 
     policies = [policy.name for policy in recoup.policies()]
     try:
@@ -91,10 +102,15 @@ def _bench(options: argparse.Namespace) -> int:
             pairs=options.pairs,
             seed=options.seed,
         )
+        alternatives = alternatives_named(options.alternatives)
         results = runner.open_results(options.out, plan)
         total = len(plan.nets) + len(list(plan.cases()))
+        total += against.count(alternatives, plan)
         for _ in track(
-            runner.run_all(plan, results, options.out),
+            itertools.chain(
+                runner.run_all(plan, results, options.out),
+                against.run_alternatives(alternatives, plan, results, options.out),
+            ),
             total=total,
             description="running",
             console=Console(stderr=True),
@@ -103,6 +119,7 @@ def _bench(options: argparse.Namespace) -> int:
         ):
             pass
         _print_tables(plan, results)
+        comparison.print_comparison(alternatives, plan, results)
         if options.plot is not None:
             plots.draw(results, options.plot, options.plot_of)
     except (OSError, ValueError) as error:

@@ -52,6 +52,10 @@ class Results:
     least: list[dict[str, Any]] = field(default_factory=list)
     peaks: dict[str, int] = field(default_factory=dict)
     """Unbudgeted, by net."""
+    alternatives: list[dict[str, Any]] = field(default_factory=list)
+    """A row for each net and alternative that is done, with one for each policy in it."""
+    judged_peaks: dict[str, int] = field(default_factory=dict)
+    """As `peaks`, as the judge of the alternatives sees them."""
 
     def has(self, net: str, policy: str, share: float) -> bool:
         return any(

@@ -5,7 +5,7 @@ import gc
 import hashlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,8 +33,8 @@ class Trial:
     """None when it ran plainly."""
 
 
-def train(net: Net, steps: int, seed: int) -> tuple[list[float], str]:
-    """Seconds of each step, and the digest."""
+def train(net: Net, steps: int, seed: int) -> tuple[list[float], dict[str, str]]:
+    """Seconds of each step, and a digest of each of the things that a Trial has one of all of."""
     torch.manual_seed(seed)
     model = net.make().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -49,18 +49,32 @@ def train(net: Net, steps: int, seed: int) -> tuple[list[float], str]:
         optimizer.step()
         losses.append(loss.item())
         seconds.append(time.perf_counter() - start)
-    sha = hashlib.sha256(repr(losses).encode())
-    tensors = [*model.state_dict().values()]
-    tensors += [p.grad for p in model.parameters() if p.grad is not None]
-    for state in optimizer.state.values():
-        tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    gradients = [parameter.grad for parameter in model.parameters()]
+    return seconds, {
+        "losses": hashlib.sha256(repr(losses).encode()).hexdigest(),
+        "parameters": _digest(model.parameters()),
+        "buffers": _digest(model.buffers()),
+        "gradients": _digest(gradient for gradient in gradients if gradient is not None),
+        "optimizer": _digest(state for state in states if isinstance(state, Tensor)),
+    }
+
+
+def _digest(tensors: Iterable[Tensor]) -> str:
+    sha = hashlib.sha256()
     for tensor in tensors:
         sha.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return seconds, sha.hexdigest()
+    return sha.hexdigest()
 
 
-def _trial(seconds: list[float], digest: str, stats: recoup.Stats | None) -> Trial:
-    return Trial(statistics.median(seconds[1:] or seconds), digest, stats)
+def _trial(seconds: list[float], bits: dict[str, str], stats: recoup.Stats | None) -> Trial:
+    digest = hashlib.sha256("".join(bits.values()).encode()).hexdigest()
+    return Trial(step_median(seconds), digest, stats)
+
+
+def step_median(seconds: list[float]) -> float:
+    """Without the first step, which warms up."""
+    return statistics.median(seconds[1:] or seconds)
 
 
 def run_plainly(net: Net, steps: int, seed: int) -> Trial:

@@ -1,0 +1,118 @@
+"""Alternatives measured as policies are, and policies in the memory that each alternative takes."""
+
+import inspect
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import recoup
+from recoup.bench.alternatives import Alternative, installed
+from recoup.bench.judge import judged_peak_bytes
+from recoup.bench.nets import Net, net_named
+from recoup.bench.runner import Plan, Results
+from recoup.bench.trial import run_in, run_plainly, step_median, train
+
+
+def policies_of(plan: Plan) -> list[str]:
+    """The plan's, and the one that a budget has when none is named."""
+    usual = inspect.signature(recoup.budget).parameters["policy"].default
+    return [*plan.policies, *({usual} - {*plan.policies})]
+
+
+def count(alternatives: list[Alternative], plan: Plan) -> int:
+    """At most how often `run_alternatives` says what begins."""
+    rows = 1 + len(policies_of(plan))
+    return len(plan.nets) * (1 + len(alternatives) * rows) if alternatives else 0
+
+
+def run_alternatives(
+    alternatives: list[Alternative], plan: Plan, results: Results, out: Path | None
+) -> Iterator[str]:
+    """Runs what `results` does not have yet; says each case that begins, for a progress bar."""
+    rows = {(row["net"], row["alternative"]): row for row in results.alternatives}
+    for name in plan.nets if alternatives else []:
+        net = net_named(name)
+        if name not in results.judged_peaks:
+            yield f"{name}: peak"
+            results.judged_peaks[name] = judged_peak_bytes(net, plan.steps, plan.seed)
+        for alternative in alternatives:
+            row = rows.get((name, alternative.name))
+            if row is None:
+                yield f"{name}, {alternative.name}"
+                row = _row(net, alternative, plan, results.judged_peaks[name])
+                results.alternatives.append(row)
+                _write(results, out)
+            for policy in policies_of(plan) if row["status"] == "ok" else []:
+                if policy not in row["ours"]:
+                    yield f"{name}, {policy} in the memory of {alternative.name}"
+                    row["ours"][policy] = _ours(net, policy, row["peak_bytes"], plan)
+                    _write(results, out)
+
+
+def _write(results: Results, out: Path | None) -> None:
+    if out is not None:
+        results.write(out)
+
+
+def _row(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"net": net.name, "alternative": alternative.name, "ours": {}}
+    if not installed(alternative):
+        reason = f"pip install {alternative.needs.replace('_', '-')}"
+        return row | {"status": "not installed", "reason": reason}
+    try:
+        with alternative.around():
+            return row | _measured(net, alternative, plan, plain_peak)
+    except Exception as error:  # whatever it is, it is the alternative's
+        reason = next(iter(str(error).strip().splitlines()), "")
+        return row | {"status": "failed", "reason": f"{type(error).__name__}: {reason}"}
+
+
+def _measured(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -> dict[str, Any]:
+    """Pairs of a plain run and one of the alternative that take turns, after one that warms up."""
+    changed = alternative.change(net)
+    ratios: list[float] = []
+    firsts: list[float] = []
+    differs: list[str] = []
+    for _ in range(plan.pairs + 1):
+        plain_seconds, plain_bits = train(net, plan.steps, plan.seed)
+        seconds, bits = train(changed, plan.steps, plan.seed)
+        ratios.append(step_median(seconds) / step_median(plain_seconds))
+        firsts.append(seconds[0])
+        differs = [part for part in bits if bits[part] != plain_bits[part]]
+    peak = judged_peak_bytes(changed, plan.steps, plan.seed)
+    return {
+        "status": "ok",
+        "note": alternative.note(),
+        "peak_bytes": peak,
+        "peak_share": peak / plain_peak,
+        "time_ratio": statistics.median(ratios[1:]),
+        "time_ratios": ratios[1:],
+        "first_seconds": firsts[0],
+        "differs": differs,
+    }
+
+
+def _ours(net: Net, policy: str, budget: int, plan: Plan) -> dict[str, Any]:
+    """The same of a policy in that budget. Raises RuntimeError when bits differ."""
+    ratios: list[float] = []
+    stats: recoup.Stats | None = None
+    for _ in range(plan.pairs + 1):
+        plain = run_plainly(net, plan.steps, plan.seed)
+        try:
+            trial = run_in(net, plan.steps, plan.seed, budget, policy=policy)
+        except recoup.OutOfBudgetError as error:
+            return {"status": "out of budget", "reason": str(error).partition("\n")[0]}
+        if trial.digest != plain.digest:
+            raise RuntimeError(f"{net.name} under {policy} in {budget:,} bytes: bits differ")
+        ratios.append(trial.step_seconds / plain.step_seconds)
+        stats = trial.stats
+    assert stats is not None
+    return {
+        "status": "ok",
+        "bits_equal": True,
+        "time_ratio": statistics.median(ratios[1:]),
+        "time_ratios": ratios[1:],
+        "compute_overhead": (stats.op_ns + stats.replay_cost_ns) / stats.op_ns,
+        "stats": stats.to_dict(),
+    }
