@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -231,8 +232,10 @@ class Engine final : private PolicyView {
   // room.cpp
   void place_replay(OpId op);
   BlockId take_block(Bytes nbytes);
+  std::optional<BlockId> find_block(Bytes size);  // timed now and then
   void return_block(BlockId block);
   void make_room(Bytes size);
+  void count_misfit();
   void make_room_for_charge(Bytes size);
   EvictionPlan plan_eviction(const RoomRequest& request);
   bool evict_one(const RoomRequest& request);
@@ -245,6 +248,7 @@ class Engine final : private PolicyView {
   void forsake(ValueId id);
   [[nodiscard]] Bytes shortfall(Bytes size) const;
   bool do_moves(const CompactionPlan& plan);
+  bool move_all(std::span<const Move> moves);
   [[noreturn]] void throw_out_of_budget(Bytes asked, std::string reason,
                                         bool fragmented = false) const;
   [[nodiscard]] bool movable(std::uint32_t owner) const;

@@ -14,6 +14,7 @@
 // A dead b on which an evicted gradient hangs would be a leaf that stays until somebody asks for
 // the gradient. So what is evicted behind dead values is brought back too: then nobody needs b.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "csrc/engine/engine.h"
@@ -241,7 +242,9 @@ void Engine::place_low(StorageId id) {
     pool_.free(*low);
     return;
   }
+  const auto start = std::chrono::steady_clock::now();
   device_.copy(to, {.external = nullptr, .offset = from}, value.size);
+  stats_.move_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
   pool_.free(value.block);
   value.block = *low;
   pool_.set_owner(*low, storage.current.index() + 1);

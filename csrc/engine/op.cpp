@@ -55,6 +55,7 @@ void Engine::release_operands(std::span<const Operand> operands) noexcept {
 
 void Engine::begin_op(std::string_view name, std::span<Operand> operands) {
   set_running_op(name);
+  const std::int64_t replays = stats_.replays;
   try {
     if (conductor_ != nullptr) {
       conductor_->before_op(name, operands);
@@ -65,6 +66,7 @@ void Engine::begin_op(std::string_view name, std::span<Operand> operands) {
     throw;
   }
   placer_.begin(name);
+  stats_.replay_chain_max = std::max(stats_.replay_chain_max, stats_.replays - replays);
   if (observer_ != nullptr) {
     observer_->on_op_begin(name, operands);
   }

@@ -16,6 +16,9 @@
 namespace recoup::detail {
 namespace {
 using Clock = std::chrono::steady_clock;
+
+// One allocation of so many is timed. A prime: what a training repeats has another period.
+constexpr std::int64_t kTimedOf = 61;
 }  // namespace
 
 Bytes Engine::shortfall(Bytes size) const {
@@ -51,13 +54,14 @@ BlockId Engine::take_block(Bytes nbytes) {
   const Bytes size = pool_.round_up(nbytes);
   std::optional<BlockId> block;
   if (shortfall(size) <= Bytes(0)) {
-    block = pool_.allocate(size, placer_.zone(size));
+    block = find_block(size);
   }
   const std::int64_t evictions = stats_.evictions;
   if (!block) {
     make_room(size);
-    block = pool_.allocate(size, placer_.zone(size));
+    block = find_block(size);
     RECOUP_CHECK(block.has_value());
+    stats_.made_room_bytes += size.count();
   }
   kernel_held_ += size;
   if (stats_.evictions > evictions) {
@@ -69,6 +73,16 @@ BlockId Engine::take_block(Bytes nbytes) {
   return *block;
 }
 
+std::optional<BlockId> Engine::find_block(Bytes size) {
+  if (stats_.allocations % kTimedOf != 0) {
+    return pool_.allocate(size, placer_.zone(size));
+  }
+  const auto start = Clock::now();
+  const std::optional<BlockId> block = pool_.allocate(size, placer_.zone(size));
+  stats_.allocator_ns += kTimedOf * Nanoseconds(Clock::now() - start).count();
+  return block;
+}
+
 void Engine::return_block(BlockId block) {
   const BlockView view = pool_.view(block);
   RECOUP_CHECK(view.owner == 0, "freed a block that a value owns");
@@ -78,8 +92,9 @@ void Engine::return_block(BlockId block) {
 
 void Engine::make_room(Bytes size) {
   const auto start = Clock::now();
-  const std::int64_t search_before = stats_.search_ns;
+  const std::int64_t apart_before = stats_.search_ns + stats_.move_ns;
   Nanoseconds lost{0};
+  bool misfit = false;
   bool swept = external_ + size > options_.budget;
   if (swept) {
     device_.sweep_external();
@@ -90,7 +105,14 @@ void Engine::make_room(Bytes size) {
   for (;;) {
     const Bytes missing = shortfall(size);
     if (missing <= Bytes(0)) {
-      if (pool_.largest_free() >= size || compact(size, lost)) {
+      if (pool_.largest_free() >= size) {
+        break;
+      }
+      if (!misfit) {
+        misfit = true;
+        count_misfit();
+      }
+      if (compact(size, lost)) {
         break;
       }
     }
@@ -112,7 +134,14 @@ void Engine::make_room(Bytes size) {
   }
   const Nanoseconds spent = Clock::now() - start;
   room_time_ += spent;
-  stats_.bookkeeping_ns += spent.count() - (stats_.search_ns - search_before);
+  stats_.bookkeeping_ns += spent.count() - (stats_.search_ns + stats_.move_ns - apart_before);
+}
+
+void Engine::count_misfit() {
+  constexpr std::int64_t kMillion = 1'000'000;
+  ++stats_.misfits;
+  stats_.misfit_ppm +=
+      kMillion - kMillion * pool_.largest_free().count() / pool_.free_bytes().count();
 }
 
 // Room for bytes outside the pool: no address matters.
@@ -282,7 +311,14 @@ bool Engine::defragment(std::span<const ValueId> pinned, Bytes need) {
 
 // False when a storage refused to move; then the plan is void.
 bool Engine::do_moves(const CompactionPlan& plan) {
-  for (const Move& move : plan.moves) {
+  const auto start = Clock::now();
+  const bool done = move_all(plan.moves);
+  stats_.move_ns += Nanoseconds(Clock::now() - start).count();
+  return done;
+}
+
+bool Engine::move_all(std::span<const Move> moves) {
+  for (const Move& move : moves) {
     const BlockView from = pool_.view(move.block);
     const ValueId id(from.owner - 1);
     const StorageId storage = lineage_[id].storage;

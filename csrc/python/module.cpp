@@ -146,6 +146,8 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(workspace_bytes);
   RECOUP_FIELD(search_ns);
   RECOUP_FIELD(bookkeeping_ns);
+  RECOUP_FIELD(move_ns);
+  RECOUP_FIELD(allocator_ns);
   RECOUP_FIELD(plans);
   RECOUP_FIELD(candidates_visited);
   RECOUP_FIELD(candidates_scored);
@@ -162,10 +164,14 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(books_bytes);
   RECOUP_FIELD(books_peak_bytes);
   RECOUP_FIELD(replay_depth_max);
+  RECOUP_FIELD(replay_chain_max);
   RECOUP_FIELD(restarts);
   RECOUP_FIELD(allocations);
   RECOUP_FIELD(pressed_allocations);
   RECOUP_FIELD(pressed_free_bytes);
+  RECOUP_FIELD(made_room_bytes);
+  RECOUP_FIELD(misfits);
+  RECOUP_FIELD(misfit_ppm);
   RECOUP_FIELD(verify_checks);
 #undef RECOUP_FIELD
   return dict;

@@ -25,7 +25,9 @@ struct Stats {
   std::int64_t workspace_bytes = 0;  // gauge: the most that the last one held beside its results
 
   std::int64_t search_ns = 0;       // inside policies
-  std::int64_t bookkeeping_ns = 0;  // making room, apart from search and replays
+  std::int64_t bookkeeping_ns = 0;  // making room, apart from search, moves and replays
+  std::int64_t move_ns = 0;         // moving values within the pool
+  std::int64_t allocator_ns = 0;    // finding free blocks; estimated from one allocation in 61
   std::int64_t plans = 0;
   std::int64_t candidates_visited = 0;
   std::int64_t candidates_scored = 0;
@@ -44,11 +46,15 @@ struct Stats {
   std::int64_t books_bytes = 0;  // gauge: memory of the records
   std::int64_t books_peak_bytes = 0;
   std::int64_t replay_depth_max = 0;  // frames open at once
+  std::int64_t replay_chain_max = 0;  // run again for one op of the program
   std::int64_t restarts = 0;  // replays that did not fit and began again with all else evicted
   std::int64_t allocations = 0;
   std::int64_t pressed_allocations = 0;  // those that something was evicted for
   std::int64_t pressed_free_bytes = 0;   // left free right behind them, summed: fragmentation
-  std::int64_t verify_checks = 0;        // outputs hashed and compared
+  std::int64_t made_room_bytes = 0;      // of allocations that found no room, and then had it made
+  std::int64_t misfits = 0;     // allocations that found the bytes free, but not in one piece
+  std::int64_t misfit_ppm = 0;  // of each: 1 - largest free block / free bytes, in millionths; sum
+  std::int64_t verify_checks = 0;  // outputs hashed and compared
 };
 
 // What cannot be evicted, and why.

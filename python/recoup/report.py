@@ -71,6 +71,8 @@ def _time_rows(stats: Stats) -> list[tuple[str, ...]]:
         ("replays", stats.replay_ns),
         ("search", stats.search_ns),
         ("bookkeeping", stats.bookkeeping_ns),
+        ("moves", stats.move_ns),
+        ("allocator", stats.allocator_ns),
     ]
     return [
         ("time", "spent", "of plain"),

@@ -73,7 +73,11 @@ TEST(EngineChain, AVeryDeepReplayNeedsNoStack) {
   program.expect(last);
   EXPECT_EQ(program.stats().replays, kLength);
   EXPECT_EQ(program.stats().replay_depth_max, kLength);
+  program.engine().evict_everything();
+  const Tensor next = program.op({last}, kUnit);
+  EXPECT_EQ(program.stats().replay_chain_max, kLength);
   program.check();
+  program.drop(next);
   program.drop(last);  // and letting the whole lineage go needs none either
   EXPECT_EQ(program.stats().live_ops, 0);
 }

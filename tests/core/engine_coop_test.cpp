@@ -38,6 +38,7 @@ TEST(EngineCoop, OneWindowMakesTheRoom) {
   EXPECT_FALSE(p.resident(row[0]) || p.resident(row[1]) || p.resident(row[2]));
   EXPECT_EQ(p.stats().evictions, 3);
   EXPECT_EQ(p.stats().plans, 1);
+  EXPECT_EQ(p.stats().misfits, 0);
   EXPECT_EQ(p.stats().candidates_visited, 7);
   EXPECT_EQ(p.stats().moves, 0);
   p.check();
@@ -72,6 +73,9 @@ TEST(EngineCoop, WhereNoWindowIsWideEnoughSomethingMoves) {
   static_cast<void>(p.op({leaves[0]}, units(2)));
   EXPECT_EQ(p.stats().evictions, 2);
   EXPECT_GT(p.stats().moves, 0);
+  EXPECT_EQ(p.stats().misfits, 1);
+  EXPECT_EQ(p.stats().misfit_ppm, 500'000);  // two units, one in a piece
+  EXPECT_EQ(p.stats().made_room_bytes, units(2).count());
   p.check();
   p.expect_all();
 }
