@@ -4,7 +4,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-_PIPE_COLUMNS = 200  # of a table that goes to no terminal
+_WIDEST = 1000  # columns
 
 
 def plain_table(*columns: str, texts: int = 1) -> Table:
@@ -16,8 +16,7 @@ def plain_table(*columns: str, texts: int = 1) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """On standard output, in full where that is no terminal."""
+    """On standard output, and in full: a narrower terminal breaks its lines."""
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=max(console.width, _PIPE_COLUMNS))
-    console.print(table)
+    needed = console.measure(table, options=console.options.update(width=_WIDEST)).maximum
+    Console(width=max(console.width, needed)).print(table)
