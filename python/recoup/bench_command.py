@@ -2,17 +2,16 @@
 
 import argparse
 import importlib.util
-import itertools
 import sys
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
+from rich.progress import Progress
 
 import recoup
 from recoup.sizes import percent_range
+from recoup.tables import plain_table, print_table
 
 
 def add_bench_command(commands: Any) -> None:
@@ -60,7 +59,7 @@ def add_bench_command(commands: Any) -> None:
     parser.add_argument(
         "--plot-of",
         default="time",
-        choices=["time", "compute", "fragmentation", "search"],
+        choices=["time", "compute", "fragmentation", "scatter", "search"],
         help="what the plot shows (default: time)",
     )
     parser.set_defaults(command=_bench, fail=parser.error)
@@ -104,24 +103,23 @@ def _bench(options: argparse.Namespace) -> int:
         )
         alternatives = alternatives_named(options.alternatives)
         results = runner.open_results(options.out, plan)
-        total = len(plan.nets) + len(list(plan.cases()))
-        total += against.count(alternatives, plan)
-        for _ in track(
-            itertools.chain(
-                runner.run_all(plan, results, options.out),
-                against.run_alternatives(alternatives, plan, results, options.out),
-            ),
-            total=total,
-            description="running",
+        with Progress(
+            *Progress.get_default_columns(),
             console=Console(stderr=True),
             transient=True,
             disable=not sys.stderr.isatty(),
-        ):
-            pass
+        ) as progress:
+            rounds = plan.pairs * len(list(plan.cases()))
+            task = progress.add_task("", total=rounds + against.count(alternatives, plan))
+            for what in runner.run_all(plan, results, options.out):
+                progress.update(task, completed=results.rounds_done(plan), description=what)
+            progress.update(task, completed=rounds)
+            for what in against.run_alternatives(alternatives, plan, results, options.out):
+                progress.update(task, advance=1, description=what)
         _print_tables(plan, results)
         comparison.print_comparison(alternatives, plan, results)
         if options.plot is not None:
-            plots.draw(results, options.plot, options.plot_of)
+            plots.draw(plan, results, options.plot, options.plot_of)
     except (OSError, ValueError) as error:
         options.fail(str(error))
     except KeyboardInterrupt:
@@ -142,40 +140,56 @@ def _chosen(kind: str, asked: list[str], known: list[str]) -> list[str]:
 
 def _print_tables(plan: Any, results: Any) -> None:
     least = {(row["net"], row["policy"]): row["budget_bytes"] for row in results.least}
-    wanted = set(plan.cases())
     for net in plan.nets:
         peak = results.peaks[net]
-        table = Table(title=f"{net}: unbudgeted peak {peak / 1e6:.1f} MB", title_justify="left")
-        table.add_column("policy")
-        for column in _COLUMNS:
-            table.add_column(column, justify="right")
-        for row in results.rows:
-            if row["net"] == net and (net, row["policy"], row["share"]) in wanted:
-                bytes_least = least.get((net, row["policy"]))
-                share = "-" if bytes_least is None else f"{bytes_least / peak:.0%}"
-                table.add_row(row["policy"], share, f"{row['share']:.0%}", *_cells(row))
-        Console(width=max(Console().width, 150)).print(table)
+        print(f"{net}: unbudgeted peak {peak / 1e6:.1f} MB")
+        times, layouts = plain_table("policy", *_TIMES), plain_table("policy", *_LAYOUTS)
+        for row in results.rows_of(plan, net):
+            bytes_least = least[net, row["policy"]]
+            share = "-" if bytes_least is None else f"{bytes_least / peak:.0%}"
+            times.add_row(row["policy"], share, f"{row['share']:.0%}", *_time_cells(row))
+            if "stats" in row:
+                layouts.add_row(row["policy"], f"{row['share']:.0%}", *_layout_cells(row))
+        for table in times, layouts:
+            print_table(table)
+            print()
 
 
-_COLUMNS = (
-    "least", "budget", "time", "compute", "search", "books", "replays", "evictions", "depth",
-    "moved", "fragmented", "peak",
+_TIMES = (
+    "least", "budget", "time", "compute", "search", "books", "moves", "alloc", "replays", "depth",
+    "chain", "peak",
+)  # fmt: skip
+_LAYOUTS = (
+    "budget", "evictions", "moved", "layout cost", "time", "scatter", "fragmented", "without",
 )  # fmt: skip
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    if row["status"] == "out of budget":
-        return ["-"] * (len(_COLUMNS) - 2)
+def _time_cells(row: dict[str, Any]) -> list[str]:
+    if "stats" not in row:
+        return ["slow" if row["status"] == "too slow" else "-"]
     stats = row["stats"]
     return [
         f"{row['time_ratio']:.2f}x",
         f"{row['compute_overhead']:.2f}x",
         f"{row['search_share']:.1%}",
         f"{row['bookkeeping_share']:.1%}",
+        f"{row['move_share']:.1%}",
+        f"{row['allocator_share']:.1%}",
         f"{stats['replays']:,}",
-        f"{stats['evictions']:,}",
         f"{stats['replay_depth_max']:,}",
-        f"{stats['moved_bytes'] / 1e6:.1f} MB",
-        f"{row['fragmentation']:.1%}",
+        f"{stats['replay_chain_max']:,}",
         f"{stats['peak_bytes'] / 1e6:.1f} MB",
+    ]
+
+
+def _layout_cells(row: dict[str, Any]) -> list[str]:
+    stats, layout = row["stats"], row["layout"]
+    return [
+        f"{stats['evictions']:,}",
+        f"{stats['moved_bytes'] / 1e6:.1f} MB",
+        "-" if layout["cost"] is None else f"{layout['cost']:.1%}",
+        "-" if layout["time_ratio"] is None else f"{layout['time_ratio']:.2f}x",
+        f"{layout['scatter']:.0%}",
+        f"{row['fragmentation']:.1%}",
+        f"{layout['fragmentation_without']:.1%}",
     ]

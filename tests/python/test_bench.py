@@ -8,9 +8,9 @@ import torch
 
 import recoup
 from command import cli
-from recoup.bench import runner
+from recoup.bench import rounds, runner, simulated
 from recoup.bench.nets import NETS, Net, net_named
-from recoup.bench.trial import run_in, run_plainly
+from recoup.bench.trial import Trial, record, run_in, run_plainly
 from recoup.bench_command import parse_shares
 
 
@@ -42,7 +42,10 @@ def test_results_are_gone_on_with(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     small = runner.Plan(["unet"], ["dtr"], [1.0], steps=2, pairs=1)
     results = runner.open_results(out, small)
-    assert list(runner.run_all(small, results, out)) == ["unet: recording", "unet, dtr, 100%"]
+    assert list(runner.run_all(small, results, out)) == [
+        "unet: recording", "unet, dtr: simulating", "unet: plain", "unet, dtr, 100%",
+    ]  # fmt: skip
+    assert list(runner.run_all(small, results, out)) == []
     first = json.loads(out.read_text())["rows"]
 
     larger = runner.Plan(["unet"], ["dtr", "lru"], [1.0, 0.01], steps=2, pairs=1)
@@ -67,12 +70,54 @@ def test_results_are_gone_on_with(tmp_path: Path) -> None:
         runner.open_results(out, small)
 
 
-def test_the_least_budget_runs_and_one_below_does_not(tmp_path: Path) -> None:
-    from recoup.bench.trial import record
+def test_a_round_lost_is_run_again(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    plan = runner.Plan(["bilstm"], ["dtr", "lru"], [1.0], steps=1, pairs=2)
+    running = runner.run_all(plan, runner.open_results(out, plan), out)
+    while next(running) != "bilstm, lru, 100%":
+        pass
+    next(running)  # the second round
+    running.close()
+    found = runner.open_results(out, plan)
+    assert [len(row["time_ratios"]) for row in found.rows] == [1, 1]
+    assert found.rounds_done(plan) == 2 and found.lacks(plan, "bilstm")
+    before = [row["time_ratios"][0] for row in found.rows]
+    list(runner.run_all(plan, found, out))
+    assert [row["time_ratios"][0] for row in found.rows] == before
+    assert [row["status"] for row in found.rows] == ["ok", "ok"]
+    assert found.rounds_done(plan) == 4 and not found.lacks(plan, "bilstm")
 
+
+def test_a_case_stands_between_two_plain_runs() -> None:
+    before, after = (
+        rounds.Timed(at, Trial(seconds, "", None)) for at, seconds in ((10.0, 2.0), (30.0, 4.0))
+    )
+    assert rounds.plain_seconds(before, after, 10.0) == 2.0
+    assert rounds.plain_seconds(before, after, 15.0) == 2.5
+    assert rounds.plain_seconds(before, after, 30.0) == 4.0
+
+
+def test_what_the_layout_costs(tmp_path: Path) -> None:
     trace = record(net_named("unet"), 2, 0, tmp_path / "run.rtrace")
     peak = trace.unbudgeted_peak_bytes()
-    least = runner.least_budget(trace, "dtr", peak)
+    row = simulated.layout_row(trace, "dtr", peak // 2)
+    here, free = (trace.simulate(peak // 2, layout=layout) for layout in (True, False))
+    assert free.stats.misfits == 0
+    assert here.stats.misfits > 0 and 0 < row["scatter"] == here.stats.scatter < 1
+    beyond = here.stats.evicted_bytes + here.stats.moved_bytes - free.stats.evicted_bytes
+    assert row["cost"] == beyond / here.stats.made_room_bytes
+    assert row["time_ratio"] == here.time_ratio / free.time_ratio
+    assert row["fragmentation_without"] == free.stats.fragmentation
+
+    roomy = simulated.layout_row(trace, "dtr", 4 * peak)
+    assert (roomy["cost"], roomy["scatter"], roomy["time_ratio"]) == (None, 0.0, 1.0)
+    assert simulated.layout_row(trace, "dtr", 1000)["cost"] is None
+
+
+def test_the_least_budget_runs_and_one_below_does_not(tmp_path: Path) -> None:
+    trace = record(net_named("unet"), 2, 0, tmp_path / "run.rtrace")
+    peak = trace.unbudgeted_peak_bytes()
+    least = simulated.least_budget(trace, "dtr", peak)
     assert least is not None
     assert trace.simulate(least).status == "ok"
     assert trace.simulate(least - peak // 100 - 1).status != "ok"

@@ -4,28 +4,28 @@ import io
 from pathlib import Path
 from typing import Any
 
-from recoup.bench.runner import Results
+from recoup.bench.runner import Plan, Results
 from recoup.files import write_atomically
 
 PLOTS = {
     "time": ("time_ratio", "time ratio"),
     "compute": ("compute_overhead", "compute overhead"),
     "fragmentation": ("fragmentation", "fragmentation, share of the budget"),
+    "scatter": ("scatter", "1 - largest free / free, where it did not fit"),
     "search": ("search_share", "search time over op time"),
 }
 
 
-def draw(results: Results, path: Path, what: str) -> None:
-    """Memory ratio against one of PLOTS. Needs matplotlib."""
+def draw(plan: Plan, results: Results, path: Path, what: str) -> None:
+    """The plan's cases, memory ratio against one of PLOTS. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     key, label = PLOTS[what]
-    rows = [row for row in results.rows if row["status"] == "ok"]
-    nets = list(dict.fromkeys(row["net"] for row in results.rows))
-    policies = list(dict.fromkeys(row["policy"] for row in results.rows))
+    nets, policies = plan.nets, plan.policies
+    rows = [row for row in results.rows_of(plan) if row["status"] == "ok"]
     columns = min(4, max(1, len(nets)))
     lines = -(-max(1, len(nets)) // columns)
     figure, axes = pyplot.subplots(

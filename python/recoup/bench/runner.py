@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import statistics
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -13,14 +12,11 @@ from typing import Any
 import torch
 
 import recoup
-from recoup.bench.nets import Net, net_named
-from recoup.bench.trial import record, run_in, run_plainly
+from recoup.bench.nets import net_named
+from recoup.bench.rounds import CASES, run_round, timed
+from recoup.bench.simulated import layout_row, least_budget
+from recoup.bench.trial import record, run_plainly
 from recoup.files import write_atomically
-
-FEASIBLE_RATIO = 10.0
-"""A run that takes more than that many times its plain op time counts as infeasible."""
-LEAST_STEP = 0.01
-"""Of the peak: how fine the least budget is."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +29,7 @@ class Plan:
     """Budgets, of each net's unbudgeted peak."""
     steps: int = 4
     pairs: int = 3
+    """Rounds: in each a case is run once, between two plain runs."""
     seed: int = 0
 
     def cases(self) -> Iterator[tuple[str, str, float]]:
@@ -45,10 +42,12 @@ class Plan:
 
 @dataclass
 class Results:
-    """All that is known so far. `rows` and `least` have a row for each case that is done."""
+    """All that is known so far."""
 
     settings: dict[str, Any]
     rows: list[dict[str, Any]] = field(default_factory=list)
+    """A row a case. `status` is None until all its rounds are run, or one shows that it is enough:
+    then "ok", "out of budget" or "too slow"."""
     least: list[dict[str, Any]] = field(default_factory=list)
     peaks: dict[str, int] = field(default_factory=dict)
     """Unbudgeted, by net."""
@@ -57,9 +56,20 @@ class Results:
     judged_peaks: dict[str, int] = field(default_factory=dict)
     """As `peaks`, as the judge of the alternatives sees them."""
 
-    def has(self, net: str, policy: str, share: float) -> bool:
-        return any(
-            (row["net"], row["policy"], row["share"]) == (net, policy, share) for row in self.rows
+    def rows_of(self, plan: Plan, net: str | None = None) -> list[dict[str, Any]]:
+        """Those of the plan's cases that there are; with that net, if one is named."""
+        known = {(row["net"], row["policy"], row["share"]): row for row in self.rows}
+        return [known[c] for c in plan.cases() if c in known and net in (None, c[0])]
+
+    def lacks(self, plan: Plan, net: str) -> bool:
+        """Whether a case of the plan with that net is not finished."""
+        wanted = len(plan.policies) * len(plan.shares)
+        return sum(row["status"] is not None for row in self.rows_of(plan, net)) < wanted
+
+    def rounds_done(self, plan: Plan) -> int:
+        """Of all cases of the plan; one that is finished has none left."""
+        return sum(
+            plan.pairs if row["status"] else len(row["time_ratios"]) for row in self.rows_of(plan)
         )
 
     def write(self, path: Path) -> None:
@@ -105,78 +115,50 @@ def open_results(path: Path | None, plan: Plan) -> Results:
     return results
 
 
-def run_case(net: Net, policy: str, share: float, plan: Plan, peak: int) -> dict[str, Any]:
-    """Pairs of a plain and a budgeted run that take turns, after one that warms up."""
-    budget = int(share * peak)
-    row: dict[str, Any] = {
-        "net": net.name, "policy": policy, "share": share, "budget_bytes": budget
-    }  # fmt: skip
-    ratios: list[float] = []
-    stats: recoup.Stats | None = None
-    for index in range(plan.pairs + 1):
-        plain = run_plainly(net, plan.steps, plan.seed)
-        try:
-            trial = run_in(net, plan.steps, plan.seed, budget, policy=policy)
-        except recoup.OutOfBudgetError as error:
-            return row | {"status": "out of budget", "reason": str(error).partition("\n")[0]}
-        if trial.digest != plain.digest:
-            raise RuntimeError(f"{net.name} under {policy} in {budget:,} bytes: bits differ")
-        if index > 0:
-            ratios.append(trial.step_seconds / plain.step_seconds)
-        stats = trial.stats
-    assert stats is not None
-    overhead = (stats.op_ns + stats.replay_cost_ns) / stats.op_ns
-    return row | {
-        "status": "ok" if overhead <= FEASIBLE_RATIO else "too slow",
-        "bits_equal": True,
-        "time_ratio": statistics.median(ratios),
-        "time_ratios": ratios,
-        "compute_overhead": overhead,
-        "search_share": stats.search_ns / stats.op_ns,
-        "bookkeeping_share": stats.bookkeeping_ns / stats.op_ns,
-        "fragmentation": stats.fragmentation,
-        "stats": stats.to_dict(),
-    }
-
-
-def least_budget(trace: recoup.Trace, policy: str, peak: int) -> int | None:
-    """The least one that runs in simulation, to 1 % of the peak; found by bisection.
-
-    None when not even the peak is enough.
-    """
-
-    def runs(percent: int) -> bool:
-        result = trace.simulate(
-            max(1, peak * percent // 100), policy=policy, max_time_ratio=FEASIBLE_RATIO
-        )
-        return result.status == "ok"
-
-    low, high = 0, 100
-    if not runs(high):
-        return None
-    step = max(1, round(100 * LEAST_STEP))
-    while high - low > step:
-        middle = (low + high) // 2
-        low, high = (low, middle) if runs(middle) else (middle, high)
-    return peak * high // 100
-
-
 def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
-    """Runs what `results` does not have yet; says each case that begins, for a progress bar."""
+    """Runs what `results` does not have yet; says what is next, for a progress bar."""
     for name in plan.nets:
-        net = net_named(name)
+        if not results.lacks(plan, name):
+            continue
         yield f"{name}: recording"
+        net = net_named(name)
+        run_plainly(net, plan.steps, plan.seed)  # warms up
         with tempfile.TemporaryDirectory() as folder:
             trace = record(net, plan.steps, plan.seed, Path(folder) / "run.rtrace")
         peak = results.peaks.setdefault(name, trace.unbudgeted_peak_bytes())
         for policy in plan.policies:
-            known = {(row["net"], row["policy"]) for row in results.least}
-            if (name, policy) not in known:
-                least = least_budget(trace, policy, peak)
-                results.least.append({"net": name, "policy": policy, "budget_bytes": least})
-            for share in plan.shares:
-                yield f"{name}, {policy}, {share:.0%}"
-                if not results.has(name, policy, share):
-                    results.rows.append(run_case(net, policy, share, plan, peak))
-                    if out is not None:
-                        results.write(out)
+            yield f"{name}, {policy}: simulating"
+            _simulate(trace, name, policy, peak, plan, results)
+        if out is not None:
+            results.write(out)
+        yield f"{name}: plain"
+        plain = timed(run_plainly, net, plan.steps, plan.seed)
+        while group := [row for row in results.rows_of(plan, name) if not row["status"]][:CASES]:
+            plain = yield from run_round(net, plan.steps, plan.seed, group, plain)
+            for row in group:
+                if not row["status"] and len(row["time_ratios"]) == plan.pairs:
+                    row["status"] = "ok"
+            if out is not None:
+                results.write(out)
+
+
+def _simulate(
+    trace: recoup.Trace, name: str, policy: str, peak: int, plan: Plan, results: Results
+) -> None:
+    """Adds the least budget, and a row for each case that has none."""
+    if not any((row["net"], row["policy"]) == (name, policy) for row in results.least):
+        least = least_budget(trace, policy, peak)
+        results.least.append({"net": name, "policy": policy, "budget_bytes": least})
+    known = {(row["policy"], row["share"]) for row in results.rows_of(plan, name)}
+    for share in plan.shares:
+        if (policy, share) in known:
+            continue
+        budget = max(1, int(share * peak))
+        layout = layout_row(trace, policy, budget)
+        row = {
+            "net": name, "policy": policy, "share": share, "budget_bytes": budget, "layout": layout,
+            "status": None, "time_ratios": [],
+        }  # fmt: skip
+        if layout["status"] == "too slow":
+            row |= {"status": "too slow", "reason": "in simulation"}
+        results.rows.append(row)
