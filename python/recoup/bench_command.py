@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 import recoup
+from recoup.bench.rounds import BitsDifferError
+from recoup.files import check_writable
 from recoup.sizes import percent_range
 from recoup.tables import plain_table, print_table
 
@@ -19,9 +21,9 @@ def add_bench_command(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
         help="train networks under policies and budgets, and compare",
-        description="Each case trains a network plainly and in a budget, in turns, in this "
-        "process. Budgets are shares of the network's unbudgeted peak. A case whose bits differ "
-        "stops it.",
+        description="Each case trains a network in a budget, in turns with plain trainings, in "
+        "this process. Budgets are shares of the network's unbudgeted peak. A case whose bits "
+        "differ stops it.",
     )
     parser.add_argument("--nets", nargs="+", default=["all"], metavar="NET", help="or `all`")
     parser.add_argument(
@@ -42,25 +44,34 @@ def add_bench_command(commands: Any) -> None:
         "`none` (the default)",
     )
     parser.add_argument("--steps", type=int, default=4, help="of a training (default: 4)")
-    parser.add_argument("--pairs", type=int, default=3, help="of runs a case (default: 3)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="in each, every case runs once (default: 3)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="results as JSON, written after every case; what is in it already is not run again",
+        help="results as JSON, written after every round; what it has is not run again",
     )
     parser.add_argument(
         "--plot",
         type=Path,
         metavar="FILE",
-        help="draw time ratios over memory ratios, a panel a net",
+        help="draw time ratios over memory ratios, a panel a net (.png, .svg or .pdf)",
     )
     parser.add_argument(
         "--plot-of",
         default="time",
         choices=["time", "compute", "fragmentation", "scatter", "search"],
         help="what the plot shows (default: time)",
+    )
+    parser.add_argument(
+        "--timeline",
+        type=Path,
+        metavar="FILE",
+        help="run no case, but draw the memory, ops, replays and evictions of each over one step, "
+        "as simulated",
     )
     parser.set_defaults(command=_bench, fail=parser.error)
 
@@ -76,51 +87,27 @@ def parse_shares(text: str) -> list[float]:
                 f"budgets are percents, FROM..TO:STEP or a list; got {text!r}"
             ) from None
     if not all(0 < percent <= 1000 for percent in percents):
-        raise ValueError(f"budgets are percents above 0; got {text!r}")
-    return [percent / 100 for percent in percents]
+        raise ValueError(f"budgets are percents above 0 and up to 1000; got {text!r}")
+    return [percent / 100 for percent in dict.fromkeys(percents)]
 
 
 def _bench(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("transformers") is None:
         options.fail("recoup bench needs transformers: pip install 'recoup[bench]'")
-    if options.plot is not None and importlib.util.find_spec("matplotlib") is None:
-        options.fail("--plot needs matplotlib: pip install 'recoup[bench]'")
-    for name in ("steps", "pairs"):
+    for name in ("steps", "rounds"):
         if vars(options)[name] < 1:
             options.fail(f"--{name} must be 1 or more; got {vars(options)[name]}")
-    from recoup.bench import against, comparison, nets, plots, runner
-    from recoup.bench.alternatives import alternatives_named
-
-    policies = [policy.name for policy in recoup.policies()]
     try:
-        plan = runner.Plan(
-            nets=_chosen("net", options.nets, [net.name for net in nets.NETS]),
-            policies=_chosen("policy", options.policies, policies),
-            shares=parse_shares(options.budgets),
-            steps=options.steps,
-            pairs=options.pairs,
-            seed=options.seed,
-        )
-        alternatives = alternatives_named(options.alternatives)
-        results = runner.open_results(options.out, plan)
-        with Progress(
-            *Progress.get_default_columns(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not sys.stderr.isatty(),
-        ) as progress:
-            rounds = plan.pairs * len(list(plan.cases()))
-            task = progress.add_task("", total=rounds + against.count(alternatives, plan))
-            for what in runner.run_all(plan, results, options.out):
-                progress.update(task, completed=results.rounds_done(plan), description=what)
-            progress.update(task, completed=rounds)
-            for what in against.run_alternatives(alternatives, plan, results, options.out):
-                progress.update(task, advance=1, description=what)
-        _print_tables(plan, results)
-        comparison.print_comparison(alternatives, plan, results)
-        if options.plot is not None:
-            plots.draw(plan, results, options.plot, options.plot_of)
-    except (OSError, ValueError) as error:
+        for name in ("plot", "timeline"):
+            _check_picture(name, vars(options)[name])
+        if options.out is not None:
+            check_writable(options.out)
+        plan = _plan(options)
+        if options.timeline is not None:
+            _draw_timeline(plan, options)
+        else:
+            _run(plan, options)
+    except (OSError, ValueError, BitsDifferError) as error:
         options.fail(str(error))
     except KeyboardInterrupt:
         kept = f"; {options.out} has what is done, and goes on from there" if options.out else ""
@@ -129,13 +116,81 @@ def _bench(options: argparse.Namespace) -> int:
     return 0
 
 
+def _plan(options: argparse.Namespace) -> Any:
+    from recoup.bench import nets, runner
+
+    policies = [policy.name for policy in recoup.policies()]
+    return runner.Plan(
+        nets=_chosen("net", options.nets, [net.name for net in nets.NETS]),
+        policies=_chosen("policy", options.policies, policies),
+        shares=parse_shares(options.budgets),
+        steps=options.steps,
+        rounds=options.rounds,
+        seed=options.seed,
+    )
+
+
+def _run(plan: Any, options: argparse.Namespace) -> None:
+    from recoup.bench import against, comparison, plots, runner
+    from recoup.bench.alternatives import alternatives_named
+
+    alternatives = alternatives_named(options.alternatives)
+    results = runner.open_results(options.out, plan)
+    with _progress() as progress:
+        rounds = plan.rounds * len(list(plan.cases()))
+        task = progress.add_task("", total=rounds + against.count(alternatives, plan))
+        for what in runner.run_all(plan, results, options.out):
+            progress.update(task, completed=results.rounds_done(plan), description=what)
+        progress.update(task, completed=rounds)
+        for what in against.run_alternatives(alternatives, plan, results, options.out):
+            progress.update(task, advance=1, description=what)
+    _print_tables(plan, results)
+    comparison.print_comparison(alternatives, plan, results)
+    if options.plot is not None:
+        plots.draw(plan, results, options.plot, options.plot_of)
+
+
+def _draw_timeline(plan: Any, options: argparse.Namespace) -> None:
+    from recoup.bench import timelines
+
+    if len(list(plan.cases())) > timelines.MOST:
+        raise ValueError(
+            f"--timeline draws at most {timelines.MOST} cases, not {len(list(plan.cases()))}: "
+            "choose --nets, --policies and --budgets"
+        )
+    with _progress() as progress:
+        task = progress.add_task("", total=len(plan.nets))
+        for what in timelines.draw(plan, options.timeline):
+            progress.update(task, advance=1, description=what)
+
+
+def _progress() -> Progress:
+    return Progress(
+        *Progress.get_default_columns(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def _check_picture(option: str, path: Path | None) -> None:
+    """Before hours are spent. Raises ValueError or OSError when it could not be drawn."""
+    if path is None:
+        return
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(f"--{option} needs matplotlib: pip install 'recoup[bench]'")
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"--{option} draws .png, .svg or .pdf; got {path}")
+    check_writable(path)
+
+
 def _chosen(kind: str, asked: list[str], known: list[str]) -> list[str]:
-    if asked == ["all"]:
+    if "all" in asked:
         return known
     for name in asked:
         if name not in known:
             raise ValueError(f"unknown {kind} {name!r}; there are {', '.join(known)}")
-    return asked
+    return list(dict.fromkeys(asked))
 
 
 def _print_tables(plan: Any, results: Any) -> None:
@@ -147,12 +202,14 @@ def _print_tables(plan: Any, results: Any) -> None:
         for row in results.rows_of(plan, net):
             bytes_least = least[net, row["policy"]]
             share = "-" if bytes_least is None else f"{bytes_least / peak:.0%}"
-            times.add_row(row["policy"], share, f"{row['share']:.0%}", *_time_cells(row))
+            budget = f"{100 * row['share']:g}%"
+            times.add_row(row["policy"], share, budget, *_time_cells(row))
             if "stats" in row:
-                layouts.add_row(row["policy"], f"{row['share']:.0%}", *_layout_cells(row))
+                layouts.add_row(row["policy"], budget, *_layout_cells(row))
         for table in times, layouts:
-            print_table(table)
-            print()
+            if table.rows:
+                print_table(table)
+                print()
 
 
 _TIMES = (

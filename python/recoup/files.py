@@ -5,6 +5,16 @@ import tempfile
 from pathlib import Path
 
 
+def check_writable(path: Path) -> None:
+    """Before work whose result is to go there. Raises OSError when it could not be written."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory")
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"there is no directory {path.absolute().parent}")
+    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise PermissionError(f"{path.absolute().parent} is not writable")
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Readers see the old file or the new one, never a part."""
     handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")

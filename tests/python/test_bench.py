@@ -12,6 +12,7 @@ from recoup.bench import rounds, runner, simulated
 from recoup.bench.nets import NETS, Net, net_named
 from recoup.bench.trial import Trial, record, run_in, run_plainly
 from recoup.bench_command import parse_shares
+from recoup.timeline_picture import kind_of, last_step
 
 
 @pytest.mark.parametrize("net", NETS, ids=lambda net: net.name)
@@ -40,7 +41,7 @@ def test_the_random_path_is_another_each_step() -> None:
 
 def test_results_are_gone_on_with(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    small = runner.Plan(["unet"], ["dtr"], [1.0], steps=2, pairs=1)
+    small = runner.Plan(["unet"], ["dtr"], [1.0], steps=2, rounds=1)
     results = runner.open_results(out, small)
     assert list(runner.run_all(small, results, out)) == [
         "unet: recording", "unet, dtr: simulating", "unet: plain", "unet, dtr, 100%",
@@ -48,7 +49,7 @@ def test_results_are_gone_on_with(tmp_path: Path) -> None:
     assert list(runner.run_all(small, results, out)) == []
     first = json.loads(out.read_text())["rows"]
 
-    larger = runner.Plan(["unet"], ["dtr", "lru"], [1.0, 0.01], steps=2, pairs=1)
+    larger = runner.Plan(["unet"], ["dtr", "lru"], [1.0, 0.01], steps=2, rounds=1)
     results = runner.open_results(out, larger)
     list(runner.run_all(larger, results, out))
     found = json.loads(out.read_text())
@@ -72,7 +73,7 @@ def test_results_are_gone_on_with(tmp_path: Path) -> None:
 
 def test_a_round_lost_is_run_again(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    plan = runner.Plan(["bilstm"], ["dtr", "lru"], [1.0], steps=1, pairs=2)
+    plan = runner.Plan(["bilstm"], ["dtr", "lru"], [1.0], steps=1, rounds=2)
     running = runner.run_all(plan, runner.open_results(out, plan), out)
     while next(running) != "bilstm, lru, 100%":
         pass
@@ -127,7 +128,7 @@ def test_the_command(tmp_path: Path) -> None:
     out, plot = tmp_path / "out.json", tmp_path / "out.png"
     shown = cli(
         "bench", "--nets", "unet", "--policies", "dtr", "sqrt-n", "--budgets", "100,80", "--steps",
-        "2", "--pairs", "1", "--out", out, "--plot", plot, "--plot-of", "compute",
+        "2", "--rounds", "1", "--out", out, "--plot", plot, "--plot-of", "compute",
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr
     assert "unet: unbudgeted peak" in shown.stdout and "sqrt-n" in shown.stdout
@@ -143,6 +144,9 @@ def test_the_command(tmp_path: Path) -> None:
         (["--budgets", "half"], "budgets are percents"),
         (["--budgets", "0"], "budgets are percents above 0"),
         (["--steps", "0"], "--steps must be 1 or more"),
+        (["--plot", "picture.gif"], "--plot draws .png, .svg or .pdf"),
+        (["--plot", "nowhere/picture.png"], "there is no directory"),
+        (["--timeline", "picture.png"], "--timeline draws at most 12 cases"),
     ],
 )
 def test_bad_arguments(arguments: list[str], words: str, tmp_path: Path) -> None:
@@ -151,6 +155,37 @@ def test_bad_arguments(arguments: list[str], words: str, tmp_path: Path) -> None
     assert result.returncode != 0
     assert words in result.stderr and result.stderr.count("\n") == 1, result.stderr
     assert not out.exists()
+
+
+def test_the_timeline(tmp_path: Path) -> None:
+    picture = tmp_path / "timeline.svg"
+    shown = cli(
+        "bench", "--nets", "unet", "--policies", "dtr", "--budgets", "60", "--steps", "2",
+        "--timeline", picture,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    drawn = picture.read_text()
+    for words in ("unet, dtr, 60% of", "convolution", "pale: a replay", "evictions"):
+        assert f"<!-- {words}" in drawn  # how matplotlib marks the text that it draws
+    assert "<!-- attention" not in drawn
+
+
+def test_kinds_of_ops() -> None:
+    assert kind_of("aten::convolution_backward") == "convolution"
+    assert kind_of("aten::_scaled_dot_product_flash_attention_for_cpu") == "attention"
+    assert kind_of("aten::addmm") == "matrix product"
+    assert kind_of("aten::_log_softmax") == "loss, softmax"
+    assert kind_of("aten::threshold_backward") == "activation"
+    assert kind_of("aten::add.Tensor") == "other"
+
+
+def test_the_last_step(tmp_path: Path) -> None:
+    trace = record(net_named("unet"), 3, 0, tmp_path / "run.rtrace")
+    moments = trace.timeline(trace.unbudgeted_peak_bytes())
+    marks = [index for index, moment in enumerate(moments) if moment.kind == "step"]
+    assert last_step(moments) == moments[marks[1] + 1 : marks[2] + 1]
+    assert last_step(moments[: marks[0] + 1]) == moments[: marks[0] + 1]
+    assert last_step(moments[: marks[0]]) == moments[: marks[0]]
 
 
 def test_shares() -> None:

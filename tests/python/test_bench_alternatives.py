@@ -67,7 +67,7 @@ def test_others_change_no_bit_either(name: str) -> None:
 
 def test_rows_are_gone_on_with(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    plan = runner.Plan(["bilstm"], ["dtr"], [], steps=2, pairs=1)
+    plan = runner.Plan(["bilstm"], ["dtr"], [], steps=2, rounds=1)
     results = runner.open_results(out, plan)
     assert list(run_alternatives(CHECKPOINTS[:1], plan, results, out)) == [
         "bilstm: peak",
@@ -98,7 +98,7 @@ def test_one_that_fails_is_a_row_with_its_reason() -> None:
 
         return replace(net, make=make)
 
-    plan = runner.Plan(["bilstm"], ["dtr"], [], steps=2, pairs=1)
+    plan = runner.Plan(["bilstm"], ["dtr"], [], steps=2, rounds=1)
     results = runner.open_results(None, plan)
     ways = [Alternative("fails", raises), Alternative("absent", raises, needs="no_such_module")]
     list(run_alternatives(ways, plan, results, None))
@@ -121,7 +121,7 @@ def test_the_command(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     shown = cli(
         "bench", "--nets", "bilstm", "--policies", "dtr", "--budgets", "100", "--steps", "2",
-        "--pairs", "1", "--alternatives", "save-on-cpu", "compile-0.5", "--out", out,
+        "--rounds", "1", "--alternatives", "save-on-cpu", "compile-0.5", "--out", out,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr
     assert "bilstm: eager's peak" in shown.stdout and "first step" in shown.stdout

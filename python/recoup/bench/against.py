@@ -10,6 +10,7 @@ import recoup
 from recoup.bench.alternatives import Alternative, installed
 from recoup.bench.judge import judged_peak_bytes
 from recoup.bench.nets import Net, net_named
+from recoup.bench.rounds import BitsDifferError
 from recoup.bench.runner import Plan, Results
 from recoup.bench.trial import run_in, run_plainly, step_median, train
 
@@ -74,7 +75,7 @@ def _measured(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -
     ratios: list[float] = []
     firsts: list[float] = []
     differs: list[str] = []
-    for _ in range(plan.pairs + 1):
+    for _ in range(plan.rounds + 1):
         plain_seconds, plain_bits = train(net, plan.steps, plan.seed)
         seconds, bits = train(changed, plan.steps, plan.seed)
         ratios.append(step_median(seconds) / step_median(plain_seconds))
@@ -94,17 +95,17 @@ def _measured(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -
 
 
 def _ours(net: Net, policy: str, budget: int, plan: Plan) -> dict[str, Any]:
-    """The same of a policy in that budget. Raises RuntimeError when bits differ."""
+    """The same of a policy in that budget. Raises BitsDifferError."""
     ratios: list[float] = []
     stats: recoup.Stats | None = None
-    for _ in range(plan.pairs + 1):
+    for _ in range(plan.rounds + 1):
         plain = run_plainly(net, plan.steps, plan.seed)
         try:
             trial = run_in(net, plan.steps, plan.seed, budget, policy=policy)
         except recoup.OutOfBudgetError as error:
             return {"status": "out of budget", "reason": str(error).partition("\n")[0]}
         if trial.digest != plain.digest:
-            raise RuntimeError(f"{net.name} under {policy} in {budget:,} bytes: bits differ")
+            raise BitsDifferError(f"{net.name} under {policy} in {budget:,} bytes: bits differ")
         ratios.append(trial.step_seconds / plain.step_seconds)
         stats = trial.stats
     assert stats is not None

@@ -121,6 +121,7 @@ def _gpt2() -> nn.Module:
         n_embd=96,
         n_layer=8,
         n_head=4,
+        loss_type="ForCausalLM",
         use_cache=False,
         bos_token_id=0,
         eos_token_id=0,

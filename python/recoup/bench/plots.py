@@ -47,7 +47,7 @@ def draw(plan: Plan, results: Results, path: Path, what: str) -> None:
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=8)
     picture = io.BytesIO()
-    figure.savefig(picture, dpi=130, format=path.suffix.lstrip(".") or "png")
+    figure.savefig(picture, dpi=130, format=path.suffix[1:])
     pyplot.close(figure)
     write_atomically(path, picture.getvalue())
 

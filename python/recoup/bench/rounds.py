@@ -21,6 +21,10 @@ CASES = 8
 """At most, between two plain runs."""
 
 
+class BitsDifferError(Exception):
+    """A training in a budget, or a second plain one, is not what the first one was."""
+
+
 @dataclass(frozen=True)
 class Timed:
     """A run, and when it was: its middle, in seconds."""
@@ -47,11 +51,11 @@ def run_round(
     """Runs each case once, says which is next, and returns the plain run behind them.
 
     `rows` are the cases', see Results; they get one time ratio more, or the reason why there is
-    none. Raises RuntimeError when bits differ.
+    none. Raises BitsDifferError.
     """
     ran = []
     for row in rows:
-        yield f"{net.name}, {row['policy']}, {row['share']:.0%}"
+        yield f"{net.name}, {row['policy']}, {100 * row['share']:g}%"
         policy, budget = row["policy"], row["budget_bytes"]
         try:
             found = timed(run_in, net, steps, seed, budget, policy=policy)
@@ -59,11 +63,11 @@ def run_round(
             row |= {"status": "out of budget", "reason": str(error).partition("\n")[0]}
             continue
         if found.trial.digest != before.trial.digest:
-            raise RuntimeError(f"{net.name} under {policy} in {budget:,} bytes: bits differ")
+            raise BitsDifferError(f"{net.name} under {policy} in {budget:,} bytes: bits differ")
         ran.append((row, found))
     after = timed(run_plainly, net, steps, seed)
     if after.trial.digest != before.trial.digest:
-        raise RuntimeError(f"{net.name} has other bits in two plain runs")
+        raise BitsDifferError(f"{net.name} has other bits in two plain runs")
     for row, found in ran:
         row["time_ratios"].append(found.trial.step_seconds / plain_seconds(before, after, found.at))
         _describe(row, found.trial.stats)

@@ -28,7 +28,7 @@ class Plan:
     shares: list[float]
     """Budgets, of each net's unbudgeted peak."""
     steps: int = 4
-    pairs: int = 3
+    rounds: int = 3
     """Rounds: in each a case is run once, between two plain runs."""
     seed: int = 0
 
@@ -69,7 +69,7 @@ class Results:
     def rounds_done(self, plan: Plan) -> int:
         """Of all cases of the plan; one that is finished has none left."""
         return sum(
-            plan.pairs if row["status"] else len(row["time_ratios"]) for row in self.rows_of(plan)
+            plan.rounds if row["status"] else len(row["time_ratios"]) for row in self.rows_of(plan)
         )
 
     def write(self, path: Path) -> None:
@@ -80,7 +80,7 @@ def settings_of(plan: Plan) -> dict[str, Any]:
     """What two results must share to stand in one file."""
     return {
         "steps": plan.steps,
-        "pairs": plan.pairs,
+        "rounds": plan.rounds,
         "seed": plan.seed,
         "recoup": recoup.__version__,
         "torch": torch.__version__,
@@ -115,16 +115,21 @@ def open_results(path: Path | None, plan: Plan) -> Results:
     return results
 
 
+def recorded(name: str, plan: Plan) -> recoup.Trace:
+    """The trace of a net's training, which has run once to warm up."""
+    net = net_named(name)
+    run_plainly(net, plan.steps, plan.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        return record(net, plan.steps, plan.seed, Path(folder) / "run.rtrace")
+
+
 def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
     """Runs what `results` does not have yet; says what is next, for a progress bar."""
     for name in plan.nets:
         if not results.lacks(plan, name):
             continue
         yield f"{name}: recording"
-        net = net_named(name)
-        run_plainly(net, plan.steps, plan.seed)  # warms up
-        with tempfile.TemporaryDirectory() as folder:
-            trace = record(net, plan.steps, plan.seed, Path(folder) / "run.rtrace")
+        trace = recorded(name, plan)
         peak = results.peaks.setdefault(name, trace.unbudgeted_peak_bytes())
         for policy in plan.policies:
             yield f"{name}, {policy}: simulating"
@@ -132,11 +137,12 @@ def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
         if out is not None:
             results.write(out)
         yield f"{name}: plain"
+        net = net_named(name)
         plain = timed(run_plainly, net, plan.steps, plan.seed)
         while group := [row for row in results.rows_of(plan, name) if not row["status"]][:CASES]:
             plain = yield from run_round(net, plan.steps, plan.seed, group, plain)
             for row in group:
-                if not row["status"] and len(row["time_ratios"]) == plan.pairs:
+                if not row["status"] and len(row["time_ratios"]) == plan.rounds:
                     row["status"] = "ok"
             if out is not None:
                 results.write(out)

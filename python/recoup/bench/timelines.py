@@ -1,0 +1,44 @@
+"""Memory over the last step of a training, as simulated from its trace: a panel a case."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from recoup.bench.runner import Plan, recorded
+from recoup.files import write_atomically
+from recoup.timeline_picture import Timeline, draw_timelines, last_step
+from recoup.traces import Trace
+
+MOST = 12
+"""Panels of a picture."""
+
+
+def draw(plan: Plan, path: Path) -> Iterator[str]:
+    """Says what is next, for a progress bar. Needs matplotlib.
+
+    Raises ValueError when a case does not run in simulation.
+    """
+    panels = []
+    for name in plan.nets:
+        yield f"{name}: recording"
+        trace = recorded(name, plan)
+        cases = [case[1:] for case in plan.cases() if case[0] == name]
+        panels += [_panel(trace, name, policy, share) for policy, share in cases]
+    write_atomically(path, draw_timelines(panels, path.suffix[1:]))
+
+
+def _panel(trace: Trace, net: str, policy: str, share: float) -> Timeline:
+    peak = trace.unbudgeted_peak_bytes()
+    budget = max(1, int(share * peak))
+    result = trace.simulate(budget, policy=policy)
+    if result.status != "ok":
+        raise ValueError(
+            f"{net} under {policy} in {share:.3g} of its peak: {result.reason or result.status}"
+        )
+    step = last_step(trace.timeline(budget, policy=policy))
+    costs = {
+        kind: sum(moment.cost_ns for moment in step if moment.kind == kind)
+        for kind in ("op", "replay")
+    }
+    ratio = (costs["op"] + costs["replay"]) / costs["op"]
+    title = f"{net}, {policy}, {100 * share:g}% of {peak / 1e6:.1f} MB: {ratio:.2f}x compute"
+    return Timeline(title, step, budget)
