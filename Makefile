@@ -24,9 +24,15 @@ PYTHON_FOLDERS := $(wildcard python tests tools examples bench)
 # The folders too: their time changes when a file goes, which no file's time shows.
 BUILD_INPUTS = $(shell find include csrc) CMakeLists.txt pyproject.toml
 
+# What `make bench` runs and draws. What build/bench.json has already is not run again.
+BENCH_CASES := --nets all --policies dtr dte coop lru sqrt-n rotor --budgets 100..20:10
+BENCH_PLOTS := time compute fragmentation layout scatter search
+BENCH_TIMELINE := --nets unet gpt2 --policies dtr coop --budgets 50
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-slow clean
+.PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-slow \
+        bench bench-smoke clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -66,6 +72,18 @@ torch-test: build example ## the tests with PyTorch
 
 test-slow: build ## the long sweeps
 	$(BIN)/python -m pytest -m slow
+
+bench: build ## docs/bench.json and its pictures: hours; after Ctrl-C it goes on
+	$(BIN)/recoup bench $(BENCH_CASES) --out build/bench.json
+	@cp build/bench.json docs/bench.json
+	@for kind in $(BENCH_PLOTS); do \
+	  $(BIN)/recoup bench $(BENCH_CASES) --out docs/bench.json \
+	    --plot docs/bench-$$kind.png --plot-of $$kind >/dev/null || exit; \
+	done
+	$(BIN)/recoup bench $(BENCH_TIMELINE) --timeline docs/bench-timeline.png
+
+bench-smoke: build ## a small bench: its columns, bits, and that it goes on (part of torch-test)
+	$(BIN)/python -m pytest tests/python/test_bench_smoke.py
 
 example: build ## build and run the C++ example
 ifneq ($(wildcard examples/train.cpp),)

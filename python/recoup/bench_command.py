@@ -63,7 +63,7 @@ def add_bench_command(commands: Any) -> None:
     parser.add_argument(
         "--plot-of",
         default="time",
-        choices=["time", "compute", "fragmentation", "scatter", "search"],
+        choices=["time", "compute", "fragmentation", "layout", "scatter", "search"],
         help="what the plot shows (default: time)",
     )
     parser.add_argument(
@@ -110,7 +110,9 @@ def _bench(options: argparse.Namespace) -> int:
     except (OSError, ValueError, BitsDifferError) as error:
         options.fail(str(error))
     except KeyboardInterrupt:
-        kept = f"; {options.out} has what is done, and goes on from there" if options.out else ""
+        kept = ""
+        if options.out is not None and options.out.exists():
+            kept = f"; {options.out} has what is done, and goes on from there"
         print(f"recoup bench: interrupted{kept}", file=sys.stderr)
         return 130
     return 0
@@ -197,7 +199,11 @@ def _print_tables(plan: Any, results: Any) -> None:
     least = {(row["net"], row["policy"]): row["budget_bytes"] for row in results.least}
     for net in plan.nets:
         peak = results.peaks[net]
-        print(f"{net}: unbudgeted peak {peak / 1e6:.1f} MB")
+        whole = results.whole[net]
+        unevicted = f"{whole / peak:.0%} of it" if whole is not None else "more than twice that"
+        print(
+            f"{net}: unbudgeted peak {peak / 1e6:.1f} MB; nothing is evicted in {unevicted} or more"
+        )
         times, layouts = plain_table("policy", *_TIMES), plain_table("policy", *_LAYOUTS)
         for row in results.rows_of(plan, net):
             bytes_least = least[net, row["policy"]]

@@ -5,12 +5,12 @@ import sys
 from typing import Any
 
 
-def cli(*args: object, **options: Any) -> subprocess.CompletedProcess[str]:
+def cli(*args: object, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "recoup", *map(str, args)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout,
         check=False,
         **options,
     )

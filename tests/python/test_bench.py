@@ -122,6 +122,9 @@ def test_the_least_budget_runs_and_one_below_does_not(tmp_path: Path) -> None:
     assert least is not None
     assert trace.simulate(least).status == "ok"
     assert trace.simulate(least - peak // 100 - 1).status != "ok"
+    whole = simulated.whole_budget(trace, peak)
+    assert whole is not None and peak <= whole < 1.2 * peak
+    assert trace.simulate(whole).stats.evictions == 0
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -1,18 +1,35 @@
 """The papers' plots: a panel a net, a line a policy."""
 
 import io
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recoup.bench.runner import Plan, Results
 from recoup.files import write_atomically
 
+
+@dataclass(frozen=True)
+class Plot:
+    label: str
+    value: Callable[[dict[str, Any]], float | None]
+    """Of a case that ran."""
+    without: Callable[[dict[str, Any]], float | None] | None = None
+    """The same without addresses, if it is drawn too."""
+
+
 PLOTS = {
-    "time": ("time_ratio", "time ratio"),
-    "compute": ("compute_overhead", "compute overhead"),
-    "fragmentation": ("fragmentation", "fragmentation, share of the budget"),
-    "scatter": ("scatter", "1 - largest free / free, where it did not fit"),
-    "search": ("search_share", "search time over op time"),
+    "time": Plot("time ratio", lambda row: row["time_ratio"]),
+    "compute": Plot("compute overhead", lambda row: row["compute_overhead"]),
+    "fragmentation": Plot(
+        "fragmentation\n(dotted: without addresses)",
+        lambda row: row["fragmentation"],
+        lambda row: row["layout"]["fragmentation_without"],
+    ),
+    "layout": Plot("layout cost", lambda row: row["layout"]["cost"]),
+    "scatter": Plot("scatter of free bytes", lambda row: row["layout"]["scatter"]),
+    "search": Plot("search time over op time", lambda row: row["search_share"]),
 }
 
 
@@ -23,7 +40,7 @@ def draw(plan: Plan, results: Results, path: Path, what: str) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    key, label = PLOTS[what]
+    plot = PLOTS[what]
     nets, policies = plan.nets, plan.policies
     rows = [row for row in results.rows_of(plan) if row["status"] == "ok"]
     columns = min(4, max(1, len(nets)))
@@ -34,16 +51,15 @@ def draw(plan: Plan, results: Results, path: Path, what: str) -> None:
     for panel in axes.flat[len(nets) :]:
         panel.set_axis_off()
     for net, panel in zip(nets, axes.flat, strict=False):
-        for policy in policies:
-            points = sorted(
-                (row["share"], row[key])
-                for row in rows
-                if (row["net"], row["policy"]) == (net, policy)
-            )
-            panel.plot(*_columns(points), marker="o", markersize=3, linewidth=1, label=policy)
+        for number, policy in enumerate(policies):
+            cases = [row for row in rows if (row["net"], row["policy"]) == (net, policy)]
+            style: dict[str, Any] = {"color": f"C{number % 10}", "linewidth": 1}
+            panel.plot(*_line(cases, plot.value), "o-", markersize=3, label=policy, **style)
+            if plot.without is not None:
+                panel.plot(*_line(cases, plot.without), ":", **style)
         panel.set_title(net, fontsize=10)
         panel.set_xlabel("memory ratio")
-        panel.set_ylabel(label)
+        panel.set_ylabel(plot.label)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=8)
     picture = io.BytesIO()
@@ -52,5 +68,8 @@ def draw(plan: Plan, results: Results, path: Path, what: str) -> None:
     write_atomically(path, picture.getvalue())
 
 
-def _columns(points: list[tuple[float, Any]]) -> tuple[list[float], list[Any]]:
-    return [point[0] for point in points], [point[1] for point in points]
+def _line(
+    rows: list[dict[str, Any]], value: Callable[[dict[str, Any]], float | None]
+) -> tuple[list[float], list[float]]:
+    points = sorted((row["share"], found) for row in rows if (found := value(row)) is not None)
+    return [share for share, _ in points], [found for _, found in points]

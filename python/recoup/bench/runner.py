@@ -14,7 +14,7 @@ import torch
 import recoup
 from recoup.bench.nets import net_named
 from recoup.bench.rounds import CASES, run_round, timed
-from recoup.bench.simulated import layout_row, least_budget
+from recoup.bench.simulated import layout_row, least_budget, whole_budget
 from recoup.bench.trial import record, run_plainly
 from recoup.files import write_atomically
 
@@ -55,6 +55,8 @@ class Results:
     """A row for each net and alternative that is done, with one for each policy in it."""
     judged_peaks: dict[str, int] = field(default_factory=dict)
     """As `peaks`, as the judge of the alternatives sees them."""
+    whole: dict[str, int | None] = field(default_factory=dict)
+    """The least budget in which nothing is evicted, by net; None: above twice the peak."""
 
     def rows_of(self, plan: Plan, net: str | None = None) -> list[dict[str, Any]]:
         """Those of the plan's cases that there are; with that net, if one is named."""
@@ -73,7 +75,16 @@ class Results:
         )
 
     def write(self, path: Path) -> None:
-        write_atomically(path, json.dumps({"benchmark": "bench", **asdict(self)}, indent=1) + "\n")
+        """One row a line."""
+        parts = {"benchmark": "bench", **asdict(self)}
+        lines = (f"{json.dumps(name)}: {_in_lines(part)}" for name, part in parts.items())
+        write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _in_lines(part: Any) -> str:
+    if not isinstance(part, list):
+        return json.dumps(part)
+    return "[\n" + ",\n".join(json.dumps(row) for row in part) + "\n]"
 
 
 def settings_of(plan: Plan) -> dict[str, Any]:
@@ -131,6 +142,8 @@ def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
         yield f"{name}: recording"
         trace = recorded(name, plan)
         peak = results.peaks.setdefault(name, trace.unbudgeted_peak_bytes())
+        if name not in results.whole:
+            results.whole[name] = whole_budget(trace, peak)
         for policy in plan.policies:
             yield f"{name}, {policy}: simulating"
             _simulate(trace, name, policy, peak, plan, results)

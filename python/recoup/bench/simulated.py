@@ -1,5 +1,6 @@
 """What simulation of a net's trace says of a policy: least budget, and what addresses cost."""
 
+from collections.abc import Callable
 from typing import Any
 
 import recoup
@@ -8,29 +9,41 @@ FEASIBLE_RATIO = 10.0
 """A run that takes more than that many times its plain op time counts as infeasible."""
 HOPELESS_RATIO = 2 * FEASIBLE_RATIO
 """A case that takes more than that in simulation is not run on real tensors."""
-LEAST_STEP = 0.01
-"""Of the peak: how fine the least budget is."""
 
 
 def least_budget(trace: recoup.Trace, policy: str, peak: int) -> int | None:
-    """The least one that runs in simulation, to 1 % of the peak; found by bisection.
+    """The least one that runs, to 1 % of the peak; found by bisection.
 
     None when not even the peak is enough.
     """
 
-    def runs(percent: int) -> bool:
-        result = trace.simulate(
-            max(1, peak * percent // 100), policy=policy, max_time_ratio=FEASIBLE_RATIO
-        )
+    def runs(budget: int) -> bool:
+        result = trace.simulate(budget, policy=policy, max_time_ratio=FEASIBLE_RATIO)
         return result.status == "ok"
 
-    low, high = 0, 100
-    if not runs(high):
+    return _least(peak, 0, 100, runs)
+
+
+def whole_budget(trace: recoup.Trace, peak: int) -> int | None:
+    """The least one in which nothing is evicted, up to twice the peak, found in the same way.
+
+    What it has beyond the peak is lost to addresses.
+    """
+
+    def is_enough(budget: int) -> bool:
+        result = trace.simulate(budget)
+        return result.status == "ok" and result.stats.evictions == 0
+
+    return _least(peak, 99, 200, is_enough)
+
+
+def _least(peak: int, low: int, high: int, does: Callable[[int], bool]) -> int | None:
+    """Between two percentages of the peak, of which `low` does not do; None if `high` does not."""
+    if not does(peak * high // 100):
         return None
-    step = max(1, round(100 * LEAST_STEP))
-    while high - low > step:
+    while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if runs(middle) else (middle, high)
+        low, high = (low, middle) if does(peak * middle // 100) else (middle, high)
     return peak * high // 100
 
 
