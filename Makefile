@@ -73,7 +73,7 @@ torch-test: build example ## the tests with PyTorch
 test-slow: build ## the long sweeps
 	$(BIN)/python -m pytest -m slow
 
-bench: build ## docs/bench.json and its pictures: hours; after Ctrl-C it goes on
+bench: build ## docs/bench.json, its pictures, README's chart: hours; after Ctrl-C it goes on
 	$(BIN)/recoup bench $(BENCH_CASES) --out build/bench.json
 	@cp build/bench.json docs/bench.json
 	@for kind in $(BENCH_PLOTS); do \
@@ -81,6 +81,7 @@ bench: build ## docs/bench.json and its pictures: hours; after Ctrl-C it goes on
 	    --plot docs/bench-$$kind.png --plot-of $$kind >/dev/null || exit; \
 	done
 	$(BIN)/recoup bench $(BENCH_TIMELINE) --timeline docs/bench-timeline.png
+	$(BIN)/python bench/chart.py
 
 bench-smoke: build ## a small bench: its columns, bits, and that it goes on (part of torch-test)
 	$(BIN)/python -m pytest tests/python/test_bench_smoke.py

@@ -2,9 +2,9 @@
 
     python bench/budgets.py --nets char_gpt resnet --policies all --shares 1 0.7 0.5
     OMP_NUM_THREADS=1 python bench/budgets.py --policies dtr dtr-eq lru --patience 2 \\
-        --steps 4 --pairs 2 --shares 1 .8 .6 .5 .4 .3 --json docs/chart.json
+        --steps 4 --pairs 2 --shares 1 .8 .6 .5 .4 .3 --json result.json
 
-The second makes the chart's data: on a shared machine one thread is disturbed less than two.
+On a shared machine one thread is disturbed less than two.
 
 Plain and budgeted runs take turns; a ratio is the median over the pairs. Deciding is search and
 bookkeeping as a share of all time in ops, replays and deciding; books are the most bytes that the
