@@ -25,9 +25,9 @@ PYTHON_FOLDERS := $(wildcard python tests tools examples bench)
 BUILD_INPUTS = $(shell find include csrc) CMakeLists.txt pyproject.toml
 
 # What `make bench` runs and draws. What build/bench.json has already is not run again.
-BENCH_CASES := --nets all --policies dtr dte coop lru sqrt-n rotor --budgets 100..20:10
+BENCH_CASES := --nets all --policies recoup dtr dte coop lru sqrt-n rotor --budgets 100..20:10
 BENCH_PLOTS := time compute fragmentation layout scatter search
-BENCH_TIMELINE := --nets unet gpt2 --policies dtr coop --budgets 50
+BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

@@ -26,7 +26,7 @@ from patience import TooSlowError, train_in
 
 import recoup
 from recoup.bench.nets import net_named
-from recoup.bench.runner import FEASIBLE_RATIO
+from recoup.bench.simulated import FEASIBLE_RATIO
 from recoup.bench.trial import run_plainly, train
 from recoup.dtr_log import read_any_trace
 from recoup.tables import plain_table, print_table

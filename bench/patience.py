@@ -12,7 +12,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._pytree import tree_leaves
 
 import recoup
-from recoup.bench.runner import FEASIBLE_RATIO
+from recoup.bench.simulated import FEASIBLE_RATIO
 
 _T = TypeVar("_T")
 

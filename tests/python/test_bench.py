@@ -102,7 +102,9 @@ def test_what_the_layout_costs(tmp_path: Path) -> None:
     trace = record(net_named("unet"), 2, 0, tmp_path / "run.rtrace")
     peak = trace.unbudgeted_peak_bytes()
     row = simulated.layout_row(trace, "dtr", peak // 2)
-    here, free = (trace.simulate(peak // 2, layout=layout) for layout in (True, False))
+    here, free = (
+        trace.simulate(peak // 2, policy="dtr", layout=layout) for layout in (True, False)
+    )
     assert free.stats.misfits == 0
     assert here.stats.misfits > 0 and 0 < row["scatter"] == here.stats.scatter < 1
     beyond = here.stats.evicted_bytes + here.stats.moved_bytes - free.stats.evicted_bytes
@@ -120,8 +122,8 @@ def test_the_least_budget_runs_and_one_below_does_not(tmp_path: Path) -> None:
     peak = trace.unbudgeted_peak_bytes()
     least = simulated.least_budget(trace, "dtr", peak)
     assert least is not None
-    assert trace.simulate(least).status == "ok"
-    assert trace.simulate(least - peak // 100 - 1).status != "ok"
+    assert trace.simulate(least, policy="dtr").status == "ok"
+    assert trace.simulate(least - peak // 100 - 1, policy="dtr").status != "ok"
     whole = simulated.whole_budget(trace, peak)
     assert whole is not None and peak <= whole < 1.2 * peak
     assert trace.simulate(whole).stats.evictions == 0
