@@ -2,8 +2,9 @@
 
     python bench/policies.py --traces runs/*.rtrace dtr-logs/*.log.gz
 
-A pool has as many addresses as the budget has bytes, so free memory can be in pieces. All policies
-score every candidate; `coop-chain` is `coop` with its chain cost. Per policy, over all traces:
+A pool has as many addresses as the budget has bytes, so free memory can be in pieces, but for
+`recoup,no-addresses`. All policies score every candidate; `coop-chain` is `coop` with its chain
+cost, `:published` one of `recoup.PRESETS`. Per policy, over all traces:
 
 time       geometric mean of the time ratio (ops and replays over ops) of the traces that every
            policy runs in that share of the peak; too slow is above 10
@@ -15,6 +16,9 @@ and in the budgets that every policy runs
 visited        candidates looked at for an eviction
 moved          bytes, over those evicted
 fragmentation  mean share of the budget that is free after an allocation that needed evictions
+
+and last, how far each is from the best of all that were run: in how many traces at most 1 % above
+it, by share, and the geometric mean of its time over the best, a run that fails counted as 10.
 """
 
 import argparse
@@ -29,11 +33,23 @@ import recoup
 from recoup.dtr_log import read_any_trace
 
 VARIANTS: dict[str, dict[str, Any]] = {
+    "recoup": {},
+    "recoup,best-fit": {"placement": "best-fit"},
+    "recoup,copy": {"inplace": "copy"},
+    "recoup,no-addresses": {"layout": False},
+    "msps": {"policy": "msps"},
     "dtr": {"policy": "dtr"},
     "dtr-eq": {"policy": "dtr-eq"},
     "dte": {"policy": "dte"},
-    "coop": {"policy": "coop", "chain_cost": False},
+    "coop": {"policy": "coop"},
     "coop-chain": {"policy": "coop", "chain_cost": True},
+    "coop-move": {"policy": "coop-move"},
+    "lru": {"policy": "lru"},
+    "dtr:published": recoup.PRESETS["dtr"],
+    "dte:published": recoup.PRESETS["dte"],
+    "coop:published": recoup.PRESETS["coop"],
+    "coop:published,best-fit": {**recoup.PRESETS["coop"], "placement": "best-fit"},
+    "coop:published,copy": {**recoup.PRESETS["coop"], "inplace": "copy"},
 }
 
 
@@ -101,6 +117,7 @@ def main() -> None:
         say(f"{path.name}: least " + least_of(rows, path.name))
     print_times(rows, args.shares, args.policies)
     print_work(rows, args.shares, args.policies)
+    print_distance(rows, args.shares, args.policies)
     write_result(args.json, "policies", rows)
 
 
@@ -177,6 +194,41 @@ def print_work(rows: list[dict[str, Any]], shares: list[int], policies: list[str
             )
             for policy in policies
         ],
+    )
+
+
+def print_distance(rows: list[dict[str, Any]], shares: list[int], policies: list[str]) -> None:
+    """From the best, in the budgets that any policy runs."""
+
+    def time(row: dict[str, Any], share: int) -> float:
+        return float(row["at"][share]["time_ratio"]) if row["at"][share] else math.inf
+
+    bounded = [p for p in policies if VARIANTS[p].get("layout", True)]
+    traces = dict.fromkeys(row["trace"] for row in rows)
+    best = {
+        (trace, share): min(
+            time(row, share) for row in rows if row["trace"] == trace and row["policy"] in bounded
+        )
+        for trace in traces
+        for share in shares
+    }
+
+    def over_best(policy: str, share: int) -> list[float]:
+        return [
+            min(time(row, share), 10.0) / best[row["trace"], share]
+            for row in of_policy(rows, policy)
+            if best[row["trace"], share] < math.inf
+        ]
+
+    def cells(policy: str) -> list[str]:
+        found = [over_best(policy, share) for share in shares]
+        near = [f"{sum(each <= 1.01 for each in column)}/{len(column)}" for column in found]
+        return [*near, f"{geometric_mean(each for column in found for each in column):.3f}"]
+
+    print_table(
+        "traces in which it takes at most 1.01 times the best, and its mean time over the best",
+        ("policy", *(f"{share} %" for share in shares), "mean"),
+        [(policy, *cells(policy)) for policy in bounded],
     )
 
 

@@ -18,11 +18,12 @@ from recoup.decisions import Decision
 from recoup.dtr_log import read_dtr_log
 from recoup.errors import OutOfBudgetError
 from recoup.run import Budget, Run
-from recoup.scope import budget, trace
+from recoup.scope import PRESETS, budget, trace
 from recoup.stats import Stats
 from recoup.traces import Moment, Simulation, Trace, TracedOp
 
 __all__ = [
+    "PRESETS",
     "Budget",
     "Decision",
     "Moment",

@@ -1,10 +1,26 @@
 """The scopes that users open: a budget, or a recording."""
 
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 from recoup import _C
 from recoup.run import Budget, CostModel, InPlace, Options, Placement, ReplayOrder
 from recoup.sizes import parse_bytes
+
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "dtr": {"policy": "dtr", "inplace": "copy", "placement": "best-fit"},
+        "dte": {"policy": "dte", "inplace": "copy", "placement": "best-fit"},
+        "coop": {"policy": "coop", "inplace": "share", "placement": "two-ended"},
+    }
+)
+"""The published systems, as arguments: `recoup.budget("4GiB", **recoup.PRESETS["dtr"])`.
+
+What their policies choose, how they write in place and where they put what. Moves, the order of
+replays and the rest are ours.
+"""
 
 
 def budget(
