@@ -25,7 +25,8 @@ PYTHON_FOLDERS := $(wildcard python tests tools examples bench)
 BUILD_INPUTS = $(shell find include csrc) CMakeLists.txt pyproject.toml
 
 # What `make bench` runs and draws. What build/bench.json has already is not run again.
-BENCH_CASES := --nets all --policies recoup dtr dte coop lru sqrt-n rotor --budgets 100..20:10
+BENCH_CASES := --nets all --policies recoup dtr dte coop coop-move --budgets 80,60,50,40,30 --rounds 3 \
+  --alternatives checkpoint-block checkpoint-sqrt selective
 BENCH_PLOTS := time compute fragmentation layout scatter search
 BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 

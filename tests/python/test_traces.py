@@ -323,11 +323,11 @@ def test_bad_arguments_of_simulate(tmp_path: Path) -> None:
         ([tmp_path / "none.rtrace"], "No such file"),
         ([__file__], "offset 0: this is not a recoup trace"),
         ([cut], "offset"),
-        ([trace, "--policy", "best"], "the policies are dtr"),
+        ([trace, "--policy", "best"], "the policies are recoup"),
         ([trace, "--budgets", "0"], "above 0 %"),
         ([trace, "--budgets", "100..0"], "ends at 1 % or more"),
         ([trace, "--jobs", "0"], "--jobs must be 1 or more"),
-        ([trace, "--budgets", "100B"], "no budget is enough; under dtr: recoup: out of budget in "),
+        ([trace, "--budgets", "100B"], "no budget is enough; under recoup: recoup: out of budget in "),
         ([trace, "--timeline", tmp_path / "t.json"], "one policy and one budget"),
     ):
         result = cli("simulate", *arguments, "--json", out)
