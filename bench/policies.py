@@ -100,6 +100,7 @@ def main() -> None:
     )
     parser.add_argument("--policies", nargs="+", default=list(VARIANTS), choices=VARIANTS)
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a panel a policy")
     args = parser.parse_args()
     rows = []
     for path in args.traces:
@@ -119,6 +120,54 @@ def main() -> None:
     print_work(rows, args.shares, args.policies)
     print_distance(rows, args.shares, args.policies)
     write_result(args.json, "policies", rows)
+    if args.plot is not None:
+        plot(rows, args.shares, args.policies, args.plot)
+
+
+def plot(
+    rows: list[dict[str, Any]], shares: list[int], policies: list[str], path: Path, most: float = 4
+) -> None:
+    """A panel a policy: the time ratio of each trace, which ends where it does not run."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    columns = 4
+    height = -(-len(policies) // columns)
+    figure, panels = plt.subplots(
+        height,
+        columns,
+        figsize=(11, 2.3 * height),
+        dpi=100,
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    )
+    for axes, policy in zip(panels.flat, policies, strict=False):
+        mine = of_policy(rows, policy)
+        for row in mine:
+            points = [(share, row["at"][share]) for share in shares if row["at"][share]]
+            axes.plot(
+                [share for share, _ in points],
+                [found["time_ratio"] for _, found in points],
+                color="#1f6fb4",
+                linewidth=0.8,
+                alpha=0.5,
+            )
+        axes.set_title(policy, fontsize=9)
+        axes.axhline(1.0, color="grey", linewidth=0.8, linestyle=":")
+        axes.set_ylim(0.9, most)
+        axes.set_yscale("log", base=2)
+        axes.set_yticks([1, 1.2, 1.5, 2, 3, 4], ["1", "1.2", "1.5", "2", "3", "4"], fontsize=7)
+        axes.tick_params(labelsize=7)
+    for axes in panels.flat[len(policies) :]:
+        axes.set_visible(False)
+    panels[0][0].invert_xaxis()
+    figure.supxlabel("budget, % of the unbudgeted peak", fontsize=8)
+    figure.supylabel("ops and replays over ops", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path)
 
 
 def least_of(rows: list[dict[str, Any]], trace: str) -> str:

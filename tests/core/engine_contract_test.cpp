@@ -2,6 +2,8 @@
 // drawings [x] is resident, (x) evicted, x! a leaf; an arrow is an op.
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "tests/core/engine_program.h"
 
 namespace recoup::detail {
@@ -519,6 +521,24 @@ TEST_F(EngineContract, OutputsComeBackTogether) {
   p.drop(two[0]);
   p.expect(two[1]);  // the first one's record is gone; its block is freed
   EXPECT_EQ(p.engine().charged(), units(2));
+}
+
+TEST_F(EngineContract, AKineticOrderIsRefusedWhereThereIsNone) {
+  for (const PolicyInfo& info : policies()) {
+    if (info.simulated_only) {
+      continue;
+    }
+    const Options options{.budget = 1_MiB,
+                          .policy = std::string(info.name),
+                          .small_filter = {},
+                          .sampling = {},
+                          .kinetic = true};
+    if (info.has_order) {
+      EXPECT_NO_THROW(Program{options}) << info.name;
+    } else {
+      EXPECT_THROW(Program{options}, std::invalid_argument) << info.name;
+    }
+  }
 }
 
 }  // namespace

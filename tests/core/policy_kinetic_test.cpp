@@ -8,7 +8,6 @@
 #include <string>
 
 #include "csrc/policy/tournament.h"
-#include "tests/core/engine_program.h"
 #include "tests/core/policy_fake_view.h"
 
 namespace recoup {
@@ -237,24 +236,6 @@ TEST(PolicyKinetic, LooksAtFewOfMany) {
   const double many = visits_a_plan(10'000);
   EXPECT_LT(many, 10'000 / 20.0);
   EXPECT_LT(many, 4 * few) << "their roots grow tenfold";
-}
-
-TEST(PolicyKinetic, IsRefusedWhereThereIsNoOrder) {
-  for (const PolicyInfo& info : policies()) {
-    if (info.simulated_only) {
-      continue;
-    }
-    const Options options{.budget = 1_MiB,
-                          .policy = std::string(info.name),
-                          .small_filter = {},
-                          .sampling = {},
-                          .kinetic = true};
-    if (info.has_order) {
-      EXPECT_NO_THROW(detail::Program{options}) << info.name;
-    } else {
-      EXPECT_THROW(detail::Program{options}, std::invalid_argument) << info.name;
-    }
-  }
 }
 
 }  // namespace
