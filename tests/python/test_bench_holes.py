@@ -92,7 +92,7 @@ def test_a_trace_is_scanned_in_simulation(tmp_path: Path) -> None:
     assert found[-1].time_ratio == pytest.approx(1, rel=0.01)
     least = found[0]
     assert least.percent + len(found) - 1 == 100
-    result = trace.simulate(least.budget_bytes, cost_model="bytes")
+    result = trace.simulate(least.budget_bytes, policy="dtr", cost_model="bytes")
     assert isinstance(result, recoup.Simulation) and result.time_ratio == least.time_ratio
-    below = trace.simulate(peak * (least.percent - 1) // 100, cost_model="bytes")
+    below = trace.simulate(peak * (least.percent - 1) // 100, policy="dtr", cost_model="bytes")
     assert below.status != "ok"

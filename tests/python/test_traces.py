@@ -327,7 +327,10 @@ def test_bad_arguments_of_simulate(tmp_path: Path) -> None:
         ([trace, "--budgets", "0"], "above 0 %"),
         ([trace, "--budgets", "100..0"], "ends at 1 % or more"),
         ([trace, "--jobs", "0"], "--jobs must be 1 or more"),
-        ([trace, "--budgets", "100B"], "no budget is enough; under recoup: recoup: out of budget in "),
+        (
+            [trace, "--budgets", "100B"],
+            "no budget is enough; under recoup: recoup: out of budget in ",
+        ),
         ([trace, "--timeline", tmp_path / "t.json"], "one policy and one budget"),
     ):
         result = cli("simulate", *arguments, "--json", out)
