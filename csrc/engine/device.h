@@ -38,8 +38,6 @@ class Device {
   // done, when they are no longer there, or the storage is dying on another thread: then they are
   // not ours to take.
   [[nodiscard]] virtual bool detach(void* handle, PoolOffset offset) noexcept = 0;
-  // What detach would say, most likely.
-  [[nodiscard]] virtual bool intact(void* handle, PoolOffset offset) const noexcept = 0;
   // An external storage is no longer needed by anybody but its owner.
   virtual void forget(void* external) noexcept = 0;
 

@@ -12,7 +12,9 @@
 #include "csrc/pool/compaction.h"
 
 #include <algorithm>
+#include <boost/container/flat_map.hpp>
 #include <map>
+#include <tuple>
 
 namespace recoup::detail {
 namespace {
@@ -75,7 +77,7 @@ std::optional<CompactionPlan> cheapest_slide(const std::vector<Piece>& layout, s
 }
 
 // Free room outside a window, by size.
-using Holes = std::multimap<std::int64_t, std::int64_t>;  // size -> offset
+using Holes = boost::container::flat_multimap<std::int64_t, std::int64_t>;  // size -> offset
 
 // Finds a place outside [begin, end) for each movable piece inside: largest first, best fit.
 std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, std::size_t begin,
@@ -90,6 +92,10 @@ std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, 
   }
   std::stable_sort(leaving.begin(), leaving.end(),
                    [](const Piece* a, const Piece* b) { return a->size > b->size; });
+  if (!leaving.empty() &&
+      (all_holes.empty() || leaving.front()->size > all_holes.rbegin()->first)) {
+    return std::nullopt;
+  }
   Holes holes = all_holes;
   CompactionPlan plan;
   for (const Piece* piece : leaving) {
@@ -162,9 +168,13 @@ std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layo
     }
   }
   std::vector<Window> windows = windows_of(layout, size, a_move);
-  std::stable_sort(windows.begin(), windows.end(),
-                   [](const Window& a, const Window& b) { return a.cost < b.cost; });
-  for (std::size_t i = 0; i < windows.size() && i < kTries && windows[i].cost < limit; ++i) {
+  std::erase_if(windows, [limit](const Window& window) { return window.cost >= limit; });
+  const std::size_t tries = std::min(windows.size(), kTries);
+  std::partial_sort(windows.begin(), windows.begin() + static_cast<std::ptrdiff_t>(tries),
+                    windows.end(), [](const Window& a, const Window& b) {
+                      return std::tie(a.cost, a.begin, a.end) < std::tie(b.cost, b.begin, b.end);
+                    });
+  for (std::size_t i = 0; i < tries; ++i) {
     if (auto plan = relocate_window(layout, windows[i].begin, windows[i].end, holes)) {
       return plan;
     }

@@ -52,9 +52,6 @@ class Simulator final : private Device {
   [[nodiscard]] bool detach(void* /*handle*/, PoolOffset /*offset*/) noexcept override {
     return true;
   }
-  [[nodiscard]] bool intact(void* /*handle*/, PoolOffset /*offset*/) const noexcept override {
-    return true;
-  }
   void forget(void* /*external*/) noexcept override {}
   void copy(PoolOffset /*to*/, const Location& /*from*/, Bytes /*size*/) override {}
   std::uint64_t hash(const Location& /*from*/, Bytes /*size*/) override { return 0; }

@@ -69,15 +69,6 @@ bool Session::detach(void* handle, PoolOffset offset) noexcept {
   return ours;
 }
 
-bool Session::intact(void* handle, PoolOffset offset) const noexcept {
-  const auto* const record = static_cast<const StorageRecord*>(handle);
-  if (record->weak.expired()) {
-    return false;
-  }
-  const c10::DataPtr& data = record->impl->_mutable_data_ptr_no_checks();
-  return data.get() == arena_->at(offset) && data.get_deleter() == &pool_delete;
-}
-
 void Session::copy(PoolOffset to, const Location& from, Bytes size) {
   std::memmove(arena_->at(to), address(from), static_cast<std::size_t>(size.count()));
 }

@@ -158,7 +158,6 @@ class Session final : private Device {
   [[nodiscard]] std::size_t payload_bytes(const void* payload) const noexcept override;
   void attach(void* handle, PoolOffset offset) noexcept override;
   [[nodiscard]] bool detach(void* handle, PoolOffset offset) noexcept override;
-  [[nodiscard]] bool intact(void* handle, PoolOffset offset) const noexcept override;
   void forget(void* external) noexcept override;
   void copy(PoolOffset to, const Location& from, Bytes size) override;
   std::uint64_t hash(const Location& from, Bytes size) override;

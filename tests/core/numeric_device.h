@@ -250,12 +250,6 @@ class NumericDevice final : public Device {
     storage->offset.reset();
     return true;
   }
-  [[nodiscard]] bool intact(void* handle, PoolOffset offset) const noexcept override {
-    const auto* const storage = static_cast<const NumericStorage*>(handle);
-    EXPECT_FALSE(storage->dead);
-    EXPECT_EQ(storage->offset, offset);
-    return !storage->shared;
-  }
   void forget(void* external) noexcept override {
     auto* const storage = static_cast<NumericStorage*>(external);
     EXPECT_FALSE(storage->forgotten);
