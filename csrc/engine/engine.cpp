@@ -77,7 +77,7 @@ Candidate Engine::candidate(std::size_t index) const {
           .last_access = value.last_access,
           .equivalence_at_least =
               needs_.changes ? sets_.watches().at_least(id) : sets_.cost_at_least(value),
-          .exact_at_least = needs_.exact_bound ? changes_.exact_at_least(id) : Nanoseconds{},
+          .walked_at_least = needs_.walks ? changes_.at_least(id) : Nanoseconds{},
           .until_use = needs_.future ? until_use(id) : Nanoseconds{},
           .free_around = needs_.free_around ? pool_.free_around(value.block) : Bytes(0),
           .recomputes = value.recomputes};
@@ -144,20 +144,15 @@ Bytes Engine::mean_candidate_size() const {
 }
 
 Nanoseconds Engine::neighborhood_cost(ValueId id, Neighborhood kind) const {
-  switch (kind) {
-    case Neighborhood::kExact: {
-      const Nanoseconds cost = exact_neighborhood_cost(lineage_, id);
-      if (needs_.exact_bound) {
-        changes_.learn_exact(id, cost);
-      }
-      return cost;
-    }
-    case Neighborhood::kEquivalence:
-      return sets_.cost(lineage_, id);
-    case Neighborhood::kAncestors:
-      return ancestor_cost(lineage_, id);
+  if (kind == Neighborhood::kEquivalence) {
+    return sets_.cost(lineage_, id);
   }
-  RECOUP_CHECK(false);
+  const Nanoseconds cost = kind == Neighborhood::kExact ? exact_neighborhood_cost(lineage_, id)
+                                                        : ancestor_cost(lineage_, id);
+  if (needs_.walks == kind) {
+    changes_.learn(id, cost);
+  }
+  return cost;
 }
 
 StorageId Engine::storage_in(BlockId block) const {

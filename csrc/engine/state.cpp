@@ -15,9 +15,9 @@ namespace recoup::detail {
 void Engine::transition(ValueId id, Residency to, BlockId block) {
   Value& value = lineage_[id];
   RECOUP_CHECK(value.residency != to, "value ", id.index());
-  if (needs_.exact_bound && value.evicted()) {
-    changes_.on_return(id);
-  } else if (needs_.exact_bound && to == Residency::kLost) {
+  if (needs_.walks && value.evicted()) {
+    changes_.on_return(id, needs_.walks == Neighborhood::kExact);
+  } else if (needs_.walks && to == Residency::kLost) {
     changes_.on_lost(id);
   }
   switch (to) {
@@ -177,7 +177,7 @@ void Engine::cut(ValueId id) {
   if (!producer.valid()) {
     return;
   }
-  if (needs_.exact_bound) {
+  if (needs_.walks) {
     changes_.on_cut(lineage_, id);
   }
   if (lineage_.cut(id).valid()) {

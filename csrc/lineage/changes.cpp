@@ -4,9 +4,11 @@
 
 namespace recoup::detail {
 
-void ChangeLog::on_return(ValueId id) {
-  entry(id).exact = {};
-  mark(up_, id, kUp);
+void ChangeLog::on_return(ValueId id, bool exact) {
+  entry(id).least = {};
+  if (exact) {
+    mark(up_, id, kUp);
+  }
   mark(down_, id, kDown);
 }
 
@@ -17,7 +19,7 @@ void ChangeLog::on_cut(const Lineage& lineage, ValueId id) {
 }
 
 void ChangeLog::cheaper(const Lineage& lineage, ValueId id) {
-  entry(id).exact = {};
+  entry(id).least = {};
   if (lineage[id].candidate_index != Value::kNotCandidate) {
     on_change(id);
   }

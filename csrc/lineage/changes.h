@@ -23,31 +23,31 @@ class ChangeLog {
  public:
   // It became or ceased to be a candidate, or was accessed.
   void on_change(ValueId id) { mark(changed_, id, kChanged); }
-  // The two below: only if exact neighborhoods matter. An evicted value got its bytes back, or is
-  // lost.
-  void on_return(ValueId id);
+  // The two below: only if neighborhoods matter that are found by walks. An evicted value got its
+  // bytes back, or is lost. `exact`: they have descendants, not ancestors only.
+  void on_return(ValueId id, bool exact);
   // A value is about to be cut from its producer.
   void on_cut(const Lineage& lineage, ValueId id);
   // Its record is about to go.
-  void on_lost(ValueId id) { entry(id).exact = {}; }
+  void on_lost(ValueId id) { entry(id).least = {}; }
 
   // All candidates that changed since the last call, and what is none any more, once each. Valid
   // until the next change.
   std::span<const ValueId> collect(const Lineage& lineage);
 
-  // The exact neighborhood of a resident value costs no less. Up to date after collect().
-  [[nodiscard]] Nanoseconds exact_at_least(ValueId id) const {
-    return id.index() < entries_.size() ? entries_[id.index()].exact : Nanoseconds{};
+  // The neighborhood of a resident value costs no less. Up to date after collect().
+  [[nodiscard]] Nanoseconds at_least(ValueId id) const {
+    return id.index() < entries_.size() ? entries_[id.index()].least : Nanoseconds{};
   }
   // What it costs now.
-  void learn_exact(ValueId id, Nanoseconds cost) { entry(id).exact = cost; }
+  void learn(ValueId id, Nanoseconds cost) { entry(id).least = cost; }
 
  private:
   static constexpr std::uint8_t kChanged = 1;
   static constexpr std::uint8_t kUp = 2;    // a walk to its ancestors starts here
   static constexpr std::uint8_t kDown = 4;  // to its descendants
   struct Entry {
-    Nanoseconds exact{};
+    Nanoseconds least{};
     std::uint8_t marks = 0;
   };
 

@@ -1,12 +1,16 @@
 #include "csrc/policy/kinetic.h"
 
+#include <cmath>
+
 #include "csrc/base/check.h"
 
 namespace recoup::detail {
 
-std::int64_t KineticOrder::update(const PolicyView& view, std::optional<Neighborhood> kind) {
+std::int64_t KineticOrder::update(const PolicyView& view, std::optional<Neighborhood> kind,
+                                  bool root) {
   const std::int64_t before = tournament_.looks();
   kind_ = kind;
+  root_ = root;
   for (ValueId id : view.changes()) {
     if (const auto index = view.index_of(id)) {
       enter(view.candidate(*index));
@@ -16,6 +20,11 @@ std::int64_t KineticOrder::update(const PolicyView& view, std::optional<Neighbor
   }
   tournament_.play(view.now());
   return tournament_.looks() - before;
+}
+
+double KineticOrder::score(const Contender& contender, Tick now) const {
+  const double score = contender.score(now);
+  return root_ ? std::sqrt(score) : score;
 }
 
 Candidate KineticOrder::look_at(const PolicyView& view, const Contender& contender) {
@@ -36,17 +45,17 @@ void KineticOrder::learn(const PolicyView& view, const Contender& contender) {
 
 void KineticOrder::enter(const Candidate& candidate) {
   Nanoseconds around{};
-  if (kind_ == Neighborhood::kExact) {
-    around = candidate.exact_at_least;
-  } else if (kind_ == Neighborhood::kEquivalence) {
-    around = candidate.equivalence_at_least;
+  if (kind_) {
+    around = kind_ == Neighborhood::kEquivalence ? candidate.equivalence_at_least
+                                                 : candidate.walked_at_least;
   }
   // Both are below 2^63, so the sum fits.
   const std::uint64_t cost = static_cast<std::uint64_t>(candidate.own_cost.count()) +
                              static_cast<std::uint64_t>(around.count());
+  const double price = static_cast<double>(cost) / static_cast<double>(candidate.size.count());
   tournament_.enter({.id = candidate.id,
                      .size = candidate.size,
-                     .cost = cost,
+                     .price = root_ ? price * price : price,
                      .last_access = candidate.last_access});
 }
 

@@ -22,6 +22,7 @@ class Recoup final : public ScorePolicy {
   [[nodiscard]] std::optional<Neighborhood> neighborhood() const noexcept override {
     return Neighborhood::kAncestors;
   }
+  [[nodiscard]] bool ages_by_root() const noexcept override { return true; }
 
   double score(const Candidate& candidate, double cost, Tick now) override {
     return cost / (bytes(candidate) * std::sqrt(staleness(candidate, now)));

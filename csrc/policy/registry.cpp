@@ -33,7 +33,7 @@ constexpr PolicyOptions kSimulator = {.small_filter = false, .sampling = false};
 
 constexpr std::array kPolicies = {
     PolicyInfo{"recoup", "cost of what a replay would run over bytes and the root of staleness",
-               kSimulator, make_recoup},
+               kSimulator, make_recoup, false, ScheduleKind::kNone, true},
     PolicyInfo{"dtr", "cost of value and evicted neighborhood, exactly, over bytes and staleness",
                kPrototype, make_dtr, false, ScheduleKind::kNone, true},
     PolicyInfo{"dtr-eq", "as dtr, the neighborhood approximated by union-find", kPrototype,

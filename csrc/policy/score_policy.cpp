@@ -72,7 +72,7 @@ EvictionPlan ScorePolicy::plan_in_order(const PolicyView& view) {
   if (view.candidate_count() == 0) {
     return {};
   }
-  work_.visited += order_.update(view, neighborhood());
+  work_.visited += order_.update(view, neighborhood(), ages_by_root());
   std::optional<Rank> first = first_in_order(view, small_filter_ ? smallest_kept(view) : Bytes(0));
   if (!first) {  // as in Search: when the mean is not exact
     first = first_in_order(view, Bytes(0));
@@ -91,7 +91,7 @@ std::optional<ScorePolicy::Rank> ScorePolicy::first_in_order(const PolicyView& v
   };
   std::optional<Rank> best;
   const auto may_win = [&](const Contender& contender) {
-    const double bound = contender.score(now);
+    const double bound = order_.score(contender, now);
     if (!best || bound < best->score * (1 - Tournament::kError)) {
       return true;
     }

@@ -17,11 +17,13 @@ class ScorePolicy : public EvictionPolicy {
       : search_(options), kinetic_(options.kinetic), small_filter_(options.small_filter) {}
 
   [[nodiscard]] PolicyNeeds needs() const noexcept final {
-    return {.equivalence = neighborhood() == Neighborhood::kEquivalence,
+    const std::optional<Neighborhood> kind = neighborhood();
+    const bool equivalence = kind == Neighborhood::kEquivalence;
+    return {.equivalence = equivalence,
             .future = looks_ahead(),
             .free_around = looks_around(),
             .changes = kinetic_,
-            .exact_bound = kinetic_ && neighborhood() == Neighborhood::kExact};
+            .walks = kinetic_ && !equivalence ? kind : std::nullopt};
   }
 
  private:
@@ -53,9 +55,11 @@ class ScorePolicy : public EvictionPolicy {
   // Whether the score asks for Candidate::free_around.
   [[nodiscard]] virtual bool looks_around() const noexcept { return false; }
 
+  [[nodiscard]] virtual bool ages_by_root() const noexcept { return false; }
+
   // `cost`: nanoseconds to get the candidate back. Never NaN; infinity is allowed. Where there is a
   // neighborhood() the score must not fall when only the cost rises. With PolicyInfo::has_order it
-  // is h_dtr().
+  // is h_dtr(), or that with the root of staleness if ages_by_root().
   virtual double score(const Candidate& candidate, double cost, Tick now) = 0;
 
   Search search_;

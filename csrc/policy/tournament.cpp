@@ -7,22 +7,20 @@
 namespace recoup::detail {
 namespace {
 
-using Wide = unsigned __int128;
-
 // The last tick at which `winner`, who is ahead at `now`, is not behind `other`.
 Tick ahead_until(const Contender& winner, const Contender& other, Tick now) {
   // What was accessed at this tick is as old now as it will be at the next one.
   if (winner.last_access >= now || other.last_access >= now) {
     return now;
   }
-  // The other one is ahead at t if its size / cost * (t - last access) is the larger one:
-  //   (steep - flat) * (t - other's last access) > flat * (other's last access - winner's)
-  const Wide steep = static_cast<Wide>(other.size.count()) * winner.cost;
-  const Wide flat = static_cast<Wide>(winner.size.count()) * other.cost;
-  if (steep <= flat) {
+  // The other one is ahead at t if its (t - last access) / price is the larger one:
+  //   (winner's - other's price) * (t - other's last access)
+  //     > other's price * (other's last access - winner's)
+  // Where prices are so close that this time is far off for rounding, so are their scores there.
+  if (winner.price <= other.price) {
     return std::numeric_limits<Tick>::max();
   }
-  const double age = static_cast<double>(flat) / static_cast<double>(steep - flat) *
+  const double age = other.price / (winner.price - other.price) *
                      static_cast<double>(other.last_access - winner.last_access);
   if (age <= 0) {
     return now;  // they are equal but for rounding
@@ -37,8 +35,7 @@ Tick ahead_until(const Contender& winner, const Contender& other, Tick now) {
 }  // namespace
 
 double Contender::score(Tick now) const {
-  const Tick age = std::max<Tick>(now - last_access, 1);
-  return static_cast<double>(cost) / (static_cast<double>(size.count()) * static_cast<double>(age));
+  return price / static_cast<double>(std::max<Tick>(now - last_access, 1));
 }
 
 bool goes_before(const Contender& a, const Contender& b, Tick now) {

@@ -1,9 +1,8 @@
-// Candidates in the order of cost / (size * staleness), kept while time passes: a kinetic
-// tournament.
+// Candidates in the order of price / staleness, kept while time passes: a kinetic tournament.
 //
-//   -1/score = -(size / cost) * (t - last access) is a line, so two candidates change places at
-//   most once, at a time that is known when they meet. Every match keeps its winner and the last
-//   tick at which all winners below it are right; only matches that are past it are played again.
+//   -1/score = -(t - last access) / price is a line, so two candidates change places at most once,
+//   at a time that is known when they meet. Every match keeps its winner and the last tick at which
+//   all winners below it are right; only matches that are past it are played again.
 //
 //              a until 70
 //             /          \            what a policy wants is the root's; the runner-up is among
@@ -22,11 +21,10 @@ namespace recoup::detail {
 
 struct Contender {
   ValueId id;
-  Bytes size;              // > 0
-  std::uint64_t cost = 0;  // nanoseconds
+  Bytes size;        // > 0
+  double price = 0;  // the score one tick after the last access: 0, or far from under- and overflow
   Tick last_access = 0;
 
-  // The candidate's score if that is what it costs.
   [[nodiscard]] double score(Tick now) const;
 };
 

@@ -32,7 +32,8 @@ struct PolicyNeeds {
   bool inputs = false;       // inputs() will be asked for
   bool moves = false;        // PoolBlock::move_cost will be looked at
   bool changes = false;      // changes() will be asked for
-  bool exact_bound = false;  // Candidate::exact_at_least will be looked at; with changes only
+  // kExact or kAncestors: Candidate::walked_at_least will be looked at; with changes only.
+  std::optional<Neighborhood> walks = {};
 };
 
 // A resident, unpinned value with lineage: one that may be evicted. A copy, valid during a plan.
@@ -44,8 +45,8 @@ struct Candidate {
   Tick last_access = 0;    // <= PolicyView::now()
   // Its Neighborhood::kEquivalence costs no less, >= 0. Saves the question where that is enough.
   Nanoseconds equivalence_at_least{};
-  // The same of Neighborhood::kExact. Only if PolicyNeeds asks for it.
-  Nanoseconds exact_at_least{};
+  // The same of PolicyNeeds::walks. Only if that asks for it.
+  Nanoseconds walked_at_least{};
   // Plain cost of the program's ops until it, or an evicted value that is made from it, is used
   // next; kNever. Known in simulations only, and only if PolicyNeeds asks for it.
   Nanoseconds until_use{};
@@ -177,7 +178,8 @@ struct PolicyInfo {
   std::unique_ptr<EvictionPolicy> (*make)(const PolicyOptions& options);
   bool simulated_only = false;  // it knows what no running program knows
   ScheduleKind schedule = ScheduleKind::kNone;
-  bool has_order = false;  // its score is cost / (size * staleness), see PolicyOptions::kinetic
+  // Its score is cost / (size * staleness or its root): see PolicyOptions::kinetic.
+  bool has_order = false;
 };
 
 // All policies, in the order in which tables list them.

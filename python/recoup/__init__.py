@@ -64,7 +64,7 @@ class Policy:
     schedule: bool
     """Whether it makes a schedule of one training step, which drives the next ones."""
     kinetic: bool
-    """Whether `budget(kinetic=True)` takes it: its score is cost / (size * staleness)."""
+    """Whether `budget(kinetic=True)` takes it: its score falls with staleness or its root."""
 
 
 def policies(*, simulated: bool = False) -> list[Policy]:
