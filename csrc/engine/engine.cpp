@@ -12,7 +12,8 @@ PolicyOptions policy_options(const Options& options, const PolicyInfo& info) {
   PolicyOptions chosen = info.defaults;
   chosen.small_filter = options.small_filter.value_or(chosen.small_filter);
   chosen.sampling = options.sampling.value_or(chosen.sampling);
-  chosen.kinetic = options.kinetic.value_or(chosen.kinetic);
+  // Who asks for a sample gets one, unless an order is asked for too.
+  chosen.kinetic = options.kinetic.value_or(chosen.kinetic && !chosen.sampling);
   if (chosen.kinetic && !info.has_order) {
     throw std::invalid_argument(
         str_cat("policy '", info.name, "' keeps no order of candidates; kinetic must be off"));

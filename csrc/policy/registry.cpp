@@ -30,10 +30,12 @@ constexpr PolicyOptions kPrototype = {.small_filter = true, .sampling = true};
 // These stand beside DTR for comparison, and the paper compares them in its simulator, which scores
 // every storage (section 4.1).
 constexpr PolicyOptions kSimulator = {.small_filter = false, .sampling = false};
+// The same victims, found without a scan.
+constexpr PolicyOptions kInOrder = {.small_filter = false, .sampling = false, .kinetic = true};
 
 constexpr std::array kPolicies = {
     PolicyInfo{"recoup", "cost of what a replay would run over bytes and the root of staleness",
-               kSimulator, make_recoup, false, ScheduleKind::kNone, true},
+               kInOrder, make_recoup, false, ScheduleKind::kNone, true},
     PolicyInfo{"dtr", "cost of value and evicted neighborhood, exactly, over bytes and staleness",
                kPrototype, make_dtr, false, ScheduleKind::kNone, true},
     PolicyInfo{"dtr-eq", "as dtr, the neighborhood approximated by union-find", kPrototype,

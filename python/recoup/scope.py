@@ -53,7 +53,8 @@ def budget(
     small_filter, sampling: do not consider values below 1 % of the mean size; score only about
         2 sqrt(N) candidates. None: as the policy's paper has them.
     kinetic: keep the candidates in the order of their scores, so that the choice is that of all of
-        them and few are looked at; then nothing is sampled. See `Policy.kinetic`. None: off.
+        them and few are looked at; then nothing is sampled. See `Policy.kinetic`. None: on for
+        `recoup`, unless it is to sample.
     seed: of the policy's random choices.
     usefulness: free dead values that no evicted value needs. False: as DTR does.
     replay_order: "memory" keeps the peak of a replay low; "recursive" is DTR's.

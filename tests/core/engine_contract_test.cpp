@@ -523,6 +523,32 @@ TEST_F(EngineContract, OutputsComeBackTogether) {
   EXPECT_EQ(p.engine().charged(), units(2));
 }
 
+// Evicts all the time. Returns how many candidates were looked at.
+std::int64_t visits(std::optional<bool> sampling, std::optional<bool> kinetic) {
+  Program program({.budget = 8_KiB,
+                   .small_filter = {},
+                   .sampling = sampling,
+                   .kinetic = kinetic,
+                   .small_leaf = 64_B});
+  const Tensor leaf = program.op({}, 64_B);
+  for (int i = 0; i < 1000; ++i) {
+    program.op({leaf}, Bytes(65 + i % 7));
+  }
+  return program.engine().stats().candidates_visited;
+}
+
+TEST_F(EngineContract, AKineticOrderIsTheDefaultUnlessASampleIsAskedFor) {
+  const std::int64_t scan = visits({}, false);
+  const std::int64_t sample = visits(true, false);
+  const std::int64_t order = visits(true, true);
+  EXPECT_LT(sample, scan);
+  EXPECT_LT(order, scan);
+  EXPECT_NE(order, sample);
+  EXPECT_EQ(visits({}, {}), order);
+  EXPECT_EQ(visits(false, {}), order);
+  EXPECT_EQ(visits(true, {}), sample);
+}
+
 TEST_F(EngineContract, AKineticOrderIsRefusedWhereThereIsNone) {
   for (const PolicyInfo& info : policies()) {
     if (info.simulated_only) {

@@ -318,6 +318,8 @@ TEST(PolicyRegistry, NothingIsAskedForInVain) {
     EXPECT_EQ(needs.inputs, windows.contains(info.name) && info.defaults.chain_cost) << info.name;
     EXPECT_EQ(needs.moves, info.name == "coop-move") << info.name;
     EXPECT_EQ(needs.future, info.name == "oracle") << info.name;
+    EXPECT_EQ(needs.changes, info.name == "recoup") << info.name;
+    EXPECT_EQ(needs.walks.has_value(), info.name == "recoup") << info.name;
   }
 }
 
