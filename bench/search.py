@@ -24,6 +24,8 @@ from recoup import _C
 
 COUNTS = [100, 316, 1_000, 3_162, 10_000, 31_623, 100_000]
 WAYS: dict[str, dict[str, Any]] = {
+    "recoup, scan": {"policy": "recoup", "kinetic": False},
+    "recoup, kinetic": {"policy": "recoup", "kinetic": True},
     "dtr, scan": {"policy": "dtr", "sampling": False},
     "dtr, sample": {"policy": "dtr", "sampling": True},
     "dtr, kinetic": {"policy": "dtr", "kinetic": True},
@@ -31,7 +33,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "dtr-eq, kinetic": {"policy": "dtr-eq", "kinetic": True},
     "coop": {"policy": "coop"},
 }
-LINEAR = ["dtr, scan", "dtr-eq, scan", "coop"]
+LINEAR = ["recoup, scan", "dtr, scan", "dtr-eq, scan", "coop"]
 # So that 1 % of the budget, which bounds the engine's books, holds the lineage.
 UNIT = 1 << 16
 CHAIN = 8  # ops from a parameter to the end of a chain
@@ -119,7 +121,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(5.2, 3.4), dpi=100)
+    figure, axes = plt.subplots(figsize=(6.4, 3.4), dpi=100)
     for way in dict.fromkeys(row["way"] for row in rows):
         points = [(row["values"], row["visits_per_eviction"]) for row in rows if row["way"] == way]
         axes.plot(*zip(*points, strict=True), marker="o", markersize=3.5, label=way)
@@ -133,7 +135,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     axes.tick_params(labelsize=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.legend(frameon=False, fontsize=7)
+    axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.tight_layout()
     # No time or version in the file: the same data gives the same picture.
     figure.savefig(path, metadata={"Software": None})
