@@ -25,7 +25,8 @@ PYTHON_FOLDERS := $(wildcard python tests tools examples bench)
 BUILD_INPUTS = $(shell find include csrc) CMakeLists.txt pyproject.toml
 
 # What `make bench` runs and draws. What build/bench.json has already is not run again.
-BENCH_CASES := --nets all --policies recoup dtr dte coop coop-move --budgets 80,60,50,40,30 --rounds 3 \
+BENCH_CASES := --nets all --policies recoup dtr dte coop --budgets 80,60,50,40,30
+BENCH_ALTERNATIVES := --nets all --policies recoup --budgets 80 \
   --alternatives checkpoint-block checkpoint-sqrt selective
 BENCH_PLOTS := time compute fragmentation layout scatter search
 BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
@@ -74,8 +75,10 @@ torch-test: build example ## the tests with PyTorch
 test-slow: build ## the long sweeps
 	$(BIN)/python -m pytest -m slow
 
-bench: build ## docs/bench.json, its pictures, README's chart: hours; after Ctrl-C it goes on
+bench: export OMP_NUM_THREADS := 1
+bench: build ## docs/bench.json, its pictures, README's chart: half an hour; after Ctrl-C it goes on
 	$(BIN)/recoup bench $(BENCH_CASES) --out build/bench.json
+	$(BIN)/recoup bench $(BENCH_ALTERNATIVES) --out build/bench.json
 	@cp build/bench.json docs/bench.json
 	@for kind in $(BENCH_PLOTS); do \
 	  $(BIN)/recoup bench $(BENCH_CASES) --out docs/bench.json \
