@@ -27,7 +27,7 @@ from patience import TooSlowError, train_in
 import recoup
 from recoup.bench.nets import net_named
 from recoup.bench.simulated import FEASIBLE_RATIO
-from recoup.bench.trial import run_plainly, train
+from recoup.bench.trial import train
 from recoup.dtr_log import read_any_trace
 from recoup.tables import plain_table, print_table
 
@@ -123,11 +123,11 @@ def simulated(path: Path, options: dict[str, Any]) -> tuple[int, list[Attempt]]:
 def lived(name: str, options: dict[str, Any]) -> tuple[int, list[Attempt]]:
     """As `simulated`. Raises RuntimeError when a training has other bits than a plain one."""
     net = net_named(name)
-    digest = run_plainly(net, STEPS, SEED).digest
+    bits = train(net, STEPS, SEED)[1]
 
     def run(budget: int, plain_ns: int) -> recoup.Stats:
         trained, stats = train_in(budget, plain_ns, lambda: train(net, STEPS, SEED), **options)
-        if trained[1] != digest:
+        if trained[1] != bits:
             raise RuntimeError(f"{name} in {budget:,} bytes {options}: bits differ")
         return stats
 

@@ -15,6 +15,7 @@ from holes import (
     FAILURES,
     Attempt,
     holes_of,
+    lived,
     print_holes,
     print_nets,
     print_rises,
@@ -96,3 +97,12 @@ def test_a_trace_is_scanned_in_simulation(tmp_path: Path) -> None:
     assert isinstance(result, recoup.Simulation) and result.time_ratio == least.time_ratio
     below = trace.simulate(peak * (least.percent - 1) // 100, policy="dtr", cost_model="bytes")
     assert below.status != "ok"
+
+
+def test_a_training_is_scanned_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holes.scan", lambda attempt: [attempt(20), attempt(60), attempt(100)])
+    peak, (too_small, tight, ample) = lived("bilstm", {"cost_model": "bytes"})
+    assert ample.budget_bytes == peak
+    assert too_small.time_ratio is None and too_small.cause
+    assert ample.time_ratio is not None and tight.time_ratio is not None
+    assert 1 <= ample.time_ratio < tight.time_ratio
