@@ -1,18 +1,16 @@
 """Trainings that end when their replays take too long."""
 
-import contextlib
-import gc
 import signal
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from measure import UNREACHED
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._pytree import tree_leaves
 
 import recoup
 from recoup.bench.simulated import FEASIBLE_RATIO
+from recoup.bench.trial import call_in
 
 _T = TypeVar("_T")
 
@@ -59,18 +57,13 @@ def train_in(
     the scope is over in any case.
     """
     limit_ns = (FEASIBLE_RATIO - 1) * plain_ns
-    run = None
-    try:
-        with recoup.budget(budget, **options) as run, Patience(run, limit_ns):
-            trained = train()
-        stats = run.stats()
-        if stats.replay_cost_ns > limit_ns:
-            raise TooSlowError
-        return trained, stats
-    except (TooSlowError, recoup.OutOfBudgetError) as error:
-        if run is not None:
-            with contextlib.suppress(RuntimeError):  # the scope is over already
-                run.finish(UNREACHED)
-        raise error.with_traceback(None) from None  # the traceback holds the training's tensors
-    finally:
-        gc.collect()
+    trained, stats = call_in(
+        budget,
+        train,
+        guard=lambda run: Patience(run, limit_ns),
+        stops=(TooSlowError, recoup.OutOfBudgetError),
+        **options,
+    )
+    if stats.replay_cost_ns > limit_ns:
+        raise TooSlowError
+    return trained, stats

@@ -6,6 +6,7 @@ import hashlib
 import statistics
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,17 +89,27 @@ def run_in(net: Net, steps: int, seed: int, budget: int, **options: Any) -> Tria
     return _trial(*trained, stats)
 
 
-def call_in(budget: int, function: Callable[[], _T], **options: Any) -> tuple[_T, recoup.Stats]:
+def call_in(
+    budget: int,
+    function: Callable[[], _T],
+    *,
+    guard: Callable[[recoup.Run], AbstractContextManager[Any]] = contextlib.nullcontext,
+    stops: tuple[type[Exception], ...] = (recoup.OutOfBudgetError,),
+    **options: Any,
+) -> tuple[_T, recoup.Stats]:
     """What the function returns, and what its run in a budget took.
+
+    guard: what the function is called within.
+    stops: what may end it: it is raised without its traceback.
 
     Raises OutOfBudgetError when the budget is too small; the scope is over in any case.
     """
     run = None
     try:
-        with recoup.budget(budget, **options) as run:
+        with recoup.budget(budget, **options) as run, guard(run):
             result = function()
         return result, run.stats()
-    except recoup.OutOfBudgetError as error:
+    except stops as error:
         if run is not None:
             with contextlib.suppress(RuntimeError):  # the scope is over already
                 run.finish(UNREACHED)
