@@ -52,44 +52,18 @@ void throw_python(const OutOfBudgetReport& report) {
 
 namespace {
 
-ReplayOrder replay_order(const std::string& name) {
-  if (name == "memory") {
-    return ReplayOrder::kMemory;
+// The one of two choices that is called `value`; `option` is what it is a choice of.
+template <class Choice>
+Choice choice(const char* option, const std::string& value, const char* first, Choice of_first,
+              const char* second, Choice of_second) {
+  if (value == first) {
+    return of_first;
   }
-  if (name == "recursive") {
-    return ReplayOrder::kRecursive;
+  if (value == second) {
+    return of_second;
   }
-  throw py::value_error("replay_order must be 'memory' or 'recursive', not '" + name + "'");
-}
-
-InPlace in_place(const std::string& name) {
-  if (name == "share") {
-    return InPlace::kShare;
-  }
-  if (name == "copy") {
-    return InPlace::kCopy;
-  }
-  throw py::value_error("inplace must be 'share' or 'copy', not '" + name + "'");
-}
-
-Placement placement(const std::string& name) {
-  if (name == "best-fit") {
-    return Placement::kBestFit;
-  }
-  if (name == "two-ended") {
-    return Placement::kTwoEnded;
-  }
-  throw py::value_error("placement must be 'best-fit' or 'two-ended', not '" + name + "'");
-}
-
-CostModel cost_model(const std::string& name) {
-  if (name == "measured") {
-    return CostModel::kMeasured;
-  }
-  if (name == "bytes") {
-    return CostModel::kBytes;
-  }
-  throw py::value_error("cost_model must be 'measured' or 'bytes', not '" + name + "'");
+  throw py::value_error(std::string(option) + " must be '" + first + "' or '" + second +
+                        "', not '" + value + "'");
 }
 
 Options make_options(std::int64_t budget_bytes, const std::string& policy,
@@ -110,7 +84,8 @@ Options make_options(std::int64_t budget_bytes, const std::string& policy,
   options.kinetic = kinetic;
   options.seed = seed;
   options.usefulness = usefulness;
-  options.replay_order = replay_order(order);
+  options.replay_order = choice("replay_order", order, "memory", ReplayOrder::kMemory, "recursive",
+                                ReplayOrder::kRecursive);
   options.max_replay_ratio = max_replay_ratio;
   options.block_size = Bytes(block_size_bytes);
   options.small_leaf = Bytes(small_leaf_bytes);
@@ -118,9 +93,11 @@ Options make_options(std::int64_t budget_bytes, const std::string& policy,
   options.max_depth = max_depth;
   options.verify = verify;
   options.evict_after_op = evict_after_op;
-  options.cost_model = cost_model(cost);
-  options.in_place = in_place(written);
-  options.placement = placement(placed);
+  options.cost_model =
+      choice("cost_model", cost, "measured", CostModel::kMeasured, "bytes", CostModel::kBytes);
+  options.in_place = choice("inplace", written, "share", InPlace::kShare, "copy", InPlace::kCopy);
+  options.placement = choice("placement", placed, "best-fit", Placement::kBestFit, "two-ended",
+                             Placement::kTwoEnded);
   auto& exponents = options.oracle;
   std::tie(exponents.cost, exponents.size, exponents.distance, exponents.ancestors) = oracle;
   return options;
