@@ -21,21 +21,28 @@ void Engine::copy_before_write(std::span<const StorageId> storages) {
     if (!value.block.valid() || value.escaped || value.fixed != 1) {
       continue;
     }
-    const Bytes size = value.size;
-    const BlockId fresh = take_block(size);
-    Value& now = lineage_[current(id)];
-    const PoolOffset from = offset(now.block);
-    Storage& storage = storages_[id];
-    if (!device_.detach(storage.handle, from)) {
+    const BlockId fresh = take_block(value.size);
+    storages_[id].before_write = relocate(id, fresh);
+    if (!storages_[id].before_write.valid()) {
       return_block(fresh);
-      continue;
     }
-    device_.copy(offset(fresh), {.external = nullptr, .offset = from}, size);
-    device_.attach(storage.handle, offset(fresh));
-    storage.before_write = std::exchange(now.block, fresh);
-    pool_.set_owner(storage.before_write, 0);
-    pool_.set_owner(fresh, current(id).index() + 1);
   }
+}
+
+// Copies a storage to a block that nobody owns and gives it that. Returns the one from before,
+// which is nobody's then; invalid, and nothing done, when the storage refuses.
+BlockId Engine::relocate(StorageId id, BlockId to) {
+  Value& value = lineage_[current(id)];
+  const PoolOffset from = offset(value.block);
+  if (!device_.detach(handle(id), from)) {
+    return {};
+  }
+  device_.copy(offset(to), {.external = nullptr, .offset = from}, value.size);
+  device_.attach(handle(id), offset(to));
+  const BlockId before = std::exchange(value.block, to);
+  pool_.set_owner(before, 0);
+  pool_.set_owner(to, current(id).index() + 1);
+  return before;
 }
 
 void Engine::discard_copies(std::span<const StorageId> storages) noexcept {
@@ -50,7 +57,7 @@ void Engine::discard_copy(Storage& storage) noexcept {
   }
 }
 
-// The old version of a written storage gets the bytes that it had, if it may be evicted.
+// A version that a storage no longer has gets a copy of the bytes that it had.
 void Engine::give_copy(ValueId before, BlockId block) {
   Value& value = lineage_[before];
   value.block = block;

@@ -273,6 +273,7 @@ class Engine final : private PolicyView {
   void replay(std::span<const ValueId> values, Tries tries, std::vector<ValueId>& dead_leaves);
 
   // copy_on_write.cpp
+  BlockId relocate(StorageId id, BlockId to);
   void copy_before_write(std::span<const StorageId> storages);
   void discard_copies(std::span<const StorageId> storages) noexcept;
   void discard_copy(Storage& storage) noexcept;

@@ -107,9 +107,7 @@ void Engine::keep_copy(ValueId leaf) {
   old.storage = StorageId();
   old.external = nullptr;
   old.escaped = false;
-  old.block = copy;
-  kernel_held_ -= old.size;
-  pool_.set_owner(copy, leaf.index() + 1);
+  give_copy(leaf, copy);
   ++stats_.leaf_copies;
   hard_unpin(leaf);
 }
@@ -235,20 +233,18 @@ void Engine::place_low(StorageId id) {
   if (!low) {
     return;
   }
-  const PoolOffset from = offset(value.block);
-  const PoolOffset to = offset(*low);
   stats_.peak_bytes = std::max(stats_.peak_bytes, charged().count());
-  if (to > from || !device_.detach(storage.handle, from)) {
+  BlockId before;
+  if (offset(*low) < offset(value.block)) {
+    const auto start = std::chrono::steady_clock::now();
+    before = relocate(id, *low);
+    stats_.move_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
+  }
+  if (!before.valid()) {
     pool_.free(*low);
     return;
   }
-  const auto start = std::chrono::steady_clock::now();
-  device_.copy(to, {.external = nullptr, .offset = from}, value.size);
-  stats_.move_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
-  pool_.free(value.block);
-  value.block = *low;
-  pool_.set_owner(*low, storage.current.index() + 1);
-  device_.attach(storage.handle, to);
+  pool_.free(before);
   ++stats_.moves;
   stats_.moved_bytes += value.size.count();
 }

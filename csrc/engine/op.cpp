@@ -131,7 +131,7 @@ void Engine::end_op(OpRecord& record, const OpUses& uses, std::span<const Operan
     record.record_bytes = Bytes(static_cast<std::int64_t>(device_.payload_bytes(record.payload)));
   }
   placer_.learn(running_op_, record.cost, made_by(record));
-  placer_.begin({});
+  placer_.end();
   finish(record, storages);
   if (observer_ != nullptr) {
     observer_->on_op_end(record, operands, storages);
@@ -148,7 +148,7 @@ void Engine::end_op(OpRecord& record, const OpUses& uses, std::span<const Operan
 
 void Engine::abort_op(std::span<const Operand> operands) {
   const OpUses uses(operands);
-  placer_.begin({});
+  placer_.end();
   fail(uses.written);
   fail(uses.in_passing);
   if (observer_ != nullptr) {

@@ -21,8 +21,9 @@ class Placer {
  public:
   Placer(Placement kind, Bytes budget) : kind_(kind), budget_(budget) {}
 
-  // What is allocated from now on is for an op of the program; empty: for none.
+  // What is allocated from now on is for an op of the program.
   void begin(std::string_view op);
+  void end() { expensive_ = false; }
   // It is for a replay of an op that cost that much and makes that many bytes.
   void begin_replay(Nanoseconds cost, Bytes made);
   // An op of the program has made new values.
