@@ -243,7 +243,8 @@ class Engine final : private PolicyView {
   bool evict_soft_pinned();
   bool drop_dead_leaf(Bytes missing);
   bool compact(Bytes size, Nanoseconds& lost);
-  bool evict_cheaper_than(Nanoseconds limit, Bytes size, Nanoseconds& lost);
+  [[nodiscard]] Nanoseconds price_of(const EvictionPlan& plan) const;
+  [[nodiscard]] Bytes worth_moving(Nanoseconds price) const;
   void evict_value(ValueId id);
   void forsake(ValueId id);
   [[nodiscard]] Bytes shortfall(Bytes size) const;

@@ -11,14 +11,19 @@ namespace recoup::detail {
 struct MovePrice {
   Nanoseconds each{3000};  // to take a storage's bytes and to give it others, on the books too
   double a_byte = 0.1;     // nanoseconds of one core's memmove, there and back
+  Nanoseconds a_look{10};  // at a block, when moves are planned
 
   [[nodiscard]] Nanoseconds of(std::size_t moves, Bytes bytes) const {
     return each * static_cast<std::int64_t>(moves) +
            Nanoseconds(static_cast<std::int64_t>(static_cast<double>(bytes.count()) * a_byte));
   }
+  [[nodiscard]] Nanoseconds look(std::size_t blocks) const {
+    return a_look * static_cast<std::int64_t>(blocks);
+  }
   // So many bytes cost as much as a move of none.
-  [[nodiscard]] Bytes each_in_bytes() const {
-    return Bytes(static_cast<std::int64_t>(static_cast<double>(each.count()) / a_byte));
+  [[nodiscard]] Bytes each_in_bytes() const { return in_bytes(each); }
+  [[nodiscard]] Bytes in_bytes(Nanoseconds price) const {
+    return Bytes(static_cast<std::int64_t>(static_cast<double>(price.count()) / a_byte));
   }
 };
 

@@ -256,40 +256,41 @@ bool Engine::movable(std::uint32_t owner) const {
   return value.fixed == 0 && !value.escaped;
 }
 
-// `lost`: what was evicted for the same allocation, though there were bytes enough.
-bool Engine::compact(Bytes size, Nanoseconds& lost) {
-  for (;;) {
-    if (pool_.largest_free() >= size) {
-      return true;
-    }
-    const auto plan = pool_.plan_compaction(
-        size, [this](std::uint32_t owner) { return movable(owner); }, move_price_.each_in_bytes());
-    if (!plan) {
-      return false;
-    }
-    if (evict_cheaper_than(move_price_.of(plan->moves.size(), plan->moved), size, lost)) {
-      continue;
-    }
-    if (do_moves(*plan)) {
-      return true;
-    }
+Nanoseconds Engine::price_of(const EvictionPlan& plan) const {
+  Nanoseconds price{0};
+  for (ValueId victim : plan.victims) {
+    price += lineage_[lineage_[victim].producer].cost + exact_neighborhood_cost(lineage_, victim);
   }
+  return price;
 }
 
-bool Engine::evict_cheaper_than(Nanoseconds limit, Bytes size, Nanoseconds& lost) {
-  if (lost >= limit) {
-    return false;
+// What moving may cost where evicting costs `price`. To look for a plan costs time as well.
+Bytes Engine::worth_moving(Nanoseconds price) const {
+  return move_price_.in_bytes(price - move_price_.look(pool_.taken_blocks()));
+}
+
+// `lost`: what was evicted for the same allocation, though there were bytes enough. False when
+// there is nothing left to evict and moving does not help.
+bool Engine::compact(Bytes size, Nanoseconds& lost) {
+  const Bytes a_move = move_price_.each_in_bytes();
+  while (pool_.largest_free() < size) {
+    const EvictionPlan eviction = plan_eviction({.size = size, .shortfall = Bytes(0)});
+    const Nanoseconds price = lost + price_of(eviction);
+    const Bytes limit = eviction.victims.empty() ? Pool::kNoLimit : worth_moving(price);
+    std::optional<CompactionPlan> moving;
+    if (limit >= a_move) {
+      moving = pool_.plan_compaction(
+          size, [this](std::uint32_t owner) { return movable(owner); }, a_move, limit);
+    }
+    if (moving) {
+      do_moves(*moving);
+    } else if (eviction.victims.empty()) {
+      return false;
+    } else {
+      lost = price;
+      evict_all(eviction.victims);
+    }
   }
-  const EvictionPlan plan = plan_eviction({.size = size, .shortfall = Bytes(0)});
-  Nanoseconds cost{0};
-  for (ValueId victim : plan.victims) {
-    cost += lineage_[lineage_[victim].producer].cost + exact_neighborhood_cost(lineage_, victim);
-  }
-  if (plan.victims.empty() || lost + cost >= limit) {
-    return false;
-  }
-  lost += cost;
-  evict_all(plan.victims);
   return true;
 }
 

@@ -124,9 +124,9 @@ struct Window {
 };
 
 // Windows without unmovable pieces of at least `size` bytes, none of whose first pieces can be left
-// out.
+// out, that cost at most `limit`.
 std::vector<Window> windows_of(const std::vector<Piece>& layout, std::int64_t size,
-                               std::int64_t a_move) {
+                               std::int64_t a_move, std::int64_t limit) {
   std::vector<Window> windows;
   std::size_t begin = 0;
   std::int64_t total = 0;
@@ -148,7 +148,7 @@ std::vector<Window> windows_of(const std::vector<Piece>& layout, std::int64_t si
       cost -= layout[begin].free ? 0 : layout[begin].size + a_move;
       ++begin;
     }
-    if (total >= size) {
+    if (total >= size && cost <= limit) {
       windows.push_back({begin, end + 1, cost});
     }
   }
@@ -156,7 +156,7 @@ std::vector<Window> windows_of(const std::vector<Piece>& layout, std::int64_t si
 }
 
 // Tries windows in order of what they would cost; gives up beyond a number of tries, for the rest
-// are the expensive ones, and at `limit`.
+// are the expensive ones.
 std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layout,
                                                   std::int64_t size, std::int64_t a_move,
                                                   std::int64_t limit) {
@@ -167,8 +167,7 @@ std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layo
       holes.emplace(piece.size, piece.offset);
     }
   }
-  std::vector<Window> windows = windows_of(layout, size, a_move);
-  std::erase_if(windows, [limit](const Window& window) { return window.cost >= limit; });
+  std::vector<Window> windows = windows_of(layout, size, a_move, limit);
   const std::size_t tries = std::min(windows.size(), kTries);
   std::partial_sort(windows.begin(), windows.begin() + static_cast<std::ptrdiff_t>(tries),
                     windows.end(), [](const Window& a, const Window& b) {
@@ -256,18 +255,26 @@ CompactionPlan slide_all(const std::vector<Piece>& layout) {
   return plan;
 }
 
-std::optional<CompactionPlan> cheapest_compaction(const std::vector<Piece>& layout,
-                                                  std::int64_t size, std::int64_t a_move) {
-  std::optional<CompactionPlan> best = cheapest_slide(layout, size, a_move);
-  const std::int64_t limit = best ? cost_of(*best, a_move) : INT64_MAX;
-  if (auto relocation = cheapest_relocation(layout, size, a_move, limit)) {
-    best = std::move(relocation);
+std::optional<CompactionPlan> cheapest_window(const std::vector<Piece>& layout, std::int64_t size,
+                                              std::int64_t a_move, std::int64_t limit) {
+  std::optional<CompactionPlan> slide = cheapest_slide(layout, size, a_move);
+  if (slide && cost_of(*slide, a_move) > limit) {
+    slide.reset();
   }
-  if (best) {
-    return best;
-  }
+  auto relocation =
+      cheapest_relocation(layout, size, a_move, slide ? cost_of(*slide, a_move) - 1 : limit);
+  return relocation ? std::move(relocation) : std::move(slide);
+}
+
+std::optional<CompactionPlan> slide_and_relocate(const std::vector<Piece>& layout,
+                                                 std::int64_t size, std::int64_t a_move,
+                                                 std::int64_t limit) {
   CompactionPlan slide = slide_all(layout);
-  auto relocation = cheapest_relocation(after(layout, slide), size, a_move, INT64_MAX);
+  const std::int64_t left = limit - cost_of(slide, a_move);
+  if (left < 0) {
+    return std::nullopt;
+  }
+  const auto relocation = cheapest_relocation(after(layout, slide), size, a_move, left);
   if (!relocation) {
     return std::nullopt;
   }

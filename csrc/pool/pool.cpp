@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "csrc/base/check.h"
-#include "csrc/pool/compaction.h"
 #include "csrc/pool/offset_map.h"
 
 namespace recoup::detail {
@@ -309,6 +308,8 @@ Bytes Pool::free_around(BlockId id) const {
 Bytes Pool::capacity() const { return Bytes(impl_->capacity); }
 Bytes Pool::used() const { return Bytes(impl_->used); }
 
+std::size_t Pool::taken_blocks() const { return impl_->taken.size(); }
+
 Bytes Pool::largest_free() const {
   return impl_->free_index.empty() ? Bytes(0) : Bytes(impl_->free_index.rbegin()->size);
 }
@@ -355,41 +356,20 @@ void Pool::move(BlockId id, PoolOffset to) {
   impl.taken.insert(block.offset, id);
 }
 
-std::vector<Piece> Pool::pieces(const std::function<bool(std::uint32_t)>& movable) const {
-  std::vector<Piece> pieces;
-  for (BlockId id = first(); id.valid(); id = next(id)) {
-    const Block& block = impl_->at(id);
-    pieces.push_back({.block = id,
-                      .offset = block.offset,
-                      .size = block.size,
-                      .free = block.free,
-                      .movable = !block.free && movable(block.owner),
-                      .starts_segment = impl_->crosses_segment(block.offset)});
+std::vector<BlockId> Pool::free_blocks() const {
+  std::vector<const Block*> found;
+  found.reserve(impl_->free_index.size());
+  for (const Block& block : impl_->free_index) {
+    found.push_back(&block);
   }
-  return pieces;
-}
-
-std::optional<CompactionPlan> Pool::plan_compaction(
-    Bytes size, const std::function<bool(std::uint32_t owner)>& movable, Bytes a_move) const {
-  RECOUP_CHECK(size > Bytes(0));
-  return cheapest_compaction(pieces(movable), round_up(size).count(), a_move.count());
-}
-
-CompactionPlan Pool::plan_slide(const std::function<bool(std::uint32_t owner)>& movable) const {
-  return slide_all(pieces(movable));
-}
-
-Bytes Pool::largest_window(const std::function<bool(std::uint32_t owner)>& clearable) const {
-  std::int64_t most = 0;
-  std::int64_t run = 0;
-  for (const Piece& piece : pieces(clearable)) {
-    if (piece.starts_segment) {
-      run = 0;
-    }
-    run = piece.free || piece.movable ? run + piece.size : 0;
-    most = std::max(most, run);
+  std::sort(found.begin(), found.end(),
+            [](const Block* a, const Block* b) { return a->offset < b->offset; });
+  std::vector<BlockId> ids;
+  ids.reserve(found.size());
+  for (const Block* block : found) {
+    ids.push_back(block->self);
   }
-  return Bytes(most);
+  return ids;
 }
 
 void Pool::check() const {

@@ -59,6 +59,9 @@ struct CompactionPlan {
 
 class Pool {
  public:
+  using Movable = std::function<bool(std::uint32_t owner)>;
+  static constexpr Bytes kNoLimit{INT64_MAX};
+
   explicit Pool(const PoolOptions& options);
   ~Pool();
   Pool(const Pool&) = delete;
@@ -87,6 +90,8 @@ class Pool {
   [[nodiscard]] BlockId first() const;
   [[nodiscard]] BlockId next(BlockId block) const;
   [[nodiscard]] BlockId previous(BlockId block) const;
+  // By address.
+  [[nodiscard]] std::vector<BlockId> free_blocks() const;
   // Whether no block may go across `offset`.
   [[nodiscard]] bool starts_segment(PoolOffset offset) const;
   // Sum of the free neighbours that it would merge with.
@@ -95,34 +100,30 @@ class Pool {
   [[nodiscard]] Bytes capacity() const;
   [[nodiscard]] Bytes used() const;
   [[nodiscard]] Bytes free_bytes() const { return capacity() - used(); }
+  [[nodiscard]] std::size_t taken_blocks() const;
   [[nodiscard]] Bytes largest_free() const;
   [[nodiscard]] Bytes round_up(Bytes size) const;
 
   // The cheapest plan found that leaves a free range of `size`, where only blocks with
-  // movable(owner) may move, and a move costs its bytes and `a_move`; nullopt when none is found.
-  // Tried in order of cost: slide blocks together between two unmovable ones; move the blocks of
-  // one window into free blocks elsewhere (best fit, largest first); both. See Note [Compaction] in
-  // compaction.cpp.
-  [[nodiscard]] std::optional<CompactionPlan> plan_compaction(
-      Bytes size, const std::function<bool(std::uint32_t owner)>& movable,
-      Bytes a_move = Bytes(0)) const;
+  // movable(owner) may move, and a move costs its bytes and `a_move`; nullopt when none is found
+  // that costs at most `limit`. Tried in order of cost: slide blocks together between two unmovable
+  // ones; move the blocks of one window into free blocks elsewhere (best fit, largest first); both.
+  // The lower the limit, the fewer blocks are looked at. See Note [Compaction] in compaction.cpp.
+  [[nodiscard]] std::optional<CompactionPlan> plan_compaction(Bytes size, const Movable& movable,
+                                                              Bytes a_move = Bytes(0),
+                                                              Bytes limit = kNoLimit) const;
   // Moves every movable block as far down as it goes, in address order.
-  [[nodiscard]] CompactionPlan plan_slide(
-      const std::function<bool(std::uint32_t owner)>& movable) const;
+  [[nodiscard]] CompactionPlan plan_slide(const Movable& movable) const;
   // Performs one move of a plan: the block keeps its id and owner and now starts at `to`.
   void move(BlockId block, PoolOffset to);
 
   // The largest range that would be free if every block with clearable(owner) were gone.
-  [[nodiscard]] Bytes largest_window(
-      const std::function<bool(std::uint32_t owner)>& clearable) const;
+  [[nodiscard]] Bytes largest_window(const Movable& clearable) const;
 
   // Recounts everything; throws InternalError on the first difference.
   void check() const;
 
  private:
-  [[nodiscard]] std::vector<Piece> pieces(
-      const std::function<bool(std::uint32_t owner)>& movable) const;
-
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

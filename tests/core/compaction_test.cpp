@@ -63,9 +63,9 @@ class Arena {
   [[nodiscard]] const Pool& pool() const { return pool_; }
   [[nodiscard]] const std::vector<BlockId>& blocks() const { return blocks_; }
   [[nodiscard]] CompactionOracle oracle() const { return {oracle_, movable}; }
-  [[nodiscard]] std::optional<CompactionPlan> plan(std::int64_t size,
-                                                   std::int64_t a_move = 0) const {
-    return pool_.plan_compaction(Bytes(size), movable, Bytes(a_move));
+  [[nodiscard]] std::optional<CompactionPlan> plan(std::int64_t size, std::int64_t a_move = 0,
+                                                   Bytes limit = Pool::kNoLimit) const {
+    return pool_.plan_compaction(Bytes(size), movable, Bytes(a_move), limit);
   }
   [[nodiscard]] bool fits(std::int64_t size) {
     return pool_.allocate(Bytes(size), Zone::kLow).has_value();
@@ -216,6 +216,50 @@ TEST(Compaction, FindsASlideInALargeLayout) {
       expect_room(arena, *plan, size);
       ASSERT_FALSE(HasFatalFailure());
     }
+  }
+}
+
+std::int64_t cost_of(const CompactionPlan& plan, std::int64_t a_move) {
+  return plan.moved.count() + a_move * static_cast<std::int64_t>(plan.moves.size());
+}
+
+// Below a limit only what is close to the free blocks is looked at. Nothing found there is missed
+// but a few windows that hold no free block.
+TEST(Compaction, KeepsToItsLimit) {
+  int found = 0;
+  int missed = 0;
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    Arena arena(random_options(random, 60, 6));
+    fill(arena, random, arena.pool().round_up(1_B).count() * 6);
+    const std::int64_t size = 1 + random_size(arena.pool(), random) / 2;
+    const std::int64_t a_move = static_cast<std::int64_t>(random() % 4);
+    const std::int64_t limit = static_cast<std::int64_t>(random() % 40);
+    const auto cheapest = arena.plan(size, a_move);
+    const bool within = cheapest && cost_of(*cheapest, a_move) <= limit;
+    const auto plan = arena.plan(size, a_move, Bytes(limit));
+    if (plan) {
+      ++found;
+      ASSERT_LE(cost_of(*plan, a_move), limit);
+      ASSERT_TRUE(cheapest);
+      missed += cost_of(*plan, a_move) > cost_of(*cheapest, a_move) ? 1 : 0;
+      expect_room(arena, *plan, size);
+      ASSERT_FALSE(HasFatalFailure());
+    } else {
+      missed += within ? 1 : 0;
+    }
+  }
+  EXPECT_GT(found, 500);
+  EXPECT_LT(missed, found / 20) << "of " << found;
+}
+
+// Two blocks next to the free bytes go into the hole on the right.
+TEST(Compaction, LooksAsFarAsItsLimitGoes) {
+  for (const std::int64_t limit : {3, 4}) {
+    Arena arena("#aabbccdd..eeffgg#....#");
+    const auto plan = arena.plan(6, 0, Bytes(limit));
+    EXPECT_EQ(plan.has_value(), limit == 4) << "limit " << limit;
   }
 }
 
