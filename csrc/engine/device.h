@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "recoup/types.h"
@@ -43,6 +44,9 @@ class Device {
 
   // Copies `size` bytes into the pool; the ranges may overlap.
   virtual void copy(PoolOffset to, const Location& from, Bytes size) = 0;
+  // What a byte of a long copy within the pool takes, measured; nullopt: unknown. It is asked while
+  // the engine is made.
+  [[nodiscard]] virtual std::optional<double> copy_ns_per_byte() const { return std::nullopt; }
   // A digest of the bytes, for verify mode.
   virtual std::uint64_t hash(const Location& from, Bytes size) = 0;
   // Name of the op of a payload, for messages.

@@ -41,6 +41,16 @@ PoolOptions pool_options(const Options& options) {
           .alignment = options.alignment};
 }
 
+MovePrice price_of_moves(const Options& options, Device& device) {
+  MovePrice price;
+  if (options.move_ns_per_byte) {
+    price.a_byte = *options.move_ns_per_byte;
+  } else if (options.cost_model == CostModel::kMeasured) {
+    price.a_byte = device.copy_ns_per_byte().value_or(price.a_byte);
+  }
+  return price;
+}
+
 }  // namespace
 
 Engine::Engine(const Options& options, Device& device)
@@ -48,6 +58,7 @@ Engine::Engine(const Options& options, Device& device)
       device_(device),
       pool_(pool_options(options)),
       placer_(options.placement, options.budget),
+      move_price_(price_of_moves(options, device)),
       next_birth_(
           static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {
   const PolicyInfo& info = find_policy(options.policy);

@@ -74,7 +74,8 @@ Options make_options(std::int64_t budget_bytes, const std::string& policy,
                      std::int32_t max_depth, bool verify, bool evict_after_op,
                      const std::string& cost, const std::string& written, const std::string& placed,
                      const std::tuple<double, double, double, double>& oracle,
-                     std::optional<bool> chain_cost, std::optional<bool> kinetic) {
+                     std::optional<bool> chain_cost, std::optional<bool> kinetic,
+                     std::optional<double> move_ns_per_byte) {
   Options options;
   options.budget = Bytes(budget_bytes);
   options.policy = policy;
@@ -82,6 +83,7 @@ Options make_options(std::int64_t budget_bytes, const std::string& policy,
   options.sampling = sampling;
   options.chain_cost = chain_cost;
   options.kinetic = kinetic;
+  options.move_ns_per_byte = move_ns_per_byte;
   options.seed = seed;
   options.usefulness = usefulness;
   options.replay_order = choice("replay_order", order, "memory", ReplayOrder::kMemory, "recursive",
@@ -187,7 +189,8 @@ void bind_engine(py::module_& module) {
            py::arg("small_leaf_bytes"), py::arg("address_bytes"), py::arg("max_depth"),
            py::arg("verify"), py::arg("evict_after_op"), py::arg("cost_model"), py::arg("inplace"),
            py::arg("placement"), py::arg("oracle") = std::make_tuple(1.0, 1.0, 1.0, 1.0),
-           py::arg("chain_cost") = std::nullopt, py::arg("kinetic") = std::nullopt);
+           py::arg("chain_cost") = std::nullopt, py::arg("kinetic") = std::nullopt,
+           py::arg("move_ns_per_byte") = std::nullopt);
   py::class_<Budget>(module, "Engine", py::is_final())
       .def(py::init([](const Options& options) {
              return translated([&] { return std::make_unique<Budget>(options); });

@@ -2,7 +2,10 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <limits>
+#include <vector>
 
 #include "csrc/torch/errors.h"
 #include "csrc/torch/session.h"
@@ -28,7 +31,29 @@ std::uint64_t digest(const void* data, std::size_t size) {
   return hash;
 }
 
+// The quickest of a few copies: the others were disturbed.
+double measure_copy() {
+  constexpr std::size_t kBytes = 4U << 20U;  // about as long as what is moved in one go
+  constexpr int kCopies = 5;
+  const std::vector<char> from(kBytes, 1);
+  std::vector<char> to(kBytes, 2);
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kCopies; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    std::memmove(to.data(), from.data(), kBytes);
+    const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - start;
+    asm volatile("" : : "r"(to.data()) : "memory");  // the copy is not left out
+    best = std::min(best, taken.count());
+  }
+  return best / static_cast<double>(kBytes);
+}
+
 }  // namespace
+
+std::optional<double> Session::copy_ns_per_byte() const {
+  static const double measured = measure_copy();
+  return measured;
+}
 
 void* Session::address(const Location& location) const {
   if (location.external != nullptr) {

@@ -62,6 +62,9 @@ struct Options {
   std::int32_t max_depth = 10000;
 
   CostModel cost_model = CostModel::kMeasured;
+  // What a byte costs to move within the pool. Unset: 0.1, and where costs are measured what the
+  // machine takes, if the device can tell.
+  std::optional<double> move_ns_per_byte = std::nullopt;
   bool evict_after_op = false;  // test aid: evict everything evictable after every op
   bool verify = false;          // hash every output and compare every replay with it
 };

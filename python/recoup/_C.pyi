@@ -34,6 +34,7 @@ class Options:
         oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
         chain_cost: bool | None = None,
         kinetic: bool | None = None,
+        move_ns_per_byte: float | None = None,
     ) -> None: ...
 
 @final

@@ -48,6 +48,7 @@ class Options:
     cost_model: str
     inplace: str
     placement: str
+    move_ns_per_byte: float | None
 
     def __post_init__(self) -> None:
         """Raises ValueError that says what is allowed."""
@@ -69,6 +70,10 @@ class Options:
             raise ValueError(f"small_leaf_bytes must be 0 or more; got {self.small_leaf_bytes}")
         if not 1 <= self.max_depth < 2**31:
             raise ValueError(f"max_depth must be from 1 to 2**31 - 1; got {self.max_depth}")
+        if self.move_ns_per_byte is not None and not 1e-3 <= self.move_ns_per_byte <= 1e6:
+            raise ValueError(
+                f"move_ns_per_byte must be from 0.001 to 1,000,000; got {self.move_ns_per_byte!r}"
+            )
         if not self.max_replay_ratio >= 0:
             raise ValueError(
                 "max_replay_ratio must be above 0, or 0 for no bound; "

@@ -42,6 +42,7 @@ def budget(
     cost_model: CostModel = "measured",
     inplace: InPlace = "share",
     placement: Placement = "two-ended",
+    move_ns_per_byte: float | None = None,
     trace: str | os.PathLike[str] | None = None,
     decisions: bool = False,
 ) -> Budget:
@@ -70,6 +71,8 @@ def budget(
         writes to a copy, as DTR and DTE.
     placement: "two-ended" puts results of expensive ops at the other end of the pool than those of
         cheap ones, as Coop; "best-fit" does not tell them apart.
+    move_ns_per_byte: what a byte costs to move in the pool, beside what it costs to evict others
+        instead. None: as measured on this machine; 0.1 where costs are not measured.
     trace: record what the program does to this file; see `recoup.trace`.
     decisions: keep what the engine decides, for `Run.decisions`; not together with `trace`.
 
@@ -103,6 +106,7 @@ def budget(
             cost_model=cost_model,
             inplace=inplace,
             placement=placement,
+            move_ns_per_byte=move_ns_per_byte,
         ),
         trace=None if trace is None else os.fspath(trace),
         decisions=decisions,

@@ -94,7 +94,7 @@ def test_policies_list_what_budget_takes() -> None:
         {"verify": True},
         {"small_filter": False, "sampling": False, "seed": 0},
         {"usefulness": False, "replay_order": "recursive", "max_replay_ratio": 0},
-        {"block_size": "32MiB"},
+        {"block_size": "32MiB", "move_ns_per_byte": 1000.0},
         {"policy": "dtr-eq", "kinetic": True},
         {"evict_after_op": True, "cost_model": "bytes"},
     ],

@@ -27,6 +27,8 @@ def test_bad_budget(size: Any) -> None:
         ({"cost_model": "guess"}, "cost_model must be one of measured, bytes"),
         ({"inplace": "move"}, "inplace must be one of share, copy"),
         ({"placement": "worst-fit"}, "placement must be one of best-fit, two-ended"),
+        ({"move_ns_per_byte": 0.0}, "move_ns_per_byte must be from 0.001"),
+        ({"move_ns_per_byte": float("nan")}, "move_ns_per_byte must be from 0.001"),
         ({"seed": -1}, "seed must be from 0 to"),
         ({"seed": 2**64}, "seed must be from 0 to"),
         ({"max_replay_ratio": -1.0}, "max_replay_ratio must be above 0"),

@@ -174,6 +174,16 @@ def test_a_kinetic_order_decides_as_a_search_through_all(
         assert in_order.decisions == through_all.decisions
 
 
+def test_dear_moves_are_avoided(traced: tuple[str, recoup.Trace]) -> None:
+    _, trace = traced
+    budget = int(trace.unbudgeted_peak_bytes() * 0.6)
+    cheap, dear = (
+        trace.simulate(budget, move_ns_per_byte=price).stats for price in (0.1, 10_000.0)
+    )
+    assert cheap.moved_bytes > 0
+    assert dear.moved_bytes < cheap.moved_bytes
+
+
 # ---- planned ----
 
 
