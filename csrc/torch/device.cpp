@@ -33,8 +33,8 @@ std::uint64_t digest(const void* data, std::size_t size) {
 
 // The quickest of a few copies: the others were disturbed.
 double measure_copy() {
-  constexpr std::size_t kBytes = 4U << 20U;  // about as long as what is moved in one go
-  constexpr int kCopies = 5;
+  constexpr std::size_t kBytes = 16U << 20U;  // beyond most caches, as what is moved
+  constexpr int kCopies = 3;
   const std::vector<char> from(kBytes, 1);
   std::vector<char> to(kBytes, 2);
   double best = std::numeric_limits<double>::infinity();
