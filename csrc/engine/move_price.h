@@ -11,7 +11,7 @@ namespace recoup::detail {
 struct MovePrice {
   Nanoseconds each{3000};  // to take a storage's bytes and to give it others, on the books too
   double a_byte = 0.1;     // nanoseconds; one core's memmove, if nobody measured it
-  Nanoseconds a_look{10};  // at a block, when moves are planned
+  Nanoseconds a_look{20};  // at a block, when moves are planned
 
   [[nodiscard]] Nanoseconds of(std::size_t moves, Bytes bytes) const {
     return each * static_cast<std::int64_t>(moves) +

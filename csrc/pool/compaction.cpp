@@ -12,7 +12,6 @@
 #include "csrc/pool/compaction.h"
 
 #include <algorithm>
-#include <boost/container/flat_map.hpp>
 #include <map>
 #include <tuple>
 
@@ -76,15 +75,16 @@ std::optional<CompactionPlan> cheapest_slide(const std::vector<Piece>& layout, s
   return slide_window(layout, window->first, window->second);
 }
 
-// Free room outside a window, by size.
-using Holes = boost::container::flat_multimap<std::int64_t, std::int64_t>;  // size -> offset
+using Holes = CompactionScratch::Holes;
+using Window = CompactionScratch::Window;
 
 // Finds a place outside [begin, end) for each movable piece inside: largest first, best fit.
 std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, std::size_t begin,
-                                              std::size_t end, const Holes& all_holes) {
+                                              std::size_t end, CompactionScratch& scratch) {
   const std::int64_t low = layout[begin].offset;
   const std::int64_t high = layout[end - 1].offset + layout[end - 1].size;
-  std::vector<const Piece*> leaving;
+  std::vector<const Piece*>& leaving = scratch.leaving;
+  leaving.clear();
   for (std::size_t i = begin; i < end; ++i) {
     if (!layout[i].free) {
       leaving.push_back(&layout[i]);
@@ -93,10 +93,11 @@ std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, 
   std::stable_sort(leaving.begin(), leaving.end(),
                    [](const Piece* a, const Piece* b) { return a->size > b->size; });
   if (!leaving.empty() &&
-      (all_holes.empty() || leaving.front()->size > all_holes.rbegin()->first)) {
+      (scratch.all_holes.empty() || leaving.front()->size > scratch.all_holes.rbegin()->first)) {
     return std::nullopt;
   }
-  Holes holes = all_holes;
+  Holes& holes = scratch.holes;
+  holes = scratch.all_holes;
   CompactionPlan plan;
   for (const Piece* piece : leaving) {
     auto hole = holes.lower_bound(piece->size);
@@ -117,17 +118,11 @@ std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, 
   return plan;
 }
 
-struct Window {
-  std::size_t begin;
-  std::size_t end;
-  std::int64_t cost;
-};
-
 // Windows without unmovable pieces of at least `size` bytes, none of whose first pieces can be left
 // out, that cost at most `limit`.
-std::vector<Window> windows_of(const std::vector<Piece>& layout, std::int64_t size,
-                               std::int64_t a_move, std::int64_t limit) {
-  std::vector<Window> windows;
+void find_windows(const std::vector<Piece>& layout, std::int64_t size, std::int64_t a_move,
+                  std::int64_t limit, std::vector<Window>& windows) {
+  windows.clear();
   std::size_t begin = 0;
   std::int64_t total = 0;
   std::int64_t cost = 0;
@@ -152,29 +147,29 @@ std::vector<Window> windows_of(const std::vector<Piece>& layout, std::int64_t si
       windows.push_back({begin, end + 1, cost});
     }
   }
-  return windows;
 }
 
 // Tries windows in order of what they would cost; gives up beyond a number of tries, for the rest
 // are the expensive ones.
 std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layout,
                                                   std::int64_t size, std::int64_t a_move,
-                                                  std::int64_t limit) {
+                                                  std::int64_t limit, CompactionScratch& scratch) {
   constexpr std::size_t kTries = 64;
-  Holes holes;
+  scratch.all_holes.clear();
   for (const Piece& piece : layout) {
     if (piece.free) {
-      holes.emplace(piece.size, piece.offset);
+      scratch.all_holes.emplace(piece.size, piece.offset);
     }
   }
-  std::vector<Window> windows = windows_of(layout, size, a_move, limit);
+  std::vector<Window>& windows = scratch.windows;
+  find_windows(layout, size, a_move, limit, windows);
   const std::size_t tries = std::min(windows.size(), kTries);
   std::partial_sort(windows.begin(), windows.begin() + static_cast<std::ptrdiff_t>(tries),
                     windows.end(), [](const Window& a, const Window& b) {
                       return std::tie(a.cost, a.begin, a.end) < std::tie(b.cost, b.begin, b.end);
                     });
   for (std::size_t i = 0; i < tries; ++i) {
-    if (auto plan = relocate_window(layout, windows[i].begin, windows[i].end, holes)) {
+    if (auto plan = relocate_window(layout, windows[i].begin, windows[i].end, scratch)) {
       return plan;
     }
   }
@@ -256,25 +251,26 @@ CompactionPlan slide_all(const std::vector<Piece>& layout) {
 }
 
 std::optional<CompactionPlan> cheapest_window(const std::vector<Piece>& layout, std::int64_t size,
-                                              std::int64_t a_move, std::int64_t limit) {
+                                              std::int64_t a_move, std::int64_t limit,
+                                              CompactionScratch& scratch) {
   std::optional<CompactionPlan> slide = cheapest_slide(layout, size, a_move);
   if (slide && cost_of(*slide, a_move) > limit) {
     slide.reset();
   }
-  auto relocation =
-      cheapest_relocation(layout, size, a_move, slide ? cost_of(*slide, a_move) - 1 : limit);
+  auto relocation = cheapest_relocation(layout, size, a_move,
+                                        slide ? cost_of(*slide, a_move) - 1 : limit, scratch);
   return relocation ? std::move(relocation) : std::move(slide);
 }
 
 std::optional<CompactionPlan> slide_and_relocate(const std::vector<Piece>& layout,
                                                  std::int64_t size, std::int64_t a_move,
-                                                 std::int64_t limit) {
+                                                 std::int64_t limit, CompactionScratch& scratch) {
   CompactionPlan slide = slide_all(layout);
   const std::int64_t left = limit - cost_of(slide, a_move);
   if (left < 0) {
     return std::nullopt;
   }
-  const auto relocation = cheapest_relocation(after(layout, slide), size, a_move, left);
+  const auto relocation = cheapest_relocation(after(layout, slide), size, a_move, left, scratch);
   if (!relocation) {
     return std::nullopt;
   }

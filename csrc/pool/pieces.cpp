@@ -18,15 +18,16 @@ Piece piece_of(const Pool& pool, BlockId id, const Pool::Movable& movable) {
           .starts_segment = pool.starts_segment(block.offset)};
 }
 
-std::vector<Piece> layout_of(const Pool& pool, const Pool::Movable& movable) {
-  std::vector<Piece> pieces;
+const std::vector<Piece>& layout_of(const Pool& pool, const Pool::Movable& movable,
+                                    std::vector<Piece>& pieces) {
+  pieces.clear();
   for (BlockId id = pool.first(); id.valid(); id = pool.next(id)) {
     pieces.push_back(piece_of(pool, id, movable));
   }
   return pieces;
 }
 
-// What is within reach of the free blocks, in address order:
+// Puts what is within reach of the free blocks into the scratch's layout, in address order:
 //
 //   pool     #aabbccdd..eeffgghhiijjkk..ll#      reach: two blocks
 //   layout       ccdd..eeff      jjkk..ll
@@ -34,9 +35,14 @@ std::vector<Piece> layout_of(const Pool& pool, const Pool::Movable& movable) {
 class Surroundings {
  public:
   Surroundings(const Pool& pool, const Pool::Movable& movable, std::int64_t a_move,
-               std::int64_t reach)
-      : pool_(pool), movable_(movable), a_move_(a_move), reach_(reach) {
-    pieces_.reserve(pool.taken_blocks());
+               std::int64_t reach, CompactionScratch& scratch)
+      : pool_(pool),
+        movable_(movable),
+        a_move_(a_move),
+        reach_(reach),
+        pieces_(scratch.layout),
+        before_(scratch.before) {
+    pieces_.clear();
   }
 
   // To be called in address order.
@@ -49,8 +55,6 @@ class Surroundings {
     }
   }
 
-  [[nodiscard]] const std::vector<Piece>& pieces() const { return pieces_; }
-
  private:
   void append(const Piece& piece) {
     pieces_.push_back(piece);
@@ -60,18 +64,18 @@ class Surroundings {
 
   void add_before(const Piece& center) {
     std::int64_t left = reach_;
-    std::vector<Piece> before;
+    before_.clear();
     for (Piece first = center; !first.starts_segment && first.offset > end_;
-         first = before.back()) {
+         first = before_.back()) {
       const Piece piece = piece_of(pool_, pool_.previous(first.block), movable_);
       left -= piece.size + a_move_;
       if (!piece.movable || left < 0) {
         break;
       }
-      before.push_back(piece);
+      before_.push_back(piece);
     }
-    for (; !before.empty(); before.pop_back()) {
-      append(before.back());
+    for (; !before_.empty(); before_.pop_back()) {
+      append(before_.back());
     }
   }
 
@@ -91,7 +95,8 @@ class Surroundings {
   const Pool::Movable& movable_;
   std::int64_t a_move_;
   std::int64_t reach_;
-  std::vector<Piece> pieces_;
+  std::vector<Piece>& pieces_;
+  std::vector<Piece>& before_;
   std::int64_t end_ = 0;  // of the last piece
 };
 
@@ -100,35 +105,72 @@ class Surroundings {
 std::optional<CompactionPlan> Pool::plan_compaction(Bytes wanted, const Movable& movable,
                                                     Bytes a_move, Bytes limit) const {
   RECOUP_CHECK(wanted > Bytes(0));
-  const std::int64_t size = round_up(wanted).count();
-  const std::int64_t each = a_move.count();
-  const std::int64_t most = limit.count();
-  if (limit == kNoLimit) {
-    const std::vector<Piece> layout = layout_of(*this, movable);
-    auto plan = cheapest_window(layout, size, each, most);
-    return plan ? std::move(plan) : slide_and_relocate(layout, size, each, most);
-  }
-  Surroundings surroundings(*this, movable, each, most);
-  for (const BlockId free : free_blocks()) {
-    surroundings.add(free);
-  }
-  if (auto plan = cheapest_window(surroundings.pieces(), size, each, most)) {
+  const Bytes size = round_up(wanted);
+  if (auto plan = plan_window(size, movable, a_move, limit)) {
     return plan;
   }
   // A slide moves about as much as there is. To look at all of it costs time as well.
-  const std::int64_t all = used().count() + each * static_cast<std::int64_t>(taken_blocks());
-  return most < all / 2 ? std::nullopt
-                        : slide_and_relocate(layout_of(*this, movable), size, each, most);
+  const Bytes all = used() + Bytes(a_move.count() * static_cast<std::int64_t>(taken_blocks()));
+  if (limit < Bytes(all.count() / 2)) {
+    return std::nullopt;
+  }
+  const std::vector<Piece>& layout = layout_of(*this, movable, scratch().layout);
+  return slide_and_relocate(layout, size.count(), a_move.count(), limit.count(), scratch());
+}
+
+// Note [Asking late]
+// Whether a block may move is on the books of its owner: to ask for each of them, out of the cache,
+// took longer than the search. Few may not. So all that are owned are taken for movable at first,
+// and the blocks of the plan are asked; when one says no, it is known, and the search is done
+// again. The cheapest of all windows in which more blocks may move than do is, if it can be done,
+// the cheapest. That is no more so after a slide of everything.
+std::optional<CompactionPlan> Pool::plan_window(Bytes size, const Movable& movable, Bytes a_move,
+                                                Bytes limit) const {
+  constexpr int kRounds = 3;
+  std::vector<std::uint32_t> known;  // owners of blocks that may not move
+  const Movable perhaps = [&](std::uint32_t owner) {
+    return owner != 0 && std::find(known.begin(), known.end(), owner) == known.end();
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    auto plan = search_windows(size, perhaps, a_move, limit);
+    if (!plan) {
+      return plan;
+    }
+    const std::size_t before = known.size();
+    for (const Move& move : plan->moves) {
+      if (const std::uint32_t owner = this->owner(move.block); !movable(owner)) {
+        known.push_back(owner);
+      }
+    }
+    if (known.size() == before) {
+      return plan;
+    }
+  }
+  return search_windows(size, movable, a_move, limit);
+}
+
+std::optional<CompactionPlan> Pool::search_windows(Bytes size, const Movable& movable, Bytes a_move,
+                                                   Bytes limit) const {
+  CompactionScratch& work = scratch();
+  if (limit == kNoLimit) {
+    layout_of(*this, movable, work.layout);
+  } else {
+    Surroundings surroundings(*this, movable, a_move.count(), limit.count(), work);
+    for (const BlockId free : free_blocks()) {
+      surroundings.add(free);
+    }
+  }
+  return cheapest_window(work.layout, size.count(), a_move.count(), limit.count(), work);
 }
 
 CompactionPlan Pool::plan_slide(const Movable& movable) const {
-  return slide_all(layout_of(*this, movable));
+  return slide_all(layout_of(*this, movable, scratch().layout));
 }
 
 Bytes Pool::largest_window(const Movable& clearable) const {
   std::int64_t most = 0;
   std::int64_t run = 0;
-  for (const Piece& piece : layout_of(*this, clearable)) {
+  for (const Piece& piece : layout_of(*this, clearable, scratch().layout)) {
     if (piece.starts_segment) {
       run = 0;
     }

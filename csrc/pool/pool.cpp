@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/base/check.h"
+#include "csrc/pool/compaction.h"
 #include "csrc/pool/offset_map.h"
 
 namespace recoup::detail {
@@ -69,6 +70,7 @@ struct Pool::Impl {
   std::vector<BlockId> spare;
   intrusive::set<Block, intrusive::compare<BySizeThenOffset>> free_index;
   OffsetMap taken;  // offset -> block
+  CompactionScratch scratch;
   BlockId first;
   BlockId last;
 
@@ -355,6 +357,8 @@ void Pool::move(BlockId id, PoolOffset to) {
   }
   impl.taken.insert(block.offset, id);
 }
+
+CompactionScratch& Pool::scratch() const { return impl_->scratch; }
 
 std::vector<BlockId> Pool::free_blocks() const {
   std::vector<const Block*> found;

@@ -57,6 +57,8 @@ struct CompactionPlan {
   Bytes moved;  // sum of the sizes of the blocks that move
 };
 
+struct CompactionScratch;
+
 class Pool {
  public:
   using Movable = std::function<bool(std::uint32_t owner)>;
@@ -104,11 +106,12 @@ class Pool {
   [[nodiscard]] Bytes largest_free() const;
   [[nodiscard]] Bytes round_up(Bytes size) const;
 
-  // The cheapest plan found that leaves a free range of `size`, where only blocks with
-  // movable(owner) may move, and a move costs its bytes and `a_move`; nullopt when none is found
-  // that costs at most `limit`. Tried in order of cost: slide blocks together between two unmovable
-  // ones; move the blocks of one window into free blocks elsewhere (best fit, largest first); both.
-  // The lower the limit, the fewer blocks are looked at. See Note [Compaction] in compaction.cpp.
+  // The cheapest plan found that leaves a free range of `size`, where only blocks with an owner for
+  // which movable(owner) is true may move, and a move costs its bytes and `a_move`; nullopt when
+  // none is found that costs at most `limit`. Tried in order of cost: slide blocks together between
+  // two unmovable ones; move the blocks of one window into free blocks elsewhere (best fit, largest
+  // first); both. The lower the limit, the fewer blocks are looked at. See Note [Compaction] in
+  // compaction.cpp.
   [[nodiscard]] std::optional<CompactionPlan> plan_compaction(Bytes size, const Movable& movable,
                                                               Bytes a_move = Bytes(0),
                                                               Bytes limit = kNoLimit) const;
@@ -124,6 +127,12 @@ class Pool {
   void check() const;
 
  private:
+  [[nodiscard]] std::optional<CompactionPlan> plan_window(Bytes size, const Movable& movable,
+                                                          Bytes a_move, Bytes limit) const;
+  [[nodiscard]] std::optional<CompactionPlan> search_windows(Bytes size, const Movable& movable,
+                                                             Bytes a_move, Bytes limit) const;
+  [[nodiscard]] CompactionScratch& scratch() const;
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
