@@ -24,6 +24,7 @@ LAYERS = (
     "csrc/simulate",
     "csrc/plan",
     "csrc/order",
+    "csrc/cuda",
     "csrc/torch",
     "csrc/python",
 )

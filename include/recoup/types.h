@@ -33,6 +33,7 @@ class Id {
   [[nodiscard]] constexpr std::uint32_t index() const { return index_; }
   [[nodiscard]] constexpr bool valid() const { return index_ != kNone; }
   friend constexpr auto operator<=>(Id, Id) = default;
+  friend constexpr bool operator==(Id, Id) = default;  // nvcc wants it said
 
  private:
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
@@ -63,6 +64,7 @@ class Bytes {
   friend constexpr Bytes operator+(Bytes a, Bytes b) { return a += b; }
   friend constexpr Bytes operator-(Bytes a, Bytes b) { return a -= b; }
   friend constexpr auto operator<=>(Bytes, Bytes) = default;
+  friend constexpr bool operator==(Bytes, Bytes) = default;
 
  private:
   std::int64_t count_ = 0;

@@ -1,0 +1,92 @@
+#include "csrc/cuda/op_clock.h"
+
+#include <algorithm>
+
+#include "csrc/base/check.h"
+
+namespace recoup::detail::cuda {
+
+Nanoseconds Roofline::estimate(Bytes moved, double flops) const {
+  const double memory = static_cast<double>(moved.count()) / bytes_a_ns;
+  const double compute = flops / flops_a_ns;
+  return launch + Nanoseconds(static_cast<std::int64_t>(std::max(memory, compute)));
+}
+
+OpClock::OpClock(Runtime& runtime, int device) : runtime_(runtime), device_(device) {}
+
+OpClock::~OpClock() {
+  for (auto& [stream, lane] : lanes_) {
+    for (const Timed& timed : lane.timed) {
+      runtime_.destroy_event(timed.begin);
+      runtime_.destroy_event(timed.end);
+    }
+    for (const Event begun : lane.begun) {
+      runtime_.destroy_event(begun);
+    }
+  }
+  for (const Event event : spare_) {
+    runtime_.destroy_event(event);
+  }
+}
+
+Event OpClock::event() {
+  if (spare_.empty()) {
+    ++made_;
+    return runtime_.create_event(device_, true);
+  }
+  const Event event = spare_.back();
+  spare_.pop_back();
+  return event;
+}
+
+void OpClock::begin(Stream stream) {
+  Lane& lane = lanes_[stream];
+  RECOUP_CHECK(lane.begun.empty(), "an op begins within another");
+  lane.begun.push_back(event());
+  runtime_.record(lane.begun.back(), stream);
+}
+
+void OpClock::end(Stream stream, Token token) {
+  Lane& lane = lanes_[stream];
+  RECOUP_CHECK(lane.begun.size() == 1, "an op ends that never began");
+  const Event last = event();
+  runtime_.record(last, stream);
+  lane.timed.push_back({.begin = lane.begun.back(), .end = last, .token = token});
+  lane.begun.clear();
+  ++pending_;
+}
+
+void OpClock::cancel(Stream stream) {
+  Lane& lane = lanes_[stream];
+  RECOUP_CHECK(lane.begun.size() == 1, "an op is cancelled that never began");
+  spare_.push_back(lane.begun.back());
+  lane.begun.clear();
+}
+
+void OpClock::resolve(const Resolved& resolved) {
+  for (auto& [stream, lane] : lanes_) {
+    while (!lane.timed.empty() && runtime_.done(lane.timed.front().end)) {
+      const Timed timed = lane.timed.front();
+      lane.timed.pop_front();
+      --pending_;
+      const Nanoseconds cost = runtime_.elapsed(timed.begin, timed.end);
+      spare_.push_back(timed.begin);
+      spare_.push_back(timed.end);
+      resolved(timed.token, cost);
+    }
+  }
+}
+
+void OpClock::check() const {
+  std::size_t pending = 0;
+  std::size_t events = spare_.size();
+  for (const auto& [stream, lane] : lanes_) {
+    RECOUP_CHECK(lane.begun.size() <= 1);
+    pending += lane.timed.size();
+    events += 2 * lane.timed.size() + lane.begun.size();
+  }
+  RECOUP_CHECK(pending == pending_);
+  RECOUP_CHECK(events == made_, events, " events of ", made_);
+}
+
+}  // namespace recoup::detail::cuda

@@ -1,0 +1,79 @@
+// What ops cost on a device: time between two events around each, asked for later and never waited
+// for.
+//
+//   begin(s)  e0 |op| e1  end(op)      ...      resolve: e1 done? cost(op) = e1 - e0
+//
+// Until then an op costs what a roofline says.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "csrc/cuda/runtime.h"
+#include "recoup/types.h"
+
+namespace recoup::detail::cuda {
+
+// The least time in which a device can do an op: it moves so many bytes and computes so much, both
+// at once. The defaults are a slow GPU's, and no GPU launches a kernel in less.
+struct Roofline {
+  double bytes_a_ns = 500;
+  double flops_a_ns = 10'000;
+  Nanoseconds launch{2000};
+
+  [[nodiscard]] Nanoseconds estimate(Bytes moved, double flops) const;
+};
+
+// Not thread safe.
+class OpClock {
+ public:
+  // Names an op for the caller; the clock only hands it back.
+  using Token = std::uint64_t;
+  using Resolved = std::function<void(Token, Nanoseconds)>;
+
+  // The runtime must outlive it.
+  OpClock(Runtime& runtime, int device);
+  ~OpClock();
+  OpClock(const OpClock&) = delete;
+  OpClock& operator=(const OpClock&) = delete;
+
+  // Around what an op gives to a stream; one at a time a stream.
+  void begin(Stream stream);
+  void end(Stream stream, Token token);
+  // It gave nothing, or failed.
+  void cancel(Stream stream);
+
+  // Calls resolved(token, time) for ops that the device is done with, in the order of their ends on
+  // each stream. Asks for each stream's oldest, and for the next one while the answer is yes.
+  void resolve(const Resolved& resolved);
+  // Ops ended and not resolved yet.
+  [[nodiscard]] std::size_t pending() const { return pending_; }
+
+  // Recounts everything; throws InternalError on the first difference.
+  void check() const;
+
+ private:
+  struct Timed {
+    Event begin;
+    Event end;
+    Token token;
+  };
+  struct Lane {
+    std::deque<Timed> timed;
+    std::vector<Event> begun;  // at most one
+  };
+
+  Event event();
+
+  Runtime& runtime_;
+  int device_;
+  std::map<Stream, Lane> lanes_;
+  std::vector<Event> spare_;
+  std::size_t pending_ = 0;
+  std::size_t made_ = 0;
+};
+
+}  // namespace recoup::detail::cuda

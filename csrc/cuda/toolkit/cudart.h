@@ -1,0 +1,13 @@
+// The CUDA toolkit's runtime.
+#pragma once
+
+#include <memory>
+
+#include "csrc/cuda/runtime.h"
+
+namespace recoup::detail::cuda {
+
+// Throws CudaError that says what to do when there is no driver or no device.
+std::unique_ptr<Runtime> make_cudart();
+
+}  // namespace recoup::detail::cuda

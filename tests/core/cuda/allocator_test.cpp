@@ -1,0 +1,147 @@
+// What PyTorch asks for device memory: from several threads, inside and outside of a scope.
+#include "csrc/cuda/allocator.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <thread>
+
+#include "csrc/cuda/error.h"
+#include "tests/core/cuda/fake_cuda.h"
+
+namespace recoup::detail::cuda {
+namespace {
+
+class FakeScope final : public Scope {
+ public:
+  explicit FakeScope(Bytes largest) : largest_(largest) {}
+
+  [[nodiscard]] bool wants(Bytes size) const override { return size <= largest_; }
+  void* allocate(Bytes /*size*/, Stream stream) override {
+    streams_.insert(stream);
+    return &memory_[used_++];
+  }
+  [[nodiscard]] bool owns(const void* memory) const override {
+    return memory >= memory_ && memory < memory_ + sizeof memory_;
+  }
+  void free(void* /*memory*/) override { --used_; }
+  void record_stream(void* /*memory*/, Stream stream) override { streams_.insert(stream); }
+
+  [[nodiscard]] std::size_t used() const { return used_; }
+  [[nodiscard]] const std::set<Stream>& streams() const { return streams_; }
+
+ private:
+  Bytes largest_;
+  char memory_[16] = {};
+  std::size_t used_ = 0;
+  std::set<Stream> streams_;
+};
+
+class CudaAllocator : public testing::Test {
+ protected:
+  CudaAllocator() : CudaAllocator({.seed = 2, .devices = 2, .memory = 256_MiB}) {}
+  explicit CudaAllocator(const FakeCuda::Options& options)
+      : CudaAllocator(std::make_unique<FakeCuda>(options)) {}
+  explicit CudaAllocator(std::unique_ptr<FakeCuda> cuda)
+      : cuda_(*cuda), allocator_(std::move(cuda)) {}
+  ~CudaAllocator() override { allocator_.check(); }
+
+  FakeCuda& cuda_;
+  Allocator allocator_;
+};
+
+TEST_F(CudaAllocator, EachDeviceHasItsMemory) {
+  void* const first = allocator_.allocate(1_MiB, 0, {});
+  void* const second = allocator_.allocate(30_MiB, 1, {});
+  EXPECT_EQ(allocator_.usage(0).used, 1_MiB);
+  EXPECT_EQ(allocator_.usage(1).used, 30_MiB);
+  allocator_.free(first, 0);
+  allocator_.free(second, 1);
+  EXPECT_EQ(allocator_.usage(1).used, 0_B);
+  EXPECT_EQ(allocator_.usage(1).reserved, 30_MiB);
+  allocator_.empty_cache();
+  EXPECT_EQ(cuda_.allocated(0) + cuda_.allocated(1), 0_B);
+}
+
+TEST_F(CudaAllocator, NullIsFreedByAnybody) { allocator_.free(nullptr, 0); }
+
+TEST_F(CudaAllocator, SaysWhichDeviceThereIsNot) {
+  try {
+    static_cast<void>(allocator_.allocate(1_B, 2, {}));
+    FAIL() << "a third device";
+  } catch (const CudaError& error) {
+    EXPECT_STREQ(error.what(), "there is no device cuda:2; there are 2");
+  }
+  FakeScope scope(1_B);
+  EXPECT_THROW(allocator_.enter(-1, scope), CudaError);
+}
+
+TEST_F(CudaAllocator, RefusesMemoryForAGraph) {
+  const Stream stream = cuda_.new_stream();
+  cuda_.begin_capture(stream);
+  EXPECT_THROW(static_cast<void>(allocator_.allocate(1_B, 0, stream)), CudaError);
+  cuda_.end_capture(stream);
+  allocator_.free(allocator_.allocate(1_B, 0, stream), 0);
+}
+
+TEST_F(CudaAllocator, AScopeGetsWhatItWants) {
+  const Stream stream = cuda_.new_stream();
+  FakeScope scope(100_B);
+  void* const before = allocator_.allocate(100_B, 0, {});
+  allocator_.enter(0, scope);
+  FakeScope second(1_B);
+  EXPECT_THROW(allocator_.enter(0, second), std::logic_error);
+  void* const inside = allocator_.allocate(100_B, 0, {});
+  EXPECT_TRUE(scope.owns(inside));
+  void* const large = allocator_.allocate(101_B, 0, {});
+  EXPECT_FALSE(scope.owns(large));
+  EXPECT_FALSE(scope.owns(allocator_.allocate(100_B, 1, {})));
+  allocator_.record_stream(inside, 0, stream);
+  EXPECT_EQ(scope.streams(), (std::set<Stream>{{}, stream}));
+  allocator_.free(before, 0);
+  allocator_.free(inside, 0);
+  EXPECT_EQ(scope.used(), 0U);
+  allocator_.leave(0);
+  EXPECT_FALSE(scope.owns(allocator_.allocate(100_B, 0, {})));
+}
+
+// For the thread sanitizer: what is another thread's comes back on this one, while kernels run.
+TEST_F(CudaAllocator, ThreadsMeet) {
+  constexpr int kThreads = 4;
+  std::mutex mutex;
+  std::vector<std::pair<char*, Bytes>> shared;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      std::mt19937_64 random(static_cast<std::uint64_t>(thread));
+      const Stream stream = cuda_.new_stream();
+      for (int step = 0; step < 400; ++step) {
+        const Bytes size(1 + static_cast<std::int64_t>(random() % 5000));
+        auto* const memory = static_cast<char*>(allocator_.allocate(size, 0, stream));
+        cuda_.launch(stream, [=] { std::fill_n(memory, size.count(), 'a'); });
+        cuda_.run(static_cast<int>(random() % 4));
+        const std::lock_guard lock(mutex);
+        shared.emplace_back(memory, size);
+        const std::size_t at = random() % shared.size();
+        if (shared.size() > 16) {
+          allocator_.record_stream(shared[at].first, 0, stream);
+          allocator_.free(shared[at].first, 0);
+          shared.erase(shared.begin() + static_cast<std::ptrdiff_t>(at));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(shared.size(), 16U);
+  for (const auto& [memory, size] : shared) {
+    allocator_.free(memory, 0);
+  }
+  cuda_.synchronize_all();
+  EXPECT_EQ(allocator_.usage(0).used, 0_B);
+}
+
+}  // namespace
+}  // namespace recoup::detail::cuda

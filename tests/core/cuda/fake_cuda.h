@@ -1,0 +1,236 @@
+// A device without a GPU: its memory is the host's, and its streams run late, in an order that a
+// seed chooses among all that the events allow.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "csrc/base/check.h"
+#include "csrc/cuda/runtime.h"
+
+namespace recoup::detail::cuda {
+
+class FakeCuda final : public Runtime {
+ public:
+  struct Options {
+    std::uint64_t seed = 0;
+    int devices = 1;
+    Bytes memory{1 << 30};         // of each device
+    std::int64_t forget_each = 0;  // forgets the last of so many waits: for tests of tests
+  };
+
+  explicit FakeCuda(const Options& options) : options_(options), random_(options.seed) {
+    streams_[nullptr];
+  }
+  ~FakeCuda() override { synchronize_all(); }
+
+  Stream new_stream() {
+    const std::lock_guard lock(mutex_);
+    handles_.push_back(std::make_unique<char>());
+    void* const handle = handles_.back().get();
+    streams_[handle];
+    return {handle};
+  }
+  // A kernel.
+  void launch(Stream stream, std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    push(stream, {.kind = Task::kWork, .work = std::move(work), .event = nullptr, .version = 0});
+  }
+  // What is recorded later does not concern it, nor what was recorded before on another stream.
+  void wait_surely(Stream stream, Event event) {
+    const std::lock_guard lock(mutex_);
+    const EventState& state = events_.at(event.handle);
+    RECOUP_CHECK(!state.destroyed);
+    push(stream,
+         {.kind = Task::kWait, .work = {}, .event = event.handle, .version = state.recorded});
+  }
+  // Lets time pass: up to so many tasks run.
+  void run(int tasks) {
+    const std::lock_guard lock(mutex_);
+    for (int i = 0; i < tasks && run_one(); ++i) {
+    }
+  }
+  void synchronize_all() {
+    const std::lock_guard lock(mutex_);
+    while (run_one()) {
+    }
+    for (const auto& [handle, stream] : streams_) {
+      RECOUP_CHECK(stream.tasks.empty(), "a stream waits for ever");
+    }
+  }
+  // For kernels: the device's time goes on.
+  void pass(Nanoseconds time) { now_ += time; }
+  void begin_capture(Stream stream) { captured_.insert(stream.handle); }
+  void end_capture(Stream stream) { captured_.erase(stream.handle); }
+
+  [[nodiscard]] Bytes allocated(int device) const {
+    return used_.contains(device) ? used_.at(device) : 0_B;
+  }
+  // Tasks that a stream has still to run.
+  [[nodiscard]] int pending(Stream stream) const {
+    return static_cast<int>(streams_.at(stream.handle).tasks.size());
+  }
+  [[nodiscard]] std::int64_t waits() const { return waits_; }
+  [[nodiscard]] std::int64_t events() const { return static_cast<std::int64_t>(events_.size()); }
+  [[nodiscard]] std::int64_t synchronizations() const { return synchronizations_; }
+
+  // Runtime.
+  int device_count() override { return options_.devices; }
+  DeviceMemory memory(int device) override {
+    return {.free = options_.memory - used_[device], .total = options_.memory};
+  }
+  void* allocate(int device, Bytes size) override {
+    const std::lock_guard lock(mutex_);
+    if (used_[device] + size > options_.memory) {
+      return nullptr;
+    }
+    used_[device] += size;
+    void* const memory = ::operator new(static_cast<std::size_t>(size.count()), kAlignment);
+    blocks_[memory] = size;
+    return memory;
+  }
+  void release(int device, void* memory) noexcept override {
+    synchronize_all();
+    const std::lock_guard lock(mutex_);
+    used_[device] -= blocks_.at(memory);
+    blocks_.erase(memory);
+    ::operator delete(memory, kAlignment);
+  }
+  Event create_event(int /*device*/, bool /*timed*/) override {
+    const std::lock_guard lock(mutex_);
+    handles_.push_back(std::make_unique<char>());
+    events_[handles_.back().get()];
+    return {handles_.back().get()};
+  }
+  void destroy_event(Event event) noexcept override {
+    const std::lock_guard lock(mutex_);
+    events_.at(event.handle).destroyed = true;
+  }
+  void record(Event event, Stream stream) override {
+    const std::lock_guard lock(mutex_);
+    EventState& state = events_.at(event.handle);
+    RECOUP_CHECK(!state.destroyed);
+    push(stream,
+         {.kind = Task::kRecord, .work = {}, .event = event.handle, .version = ++state.recorded});
+  }
+  bool done(Event event) override {
+    const std::lock_guard lock(mutex_);
+    const EventState& state = events_.at(event.handle);
+    return state.recorded == 0 || state.reached.contains(state.recorded);
+  }
+  void wait(Stream stream, Event event) override {
+    {
+      const std::lock_guard lock(mutex_);
+      ++waits_;
+      if (options_.forget_each > 0 && waits_ % options_.forget_each == 0) {
+        return;
+      }
+    }
+    wait_surely(stream, event);
+  }
+  Nanoseconds elapsed(Event from, Event to) override {
+    const std::lock_guard lock(mutex_);
+    return events_.at(to.handle).time - events_.at(from.handle).time;
+  }
+  void copy(Stream stream, void* to, const void* from, Bytes size) override {
+    const auto* const begin = static_cast<const char*>(from);
+    auto* const target = static_cast<char*>(to);
+    RECOUP_CHECK(begin + size.count() <= target || target + size.count() <= begin,
+                 "a copy over itself");
+    launch(stream, [=] { std::memcpy(to, from, static_cast<std::size_t>(size.count())); });
+  }
+  void* allocate_pinned(Bytes size) override {
+    return ::operator new(static_cast<std::size_t>(size.count()), kAlignment);
+  }
+  void release_pinned(void* memory) noexcept override { ::operator delete(memory, kAlignment); }
+  void synchronize(Stream stream) override {
+    const std::lock_guard lock(mutex_);
+    ++synchronizations_;
+    while (!streams_.at(stream.handle).tasks.empty()) {
+      RECOUP_CHECK(run_one(), "a stream waits for ever");
+    }
+  }
+  bool capturing(Stream stream) override { return captured_.contains(stream.handle); }
+
+ private:
+  static constexpr std::align_val_t kAlignment{512};
+  struct Task {
+    enum Kind : std::uint8_t { kWork, kRecord, kWait } kind = kWork;
+    std::function<void()> work;
+    void* event = nullptr;
+    std::int64_t version = 0;
+  };
+  struct StreamState {
+    std::deque<Task> tasks;
+  };
+  struct EventState {
+    std::int64_t recorded = 0;
+    std::set<std::int64_t> reached;  // of the records, by number
+    Nanoseconds time{0};
+    bool destroyed = false;
+  };
+
+  void push(Stream stream, Task task) {
+    streams_.at(stream.handle).tasks.push_back(std::move(task));
+  }
+
+  // One stream is let run as often as another hundred times: races of long and short work show.
+  bool run_one() {
+    std::vector<StreamState*> ready;
+    for (auto& [handle, stream] : streams_) {
+      if (!stream.tasks.empty() && runnable(stream.tasks.front())) {
+        ready.push_back(&stream);
+      }
+    }
+    if (ready.empty()) {
+      return false;
+    }
+    if (--until_favorite_ < 0) {
+      until_favorite_ = static_cast<int>(random_() % 40);
+      favorite_ = random_();
+    }
+    StreamState& stream = *ready[(random_() % 8 != 0 ? favorite_ : random_()) % ready.size()];
+    const Task task = std::move(stream.tasks.front());
+    stream.tasks.pop_front();
+    now_ += Nanoseconds(1000);
+    if (task.kind == Task::kWork) {
+      task.work();
+    } else if (task.kind == Task::kRecord) {
+      EventState& event = events_.at(task.event);
+      event.reached.insert(task.version);
+      event.time = now_;
+    }
+    return true;
+  }
+  bool runnable(const Task& task) {
+    return task.kind != Task::kWait || task.version == 0 ||
+           events_.at(task.event).reached.contains(task.version);
+  }
+
+  Options options_;
+  std::mt19937_64 random_;
+  std::mutex mutex_;
+  std::map<void*, StreamState> streams_;
+  std::map<void*, EventState> events_;
+  std::map<void*, Bytes> blocks_;
+  std::map<int, Bytes> used_;
+  std::set<void*> captured_;
+  std::vector<std::unique_ptr<char>> handles_;
+  std::int64_t waits_ = 0;
+  std::int64_t synchronizations_ = 0;
+  int until_favorite_ = 0;
+  std::uint64_t favorite_ = 0;
+  Nanoseconds now_{0};
+};
+
+}  // namespace recoup::detail::cuda

@@ -1,0 +1,257 @@
+// Programs on several streams that run late and in any order the events allow: every kernel must
+// find the bytes that were there when it was asked for.
+#include "csrc/cuda/stream_order.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "csrc/pool/pool.h"
+#include "tests/core/cuda/fake_cuda.h"
+
+namespace recoup::detail::cuda {
+namespace {
+
+// A program and an engine in one: values come and go on any stream, and are evicted, replayed and
+// moved on others, of which the program does not know.
+class Program {
+ public:
+  Program(std::uint64_t seed, int streams, std::int64_t forget_each = 0)
+      : random_(seed),
+        cuda_({.seed = seed, .forget_each = forget_each}),
+        base_(static_cast<char*>(cuda_.allocate(0, kCapacity))),
+        pool_({.capacity = kCapacity, .alignment = 1_B}),
+        order_(cuda_, 0),
+        sync_(cuda_.create_event(0, false)) {
+    for (int i = 0; i < streams; ++i) {
+      streams_.push_back(i == 0 ? Stream() : cuda_.new_stream());
+    }
+  }
+  ~Program() {
+    cuda_.synchronize_all();
+    cuda_.release(0, base_);
+  }
+
+  // The number of kernels that found other bytes than theirs.
+  int run(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      step();
+      order_.check();
+      cuda_.run(static_cast<int>(random_() % 4));
+    }
+    cuda_.synchronize_all();
+    return wrong_;
+  }
+  [[nodiscard]] std::int64_t waits() const { return order_.waits(); }
+  [[nodiscard]] const FakeCuda& cuda() const { return cuda_; }
+
+ private:
+  static constexpr Bytes kCapacity{256};
+  struct Tensor {
+    BlockId block;
+    char content = 0;
+    Stream made_on;
+    std::vector<Stream> synced;  // streams that the program made wait for it
+  };
+
+  void step() {
+    switch (random_() % 8) {
+      case 0:
+      case 1:
+        return make();
+      case 2:
+      case 3:
+      case 4:
+        return read();
+      case 5:
+        return drop();
+      case 6:
+        return replay();
+      default:
+        return move();
+    }
+  }
+
+  Stream any_stream() { return streams_[random_() % streams_.size()]; }
+  [[nodiscard]] Range range(BlockId block) const {
+    return {.offset = pool_.offset(block), .size = pool_.size(block)};
+  }
+  Tensor* any_tensor() {
+    return tensors_.empty() ? nullptr : &tensors_[random_() % tensors_.size()];
+  }
+  void fill(Range range, char content, Stream stream) {
+    char* const begin = base_ + range.offset.count();
+    cuda_.launch(stream, [=] { std::fill_n(begin, range.size.count(), content); });
+  }
+
+  void make() {
+    const Bytes size(1 + static_cast<std::int64_t>(random_() % 48));
+    const auto block = pool_.allocate(size, random_() % 2 == 0 ? Zone::kLow : Zone::kHigh);
+    if (!block) {
+      return drop();
+    }
+    const Stream stream = any_stream();
+    order_.take(range(*block), stream);
+    fill(range(*block), ++content_, stream);
+    tensors_.push_back({*block, content_, stream, {stream}});
+  }
+
+  void read() {
+    Tensor* const tensor = any_tensor();
+    if (tensor == nullptr) {
+      return;
+    }
+    const Stream stream = any_stream();
+    if (std::find(tensor->synced.begin(), tensor->synced.end(), stream) == tensor->synced.end()) {
+      cuda_.record(sync_, tensor->made_on);
+      cuda_.wait_surely(stream, sync_);
+      tensor->synced.push_back(stream);
+    }
+    const Range where = range(tensor->block);
+    order_.use(where, stream);
+    cuda_.launch(stream, [this, where, content = tensor->content] {
+      const char* const begin = base_ + where.offset.count();
+      wrong_ +=
+          std::count(begin, begin + where.size.count(), content) == where.size.count() ? 0 : 1;
+    });
+  }
+
+  void drop() {
+    if (Tensor* const tensor = any_tensor()) {
+      pool_.free(tensor->block);
+      *tensor = tensors_.back();
+      tensors_.pop_back();
+    }
+  }
+
+  // Evicted, and made again somewhere else.
+  void replay() {
+    Tensor* const tensor = any_tensor();
+    if (tensor == nullptr) {
+      return;
+    }
+    const Bytes size = pool_.size(tensor->block);
+    pool_.free(tensor->block);
+    const Stream stream = any_stream();
+    tensor->block = *pool_.allocate(size, Zone::kHigh);
+    order_.write(range(tensor->block), stream);
+    fill(range(tensor->block), tensor->content, stream);
+  }
+
+  void move() {
+    Tensor* const tensor = any_tensor();
+    if (tensor == nullptr) {
+      return;
+    }
+    const Range from = range(tensor->block);
+    const auto to = pool_.allocate(from.size, Zone::kLow);
+    if (!to) {
+      return;
+    }
+    const Stream stream = any_stream();
+    order_.read(from, stream);
+    order_.write(range(*to), stream);
+    cuda_.copy(stream, base_ + pool_.offset(*to).count(), base_ + from.offset.count(), from.size);
+    pool_.free(tensor->block);
+    tensor->block = *to;
+  }
+
+  std::mt19937_64 random_;
+  FakeCuda cuda_;
+  char* base_;
+  Pool pool_;
+  StreamOrder order_;
+  Event sync_;
+  std::vector<Stream> streams_;
+  std::vector<Tensor> tensors_;
+  char content_ = 0;
+  int wrong_ = 0;
+};
+
+TEST(StreamOrder, EveryKernelFindsItsBytes) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Program program(seed, 2 + static_cast<int>(seed % 4));
+    EXPECT_EQ(program.run(300), 0) << "seed " << seed;
+    EXPECT_EQ(program.cuda().synchronizations(), 0) << "the host waited";
+  }
+}
+
+TEST(StreamOrder, OneStreamPaysForNothing) {
+  Program program(7, 1);
+  EXPECT_EQ(program.run(2000), 0);
+  EXPECT_EQ(program.waits(), 0);
+  EXPECT_EQ(program.cuda().waits(), 0);
+}
+
+// A wait that is missing makes a difference only if time is short: one of five, in programs with
+// some hundred.
+TEST(StreamOrder, ForgottenWaitsShow) {
+  int shown = 0;
+  constexpr int kRuns = 200;
+  for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
+    Program program(seed, 3, 5);
+    shown += program.run(300) > 0 ? 1 : 0;
+  }
+  EXPECT_GT(shown, kRuns / 2);
+}
+
+class TwoStreams : public testing::Test {
+ protected:
+  FakeCuda cuda_{{.seed = 1}};
+  StreamOrder order_{cuda_, 0};
+  Stream one_;
+  Stream two_ = cuda_.new_stream();
+  Range range_{.offset = 0_B, .size = 512_B};
+};
+
+TEST_F(TwoStreams, ABlockOfAnotherStreamIsTakenBehindIt) {
+  order_.take(range_, one_);
+  order_.take(range_, two_);
+  // That it is the second stream ever is a wait too.
+  EXPECT_EQ(order_.waits(), 2);
+  order_.take(range_, two_);
+  EXPECT_EQ(order_.waits(), 2);
+}
+
+TEST_F(TwoStreams, WhatTheProgramMadeIsItsOwnToOrder) {
+  order_.take({.offset = 512_B, .size = 512_B}, two_);
+  order_.take(range_, one_);
+  const std::int64_t before = order_.waits();
+  order_.use(range_, two_);
+  EXPECT_EQ(order_.waits(), before);
+}
+
+TEST_F(TwoStreams, WhatTheEngineMadeIsWaitedForOnce) {
+  order_.take({.offset = 512_B, .size = 512_B}, two_);
+  order_.write(range_, one_);
+  const std::int64_t before = order_.waits();
+  order_.use(range_, two_);
+  order_.use(range_, two_);
+  EXPECT_EQ(order_.waits(), before + 1);
+  order_.use(range_, one_);
+  EXPECT_EQ(order_.waits(), before + 1);
+}
+
+TEST_F(TwoStreams, AUserIsWaitedForToo) {
+  order_.take(range_, one_);
+  order_.use(range_, two_);  // record_stream
+  const std::int64_t before = order_.waits();
+  order_.take(range_, one_);
+  EXPECT_EQ(order_.waits(), before + 1);
+}
+
+TEST_F(TwoStreams, APartOfARangeHasItsOwnUsers) {
+  order_.take(range_, one_);
+  order_.take({.offset = 512_B, .size = 512_B}, two_);
+  order_.take({.offset = 0_B, .size = 256_B}, two_);
+  const std::int64_t before = order_.waits();
+  order_.take({.offset = 256_B, .size = 256_B}, one_);
+  EXPECT_EQ(order_.waits(), before);
+  order_.take(range_, one_);
+  EXPECT_EQ(order_.waits(), before + 1);
+  order_.check();
+}
+
+}  // namespace
+}  // namespace recoup::detail::cuda

@@ -1,0 +1,7 @@
+// All that knows CUDA, for nvcc: it compiles with its warnings as errors too.
+#include "csrc/cuda/allocator.cpp"
+#include "csrc/cuda/cache.cpp"
+#include "csrc/cuda/move.cpp"
+#include "csrc/cuda/op_clock.cpp"
+#include "csrc/cuda/stream_order.cpp"
+#include "csrc/cuda/toolkit/cudart.cpp"
