@@ -166,8 +166,8 @@ _MIDDLE = ("1",)
 _SWIN_STAGES = tuple(f"swin.encoder.layers.{stage}.blocks" for stage in range(4))
 
 NETS = (
-    # Parameters, gradients and AdamW's state are 6 % of the peak, as those of the published net with
-    # 64 images of 224 x 224.
+    # Parameters, gradients and AdamW's state are 6 % of the peak, as those of the published net
+    # with 64 images of 224 x 224.
     Net("resnet50", lambda: vision.resnet((3, 4, 6, 3)), _images(28, 32), _classified, _MIDDLE),
     Net(
         "resnet152",
