@@ -1,8 +1,11 @@
 #include "csrc/cuda/allocator.h"
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
+#include "csrc/base/check.h"
 #include "csrc/base/strings.h"
 #include "csrc/cuda/error.h"
 
@@ -22,44 +25,83 @@ Cache& Allocator::cache(int device) {
   return caches_.try_emplace(device, *runtime_, device).first->second;
 }
 
-Scope* Allocator::scope(int device) {
-  const std::lock_guard lock(mutex_);
+std::shared_ptr<Scope> Allocator::owner_of(const void* memory, int device) const {
   const auto found = scopes_.find(device);
-  return found == scopes_.end() ? nullptr : found->second;
+  if (found != scopes_.end()) {
+    for (const Entry& entry : found->second) {
+      if (entry.scope->owns(memory)) {
+        return entry.scope;
+      }
+    }
+  }
+  return nullptr;
 }
 
 void* Allocator::allocate(Bytes size, int device, Stream stream) {
+  if (size == Bytes(0)) {
+    return nullptr;
+  }
   if (runtime_->capturing(stream)) {
     throw CudaError(
         "memory was asked for while a CUDA graph is captured; recoup's allocator cannot give any "
         "that stays in place: capture before importing recoup, or not at all");
   }
-  if (Scope* const found = scope(device); found != nullptr && found->wants(size)) {
-    return found->allocate(size, stream);
+  std::shared_ptr<Scope> scope;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = scopes_.find(device);
+    if (found == scopes_.end() || found->second.empty() || !found->second.back().open ||
+        !found->second.back().scope->wants(size)) {
+      return cache(device).allocate(size, stream);
+    }
+    scope = found->second.back().scope;
   }
-  const std::lock_guard lock(mutex_);
-  return cache(device).allocate(size, stream);
+  return scope->allocate(size, stream);
 }
 
 void Allocator::free(void* memory, int device) {
   if (memory == nullptr) {
     return;
   }
-  if (Scope* const found = scope(device); found != nullptr && found->owns(memory)) {
-    found->free(memory);
-    return;
+  std::shared_ptr<Scope> scope;
+  {
+    const std::lock_guard lock(mutex_);
+    scope = owner_of(memory, device);
+    if (scope == nullptr) {
+      cache(device).free(memory);
+      return;
+    }
   }
+  scope->free(memory);
+  std::vector<Entry> ended;
   const std::lock_guard lock(mutex_);
-  cache(device).free(memory);
+  ended = take_ended(device);
+}
+
+std::vector<Allocator::Entry> Allocator::take_ended(int device) {
+  std::vector<Entry>& entries = scopes_[device];
+  const auto first = std::stable_partition(entries.begin(), entries.end(), [](const Entry& entry) {
+    return entry.open || !entry.scope->empty();
+  });
+  std::vector<Entry> ended(std::make_move_iterator(first), std::make_move_iterator(entries.end()));
+  entries.erase(first, entries.end());
+  return ended;
 }
 
 void Allocator::record_stream(void* memory, int device, Stream stream) {
-  if (Scope* const found = scope(device); found != nullptr && found->owns(memory)) {
-    found->record_stream(memory, stream);
+  if (memory == nullptr) {
     return;
   }
-  const std::lock_guard lock(mutex_);
-  cache(device).record_stream(memory, stream);
+  std::shared_ptr<Scope> scope;
+  {
+    const std::lock_guard lock(mutex_);
+    scope = owner_of(memory, device);
+    if (scope == nullptr) {
+      cache(device).record_stream(memory, stream);
+      return;
+    }
+  }
+  scope->record_stream(memory, stream);
 }
 
 void Allocator::empty_cache() {
@@ -69,17 +111,23 @@ void Allocator::empty_cache() {
   }
 }
 
-void Allocator::enter(int device, Scope& scope) {
+void Allocator::enter(int device, std::shared_ptr<Scope> scope) {
   const std::lock_guard lock(mutex_);
   cache(device);  // there is such a device
-  if (!scopes_.emplace(device, &scope).second) {
+  std::vector<Entry>& entries = scopes_[device];
+  if (!entries.empty() && entries.back().open) {
     throw std::logic_error(str_cat("cuda:", device, " has a budget already"));
   }
+  entries.push_back({.scope = std::move(scope), .open = true});
 }
 
 void Allocator::leave(int device) {
+  std::vector<Entry> ended;
   const std::lock_guard lock(mutex_);
-  scopes_.erase(device);
+  if (std::vector<Entry>& entries = scopes_[device]; !entries.empty()) {
+    entries.back().open = false;
+  }
+  ended = take_ended(device);
 }
 
 Allocator::Usage Allocator::usage(int device) {
@@ -92,6 +140,11 @@ void Allocator::check() {
   const std::lock_guard lock(mutex_);
   for (const auto& [device, cache] : caches_) {
     cache.check();
+  }
+  for (const auto& [device, entries] : scopes_) {
+    for (std::size_t i = 0; i + 1 < entries.size(); ++i) {
+      RECOUP_CHECK(!entries[i].open, "two budgets on cuda:", device);
+    }
   }
 }
 

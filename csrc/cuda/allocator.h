@@ -7,13 +7,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "csrc/cuda/cache.h"
 #include "csrc/cuda/runtime.h"
 
 namespace recoup::detail::cuda {
 
-// A budget at work on one device. Called without the allocator's lock, from any thread.
+// A budget at work on one device. Called from any thread: `wants`, `owns` and `empty` with the
+// allocator's lock held, so they may not take one that is held around an allocation.
 class Scope {
  public:
   virtual ~Scope() = default;
@@ -21,8 +23,9 @@ class Scope {
   // Whether a request of this thread is for the scope. What is not goes to the cache.
   [[nodiscard]] virtual bool wants(Bytes size) const = 0;
   [[nodiscard]] virtual void* allocate(Bytes size, Stream stream) = 0;
-  // The rest is asked until the scope has left and all that it gave is freed.
+  // The rest is asked for as long as it has given memory that was not freed, left or not.
   [[nodiscard]] virtual bool owns(const void* memory) const = 0;
+  [[nodiscard]] virtual bool empty() const = 0;  // nothing of it is in use
   virtual void free(void* memory) = 0;
   virtual void record_stream(void* memory, Stream stream) = 0;
 };
@@ -32,17 +35,18 @@ class Allocator {
  public:
   explicit Allocator(std::unique_ptr<Runtime> runtime);
 
-  // Null when the device has no more. Throws CudaError for a device that does not exist, and for a
-  // stream that is being captured into a graph: what the graph's kernels use must stay where it is
-  // for as long as the graph, which nobody tells.
+  // Null when the device has no more, or for a size of 0. Throws CudaError for a device that does
+  // not exist, and for a stream that is being captured into a graph: what the graph's kernels use
+  // must stay where it is for as long as the graph, which nobody tells.
   [[nodiscard]] void* allocate(Bytes size, int device, Stream stream);
-  // Null is nothing.
+  // Null is nothing, for both.
   void free(void* memory, int device);
   void record_stream(void* memory, int device, Stream stream);
   void empty_cache();
 
-  // At most one a device; it must outlive its entry. Throws std::logic_error when there is one.
-  void enter(int device, Scope& scope);
+  // At most one at a time on a device. Throws std::logic_error when there is one.
+  void enter(int device, std::shared_ptr<Scope> scope);
+  // It is asked for nothing new.
   void leave(int device);
 
   struct Usage {
@@ -55,13 +59,22 @@ class Allocator {
   void check();
 
  private:
-  Cache& cache(int device);  // with the lock held
-  [[nodiscard]] Scope* scope(int device);
+  struct Entry {
+    // Shared with calls that are in it while another thread leaves.
+    std::shared_ptr<Scope> scope;
+    bool open = true;
+  };
+
+  // All with the lock held.
+  Cache& cache(int device);
+  [[nodiscard]] std::shared_ptr<Scope> owner_of(const void* memory, int device) const;
+  // Those that have left and hold nothing; to be destroyed without the lock.
+  [[nodiscard]] std::vector<Entry> take_ended(int device);
 
   std::unique_ptr<Runtime> runtime_;
   std::mutex mutex_;
   std::map<int, Cache> caches_;
-  std::map<int, Scope*> scopes_;
+  std::map<int, std::vector<Entry>> scopes_;  // the open one last
 };
 
 }  // namespace recoup::detail::cuda

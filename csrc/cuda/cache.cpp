@@ -1,8 +1,10 @@
 #include "csrc/cuda/cache.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "csrc/base/check.h"
+#include "csrc/cuda/error.h"
 
 namespace recoup::detail::cuda {
 namespace {
@@ -19,15 +21,20 @@ Bytes round_up(Bytes size, Bytes to) {
 
 }  // namespace
 
-Cache::Segment::Segment(Runtime& runtime, int device, Kind segment_kind, char* start, Bytes size)
+Cache::Segment::Segment(Kind segment_kind, Stream owner, char* start, Bytes size)
     : kind(segment_kind),
+      stream(owner),
       base(start),
-      pool({.capacity = size, .alignment = kAlignment}),
-      order(runtime, device) {}
+      pool({.capacity = size, .alignment = kAlignment}) {}
 
 Cache::Cache(Runtime& runtime, int device) : runtime_(runtime), device_(device) {}
 
 Cache::~Cache() {
+  for (const Waiting& block : waiting_) {
+    for (const Event event : block.events) {
+      runtime_.destroy_event(event);
+    }
+  }
   for (const auto& [base, segment] : segments_) {
     runtime_.release(device_, base);
   }
@@ -41,13 +48,13 @@ Cache::Kind Cache::kind_of(Bytes size) {
 }
 
 // The one whose largest free block is the smallest that is large enough.
-Cache::Segment* Cache::segment_for(Bytes size, Kind kind) {
+Cache::Segment* Cache::segment_for(Bytes size, Kind kind, Stream stream) {
   Segment* best = nullptr;
   for (const auto& [base, segment] : segments_) {
     const Bytes room = segment->pool.largest_free();
     // A huge block may leave at most a fifth of its segment: it stays whole.
     const bool wastes = kind == Kind::kHuge && room > size + Bytes(size.count() / 4);
-    if (segment->kind == kind && room >= size && !wastes &&
+    if (segment->kind == kind && segment->stream == stream && room >= size && !wastes &&
         (best == nullptr || room < best->pool.largest_free())) {
       best = segment.get();
     }
@@ -55,49 +62,59 @@ Cache::Segment* Cache::segment_for(Bytes size, Kind kind) {
   return best;
 }
 
-Cache::Segment* Cache::add_segment(Bytes size, Kind kind) {
+void* Cache::device_memory(Bytes size) {
+  void* memory = runtime_.allocate(device_, size);
+  if (memory == nullptr) {
+    end_waiting(true);
+    empty();
+    memory = runtime_.allocate(device_, size);
+  }
+  return memory;
+}
+
+Cache::Segment* Cache::add_segment(Bytes size, Kind kind, Stream stream) {
   const Bytes whole = kind == Kind::kSmall   ? kSmallSegment
                       : kind == Kind::kLarge ? kLargeSegment
                                              : round_up(size, kSmallSegment);
-  void* memory = runtime_.allocate(device_, whole);
-  if (memory == nullptr) {
-    empty();
-    memory = runtime_.allocate(device_, whole);
-  }
-  if (memory == nullptr) {
+  auto* const base = static_cast<char*>(device_memory(whole));
+  if (base == nullptr) {
     return nullptr;
   }
-  auto* const base = static_cast<char*>(memory);
-  reserved_ += whole;
-  return segments_.emplace(base, std::make_unique<Segment>(runtime_, device_, kind, base, whole))
-      .first->second.get();
+  try {
+    Segment* const segment =
+        segments_.emplace(base, std::make_unique<Segment>(kind, stream, base, whole))
+            .first->second.get();
+    reserved_ += whole;
+    return segment;
+  } catch (...) {
+    runtime_.release(device_, base);
+    throw;
+  }
 }
 
 void* Cache::allocate(Bytes wanted, Stream stream) {
   RECOUP_CHECK(wanted > Bytes(0));
+  end_waiting(false);
   const Bytes size = round_up(wanted, kAlignment);
   const Kind kind = kind_of(size);
-  Segment* segment = segment_for(size, kind);
+  Segment* segment = segment_for(size, kind, stream);
   if (segment == nullptr) {
-    segment = add_segment(size, kind);
+    segment = add_segment(size, kind, stream);
   }
   if (segment == nullptr) {
     return nullptr;
   }
   const auto block = segment->pool.allocate(size, Zone::kLow);
   RECOUP_CHECK(block.has_value());
-  const Place place{segment, *block};
-  const Range range = range_of(place);
-  segment->order.take(range, stream);
-  used_ += range.size;
-  void* const memory = segment->base + range.offset.count();
-  places_.emplace(memory, place);
+  void* const memory = segment->base + segment->pool.offset(*block).count();
+  try {
+    places_.emplace(memory, Place{.segment = segment, .block = *block, .users = {}});
+  } catch (...) {
+    segment->pool.free(*block);
+    throw;
+  }
+  used_ += size;
   return memory;
-}
-
-Range Cache::range_of(const Place& place) {
-  return {.offset = place.segment->pool.offset(place.block),
-          .size = place.segment->pool.size(place.block)};
 }
 
 bool Cache::owns(const void* memory) const { return places_.contains(memory); }
@@ -105,20 +122,71 @@ bool Cache::owns(const void* memory) const { return places_.contains(memory); }
 void Cache::free(void* memory) {
   const auto found = places_.find(memory);
   RECOUP_CHECK(found != places_.end(), "freed what was never allocated");
-  const Place place = found->second;
+  const Place& place = found->second;
+  Pool& pool = place.segment->pool;
+  if (!place.users.empty()) {
+    Waiting block{
+        .segment = place.segment, .block = place.block, .unrecorded = place.users, .events = {}};
+    record_users(block);
+    waiting_.push_back(std::move(block));
+  }
+  used_ -= pool.size(place.block);
+  if (place.users.empty()) {
+    pool.free(place.block);
+  }
   places_.erase(found);
-  used_ -= place.segment->pool.size(place.block);
-  place.segment->pool.free(place.block);
+}
+
+// An event of a capture would be a part of the graph: such a stream is asked again later. A driver
+// that fails leaves the block waiting for ever, which is safe.
+void Cache::record_users(Waiting& block) {
+  std::erase_if(block.unrecorded, [&](Stream stream) {
+    try {
+      if (runtime_.capturing(stream)) {
+        return false;
+      }
+      block.events.push_back(runtime_.create_event(stream.device, false));
+      runtime_.record(block.events.back(), stream);
+      return true;
+    } catch (const CudaError&) {
+      return false;
+    }
+  });
+}
+
+// Frees what all are done with; with `wait` the host waits for those who are not.
+void Cache::end_waiting(bool wait) {
+  for (std::size_t i = 0; i < waiting_.size();) {
+    Waiting& block = waiting_[i];
+    record_users(block);
+    while (!block.events.empty() && (wait || runtime_.done(block.events.back()))) {
+      if (wait) {
+        runtime_.synchronize(block.events.back());
+      }
+      runtime_.destroy_event(block.events.back());
+      block.events.pop_back();
+    }
+    if (block.events.empty() && block.unrecorded.empty()) {
+      block.segment->pool.free(block.block);
+      waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
 }
 
 void Cache::record_stream(void* memory, Stream stream) {
-  const Place& place = places_.at(memory);
-  place.segment->order.use(range_of(place), stream);
+  Place& place = places_.at(memory);
+  if (stream != place.segment->stream &&
+      std::find(place.users.begin(), place.users.end(), stream) == place.users.end()) {
+    place.users.push_back(stream);
+  }
 }
 
 void Cache::empty() {
+  end_waiting(false);
   for (auto at = segments_.begin(); at != segments_.end();) {
-    Segment& segment = *at->second;
+    const Segment& segment = *at->second;
     if (segment.pool.used() > Bytes(0)) {
       ++at;
       continue;
@@ -132,22 +200,26 @@ void Cache::empty() {
 
 void Cache::check() const {
   Bytes reserved{0};
-  Bytes used{0};
+  Bytes held{0};
   for (const auto& [base, segment] : segments_) {
     RECOUP_CHECK(segment->base == base);
     segment->pool.check();
-    segment->order.check();
     reserved += segment->pool.capacity();
-    used += segment->pool.used();
+    held += segment->pool.used();
   }
-  RECOUP_CHECK(reserved == reserved_ && used == used_);
+  RECOUP_CHECK(reserved == reserved_);
   Bytes placed{0};
   for (const auto& [memory, place] : places_) {
-    const Range range = range_of(place);
-    RECOUP_CHECK(memory == place.segment->base + range.offset.count());
-    placed += range.size;
+    const Pool& pool = place.segment->pool;
+    RECOUP_CHECK(memory == place.segment->base + pool.offset(place.block).count());
+    placed += pool.size(place.block);
   }
   RECOUP_CHECK(placed == used_);
+  for (const Waiting& block : waiting_) {
+    RECOUP_CHECK(!block.events.empty() || !block.unrecorded.empty());
+    placed += block.segment->pool.size(block.block);
+  }
+  RECOUP_CHECK(placed == held, "blocks of ", held.count(), " bytes, on record ", placed.count());
 }
 
 }  // namespace recoup::detail::cuda

@@ -29,11 +29,12 @@ OpClock::~OpClock() {
   }
 }
 
-Event OpClock::event() {
+Event OpClock::recorded(Stream stream) {
   if (spare_.empty()) {
+    spare_.push_back(runtime_.create_event(device_, true));
     ++made_;
-    return runtime_.create_event(device_, true);
   }
+  runtime_.record(spare_.back(), stream);
   const Event event = spare_.back();
   spare_.pop_back();
   return event;
@@ -42,17 +43,20 @@ Event OpClock::event() {
 void OpClock::begin(Stream stream) {
   Lane& lane = lanes_[stream];
   RECOUP_CHECK(lane.begun.empty(), "an op begins within another");
-  lane.begun.push_back(event());
-  runtime_.record(lane.begun.back(), stream);
+  lane.begun.push_back(recorded(stream));
 }
 
 void OpClock::end(Stream stream, Token token) {
   Lane& lane = lanes_[stream];
   RECOUP_CHECK(lane.begun.size() == 1, "an op ends that never began");
-  const Event last = event();
-  runtime_.record(last, stream);
-  lane.timed.push_back({.begin = lane.begun.back(), .end = last, .token = token});
+  const Event first = lane.begun.back();
   lane.begun.clear();
+  try {
+    lane.timed.push_back({.begin = first, .end = recorded(stream), .token = token});
+  } catch (...) {
+    spare_.push_back(first);
+    throw;
+  }
   ++pending_;
 }
 
@@ -69,10 +73,9 @@ void OpClock::resolve(const Resolved& resolved) {
       const Timed timed = lane.timed.front();
       lane.timed.pop_front();
       --pending_;
-      const Nanoseconds cost = runtime_.elapsed(timed.begin, timed.end);
       spare_.push_back(timed.begin);
       spare_.push_back(timed.end);
-      resolved(timed.token, cost);
+      resolved(timed.token, runtime_.elapsed(timed.begin, timed.end));
     }
   }
 }

@@ -27,7 +27,7 @@ struct Roofline {
   [[nodiscard]] Nanoseconds estimate(Bytes moved, double flops) const;
 };
 
-// Not thread safe.
+// Not thread safe. When a method throws CudaError the op that it was about has no time.
 class OpClock {
  public:
   // Names an op for the caller; the clock only hands it back.
@@ -66,7 +66,8 @@ class OpClock {
     std::vector<Event> begun;  // at most one
   };
 
-  Event event();
+  // An event recorded on the stream.
+  Event recorded(Stream stream);
 
   Runtime& runtime_;
   int device_;

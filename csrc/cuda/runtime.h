@@ -10,9 +10,10 @@
 
 namespace recoup::detail::cuda {
 
-// A cudaStream_t; null is the device's default stream. It belongs to whoever made it.
+// A cudaStream_t of a device; null is its default stream. It belongs to whoever made it.
 struct Stream {
   void* handle = nullptr;
+  int device = 0;
   friend auto operator<=>(const Stream&, const Stream&) = default;
   friend bool operator==(const Stream&, const Stream&) = default;
 };
@@ -46,9 +47,13 @@ class Runtime {
   // can be asked by elapsed() too.
   [[nodiscard]] virtual Event create_event(int device, bool timed) = 0;
   virtual void destroy_event(Event event) noexcept = 0;
+  // The event is of the stream's device. It may be recorded again: who waits already waits for what
+  // was recorded when it was told to.
   virtual void record(Event event, Stream stream) = 0;
   [[nodiscard]] virtual bool done(Event event) = 0;
-  // What `stream` is given from now on runs after the event.
+  // The host waits until it is.
+  virtual void synchronize(Event event) = 0;
+  // What `stream` is given from now on runs after the event, which may be of another device.
   virtual void wait(Stream stream, Event event) = 0;
   // Device time between two timed events, both done.
   [[nodiscard]] virtual Nanoseconds elapsed(Event from, Event to) = 0;

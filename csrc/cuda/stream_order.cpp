@@ -5,14 +5,13 @@
 #include <utility>
 
 #include "csrc/base/check.h"
+#include "csrc/cuda/error.h"
 
 namespace recoup::detail::cuda {
 
-StreamOrder::StreamOrder(Runtime& runtime, int device) : runtime_(runtime), device_(device) {}
-
 StreamOrder::~StreamOrder() {
-  if (event_) {
-    runtime_.destroy_event(*event_);
+  for (const auto& [device, event] : events_) {
+    runtime_.destroy_event(event);
   }
 }
 
@@ -27,24 +26,30 @@ bool StreamOrder::several(Stream stream) {
   if (std::find(streams_.begin(), streams_.end(), stream) != streams_.end()) {
     return streams_.size() > 1;
   }
+  if (!streams_.empty()) {
+    wait_for(streams_.front(), stream);
+    if (streams_.size() == 1) {
+      ranges_.set(Map::segment_type{Interval(0, std::numeric_limits<std::int64_t>::max()),
+                                    State{.taker = std::nullopt, .users = {streams_.front()}}});
+    }
+  }
   streams_.push_back(stream);
-  if (streams_.size() == 1) {
-    return false;
-  }
-  if (streams_.size() == 2) {
-    ranges_.set(Map::segment_type{Interval(0, std::numeric_limits<std::int64_t>::max()),
-                                  State{.writer = std::nullopt, .users = {streams_.front()}}});
-  }
-  wait_for(streams_.front(), stream);
-  return true;
+  return streams_.size() > 1;
 }
 
 void StreamOrder::wait_for(Stream other, Stream stream) {
-  if (!event_) {
-    event_ = runtime_.create_event(device_, false);
+  // An event of a capture is a part of the graph, and so is whoever waits for it.
+  if (runtime_.capturing(other) || runtime_.capturing(stream)) {
+    throw CudaError(
+        "memory goes from one stream to another while one of them is captured into a CUDA graph; "
+        "recoup cannot put them in order: capture outside of a budget, on memory of its own");
   }
-  runtime_.record(*event_, other);
-  runtime_.wait(stream, *event_);
+  auto found = events_.find(other.device);
+  if (found == events_.end()) {
+    found = events_.emplace(other.device, runtime_.create_event(other.device, false)).first;
+  }
+  runtime_.record(found->second, other);
+  runtime_.wait(stream, found->second);
   ++waits_;
 }
 
@@ -52,41 +57,35 @@ void StreamOrder::use(Range range, Stream stream) {
   if (!several(stream)) {
     return;
   }
-  std::vector<Stream> writers;
-  const auto touched = ranges_.equal_range(interval(range));
-  for (auto at = touched.first; at != touched.second; ++at) {
-    const State& state = at->second;
-    if (state.writer && state.writer != stream &&
-        !std::binary_search(state.users.begin(), state.users.end(), stream) &&
-        std::find(writers.begin(), writers.end(), *state.writer) == writers.end()) {
-      writers.push_back(*state.writer);
-    }
-  }
-  for (const Stream writer : writers) {
-    wait_for(writer, stream);
-  }
-  add_user(range, stream);
-}
-
-void StreamOrder::add_user(Range range, Stream stream) {
-  std::vector<std::pair<Interval, State>> changed;
+  std::vector<Stream> takers;
+  std::vector<Map::segment_type> changed;
   const Interval whole = interval(range);
   const auto touched = ranges_.equal_range(whole);
   for (auto at = touched.first; at != touched.second; ++at) {
     const auto& [part, state] = *at;
     const auto place = std::lower_bound(state.users.begin(), state.users.end(), stream);
-    if (state.writer != stream && (place == state.users.end() || *place != stream)) {
-      changed.emplace_back(part & whole, state);
-      auto& users = changed.back().second.users;
-      users.insert(users.begin() + (place - state.users.begin()), stream);
+    if (state.taker == stream || (place != state.users.end() && *place == stream)) {
+      continue;
     }
+    if (state.taker && std::find(takers.begin(), takers.end(), *state.taker) == takers.end()) {
+      takers.push_back(*state.taker);
+    }
+    changed.emplace_back(part & whole, state);
+    auto& users = changed.back().second.users;
+    users.insert(users.begin() + (place - state.users.begin()), stream);
+  }
+  for (const Stream taker : takers) {
+    wait_for(taker, stream);
   }
   for (const auto& segment : changed) {
     ranges_.set(segment);
   }
 }
 
-void StreamOrder::wait_for_all(Range range, Stream stream) {
+void StreamOrder::take(Range range, Stream stream) {
+  if (!several(stream)) {
+    return;
+  }
   std::vector<Stream> others;
   const auto add = [&](Stream other) {
     if (other != stream && std::find(others.begin(), others.end(), other) == others.end()) {
@@ -96,36 +95,15 @@ void StreamOrder::wait_for_all(Range range, Stream stream) {
   const auto touched = ranges_.equal_range(interval(range));
   for (auto at = touched.first; at != touched.second; ++at) {
     const State& state = at->second;
-    if (state.writer) {
-      add(*state.writer);
+    if (state.taker) {
+      add(*state.taker);
     }
     std::for_each(state.users.begin(), state.users.end(), add);
   }
   for (const Stream other : others) {
     wait_for(other, stream);
   }
-}
-
-void StreamOrder::read(Range range, Stream stream) {
-  if (several(stream)) {
-    wait_for_all(range, stream);
-    add_user(range, stream);
-  }
-}
-
-void StreamOrder::take(Range range, Stream stream) {
-  if (several(stream)) {
-    wait_for_all(range, stream);
-    ranges_.set(
-        Map::segment_type{interval(range), State{.writer = std::nullopt, .users = {stream}}});
-  }
-}
-
-void StreamOrder::write(Range range, Stream stream) {
-  if (several(stream)) {
-    wait_for_all(range, stream);
-    ranges_.set(Map::segment_type{interval(range), State{.writer = stream, .users = {}}});
-  }
+  ranges_.set(Map::segment_type{interval(range), State{.taker = stream, .users = {}}});
 }
 
 void StreamOrder::check() const {
@@ -134,10 +112,10 @@ void StreamOrder::check() const {
   for (const auto& [part, state] : ranges_) {
     RECOUP_CHECK(part.lower() == end, "a hole before ", part.lower());
     end = part.upper();
-    RECOUP_CHECK(state.writer || !state.users.empty());
+    RECOUP_CHECK(state.taker || !state.users.empty());
     RECOUP_CHECK(std::is_sorted(state.users.begin(), state.users.end()));
     for (const Stream user : state.users) {
-      RECOUP_CHECK(user != state.writer);
+      RECOUP_CHECK(user != state.taker);
       RECOUP_CHECK(std::find(streams_.begin(), streams_.end(), user) != streams_.end());
     }
   }

@@ -2,19 +2,23 @@
 // Who may touch which bytes of an arena before whom, across streams.
 //
 //   bytes      |  a         |  b      |  c            |
-//   write      |  s1        |  none   |  s2           |   the engine's last: a replay, a move
-//   users      |  s1, s2    |  s1     |  s2           |   ran or will run after that
+//   taken by   |  s1        |  s2     |  s2           |   the engine's last: an allocation, a
+//   users      |  s2        |         |  s1, s3       |   replay, a move; and who waited for that
 //
 // Between ops of the program the program says itself what waits for what, as without us. It cannot
 // for what only the engine does: giving a block of one stream to another, writing a value again on
-// the stream that needed it, moving. So each range has the stream of the last write by the engine
-// and the streams that were given work on it since. An event is recorded when another stream needs
-// one, not when a block is freed: a program on one stream pays for none.
+// the stream that needed it, moving. So each range has the stream on which the engine took it last
+// and the streams that used it since. An event is recorded when another stream needs one, not when
+// a block is freed: a program on one stream pays for none.
+//
+// That an allocation counts too is for a program that fills a fresh block on another stream than
+// the one that it asked on, after both have met: the block was somebody else's until a moment ago.
 #pragma once
 
 #include <boost/icl/interval_map.hpp>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -29,25 +33,24 @@ struct Range {
   Bytes size;
 };
 
+// Every method that takes a stream throws CudaError when the driver fails, or when a stream that
+// must wait or be waited for is being captured; then it has changed nothing, and may be called
+// again. A stream that was ever given must not be destroyed before the order is: PyTorch's own
+// never are, but an ExternalStream can be.
 class StreamOrder {
  public:
-  // The runtime must outlive it. Events are of that device.
-  StreamOrder(Runtime& runtime, int device);
+  // The runtime must outlive it.
+  explicit StreamOrder(Runtime& runtime) : runtime_(runtime) {}
   ~StreamOrder();
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(const StreamOrder&) = delete;
 
-  // The program's work on `stream` will touch the bytes, which stay what they are: an op's inputs,
-  // record_stream. It waits for the engine's last write, once a stream.
+  // The program's work on `stream` will touch the bytes: an op's inputs and outputs, record_stream.
+  // It waits for the engine's last, once a stream.
   void use(Range range, Stream stream);
-  // The bytes become something else on `stream`: an allocation. It waits for all who touched them.
+  // The engine gives the bytes away, writes or reads them on `stream`. It waits for all who touched
+  // them; who uses them on another stream will wait for it.
   void take(Range range, Stream stream);
-  // The engine writes them on `stream`: a replay's result, the target of a move or of a copy. It
-  // waits for all who touched them; who uses them on another stream will wait for it.
-  void write(Range range, Stream stream);
-  // The engine reads them on `stream`, of which the program knows nothing: it waits for all who
-  // touched them, one of whom may have written.
-  void read(Range range, Stream stream);
 
   // Events recorded and waited for so far.
   [[nodiscard]] std::int64_t waits() const { return waits_; }
@@ -56,8 +59,8 @@ class StreamOrder {
 
  private:
   struct State {
-    std::optional<Stream> writer;
-    std::vector<Stream> users;  // sorted; the writer is not among them
+    std::optional<Stream> taker;
+    std::vector<Stream> users;  // sorted; the taker is not among them
     friend bool operator==(const State&, const State&) = default;
   };
   using Interval = boost::icl::right_open_interval<std::int64_t>;
@@ -68,16 +71,14 @@ class StreamOrder {
   // Whether there is more than one stream to tell apart; `stream` is known from now on.
   bool several(Stream stream);
   void wait_for(Stream other, Stream stream);
-  void wait_for_all(Range range, Stream stream);
-  void add_user(Range range, Stream stream);
   [[nodiscard]] static Interval interval(Range range);
 
   Runtime& runtime_;
-  int device_;
   std::vector<Stream> streams_;  // seen so far, the first one first
   Map ranges_;                   // empty while that is the only one
-  std::optional<Event>
-      event_;  // a wait keeps what was recorded when it was asked for: one is enough
+  // By the device of the stream that is waited for. A wait keeps what was recorded when it was
+  // asked for, so one is enough.
+  std::map<int, Event> events_;
   std::int64_t waits_ = 0;
 };
 

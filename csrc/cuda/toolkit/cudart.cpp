@@ -106,6 +106,7 @@ class Cudart final : public Runtime {
   void destroy_event(Event event) noexcept override { cudaEventDestroy(native(event)); }
 
   void record(Event event, Stream stream) override {
+    const OnDevice on(stream.device);
     RECOUP_CUDA(cudaEventRecord, native(event), native(stream));
   }
 
@@ -119,7 +120,10 @@ class Cudart final : public Runtime {
     return true;
   }
 
+  void synchronize(Event event) override { RECOUP_CUDA(cudaEventSynchronize, native(event)); }
+
   void wait(Stream stream, Event event) override {
+    const OnDevice on(stream.device);
     RECOUP_CUDA(cudaStreamWaitEvent, native(stream), native(event), 0U);
   }
 
@@ -130,6 +134,7 @@ class Cudart final : public Runtime {
   }
 
   void copy(Stream stream, void* to, const void* from, Bytes size) override {
+    const OnDevice on(stream.device);
     RECOUP_CUDA(cudaMemcpyAsync, to, from, static_cast<std::size_t>(size.count()),
                 cudaMemcpyDefault, native(stream));
   }
@@ -148,9 +153,13 @@ class Cudart final : public Runtime {
 
   void release_pinned(void* memory) noexcept override { cudaFreeHost(memory); }
 
-  void synchronize(Stream stream) override { RECOUP_CUDA(cudaStreamSynchronize, native(stream)); }
+  void synchronize(Stream stream) override {
+    const OnDevice on(stream.device);
+    RECOUP_CUDA(cudaStreamSynchronize, native(stream));
+  }
 
   bool capturing(Stream stream) override {
+    const OnDevice on(stream.device);
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     RECOUP_CUDA(cudaStreamIsCapturing, native(stream), &status);
     return status != cudaStreamCaptureStatusNone;

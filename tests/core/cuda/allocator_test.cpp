@@ -25,6 +25,7 @@ class FakeScope final : public Scope {
   [[nodiscard]] bool owns(const void* memory) const override {
     return memory >= memory_ && memory < memory_ + sizeof memory_;
   }
+  [[nodiscard]] bool empty() const override { return used_ == 0; }
   void free(void* /*memory*/) override { --used_; }
   void record_stream(void* /*memory*/, Stream stream) override { streams_.insert(stream); }
 
@@ -64,7 +65,12 @@ TEST_F(CudaAllocator, EachDeviceHasItsMemory) {
   EXPECT_EQ(cuda_.allocated(0) + cuda_.allocated(1), 0_B);
 }
 
-TEST_F(CudaAllocator, NullIsFreedByAnybody) { allocator_.free(nullptr, 0); }
+TEST_F(CudaAllocator, AnEmptyTensorIsNull) {
+  void* const nothing = allocator_.allocate(0_B, 0, {});
+  EXPECT_EQ(nothing, nullptr);
+  allocator_.record_stream(nothing, 0, cuda_.new_stream());
+  allocator_.free(nothing, 0);
+}
 
 TEST_F(CudaAllocator, SaysWhichDeviceThereIsNot) {
   try {
@@ -73,8 +79,7 @@ TEST_F(CudaAllocator, SaysWhichDeviceThereIsNot) {
   } catch (const CudaError& error) {
     EXPECT_STREQ(error.what(), "there is no device cuda:2; there are 2");
   }
-  FakeScope scope(1_B);
-  EXPECT_THROW(allocator_.enter(-1, scope), CudaError);
+  EXPECT_THROW(allocator_.enter(-1, std::make_shared<FakeScope>(1_B)), CudaError);
 }
 
 TEST_F(CudaAllocator, RefusesMemoryForAGraph) {
@@ -87,23 +92,38 @@ TEST_F(CudaAllocator, RefusesMemoryForAGraph) {
 
 TEST_F(CudaAllocator, AScopeGetsWhatItWants) {
   const Stream stream = cuda_.new_stream();
-  FakeScope scope(100_B);
+  const auto scope = std::make_shared<FakeScope>(100_B);
   void* const before = allocator_.allocate(100_B, 0, {});
   allocator_.enter(0, scope);
-  FakeScope second(1_B);
-  EXPECT_THROW(allocator_.enter(0, second), std::logic_error);
+  EXPECT_THROW(allocator_.enter(0, std::make_shared<FakeScope>(1_B)), std::logic_error);
   void* const inside = allocator_.allocate(100_B, 0, {});
-  EXPECT_TRUE(scope.owns(inside));
-  void* const large = allocator_.allocate(101_B, 0, {});
-  EXPECT_FALSE(scope.owns(large));
-  EXPECT_FALSE(scope.owns(allocator_.allocate(100_B, 1, {})));
+  EXPECT_TRUE(scope->owns(inside));
+  EXPECT_FALSE(scope->owns(allocator_.allocate(101_B, 0, {})));
+  EXPECT_FALSE(scope->owns(allocator_.allocate(100_B, 1, {})));
   allocator_.record_stream(inside, 0, stream);
-  EXPECT_EQ(scope.streams(), (std::set<Stream>{{}, stream}));
+  EXPECT_EQ(scope->streams(), (std::set<Stream>{{}, stream}));
   allocator_.free(before, 0);
   allocator_.free(inside, 0);
-  EXPECT_EQ(scope.used(), 0U);
+  EXPECT_EQ(scope->used(), 0U);
   allocator_.leave(0);
-  EXPECT_FALSE(scope.owns(allocator_.allocate(100_B, 0, {})));
+  EXPECT_EQ(scope.use_count(), 1);
+  EXPECT_FALSE(scope->owns(allocator_.allocate(100_B, 0, {})));
+}
+
+// What outlives its scope is still its own, while the next one is at work.
+TEST_F(CudaAllocator, AScopeLivesUntilItsMemoryIsFree) {
+  auto first = std::make_shared<FakeScope>(100_B);
+  const std::weak_ptr<FakeScope> watched = first;
+  allocator_.enter(0, std::move(first));
+  void* const outlives = allocator_.allocate(100_B, 0, {});
+  allocator_.leave(0);
+  const auto second = std::make_shared<FakeScope>(100_B);
+  allocator_.enter(0, second);
+  EXPECT_TRUE(second->owns(allocator_.allocate(100_B, 0, {})));
+  EXPECT_FALSE(watched.expired());
+  allocator_.free(outlives, 0);
+  EXPECT_TRUE(watched.expired());
+  EXPECT_EQ(second->used(), 1U);
 }
 
 // For the thread sanitizer: what is another thread's comes back on this one, while kernels run.

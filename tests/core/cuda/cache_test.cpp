@@ -65,12 +65,56 @@ TEST_F(CudaCache, EmptyKeepsWhatIsInUse) {
   EXPECT_EQ(cuda_.allocated(0), 0_B);
 }
 
+TEST_F(CudaCache, AStreamHasItsOwnBlocks) {
+  void* const block = cache_.allocate(1_MiB, {});
+  cache_.free(block);
+  void* const others = cache_.allocate(1_MiB, other_);
+  EXPECT_NE(others, block);
+  EXPECT_EQ(cache_.allocate(1_MiB, {}), block);
+  EXPECT_EQ(cuda_.waits(), 0);
+}
+
+TEST_F(CudaCache, WhatAnotherStreamUsesIsNotFreeYet) {
+  void* const block = cache_.allocate(1_MiB, {});
+  cuda_.launch(other_, [] {});
+  cache_.record_stream(block, other_);
+  cache_.free(block);
+  EXPECT_EQ(cache_.used(), 0_B);
+  void* const second = cache_.allocate(1_MiB, {});
+  EXPECT_NE(second, block);
+  cuda_.synchronize_all();
+  EXPECT_EQ(cache_.allocate(1_MiB, {}), block);
+  EXPECT_EQ(cuda_.events(), 0);
+}
+
+TEST_F(CudaCache, TheHostWaitsBeforeItFails) {
+  void* const block = cache_.allocate(40_MiB, {});
+  cuda_.launch(other_, [] {});
+  cache_.record_stream(block, other_);
+  cache_.free(block);
+  EXPECT_NE(cache_.allocate(40_MiB, {}), nullptr);
+  EXPECT_EQ(cuda_.synchronizations(), 1);
+}
+
+TEST_F(CudaCache, ACapturedUserIsAskedLater) {
+  void* const block = cache_.allocate(1_MiB, {});
+  cache_.record_stream(block, other_);
+  cuda_.begin_capture(other_);
+  cache_.free(block);
+  cache_.check();
+  EXPECT_NE(cache_.allocate(1_MiB, {}), block);
+  cuda_.end_capture(other_);
+  static_cast<void>(cache_.allocate(1_B, {}));  // asks it
+  cuda_.synchronize_all();
+  EXPECT_EQ(cache_.allocate(1_MiB, {}), block);
+}
+
 TEST_F(CudaCache, FreeingWhatItDoesNotOwnIsOurBug) {
   int here = 0;
   EXPECT_THROW(cache_.free(&here), InternalError);
 }
 
-// Kernels on two streams write to blocks that were the other's, late and in any order.
+// Kernels on two streams read and write, late and in any order, what was freed long ago.
 TEST_F(CudaCache, ABlockIsReusedBehindItsUsers) {
   std::mt19937_64 random(9);
   struct Tensor {
@@ -96,7 +140,7 @@ TEST_F(CudaCache, ABlockIsReusedBehindItsUsers) {
       if (reader != tensor.stream) {
         const Event ready = cuda_.create_event(0, false);
         cuda_.record(ready, tensor.stream);
-        cuda_.wait(reader, ready);
+        cuda_.wait_surely(reader, ready);
         cache_.record_stream(tensor.memory, reader);
       }
       cuda_.launch(reader, [&wrong, tensor] {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "csrc/base/check.h"
+#include "csrc/cuda/error.h"
 #include "csrc/cuda/runtime.h"
 
 namespace recoup::detail::cuda {
@@ -30,16 +31,18 @@ class FakeCuda final : public Runtime {
   };
 
   explicit FakeCuda(const Options& options) : options_(options), random_(options.seed) {
-    streams_[nullptr];
+    for (int device = 0; device < options.devices; ++device) {
+      streams_[{.handle = nullptr, .device = device}];
+    }
   }
   ~FakeCuda() override { synchronize_all(); }
 
-  Stream new_stream() {
+  Stream new_stream(int device = 0) {
     const std::lock_guard lock(mutex_);
     handles_.push_back(std::make_unique<char>());
-    void* const handle = handles_.back().get();
-    streams_[handle];
-    return {handle};
+    const Stream stream{.handle = handles_.back().get(), .device = device};
+    streams_[stream];
+    return stream;
   }
   // A kernel.
   void launch(Stream stream, std::function<void()> work) {
@@ -64,24 +67,30 @@ class FakeCuda final : public Runtime {
     const std::lock_guard lock(mutex_);
     while (run_one()) {
     }
-    for (const auto& [handle, stream] : streams_) {
+    for (const auto& [name, stream] : streams_) {
       RECOUP_CHECK(stream.tasks.empty(), "a stream waits for ever");
     }
   }
+  // So many calls of record() throw.
+  void fail_records(int count) { fail_records_ = count; }
   // For kernels: the device's time goes on.
   void pass(Nanoseconds time) { now_ += time; }
-  void begin_capture(Stream stream) { captured_.insert(stream.handle); }
-  void end_capture(Stream stream) { captured_.erase(stream.handle); }
+  void begin_capture(Stream stream) { captured_.insert(stream); }
+  void end_capture(Stream stream) { captured_.erase(stream); }
 
   [[nodiscard]] Bytes allocated(int device) const {
     return used_.contains(device) ? used_.at(device) : 0_B;
   }
   // Tasks that a stream has still to run.
   [[nodiscard]] int pending(Stream stream) const {
-    return static_cast<int>(streams_.at(stream.handle).tasks.size());
+    return static_cast<int>(streams_.at(stream).tasks.size());
   }
   [[nodiscard]] std::int64_t waits() const { return waits_; }
-  [[nodiscard]] std::int64_t events() const { return static_cast<std::int64_t>(events_.size()); }
+  // That are not destroyed.
+  [[nodiscard]] std::int64_t events() const {
+    return std::count_if(events_.begin(), events_.end(),
+                         [](const auto& event) { return !event.second.destroyed; });
+  }
   [[nodiscard]] std::int64_t synchronizations() const { return synchronizations_; }
 
   // Runtime.
@@ -106,10 +115,10 @@ class FakeCuda final : public Runtime {
     blocks_.erase(memory);
     ::operator delete(memory, kAlignment);
   }
-  Event create_event(int /*device*/, bool /*timed*/) override {
+  Event create_event(int device, bool /*timed*/) override {
     const std::lock_guard lock(mutex_);
     handles_.push_back(std::make_unique<char>());
-    events_[handles_.back().get()];
+    events_[handles_.back().get()].device = device;
     return {handles_.back().get()};
   }
   void destroy_event(Event event) noexcept override {
@@ -118,8 +127,13 @@ class FakeCuda final : public Runtime {
   }
   void record(Event event, Stream stream) override {
     const std::lock_guard lock(mutex_);
+    if (fail_records_ > 0) {
+      --fail_records_;
+      throw CudaError("the driver fails");
+    }
+    RECOUP_CHECK(!captured_.contains(stream), "an event goes into a graph");
     EventState& state = events_.at(event.handle);
-    RECOUP_CHECK(!state.destroyed);
+    RECOUP_CHECK(!state.destroyed && state.device == stream.device);
     push(stream,
          {.kind = Task::kRecord, .work = {}, .event = event.handle, .version = ++state.recorded});
   }
@@ -156,11 +170,19 @@ class FakeCuda final : public Runtime {
   void synchronize(Stream stream) override {
     const std::lock_guard lock(mutex_);
     ++synchronizations_;
-    while (!streams_.at(stream.handle).tasks.empty()) {
+    while (!streams_.at(stream).tasks.empty()) {
       RECOUP_CHECK(run_one(), "a stream waits for ever");
     }
   }
-  bool capturing(Stream stream) override { return captured_.contains(stream.handle); }
+  void synchronize(Event event) override {
+    const std::lock_guard lock(mutex_);
+    ++synchronizations_;
+    const EventState& state = events_.at(event.handle);
+    while (!state.reached.contains(state.recorded)) {
+      RECOUP_CHECK(run_one(), "the host waits for ever");
+    }
+  }
+  bool capturing(Stream stream) override { return captured_.contains(stream); }
 
  private:
   static constexpr std::align_val_t kAlignment{512};
@@ -178,16 +200,15 @@ class FakeCuda final : public Runtime {
     std::set<std::int64_t> reached;  // of the records, by number
     Nanoseconds time{0};
     bool destroyed = false;
+    int device = 0;
   };
 
-  void push(Stream stream, Task task) {
-    streams_.at(stream.handle).tasks.push_back(std::move(task));
-  }
+  void push(Stream stream, Task task) { streams_.at(stream).tasks.push_back(std::move(task)); }
 
   // One stream is let run as often as another hundred times: races of long and short work show.
   bool run_one() {
     std::vector<StreamState*> ready;
-    for (auto& [handle, stream] : streams_) {
+    for (auto& [name, stream] : streams_) {
       if (!stream.tasks.empty() && runnable(stream.tasks.front())) {
         ready.push_back(&stream);
       }
@@ -220,14 +241,15 @@ class FakeCuda final : public Runtime {
   Options options_;
   std::mt19937_64 random_;
   std::mutex mutex_;
-  std::map<void*, StreamState> streams_;
+  std::map<Stream, StreamState> streams_;
   std::map<void*, EventState> events_;
   std::map<void*, Bytes> blocks_;
   std::map<int, Bytes> used_;
-  std::set<void*> captured_;
+  std::set<Stream> captured_;
   std::vector<std::unique_ptr<char>> handles_;
   std::int64_t waits_ = 0;
   std::int64_t synchronizations_ = 0;
+  int fail_records_ = 0;
   int until_favorite_ = 0;
   std::uint64_t favorite_ = 0;
   Nanoseconds now_{0};

@@ -67,6 +67,21 @@ TEST_F(CudaOpClock, ACancelledOpHasNoTime) {
   EXPECT_EQ(costs_.size(), 1U);
 }
 
+TEST_F(CudaOpClock, ADriverThatFailsLeavesNothingBehind) {
+  cuda_.fail_records(1);
+  EXPECT_THROW(clock_.begin({}), CudaError);
+  clock_.check();
+  clock_.begin({});
+  cuda_.fail_records(1);
+  EXPECT_THROW(clock_.end({}, 1), CudaError);
+  clock_.check();
+  run({}, 2, Nanoseconds(10));
+  cuda_.synchronize_all();
+  resolve();
+  EXPECT_EQ(costs_.size(), 1U);
+  EXPECT_EQ(cuda_.events(), 2);
+}
+
 TEST_F(CudaOpClock, EachIsResolvedOnceWhateverTheOrder) {
   std::mt19937_64 random(1);
   for (OpClock::Token token = 0; token < 2000; ++token) {

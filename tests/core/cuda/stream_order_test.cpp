@@ -22,7 +22,7 @@ class Program {
         cuda_({.seed = seed, .forget_each = forget_each}),
         base_(static_cast<char*>(cuda_.allocate(0, kCapacity))),
         pool_({.capacity = kCapacity, .alignment = 1_B}),
-        order_(cuda_, 0),
+        order_(cuda_),
         sync_(cuda_.create_event(0, false)) {
     for (int i = 0; i < streams; ++i) {
       streams_.push_back(i == 0 ? Stream() : cuda_.new_stream());
@@ -56,10 +56,12 @@ class Program {
   };
 
   void step() {
-    switch (random_() % 8) {
+    switch (random_() % 9) {
       case 0:
       case 1:
         return make();
+      case 8:
+        return overwrite();
       case 2:
       case 3:
       case 4:
@@ -91,10 +93,37 @@ class Program {
     if (!block) {
       return drop();
     }
+    // It may be asked for on one stream and filled on another, after both have met.
+    const Stream asked = any_stream();
     const Stream stream = any_stream();
-    order_.take(range(*block), stream);
+    if (asked != stream) {
+      cuda_.record(sync_, asked);
+      cuda_.wait_surely(stream, sync_);
+    }
+    order_.take(range(*block), asked);
+    order_.use(range(*block), stream);
     fill(range(*block), ++content_, stream);
     tensors_.push_back({*block, content_, stream, {stream}});
+  }
+
+  // The program puts its own work in order: all streams that it read on meet on the new one.
+  void overwrite() {
+    Tensor* const tensor = any_tensor();
+    if (tensor == nullptr) {
+      return;
+    }
+    const Stream stream = any_stream();
+    for (const Stream other : tensor->synced) {
+      if (other != stream) {
+        cuda_.record(sync_, other);
+        cuda_.wait_surely(stream, sync_);
+      }
+    }
+    tensor->made_on = stream;
+    tensor->synced = {stream};
+    tensor->content = ++content_;
+    order_.use(range(tensor->block), stream);
+    fill(range(tensor->block), tensor->content, stream);
   }
 
   void read() {
@@ -135,7 +164,7 @@ class Program {
     pool_.free(tensor->block);
     const Stream stream = any_stream();
     tensor->block = *pool_.allocate(size, Zone::kHigh);
-    order_.write(range(tensor->block), stream);
+    order_.take(range(tensor->block), stream);
     fill(range(tensor->block), tensor->content, stream);
   }
 
@@ -150,8 +179,8 @@ class Program {
       return;
     }
     const Stream stream = any_stream();
-    order_.read(from, stream);
-    order_.write(range(*to), stream);
+    order_.take(from, stream);
+    order_.take(range(*to), stream);
     cuda_.copy(stream, base_ + pool_.offset(*to).count(), base_ + from.offset.count(), from.size);
     pool_.free(tensor->block);
     tensor->block = *to;
@@ -199,7 +228,7 @@ TEST(StreamOrder, ForgottenWaitsShow) {
 class TwoStreams : public testing::Test {
  protected:
   FakeCuda cuda_{{.seed = 1}};
-  StreamOrder order_{cuda_, 0};
+  StreamOrder order_{cuda_};
   Stream one_;
   Stream two_ = cuda_.new_stream();
   Range range_{.offset = 0_B, .size = 512_B};
@@ -214,23 +243,53 @@ TEST_F(TwoStreams, ABlockOfAnotherStreamIsTakenBehindIt) {
   EXPECT_EQ(order_.waits(), 2);
 }
 
-TEST_F(TwoStreams, WhatTheProgramMadeIsItsOwnToOrder) {
+TEST_F(TwoStreams, WhatTheEngineDidIsWaitedForOnce) {
   order_.take({.offset = 512_B, .size = 512_B}, two_);
   order_.take(range_, one_);
-  const std::int64_t before = order_.waits();
-  order_.use(range_, two_);
-  EXPECT_EQ(order_.waits(), before);
-}
-
-TEST_F(TwoStreams, WhatTheEngineMadeIsWaitedForOnce) {
-  order_.take({.offset = 512_B, .size = 512_B}, two_);
-  order_.write(range_, one_);
   const std::int64_t before = order_.waits();
   order_.use(range_, two_);
   order_.use(range_, two_);
   EXPECT_EQ(order_.waits(), before + 1);
   order_.use(range_, one_);
   EXPECT_EQ(order_.waits(), before + 1);
+}
+
+// The default streams of two devices are two streams.
+TEST(StreamOrder, KnowsTheDevice) {
+  FakeCuda cuda({.seed = 1, .devices = 2});
+  StreamOrder order(cuda);
+  const Range range{.offset = 0_B, .size = 512_B};
+  order.take(range, {.handle = nullptr, .device = 0});
+  order.use(range, {.handle = nullptr, .device = 1});
+  const std::int64_t before = order.waits();
+  order.take(range, {.handle = nullptr, .device = 0});
+  EXPECT_EQ(order.waits(), before + 1);
+}
+
+TEST_F(TwoStreams, AWaitThatFailedIsAskedForAgain) {
+  order_.take(range_, one_);
+  for (int call = 0; call < 2; ++call) {
+    cuda_.fail_records(1);
+    EXPECT_THROW(order_.use(range_, two_), CudaError);
+    order_.check();
+  }
+  EXPECT_EQ(order_.waits(), 0);
+  order_.use(range_, two_);
+  EXPECT_GT(order_.waits(), 0);
+  cuda_.fail_records(1);
+  EXPECT_THROW(order_.take(range_, one_), CudaError);
+  const std::int64_t before = order_.waits();
+  order_.take(range_, one_);
+  EXPECT_EQ(order_.waits(), before + 1);
+}
+
+TEST_F(TwoStreams, AStreamOfACaptureCannotBeWaitedFor) {
+  order_.take(range_, one_);
+  cuda_.begin_capture(one_);
+  EXPECT_THROW(order_.take(range_, two_), CudaError);
+  cuda_.end_capture(one_);
+  order_.take(range_, two_);
+  order_.check();
 }
 
 TEST_F(TwoStreams, AUserIsWaitedForToo) {
@@ -243,7 +302,6 @@ TEST_F(TwoStreams, AUserIsWaitedForToo) {
 
 TEST_F(TwoStreams, APartOfARangeHasItsOwnUsers) {
   order_.take(range_, one_);
-  order_.take({.offset = 512_B, .size = 512_B}, two_);
   order_.take({.offset = 0_B, .size = 256_B}, two_);
   const std::int64_t before = order_.waits();
   order_.take({.offset = 256_B, .size = 256_B}, one_);

@@ -62,7 +62,7 @@ TEST_F(Gpu, MovesAsMemmove) {
       runtime_->copy({}, device, host, Bytes(kSize));
       move(*runtime_, {}, device + to, device + from, size, {.memory = bounce, .size = 4096_B});
       runtime_->copy({}, host, device, Bytes(kSize));
-      runtime_->synchronize({});
+      runtime_->synchronize(Stream());
       EXPECT_TRUE(std::equal(want.begin(), want.end(), host)) << distance << (up ? " up" : " down");
     }
   }
@@ -77,7 +77,7 @@ TEST_F(Gpu, EventsTellTheTime) {
   runtime_->record(begin, {});
   runtime_->record(end, {});
   runtime_->wait({}, end);
-  runtime_->synchronize({});
+  runtime_->synchronize(Stream());
   EXPECT_TRUE(runtime_->done(end));
   EXPECT_GE(runtime_->elapsed(begin, end), Nanoseconds(0));
   runtime_->destroy_event(begin);
