@@ -25,7 +25,7 @@ Cache& Allocator::cache(int device) {
   return caches_.try_emplace(device, *runtime_, device).first->second;
 }
 
-std::shared_ptr<Scope> Allocator::owner_of(const void* memory, int device) const {
+std::shared_ptr<Scope> Allocator::scope_of(const void* memory, int device) const {
   const auto found = scopes_.find(device);
   if (found != scopes_.end()) {
     for (const Entry& entry : found->second) {
@@ -59,20 +59,25 @@ void* Allocator::allocate(Bytes size, int device, Stream stream) {
   return scope->allocate(size, stream);
 }
 
-void Allocator::free(void* memory, int device) {
-  if (memory == nullptr) {
-    return;
-  }
+template <class Act>
+bool Allocator::at_owner(const void* memory, int device, Act&& act) {
   std::shared_ptr<Scope> scope;
   {
     const std::lock_guard lock(mutex_);
-    scope = owner_of(memory, device);
+    scope = scope_of(memory, device);
     if (scope == nullptr) {
-      cache(device).free(memory);
-      return;
+      act(cache(device));
+      return false;
     }
   }
-  scope->free(memory);
+  act(*scope);
+  return true;
+}
+
+void Allocator::free(void* memory, int device) {
+  if (memory == nullptr || !at_owner(memory, device, [&](auto& owner) { owner.free(memory); })) {
+    return;
+  }
   std::vector<Entry> ended;
   const std::lock_guard lock(mutex_);
   ended = take_ended(device);
@@ -89,19 +94,9 @@ std::vector<Allocator::Entry> Allocator::take_ended(int device) {
 }
 
 void Allocator::record_stream(void* memory, int device, Stream stream) {
-  if (memory == nullptr) {
-    return;
+  if (memory != nullptr) {
+    at_owner(memory, device, [&](auto& owner) { owner.record_stream(memory, stream); });
   }
-  std::shared_ptr<Scope> scope;
-  {
-    const std::lock_guard lock(mutex_);
-    scope = owner_of(memory, device);
-    if (scope == nullptr) {
-      cache(device).record_stream(memory, stream);
-      return;
-    }
-  }
-  scope->record_stream(memory, stream);
 }
 
 void Allocator::empty_cache() {

@@ -65,9 +65,13 @@ class Allocator {
     bool open = true;
   };
 
-  // All with the lock held.
+  // Calls act(owner): a scope, without the lock, or the cache, with it. Returns whether it was a
+  // scope.
+  template <class Act>
+  bool at_owner(const void* memory, int device, Act&& act);
+  // The rest with the lock held.
   Cache& cache(int device);
-  [[nodiscard]] std::shared_ptr<Scope> owner_of(const void* memory, int device) const;
+  [[nodiscard]] std::shared_ptr<Scope> scope_of(const void* memory, int device) const;
   // Those that have left and hold nothing; to be destroyed without the lock.
   [[nodiscard]] std::vector<Entry> take_ended(int device);
 

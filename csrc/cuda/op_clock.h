@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "csrc/cuda/runtime.h"
@@ -50,7 +51,7 @@ class OpClock {
   // each stream. Asks for each stream's oldest, and for the next one while the answer is yes.
   void resolve(const Resolved& resolved);
   // Ops ended and not resolved yet.
-  [[nodiscard]] std::size_t pending() const { return pending_; }
+  [[nodiscard]] std::size_t pending() const;
 
   // Recounts everything; throws InternalError on the first difference.
   void check() const;
@@ -63,7 +64,7 @@ class OpClock {
   };
   struct Lane {
     std::deque<Timed> timed;
-    std::vector<Event> begun;  // at most one
+    std::optional<Event> begun;
   };
 
   // An event recorded on the stream.
@@ -73,7 +74,6 @@ class OpClock {
   int device_;
   std::map<Stream, Lane> lanes_;
   std::vector<Event> spare_;
-  std::size_t pending_ = 0;
   std::size_t made_ = 0;
 };
 

@@ -60,8 +60,6 @@ class Program {
       case 0:
       case 1:
         return make();
-      case 8:
-        return overwrite();
       case 2:
       case 3:
       case 4:
@@ -70,6 +68,8 @@ class Program {
         return drop();
       case 6:
         return replay();
+      case 8:
+        return overwrite();
       default:
         return move();
     }
