@@ -25,16 +25,22 @@ Cache& Allocator::cache(int device) {
   return caches_.try_emplace(device, *runtime_, device).first->second;
 }
 
-std::shared_ptr<Scope> Allocator::scope_of(const void* memory, int device) const {
-  const auto found = scopes_.find(device);
-  if (found != scopes_.end()) {
-    for (const Entry& entry : found->second) {
+Cache& Allocator::cache_of(const void* memory) {
+  const auto found = std::find_if(caches_.begin(), caches_.end(),
+                                  [&](const auto& each) { return each.second.owns(memory); });
+  RECOUP_CHECK(found != caches_.end(), "memory that recoup has not given");
+  return found->second;
+}
+
+Allocator::Found Allocator::find_scope(const void* memory) const {
+  for (const auto& [device, entries] : scopes_) {
+    for (const Entry& entry : entries) {
       if (entry.scope->owns(memory)) {
-        return entry.scope;
+        return {.scope = entry.scope, .device = device};
       }
     }
   }
-  return nullptr;
+  return {};
 }
 
 void* Allocator::allocate(Bytes size, int device, Stream stream) {
@@ -60,27 +66,31 @@ void* Allocator::allocate(Bytes size, int device, Stream stream) {
 }
 
 template <class Act>
-bool Allocator::at_owner(const void* memory, int device, Act&& act) {
-  std::shared_ptr<Scope> scope;
+std::optional<int> Allocator::at_owner(const void* memory, Act&& act) {
+  Found found;
   {
     const std::lock_guard lock(mutex_);
-    scope = scope_of(memory, device);
-    if (scope == nullptr) {
-      act(cache(device));
-      return false;
+    found = find_scope(memory);
+    if (found.scope == nullptr) {
+      act(cache_of(memory));
+      return std::nullopt;
     }
   }
-  act(*scope);
-  return true;
+  act(*found.scope);
+  return found.device;
 }
 
-void Allocator::free(void* memory, int device) {
-  if (memory == nullptr || !at_owner(memory, device, [&](auto& owner) { owner.free(memory); })) {
+void Allocator::free(void* memory) {
+  if (memory == nullptr) {
+    return;
+  }
+  const auto device = at_owner(memory, [&](auto& owner) { owner.free(memory); });
+  if (!device) {
     return;
   }
   std::vector<Entry> ended;
   const std::lock_guard lock(mutex_);
-  ended = take_ended(device);
+  ended = take_ended(*device);
 }
 
 std::vector<Allocator::Entry> Allocator::take_ended(int device) {
@@ -93,9 +103,9 @@ std::vector<Allocator::Entry> Allocator::take_ended(int device) {
   return ended;
 }
 
-void Allocator::record_stream(void* memory, int device, Stream stream) {
+void Allocator::record_stream(void* memory, Stream stream) {
   if (memory != nullptr) {
-    at_owner(memory, device, [&](auto& owner) { owner.record_stream(memory, stream); });
+    at_owner(memory, [&](auto& owner) { owner.record_stream(memory, stream); });
   }
 }
 

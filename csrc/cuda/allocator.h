@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "csrc/cuda/cache.h"
@@ -39,9 +40,9 @@ class Allocator {
   // not exist, and for a stream that is being captured into a graph: what the graph's kernels use
   // must stay where it is for as long as the graph, which nobody tells.
   [[nodiscard]] void* allocate(Bytes size, int device, Stream stream);
-  // Null is nothing, for both.
-  void free(void* memory, int device);
-  void record_stream(void* memory, int device, Stream stream);
+  // Of any device. Null is nothing, for both.
+  void free(void* memory);
+  void record_stream(void* memory, Stream stream);
   void empty_cache();
 
   // At most one at a time on a device. Throws std::logic_error when there is one.
@@ -65,13 +66,17 @@ class Allocator {
     bool open = true;
   };
 
-  // Calls act(owner): a scope, without the lock, or the cache, with it. Returns whether it was a
-  // scope.
+  // Calls act(owner): a scope, without the lock, or the cache, with it. Returns the scope's device.
   template <class Act>
-  bool at_owner(const void* memory, int device, Act&& act);
+  std::optional<int> at_owner(const void* memory, Act&& act);
   // The rest with the lock held.
   Cache& cache(int device);
-  [[nodiscard]] std::shared_ptr<Scope> scope_of(const void* memory, int device) const;
+  Cache& cache_of(const void* memory);
+  struct Found {
+    std::shared_ptr<Scope> scope;  // null: it came from a cache
+    int device = 0;
+  };
+  [[nodiscard]] Found find_scope(const void* memory) const;
   // Those that have left and hold nothing; to be destroyed without the lock.
   [[nodiscard]] std::vector<Entry> take_ended(int device);
 

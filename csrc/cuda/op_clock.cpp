@@ -1,7 +1,6 @@
 #include "csrc/cuda/op_clock.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "csrc/base/check.h"
 
@@ -17,12 +16,9 @@ OpClock::OpClock(Runtime& runtime, int device) : runtime_(runtime), device_(devi
 
 OpClock::~OpClock() {
   for (auto& [stream, lane] : lanes_) {
-    for (const Timed& timed : lane.timed) {
+    for (const Timed& timed : lane) {
       runtime_.destroy_event(timed.begin);
       runtime_.destroy_event(timed.end);
-    }
-    if (lane.begun) {
-      runtime_.destroy_event(*lane.begun);
     }
   }
   for (const Event event : spare_) {
@@ -41,35 +37,32 @@ Event OpClock::recorded(Stream stream) {
   return event;
 }
 
-void OpClock::begin(Stream stream) {
-  Lane& lane = lanes_[stream];
-  RECOUP_CHECK(!lane.begun, "an op begins within another");
-  lane.begun = recorded(stream);
+Event OpClock::begin(Stream stream) {
+  const Event begun = recorded(stream);
+  ++begun_;
+  return begun;
 }
 
-void OpClock::end(Stream stream, Token token) {
-  Lane& lane = lanes_[stream];
-  RECOUP_CHECK(lane.begun, "an op ends that never began");
-  const Event first = *std::exchange(lane.begun, std::nullopt);
+void OpClock::end(Stream stream, Event begun, Token token) {
   try {
-    lane.timed.push_back({.begin = first, .end = recorded(stream), .token = token});
+    lanes_[stream].push_back({.begin = begun, .end = recorded(stream), .token = token});
+    --begun_;
   } catch (...) {
-    spare_.push_back(first);
+    cancel(begun);
     throw;
   }
 }
 
-void OpClock::cancel(Stream stream) {
-  Lane& lane = lanes_[stream];
-  RECOUP_CHECK(lane.begun, "an op is cancelled that never began");
-  spare_.push_back(*std::exchange(lane.begun, std::nullopt));
+void OpClock::cancel(Event begun) {
+  spare_.push_back(begun);
+  --begun_;
 }
 
 void OpClock::resolve(const Resolved& resolved) {
   for (auto& [stream, lane] : lanes_) {
-    while (!lane.timed.empty() && runtime_.done(lane.timed.front().end)) {
-      const Timed timed = lane.timed.front();
-      lane.timed.pop_front();
+    while (!lane.empty() && runtime_.done(lane.front().end)) {
+      const Timed timed = lane.front();
+      lane.pop_front();
       spare_.push_back(timed.begin);
       spare_.push_back(timed.end);
       resolved(timed.token, runtime_.elapsed(timed.begin, timed.end));
@@ -80,16 +73,13 @@ void OpClock::resolve(const Resolved& resolved) {
 std::size_t OpClock::pending() const {
   std::size_t pending = 0;
   for (const auto& [stream, lane] : lanes_) {
-    pending += lane.timed.size();
+    pending += lane.size();
   }
   return pending;
 }
 
 void OpClock::check() const {
-  std::size_t events = spare_.size();
-  for (const auto& [stream, lane] : lanes_) {
-    events += 2 * lane.timed.size() + (lane.begun ? 1 : 0);
-  }
+  const std::size_t events = spare_.size() + 2 * pending() + begun_;
   RECOUP_CHECK(events == made_, events, " events of ", made_);
 }
 

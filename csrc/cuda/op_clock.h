@@ -1,7 +1,7 @@
 // What ops cost on a device: time between two events around each, asked for later and never waited
 // for.
 //
-//   begin(s)  e0 |op| e1  end(op)      ...      resolve: e1 done? cost(op) = e1 - e0
+//   e0 = begin(s)  |op|  end(s, e0, op)      ...      resolve: e1 done? cost(op) = e1 - e0
 //
 // Until then an op costs what a roofline says.
 #pragma once
@@ -10,7 +10,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "csrc/cuda/runtime.h"
@@ -35,17 +34,17 @@ class OpClock {
   using Token = std::uint64_t;
   using Resolved = std::function<void(Token, Nanoseconds)>;
 
-  // The runtime must outlive it.
+  // The runtime must outlive it. What has begun must have ended before it is destroyed.
   OpClock(Runtime& runtime, int device);
   ~OpClock();
   OpClock(const OpClock&) = delete;
   OpClock& operator=(const OpClock&) = delete;
 
-  // Around what an op gives to a stream; one at a time a stream.
-  void begin(Stream stream);
-  void end(Stream stream, Token token);
+  // Around what an op gives to a stream. What begin() returns goes to one of the other two.
+  [[nodiscard]] Event begin(Stream stream);
+  void end(Stream stream, Event begun, Token token);
   // It gave nothing, or failed.
-  void cancel(Stream stream);
+  void cancel(Event begun);
 
   // Calls resolved(token, time) for ops that the device is done with, in the order of their ends on
   // each stream. Asks for each stream's oldest, and for the next one while the answer is yes.
@@ -62,10 +61,7 @@ class OpClock {
     Event end;
     Token token;
   };
-  struct Lane {
-    std::deque<Timed> timed;
-    std::optional<Event> begun;
-  };
+  using Lane = std::deque<Timed>;
 
   // An event recorded on the stream.
   Event recorded(Stream stream);
@@ -75,6 +71,7 @@ class OpClock {
   std::map<Stream, Lane> lanes_;
   std::vector<Event> spare_;
   std::size_t made_ = 0;
+  std::size_t begun_ = 0;  // not ended yet
 };
 
 }  // namespace recoup::detail::cuda

@@ -87,6 +87,9 @@ class Engine final : private PolicyView {
   // no longer what it was.
   void end_op(OpRecord& record, const OpUses& uses, std::span<const Operand> operands,
               std::span<StorageId> storages);
+  // An op that ended with an estimate of its cost took so long; `made` is the ticket of one of its
+  // results, or of none. Note [Late costs] in late_cost.cpp.
+  void learn_cost(const ValueTicket& made, Nanoseconds estimate, Nanoseconds cost);
   // It failed half way.
   void abort_op(std::span<const Operand> operands);
 

@@ -128,6 +128,9 @@ class Fuzzer {
     if (program_.live().size() > 14) {
       drop(any());
     }
+    if (!program_.live().empty() && chance(10)) {
+      learn_cost(any());
+    }
     const std::int64_t dice = program_.live().empty() ? 0 : number(0, 99);
     if (dice < 60) {
       disturb();
@@ -152,6 +155,13 @@ class Fuzzer {
     } else {
       act_rarely();
     }
+  }
+
+  // A device says late what an op took.
+  void learn_cost(Tensor tensor) {
+    Engine& engine = program_.engine();
+    const ValueTicket made = engine.ticket(engine.current(program_.id(tensor)));
+    engine.learn_cost(made, Nanoseconds(100), Nanoseconds(number(1, 5000)));
   }
 
   void act_rarely() {

@@ -57,8 +57,8 @@ TEST_F(CudaAllocator, EachDeviceHasItsMemory) {
   void* const second = allocator_.allocate(30_MiB, 1, {});
   EXPECT_EQ(allocator_.usage(0).used, 1_MiB);
   EXPECT_EQ(allocator_.usage(1).used, 30_MiB);
-  allocator_.free(first, 0);
-  allocator_.free(second, 1);
+  allocator_.free(first);
+  allocator_.free(second);
   EXPECT_EQ(allocator_.usage(1).used, 0_B);
   EXPECT_EQ(allocator_.usage(1).reserved, 30_MiB);
   allocator_.empty_cache();
@@ -68,8 +68,8 @@ TEST_F(CudaAllocator, EachDeviceHasItsMemory) {
 TEST_F(CudaAllocator, AnEmptyTensorIsNull) {
   void* const nothing = allocator_.allocate(0_B, 0, {});
   EXPECT_EQ(nothing, nullptr);
-  allocator_.record_stream(nothing, 0, cuda_.new_stream());
-  allocator_.free(nothing, 0);
+  allocator_.record_stream(nothing, cuda_.new_stream());
+  allocator_.free(nothing);
 }
 
 TEST_F(CudaAllocator, SaysWhichDeviceThereIsNot) {
@@ -87,7 +87,7 @@ TEST_F(CudaAllocator, RefusesMemoryForAGraph) {
   cuda_.begin_capture(stream);
   EXPECT_THROW(static_cast<void>(allocator_.allocate(1_B, 0, stream)), CudaError);
   cuda_.end_capture(stream);
-  allocator_.free(allocator_.allocate(1_B, 0, stream), 0);
+  allocator_.free(allocator_.allocate(1_B, 0, stream));
 }
 
 TEST_F(CudaAllocator, AScopeGetsWhatItWants) {
@@ -100,10 +100,10 @@ TEST_F(CudaAllocator, AScopeGetsWhatItWants) {
   EXPECT_TRUE(scope->owns(inside));
   EXPECT_FALSE(scope->owns(allocator_.allocate(101_B, 0, {})));
   EXPECT_FALSE(scope->owns(allocator_.allocate(100_B, 1, {})));
-  allocator_.record_stream(inside, 0, stream);
+  allocator_.record_stream(inside, stream);
   EXPECT_EQ(scope->streams(), (std::set<Stream>{{}, stream}));
-  allocator_.free(before, 0);
-  allocator_.free(inside, 0);
+  allocator_.free(before);
+  allocator_.free(inside);
   EXPECT_EQ(scope->used(), 0U);
   allocator_.leave(0);
   EXPECT_EQ(scope.use_count(), 1);
@@ -121,7 +121,7 @@ TEST_F(CudaAllocator, AScopeLivesUntilItsMemoryIsFree) {
   allocator_.enter(0, second);
   EXPECT_TRUE(second->owns(allocator_.allocate(100_B, 0, {})));
   EXPECT_FALSE(watched.expired());
-  allocator_.free(outlives, 0);
+  allocator_.free(outlives);
   EXPECT_TRUE(watched.expired());
   EXPECT_EQ(second->used(), 1U);
 }
@@ -145,8 +145,8 @@ TEST_F(CudaAllocator, ThreadsMeet) {
         shared.emplace_back(memory, size);
         const std::size_t at = random() % shared.size();
         if (shared.size() > 16) {
-          allocator_.record_stream(shared[at].first, 0, stream);
-          allocator_.free(shared[at].first, 0);
+          allocator_.record_stream(shared[at].first, stream);
+          allocator_.free(shared[at].first);
           shared.erase(shared.begin() + static_cast<std::ptrdiff_t>(at));
         }
       }
@@ -157,7 +157,7 @@ TEST_F(CudaAllocator, ThreadsMeet) {
   }
   EXPECT_EQ(shared.size(), 16U);
   for (const auto& [memory, size] : shared) {
-    allocator_.free(memory, 0);
+    allocator_.free(memory);
   }
   cuda_.synchronize_all();
   EXPECT_EQ(allocator_.usage(0).used, 0_B);

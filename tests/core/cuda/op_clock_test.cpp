@@ -16,9 +16,9 @@ class CudaOpClock : public testing::Test {
 
   // A kernel that takes so long.
   void run(Stream stream, OpClock::Token token, Nanoseconds time) {
-    clock_.begin(stream);
+    const Event begun = clock_.begin(stream);
     cuda_.launch(stream, [this, time] { cuda_.pass(time); });
-    clock_.end(stream, token);
+    clock_.end(stream, begun, token);
   }
   void resolve() {
     clock_.resolve([this](OpClock::Token token, Nanoseconds cost) {
@@ -59,21 +59,31 @@ TEST_F(CudaOpClock, EventsAreUsedAgain) {
 }
 
 TEST_F(CudaOpClock, ACancelledOpHasNoTime) {
-  clock_.begin({});
-  clock_.cancel({});
+  clock_.cancel(clock_.begin({}));
   run({}, 7, Nanoseconds(10));
   cuda_.synchronize_all();
   resolve();
   EXPECT_EQ(costs_.size(), 1U);
 }
 
+TEST_F(CudaOpClock, TwoThreadsMayRunOpsOnOneStream) {
+  const Event first = clock_.begin({});
+  const Event second = clock_.begin({});
+  clock_.check();
+  clock_.end({}, first, 1);
+  clock_.end({}, second, 2);
+  cuda_.synchronize_all();
+  resolve();
+  EXPECT_EQ(costs_.size(), 2U);
+}
+
 TEST_F(CudaOpClock, ADriverThatFailsLeavesNothingBehind) {
   cuda_.fail_records(1);
-  EXPECT_THROW(clock_.begin({}), CudaError);
+  EXPECT_THROW((void)clock_.begin({}), CudaError);
   clock_.check();
-  clock_.begin({});
+  const Event begun = clock_.begin({});
   cuda_.fail_records(1);
-  EXPECT_THROW(clock_.end({}, 1), CudaError);
+  EXPECT_THROW(clock_.end({}, begun, 1), CudaError);
   clock_.check();
   run({}, 2, Nanoseconds(10));
   cuda_.synchronize_all();
