@@ -43,6 +43,19 @@ class Runtime {
   // Waits until the device is done with all that it was given.
   virtual void release(int device, void* memory) noexcept = 0;
 
+  // Addresses apart from the memory behind them. All sizes and addresses here are multiples of the
+  // granularity: the unit in which memory is mapped.
+  [[nodiscard]] virtual Bytes granularity(int device) = 0;
+  // Addresses without memory.
+  [[nodiscard]] virtual void* reserve(int device, Bytes size) = 0;
+  // What one reserve() gave, with nothing mapped.
+  virtual void unreserve(int device, void* addresses, Bytes size) noexcept = 0;
+  // Puts memory of the device behind reserved addresses, for that device alone to read and write;
+  // false when it has not so much. When it does not return true nothing has changed.
+  [[nodiscard]] virtual bool map(int device, void* at, Bytes size) = 0;
+  // What one map() mapped. Waits until the device is done with all that it was given.
+  virtual void unmap(int device, void* at, Bytes size) noexcept = 0;
+
   // An event tells when the work that a stream had been given before record() is done. `timed`: it
   // can be asked by elapsed() too.
   [[nodiscard]] virtual Event create_event(int device, bool timed) = 0;

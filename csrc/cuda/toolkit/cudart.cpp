@@ -1,6 +1,8 @@
 #include "csrc/cuda/toolkit/cudart.h"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include <string>
 
@@ -58,6 +60,83 @@ class OnDevice {
   bool changed_ = false;
 };
 
+void* open_driver() {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw CudaError(str_cat("no NVIDIA driver: ", dlerror()));
+  }
+  return library;
+}
+
+template <class Function>
+Function find_in(void* library, const char* name) {
+  void* const found = dlsym(library, name);
+  if (found == nullptr) {
+    throw CudaError(str_cat("the NVIDIA driver is too old: it has no ", name));
+  }
+  return reinterpret_cast<Function>(found);
+}
+
+// Two steps, for a header may give a function's name to a later version of it by a macro.
+#define RECOUP_STRING(name) #name
+#define RECOUP_DRIVER(member, function) \
+  decltype(&function) member = find_in<decltype(&function)>(library, RECOUP_STRING(function))
+
+// What only the driver itself can do. It is not linked: we must load where there is none. It stays
+// open, for the runtime uses it too.
+struct Driver {
+  void* library = open_driver();
+  RECOUP_DRIVER(error_string, cuGetErrorString);
+  RECOUP_DRIVER(granularity, cuMemGetAllocationGranularity);
+  RECOUP_DRIVER(reserve, cuMemAddressReserve);
+  RECOUP_DRIVER(unreserve, cuMemAddressFree);
+  RECOUP_DRIVER(create, cuMemCreate);
+  RECOUP_DRIVER(release, cuMemRelease);
+  RECOUP_DRIVER(map, cuMemMap);
+  RECOUP_DRIVER(unmap, cuMemUnmap);
+  RECOUP_DRIVER(set_access, cuMemSetAccess);
+};
+
+const Driver& driver() {
+  static const Driver loaded;
+  return loaded;
+}
+
+// For a thread that is on the device. The driver wants what the runtime does at its first call that
+// needs the device, and cudaGetDevice is none.
+const Driver& started_driver(int device) {
+  RECOUP_CUDA(cudaSetDevice, device);
+  return driver();
+}
+
+void check(CUresult error, const char* call) {
+  if (error != CUDA_SUCCESS) {
+    const char* text = nullptr;
+    driver().error_string(error, &text);
+    throw CudaError(
+        str_cat(call, ": ", text != nullptr ? text : "an error that the driver does not know"));
+  }
+}
+
+// Whether the device had enough memory for the call.
+bool had_memory(CUresult error, const char* call) {
+  if (error == CUDA_ERROR_OUT_OF_MEMORY) {
+    return false;
+  }
+  check(error, call);
+  return true;
+}
+
+CUmemAllocationProp memory_of(int device) {
+  CUmemAllocationProp memory{};
+  memory.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  memory.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  memory.location.id = device;
+  return memory;
+}
+
+CUdeviceptr address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
+
 class Cudart final : public Runtime {
  public:
   int device_count() override {
@@ -92,6 +171,61 @@ class Cudart final : public Runtime {
     cudaGetDevice(&before);
     cudaSetDevice(device);
     cudaFree(memory);
+    cudaSetDevice(before);
+  }
+
+  Bytes granularity(int device) override {
+    const OnDevice on(device);
+    const CUmemAllocationProp kind = memory_of(device);
+    std::size_t unit = 0;
+    check(started_driver(device).granularity(&unit, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+          "cuMemGetAllocationGranularity");
+    return Bytes(static_cast<std::int64_t>(unit));
+  }
+
+  void* reserve(int device, Bytes size) override {
+    const OnDevice on(device);
+    CUdeviceptr addresses = 0;
+    check(
+        started_driver(device).reserve(&addresses, static_cast<std::size_t>(size.count()), 0, 0, 0),
+        "cuMemAddressReserve");
+    return reinterpret_cast<void*>(addresses);
+  }
+
+  void unreserve(int /*device*/, void* addresses, Bytes size) noexcept override {
+    driver().unreserve(address(addresses), static_cast<std::size_t>(size.count()));
+  }
+
+  bool map(int device, void* at, Bytes size) override {
+    const OnDevice on(device);
+    const Driver& cu = started_driver(device);
+    const auto count = static_cast<std::size_t>(size.count());
+    const CUmemAllocationProp kind = memory_of(device);
+    CUmemGenericAllocationHandle memory = 0;
+    if (!had_memory(cu.create(&memory, count, &kind, 0), "cuMemCreate")) {
+      return false;
+    }
+    const CUresult mapped = cu.map(address(at), count, 0, memory, 0);
+    cu.release(memory);  // from now on it lives as long as the mapping, if there is one
+    if (!had_memory(mapped, "cuMemMap")) {
+      return false;
+    }
+    CUmemAccessDesc access{};
+    access.location = kind.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    const CUresult accessible = cu.set_access(address(at), count, &access, 1);
+    if (accessible != CUDA_SUCCESS) {
+      cu.unmap(address(at), count);
+    }
+    return had_memory(accessible, "cuMemSetAccess");
+  }
+
+  void unmap(int device, void* at, Bytes size) noexcept override {
+    int before = 0;
+    cudaGetDevice(&before);
+    cudaSetDevice(device);
+    cudaDeviceSynchronize();
+    driver().unmap(address(at), static_cast<std::size_t>(size.count()));
     cudaSetDevice(before);
   }
 

@@ -2,11 +2,14 @@
 // seed chooses among all that the events allow.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +30,7 @@ class FakeCuda final : public Runtime {
     std::uint64_t seed = 0;
     int devices = 1;
     Bytes memory{1 << 30};         // of each device
+    Bytes granularity{1 << 16};    // a multiple of the host's page
     std::int64_t forget_each = 0;  // forgets the last of so many waits: for tests of tests
   };
 
@@ -73,6 +77,8 @@ class FakeCuda final : public Runtime {
   }
   // So many calls of record() throw.
   void fail_records(int count) { fail_records_ = count; }
+  // One call of map() throws, after so many that do not.
+  void fail_map_after(int count) { maps_to_failure_ = count; }
   // For kernels: the device's time goes on.
   void pass(Nanoseconds time) { now_ += time; }
   void begin_capture(Stream stream) { captured_.insert(stream); }
@@ -80,6 +86,16 @@ class FakeCuda final : public Runtime {
 
   [[nodiscard]] Bytes allocated(int device) const {
     return used_.contains(device) ? used_.at(device) : 0_B;
+  }
+  // That are not given back.
+  [[nodiscard]] std::size_t reservations() const { return reservations_.size(); }
+  // That are not unmapped.
+  [[nodiscard]] std::size_t maps() const {
+    std::size_t count = 0;
+    for (const auto& [base, reserved] : reservations_) {
+      count += reserved.maps.size();
+    }
+    return count;
   }
   // Tasks that a stream has still to run.
   [[nodiscard]] int pending(Stream stream) const {
@@ -114,6 +130,53 @@ class FakeCuda final : public Runtime {
     used_[device] -= blocks_.at(memory);
     blocks_.erase(memory);
     ::operator delete(memory, kAlignment);
+  }
+  Bytes granularity(int /*device*/) override { return options_.granularity; }
+  void* reserve(int device, Bytes size) override {
+    const std::lock_guard lock(mutex_);
+    RECOUP_CHECK(size > 0_B && whole(size.count()), "addresses by granules");
+    void* const base = host_pages(nullptr, size, PROT_NONE, 0);
+    reservations_[static_cast<char*>(base)] = {.device = device, .size = size, .maps = {}};
+    return base;
+  }
+  void unreserve(int device, void* addresses, Bytes size) noexcept override {
+    const std::lock_guard lock(mutex_);
+    const auto it = reservations_.find(static_cast<char*>(addresses));
+    RECOUP_CHECK(it != reservations_.end() && it->second.device == device &&
+                     it->second.size == size && it->second.maps.empty(),
+                 "unreserves what is not reserved, or mapped");
+    munmap(addresses, static_cast<std::size_t>(size.count()));
+    reservations_.erase(it);
+  }
+  bool map(int device, void* at, Bytes size) override {
+    const std::lock_guard lock(mutex_);
+    auto& maps = reservation_of(device, at, size).maps;
+    auto* const begin = static_cast<char*>(at);
+    const auto next = maps.lower_bound(begin);
+    RECOUP_CHECK(next == maps.end() || begin + size.count() <= next->first, "maps over a map");
+    RECOUP_CHECK(
+        next == maps.begin() || std::prev(next)->first + std::prev(next)->second.count() <= begin,
+        "maps over a map");
+    if (maps_to_failure_ >= 0 && --maps_to_failure_ < 0) {
+      throw CudaError("the driver fails");
+    }
+    if (used_[device] + size > options_.memory) {
+      return false;
+    }
+    host_pages(at, size, PROT_READ | PROT_WRITE, MAP_FIXED);
+    used_[device] += size;
+    maps[begin] = size;
+    return true;
+  }
+  void unmap(int device, void* at, Bytes size) noexcept override {
+    synchronize_all();
+    const std::lock_guard lock(mutex_);
+    auto& maps = reservation_of(device, at, size).maps;
+    const auto it = maps.find(static_cast<char*>(at));
+    RECOUP_CHECK(it != maps.end() && it->second == size, "unmaps what was not one map");
+    host_pages(at, size, PROT_NONE, MAP_FIXED);
+    used_[device] -= size;
+    maps.erase(it);
   }
   Event create_event(int device, bool /*timed*/) override {
     const std::lock_guard lock(mutex_);
@@ -203,6 +266,37 @@ class FakeCuda final : public Runtime {
     int device = 0;
   };
 
+  struct Reserved {
+    int device = 0;
+    Bytes size;
+    std::map<char*, Bytes> maps;
+  };
+
+  [[nodiscard]] bool whole(std::int64_t count) const {
+    return count % options_.granularity.count() == 0;
+  }
+  // The one that the range, whole granules of it, lies in.
+  Reserved& reservation_of(int device, const void* at, Bytes size) {
+    const auto* const begin = static_cast<const char*>(at);
+    for (auto& [base, reserved] : reservations_) {
+      if (base <= begin && begin < base + reserved.size.count()) {
+        RECOUP_CHECK(reserved.device == device && size > 0_B &&
+                         size.count() <= base + reserved.size.count() - begin &&
+                         whole(begin - base) && whole(size.count()),
+                     "not whole granules of one reservation");
+        return reserved;
+      }
+    }
+    check_failed("reserved", __FILE__, __LINE__, "these addresses are not");
+  }
+  // New ones, which hold no bytes of what was there.
+  static void* host_pages(void* at, Bytes size, int protection, int flags) {
+    void* const pages = mmap(at, static_cast<std::size_t>(size.count()), protection,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+    RECOUP_CHECK(pages != MAP_FAILED, "the host has no such pages");
+    return pages;
+  }
+
   void push(Stream stream, Task task) { streams_.at(stream).tasks.push_back(std::move(task)); }
 
   // One stream is let run as often as another hundred times: races of long and short work show.
@@ -244,12 +338,14 @@ class FakeCuda final : public Runtime {
   std::map<Stream, StreamState> streams_;
   std::map<void*, EventState> events_;
   std::map<void*, Bytes> blocks_;
+  std::map<char*, Reserved> reservations_;
   std::map<int, Bytes> used_;
   std::set<Stream> captured_;
   std::vector<std::unique_ptr<char>> handles_;
   std::int64_t waits_ = 0;
   std::int64_t synchronizations_ = 0;
   int fail_records_ = 0;
+  int maps_to_failure_ = -1;
   int until_favorite_ = 0;
   std::uint64_t favorite_ = 0;
   Nanoseconds now_{0};

@@ -3,5 +3,6 @@
 #include "csrc/cuda/cache.cpp"
 #include "csrc/cuda/move.cpp"
 #include "csrc/cuda/op_clock.cpp"
+#include "csrc/cuda/reservation.cpp"
 #include "csrc/cuda/stream_order.cpp"
 #include "csrc/cuda/toolkit/cudart.cpp"

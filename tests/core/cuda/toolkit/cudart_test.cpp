@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "csrc/cuda/error.h"
 #include "csrc/cuda/move.h"
+#include "csrc/cuda/reservation.h"
 
 namespace recoup::detail::cuda {
 namespace {
@@ -89,6 +91,54 @@ TEST_F(Gpu, MoreThanThereIsIsNull) {
   EXPECT_LE(memory.free, memory.total);
   EXPECT_EQ(runtime_->allocate(0, memory.total + memory.total), nullptr);
   EXPECT_EQ(runtime_->memory(0).free, memory.free);
+}
+
+TEST_F(Gpu, MapsMemoryBehindAddresses) {
+  const Bytes granule = runtime_->granularity(0);
+  ASSERT_GT(granule, 0_B);
+  const Bytes size = granule + granule;
+  const auto count = static_cast<std::size_t>(size.count());
+  auto* const base = static_cast<char*>(runtime_->reserve(0, size + granule));
+  auto* const host = static_cast<char*>(runtime_->allocate_pinned(size));
+  ASSERT_NE(host, nullptr);
+  for (const char content : {'a', 'b'}) {
+    // Two maps: a copy crosses from one into the other.
+    ASSERT_TRUE(runtime_->map(0, base, granule));
+    ASSERT_TRUE(runtime_->map(0, base + granule.count(), granule));
+    std::memset(host, content, count);
+    runtime_->copy({}, base, host, size);
+    runtime_->synchronize(Stream());
+    std::memset(host, 0, count);
+    runtime_->copy({}, host, base, size);
+    runtime_->synchronize(Stream());
+    EXPECT_EQ(std::count(host, host + count, content), size.count());
+    runtime_->unmap(0, base + granule.count(), granule);
+    runtime_->unmap(0, base, granule);
+  }
+  runtime_->unreserve(0, base, size + granule);
+  runtime_->release_pinned(host);
+}
+
+TEST_F(Gpu, WhatIsGivenBackIsFreeAgain) {
+  Reservation reservation(*runtime_, 0, 256_MiB);
+  const Bytes before = runtime_->memory(0).free;
+  ASSERT_TRUE(reservation.back(256_MiB));
+  reservation.check();
+  // Not to the byte: the driver's own tables come and go.
+  EXPECT_LT(runtime_->memory(0).free, before - 192_MiB);
+  reservation.give_back(0_B, 256_MiB);
+  EXPECT_EQ(reservation.backed(), 0_B);
+  EXPECT_GT(runtime_->memory(0).free, before - 64_MiB);
+}
+
+TEST_F(Gpu, MoreThanThereIsIsNotMapped) {
+  const std::int64_t granule = runtime_->granularity(0).count();
+  const Bytes size(runtime_->memory(0).total.count() / granule * granule * 2);
+  auto* const base = static_cast<char*>(runtime_->reserve(0, size));
+  EXPECT_FALSE(runtime_->map(0, base, size));
+  ASSERT_TRUE(runtime_->map(0, base, Bytes(granule)));
+  runtime_->unmap(0, base, Bytes(granule));
+  runtime_->unreserve(0, base, size);
 }
 
 }  // namespace
