@@ -25,13 +25,6 @@ Cache& Allocator::cache(int device) {
   return caches_.try_emplace(device, *runtime_, device).first->second;
 }
 
-Cache& Allocator::cache_of(const void* memory) {
-  const auto found = std::find_if(caches_.begin(), caches_.end(),
-                                  [&](const auto& each) { return each.second.owns(memory); });
-  RECOUP_CHECK(found != caches_.end(), "memory that recoup has not given");
-  return found->second;
-}
-
 Allocator::Found Allocator::find_scope(const void* memory) const {
   for (const auto& [device, entries] : scopes_) {
     for (const Entry& entry : entries) {
@@ -72,11 +65,14 @@ std::optional<int> Allocator::at_owner(const void* memory, Act&& act) {
     const std::lock_guard lock(mutex_);
     found = find_scope(memory);
     if (found.scope == nullptr) {
-      act(cache_of(memory));
+      const auto cache = std::find_if(caches_.begin(), caches_.end(),
+                                      [&](const auto& each) { return each.second.owns(memory); });
+      RECOUP_CHECK(cache != caches_.end(), "memory that recoup has not given");
+      act(cache->second, cache->first);
       return std::nullopt;
     }
   }
-  act(*found.scope);
+  act(*found.scope, found.device);
   return found.device;
 }
 
@@ -84,7 +80,7 @@ void Allocator::free(void* memory) {
   if (memory == nullptr) {
     return;
   }
-  const auto device = at_owner(memory, [&](auto& owner) { owner.free(memory); });
+  const auto device = at_owner(memory, [&](auto& owner, int) { owner.free(memory); });
   if (!device) {
     return;
   }
@@ -103,10 +99,18 @@ std::vector<Allocator::Entry> Allocator::take_ended(int device) {
   return ended;
 }
 
-void Allocator::record_stream(void* memory, Stream stream) {
+void Allocator::record_stream(void* memory, void* stream) {
   if (memory != nullptr) {
-    at_owner(memory, [&](auto& owner) { owner.record_stream(memory, stream); });
+    at_owner(memory, [&](auto& owner, int device) {
+      owner.record_stream(memory, {.handle = stream, .device = device});
+    });
   }
+}
+
+bool Allocator::owns(const void* memory) {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(caches_.begin(), caches_.end(),
+                     [&](const auto& each) { return each.second.owns(memory); });
 }
 
 void Allocator::empty_cache() {

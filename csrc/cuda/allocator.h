@@ -42,7 +42,10 @@ class Allocator {
   [[nodiscard]] void* allocate(Bytes size, int device, Stream stream);
   // Of any device. Null is nothing, for both.
   void free(void* memory);
-  void record_stream(void* memory, Stream stream);
+  // `stream` is a handle of the memory's own device.
+  void record_stream(void* memory, void* stream);
+  // Whether it came from a cache and is in use.
+  [[nodiscard]] bool owns(const void* memory);
   void empty_cache();
 
   // At most one at a time on a device. Throws std::logic_error when there is one.
@@ -66,12 +69,12 @@ class Allocator {
     bool open = true;
   };
 
-  // Calls act(owner): a scope, without the lock, or the cache, with it. Returns the scope's device.
+  // Calls act(owner, device) with a scope, without the lock, or with a cache. Returns the scope's
+  // device.
   template <class Act>
   std::optional<int> at_owner(const void* memory, Act&& act);
   // The rest with the lock held.
   Cache& cache(int device);
-  Cache& cache_of(const void* memory);
   struct Found {
     std::shared_ptr<Scope> scope;  // null: it came from a cache
     int device = 0;

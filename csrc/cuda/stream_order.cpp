@@ -22,9 +22,9 @@ StreamOrder::Interval StreamOrder::interval(Range range) {
 
 // What happened on the first stream before there was a second one is in no range. So every later
 // stream waits for it once, and it counts as a user of everything.
-bool StreamOrder::several(Stream stream) {
+bool StreamOrder::add_stream(Stream stream) {
   if (std::find(streams_.begin(), streams_.end(), stream) != streams_.end()) {
-    return streams_.size() > 1;
+    return several();
   }
   if (!streams_.empty()) {
     wait_for(streams_.front(), stream);
@@ -34,7 +34,7 @@ bool StreamOrder::several(Stream stream) {
     }
   }
   streams_.push_back(stream);
-  return streams_.size() > 1;
+  return several();
 }
 
 void StreamOrder::wait_for(Stream other, Stream stream) {
@@ -54,7 +54,7 @@ void StreamOrder::wait_for(Stream other, Stream stream) {
 }
 
 void StreamOrder::use(Range range, Stream stream) {
-  if (!several(stream)) {
+  if (!add_stream(stream)) {
     return;
   }
   std::vector<Stream> takers;
@@ -83,7 +83,7 @@ void StreamOrder::use(Range range, Stream stream) {
 }
 
 void StreamOrder::take(Range range, Stream stream) {
-  if (!several(stream)) {
+  if (!add_stream(stream)) {
     return;
   }
   std::vector<Stream> others;

@@ -52,6 +52,8 @@ class StreamOrder {
   // them; who uses them on another stream will wait for it.
   void take(Range range, Stream stream);
 
+  // Whether there has been more than one stream.
+  [[nodiscard]] bool several() const { return streams_.size() > 1; }
   // Events recorded and waited for so far.
   [[nodiscard]] std::int64_t waits() const { return waits_; }
   // Recounts everything; throws InternalError on the first difference.
@@ -68,8 +70,8 @@ class StreamOrder {
       boost::icl::interval_map<std::int64_t, State, boost::icl::partial_enricher, std::less,
                                boost::icl::inplace_plus, boost::icl::inter_section, Interval>;
 
-  // Whether there is more than one stream to tell apart; `stream` is known from now on.
-  bool several(Stream stream);
+  // The same; `stream` is known from now on.
+  bool add_stream(Stream stream);
   void wait_for(Stream other, Stream stream);
   [[nodiscard]] static Interval interval(Range range);
 

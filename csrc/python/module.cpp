@@ -192,10 +192,10 @@ void bind_engine(py::module_& module) {
            py::arg("chain_cost") = std::nullopt, py::arg("kinetic") = std::nullopt,
            py::arg("move_ns_per_byte") = std::nullopt);
   py::class_<Budget>(module, "Engine", py::is_final())
-      .def(py::init([](const Options& options) {
-             return translated([&] { return std::make_unique<Budget>(options); });
+      .def(py::init([](const Options& options, const std::string& device) {
+             return translated([&] { return std::make_unique<Budget>(options, device); });
            }),
-           py::arg("options"))
+           py::arg("options"), py::arg("device") = "cpu")
       .def("enter",
            [](Budget& self) {
              try {
@@ -246,6 +246,15 @@ void bind_functions(py::module_& module) {
   module.def("allow_replay", &allow_replay, py::arg("name"));
   module.def("pass_through", &pass_through, py::arg("on"));
   module.def("physical_memory_bytes", [] { return physical_memory().count(); });
+  module.def(
+      "gpu_memory_bytes",
+      [](int device) {
+        const GpuMemory memory = translated([&] { return gpu_memory(device); });
+        return py::make_tuple(memory.free.count(), memory.total.count());
+      },
+      py::arg("device"));
+  module.attr("with_cuda") = with_cuda();
+  module.def("install_cuda", [] { translated([] { install_cuda(); }); });
   module.def(
       "set_out_of_budget_error",
       [](py::type cls) {

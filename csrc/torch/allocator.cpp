@@ -4,11 +4,12 @@
 
 #include "csrc/torch/errors.h"
 #include "csrc/torch/session.h"
+#include "csrc/torch/sessions.h"
 
 namespace recoup::detail {
 
 void pool_delete(void* pointer) {
-  if (Session* const session = Session::owner_of(pointer)) {
+  if (Session* const session = Sessions::owner_of(pointer)) {
     session->free(pointer);
   } else {
     release_retired(pointer);
@@ -27,7 +28,7 @@ namespace {
 class PoolAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t nbytes) override {
-    Session* const session = Session::active();
+    Session* const session = Sessions::on_cpu();
     if (session == nullptr || !session->in_scope(nbytes)) {
       return plain_allocator()->allocate(nbytes);
     }
@@ -43,7 +44,7 @@ class PoolAllocator final : public c10::Allocator {
 
  private:
   static void delete_either(void* pointer) {
-    if (Session* const session = Session::owner_of(pointer)) {
+    if (Session* const session = Sessions::owner_of(pointer)) {
       session->free(pointer);
     } else if (!release_retired(pointer)) {
       plain_allocator()->raw_deallocate(pointer);

@@ -3,22 +3,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <new>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace recoup::detail {
 namespace {
 
-struct Retired {
-  std::unique_ptr<Arena> arena;
-  std::unordered_map<std::int64_t, Bytes> blocks;  // size by offset
-};
-
 struct RetiredArenas {
   std::mutex mutex;
-  std::vector<Retired> arenas;
+  std::vector<RetiredArena> arenas;
 };
 
 // Never destroyed: storages may die after static destructors have run.
@@ -27,43 +24,61 @@ RetiredArenas& retired_arenas() {
   return *arenas;
 }
 
-// Gives whole pages of [from, to) back to the system.
-void discard(const Arena& arena, PoolOffset from, PoolOffset to) {
-  static const std::int64_t page = sysconf(_SC_PAGESIZE);
-  const std::int64_t first = (from.count() + page - 1) / page * page;
-  const std::int64_t last = to.count() / page * page;
-  if (first < last) {
-    madvise(arena.at(Bytes(first)), static_cast<std::size_t>(last - first), MADV_DONTNEED);
-  }
-}
-
-}  // namespace
-
-Arena::Arena(Bytes size) : size_(size) {
-  // Page-aligned from mmap; huge pages need their own alignment, which the kernel finds inside.
+// Page-aligned; huge pages need their own alignment, which the kernel finds inside.
+void* reserve(Bytes size) {
   void* const base = mmap(nullptr, static_cast<std::size_t>(size.count()), PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
     throw std::bad_alloc();
   }
-  base_ = static_cast<char*>(base);
   madvise(base, static_cast<std::size_t>(size.count()), MADV_HUGEPAGE);
+  return base;
 }
 
-Arena::~Arena() { munmap(base_, static_cast<std::size_t>(size_.count())); }
+}  // namespace
+
+HostArena::HostArena(Bytes size) : Arena(reserve(size), size) {}
+
+HostArena::~HostArena() { munmap(at(Bytes(0)), static_cast<std::size_t>(size().count())); }
+
+void HostArena::discard(PoolOffset from, PoolOffset to) noexcept {
+  static const std::int64_t page = sysconf(_SC_PAGESIZE);
+  const std::int64_t first = (from.count() + page - 1) / page * page;
+  const std::int64_t last = to.count() / page * page;
+  if (first < last) {
+    madvise(at(Bytes(first)), static_cast<std::size_t>(last - first), MADV_DONTNEED);
+  }
+}
+
+RetiredArena::RetiredArena(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks)
+    : arena_(std::move(arena)) {
+  PoolOffset end{0};
+  for (const BlockView& block : blocks) {
+    blocks_.emplace(block.offset, block.size);
+    arena_->discard(end, block.offset);
+    end = block.offset + block.size;
+  }
+  arena_->discard(end, arena_->size());
+}
+
+bool RetiredArena::release(const void* pointer) {
+  const auto found = blocks_.find(arena_->offset(pointer));
+  if (found == blocks_.end()) {
+    return false;
+  }
+  // Up to its neighbors, for memory goes back in pieces that are larger than blocks.
+  const auto next = blocks_.erase(found);
+  const PoolOffset from =
+      next == blocks_.begin() ? Bytes(0) : std::prev(next)->first + std::prev(next)->second;
+  arena_->discard(from, next == blocks_.end() ? arena_->size() : next->first);
+  return true;
+}
 
 void retire(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks) {
   if (blocks.empty()) {
     return;
   }
-  Retired retired{.arena = std::move(arena), .blocks = {}};
-  PoolOffset end{0};
-  for (const BlockView& block : blocks) {
-    retired.blocks.emplace(block.offset.count(), block.size);
-    discard(*retired.arena, end, block.offset);
-    end = block.offset + block.size;
-  }
-  discard(*retired.arena, end, retired.arena->size());
+  RetiredArena retired(std::move(arena), blocks);
   RetiredArenas& all = retired_arenas();
   const std::lock_guard lock(all.mutex);
   all.arenas.push_back(std::move(retired));
@@ -72,24 +87,17 @@ void retire(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks) {
 bool release_retired(const void* pointer) {
   RetiredArenas& all = retired_arenas();
   const std::lock_guard lock(all.mutex);
-  for (std::size_t i = 0; i < all.arenas.size(); ++i) {
-    Retired& retired = all.arenas[i];
-    if (!retired.arena->contains(pointer)) {
-      continue;
-    }
-    const PoolOffset offset = retired.arena->offset(pointer);
-    const auto found = retired.blocks.find(offset.count());
-    if (found == retired.blocks.end()) {
-      return false;
-    }
-    discard(*retired.arena, offset, offset + found->second);
-    retired.blocks.erase(found);
-    if (retired.blocks.empty()) {
-      all.arenas.erase(all.arenas.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-    return true;
+  const auto found =
+      std::find_if(all.arenas.begin(), all.arenas.end(),
+                   [pointer](const RetiredArena& arena) { return arena.contains(pointer); });
+  if (found == all.arenas.end()) {
+    return false;
   }
-  return false;
+  const bool released = found->release(pointer);
+  if (found->empty()) {
+    all.arenas.erase(found);
+  }
+  return released;
 }
 
 }  // namespace recoup::detail

@@ -1,6 +1,7 @@
-// The memory of a pool: one range of addresses, reserved whole and touched only where it is used.
+// The memory of a pool: one range of addresses.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 
@@ -9,14 +10,10 @@
 
 namespace recoup::detail {
 
-// An arena outlives its engine by as long as a storage lives in it: retire() hands it the blocks
-// that are still in use, and the last of them to go takes the arena with it.
+// An arena outlives its engine by as long as a storage lives in it: see RetiredArena.
 class Arena {
  public:
-  // Reserves `size` bytes of addresses, huge pages advised (plain page faults cost 3-5 % of a
-  // step). Throws std::bad_alloc when the system refuses.
-  explicit Arena(Bytes size);
-  ~Arena();
+  virtual ~Arena() = default;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -28,16 +25,45 @@ class Arena {
   [[nodiscard]] PoolOffset offset(const void* pointer) const {
     return Bytes(static_cast<const char*>(pointer) - base_);
   }
+  // Nobody uses [from, to): what memory can be given back is.
+  virtual void discard(PoolOffset from, PoolOffset to) noexcept = 0;
+
+ protected:
+  Arena(void* base, Bytes size) : base_(static_cast<char*>(base)), size_(size) {}
 
  private:
   char* base_ = nullptr;
   Bytes size_;
 };
 
-// Arenas without an engine. Thread safe.
-// The engine is gone; `blocks` are still in use. Unused pages go back to the system.
+// Of the CPU: reserved whole and touched only where it is used.
+class HostArena final : public Arena {
+ public:
+  // Reserves `size` bytes of addresses, huge pages advised (plain page faults cost 3-5 % of a
+  // step). Throws std::bad_alloc when the system refuses.
+  explicit HostArena(Bytes size);
+  ~HostArena() override;
+  void discard(PoolOffset from, PoolOffset to) noexcept override;
+};
+
+// An arena without an engine, and the blocks in it that are still in use.
+class RetiredArena {
+ public:
+  RetiredArena(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks);
+
+  [[nodiscard]] bool contains(const void* pointer) const { return arena_->contains(pointer); }
+  [[nodiscard]] bool empty() const { return blocks_.empty(); }
+  // False when `pointer` is no block in use.
+  bool release(const void* pointer);
+
+ private:
+  std::unique_ptr<Arena> arena_;
+  std::map<PoolOffset, Bytes> blocks_;  // size by offset
+};
+
+// Retired arenas of the CPU. Thread safe.
 void retire(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks);
-// A block of a retired arena is free. False when `pointer` is in none.
+// A block of one of them is free. False when `pointer` is in none.
 bool release_retired(const void* pointer);
 
 }  // namespace recoup::detail

@@ -5,18 +5,39 @@
 
 #include "csrc/torch/errors.h"
 #include "csrc/torch/session.h"
+#include "csrc/torch/sessions.h"
 #include "csrc/torch/traits.h"
 #include "recoup/torch.h"
 
 namespace recoup {
 
 using detail::Session;
+using detail::Sessions;
 
-Budget::Budget(const Options& options) : session_(std::make_unique<Session>(options)) {}
+namespace {
+
+c10::Device parse_device(const std::string& name) {
+  try {
+    const c10::Device device(name);
+    if (device.is_cpu()) {
+      return c10::Device(c10::kCPU);
+    }
+    return device.has_index() ? device : c10::Device(device.type(), 0);
+  } catch (const c10::Error& error) {
+    throw std::invalid_argument(error.what_without_backtrace());
+  }
+}
+
+}  // namespace
+
+Budget::Budget(const Options& options, const std::string& device)
+    : session_(std::make_unique<Session>(options, parse_device(device))) {}
 
 Budget::~Budget() { abandon(); }
 
-bool Budget::entered() const { return session_ != nullptr && Session::active() == session_.get(); }
+bool Budget::entered() const {
+  return session_ != nullptr && Sessions::on(session_->device()) == session_.get();
+}
 
 void Budget::enter() {
   if (!session_) {
@@ -53,8 +74,7 @@ void Budget::grow(Bytes budget) {
   if (!session_) {
     throw std::logic_error("recoup: this budget is not in force");
   }
-  const Session::Lock lock(*session_);
-  session_->engine(lock).grow(budget);
+  session_->grow(budget);
 }
 
 void Budget::record(const std::string& path) {
@@ -105,6 +125,9 @@ void Budget::check() const {
   if (session_) {
     const Session::Lock lock(*session_);
     session_->engine(lock).check();
+    if (const detail::Gpu* const gpu = session_->gpu(lock)) {
+      gpu->check();
+    }
   }
 }
 
@@ -124,8 +147,11 @@ enum class Unknown : std::uint8_t { kIgnore, kAdopt, kRegister };
 // to.
 template <class Function>
 void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) {
-  Session* const session = Session::active();
-  if (session == nullptr || !tensor.defined() || !tensor.has_storage()) {
+  if (!tensor.defined() || !tensor.has_storage()) {
+    return;
+  }
+  Session* const session = Sessions::on(tensor.device());
+  if (session == nullptr) {
     return;
   }
   const Session::Lock lock(*session);
@@ -133,8 +159,7 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
   try {
     c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
     StorageId storage = session->find_known(impl, lock);
-    const bool managed =
-        impl.device_type() == c10::DeviceType::CPU && !impl.sym_nbytes().is_heap_allocated();
+    const bool managed = session->manages(impl) && !impl.sym_nbytes().is_heap_allocated();
     if (!storage.valid() && managed &&
         (unknown == Unknown::kRegister ||
          (unknown == Unknown::kAdopt && session->unowned_block(impl, lock).valid()))) {
@@ -193,7 +218,7 @@ void escape(const at::Tensor& tensor) {
       });
 }
 
-bool active() { return Session::active() != nullptr; }
+bool active() { return Sessions::any(); }
 
 void allow_replay(const std::string& name) { detail::TraitsTable::instance().allow_replay(name); }
 
@@ -229,11 +254,12 @@ Pin::Pin(const at::Tensor& tensor) {
 Pin::~Pin() { release(); }
 
 void Pin::release() {
-  Session* const session = Session::active();
-  if (session_ != nullptr && session_ == session) {
-    const Session::Lock lock(*session);
-    session->engine(lock).unpin({.storage = storage_, .birth = birth_});
-  }
+  Sessions::for_each([this](Session& session) {
+    if (session_ == &session) {
+      const Session::Lock lock(session);
+      session.engine(lock).unpin({.storage = storage_, .birth = birth_});
+    }
+  });
   session_ = nullptr;
 }
 

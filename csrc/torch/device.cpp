@@ -1,4 +1,5 @@
 // The engine's device over real tensors: the half of Session that the engine calls.
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
@@ -7,29 +8,13 @@
 #include <limits>
 #include <vector>
 
+#include "csrc/torch/digest.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/session.h"
+#include "csrc/torch/storage_access.h"
 
 namespace recoup::detail {
 namespace {
-
-// FNV-1a over words: not for strangers, only to tell two runs of one op apart.
-std::uint64_t digest(const void* data, std::size_t size) {
-  constexpr std::uint64_t kPrime = 0x100000001b3ULL;
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  for (; size >= sizeof(std::uint64_t); size -= sizeof(std::uint64_t)) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes, sizeof word);
-    hash = (hash ^ word) * kPrime;
-    hash ^= hash >> 29;
-    bytes += sizeof word;
-  }
-  for (; size > 0; --size) {
-    hash = (hash ^ *bytes++) * kPrime;
-  }
-  return hash;
-}
 
 // The quickest of a few copies: the others were disturbed.
 double measure_copy() {
@@ -51,6 +36,9 @@ double measure_copy() {
 }  // namespace
 
 std::optional<double> Session::copy_ns_per_byte() const {
+  if (gpu_) {
+    return gpu_->copy_ns_per_byte();
+  }
   static const double measured = measure_copy();
   return measured;
 }
@@ -72,8 +60,8 @@ void Session::attach(void* handle, PoolOffset offset) noexcept {
   c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
   data.release_context();
   void* const pointer = arena_->at(offset);
-  storage->set_data_ptr_noswap({pointer, pointer, &pool_delete, c10::Device(c10::kCPU)});
-  storage->clear_data_ptr_access_error_msg_();
+  storage->set_data_ptr_noswap({pointer, pointer, deleter_, device_});
+  allow_access(*storage);
   graveyard_.storages.push_back(std::move(storage));
 }
 
@@ -84,10 +72,10 @@ bool Session::detach(void* handle, PoolOffset offset) noexcept {
     return false;
   }
   c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-  const bool ours = data.get() == arena_->at(offset) && data.get_deleter() == &pool_delete;
+  const bool ours = data.get() == arena_->at(offset) && in_pool(data);
   if (ours) {
     data.release_context();
-    storage->set_data_ptr_noswap({nullptr, record, &evicted_delete, c10::Device(c10::kCPU)});
+    storage->set_data_ptr_noswap({nullptr, record, &evicted_delete, device_});
     storage->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
   }
   graveyard_.storages.push_back(std::move(storage));
@@ -95,11 +83,16 @@ bool Session::detach(void* handle, PoolOffset offset) noexcept {
 }
 
 void Session::copy(PoolOffset to, const Location& from, Bytes size) {
+  if (gpu_) {
+    gpu_->copy(arena_->at(to), address(from), size);
+    return;
+  }
   std::memmove(arena_->at(to), address(from), static_cast<std::size_t>(size.count()));
 }
 
 std::uint64_t Session::hash(const Location& from, Bytes size) {
-  return digest(address(from), static_cast<std::size_t>(size.count()));
+  return gpu_ ? gpu_->hash(address(from), size)
+              : digest(address(from), static_cast<std::size_t>(size.count()));
 }
 
 std::unique_ptr<Payload> Session::new_payload(const c10::OperatorHandle& op, const Lock&) {
@@ -133,6 +126,20 @@ std::string Session::name(const void* payload) const {
   return static_cast<const Payload*>(payload)->traits->name;
 }
 
+// Before work on bytes that only the engine knows of; see Note [Stream order].
+void Session::order_replay(const StoragePtr& storage, bool external) {
+  if (!gpu_) {
+    return;
+  }
+  void* const bytes = storage->_mutable_data_ptr_no_checks().get();
+  const Bytes size(static_cast<std::int64_t>(storage->nbytes()));
+  if (external) {
+    gpu_->read_external(bytes, size);
+  } else {
+    gpu_->take(bytes, size);
+  }
+}
+
 void Session::replay(void* payload_pointer, std::span<const Location> inputs,
                      std::span<const PoolOffset> written, std::span<BlockId> outputs) {
   const Payload& payload = *static_cast<const Payload*>(payload_pointer);
@@ -140,12 +147,19 @@ void Session::replay(void* payload_pointer, std::span<const Location> inputs,
   std::vector<StoragePtr> written_storages;
   std::size_t next = 0;
   for (const Location& input : inputs) {
-    input_storages.push_back(storage_over(address(input), payload.storage_bytes[next++]));
+    input_storages.push_back(storage_over(address(input), payload.storage_bytes[next++], device_));
+    order_replay(input_storages.back(), input.external != nullptr);
   }
   for (PoolOffset offset : written) {
-    written_storages.push_back(storage_over(arena_->at(offset), payload.storage_bytes[next++]));
+    written_storages.push_back(
+        storage_over(arena_->at(offset), payload.storage_bytes[next++], device_));
+    order_replay(written_storages.back(), false);
   }
   torch::jit::Stack stack;
+  std::optional<c10::DeviceGuard> on_device;
+  if (gpu_) {
+    on_device.emplace(device_);
+  }
   count_kernels(1);
   mutex_.unlock();
   std::exception_ptr failure;
@@ -185,13 +199,13 @@ void Session::take_fresh(const Payload& payload, torch::jit::Stack& stack,
                  results.size(), " tensors");
     c10::StorageImpl* const storage = results[index].storage().unsafeGetStorageImpl();
     c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-    if (data.get_deleter() != &pool_delete || !owns(data.get())) {
+    if (!in_pool(data)) {
       continue;
     }
     const auto block = engine_.block_at(arena_->offset(data.get()));
     RECOUP_CHECK(block.has_value() && !engine_.owned(*block));
     data.release_context();
-    storage->set_data_ptr_noswap({nullptr, c10::Device(c10::kCPU)});
+    storage->set_data_ptr_noswap(no_bytes());
     outputs[slot] = *block;
   }
 }

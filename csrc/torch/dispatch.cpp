@@ -4,11 +4,13 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
-#include <chrono>
+#include <algorithm>
+#include <span>
 
 #include "csrc/torch/errors.h"
 #include "csrc/torch/op_call.h"
 #include "csrc/torch/session.h"
+#include "csrc/torch/sessions.h"
 #include "csrc/torch/traits.h"
 
 namespace recoup::detail {
@@ -30,11 +32,62 @@ void run_lazy_clone(torch::jit::Stack* stack) {
       *stack, at::as_strided(at::clone(all), self.sizes(), self.strides(), self.storage_offset()));
 }
 
+using Concerned = c10::SmallVector<Session*, 2>;
+
+void add_concerned(Concerned& concerned, c10::Device device) {
+  Session* const session = Sessions::on(device);
+  if (session != nullptr &&
+      std::find(concerned.begin(), concerned.end(), session) == concerned.end()) {
+    concerned.push_back(session);
+  }
+}
+
+// The sessions on whose devices the op has arguments, or makes results. With budgets on GPUs an op
+// may be of several, or none.
+Concerned concerned_by(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  Concerned concerned;
+  bool on_cpu = true;
+  const std::size_t count = op.schema().arguments().size();
+  const Arguments arguments(stack.data() + (stack.size() - count), count);
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isDevice()) {
+      on_cpu = false;
+      add_concerned(concerned, argument.toDevice());
+    } else if (argument.isStorage()) {
+      add_concerned(concerned, argument.toStorage().device());
+    }
+  }
+  for_each_tensor(arguments, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+    on_cpu = false;
+    if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+      add_concerned(concerned, tensor.device());
+    }
+  });
+  if (on_cpu) {
+    add_concerned(concerned, c10::Device(c10::kCPU));
+  }
+  return concerned;
+}
+
+void run(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
+         torch::jit::Stack* stack) {
+  if (!Sessions::any_on_gpus()) [[likely]] {
+    if (Session* const session = Sessions::on_cpu()) {
+      OpCall(*session, op, traits, below, *stack).run();
+      return;
+    }
+  } else if (const Concerned concerned = concerned_by(op, *stack); !concerned.empty()) {
+    const std::span<Session* const> sessions(concerned.data(), concerned.size());
+    OpCall(*sessions.front(), op, traits, below, *stack, sessions.subspan(1)).run();
+    return;
+  }
+  redispatch(op, below, stack);
+}
+
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::DispatchKeySet below =
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
-  Session* const session = Session::active();
-  if (session == nullptr) {
+  if (!Sessions::any()) {
     redispatch(op, below, stack);
     return;
   }
@@ -54,7 +107,7 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
       break;
   }
   try {
-    OpCall(*session, op, traits, below, *stack).run();
+    run(op, traits, below, stack);
   } catch (const PoolOutOfMemory& error) {
     throw_out_of_budget(error.report());
   } catch (const OutOfBudget& error) {

@@ -17,6 +17,60 @@ constexpr unsigned kFlushDenormal = 0x8040;  // FTZ and DAZ in MXCSR
 
 bool flushes_denormal() { return (_mm_getcsr() & kFlushDenormal) == kFlushDenormal; }
 
+// Bits of Environment::gpu.
+enum GpuSwitches : std::int32_t {
+  kConvolutions = 1,  // in TF32
+  kRecurrent = 2,     // the same
+  kDeterministicCudnn = 4,
+  kBenchmark = 8,
+  kHalfSums = 16,
+  kHalf = 32,  // an option of three; two bits
+  kBfloat16 = 128,
+};
+
+std::int32_t gpu_switches() {
+  const at::Context& context = at::globalContext();
+  const auto in_tf32 = [&](at::Float32Op op) {
+    return context.float32Precision(at::Float32Backend::CUDA, op) == at::Float32Precision::TF32;
+  };
+  return (in_tf32(at::Float32Op::CONV) ? kConvolutions : 0) |
+         (in_tf32(at::Float32Op::RNN) ? kRecurrent : 0) |
+         (context.deterministicCuDNN() ? kDeterministicCudnn : 0) |
+         (context.benchmarkCuDNN() ? kBenchmark : 0) |
+         (context.allowFP16AccumulationCuBLAS() ? kHalfSums : 0) |
+         static_cast<std::int32_t>(context.allowFP16ReductionCuBLAS()) * kHalf |
+         static_cast<std::int32_t>(context.allowBF16ReductionCuBLAS()) * kBfloat16;
+}
+
+void apply_gpu(std::int32_t from, std::int32_t to) {
+  at::Context& context = at::globalContext();
+  const auto on = [to](GpuSwitches bit) { return (to & bit) != 0; };
+  const auto tf32 = [&](at::Float32Op op, bool wanted) {
+    context.setFloat32Precision(at::Float32Backend::CUDA, op,
+                                wanted ? at::Float32Precision::TF32 : at::Float32Precision::IEEE);
+  };
+  if (((from ^ to) & kConvolutions) != 0) {
+    tf32(at::Float32Op::CONV, on(kConvolutions));
+  }
+  if (((from ^ to) & kRecurrent) != 0) {
+    tf32(at::Float32Op::RNN, on(kRecurrent));
+  }
+  context.setDeterministicCuDNN(on(kDeterministicCudnn));
+  context.setBenchmarkCuDNN(on(kBenchmark));
+  context.setAllowFP16AccumulationCuBLAS(on(kHalfSums));
+  // Reduced precision or not; and whether a product may be split into sums.
+  const auto option = [to](GpuSwitches bits) {
+    return static_cast<at::CuBLASReductionOption>((to / bits) & 3);
+  };
+  using Option = at::CuBLASReductionOption;
+  context.setAllowFP16ReductionCuBLAS(
+      option(kHalf) == Option::AllowReducedPrecisionWithSplitK,
+      option(kHalf) != Option::DisallowReducedPrecisionDisallowSplitK);
+  context.setAllowBF16ReductionCuBLAS(
+      option(kBfloat16) == Option::AllowReducedPrecisionWithSplitK,
+      option(kBfloat16) != Option::DisallowReducedPrecisionDisallowSplitK);
+}
+
 void apply(const Environment& from, const Environment& to) {
   at::Context& context = at::globalContext();
   if (from.threads != to.threads) {
@@ -41,6 +95,9 @@ void apply(const Environment& from, const Environment& to) {
     static const std::string kNames[] = {"highest", "high", "medium"};
     context.setFloat32MatmulPrecision(kNames[to.matmul_precision]);
   }
+  if (from.gpu != to.gpu) {
+    apply_gpu(from.gpu, to.gpu);
+  }
 }
 
 at::Tensor state_tensor(at::Generator& generator) {
@@ -48,9 +105,19 @@ at::Tensor state_tensor(at::Generator& generator) {
   return generator.get_state();
 }
 
+std::array<std::uint64_t, 2> gpu_state(const at::Generator& generator) {
+  return {generator.current_seed(), generator.get_offset()};
+}
+
+// The seed first: it puts the offset to 0.
+void set_gpu_state(at::Generator& generator, const std::array<std::uint64_t, 2>& state) {
+  generator.set_current_seed(state[0]);
+  generator.set_offset(state[1]);
+}
+
 }  // namespace
 
-Environment Environment::current(bool precision) {
+Environment Environment::current(bool precision, bool on_gpu) {
   const at::Context& context = at::globalContext();
   return {.threads = static_cast<std::int16_t>(at::get_num_threads()),
           .grad_mode = c10::GradMode::is_enabled(),
@@ -59,11 +126,13 @@ Environment Environment::current(bool precision) {
           .mkldnn = context.userEnabledMkldnn(),
           .flush_denormal = flushes_denormal(),
           .matmul_precision = precision ? static_cast<std::int8_t>(context.float32MatmulPrecision())
-                                        : kAnyPrecision};
+                                        : kAnyPrecision,
+          .gpu = on_gpu ? gpu_switches() : kNoGpu};
 }
 
 EnvironmentGuard::EnvironmentGuard(const Environment& wanted)
-    : before_(Environment::current(wanted.matmul_precision != Environment::kAnyPrecision)),
+    : before_(Environment::current(wanted.matmul_precision != Environment::kAnyPrecision,
+                                   wanted.gpu != Environment::kNoGpu)),
       wanted_(wanted) {
   if (!(before_ == wanted_)) {
     apply(before_, wanted_);
@@ -76,14 +145,16 @@ EnvironmentGuard::~EnvironmentGuard() {
   }
 }
 
-std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments,
+                                          c10::Device device) {
+  at::Generator generator = device.is_cpu() ? at::detail::getDefaultCPUGenerator()
+                                            : at::globalContext().defaultGenerator(device);
   for (const c10::IValue& argument : arguments) {
     if (argument.isGenerator() && argument.toGenerator().defined()) {
       generator = argument.toGenerator();
     }
   }
-  if (generator.device().type() != c10::DeviceType::CPU) {
+  if (generator.device().type() != device.type()) {
     return std::nullopt;
   }
   return generator;
@@ -91,9 +162,17 @@ std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments) 
 
 GeneratorState GeneratorStates::save(at::Generator generator) {
   const std::lock_guard lock(generator.mutex());
-  const at::Tensor state = state_tensor(generator);
-  const auto* const bytes = static_cast<const std::uint8_t*>(state.const_data_ptr());
-  const auto size = static_cast<std::size_t>(state.numel());
+  at::Tensor state;
+  std::array<std::uint64_t, 2> on_gpu{};
+  const bool cpu = generator.device().is_cpu();
+  if (cpu) {
+    state = state_tensor(generator);
+  } else {
+    on_gpu = gpu_state(generator);
+  }
+  const auto* const bytes = cpu ? static_cast<const std::uint8_t*>(state.const_data_ptr())
+                                : reinterpret_cast<const std::uint8_t*>(on_gpu.data());
+  const std::size_t size = cpu ? static_cast<std::size_t>(state.numel()) : sizeof on_gpu;
   if (!last_ || last_->size() != size || std::memcmp(last_->data(), bytes, size) != 0) {
     last_ = std::make_shared<const std::vector<std::uint8_t>>(bytes, bytes + size);
   }
@@ -103,6 +182,13 @@ GeneratorState GeneratorStates::save(at::Generator generator) {
 GeneratorGuard::GeneratorGuard(at::Generator generator, const GeneratorState& state)
     : generator_(std::move(generator)) {
   const std::lock_guard lock(generator_.mutex());
+  if (!generator_.device().is_cpu()) {
+    before_on_gpu_ = gpu_state(generator_);
+    std::array<std::uint64_t, 2> wanted{};
+    std::memcpy(wanted.data(), state->data(), sizeof wanted);
+    set_gpu_state(generator_, wanted);
+    return;
+  }
   before_ = state_tensor(generator_);
   const Bypass bypass;
   const at::Tensor wanted =
@@ -113,6 +199,10 @@ GeneratorGuard::GeneratorGuard(at::Generator generator, const GeneratorState& st
 
 GeneratorGuard::~GeneratorGuard() {
   const std::lock_guard lock(generator_.mutex());
+  if (!generator_.device().is_cpu()) {
+    set_gpu_state(generator_, before_on_gpu_);
+    return;
+  }
   const Bypass bypass;
   generator_.set_state(before_);
 }

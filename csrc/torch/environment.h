@@ -4,6 +4,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/ivalue.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,10 +20,13 @@ struct Environment {
   bool mkldnn = false;
   bool flush_denormal = false;
   std::int8_t matmul_precision = kAnyPrecision;
+  std::int32_t gpu = kNoGpu;  // what only GPUs look at: see GpuSwitches
 
   static constexpr std::int8_t kAnyPrecision = -1;
-  // With `precision` off, the float32 matmul precision, which is slow to ask for, is left open.
-  static Environment current(bool precision);
+  static constexpr std::int32_t kNoGpu = -1;
+  // With `precision` off, the float32 matmul precision, which is slow to ask for, is left open; so
+  // is what only GPUs look at with `on_gpu` off.
+  static Environment current(bool precision, bool on_gpu);
   friend bool operator==(const Environment&, const Environment&) = default;
 };
 
@@ -39,12 +43,13 @@ class EnvironmentGuard {
   Environment wanted_;
 };
 
-// The state of a generator at one moment. Shared: several ops may have started from the same state.
+// The state of a generator at one moment: of the CPU's all of its numbers, of a GPU's its seed and
+// its offset, from which it computes them. Shared: several ops may have started from the same one.
 using GeneratorState = std::shared_ptr<const std::vector<std::uint8_t>>;
 
-// The generator that an op would draw from, given its arguments; none: not one that can be
-// restored.
-std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments);
+// The generator that an op on the device would draw from, given its arguments; none: not one that
+// can be restored.
+std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments, c10::Device device);
 
 // Remembers the last state, so that equal ones are stored once.
 class GeneratorStates {
@@ -65,7 +70,8 @@ class GeneratorGuard {
 
  private:
   at::Generator generator_;
-  at::Tensor before_;
+  at::Tensor before_;  // on the CPU
+  std::array<std::uint64_t, 2> before_on_gpu_{};
 };
 
 }  // namespace recoup::detail

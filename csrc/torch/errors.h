@@ -11,13 +11,17 @@ namespace recoup::detail {
 // the report inside.
 class PoolOutOfMemory : public c10::OutOfMemoryError {
  public:
-  explicit PoolOutOfMemory(OutOfBudgetReport report)
+  // `session`: whose budget it is; null when that no longer matters.
+  explicit PoolOutOfMemory(OutOfBudgetReport report, const void* session = nullptr)
       : c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, report.to_string()),
-        report_(std::move(report)) {}
+        report_(std::move(report)),
+        session_(session) {}
   [[nodiscard]] const OutOfBudgetReport& report() const { return report_; }
+  [[nodiscard]] bool is_of(const void* session) const { return session_ == session; }
 
  private:
   OutOfBudgetReport report_;
+  const void* session_;
 };
 
 // Turns a report into the exception of the program's language. Must throw. Unset: PoolOutOfMemory.

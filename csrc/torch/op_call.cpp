@@ -1,10 +1,10 @@
 #include "csrc/torch/op_call.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -14,20 +14,10 @@
 namespace recoup::detail {
 namespace {
 
-// Tensors whose bytes are not a plain strided buffer on the CPU. Ops on them run as ever.
-constexpr c10::DispatchKeySet kForeignKeys{
-    c10::DispatchKey::Quantized,    c10::DispatchKey::Sparse,
-    c10::DispatchKey::SparseCsr,    c10::DispatchKey::NestedTensor,
-    c10::DispatchKey::MkldnnCPU,    c10::DispatchKey::ZeroTensor,
-    c10::DispatchKey::Python,       c10::DispatchKey::FuncTorchBatched,
-    c10::DispatchKey::Batched,      c10::DispatchKey::FuncTorchGradWrapper,
-    c10::DispatchKey::Functionalize};
-
-// The storage of a plain tensor; null for others.
-inline c10::StorageImpl* plain_storage(const at::Tensor& tensor) {
+// The storage of a plain tensor on the session's device; null for others.
+inline c10::StorageImpl* plain_storage(const Session& session, const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  if (impl->key_set().has_any(kForeignKeys) || !impl->has_storage() ||
-      impl->device_type() != c10::DeviceType::CPU) {
+  if (impl->key_set().has_any(kForeignKeys) || !impl->has_storage() || !session.manages(*impl)) {
     return nullptr;
   }
   c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
@@ -51,44 +41,18 @@ c10::IValue own_copy(const c10::IValue& value) {
   return value;
 }
 
-std::optional<c10::Scalar> wrapped_number(const at::Tensor& tensor) {
-  if (tensor.dim() != 0) {
-    return std::nullopt;
-  }
-  const void* const data = tensor.const_data_ptr();
-  switch (tensor.scalar_type()) {
-    case c10::ScalarType::Double:
-      return c10::Scalar(*static_cast<const double*>(data));
-    case c10::ScalarType::Long:
-      return c10::Scalar(*static_cast<const std::int64_t*>(data));
-    case c10::ScalarType::Bool:
-      return c10::Scalar(*static_cast<const bool*>(data));
-    case c10::ScalarType::ComplexDouble:
-      return c10::Scalar(*static_cast<const c10::complex<double>*>(data));
-    default:
-      return std::nullopt;
-  }
-}
-
-std::optional<c10::Scalar> number_of(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? wrapped_number(tensor) : std::nullopt;
-}
-
-c10::StorageImpl& impl_of(const Operand& operand) {
-  return *static_cast<c10::StorageImpl*>(operand.owner);
-}
-
 }  // namespace
 
 OpCall::OpCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
-               c10::DispatchKeySet keys, torch::jit::Stack& stack)
+               c10::DispatchKeySet keys, torch::jit::Stack& stack, std::span<Session* const> others)
     : session_(session),
       op_(op),
       traits_(traits),
       keys_(keys),
       stack_(stack),
       argument_count_(op.schema().arguments().size()),
-      base_(stack.size() - argument_count_) {}
+      base_(stack.size() - argument_count_),
+      others_(others) {}
 
 void OpCall::run() {
   leaves_out_ = traits_.left_out != 0 &&
@@ -111,7 +75,7 @@ void OpCall::run_until_it_fits() {
       run_kernel();
       return;
     } catch (const PoolOutOfMemory& error) {
-      if (!retry.worth_it(error.report())) {
+      if (!error.is_of(&session_) || !retry.worth_it(error.report())) {
         throw;
       }
     }
@@ -122,27 +86,29 @@ void OpCall::run_until_it_fits() {
 void OpCall::prepare_retry(Retry& retry) {
   stack_.resize(base_);
   std::transform(arguments_.begin(), arguments_.end(), std::back_inserter(stack_), &own_copy);
-  restore_left_out();
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
+  restore_left_out();
   retry.all_tried = !session_.engine(lock).retry_op(operands_, retry.need);
   left_out_before_.clear();  // they may have moved
-  save_left_out();
+  save_left_out(lock);
+  if (Gpu* const gpu = session_.gpu(lock)) {
+    cancel_on_gpu(lock);
+    begun_ = gpu->begin_op();
+  }
 }
 
-void OpCall::save_left_out() {
+void OpCall::save_left_out(const Session::Lock& lock) {
   for (const Operand& operand : operands_) {
     if (operand.left_out && operand.storage.valid()) {
-      const auto* const data = static_cast<const char*>(impl_of(operand).data());
-      left_out_before_.emplace_back(impl_of(operand)._mutable_data_ptr_no_checks().get(),
-                                    std::vector<char>(data, data + impl_of(operand).nbytes()));
+      left_out_before_.emplace_back(impl_of(operand), session_.gpu(lock));
     }
   }
 }
 
 void OpCall::restore_left_out() noexcept {
-  for (const auto& [data, bytes] : left_out_before_) {
-    std::memcpy(data, bytes.data(), bytes.size());
+  for (const Snapshot& before : left_out_before_) {
+    before.restore();
   }
 }
 
@@ -156,12 +122,12 @@ Operand* OpCall::operand_of(const c10::StorageImpl* impl) {
 }
 
 void OpCall::add_operand(const at::Tensor& tensor, std::size_t argument) {
-  c10::StorageImpl* const impl = plain_storage(tensor);
-  if (impl == nullptr) {
-    foreign_ = true;
+  if (number_of(tensor)) {
     return;
   }
-  if (number_of(tensor)) {
+  c10::StorageImpl* const impl = plain_storage(session_, tensor);
+  if (impl == nullptr) {
+    foreign_ |= !is_constant(tensor, argument);
     return;
   }
   Operand* operand = operand_of(impl);
@@ -187,8 +153,7 @@ void OpCall::add_operand(const at::Tensor& tensor, std::size_t argument) {
 // Storage arguments (of set_) are looked at by pointer.
 void OpCall::add_storage_operand(const c10::Storage& storage) {
   c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
-  if (impl == nullptr || storage.device_type() != c10::DeviceType::CPU ||
-      impl->sym_nbytes().is_heap_allocated()) {
+  if (impl == nullptr || !session_.manages(*impl) || impl->sym_nbytes().is_heap_allocated()) {
     return;
   }
   if (operand_of(impl) == nullptr) {
@@ -227,9 +192,12 @@ void OpCall::prepare() {
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
   Engine& engine = session_.engine(lock);
+  if (Gpu* const gpu = session_.gpu(lock)) {
+    gpu->require_ready();
+  }
   engine.set_running_op(traits_.name);
   for (Operand& operand : operands_) {
-    Session::disarm(impl_of(operand));
+    session_.disarm(impl_of(operand));
     operand.storage = session_.find(impl_of(operand), lock);
   }
   if (traits_.kind == OpKind::kForeign) {
@@ -240,15 +208,11 @@ void OpCall::prepare() {
     }
   }
   engine.begin_op(traits_.name, operands_);
-  if (leaves_out_) {
-    save_left_out();
-  }
-  if (traits_.random && repeatable_) {
-    if (const auto generator = generator_of(Arguments(stack_.data() + base_, argument_count_))) {
-      random_ = session_.generator_states(lock).save(*generator);
-    } else {
-      repeatable_ = false;
-    }
+  try {
+    prepare_kernel(lock);
+  } catch (...) {
+    engine.abort_op(operands_);
+    throw;
   }
   serial_ = session_.next_serial(lock);
   session_.reset_held(lock);
@@ -257,13 +221,50 @@ void OpCall::prepare() {
   running_ = true;
 }
 
+// What the kernel may change, and needs to run again.
+void OpCall::prepare_kernel(const Session::Lock& lock) {
+  if (leaves_out_) {
+    save_left_out(lock);
+  }
+  if (traits_.random && repeatable_) {
+    if (const auto generator =
+            generator_of(Arguments(stack_.data() + base_, argument_count_), session_.device())) {
+      random_ = session_.generator_states(lock).save(*generator);
+    } else {
+      repeatable_ = false;
+    }
+  }
+  if (Gpu* const gpu = session_.gpu(lock)) {
+    begin_on_gpu(*gpu, lock);
+  }
+}
+
 void OpCall::run_kernel() {
   const TickClock::Ticks start = TickClock::now();
+  run_below();
+  cost_ = TickClock::between(start, TickClock::now());
+}
+
+// Note [Missed room]
+// cuDNN's convolutions catch an allocation that fails and try the next algorithm, which may give
+// other bits than the one that would have run without a budget. So what a kernel on a GPU swallowed
+// is thrown all the same. Not where cuDNN was told to try them all out: then failing is a part of
+// it, and no two runs need agree.
+void OpCall::run_below() {
+  std::optional<OutOfBudgetReport>& missed = Session::missed_room();
+  missed.reset();
   {
     const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
-    op_.redispatchBoxed(keys_, &stack_);
+    if (others_.empty()) {
+      op_.redispatchBoxed(keys_, &stack_);
+    } else {
+      OpCall(*others_.front(), op_, traits_, keys_, stack_, others_.subspan(1)).run();
+    }
   }
-  cost_ = TickClock::between(start, TickClock::now());
+  if (session_.on_gpu() && missed && !at::globalContext().benchmarkCuDNN()) [[unlikely]] {
+    missed->fragmented &= traits_.writes == 0;  // what it wrote it would write again
+    throw PoolOutOfMemory(*missed, &session_);
+  }
 }
 
 // To be called as soon as the lock is held again.
@@ -283,7 +284,7 @@ void OpCall::collect_fresh(const Session::Lock& lock) {
 }
 
 void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock) {
-  c10::StorageImpl* const impl = plain_storage(tensor);
+  c10::StorageImpl* const impl = plain_storage(session_, tensor);
   if (impl == nullptr) {
     repeatable_ = false;
     return;
@@ -334,9 +335,13 @@ void OpCall::finish() {
   const Session::Lock lock(session_);
   kernel_ended(lock);
   Engine& engine = session_.engine(lock);
-  cost_ -= std::min(cost_, engine.room_time() - room_before_);
+  const Nanoseconds made_room = engine.room_time() - room_before_;
+  cost_ -= std::min(cost_, made_room);
   note_written(lock);
   collect_fresh(lock);
+  Gpu* const gpu = session_.gpu(lock);
+  const auto token =
+      gpu == nullptr ? std::nullopt : estimate_cost(*gpu, made_room > Nanoseconds(0));
   const OpUses uses(operands_);
   Bytes workspace = session_.most_held(lock);
   for (const FreshStorage& fresh : fresh_) {
@@ -360,132 +365,32 @@ void OpCall::finish() {
   for (std::size_t i = 0; i < storages.size(); ++i) {
     static_cast<StorageRecord*>(fresh_[i].handle)->id = storages[i];
   }
+  if (token) {
+    name_timed_op(*gpu, *token, storages, lock);
+  }
   arm_operands();
 }
 
 void OpCall::fail() noexcept {
-  restore_left_out();
   const Session::Lock lock(session_);
+  restore_left_out();
   kernel_ended(lock);
   note_written(lock);
   session_.engine(lock).abort_op(operands_);
+  cancel_on_gpu(lock);
   arm_operands();
 }
 
 void OpCall::arm_operands() {
   for (const Operand& operand : operands_) {
-    Session::arm(impl_of(operand));
+    session_.arm(impl_of(operand));
   }
   for (const FreshStorage& fresh : fresh_) {
     c10::StorageImpl& storage = *static_cast<const StorageRecord*>(fresh.handle)->impl;
     if (traits_.repeatable) {
-      Session::arm(storage);
+      session_.arm(storage);
     } else {
-      Session::arm_undefined(storage);
-    }
-  }
-}
-
-std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock& lock) {
-  std::unique_ptr<Payload> payload = session_.new_payload(op_, lock);
-  payload->traits = &traits_;
-  payload->keys = keys_;
-  payload->environment = Environment::current(traits_.uses_precision);
-  payload->random = std::move(random_);
-  payload->fresh_results = fresh_results_;
-  std::uint16_t next_input = 0;
-  for (Operand& operand : operands_) {
-    if (operand.reads && operand.value.valid()) {
-      operand.index = next_input++;
-      payload->storage_bytes.push_back(static_cast<std::int64_t>(impl_of(operand).nbytes()));
-    }
-  }
-  std::uint16_t next_written = 0;
-  for (Operand& operand : operands_) {
-    if (operand.written && operand.storage.valid() && !operand.left_out) {
-      operand.index = next_written++;
-      payload->storage_bytes.push_back(static_cast<std::int64_t>(impl_of(operand).nbytes()));
-    }
-  }
-  describe_arguments(*payload);
-  if (!repeatable_) {
-    session_.discard(std::move(payload), lock);
-    return nullptr;
-  }
-  payload->count_memory();
-  return payload;
-}
-
-// Where the bytes of a tensor argument come from in a replay.
-void OpCall::set_source(TensorArgument& shape, const at::Tensor& tensor) {
-  const Operand* const operand = operand_of(tensor.storage().unsafeGetStorageImpl());
-  if (operand == nullptr) {
-    repeatable_ = false;  // the kernel put it there
-  } else if (!operand->storage.valid()) {
-    shape.source = Source::kShape;
-  } else if (operand->left_out) {
-    shape.source = Source::kScratch;
-  } else if (operand->written) {
-    shape.source = Source::kWritten;
-    shape.index = operand->index;
-  } else if (operand->reads) {
-    shape.source = Source::kInput;
-    shape.index = operand->index;
-  } else {
-    shape.source = Source::kShape;
-  }
-}
-
-void OpCall::describe_tensor(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
-                             Payload& payload) {
-  if (element == -2) {
-    repeatable_ = false;
-    return;
-  }
-  TensorArgument& shape = describe(tensor, argument, element, payload);
-  if (!shape.wrapped_number) {
-    set_source(shape, tensor);
-  } else if (const auto number = wrapped_number(tensor); !number) {
-    set_source(shape, tensor);
-  } else if (element >= 0) {
-    repeatable_ = false;
-  } else {
-    shape.source = Source::kScalar;
-    payload.arguments.back() = *number;
-  }
-}
-
-void OpCall::describe_list(const c10::IValue& list, std::size_t argument, Payload& payload) {
-  if (list.isTensorList()) {
-    c10::List<at::Tensor> empty;
-    empty.resize(list.toTensorList().size());
-    payload.arguments.emplace_back(std::move(empty));
-  } else if (list.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> empty;
-    empty.resize(list.toOptionalTensorList().size());
-    payload.arguments.emplace_back(std::move(empty));
-  } else {
-    payload.add_argument(list);
-  }
-  for_each_tensor(Arguments(list),
-                  [&](const at::Tensor& tensor, std::size_t, std::int64_t element) {
-                    describe_tensor(tensor, argument, element, payload);
-                  });
-}
-
-// Copied, not moved: the last reference to a tensor must not go while the lock is held.
-void OpCall::describe_arguments(Payload& payload) {
-  for (std::size_t i = 0; i < arguments_.size(); ++i) {
-    const c10::IValue& argument = arguments_[i];
-    if (argument.isTensor()) {
-      payload.arguments.emplace_back();
-      if (const at::Tensor& tensor = argument.toTensor(); tensor.defined()) {
-        describe_tensor(tensor, i, -1, payload);
-      }
-    } else if (argument.isList()) {
-      describe_list(argument, i, payload);
-    } else {
-      payload.add_argument(argument);
+      session_.arm_undefined(storage);
     }
   }
 }

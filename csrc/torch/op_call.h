@@ -6,19 +6,44 @@
 #include <c10/util/SmallVector.h>
 
 #include <memory>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "csrc/torch/payload.h"
 #include "csrc/torch/session.h"
+#include "csrc/torch/snapshot.h"
 #include "csrc/torch/traits.h"
 
 namespace recoup::detail {
+
+// Tensors whose bytes are not a plain strided buffer. Ops on them run as ever.
+inline constexpr c10::DispatchKeySet kForeignKeys{
+    c10::DispatchKey::Quantized,    c10::DispatchKey::Sparse,
+    c10::DispatchKey::SparseCsr,    c10::DispatchKey::NestedTensor,
+    c10::DispatchKey::MkldnnCPU,    c10::DispatchKey::ZeroTensor,
+    c10::DispatchKey::Python,       c10::DispatchKey::FuncTorchBatched,
+    c10::DispatchKey::Batched,      c10::DispatchKey::FuncTorchGradWrapper,
+    c10::DispatchKey::Functionalize};
+
+// The number that Python's argument parser wrapped in a tensor of the CPU; none: it is no such one.
+std::optional<c10::Scalar> wrapped_number(const at::Tensor& tensor);
+inline std::optional<c10::Scalar> number_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? wrapped_number(tensor) : std::nullopt;
+}
+
+inline c10::StorageImpl& impl_of(const Operand& operand) {
+  return *static_cast<c10::StorageImpl*>(operand.owner);
+}
 
 // run() is the story: find the storages, bring their bytes back and pin them, run the kernel, give
 // what it made a record, unpin.
 class OpCall {
  public:
+  // `others`: sessions of other devices that the op concerns too; each has an OpCall of its own,
+  // within this one's kernel.
   OpCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
-         c10::DispatchKeySet keys, torch::jit::Stack& stack);
+         c10::DispatchKeySet keys, torch::jit::Stack& stack, std::span<Session* const> others = {});
   void run();
 
  private:
@@ -26,15 +51,23 @@ class OpCall {
   void add_operand(const at::Tensor& tensor, std::size_t argument);
   void add_storage_operand(const c10::Storage& storage);
   void prepare();
+  void prepare_kernel(const Session::Lock& lock);
   void run_until_it_fits();
   void run_kernel();
+  void run_below();
+  void begin_on_gpu(Gpu& gpu, const Session::Lock& lock);
+  void cancel_on_gpu(const Session::Lock& lock);
+  // The cost for now, and then who it is of. No token: it will not be known better.
+  std::optional<cuda::OpClock::Token> estimate_cost(Gpu& gpu, bool made_room);
+  void name_timed_op(Gpu& gpu, cuda::OpClock::Token token, std::span<const StorageId> fresh,
+                     const Session::Lock& lock);
   void kernel_ended(const Session::Lock& lock);
   // The kernel ran out of memory only because free memory was in pieces: puts everything back as it
   // was, in order, so that the op can be tried again.
   void prepare_retry(Retry& retry);
   void finish();
   void fail() noexcept;
-  void save_left_out();
+  void save_left_out(const Session::Lock& lock);
   void restore_left_out() noexcept;
   void collect_fresh(const Session::Lock& lock);
   void add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock);
@@ -43,6 +76,8 @@ class OpCall {
   void describe_list(const c10::IValue& list, std::size_t argument, Payload& payload);
   void describe_tensor(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
                        Payload& payload);
+  // A few bytes on the CPU that an op on a GPU reads: kept with its record.
+  [[nodiscard]] bool is_constant(const at::Tensor& tensor, std::size_t argument) const;
   void set_source(TensorArgument& shape, const at::Tensor& tensor);
   void arm_operands();
   void note_written(const Session::Lock& lock);
@@ -62,6 +97,8 @@ class OpCall {
   std::size_t argument_count_;
   std::size_t base_;  // of the arguments on the stack
 
+  std::span<Session* const> others_;
+
   bool foreign_ = false;     // an argument is of a kind that we do not manage
   bool leaves_out_ = false;  // traits_.left_out applies to this call
   bool repeatable_ = false;
@@ -69,8 +106,10 @@ class OpCall {
   std::uint64_t serial_ = 0;
   Nanoseconds cost_{0};
   Nanoseconds room_before_{0};
+  std::optional<Gpu::Begun> begun_;  // on a GPU
+  std::uint64_t kind_ = 0;           // the same
   // What the op writes in passing, from before: a kernel that runs out of memory may have done so.
-  std::vector<std::pair<void*, std::vector<char>>> left_out_before_;
+  std::vector<Snapshot> left_out_before_;
   GeneratorState random_;
   // Their owners are StorageImpls, their indices those in the payload: among inputs, or among what
   // is written.

@@ -31,10 +31,22 @@ const c10::DispatchKeySet& replay_excluded() {
 constexpr c10::DispatchKeySet kConjugateOrNegative{c10::DispatchKey::Conjugate,
                                                    c10::DispatchKey::Negative};
 
+// Of a plain tensor on such a device.
+c10::DispatchKey dense_key(c10::DeviceType type) {
+  switch (type) {
+    case c10::DeviceType::CUDA:
+      return c10::DispatchKey::CUDA;
+    case c10::DeviceType::PrivateUse1:
+      return c10::DispatchKey::PrivateUse1;
+    default:
+      return c10::DispatchKey::CPU;
+  }
+}
+
 at::Tensor scratch(const TensorArgument& shape, const Payload& payload) {
   const Bypass bypass;
   const std::int64_t* const dims = payload.dims.data() + shape.dims_begin;
-  return at::zeros({dims, shape.dim}, at::TensorOptions().dtype(shape.type));
+  return at::zeros({dims, shape.dim}, at::TensorOptions().dtype(shape.type).device(payload.device));
 }
 
 at::Tensor wrapped_scalar(const c10::Scalar& scalar) {
@@ -55,6 +67,13 @@ void Payload::count_memory() {
            outside(storage_bytes, 3) + outside(fresh_results, 2) + (random ? random->size() : 0);
 }
 
+void Payload::keep_constant(const at::Tensor& tensor) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());
+  const Bypass bypass;
+  arguments.back() = at::clone(tensor);
+  harmless = false;
+}
+
 void Payload::clear() {
   random.reset();
   arguments.clear();
@@ -65,10 +84,10 @@ void Payload::clear() {
   harmless = true;
 }
 
-c10::intrusive_ptr<c10::StorageImpl> storage_over(void* data, std::int64_t nbytes) {
+c10::intrusive_ptr<c10::StorageImpl> storage_over(void* data, std::int64_t nbytes,
+                                                  c10::Device device) {
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes,
-                                               c10::DataPtr(data, c10::Device(c10::kCPU)), nullptr,
-                                               false);
+                                               c10::DataPtr(data, device), nullptr, false);
 }
 
 TensorArgument& describe(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
@@ -101,7 +120,7 @@ TensorArgument& describe(const at::Tensor& tensor, std::size_t argument, std::in
 at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
                        const TensorArgument& shape, const Payload& payload) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), shape.type);
+      c10::Storage(storage), c10::DispatchKeySet(dense_key(storage->device_type())), shape.type);
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   const std::int64_t* const dims = payload.dims.data() + shape.dims_begin;
   impl->set_sizes_and_strides({dims, shape.dim}, {dims + shape.dim, shape.dim}, shape.offset);
@@ -123,10 +142,10 @@ void run_again(const Payload& payload, std::span<const c10::intrusive_ptr<c10::S
   const EnvironmentGuard environment(payload.environment);
   std::optional<GeneratorGuard> generator;
   if (payload.random) {
-    generator.emplace(*generator_of(payload.arguments), payload.random);
+    generator.emplace(*generator_of(payload.arguments, payload.device), payload.random);
   }
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());
-  const c10::intrusive_ptr<c10::StorageImpl> nothing = storage_over(nullptr, 0);
+  const c10::intrusive_ptr<c10::StorageImpl> nothing = storage_over(nullptr, 0, payload.device);
   stack.assign(payload.arguments.begin(), payload.arguments.end());
   for (const TensorArgument& shape : payload.tensors) {
     c10::IValue tensor;

@@ -51,8 +51,10 @@ struct Payload {
   c10::DispatchKeySet keys;
   Environment environment;
   GeneratorState random;
+  c10::Device device{c10::kCPU};
   // The arguments; tensors are left out (None, or the number that is wrapped in one), lists of
-  // tensors are empty lists of the right length.
+  // tensors are empty lists of the right length. A few bytes on the CPU that an op on a GPU takes
+  // are there, as a tensor of our own.
   c10::SmallVector<c10::IValue, 6> arguments;
   c10::SmallVector<TensorArgument, 2> tensors;
   c10::SmallVector<std::int64_t, 12> dims;
@@ -70,13 +72,16 @@ struct Payload {
     harmless &= !argument.isPtrType() || argument.isList() || argument.isString();
     arguments.push_back(argument);
   }
+  // A tensor on the CPU as it is now, in the place of the last argument.
+  void keep_constant(const at::Tensor& tensor);
   void clear();
 };
 
 // A tensor over bytes that are already there; owns nothing.
 at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
                        const TensorArgument& shape, const Payload& payload);
-c10::intrusive_ptr<c10::StorageImpl> storage_over(void* data, std::int64_t nbytes);
+c10::intrusive_ptr<c10::StorageImpl> storage_over(void* data, std::int64_t nbytes,
+                                                  c10::Device device);
 
 // Describes a tensor; appends to payload.tensors and payload.dims.
 TensorArgument& describe(const at::Tensor& tensor, std::size_t argument, std::int64_t element,

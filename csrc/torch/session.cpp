@@ -12,6 +12,9 @@
 
 #include "csrc/torch/bypass.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/gpus.h"
+#include "csrc/torch/sessions.h"
+#include "csrc/torch/storage_access.h"
 
 namespace recoup::detail {
 namespace {
@@ -19,9 +22,6 @@ namespace {
 // Numbers that the argument parser wraps into tensors are allocated outside of any kernel, one an
 // op.
 constexpr std::size_t kWrappedNumber = 16;
-
-// Of what the plain allocator gives; it has only this one.
-const c10::DeleterFnPtr plain_deleter = plain_allocator()->raw_deleter();
 
 Bytes physical_memory() {
   return Bytes(sysconf(_SC_PHYS_PAGES)).count() > 0
@@ -32,46 +32,45 @@ Bytes physical_memory() {
 // The budget may grow, up to the machine's memory; addresses cost nothing.
 Bytes arena_size(const Options& options) { return std::max(options.budget, physical_memory()); }
 
-}  // namespace
-
-std::atomic<Session*> Session::active_{nullptr};
-
-// Sessions that could not be left yet. Few, and looked at only for pointers that are not the active
-// one's.
-struct Suspended {
-  std::mutex mutex;
-  std::vector<Session*> sessions;
-
-  // Never destroyed: storages may die after static destructors have run.
-  static Suspended& instance() {
-    static auto* const suspended = new Suspended;
-    return *suspended;
+Options options_on(const Gpu* gpu, Options options) {
+  if (gpu != nullptr && options.budget > Bytes(0)) {
+    options.budget = gpu->budget(options.budget);
+    options.alignment = Bytes(512);  // what kernels expect of PyTorch's own allocator
   }
-};
-
-Session* Session::owner_of(const void* pointer) {
-  if (Session* const session = active(); session != nullptr && session->owns(pointer)) {
-    return session;
-  }
-  Suspended& suspended = Suspended::instance();
-  const std::lock_guard lock(suspended.mutex);
-  for (Session* const session : suspended.sessions) {
-    if (session->owns(pointer)) {
-      return session;
-    }
-  }
-  return nullptr;
+  return options;
 }
 
-Session::Session(const Options& options)
-    : arena_(std::make_unique<Arena>(arena_size(options))), engine_(options, *this) {
+// Of a budget, for moves that overlap themselves.
+Bytes bounce_size(Bytes budget) {
+  constexpr std::int64_t kPart = 256;
+  constexpr Bytes kMost(4 << 20);
+  return std::min(Bytes(budget.count() / kPart / 512 * 512 + 512), kMost);
+}
+
+}  // namespace
+
+Session::Session(const Options& options, c10::Device device)
+    : device_(device),
+      gpu_(device.is_cpu() ? nullptr : std::make_unique<Gpu>(device)),
+      deleter_(gpu_ ? &gpu_delete : &pool_delete),
+      program_deleter_(gpu_ ? gpu_->program_deleter() : plain_allocator()->raw_deleter()),
+      engine_(options_on(gpu_.get(), options), *this) {
   const PolicyInfo& policy = find_policy(options.policy);
   if (policy.simulated_only) {
     throw std::invalid_argument(
         str_cat("policy '", options.policy, "' knows the future: only a simulation can have it"));
   }
+  if (gpu_) {
+    arena_ = gpu_->make_arena(engine_.options().budget);
+    scope_ = std::make_shared<SessionScope>(*this, *arena_);
+    bounce_ = engine_.allocate(bounce_size(engine_.options().budget));
+    gpu_->set_bounce(arena_->at(engine_.offset(bounce_)), engine_.block_size(bounce_));
+  } else {
+    arena_ = std::make_unique<HostArena>(arena_size(options));
+  }
   if (policy.schedule != ScheduleKind::kNone) {
-    conductor_ = std::make_unique<ScheduleConductor>(engine_, policy.schedule, options.budget);
+    conductor_ =
+        std::make_unique<ScheduleConductor>(engine_, policy.schedule, engine_.options().budget);
     engine_.set_conductor(conductor_.get());
     observe(nullptr);
   }
@@ -81,17 +80,13 @@ Session::~Session() { abandon(); }
 
 namespace {
 
-// A forked child (a DataLoader's worker) goes on with the session, in its own copy of the arena;
-// the lock must not be held by a thread that the child does not have.
+// A forked child (a DataLoader's worker) goes on with the sessions, in its own copy of the arenas;
+// the locks must not be held by a thread that the child does not have.
 void lock_before_fork() {
-  if (Session* const session = Session::active()) {
-    session->lock_for_fork();
-  }
+  Sessions::for_each([](Session& session) { session.lock_for_fork(); });
 }
 void unlock_in_both() {
-  if (Session* const session = Session::active()) {
-    session->unlock_after_fork();
-  }
+  Sessions::for_each([](Session& session) { session.unlock_after_fork(); });
 }
 
 }  // namespace
@@ -99,20 +94,24 @@ void unlock_in_both() {
 void Session::enter() {
   static const int registered = pthread_atfork(&lock_before_fork, &unlock_in_both, &unlock_in_both);
   RECOUP_CHECK(registered == 0);
-  Session* expected = nullptr;
-  if (!active_.compare_exchange_strong(expected, this)) {
-    throw std::logic_error(
-        "recoup: a budget is already in force on this device; budgets cannot be nested");
+  if (!Sessions::enter(*this)) {
+    throw std::logic_error(str_cat("recoup: a budget is already in force on ", device_.str(),
+                                   "; budgets cannot be nested"));
   }
-  {
-    Suspended& suspended = Suspended::instance();
-    const std::lock_guard lock(suspended.mutex);
-    std::erase(suspended.sessions, this);
-  }
+  Sessions::end_suspended(*this, [] {});
   state_ = State::kActive;
   thread_ = std::this_thread::get_id();
-  c10::SetCPUAllocator(pool_allocator(), std::numeric_limits<std::uint8_t>::max());
+  if (gpu_) {
+    gpu_allocator().enter(device_.index(), scope_);
+  } else {
+    c10::SetCPUAllocator(pool_allocator(), std::numeric_limits<std::uint8_t>::max());
+  }
   c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, true);
+}
+
+bool Session::on_own_thread() const {
+  return std::this_thread::get_id() == thread_ ||
+         (on_gpu() && c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake));
 }
 
 void Session::leave() {
@@ -125,6 +124,9 @@ void Session::leave() {
   try {
     const Lock lock(*this);
     wait_for_replays(lock);
+    if (gpu_) {
+      gpu_->require_ready();
+    }
     engine_.set_running_op("leaving the scope");
     engine_.settle_all();
   } catch (...) {
@@ -178,29 +180,44 @@ void Session::abandon() {
 }
 
 void Session::suspend() {
-  if (std::this_thread::get_id() == thread_) {
+  Sessions::leave(*this);
+  bool another = false;  // on this thread
+  Sessions::for_each([&](const Session& session) { another |= session.thread_ == thread_; });
+  if (std::this_thread::get_id() == thread_ && !another) {
     c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, false);
   }
-  // The allocator stays: it passes all on, and its raw_deallocate is the only one that can tell
-  // whose memory it is given (oneDNN asks for it long after).
-  Suspended& suspended = Suspended::instance();
-  const std::lock_guard lock(suspended.mutex);
-  suspended.sessions.push_back(this);
+  if (gpu_) {
+    gpu_allocator().leave(device_.index());
+  }
+  // The CPU's allocator stays: it passes all on, and its raw_deallocate is the only one that can
+  // tell whose memory it is given (oneDNN asks for it long after).
+  Sessions::suspend(*this);
   state_ = State::kSuspended;
-  active_.store(nullptr, std::memory_order_release);
 }
 
 void Session::stop() {
   if (state_ == State::kActive) {
     suspend();
   }
+  if (gpu_) {
+    scope_->close();
+  }
   const Lock lock(*this);
   disown_evicted(lock);
+  if (gpu_) {
+    engine_.free(bounce_);
+  }
   const std::vector<BlockView> blocks = engine_.live_blocks();
-  Suspended& suspended = Suspended::instance();
-  const std::lock_guard table_lock(suspended.mutex);
-  retire(std::move(arena_), blocks);
-  std::erase(suspended.sessions, this);
+  Sessions::end_suspended(*this, [&] {
+    if (gpu_) {
+      scope_->retire(std::move(arena_), blocks);
+    } else {
+      retire(std::move(arena_), blocks);
+    }
+  });
+  if (gpu_) {
+    gpu_allocator().leave(device_.index());  // again: now it may be empty
+  }
   state_ = State::kStopped;
 }
 
@@ -214,7 +231,7 @@ void Session::disown_evicted(const Lock&) {
     c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
     if (data.get_deleter() == &evicted_delete) {
       data.release_context();
-      storage->set_data_ptr_noswap({nullptr, c10::Device(c10::kCPU)});
+      storage->set_data_ptr_noswap(no_bytes());
     }
     graveyard_.storages.push_back(std::move(storage));
   });
@@ -248,34 +265,82 @@ bool Session::in_scope(std::size_t nbytes) const {
   }
   if (const auto keys = c10::impl::tls_local_dispatch_key_set();
       keys.included_.has(c10::DispatchKey::Fake)) {
-    return nbytes > kWrappedNumber || keys.excluded_.has(c10::DispatchKey::Fake);
+    return on_gpu() || nbytes > kWrappedNumber || keys.excluded_.has(c10::DispatchKey::Fake);
   }
   // Kernels also allocate on OpenMP workers, which know nothing of the scope.
   return kernels_.load(std::memory_order_relaxed) > 0 && at::in_parallel_region();
 }
 
+BlockId Session::take_block(std::size_t nbytes, const Lock&) {
+  const BlockId block = engine_.allocate(Bytes(static_cast<std::int64_t>(nbytes)));
+  if (block.index() >= block_serials_.size()) {
+    block_serials_.resize(block.index() + std::size_t{1024}, 0);
+  }
+  block_serials_[block.index()] = serial_;
+  held_ += static_cast<std::int64_t>(nbytes);
+  most_held_ = std::max(most_held_, held_);
+  return block;
+}
+
+void Session::throw_no_room(const OutOfBudget& error) const {
+  if (!c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake) &&
+      !at::in_parallel_region()) {
+    throw_out_of_budget(error.report());  // inside no op, whose handler would do it
+  }
+  missed_room() = error.report();
+  throw PoolOutOfMemory(error.report(), this);
+}
+
+std::optional<OutOfBudgetReport>& Session::missed_room() {
+  thread_local std::optional<OutOfBudgetReport> missed;
+  return missed;
+}
+
 c10::DataPtr Session::allocate(std::size_t nbytes) {
   if (nbytes == 0) {
-    return {nullptr, c10::Device(c10::kCPU)};
+    return no_bytes();
   }
   try {
     const Lock lock(*this);
-    const BlockId block = engine_.allocate(Bytes(static_cast<std::int64_t>(nbytes)));
-    if (block.index() >= block_serials_.size()) {
-      block_serials_.resize(block.index() + std::size_t{1024}, 0);
-    }
-    block_serials_[block.index()] = serial_;
-    held_ += static_cast<std::int64_t>(nbytes);
-    most_held_ = std::max(most_held_, held_);
-    void* const pointer = arena_->at(engine_.offset(block));
-    return {pointer, pointer, &pool_delete, c10::Device(c10::kCPU)};
+    void* const pointer = arena_->at(engine_.offset(take_block(nbytes, lock)));
+    return {pointer, pointer, deleter_, device_};
   } catch (const OutOfBudget& error) {
-    if (!c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake) &&
-        !at::in_parallel_region()) {
-      throw_out_of_budget(error.report());  // inside no op, whose handler would do it
-    }
-    throw PoolOutOfMemory(error.report());
+    throw_no_room(error);
   }
+}
+
+void* Session::allocate(std::size_t nbytes, cuda::Stream stream) {
+  try {
+    const Lock lock(*this);
+    const BlockId block = take_block(nbytes, lock);
+    void* const pointer = arena_->at(engine_.offset(block));
+    try {
+      gpu_->take(pointer, engine_.block_size(block), stream);
+    } catch (...) {
+      held_ -= engine_.block_size(block).count();
+      engine_.free(block);
+      throw;
+    }
+    return pointer;
+  } catch (const OutOfBudget& error) {
+    throw_no_room(error);
+  }
+}
+
+void Session::record_stream(void* pointer, cuda::Stream stream) {
+  const Lock lock(*this);
+  const auto block = engine_.block_at(arena_->offset(pointer));
+  RECOUP_CHECK(block.has_value(), "record_stream of memory that is not allocated");
+  gpu_->use(pointer, engine_.block_size(*block), stream);
+}
+
+void Session::grow(Bytes budget) {
+  const Lock lock(*this);
+  if (gpu_) {
+    budget = gpu_->budget(budget);
+    gpu_->back(*arena_, budget);
+  }
+  engine_.grow(budget);
 }
 
 void Session::free(void* pointer) {
@@ -320,7 +385,7 @@ void Session::rebind(StorageRecord* record, c10::StorageImpl& storage) {
 
 BlockId Session::unowned_block(const c10::StorageImpl& storage, const Lock&) const {
   const c10::DataPtr& data = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
-  if (data.get_deleter() != &pool_delete || !owns(data.get())) {
+  if (!in_pool(data)) {
     return {};
   }
   const auto block = engine_.block_at(arena_->offset(data.get()));
@@ -339,7 +404,7 @@ StorageId Session::find(c10::StorageImpl& storage, const Lock& lock) {
   if (data.get() == nullptr) {
     return {};
   }
-  if (data.get_deleter() == &pool_delete && owns(data.get())) {
+  if (in_pool(data)) {
     return find_pooled(storage, lock);
   }
   return find_external(storage, lock);
@@ -350,7 +415,7 @@ StorageId Session::find_known(const c10::StorageImpl& storage, const Lock&) {
   if (data.get_deleter() == &evicted_delete) {
     return static_cast<StorageRecord*>(data.get_context())->id;
   }
-  if (data.get_deleter() == &pool_delete && owns(data.get())) {
+  if (in_pool(data)) {
     const auto block = engine_.block_at(arena_->offset(data.get()));
     return block ? engine_.storage_in(*block) : StorageId();
   }
@@ -387,7 +452,9 @@ StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
     erase_external(&storage);
     engine_.forsake_external(known->id);
   }
-  const bool foreign = storage._mutable_data_ptr_no_checks().get_deleter() != plain_deleter;
+  const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
+  // Not ours, nor from an earlier scope.
+  const bool foreign = deleter != program_deleter_ && deleter != deleter_;
   StorageRecord* const record = add_record(storage, lock);
   record->strong = StoragePtr::reclaim_copy(&storage);
   record->data = data;
@@ -415,41 +482,39 @@ StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
 // time, some of them from several threads. What `empty` makes is filled by pointer in the usual
 // case, so that is no reason to distrust it ever after; but whoever filled it may come back to the
 // pointer (DDP's reducer does), so it stays where it is.
-namespace {
-
-inline void arm_with(c10::StorageImpl& storage, void (*hook)(c10::StorageImpl*)) {
+inline void Session::arm_with(c10::StorageImpl& storage, void (*hook)(c10::StorageImpl*)) const {
   const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
-  if ((deleter == &pool_delete || deleter == plain_deleter) && !storage.has_materializer()) {
-    storage.set_materializer(hook);
+  if ((deleter == deleter_ || deleter == program_deleter_) && !has_access_hook(storage)) {
+    set_access_hook(storage, hook);
   }
 }
 
-}  // namespace
+void Session::arm(c10::StorageImpl& storage) const {
+  arm_with(storage, &Session::on_mutable_access);
+}
 
-void Session::arm(c10::StorageImpl& storage) { arm_with(storage, &Session::on_mutable_access); }
-
-void Session::arm_undefined(c10::StorageImpl& storage) {
+void Session::arm_undefined(c10::StorageImpl& storage) const {
   arm_with(storage, &Session::on_definition);
 }
 
-void Session::disarm(c10::StorageImpl& storage) {
-  if (!storage.has_materializer()) {
+void Session::disarm(c10::StorageImpl& storage) const {
+  if (!has_access_hook(storage)) {
     return;
   }
   const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
-  if (deleter == &pool_delete || deleter == &evicted_delete || deleter == plain_deleter) {
-    storage.clear_materializer();
+  if (deleter == deleter_ || deleter == &evicted_delete || deleter == program_deleter_) {
+    clear_access_hook(storage);
   }
 }
 
-Session* Session::watching_accesses() {
+Session* Session::watching_accesses(const c10::StorageImpl& storage) {
   const bool own = at::in_parallel_region() || Bypass::active() ||
                    c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake);
-  return own ? nullptr : active();
+  return own ? nullptr : Sessions::on(storage.device());
 }
 
 void Session::on_mutable_access(c10::StorageImpl* storage) {
-  Session* const session = watching_accesses();
+  Session* const session = watching_accesses(*storage);
   if (session == nullptr) {
     return;
   }
@@ -467,7 +532,7 @@ void Session::on_mutable_access(c10::StorageImpl* storage) {
 }
 
 void Session::on_definition(c10::StorageImpl* storage) {
-  if (Session* const session = watching_accesses()) {
+  if (Session* const session = watching_accesses(*storage)) {
     const Lock lock(*session);
     const StorageId id = session->find_known(*storage, lock);
     if (id.valid() && session->engine_.value(session->engine_.current(id)).resident()) {

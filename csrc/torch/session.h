@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -23,7 +24,9 @@
 #include "csrc/simulate/decisions.h"
 #include "csrc/torch/arena.h"
 #include "csrc/torch/environment.h"
+#include "csrc/torch/gpu.h"
 #include "csrc/torch/payload.h"
+#include "csrc/torch/session_scope.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/writer.h"
 
@@ -47,16 +50,28 @@ struct StorageRecord {
 
 class Session final : private Device {
  public:
-  explicit Session(const Options& options);
+  class Lock;
+
+  // Throws std::invalid_argument for options that no session can have, std::runtime_error for a
+  // device on which there can be none.
+  Session(const Options& options, c10::Device device);
   ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // The session that is entered in this process; the table of engines has one row, the CPU's.
-  [[nodiscard]] static Session* active() { return active_.load(std::memory_order_acquire); }
-
-  // The session, active or suspended, whose arena holds `pointer`.
-  [[nodiscard]] static Session* owner_of(const void* pointer);
+  [[nodiscard]] c10::Device device() const { return device_; }
+  // Null on the CPU.
+  [[nodiscard]] Gpu* gpu(const Lock&) const { return gpu_.get(); }
+  [[nodiscard]] bool on_gpu() const { return gpu_ != nullptr; }
+  // Whether the tensor's bytes are, or would be, on its device.
+  [[nodiscard]] bool manages(const c10::TensorImpl& tensor) const {
+    return tensor.device_type() == device_.type() &&
+           (!on_gpu() || tensor.device().index() == device_.index());
+  }
+  [[nodiscard]] bool manages(const c10::StorageImpl& storage) const {
+    return storage.device_type() == device_.type() &&
+           (!on_gpu() || storage.device().index() == device_.index());
+  }
 
   // Both on the same thread. `enter` throws std::logic_error when a session is active.
   void enter();
@@ -66,7 +81,9 @@ class Session final : private Device {
   void leave();
   // Stops as it is: what is evicted stays so for ever.
   void abandon();
-  [[nodiscard]] bool on_own_thread() const { return std::this_thread::get_id() == thread_; }
+  // Whether this thread may replay: the one that entered, and those that autograd runs its backward
+  // on, which are others for each GPU.
+  [[nodiscard]] bool on_own_thread() const;
   [[nodiscard]] bool in_force() const { return state_ != State::kStopped; }
 
   // Holds the engine's lock; what died under it is destroyed after it is given up, because
@@ -98,10 +115,10 @@ class Session final : private Device {
   // The same, but registers nothing.
   StorageId find_known(const c10::StorageImpl& storage, const Lock& lock);
   // Note [Unseen writers]: an armed storage tells when somebody takes its address to write to it.
-  static void arm(c10::StorageImpl& storage);
+  void arm(c10::StorageImpl& storage) const;
   // For one whose bytes nobody has defined yet: it is only pinned when that happens.
-  static void arm_undefined(c10::StorageImpl& storage);
-  static void disarm(c10::StorageImpl& storage);
+  void arm_undefined(c10::StorageImpl& storage) const;
+  void disarm(c10::StorageImpl& storage) const;
   // Somebody did: the storage escapes.
   static void on_mutable_access(c10::StorageImpl* storage);
   static void on_definition(c10::StorageImpl* storage);
@@ -115,8 +132,13 @@ class Session final : private Device {
   // A record for a storage that is about to be adopted.
   StorageRecord* add_record(c10::StorageImpl& storage, const Lock&);
 
+  // For a kernel, on the CPU; and on a GPU, for work on a stream.
   c10::DataPtr allocate(std::size_t nbytes);
+  void* allocate(std::size_t nbytes, cuda::Stream stream);
   void free(void* pointer);
+  void record_stream(void* pointer, cuda::Stream stream);
+  // As Budget::grow.
+  void grow(Bytes budget);
   static void evicted_storage_died(StorageRecord* record);
   [[nodiscard]] bool owns(const void* pointer) const { return arena_->contains(pointer); }
 
@@ -129,6 +151,7 @@ class Session final : private Device {
     TraceWriter writer;
     TraceRecorder recorder;
   };
+  [[nodiscard]] bool recording() const { return recording_ != nullptr; }
   // A training step ends here, says the trace, if one is recorded.
   void mark_step(std::string_view name);
   // Null when none was recorded. Its writer is not closed yet.
@@ -147,6 +170,8 @@ class Session final : private Device {
   [[nodiscard]] Bytes most_held(const Lock&) const { return Bytes(most_held_); }
   void lock_for_fork() { mutex_.lock(); }
   void unlock_after_fork() { mutex_.unlock(); }
+  // The last allocation of this thread's kernel that failed, until somebody clears it.
+  static std::optional<OutOfBudgetReport>& missed_room();
   // Whether an allocation of this thread belongs to the session's program.
   [[nodiscard]] bool in_scope(std::size_t nbytes) const;
 
@@ -166,8 +191,18 @@ class Session final : private Device {
   void sweep_external() override;
 
   [[nodiscard]] void* address(const Location& location) const;
+  BlockId take_block(std::size_t nbytes, const Lock&);
+  [[noreturn]] void throw_no_room(const OutOfBudget& error) const;
+  [[nodiscard]] c10::DataPtr no_bytes() const { return {nullptr, device_}; }
+  // Whether the bytes are in a block of the pool, and nobody else's.
+  [[nodiscard]] bool in_pool(const c10::DataPtr& data) const {
+    const c10::DeleterFnPtr deleter = data.get_deleter();
+    return (deleter == deleter_ || deleter == program_deleter_) && owns(data.get());
+  }
+  void arm_with(c10::StorageImpl& storage, void (*hook)(c10::StorageImpl*)) const;
   StorageId find_pooled(c10::StorageImpl& storage, const Lock& lock);
   StorageId find_external(c10::StorageImpl& storage, const Lock& lock);
+  void order_replay(const StoragePtr& storage, bool external);
   void take_fresh(const Payload& payload, torch::jit::Stack& stack, std::span<BlockId> outputs);
   // The lock makes one atomic step of it, at no cost of its own.
   void count_kernels(int change) {
@@ -184,18 +219,22 @@ class Session final : private Device {
   }
   void observe(Observer* other);  // beside the conductor; may be null
   void rebind(StorageRecord* record, c10::StorageImpl& storage);
-  // The active session, when an access is not by one of its own kernels.
-  static Session* watching_accesses();
+  // The session of the storage's device, when the access is not by one of its own kernels.
+  static Session* watching_accesses(const c10::StorageImpl& storage);
   void suspend();
   void stop();
   void disown_evicted(const Lock&);
 
   enum class State : std::uint8_t { kStopped, kActive, kSuspended };
 
-  static std::atomic<Session*> active_;
   State state_ = State::kStopped;
 
+  c10::Device device_;
+  std::unique_ptr<Gpu> gpu_;
+  c10::DeleterFnPtr deleter_;          // of bytes that the engine has given
+  c10::DeleterFnPtr program_deleter_;  // of what the program allocates on the device
   std::unique_ptr<Arena> arena_;
+  std::shared_ptr<SessionScope> scope_;  // of a GPU
   FastMutex mutex_;
   std::condition_variable_any replay_done_;
   int waiting_ = 0;
@@ -220,6 +259,7 @@ class Session final : private Device {
   ObserverPair observers_{nullptr, nullptr};
   Engine engine_;  // its destructor calls the device, and nothing of what follows
   std::unique_ptr<ScheduleConductor> conductor_;  // of a policy with a schedule
+  BlockId bounce_;                                // of a GPU: what moves go through
 };
 
 // The allocator and the deleters of our storages (allocator.cpp).

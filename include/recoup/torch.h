@@ -24,13 +24,15 @@ namespace detail {
 class Session;
 }
 
-// A scope in which tensor memory of the CPU stays within a budget. Counts from `enter` to `leave`,
-// on one thread; at most one is entered in a process. Ops that cannot fit throw
+// A scope in which tensor memory of one device stays within a budget. Counts from `enter` to
+// `leave`, on one thread; at most one is entered on a device. Ops that cannot fit throw
 // c10::OutOfMemoryError with the report as its text.
 class RECOUP_API Budget {
  public:
-  // Throws std::invalid_argument for a budget <= 0 or an unknown policy.
-  explicit Budget(const Options& options);
+  // `device`: "cpu" or "cuda:0". Throws std::invalid_argument for a budget <= 0, an unknown policy
+  // or a device that does not exist; std::runtime_error, which says what to do, where there can be
+  // no budget: see docs/cuda.md.
+  explicit Budget(const Options& options, const std::string& device = "cpu");
   // Leaves as `abandon` when the scope is still entered.
   ~Budget();
   Budget(const Budget&) = delete;
@@ -79,6 +81,17 @@ RECOUP_API bool active();
 // The user vouches that the op "ns::name" gives the same bits when it is run again.
 RECOUP_API void allow_replay(const std::string& name);
 RECOUP_API Bytes physical_memory();
+struct GpuMemory {
+  Bytes free;
+  Bytes total;
+};
+// As the driver has it. Throws std::runtime_error where recoup gives GPUs no memory, or CUDA fails.
+RECOUP_API GpuMemory gpu_memory(int device);
+// Whether this build knows CUDA. Then PyTorch's allocator can be made of the functions that
+// csrc/torch/gpus.h exports, after install_cuda(); neither asks anything of the driver.
+RECOUP_API bool with_cuda();
+// Throws std::logic_error without CUDA, and the second time.
+RECOUP_API void install_cuda();
 // Sends this thread's ops through recoup's dispatcher entry without a budget: an empty boxed
 // fallback, the yardstick of bench/watching.py.
 RECOUP_API void pass_through(bool on);

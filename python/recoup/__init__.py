@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import torch  # before _C, which is linked against it
 
-from recoup import _C
+from recoup import _C, gpus
 from recoup.decisions import Decision
 from recoup.dtr_log import read_dtr_log
 from recoup.errors import OutOfBudgetError
@@ -47,6 +47,7 @@ __all__ = [
 __version__ = _C.__version__
 
 _C.set_out_of_budget_error(OutOfBudgetError)
+gpus.install()
 
 
 @dataclasses.dataclass(frozen=True)

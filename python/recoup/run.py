@@ -7,10 +7,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
-from recoup import _C, entry_points, higher_order
+from recoup import _C, entry_points, gpus, higher_order
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.report import format_report
@@ -81,6 +82,20 @@ class Options:
             )
 
 
+def memory_bytes(device: torch.device) -> int:
+    """Of the device, all of it."""
+    if device.type == "cpu":
+        return _C.physical_memory_bytes()
+    return _C.gpu_memory_bytes(device.index)[1]
+
+
+def free_bytes(device: torch.device) -> int:
+    """What a budget on the device can be: on the CPU, all of its memory."""
+    if device.type == "cpu":
+        return _C.physical_memory_bytes()
+    return _C.gpu_memory_bytes(device.index)[0]
+
+
 def _check_choice(name: str, value: object, choices: list[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
@@ -90,10 +105,18 @@ class Run:
     """One pass through a scope. What it says is current during the scope and final after it."""
 
     def __init__(
-        self, options: Options, *, trace: str | None = None, decisions: bool = False
+        self,
+        options: Options,
+        *,
+        device: torch.device,
+        trace: str | None = None,
+        decisions: bool = False,
     ) -> None:
         self._options = options
-        self._engine = _C.Engine(_C.Options(**dataclasses.asdict(options)))
+        self.device = device
+        """The device whose memory is within the budget."""
+        gpus.forget_workspaces(device)
+        self._engine = _C.Engine(_C.Options(**dataclasses.asdict(options)), str(device))
         self._step_marks: RemovableHandle | None = None
         if trace is not None:
             self._engine.record(trace)
@@ -148,7 +171,7 @@ class Run:
         """
         if not self._open:
             raise RuntimeError("finish() completes an exit that failed; this scope is over")
-        self._engine.grow(parse_bytes(budget, limit_bytes=_C.physical_memory_bytes()))
+        self._engine.grow(parse_bytes(budget, limit_bytes=memory_bytes(self.device)))
         self._leave()
 
     def _enter(self) -> None:
@@ -169,6 +192,7 @@ class Run:
             raise
 
     def _leave(self) -> None:
+        gpus.forget_workspaces(self.device)
         self._pinned = self._engine.pinned()
         if self._step_marks is not None:
             self._step_marks.remove()
@@ -201,16 +225,26 @@ class Budget:
     """What `recoup.budget` returns: a scope for `with`, or a decorator. Each use is a new run."""
 
     def __init__(
-        self, options: Options, *, trace: str | None = None, decisions: bool = False
+        self,
+        options: Options,
+        *,
+        device: torch.device,
+        trace: str | None = None,
+        decisions: bool = False,
     ) -> None:
         self.options = options
+        self.device = device
         self._trace = trace
         self._decisions = decisions
         self._runs: list[Run] = []
 
     def __enter__(self) -> Run:
-        """Starts the scope. Raises RuntimeError when one is already active on the device."""
-        run = Run(self.options, trace=self._trace, decisions=self._decisions)
+        """Starts the scope.
+
+        Raises RuntimeError when one is already active on the device, or a GPU has not so much free
+        memory.
+        """
+        run = Run(self.options, device=self.device, trace=self._trace, decisions=self._decisions)
         run._enter()
         self._runs.append(run)
         return run
@@ -252,7 +286,10 @@ class Budget:
 
         @functools.wraps(function)
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            with Budget(self.options, trace=self._trace, decisions=self._decisions):
+            again = Budget(
+                self.options, device=self.device, trace=self._trace, decisions=self._decisions
+            )
+            with again:
                 return function(*args, **kwargs)
 
         return wrapper

@@ -5,8 +5,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from recoup import _C
-from recoup.run import Budget, CostModel, InPlace, Options, Placement, ReplayOrder
+import torch
+
+from recoup import gpus
+from recoup.run import (
+    Budget,
+    CostModel,
+    InPlace,
+    Options,
+    Placement,
+    ReplayOrder,
+    free_bytes,
+    memory_bytes,
+)
 from recoup.sizes import parse_bytes
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -26,6 +37,7 @@ replays and the rest are ours.
 def budget(
     budget: int | str,
     *,
+    device: torch.device | str | int | None = None,
     policy: str = "recoup",
     verify: bool = False,
     small_filter: bool | None = None,
@@ -49,6 +61,8 @@ def budget(
     """A scope in which tensor memory never exceeds `budget`: `with ... as run:` or a decorator.
 
     budget: bytes, or text such as "4GiB" or "500MB".
+    device: whose memory: "cpu", "cuda:0", or the index of a GPU. None: the current GPU when the
+        program uses GPUs by now, else the CPU. One scope can be open on each device.
     policy: chooses what to evict; a name of `policies()`.
     verify: hash every output and compare every replay with it (slow).
     small_filter, sampling: do not consider values below 1 % of the mean size; score only about
@@ -76,11 +90,13 @@ def budget(
     trace: record what the program does to this file; see `recoup.trace`.
     decisions: keep what the engine decides, for `Run.decisions`; not together with `trace`.
 
-    Raises ValueError or TypeError, saying what is allowed.
+    Raises ValueError or TypeError, saying what is allowed; RuntimeError where there can be no
+    budget on a GPU, saying what to do.
     """
     if trace is not None and decisions:
         raise ValueError("a run keeps a trace or its decisions, not both")
-    limit_bytes = _C.physical_memory_bytes()
+    on = gpus.parse_device(device)
+    limit_bytes = memory_bytes(on)
     budget_bytes = parse_bytes(budget, limit_bytes=limit_bytes)
     return Budget(
         Options(
@@ -108,16 +124,21 @@ def budget(
             placement=placement,
             move_ns_per_byte=move_ns_per_byte,
         ),
+        device=on,
         trace=None if trace is None else os.fspath(trace),
         decisions=decisions,
     )
 
 
-def trace(path: str | os.PathLike[str]) -> Budget:
+def trace(
+    path: str | os.PathLike[str], *, device: torch.device | str | int | None = None
+) -> Budget:
     """A scope that records what the program does to a file: `with ... as run:` or a decorator.
 
-    The budget is the machine's memory, so that nothing is evicted. Every step of an optimizer is
-    marked; `Run.mark_step` marks others. The file appears when the scope is left; `Trace.read` and
-    `recoup simulate` take it. Raises OSError when it cannot be written.
+    The budget is the device's memory, of a GPU what is free of it, so that nothing is evicted.
+    Every step of an optimizer is marked; `Run.mark_step` marks others. The file appears when the
+    scope is left; `Trace.read` and `recoup simulate` take it. Raises OSError when it cannot be
+    written.
     """
-    return budget(_C.physical_memory_bytes(), trace=path)
+    on = gpus.parse_device(device)
+    return budget(free_bytes(on), device=on, trace=path)

@@ -142,6 +142,9 @@ class Cudart final : public Runtime {
   int device_count() override {
     int count = 0;
     RECOUP_CUDA(cudaGetDeviceCount, &count);
+    if (count == 0) {
+      fail(cudaErrorNoDevice, "cudaGetDeviceCount");
+    }
     return count;
   }
 
@@ -302,12 +305,6 @@ class Cudart final : public Runtime {
 
 }  // namespace
 
-std::unique_ptr<Runtime> make_cudart() {
-  auto runtime = std::make_unique<Cudart>();
-  if (runtime->device_count() == 0) {
-    fail(cudaErrorNoDevice, "cudaGetDeviceCount");
-  }
-  return runtime;
-}
+std::unique_ptr<Runtime> make_cudart() { return std::make_unique<Cudart>(); }
 
 }  // namespace recoup::detail::cuda

@@ -7,7 +7,8 @@
 
 namespace recoup::detail::cuda {
 
-// Throws CudaError that says what to do when there is no driver or no device.
+// Asks the driver for nothing yet: a process that has may not fork and use CUDA in the child. Its
+// methods throw CudaError that says what to do when there is no driver or no device.
 std::unique_ptr<Runtime> make_cudart();
 
 }  // namespace recoup::detail::cuda

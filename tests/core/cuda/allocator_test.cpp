@@ -68,7 +68,7 @@ TEST_F(CudaAllocator, EachDeviceHasItsMemory) {
 TEST_F(CudaAllocator, AnEmptyTensorIsNull) {
   void* const nothing = allocator_.allocate(0_B, 0, {});
   EXPECT_EQ(nothing, nullptr);
-  allocator_.record_stream(nothing, cuda_.new_stream());
+  allocator_.record_stream(nothing, cuda_.new_stream().handle);
   allocator_.free(nothing);
 }
 
@@ -100,7 +100,7 @@ TEST_F(CudaAllocator, AScopeGetsWhatItWants) {
   EXPECT_TRUE(scope->owns(inside));
   EXPECT_FALSE(scope->owns(allocator_.allocate(101_B, 0, {})));
   EXPECT_FALSE(scope->owns(allocator_.allocate(100_B, 1, {})));
-  allocator_.record_stream(inside, stream);
+  allocator_.record_stream(inside, stream.handle);
   EXPECT_EQ(scope->streams(), (std::set<Stream>{{}, stream}));
   allocator_.free(before);
   allocator_.free(inside);
@@ -145,7 +145,7 @@ TEST_F(CudaAllocator, ThreadsMeet) {
         shared.emplace_back(memory, size);
         const std::size_t at = random() % shared.size();
         if (shared.size() > 16) {
-          allocator_.record_stream(shared[at].first, stream);
+          allocator_.record_stream(shared[at].first, stream.handle);
           allocator_.free(shared[at].first);
           shared.erase(shared.begin() + static_cast<std::ptrdiff_t>(at));
         }

@@ -1,0 +1,276 @@
+#include "csrc/torch/gpu.h"
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "csrc/base/strings.h"
+#include "csrc/cuda/error.h"
+#include "csrc/cuda/move.h"
+#include "csrc/cuda/reservation.h"
+#include "csrc/torch/bypass.h"
+#include "csrc/torch/digest.h"
+#include "csrc/torch/gpus.h"
+
+namespace recoup::detail {
+namespace {
+
+// Of the device's addresses all, of its memory what the budget asks for.
+class GpuArena final : public Arena {
+ public:
+  explicit GpuArena(std::unique_ptr<cuda::Reservation> reservation)
+      : Arena(reservation->base(), reservation->size()), reservation_(std::move(reservation)) {}
+
+  [[nodiscard]] bool back(Bytes size) { return reservation_->back(size); }
+  void discard(PoolOffset from, PoolOffset to) noexcept override {
+    reservation_->give_back(from, to);
+  }
+
+ private:
+  std::unique_ptr<cuda::Reservation> reservation_;
+};
+
+// The address as the order of streams has it, which covers what is outside of the arena too.
+cuda::Range range_of(const void* memory, Bytes size) {
+  return {.offset = Bytes(reinterpret_cast<std::int64_t>(memory)), .size = size};
+}
+
+cuda::Runtime& runtime_for(c10::Device device) {
+  if (gpu_type() != device.type()) {
+    throw std::runtime_error(
+        str_cat("recoup: there can be no budget on ", device.str(),
+                ": recoup gives GPUs no memory in this process. See docs/cuda.md"));
+  }
+  cuda::Runtime& runtime = gpu_allocator().runtime();
+  if (const int count = runtime.device_count(); device.index() >= count) {
+    throw std::invalid_argument(
+        str_cat("there is no device ", device.str(), "; there are ", count, ", numbered from 0"));
+  }
+  return runtime;
+}
+
+}  // namespace
+
+Gpu::Gpu(c10::Device device)
+    : device_(device),
+      runtime_(&runtime_for(device)),
+      guard_(device.type()),
+      order_(*runtime_),
+      clock_(*runtime_, device.index()) {
+  learn_deleter();
+}
+
+Gpu::~Gpu() = default;
+
+// PyTorch does not say which allocator it uses, but what it gives shows it.
+void Gpu::learn_deleter() {
+  const Bypass bypass;
+  const at::Tensor probe = at::empty({1}, at::TensorOptions().dtype(at::kByte).device(device_));
+  const c10::DataPtr& data = probe.storage().data_ptr();
+  if (!gpu_allocator().owns(data.get())) {
+    throw std::runtime_error(str_cat("recoup: PyTorch takes the memory of ", device_.str(),
+                                     " from another allocator. See docs/cuda.md"));
+  }
+  program_deleter_ = data.get_deleter();
+}
+
+Bytes Gpu::budget(Bytes wanted) const {
+  const std::int64_t unit = runtime_->granularity(device_.index()).count();
+  if (wanted.count() < unit) {
+    throw std::invalid_argument(str_cat("a budget on ", device_.str(), " must be at least ",
+                                        to_string(Bytes(unit)), ", the unit of its memory"));
+  }
+  return Bytes(wanted.count() / unit * unit);
+}
+
+std::unique_ptr<Arena> Gpu::make_arena(Bytes budget) {
+  const Bytes addresses = std::max(budget, runtime_->memory(device_.index()).total);
+  auto arena = std::make_unique<GpuArena>(
+      std::make_unique<cuda::Reservation>(*runtime_, device_.index(), addresses));
+  back(*arena, budget);
+  return arena;
+}
+
+void Gpu::back(Arena& arena, Bytes budget) {
+  auto& own = static_cast<GpuArena&>(arena);
+  if (budget <= arena.size() && own.back(budget)) {
+    return;
+  }
+  gpu_allocator().empty_cache();
+  if (budget <= arena.size() && own.back(budget)) {
+    return;
+  }
+  const cuda::DeviceMemory memory = runtime_->memory(device_.index());
+  throw std::runtime_error(str_cat(
+      "recoup: ", device_.str(), " has not the ", to_string(budget),
+      " of the budget: ", to_string(memory.free), " of its ", to_string(memory.total),
+      " are free. Take a smaller budget, or free what this and other processes hold there"));
+}
+
+cuda::Stream Gpu::stream() const {
+  return {.handle = guard_.getStreamNativeHandle(guard_.getStream(device_)),
+          .device = device_.index()};
+}
+
+void Gpu::require_ready() const {
+  if (failure_) {
+    std::rethrow_exception(failure_);
+  }
+  if (runtime_->capturing(stream())) {
+    throw std::runtime_error(
+        str_cat("recoup: a CUDA graph is captured inside of a budget on ", device_.str(),
+                "; its kernels would use addresses from which tensors may move. Capture it "
+                "before the scope or after it"));
+  }
+}
+
+void Gpu::use(const void* memory, Bytes size, cuda::Stream stream) {
+  if (size > Bytes(0)) {
+    order_.use(range_of(memory, size), stream);
+  }
+}
+
+void Gpu::take(const void* memory, Bytes size, cuda::Stream stream) {
+  if (size > Bytes(0)) {
+    order_.take(range_of(memory, size), stream);
+  }
+}
+
+void Gpu::read_external(void* memory, Bytes size) {
+  take(memory, size);
+  if (order_.several() && gpu_allocator().owns(memory)) {
+    gpu_allocator().record_stream(memory, stream().handle);
+  }
+}
+
+void Gpu::copy(void* to, const void* from, Bytes size) noexcept {
+  try {
+    const cuda::Stream here = stream();
+    take(from, size, here);
+    take(to, size, here);
+    take(bounce_.memory, bounce_.size, here);
+    cuda::move(*runtime_, here, to, from, size, bounce_);
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+void* Gpu::keep_copy(const void* memory, std::size_t size) {
+  const Bytes bytes(static_cast<std::int64_t>(size));
+  const cuda::Stream here = stream();
+  const Bypass bypass;
+  void* const copy = gpu_allocator().allocate(bytes, device_.index(), here);
+  if (copy != nullptr) {
+    runtime_->copy(here, copy, memory, bytes);
+  }
+  return copy;
+}
+
+void Gpu::drop_copy(void* copy) noexcept { gpu_allocator().free(copy); }
+
+void Gpu::put_back(void* memory, const void* copy, std::size_t size) noexcept {
+  if (copy == nullptr) {
+    return;
+  }
+  try {
+    runtime_->copy(stream(), memory, copy, Bytes(static_cast<std::int64_t>(size)));
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+std::uint64_t Gpu::hash(const void* memory, Bytes size) {
+  const cuda::Stream here = stream();
+  const std::unique_ptr<void, std::function<void(void*)>> bytes(
+      runtime_->allocate_pinned(size), [this](void* held) { runtime_->release_pinned(held); });
+  if (bytes == nullptr) {
+    throw std::bad_alloc();
+  }
+  take(memory, size, here);
+  runtime_->copy(here, bytes.get(), memory, size);
+  runtime_->synchronize(here);
+  return digest(bytes.get(), static_cast<std::size_t>(size.count()));
+}
+
+// The quickest of a few: the others were disturbed.
+double Gpu::copy_ns_per_byte() {
+  constexpr Bytes kBytes(16 << 20);
+  constexpr int kCopies = 3;
+  const cuda::Stream here = stream();
+  cuda::Allocator& allocator = gpu_allocator();
+  const Bypass bypass;
+  const auto free = [&](void* memory) { allocator.free(memory); };
+  const std::unique_ptr<void, decltype(free)> both(
+      allocator.allocate(Bytes(2 * kBytes.count()), device_.index(), here), free);
+  double best = 0.001;  // unless measured: a fast device's
+  if (both == nullptr) {
+    return best;
+  }
+  best = std::numeric_limits<double>::infinity();
+  auto* const from = static_cast<char*>(both.get());
+  const cuda::Event start = runtime_->create_event(device_.index(), true);
+  const cuda::Event end = runtime_->create_event(device_.index(), true);
+  for (int i = 0; i < kCopies; ++i) {
+    runtime_->record(start, here);
+    runtime_->copy(here, from + kBytes.count(), from, kBytes);
+    runtime_->record(end, here);
+    runtime_->synchronize(end);
+    best = std::min(best, static_cast<double>(runtime_->elapsed(start, end).count()));
+  }
+  runtime_->destroy_event(start);
+  runtime_->destroy_event(end);
+  return std::max(best / static_cast<double>(kBytes.count()), 1e-4);
+}
+
+Gpu::Begun Gpu::begin_op() {
+  const cuda::Stream here = stream();
+  return {.stream = here, .event = clock_.begin(here)};
+}
+
+Nanoseconds Gpu::estimate(std::uint64_t kind, Bytes moved, double flops) const {
+  const auto found = known_.find(kind);
+  return found != known_.end() ? found->second : cuda::Roofline().estimate(moved, flops);
+}
+
+cuda::OpClock::Token Gpu::end_op(const Begun& begun) noexcept {
+  try {
+    clock_.end(begun.stream, begun.event, ++last_token_);
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  return last_token_;
+}
+
+Nanoseconds Gpu::time_now(const Begun& begun) {
+  const cuda::Event end = runtime_->create_event(device_.index(), true);
+  runtime_->record(end, begun.stream);
+  runtime_->synchronize(end);
+  const Nanoseconds time = runtime_->elapsed(begun.event, end);
+  runtime_->destroy_event(end);
+  cancel_op(begun);
+  return time;
+}
+
+void Gpu::resolve(Engine& engine) {
+  clock_.resolve([&](cuda::OpClock::Token token, Nanoseconds cost) {
+    const auto found = timed_.find(token);
+    if (found == timed_.end()) {
+      return;  // it failed after its kernel
+    }
+    const TimedOp& op = found->second;
+    known_[op.kind] = cost;
+    engine.learn_cost(op.made, op.estimate, cost);
+    timed_.erase(found);
+  });
+}
+
+void Gpu::check() const {
+  order_.check();
+  clock_.check();
+  RECOUP_CHECK(timed_.size() <= clock_.pending());
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,114 @@
+// What a session on a GPU has beside what every session has: work runs there later, on streams.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "csrc/cuda/move.h"
+#include "csrc/cuda/op_clock.h"
+#include "csrc/cuda/runtime.h"
+#include "csrc/cuda/stream_order.h"
+#include "csrc/engine/engine.h"
+#include "csrc/torch/arena.h"
+
+namespace recoup::detail {
+
+// An op whose time will be known later.
+struct TimedOp {
+  ValueTicket made;  // one of its results; of none: it made leaves
+  std::uint64_t kind = 0;
+  Nanoseconds estimate{0};
+};
+
+// Called under the session's lock, but for what is const.
+class Gpu {
+ public:
+  // Throws std::runtime_error that says what to do: no driver, no such device, another allocator.
+  explicit Gpu(c10::Device device);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  // The budget as it can be had: a multiple of the unit in which the driver gives memory. Throws
+  // std::invalid_argument when it is less than one.
+  [[nodiscard]] Bytes budget(Bytes wanted) const;
+  // Addresses for all of the device's memory, and memory behind the first `budget` bytes. Throws
+  // std::runtime_error when the device has not so much.
+  [[nodiscard]] std::unique_ptr<Arena> make_arena(Bytes budget);
+  // Memory behind more of them; the same.
+  void back(Arena& arena, Bytes budget);
+
+  // The deleter of what PyTorch's allocator gives on this device.
+  [[nodiscard]] c10::DeleterFnPtr program_deleter() const { return program_deleter_; }
+
+  // The stream on which the calling thread's work goes.
+  [[nodiscard]] cuda::Stream stream() const;
+  // An op of the program is about to begin: throws std::runtime_error when its work would become
+  // part of a CUDA graph, or CUDA has failed where the engine could not be told.
+  void require_ready() const;
+  // See StreamOrder.
+  void use(const void* memory, Bytes size) { use(memory, size, stream()); }
+  void use(const void* memory, Bytes size, cuda::Stream stream);
+  void take(const void* memory, Bytes size) { take(memory, size, stream()); }
+  void take(const void* memory, Bytes size, cuda::Stream stream);
+  // A replay reads memory from outside of the arena, which its owner may free before it has run.
+  void read_external(void* memory, Bytes size);
+
+  // Memory of the arena that moves go through; given once, before the first move.
+  void set_bounce(void* memory, Bytes size) { bounce_ = {.memory = memory, .size = size}; }
+  // Copies into the arena; the ranges may overlap. What CUDA refuses is thrown by the next
+  // require_ready().
+  void copy(void* to, const void* from, Bytes size) noexcept;
+  // A copy outside of the budget, for the calling thread's stream; null when there is no memory or
+  // nothing to copy, and then it cannot be put back.
+  [[nodiscard]] void* keep_copy(const void* memory, std::size_t size);
+  static void drop_copy(void* copy) noexcept;
+  void put_back(void* memory, const void* copy, std::size_t size) noexcept;
+  // The host waits for the bytes.
+  [[nodiscard]] std::uint64_t hash(const void* memory, Bytes size);
+  // Nanoseconds a byte, of a copy within the device.
+  [[nodiscard]] double copy_ns_per_byte();
+
+  // ---- the time of ops ----
+  struct Begun {
+    cuda::Stream stream;
+    cuda::Event event;
+  };
+  [[nodiscard]] Begun begin_op();
+  void cancel_op(const Begun& begun) { clock_.cancel(begun.event); }
+  // What an op of this kind took before; else what a roofline says.
+  [[nodiscard]] Nanoseconds estimate(std::uint64_t kind, Bytes moved, double flops) const;
+  // It has been given to its stream; resolve() tells what name_op() says of it.
+  [[nodiscard]] cuda::OpClock::Token end_op(const Begun& begun) noexcept;
+  void name_op(cuda::OpClock::Token token, const TimedOp& op) { timed_[token] = op; }
+  // The host waits until the op is done.
+  [[nodiscard]] Nanoseconds time_now(const Begun& begun);
+  // Tells the engine what is known by now.
+  void resolve(Engine& engine);
+
+  void check() const;
+
+ private:
+  void learn_deleter();
+
+  c10::Device device_;
+  cuda::Runtime* runtime_;
+  c10::impl::VirtualGuardImpl guard_;
+  cuda::StreamOrder order_;
+  cuda::OpClock clock_;
+  cuda::Bounce bounce_;
+  c10::DeleterFnPtr program_deleter_ = nullptr;
+  std::exception_ptr failure_;
+  std::unordered_map<cuda::OpClock::Token, TimedOp> timed_;
+  cuda::OpClock::Token last_token_ = 0;
+  std::unordered_map<std::uint64_t, Nanoseconds> known_;  // by kind
+};
+
+}  // namespace recoup::detail

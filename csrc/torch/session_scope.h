@@ -1,0 +1,50 @@
+// A session on a GPU as the allocator sees it, and what is left of it when it has stopped.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "csrc/cuda/allocator.h"
+#include "csrc/torch/arena.h"
+
+namespace recoup::detail {
+
+class Session;
+
+class SessionScope final : public cuda::Scope {
+ public:
+  SessionScope(Session& session, const Arena& arena);
+
+  [[nodiscard]] bool wants(Bytes size) const override;
+  [[nodiscard]] void* allocate(Bytes size, cuda::Stream stream) override;
+  [[nodiscard]] bool owns(const void* memory) const override {
+    return memory >= begin_ && memory < end_;
+  }
+  [[nodiscard]] bool empty() const override;
+  void free(void* memory) override;
+  void record_stream(void* memory, cuda::Stream stream) override;
+
+  // The session stops: no call is in it any more when this returns, and none comes to it.
+  void close();
+  // Then what it leaves: its arena and the blocks in use.
+  void retire(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks);
+
+ private:
+  // Calls act(session) unless it has stopped.
+  template <class Act>
+  bool with_session(Act&& act);
+
+  const void* begin_;
+  const void* end_;
+  std::atomic<Session*> session_;
+  std::atomic<int> inside_{0};
+  mutable std::mutex mutex_;  // of the rest; nothing is called that could come back
+  std::optional<RetiredArena> retired_;
+  std::vector<void*> freed_early_;  // after close(), before retire()
+};
+
+}  // namespace recoup::detail

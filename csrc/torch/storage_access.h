@@ -1,0 +1,47 @@
+// Watching and forbidding access to a storage, in PyTorch 2.13 and in those before it.
+//
+// Before 2.13 nothing tells that somebody takes a storage's address to write to it behind our back:
+// see Note [Unseen writers] in session.cpp for what is not noticed then.
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+
+namespace recoup::detail {
+
+using AccessHook = void (*)(c10::StorageImpl*);
+
+#if __has_include(<c10/core/StorageMaterializer.h>)
+
+inline bool has_access_hook(const c10::StorageImpl& storage) { return storage.has_materializer(); }
+inline void set_access_hook(c10::StorageImpl& storage, AccessHook hook) {
+  storage.set_materializer(hook);
+}
+inline void clear_access_hook(c10::StorageImpl& storage) { storage.clear_materializer(); }
+
+// Takes back what release_data_and_set_meta_custom_data_ptr_error_msg_ forbade.
+inline void allow_access(c10::StorageImpl& storage) { storage.clear_data_ptr_access_error_msg_(); }
+
+#else
+
+inline bool has_access_hook(const c10::StorageImpl& /*storage*/) { return false; }
+inline void set_access_hook(c10::StorageImpl& /*storage*/, AccessHook /*hook*/) {}
+inline void clear_access_hook(c10::StorageImpl& /*storage*/) {}
+
+// The flag has no way back but this: an explicit instantiation may name a private member.
+template <bool c10::StorageImpl::* kFlag>
+struct ForbiddenFlag {
+  friend bool& forbidden_flag(c10::StorageImpl& storage) { return storage.*kFlag; }
+};
+bool& forbidden_flag(c10::StorageImpl& storage);
+template struct ForbiddenFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+
+inline void allow_access(c10::StorageImpl& storage) {
+  forbidden_flag(storage) = false;
+  // What is derived from the flags is brought up to date with the bytes.
+  c10::DataPtr same = std::move(storage._mutable_data_ptr_no_checks());
+  storage.set_data_ptr_noswap(std::move(same));
+}
+
+#endif
+
+}  // namespace recoup::detail

@@ -1,0 +1,118 @@
+"""Where GPUs get their memory from: recoup, from its import on, in a PyTorch that has CUDA."""
+
+import ctypes
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recoup import _C
+
+
+@dataclasses.dataclass
+class _Installed:
+    """What `install` came to; there is one a process."""
+
+    problem: str | None = "recoup has not been asked to give GPUs their memory"
+    # PyTorch keeps what it is made of, but not for longer than this.
+    allocator: Any = None
+
+
+_installed = _Installed()
+
+
+def install() -> None:
+    """Makes recoup PyTorch's CUDA allocator where that is possible; `problem` says why it is not.
+
+    Nothing is asked of the driver, so that a process may still fork and use CUDA in the child.
+    """
+    _installed.problem = _find_problem()
+    if _installed.problem is not None:
+        return
+    functions = ctypes.CDLL(str(Path(_C.__file__).parent / "librecoup_torch.so"))
+
+    def address(name: str) -> int:
+        value = ctypes.cast(getattr(functions, name), ctypes.c_void_p).value
+        assert value is not None
+        return value
+
+    _C.install_cuda()
+    allocator = torch._C._cuda_customAllocator(
+        address("recoup_cuda_malloc"), address("recoup_cuda_free")
+    )
+    pluggable: Any = allocator
+    pluggable.set_record_stream_fn(address("recoup_cuda_record_stream"))
+    pluggable.set_reset_fn(address("recoup_cuda_empty_cache"))
+    try:
+        torch._C._cuda_changeCurrentAllocator(allocator)
+    except RuntimeError:
+        _installed.problem = (
+            "PyTorch's CUDA allocator had been replaced already when recoup was imported: import "
+            "recoup first, or do without the other allocator"
+        )
+        return
+    _installed.allocator = allocator
+
+
+def _find_problem() -> str | None:
+    if torch.version.cuda is None:
+        return f"PyTorch {torch.__version__} has no CUDA: install a build that has"
+    if not _C.with_cuda:
+        return (
+            "recoup was built without CUDA: install a CUDA Toolkit, 12 or later, and build it again"
+        )
+    if _in_use():
+        return (
+            "CUDA was in use when recoup was imported: import recoup before the first tensor on a "
+            "GPU is made"
+        )
+    return None
+
+
+def _in_use() -> bool:
+    cuda: Any = torch.cuda  # without types
+    return bool(cuda.is_initialized())
+
+
+def problem() -> str | None:
+    """Why there can be no budget on a GPU; None when there can."""
+    return _installed.problem
+
+
+def default_device() -> str:
+    """The GPU that the program uses, if it uses one by now; else the CPU."""
+    if _installed.problem is None and _in_use():
+        return f"cuda:{torch.cuda.current_device()}"
+    return "cpu"
+
+
+def parse_device(device: torch.device | str | int | None) -> torch.device:
+    """The device of a budget, with its index. Raises TypeError, ValueError or RuntimeError.
+
+    An int is the index of a GPU, as everywhere in PyTorch.
+    """
+    if device is None:
+        device = default_device()
+    if isinstance(device, bool) or not isinstance(device, torch.device | str | int):
+        raise TypeError(f"device must be a torch.device or its name; got {device!r}")
+    try:
+        parsed = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device: {error}") from None
+    if parsed.type == "cpu":
+        return torch.device("cpu")
+    if parsed.type == "cuda" and _installed.problem is not None:
+        raise RuntimeError(f"there can be no budget on a GPU: {_installed.problem}")
+    if parsed.type not in ("cuda", torch._C._get_privateuse1_backend_name()):
+        raise ValueError(f"device must be 'cpu' or a GPU such as 'cuda:0'; got {str(device)!r}")
+    if parsed.index is None:
+        index = torch.cuda.current_device() if parsed.type == "cuda" else 0
+        return torch.device(parsed.type, index)
+    return parsed
+
+
+def forget_workspaces(device: torch.device) -> None:
+    """Lets go of what cuBLAS keeps for its products: it is made anew, where a budget counts it."""
+    if device.type == "cuda":
+        torch._C._cuda_clearCublasWorkspaces()
