@@ -33,8 +33,8 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-slow \
-        bench bench-smoke clean
+.PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-device \
+        test-slow bench bench-smoke clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -69,8 +69,11 @@ core-test: $(SETUP_DONE) ## the core's tests: no Torch, seconds
 asan-test: $(SETUP_DONE) ## the core's tests under AddressSanitizer and UBSan
 	cmake --workflow --preset asan
 
-torch-test: build example ## the tests with PyTorch
+torch-test: build example test-device ## the tests with PyTorch
 	$(BIN)/python -m pytest
+
+test-device: build ## the device that stands for CUDA in the tests with PyTorch
+	cmake --build build/python --target recoup_test_device
 
 test-slow: build ## the long sweeps
 	$(BIN)/python -m pytest -m slow

@@ -1,0 +1,47 @@
+// _test_device: the test device's face for Python.
+#include <torch/csrc/utils/pybind.h>
+
+#include "csrc/torch/accelerators.h"
+#include "tests/torch/test_device/device.h"
+#include "tests/torch/test_device/fallback.h"
+#include "tests/torch/test_device/generator.h"
+
+namespace recoup::test_device {
+namespace {
+
+void install_all(std::uint64_t seed, int devices, std::int64_t memory_bytes,
+                 std::int64_t forget_each) {
+  install({.seed = seed,
+           .devices = devices,
+           .memory = Bytes(memory_bytes),
+           .forget_each = forget_each});
+  register_fallback();
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  const py::call_guard<py::gil_scoped_release> no_gil;
+  module.def("install", &install_all, py::kw_only(), py::arg("seed") = 0, py::arg("devices") = 2,
+             py::arg("memory_bytes") = (256_MiB).count(), py::arg("forget_each") = 0);
+  module.def("device_count", [] { return fake().device_count(); });
+  module.def("current_device", [] { return int{current_device()}; });
+  module.def("set_device",
+             [](int device) { set_current_device(static_cast<c10::DeviceIndex>(device)); });
+  module.def("default_generator",
+             [](int device) { return default_generator(static_cast<c10::DeviceIndex>(device)); });
+
+  module.def("synchronize", [] { fake().synchronize_all(); }, no_gil);
+  module.def("run", [](int tasks) { fake().run(tasks); }, py::arg("tasks"), no_gil);
+  module.def("empty_cache", &recoup_cuda_empty_cache, no_gil);
+  module.def("allocated_bytes", [](int device) { return fake().allocated(device).count(); });
+  module.def("waits", [] { return fake().waits(); });
+  module.def("events", [] { return fake().events(); });
+  module.def("synchronizations", [] { return fake().synchronizations() - own_synchronizations(); });
+  module.def("begin_capture",
+             [](const c10::Stream& stream) { fake().begin_capture(native_stream(stream)); });
+  module.def("end_capture",
+             [](const c10::Stream& stream) { fake().end_capture(native_stream(stream)); });
+}
+
+}  // namespace recoup::test_device
