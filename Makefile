@@ -34,7 +34,7 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-device \
-        test-slow bench bench-smoke clean
+        test-cuda test-slow bench bench-smoke clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -74,6 +74,9 @@ torch-test: build example test-device ## the tests with PyTorch
 
 test-device: build ## the device that stands for CUDA in the tests with PyTorch
 	cmake --build build/python --target recoup_test_device
+
+test-cuda: ## the tests on a GPU, with the PyTorch of PYTHON; skipped where there is none
+	tools/test_cuda.sh $(PYTHON)
 
 test-slow: build ## the long sweeps
 	$(BIN)/python -m pytest -m slow

@@ -109,6 +109,13 @@ void Allocator::record_stream(void* memory, void* stream) {
 
 bool Allocator::owns(const void* memory) {
   const std::lock_guard lock(mutex_);
+  for (const auto& [device, entries] : scopes_) {
+    for (const Entry& entry : entries) {
+      if (entry.scope->owns(memory)) {
+        return !entry.open;
+      }
+    }
+  }
   return std::any_of(caches_.begin(), caches_.end(),
                      [&](const auto& each) { return each.second.owns(memory); });
 }
@@ -142,7 +149,11 @@ void Allocator::leave(int device) {
 Allocator::Usage Allocator::usage(int device) {
   const std::lock_guard lock(mutex_);
   const Cache& found = cache(device);
-  return {.reserved = found.reserved(), .used = found.used()};
+  Usage usage{.reserved = found.reserved(), .used = found.used()};
+  for (const Entry& entry : scopes_[device]) {
+    usage.reserved += entry.open ? Bytes(0) : entry.scope->left_over();
+  }
+  return usage;
 }
 
 void Allocator::check() {

@@ -15,7 +15,7 @@
 
 namespace recoup::detail::cuda {
 
-// A budget at work on one device. Called from any thread: `wants`, `owns` and `empty` with the
+// A budget at work on one device. Called from any thread: what is const with the
 // allocator's lock held, so they may not take one that is held around an allocation.
 class Scope {
  public:
@@ -27,6 +27,8 @@ class Scope {
   // The rest is asked for as long as it has given memory that was not freed, left or not.
   [[nodiscard]] virtual bool owns(const void* memory) const = 0;
   [[nodiscard]] virtual bool empty() const = 0;  // nothing of it is in use
+  // What it has from the driver once it was left.
+  [[nodiscard]] virtual Bytes left_over() const = 0;
   virtual void free(void* memory) = 0;
   virtual void record_stream(void* memory, Stream stream) = 0;
 };
@@ -44,7 +46,7 @@ class Allocator {
   void free(void* memory);
   // `stream` is a handle of the memory's own device.
   void record_stream(void* memory, void* stream);
-  // Whether it came from a cache and is in use.
+  // Whether it is memory in use of a cache, or of a scope that was left.
   [[nodiscard]] bool owns(const void* memory);
   void empty_cache();
 
@@ -54,8 +56,8 @@ class Allocator {
   void leave(int device);
 
   struct Usage {
-    Bytes reserved;  // from the driver, without that of scopes
-    Bytes used;
+    Bytes reserved;  // from the driver, without that of the scope at work
+    Bytes used;      // of the cache
   };
   [[nodiscard]] Usage usage(int device);
   Runtime& runtime() { return *runtime_; }

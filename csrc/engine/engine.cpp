@@ -34,8 +34,14 @@ PoolOptions pool_options(const Options& options) {
   if (const std::int64_t a = options.alignment.count(); a <= 0 || (a & (a - 1)) != 0) {
     throw std::invalid_argument("an alignment must be a power of two");
   }
-  const std::int64_t addresses =
-      options.addresses > Bytes(0) ? options.addresses.count() : options.budget.count();
+  if (options.outside < Bytes(0) || options.outside >= options.budget) {
+    throw std::invalid_argument(str_cat("what was there before the scope takes ",
+                                        recoup::to_string(options.outside), ": the budget, ",
+                                        recoup::to_string(options.budget), ", must be larger"));
+  }
+  const std::int64_t addresses = options.addresses > Bytes(0)
+                                     ? options.addresses.count()
+                                     : (options.budget - options.outside).count();
   return {.capacity = Bytes(addresses / options.alignment.count() * options.alignment.count()),
           .segment_size = options.block_size,
           .alignment = options.alignment};
@@ -67,6 +73,7 @@ Engine::Engine(const Options& options, Device& device)
   if (needs_.changes && needs_.equivalence) {
     sets_.start_watching();
   }
+  external_ = options.outside;
   books_bound_ = std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20, options.budget.count() / 100);
 }
 
@@ -410,7 +417,8 @@ void Engine::grow(Bytes budget) {
   if (options_.addresses > Bytes(0)) {
     return;
   }
-  pool_.grow(Bytes(budget.count() / options_.alignment.count() * options_.alignment.count()));
+  pool_.grow(Bytes((budget - options_.outside).count() / options_.alignment.count() *
+                   options_.alignment.count()));
 }
 
 Stats Engine::stats() const {
@@ -467,7 +475,7 @@ void Engine::check() const {
   lineage_.for_each_value([&](ValueId id, const Value& value) {
     RECOUP_CHECK((value.resident() && value.external == nullptr) == value.block.valid(), "value ",
                  id.index());
-    if (value.external != nullptr) {
+    if (value.external != nullptr && !value.among_outside) {
       external += value.size;
     }
     if (value.block.valid()) {
@@ -488,7 +496,7 @@ void Engine::check() const {
                  " is kept for nobody");
   });
   RECOUP_CHECK(candidates == candidates_.size() && candidate_bytes == candidate_bytes_);
-  RECOUP_CHECK(external == external_);
+  RECOUP_CHECK(external + options_.outside == external_);
   RECOUP_CHECK(owned + kernel_held_ == pool_.used(), owned.count(), " + ", kernel_held_.count(),
                " != ", pool_.used().count());
   RECOUP_CHECK(charged() <= options_.budget);

@@ -62,8 +62,10 @@ class Engine final : private PolicyView {
   [[nodiscard]] StorageId storage_in(BlockId block) const;
 
   // ---- storages ----
-  // Registers a storage that was made outside the pool: a leaf whose bytes are charged.
-  StorageId add_external(void* handle, Bytes nbytes);
+  // Registers a storage that was made outside the pool: a leaf. Its bytes are charged, unless they
+  // are among Options::outside.
+  enum class Charge : std::uint8_t { kNow, kAmongOutside };
+  StorageId add_external(void* handle, Bytes nbytes, Charge charge = Charge::kNow);
   // Registers a storage over a kernel-held block, as a leaf.
   StorageId adopt(const FreshStorage& fresh);
   // The bytes of an external storage are no longer the ones we know, and gone. Throws when an
@@ -284,6 +286,7 @@ class Engine final : private PolicyView {
   void give_copy(ValueId before, BlockId block);
 
   // record.cpp
+  void charge_external(Bytes size);
   void supersede(StorageId storage, OpId op, bool overwritten);
   void record_leaves(const OpRecord& record, std::span<StorageId> storages);
   void record_op(const OpRecord& record, std::span<StorageId> storages);

@@ -38,8 +38,7 @@ StorageId Engine::adopt(const FreshStorage& fresh) {
   return storage;
 }
 
-StorageId Engine::add_external(void* handle, Bytes nbytes) {
-  const Bytes size = pool_.round_up(nbytes);
+void Engine::charge_external(Bytes size) {
   if (shortfall(size) > Bytes(0)) {
     device_.sweep_external();
   }
@@ -48,12 +47,20 @@ StorageId Engine::add_external(void* handle, Bytes nbytes) {
   }
   external_ += size;
   stats_.peak_bytes = std::max(stats_.peak_bytes, charged().count());
+}
+
+StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge) {
+  const Bytes size = pool_.round_up(nbytes);
+  if (charge == Charge::kNow) {
+    charge_external(size);
+  }
   const auto [storage, added] = storages_.emplace();
   const auto [id, value] = lineage_.emplace_value();
   value.size = size;
   value.nbytes = nbytes;
   value.storage = storage;
   value.external = handle;
+  value.among_outside = charge == Charge::kAmongOutside;
   value.last_access = now_;
   added = {.current = id, .handle = handle, .birth = next_birth_++};
   if (observer_ != nullptr) {

@@ -144,7 +144,7 @@ void Engine::settle_one(ValueId id) {
 void Engine::remove_record(ValueId id) {
   Value& value = lineage_[id];
   if (value.external) {
-    external_ -= value.size;
+    external_ -= value.among_outside ? Bytes(0) : value.size;
     device_.forget(value.external);
     value.external = nullptr;
   }

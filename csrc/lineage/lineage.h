@@ -47,8 +47,9 @@ struct Value {
   std::uint32_t candidate_index = kNotCandidate;
   mutable std::uint32_t mark = 0;  // of the last traversal that visited it
   Residency residency = Residency::kResident;
-  bool escaped = false;  // somebody holds its address
-  bool kept = false;     // a schedule wants its bytes, whether somebody needs them or not
+  bool escaped = false;        // somebody holds its address
+  bool among_outside = false;  // external, and of the budget already: Options::outside
+  bool kept = false;           // a schedule wants its bytes, whether somebody needs them or not
   bool writing = false;  // a kernel that pins it writes over it: what it holds is about to be gone
   void* external =
       nullptr;  // made outside the pool: the device's record of it; charged, not evicted

@@ -250,7 +250,7 @@ void bind_functions(py::module_& module) {
       "gpu_memory_bytes",
       [](int device) {
         const GpuMemory memory = translated([&] { return gpu_memory(device); });
-        return py::make_tuple(memory.free.count(), memory.total.count());
+        return py::make_tuple(memory.free.count(), memory.total.count(), memory.outside.count());
       },
       py::arg("device"));
   module.attr("with_cuda") = with_cuda();

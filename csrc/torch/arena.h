@@ -27,6 +27,8 @@ class Arena {
   }
   // Nobody uses [from, to): what memory can be given back is.
   virtual void discard(PoolOffset from, PoolOffset to) noexcept = 0;
+  // Bytes with memory behind them, as far as that is known: at most so many.
+  [[nodiscard]] virtual Bytes backed() const { return size_; }
 
  protected:
   Arena(void* base, Bytes size) : base_(static_cast<char*>(base)), size_(size) {}
@@ -53,6 +55,7 @@ class RetiredArena {
 
   [[nodiscard]] bool contains(const void* pointer) const { return arena_->contains(pointer); }
   [[nodiscard]] bool empty() const { return blocks_.empty(); }
+  [[nodiscard]] Bytes backed() const { return arena_->backed(); }
   // False when `pointer` is no block in use.
   bool release(const void* pointer);
 

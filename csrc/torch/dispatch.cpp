@@ -32,6 +32,20 @@ void run_lazy_clone(torch::jit::Stack* stack) {
       *stack, at::as_strided(at::clone(all), self.sizes(), self.strides(), self.storage_offset()));
 }
 
+// Bytes that are evicted are used on no stream, and whoever has their memory now has waited for
+// all that was.
+void run_record_stream(const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                       torch::jit::Stack* stack) {
+  const at::Tensor& self = torch::jit::peek(*stack, 0, 2).toTensor();
+  if (self.has_storage() &&
+      self.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get_deleter() ==
+          &evicted_delete) {
+    torch::jit::drop(*stack, 2);
+    return;
+  }
+  redispatch(op, below, stack);
+}
+
 using Concerned = c10::SmallVector<Session*, 2>;
 
 void add_concerned(Concerned& concerned, c10::Device device) {
@@ -101,6 +115,9 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
       return;
     case OpKind::kLazyClone:
       run_lazy_clone(stack);
+      return;
+    case OpKind::kOtherStream:
+      run_record_stream(op, below, stack);
       return;
     case OpKind::kRecorded:
     case OpKind::kForeign:

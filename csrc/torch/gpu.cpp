@@ -2,10 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include <chrono>
+#include <algorithm>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <stdexcept>
-#include <vector>
 
 #include "csrc/base/strings.h"
 #include "csrc/cuda/error.h"
@@ -28,6 +29,7 @@ class GpuArena final : public Arena {
   void discard(PoolOffset from, PoolOffset to) noexcept override {
     reservation_->give_back(from, to);
   }
+  [[nodiscard]] Bytes backed() const override { return reservation_->backed(); }
 
  private:
   std::unique_ptr<cuda::Reservation> reservation_;
@@ -86,26 +88,26 @@ Bytes Gpu::budget(Bytes wanted) const {
   return Bytes(wanted.count() / unit * unit);
 }
 
-std::unique_ptr<Arena> Gpu::make_arena(Bytes budget) {
-  const Bytes addresses = std::max(budget, runtime_->memory(device_.index()).total);
+Bytes Gpu::outside() const {
+  gpu_allocator().empty_cache();
+  return gpu_allocator().usage(device_.index()).reserved;
+}
+
+std::unique_ptr<Arena> Gpu::make_arena(Bytes size) {
+  const Bytes addresses = std::max(size, runtime_->memory(device_.index()).total);
   auto arena = std::make_unique<GpuArena>(
       std::make_unique<cuda::Reservation>(*runtime_, device_.index(), addresses));
-  back(*arena, budget);
+  back(*arena, size);
   return arena;
 }
 
-void Gpu::back(Arena& arena, Bytes budget) {
-  auto& own = static_cast<GpuArena&>(arena);
-  if (budget <= arena.size() && own.back(budget)) {
-    return;
-  }
-  gpu_allocator().empty_cache();
-  if (budget <= arena.size() && own.back(budget)) {
+void Gpu::back(Arena& arena, Bytes size) {
+  if (size <= arena.size() && static_cast<GpuArena&>(arena).back(size)) {
     return;
   }
   const cuda::DeviceMemory memory = runtime_->memory(device_.index());
   throw std::runtime_error(str_cat(
-      "recoup: ", device_.str(), " has not the ", to_string(budget),
+      "recoup: ", device_.str(), " has not the ", to_string(size),
       " of the budget: ", to_string(memory.free), " of its ", to_string(memory.total),
       " are free. Take a smaller budget, or free what this and other processes hold there"));
 }
@@ -195,34 +197,46 @@ std::uint64_t Gpu::hash(const void* memory, Bytes size) {
   return digest(bytes.get(), static_cast<std::size_t>(size.count()));
 }
 
+namespace {
+
 // The quickest of a few: the others were disturbed.
-double Gpu::copy_ns_per_byte() {
+double measure_copy(cuda::Runtime& runtime, int device, cuda::Stream stream) {
   constexpr Bytes kBytes(16 << 20);
   constexpr int kCopies = 3;
-  const cuda::Stream here = stream();
-  cuda::Allocator& allocator = gpu_allocator();
-  const Bypass bypass;
-  const auto free = [&](void* memory) { allocator.free(memory); };
-  const std::unique_ptr<void, decltype(free)> both(
-      allocator.allocate(Bytes(2 * kBytes.count()), device_.index(), here), free);
-  double best = 0.001;  // unless measured: a fast device's
+  constexpr double kUnmeasured = 0.001;  // a fast device's
+  const auto release = [&](void* memory) { runtime.release(device, memory); };
+  const std::unique_ptr<void, decltype(release)> both(
+      runtime.allocate(device, Bytes(2 * kBytes.count())), release);
   if (both == nullptr) {
-    return best;
+    return kUnmeasured;
   }
-  best = std::numeric_limits<double>::infinity();
   auto* const from = static_cast<char*>(both.get());
-  const cuda::Event start = runtime_->create_event(device_.index(), true);
-  const cuda::Event end = runtime_->create_event(device_.index(), true);
+  const auto destroy = [&](void* event) { runtime.destroy_event({event}); };
+  using OwnEvent = std::unique_ptr<void, decltype(destroy)>;
+  const OwnEvent start(runtime.create_event(device, true).handle, destroy);
+  const OwnEvent end(runtime.create_event(device, true).handle, destroy);
+  double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < kCopies; ++i) {
-    runtime_->record(start, here);
-    runtime_->copy(here, from + kBytes.count(), from, kBytes);
-    runtime_->record(end, here);
-    runtime_->synchronize(end);
-    best = std::min(best, static_cast<double>(runtime_->elapsed(start, end).count()));
+    runtime.record({start.get()}, stream);
+    runtime.copy(stream, from + kBytes.count(), from, kBytes);
+    runtime.record({end.get()}, stream);
+    runtime.synchronize(cuda::Event{end.get()});
+    best = std::min(best, static_cast<double>(runtime.elapsed({start.get()}, {end.get()}).count()));
   }
-  runtime_->destroy_event(start);
-  runtime_->destroy_event(end);
   return std::max(best / static_cast<double>(kBytes.count()), 1e-4);
+}
+
+}  // namespace
+
+double Gpu::copy_ns_per_byte() {
+  static std::map<int, double> measured;  // by device
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const auto [known, is_new] = measured.try_emplace(device_.index(), 0.0);
+  if (is_new) {
+    known->second = measure_copy(*runtime_, device_.index(), stream());
+  }
+  return known->second;
 }
 
 Gpu::Begun Gpu::begin_op() {

@@ -39,11 +39,13 @@ class Gpu {
   // The budget as it can be had: a multiple of the unit in which the driver gives memory. Throws
   // std::invalid_argument when it is less than one.
   [[nodiscard]] Bytes budget(Bytes wanted) const;
-  // Addresses for all of the device's memory, and memory behind the first `budget` bytes. Throws
+  // What the driver has given for tensors outside of any budget on the device.
+  [[nodiscard]] Bytes outside() const;
+  // Addresses for all of the device's memory, and memory behind the first `size` bytes. Throws
   // std::runtime_error when the device has not so much.
-  [[nodiscard]] std::unique_ptr<Arena> make_arena(Bytes budget);
+  [[nodiscard]] std::unique_ptr<Arena> make_arena(Bytes size);
   // Memory behind more of them; the same.
-  void back(Arena& arena, Bytes budget);
+  void back(Arena& arena, Bytes size);
 
   // The deleter of what PyTorch's allocator gives on this device.
   [[nodiscard]] c10::DeleterFnPtr program_deleter() const { return program_deleter_; }

@@ -30,7 +30,9 @@ GpuMemory gpu_memory(int device) {
         detail::str_cat("there is no GPU ", device, "; there are ", count, ", numbered from 0"));
   }
   const detail::cuda::DeviceMemory memory = runtime.memory(device);
-  return {.free = memory.free, .total = memory.total};
+  return {.free = memory.free,
+          .total = memory.total,
+          .outside = detail::gpu_allocator().usage(device).reserved};
 }
 
 }  // namespace recoup

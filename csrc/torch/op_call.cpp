@@ -24,6 +24,14 @@ inline c10::StorageImpl* plain_storage(const Session& session, const at::Tensor&
   return storage->sym_nbytes().is_heap_allocated() ? nullptr : storage;
 }
 
+// Whether another run on a GPU may have other bits.
+bool varies(const OpTraits& traits) {
+  const at::Context& context = at::globalContext();
+  return traits.varies_on_gpu != VariesOnGpu::kNo && !context.deterministicAlgorithms() &&
+         !(traits.varies_on_gpu == VariesOnGpu::kUnlessDeterministicCudnn &&
+           context.deterministicCuDNN());
+}
+
 // Covers every byte of its storage once.
 bool covers_storage(const at::Tensor& tensor) {
   return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
@@ -188,7 +196,7 @@ void OpCall::find_operands() {
 // Finds the storages, restores what was evicted, pins it, and prepares what will be written.
 void OpCall::prepare() {
   find_operands();
-  repeatable_ = traits_.repeatable && !foreign_;
+  repeatable_ = traits_.repeatable && !foreign_ && !(session_.on_gpu() && varies(traits_));
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
   Engine& engine = session_.engine(lock);

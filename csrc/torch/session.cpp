@@ -35,6 +35,7 @@ Bytes arena_size(const Options& options) { return std::max(options.budget, physi
 Options options_on(const Gpu* gpu, Options options) {
   if (gpu != nullptr && options.budget > Bytes(0)) {
     options.budget = gpu->budget(options.budget);
+    options.outside = gpu->outside();
     options.alignment = Bytes(512);  // what kernels expect of PyTorch's own allocator
   }
   return options;
@@ -61,7 +62,7 @@ Session::Session(const Options& options, c10::Device device)
         str_cat("policy '", options.policy, "' knows the future: only a simulation can have it"));
   }
   if (gpu_) {
-    arena_ = gpu_->make_arena(engine_.options().budget);
+    arena_ = gpu_->make_arena(engine_.options().budget - engine_.options().outside);
     scope_ = std::make_shared<SessionScope>(*this, *arena_);
     bounce_ = engine_.allocate(bounce_size(engine_.options().budget));
     gpu_->set_bounce(arena_->at(engine_.offset(bounce_)), engine_.block_size(bounce_));
@@ -338,7 +339,7 @@ void Session::grow(Bytes budget) {
   const Lock lock(*this);
   if (gpu_) {
     budget = gpu_->budget(budget);
-    gpu_->back(*arena_, budget);
+    gpu_->back(*arena_, budget - engine_.options().outside);
   }
   engine_.grow(budget);
 }
@@ -459,9 +460,11 @@ StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
   record->strong = StoragePtr::reclaim_copy(&storage);
   record->data = data;
   // Memory inside the arena that somebody wrapped (copy-on-write) is charged already.
-  const Bytes charge(owns(data) ? 0 : static_cast<std::int64_t>(storage.nbytes()));
+  const Bytes size(owns(data) ? 0 : static_cast<std::int64_t>(storage.nbytes()));
+  const bool counted = gpu_ && gpu_allocator().owns(data);
   try {
-    record->id = engine_.add_external(record, charge);
+    record->id = engine_.add_external(
+        record, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow);
   } catch (...) {
     graveyard_.storages.push_back(std::move(record->strong));
     records_.remove(record->self);

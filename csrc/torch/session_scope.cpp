@@ -40,6 +40,11 @@ bool SessionScope::empty() const {
   return session_ == nullptr && retired_ && retired_->empty();
 }
 
+Bytes SessionScope::left_over() const {
+  const std::lock_guard lock(mutex_);
+  return retired_ ? retired_->backed() : Bytes(0);
+}
+
 void SessionScope::free(void* memory) {
   if (with_session([memory](Session& session) { session.free(memory); })) {
     return;

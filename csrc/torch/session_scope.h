@@ -25,6 +25,7 @@ class SessionScope final : public cuda::Scope {
     return memory >= begin_ && memory < end_;
   }
   [[nodiscard]] bool empty() const override;
+  [[nodiscard]] Bytes left_over() const override;
   void free(void* memory) override;
   void record_stream(void* memory, cuda::Stream stream) override;
 

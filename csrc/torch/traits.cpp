@@ -48,9 +48,74 @@ const Names kRebinders = {"aten::resize_",  "aten::resize_as_",        "aten::se
                           "aten::set_data", "aten::resize_as_sparse_", "aten::_resize_output_"};
 
 // Hold their result or argument in a way that we cannot follow.
-const Names kNotRepeatable = {"aten::record_stream", "aten::from_file",
-                              "aten::_efficientzerotensor", "aten::_pin_memory",
+const Names kNotRepeatable = {"aten::from_file", "aten::_efficientzerotensor", "aten::_pin_memory",
                               "aten::_cudnn_init_dropout_state"};
+
+// As the documentation of torch.use_deterministic_algorithms has them.
+const Names kUnlessDeterministic = {"aten::_adaptive_avg_pool2d_backward",
+                                    "aten::_adaptive_avg_pool3d_backward",
+                                    "aten::_ctc_loss_backward",
+                                    "aten::_embedding_bag_dense_backward",
+                                    "aten::_index_put_impl_",
+                                    "aten::_scaled_dot_product_cudnn_attention_backward",
+                                    "aten::_scaled_dot_product_efficient_attention_backward",
+                                    "aten::_scaled_dot_product_flash_attention_backward",
+                                    "aten::_unsafe_index_put",
+                                    "aten::_upsample_bicubic2d_aa_backward",
+                                    "aten::_upsample_bilinear2d_aa_backward",
+                                    "aten::adaptive_max_pool2d_backward",
+                                    "aten::adaptive_max_pool3d_backward",
+                                    "aten::avg_pool3d_backward",
+                                    "aten::bincount",
+                                    "aten::cumsum",
+                                    "aten::cumsum_",
+                                    "aten::embedding_dense_backward",
+                                    "aten::fractional_max_pool2d_backward",
+                                    "aten::fractional_max_pool3d_backward",
+                                    "aten::grid_sampler_2d_backward",
+                                    "aten::grid_sampler_3d_backward",
+                                    "aten::histc",
+                                    "aten::index_add",
+                                    "aten::index_add_",
+                                    "aten::index_copy",
+                                    "aten::index_copy_",
+                                    "aten::index_put",
+                                    "aten::index_put_",
+                                    "aten::index_reduce",
+                                    "aten::index_reduce_",
+                                    "aten::kthvalue",
+                                    "aten::max_pool2d_with_indices_backward",
+                                    "aten::max_pool3d_with_indices_backward",
+                                    "aten::max_unpool2d",
+                                    "aten::max_unpool3d",
+                                    "aten::median",
+                                    "aten::nll_loss2d_forward",
+                                    "aten::put",
+                                    "aten::put_",
+                                    "aten::reflection_pad1d_backward",
+                                    "aten::reflection_pad2d_backward",
+                                    "aten::reflection_pad3d_backward",
+                                    "aten::replication_pad1d_backward",
+                                    "aten::replication_pad2d_backward",
+                                    "aten::replication_pad3d_backward",
+                                    "aten::scatter",
+                                    "aten::scatter_",
+                                    "aten::scatter_add",
+                                    "aten::scatter_add_",
+                                    "aten::scatter_reduce",
+                                    "aten::scatter_reduce_",
+                                    "aten::upsample_bicubic2d_backward",
+                                    "aten::upsample_bilinear2d_backward",
+                                    "aten::upsample_linear1d_backward",
+                                    "aten::upsample_trilinear3d_backward"};
+
+const Names kUnlessDeterministicCudnn = {"aten::convolution_backward", "aten::_cudnn_rnn_backward"};
+
+VariesOnGpu varies_on_gpu(const std::string& base) {
+  return kUnlessDeterministic.contains(base)        ? VariesOnGpu::kUnlessDeterministic
+         : kUnlessDeterministicCudnn.contains(base) ? VariesOnGpu::kUnlessDeterministicCudnn
+                                                    : VariesOnGpu::kNo;
+}
 
 bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
@@ -129,6 +194,10 @@ void add_hidden_writes(OpTraits& traits, const c10::FunctionSchema& schema) {
     traits.left_out = 0b11000;
   } else if (base == "aten::mkldnn_rnn_layer_backward") {
     traits.writes |= std::uint64_t{1} << 22;  // workspace
+  } else if (base == "aten::_cudnn_rnn") {
+    traits.writes |= std::uint64_t{1} << 15;  // dropout_state: where its random numbers are
+  } else if (base == "aten::_cudnn_rnn_backward") {
+    traits.writes |= std::uint64_t{1} << 20;  // reserve
   }
 }
 
@@ -170,6 +239,7 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
   traits.random = op.hasTag(at::Tag::nondeterministic_seeded);
   traits.metadata_only = kMetadataOnly.contains(base);
   traits.overwrites_self = kOverwriters.contains(base);
+  traits.varies_on_gpu = varies_on_gpu(base);
   traits.verifiable = !kPartlyUninitialized.contains(base);
   traits.uses_precision =
       base.find("mm") != std::string::npos || base.find("conv") != std::string::npos ||
@@ -184,6 +254,8 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
     traits.kind = OpKind::kForeign;
   } else if (base == "aten::_lazy_clone") {
     traits.kind = OpKind::kLazyClone;
+  } else if (base == "aten::record_stream") {
+    traits.kind = OpKind::kOtherStream;
   } else if (!starts_with(base, "aten::")) {
     traits.kind = OpKind::kRecorded;
   } else if (base == "aten::lift_fresh") {

@@ -18,7 +18,16 @@ enum class OpKind : std::uint8_t {
   kView,         // reads and writes no bytes and makes no storage: run and forgotten
   kRecorded,     // runs under the engine's eyes
   kLazyClone,    // copy-on-write: run as a copy
+  kOtherStream,  // record_stream: says something of an address, not of a value
   kForeign,      // keeps its tensors beyond its return (c10d, fsdp): they escape
+};
+
+// Whether two runs of an op on a GPU may differ in their bits, because sums are added up in the
+// order in which threads get there.
+enum class VariesOnGpu : std::uint8_t {
+  kNo,
+  kUnlessDeterministic,       // torch.use_deterministic_algorithms
+  kUnlessDeterministicCudnn,  // that, or torch.backends.cudnn.deterministic
 };
 
 struct OpTraits {
@@ -29,7 +38,8 @@ struct OpTraits {
   bool overwrites_self = false;  // replaces all of its first argument and reads nothing of it
   bool verifiable = true;        // false: some result bytes are uninitialized
   bool uses_precision = false;   // matrix products: float32 matmul precision changes their bits
-  std::uint64_t writes = 0;      // bit i: argument i is written, by schema or by the tables
+  VariesOnGpu varies_on_gpu = VariesOnGpu::kNo;
+  std::uint64_t writes = 0;  // bit i: argument i is written, by schema or by the tables
   // Bit i: argument i is written in passing and its content does not reach the results; a replay
   // gets a scratch tensor instead (BatchNorm's running statistics). Only when condition_arg is
   // true.

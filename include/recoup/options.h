@@ -55,6 +55,9 @@ struct Options {
   // Addresses of the pool; 0: as many as the budget. In a simulation with many more, free memory is
   // never in pieces. The device must have them.
   Bytes addresses{0};
+  // Of the budget, what was there before the scope takes, whether the scope comes to see it or not;
+  // the pool has the rest. For devices that give memory by the piece.
+  Bytes outside{0};
   Bytes alignment{64};
   // Results up to this size are leaves: dropping them gains nothing and their lineage costs more.
   Bytes small_leaf{1024};

@@ -84,8 +84,9 @@ RECOUP_API Bytes physical_memory();
 struct GpuMemory {
   Bytes free;
   Bytes total;
+  Bytes outside;  // given to this process, without that of a budget at work
 };
-// As the driver has it. Throws std::runtime_error where recoup gives GPUs no memory, or CUDA fails.
+// As the driver has it, but for the last. Throws std::runtime_error where recoup gives GPUs no memory, or CUDA fails.
 RECOUP_API GpuMemory gpu_memory(int device);
 // Whether this build knows CUDA. Then PyTorch's allocator can be made of the functions that
 // csrc/torch/gpus.h exports, after install_cuda(); neither asks anything of the driver.

@@ -93,7 +93,8 @@ def free_bytes(device: torch.device) -> int:
     """What a budget on the device can be: on the CPU, all of its memory."""
     if device.type == "cpu":
         return _C.physical_memory_bytes()
-    return _C.gpu_memory_bytes(device.index)[0]
+    free, _, outside = _C.gpu_memory_bytes(device.index)
+    return free + outside
 
 
 def _check_choice(name: str, value: object, choices: list[str]) -> None:

@@ -18,7 +18,7 @@ def parse_bytes(value: int | str, *, name: str = "budget", limit_bytes: int | No
     KB is 1,000 bytes and KiB 1,024; case does not matter. `name` stands in the error messages.
 
     Raises ValueError, saying what is allowed, for 0, a negative number, a float, an unknown unit,
-    any other text, and more than `limit_bytes` (the machine's memory); TypeError for a bool and for
+    any other text, and more than `limit_bytes` (the device's memory); TypeError for a bool and for
     what is neither a number nor text.
     """
     if isinstance(value, bool):
@@ -35,7 +35,7 @@ def parse_bytes(value: int | str, *, name: str = "budget", limit_bytes: int | No
         raise ValueError(f"{name} must be {_ALLOWED}; got {value!r}, which is not above 0")
     if limit_bytes is not None and count > limit_bytes:
         raise ValueError(
-            f"{name} must be at most this machine's physical memory, "
+            f"{name} must be at most the memory of its device, "
             f"{limit_bytes} bytes ({format_bytes(limit_bytes)}); got {value!r}"
         )
     return count

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset
 
 from nets import Batch, Net, net_named, wrap_in_checkpoints
@@ -41,7 +42,7 @@ class Bits:
     def of(tensor: Tensor) -> "Bits":
         flat = tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1)
         # The clone alone is seen by NumPy, and dies here.
-        data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+        data = flat.view(torch.uint8).cpu().numpy().tobytes() if flat.numel() else b""
         return Bits(tensor.dtype, tuple(tensor.shape), data)
 
     def difference(self, other: "Bits") -> str:
@@ -194,9 +195,11 @@ def double_backward_kernels() -> AbstractContextManager[Any]:
 class Training:
     """A model with its optimizer, and the loop over them. Knows no budget."""
 
-    def __init__(self, net: Net, variant: Variant, parallel: bool = False) -> None:
-        self.net, self.variant = net, variant
-        self.model = net.make().train()
+    def __init__(
+        self, net: Net, variant: Variant, parallel: bool = False, device: str = "cpu"
+    ) -> None:
+        self.net, self.variant, self.device = net, variant, device
+        self.model = net.make().train().to(device)
         if variant.tied:
             tie_weights(self.model)
         if variant.reentrant is not None:
@@ -208,7 +211,8 @@ class Training:
         self.optimizer = variant.optimizer(self.model.parameters())
 
     def loss(self, batch: Batch) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.variant.autocast):
+        kind = torch.device(self.device).type
+        with torch.autocast(kind, torch.bfloat16, enabled=self.variant.autocast):
             return self.net.loss(self.run_model, batch)
 
     def backward(self, batch: Batch) -> Tensor:
@@ -226,6 +230,9 @@ class Training:
             loss.backward()
         return loss.detach()
 
+    def move(self, batch: Batch) -> Batch:
+        return tree_map_only(Tensor, lambda tensor: tensor.to(self.device), batch)
+
     def evaluate(self, batch: Batch, step: int, result: Result) -> None:
         self.model.eval()
         for mode in (torch.no_grad, torch.inference_mode):
@@ -240,7 +247,7 @@ class Training:
             next(source)
         for step in range(steps):
             for part in range(variant.micro_batches):
-                batch = next(source)
+                batch = self.move(next(source))
                 result.keep(f"step {step} loss {part}", self.backward(batch))
             if variant.clip is not None:
                 norm = nn.utils.clip_grad_norm_(self.model.parameters(), variant.clip)
@@ -278,6 +285,7 @@ def scope(budget: int | str | None, options: dict[str, Any]) -> Iterator[Any]:
         yield None
         return
     import recoup
+    from recoup.run import free_bytes
 
     run = None
     try:
@@ -286,7 +294,7 @@ def scope(budget: int | str | None, options: dict[str, Any]) -> Iterator[Any]:
     except recoup.OutOfBudgetError:
         with suppress(RuntimeError):  # "this scope is over": what was alive did fit
             if run is not None:
-                run.finish(HUGE)
+                run.finish(HUGE if run.device.type == "cpu" else free_bytes(run.device))
         raise
 
 
@@ -301,6 +309,7 @@ def train(
     model_inside: bool = True,
     parallel: bool = False,
     offset: int = 0,
+    device: str = "cpu",
     **options: Any,
 ) -> Result:
     """Trains `net`; with a `budget`, in one. `model_inside` says where the model is made.
@@ -310,10 +319,10 @@ def train(
     result = Result()
     torch.manual_seed(seed)
     random.seed(seed)
-    training = None if model_inside else Training(net, variant, parallel)
-    with scope(budget, {"policy": policy, **options}) as run:
+    training = None if model_inside else Training(net, variant, parallel, device)
+    with scope(budget, {"policy": policy, "device": device, **options}) as run:
         if training is None:
-            training = Training(net, variant, parallel)
+            training = Training(net, variant, parallel, device)
         training.run(steps, result, offset)
     result.stats = None if run is None else run.stats()
     result.decisions = None if run is None else run.decisions()

@@ -26,6 +26,7 @@ class FakeScope final : public Scope {
     return memory >= memory_ && memory < memory_ + sizeof memory_;
   }
   [[nodiscard]] bool empty() const override { return used_ == 0; }
+  [[nodiscard]] Bytes left_over() const override { return Bytes(sizeof memory_); }
   void free(void* /*memory*/) override { --used_; }
   void record_stream(void* /*memory*/, Stream stream) override { streams_.insert(stream); }
 

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <unordered_map>
 
-#include "csrc/torch/accelerators.h"
+#include "csrc/torch/gpus.h"
 #include "tests/torch/test_device/generator.h"
 
 namespace recoup::test_device {
@@ -295,7 +295,7 @@ void install(const FakeCuda::Options& options) {
   TORCH_CHECK(the_fake == nullptr, "the test device is installed already");
   auto runtime = std::make_unique<FakeCuda>(options);
   the_fake = runtime.get();
-  detail::install_accelerators(kType, std::move(runtime));
+  detail::install_gpus(kType, std::move(runtime));
   c10::SetAllocator(kType, allocator());
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   device_count = options.devices;

@@ -10,7 +10,7 @@
 
 #include <string_view>
 
-#include "csrc/torch/accelerators.h"
+#include "csrc/torch/gpus.h"
 #include "tests/torch/test_device/device.h"
 #include "tests/torch/test_device/fallback.h"
 

@@ -1,7 +1,7 @@
 // _test_device: the test device's face for Python.
 #include <torch/csrc/utils/pybind.h>
 
-#include "csrc/torch/accelerators.h"
+#include "csrc/torch/gpus.h"
 #include "tests/torch/test_device/device.h"
 #include "tests/torch/test_device/fallback.h"
 #include "tests/torch/test_device/generator.h"
@@ -35,6 +35,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("run", [](int tasks) { fake().run(tasks); }, py::arg("tasks"), no_gil);
   module.def("empty_cache", &recoup_cuda_empty_cache, no_gil);
   module.def("allocated_bytes", [](int device) { return fake().allocated(device).count(); });
+  // As another process would.
+  module.def("take_away", [](int device, std::int64_t bytes) {
+    return reinterpret_cast<std::uintptr_t>(fake().allocate(device, Bytes(bytes)));
+  });
+  module.def("give_back", [](int device, std::uintptr_t memory) {
+    fake().release(device, reinterpret_cast<void*>(memory));
+  });
   module.def("waits", [] { return fake().waits(); });
   module.def("events", [] { return fake().events(); });
   module.def("synchronizations", [] { return fake().synchronizations() - own_synchronizations(); });
