@@ -2,10 +2,12 @@
 
 import argparse
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import Progress
 
@@ -42,6 +44,12 @@ def add_bench_command(commands: Any) -> None:
         help="what users would pick instead, such as checkpoint-block, selective or compile-0.5, "
         "and the policies in the memory that each takes; `all` (without the slow inductor) or "
         "`none` (the default)",
+    )
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        help="where to train: cpu (the default), or a GPU such as cuda:0, with PyTorch's "
+        "deterministic algorithms, since bits are compared",
     )
     parser.add_argument("--steps", type=int, default=4, help="of a training (default: 4)")
     parser.add_argument(
@@ -103,11 +111,13 @@ def _bench(options: argparse.Namespace) -> int:
         if options.out is not None:
             check_writable(options.out)
         plan = _plan(options)
+        if plan.device != "cpu":
+            _prepare_gpu(options)
         if options.timeline is not None:
             _draw_timeline(plan, options)
         else:
             _run(plan, options)
-    except (OSError, ValueError, BitsDifferError) as error:
+    except (OSError, RuntimeError, ValueError, BitsDifferError) as error:
         options.fail(str(error))
     except KeyboardInterrupt:
         kept = ""
@@ -129,7 +139,16 @@ def _plan(options: argparse.Namespace) -> Any:
         steps=options.steps,
         rounds=options.rounds,
         seed=options.seed,
+        device=str(recoup.gpus.parse_device(options.device)),
     )
+
+
+def _prepare_gpu(options: argparse.Namespace) -> None:
+    if options.alternatives != ["none"]:
+        raise ValueError("alternatives are measured on the CPU: leave out --alternatives")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.deterministic = True
 
 
 def _run(plan: Any, options: argparse.Namespace) -> None:

@@ -112,6 +112,11 @@ def parse_device(device: torch.device | str | int | None) -> torch.device:
     return parsed
 
 
+def empty_cache(device: torch.device) -> None:
+    """Gives what no tensor uses back to the driver."""
+    getattr(torch, device.type).empty_cache()
+
+
 def forget_workspaces(device: torch.device) -> None:
     """Lets go of what cuBLAS keeps for its products: it is made anew, where a budget counts it."""
     if device.type == "cuda":

@@ -97,6 +97,18 @@ def free_bytes(device: torch.device) -> int:
     return free + outside
 
 
+def outside_bytes(device: torch.device) -> int:
+    """Of a budget on the device, what is taken before its scope begins.
+
+    On the CPU 0: a budget there is charged for what it comes to see.
+    """
+    if device.type == "cpu":
+        return 0
+    gpus.forget_workspaces(device)
+    gpus.empty_cache(device)
+    return _C.gpu_memory_bytes(device.index)[2]
+
+
 def _check_choice(name: str, value: object, choices: list[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")

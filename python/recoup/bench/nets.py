@@ -5,7 +5,7 @@ are built from its configs, without weights; it is part of the `bench` extra.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,8 @@ class Net:
     chains: tuple[str, ...]
     """Names of the model's sequences of blocks: an nn.Sequential, or an nn.ModuleList whose members
     take what the one before returned, or its first item, and the same other arguments as it."""
+    device: torch.device = torch.device("cpu")  # noqa: RUF009
+    """Where it is trained."""
 
 
 def _images(count: int, side: int) -> Callable[[torch.Generator], Batch]:
@@ -188,10 +190,10 @@ NETS = (
 )
 
 
-def net_named(name: str) -> Net:
-    """Raises ValueError that lists the names there are."""
+def net_named(name: str, device: str = "cpu") -> Net:
+    """To be trained on the device. Raises ValueError that lists the names there are."""
     for net in NETS:
         if net.name == name:
-            return net
+            return replace(net, device=torch.device(device))
     known = ", ".join(net.name for net in NETS)
     raise ValueError(f"unknown net {name!r}; the nets are {known}")

@@ -31,6 +31,7 @@ class Plan:
     rounds: int = 3
     """Rounds: in each a case is run once, between two plain runs."""
     seed: int = 0
+    device: str = "cpu"
 
     def cases(self) -> Iterator[tuple[str, str, float]]:
         """(net, policy, share) in the order in which they run."""
@@ -99,7 +100,14 @@ def settings_of(plan: Plan) -> dict[str, Any]:
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        **({} if plan.device == "cpu" else {"device": _described(plan.device)}),
     }
+
+
+def _described(device: str) -> str:
+    if device == "cpu":
+        return device
+    return str(getattr(torch, torch.device(device).type).get_device_name(device))
 
 
 def open_results(path: Path | None, plan: Plan) -> Results:
@@ -128,7 +136,7 @@ def open_results(path: Path | None, plan: Plan) -> Results:
 
 def recorded(name: str, plan: Plan) -> recoup.Trace:
     """The trace of a net's training, which has run once to warm up."""
-    net = net_named(name)
+    net = net_named(name, plan.device)
     run_plainly(net, plan.steps, plan.seed)
     with tempfile.TemporaryDirectory() as folder:
         return record(net, plan.steps, plan.seed, Path(folder) / "run.rtrace")
@@ -150,7 +158,7 @@ def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
         if out is not None:
             results.write(out)
         yield f"{name}: plain"
-        net = net_named(name)
+        net = net_named(name, plan.device)
         plain = timed(run_plainly, net, plan.steps, plan.seed)
         while group := [row for row in results.rows_of(plan, name) if not row["status"]][:CASES]:
             plain = yield from run_round(net, plan.steps, plan.seed, group, plain)

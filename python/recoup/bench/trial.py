@@ -16,6 +16,7 @@ from torch import Tensor
 
 import recoup
 from recoup.bench.nets import Net
+from recoup.run import free_bytes, outside_bytes
 
 _T = TypeVar("_T")
 
@@ -37,14 +38,15 @@ class Trial:
 def train(net: Net, steps: int, seed: int) -> tuple[list[float], dict[str, str]]:
     """Seconds of each step, and a digest of each of the things that a Trial has one of all of."""
     torch.manual_seed(seed)
-    model = net.make().train()
+    model = net.make().train().to(net.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     chance = torch.Generator().manual_seed(seed + 1)
     seconds = []
     losses = []
     for _ in range(steps):
         start = time.perf_counter()
-        loss = net.loss(model, net.batch(chance))
+        x, y = net.batch(chance)
+        loss = net.loss(model, (x.to(net.device), y.to(net.device)))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -64,7 +66,8 @@ def train(net: Net, steps: int, seed: int) -> tuple[list[float], dict[str, str]]
 def _digest(tensors: Iterable[Tensor]) -> str:
     sha = hashlib.sha256()
     for tensor in tensors:
-        sha.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        data = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        sha.update(data.cpu().numpy().tobytes())
     return sha.hexdigest()
 
 
@@ -84,8 +87,9 @@ def run_plainly(net: Net, steps: int, seed: int) -> Trial:
 
 
 def run_in(net: Net, steps: int, seed: int, budget: int, **options: Any) -> Trial:
-    """In a budget. Raises as `call_in` does."""
-    trained, stats = call_in(budget, lambda: train(net, steps, seed), **options)
+    """In a budget, beside what is on the device already. Raises as `call_in` does."""
+    budget += outside_bytes(net.device)
+    trained, stats = call_in(budget, lambda: train(net, steps, seed), device=net.device, **options)
     return _trial(*trained, stats)
 
 
@@ -112,7 +116,7 @@ def call_in(
     except stops as error:
         if run is not None:
             with contextlib.suppress(RuntimeError):  # the scope is over already
-                run.finish(UNREACHED)
+                run.finish(free_bytes(run.device))
         raise error.with_traceback(None) from None  # the traceback holds the training's tensors
     finally:
         gc.collect()
@@ -120,6 +124,6 @@ def call_in(
 
 def record(net: Net, steps: int, seed: int, path: Path) -> recoup.Trace:
     """The trace of a run that evicts nothing."""
-    with recoup.trace(path):
+    with recoup.trace(path, device=net.device):
         train(net, steps, seed)
     return recoup.Trace.read(path)
