@@ -51,17 +51,6 @@ c10::IValue own_copy(const c10::IValue& value) {
 
 }  // namespace
 
-OpCall::OpCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
-               c10::DispatchKeySet keys, torch::jit::Stack& stack, std::span<Session* const> others)
-    : session_(session),
-      op_(op),
-      traits_(traits),
-      keys_(keys),
-      stack_(stack),
-      argument_count_(op.schema().arguments().size()),
-      base_(stack.size() - argument_count_),
-      others_(others) {}
-
 void OpCall::run() {
   leaves_out_ = traits_.left_out != 0 &&
                 (traits_.condition_arg < 0 ||
@@ -249,7 +238,11 @@ void OpCall::prepare_kernel(const Session::Lock& lock) {
 
 void OpCall::run_kernel() {
   const TickClock::Ticks start = TickClock::now();
-  run_below();
+  if (session_.on_gpu()) {
+    run_on_gpu();
+  } else {
+    run_below();
+  }
   cost_ = TickClock::between(start, TickClock::now());
 }
 
@@ -258,20 +251,22 @@ void OpCall::run_kernel() {
 // other bits than the one that would have run without a budget. So what a kernel on a GPU swallowed
 // is thrown all the same. Not where cuDNN was told to try them all out: then failing is a part of
 // it, and no two runs need agree.
-void OpCall::run_below() {
+void OpCall::run_on_gpu() {
   std::optional<OutOfBudgetReport>& missed = Session::missed_room();
   missed.reset();
-  {
-    const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
-    if (others_.empty()) {
-      op_.redispatchBoxed(keys_, &stack_);
-    } else {
-      OpCall(*others_.front(), op_, traits_, keys_, stack_, others_.subspan(1)).run();
-    }
-  }
-  if (session_.on_gpu() && missed && !at::globalContext().benchmarkCuDNN()) [[unlikely]] {
+  run_below();
+  if (missed && !at::globalContext().benchmarkCuDNN()) [[unlikely]] {
     missed->fragmented &= traits_.writes == 0;  // what it wrote it would write again
     throw PoolOutOfMemory(*missed, &session_);
+  }
+}
+
+void OpCall::run_below() {
+  const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
+  if (others_.empty()) [[likely]] {
+    op_.redispatchBoxed(keys_, &stack_);
+  } else {
+    OpCall(*others_.front(), op_, traits_, keys_, stack_, others_.subspan(1)).run();
   }
 }
 

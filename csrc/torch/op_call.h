@@ -43,7 +43,15 @@ class OpCall {
   // `others`: sessions of other devices that the op concerns too; each has an OpCall of its own,
   // within this one's kernel.
   OpCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
-         c10::DispatchKeySet keys, torch::jit::Stack& stack, std::span<Session* const> others = {});
+         c10::DispatchKeySet keys, torch::jit::Stack& stack, std::span<Session* const> others = {})
+      : session_(session),
+        op_(op),
+        traits_(traits),
+        keys_(keys),
+        stack_(stack),
+        argument_count_(op.schema().arguments().size()),
+        base_(stack.size() - argument_count_),
+        others_(others) {}
   void run();
 
  private:
@@ -54,6 +62,7 @@ class OpCall {
   void prepare_kernel(const Session::Lock& lock);
   void run_until_it_fits();
   void run_kernel();
+  void run_on_gpu();
   void run_below();
   void begin_on_gpu(Gpu& gpu, const Session::Lock& lock);
   void cancel_on_gpu(const Session::Lock& lock);

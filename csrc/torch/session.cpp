@@ -288,7 +288,9 @@ void Session::throw_no_room(const OutOfBudget& error) const {
       !at::in_parallel_region()) {
     throw_out_of_budget(error.report());  // inside no op, whose handler would do it
   }
-  missed_room() = error.report();
+  if (gpu_) {
+    missed_room() = error.report();
+  }
   throw PoolOutOfMemory(error.report(), this);
 }
 

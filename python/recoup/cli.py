@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import recoup
-from recoup import _C
+from recoup import gpus
 from recoup.bench_command import add_bench_command
 from recoup.errors import OutOfBudgetError
 from recoup.files import write_atomically
 from recoup.layout_command import add_layout_command
 from recoup.order_command import add_order_command
 from recoup.progress import Progress
-from recoup.run import Budget, Run
+from recoup.run import Budget, Run, free_bytes
 from recoup.simulate_command import add_simulate_command
 
 _USAGE_ERROR = 2
@@ -70,6 +70,12 @@ def _parser() -> argparse.ArgumentParser:
         "--policy", default="recoup", help="what to evict; see `recoup policies` (default: recoup)"
     )
     run.add_argument(
+        "--device",
+        default="cpu",
+        metavar="NAME",
+        help="whose memory: cpu, or a GPU such as cuda:0 (default: cpu)",
+    )
+    run.add_argument(
         "--report", type=Path, metavar="FILE", help="write statistics to this file, as JSON"
     )
     run.add_argument(
@@ -112,12 +118,16 @@ def _print_policies(_: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.budget is None and options.trace is None:
         options.fail("the following arguments are required: --budget")
-    size = _C.physical_memory_bytes() if options.budget is None else options.budget
     try:
+        device = gpus.parse_device(options.device)
         budget = recoup.budget(
-            size, policy=options.policy, verify=options.verify, trace=options.trace
+            free_bytes(device) if options.budget is None else options.budget,
+            device=device,
+            policy=options.policy,
+            verify=options.verify,
+            trace=options.trace,
         )
-    except ValueError as error:
+    except (RuntimeError, ValueError) as error:
         options.fail(str(error))
     for file, what in ((options.report, "report"), (options.trace, "trace")):
         if file is not None and not file.absolute().parent.is_dir():
@@ -127,7 +137,10 @@ def _run(options: argparse.Namespace) -> int:
     job = _Job(budget, options)
     # First, so that it comes last: the program's own exit handlers still run inside the budget.
     atexit.register(job.end)
-    job.start()
+    try:
+        job.start()
+    except (RuntimeError, ValueError) as error:  # a GPU has not so much
+        options.fail(str(error))
     try:
         program()
     except BaseException:
