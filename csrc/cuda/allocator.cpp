@@ -51,11 +51,16 @@ void* Allocator::allocate(Bytes size, int device, Stream stream) {
     const auto found = scopes_.find(device);
     if (found == scopes_.end() || found->second.empty() || !found->second.back().open ||
         !found->second.back().scope->wants(size)) {
-      return cache(device).allocate(size, stream);
+      void* const memory = cache(device).allocate(size, stream);
+      measure(device);
+      return memory;
     }
     scope = found->second.back().scope;
   }
-  return scope->allocate(size, stream);
+  void* const memory = scope->allocate(size, stream);
+  const std::lock_guard lock(mutex_);
+  measure(device);
+  return memory;
 }
 
 template <class Act>
@@ -146,14 +151,32 @@ void Allocator::leave(int device) {
   ended = take_ended(device);
 }
 
+Allocator::Usage& Allocator::measure(int device) {
+  const Cache& outside = cache(device);
+  Usage& usage = usage_[device];
+  usage.outside = usage.reserved = outside.reserved();
+  usage.used = outside.used();
+  for (const Entry& entry : scopes_[device]) {
+    const Bytes reserved = entry.scope->reserved();
+    usage.outside += entry.open ? Bytes(0) : reserved;
+    usage.reserved += reserved;
+    usage.used += entry.scope->used();
+  }
+  usage.peak_reserved = std::max(usage.peak_reserved, usage.reserved);
+  usage.peak_used = std::max(usage.peak_used, usage.used);
+  return usage;
+}
+
 Allocator::Usage Allocator::usage(int device) {
   const std::lock_guard lock(mutex_);
-  const Cache& found = cache(device);
-  Usage usage{.reserved = found.reserved(), .used = found.used()};
-  for (const Entry& entry : scopes_[device]) {
-    usage.reserved += entry.open ? Bytes(0) : entry.scope->left_over();
-  }
-  return usage;
+  return measure(device);
+}
+
+void Allocator::reset_peaks(int device) {
+  const std::lock_guard lock(mutex_);
+  Usage& usage = measure(device);
+  usage.peak_reserved = usage.reserved;
+  usage.peak_used = usage.used;
 }
 
 void Allocator::check() {

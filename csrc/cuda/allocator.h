@@ -27,8 +27,10 @@ class Scope {
   // The rest is asked for as long as it has given memory that was not freed, left or not.
   [[nodiscard]] virtual bool owns(const void* memory) const = 0;
   [[nodiscard]] virtual bool empty() const = 0;  // nothing of it is in use
-  // What it has from the driver once it was left.
-  [[nodiscard]] virtual Bytes left_over() const = 0;
+  // What it has from the driver, and what of it is in use. Of one that is open they may be a moment
+  // old.
+  [[nodiscard]] virtual Bytes reserved() const = 0;
+  [[nodiscard]] virtual Bytes used() const = 0;
   virtual void free(void* memory) = 0;
   virtual void record_stream(void* memory, Stream stream) = 0;
 };
@@ -56,10 +58,15 @@ class Allocator {
   void leave(int device);
 
   struct Usage {
-    Bytes reserved;  // from the driver, without that of the scope at work
-    Bytes used;      // of the cache
+    Bytes outside;   // from the driver, without that of the open scope
+    Bytes reserved;  // all of it
+    Bytes used;
+    Bytes peak_reserved;
+    Bytes peak_used;
   };
   [[nodiscard]] Usage usage(int device);
+  // The peaks are what is now.
+  void reset_peaks(int device);
   Runtime& runtime() { return *runtime_; }
   // Recounts everything; throws InternalError on the first difference.
   void check();
@@ -82,6 +89,7 @@ class Allocator {
     int device = 0;
   };
   [[nodiscard]] Found find_scope(const void* memory) const;
+  Usage& measure(int device);
   // Those that have left and hold nothing; to be destroyed without the lock.
   [[nodiscard]] std::vector<Entry> take_ended(int device);
 
@@ -89,6 +97,7 @@ class Allocator {
   std::mutex mutex_;
   std::map<int, Cache> caches_;
   std::map<int, std::vector<Entry>> scopes_;  // the open one last
+  std::map<int, Usage> usage_;                // as measured last
 };
 
 }  // namespace recoup::detail::cuda

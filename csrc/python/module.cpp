@@ -247,11 +247,22 @@ void bind_functions(py::module_& module) {
   module.def("pass_through", &pass_through, py::arg("on"));
   module.def("physical_memory_bytes", [] { return physical_memory().count(); });
   module.def(
-      "gpu_memory_bytes",
+      "gpu_memory",
       [](int device) {
         const GpuMemory memory = translated([&] { return gpu_memory(device); });
-        return py::make_tuple(memory.free.count(), memory.total.count(), memory.outside.count());
+        py::dict dict;
+        dict["free_bytes"] = memory.free.count();
+        dict["total_bytes"] = memory.total.count();
+        dict["outside_bytes"] = memory.outside.count();
+        dict["reserved_bytes"] = memory.reserved.count();
+        dict["used_bytes"] = memory.used.count();
+        dict["peak_reserved_bytes"] = memory.peak_reserved.count();
+        dict["peak_used_bytes"] = memory.peak_used.count();
+        return dict;
       },
+      py::arg("device"));
+  module.def(
+      "reset_gpu_peaks", [](int device) { translated([&] { reset_gpu_peaks(device); }); },
       py::arg("device"));
   module.attr("with_cuda") = with_cuda();
   module.def("install_cuda", [] { translated([] { install_cuda(); }); });

@@ -55,6 +55,7 @@ RetiredArena::RetiredArena(std::unique_ptr<Arena> arena, std::span<const BlockVi
   PoolOffset end{0};
   for (const BlockView& block : blocks) {
     blocks_.emplace(block.offset, block.size);
+    used_ += block.size;
     arena_->discard(end, block.offset);
     end = block.offset + block.size;
   }
@@ -66,6 +67,7 @@ bool RetiredArena::release(const void* pointer) {
   if (found == blocks_.end()) {
     return false;
   }
+  used_ -= found->second;
   // Up to its neighbors, for memory goes back in pieces that are larger than blocks.
   const auto next = blocks_.erase(found);
   const PoolOffset from =

@@ -56,12 +56,14 @@ class RetiredArena {
   [[nodiscard]] bool contains(const void* pointer) const { return arena_->contains(pointer); }
   [[nodiscard]] bool empty() const { return blocks_.empty(); }
   [[nodiscard]] Bytes backed() const { return arena_->backed(); }
+  [[nodiscard]] Bytes used() const { return used_; }
   // False when `pointer` is no block in use.
   bool release(const void* pointer);
 
  private:
   std::unique_ptr<Arena> arena_;
   std::map<PoolOffset, Bytes> blocks_;  // size by offset
+  Bytes used_;
 };
 
 // Retired arenas of the CPU. Thread safe.

@@ -90,7 +90,7 @@ Bytes Gpu::budget(Bytes wanted) const {
 
 Bytes Gpu::outside() const {
   gpu_allocator().empty_cache();
-  return gpu_allocator().usage(device_.index()).reserved;
+  return gpu_allocator().usage(device_.index()).outside;
 }
 
 std::unique_ptr<Arena> Gpu::make_arena(Bytes size) {

@@ -20,19 +20,36 @@ bool with_cuda() { return false; }
 void install_cuda() { throw std::logic_error("this build of recoup knows no CUDA"); }
 #endif
 
-GpuMemory gpu_memory(int device) {
+namespace {
+
+detail::cuda::Allocator& allocator_of(int device) {
   if (!detail::gpu_type()) {
     throw std::runtime_error("recoup gives GPUs no memory in this process");
   }
-  detail::cuda::Runtime& runtime = detail::gpu_allocator().runtime();
-  if (const int count = runtime.device_count(); device < 0 || device >= count) {
+  detail::cuda::Allocator& allocator = detail::gpu_allocator();
+  const int count = allocator.runtime().device_count();
+  if (device < 0 || device >= count) {
     throw std::invalid_argument(
         detail::str_cat("there is no GPU ", device, "; there are ", count, ", numbered from 0"));
   }
-  const detail::cuda::DeviceMemory memory = runtime.memory(device);
+  return allocator;
+}
+
+}  // namespace
+
+GpuMemory gpu_memory(int device) {
+  detail::cuda::Allocator& allocator = allocator_of(device);
+  const detail::cuda::DeviceMemory memory = allocator.runtime().memory(device);
+  const detail::cuda::Allocator::Usage usage = allocator.usage(device);
   return {.free = memory.free,
           .total = memory.total,
-          .outside = detail::gpu_allocator().usage(device).reserved};
+          .outside = usage.outside,
+          .reserved = usage.reserved,
+          .used = usage.used,
+          .peak_reserved = usage.peak_reserved,
+          .peak_used = usage.peak_used};
 }
+
+void reset_gpu_peaks(int device) { allocator_of(device).reset_peaks(device); }
 
 }  // namespace recoup

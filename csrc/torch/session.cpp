@@ -66,6 +66,7 @@ Session::Session(const Options& options, c10::Device device)
     scope_ = std::make_shared<SessionScope>(*this, *arena_);
     bounce_ = engine_.allocate(bounce_size(engine_.options().budget));
     gpu_->set_bounce(arena_->at(engine_.offset(bounce_)), engine_.block_size(bounce_));
+    publish_use(Lock(*this));
   } else {
     arena_ = std::make_unique<HostArena>(arena_size(options));
   }
@@ -317,6 +318,7 @@ void* Session::allocate(std::size_t nbytes, cuda::Stream stream) {
     const Lock lock(*this);
     const BlockId block = take_block(nbytes, lock);
     void* const pointer = arena_->at(engine_.offset(block));
+    publish_use(lock);
     try {
       gpu_->take(pointer, engine_.block_size(block), stream);
     } catch (...) {
@@ -328,6 +330,11 @@ void* Session::allocate(std::size_t nbytes, cuda::Stream stream) {
   } catch (const OutOfBudget& error) {
     throw_no_room(error);
   }
+}
+
+void Session::publish_use(const Lock&) {
+  used_ = (engine_.charged() - engine_.options().outside).count();
+  reserved_ = arena_->backed().count();
 }
 
 void Session::record_stream(void* pointer, cuda::Stream stream) {
@@ -342,6 +349,7 @@ void Session::grow(Bytes budget) {
   if (gpu_) {
     budget = gpu_->budget(budget);
     gpu_->back(*arena_, budget - engine_.options().outside);
+    publish_use(lock);
   }
   engine_.grow(budget);
 }
@@ -353,10 +361,13 @@ void Session::free(void* pointer) {
   const StorageId storage = engine_.storage_in(*block);
   if (storage.valid()) {
     storage_gone(static_cast<StorageRecord*>(engine_.handle(storage)));
-    return;
+  } else {
+    held_ -= engine_.block_size(*block).count();
+    engine_.free(*block);
   }
-  held_ -= engine_.block_size(*block).count();
-  engine_.free(*block);
+  if (gpu_) {
+    publish_use(lock);
+  }
 }
 
 void Session::evicted_storage_died(StorageRecord* record) {

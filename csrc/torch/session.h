@@ -137,6 +137,9 @@ class Session final : private Device {
   void* allocate(std::size_t nbytes, cuda::Stream stream);
   void free(void* pointer);
   void record_stream(void* pointer, cuda::Stream stream);
+  // Bytes of the pool that are in use, and that have memory; any thread, without the lock.
+  [[nodiscard]] Bytes used() const { return Bytes(used_.load(std::memory_order_relaxed)); }
+  [[nodiscard]] Bytes reserved() const { return Bytes(reserved_.load(std::memory_order_relaxed)); }
   // As Budget::grow.
   void grow(Bytes budget);
   static void evicted_storage_died(StorageRecord* record);
@@ -192,6 +195,7 @@ class Session final : private Device {
 
   [[nodiscard]] void* address(const Location& location) const;
   BlockId take_block(std::size_t nbytes, const Lock&);
+  void publish_use(const Lock&);
   [[noreturn]] void throw_no_room(const OutOfBudget& error) const;
   [[nodiscard]] c10::DataPtr no_bytes() const { return {nullptr, device_}; }
   // Whether the bytes are in a block of the pool, and nobody else's.
@@ -260,6 +264,8 @@ class Session final : private Device {
   Engine engine_;  // its destructor calls the device, and nothing of what follows
   std::unique_ptr<ScheduleConductor> conductor_;  // of a policy with a schedule
   BlockId bounce_;                                // of a GPU: what moves go through
+  std::atomic<std::int64_t> used_{0};             // the same
+  std::atomic<std::int64_t> reserved_{0};
 };
 
 // The allocator and the deleters of our storages (allocator.cpp).

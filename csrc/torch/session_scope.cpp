@@ -13,19 +13,27 @@ SessionScope::SessionScope(Session& session, const Arena& arena)
 
 // Freeing may free more, by way of what died with a storage: calls are counted, not locked.
 template <class Act>
-bool SessionScope::with_session(Act&& act) {
+bool SessionScope::with_session(Act&& act) const {
   ++inside_;
   Session* const session = session_;
-  if (session != nullptr) {
-    act(*session);
+  try {
+    if (session != nullptr) {
+      act(*session);
+    }
+  } catch (...) {
+    --inside_;
+    throw;
   }
   --inside_;
   return session != nullptr;
 }
 
 bool SessionScope::wants(Bytes size) const {
-  const Session* const session = session_;
-  return session != nullptr && session->in_scope(static_cast<std::size_t>(size.count()));
+  bool wanted = false;
+  with_session([&](const Session& session) {
+    wanted = session.in_scope(static_cast<std::size_t>(size.count()));
+  });
+  return wanted;
 }
 
 void* SessionScope::allocate(Bytes size, cuda::Stream stream) {
@@ -40,9 +48,22 @@ bool SessionScope::empty() const {
   return session_ == nullptr && retired_ && retired_->empty();
 }
 
-Bytes SessionScope::left_over() const {
-  const std::lock_guard lock(mutex_);
-  return retired_ ? retired_->backed() : Bytes(0);
+Bytes SessionScope::reserved() const {
+  Bytes bytes;
+  if (!with_session([&](const Session& session) { bytes = session.reserved(); })) {
+    const std::lock_guard lock(mutex_);
+    bytes = retired_ ? retired_->backed() : Bytes(0);
+  }
+  return bytes;
+}
+
+Bytes SessionScope::used() const {
+  Bytes bytes;
+  if (!with_session([&](const Session& session) { bytes = session.used(); })) {
+    const std::lock_guard lock(mutex_);
+    bytes = retired_ ? retired_->used() : Bytes(0);
+  }
+  return bytes;
 }
 
 void SessionScope::free(void* memory) {

@@ -25,7 +25,8 @@ class SessionScope final : public cuda::Scope {
     return memory >= begin_ && memory < end_;
   }
   [[nodiscard]] bool empty() const override;
-  [[nodiscard]] Bytes left_over() const override;
+  [[nodiscard]] Bytes reserved() const override;
+  [[nodiscard]] Bytes used() const override;
   void free(void* memory) override;
   void record_stream(void* memory, cuda::Stream stream) override;
 
@@ -35,14 +36,14 @@ class SessionScope final : public cuda::Scope {
   void retire(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks);
 
  private:
-  // Calls act(session) unless it has stopped.
+  // Calls act(session) unless it has stopped; then false.
   template <class Act>
-  bool with_session(Act&& act);
+  bool with_session(Act&& act) const;
 
   const void* begin_;
   const void* end_;
   std::atomic<Session*> session_;
-  std::atomic<int> inside_{0};
+  mutable std::atomic<int> inside_{0};
   mutable std::mutex mutex_;  // of the rest; nothing is called that could come back
   std::optional<RetiredArena> retired_;
   std::vector<void*> freed_early_;  // after close(), before retire()

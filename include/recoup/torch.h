@@ -82,12 +82,19 @@ RECOUP_API bool active();
 RECOUP_API void allow_replay(const std::string& name);
 RECOUP_API Bytes physical_memory();
 struct GpuMemory {
+  // As the driver has it.
   Bytes free;
   Bytes total;
-  Bytes outside;  // given to this process, without that of a budget at work
+  // Of this process's tensors.
+  Bytes outside;   // given by the driver, without that of a budget at work
+  Bytes reserved;  // all that was given
+  Bytes used;
+  Bytes peak_reserved;  // since the last reset
+  Bytes peak_used;
 };
-// As the driver has it, but for the last. Throws std::runtime_error where recoup gives GPUs no memory, or CUDA fails.
+// Throws std::runtime_error where recoup gives GPUs no memory, or CUDA fails.
 RECOUP_API GpuMemory gpu_memory(int device);
+RECOUP_API void reset_gpu_peaks(int device);
 // Whether this build knows CUDA. Then PyTorch's allocator can be made of the functions that
 // csrc/torch/gpus.h exports, after install_cuda(); neither asks anything of the driver.
 RECOUP_API bool with_cuda();

@@ -53,6 +53,43 @@ def install() -> None:
         )
         return
     _installed.allocator = allocator
+    # PyTorch has no statistics of a pluggable allocator: asked for, it raises.
+    binding: Any = torch._C
+    binding._cuda_memoryStats = memory_stats
+    binding._cuda_resetPeakMemoryStats = _C.reset_gpu_peaks
+    binding._cuda_resetAccumulatedMemoryStats = lambda device: None
+
+
+def memory_stats(device: int) -> dict[str, Any]:
+    """For `torch.cuda.memory_stats`: bytes used and reserved, and 0 for what is not counted."""
+
+    def stat(current: int = 0, peak: int = 0) -> dict[str, dict[str, int]]:
+        counted = {"current": current, "peak": peak, "allocated": 0, "freed": 0}
+        nothing = dict.fromkeys(counted, 0)
+        return {"all": counted, "small_pool": nothing, "large_pool": nothing}
+
+    memory = _C.gpu_memory(device)
+    used = stat(memory["used_bytes"], memory["peak_used_bytes"])
+    names = ("allocation", "segment", "active", "inactive_split", "inactive_split_bytes")
+    return {
+        **{name: stat() for name in names},
+        "allocated_bytes": used,
+        "active_bytes": used,
+        "requested_bytes": used,
+        "reserved_bytes": stat(memory["reserved_bytes"], memory["peak_reserved_bytes"]),
+        **{name: stat()["all"] for name in ("oversize_allocations", "oversize_segments")},
+        **dict.fromkeys(
+            (
+                "max_split_size",
+                "num_alloc_retries",
+                "num_device_alloc",
+                "num_device_free",
+                "num_ooms",
+                "num_sync_all_streams",
+            ),
+            0,
+        ),
+    }
 
 
 def _find_problem() -> str | None:

@@ -86,15 +86,15 @@ def memory_bytes(device: torch.device) -> int:
     """Of the device, all of it."""
     if device.type == "cpu":
         return _C.physical_memory_bytes()
-    return _C.gpu_memory_bytes(device.index)[1]
+    return _C.gpu_memory(device.index)["total_bytes"]
 
 
 def free_bytes(device: torch.device) -> int:
     """What a budget on the device can be: on the CPU, all of its memory."""
     if device.type == "cpu":
         return _C.physical_memory_bytes()
-    free, _, outside = _C.gpu_memory_bytes(device.index)
-    return free + outside
+    memory = _C.gpu_memory(device.index)
+    return memory["free_bytes"] + memory["outside_bytes"]
 
 
 def outside_bytes(device: torch.device) -> int:
@@ -106,7 +106,7 @@ def outside_bytes(device: torch.device) -> int:
         return 0
     gpus.forget_workspaces(device)
     gpus.empty_cache(device)
-    return _C.gpu_memory_bytes(device.index)[2]
+    return _C.gpu_memory(device.index)["outside_bytes"]
 
 
 def _check_choice(name: str, value: object, choices: list[str]) -> None:

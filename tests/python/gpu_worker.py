@@ -91,7 +91,7 @@ def small_budget(model: nn.Module, share: float = 0.5) -> int:
 def with_outside(budget: int) -> int:
     """A budget with so much for what is made in its scope."""
     empty_cache()
-    return budget + recoup._C.gpu_memory_bytes(device.index or 0)[2]
+    return budget + recoup._C.gpu_memory(device.index or 0)["outside_bytes"]
 
 
 # ---- whole trainings ----
@@ -430,7 +430,7 @@ def the_driver_gives_no_more_than_the_budget() -> None:
     empty_cache()
     synchronize()
     # What CUDA takes for itself, and other processes.
-    before = used_bytes() - recoup._C.gpu_memory_bytes(device.index or 0)[2]
+    before = used_bytes() - recoup._C.gpu_memory(device.index or 0)["outside_bytes"]
     budget = 48 * MIB
     most = 0
     with recoup.budget(budget, device=device) as run:
@@ -442,6 +442,35 @@ def the_driver_gives_no_more_than_the_budget() -> None:
         del made[:-1]
     assert run.stats().evictions > 0
     assert most <= before + budget, f"{most - before} of {budget}"
+
+
+@check
+def memory_is_counted() -> None:
+    """What torch.cuda.memory_allocated and the like say."""
+
+    def counts() -> tuple[int, int, int]:
+        stats = recoup.gpus.memory_stats(device.index)
+        used = stats["allocated_bytes"]["all"]
+        return used["current"], used["peak"], stats["reserved_bytes"]["all"]["current"]
+
+    gc.collect()
+    empty_cache()
+    before, _, reserved = counts()
+    x = torch.ones(MIB, device=device)
+    assert counts()[0] == before + 4 * MIB
+    del x
+    now, peak, _ = counts()
+    assert (now, peak) == (before, before + 4 * MIB)
+    recoup._C.reset_gpu_peaks(device.index)
+    assert counts()[1] == before
+    with recoup.budget(32 * MIB, device=device):
+        held = counts()[0] - before  # what moves go through
+        y = torch.ones(MIB, device=device)
+        assert counts()[0] == before + held + 4 * MIB
+        assert reserved < counts()[2] <= max(32 * MIB, reserved)
+    assert counts()[0] == before + 4 * MIB
+    del y
+    assert counts()[0] == before
 
 
 # ---- what is refused ----

@@ -145,7 +145,7 @@ def test_an_evicted_tensor_on_a_thread_outside_the_scope() -> None:
 class FakeEngine:
     """Cannot be left until it has grown."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], device: str) -> None:
         self.budget_bytes: int = options["budget_bytes"]
         self.left = False
 

@@ -26,11 +26,11 @@ class FakeScope final : public Scope {
     return memory >= memory_ && memory < memory_ + sizeof memory_;
   }
   [[nodiscard]] bool empty() const override { return used_ == 0; }
-  [[nodiscard]] Bytes left_over() const override { return Bytes(sizeof memory_); }
+  [[nodiscard]] Bytes reserved() const override { return Bytes(sizeof memory_); }
+  [[nodiscard]] Bytes used() const override { return Bytes(static_cast<std::int64_t>(used_)); }
   void free(void* /*memory*/) override { --used_; }
   void record_stream(void* /*memory*/, Stream stream) override { streams_.insert(stream); }
 
-  [[nodiscard]] std::size_t used() const { return used_; }
   [[nodiscard]] const std::set<Stream>& streams() const { return streams_; }
 
  private:
@@ -105,7 +105,7 @@ TEST_F(CudaAllocator, AScopeGetsWhatItWants) {
   EXPECT_EQ(scope->streams(), (std::set<Stream>{{}, stream}));
   allocator_.free(before);
   allocator_.free(inside);
-  EXPECT_EQ(scope->used(), 0U);
+  EXPECT_EQ(scope->used(), 0_B);
   allocator_.leave(0);
   EXPECT_EQ(scope.use_count(), 1);
   EXPECT_FALSE(scope->owns(allocator_.allocate(100_B, 0, {})));
@@ -124,7 +124,30 @@ TEST_F(CudaAllocator, AScopeLivesUntilItsMemoryIsFree) {
   EXPECT_FALSE(watched.expired());
   allocator_.free(outlives);
   EXPECT_TRUE(watched.expired());
-  EXPECT_EQ(second->used(), 1U);
+  EXPECT_EQ(second->used(), 1_B);
+}
+
+TEST_F(CudaAllocator, CountsWhatIsGiven) {
+  void* const outside = allocator_.allocate(1000_B, 0, {});
+  EXPECT_EQ(allocator_.usage(0).used, 1024_B);
+  EXPECT_EQ(allocator_.usage(0).outside, 2_MiB);
+  auto scope = std::make_shared<FakeScope>(100_B);
+  allocator_.enter(0, scope);
+  EXPECT_EQ(allocator_.usage(0).reserved, 2_MiB + scope->reserved());
+  EXPECT_EQ(allocator_.usage(0).outside, 2_MiB) << "the open one's is its own";
+  void* const inside = allocator_.allocate(100_B, 0, {});
+  EXPECT_EQ(allocator_.usage(0).used, 1025_B);
+  allocator_.free(outside);
+  EXPECT_EQ(allocator_.usage(0).used, 1_B);
+  EXPECT_EQ(allocator_.usage(0).peak_used, 1025_B);
+  EXPECT_FALSE(allocator_.owns(inside));
+  allocator_.leave(0);
+  EXPECT_TRUE(allocator_.owns(inside));
+  EXPECT_EQ(allocator_.usage(0).outside, 2_MiB + scope->reserved());
+  allocator_.reset_peaks(0);
+  EXPECT_EQ(allocator_.usage(0).peak_used, 1_B);
+  allocator_.free(inside);
+  EXPECT_EQ(allocator_.usage(0).outside, 2_MiB);
 }
 
 // For the thread sanitizer: what is another thread's comes back on this one, while kernels run.
