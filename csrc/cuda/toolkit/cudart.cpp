@@ -219,8 +219,27 @@ class Cudart final : public Runtime {
     const CUresult accessible = cu.set_access(address(at), count, &access, 1);
     if (accessible != CUDA_SUCCESS) {
       cu.unmap(address(at), count);
+      return had_memory(accessible, "cuMemSetAccess");
     }
-    return had_memory(accessible, "cuMemSetAccess");
+    let_peers_in(device, at, count);
+    return true;
+  }
+
+  // What is mapped is not covered by cudaDeviceEnablePeerAccess, on which PyTorch's copies between
+  // devices rely. A device that cannot be let in is not.
+  void let_peers_in(int device, void* at, std::size_t count) {
+    int devices = 0;
+    RECOUP_CUDA(cudaGetDeviceCount, &devices);
+    for (int peer = 0; peer < devices; ++peer) {
+      int can = 0;
+      if (peer != device && cudaDeviceCanAccessPeer(&can, peer, device) == cudaSuccess &&
+          can != 0) {
+        CUmemAccessDesc access{};
+        access.location = memory_of(peer).location;
+        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        driver().set_access(address(at), count, &access, 1);
+      }
+    }
   }
 
   void unmap(int device, void* at, Bytes size) noexcept override {
