@@ -105,7 +105,7 @@ std::vector<Allocator::Entry> Allocator::take_ended(int device) {
 }
 
 void Allocator::record_stream(void* memory, void* stream) {
-  if (memory != nullptr) {
+  if (memory != nullptr && is_known(memory)) {
     at_owner(memory, [&](auto& owner, int device) {
       owner.record_stream(memory, {.handle = stream, .device = device});
     });
@@ -122,6 +122,13 @@ bool Allocator::owns(const void* memory) {
     }
   }
   return std::any_of(caches_.begin(), caches_.end(),
+                     [&](const auto& each) { return each.second.owns(memory); });
+}
+
+bool Allocator::is_known(const void* memory) {
+  const std::lock_guard lock(mutex_);
+  return find_scope(memory).scope != nullptr ||
+         std::any_of(caches_.begin(), caches_.end(),
                      [&](const auto& each) { return each.second.owns(memory); });
 }
 

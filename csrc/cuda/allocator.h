@@ -46,7 +46,7 @@ class Allocator {
   [[nodiscard]] void* allocate(Bytes size, int device, Stream stream);
   // Of any device. Null is nothing, for both.
   void free(void* memory);
-  // `stream` is a handle of the memory's own device.
+  // `stream` is a handle of the memory's own device. Memory of others (DLPack) is left alone.
   void record_stream(void* memory, void* stream);
   // Whether it is memory in use of a cache, or of a scope that was left.
   [[nodiscard]] bool owns(const void* memory);
@@ -90,6 +90,7 @@ class Allocator {
   };
   [[nodiscard]] Found find_scope(const void* memory) const;
   Usage& measure(int device);
+  [[nodiscard]] bool is_known(const void* memory);
   // Those that have left and hold nothing; to be destroyed without the lock.
   [[nodiscard]] std::vector<Entry> take_ended(int device);
 

@@ -24,7 +24,7 @@ StreamOrder::Interval StreamOrder::interval(Range range) {
 // stream waits for it once, and it counts as a user of everything.
 bool StreamOrder::add_stream(Stream stream) {
   if (std::find(streams_.begin(), streams_.end(), stream) != streams_.end()) {
-    return several();
+    return streams_.size() > 1;
   }
   if (!streams_.empty()) {
     wait_for(streams_.front(), stream);
@@ -34,7 +34,7 @@ bool StreamOrder::add_stream(Stream stream) {
     }
   }
   streams_.push_back(stream);
-  return several();
+  return streams_.size() > 1;
 }
 
 void StreamOrder::wait_for(Stream other, Stream stream) {

@@ -52,8 +52,8 @@ class StreamOrder {
   // them; who uses them on another stream will wait for it.
   void take(Range range, Stream stream);
 
-  // Whether there has been more than one stream.
-  [[nodiscard]] bool several() const { return streams_.size() > 1; }
+  // All that there has been, the first one first.
+  [[nodiscard]] const std::vector<Stream>& streams() const { return streams_; }
   // Events recorded and waited for so far.
   [[nodiscard]] std::int64_t waits() const { return waits_; }
   // Recounts everything; throws InternalError on the first difference.
@@ -70,7 +70,7 @@ class StreamOrder {
       boost::icl::interval_map<std::int64_t, State, boost::icl::partial_enricher, std::less,
                                boost::icl::inplace_plus, boost::icl::inter_section, Interval>;
 
-  // The same; `stream` is known from now on.
+  // Whether there is more than one stream to tell apart; `stream` is known from now on.
   bool add_stream(Stream stream);
   void wait_for(Stream other, Stream stream);
   [[nodiscard]] static Interval interval(Range range);

@@ -167,6 +167,11 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
     }
     if (storage.valid()) {
       function(*session, lock, storage);
+      // What the caller does with the address is work of its stream.
+      if (detail::Gpu* const gpu = session->gpu(lock)) {
+        gpu->use(impl._mutable_data_ptr_no_checks().get(),
+                 Bytes(static_cast<std::int64_t>(impl.nbytes())));
+      }
     }
   } catch (const OutOfBudget& error) {
     detail::throw_out_of_budget(error.report());

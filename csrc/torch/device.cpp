@@ -167,6 +167,8 @@ void Session::replay(void* payload_pointer, std::span<const Location> inputs,
     run_again(payload, input_storages, written_storages, stack);
   } catch (const PoolOutOfMemory& error) {
     failure = std::make_exception_ptr(OutOfBudget(error.report()));  // as the engine knows it
+  } catch (const KernelOutOfMemory& error) {
+    failure = std::make_exception_ptr(OutOfBudget(error.plain().report()));
   } catch (...) {
     failure = std::current_exception();
   }

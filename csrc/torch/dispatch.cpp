@@ -2,12 +2,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <span>
 
 #include "csrc/torch/errors.h"
+#include "csrc/torch/gpus.h"
 #include "csrc/torch/op_call.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/sessions.h"
@@ -49,6 +51,9 @@ void run_record_stream(const c10::OperatorHandle& op, c10::DispatchKeySet below,
 using Concerned = c10::SmallVector<Session*, 2>;
 
 void add_concerned(Concerned& concerned, c10::Device device) {
+  if (!device.has_index() && gpu_type() == device.type()) {
+    device = c10::impl::VirtualGuardImpl(device.type()).getDevice();  // "cuda": the current one
+  }
   Session* const session = Sessions::on(device);
   if (session != nullptr &&
       std::find(concerned.begin(), concerned.end(), session) == concerned.end()) {

@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <xmmintrin.h>
 
 #include <cstring>
@@ -26,6 +27,7 @@ enum GpuSwitches : std::int32_t {
   kHalfSums = 16,
   kHalf = 32,  // an option of three; two bits
   kBfloat16 = 128,
+  kCudnn = 512,
 };
 
 std::int32_t gpu_switches() {
@@ -38,6 +40,7 @@ std::int32_t gpu_switches() {
          (context.deterministicCuDNN() ? kDeterministicCudnn : 0) |
          (context.benchmarkCuDNN() ? kBenchmark : 0) |
          (context.allowFP16AccumulationCuBLAS() ? kHalfSums : 0) |
+         (context.userEnabledCuDNN() ? kCudnn : 0) |
          static_cast<std::int32_t>(context.allowFP16ReductionCuBLAS()) * kHalf |
          static_cast<std::int32_t>(context.allowBF16ReductionCuBLAS()) * kBfloat16;
 }
@@ -57,6 +60,7 @@ void apply_gpu(std::int32_t from, std::int32_t to) {
   }
   context.setDeterministicCuDNN(on(kDeterministicCudnn));
   context.setBenchmarkCuDNN(on(kBenchmark));
+  context.setUserEnabledCuDNN(on(kCudnn));
   context.setAllowFP16AccumulationCuBLAS(on(kHalfSums));
   // Reduced precision or not; and whether a product may be split into sums.
   const auto option = [to](GpuSwitches bits) {
@@ -71,7 +75,34 @@ void apply_gpu(std::int32_t from, std::int32_t to) {
       option(kBfloat16) != Option::DisallowReducedPrecisionDisallowSplitK);
 }
 
-void apply(const Environment& from, const Environment& to) {
+// Both, for either may be asked by an op of either.
+std::int8_t matmul_precision() {
+  const at::Context& context = at::globalContext();
+  const auto of = [&](at::Float32Backend backend) {
+    return static_cast<int>(context.float32Precision(backend, at::Float32Op::MATMUL));
+  };
+  return static_cast<std::int8_t>(of(at::Float32Backend::MKLDNN) * 8 +
+                                  of(at::Float32Backend::CUDA));
+}
+
+void set_matmul_precision(std::int8_t both) {
+  at::Context& context = at::globalContext();
+  const auto set = [&](at::Float32Backend backend, int precision) {
+    context.setFloat32Precision(backend, at::Float32Op::MATMUL,
+                                static_cast<at::Float32Precision>(precision));
+  };
+  set(at::Float32Backend::MKLDNN, both / 8);
+  set(at::Float32Backend::CUDA, both % 8);
+}
+
+void set_autocast(c10::DeviceType device, std::int8_t wanted) {
+  at::autocast::set_autocast_enabled(device, wanted != Environment::kNoAutocast);
+  if (wanted != Environment::kNoAutocast) {
+    at::autocast::set_autocast_dtype(device, static_cast<at::ScalarType>(wanted));
+  }
+}
+
+void apply(const Environment& from, const Environment& to, c10::DeviceType device) {
   at::Context& context = at::globalContext();
   if (from.threads != to.threads) {
     at::set_num_threads(to.threads);
@@ -92,8 +123,10 @@ void apply(const Environment& from, const Environment& to) {
     context.setFlushDenormal(to.flush_denormal);
   }
   if (from.matmul_precision != to.matmul_precision) {
-    static const std::string kNames[] = {"highest", "high", "medium"};
-    context.setFloat32MatmulPrecision(kNames[to.matmul_precision]);
+    set_matmul_precision(to.matmul_precision);
+  }
+  if (from.autocast != to.autocast) {
+    set_autocast(device, to.autocast);
   }
   if (from.gpu != to.gpu) {
     apply_gpu(from.gpu, to.gpu);
@@ -117,31 +150,35 @@ void set_gpu_state(at::Generator& generator, const std::array<std::uint64_t, 2>&
 
 }  // namespace
 
-Environment Environment::current(bool precision, bool on_gpu) {
+Environment Environment::current(bool precision, c10::Device device) {
+  const bool on_gpu = !device.is_cpu();
   const at::Context& context = at::globalContext();
-  return {.threads = static_cast<std::int16_t>(at::get_num_threads()),
-          .grad_mode = c10::GradMode::is_enabled(),
-          .deterministic = context.deterministicAlgorithms(),
-          .fill_uninitialized = context.deterministicFillUninitializedMemory(),
-          .mkldnn = context.userEnabledMkldnn(),
-          .flush_denormal = flushes_denormal(),
-          .matmul_precision = precision ? static_cast<std::int8_t>(context.float32MatmulPrecision())
-                                        : kAnyPrecision,
-          .gpu = on_gpu ? gpu_switches() : kNoGpu};
+  return {
+      .threads = static_cast<std::int16_t>(at::get_num_threads()),
+      .grad_mode = c10::GradMode::is_enabled(),
+      .deterministic = context.deterministicAlgorithms(),
+      .fill_uninitialized = context.deterministicFillUninitializedMemory(),
+      .mkldnn = context.userEnabledMkldnn(),
+      .flush_denormal = flushes_denormal(),
+      .matmul_precision = precision ? ::recoup::detail::matmul_precision() : kAnyPrecision,
+      .autocast = at::autocast::is_autocast_enabled(device.type())
+                      ? static_cast<std::int8_t>(at::autocast::get_autocast_dtype(device.type()))
+                      : kNoAutocast,
+      .gpu = on_gpu ? gpu_switches() : kNoGpu};
 }
 
-EnvironmentGuard::EnvironmentGuard(const Environment& wanted)
-    : before_(Environment::current(wanted.matmul_precision != Environment::kAnyPrecision,
-                                   wanted.gpu != Environment::kNoGpu)),
-      wanted_(wanted) {
+EnvironmentGuard::EnvironmentGuard(const Environment& wanted, c10::Device device)
+    : before_(Environment::current(wanted.matmul_precision != Environment::kAnyPrecision, device)),
+      wanted_(wanted),
+      device_(device) {
   if (!(before_ == wanted_)) {
-    apply(before_, wanted_);
+    apply(before_, wanted_, device_.type());
   }
 }
 
 EnvironmentGuard::~EnvironmentGuard() {
   if (!(before_ == wanted_)) {
-    apply(wanted_, before_);
+    apply(wanted_, before_, device_.type());
   }
 }
 
@@ -179,22 +216,39 @@ GeneratorState GeneratorStates::save(at::Generator generator) {
   return last_;
 }
 
-GeneratorGuard::GeneratorGuard(at::Generator generator, const GeneratorState& state)
-    : generator_(std::move(generator)) {
-  const std::lock_guard lock(generator_.mutex());
-  if (!generator_.device().is_cpu()) {
-    before_on_gpu_ = gpu_state(generator_);
+namespace {
+
+// With its lock held.
+void put_back(at::Generator& generator, const GeneratorState& state) {
+  if (!generator.device().is_cpu()) {
     std::array<std::uint64_t, 2> wanted{};
     std::memcpy(wanted.data(), state->data(), sizeof wanted);
-    set_gpu_state(generator_, wanted);
+    set_gpu_state(generator, wanted);
     return;
   }
-  before_ = state_tensor(generator_);
   const Bypass bypass;
   const at::Tensor wanted =
       at::detail::empty_cpu({static_cast<std::int64_t>(state->size())}, at::kByte, {}, {}, {}, {});
   std::memcpy(wanted.mutable_data_ptr(), state->data(), state->size());
-  generator_.set_state(wanted);
+  generator.set_state(wanted);
+}
+
+}  // namespace
+
+void rewind(at::Generator generator, const GeneratorState& state) {
+  const std::lock_guard lock(generator.mutex());
+  put_back(generator, state);
+}
+
+GeneratorGuard::GeneratorGuard(at::Generator generator, const GeneratorState& state)
+    : generator_(std::move(generator)) {
+  const std::lock_guard lock(generator_.mutex());
+  if (generator_.device().is_cpu()) {
+    before_ = state_tensor(generator_);
+  } else {
+    before_on_gpu_ = gpu_state(generator_);
+  }
+  put_back(generator_, state);
 }
 
 GeneratorGuard::~GeneratorGuard() {

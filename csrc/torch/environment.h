@@ -19,21 +19,24 @@ struct Environment {
   bool fill_uninitialized = false;
   bool mkldnn = false;
   bool flush_denormal = false;
-  std::int8_t matmul_precision = kAnyPrecision;
-  std::int32_t gpu = kNoGpu;  // what only GPUs look at: see GpuSwitches
+  std::int8_t matmul_precision = kAnyPrecision;  // of the CPU and of GPUs
+  std::int8_t autocast = kNoAutocast;  // what ops within the op are cast to, as a ScalarType
+  std::int32_t gpu = kNoGpu;           // what only GPUs look at: see GpuSwitches
 
   static constexpr std::int8_t kAnyPrecision = -1;
   static constexpr std::int32_t kNoGpu = -1;
+  static constexpr std::int8_t kNoAutocast = -1;
   // With `precision` off, the float32 matmul precision, which is slow to ask for, is left open; so
   // is what only GPUs look at with `on_gpu` off.
-  static Environment current(bool precision, bool on_gpu);
+  static Environment current(bool precision, c10::Device device);
   friend bool operator==(const Environment&, const Environment&) = default;
 };
 
 // Puts an environment in place and the former one back. Costs nothing where they are equal.
 class EnvironmentGuard {
  public:
-  explicit EnvironmentGuard(const Environment& wanted);
+  // Of an op on the device.
+  EnvironmentGuard(const Environment& wanted, c10::Device device);
   ~EnvironmentGuard();
   EnvironmentGuard(const EnvironmentGuard&) = delete;
   EnvironmentGuard& operator=(const EnvironmentGuard&) = delete;
@@ -41,6 +44,7 @@ class EnvironmentGuard {
  private:
   Environment before_;
   Environment wanted_;
+  c10::Device device_;
 };
 
 // The state of a generator at one moment: of the CPU's all of its numbers, of a GPU's its seed and
@@ -59,6 +63,9 @@ class GeneratorStates {
  private:
   GeneratorState last_;
 };
+
+// Puts a generator back to a state.
+void rewind(at::Generator generator, const GeneratorState& state);
 
 // Rewinds a generator and, at the end, puts it back to where the program has it.
 class GeneratorGuard {

@@ -24,6 +24,23 @@ class PoolOutOfMemory : public c10::OutOfMemoryError {
   const void* session_;
 };
 
+// The same inside of a kernel on a GPU. Not a c10::OutOfMemoryError: cuDNN's convolutions catch
+// that one and try the next algorithm, which may give other bits than the one that would have run
+// without a budget, and stay with it.
+class KernelOutOfMemory : public c10::Error {
+ public:
+  KernelOutOfMemory(OutOfBudgetReport report, const void* session)
+      : c10::Error({__func__, __FILE__, __LINE__}, report.to_string()),
+        report_(std::move(report)),
+        session_(session) {}
+  // What the rest of us knows it as.
+  [[nodiscard]] PoolOutOfMemory plain() const { return PoolOutOfMemory(report_, session_); }
+
+ private:
+  OutOfBudgetReport report_;
+  const void* session_;
+};
+
 // Turns a report into the exception of the program's language. Must throw. Unset: PoolOutOfMemory.
 using OutOfBudgetThrower = void (*)(const OutOfBudgetReport& report);
 void set_out_of_budget_thrower(OutOfBudgetThrower thrower);

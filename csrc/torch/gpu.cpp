@@ -143,8 +143,18 @@ void Gpu::take(const void* memory, Bytes size, cuda::Stream stream) {
 
 void Gpu::read_external(void* memory, Bytes size) {
   take(memory, size);
-  if (order_.several() && gpu_allocator().owns(memory)) {
+  if (gpu_allocator().owns(memory)) {
     gpu_allocator().record_stream(memory, stream().handle);
+  }
+}
+
+void Gpu::wait_for_all() noexcept {
+  try {
+    for (const cuda::Stream each : order_.streams()) {
+      runtime_->synchronize(each);
+    }
+  } catch (...) {
+    failure_ = std::current_exception();
   }
 }
 
@@ -232,11 +242,10 @@ double Gpu::copy_ns_per_byte() {
   static std::map<int, double> measured;  // by device
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  const auto [known, is_new] = measured.try_emplace(device_.index(), 0.0);
-  if (is_new) {
-    known->second = measure_copy(*runtime_, device_.index(), stream());
-  }
-  return known->second;
+  const auto known = measured.find(device_.index());
+  return known != measured.end()
+             ? known->second
+             : measured[device_.index()] = measure_copy(*runtime_, device_.index(), stream());
 }
 
 Gpu::Begun Gpu::begin_op() {
@@ -266,6 +275,14 @@ Nanoseconds Gpu::time_now(const Begun& begun) {
   runtime_->destroy_event(end);
   cancel_op(begun);
   return time;
+}
+
+void Gpu::resolve_now_and_then(Engine& engine) {
+  constexpr int kBatch = 16;
+  if (--until_resolve_ < 0) {
+    until_resolve_ = kBatch;
+    resolve(engine);
+  }
 }
 
 void Gpu::resolve(Engine& engine) {

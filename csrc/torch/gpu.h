@@ -63,6 +63,9 @@ class Gpu {
   // A replay reads memory from outside of the arena, which its owner may free before it has run.
   void read_external(void* memory, Bytes size);
 
+  // The host waits for all streams of the scope: behind it nobody knows any more who touched what.
+  void wait_for_all() noexcept;
+
   // Memory of the arena that moves go through; given once, before the first move.
   void set_bounce(void* memory, Bytes size) { bounce_ = {.memory = memory, .size = size}; }
   // Copies into the arena; the ranges may overlap. What CUDA refuses is thrown by the next
@@ -92,13 +95,15 @@ class Gpu {
   void name_op(cuda::OpClock::Token token, const TimedOp& op) { timed_[token] = op; }
   // The host waits until the op is done.
   [[nodiscard]] Nanoseconds time_now(const Begun& begun);
-  // Tells the engine what is known by now.
-  void resolve(Engine& engine);
+  // Tells the engine what is known by now; once in a few calls, for asking costs as much as an
+  // event.
+  void resolve_now_and_then(Engine& engine);
 
   void check() const;
 
  private:
   void learn_deleter();
+  void resolve(Engine& engine);
 
   c10::Device device_;
   cuda::Runtime* runtime_;
@@ -110,6 +115,7 @@ class Gpu {
   std::exception_ptr failure_;
   std::unordered_map<cuda::OpClock::Token, TimedOp> timed_;
   cuda::OpClock::Token last_token_ = 0;
+  int until_resolve_ = 0;
   std::unordered_map<std::uint64_t, Nanoseconds> known_;  // by kind
 };
 

@@ -25,9 +25,14 @@ inline c10::StorageImpl* plain_storage(const Session& session, const at::Tensor&
 }
 
 // Whether another run on a GPU may have other bits.
-bool varies(const OpTraits& traits) {
+bool varies(const OpTraits& traits, const torch::jit::Stack& stack, std::size_t base) {
+  if (traits.varies_if >= 0 && !stack[base + static_cast<std::size_t>(traits.varies_if)].toBool()) {
+    return false;
+  }
   const at::Context& context = at::globalContext();
-  return traits.varies_on_gpu != VariesOnGpu::kNo && !context.deterministicAlgorithms() &&
+  const bool deterministic =
+      context.deterministicAlgorithms() && !context.deterministicAlgorithmsWarnOnly();
+  return traits.varies_on_gpu != VariesOnGpu::kNo && !deterministic &&
          !(traits.varies_on_gpu == VariesOnGpu::kUnlessDeterministicCudnn &&
            context.deterministicCuDNN());
 }
@@ -72,7 +77,7 @@ void OpCall::run_until_it_fits() {
       run_kernel();
       return;
     } catch (const PoolOutOfMemory& error) {
-      if (!error.is_of(&session_) || !retry.worth_it(error.report())) {
+      if (!error.is_of(&session_) || !may_run_twice() || !retry.worth_it(error.report())) {
         throw;
       }
     }
@@ -80,9 +85,22 @@ void OpCall::run_until_it_fits() {
   }
 }
 
+// A kernel that ran out of memory may have written a part of what it writes, and what it would do
+// to that again nobody knows; and it may have drawn random numbers, which it must draw again.
+bool OpCall::may_run_twice() const {
+  const bool writes = std::any_of(operands_.begin(), operands_.end(), [](const Operand& operand) {
+    return operand.written && !operand.left_out;
+  });
+  return !writes && (!traits_.random || random_ != nullptr);
+}
+
 void OpCall::prepare_retry(Retry& retry) {
   stack_.resize(base_);
   std::transform(arguments_.begin(), arguments_.end(), std::back_inserter(stack_), &own_copy);
+  if (random_) {
+    rewind(*generator_of(Arguments(stack_.data() + base_, argument_count_), session_.device()),
+           random_);
+  }
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
   restore_left_out();
@@ -185,7 +203,8 @@ void OpCall::find_operands() {
 // Finds the storages, restores what was evicted, pins it, and prepares what will be written.
 void OpCall::prepare() {
   find_operands();
-  repeatable_ = traits_.repeatable && !foreign_ && !(session_.on_gpu() && varies(traits_));
+  repeatable_ =
+      traits_.repeatable && !foreign_ && !(session_.on_gpu() && varies(traits_, stack_, base_));
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
   Engine& engine = session_.engine(lock);
@@ -220,10 +239,13 @@ void OpCall::prepare() {
 
 // What the kernel may change, and needs to run again.
 void OpCall::prepare_kernel(const Session::Lock& lock) {
+  if (Gpu* const gpu = session_.gpu(lock)) {
+    order_on_gpu(*gpu);
+  }
   if (leaves_out_) {
     save_left_out(lock);
   }
-  if (traits_.random && repeatable_) {
+  if (traits_.random) {
     if (const auto generator =
             generator_of(Arguments(stack_.data() + base_, argument_count_), session_.device())) {
       random_ = session_.generator_states(lock).save(*generator);
@@ -238,27 +260,12 @@ void OpCall::prepare_kernel(const Session::Lock& lock) {
 
 void OpCall::run_kernel() {
   const TickClock::Ticks start = TickClock::now();
-  if (session_.on_gpu()) {
-    run_on_gpu();
-  } else {
+  try {
     run_below();
+  } catch (const KernelOutOfMemory& error) {
+    throw error.plain();
   }
   cost_ = TickClock::between(start, TickClock::now());
-}
-
-// Note [Missed room]
-// cuDNN's convolutions catch an allocation that fails and try the next algorithm, which may give
-// other bits than the one that would have run without a budget. So what a kernel on a GPU swallowed
-// is thrown all the same. Not where cuDNN was told to try them all out: then failing is a part of
-// it, and no two runs need agree.
-void OpCall::run_on_gpu() {
-  std::optional<OutOfBudgetReport>& missed = Session::missed_room();
-  missed.reset();
-  run_below();
-  if (missed && !at::globalContext().benchmarkCuDNN()) [[unlikely]] {
-    missed->fragmented &= traits_.writes == 0;  // what it wrote it would write again
-    throw PoolOutOfMemory(*missed, &session_);
-  }
 }
 
 void OpCall::run_below() {

@@ -62,8 +62,8 @@ class OpCall {
   void prepare_kernel(const Session::Lock& lock);
   void run_until_it_fits();
   void run_kernel();
-  void run_on_gpu();
   void run_below();
+  void order_on_gpu(Gpu& gpu);
   void begin_on_gpu(Gpu& gpu, const Session::Lock& lock);
   void cancel_on_gpu(const Session::Lock& lock);
   // The cost for now, and then who it is of. No token: it will not be known better.
@@ -74,6 +74,7 @@ class OpCall {
   // The kernel ran out of memory only because free memory was in pieces: puts everything back as it
   // was, in order, so that the op can be tried again.
   void prepare_retry(Retry& retry);
+  [[nodiscard]] bool may_run_twice() const;
   void finish();
   void fail() noexcept;
   void save_left_out(const Session::Lock& lock);

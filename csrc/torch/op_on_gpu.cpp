@@ -7,20 +7,21 @@
 
 namespace recoup::detail {
 
-// Its arguments are ordered before it, and it is timed.
-void OpCall::begin_on_gpu(Gpu& gpu, const Session::Lock& lock) {
-  constexpr std::uint64_t kBatch = 16;  // asking for times costs as much as an event
-  Engine& engine = session_.engine(lock);
-  if (session_.next_serial(lock) % kBatch == 0) {
-    gpu.resolve(engine);
-  }
+// What it takes is there before it begins.
+void OpCall::order_on_gpu(Gpu& gpu) {
   for (const Operand& operand : operands_) {
     if (operand.storage.valid()) {
       gpu.use(impl_of(operand)._mutable_data_ptr_no_checks().get(),
               Bytes(static_cast<std::int64_t>(impl_of(operand).nbytes())));
     }
   }
+}
+
+// It is timed, and others that are done by now tell their time.
+void OpCall::begin_on_gpu(Gpu& gpu, const Session::Lock& lock) {
+  Engine& engine = session_.engine(lock);
   if (engine.options().cost_model == CostModel::kMeasured) {
+    gpu.resolve_now_and_then(engine);
     begun_ = gpu.begin_op();
   }
 }

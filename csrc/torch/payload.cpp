@@ -14,10 +14,11 @@ namespace recoup::detail {
 namespace {
 
 // Off during a replay, whatever the program has on when it starts one. Conjugate, Negative and
-// ZeroTensor stay: nested calls of complex kernels rely on them.
+// ZeroTensor stay: nested calls of complex kernels rely on them. Autocast is as it was for the op's
+// own calls (Environment::autocast): off for an op that it knows, on within one that it does not.
 const c10::DispatchKeySet& replay_excluded() {
   static const c10::DispatchKeySet keys =
-      c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView |
       c10::DispatchKeySet(
           {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchVmapMode,
            c10::DispatchKey::Batched, c10::DispatchKey::VmapMode,
@@ -139,7 +140,7 @@ at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
 void run_again(const Payload& payload, std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
                std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
                torch::jit::Stack& stack) {
-  const EnvironmentGuard environment(payload.environment);
+  const EnvironmentGuard environment(payload.environment, payload.device);
   std::optional<GeneratorGuard> generator;
   if (payload.random) {
     generator.emplace(*generator_of(payload.arguments, payload.device), payload.random);

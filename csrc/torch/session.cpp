@@ -131,7 +131,13 @@ void Session::leave() {
     }
     engine_.set_running_op("leaving the scope");
     engine_.settle_all();
+    if (gpu_) {
+      gpu_->wait_for_all();
+    }
   } catch (...) {
+    if (gpu_) {
+      gpu_->wait_for_all();
+    }
     suspend();
     throw;
   }
@@ -290,14 +296,9 @@ void Session::throw_no_room(const OutOfBudget& error) const {
     throw_out_of_budget(error.report());  // inside no op, whose handler would do it
   }
   if (gpu_) {
-    missed_room() = error.report();
+    throw KernelOutOfMemory(error.report(), this);
   }
   throw PoolOutOfMemory(error.report(), this);
-}
-
-std::optional<OutOfBudgetReport>& Session::missed_room() {
-  thread_local std::optional<OutOfBudgetReport> missed;
-  return missed;
 }
 
 c10::DataPtr Session::allocate(std::size_t nbytes) {

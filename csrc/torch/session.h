@@ -173,8 +173,6 @@ class Session final : private Device {
   [[nodiscard]] Bytes most_held(const Lock&) const { return Bytes(most_held_); }
   void lock_for_fork() { mutex_.lock(); }
   void unlock_after_fork() { mutex_.unlock(); }
-  // The last allocation of this thread's kernel that failed, until somebody clears it.
-  static std::optional<OutOfBudgetReport>& missed_room();
   // Whether an allocation of this thread belongs to the session's program.
   [[nodiscard]] bool in_scope(std::size_t nbytes) const;
 

@@ -34,8 +34,7 @@ const Names kUninitialized = {"aten::empty",
                               "aten::empty_quantized"};
 
 // Repeatable, with parts of a result that nobody defined.
-const Names kPartlyUninitialized = {"aten::mkldnn_rnn_layer", "aten::_ctc_loss",
-                                    "aten::linalg_lstsq"};
+const Names kPartlyUninitialized = {"aten::mkldnn_rnn_layer", "aten::_ctc_loss"};
 
 // Replace all of `self` without reading it.
 const Names kOverwriters = {"aten::copy_",        "aten::fill_",      "aten::zero_",
@@ -109,7 +108,8 @@ const Names kUnlessDeterministic = {"aten::_adaptive_avg_pool2d_backward",
                                     "aten::upsample_linear1d_backward",
                                     "aten::upsample_trilinear3d_backward"};
 
-const Names kUnlessDeterministicCudnn = {"aten::convolution_backward", "aten::_cudnn_rnn_backward"};
+const Names kUnlessDeterministicCudnn = {"aten::convolution_backward", "aten::_cudnn_rnn_backward",
+                                         "aten::convolution", "aten::cudnn_convolution_transpose"};
 
 VariesOnGpu varies_on_gpu(const std::string& base) {
   return kUnlessDeterministic.contains(base)        ? VariesOnGpu::kUnlessDeterministic
@@ -175,6 +175,8 @@ bool mentions_tensors(const c10::FunctionSchema& schema) {
 bool is_composite(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
          !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CUDA) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) &&
          !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 
@@ -240,6 +242,9 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
   traits.metadata_only = kMetadataOnly.contains(base);
   traits.overwrites_self = kOverwriters.contains(base);
   traits.varies_on_gpu = varies_on_gpu(base);
+  if (base == "aten::convolution") {
+    traits.varies_if = 6;  // transposed: it is another's backward
+  }
   traits.verifiable = !kPartlyUninitialized.contains(base);
   traits.uses_precision =
       base.find("mm") != std::string::npos || base.find("conv") != std::string::npos ||

@@ -39,7 +39,8 @@ struct OpTraits {
   bool verifiable = true;        // false: some result bytes are uninitialized
   bool uses_precision = false;   // matrix products: float32 matmul precision changes their bits
   VariesOnGpu varies_on_gpu = VariesOnGpu::kNo;
-  std::uint64_t writes = 0;  // bit i: argument i is written, by schema or by the tables
+  std::int8_t varies_if = -1;  // an argument that must be true for that
+  std::uint64_t writes = 0;    // bit i: argument i is written, by schema or by the tables
   // Bit i: argument i is written in passing and its content does not reach the results; a replay
   // gets a scratch tensor instead (BatchNorm's running statistics). Only when condition_arg is
   // true.
