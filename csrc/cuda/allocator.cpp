@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include "csrc/base/check.h"
@@ -13,16 +14,25 @@ namespace recoup::detail::cuda {
 
 Allocator::Allocator(std::unique_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
 
-Cache& Allocator::cache(int device) {
-  const auto found = caches_.find(device);
-  if (found != caches_.end()) {
+Allocator::Device& Allocator::device_at(int index) {
+  const auto found = devices_.find(index);
+  if (found != devices_.end()) {
     return found->second;
   }
   const int count = runtime_->device_count();
-  if (device < 0 || device >= count) {
-    throw CudaError(str_cat("there is no device cuda:", device, "; there are ", count));
+  if (index < 0 || index >= count) {
+    throw CudaError(str_cat("there is no device cuda:", index, "; there are ", count));
   }
-  return caches_.try_emplace(device, *runtime_, device).first->second;
+  return devices_.try_emplace(index, *runtime_, index).first->second;
+}
+
+std::shared_ptr<Scope> Allocator::scope_for(int device, Bytes size) const {
+  const auto found = scopes_.find(device);
+  if (found == scopes_.end() || found->second.empty()) {
+    return nullptr;
+  }
+  const Entry& last = found->second.back();
+  return last.open && last.scope->wants(size) ? last.scope : nullptr;
 }
 
 Allocator::Found Allocator::find_scope(const void* memory) const {
@@ -36,31 +46,61 @@ Allocator::Found Allocator::find_scope(const void* memory) const {
   return {};
 }
 
+void* Allocator::allocate_outside(Device& device, Bytes size, Stream stream) {
+  if (device.pools.filling()) {
+    // Making room would wait for the device, on which a graph may be captured.
+    return device.cache.allocate(size, stream, Cache::Shortage::kFail);
+  }
+  void* const memory = device.cache.allocate(size, stream);
+  if (memory != nullptr) {
+    return memory;
+  }
+  device.pools.give_back();
+  return device.cache.allocate(size, stream);
+}
+
 void* Allocator::allocate(Bytes size, int device, Stream stream) {
   if (size == Bytes(0)) {
     return nullptr;
   }
-  if (runtime_->capturing(stream)) {
-    throw CudaError(
-        "memory was asked for while a CUDA graph is captured; recoup's allocator cannot give any "
-        "that stays in place: capture before importing recoup, or not at all");
-  }
   std::shared_ptr<Scope> scope;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = scopes_.find(device);
-    if (found == scopes_.end() || found->second.empty() || !found->second.back().open ||
-        !found->second.back().scope->wants(size)) {
-      void* const memory = cache(device).allocate(size, stream);
+    Device& there = device_at(device);
+    if (Cache* const pool = there.pools.filled_by(stream); pool != nullptr) {
+      void* const memory = pool->allocate(size, stream, Cache::Shortage::kFail);
       measure(device);
       return memory;
     }
-    scope = found->second.back().scope;
+    if (runtime_->capturing(stream)) {
+      throw CudaError(
+          "memory was asked for on a stream that is captured into a CUDA graph of which PyTorch "
+          "has not told recoup, or whose capture has failed; nobody knows how long that memory "
+          "must stay in place: capture by torch.cuda.graph");
+    }
+    scope = scope_for(device, size);
+    if (scope == nullptr) {
+      void* const memory = allocate_outside(there, size, stream);
+      measure(device);
+      return memory;
+    }
   }
   void* const memory = scope->allocate(size, stream);
   const std::lock_guard lock(mutex_);
   measure(device);
   return memory;
+}
+
+std::pair<Cache*, int> Allocator::find_cache(const void* memory) {
+  for (auto& [index, device] : devices_) {
+    if (device.cache.owns(memory)) {
+      return {&device.cache, index};
+    }
+    if (Cache* const pool = device.pools.owner(memory); pool != nullptr) {
+      return {pool, index};
+    }
+  }
+  return {nullptr, 0};
 }
 
 template <class Act>
@@ -70,10 +110,9 @@ std::optional<int> Allocator::at_owner(const void* memory, Act&& act) {
     const std::lock_guard lock(mutex_);
     found = find_scope(memory);
     if (found.scope == nullptr) {
-      const auto cache = std::find_if(caches_.begin(), caches_.end(),
-                                      [&](const auto& each) { return each.second.owns(memory); });
-      RECOUP_CHECK(cache != caches_.end(), "memory that recoup has not given");
-      act(cache->second, cache->first);
+      const auto [cache, device] = find_cache(memory);
+      RECOUP_CHECK(cache != nullptr, "memory that recoup has not given");
+      act(*cache, device);
       return std::nullopt;
     }
   }
@@ -85,7 +124,12 @@ void Allocator::free(void* memory) {
   if (memory == nullptr) {
     return;
   }
-  const auto device = at_owner(memory, [&](auto& owner, int) { owner.free(memory); });
+  const auto device = at_owner(memory, [&](auto& owner, int index) {
+    owner.free(memory);
+    if constexpr (std::is_same_v<decltype(owner), Cache&>) {
+      devices_.at(index).pools.give_back();  // it may have been the last of its pool
+    }
+  });
   if (!device) {
     return;
   }
@@ -121,27 +165,46 @@ bool Allocator::owns(const void* memory) {
       }
     }
   }
-  return std::any_of(caches_.begin(), caches_.end(),
-                     [&](const auto& each) { return each.second.owns(memory); });
+  return find_cache(memory).first != nullptr;
 }
 
 bool Allocator::is_known(const void* memory) {
   const std::lock_guard lock(mutex_);
-  return find_scope(memory).scope != nullptr ||
-         std::any_of(caches_.begin(), caches_.end(),
-                     [&](const auto& each) { return each.second.owns(memory); });
+  return find_scope(memory).scope != nullptr || find_cache(memory).first != nullptr;
 }
 
 void Allocator::empty_cache() {
   const std::lock_guard lock(mutex_);
-  for (auto& [device, cache] : caches_) {
-    cache.empty();
+  for (auto& [index, device] : devices_) {
+    device.cache.empty();
+    device.pools.give_back_now();
   }
+}
+
+void Allocator::begin_pool(int device, PrivatePools::Id id, PrivatePools::Filter filter) {
+  std::shared_ptr<Scope> scope;  // to be let go of without the lock
+  const std::lock_guard lock(mutex_);
+  Device& there = device_at(device);
+  scope = scope_for(device, Bytes(1));
+  if (scope != nullptr) {
+    throw std::runtime_error(no_capture_in_budget(str_cat("cuda:", device)));
+  }
+  there.pools.begin(id, std::move(filter));
+}
+
+void Allocator::end_pool(int device, PrivatePools::Id id) {
+  const std::lock_guard lock(mutex_);
+  device_at(device).pools.end(id);
+}
+
+void Allocator::release_pool(int device, PrivatePools::Id id) {
+  const std::lock_guard lock(mutex_);
+  device_at(device).pools.release(id);
 }
 
 void Allocator::enter(int device, std::shared_ptr<Scope> scope) {
   const std::lock_guard lock(mutex_);
-  cache(device);  // there is such a device
+  device_at(device);  // there is such a one
   std::vector<Entry>& entries = scopes_[device];
   if (!entries.empty() && entries.back().open) {
     throw std::logic_error(str_cat("cuda:", device, " has a budget already"));
@@ -159,10 +222,10 @@ void Allocator::leave(int device) {
 }
 
 Allocator::Usage& Allocator::measure(int device) {
-  const Cache& outside = cache(device);
+  const Device& there = device_at(device);
   Usage& usage = usage_[device];
-  usage.outside = usage.reserved = outside.reserved();
-  usage.used = outside.used();
+  usage.outside = usage.reserved = there.cache.reserved() + there.pools.reserved();
+  usage.used = there.cache.used() + there.pools.used();
   for (const Entry& entry : scopes_[device]) {
     const Bytes reserved = entry.scope->reserved();
     usage.outside += entry.open ? Bytes(0) : reserved;
@@ -188,8 +251,9 @@ void Allocator::reset_peaks(int device) {
 
 void Allocator::check() {
   const std::lock_guard lock(mutex_);
-  for (const auto& [device, cache] : caches_) {
-    cache.check();
+  for (const auto& [index, device] : devices_) {
+    device.cache.check();
+    device.pools.check();
   }
   for (const auto& [device, entries] : scopes_) {
     for (std::size_t i = 0; i + 1 < entries.size(); ++i) {

@@ -1,6 +1,7 @@
 // All device memory of the process: what PyTorch asks when recoup is its CUDA allocator.
 //
-//   torch -> Allocator -> the scope of that device, while there is one and it wants the request
+//   torch -> Allocator -> the private pool that is filled from that stream: of a CUDA graph
+//                      -> the scope of that device, while there is one and it wants the request
 //                      -> its cache
 #pragma once
 
@@ -8,9 +9,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "csrc/cuda/cache.h"
+#include "csrc/cuda/private_pools.h"
 #include "csrc/cuda/runtime.h"
 
 namespace recoup::detail::cuda {
@@ -41,16 +44,26 @@ class Allocator {
   explicit Allocator(std::unique_ptr<Runtime> runtime);
 
   // Null when the device has no more, or for a size of 0. Throws CudaError for a device that does
-  // not exist, and for a stream that is being captured into a graph: what the graph's kernels use
-  // must stay where it is for as long as the graph, which nobody tells.
+  // not exist, and for a stream that is being captured into a graph while no pool is filled from
+  // it: what the graph's kernels use must stay where it is for as long as the graph, which nobody
+  // tells.
   [[nodiscard]] void* allocate(Bytes size, int device, Stream stream);
   // Of any device. Null is nothing, for both.
   void free(void* memory);
   // `stream` is a handle of the memory's own device. Memory of others (DLPack) is left alone.
   void record_stream(void* memory, void* stream);
-  // Whether it is memory in use of a cache, or of a scope that was left.
+  // Whether it is memory in use of a cache or pool, or of a scope that was left.
   [[nodiscard]] bool owns(const void* memory);
+  // Pools that have a user keep theirs.
   void empty_cache();
+
+  // As PrivatePools has them: what PyTorch asks of its allocator around the capture of a CUDA
+  // graph, and when the graph is gone. Filters are called with the lock held. Beginning also throws
+  // CudaError for a device that does not exist, and std::runtime_error when there is a scope that
+  // wants what the calling thread asks for: in a graph nothing may be evicted or moved.
+  void begin_pool(int device, PrivatePools::Id id, PrivatePools::Filter filter);
+  void end_pool(int device, PrivatePools::Id id);
+  void release_pool(int device, PrivatePools::Id id);
 
   // At most one at a time on a device. Throws std::logic_error when there is one.
   void enter(int device, std::shared_ptr<Scope> scope);
@@ -78,12 +91,22 @@ class Allocator {
     bool open = true;
   };
 
+  struct Device {
+    Device(Runtime& runtime, int index) : cache(runtime, index), pools(runtime, index) {}
+    Cache cache;
+    PrivatePools pools;
+  };
+
   // Calls act(owner, device) with a scope, without the lock, or with a cache. Returns the scope's
   // device.
   template <class Act>
   std::optional<int> at_owner(const void* memory, Act&& act);
   // The rest with the lock held.
-  Cache& cache(int device);
+  Device& device_at(int index);
+  // From the cache.
+  [[nodiscard]] void* allocate_outside(Device& device, Bytes size, Stream stream);
+  // Null when there is none at work that wants it.
+  [[nodiscard]] std::shared_ptr<Scope> scope_for(int device, Bytes size) const;
   struct Found {
     std::shared_ptr<Scope> scope;  // null: it came from a cache
     int device = 0;
@@ -91,12 +114,14 @@ class Allocator {
   [[nodiscard]] Found find_scope(const void* memory) const;
   Usage& measure(int device);
   [[nodiscard]] bool is_known(const void* memory);
+  // The cache or pool that owns() it, and its device; null when none does.
+  [[nodiscard]] std::pair<Cache*, int> find_cache(const void* memory);
   // Those that have left and hold nothing; to be destroyed without the lock.
   [[nodiscard]] std::vector<Entry> take_ended(int device);
 
   std::unique_ptr<Runtime> runtime_;
   std::mutex mutex_;
-  std::map<int, Cache> caches_;
+  std::map<int, Device> devices_;
   std::map<int, std::vector<Entry>> scopes_;  // the open one last
   std::map<int, Usage> usage_;                // as measured last
 };

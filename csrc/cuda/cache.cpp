@@ -62,9 +62,9 @@ Cache::Segment* Cache::segment_for(Bytes size, Kind kind, Stream stream) {
   return best;
 }
 
-void* Cache::device_memory(Bytes size) {
+void* Cache::device_memory(Bytes size, Shortage shortage) {
   void* memory = runtime_.allocate(device_, size);
-  if (memory == nullptr) {
+  if (memory == nullptr && shortage == Shortage::kMakeRoom) {
     end_waiting(true);
     empty();
     memory = runtime_.allocate(device_, size);
@@ -72,11 +72,11 @@ void* Cache::device_memory(Bytes size) {
   return memory;
 }
 
-Cache::Segment* Cache::add_segment(Bytes size, Kind kind, Stream stream) {
+Cache::Segment* Cache::add_segment(Bytes size, Kind kind, Stream stream, Shortage shortage) {
   const Bytes whole = kind == Kind::kSmall   ? kSmallSegment
                       : kind == Kind::kLarge ? kLargeSegment
                                              : round_up(size, kSmallSegment);
-  auto* const base = static_cast<char*>(device_memory(whole));
+  auto* const base = static_cast<char*>(device_memory(whole, shortage));
   if (base == nullptr) {
     return nullptr;
   }
@@ -92,14 +92,14 @@ Cache::Segment* Cache::add_segment(Bytes size, Kind kind, Stream stream) {
   }
 }
 
-void* Cache::allocate(Bytes wanted, Stream stream) {
+void* Cache::allocate(Bytes wanted, Stream stream, Shortage shortage) {
   RECOUP_CHECK(wanted > Bytes(0));
   end_waiting(false);
   const Bytes size = round_up(wanted, kAlignment);
   const Kind kind = kind_of(size);
   Segment* segment = segment_for(size, kind, stream);
   if (segment == nullptr) {
-    segment = add_segment(size, kind, stream);
+    segment = add_segment(size, kind, stream, shortage);
   }
   if (segment == nullptr) {
     return nullptr;
@@ -137,8 +137,9 @@ void Cache::free(void* memory) {
   places_.erase(found);
 }
 
-// An event of a capture would be a part of the graph: such a stream is asked again later. A driver
-// that fails leaves the block waiting for ever, which is safe.
+// An event of a capture would be a part of the graph: such a stream is asked again later, also
+// where another thread began the capture while we recorded. A driver that fails leaves the block
+// waiting for ever, which is safe.
 void Cache::record_users(Waiting& block) {
   std::erase_if(block.unrecorded, [&](Stream stream) {
     try {
@@ -147,7 +148,12 @@ void Cache::record_users(Waiting& block) {
       }
       block.events.push_back(runtime_.create_event(stream.device, false));
       runtime_.record(block.events.back(), stream);
-      return true;
+      if (!runtime_.capturing(stream)) {
+        return true;
+      }
+      runtime_.destroy_event(block.events.back());
+      block.events.pop_back();
+      return false;
     } catch (const CudaError&) {
       return false;
     }

@@ -29,10 +29,13 @@ class Cache {
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
 
+  enum class Shortage : std::uint8_t {
+    kMakeRoom,  // the host waits for what other streams still use, and what is unused is given back
+    kFail,
+  };
   // At least `size` (> 0) bytes, aligned to 512, for work on `stream`. Null when the device has no
-  // more, even after the host waited for what other streams still use, and all that is unused was
-  // given back.
-  [[nodiscard]] void* allocate(Bytes size, Stream stream);
+  // more, after what is done about that.
+  [[nodiscard]] void* allocate(Bytes size, Stream stream, Shortage shortage = Shortage::kMakeRoom);
   // Whether it came from here and is in use.
   [[nodiscard]] bool owns(const void* memory) const;
   // What owns() it. Work that uses it may still be running.
@@ -72,8 +75,8 @@ class Cache {
 
   [[nodiscard]] static Kind kind_of(Bytes size);
   [[nodiscard]] Segment* segment_for(Bytes size, Kind kind, Stream stream);
-  Segment* add_segment(Bytes size, Kind kind, Stream stream);
-  void* device_memory(Bytes size);
+  Segment* add_segment(Bytes size, Kind kind, Stream stream, Shortage shortage);
+  void* device_memory(Bytes size, Shortage shortage);
   void record_users(Waiting& block);
   void end_waiting(bool wait);
 

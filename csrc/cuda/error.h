@@ -12,4 +12,11 @@ class CudaError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// What the program is told that captures a CUDA graph inside of a budget.
+inline std::string no_capture_in_budget(const std::string& device) {
+  return "recoup: a CUDA graph is captured inside of a budget on " + device +
+         "; its kernels would use addresses from which tensors may move. Capture it before the "
+         "scope or after it";
+}
+
 }  // namespace recoup::detail::cuda

@@ -122,10 +122,7 @@ void Gpu::require_ready() const {
     std::rethrow_exception(failure_);
   }
   if (runtime_->capturing(stream())) {
-    throw std::runtime_error(
-        str_cat("recoup: a CUDA graph is captured inside of a budget on ", device_.str(),
-                "; its kernels would use addresses from which tensors may move. Capture it "
-                "before the scope or after it"));
+    throw std::runtime_error(cuda::no_capture_in_budget(device_.str()));
   }
 }
 

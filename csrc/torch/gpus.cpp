@@ -75,3 +75,19 @@ void recoup_cuda_record_stream(void* memory, void* stream) {
 }
 
 void recoup_cuda_empty_cache() { gpus->allocator.empty_cache(); }
+
+void recoup_cuda_begin_pool(int device, std::pair<unsigned long long, unsigned long long> pool,
+                            std::function<bool(CUstream_st*)> filter) {
+  gpus->allocator.begin_pool(device, pool,
+                             [filter = std::move(filter)](recoup::detail::cuda::Stream stream) {
+                               return filter(static_cast<CUstream_st*>(stream.handle));
+                             });
+}
+
+void recoup_cuda_end_pool(int device, std::pair<unsigned long long, unsigned long long> pool) {
+  gpus->allocator.end_pool(device, pool);
+}
+
+void recoup_cuda_release_pool(int device, std::pair<unsigned long long, unsigned long long> pool) {
+  gpus->allocator.release_pool(device, pool);
+}

@@ -4,8 +4,10 @@
 #include <c10/core/DeviceType.h>
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "csrc/cuda/allocator.h"
 #include "csrc/cuda/runtime.h"
@@ -27,6 +29,8 @@ void gpu_delete(void* memory);
 
 }  // namespace recoup::detail
 
+struct CUstream_st;  // CUDA's, without its headers
+
 // What torch.cuda.memory.CUDAPluggableAllocator takes. They throw c10::OutOfMemoryError, or
 // std::runtime_error when CUDA fails.
 extern "C" {
@@ -34,4 +38,13 @@ RECOUP_API void* recoup_cuda_malloc(ssize_t size, int device, void* stream);
 RECOUP_API void recoup_cuda_free(void* memory, ssize_t size, int device, void* stream);
 RECOUP_API void recoup_cuda_record_stream(void* memory, void* stream);
 RECOUP_API void recoup_cuda_empty_cache();
+// Around the capture of a CUDA graph, and when the graph is gone: cuda::Allocator says what they
+// throw. The pool is a c10::MempoolId_t.
+RECOUP_API void recoup_cuda_begin_pool(int device,
+                                       std::pair<unsigned long long, unsigned long long> pool,
+                                       std::function<bool(CUstream_st*)> filter);
+RECOUP_API void recoup_cuda_end_pool(int device,
+                                     std::pair<unsigned long long, unsigned long long> pool);
+RECOUP_API void recoup_cuda_release_pool(int device,
+                                         std::pair<unsigned long long, unsigned long long> pool);
 }

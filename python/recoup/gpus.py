@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ def install() -> None:
     pluggable: Any = allocator
     pluggable.set_record_stream_fn(address("recoup_cuda_record_stream"))
     pluggable.set_reset_fn(address("recoup_cuda_empty_cache"))
+    pluggable.set_begin_allocate_to_pool(address("recoup_cuda_begin_pool"))
+    pluggable.set_end_allocate_to_pool_fn(address("recoup_cuda_end_pool"))
+    pluggable.set_release_pool(address("recoup_cuda_release_pool"))
     try:
         torch._C._cuda_changeCurrentAllocator(allocator)
     except RuntimeError:
@@ -93,6 +97,8 @@ def memory_stats(device: int) -> dict[str, Any]:
 
 
 def _find_problem() -> str | None:
+    if os.environ.get("RECOUP_GPUS") == "0":
+        return "RECOUP_GPUS=0 leaves PyTorch its own allocator"
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} has no CUDA: install a build that has"
     if not _C.with_cuda:

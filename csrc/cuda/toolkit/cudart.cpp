@@ -60,6 +60,19 @@ class OnDevice {
   bool changed_ = false;
 };
 
+// While any thread captures a graph, CUDA forbids all threads what may wait for a device; the
+// capture fails of it. What the calling thread does under this is apart from every capture.
+class Apart {
+ public:
+  Apart() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~Apart() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  Apart(const Apart&) = delete;
+  Apart& operator=(const Apart&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the thread's own
+};
+
 void* open_driver() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -150,6 +163,7 @@ class Cudart final : public Runtime {
 
   DeviceMemory memory(int device) override {
     const OnDevice on(device);
+    const Apart apart;
     std::size_t free = 0;
     std::size_t total = 0;
     RECOUP_CUDA(cudaMemGetInfo, &free, &total);
@@ -159,6 +173,7 @@ class Cudart final : public Runtime {
 
   void* allocate(int device, Bytes size) override {
     const OnDevice on(device);
+    const Apart apart;
     void* memory = nullptr;
     const cudaError_t error = cudaMalloc(&memory, static_cast<std::size_t>(size.count()));
     if (error == cudaErrorMemoryAllocation) {
@@ -170,6 +185,7 @@ class Cudart final : public Runtime {
   }
 
   void release(int device, void* memory) noexcept override {
+    const Apart apart;
     int before = 0;
     cudaGetDevice(&before);
     cudaSetDevice(device);
@@ -253,13 +269,17 @@ class Cudart final : public Runtime {
 
   Event create_event(int device, bool timed) override {
     const OnDevice on(device);
+    const Apart apart;
     cudaEvent_t event = nullptr;
     RECOUP_CUDA(cudaEventCreateWithFlags, &event,
                 timed ? cudaEventDefault : cudaEventDisableTiming);
     return {event};
   }
 
-  void destroy_event(Event event) noexcept override { cudaEventDestroy(native(event)); }
+  void destroy_event(Event event) noexcept override {
+    const Apart apart;
+    cudaEventDestroy(native(event));
+  }
 
   void record(Event event, Stream stream) override {
     const OnDevice on(stream.device);
@@ -267,6 +287,7 @@ class Cudart final : public Runtime {
   }
 
   bool done(Event event) override {
+    const Apart apart;
     const cudaError_t error = cudaEventQuery(native(event));
     if (error == cudaErrorNotReady) {
       cudaGetLastError();
@@ -276,7 +297,10 @@ class Cudart final : public Runtime {
     return true;
   }
 
-  void synchronize(Event event) override { RECOUP_CUDA(cudaEventSynchronize, native(event)); }
+  void synchronize(Event event) override {
+    const Apart apart;
+    RECOUP_CUDA(cudaEventSynchronize, native(event));
+  }
 
   void wait(Stream stream, Event event) override {
     const OnDevice on(stream.device);
@@ -296,6 +320,7 @@ class Cudart final : public Runtime {
   }
 
   void* allocate_pinned(Bytes size) override {
+    const Apart apart;
     void* memory = nullptr;
     const cudaError_t error =
         cudaHostAlloc(&memory, static_cast<std::size_t>(size.count()), cudaHostAllocPortable);
@@ -307,7 +332,10 @@ class Cudart final : public Runtime {
     return memory;
   }
 
-  void release_pinned(void* memory) noexcept override { cudaFreeHost(memory); }
+  void release_pinned(void* memory) noexcept override {
+    const Apart apart;
+    cudaFreeHost(memory);
+  }
 
   void synchronize(Stream stream) override {
     const OnDevice on(stream.device);

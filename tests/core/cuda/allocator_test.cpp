@@ -31,6 +31,7 @@ class FakeScope final : public Scope {
   void free(void* /*memory*/) override { --used_; }
   void record_stream(void* /*memory*/, Stream stream) override { streams_.insert(stream); }
 
+  void want(Bytes largest) { largest_ = largest; }
   [[nodiscard]] const std::set<Stream>& streams() const { return streams_; }
 
  private:
@@ -109,6 +110,38 @@ TEST_F(CudaAllocator, AScopeGetsWhatItWants) {
   allocator_.leave(0);
   EXPECT_EQ(scope.use_count(), 1);
   EXPECT_FALSE(scope->owns(allocator_.allocate(100_B, 0, {})));
+}
+
+TEST_F(CudaAllocator, AScopeHasNoGraphs) {
+  const auto captured = [this](Stream stream) { return cuda_.capturing(stream); };
+  allocator_.enter(0, std::make_shared<FakeScope>(100_B));
+  try {
+    allocator_.begin_pool(0, {1, 0}, captured);
+    FAIL() << "a graph inside of a scope";
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(std::string(error.what())
+                  .find("recoup: a CUDA graph is captured inside of a budget on cuda:0"),
+              0U);
+  }
+  allocator_.begin_pool(1, {1, 0}, captured);
+  allocator_.end_pool(1, {1, 0});
+  allocator_.leave(0);
+  allocator_.begin_pool(0, {1, 0}, captured);
+  allocator_.end_pool(0, {1, 0});
+}
+
+// A thread that is not in the scope captures beside it, and gets nothing of the scope.
+TEST_F(CudaAllocator, AGraphIsAskedBeforeAScope) {
+  const Stream stream = cuda_.new_stream();
+  const auto scope = std::make_shared<FakeScope>(0_B);
+  allocator_.enter(0, scope);
+  allocator_.begin_pool(0, {1, 0}, [this](Stream each) { return cuda_.capturing(each); });
+  scope->want(100_B);
+  cuda_.begin_capture(stream);
+  EXPECT_FALSE(scope->owns(allocator_.allocate(100_B, 0, stream)));
+  EXPECT_TRUE(scope->owns(allocator_.allocate(100_B, 0, {})));
+  cuda_.end_capture(stream);
+  allocator_.end_pool(0, {1, 0});
 }
 
 // What outlives its scope is still its own, while the next one is at work.

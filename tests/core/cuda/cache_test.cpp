@@ -109,6 +109,30 @@ TEST_F(CudaCache, ACapturedUserIsAskedLater) {
   EXPECT_EQ(cache_.allocate(1_MiB, {}), block);
 }
 
+TEST_F(CudaCache, ACaptureMayBeginAtAnyTime) {
+  void* const block = cache_.allocate(1_MiB, {});
+  cache_.record_stream(block, other_);
+  cuda_.begin_capture_at_record(other_);
+  cache_.free(block);
+  cache_.check();
+  EXPECT_EQ(cuda_.events(), 0);
+  EXPECT_NE(cache_.allocate(1_MiB, {}), block);
+  cuda_.end_capture(other_);
+  static_cast<void>(cache_.allocate(1_B, {}));  // asks it
+  cuda_.synchronize_all();
+  EXPECT_EQ(cache_.allocate(1_MiB, {}), block);
+}
+
+TEST_F(CudaCache, MayFailAtOnce) {
+  void* const huge = cache_.allocate(40_MiB, {});
+  cuda_.launch(other_, [] {});
+  cache_.record_stream(huge, other_);
+  cache_.free(huge);
+  EXPECT_EQ(cache_.allocate(50_MiB, {}, Cache::Shortage::kFail), nullptr);
+  EXPECT_EQ(cache_.reserved(), 40_MiB);
+  EXPECT_EQ(cuda_.synchronizations(), 0);
+}
+
 TEST_F(CudaCache, FreeingWhatItDoesNotOwnIsOurBug) {
   int here = 0;
   EXPECT_THROW(cache_.free(&here), InternalError);

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
@@ -81,8 +82,16 @@ class FakeCuda final : public Runtime {
   void fail_map_after(int count) { maps_to_failure_ = count; }
   // For kernels: the device's time goes on.
   void pass(Nanoseconds time) { now_ += time; }
-  void begin_capture(Stream stream) { captured_.insert(stream); }
-  void end_capture(Stream stream) { captured_.erase(stream); }
+  void begin_capture(Stream stream) {
+    const std::lock_guard lock(mutex_);
+    captured_.insert(stream);
+  }
+  void end_capture(Stream stream) {
+    const std::lock_guard lock(mutex_);
+    captured_.erase(stream);
+  }
+  // Another thread captures the stream when an event has been recorded on it.
+  void begin_capture_at_record(Stream stream) { capture_at_record_ = stream; }
 
   [[nodiscard]] Bytes allocated(int device) const {
     return used_.contains(device) ? used_.at(device) : 0_B;
@@ -108,6 +117,8 @@ class FakeCuda final : public Runtime {
                          [](const auto& event) { return !event.second.destroyed; });
   }
   [[nodiscard]] std::int64_t synchronizations() const { return synchronizations_; }
+  // Which may fail the capture.
+  [[nodiscard]] std::int64_t releases_while_captured() const { return releases_while_captured_; }
 
   // Runtime.
   int device_count() override { return options_.devices; }
@@ -127,6 +138,7 @@ class FakeCuda final : public Runtime {
   void release(int device, void* memory) noexcept override {
     synchronize_all();
     const std::lock_guard lock(mutex_);
+    releases_while_captured_ += captured_.empty() ? 0 : 1;
     used_[device] -= blocks_.at(memory);
     blocks_.erase(memory);
     ::operator delete(memory, kAlignment);
@@ -199,6 +211,10 @@ class FakeCuda final : public Runtime {
     RECOUP_CHECK(!state.destroyed && state.device == stream.device);
     push(stream,
          {.kind = Task::kRecord, .work = {}, .event = event.handle, .version = ++state.recorded});
+    if (capture_at_record_ == stream) {
+      captured_.insert(stream);
+      capture_at_record_.reset();
+    }
   }
   bool done(Event event) override {
     const std::lock_guard lock(mutex_);
@@ -245,7 +261,10 @@ class FakeCuda final : public Runtime {
       RECOUP_CHECK(run_one(), "the host waits for ever");
     }
   }
-  bool capturing(Stream stream) override { return captured_.contains(stream); }
+  bool capturing(Stream stream) override {
+    const std::lock_guard lock(mutex_);
+    return captured_.contains(stream);
+  }
 
  private:
   static constexpr std::align_val_t kAlignment{512};
@@ -341,9 +360,11 @@ class FakeCuda final : public Runtime {
   std::map<char*, Reserved> reservations_;
   std::map<int, Bytes> used_;
   std::set<Stream> captured_;
+  std::optional<Stream> capture_at_record_;
   std::vector<std::unique_ptr<char>> handles_;
   std::int64_t waits_ = 0;
   std::int64_t synchronizations_ = 0;
+  std::int64_t releases_while_captured_ = 0;
   int fail_records_ = 0;
   int maps_to_failure_ = -1;
   int until_favorite_ = 0;
