@@ -319,6 +319,94 @@ def an_op_with_a_scalar_of_the_cpu_is_replayed() -> None:
     assert run.stats().replays >= 2
 
 
+@check
+def a_device_without_an_index_is_the_current_one() -> None:
+    with recoup.budget(64 * MIB, device=device) as run:
+        made = [torch.full((MIB,), float(i), device=device.type) for i in range(12)]
+        assert all(recoup.evict(x) for x in made)
+        assert float(made[7].sum().cpu()) == 7 * MIB
+    assert run.stats().evictions >= 12
+
+
+@check
+def costs_are_learned() -> None:
+    if fake is None:
+        print("events are counted on the test device only")
+        return
+    before = fake.events()
+    with recoup.budget(64 * MIB, device=device) as run:
+        x = torch.ones(64 * KIB, device=device)
+        for i in range(1000):
+            y = x + i
+            if i % 50 == 0:
+                synchronize()
+        assert fake.events() < before + 300, fake.events() - before
+        # The test device takes a microsecond for each thing that it does, and no more.
+        assert 1000 * 1000 <= run.stats().op_ns <= 1100 * 2500, run.stats().op_ns
+    assert y is not None
+
+
+@check
+def cudnn_is_on_or_off_as_it_was() -> None:
+    with recoup.budget(64 * MIB, device=device) as run:
+        x = torch.randn(4, 8, 32, 32, device=device)
+        w = torch.randn(8, 8, 3, 3, device=device)
+        with torch.backends.cudnn.flags(enabled=False, deterministic=True):
+            y = F.conv2d(x, w)
+            want = y.cpu()
+        assert recoup.evict(y)
+        torch.backends.cudnn.enabled = True
+        assert same(y, want)
+        assert torch.backends.cudnn.enabled
+    assert run.stats().replays == 1
+
+
+@check
+def autocast_within_an_op() -> None:
+    """Of an op that autocast does not know, what the op itself calls is cast."""
+    with recoup.budget(64 * MIB, device=device) as run:
+        torch.manual_seed(0)
+        model = nn.Bilinear(64, 64, 64).to(device)
+        x = torch.rand(64, 64, device=device)
+        with torch.autocast(device.type, torch.bfloat16):
+            y = model(x, x)
+        want = y.detach().cpu()
+        assert recoup.evict(y)
+        assert same(y, want)
+    assert run.stats().replays > 0
+
+
+@check
+def what_an_exit_brought_back_is_there_on_any_stream() -> None:
+    for _ in range(10):
+        other = torch.Stream(device=device)
+        with recoup.budget(with_outside(4 * MIB), device=device, small_leaf_bytes=0):
+            with other:
+                x = torch.full((64 * KIB,), 1.0, device=device)
+                keep = [x * (i + 2) for i in range(14)]
+                keep += [x[: 16 * KIB] * (i + 16) for i in range(3)]
+            for y in keep[:6]:
+                recoup.evict(y)
+        with other:
+            copies = [y.clone() for y in keep]
+        synchronize()
+        for i, y in enumerate(copies):
+            assert bool((y.cpu() == i + 2).all()), i
+        del copies, keep, x, y
+
+
+@check
+def memory_of_others_is_left_alone() -> None:
+    x = torch.ones(64 * KIB, device=device)
+    storage = torch._C._construct_storage_from_data_pointer(x.data_ptr() + KIB, device, 4 * KIB)
+    typed = torch.storage.TypedStorage(wrap_storage=storage, dtype=torch.float32, _internal=True)
+    y = torch.tensor([], dtype=torch.float32, device=device).set_(typed)
+    y.record_stream(torch.Stream(device=device))
+    with recoup.budget(64 * MIB, device=device):
+        y.record_stream(torch.Stream(device=device))
+        assert float((y * 2).sum().cpu()) == 2 * KIB
+
+
 # ---- what a user may do to a tensor ----
 @check
 def pins_escapes_and_wishes() -> None:
