@@ -224,9 +224,13 @@ void Replayer::fill_buffers(OpId op, std::vector<Buffer>& buffers) {
   }
 }
 
-// A kernel that ran out of memory has written nothing yet, so it can be tried again.
+// A kernel that ran out of memory can be tried again if it has written nothing yet, which is known
+// of one that writes nothing but what it makes.
 void Replayer::execute_until_it_fits(OpId op) {
   Retry retry;
+  const auto& writes = engine_.lineage_[op].written;
+  retry.all_tried = std::any_of(writes.begin(), writes.end(),
+                                [](const WrittenValue& written) { return written.before.valid(); });
   for (;;) {
     try {
       execute_once(op);
