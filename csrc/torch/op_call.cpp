@@ -89,7 +89,7 @@ void OpCall::run_until_it_fits() {
 // to that again nobody knows; and it may have drawn random numbers, which it must draw again.
 bool OpCall::may_run_twice() const {
   const bool writes = std::any_of(operands_.begin(), operands_.end(), [](const Operand& operand) {
-    return operand.written && !operand.left_out;
+    return operand.written && !operand.left_out && !operand.overwritten;
   });
   return !writes && (!traits_.random || random_ != nullptr);
 }

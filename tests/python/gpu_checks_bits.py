@@ -1,0 +1,263 @@
+"""Budgets on a GPU change no bit: trainings, random numbers, streams, what only CUDA has."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import recoup
+from gpu_context import (
+    KIB,
+    MIB,
+    assert_same,
+    chain,
+    check,
+    here,
+    same,
+    small_budget,
+    step,
+    with_outside,
+)
+from nets import net_named
+from recoup.run import free_bytes
+from train import Result, assert_bits_equal, train, variant_named
+
+
+# ---- whole trainings ----
+@check
+def training(net: str, variant: str, shares: str = "0.7,0.5,0.4") -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.deterministic = True
+    made_outside = len(variant) % 2 == 1
+
+    def run(budget: int | None = None, **options: Any) -> Result:
+        return train(
+            net_named(net),
+            variant_named(variant),
+            2,
+            budget,
+            device=str(here.device),
+            model_inside=not made_outside,
+            **options,
+        )
+
+    plain = run()
+    try:
+        assert_bits_equal(run(), plain)
+    except AssertionError as error:
+        print(f"two runs without a budget differ: {error}")
+        return
+    ample = run(min(free_bytes(here.device), 200 * MIB))
+    assert_bits_equal(ample, plain)
+    fitted = 0
+    for at, share in enumerate(map(float, shares.split(","))):
+        for policy in ("recoup", ("dtr-eq", "coop", "lru")[at % 3]):
+            outside = ample.stats.external_bytes
+            budget = outside + int((ample.stats.peak_bytes - outside) * share)
+            try:
+                result = run(budget, policy=policy, verify=at == 1)
+            except recoup.OutOfBudgetError:
+                continue
+            fitted += 1
+            assert_bits_equal(result, plain)
+            assert result.stats.peak_bytes <= budget
+            assert result.stats.evictions > 0
+    assert fitted > 0, "no budget was enough"
+
+
+# ---- random numbers ----
+@check
+def random_numbers() -> None:
+    def program() -> list[Tensor]:
+        torch.manual_seed(3)
+        generator = torch.Generator(device=here.device).manual_seed(5)
+        made = [torch.randn(64 * KIB, device=here.device) for _ in range(4)]
+        made += [torch.rand(64 * KIB, device=here.device, generator=generator) for _ in range(4)]
+        made += [F.dropout(x, 0.3) for x in made]
+        made += [torch.empty_like(x).normal_() for x in made[:2]]
+        made += [torch.randperm(1000, device=here.device), torch.bernoulli(made[4].sigmoid())]
+        if torch.accelerator.current_accelerator() is not None and recoup._C.active():
+            for x in made:
+                recoup.evict(x)
+        # Where the generators are now, and everything from where they were.
+        after = [
+            torch.randn(10, device=here.device),
+            torch.rand(10, device=here.device, generator=generator),
+        ]
+        return [x.cpu() for x in made + after]
+
+    plain = program()
+    with recoup.budget(64 * MIB, device=here.device, small_leaf_bytes=0) as run:
+        ours = program()
+    assert run.stats().replays >= 8, run.stats().replays
+    assert_same(ours, plain)
+
+
+# ---- streams ----
+@check
+def streams(seed: str = "0") -> None:
+    """Work on three streams that the program orders by events, in too little memory."""
+
+    def program() -> list[Tensor]:
+        order = torch.Generator().manual_seed(int(seed))
+        lanes = [torch.Stream(device=here.device) for _ in range(3)]
+        made: list[tuple[Tensor, Any]] = []
+        torch.manual_seed(0)
+        first = torch.randn(64 * KIB, device=here.device)
+        ready = torch.accelerator.current_stream(here.device).record_event()
+        made.append((first, ready))
+        for _ in range(80):
+            lane = lanes[int(torch.randint(3, (), generator=order))]
+            picks = torch.randint(len(made), (2,), generator=order).tolist()
+            with lane:
+                for pick in picks:
+                    lane.wait_event(made[pick][1])
+                    made[pick][0].record_stream(lane)
+                a, b = (made[pick][0] for pick in picks)
+                c = torch.sin(a) * 0.5 + b
+                if int(torch.randint(4, (), generator=order)) == 0:
+                    c.mul_(0.99)
+                made.append((c, lane.record_event()))
+            if len(made) > 24:
+                del made[int(torch.randint(1, 20, (), generator=order))]
+        own = torch.accelerator.current_stream(here.device)
+        for _, event in made:
+            own.wait_event(event)
+        return [made.pop()[0].cpu() for _ in range(len(made))]
+
+    plain = program()
+    for budget in (64 * MIB, 6 * MIB, 4 * MIB):
+        with recoup.budget(with_outside(budget), device=here.device) as run:
+            ours = program()
+            run.check()
+        assert_same(ours, plain)
+    assert run.stats().replays > 0
+
+
+@check
+def one_stream_pays_no_event() -> None:
+    model = chain()
+    budget = small_budget(model)
+    if here.fake is None:
+        print("events are counted on the test device only")
+        return
+    before = here.fake.waits()
+    with recoup.budget(budget, device=here.device) as run:
+        step(model)
+    assert run.stats().replays > 0
+    assert here.fake.waits() == before
+
+
+@check
+def the_host_waits_for_nothing_more() -> None:
+    """Neither evicting, nor replaying, nor moving makes the host wait for the device."""
+    model = chain(12)
+    budget = small_budget(model)
+
+    def waits(scope: Any) -> tuple[int, int]:
+        with scope as run:
+            step(model)  # whatever is done once
+            before = synchronizations()
+            for seed in range(3):
+                torch.manual_seed(seed)
+                model(torch.randn(512, 256, device=here.device)).square().mean().backward()
+                model.zero_grad()
+            return synchronizations() - before, 0 if run is None else run.stats().replays
+
+    plain, _ = waits(nullcontext())
+    ours, replays = waits(recoup.budget(budget, device=here.device))
+    assert replays > 0
+    assert ours == plain, f"{ours} against {plain}"
+
+
+def synchronizations() -> int:
+    if here.fake is not None:
+        return int(here.fake.synchronizations())
+    torch.cuda.set_sync_debug_mode("error")
+    return 0
+
+
+# ---- CUDA only ----
+@check
+def fused_attention() -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def program(backend: SDPBackend) -> list[Tensor]:
+        torch.manual_seed(0)
+        q, k, v = (
+            torch.randn(2, 4, 512, 64, device=here.device, dtype=torch.bfloat16, requires_grad=True)
+            for _ in range(3)
+        )
+        with sdpa_kernel(backend):
+            x = q
+            for _ in range(8):
+                x = F.scaled_dot_product_attention(x, k, v, dropout_p=0.1, is_causal=True)
+        x.float().square().sum().backward()
+        return [x.cpu(), v.grad.cpu()]  # type: ignore[union-attr]
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
+        plain = program(backend)
+        if not all(same(a, b) for a, b in zip(program(backend), plain, strict=True)):
+            print(f"two runs without a budget differ: {backend}")
+            continue
+        with recoup.budget(with_outside(12 * MIB), device=here.device) as run:
+            ours = program(backend)
+        assert run.stats().replays > 0
+        assert_same(ours, plain)
+
+
+@check
+def tf32() -> None:
+    """The switch as it was when an op ran is the one that its replay has."""
+    for at_first in (False, True):
+        torch.backends.cuda.matmul.allow_tf32 = at_first
+        with recoup.budget(64 * MIB, device=here.device) as run:
+            torch.manual_seed(0)
+            x = torch.randn(512, 512, device=here.device)
+            y = x @ x
+            want = y.cpu()
+            torch.backends.cuda.matmul.allow_tf32 = not at_first
+            assert recoup.evict(y)
+            assert same(y, want)
+        assert run.stats().replays == 1
+
+
+@check
+def graphs_outside_of_budgets() -> None:
+    """Two that share a pool, replayed before, in and after a budget that wants all memory."""
+    x = torch.zeros(64 * KIB, device=here.device)
+    chain_of_ops(x)  # loads the kernels
+    graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
+    results: list[Tensor] = []
+    for graph in graphs:
+        with torch.cuda.graph(graph, pool=graphs[0].pool() if results else None):
+            results.append(chain_of_ops(x))
+
+    def replay(value: float) -> None:
+        x.fill_(value)
+        for graph, result in zip(graphs, results, strict=True):
+            graph.replay()
+            assert same(result, chain_of_ops(x))
+
+    replay(1)
+    torch.cuda.empty_cache()
+    others = [torch.full((64 * KIB,), 3.0, device=here.device) for _ in range(50)]
+    replay(2)
+    assert all(bool((other == 3).all()) for other in others)
+    with recoup.budget(with_outside(16 * MIB), device=here.device):
+        kept = torch.full((64 * KIB,), 4.0, device=here.device).sin()
+        graphs[0].replay()
+    replay(5)
+    assert same(kept, torch.full((64 * KIB,), 4.0, device=here.device).sin())
+    del graph, graphs[:]
+    torch.cuda.empty_cache()
+    assert all(bool(result.isfinite().all()) for result in results)
+
+
+def chain_of_ops(x: Tensor) -> Tensor:
+    for _ in range(5):
+        x = x.sin() + 1
+    return x

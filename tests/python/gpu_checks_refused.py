@@ -1,0 +1,136 @@
+"""What budgets on a GPU refuse, and what does not fit."""
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import recoup
+from gpu_context import (
+    KIB,
+    MIB,
+    chain,
+    check,
+    empty_cache,
+    here,
+    message,
+    same,
+    step,
+    with_outside,
+)
+from recoup.run import free_bytes
+
+
+@check
+def refusals() -> None:
+    def enter(**options: Any) -> None:
+        with recoup.budget(**{"budget": 16 * MIB, "device": here.device, **options}):
+            pass
+
+    count = torch.accelerator.device_count()
+    text = message(ValueError, lambda: enter(device=f"{here.device.type}:{count}"))
+    assert f"there are {count}" in text, text
+    text = message(ValueError, lambda: enter(budget="100TiB"))
+    assert "at most the memory of its device" in text, text
+    text = message(ValueError, lambda: enter(budget=1))
+    assert "must be at least" in text, text
+    assert "device must be" in message(TypeError, lambda: enter(device=1.5))
+    message(ValueError, lambda: enter(device="nothing"))
+    with recoup.budget(16 * MIB, device=here.device):
+        text = message(RuntimeError, enter)
+        assert f"already in force on {here.device}" in text, text
+    if here.fake is not None:
+        memory = here.fake.take_away(here.device.index, free_bytes(here.device) // 2)
+        text = message(RuntimeError, lambda: enter(budget=free_bytes(here.device) + 8 * MIB))
+        assert "Take a smaller budget" in text, text
+        here.fake.give_back(here.device.index, memory)
+    hog = torch.empty(24 * MIB, dtype=torch.uint8, device=here.device)
+    text = message(ValueError, enter)
+    assert "what was there before the scope takes" in text, text
+    del hog
+    empty_cache()
+    enter()  # nothing is left of those
+
+
+@check
+def out_of_budget() -> None:
+    def program() -> None:
+        x = [torch.randn(MIB, device=here.device) for _ in range(3)]
+        with recoup.pin(x[0]), recoup.pin(x[1]), recoup.pin(x[2]):
+            torch.cat(x * 2)
+
+    budget = with_outside(24 * MIB)
+    with recoup.budget(budget, device=here.device) as run:
+        try:
+            program()
+        except torch.OutOfMemoryError as error:
+            assert isinstance(error, recoup.OutOfBudgetError)
+            assert error.op == "aten::cat" and error.asked_bytes == 24 * MIB, error
+            assert error.budget_bytes == budget
+        else:
+            raise AssertionError("it fitted")
+        run.check()
+        y = torch.ones(MIB, device=here.device).sin()  # the program goes on
+        assert same(y, torch.ones(MIB).sin()) or here.fake is None
+    # Outside of a scope the text is another.
+    text = message(
+        torch.OutOfMemoryError,
+        lambda: torch.empty(free_bytes(here.device) * 2, dtype=torch.uint8, device=here.device),
+    )
+    assert "that were asked for" in text, text
+
+
+@check
+def an_exit_that_does_not_fit() -> None:
+    budget = recoup.budget(16 * MIB, device=here.device)
+    run = budget.__enter__()
+    x = torch.randn(256 * KIB, device=here.device)
+    y = [x.sin() * i for i in range(30)]
+    want = (x.cpu().sin() * 29, x.sin().cpu() * 29)
+    text = message(recoup.OutOfBudgetError, lambda: budget.__exit__(None, None, None))
+    assert "at the end of the scope" in text, text
+    run.finish(64 * MIB)
+    assert same(y[-1], want[1])
+    message(RuntimeError, lambda: run.finish(128 * MIB))
+
+
+@check
+def a_capture_is_refused() -> None:
+    stream = torch.Stream(device=here.device)
+    with recoup.budget(16 * MIB, device=here.device) as run:
+        x = torch.randn(64 * KIB, device=here.device)
+        if here.fake is not None:
+            with stream:
+                here.fake.begin_capture(stream)
+                text = message(RuntimeError, x.sin_)
+                here.fake.end_capture(stream)
+        else:
+            text = capture_on_cuda(x)
+        assert "CUDA graph" in text, text
+        run.check()
+        x.sin_()
+
+
+def capture_on_cuda(x: Tensor) -> str:
+    def capture() -> None:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            x.sin_()
+
+    # PyTorch leaves the stream of a capture that could not begin as the current one.
+    with torch.cuda.stream(torch.cuda.current_stream()):
+        return message(RuntimeError, capture)
+
+
+@check
+def traces_are_recorded() -> None:
+    import tempfile
+
+    model = chain(6)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run.rtrace")
+        with recoup.trace(path, device=here.device):
+            step(model)
+        trace = recoup.Trace.read(path)
+        peak = trace.unbudgeted_peak_bytes()
+        assert trace.simulate(int(peak * 0.8)).stats.replays > 0

@@ -1,0 +1,105 @@
+"""What the checks of budgets on a GPU share: the device, and small programs on it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import recoup
+from recoup.run import free_bytes
+
+MIB = 1 << 20
+KIB = 1 << 10
+Check = Callable[..., None]
+CHECKS: dict[str, Check] = {}
+
+
+@dataclass
+class Here:
+    """The device that is tested."""
+
+    device: torch.device = torch.device("cpu")  # noqa: RUF009
+    fake: Any = None
+    """The extension behind it, if it stands for CUDA."""
+
+
+here = Here()
+
+
+def check(function: Check) -> Check:
+    CHECKS[function.__name__] = function
+    return function
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    a, b = (x.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for x in (a, b))
+    return torch.equal(a, b)
+
+
+def synchronize() -> None:
+    torch.accelerator.synchronize(here.device)
+
+
+def chain(count: int = 24, width: int = 256, seed: int = 0) -> nn.Sequential:
+    """More activations than parameters, and dropout."""
+    torch.manual_seed(seed)
+    layers = [
+        nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Dropout(0.1)) for _ in range(count)
+    ]
+    return nn.Sequential(*layers).to(here.device)
+
+
+def step(model: nn.Module, rows: int = 512, seed: int = 1) -> list[Tensor]:
+    """Loss and gradients of one step."""
+    torch.manual_seed(seed)
+    x = torch.randn(rows, 256, device=here.device)
+    loss = model(x).square().mean()
+    loss.backward()
+    gradients = [
+        parameter.grad.cpu() for parameter in model.parameters() if parameter.grad is not None
+    ]
+    model.zero_grad()
+    return [loss.detach().cpu(), *gradients]
+
+
+def assert_same(ours: list[Tensor], theirs: list[Tensor]) -> None:
+    assert len(ours) == len(theirs)
+    for at, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        assert same(a, b), f"result {at} differs"
+
+
+def small_budget(model: nn.Module, share: float = 0.5) -> int:
+    """A share of what a step takes in all."""
+    with recoup.budget(min(free_bytes(here.device), 128 * MIB), device=here.device) as run:
+        step(model)
+    stats = run.stats()
+    return stats.external_bytes + int((stats.peak_bytes - stats.external_bytes) * share)
+
+
+def with_outside(budget: int) -> int:
+    """A budget with so much for what is made in its scope."""
+    empty_cache()
+    return budget + recoup._C.gpu_memory(here.device.index or 0)["outside_bytes"]
+
+
+def empty_cache() -> None:
+    (torch.cuda if here.fake is None else here.fake).empty_cache()
+
+
+def used_bytes() -> int:
+    """Of the device, as its driver has it."""
+    if here.fake is not None:
+        return int(here.fake.allocated_bytes(here.device.index))
+    free, total = torch.cuda.mem_get_info(here.device)
+    return total - free
+
+
+# ---- what is refused ----
+def message(kind: type[BaseException], function: Callable[[], Any]) -> str:
+    try:
+        function()
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__}")
