@@ -158,7 +158,8 @@ c10::Storage Twins::lower(const c10::Storage& storage) {
   if (found != by_storage_.end()) {
     return storages_[found->second].cpu;
   }
-  auto* const data = const_cast<void*>(storage.data());
+  // Views are made of storages that have lost their bytes too.
+  void* const data = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
   c10::Storage cpu(c10::Storage::use_byte_size_t(), storage.sym_nbytes(),
                    c10::DataPtr(data, c10::Device(c10::DeviceType::CPU)),
                    c10::GetDefaultCPUAllocator(), /*resizable=*/true);

@@ -1,0 +1,57 @@
+"""The random programs of `random_programs.py` on the device that stands for CUDA.
+
+python gpu_random_programs.py --seeds 0:60
+"""
+
+from typing import Any
+
+import torch
+
+import differential
+import fakegpu
+import program_writer
+import random_programs
+import recoup
+from recoup.run import outside_bytes
+
+DEVICE = f"{fakegpu.NAME}:0"
+# Budgets are in pieces of the device's memory.
+UNIT_BYTES = 1 << 16
+
+_bits = differential.bits
+_budget = recoup.budget
+_namespace = program_writer.namespace
+
+
+def bits(tensor: torch.Tensor) -> tuple[Any, ...]:
+    tensor = tensor.detach()
+    if tensor.device.type != fakegpu.NAME:
+        return _bits(tensor)
+    return (*_bits(tensor.cpu()), tensor.device, tensor.stride(), tensor.storage_offset())
+
+
+def budget(budget: int, **options: Any) -> recoup.Budget:
+    with torch.device("cpu"):
+        outside = outside_bytes(torch.device(DEVICE))
+        return _budget(budget + outside + UNIT_BYTES, device=DEVICE, **options)
+
+
+def namespace(run: Any) -> dict[str, Any]:
+    names = _namespace(run)
+    names["gen"] = torch.Generator(device=DEVICE).manual_seed(5)
+    return names
+
+
+def main() -> None:
+    fakegpu.install(seed=3, memory_bytes=1 << 30)
+    differential.bits = random_programs.bits = bits
+    recoup.budget = budget
+    random_programs.namespace = program_writer.namespace = namespace
+    torch.set_default_device(DEVICE)
+    # Else programs that look at how many hold a tensor depend on when autograd's thread lets go.
+    with torch.autograd.set_multithreading_enabled(False):
+        random_programs.main()
+
+
+if __name__ == "__main__":
+    main()
