@@ -56,6 +56,10 @@ class Runtime {
   // What one map() mapped. Waits until the device is done with all that it was given.
   virtual void unmap(int device, void* at, Bytes size) noexcept = 0;
 
+  // A stream of our own, which does not wait for the default stream by itself.
+  [[nodiscard]] virtual Stream create_stream(int device) = 0;
+  virtual void destroy_stream(Stream stream) noexcept = 0;
+
   // An event tells when the work that a stream had been given before record() is done. `timed`: it
   // can be asked by elapsed() too.
   [[nodiscard]] virtual Event create_event(int device, bool timed) = 0;

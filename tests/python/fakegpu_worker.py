@@ -355,3 +355,6 @@ if __name__ == "__main__":
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     check = sys.argv[1]
     CHECKS[check](fakegpu.install(seed=seed, **OPTIONS.get(check, {})))
+    # See END_AS_USUAL in gpu_worker.py.
+    sys.stdout.flush()
+    os._exit(0)

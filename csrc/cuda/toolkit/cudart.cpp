@@ -267,6 +267,15 @@ class Cudart final : public Runtime {
     cudaSetDevice(before);
   }
 
+  Stream create_stream(int device) override {
+    const OnDevice on(device);
+    cudaStream_t stream = nullptr;
+    RECOUP_CUDA(cudaStreamCreateWithFlags, &stream, cudaStreamNonBlocking);
+    return {.handle = stream, .device = device};
+  }
+
+  void destroy_stream(Stream stream) noexcept override { cudaStreamDestroy(native(stream)); }
+
   Event create_event(int device, bool timed) override {
     const OnDevice on(device);
     const Apart apart;

@@ -117,6 +117,7 @@ class FakeCuda final : public Runtime {
                          [](const auto& event) { return !event.second.destroyed; });
   }
   [[nodiscard]] std::int64_t synchronizations() const { return synchronizations_; }
+  [[nodiscard]] std::int64_t destroyed_streams() const { return destroyed_streams_; }
   // Which may fail the capture.
   [[nodiscard]] std::int64_t releases_while_captured() const { return releases_while_captured_; }
 
@@ -189,6 +190,13 @@ class FakeCuda final : public Runtime {
     host_pages(at, size, PROT_NONE, MAP_FIXED);
     used_[device] -= size;
     maps.erase(it);
+  }
+  Stream create_stream(int device) override { return new_stream(device); }
+  // What it was given still runs.
+  void destroy_stream(Stream stream) noexcept override {
+    const std::lock_guard lock(mutex_);
+    ++destroyed_streams_;
+    (void)stream;
   }
   Event create_event(int device, bool /*timed*/) override {
     const std::lock_guard lock(mutex_);
@@ -364,6 +372,7 @@ class FakeCuda final : public Runtime {
   std::vector<std::unique_ptr<char>> handles_;
   std::int64_t waits_ = 0;
   std::int64_t synchronizations_ = 0;
+  std::int64_t destroyed_streams_ = 0;
   std::int64_t releases_while_captured_ = 0;
   int fail_records_ = 0;
   int maps_to_failure_ = -1;
