@@ -172,6 +172,7 @@ EnvironmentGuard::EnvironmentGuard(const Environment& wanted, c10::Device device
       wanted_(wanted),
       device_(device) {
   if (!(before_ == wanted_)) {
+    autocast_dtype_ = at::autocast::get_autocast_dtype(device_.type());
     apply(before_, wanted_, device_.type());
   }
 }
@@ -179,6 +180,7 @@ EnvironmentGuard::EnvironmentGuard(const Environment& wanted, c10::Device device
 EnvironmentGuard::~EnvironmentGuard() {
   if (!(before_ == wanted_)) {
     apply(wanted_, before_, device_.type());
+    at::autocast::set_autocast_dtype(device_.type(), autocast_dtype_);
   }
 }
 

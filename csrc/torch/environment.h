@@ -45,6 +45,7 @@ class EnvironmentGuard {
   Environment before_;
   Environment wanted_;
   c10::Device device_;
+  c10::ScalarType autocast_dtype_{};  // that a later autocast without one of its own would take
 };
 
 // The state of a generator at one moment: of the CPU's all of its numbers, of a GPU's its seed and

@@ -72,6 +72,19 @@ def test_autocast_within_an_op_is_on_in_its_replay() -> None:
     assert run.stats().replays > 0
 
 
+def test_a_replay_leaves_the_default_of_autocast_as_it_is() -> None:
+    default = torch.get_autocast_dtype("cpu")
+    other = torch.float16 if default is torch.bfloat16 else torch.bfloat16
+    with recoup.budget("64MiB") as run:
+        x = torch.rand(64, 64)
+        with torch.autocast("cpu", other):
+            y = x.sin()
+        assert recoup.evict(y)
+        assert torch.equal(y, x.sin())
+        assert torch.get_autocast_dtype("cpu") is default
+    assert run.stats().replays == 1
+
+
 def test_products_with_the_new_switch_of_precision() -> None:
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = "tf32"
