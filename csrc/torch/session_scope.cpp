@@ -48,23 +48,20 @@ bool SessionScope::empty() const {
   return session_ == nullptr && retired_ && retired_->empty();
 }
 
-Bytes SessionScope::reserved() const {
+// What the session says, or what is left of it.
+Bytes SessionScope::count(Bytes (Session::*of_session)() const,
+                          Bytes (RetiredArena::*of_rest)() const) const {
   Bytes bytes;
-  if (!with_session([&](const Session& session) { bytes = session.reserved(); })) {
+  if (!with_session([&](const Session& session) { bytes = (session.*of_session)(); })) {
     const std::lock_guard lock(mutex_);
-    bytes = retired_ ? retired_->backed() : Bytes(0);
+    bytes = retired_ ? ((*retired_).*of_rest)() : Bytes(0);
   }
   return bytes;
 }
 
-Bytes SessionScope::used() const {
-  Bytes bytes;
-  if (!with_session([&](const Session& session) { bytes = session.used(); })) {
-    const std::lock_guard lock(mutex_);
-    bytes = retired_ ? retired_->used() : Bytes(0);
-  }
-  return bytes;
-}
+Bytes SessionScope::reserved() const { return count(&Session::reserved, &RetiredArena::backed); }
+
+Bytes SessionScope::used() const { return count(&Session::used, &RetiredArena::used); }
 
 void SessionScope::free(void* memory) {
   if (with_session([memory](Session& session) { session.free(memory); })) {

@@ -39,6 +39,8 @@ class SessionScope final : public cuda::Scope {
   // Calls act(session) unless it has stopped; then false.
   template <class Act>
   bool with_session(Act&& act) const;
+  [[nodiscard]] Bytes count(Bytes (Session::*of_session)() const,
+                            Bytes (RetiredArena::*of_rest)() const) const;
 
   const void* begin_;
   const void* end_;
