@@ -356,7 +356,7 @@ PinTicket Engine::pin(StorageId storage) {
 }
 
 void Engine::unpin(const PinTicket& ticket) noexcept {
-  if (!storages_.contains(ticket.storage) || storages_[ticket.storage].birth != ticket.birth) {
+  if (!holds(ticket)) {
     return;
   }
   if (observer_ != nullptr) {
@@ -395,6 +395,14 @@ void Engine::settle_all() {
   }
   drain();
   release(held);
+}
+
+bool Engine::settled() const {
+  bool settled = true;
+  lineage_.for_each_value([&](ValueId, const Value& value) {
+    settled &= !value.storage.valid() || (value.leaf() && value.resident());
+  });
+  return settled;
 }
 
 std::vector<BlockView> Engine::live_blocks() const {

@@ -76,6 +76,12 @@ class Engine final : private PolicyView {
   void storage_died(StorageId storage);
   [[nodiscard]] ValueId current(StorageId storage) const { return storages_[storage].current; }
   [[nodiscard]] void* handle(StorageId storage) const { return storages_[storage].handle; }
+  // Ids of storages are used again; this tells one from an earlier one.
+  [[nodiscard]] std::uint64_t birth(StorageId storage) const { return storages_[storage].birth; }
+  // Whether the storage of a pin is still alive.
+  [[nodiscard]] bool holds(const PinTicket& pin) const {
+    return storages_.contains(pin.storage) && storages_[pin.storage].birth == pin.birth;
+  }
   [[nodiscard]] const Value& value(ValueId id) const { return lineage_[id]; }
 
   // ---- the life of an op, as a program runs it ----
@@ -132,6 +138,8 @@ class Engine final : private PolicyView {
   void unpin(const PinTicket& ticket) noexcept;
   // Makes every live storage resident and a leaf. Throws OutOfBudget; then nothing is lost.
   void settle_all();
+  // Whether they are.
+  [[nodiscard]] bool settled() const;
   void grow(Bytes budget);
   void evict_everything();
 

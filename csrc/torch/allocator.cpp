@@ -9,6 +9,7 @@
 namespace recoup::detail {
 
 void pool_delete(void* pointer) {
+  const Visit visit;
   if (Session* const session = Sessions::owner_of(pointer)) {
     session->free(pointer);
   } else {
@@ -16,10 +17,7 @@ void pool_delete(void* pointer) {
   }
 }
 
-void evicted_delete(void* record) {
-  // Nothing refers to the records of a session that stopped: see Session::disown_evicted.
-  Session::evicted_storage_died(static_cast<StorageRecord*>(record));
-}
+void evicted_delete(void* context) { Session::evicted_storage_died(context); }
 
 c10::Allocator* plain_allocator() { return c10::GetDefaultCPUAllocator(); }
 
@@ -28,6 +26,7 @@ namespace {
 class PoolAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t nbytes) override {
+    const Visit visit;
     Session* const session = Sessions::on_cpu();
     if (session == nullptr || !session->in_scope(nbytes)) {
       return plain_allocator()->allocate(nbytes);
@@ -44,6 +43,7 @@ class PoolAllocator final : public c10::Allocator {
 
  private:
   static void delete_either(void* pointer) {
+    const Visit visit;
     if (Session* const session = Sessions::owner_of(pointer)) {
       session->free(pointer);
     } else if (!release_retired(pointer)) {

@@ -65,7 +65,9 @@ void Budget::abandon() {
   if (session_ && session_->in_force()) {
     last_stats_ = stats();
     last_pinned_ = pinned();
-    session_->abandon();
+    if (!session_->abandon()) {
+      (void)session_.release();  // never destroyed: its thread may be in it
+    }
   }
   session_.reset();
 }
@@ -133,9 +135,9 @@ void Budget::check() const {
 
 namespace {
 
-// Replays run on the scope's own thread only.
-void require_resident(const Session& session, const detail::Engine& engine, StorageId storage) {
-  TORCH_CHECK(session.on_own_thread() || engine.value(engine.current(storage)).resident(),
+// Replays run on the scope's own threads only.
+void require_resident(const detail::Engine& engine, StorageId storage) {
+  TORCH_CHECK(Session::on_own_thread() || engine.value(engine.current(storage)).resident(),
               detail::evicted_message());
 }
 
@@ -150,6 +152,7 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
   if (!tensor.defined() || !tensor.has_storage()) {
     return;
   }
+  const detail::Visit visit;
   Session* const session = Sessions::on(tensor.device());
   if (session == nullptr) {
     return;
@@ -203,7 +206,7 @@ void materialize(const at::Tensor& tensor) {
   with_known(tensor, Unknown::kIgnore,
              [&](Session& session, const Session::Lock& lock, StorageId storage) {
                detail::Engine& engine = session.engine(lock);
-               require_resident(session, engine, storage);
+               require_resident(engine, storage);
                const ValueId one[] = {engine.current(storage)};
                engine.acquire(one);
                engine.release(one);
@@ -214,9 +217,9 @@ void escape(const at::Tensor& tensor) {
   with_known(
       tensor, Unknown::kRegister,
       [&](Session& session, const Session::Lock& lock, StorageId storage) {
-        require_resident(session, session.engine(lock), storage);
+        require_resident(session.engine(lock), storage);
         TORCH_CHECK(
-        session.on_own_thread() || !session.engine(lock).has_needed_dependents(storage),
+        Session::on_own_thread() || !session.engine(lock).has_needed_dependents(storage),
         "recoup: evicted tensors depend on this one's content, and it was asked for its address on a "
         "thread outside the budget scope. Hold recoup.pin on it, or materialize them first");
         session.engine(lock).escape(storage);
@@ -248,7 +251,7 @@ std::vector<std::string> policy_names() {
 Pin::Pin(const at::Tensor& tensor) {
   with_known(tensor, Unknown::kAdopt,
              [&](Session& session, const Session::Lock& lock, StorageId storage) {
-               require_resident(session, session.engine(lock), storage);
+               require_resident(session.engine(lock), storage);
                const detail::PinTicket ticket = session.engine(lock).pin(storage);
                storage_ = ticket.storage;
                birth_ = ticket.birth;
@@ -259,6 +262,7 @@ Pin::Pin(const at::Tensor& tensor) {
 Pin::~Pin() { release(); }
 
 void Pin::release() {
+  const detail::Visit visit;
   Sessions::for_each([this](Session& session) {
     if (session_ == &session) {
       const Session::Lock lock(session);

@@ -75,7 +75,7 @@ bool Session::detach(void* handle, PoolOffset offset) noexcept {
   const bool ours = data.get() == arena_->at(offset) && in_pool(data);
   if (ours) {
     data.release_context();
-    storage->set_data_ptr_noswap({nullptr, record, &evicted_delete, device_});
+    storage->set_data_ptr_noswap({nullptr, context_of(*record), &evicted_delete, device_});
     storage->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
   }
   graveyard_.storages.push_back(std::move(storage));

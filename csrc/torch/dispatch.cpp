@@ -88,19 +88,58 @@ Concerned concerned_by(const c10::OperatorHandle& op, const torch::jit::Stack& s
   return concerned;
 }
 
+// Calls function(sessions) with those that the op concerns; there may be none.
+template <class Function>
+void with_concerned(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                    Function&& function) {
+  if (Sessions::any_on_gpus()) {
+    const Concerned concerned = concerned_by(op, stack);
+    function(std::span<Session* const>(concerned.data(), concerned.size()));
+  } else if (Session* const session = Sessions::on_cpu()) {
+    Session* const one[] = {session};
+    function(std::span<Session* const>(one));
+  } else {
+    function(std::span<Session* const>());
+  }
+}
+
+// Note [Guests]. Nobody's turn: another thread's ops may run, or be what the kernel waits for.
+void run_guest(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
+               torch::jit::Stack* stack) {
+  GuestFrame frame;
+  {
+    const Visit visit;
+    with_concerned(op, *stack, [&](std::span<Session* const> sessions) {
+      for (Session* const session : sessions) {
+        OpCall(*session, op, traits, below, *stack).announce(*GuestFrame::current());
+      }
+    });
+  }
+  op.redispatchBoxed(below, stack);
+}
+
 void run(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
          torch::jit::Stack* stack) {
-  if (!Sessions::any_on_gpus()) [[likely]] {
-    if (Session* const session = Sessions::on_cpu()) {
-      OpCall(*session, op, traits, below, *stack).run();
-      return;
+  const Visit visit;
+  with_concerned(op, *stack, [&](std::span<Session* const> sessions) {
+    if (sessions.empty()) {
+      redispatch(op, below, stack);
+    } else {
+      OpCall(*sessions.front(), op, traits, below, *stack, sessions.subspan(1)).run();
     }
-  } else if (const Concerned concerned = concerned_by(op, *stack); !concerned.empty()) {
-    const std::span<Session* const> sessions(concerned.data(), concerned.size());
-    OpCall(*sessions.front(), op, traits, below, *stack, sessions.subspan(1)).run();
-    return;
+  });
+}
+
+bool has_composite(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const std::size_t count = op.schema().arguments().size();
+  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
+    if (stack[i].isTensor() && stack[i].toTensor().defined() &&
+        !is_plain(*stack[i].toTensor().unsafeGetTensorImpl()) &&
+        kind_of(stack[i].toTensor()) == TensorKind::kComposite) {
+      return true;
+    }
   }
-  redispatch(op, below, stack);
+  return false;
 }
 
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -116,8 +155,11 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
       op.redispatchBoxed(below, stack);
       return;
     case OpKind::kView:
-      redispatch(op, below, stack);
-      return;
+      if (!has_composite(op, *stack)) [[likely]] {
+        redispatch(op, below, stack);
+        return;
+      }
+      break;  // it reads what describes the parts
     case OpKind::kLazyClone:
       run_lazy_clone(stack);
       return;
@@ -125,11 +167,15 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
       run_record_stream(op, below, stack);
       return;
     case OpKind::kRecorded:
-    case OpKind::kForeign:
+    case OpKind::kGuest:
       break;
   }
   try {
-    run(op, traits, below, stack);
+    if (traits.kind == OpKind::kGuest) {
+      run_guest(op, traits, below, stack);
+    } else {
+      run(op, traits, below, stack);
+    }
   } catch (const PoolOutOfMemory& error) {
     throw_out_of_budget(error.report());
   } catch (const OutOfBudget& error) {

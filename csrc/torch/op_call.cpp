@@ -17,7 +17,7 @@ namespace {
 // The storage of a plain tensor on the session's device; null for others.
 inline c10::StorageImpl* plain_storage(const Session& session, const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  if (impl->key_set().has_any(kForeignKeys) || !impl->has_storage() || !session.manages(*impl)) {
+  if (!is_plain(*impl) || !impl->has_storage() || !session.manages(*impl)) {
     return nullptr;
   }
   c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
@@ -63,10 +63,31 @@ void OpCall::run() {
   prepare();
   try {
     run_until_it_fits();
-    finish();
+    finish(Results::kOnStack);
   } catch (...) {
     fail();
     throw;
+  }
+}
+
+void OpCall::announce(GuestFrame& frame) {
+  prepare();
+  try {
+    {
+      const Session::Lock lock(session_);
+      for (const Operand& operand : operands_) {
+        if (operand.storage.valid()) {
+          frame.hold(session_, operand.storage, /*trusted=*/true, lock);
+        }
+      }
+    }
+    finish(Results::kNone);
+  } catch (...) {
+    fail();
+    throw;
+  }
+  for (const Operand& operand : operands_) {
+    session_.disarm(impl_of(operand));
   }
 }
 
@@ -143,6 +164,7 @@ void OpCall::add_operand(const at::Tensor& tensor, std::size_t argument) {
   c10::StorageImpl* const impl = plain_storage(session_, tensor);
   if (impl == nullptr) {
     foreign_ |= !is_constant(tensor, argument);
+    add_components(tensor, argument);
     return;
   }
   Operand* operand = operand_of(impl);
@@ -163,6 +185,28 @@ void OpCall::add_operand(const at::Tensor& tensor, std::size_t argument) {
       !known && writes_it && argument == 0 && traits_.overwrites_self && covers_storage(tensor);
   operand->written |= writes_it;
   operand->reads |= !traits_.metadata_only && !operand->overwritten && !out;
+}
+
+// Which of them the kernel reads or writes nobody says.
+void OpCall::add_components(const at::Tensor& tensor, std::size_t argument) {
+  if (kind_of(tensor) != TensorKind::kComposite) {
+    return;
+  }
+  for_each_component(tensor, [&](const c10::Storage& storage) {
+    c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
+    if (impl == nullptr || !session_.manages(*impl) || impl->sym_nbytes().is_heap_allocated()) {
+      return;
+    }
+    Operand* operand = operand_of(impl);
+    if (operand == nullptr) {
+      components_.push_back(storage);
+      operand = &operands_.emplace_back();
+      operand->owner = impl;
+    }
+    operand->overwritten = operand->left_out = false;
+    operand->written |= writes(argument);
+    operand->reads |= !traits_.metadata_only;
+  });
 }
 
 // Storage arguments (of set_) are looked at by pointer.
@@ -203,10 +247,24 @@ void OpCall::find_operands() {
 // Finds the storages, restores what was evicted, pins it, and prepares what will be written.
 void OpCall::prepare() {
   find_operands();
-  repeatable_ =
-      traits_.repeatable && !foreign_ && !(session_.on_gpu() && varies(traits_, stack_, base_));
+  repeatable_ = traits_.repeatable && !foreign_ && GuestFrame::current() == nullptr &&
+                !(session_.on_gpu() && varies(traits_, stack_, base_));
   const Session::Lock lock(session_);
-  session_.wait_for_replays(lock);
+  session_.begin_turn(lock);
+  try {
+    begin(lock);
+  } catch (...) {
+    session_.end_turn(lock);
+    throw;
+  }
+  serial_ = session_.next_serial(lock);
+  session_.reset_held(lock);
+  room_before_ = session_.engine(lock).room_time();
+  session_.kernel_started(lock);
+  running_ = true;
+}
+
+void OpCall::begin(const Session::Lock& lock) {
   Engine& engine = session_.engine(lock);
   if (Gpu* const gpu = session_.gpu(lock)) {
     gpu->require_ready();
@@ -216,7 +274,7 @@ void OpCall::prepare() {
     session_.disarm(impl_of(operand));
     operand.storage = session_.find(impl_of(operand), lock);
   }
-  if (traits_.kind == OpKind::kForeign) {
+  if (traits_.captures) {
     for (Operand& operand : operands_) {
       if (operand.storage.valid()) {
         engine.escape(operand.storage);
@@ -230,11 +288,6 @@ void OpCall::prepare() {
     engine.abort_op(operands_);
     throw;
   }
-  serial_ = session_.next_serial(lock);
-  session_.reset_held(lock);
-  room_before_ = engine.room_time();
-  session_.kernel_started(lock);
-  running_ = true;
 }
 
 // What the kernel may change, and needs to run again.
@@ -294,15 +347,27 @@ void OpCall::collect_fresh(const Session::Lock& lock) {
 }
 
 void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock) {
-  c10::StorageImpl* const impl = plain_storage(session_, tensor);
-  if (impl == nullptr) {
-    repeatable_ = false;
+  if (c10::StorageImpl* const impl = plain_storage(session_, tensor)) {
+    add_fresh_storage(*impl, result, lock);
     return;
   }
-  if (operand_of(impl) != nullptr) {
+  repeatable_ = false;
+  if (kind_of(tensor) == TensorKind::kComposite) {
+    for_each_component(tensor, [&](const c10::Storage& storage) {
+      c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
+      if (impl != nullptr && session_.manages(*impl) && !impl->sym_nbytes().is_heap_allocated()) {
+        add_fresh_storage(*impl, result, lock);
+      }
+    });
+  }
+}
+
+void OpCall::add_fresh_storage(c10::StorageImpl& storage, std::uint16_t result,
+                               const Session::Lock& lock) {
+  if (operand_of(&storage) != nullptr) {
     return;
   }
-  const BlockId block = session_.unowned_block(*impl, lock);
+  const BlockId block = session_.unowned_block(storage, lock);
   if (!block.valid()) {
     return;  // known already, without bytes, or not of the pool: found when it is first used
   }
@@ -315,8 +380,8 @@ void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result, const Ses
     repeatable_ = false;  // made earlier and only handed out now
   }
   fresh_.push_back({.block = block,
-                    .nbytes = Bytes(static_cast<std::int64_t>(impl->nbytes())),
-                    .handle = session_.add_record(*impl, lock)});
+                    .nbytes = Bytes(static_cast<std::int64_t>(storage.nbytes())),
+                    .handle = session_.add_record(storage, lock)});
   fresh_results_.push_back(result);
 }
 
@@ -341,14 +406,17 @@ void OpCall::note_written(const Session::Lock& lock) {
   }
 }
 
-void OpCall::finish() {
+void OpCall::finish(Results results) {
   const Session::Lock lock(session_);
   kernel_ended(lock);
   Engine& engine = session_.engine(lock);
   const Nanoseconds made_room = engine.room_time() - room_before_;
   cost_ -= std::min(cost_, made_room);
   note_written(lock);
-  collect_fresh(lock);
+  hold_for_guest(lock);
+  if (results == Results::kOnStack) {
+    collect_fresh(lock);
+  }
   Gpu* const gpu = session_.gpu(lock);
   const auto token =
       gpu == nullptr ? std::nullopt : estimate_cost(*gpu, made_room > Nanoseconds(0));
@@ -378,7 +446,26 @@ void OpCall::finish() {
   if (token) {
     name_timed_op(*gpu, *token, storages, lock);
   }
+  if (GuestFrame* const guest = GuestFrame::current()) [[unlikely]] {
+    for (const StorageId storage : storages) {
+      guest->hold(session_, storage, /*trusted=*/true, lock);  // leaves: they are resident
+    }
+  }
+  session_.end_turn(lock);
   arm_operands();
+}
+
+// Note [Guests]: while they are pinned for the op, so that nothing has to be brought back.
+void OpCall::hold_for_guest(const Session::Lock& lock) {
+  GuestFrame* const guest = GuestFrame::current();
+  if (guest == nullptr) [[likely]] {
+    return;
+  }
+  for (const Operand& operand : operands_) {
+    if (operand.storage.valid()) {
+      guest->hold(session_, operand.storage, /*trusted=*/false, lock);
+    }
+  }
 }
 
 void OpCall::fail() noexcept {
@@ -388,6 +475,7 @@ void OpCall::fail() noexcept {
   note_written(lock);
   session_.engine(lock).abort_op(operands_);
   cancel_on_gpu(lock);
+  session_.end_turn(lock);
   arm_operands();
 }
 

@@ -10,21 +10,14 @@
 #include <span>
 #include <vector>
 
+#include "csrc/torch/components.h"
+#include "csrc/torch/guest.h"
 #include "csrc/torch/payload.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/snapshot.h"
 #include "csrc/torch/traits.h"
 
 namespace recoup::detail {
-
-// Tensors whose bytes are not a plain strided buffer. Ops on them run as ever.
-inline constexpr c10::DispatchKeySet kForeignKeys{
-    c10::DispatchKey::Quantized,    c10::DispatchKey::Sparse,
-    c10::DispatchKey::SparseCsr,    c10::DispatchKey::NestedTensor,
-    c10::DispatchKey::MkldnnCPU,    c10::DispatchKey::ZeroTensor,
-    c10::DispatchKey::Python,       c10::DispatchKey::FuncTorchBatched,
-    c10::DispatchKey::Batched,      c10::DispatchKey::FuncTorchGradWrapper,
-    c10::DispatchKey::Functionalize};
 
 // The number that Python's argument parser wrapped in a tensor of the CPU; none: it is no such one.
 std::optional<c10::Scalar> wrapped_number(const at::Tensor& tensor);
@@ -53,12 +46,18 @@ class OpCall {
         base_(stack.size() - argument_count_),
         others_(others) {}
   void run();
+  // For a guest, whose kernel runs after this: its arguments are brought back and held for it, and
+  // what it writes is a new version, a leaf.
+  void announce(GuestFrame& frame);
 
  private:
+  enum class Results : std::uint8_t { kOnStack, kNone };
   void find_operands();
   void add_operand(const at::Tensor& tensor, std::size_t argument);
+  void add_components(const at::Tensor& tensor, std::size_t argument);
   void add_storage_operand(const c10::Storage& storage);
   void prepare();
+  void begin(const Session::Lock& lock);
   void prepare_kernel(const Session::Lock& lock);
   void run_until_it_fits();
   void run_kernel();
@@ -75,12 +74,15 @@ class OpCall {
   // was, in order, so that the op can be tried again.
   void prepare_retry(Retry& retry);
   [[nodiscard]] bool may_run_twice() const;
-  void finish();
+  void finish(Results results);
+  void hold_for_guest(const Session::Lock& lock);
   void fail() noexcept;
   void save_left_out(const Session::Lock& lock);
   void restore_left_out() noexcept;
   void collect_fresh(const Session::Lock& lock);
   void add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock);
+  void add_fresh_storage(c10::StorageImpl& storage, std::uint16_t result,
+                         const Session::Lock& lock);
   [[nodiscard]] std::unique_ptr<Payload> make_payload(const Session::Lock& lock);
   void describe_arguments(Payload& payload);
   void describe_list(const c10::IValue& list, std::size_t argument, Payload& payload);
@@ -109,7 +111,7 @@ class OpCall {
 
   std::span<Session* const> others_;
 
-  bool foreign_ = false;     // an argument is of a kind that we do not manage
+  bool foreign_ = false;     // an argument is not plain, or of another device
   bool leaves_out_ = false;  // traits_.left_out applies to this call
   bool repeatable_ = false;
   bool running_ = false;  // counted among the session's kernels
@@ -124,6 +126,8 @@ class OpCall {
   // Their owners are StorageImpls, their indices those in the payload: among inputs, or among what
   // is written.
   c10::SmallVector<Operand, 4> operands_;
+  // Of composite tensors, which may be given other ones by the kernel.
+  c10::SmallVector<c10::Storage, 0> components_;
   // The arguments as they were: kernels consume the stack.
   c10::SmallVector<c10::IValue, 6> arguments_;
   c10::SmallVector<FreshStorage, 2> fresh_;  // their handles are StorageRecords

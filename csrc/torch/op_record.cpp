@@ -59,8 +59,7 @@ bool OpCall::is_constant(const at::Tensor& tensor, std::size_t argument) const {
   constexpr std::int64_t kMost = 64;
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   return session_.on_gpu() && !writes(argument) && tensor.is_cpu() && impl->has_storage() &&
-         !impl->key_set().has_any(kForeignKeys) && arguments_[argument].isTensor() &&
-         tensor.numel() <= kMost &&
+         is_plain(*impl) && arguments_[argument].isTensor() && tensor.numel() <= kMost &&
          tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get() != nullptr;
 }
 

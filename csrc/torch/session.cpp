@@ -13,6 +13,7 @@
 #include "csrc/torch/bypass.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/gpus.h"
+#include "csrc/torch/guest.h"
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/storage_access.h"
 
@@ -41,6 +42,11 @@ Options options_on(const Gpu* gpu, Options options) {
   return options;
 }
 
+std::uint32_t next_number() {
+  static std::atomic<std::uint32_t> last{0};
+  return ++last;
+}
+
 // Of a budget, for moves that overlap themselves.
 Bytes bounce_size(Bytes budget) {
   constexpr std::int64_t kPart = 256;
@@ -51,7 +57,8 @@ Bytes bounce_size(Bytes budget) {
 }  // namespace
 
 Session::Session(const Options& options, c10::Device device)
-    : device_(device),
+    : number_(next_number()),
+      device_(device),
       gpu_(device.is_cpu() ? nullptr : std::make_unique<Gpu>(device)),
       deleter_(gpu_ ? &gpu_delete : &pool_delete),
       program_deleter_(gpu_ ? gpu_->program_deleter() : plain_allocator()->raw_deleter()),
@@ -78,31 +85,40 @@ Session::Session(const Options& options, c10::Device device)
   }
 }
 
-Session::~Session() { abandon(); }
+Session::~Session() { (void)abandon(); }
 
 namespace {
 
 // A forked child (a DataLoader's worker) goes on with the sessions, in its own copy of the arenas;
 // the locks must not be held by a thread that the child does not have.
 void lock_before_fork() {
+  Visit::begin();
   Sessions::for_each([](Session& session) { session.lock_for_fork(); });
 }
-void unlock_in_both() {
+void unlock_in_parent() {
   Sessions::for_each([](Session& session) { session.unlock_after_fork(); });
+  Visit::end();
+}
+void unlock_in_child() {
+  Visit::forget_others();
+  Sessions::for_each([](Session& session) { session.forget_turn(); });
+  unlock_in_parent();
 }
 
 }  // namespace
 
 void Session::enter() {
-  static const int registered = pthread_atfork(&lock_before_fork, &unlock_in_both, &unlock_in_both);
+  static const int registered =
+      pthread_atfork(&lock_before_fork, &unlock_in_parent, &unlock_in_child);
   RECOUP_CHECK(registered == 0);
   if (!Sessions::enter(*this)) {
     throw std::logic_error(str_cat("recoup: a budget is already in force on ", device_.str(),
                                    "; budgets cannot be nested"));
   }
-  Sessions::end_suspended(*this, [] {});
+  Sessions::end_suspended(*this);
   state_ = State::kActive;
   thread_ = std::this_thread::get_id();
+  Visit::begin_uncounted();  // until it is suspended
   if (gpu_) {
     gpu_allocator().enter(device_.index(), scope_);
   } else {
@@ -111,9 +127,8 @@ void Session::enter() {
   c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, true);
 }
 
-bool Session::on_own_thread() const {
-  return std::this_thread::get_id() == thread_ ||
-         (on_gpu() && c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake));
+bool Session::on_own_thread() {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake);
 }
 
 void Session::leave() {
@@ -124,8 +139,23 @@ void Session::leave() {
     throw std::logic_error("recoup: a budget must be left on the thread that entered it");
   }
   try {
-    const Lock lock(*this);
-    wait_for_replays(lock);
+    settle();
+    while (!stop_if_settled()) {
+      settle();
+    }
+  } catch (...) {
+    if (gpu_) {
+      gpu_->wait_for_all();
+    }
+    suspend();
+    throw;
+  }
+}
+
+void Session::settle() {
+  const Lock lock(*this);
+  begin_turn(lock);
+  try {
     if (gpu_) {
       gpu_->require_ready();
     }
@@ -135,13 +165,26 @@ void Session::leave() {
       gpu_->wait_for_all();
     }
   } catch (...) {
-    if (gpu_) {
-      gpu_->wait_for_all();
-    }
-    suspend();
+    end_turn(lock);
     throw;
   }
-  stop();
+  end_turn(lock);
+}
+
+// Other threads that carry the scope may have made something since it was settled.
+bool Session::stop_if_settled() {
+  Graveyard dead;
+  {
+    const Closing nobody_else;
+    const Lock lock(*this);
+    if (!engine_.settled()) {
+      return false;
+    }
+    stop(lock);
+    std::swap(dead, graveyard_);
+  }
+  end_stop();
+  return true;
 }
 
 void Session::record(const std::string& path) {
@@ -181,14 +224,30 @@ std::vector<Decision> Session::decisions(const Lock&) const {
   return log_ ? log_->decisions() : std::vector<Decision>();
 }
 
-void Session::abandon() {
-  if (in_force()) {
-    stop();
+bool Session::abandon() {
+  if (!in_force()) {
+    return true;
   }
+  if (state_ == State::kActive && std::this_thread::get_id() != thread_) {
+    suspend();
+    return false;
+  }
+  Graveyard dead;
+  {
+    const Closing nobody_else;
+    const Lock lock(*this);
+    stop(lock);
+    std::swap(dead, graveyard_);
+  }
+  end_stop();
+  return true;
 }
 
 void Session::suspend() {
   Sessions::leave(*this);
+  if (std::this_thread::get_id() == thread_) {
+    Visit::end_uncounted();
+  }
   bool another = false;  // on this thread
   Sessions::for_each([&](const Session& session) { another |= session.thread_ == thread_; });
   if (std::this_thread::get_id() == thread_ && !another) {
@@ -203,30 +262,32 @@ void Session::suspend() {
   state_ = State::kSuspended;
 }
 
-void Session::stop() {
+// In a Closing: nobody looks for the session, or its memory, until it is over.
+void Session::stop(const Lock& lock) {
   if (state_ == State::kActive) {
     suspend();
   }
   if (gpu_) {
     scope_->close();
   }
-  const Lock lock(*this);
   disown_evicted(lock);
   if (gpu_) {
     engine_.free(bounce_);
   }
   const std::vector<BlockView> blocks = engine_.live_blocks();
-  Sessions::end_suspended(*this, [&] {
-    if (gpu_) {
-      scope_->retire(std::move(arena_), blocks);
-    } else {
-      retire(std::move(arena_), blocks);
-    }
-  });
+  Sessions::end_suspended(*this);
+  if (gpu_) {
+    scope_->retire(std::move(arena_), blocks);
+  } else {
+    retire(std::move(arena_), blocks);
+  }
+  state_ = State::kStopped;
+}
+
+void Session::end_stop() {
   if (gpu_) {
     gpu_allocator().leave(device_.index());  // again: now it may be empty
   }
-  state_ = State::kStopped;
 }
 
 // Evicted storages that outlive the session must not point to its records any more.
@@ -252,19 +313,24 @@ void Session::unlock_and_bury() {
   const bool notify = waiting_ > 0;
   mutex_.unlock();
   if (notify) {
-    replay_done_.notify_all();
+    changed_.notify_all();
   }
 }
 
-void Session::wait_for_replays(const Lock&) {
-  if (!engine_.replaying()) {
-    return;
+void Session::wait_for_replays(const Lock& lock) {
+  if (engine_.replaying()) {
+    wait_until(lock, [this] { return !engine_.replaying(); });
   }
-  std::unique_lock<FastMutex> held(mutex_, std::adopt_lock);
-  ++waiting_;
-  replay_done_.wait(held, [this] { return !engine_.replaying(); });
-  --waiting_;
-  held.release();
+}
+
+void Session::begin_turn(const Lock& lock) {
+  const std::thread::id self = std::this_thread::get_id();
+  const auto free = [&] { return (turn_depth_ == 0 || turn_ == self) && !engine_.replaying(); };
+  if (!free()) [[unlikely]] {
+    wait_until(lock, free);
+  }
+  turn_ = self;
+  ++turn_depth_;
 }
 
 bool Session::in_scope(std::size_t nbytes) const {
@@ -371,10 +437,26 @@ void Session::free(void* pointer) {
   }
 }
 
-void Session::evicted_storage_died(StorageRecord* record) {
-  Session& session = *record->session;
-  const Lock lock(session);
-  session.storage_gone(record);
+void Session::evicted_storage_died(void* context) {
+  const Visit visit;
+  Session* const session = Sessions::numbered(session_in(context));
+  if (session == nullptr) {
+    return;  // it stopped while the storage was dying
+  }
+  const Lock lock(*session);
+  session->storage_gone(&session->records_[record_in(context)]);
+}
+
+void* Session::context_of(const StorageRecord& record) const {
+  return reinterpret_cast<void*>((std::uintptr_t{number_} << 32) | record.self.index());
+}
+
+RecordId Session::record_in(const void* context) {
+  return RecordId(static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(context)));
+}
+
+std::uint32_t Session::session_in(const void* context) {
+  return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(context) >> 32);
 }
 
 void Session::storage_gone(StorageRecord* record) {
@@ -410,7 +492,7 @@ BlockId Session::unowned_block(const c10::StorageImpl& storage, const Lock&) con
 StorageId Session::find(c10::StorageImpl& storage, const Lock& lock) {
   const c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
   if (data.get_deleter() == &evicted_delete) {
-    auto* const record = static_cast<StorageRecord*>(data.get_context());
+    auto* const record = &records_[record_in(data.get_context())];
     if (record->impl != &storage) {
       rebind(record, storage);  // its DataPtr was swapped into another storage
     }
@@ -428,7 +510,7 @@ StorageId Session::find(c10::StorageImpl& storage, const Lock& lock) {
 StorageId Session::find_known(const c10::StorageImpl& storage, const Lock&) {
   const c10::DataPtr& data = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
   if (data.get_deleter() == &evicted_delete) {
-    return static_cast<StorageRecord*>(data.get_context())->id;
+    return records_[record_in(data.get_context())].id;
   }
   if (in_pool(data)) {
     const auto block = engine_.block_at(arena_->offset(data.get()));
@@ -524,6 +606,13 @@ void Session::disarm(c10::StorageImpl& storage) const {
   }
 }
 
+void Session::let_go(const PinTicket& pin, const Lock&) {
+  if (engine_.holds(pin)) {
+    arm(*static_cast<StorageRecord*>(engine_.handle(pin.storage))->impl);
+    engine_.unpin(pin);
+  }
+}
+
 Session* Session::watching_accesses(const c10::StorageImpl& storage) {
   const bool own = at::in_parallel_region() || Bypass::active() ||
                    c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake);
@@ -531,6 +620,7 @@ Session* Session::watching_accesses(const c10::StorageImpl& storage) {
 }
 
 void Session::on_mutable_access(c10::StorageImpl* storage) {
+  const Visit visit;
   Session* const session = watching_accesses(*storage);
   if (session == nullptr) {
     return;
@@ -538,10 +628,11 @@ void Session::on_mutable_access(c10::StorageImpl* storage) {
   const Lock lock(*session);
   session->wait_for_replays(lock);
   const StorageId id = session->find_known(*storage, lock);
-  if (!id.valid()) {
+  const GuestFrame* const guest = GuestFrame::current();
+  if (!id.valid() || (guest != nullptr && guest->trusts(*session, id, lock))) {
     return;
   }
-  TORCH_CHECK(session->on_own_thread() || !session->engine_.has_needed_dependents(id),
+  TORCH_CHECK(on_own_thread() || !session->engine_.has_needed_dependents(id),
               "recoup: a tensor's address was taken for writing on a thread outside the budget scope, "
               "while evicted tensors can only be recomputed from its content. Call "
               "recoup.materialize on them first, or pin it with recoup.pin");
@@ -549,9 +640,14 @@ void Session::on_mutable_access(c10::StorageImpl* storage) {
 }
 
 void Session::on_definition(c10::StorageImpl* storage) {
+  const Visit visit;
   if (Session* const session = watching_accesses(*storage)) {
     const Lock lock(*session);
     const StorageId id = session->find_known(*storage, lock);
+    const GuestFrame* const guest = GuestFrame::current();
+    if (guest != nullptr && id.valid() && guest->trusts(*session, id, lock)) {
+      return;  // the pin of its frame does
+    }
     if (id.valid() && session->engine_.value(session->engine_.current(id)).resident()) {
       (void)session->engine_.pin(id);  // for as long as it lives
     }

@@ -79,12 +79,16 @@ class Session final : private Device {
   // it sees no more ops, and what is evicted says so when it is touched. After grow, leave may be
   // tried again.
   void leave();
-  // Stops as it is: what is evicted stays so for ever.
-  void abandon();
-  // Whether this thread may replay: the one that entered, and those that autograd runs its backward
-  // on, which are others for each GPU.
-  [[nodiscard]] bool on_own_thread() const;
+  // Stops as it is: what is evicted stays so for ever. False, and it is suspended only, when that
+  // is asked of another thread than the one whose scope it is: that one may be in an op, so the
+  // session must not be destroyed.
+  [[nodiscard]] bool abandon();
+  // Whether this thread is of the scope, and so may replay: the one that entered, those that carry
+  // it, and those that autograd runs its backward on, which are others for each GPU.
+  [[nodiscard]] static bool on_own_thread();
   [[nodiscard]] bool in_force() const { return state_ != State::kStopped; }
+  // Tells it from all others of the process.
+  [[nodiscard]] std::uint32_t number() const { return number_; }
 
   // Holds the engine's lock; what died under it is destroyed after it is given up, because
   // destroying it may come back to us.
@@ -106,8 +110,17 @@ class Session final : private Device {
   };
   // To be called before anything that may replay: waits until no other thread is replaying.
   void wait_for_replays(const Lock&);
+  // Around an op, its kernel included: waits until no other thread of the scope is in one, for the
+  // engine knows one running op. An op within an op's kernel is the same turn.
+  void begin_turn(const Lock& lock);
+  void end_turn(const Lock&) { --turn_depth_; }  // who waits is told when the lock is given up
+  // In the child of a fork, which has no other thread.
+  void forget_turn() { turn_depth_ = turn_ == std::this_thread::get_id() ? turn_depth_ : 0; }
 
   Engine& engine(const Lock&) { return engine_; }
+  [[nodiscard]] const Engine& engine(const Lock&) const { return engine_; }
+  // Ends a pin of a guest's: the storage is watched again.
+  void let_go(const PinTicket& pin, const Lock&);
 
   // The storage of a tensor; registers it when it is new. Invalid for storages without bytes.
   // Throws OutOfBudget when it was made outside and there is no room to charge it.
@@ -142,7 +155,8 @@ class Session final : private Device {
   [[nodiscard]] Bytes reserved() const { return Bytes(reserved_.load(std::memory_order_relaxed)); }
   // As Budget::grow.
   void grow(Bytes budget);
-  static void evicted_storage_died(StorageRecord* record);
+  // Of an evicted storage; `context` is its DataPtr's.
+  static void evicted_storage_died(void* context);
   [[nodiscard]] bool owns(const void* pointer) const { return arena_->contains(pointer); }
 
   // Before the session is entered, one of them: writes down what the program does, as a trace, or
@@ -223,13 +237,30 @@ class Session final : private Device {
   void rebind(StorageRecord* record, c10::StorageImpl& storage);
   // The session of the storage's device, when the access is not by one of its own kernels.
   static Session* watching_accesses(const c10::StorageImpl& storage);
+  void settle();
+  [[nodiscard]] bool stop_if_settled();
   void suspend();
-  void stop();
+  void stop(const Lock& lock);
+  void end_stop();
   void disown_evicted(const Lock&);
+  template <class Done>
+  void wait_until(const Lock&, Done&& done) {
+    std::unique_lock<FastMutex> held(mutex_, std::adopt_lock);
+    ++waiting_;
+    changed_.wait(held, done);
+    --waiting_;
+    held.release();
+  }
+  // What an evicted storage has in the place of its bytes: numbers, for it may die while its
+  // session stops, and then nothing that it points to would be there.
+  [[nodiscard]] void* context_of(const StorageRecord& record) const;
+  [[nodiscard]] static RecordId record_in(const void* context);
+  [[nodiscard]] static std::uint32_t session_in(const void* context);
 
   enum class State : std::uint8_t { kStopped, kActive, kSuspended };
 
   State state_ = State::kStopped;
+  const std::uint32_t number_;
 
   c10::Device device_;
   std::unique_ptr<Gpu> gpu_;
@@ -238,8 +269,10 @@ class Session final : private Device {
   std::unique_ptr<Arena> arena_;
   std::shared_ptr<SessionScope> scope_;  // of a GPU
   FastMutex mutex_;
-  std::condition_variable_any replay_done_;
+  std::condition_variable_any changed_;
   int waiting_ = 0;
+  std::thread::id turn_;  // who is in an op
+  int turn_depth_ = 0;
   struct Graveyard {
     std::vector<std::unique_ptr<Payload>> payloads;
     std::vector<StoragePtr> storages;

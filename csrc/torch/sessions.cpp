@@ -1,6 +1,8 @@
 #include "csrc/torch/sessions.h"
 
+#include <algorithm>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "csrc/base/check.h"
@@ -22,7 +24,50 @@ struct Suspended {
   }
 };
 
+std::atomic<int> visitors{0};  // threads, those of open scopes left out
+std::atomic<bool> closing{false};
+thread_local bool counted = false;  // this thread is among them
+
 }  // namespace
+
+void Visit::come_in() {
+  for (;;) {
+    visitors.fetch_add(1, std::memory_order_seq_cst);
+    if (!closing.load(std::memory_order_seq_cst)) [[likely]] {
+      counted = true;
+      return;
+    }
+    visitors.fetch_sub(1, std::memory_order_seq_cst);
+    while (closing.load(std::memory_order_relaxed)) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+void Visit::go_out() {
+  counted = false;
+  visitors.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void Visit::forget_others() {
+  visitors = counted ? 1 : 0;
+  closing = false;
+}
+
+Closing::Closing() {
+  while (closing.exchange(true, std::memory_order_seq_cst)) {
+    std::this_thread::yield();
+  }
+  Visit::begin_uncounted();
+  while (visitors.load(std::memory_order_seq_cst) != (counted ? 1 : 0)) {
+    std::this_thread::yield();
+  }
+}
+
+Closing::~Closing() {
+  Visit::end_uncounted();
+  closing.store(false, std::memory_order_seq_cst);
+}
 
 std::atomic<Session*> Sessions::cpu_{nullptr};
 std::array<std::atomic<Session*>, Sessions::kMaxGpus> Sessions::gpus_{};
@@ -62,11 +107,23 @@ void Sessions::suspend(Session& session) {
   suspended.sessions.push_back(&session);
 }
 
-void Sessions::end_suspended(Session& session, const std::function<void()>& hand_over) {
+void Sessions::end_suspended(Session& session) {
   Suspended& suspended = Suspended::instance();
   const std::lock_guard lock(suspended.mutex);
-  hand_over();
   std::erase(suspended.sessions, &session);
+}
+
+Session* Sessions::numbered(std::uint32_t number) {
+  Session* found = nullptr;
+  for_each([&](Session& session) { found = session.number() == number ? &session : found; });
+  if (found == nullptr) {
+    Suspended& suspended = Suspended::instance();
+    const std::lock_guard lock(suspended.mutex);
+    const auto at = std::find_if(suspended.sessions.begin(), suspended.sessions.end(),
+                                 [&](const Session* each) { return each->number() == number; });
+    found = at == suspended.sessions.end() ? nullptr : *at;
+  }
+  return found;
 }
 
 Session* Sessions::owner_of(const void* pointer) {

@@ -5,24 +5,73 @@
 
 #include <array>
 #include <atomic>
-#include <functional>
+#include <cstdint>
 
 namespace recoup::detail {
 
 class Session;
 
-// Read without a lock, on the way of every op; changed while a session enters or stops.
+// Note [Visits]
+// Tensors die on any thread, at any time; also while the scope is left on another one. So whoever
+// looks for a session holds a Visit from before the look to after the last use, and a session ends
+// only in a Closing, which waits until nobody visits and lets nobody in. The thread that entered a
+// scope is the one that leaves it: it visits for as long as the scope is open, and is not counted,
+// so that its ops pay no atomic operation.
+class Visit {
+ public:
+  Visit() { begin(); }
+  ~Visit() { end(); }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+
+  // The same without an object, for the thread that enters a scope (not counted), and around fork.
+  static void begin() {
+    if (depth()++ == 0) [[unlikely]] {
+      come_in();
+    }
+  }
+  static void end() {
+    if (--depth() == 0) [[unlikely]] {
+      go_out();
+    }
+  }
+  static void begin_uncounted() { ++depth(); }
+  static void end_uncounted() { --depth(); }
+  // The child of a fork has only the thread that called it.
+  static void forget_others();
+
+ private:
+  friend class Closing;
+  static int& depth() {
+    thread_local int depth = 0;
+    return depth;
+  }
+  static void come_in();
+  static void go_out();
+};
+
+// While one lives no other thread visits. It must not run code of others: nothing may be destroyed
+// that could be a tensor.
+class Closing {
+ public:
+  Closing();
+  ~Closing();
+  Closing(const Closing&) = delete;
+  Closing& operator=(const Closing&) = delete;
+};
+
+// Read without a lock, in a Visit, on the way of every op; changed while a session enters or stops.
 class Sessions {
  public:
   static constexpr int kMaxGpus = 64;
 
-  [[nodiscard]] static Session* on_cpu() { return cpu_.load(std::memory_order_acquire); }
+  [[nodiscard]] static Session* on_cpu() { return cpu_.load(std::memory_order_seq_cst); }
   [[nodiscard]] static bool any_on_gpus() { return gpu_count_.load(std::memory_order_acquire) > 0; }
   [[nodiscard]] static bool any() { return on_cpu() != nullptr || any_on_gpus(); }
   // Null for a device on which none is at work.
   [[nodiscard]] static Session* on(c10::Device device) {
     const std::atomic<Session*>* const row = row_of(device);
-    return row == nullptr ? nullptr : row->load(std::memory_order_acquire);
+    return row == nullptr ? nullptr : row->load(std::memory_order_seq_cst);
   }
   // Calls function(session) for each that is at work.
   template <class Function>
@@ -45,10 +94,11 @@ class Sessions {
 
   // One that could not be left yet keeps its memory and sees no ops.
   static void suspend(Session& session);
-  // It goes. hand_over() is called while nobody can look for its memory.
-  static void end_suspended(Session& session, const std::function<void()>& hand_over);
+  static void end_suspended(Session& session);
   // The session of the CPU, at work or suspended, whose arena holds `pointer`.
   [[nodiscard]] static Session* owner_of(const void* pointer);
+  // The one with this number, at work or suspended.
+  [[nodiscard]] static Session* numbered(std::uint32_t number);
 
  private:
   [[nodiscard]] static std::atomic<Session*>* row_of(c10::Device device);

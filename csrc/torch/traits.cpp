@@ -2,6 +2,7 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include <algorithm>
 #include <string_view>
 
 namespace recoup::detail {
@@ -157,6 +158,57 @@ bool is_annotated_view(const c10::FunctionSchema& schema) {
   return any;
 }
 
+// A view that takes other tensors too: it reads those (sizes of a nested tensor).
+bool reads_to_view(const c10::FunctionSchema& schema) {
+  return is_annotated_view(schema) &&
+         std::count_if(schema.arguments().begin(), schema.arguments().end(),
+                       [](const c10::Argument& each) { return holds_tensor(each.type()); }) > 1;
+}
+
+// What cannot hold a tensor, and what holds tensors that can be seen.
+bool can_be_seen(const c10::TypePtr& type) {
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType:
+    case c10::TypeKind::NumberType:
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::ComplexType:
+    case c10::TypeKind::BoolType:
+    case c10::TypeKind::StringType:
+    case c10::TypeKind::NoneType:
+    case c10::TypeKind::SymIntType:
+    case c10::TypeKind::SymFloatType:
+    case c10::TypeKind::SymBoolType:
+    case c10::TypeKind::DeviceObjType:
+    case c10::TypeKind::ScalarTypeType:
+    case c10::TypeKind::LayoutType:
+    case c10::TypeKind::MemoryFormatType:
+    case c10::TypeKind::QSchemeType:
+      return true;
+    case c10::TypeKind::OptionalType:
+    case c10::TypeKind::ListType:
+    case c10::TypeKind::TupleType:
+      return std::all_of(type->containedTypes().begin(), type->containedTypes().end(),
+                         &can_be_seen);
+    default:
+      return false;
+  }
+}
+
+// An object may keep the tensors that it was made from (packed weights keep their bias).
+bool returns_unseen(const c10::FunctionSchema& schema) {
+  return schema.is_varret() ||
+         !std::all_of(schema.returns().begin(), schema.returns().end(),
+                      [](const c10::Argument& result) { return can_be_seen(result.type()); });
+}
+
+// Collectives: other threads and processes go on with the tensors after the return, and their
+// schemas say neither that nor what they write.
+bool works_on(std::string_view base) {
+  return starts_with(base, "c10d::") || starts_with(base, "fsdp::") ||
+         starts_with(base, "_c10d_functional");
+}
+
 bool mentions_tensors(const c10::FunctionSchema& schema) {
   for (const c10::Argument& argument : schema.arguments()) {
     if (holds_tensor(argument.type())) {
@@ -216,6 +268,7 @@ void TraitsTable::allow_replay(const std::string& name) {
   for (const auto& [schema, traits] : table_) {  // payloads refer to them: they stay where they are
     if (schema->name() == name) {
       traits->repeatable = true;
+      traits->kind = traits->kind == OpKind::kGuest ? OpKind::kRecorded : traits->kind;
     }
   }
 }
@@ -238,6 +291,7 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
   }
   add_hidden_writes(traits, schema);
   const bool rebinds = kRebinders.contains(base);
+  traits.captures = returns_unseen(schema) || works_on(base);
   traits.random = op.hasTag(at::Tag::nondeterministic_seeded);
   traits.metadata_only = kMetadataOnly.contains(base);
   traits.overwrites_self = kOverwriters.contains(base);
@@ -254,18 +308,15 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
                       !kUninitialized.contains(base) && !kNotRepeatable.contains(base) && !rebinds;
   if (starts_with(base, "profiler::") || !mentions_tensors(schema) || is_composite(op)) {
     traits.kind = OpKind::kTransparent;
-  } else if (starts_with(base, "c10d::") || starts_with(base, "fsdp::") ||
-             starts_with(base, "_c10d_functional")) {
-    traits.kind = OpKind::kForeign;
   } else if (base == "aten::_lazy_clone") {
     traits.kind = OpKind::kLazyClone;
   } else if (base == "aten::record_stream") {
     traits.kind = OpKind::kOtherStream;
   } else if (!starts_with(base, "aten::")) {
-    traits.kind = OpKind::kRecorded;
-  } else if (base == "aten::lift_fresh") {
-    // How torch.tensor announces what it filled by pointer. From here on it is a leaf with an
-    // owner, so that it can be moved out of the way.
+    traits.kind = allowed_.contains(base) ? OpKind::kRecorded : OpKind::kGuest;
+  } else if (base == "aten::lift_fresh" || reads_to_view(schema)) {
+    // lift_fresh: how torch.tensor announces what it filled by pointer. From here on it is a leaf
+    // with an owner, so that it can be moved out of the way.
     traits.kind = OpKind::kRecorded;
   } else if (is_annotated_view(schema) || kUnannotatedViews.contains(base) ||
              (op.hasTag(at::Tag::inplace_view) && !rebinds)) {

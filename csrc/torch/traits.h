@@ -19,7 +19,7 @@ enum class OpKind : std::uint8_t {
   kRecorded,     // runs under the engine's eyes
   kLazyClone,    // copy-on-write: run as a copy
   kOtherStream,  // record_stream: says something of an address, not of a value
-  kForeign,      // keeps its tensors beyond its return (c10d, fsdp): they escape
+  kGuest,        // a kernel that is not ATen's own: Note [Guests]
 };
 
 // Whether two runs of an op on a GPU may differ in their bits, because sums are added up in the
@@ -34,6 +34,7 @@ struct OpTraits {
   OpKind kind = OpKind::kRecorded;
   bool repeatable = false;       // may be replayed
   bool random = false;           // draws from a generator
+  bool captures = false;         // may keep its tensors beyond its return: they escape
   bool metadata_only = false;    // reads shapes of its arguments, not bytes
   bool overwrites_self = false;  // replaces all of its first argument and reads nothing of it
   bool verifiable = true;        // false: some result bytes are uninitialized
