@@ -244,6 +244,14 @@ void bind_functions(py::module_& module) {
       [](const at::Tensor& t) { return translated([&] { return std::make_unique<Pin>(t); }); },
       tensor);
   module.def("allow_replay", &allow_replay, py::arg("name"));
+  module.def("carry", &carry, py::arg("on"));
+  module.def("named_ops", [] {
+    py::list rows;
+    for (const NamedOp& op : named_ops()) {
+      rows.append(py::make_tuple(op.table, op.name, op.arguments));
+    }
+    return rows;
+  });
   module.def("pass_through", &pass_through, py::arg("on"));
   module.def("physical_memory_bytes", [] { return physical_memory().count(); });
   module.def(

@@ -234,6 +234,14 @@ Bytes physical_memory() {
   return Bytes(std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGESIZE)});
 }
 
+bool carry(bool on) {
+  const bool was = Session::on_own_thread();
+  c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, on);
+  return was;
+}
+
+std::vector<NamedOp> named_ops() { return detail::known_names(); }
+
 void pass_through(bool on) {
   if (!active()) {
     c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, on);

@@ -1,4 +1,6 @@
 // The dispatcher entry: every op of the program passes here, below autograd and above the kernels.
+#include "csrc/torch/dispatch.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -106,12 +108,32 @@ void with_concerned(const c10::OperatorHandle& op, const torch::jit::Stack& stac
 // Note [Guests]. Nobody's turn: another thread's ops may run, or be what the kernel waits for.
 void run_guest(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
                torch::jit::Stack* stack) {
-  GuestFrame frame;
+  KernelFrame frame(Pointers::kAny);
   {
     const Visit visit;
     with_concerned(op, *stack, [&](std::span<Session* const> sessions) {
       for (Session* const session : sessions) {
-        OpCall(*session, op, traits, below, *stack).announce(*GuestFrame::current());
+        OpCall(*session, op, traits, below, *stack).announce(frame);
+      }
+    });
+  }
+  op.redispatchBoxed(below, stack);
+}
+
+// Note [Pointer readers].
+void run_reader(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
+                torch::jit::Stack* stack) {
+  KernelFrame frame(traits.pointers);
+  {
+    const Visit visit;
+    const std::size_t count = op.schema().arguments().size();
+    const Arguments arguments(stack->data() + (stack->size() - count), count);
+    for_each_tensor(arguments, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+      const bool wanted = traits.pointers == Pointers::kArguments ||
+                          at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+      Session* const session = Sessions::on(tensor.device());
+      if (wanted && session != nullptr && is_plain(*tensor.unsafeGetTensorImpl())) {
+        session->hold(tensor, frame);
       }
     });
   }
@@ -142,6 +164,8 @@ bool has_composite(const c10::OperatorHandle& op, const torch::jit::Stack& stack
   return false;
 }
 
+}  // namespace
+
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::DispatchKeySet below =
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
@@ -168,11 +192,14 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
       return;
     case OpKind::kRecorded:
     case OpKind::kGuest:
+    case OpKind::kReader:
       break;
   }
   try {
     if (traits.kind == OpKind::kGuest) {
       run_guest(op, traits, below, stack);
+    } else if (traits.kind == OpKind::kReader) {
+      run_reader(op, traits, below, stack);
     } else {
       run(op, traits, below, stack);
     }
@@ -183,7 +210,6 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   }
 }
 
-}  // namespace
 }  // namespace recoup::detail
 
 TORCH_LIBRARY_IMPL(_, Fake, library) {

@@ -20,9 +20,9 @@ const std::string& evicted_message() {
   static const std::string message =
       "recoup: this tensor's bytes are evicted and it was touched outside the budget scope's "
       "thread or "
-      "by code that recoup cannot see. Call recoup.materialize(tensor), or hold "
-      "recoup.pin(tensor), on "
-      "the scope's thread before handing the tensor over";
+      "by code that recoup cannot see. Run the thread's work in `with recoup.carry():`, or call "
+      "recoup.materialize(tensor), or hold recoup.pin(tensor), on the scope's thread before "
+      "handing the tensor over";
   return message;
 }
 

@@ -68,9 +68,10 @@ void OpCall::run() {
     fail();
     throw;
   }
+  hold_results();
 }
 
-void OpCall::announce(GuestFrame& frame) {
+void OpCall::announce(KernelFrame& frame) {
   prepare();
   try {
     {
@@ -247,7 +248,7 @@ void OpCall::find_operands() {
 // Finds the storages, restores what was evicted, pins it, and prepares what will be written.
 void OpCall::prepare() {
   find_operands();
-  repeatable_ = traits_.repeatable && !foreign_ && GuestFrame::current() == nullptr &&
+  repeatable_ = traits_.repeatable && !foreign_ && !KernelFrame::in_guest() &&
                 !(session_.on_gpu() && varies(traits_, stack_, base_));
   const Session::Lock lock(session_);
   session_.begin_turn(lock);
@@ -413,7 +414,7 @@ void OpCall::finish(Results results) {
   const Nanoseconds made_room = engine.room_time() - room_before_;
   cost_ -= std::min(cost_, made_room);
   note_written(lock);
-  hold_for_guest(lock);
+  hold_arguments(lock);
   if (results == Results::kOnStack) {
     collect_fresh(lock);
   }
@@ -446,25 +447,47 @@ void OpCall::finish(Results results) {
   if (token) {
     name_timed_op(*gpu, *token, storages, lock);
   }
-  if (GuestFrame* const guest = GuestFrame::current()) [[unlikely]] {
-    for (const StorageId storage : storages) {
-      guest->hold(session_, storage, /*trusted=*/true, lock);  // leaves: they are resident
-    }
-  }
   session_.end_turn(lock);
   arm_operands();
 }
 
-// Note [Guests]: while they are pinned for the op, so that nothing has to be brought back.
-void OpCall::hold_for_guest(const Session::Lock& lock) {
-  GuestFrame* const guest = GuestFrame::current();
-  if (guest == nullptr) [[likely]] {
-    return;
-  }
-  for (const Operand& operand : operands_) {
-    if (operand.storage.valid()) {
-      guest->hold(session_, operand.storage, /*trusted=*/false, lock);
+// Calls function(storage id, whether the tensor is of integers) for all tensors of the session.
+template <class Function>
+void OpCall::for_each_known(Arguments values, const Session::Lock& lock, Function&& function) {
+  const auto visit = [&](const c10::StorageImpl* storage, bool integral) {
+    if (storage != nullptr && session_.manages(*storage)) {
+      if (const StorageId id = session_.find_known(*storage, lock); id.valid()) {
+        function(id, integral);
+      }
     }
+  };
+  for_each_tensor(values, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+    if (const c10::StorageImpl* const storage = plain_storage(session_, tensor)) {
+      visit(storage, at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true));
+    } else if (kind_of(tensor) == TensorKind::kComposite) {
+      for_each_component(
+          tensor, [&](const c10::Storage& each) { visit(each.unsafeGetStorageImpl(), false); });
+    }
+  });
+}
+
+void OpCall::hold_arguments(const Session::Lock& lock) {
+  if (KernelFrame::any()) [[unlikely]] {
+    for_each_known(Arguments(arguments_.data(), arguments_.size()), lock,
+                   [&](StorageId storage, bool integral) {
+                     KernelFrame::hold_in_all(session_, storage, integral, false, lock);
+                   });
+  }
+}
+
+void OpCall::hold_results() {
+  if (KernelFrame::any()) [[unlikely]] {
+    const Session::Lock lock(session_);
+    const bool made_in_guest = KernelFrame::in_guest();
+    for_each_known(Arguments(stack_.data() + base_, stack_.size() - base_), lock,
+                   [&](StorageId storage, bool integral) {
+                     KernelFrame::hold_in_all(session_, storage, integral, made_in_guest, lock);
+                   });
   }
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "csrc/torch/components.h"
-#include "csrc/torch/guest.h"
+#include "csrc/torch/kernel_frame.h"
 #include "csrc/torch/payload.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/snapshot.h"
@@ -48,7 +48,7 @@ class OpCall {
   void run();
   // For a guest, whose kernel runs after this: its arguments are brought back and held for it, and
   // what it writes is a new version, a leaf.
-  void announce(GuestFrame& frame);
+  void announce(KernelFrame& frame);
 
  private:
   enum class Results : std::uint8_t { kOnStack, kNone };
@@ -75,7 +75,12 @@ class OpCall {
   void prepare_retry(Retry& retry);
   [[nodiscard]] bool may_run_twice() const;
   void finish(Results results);
-  void hold_for_guest(const Session::Lock& lock);
+  // For the frames of the kernels around it: what it reads, while that is pinned for the op; and
+  // what it made, which may have to be brought back.
+  void hold_arguments(const Session::Lock& lock);
+  void hold_results();
+  template <class Function>
+  void for_each_known(Arguments values, const Session::Lock& lock, Function&& function);
   void fail() noexcept;
   void save_left_out(const Session::Lock& lock);
   void restore_left_out() noexcept;

@@ -13,7 +13,7 @@
 #include "csrc/torch/bypass.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/gpus.h"
-#include "csrc/torch/guest.h"
+#include "csrc/torch/kernel_frame.h"
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/storage_access.h"
 
@@ -606,6 +606,24 @@ void Session::disarm(c10::StorageImpl& storage) const {
   }
 }
 
+void Session::hold(const at::Tensor& tensor, KernelFrame& frame) {
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  if (storage == nullptr || storage->sym_nbytes().is_heap_allocated()) {
+    return;
+  }
+  const Lock lock(*this);
+  begin_turn(lock);
+  try {
+    if (const StorageId id = find(*storage, lock); id.valid()) {
+      frame.hold(*this, id, /*trusted=*/false, lock);
+    }
+  } catch (...) {
+    end_turn(lock);
+    throw;
+  }
+  end_turn(lock);
+}
+
 void Session::let_go(const PinTicket& pin, const Lock&) {
   if (engine_.holds(pin)) {
     arm(*static_cast<StorageRecord*>(engine_.handle(pin.storage))->impl);
@@ -628,8 +646,7 @@ void Session::on_mutable_access(c10::StorageImpl* storage) {
   const Lock lock(*session);
   session->wait_for_replays(lock);
   const StorageId id = session->find_known(*storage, lock);
-  const GuestFrame* const guest = GuestFrame::current();
-  if (!id.valid() || (guest != nullptr && guest->trusts(*session, id, lock))) {
+  if (!id.valid() || KernelFrame::trusts(*session, id, lock)) {
     return;
   }
   TORCH_CHECK(on_own_thread() || !session->engine_.has_needed_dependents(id),
@@ -644,8 +661,7 @@ void Session::on_definition(c10::StorageImpl* storage) {
   if (Session* const session = watching_accesses(*storage)) {
     const Lock lock(*session);
     const StorageId id = session->find_known(*storage, lock);
-    const GuestFrame* const guest = GuestFrame::current();
-    if (guest != nullptr && id.valid() && guest->trusts(*session, id, lock)) {
+    if (id.valid() && KernelFrame::trusts(*session, id, lock)) {
       return;  // the pin of its frame does
     }
     if (id.valid() && session->engine_.value(session->engine_.current(id)).resident()) {

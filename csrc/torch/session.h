@@ -119,7 +119,10 @@ class Session final : private Device {
 
   Engine& engine(const Lock&) { return engine_; }
   [[nodiscard]] const Engine& engine(const Lock&) const { return engine_; }
-  // Ends a pin of a guest's: the storage is watched again.
+  // Brings a plain tensor's bytes back, for a frame that holds them from now on. Throws
+  // OutOfBudget.
+  void hold(const at::Tensor& tensor, class KernelFrame& frame);
+  // Ends a pin of a kernel's frame: the storage is watched again.
   void let_go(const PinTicket& pin, const Lock&);
 
   // The storage of a tensor; registers it when it is new. Invalid for storages without bytes.

@@ -232,30 +232,74 @@ bool is_composite(const c10::OperatorHandle& op) {
          !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 
+// Writes that the schema does not tell of, of the overloads "" and "out".
+struct HiddenWrites {
+  std::string_view op;
+  std::uint64_t writes;        // bit i: argument i
+  std::uint64_t left_out = 0;  // as OpTraits
+  std::int8_t condition_arg = -1;
+};
+
+constexpr std::uint64_t bit(int argument) { return std::uint64_t{1} << argument; }
+
+constexpr HiddenWrites kHiddenWrites[] = {
+    // running_mean and running_var, if `training`
+    {"aten::native_batch_norm", bit(3) | bit(4), bit(3) | bit(4), 5},
+    {"aten::_native_batch_norm_legit", bit(3) | bit(4), bit(3) | bit(4), 5},
+    {"aten::cudnn_batch_norm", bit(3) | bit(4), bit(3) | bit(4), 5},
+    {"aten::_batch_norm_with_update", bit(3) | bit(4), bit(3) | bit(4)},
+    {"aten::batch_norm_update_stats", bit(1) | bit(2), bit(1) | bit(2)},
+    {"aten::mkldnn_rnn_layer_backward", bit(22)},  // workspace
+    {"aten::_cudnn_rnn", bit(15)},                 // dropout_state: where its random numbers are
+    {"aten::_cudnn_rnn_backward", bit(20)},        // reserve
+    {"aten::_saturate_weight_to_fp16", bit(0)},
+    {"aten::fbgemm_pack_gemm_matrix_fp16", bit(0)},
+};
+
 void add_hidden_writes(OpTraits& traits, const c10::FunctionSchema& schema) {
-  const std::string_view base = schema.name();
-  const std::string_view overload = schema.overload_name();
-  if (overload != "" && overload != "out") {
+  if (schema.overload_name() != "" && schema.overload_name() != "out") {
     return;
   }
-  if (base == "aten::native_batch_norm" || base == "aten::_native_batch_norm_legit" ||
-      base == "aten::cudnn_batch_norm") {
-    traits.writes |= 0b11000;  // running_mean, running_var
-    traits.left_out = 0b11000;
-    traits.condition_arg = 5;  // training
-  } else if (base == "aten::_batch_norm_with_update") {
-    traits.writes |= 0b11000;
-    traits.left_out = 0b11000;
-  } else if (base == "aten::mkldnn_rnn_layer_backward") {
-    traits.writes |= std::uint64_t{1} << 22;  // workspace
-  } else if (base == "aten::_cudnn_rnn") {
-    traits.writes |= std::uint64_t{1} << 15;  // dropout_state: where its random numbers are
-  } else if (base == "aten::_cudnn_rnn_backward") {
-    traits.writes |= std::uint64_t{1} << 20;  // reserve
+  for (const HiddenWrites& hidden : kHiddenWrites) {
+    if (hidden.op == schema.name()) {
+      traits.writes |= hidden.writes;
+      traits.left_out = hidden.left_out;
+      traits.condition_arg = hidden.condition_arg;
+    }
   }
 }
 
 }  // namespace
+
+std::vector<NamedOp> known_names() {
+  std::vector<NamedOp> known;
+  const auto add = [&](const char* table, const Names& names) {
+    for (const std::string_view name : names) {
+      known.push_back({.table = table, .name = std::string(name), .arguments = {}});
+    }
+  };
+  add("unannotated views", kUnannotatedViews);
+  add("metadata only", kMetadataOnly);
+  add("uninitialized", kUninitialized);
+  add("partly uninitialized", kPartlyUninitialized);
+  add("overwriters", kOverwriters);
+  add("rebinders", kRebinders);
+  add("not repeatable", kNotRepeatable);
+  add("unless deterministic", kUnlessDeterministic);
+  add("unless deterministic cuDNN", kUnlessDeterministicCudnn);
+  for (const HiddenWrites& each : kHiddenWrites) {
+    NamedOp& row = known.emplace_back(NamedOp{"hidden writes", std::string(each.op), {}});
+    for (int i = 0; i < 64; ++i) {
+      if ((each.writes & bit(i)) != 0) {
+        row.arguments.push_back(i);
+      }
+    }
+  }
+  for (const PointerReader& each : pointer_readers()) {
+    known.push_back({.table = "pointer readers", .name = std::string(each.op), .arguments = {}});
+  }
+  return known;
+}
 
 TraitsTable& TraitsTable::instance() {
   static auto* const table = new TraitsTable;
@@ -306,7 +350,10 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
       base.find("rnn") != std::string::npos || !starts_with(base, "aten::");
   traits.repeatable = (starts_with(base, "aten::") || allowed_.contains(base)) &&
                       !kUninitialized.contains(base) && !kNotRepeatable.contains(base) && !rebinds;
-  if (starts_with(base, "profiler::") || !mentions_tensors(schema) || is_composite(op)) {
+  if (const auto pointers = pointers_of(traits.name)) {
+    traits.kind = *pointers == Pointers::kAny ? OpKind::kGuest : OpKind::kReader;
+    traits.pointers = *pointers;
+  } else if (starts_with(base, "profiler::") || !mentions_tensors(schema) || is_composite(op)) {
     traits.kind = OpKind::kTransparent;
   } else if (base == "aten::_lazy_clone") {
     traits.kind = OpKind::kLazyClone;

@@ -10,6 +10,10 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
+
+#include "csrc/torch/pointer_readers.h"
+#include "recoup/torch.h"
 
 namespace recoup::detail {
 
@@ -20,6 +24,7 @@ enum class OpKind : std::uint8_t {
   kLazyClone,    // copy-on-write: run as a copy
   kOtherStream,  // record_stream: says something of an address, not of a value
   kGuest,        // a kernel that is not ATen's own: Note [Guests]
+  kReader,       // a composite that looks at bytes by pointer: Note [Pointer readers]
 };
 
 // Whether two runs of an op on a GPU may differ in their bits, because sums are added up in the
@@ -39,6 +44,7 @@ struct OpTraits {
   bool overwrites_self = false;  // replaces all of its first argument and reads nothing of it
   bool verifiable = true;        // false: some result bytes are uninitialized
   bool uses_precision = false;   // matrix products: float32 matmul precision changes their bits
+  Pointers pointers = Pointers::kAny;  // of a reader
   VariesOnGpu varies_on_gpu = VariesOnGpu::kNo;
   std::int8_t varies_if = -1;  // an argument that must be true for that
   std::uint64_t writes = 0;    // bit i: argument i is written, by schema or by the tables
@@ -49,6 +55,9 @@ struct OpTraits {
   std::int8_t condition_arg = -1;
   std::string name;  // "aten::add.Tensor"
 };
+
+// What the tables behind traits name.
+std::vector<NamedOp> known_names();
 
 // Looks traits up by op; computes them once. Thread safe.
 class TraitsTable {

@@ -100,6 +100,17 @@ RECOUP_API void reset_gpu_peaks(int device);
 RECOUP_API bool with_cuda();
 // Throws std::logic_error without CUDA, and the second time.
 RECOUP_API void install_cuda();
+// Makes this thread one of the scope's, or no longer: its ops are seen, and may bring back what is
+// evicted. Returns whether it was one. The thread that enters a scope is one by itself.
+RECOUP_API bool carry(bool on);
+// A name that recoup knows of an op, and positions of arguments in its schema; to be held against
+// the PyTorch that is installed.
+struct NamedOp {
+  std::string table;
+  std::string name;  // "aten::add": any overload; or "aten::add.Tensor"
+  std::vector<int> arguments;
+};
+RECOUP_API std::vector<NamedOp> named_ops();
 // Sends this thread's ops through recoup's dispatcher entry without a budget: an empty boxed
 // fallback, the yardstick of bench/watching.py.
 RECOUP_API void pass_through(bool on);

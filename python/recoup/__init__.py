@@ -20,6 +20,7 @@ from recoup.errors import OutOfBudgetError
 from recoup.run import Budget, Run
 from recoup.scope import PRESETS, budget, trace
 from recoup.stats import Stats
+from recoup.threads import carry
 from recoup.traces import Moment, Simulation, Trace, TracedOp
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "TracedOp",
     "allow_replay",
     "budget",
+    "carry",
     "evict",
     "is_resident",
     "materialize",

@@ -1,0 +1,81 @@
+#include "csrc/torch/kernel_frame.h"
+
+#include "csrc/torch/sessions.h"
+
+namespace recoup::detail {
+
+KernelFrame*& KernelFrame::innermost() {
+  thread_local KernelFrame* frame = nullptr;
+  return frame;
+}
+
+bool KernelFrame::in_guest() {
+  for (const KernelFrame* frame = innermost(); frame != nullptr; frame = frame->outer_) {
+    if (frame->reach_ == Pointers::kAny) {
+      return true;
+    }
+  }
+  return false;
+}
+
+KernelFrame::KernelFrame(Pointers reach) : reach_(reach), outer_(innermost()) {
+  innermost() = this;
+}
+
+KernelFrame::~KernelFrame() {
+  innermost() = outer_;
+  const Visit visit;
+  for (const auto& [key, held] : held_) {
+    // The kernel may have left the scope.
+    if (Session* const session = Sessions::numbered(key.first)) {
+      const Session::Lock lock(*session);
+      session->let_go({.storage = held.storage, .birth = key.second}, lock);
+    }
+  }
+}
+
+KernelFrame::Key KernelFrame::key_of(const Session& session, StorageId storage,
+                                     const Session::Lock& lock) {
+  return {session.number(), session.engine(lock).birth(storage)};
+}
+
+void KernelFrame::hold(Session& session, StorageId storage, bool trusted,
+                       const Session::Lock& lock) {
+  const auto [found, added] = held_.try_emplace(key_of(session, storage, lock),
+                                                Held{.storage = storage, .trusted = trusted});
+  if (!added) {
+    return;
+  }
+  try {
+    (void)session.engine(lock).pin(storage);
+  } catch (...) {
+    held_.erase(found);
+    throw;
+  }
+}
+
+// What an outer frame holds stays longer, so an inner one need not.
+void KernelFrame::hold_in_all(Session& session, StorageId storage, bool integral, bool trusted,
+                              const Session::Lock& lock) {
+  KernelFrame* outermost = nullptr;
+  for (KernelFrame* frame = innermost(); frame != nullptr; frame = frame->outer_) {
+    if (frame->reach_ == Pointers::kAny || (frame->reach_ == Pointers::kIntegers && integral)) {
+      outermost = frame;
+    }
+  }
+  if (outermost != nullptr) {
+    outermost->hold(session, storage, trusted, lock);
+  }
+}
+
+bool KernelFrame::trusts(const Session& session, StorageId storage, const Session::Lock& lock) {
+  for (const KernelFrame* frame = innermost(); frame != nullptr; frame = frame->outer_) {
+    const auto found = frame->held_.find(key_of(session, storage, lock));
+    if (found != frame->held_.end() && found->second.trusted) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace recoup::detail

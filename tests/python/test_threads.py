@@ -1,0 +1,147 @@
+"""Threads of the program: those that run unseen, those that join the scope, and its end."""
+
+import concurrent.futures
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+import recoup
+from differential import N, in_thread, made
+
+
+def test_carry_brings_bytes_back() -> None:
+    with recoup.budget("8MiB", small_leaf_bytes=0) as run:
+        x = made()
+        assert recoup.evict(x)
+        (error,) = in_thread(lambda: x.const_data_ptr())  # type: ignore[attr-defined]
+        assert "recoup.carry()" in str(error)
+
+        seen: list[float] = []
+
+        def work() -> None:
+            with recoup.carry():
+                seen.append((x * 2).sum().item())
+
+        assert not in_thread(work)
+        assert seen == [(x * 2).sum().item()]
+        run.check()
+
+
+def test_carry_counts() -> None:
+    """What a thread of the scope makes is in the budget."""
+    with recoup.budget("4MiB") as run:
+
+        @recoup.carry()
+        def fill() -> None:
+            kept.append(torch.ones(1 << 21))
+
+        kept: list[torch.Tensor] = []
+        (error,) = in_thread(fill)
+        assert isinstance(error, recoup.OutOfBudgetError)
+        run.check()
+
+
+def test_carry_ends() -> None:
+    def work() -> None:
+        with recoup.carry():
+            pass
+        torch.ones(1 << 20)  # unseen again
+
+    with recoup.budget("1MiB"):
+        assert not in_thread(work)
+    with recoup.carry():  # no scope: nothing
+        torch.ones(N)
+    assert not recoup._C.active()
+
+
+def test_threads_share_a_scope() -> None:
+    """A pool of threads under pressure gives the bits of one thread without a budget."""
+
+    def work(seed: int) -> torch.Tensor:
+        x = torch.linspace(-1, 1, 1 << 14) * (seed + 1)
+        kept = []
+        for _ in range(6):
+            x = (x * 1.5).tanh()
+            kept.append(x)
+        y = x * 0
+        for each in reversed(kept):
+            y = y + each.exp()
+        y.mul_(0.5)
+        return y
+
+    plain = [work(seed) for seed in range(24)]
+    with (
+        recoup.budget("1MiB") as run,
+        concurrent.futures.ThreadPoolExecutor(4) as pool,
+    ):
+        results = list(pool.map(recoup.carry()(work), range(24)))
+        run.check()
+        assert run.stats().evictions > 0
+        got = [result.tolist() for result in results]
+    assert got == [p.tolist() for p in plain]
+
+
+def test_a_thread_goes_on_when_the_scope_ends() -> None:
+    """The scope may end while a thread that carries it is at work: nothing of its is lost."""
+    go, done = threading.Event(), threading.Event()
+    results: list[torch.Tensor] = []
+
+    def work() -> None:
+        with recoup.carry():
+            while not go.is_set():
+                results.append(torch.full((N,), float(len(results))) * 2)
+                if len(results) > 400:
+                    del results[:200]
+        done.set()
+
+    thread = threading.Thread(target=work)
+    for _ in range(10):
+        with recoup.budget("1MiB", small_leaf_bytes=0):
+            if not thread.is_alive() and not done.is_set():
+                thread.start()
+            torch.ones(N).add(1).sum()
+    go.set()
+    thread.join()
+    assert all(torch.equal(r, r[0].expand(N)) for r in results)
+
+
+_FREEING = """
+import threading, torch, recoup
+torch.set_num_threads(1)
+
+def drop(tensors):
+    while tensors:
+        tensors.pop()
+
+for turn in range({turns}):
+    tensors = []
+    with recoup.budget("64MiB", small_leaf_bytes=0) as run:
+        tensors.extend(torch.full((256,), 1.0) + 1 for _ in range(4000))
+        if turn % 2:
+            for tensor in tensors[::2]:
+                recoup.evict(tensor)
+        threads = [threading.Thread(target=drop, args=(tensors[k::3],)) for k in range(3)]
+        del tensors[:]
+        for thread in threads:
+            thread.start()
+        if turn % 3 == 2:
+            try:
+                raise KeyError
+            except KeyError:
+                pass
+    for thread in threads:
+        thread.join()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("turns", [30, pytest.param(600, marks=pytest.mark.slow)])
+def test_threads_free_while_the_scope_is_left(turns: int) -> None:
+    program = _FREEING.replace("{turns}", str(turns))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=1200, check=False
+    )
+    assert done.returncode == 0 and done.stdout == "done\n", done.stderr[-2000:]
