@@ -25,7 +25,7 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
 }
 
 // `make fuzz` asks for more.
-std::uint64_t rounds() { return from_environment("RECOUP_FUZZ_ROUNDS", 1500); }
+std::uint64_t rounds() { return from_environment("RECOUP_FUZZ_ROUNDS", 800); }
 std::uint64_t first_seed() { return from_environment("RECOUP_FUZZ_SEED", 1); }
 
 class Fuzzer {
