@@ -29,12 +29,13 @@ BENCH_CASES := --nets all --policies recoup dtr dte coop --budgets 80,60,50,40,3
 BENCH_ALTERNATIVES := --nets all --policies recoup --budgets 80 \
   --alternatives checkpoint-block checkpoint-sqrt selective
 BENCH_PLOTS := time compute fragmentation layout scatter search
+FUZZ_ROUNDS := 100000
 BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-device \
-        test-cuda test-slow bench bench-smoke clean
+        test-cuda test-slow fuzz bench bench-smoke clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -77,6 +78,13 @@ test-device: build ## the device that stands for CUDA in the tests with PyTorch
 
 test-cuda: ## the tests on a GPU, with the PyTorch of PYTHON; skipped where there is none
 	tools/test_cuda.sh $(PYTHON)
+
+fuzz: $(SETUP_DONE) ## traces from strangers, long: FUZZ_ROUNDS files, then a tenth under sanitizers
+	cmake --preset core && cmake --build --preset core
+	RECOUP_FUZZ_ROUNDS=$(FUZZ_ROUNDS) build/core/tests/recoup_core_tests --gtest_filter='TraceFuzz.*'
+	cmake --preset asan && cmake --build --preset asan
+	RECOUP_FUZZ_ROUNDS=$$(($(FUZZ_ROUNDS) / 10)) RECOUP_FUZZ_SEED=2 \
+	  build/asan/tests/recoup_core_tests --gtest_filter='TraceFuzz.*'
 
 test-slow: build ## the long sweeps
 	$(BIN)/python -m pytest -m slow

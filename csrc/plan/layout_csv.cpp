@@ -17,6 +17,8 @@ using detail::str_cat;
 constexpr std::string_view kHeader = "id,lower,upper,size";
 constexpr std::size_t kColumns = 4;
 constexpr std::size_t kMostQuoted = 60;  // characters of a line that an error repeats
+// Names of that length are nobody's; a line is read no further than this.
+constexpr std::size_t kMostLine = 64U << 10;
 
 class LineReader {
  public:
@@ -24,11 +26,13 @@ class LineReader {
 
   // False at the end. A line may end in CR LF; a file may start with a byte order mark.
   bool next() {
-    if (!std::getline(input_, line_)) {
+    if (!read_line()) {
       return false;
     }
-    is_cut_off_ = input_.eof();
     ++number_;
+    if (line_.size() > kMostLine) {
+      refuse("is longer than ", kMostLine, " bytes");
+    }
     if (!line_.empty() && line_.back() == '\r') {
       line_.pop_back();
     }
@@ -48,6 +52,24 @@ class LineReader {
   }
 
  private:
+  // As std::getline, but no more than one byte over the bound.
+  bool read_line() {
+    line_.clear();
+    is_cut_off_ = false;
+    char next = '\0';
+    while (line_.size() <= kMostLine) {
+      if (!input_.get(next)) {
+        is_cut_off_ = true;
+        break;
+      }
+      if (next == '\n') {
+        return true;
+      }
+      line_.push_back(next);
+    }
+    return !line_.empty();
+  }
+
   std::istream& input_;
   std::string_view name_;
   std::string line_;

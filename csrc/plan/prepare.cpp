@@ -106,7 +106,7 @@ void check_problem(const LayoutProblem& problem, const LayoutOptions& options) {
     if (buffer.size.count() < 0) {
       refuse(name(), ": size must be 0 bytes or more; got ", buffer.size.count());
     }
-    if (buffer.size + options.alignment > left) {
+    if (buffer.size > left - options.alignment) {  // not a sum, which may overflow
       refuse(name(), ": all sizes together must stay below 2^62 bytes; got ", buffer.size.count(),
              " here");
     }

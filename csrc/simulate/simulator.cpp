@@ -13,6 +13,15 @@ using Kind = TraceEvent::Kind;
 
 namespace {
 
+// Note [Replays that cost nothing]
+// The bound on the time ratio ends a run whose replays cost too much. Costs may be 0 though (a log
+// says what it likes), and what costs nothing could be replayed without an end, even for one
+// argument of one op. So replays are counted too, and no clock goes further than its 64 bits allow.
+constexpr double kReplaysAnOp = 100;  // for each 1 of the ratio; the slowest runs that fit have 20
+constexpr Nanoseconds kMostReplayCost{std::int64_t{1} << 61};
+
+struct TooSlow {};
+
 Options engine_options(Options options) {
   if (options.policy == "unbounded") {
     options.budget = kUnbounded;
@@ -64,6 +73,8 @@ SimulationResult Simulator::run() {
   } catch (const OutOfBudget& error) {
     result.status = SimulationResult::Status::kOutOfBudget;
     result.reason = error.what();
+  } catch (const TooSlow&) {
+    result.status = SimulationResult::Status::kTooSlow;
   }
   result.stats = engine_->stats();
   result.ops = static_cast<std::int64_t>(op_);
@@ -78,11 +89,52 @@ bool Simulator::too_slow() const {
              (options_.max_time_ratio - 1) * static_cast<double>(plain_.count());
 }
 
+void Simulator::count_replay() {
+  ++replays_;
+  const bool bounded = options_.max_time_ratio > 0;
+  const double most = kReplaysAnOp * options_.max_time_ratio * static_cast<double>(op_ + 1);
+  if ((bounded && static_cast<double>(replays_) > most) ||
+      engine_->replay_cost() > kMostReplayCost) {
+    throw TooSlow();
+  }
+}
+
+// What has no bytes of its own (somebody wrapped memory of the pool) is seen from outside at once.
+// In a trace that stands behind the ops that ran meanwhile.
+void Simulator::add_external(Bytes size) {
+  engine_->set_running_op("a tensor from outside");
+  const StorageId id = engine_->add_external(this, size);  // the handle is not looked at
+  add_storage(id);
+  if (size == Bytes(0)) {
+    engine_->escape(id);
+  }
+}
+
+// A replay makes a block for what a storage holds. Where that is less than its block, which no
+// allocator of PyTorch does, it is taken to fill it.
+FreshStorage Simulator::content(BlockId block, Bytes nbytes) {
+  const Bytes size = engine_->block_size(block);
+  const bool fills = size - nbytes < options_.engine.alignment;
+  return {.block = block, .nbytes = fills ? nbytes : size, .handle = this};
+}
+
+// A live run raises there: the bytes of the storage are others by now, and something that is
+// evicted was made from the old ones.
+void Simulator::forsake(StorageId storage) {
+  if (engine_->has_needed_dependents(storage)) {
+    OutOfBudgetReport report;
+    report.op = "a tensor whose memory was replaced";
+    report.budget = engine_->options().budget;
+    report.reason = "an evicted tensor was made from its old content";
+    throw OutOfBudget(std::move(report));
+  }
+  engine_->forsake_external(storage);
+}
+
 void Simulator::apply(const TraceEvent& event) {
   switch (event.kind) {
     case Kind::kExternal:
-      engine_->set_running_op("a tensor from outside");
-      add_storage(engine_->add_external(this, event.size));  // the handle is not looked at
+      add_external(event.size);
       break;
     case Kind::kAllocate:
       engine_->set_running_op({});
@@ -92,8 +144,7 @@ void Simulator::apply(const TraceEvent& event) {
       engine_->free(blocks_[event.index]);
       break;
     case Kind::kAdopt:
-      add_storage(
-          engine_->adopt({.block = blocks_[event.index], .nbytes = event.size, .handle = this}));
+      add_storage(engine_->adopt(content(blocks_[event.index], event.size)));
       break;
     case Kind::kDie:
       engine_->storage_died(storages_[event.index]);
@@ -117,7 +168,7 @@ void Simulator::apply(const TraceEvent& event) {
       (void)engine_->evict(storages_[event.index]);
       break;
     case Kind::kForsake:
-      engine_->forsake_external(storages_[event.index]);
+      forsake(storages_[event.index]);
       break;
     case Kind::kStep:
       if (observer_ != nullptr) {
@@ -210,9 +261,7 @@ void Simulator::run_kernel(const TraceOp& op) {
 void Simulator::end_op(const TraceOp& op) {
   std::vector<FreshStorage> fresh;
   for (const TraceFresh& each : trace_.fresh_of(op)) {
-    fresh.push_back({.block = std::exchange(held_[each.allocation], BlockId()),
-                     .nbytes = each.nbytes,
-                     .handle = this});
+    fresh.push_back(content(std::exchange(held_[each.allocation], BlockId()), each.nbytes));
   }
   for (BlockId block : held_) {
     RECOUP_CHECK(!block.valid(), "a kernel goes on holding what it does not return");
@@ -245,6 +294,7 @@ void Simulator::end_op(const TraceOp& op) {
 
 void Simulator::replay(void* payload, std::span<const Location> /*inputs*/,
                        std::span<const PoolOffset> /*written*/, std::span<BlockId> outputs) {
+  count_replay();
   const TraceOp& op = *static_cast<const TraceOp*>(payload);
   const std::vector<BlockId> outer = std::exchange(held_, {});
   run_kernel(op);

@@ -41,7 +41,11 @@ class Simulator final : private Device {
   void run_kernel(const TraceOp& op);
   void end_op(const TraceOp& op);
   void add_storage(StorageId id);
+  void add_external(Bytes size);
+  [[nodiscard]] FreshStorage content(BlockId block, Bytes nbytes);
+  void forsake(StorageId storage);
   [[nodiscard]] bool too_slow() const;
+  void count_replay();
 
   // Device.
   void replay(void* payload, std::span<const Location> inputs, std::span<const PoolOffset> written,
@@ -66,7 +70,8 @@ class Simulator final : private Device {
   std::unordered_map<std::uint32_t, std::vector<PinTicket>> pins_;  // by storage number
   std::vector<BlockId> held_;  // of the kernel that runs, by number
   std::vector<Operand> operands_;
-  std::size_t op_ = 0;                          // that runs
+  std::size_t op_ = 0;  // that runs
+  std::int64_t replays_ = 0;
   Nanoseconds plain_{0};                        // cost of the program's ops so far
   std::optional<TraceUses> uses_;               // for a policy that looks ahead
   std::optional<Engine> engine_;                // its destructor calls the device

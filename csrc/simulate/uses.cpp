@@ -9,16 +9,11 @@ namespace recoup::detail {
 using Kind = TraceEvent::Kind;
 
 TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
-  std::vector<bool> live;
-  const auto add_storages = [&](std::size_t count) {
-    live.resize(live.size() + count, true);
-    uses_.resize(live.size());
-  };
   for (const TraceEvent& event : trace.events) {
     switch (event.kind) {
       case Kind::kExternal:
       case Kind::kAdopt:
-        add_storages(1);
+        storages_.emplace_back();
         break;
       case Kind::kOp: {
         const TraceOp& op = trace.ops[event.index];
@@ -27,7 +22,7 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
             add_use(operand.storage, operand.overwritten && !operand.reads);
           }
         }
-        add_storages(op.fresh_count);
+        storages_.resize(storages_.size() + op.fresh_count);
         starts_.push_back(starts_.back() + op.cost);
         break;
       }
@@ -37,14 +32,10 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
         break;
       case Kind::kDie:
       case Kind::kForsake:
-        live[event.index] = false;
+        storages_[event.index].settles = settles_.size();
         break;
       case Kind::kSettle:
-        for (std::uint32_t storage = 0; storage < live.size(); ++storage) {
-          if (live[storage]) {
-            add_use(storage, false);
-          }
-        }
+        settles_.push_back(now());
         break;
       case Kind::kAllocate:
       case Kind::kFree:
@@ -57,7 +48,7 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
 }
 
 void TraceUses::add_use(std::uint32_t storage, bool overwrites) {
-  uses_[storage].push_back({.op = starts_.size() - 1, .overwrites = overwrites});
+  storages_[storage].uses.push_back({.op = now(), .overwrites = overwrites});
 }
 
 void TraceUses::add_storage(StorageId id) {
@@ -67,12 +58,19 @@ void TraceUses::add_storage(StorageId id) {
   numbers_[id.index()] = next_number_++;
 }
 
-Nanoseconds TraceUses::until_use(StorageId storage) const {
-  const std::vector<Use>& uses = uses_[numbers_[storage.index()]];
-  const auto next = std::partition_point(uses.begin(), uses.end(),
+Nanoseconds TraceUses::until_use(StorageId id) const {
+  const Storage& storage = storages_[numbers_[id.index()]];
+  const auto next = std::partition_point(storage.uses.begin(), storage.uses.end(),
                                          [this](const Use& use) { return use.op < op_; });
-  return next == uses.end() || next->overwrites ? Candidate::kNever
-                                                : starts_[next->op] - starts_[op_];
+  const auto settle = std::lower_bound(settles_.begin(), settles_.end(), op_);
+  // When a scope is left all that lives is used.
+  const bool settled = settle != settles_.end() &&
+                       static_cast<std::size_t>(settle - settles_.begin()) < storage.settles;
+  const bool used = next != storage.uses.end();
+  if (settled && (!used || *settle <= next->op)) {
+    return starts_[*settle] - starts_[op_];
+  }
+  return !used || next->overwrites ? Candidate::kNever : starts_[next->op] - starts_[op_];
 }
 
 }  // namespace recoup::detail

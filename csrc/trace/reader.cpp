@@ -1,128 +1,43 @@
-// Reads a trace file whole. Everything that it says is checked: what is wrong is told with where.
-#include <zlib.h>
-
-#include <array>
-#include <cerrno>
-#include <cstdio>
-#include <memory>
-#include <system_error>
+// Reads a trace file. Everything that it says is checked: what is wrong is told with where.
+#include <utility>
 
 #include "csrc/base/strings.h"
 #include "csrc/trace/format.h"
-#include "csrc/trace/sink.h"
-#include "recoup/trace.h"
+#include "csrc/trace/frames.h"
+#include "csrc/trace/limits.h"
+#include "csrc/trace/validator.h"
 
 namespace recoup::detail {
 namespace {
 
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
+// Note [Memory of a reader]
+// A file may be small and say that it holds very much. So nothing is set aside for what has not
+// been read: a frame is unpacked as its records are taken, a list grows by its elements, and a
+// record is kept only when its rules hold. It takes what is kept, 64 MiB for the record at hand at
+// most, and the windows of the frame.
 class TraceReader {
  public:
-  explicit TraceReader(const std::string& path)
-      : path_(path), file_(std::fopen(path.c_str(), "rb")) {
-    if (file_ == nullptr) {
-      throw std::system_error(errno, std::generic_category(), path);
-    }
-  }
+  explicit TraceReader(const std::string& path) : frames_(path) {}
 
   Trace read() {
-    read_head();
-    while (read_frame()) {
-      while (at_ < raw_.size()) {
+    while (frames_.next()) {
+      while (frames_.left() > 0) {
         read_record();
       }
-    }
-    if (std::fgetc(file_.get()) != EOF) {
-      fail("there is something after the end of the trace");
     }
     return builder_.take();
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const {
-    const std::string inside =
-        raw_.empty() ? std::string() : str_cat(", byte ", at_, " of the frame there");
-    throw BadTrace(str_cat(path_, ": offset ", frame_start_, inside, ": ", what));
-  }
-
-  // Whether there was that much; nothing at all is false too.
-  std::size_t read_bytes(unsigned char* data, std::size_t size) {
-    const std::size_t got = std::fread(data, 1, size, file_.get());
-    if (got < size && std::ferror(file_.get()) != 0) {
-      throw std::system_error(errno, std::generic_category(), path_);
-    }
-    offset_ += got;
-    return got;
-  }
-
-  static std::uint32_t u32(const unsigned char* bytes) {
-    std::uint32_t number = 0;
-    for (unsigned i = 0; i < 4; ++i) {
-      number |= std::uint32_t{bytes[i]} << (8 * i);
-    }
-    return number;
-  }
-
-  void read_head() {
-    std::array<unsigned char, kTraceMagic.size() + 4> head{};
-    const std::size_t got = read_bytes(head.data(), head.size());
-    if (got < kTraceMagic.size() ||
-        !std::equal(kTraceMagic.begin(), kTraceMagic.end(), head.begin())) {
-      fail("this is not a recoup trace");
-    }
-    if (got < head.size()) {
-      fail(str_cat("the trace ends here, at offset ", offset_, ", before its version"));
-    }
-    const std::uint32_t version = u32(head.data() + kTraceMagic.size());
-    if (version != kTraceVersion) {
-      fail(str_cat("this trace has version ", version, "; this recoup reads version ",
-                   kTraceVersion, ": record it again, or read it with the recoup that wrote it"));
-    }
-  }
-
-  bool read_frame() {
-    raw_.clear();
-    at_ = 0;
-    frame_start_ = offset_;
-    std::array<unsigned char, kFrameHeader> header{};
-    if (read_bytes(header.data(), header.size()) < header.size()) {
-      fail(str_cat("the trace is cut off: the file ends at offset ", offset_,
-                   " and the trace does not"));
-    }
-    const std::uint32_t raw_size = u32(header.data());
-    const std::uint32_t packed_size = u32(header.data() + 4);
-    const std::uint32_t checksum = u32(header.data() + 8);
-    if (raw_size == 0 && packed_size == 0 && checksum == 0) {
-      return false;
-    }
-    if (raw_size == 0 || raw_size > kMaxFrame || packed_size > compressBound(kMaxFrame)) {
-      fail("this is no frame of a trace: the file is damaged");
-    }
-    std::vector<unsigned char> packed(packed_size);
-    if (read_bytes(packed.data(), packed.size()) < packed.size()) {
-      fail(str_cat("the trace is cut off: the file ends at offset ", offset_,
-                   ", inside of this frame"));
-    }
-    std::vector<unsigned char> raw(raw_size);
-    uLongf size = raw.size();
-    if (uncompress(raw.data(), &size, packed.data(), packed.size()) != Z_OK || size != raw.size() ||
-        crc32(0, packed.data(), static_cast<uInt>(packed.size())) != checksum) {
-      fail("the frame is damaged");
-    }
-    raw_ = std::move(raw);
-    return true;
-  }
+  [[noreturn]] void fail(const std::string& what) { frames_.fail(what); }
 
   std::uint64_t number() {
     std::uint64_t result = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-      if (at_ >= raw_.size()) {
-        fail("a record goes over the end of its frame");
+      const std::uint8_t byte = frames_.byte();
+      if (shift == 63 && byte > 1) {
+        break;
       }
-      const unsigned char byte = raw_[at_++];
       result |= std::uint64_t{byte & 0x7FU} << shift;
       if ((byte & 0x80U) == 0) {
         return result;
@@ -132,31 +47,45 @@ class TraceReader {
   }
   std::uint32_t index() {
     const std::uint64_t result = number();
-    if (result > 0xFFFFFFFEU) {
+    if (result > kMostNumbered) {
       fail(str_cat("index ", result, " is out of range"));
     }
     return static_cast<std::uint32_t>(result);
   }
-  std::int64_t natural() {
-    const std::uint64_t result = number();
-    if (result > std::uint64_t{1} << 62) {
-      fail(str_cat("a size of ", result, " is negative or out of range"));
+  std::int64_t natural() { return positive(number()); }
+  std::int64_t positive(std::uint64_t number) {
+    if (number > std::uint64_t{1} << 62) {
+      fail(str_cat("a size of ", number, " is negative or out of range"));
     }
-    return static_cast<std::int64_t>(result);
+    return static_cast<std::int64_t>(number);
   }
   // Each element takes a byte at least, so no count is larger than what is left.
   std::size_t count() {
     const std::uint64_t result = number();
-    if (result > raw_.size() - at_) {
+    if (result > frames_.left()) {
       fail(str_cat("a list of ", result, " goes over the end of its frame"));
+    }
+    if (result > kMostElements) {
+      fail(str_cat("a list of ", result, " is longer than ", kMostElements));
     }
     return static_cast<std::size_t>(result);
   }
-  std::uint32_t storage(std::uint64_t distance) const {
-    if (distance >= storages_) {
+  std::uint32_t storage(std::uint64_t distance) {
+    if (distance >= validator_.storages()) {
       fail("it refers to a storage that has not been made");
     }
-    return static_cast<std::uint32_t>(storages_ - 1 - distance);
+    return static_cast<std::uint32_t>(validator_.storages() - 1 - distance);
+  }
+
+  // Tells the sink what has been read, if it keeps the rules.
+  template <class Tell>
+  void keep(Tell&& tell) {
+    try {
+      tell(static_cast<TraceSink&>(validator_));
+    } catch (const BadTrace& error) {
+      fail(error.what());
+    }
+    tell(static_cast<TraceSink&>(builder_));
   }
 
   void read_record() {
@@ -165,9 +94,7 @@ class TraceReader {
     constexpr auto kLast = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kSettle);
     constexpr auto kNone = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kOp);
     if (tag == static_cast<std::uint64_t>(RecordTag::kName)) {
-      const std::size_t size = count();
-      builder_.add_name({reinterpret_cast<const char*>(raw_.data()) + at_, size});
-      at_ += size;
+      read_name();
     } else if (tag == static_cast<std::uint64_t>(RecordTag::kKernel)) {
       read_kernel();
     } else if (tag == static_cast<std::uint64_t>(RecordTag::kOp)) {
@@ -179,18 +106,33 @@ class TraceReader {
     }
   }
 
+  void read_name() {
+    const std::size_t size = count();
+    if (size > kMostNameBytes) {
+      fail(str_cat("a name of ", size, " bytes is longer than ", kMostNameBytes));
+    }
+    std::string name;
+    while (name.size() < size) {
+      name.push_back(static_cast<char>(frames_.byte()));
+    }
+    keep([&](TraceSink& sink) { sink.add_name(name); });
+  }
+
   void read_kernel() {
-    std::vector<KernelStep> steps(count());
-    for (KernelStep& step : steps) {
+    steps_.clear();
+    for (std::size_t left = count(); left > 0; --left) {
       const std::uint64_t packed = number();
-      if ((packed & 1U) != 0) {
+      KernelStep& step = steps_.emplace_back();
+      if ((packed & 1U) == 0) {
+        step.size = Bytes(positive(packed >> 1));
+      } else if (packed >> 1 > kMostNumbered) {
+        fail(str_cat("it frees allocation ", packed >> 1, ", which is out of range"));
+      } else {
         step.kind = KernelStep::Kind::kFree;
         step.index = static_cast<std::uint32_t>(packed >> 1);
-      } else {
-        step.size = Bytes(static_cast<std::int64_t>(packed >> 1));
       }
     }
-    builder_.add_kernel(steps);
+    keep([&](TraceSink& sink) { sink.add_kernel(steps_); });
   }
 
   void read_op() {
@@ -198,6 +140,9 @@ class TraceReader {
     op.name = index();
     op.kernel = index();
     const std::uint64_t flags = number();
+    if (flags > (kOpRepeatable | kOpRandom | kOpVerifiable | kOpFailed)) {
+      fail(str_cat("an op has flags ", flags, ", which no version has"));
+    }
     op.repeatable = (flags & kOpRepeatable) != 0;
     op.random = (flags & kOpRandom) != 0;
     op.verifiable = (flags & kOpVerifiable) != 0;
@@ -205,22 +150,25 @@ class TraceReader {
     op.cost = Nanoseconds(natural());
     op.workspace = Bytes(natural());
     op.record_bytes = Bytes(natural());
-    std::vector<TraceOperand> operands(count());
-    for (TraceOperand& operand : operands) {
+    operands_.clear();
+    for (std::size_t left = count(); left > 0; --left) {
       const std::uint64_t packed = number();
-      operand.storage = storage(packed >> kOperandBits);
-      operand.reads = (packed & kOperandReads) != 0;
-      operand.written = (packed & kOperandWritten) != 0;
-      operand.overwritten = (packed & kOperandOverwritten) != 0;
-      operand.left_out = (packed & kOperandLeftOut) != 0;
+      operands_.push_back({.storage = storage(packed >> kOperandBits),
+                           .reads = (packed & kOperandReads) != 0,
+                           .written = (packed & kOperandWritten) != 0,
+                           .overwritten = (packed & kOperandOverwritten) != 0,
+                           .left_out = (packed & kOperandLeftOut) != 0});
     }
-    std::vector<TraceFresh> fresh(count());
-    for (TraceFresh& each : fresh) {
-      each.allocation = index();
-      each.nbytes = Bytes(natural());
+    fresh_.clear();
+    for (std::size_t left = count(); left > 0; --left) {
+      const std::uint32_t allocation = index();
+      fresh_.push_back({.allocation = allocation, .nbytes = Bytes(natural())});
     }
-    storages_ += fresh.size();
-    builder_.add_op(op, operands, fresh);
+    keep([&](TraceSink& sink) { sink.add_op(op, operands_, fresh_); });
+    if (validator_.kernel_steps() > kFreeKernelSteps + kKernelStepsAByte * frames_.offset()) {
+      fail(str_cat("so far its ops run ", validator_.kernel_steps(),
+                   " kernel steps, which are more than a trace of this length has"));
+    }
   }
 
   void read_event(TraceEvent::Kind kind) {
@@ -228,16 +176,12 @@ class TraceReader {
     TraceEvent event{.kind = kind, .index = 0, .size = Bytes(0)};
     switch (kind) {
       case Kind::kExternal:
-        event.size = Bytes(natural());
-        ++storages_;
-        break;
       case Kind::kAllocate:
         event.size = Bytes(natural());
         break;
       case Kind::kAdopt:
         event.index = index();
         event.size = Bytes(natural());
-        ++storages_;
         break;
       case Kind::kFree:
       case Kind::kStep:
@@ -249,17 +193,16 @@ class TraceReader {
         event.index = storage(number());
         break;
     }
-    builder_.add_event(event);
+    keep([&](TraceSink& sink) { sink.add_event(event); });
   }
 
-  std::string path_;
-  std::unique_ptr<std::FILE, CloseFile> file_;
-  std::uint64_t offset_ = 0;       // in the file
-  std::uint64_t frame_start_ = 0;  // of the frame that is being read
-  std::vector<unsigned char> raw_;
-  std::size_t at_ = 0;  // in raw_
-  std::uint64_t storages_ = 0;
+  FrameReader frames_;
+  TraceValidator validator_;
   TraceBuilder builder_;
+  // Of the record at hand; kept for their capacity.
+  std::vector<KernelStep> steps_;
+  std::vector<TraceOperand> operands_;
+  std::vector<TraceFresh> fresh_;
 };
 
 }  // namespace
@@ -267,14 +210,6 @@ class TraceReader {
 
 namespace recoup {
 
-Trace read_trace(const std::string& path) {
-  Trace trace = detail::TraceReader(path).read();
-  try {
-    validate(trace);
-  } catch (const BadTrace& error) {
-    throw BadTrace(detail::str_cat(path, ": ", error.what()));
-  }
-  return trace;
-}
+Trace read_trace(const std::string& path) { return detail::TraceReader(path).read(); }
 
 }  // namespace recoup

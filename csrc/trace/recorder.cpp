@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "csrc/base/check.h"
+#include "csrc/trace/limits.h"
 
 namespace recoup::detail {
 
@@ -16,7 +17,8 @@ void TraceRecorder::put(std::vector<std::uint32_t>& table, std::uint32_t index,
   table[index] = number;
 }
 
-std::uint32_t TraceRecorder::name_index(std::string_view name) {
+std::uint32_t TraceRecorder::name_index(std::string_view whole) {
+  const std::string_view name = recordable_name(whole);
   const auto [found, is_new] =
       names_.try_emplace(std::string(name), static_cast<std::uint32_t>(names_.size()));
   if (is_new) {
@@ -100,7 +102,8 @@ void TraceRecorder::on_external(StorageId storage, Bytes nbytes) {
 }
 
 void TraceRecorder::on_adopt(const FreshStorage& fresh, StorageId storage) {
-  std::uint32_t block = std::exchange(blocks_[fresh.block.index()], kNone);
+  take_from_kernel(fresh.block);
+  const std::uint32_t block = std::exchange(blocks_[fresh.block.index()], kNone);
   add_storage(storage);
   sink_.add_event({.kind = Kind::kAdopt, .index = block, .size = fresh.nbytes});
 }
@@ -165,6 +168,34 @@ void TraceRecorder::on_op_failed() {
   TraceOp op;
   op.failed = true;
   end_op(op, {});
+}
+
+// Another thread's block, which was taken for a running op's (see running): from here on it is a
+// block of its own.
+void TraceRecorder::take_from_kernel(BlockId block) {
+  const std::uint32_t number = get(allocations_, block.index());
+  if (number == kNone) {
+    return;
+  }
+  for (RunningOp& op : running_) {
+    if (number >= op.made.size() || op.made[number] != block) {
+      continue;
+    }
+    allocations_[block.index()] = kNone;
+    op.steps.push_back({.kind = KernelStep::Kind::kFree, .index = number, .size = Bytes(0)});
+    put(blocks_, block.index(), block_count_++);
+    sink_.add_event({.kind = Kind::kAllocate, .index = 0, .size = size_of(op, number)});
+    return;
+  }
+}
+
+Bytes TraceRecorder::size_of(const RunningOp& op, std::uint32_t number) {
+  for (const KernelStep& step : op.steps) {
+    if (step.kind == KernelStep::Kind::kAllocate && number-- == 0) {
+      return step.size;
+    }
+  }
+  return Bytes(0);
 }
 
 // What the kernel goes on holding without returning it is a block of its own from here on.

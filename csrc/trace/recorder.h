@@ -58,6 +58,8 @@ class TraceRecorder final : public Observer {
   void tell(const TraceEvent& event);
   void end_op(TraceOp op, std::span<const TraceFresh> fresh);
   void let_go_of_blocks(RunningOp& op);
+  void take_from_kernel(BlockId block);
+  [[nodiscard]] static Bytes size_of(const RunningOp& op, std::uint32_t number);
   std::uint32_t name_index(std::string_view name);
   std::uint32_t kernel_index(std::span<const KernelStep> steps);
   // A table from a slab's ids to numbers; kNone for those that are not in it.

@@ -2,6 +2,23 @@
 
 namespace recoup::detail {
 
+void tell(const Trace& trace, TraceSink& sink) {
+  for (const std::string& name : trace.names) {
+    sink.add_name(name);
+  }
+  for (const std::vector<KernelStep>& kernel : trace.kernels) {
+    sink.add_kernel(kernel);
+  }
+  for (const TraceEvent& event : trace.events) {
+    if (event.kind == TraceEvent::Kind::kOp) {
+      const TraceOp& op = trace.ops[event.index];
+      sink.add_op(op, trace.operands_of(op), trace.fresh_of(op));
+    } else {
+      sink.add_event(event);
+    }
+  }
+}
+
 void TraceBuilder::add_op(const TraceOp& op, std::span<const TraceOperand> operands,
                           std::span<const TraceFresh> fresh) {
   TraceOp added = op;

@@ -21,6 +21,9 @@ class RECOUP_API TraceSink {
   virtual void add_event(const TraceEvent& event) = 0;
 };
 
+// Tells `trace`, whose ops refer to what is in it: names and kernels, then the events.
+void tell(const Trace& trace, TraceSink& sink);
+
 class RECOUP_API TraceBuilder final : public TraceSink {
  public:
   void add_name(std::string_view name) override { trace_.names.emplace_back(name); }

@@ -179,20 +179,7 @@ namespace recoup {
 void write_trace(const Trace& trace, const std::string& path) {
   validate(trace);
   detail::TraceWriter writer(path);
-  for (const std::string& name : trace.names) {
-    writer.add_name(name);
-  }
-  for (const std::vector<KernelStep>& kernel : trace.kernels) {
-    writer.add_kernel(kernel);
-  }
-  for (const TraceEvent& event : trace.events) {
-    if (event.kind == TraceEvent::Kind::kOp) {
-      const TraceOp& op = trace.ops[event.index];
-      writer.add_op(op, trace.operands_of(op), trace.fresh_of(op));
-    } else {
-      writer.add_event(event);
-    }
-  }
+  detail::tell(trace, writer);
   writer.close();
 }
 

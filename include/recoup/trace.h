@@ -108,8 +108,9 @@ class RECOUP_API BadTrace : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws BadTrace when an event refers to what is not there (not made yet, gone already, out of
-// range) or a size is negative; names the event or the op.
+// Throws BadTrace, naming the event or the op, when no engine could have recorded this: an event
+// refers to what is not there (not made yet, gone already, out of range), a size is negative or
+// larger than a machine, a kernel keeps what its op does not return, ...
 RECOUP_API void validate(const Trace& trace);
 
 // Format: docs/traces.md. Throws std::system_error when the file cannot be written or read, and

@@ -4,6 +4,7 @@ import argparse
 import gzip
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,7 +26,10 @@ def read_dtr_log(path: str | os.PathLike[str]) -> Trace:
     """
     made = _DtrImport()
     apply_dtr_log(path, made.apply)
-    return Trace(made.builder.build())
+    try:
+        return Trace(made.builder.build())
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from error
 
 
 def is_dtr_log(path: str) -> bool:
@@ -87,9 +91,27 @@ def apply_dtr_log(path: str | os.PathLike[str], apply: Callable[[DtrInstruction]
     try:
         for instruction in lines.instructions():
             apply(instruction)
-    except (KeyError, ValueError, IndexError, TypeError, EOFError, zlib.error) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{path}: line {lines.line}: {reason}") from error
+    except KeyError as error:
+        reason = f"there is no {error.args[0]!r:.100}"
+    except RecursionError:
+        reason = "its lists are too deep"
+    except gzip.BadGzipFile as error:
+        reason = f"it is no gzip file: {error}"
+    except (ValueError, IndexError, TypeError, EOFError, zlib.error) as error:
+        reason = str(error)
+    else:
+        return
+    raise ValueError(f"{path}: line {lines.line}: {reason}")
+
+
+# A name, size and list of arguments are a few hundred bytes; a line that never ends must not fill
+# the memory.
+_MOST_LINE = 1 << 20
+# As csrc/trace/limits.h has them: so that no sum overflows.
+_MOST_SIZE = 1 << 47
+_MOST_COST = 1 << 53
+_MOST_TRAFFIC = 1 << 58
+_MOST_NAME = 1024  # characters, of up to 4 bytes each
 
 
 class _Lines:
@@ -100,53 +122,75 @@ class _Lines:
         self.line = 0
         self.sizes: dict[str, int] = {}
         self.aliases: dict[str, int] = {}
+        self.traffic = 0  # bytes of all results
+        self.cost = 0  # ns of all ops
 
     def instructions(self) -> Iterator[DtrInstruction]:
-        opener = gzip.open if self.path.suffix == ".gz" else open
         head: dict[str, Any] | None = None
         head_line = 0
-        with opener(self.path, "rt", encoding="utf-8") as file:
-            for number, text in enumerate(file, start=1):
-                self.line = number
-                row = json.loads(text)
-                kind = row["INSTRUCTION"]
-                if kind == "MEMORY":
-                    self.sizes[row["NAME"]] = _natural(row["MEMORY"])
-                elif kind == "ALIAS":
-                    self.aliases[row["NAME"]] = int(row["ALIAS"])
-                else:
-                    if head is not None:
-                        self.line = head_line
-                        yield self._instruction(head)
-                    head, head_line = row, number
+        for number, row in enumerate(self._rows(), start=1):
+            kind = _text(row, "INSTRUCTION")
+            if kind == "MEMORY":
+                size = _natural(row["MEMORY"], _MOST_SIZE)
+                self.traffic += size
+                if self.traffic > _MOST_TRAFFIC:
+                    raise ValueError(f"with it all sizes are more than {_MOST_TRAFFIC} bytes")
+                self.sizes[_text(row, "NAME")] = size
+            elif kind == "ALIAS":
+                self.aliases[_text(row, "NAME")] = _alias(row["ALIAS"])
+            else:
+                if head is not None:
+                    self.line = head_line
+                    yield self._instruction(head)
+                head, head_line = row, number
         if head is not None:
             self.line = head_line
             yield self._instruction(head)
 
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        opener = gzip.open if self.path.suffix == ".gz" else open
+        with opener(self.path, "rb") as file:
+            number = 0
+            while True:
+                number += 1
+                self.line = number
+                text = file.readline(_MOST_LINE + 1)
+                if not text:
+                    return
+                if len(text) > _MOST_LINE:
+                    raise ValueError(f"it is longer than {_MOST_LINE} bytes")
+                row = json.loads(text)
+                if not isinstance(row, dict):
+                    raise ValueError("it is no JSON object")
+                yield row
+
     def _instruction(self, row: dict[str, Any]) -> DtrInstruction:
         kind = row["INSTRUCTION"]
         if kind in ("CALL", "MUTATE"):
-            arguments = row["ARGS"]
-            if isinstance(arguments, str):
-                arguments = json.loads(arguments)
+            arguments = _names(row["ARGS"])
+            cost = _natural(row["TIME"], _MOST_COST - self.cost)
+            self.cost += cost
             made = DtrInstruction(
                 kind,
-                row["NAME"],
-                cost_ns=_natural(row["TIME"]),
+                _text(row, "NAME"),
+                cost_ns=cost,
                 arguments=tuple(arguments),
-                written=tuple(_place(i, arguments) for i in row.get("MUTATE", [])),
-                results=tuple(self._result(name, arguments) for name in row.get("RESULT", [])),
+                written=tuple(_place(i, arguments) for i in _list(row.get("MUTATE", []))),
+                results=tuple(
+                    self._result(name, arguments) for name in _names(row.get("RESULT", []))
+                ),
             )
         elif kind == "CONSTANT":
-            made = DtrInstruction(kind, row["NAME"], results=(self._result(row["NAME"], []),))
+            name = _text(row, "NAME")
+            made = DtrInstruction(kind, name, results=(self._result(name, []),))
         elif kind in ("COPY", "COPY_FROM"):
-            made = DtrInstruction(kind, row["DST"], source=row["SRC"])
+            made = DtrInstruction(kind, _text(row, "DST"), source=_text(row, "SRC"))
         elif kind == "RELEASE":
-            made = DtrInstruction(kind, row["NAME"])
+            made = DtrInstruction(kind, _text(row, "NAME"))
         elif kind == "ANNOTATE":
-            made = DtrInstruction(kind, row["ANNOTATION"])
+            made = DtrInstruction(kind, _text(row, "ANNOTATION"))
         else:
-            raise ValueError(f"there is no instruction {kind!r}")
+            raise ValueError(f"there is no instruction {kind!r:.100}")
         self.sizes.clear()
         self.aliases.clear()
         return made
@@ -158,16 +202,63 @@ class _Lines:
         return DtrResult(name, 0, _place(alias, arguments))
 
 
-def _natural(text: object) -> int:
-    number = int(str(text))
+def _text(row: dict[str, Any], key: str) -> str:
+    value = row[key]
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is no text")
+    return _name(value)
+
+
+def _name(value: str) -> str:
+    if len(value) > _MOST_NAME:
+        raise ValueError(f"{value!r:.50}... has more than {_MOST_NAME} characters")
+    value.encode()  # half of a surrogate pair is no text: UnicodeEncodeError, a ValueError
+    return value
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise ValueError(f"{value!r:.100} is no list")
+    return value
+
+
+def _names(value: object) -> list[str]:
+    """A list of names; in some logs it is written as a text."""
+    names = _list(json.loads(value) if isinstance(value, str) else value)
+    for name in names:
+        if not isinstance(name, str):
+            raise ValueError(f"{name!r:.100} is no name")
+    return [_name(name) for name in names if isinstance(name, str)]
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        text = str(value) if isinstance(value, str) or abs(value) < 1 << 64 else "larger"
+        if re.fullmatch(r"-?[0-9]{1,20}", text):
+            return int(text)
+    raise ValueError(f"{value!r:.100} is no whole number of at most 20 digits")
+
+
+def _natural(value: object, most: int) -> int:
+    number = _whole(value)
     if number < 0:
         raise ValueError(f"{number} is negative")
+    if number > most:
+        raise ValueError(f"{number} is more than {most}, which is more than there can be")
     return number
 
 
-def _place(text: object, arguments: list[str]) -> int:
-    place = _natural(text)
-    if place >= len(arguments):
+def _alias(value: object) -> int:
+    """-1: none."""
+    number = _whole(value)
+    if number > _MOST_LINE:
+        raise ValueError(f"there is no argument {number}")
+    return number
+
+
+def _place(value: object, arguments: list[str]) -> int:
+    place = _whole(value)
+    if not 0 <= place < len(arguments):
         raise ValueError(f"there is no argument {place}")
     return place
 

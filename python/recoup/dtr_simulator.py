@@ -5,7 +5,7 @@ import os
 from recoup import _C
 from recoup.dtr_log import DtrInstruction, apply_dtr_log
 from recoup.stats import Stats
-from recoup.traces import Simulation
+from recoup.traces import Simulation, check_budget
 
 
 class DtrProgram:
@@ -46,8 +46,7 @@ class DtrProgram:
 
         Raises ValueError for an unknown policy or a budget below 1; not fitting is a result.
         """
-        if budget_bytes < 1:
-            raise ValueError(f"a budget must be at least 1 byte; got {budget_bytes}")
+        check_budget(budget_bytes)
         row = self._program.simulate(
             policy=policy, budget_bytes=budget_bytes, max_time_ratio=max_time_ratio
         )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recoup import _C
-from recoup.sizes import parse_bytes
+from recoup.sizes import check_whole, parse_bytes
 
 __all__ = ["Buffer", "Layout", "Op", "Planner", "plan", "planners", "read_csv"]
 
@@ -117,6 +117,12 @@ def plan(
     Raises ValueError that names the buffer, op or option that makes no sense, or says what capacity
     would have done.
     """
+    for buffer in buffers:
+        for what in ("lower", "upper", "size_bytes"):
+            value = getattr(buffer, what)
+            if not -(1 << 63) <= value < 1 << 63:
+                raise ValueError(f"{what} of buffer {buffer.name!r} needs 64 bits; got {value}")
+    check_whole(node_limit, "node_limit", 0, (1 << 63) - 1)
     result = _C.layout_plan(
         buffers=[(b.name, b.lower, b.upper, b.size_bytes, b.stream) for b in buffers],
         ops=[(op.name, op.step, list(op.reads), list(op.in_place)) for op in ops],

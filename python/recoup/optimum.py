@@ -11,7 +11,7 @@ from recoup.graph import Graph, graph_of
 from recoup.optimum_model import Model, last_uses, with_settling
 from recoup.optimum_solver import Solution, solve
 from recoup.schedule import Schedule, Wishes, carry_out
-from recoup.traces import Trace
+from recoup.traces import Trace, check_budget
 
 _LEAST_SECONDS = 0.05
 # Below this a gap is what the solver's tolerances leave.
@@ -76,8 +76,7 @@ def optimum(
 
     Raises ModuleNotFoundError without SciPy, ValueError for what is not positive.
     """
-    if budget_bytes < 1:
-        raise ValueError(f"a budget must be at least 1 byte; got {budget_bytes}")
+    check_budget(budget_bytes)
     if not time_limit > 0:
         raise ValueError(f"a time limit must be above 0 s; got {time_limit}")
     graph = with_settling(graph_of(trace, small_leaf_bytes=small_leaf_bytes))

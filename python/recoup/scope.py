@@ -18,7 +18,7 @@ from recoup.run import (
     free_bytes,
     memory_bytes,
 )
-from recoup.sizes import parse_bytes
+from recoup.sizes import MOST_BYTES, check_whole, parse_bytes
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -105,7 +105,7 @@ def budget(
             small_filter=small_filter,
             sampling=sampling,
             kinetic=kinetic,
-            seed=seed,
+            seed=check_whole(seed, "seed", 0, (1 << 64) - 1),
             usefulness=usefulness,
             replay_order=replay_order,
             max_replay_ratio=max_replay_ratio,
@@ -114,9 +114,9 @@ def budget(
                 if block_size is None
                 else parse_bytes(block_size, name="block_size", limit_bytes=limit_bytes)
             ),
-            small_leaf_bytes=small_leaf_bytes,
+            small_leaf_bytes=check_whole(small_leaf_bytes, "small_leaf_bytes", 0, MOST_BYTES),
             address_bytes=0,
-            max_depth=max_depth,
+            max_depth=check_whole(max_depth, "max_depth", 0, (1 << 31) - 1),
             verify=verify,
             evict_after_op=evict_after_op,
             cost_model=cost_model,

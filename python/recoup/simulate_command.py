@@ -20,7 +20,7 @@ from recoup.dtr_log import add_trace_argument, is_dtr_log, read_any_trace
 from recoup.dtr_simulator import DtrProgram, dtr_policies
 from recoup.files import write_atomically
 from recoup.optimum import Optimum, optimum
-from recoup.sizes import parse_bytes, percent_range
+from recoup.sizes import MOST_BYTES, check_whole, parse_bytes, percent_range
 from recoup.traces import Simulation, Trace, chrome_trace
 
 _Result = TypeVar("_Result")
@@ -37,6 +37,7 @@ _ENGINE_OPTIONS = (
     "optimum",
     "time_limit",
 )
+_MOST_PERCENT = 1_000_000
 _MARKS = {"out of budget": "-", "too slow": "slow"}
 
 
@@ -125,23 +126,29 @@ def parse_budgets(text: str, peak_bytes: int) -> list[int]:
     percents = percent_range(text)
     if percents is None:
         return [_parse_budget(part.strip(), peak_bytes) for part in text.split(",")]
-    return [max(1, peak_bytes * percent // 100) for percent in percents]
+    return [min(max(1, peak_bytes * percent // 100), MOST_BYTES) for percent in percents]
 
 
 def _parse_budget(text: str, peak_bytes: int) -> int:
     try:
         percent = float(text.removesuffix("%"))
     except ValueError:
-        return parse_bytes(text, name="budget", limit_bytes=1 << 62)
-    if not percent > 0:
-        raise ValueError(f"a budget must be above 0 %; got {text!r}")
-    return max(1, int(peak_bytes * percent / 100))
+        return parse_bytes(text, name="budget")
+    if not 0 < percent <= _MOST_PERCENT:
+        raise ValueError(f"a budget must be above 0 % and at most {_MOST_PERCENT} %; got {text!r}")
+    return min(max(1, int(peak_bytes * percent / 100)), MOST_BYTES)
 
 
 def _simulate(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         options.fail(f"--jobs must be 1 or more; got {options.jobs}")
     known = _choose_preset(options)
+    if not options.max_time_ratio >= 0:
+        options.fail(f"--max-time-ratio must be 0 or more; got {options.max_time_ratio}")
+    try:
+        check_whole(options.seed, "--seed", 0, (1 << 64) - 1)
+    except ValueError as error:
+        options.fail(str(error))
     if options.policy is None:
         options.policy = ["recoup"] if options.preset is None else ["dtr"]
     names = known if options.policy == ["all"] else options.policy
@@ -150,6 +157,8 @@ def _simulate(options: argparse.Namespace) -> int:
     try:
         trace = _read(options)
         peak_bytes = trace.unbudgeted_peak_bytes()
+        if peak_bytes == 0:
+            raise ValueError(f"{options.trace}: it never holds a byte: there is nothing to budget")
         budgets = parse_budgets(options.budgets, peak_bytes)
         if options.timeline is not None and len(names) * len(budgets) != 1:
             raise ValueError("--timeline is of one policy and one budget")

@@ -1,11 +1,14 @@
 """Sizes in bytes, as people write them and as people read them."""
 
+import operator
 import re
 
 _DECIMAL = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _UNITS = _DECIMAL | _BINARY
-_PATTERN = re.compile(r"([+-]?)([0-9]{1,20})(?:\.([0-9]{1,20}))?\s*([A-Za-z]*)")
+# More than any machine has; sums of a few of them fit in 64 bits.
+MOST_BYTES = 1 << 62
+_PATTERN = re.compile(r"([+-]?)([0-9]{1,100})(?:\.([0-9]{1,100}))?\s*([A-Za-z]*)")
 _ALLOWED = (
     "a whole number of bytes above 0, or a number with one of the units "
     "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, such as '4GiB', '1.5 GiB' or '500MB'"
@@ -18,8 +21,8 @@ def parse_bytes(value: int | str, *, name: str = "budget", limit_bytes: int | No
     KB is 1,000 bytes and KiB 1,024; case does not matter. `name` stands in the error messages.
 
     Raises ValueError, saying what is allowed, for 0, a negative number, a float, an unknown unit,
-    any other text, and more than `limit_bytes` (the device's memory); TypeError for a bool and for
-    what is neither a number nor text.
+    any other text, more than `MOST_BYTES`, and more than `limit_bytes` (the device's memory);
+    TypeError for a bool and for what is neither a number nor text.
     """
     if isinstance(value, bool):
         raise TypeError(f"{name} must be {_ALLOWED}; got the bool {value}")
@@ -33,6 +36,8 @@ def parse_bytes(value: int | str, *, name: str = "budget", limit_bytes: int | No
         raise TypeError(f"{name} must be {_ALLOWED}; got {type(value).__name__}")
     if count <= 0:
         raise ValueError(f"{name} must be {_ALLOWED}; got {value!r}, which is not above 0")
+    if count > MOST_BYTES:
+        raise ValueError(f"{name} must be at most {MOST_BYTES} bytes (4 EiB); got {value!r}")
     if limit_bytes is not None and count > limit_bytes:
         raise ValueError(
             f"{name} must be at most the memory of its device, "
@@ -56,6 +61,20 @@ def _parse_text(text: str, name: str) -> int:
     return -count if sign == "-" else count
 
 
+def check_whole(value: object, name: str, least: int, most: int) -> int:
+    """`value`, when it is a whole number from `least` to `most`.
+
+    Raises ValueError or TypeError, saying what is allowed.
+    """
+    allowed = f"{name} must be a whole number from {least} to {most}"
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{allowed}; got {type(value).__name__}")
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise ValueError(f"{allowed}; got {number}")
+    return number
+
+
 def format_bytes(count: int) -> str:
     """`count` bytes for a person, in binary units with at most three digits: '1.5 GiB'."""
     if abs(count) < 1024:
@@ -71,7 +90,8 @@ def format_bytes(count: int) -> str:
     return f"{size:.0f} {unit}" if abs(size) >= 99.95 else f"{size:.1f} {unit}"
 
 
-_RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,20})\.\.([0-9]{1,20})(?::([0-9]{1,20}))?")
+_MOST_PERCENT = 10_000  # a range is run at each of its percents
 
 
 def percent_range(text: str) -> range | None:
@@ -83,6 +103,8 @@ def percent_range(text: str) -> range | None:
     if found is None:
         return None
     first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
+    if max(first, last) > _MOST_PERCENT:
+        raise ValueError(f"a budget is at most {_MOST_PERCENT} %; got {text!r}")
     if step < 1 or last < 1:
         raise ValueError(f"a range of budgets ends at 1 % or more, by 1 or more; got {text!r}")
     return range(first, last - 1, -step) if first >= last else range(first, last + 1, step)

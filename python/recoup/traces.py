@@ -11,6 +11,7 @@ from recoup.layout import Buffer, Op
 from recoup.lifetimes import Lifetimes
 from recoup.order import Order
 from recoup.scope import budget
+from recoup.sizes import MOST_BYTES, check_whole
 from recoup.stats import Stats
 
 Status = Literal["ok", "out of budget", "too slow"]
@@ -144,7 +145,8 @@ class Trace:
 
         Raises ValueError, naming the op, when it would see something else there.
         """
-        return Trace(_C.order_apply(self._trace, ops))
+        last = self.op_count - 1
+        return Trace(_C.order_apply(self._trace, [check_whole(op, "an op", 0, last) for op in ops]))
 
     def _lifetimes(self) -> Lifetimes:
         return Lifetimes(self.ops(), self._trace.events())
@@ -214,6 +216,13 @@ class Trace:
         return [Moment(*row) for row in rows]  # type: ignore[arg-type]
 
 
+def check_budget(budget_bytes: int) -> None:
+    """Raises ValueError, saying what is allowed, when a simulation has no such budget."""
+    if budget_bytes < 1:
+        raise ValueError(f"a budget must be at least 1 byte; got {budget_bytes}")
+    check_whole(budget_bytes, "a budget in bytes", 1, MOST_BYTES)
+
+
 def _engine_options(
     budget_bytes: int,
     layout: bool,
@@ -223,13 +232,12 @@ def _engine_options(
     kinetic: bool | None = None,
     **changes: Any,
 ) -> _C.Options:
-    if budget_bytes < 1:
-        raise ValueError(f"a budget must be at least 1 byte; got {budget_bytes}")
+    check_budget(budget_bytes)
     made = dataclasses.asdict(budget(1, **changes).options)
     made |= {"policy": policy, "oracle": oracle, "chain_cost": chain_cost, "kinetic": kinetic}
     made["budget_bytes"] = budget_bytes
     if not layout:
-        made["address_bytes"] = max(budget_bytes, 1 << 40) << 8
+        made["address_bytes"] = min(max(budget_bytes, 1 << 40) << 8, MOST_BYTES)
     return _C.Options(**made)
 
 

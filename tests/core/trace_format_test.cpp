@@ -5,11 +5,12 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
-#include <random>
 
 #include "csrc/trace/sink.h"
 #include "csrc/trace/writer.h"
 #include "recoup/trace.h"
+#include "tests/core/recorded_trace.h"
+#include "tests/core/trace_bytes.h"
 
 namespace recoup::detail {
 namespace {
@@ -21,96 +22,11 @@ std::string path_in_temp(const std::string& name) {
          testing::UnitTest::GetInstance()->current_test_info()->name();
 }
 
-// A valid trace with something of everything.
-Trace random_trace(std::uint64_t seed, int events) {
-  std::mt19937_64 random(seed);
-  const auto below = [&random](std::size_t n) { return static_cast<std::uint32_t>(random() % n); };
-  const auto size = [&random] {
-    return Bytes(static_cast<std::int64_t>(random() >> (2 + random() % 60)));
-  };
-  TraceBuilder builder;
-  builder.add_name("aten::add.Tensor");
-  builder.add_name("");
-  const KernelStep steps[] = {{.kind = KernelStep::Kind::kAllocate, .index = 0, .size = 512_B},
-                              {.kind = KernelStep::Kind::kAllocate, .index = 0, .size = 1_GiB},
-                              {.kind = KernelStep::Kind::kFree, .index = 0, .size = 0_B}};
-  builder.add_kernel(steps);
-  builder.add_kernel({});
-  std::vector<std::uint32_t> live;
-  std::uint32_t storages = 0;
-  std::uint32_t blocks = 0;
-  for (int i = 0; i < events; ++i) {
-    const auto kind = static_cast<Kind>(below(static_cast<std::size_t>(Kind::kSettle) + 1));
-    switch (kind) {
-      case Kind::kExternal:
-        builder.add_event({.kind = kind, .index = 0, .size = size()});
-        live.push_back(storages++);
-        break;
-      case Kind::kAllocate:
-      case Kind::kFree:
-      case Kind::kAdopt:
-        builder.add_event({.kind = Kind::kAllocate, .index = 0, .size = size()});
-        if (kind == Kind::kFree) {
-          builder.add_event({.kind = kind, .index = blocks, .size = 0_B});
-        } else if (kind == Kind::kAdopt) {
-          builder.add_event({.kind = kind, .index = blocks, .size = size()});
-          live.push_back(storages++);
-        }
-        ++blocks;
-        break;
-      case Kind::kOp: {
-        TraceOp op;
-        op.name = below(2);
-        op.kernel = below(2);
-        op.cost = Nanoseconds(size().count());
-        op.workspace = size();
-        op.record_bytes = size();
-        op.repeatable = below(2) == 0;
-        op.random = below(2) == 0;
-        op.verifiable = below(2) == 0;
-        op.failed = below(2) == 0;
-        std::vector<TraceOperand> operands;
-        for (std::uint32_t n = below(4); n > 0 && !live.empty(); --n) {
-          operands.push_back({.storage = live[below(live.size())],
-                              .reads = below(2) == 0,
-                              .written = below(2) == 0,
-                              .overwritten = below(2) == 0,
-                              .left_out = below(2) == 0});
-        }
-        std::vector<TraceFresh> fresh;
-        if (op.kernel == 0 && below(2) == 0) {
-          fresh.push_back({.allocation = 1, .nbytes = Bytes(below(1000))});
-          live.push_back(storages++);
-        }
-        builder.add_op(op, operands, fresh);
-        break;
-      }
-      case Kind::kSettle:
-        builder.add_event({.kind = kind, .index = 0, .size = 0_B});
-        break;
-      case Kind::kStep:
-        builder.add_event({.kind = kind, .index = below(2), .size = 0_B});
-        break;
-      default:
-        if (!live.empty()) {
-          const std::uint32_t at = below(live.size());
-          builder.add_event({.kind = kind, .index = live[at], .size = 0_B});
-          if (kind == Kind::kDie || kind == Kind::kForsake) {
-            live.erase(live.begin() + at);
-          }
-        }
-        break;
-    }
-  }
-  return builder.take();
-}
+Trace random_trace(std::uint64_t seed, int events) { return RandomTrace(seed, 30).make(events); }
 
 std::string bytes_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-void put_bytes(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
 }
 std::string complaint_of(const std::function<void()>& act) {
   try {

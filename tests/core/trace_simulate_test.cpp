@@ -265,6 +265,29 @@ TEST_F(Recorded, AResultThatWasThereBefore) {
   EXPECT_EQ(builder_.trace().operands.front().storage, 1U);  // adopted after the fresh one
 }
 
+// A thread that runs no op allocates, and its block is taken for the op that runs.
+TEST_F(Recorded, ABlockThatAnotherThreadAdopts) {
+  begin("runs", {});
+  allocate(1);
+  on_another_thread([this] {
+    allocate(2);
+    recorder_.on_adopt({.block = BlockId(2), .nbytes = 64_B}, StorageId(4));
+  });
+  end({{1, 5}});
+  begin("reads both", {4, 5});
+  end({});
+  ASSERT_NO_THROW(validate(builder_.trace()));
+  EXPECT_EQ(kinds_of(builder_.trace()),
+            (std::vector<std::string>{"allocate", "adopt", "runs", "reads both"}));
+}
+
+TEST_F(Recorded, ANameIsCutWhereATraceCannotHoldIt) {
+  recorder_.on_step(std::string(5000, 'x'));
+  recorder_.on_step("a\xff");
+  ASSERT_NO_THROW(validate(builder_.trace()));
+  EXPECT_EQ(builder_.trace().names, (std::vector<std::string>{std::string(4096, 'x'), "a"}));
+}
+
 std::vector<std::string_view> policy_names() {
   std::vector<std::string_view> names;
   for (const PolicyInfo& info : policies()) {

@@ -4,6 +4,8 @@ import itertools
 
 import pytest
 
+import recoup
+from recoup import _C, layout
 from recoup.sizes import format_bytes, parse_bytes
 
 UNITS = {
@@ -52,6 +54,36 @@ def test_text(text: str, count: int) -> None:
             parse_bytes(text)
 
 
+@pytest.mark.parametrize("value", [10**30, "1" + "0" * 30, "9999999TiB", 2**62 + 1])
+def test_more_than_any_machine_has(value: int | str) -> None:
+    with pytest.raises(ValueError, match="at most 4611686018427387904 bytes"):
+        parse_bytes(value)
+
+
+def test_numbers_that_do_not_fit() -> None:
+    trace = recoup.Trace(_C.TraceBuilder().build())
+    for options in ({"seed": 10**30}, {"max_depth": 10**30}, {"small_leaf_bytes": -1}):
+        with pytest.raises(
+            ValueError, match=f"{next(iter(options))} must be a whole number from 0"
+        ):
+            recoup.budget("1MiB", **options)  # type: ignore[arg-type]
+        with pytest.raises(
+            ValueError, match=f"{next(iter(options))} must be a whole number from 0"
+        ):
+            trace.simulate(1000, **options)
+    with pytest.raises(TypeError, match=r"seed must be a whole number from 0 to .*; got float"):
+        recoup.budget("1MiB", seed=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a budget in bytes must be a whole number from 1"):
+        trace.simulate(10**30)
+    with pytest.raises(ValueError, match="an op must be a whole number"):
+        trace.reordered([10**30])
+    assert trace.simulate(2**62, layout=False).status == "ok"
+    with pytest.raises(ValueError, match="upper of buffer 'a' needs 64 bits"):
+        layout.plan([layout.Buffer("a", 0, 10**30, 1)])
+    with pytest.raises(ValueError, match="node_limit must be a whole number"):
+        layout.plan([layout.Buffer("a", 0, 1, 1)], node_limit=10**30)
+
+
 @pytest.mark.parametrize("count", [1, 4096, 2**62])
 def test_whole_numbers_are_bytes(count: int) -> None:
     assert parse_bytes(count) == count
@@ -79,7 +111,7 @@ def test_unknown_unit_is_named_and_the_known_are_listed(text: str) -> None:
     "text",
     [
         *("", " ", "GiB", "four", "1e9", "1e9B", "0x10", "1_000", "1,5GiB", "1.GiB", ".5GiB"),
-        *("1 2GiB", "4GiB4", "--4GiB", "nan", "inf", "1" * 21),
+        *("1 2GiB", "4GiB4", "--4GiB", "nan", "inf", "1" * 101),
         # An Arabic digit, which is one to Python's `int`.
         "\u0664GiB",
     ],

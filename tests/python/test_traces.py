@@ -1,6 +1,9 @@
 """Traces of real runs, and the simulator that is the engine."""
 
+import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +287,15 @@ def test_import_of_a_dtr_log(tmp_path: Path, suffix: str) -> None:
         (4, {"INSTRUCTION": "JUMP"}, "line 4.*no instruction 'JUMP'"),
         (4, call("relu", ["nobody"], ["a"], 1), "nobody"),
         (3, memory("w", -1, None)[0], "line 3.*-1 is negative"),
+        (3, memory("w", 10**30, None)[0], "line 3.*no whole number of at most 20 digits"),
+        (3, memory("w", 10**18, None)[0], "line 3.*is more than 140737488355328"),
+        (4, call("relu", ["w"], ["a"], 10**17), "line 4.*is more than 9007199254740992"),
+        (4, call("relu" * 1000, ["w"], ["a"], 1), "line 4.*more than 1024 characters"),
+        (4, call("relu\ud800", ["w"], ["a"], 1), "line 4.*surrogates not allowed"),
+        (4, {**call("relu", ["w"], ["a"], 1), "ARGS": "[" * 100_000}, "line 4.*too deep"),
+        (4, {**call("relu", ["w"], ["a"], 1), "ARGS": [["w"]]}, "line 4.*is no name"),
+        (4, {**call("relu", ["w"], ["a"], 1), "TIME": 1.5}, "line 4.*no whole number"),
+        (5, memory("a", 1, 7)[1], "there is no argument 7"),
     ],
 )
 def test_bad_dtr_logs(tmp_path: Path, line: int, row: Row, words: str) -> None:
@@ -291,6 +303,49 @@ def test_bad_dtr_logs(tmp_path: Path, line: int, row: Row, words: str) -> None:
     rows[line - 1] = row
     with pytest.raises(ValueError, match=words):
         recoup.read_dtr_log(write_log(tmp_path / "bad.log", rows))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("[]", "no JSON object"), ("{", "Expecting"), ("\xff", "codec"), ("[" * 10**5, "too deep")],
+)
+def test_lines_that_are_none(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "bad.log"
+    path.write_bytes(line.encode("latin-1") + b"\n")
+    with pytest.raises(ValueError, match=f"line 1: .*{words}"):
+        recoup.read_dtr_log(path)
+
+
+@pytest.mark.parametrize("suffix", [".log", ".log.gz"])
+def test_a_line_without_an_end_takes_little_memory(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"long{suffix}"
+    opener = gzip.open if suffix == ".log.gz" else open
+    with opener(path, "wb") as file:
+        file.write(b'{"INSTRUCTION": "')
+        for _ in range(256):
+            file.write(b"x" * 2**20)
+    code = (
+        "import recoup, resource, sys\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try:\n"
+        "    recoup.read_dtr_log(sys.argv[1])\n"
+        "except ValueError as error:\n"
+        "    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
+        "    print(grown, error)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
+    )
+    grown, words = result.stdout.split(" ", 1)
+    assert int(grown) < 64 * 1024
+    assert "line 1: it is longer than 1048576 bytes" in words
+
+
+def test_a_file_that_is_no_gzip_file(tmp_path: Path) -> None:
+    path = tmp_path / "bad.log.gz"
+    path.write_bytes(b"{}")
+    with pytest.raises(ValueError, match="line 1: it is no gzip file"):
+        recoup.read_dtr_log(path)
 
 
 # ---- the command ----
@@ -329,6 +384,8 @@ def test_bad_arguments_of_simulate(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     cut = tmp_path / "cut.rtrace"
     cut.write_bytes(trace.read_bytes()[:-20])
+    empty = tmp_path / "empty.rtrace"
+    empty.write_bytes(trace.read_bytes()[:12] + bytes(12))
     for arguments, words in (
         ([tmp_path / "none.rtrace"], "No such file"),
         ([__file__], "offset 0: this is not a recoup trace"),
@@ -336,6 +393,13 @@ def test_bad_arguments_of_simulate(tmp_path: Path) -> None:
         ([trace, "--policy", "best"], "the policies are recoup"),
         ([trace, "--budgets", "0"], "above 0 %"),
         ([trace, "--budgets", "100..0"], "ends at 1 % or more"),
+        ([trace, "--budgets", "1" + "0" * 30], "at most 1000000 %"),
+        ([trace, "--budgets", "inf"], "at most 1000000 %"),
+        ([trace, "--budgets", "1" + "0" * 30 + "B"], "at most 4611686018427387904 bytes"),
+        ([trace, "--budgets", "1..1" + "0" * 10], "at most 10000 %"),
+        ([trace, "--seed", "1" + "0" * 30], "--seed must be a whole number from 0 to"),
+        ([trace, "--max-time-ratio", "nan"], "--max-time-ratio must be 0 or more"),
+        ([empty], "it never holds a byte"),
         ([trace, "--jobs", "0"], "--jobs must be 1 or more"),
         (
             [trace, "--budgets", "100B"],

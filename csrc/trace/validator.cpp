@@ -1,0 +1,279 @@
+#include "csrc/trace/validator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/strings.h"
+
+namespace recoup::detail {
+
+void TraceValidator::fail(const std::string& what) const {
+  std::string place = str_cat(place_.noun, " ", place_.number);
+  if (place_.op != nullptr && place_.op->name < names_.size()) {
+    place += str_cat(" (op ", ops_, ", ", *names_[place_.op->name], ")");
+  }
+  throw BadTrace(str_cat(place, ": ", what));
+}
+
+void TraceValidator::check_size(Bytes size, Bytes most) const {
+  if (size < Bytes(0) || size > most) {
+    fail(str_cat("a size of ", size.count(), " bytes, which is not from 0 to ", most.count()));
+  }
+}
+
+// For 0 bytes nobody asks the pool.
+void TraceValidator::check_block_size(Bytes size) const {
+  check_size(size);
+  if (size == Bytes(0)) {
+    fail("0 bytes of the pool");
+  }
+}
+
+void TraceValidator::check_count(std::uint64_t count, const char* what) const {
+  if (count > kMostNumbered) {
+    fail(str_cat("more than ", kMostNumbered, " ", what));
+  }
+}
+
+void TraceValidator::check_part(Bytes part, Bytes whole, const char* what) const {
+  check_block_size(part);
+  if (part > whole) {
+    fail(str_cat(what, " ", part.count(), " bytes of an allocation of ", whole.count()));
+  }
+}
+
+bool TraceValidator::Once::add(std::size_t index) {
+  if (index >= seen_.size()) {
+    seen_.resize(std::max(index + 1, 2 * seen_.size()));
+  }
+  return std::exchange(seen_[index], round_) != round_;
+}
+
+// ---- names and kernels ----
+
+void TraceValidator::add_name(std::string_view name) {
+  place_ = {.noun = "name", .number = names_.size()};
+  check_count(names_.size() + 1, "names");
+  if (const std::size_t good = recordable_name(name).size(); good < name.size()) {
+    fail(str_cat("it is no UTF-8 of at most ", kMostNameBytes, " bytes, from byte ", good, " on"));
+  }
+  const auto [added, is_new] = name_set_.emplace(name);
+  if (!is_new) {
+    fail(str_cat("'", name, "' is there already"));
+  }
+  names_.push_back(&*added);
+}
+
+void TraceValidator::add_kernel(std::span<const KernelStep> steps) {
+  place_ = {.noun = "kernel", .number = kernels_.size()};
+  check_count(kernels_.size() + 1, "kernels");
+  if (steps.size() > kMostElements) {
+    fail(str_cat("it has more than ", kMostElements, " steps"));
+  }
+  Kernel kernel{.first = allocations_.size(), .steps = static_cast<std::uint32_t>(steps.size())};
+  Bytes held{0};
+  for (const KernelStep& step : steps) {
+    if (step.kind == KernelStep::Kind::kAllocate) {
+      check_block_size(step.size);
+      held += step.size;
+      kernel.total += step.size;
+      check_size(held);
+      check_size(kernel.total, kMostTraffic);
+      kernel.peak = std::max(kernel.peak, held);
+      ++kernel.made;
+      ++kernel.kept;
+      allocations_.push_back(step.size);
+    } else if (step.index >= kernel.made || allocations_[kernel.first + step.index] == kFreed) {
+      fail(str_cat("frees allocation ", step.index, ", which it does not hold"));
+    } else {
+      held -= std::exchange(allocations_[kernel.first + step.index], kFreed);
+      --kernel.kept;
+    }
+  }
+  kernels_.push_back(kernel);
+}
+
+// ---- ops ----
+
+void TraceValidator::add_op(const TraceOp& op, std::span<const TraceOperand> operands,
+                            std::span<const TraceFresh> fresh) {
+  place_ = {.noun = "event", .number = events_, .op = &op};
+  if (op.name >= names_.size() || op.kernel >= kernels_.size()) {
+    fail(str_cat("op ", ops_, " has no name or no kernel"));
+  }
+  if (std::max(operands.size(), fresh.size()) > kMostElements) {
+    fail(str_cat("it has more than ", kMostElements, " operands or results"));
+  }
+  check_count(ops_ + 1, "ops");
+  check_count(operands_ += operands.size(), "operands");
+  check_count(results_ += fresh.size(), "results");
+  check_operands(operands);
+  check_costs(op);
+  const Kernel& kernel = kernels_[op.kernel];
+  take(kernel.peak);  // while it runs
+  live_ -= kernel.peak;
+  check_results(op, kernel, fresh);
+  add_traffic(kernel.total);
+  kernel_steps_ += kernel.steps;
+  ++ops_;
+  ++events_;
+}
+
+void TraceValidator::check_operands(std::span<const TraceOperand> operands) {
+  operands_once_.begin();
+  for (const TraceOperand& operand : operands) {
+    const Storage& storage = living(operand.storage);
+    if (!operands_once_.add(operand.storage)) {
+      fail(str_cat("storage ", operand.storage, " is two of its operands"));
+    }
+    if (operand.overwritten && (!operand.written || operand.reads)) {
+      fail(str_cat("storage ", operand.storage, " is overwritten, and read or not written"));
+    }
+    if (operand.written && !operand.reads && !operand.overwritten && !operand.left_out) {
+      fail(str_cat("storage ", operand.storage, " is written in part and not read"));
+    }
+    add_traffic(storage.size);
+  }
+}
+
+void TraceValidator::check_costs(const TraceOp& op) {
+  check_size(op.workspace);
+  check_size(op.record_bytes, kMostRecordBytes);
+  if (op.cost < Nanoseconds(0) || op.cost > kMostCost - cost_) {
+    fail(str_cat("it takes ", op.cost.count(), " ns, which is negative or, with all ops before it,",
+                 " more than ", kMostCost.count()));
+  }
+  cost_ += op.cost;
+}
+
+void TraceValidator::check_results(const TraceOp& op, const Kernel& kernel,
+                                   std::span<const TraceFresh> fresh) {
+  if (op.failed && !fresh.empty()) {
+    fail("it failed, and returns something");
+  }
+  results_once_.begin();
+  for (const TraceFresh& each : fresh) {
+    const bool made = each.allocation < kernel.made;
+    const Bytes size = made ? allocations_[kernel.first + each.allocation] : kFreed;
+    if (size == kFreed || !results_once_.add(each.allocation)) {
+      fail(str_cat("it returns allocation ", each.allocation, ", which its kernel does not hold"));
+    }
+    check_part(each.nbytes, size, "it returns");
+  }
+  if (fresh.size() < kernel.kept) {
+    fail("its kernel goes on holding what it does not return");
+  }
+  for (const TraceFresh& each : fresh) {
+    add_storage(allocations_[kernel.first + each.allocation], false);
+  }
+}
+
+// ---- storages and blocks ----
+
+TraceValidator::Storage& TraceValidator::living(std::uint32_t storage) {
+  if (storage >= storages_.size()) {
+    fail(str_cat("storage ", storage, " has not been made yet"));
+  }
+  if (!storages_[storage].alive) {
+    fail(str_cat("storage ", storage, " is gone already"));
+  }
+  return storages_[storage];
+}
+
+void TraceValidator::take(Bytes size) {
+  live_ += size;
+  if (live_ > kMostBytes) {
+    fail(str_cat("with it more than ", kMostBytes.count(), " bytes are alive at once"));
+  }
+}
+
+void TraceValidator::add_traffic(Bytes size) {
+  traffic_ += size;
+  if (traffic_ > kMostTraffic) {
+    fail(str_cat("with it the ops use more than ", kMostTraffic.count(), " bytes"));
+  }
+}
+
+void TraceValidator::add_storage(Bytes size, bool external) {
+  check_count(storages_.size() + 1, "storages");
+  take(size);
+  storages_.push_back({.size = size, .external = external});
+}
+
+void TraceValidator::end_storage(std::uint32_t index) {
+  Storage& storage = living(index);
+  storage.alive = false;
+  live_ -= storage.size;
+}
+
+Bytes TraceValidator::let_go_of_block(std::uint32_t block) {
+  if (block >= blocks_.size() || blocks_[block] == kFreed) {
+    fail(str_cat("block ", block, " is not held"));
+  }
+  live_ -= blocks_[block];
+  return std::exchange(blocks_[block], kFreed);
+}
+
+// ---- events ----
+
+void TraceValidator::add_event(const TraceEvent& event) {
+  using Kind = TraceEvent::Kind;
+  place_ = {.noun = "event", .number = events_};
+  switch (event.kind) {
+    case Kind::kExternal:
+      check_size(event.size);
+      add_storage(event.size, true);
+      break;
+    case Kind::kAllocate:
+      check_block_size(event.size);
+      check_count(blocks_.size() + 1, "blocks");
+      take(event.size);
+      blocks_.push_back(event.size);
+      break;
+    case Kind::kFree:
+      let_go_of_block(event.index);
+      break;
+    case Kind::kAdopt: {
+      const Bytes size = let_go_of_block(event.index);
+      check_part(event.size, size, "it adopts");
+      add_storage(size, false);
+      break;
+    }
+    case Kind::kDie:
+      end_storage(event.index);
+      break;
+    case Kind::kForsake:
+      if (!living(event.index).external) {
+        fail(str_cat("storage ", event.index, " is forsaken and not from outside"));
+      }
+      end_storage(event.index);
+      break;
+    case Kind::kEscape:
+    case Kind::kEvict:
+      (void)living(event.index);
+      break;
+    case Kind::kPin:
+      check_count(std::uint64_t{++living(event.index).pins} << 1, "pins of a storage");
+      break;
+    case Kind::kUnpin:
+      if (living(event.index).pins-- == 0) {
+        fail(str_cat("storage ", event.index, " is not pinned"));
+      }
+      break;
+    case Kind::kStep:
+      if (event.index >= names_.size()) {
+        fail(str_cat("there is no name ", event.index));
+      }
+      break;
+    case Kind::kSettle:
+      if (++settles_ > kMostSettles) {
+        fail(str_cat("the scope is left more than ", kMostSettles, " times"));
+      }
+      break;
+    case Kind::kOp:
+      fail(str_cat("there is no op ", event.index));
+  }
+  ++events_;
+}
+
+}  // namespace recoup::detail

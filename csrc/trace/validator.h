@@ -1,0 +1,112 @@
+// Whether an engine could have recorded this: the rules of a trace, record by record.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "csrc/trace/limits.h"
+#include "csrc/trace/sink.h"
+
+namespace recoup::detail {
+
+// Note [What a recorder guarantees]
+// The engine, the planners and the tables rely on it, so it is checked before they see anything.
+//   names       differ, are UTF-8; names, kernels, storages and blocks are there before their use
+//   a kernel    allocates at least a byte at a time and frees what it holds, once
+//   an op       has each operand once, all of them alive, and reads what it writes only in part;
+//   what
+//               its kernel holds at the end is what it returns, no more; one that failed returns
+//               nothing
+//   a block     is held until it is freed or adopted, once; it has at least a byte
+//   a storage   is alive until it dies or is forsaken, once; only one from outside is forsaken;
+//               it is unpinned as often as it was pinned
+//   sizes       Note [Bounds of a trace]
+class TraceValidator final : public TraceSink {
+ public:
+  // Each throws BadTrace that names the event or the kernel. What was told before may be kept.
+  void add_name(std::string_view name) override;
+  void add_kernel(std::span<const KernelStep> steps) override;
+  void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
+              std::span<const TraceFresh> fresh) override;
+  void add_event(const TraceEvent& event) override;
+
+  [[nodiscard]] std::size_t storages() const { return storages_.size(); }
+  // That the ops run, all together.
+  [[nodiscard]] std::uint64_t kernel_steps() const { return kernel_steps_; }
+
+ private:
+  static constexpr Bytes kFreed{-1};
+
+  struct Kernel {
+    std::size_t first = 0;  // of its allocations, in allocations_
+    std::uint32_t made = 0;
+    std::uint32_t kept = 0;  // of them, at its end
+    std::uint32_t steps = 0;
+    Bytes peak{0};
+    Bytes total{0};  // of what it allocates
+  };
+  struct Storage {
+    Bytes size{0};  // of its block
+    std::uint32_t pins = 0;
+    bool alive = true;
+    bool external = false;
+  };
+  // Finds what is named twice, without clearing anything in between.
+  class Once {
+   public:
+    void begin() { ++round_; }
+    // False: it was named before.
+    [[nodiscard]] bool add(std::size_t index);
+
+   private:
+    std::uint32_t round_ = 0;
+    std::vector<std::uint32_t> seen_;  // the round, by index
+  };
+
+  // What is being looked at, for messages.
+  struct Place {
+    const char* noun = "name";
+    std::uint64_t number = 0;
+    const TraceOp* op = nullptr;
+  };
+
+  [[noreturn]] void fail(const std::string& what) const;
+  void check_size(Bytes size, Bytes most = kMostBytes) const;
+  void check_block_size(Bytes size) const;
+  void check_count(std::uint64_t count, const char* what) const;
+  void check_part(Bytes part, Bytes whole, const char* what) const;
+  Storage& living(std::uint32_t storage);
+  void add_storage(Bytes size, bool external);
+  void end_storage(std::uint32_t storage);
+  void take(Bytes size);
+  Bytes let_go_of_block(std::uint32_t block);
+  void add_traffic(Bytes size);
+  void check_costs(const TraceOp& op);
+  void check_operands(std::span<const TraceOperand> operands);
+  void check_results(const TraceOp& op, const Kernel& kernel, std::span<const TraceFresh> fresh);
+
+  std::unordered_set<std::string> name_set_;
+  std::vector<const std::string*> names_;  // in it, by number
+  std::vector<Kernel> kernels_;
+  std::vector<Bytes> allocations_;  // of all kernels: its size, or kFreed at the kernel's end
+  std::vector<Storage> storages_;
+  std::vector<Bytes> blocks_;  // size, or kFreed
+  Once operands_once_;
+  Once results_once_;
+
+  Place place_;
+  std::uint64_t events_ = 0;
+  std::uint64_t ops_ = 0;
+  std::uint64_t operands_ = 0;
+  std::uint64_t results_ = 0;
+  std::uint64_t kernel_steps_ = 0;
+  std::uint32_t settles_ = 0;
+  Bytes live_{0};
+  Bytes traffic_{0};
+  Nanoseconds cost_{0};
+};
+
+}  // namespace recoup::detail

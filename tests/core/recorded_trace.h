@@ -1,0 +1,172 @@
+// A random trace with something of everything that a recorder writes.
+#pragma once
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "csrc/trace/sink.h"
+
+namespace recoup::detail {
+
+class RandomTrace {
+ public:
+  // `most_bits`: of sizes.
+  RandomTrace(std::uint64_t seed, unsigned most_bits) : random_(seed), most_bits_(most_bits) {}
+
+  Trace make(int events) {
+    for (const char* name : {"aten::add.Tensor", "", "aten::convolution", "a step"}) {
+      builder_.add_name(name);
+    }
+    for (int i = 0; i < kKernels; ++i) {
+      add_kernel();
+    }
+    for (int i = 0; i < events; ++i) {
+      // Half of it ops, as in a program.
+      add(below(2) == 0 ? Kind::kOp
+                        : static_cast<Kind>(below(static_cast<std::size_t>(Kind::kSettle) + 1)));
+    }
+    return builder_.take();
+  }
+
+ private:
+  using Kind = TraceEvent::Kind;
+  static constexpr int kKernels = 8;
+  static constexpr std::size_t kMostSettled = 20;
+
+  struct Storage {
+    std::uint32_t number = 0;
+    bool external = false;
+    int pins = 0;
+  };
+
+  std::uint32_t below(std::size_t n) { return static_cast<std::uint32_t>(random_() % n); }
+  Bytes size() {
+    return Bytes(1 + static_cast<std::int64_t>(random_() >> (64 - 1 - below(most_bits_))));
+  }
+  Bytes part_of(Bytes whole) {
+    return below(3) != 0 ? whole
+                         : Bytes(1 + static_cast<std::int64_t>(
+                                         random_() % static_cast<std::uint64_t>(whole.count())));
+  }
+
+  void add_kernel() {
+    std::vector<KernelStep> steps;
+    std::vector<TraceFresh> kept;
+    const std::uint32_t made = below(4);
+    for (std::uint32_t i = 0; i < made; ++i) {
+      steps.push_back({.kind = KernelStep::Kind::kAllocate, .index = 0, .size = size()});
+      kept.push_back({.allocation = i, .nbytes = part_of(steps.back().size)});
+    }
+    const std::size_t freed = kept.empty() ? 0 : below(kept.size() + 1);
+    for (std::size_t i = 0; i < freed; ++i) {
+      const std::size_t at = below(kept.size());
+      steps.push_back(
+          {.kind = KernelStep::Kind::kFree, .index = kept[at].allocation, .size = Bytes(0)});
+      kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    builder_.add_kernel(steps);
+    kept_.push_back(kept);
+  }
+
+  void add_op() {
+    TraceOp op;
+    op.name = below(3);
+    op.kernel = below(kKernels);
+    const std::vector<TraceFresh>& fresh = kept_[op.kernel];
+    op.cost = Nanoseconds(size().count() >> below(3));
+    op.workspace = below(2) == 0 ? Bytes(0) : size();
+    op.record_bytes = Bytes(below(2000));
+    op.repeatable = below(8) != 0;
+    op.random = below(4) == 0;
+    op.verifiable = below(2) == 0;
+    op.failed = fresh.empty() && below(8) == 0;
+    std::vector<TraceOperand> operands;
+    for (std::uint32_t n = below(4); n > 0 && !live_.empty(); --n) {
+      const std::uint32_t storage = live_[below(live_.size())].number;
+      if (std::none_of(operands.begin(), operands.end(),
+                       [&](const TraceOperand& each) { return each.storage == storage; })) {
+        const bool written = below(3) == 0;
+        const bool overwritten = written && below(3) == 0;
+        const bool left_out = below(8) == 0;
+        operands.push_back({.storage = storage,
+                            .reads = !overwritten && (below(4) != 0 || (written && !left_out)),
+                            .written = written,
+                            .overwritten = overwritten,
+                            .left_out = left_out});
+      }
+    }
+    builder_.add_op(op, operands, fresh);
+    for (std::size_t i = 0; i < fresh.size(); ++i) {
+      live_.push_back({.number = storages_++});
+    }
+  }
+
+  void add(Kind kind) {
+    TraceEvent event{.kind = kind, .index = 0, .size = Bytes(0)};
+    switch (kind) {
+      case Kind::kOp:
+        add_op();
+        return;
+      case Kind::kExternal:
+        event.size = below(8) == 0 ? Bytes(0) : size();
+        live_.push_back({.number = storages_++, .external = true});
+        break;
+      case Kind::kAllocate:
+      case Kind::kFree:
+      case Kind::kAdopt: {
+        const Bytes whole = size();
+        builder_.add_event({.kind = Kind::kAllocate, .index = 0, .size = whole});
+        event.index = blocks_++;
+        if (kind == Kind::kAllocate) {
+          return;
+        }
+        if (kind == Kind::kAdopt) {
+          event.size = part_of(whole);
+          live_.push_back({.number = storages_++});
+        }
+        break;
+      }
+      case Kind::kSettle:
+        if (++settled_ > kMostSettled) {
+          return;
+        }
+        break;
+      case Kind::kStep:
+        event.index = 3;
+        break;
+      default:
+        if (live_.empty() || !of_a_storage(event)) {
+          return;
+        }
+        break;
+    }
+    builder_.add_event(event);
+  }
+
+  bool of_a_storage(TraceEvent& event) {
+    const std::size_t at = below(live_.size());
+    Storage& storage = live_[at];
+    event.index = storage.number;
+    if ((event.kind == Kind::kForsake && !storage.external) ||
+        (event.kind == Kind::kUnpin && storage.pins == 0)) {
+      return false;
+    }
+    storage.pins += event.kind == Kind::kPin ? 1 : event.kind == Kind::kUnpin ? -1 : 0;
+    if (event.kind == Kind::kDie || event.kind == Kind::kForsake) {
+      live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    return true;
+  }
+
+  std::mt19937_64 random_;
+  unsigned most_bits_;
+  TraceBuilder builder_;
+  std::vector<std::vector<TraceFresh>> kept_;  // of each kernel
+  std::vector<Storage> live_;
+  std::uint32_t storages_ = 0;
+  std::uint32_t blocks_ = 0;
+  std::size_t settled_ = 0;
+};
+
+}  // namespace recoup::detail
