@@ -45,9 +45,9 @@ def _bytes(tensor: torch.Tensor) -> bytes:
 def bits(tensor: torch.Tensor) -> tuple[Any, ...]:
     """All that a program can see of a tensor. Reads through ops, so it is no escape of `tensor`."""
     tensor = tensor.detach()
+    if tensor.is_nested:  # it has no shape
+        return (str(tensor.dtype), *(bits(part) for part in tensor.unbind()))
     head = (str(tensor.dtype), tuple(tensor.shape), str(tensor.layout), str(tensor.device))
-    if tensor.is_nested:
-        return (*head[:1], *(bits(part) for part in tensor.unbind()))
     if tensor.device.type != "cpu":
         return head
     if tensor.layout == torch.sparse_coo:

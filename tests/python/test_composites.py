@@ -113,7 +113,7 @@ def test_sparse_training(policy: str) -> None:
             optimizer.step()
         return table.weight.detach()
 
-    assert both(program, "3MiB", policy=policy).evictions > 0
+    assert both(program, "2MiB", policy=policy).evictions > 0
 
 
 def test_packed_weights_keep_their_bias() -> None:
