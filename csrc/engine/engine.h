@@ -287,6 +287,7 @@ class Engine final : private PolicyView {
 
   // record.cpp
   void charge_external(Bytes size);
+  ValueId pass_on(StorageId storage);
   void supersede(StorageId storage, OpId op, bool overwritten);
   void record_leaves(const OpRecord& record, std::span<StorageId> storages);
   void record_op(const OpRecord& record, std::span<StorageId> storages);

@@ -85,28 +85,12 @@ void Engine::keep_copy(ValueId leaf) {
     hard_unpin(leaf);
     throw;
   }
-  Value& old = lineage_[leaf];
-  device_.copy(offset(copy), location(leaf), old.nbytes);
-  const auto [fresh, now] = lineage_.emplace_value();
-  now.size = old.size;
-  now.nbytes = old.nbytes;
-  now.storage = old.storage;
-  now.block = old.block;
-  now.external = old.external;
-  now.escaped = old.escaped;
-  now.last_access = old.last_access;
-  Storage& storage = storages_[old.storage];
-  now.hard_pins = now.fixed = storage.user_pins;
-  old.hard_pins -= storage.user_pins;
-  old.fixed -= storage.user_pins;
-  now.writing = std::exchange(old.writing, false);
-  storage.current = fresh;
-  if (now.block.valid()) {
-    pool_.set_owner(now.block, fresh.index() + 1);
-  }
-  old.storage = StorageId();
-  old.external = nullptr;
-  old.escaped = false;
+  device_.copy(offset(copy), location(leaf), lineage_[leaf].nbytes);
+  const Tick last_access = lineage_[leaf].last_access;
+  const bool writing = std::exchange(lineage_[leaf].writing, false);
+  Value& now = lineage_[pass_on(lineage_[leaf].storage)];
+  now.last_access = last_access;
+  now.writing = writing;
   give_copy(leaf, copy);
   ++stats_.leaf_copies;
   hard_unpin(leaf);
