@@ -74,6 +74,7 @@ Engine::Engine(const Options& options, Device& device)
     sets_.start_watching();
   }
   external_ = options.outside;
+  set_test_aids(options.aids);
   books_bound_ = std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20, options.budget.count() / 100);
 }
 

@@ -168,6 +168,8 @@ class Engine final : private PolicyView {
   // For policies that look ahead; the same holds.
   [[nodiscard]] bool looks_ahead() const { return needs_.future; }
   void set_future(const Future* future) { future_ = future; }
+  // Other ones from now on; their counts go on.
+  void set_test_aids(const TestAids& aids);
   void add_books(std::ptrdiff_t bytes) { device_books_ += bytes; }
 
  private:
@@ -259,6 +261,22 @@ class Engine final : private PolicyView {
                                         bool fragmented = false) const;
   [[nodiscard]] bool movable(std::uint32_t owner) const;
 
+  // Of the pool alone: its bytes are nobody's any more.
+  void free_bytes(BlockId block) {
+    if (options_.aids.poison) [[unlikely]] {
+      device_.poison(pool_.offset(block), pool_.size(block));
+    }
+    pool_.free(block);
+  }
+
+  // test_aids.cpp
+  [[nodiscard]] bool strikes(std::int64_t at, std::int64_t count) const;
+  void disturb_allocation(Bytes size);
+  void disturb_replay(OpId op);
+  void move_everything();
+  [[nodiscard]] std::optional<PoolOffset> another_place(BlockId id, Zone zone);
+  void poison_old(PoolOffset from, PoolOffset to, Bytes size);
+
   // freeze.cpp
   struct Dependents {
     std::vector<ValueId> evicted;   // reached, without bytes
@@ -339,6 +357,9 @@ class Engine final : private PolicyView {
   std::string_view running_op_;
   Tick now_ = 0;
   Nanoseconds room_time_{0};
+  bool disturbed_ = false;  // by Options::aids
+  bool moved_low_ = false;
+  std::int64_t begun_replays_ = 0;
   std::ptrdiff_t device_books_ = 0;
   std::ptrdiff_t books_bound_ = 0;
   mutable Stats stats_;

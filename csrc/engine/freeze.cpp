@@ -228,7 +228,7 @@ void Engine::place_low(StorageId id) {
     pool_.free(*low);
     return;
   }
-  pool_.free(before);
+  free_bytes(before);
   ++stats_.moves;
   stats_.moved_bytes += value.size.count();
 }

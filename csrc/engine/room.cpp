@@ -52,6 +52,9 @@ void Engine::place_replay(OpId op) {
 BlockId Engine::take_block(Bytes nbytes) {
   ++stats_.allocations;
   const Bytes size = pool_.round_up(nbytes);
+  if (disturbed_) [[unlikely]] {
+    disturb_allocation(size);
+  }
   std::optional<BlockId> block;
   if (shortfall(size) <= Bytes(0)) {
     block = find_block(size);
@@ -87,7 +90,7 @@ void Engine::return_block(BlockId block) {
   const BlockView view = pool_.view(block);
   RECOUP_CHECK(view.owner == 0, "freed a block that a value owns");
   kernel_held_ -= view.size;
-  pool_.free(block);
+  free_bytes(block);
 }
 
 void Engine::make_room(Bytes size) {
@@ -330,6 +333,7 @@ bool Engine::move_all(std::span<const Move> moves) {
     }
     device_.copy(move.to, {.external = nullptr, .offset = from.offset}, from.size);
     pool_.move(move.block, move.to);
+    poison_old(from.offset, move.to, from.size);
     if (storage.valid()) {
       device_.attach(handle(storage), move.to);
     }

@@ -39,7 +39,7 @@ void Engine::transition(ValueId id, Residency to, BlockId block) {
       if (value.resident()) {
         // A storage has been told before, by detach in evict_value: it may refuse.
         if (value.block.valid()) {
-          pool_.free(value.block);
+          free_bytes(value.block);
           value.block = BlockId();
         }
       }

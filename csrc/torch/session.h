@@ -186,6 +186,7 @@ class Session final : private Device {
   [[nodiscard]] bool detach(void* handle, PoolOffset offset) noexcept override;
   void forget(void* external) noexcept override;
   void copy(PoolOffset to, const Location& from, Bytes size) override;
+  void poison(PoolOffset at, Bytes size) noexcept override;
   [[nodiscard]] std::optional<double> copy_ns_per_byte() const override;
   std::uint64_t hash(const Location& from, Bytes size) override;
   [[nodiscard]] std::string name(const void* payload) const override;

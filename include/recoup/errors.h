@@ -46,6 +46,12 @@ class RECOUP_API ReplayDiffers : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// What a test asked for with TestAids::fail_replay.
+class RECOUP_API InjectedFault : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 class RECOUP_API InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
