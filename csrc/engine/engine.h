@@ -15,6 +15,7 @@
 
 #include "csrc/engine/conductor.h"
 #include "csrc/engine/device.h"
+#include "csrc/engine/enough.h"
 #include "csrc/engine/future.h"
 #include "csrc/engine/move_price.h"
 #include "csrc/engine/observer.h"
@@ -119,6 +120,8 @@ class Engine final : private PolicyView {
   [[nodiscard]] bool defragment(std::span<const ValueId> pinned, Bytes need);
   // Set around a kernel for error messages.
   void set_running_op(std::string_view name) { running_op_ = name; }
+  // The kernel that is about to run must not be run again by retry_op.
+  void run_once() { enough_.run_once(); }
   [[nodiscard]] std::string_view running_op() const { return running_op_; }
 
   // ---- the user's wishes ----
@@ -133,6 +136,10 @@ class Engine final : private PolicyView {
   // Makes every live storage resident and a leaf. Throws OutOfBudget; then nothing is lost.
   void settle_all();
   void grow(Bytes budget);
+  // A smaller budget: evicts and moves until what is left fits. Throws OutOfBudget when it does
+  // not; then the budget is what it was, and so is all that is promised, though some may have been
+  // evicted. Observers are not told of either: a trace is the same in every budget.
+  void shrink(Bytes budget);
   void evict_everything();
 
   // ---- a schedule's ----
@@ -180,6 +187,7 @@ class Engine final : private PolicyView {
     std::int32_t user_pins = 0;  // part of its current value's hard pins
     std::uint64_t birth = 0;     // tells it from an earlier one with the same id
     BlockId before_write{};      // Note [Copy on write]: while an op writes it
+    bool island = false;         // pinned or escaped: its block stays where it is
     bool placed = false;  // was moved to the low end, as a leaf that is written again and again
   };
 
@@ -225,6 +233,11 @@ class Engine final : private PolicyView {
   void release_payload(void* payload) noexcept;
   void remove_record(ValueId id);
   void make_leaf(ValueId id);
+  void count_dead_leaf(ValueId id);
+  void set_island(Storage& storage, bool on) {
+    islands_ += static_cast<int>(on) - static_cast<int>(storage.island);
+    storage.island = on;
+  }
   [[nodiscard]] Location location(ValueId id) const;
   [[nodiscard]] static bool evictable(const Value& value) {
     return !value.leaf() && value.hard_pins == 0 && value.resident() && value.block.valid() &&
@@ -250,6 +263,19 @@ class Engine final : private PolicyView {
   bool evict_soft_pinned();
   bool drop_dead_leaf(Bytes missing);
   bool compact(Bytes size, Nanoseconds& lost);
+  bool move_together(Bytes size);
+  bool clear_addresses(Bytes capacity);
+  // Note [Enough]
+  [[nodiscard]] bool roomy() const { return enough_.most() <= options_.budget; }
+  [[nodiscard]] Enough::State plain_state() const {
+    return {.plain = plain_ + dead_leaves_ + kernel_held_ + external_,
+            .held = kernel_held_,
+            .held_blocks = kernel_blocks_,
+            .islands = islands_};
+  }
+  void count_enough(Bytes size);
+  [[nodiscard]] Bytes all_resident() const;
+  void evict_candidates();
   [[nodiscard]] Nanoseconds price_of(const EvictionPlan& plan) const;
   [[nodiscard]] Bytes worth_moving(Nanoseconds price) const;
   void evict_value(ValueId id);
@@ -292,6 +318,7 @@ class Engine final : private PolicyView {
   void freeze_or_copy(StorageId storage);
   void consider_dead_leaf(ValueId id);
   void place_low(StorageId storage);
+  void make_state(StorageId storage);
 
   void let_go(StorageId storage);
   void replay(std::span<const ValueId> values, Tries tries, std::vector<ValueId>& dead_leaves);
@@ -354,6 +381,12 @@ class Engine final : private PolicyView {
 
   Bytes external_{0};
   Bytes kernel_held_{0};
+  int kernel_blocks_ = 0;
+  Bytes plain_{0};        // of the live storages in the pool, evicted or not
+  Bytes dead_leaves_{0};  // in the pool
+  int islands_ = 0;
+  Enough enough_;
+  bool told_to_evict_ = false;  // by the user, a schedule or a test
   std::string_view running_op_;
   Tick now_ = 0;
   Nanoseconds room_time_{0};

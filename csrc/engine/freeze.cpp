@@ -233,6 +233,27 @@ void Engine::place_low(StorageId id) {
   stats_.moved_bytes += value.size.count();
 }
 
+// Note [State]
+// A storage that is changed in place by an op that reads what it was, after another op has read
+// that, is state: a parameter, a moment of an optimizer, a moving average. From then on it is a
+// leaf. Its lineage would grow by each change, through all the inputs of all of them, and whether a
+// freeze ended it would depend on what is evicted when: below parameters, gradients and moments
+// some budgets replayed each parameter from its initialization and larger ones failed. Whether
+// somebody has read it is a property of the program, not of the budget, so the rule is the same in
+// every one; a parameter that is made inside the scope is from its first update on what one from
+// outside is. Activations are changed before anybody has read them (relu_ on what a convolution
+// made), and so are sums that begin as zeros.
+void Engine::make_state(StorageId storage) {
+  const ValueId one[] = {current(storage)};
+  if (lineage_[one[0]].leaf() || !lineage_[one[0]].was_read) {
+    return;
+  }
+  acquire(one);
+  make_leaf(one[0]);
+  drain();
+  release(one);
+}
+
 void Engine::before_write(StorageId storage) {
   freeze_or_copy(storage);
   if (options_.in_place == InPlace::kShare) {

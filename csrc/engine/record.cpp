@@ -27,6 +27,8 @@ StorageId Engine::add_storage(const FreshStorage& fresh) {
   added = {.current = id, .handle = fresh.handle, .birth = next_birth_++};
   pool_.set_owner(fresh.block, id.index() + 1);
   kernel_held_ -= size;
+  --kernel_blocks_;
+  plain_ += size;
   return storage;
 }
 
@@ -39,6 +41,7 @@ StorageId Engine::adopt(const FreshStorage& fresh) {
 }
 
 void Engine::charge_external(Bytes size) {
+  enough_.charge(plain_state(), size);
   if (shortfall(size) > Bytes(0)) {
     device_.sweep_external();
   }
@@ -194,6 +197,7 @@ void Engine::record_op(const OpRecord& record, std::span<StorageId> storages) {
       }
     } else {
       lineage_.add_output(id, ValueId());
+      lineage_[id].forgotten += pool_.round_up(record.fresh[i].nbytes);
     }
   }
   bound_books();

@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 // One allocation of so many is timed. A prime: what a training repeats has another period.
 constexpr std::int64_t kTimedOf = 61;
+constexpr const char* kInPieces = "the bytes are there, but not in one piece";
 }  // namespace
 
 Bytes Engine::shortfall(Bytes size) const {
@@ -26,11 +27,25 @@ Bytes Engine::shortfall(Bytes size) const {
 }
 
 BlockId Engine::allocate(Bytes nbytes) {
+  if (replayer_ == nullptr) {
+    count_enough(pool_.round_up(nbytes));
+  }
   const BlockId block = take_block(nbytes);
   if (Observer* const observer = program_observer()) {
     observer->on_allocate(block, nbytes);
   }
   return block;
+}
+
+// In a pool of segments a free one is found when there are more of them than blocks.
+void Engine::count_enough(Bytes size) {
+  Enough::State now = plain_state();
+  enough_.allocate(now, size);
+  if (options_.block_size > Bytes(0)) {
+    const auto blocks = static_cast<std::int64_t>(lineage_.value_count()) + kernel_blocks_ + 1;
+    now.plain = external_;
+    enough_.charge(now, Bytes(blocks * pool_.round_up(options_.block_size).count()));
+  }
 }
 
 void Engine::free(BlockId block) {
@@ -67,6 +82,7 @@ BlockId Engine::take_block(Bytes nbytes) {
     stats_.made_room_bytes += size.count();
   }
   kernel_held_ += size;
+  ++kernel_blocks_;
   if (stats_.evictions > evictions) {
     ++stats_.pressed_allocations;
     stats_.pressed_free_bytes += (options_.budget - charged()).count();
@@ -90,6 +106,7 @@ void Engine::return_block(BlockId block) {
   const BlockView view = pool_.view(block);
   RECOUP_CHECK(view.owner == 0, "freed a block that a value owns");
   kernel_held_ -= view.size;
+  --kernel_blocks_;
   free_bytes(block);
 }
 
@@ -115,9 +132,17 @@ void Engine::make_room(Bytes size) {
         misfit = true;
         count_misfit();
       }
+      if (roomy() && move_together(size)) {
+        break;
+      }
+      if (roomy() && enough_.again() && replayer_ == nullptr) {
+        throw_out_of_budget(size, kInPieces, true);  // it is run again, with memory in order
+      }
       if (compact(size, lost)) {
         break;
       }
+    } else if (roomy() && drop_dead_leaf(missing)) {
+      continue;
     }
     if (evict_one({.size = size, .shortfall = std::max(missing, Bytes(0))}) ||
         evict_soft_pinned()) {
@@ -130,7 +155,7 @@ void Engine::make_room(Bytes size) {
     }
     if (!drop_dead_leaf(missing)) {
       if (missing <= Bytes(0)) {
-        throw_out_of_budget(size, "the bytes are there, but not in one piece", true);
+        throw_out_of_budget(size, kInPieces, true);
       }
       throw_out_of_budget(size, "");
     }
@@ -150,7 +175,8 @@ void Engine::count_misfit() {
 // Room for bytes outside the pool: no address matters.
 void Engine::make_room_for_charge(Bytes size) {
   while (shortfall(size) > Bytes(0)) {
-    if (!evict_one({.size = Bytes(0), .shortfall = shortfall(size)}) && !evict_soft_pinned() &&
+    if (!(roomy() && drop_dead_leaf(shortfall(size))) &&
+        !evict_one({.size = Bytes(0), .shortfall = shortfall(size)}) && !evict_soft_pinned() &&
         !drop_dead_leaf(shortfall(size))) {
       throw_out_of_budget(size, "a tensor made outside the scope came into it");
     }
@@ -209,6 +235,7 @@ void Engine::evict_value(ValueId id) {
 // Somebody shares or replaced the bytes behind our back: they are not ours to take, or to move.
 void Engine::forsake(ValueId id) {
   lineage_[id].escaped = true;
+  set_island(storages_[lineage_[id].storage], true);
   make_leaf(id);
   drain();
 }
@@ -297,6 +324,19 @@ bool Engine::compact(Bytes size, Nanoseconds& lost) {
   return true;
 }
 
+// Note [Enough]
+bool Engine::move_together(Bytes size) {
+  while (pool_.largest_free() < size) {
+    const auto plan = pool_.plan_compaction(
+        size, [this](std::uint32_t owner) { return movable(owner); }, move_price_.each_in_bytes());
+    if (!plan) {
+      return false;
+    }
+    do_moves(*plan);
+  }
+  return true;
+}
+
 bool Engine::defragment(std::span<const ValueId> pinned, Bytes need) {
   for (ValueId id : pinned) {
     --lineage_[id].fixed;
@@ -346,6 +386,26 @@ bool Engine::move_all(std::span<const Move> moves) {
   return true;
 }
 
+// A budget in which everything on record could have its bytes at once, and a replay what it needs
+// beside them, so that nothing is evicted to get something else back.
+Bytes Engine::all_resident() const {
+  Bytes all = kernel_held_ + external_;
+  Bytes largest{0};
+  std::size_t inputs = 0;
+  lineage_.for_each_value([&](ValueId, const Value& value) {
+    all += value.external == nullptr ? value.size : Bytes(0);
+    largest = std::max(largest, value.size);
+  });
+  Bytes beside{0};
+  lineage_.for_each_op([&](OpId, const Op& op) {
+    beside = std::max(beside, pool_.round_up(op.workspace + op.forgotten));
+    inputs = std::max(inputs, op.inputs.size() + op.outputs.size() + op.written.size());
+  });
+  const Bytes gap = std::max(largest, beside);
+  return all + beside +
+         Bytes((islands_ + kernel_blocks_ + static_cast<std::int64_t>(inputs)) * gap.count());
+}
+
 void Engine::throw_out_of_budget(Bytes asked, std::string reason, bool fragmented) const {
   OutOfBudgetReport report{.op = running_op_.empty() ? "an allocation" : std::string(running_op_),
                            .asked = asked,
@@ -356,6 +416,7 @@ void Engine::throw_out_of_budget(Bytes asked, std::string reason, bool fragmente
                            .workspace = kernel_held_,
                            .evictable = {},
                            .largest_window = {},
+                           .least = {},
                            .enough = {},
                            .reason = std::move(reason),
                            .fragmented = fragmented};
@@ -376,8 +437,20 @@ void Engine::throw_out_of_budget(Bytes asked, std::string reason, bool fragmente
         return owner != 0 && (evictable(lineage_[ValueId(owner - 1)]) || movable(owner));
       }),
                options_.budget - external_ - report.leaves - report.pinned - report.workspace);
-  report.enough = std::max(external_ + report.leaves + report.pinned + report.workspace + asked,
-                           options_.budget + Bytes(1));
+  report.least = external_ + report.leaves + report.pinned + report.workspace + asked;
+  report.enough = enough_.most();
+  // What somebody else had evicted has to come back even where nothing need be: in a budget for all
+  // that is on record it does.
+  if (told_to_evict_ || report.enough <= options_.budget) {
+    report.enough = std::max(report.enough, all_resident() + asked);
+  }
+  if (report.enough <= options_.budget) {
+    report.enough += options_.budget;
+  }
+  if (options_.block_size > Bytes(0) && asked > pool_.round_up(options_.block_size)) {
+    report.enough = Bytes(0);
+    report.reason = "it is larger than a block of the pool";
+  }
   throw OutOfBudget(std::move(report));
 }
 

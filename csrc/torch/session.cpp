@@ -369,6 +369,22 @@ void Session::grow(Bytes budget) {
   engine_.grow(budget);
 }
 
+void Session::shrink(Bytes budget) {
+  const Lock lock(*this);
+  if (gpu_) {
+    throw std::invalid_argument("recoup: a budget on a GPU cannot be made smaller");
+  }
+  wait_for_replays(lock);
+  engine_.set_running_op("shrinking the budget");
+  try {
+    engine_.shrink(budget);
+  } catch (...) {
+    engine_.set_running_op({});
+    throw;
+  }
+  engine_.set_running_op({});
+}
+
 void Session::free(void* pointer) {
   const Lock lock(*this);
   const auto block = engine_.block_at(arena_->offset(pointer));

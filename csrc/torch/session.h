@@ -140,8 +140,9 @@ class Session final : private Device {
   // Bytes of the pool that are in use, and that have memory; any thread, without the lock.
   [[nodiscard]] Bytes used() const { return Bytes(used_.load(std::memory_order_relaxed)); }
   [[nodiscard]] Bytes reserved() const { return Bytes(reserved_.load(std::memory_order_relaxed)); }
-  // As Budget::grow.
+  // As Budget::grow, and Budget::shrink.
   void grow(Bytes budget);
+  void shrink(Bytes budget);
   static void evicted_storage_died(StorageRecord* record);
   [[nodiscard]] bool owns(const void* pointer) const { return arena_->contains(pointer); }
 

@@ -147,6 +147,8 @@ class Program {
     engine_->grow(budget);
   }
 
+  void shrink(Bytes budget) { engine_->shrink(budget); }
+
   [[nodiscard]] std::int32_t pins(Tensor tensor) const {
     return static_cast<std::int32_t>(tensors_[tensor].pins.size());
   }
