@@ -420,9 +420,17 @@ void Engine::throw_out_of_budget(Bytes asked, std::string reason, bool fragmente
                            .enough = {},
                            .reason = std::move(reason),
                            .fragmented = fragmented};
+  report.least = external_ + asked + (replayer_ == nullptr ? kernel_held_ : Bytes(0));
   lineage_.for_each_value([&](ValueId, const Value& value) {
     if (!value.block.valid()) {
+      // What nobody holds from outside need not be there.
+      report.least -= value.external != nullptr && !value.among_outside && !value.storage.valid()
+                          ? value.size
+                          : Bytes(0);
       return;
+    }
+    if (value.storage.valid() && (value.leaf() || value.fixed > 0)) {
+      report.least += value.size;
     }
     if (value.hard_pins > 0 || value.escaped) {
       report.pinned += value.size;
@@ -437,7 +445,6 @@ void Engine::throw_out_of_budget(Bytes asked, std::string reason, bool fragmente
         return owner != 0 && (evictable(lineage_[ValueId(owner - 1)]) || movable(owner));
       }),
                options_.budget - external_ - report.leaves - report.pinned - report.workspace);
-  report.least = external_ + report.leaves + report.pinned + report.workspace + asked;
   report.enough = enough_.most();
   // What somebody else had evicted has to come back even where nothing need be: in a budget for all
   // that is on record it does.

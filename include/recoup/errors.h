@@ -23,7 +23,7 @@ struct RECOUP_API OutOfBudgetReport {
   Bytes workspace;          // kernel-held blocks that are no tensor yet
   Bytes evictable;          // what eviction could still have freed
   Bytes largest_window;     // largest contiguous range that evicting and moving could empty
-  Bytes least;              // no budget below it would have done for what is held now
+  Bytes least;              // live tensors that cannot be evicted, and what was asked for
   Bytes enough;             // a budget in which all so far and this allocation pass: no promise
                             // for what comes after it; 0: there is none
   std::string reason;       // a sentence, when it is not plainly the bytes

@@ -30,7 +30,7 @@ class OutOfBudgetError(torch.OutOfMemoryError):
     largest_window_bytes: int = 0
     """Largest contiguous range that evicting and moving could have emptied."""
     least_bytes: int = 0
-    """What is held now and cannot be evicted, and what was asked for: no smaller budget would do."""
+    """Live tensors that cannot be evicted, and what was asked for: no smaller budget would do."""
     enough_bytes: int = 0
     """A budget in which all that ran so far, and this allocation, fit without evicting anything. At the
     end of a scope: one with which `run.finish` brings everything back. What the rest of the program needs
