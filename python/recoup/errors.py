@@ -32,9 +32,10 @@ class OutOfBudgetError(torch.OutOfMemoryError):
     least_bytes: int = 0
     """Live tensors that cannot be evicted, and what was asked for: no smaller budget would do."""
     enough_bytes: int = 0
-    """A budget in which all that ran so far, and this allocation, fit without evicting anything. At the
-    end of a scope: one with which `run.finish` brings everything back. What the rest of the program needs
-    is not known."""
+    """A budget in which all that ran so far, and this allocation, fit without evicting anything.
+
+    At the end of a scope: one with which `run.finish` brings everything back. What the rest of the
+    program needs is not known; 0: no budget would do."""
 
 
 def add_note(error: BaseException, note: str) -> None:
