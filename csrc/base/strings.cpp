@@ -54,8 +54,14 @@ std::string OutOfBudgetReport::to_string() const {
       to_string(budget), reason.empty() ? "" : "; ", reason, ". Held: ", to_string(leaves),
       " leaves, ", to_string(pinned), " pinned, ", to_string(workspace), " workspace, ",
       to_string(external), " made outside the scope; ", to_string(evictable),
-      " evictable; largest window that can be freed: ", to_string(largest_window), ". A budget of ",
-      to_string(enough), " would have passed this point.");
+      " evictable; largest window that can be freed: ", to_string(largest_window),
+      ". This needs at least ", to_string(least), "; ",
+      enough == Bytes(0)
+          ? "no budget would do"
+          : detail::str_cat("a budget of ", to_string(enough),
+                            " is enough for all that ran so far and for this, and nobody knows yet "
+                            "what comes after it"),
+      ".");
 }
 
 }  // namespace recoup

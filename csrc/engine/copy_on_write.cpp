@@ -21,6 +21,7 @@ void Engine::copy_before_write(std::span<const StorageId> storages) {
     if (!value.block.valid() || value.escaped || value.fixed != 1) {
       continue;
     }
+    count_enough(value.size);
     const BlockId fresh = take_block(value.size);
     storages_[id].before_write = relocate(id, fresh);
     if (!storages_[id].before_write.valid()) {
@@ -62,7 +63,9 @@ void Engine::give_copy(ValueId before, BlockId block) {
   Value& value = lineage_[before];
   value.block = block;
   kernel_held_ -= value.size;
+  --kernel_blocks_;
   pool_.set_owner(block, before.index() + 1);
+  count_dead_leaf(before);
 }
 
 }  // namespace recoup::detail

@@ -44,6 +44,8 @@ class Device {
 
   // Copies `size` bytes into the pool; the ranges may overlap.
   virtual void copy(PoolOffset to, const Location& from, Bytes size) = 0;
+  // Overwrites bytes of the pool that hold nothing any more: TestAids::poison.
+  virtual void poison(PoolOffset at, Bytes size) noexcept = 0;
   // What a byte of a long copy within the pool takes, measured; nullopt: unknown. It is asked while
   // the engine is made.
   [[nodiscard]] virtual std::optional<double> copy_ns_per_byte() const { return std::nullopt; }

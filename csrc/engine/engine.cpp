@@ -66,7 +66,8 @@ Engine::Engine(const Options& options, Device& device)
       placer_(options.placement, options.budget),
       move_price_(price_of_moves(options, device)),
       next_birth_(
-          static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {
+          static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())),
+      enough_(options.alignment) {
   const PolicyInfo& info = find_policy(options.policy);
   policy_ = info.make(policy_options(options, info));
   needs_ = policy_->needs();
@@ -74,6 +75,7 @@ Engine::Engine(const Options& options, Device& device)
     sets_.start_watching();
   }
   external_ = options.outside;
+  set_test_aids(options.aids);
   books_bound_ = std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20, options.budget.count() / 100);
 }
 
@@ -193,8 +195,13 @@ void Engine::let_go(StorageId storage) {
   Value& value = lineage_[id];
   value.hard_pins -= dead.user_pins;
   value.fixed -= dead.user_pins;
+  set_island(storages_[storage], false);
   storages_.remove(storage);
   value.storage = StorageId();
+  if (value.external == nullptr) {
+    plain_ -= value.size;
+    count_dead_leaf(id);
+  }
   if (value.block.valid()) {
     value.escaped = false;
   }
@@ -236,7 +243,7 @@ void Engine::replay(std::span<const ValueId> values, Tries tries,
       }
     }
     ++stats_.restarts;
-    evict_everything();
+    evict_candidates();
   }
 }
 
@@ -257,14 +264,22 @@ void Engine::acquire(std::span<const ValueId> values, Tries tries) {
     const auto start = std::chrono::steady_clock::now();
     const Nanoseconds room_before = room_time_;
     std::vector<ValueId> dead_leaves;
-    replay(values, tries, dead_leaves);
+    const auto add_time = [&] {
+      const Nanoseconds elapsed = std::chrono::steady_clock::now() - start;
+      stats_.replay_ns += (elapsed - (room_time_ - room_before)).count();
+    };
+    try {
+      replay(values, tries, dead_leaves);
+    } catch (...) {
+      add_time();
+      throw;
+    }
     for (ValueId id : dead_leaves) {
       if (lineage_.contains(id)) {
         consider_dead_leaf(id);
       }
     }
-    const Nanoseconds elapsed = std::chrono::steady_clock::now() - start;
-    stats_.replay_ns += (elapsed - (room_time_ - room_before)).count();
+    add_time();
     for (ValueId id : values) {
       ++lineage_[id].fixed;
     }
@@ -288,6 +303,7 @@ void Engine::give_back(ValueId id, BlockId block) {
                pool_.view(block).size.count(), " bytes where the op made ",
                lineage_[id].size.count());
   kernel_held_ -= lineage_[id].size;
+  --kernel_blocks_;
   transition(id, Residency::kResident, block);
   touch(id);
 }
@@ -297,6 +313,7 @@ void Engine::hand_over(ValueId from, ValueId to) {
   const BlockId block = std::exchange(lineage_[from].block, BlockId());
   pool_.set_owner(block, 0);
   kernel_held_ += lineage_[from].size;
+  ++kernel_blocks_;
   give_back(to, block);
   transition(from, Residency::kEvicted);
 }
@@ -312,12 +329,18 @@ bool Engine::evict(StorageId storage) {
   }
   const ValueId id = storages_[storage].current;
   if (evictable(lineage_[id])) {
+    told_to_evict_ = true;
     evict_value(id);
   }
   return lineage_[id].evicted();
 }
 
 void Engine::evict_everything() {
+  told_to_evict_ = true;
+  evict_candidates();
+}
+
+void Engine::evict_candidates() {
   std::vector<ValueId> all = candidates_;
   for (ValueId id : all) {
     if (lineage_.contains(id) && evictable(lineage_[id])) {
@@ -341,6 +364,7 @@ void Engine::escape(StorageId storage) {
   release(one);
   freeze_or_copy(storage);
   lineage_[storages_[storage].current].escaped = true;
+  set_island(storages_[storage], true);
   update_candidate(storages_[storage].current);
   ++stats_.escapes;
 }
@@ -349,6 +373,7 @@ PinTicket Engine::pin(StorageId storage) {
   const ValueId one[] = {storages_[storage].current};
   acquire(one);
   ++storages_[storage].user_pins;
+  set_island(storages_[storage], true);
   if (observer_ != nullptr) {
     observer_->on_pin(storage);
   }
@@ -362,7 +387,9 @@ void Engine::unpin(const PinTicket& ticket) noexcept {
   if (observer_ != nullptr) {
     observer_->on_unpin(ticket.storage);
   }
-  --storages_[ticket.storage].user_pins;
+  Storage& storage = storages_[ticket.storage];
+  --storage.user_pins;
+  set_island(storage, storage.user_pins > 0 || lineage_[storage.current].escaped);
   const ValueId one[] = {storages_[ticket.storage].current};
   release(one);
 }
@@ -384,10 +411,12 @@ void Engine::settle_all() {
     acquire(held);
   } catch (const OutOfBudget& error) {
     OutOfBudgetReport report = error.report();
-    report.enough = std::max(report.enough, live);
-    report.reason =
-        str_cat("all tensors that are alive at the end of the scope need ", recoup::to_string(live),
-                ", ", recoup::to_string(report.enough - options_.budget), " more than it has");
+    // From here on it is not a new run: what was evicted has to come back, through all that it is
+    // made from.
+    report.enough = std::max(report.enough, all_resident());
+    report.least = std::max(report.least, live);
+    report.reason = str_cat("all tensors that are alive at the end of the scope need ",
+                            recoup::to_string(live));
     throw OutOfBudget(std::move(report));
   }
   for (ValueId id : held) {
@@ -413,20 +442,6 @@ std::vector<BlockView> Engine::live_blocks() const {
     }
   }
   return blocks;
-}
-
-void Engine::grow(Bytes budget) {
-  if (budget <= options_.budget) {
-    throw std::invalid_argument(
-        str_cat("a budget can only grow: it is ", recoup::to_string(options_.budget)));
-  }
-  options_.budget = budget;
-  placer_.set_budget(budget);
-  if (options_.addresses > Bytes(0)) {
-    return;
-  }
-  pool_.grow(Bytes((budget - options_.outside).count() / options_.alignment.count() *
-                   options_.alignment.count()));
 }
 
 Stats Engine::stats() const {
@@ -480,6 +495,12 @@ void Engine::check() const {
   Bytes owned{0};
   std::size_t candidates = 0;
   Bytes candidate_bytes{0};
+  Bytes plain{0};
+  Bytes dead_leaves{0};
+  std::size_t owned_blocks = 0;
+  int islands = 0;
+  storages_.for_each(
+      [&](StorageId, const Storage& storage) { islands += static_cast<int>(storage.island); });
   lineage_.for_each_value([&](ValueId id, const Value& value) {
     RECOUP_CHECK((value.resident() && value.external == nullptr) == value.block.valid(), "value ",
                  id.index());
@@ -490,7 +511,10 @@ void Engine::check() const {
       const BlockView block = pool_.view(value.block);
       RECOUP_CHECK(block.owner == id.index() + 1 && block.size == value.size && !block.free);
       owned += value.size;
+      ++owned_blocks;
+      dead_leaves += value.leaf() && !value.storage.valid() ? value.size : Bytes(0);
     }
+    plain += value.storage.valid() && value.external == nullptr ? value.size : Bytes(0);
     const bool wanted = evictable(value) && value.soft_pins == 0;
     RECOUP_CHECK(wanted == (value.candidate_index != Value::kNotCandidate), "value ", id.index());
     if (wanted) {
@@ -503,6 +527,8 @@ void Engine::check() const {
     RECOUP_CHECK(value.held() || lineage_.has_consumers(id), "value ", id.index(),
                  " is kept for nobody");
   });
+  RECOUP_CHECK(plain == plain_ && dead_leaves == dead_leaves_ && islands == islands_);
+  RECOUP_CHECK(owned_blocks + static_cast<std::size_t>(kernel_blocks_) == pool_.taken_blocks());
   RECOUP_CHECK(candidates == candidates_.size() && candidate_bytes == candidate_bytes_);
   RECOUP_CHECK(external + options_.outside == external_);
   RECOUP_CHECK(owned + kernel_held_ == pool_.used(), owned.count(), " + ", kernel_held_.count(),

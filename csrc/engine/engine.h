@@ -15,6 +15,7 @@
 
 #include "csrc/engine/conductor.h"
 #include "csrc/engine/device.h"
+#include "csrc/engine/enough.h"
 #include "csrc/engine/future.h"
 #include "csrc/engine/move_price.h"
 #include "csrc/engine/observer.h"
@@ -125,6 +126,8 @@ class Engine final : private PolicyView {
   [[nodiscard]] bool defragment(std::span<const ValueId> pinned, Bytes need);
   // Set around a kernel for error messages.
   void set_running_op(std::string_view name) { running_op_ = name; }
+  // The kernel that is about to run must not be run again by retry_op.
+  void run_once() { enough_.run_once(); }
   [[nodiscard]] std::string_view running_op() const { return running_op_; }
 
   // ---- the user's wishes ----
@@ -141,6 +144,10 @@ class Engine final : private PolicyView {
   // Whether they are.
   [[nodiscard]] bool settled() const;
   void grow(Bytes budget);
+  // A smaller budget: evicts and moves until what is left fits. Throws OutOfBudget when it does
+  // not; then the budget is what it was, and so is all that is promised, though some may have been
+  // evicted. Observers are not told of either: a trace is the same in every budget.
+  void shrink(Bytes budget);
   void evict_everything();
 
   // ---- a schedule's ----
@@ -176,6 +183,8 @@ class Engine final : private PolicyView {
   // For policies that look ahead; the same holds.
   [[nodiscard]] bool looks_ahead() const { return needs_.future; }
   void set_future(const Future* future) { future_ = future; }
+  // Other ones from now on; their counts go on.
+  void set_test_aids(const TestAids& aids);
   void add_books(std::ptrdiff_t bytes) { device_books_ += bytes; }
 
  private:
@@ -186,6 +195,7 @@ class Engine final : private PolicyView {
     std::int32_t user_pins = 0;  // part of its current value's hard pins
     std::uint64_t birth = 0;     // tells it from an earlier one with the same id
     BlockId before_write{};      // Note [Copy on write]: while an op writes it
+    bool island = false;         // pinned or escaped: its block stays where it is
     bool placed = false;  // was moved to the low end, as a leaf that is written again and again
   };
 
@@ -231,6 +241,11 @@ class Engine final : private PolicyView {
   void release_payload(void* payload) noexcept;
   void remove_record(ValueId id);
   void make_leaf(ValueId id);
+  void count_dead_leaf(ValueId id);
+  void set_island(Storage& storage, bool on) {
+    islands_ += static_cast<int>(on) - static_cast<int>(storage.island);
+    storage.island = on;
+  }
   [[nodiscard]] Location location(ValueId id) const;
   [[nodiscard]] static bool evictable(const Value& value) {
     return !value.leaf() && value.hard_pins == 0 && value.resident() && value.block.valid() &&
@@ -256,6 +271,19 @@ class Engine final : private PolicyView {
   bool evict_soft_pinned();
   bool drop_dead_leaf(Bytes missing);
   bool compact(Bytes size, Nanoseconds& lost);
+  bool move_together(Bytes size);
+  bool clear_addresses(Bytes capacity);
+  // Note [Enough]
+  [[nodiscard]] bool roomy() const { return enough_.most() <= options_.budget; }
+  [[nodiscard]] Enough::State plain_state() const {
+    return {.plain = plain_ + dead_leaves_ + kernel_held_ + external_,
+            .held = kernel_held_,
+            .held_blocks = kernel_blocks_,
+            .islands = islands_};
+  }
+  void count_enough(Bytes size);
+  [[nodiscard]] Bytes all_resident() const;
+  void evict_candidates();
   [[nodiscard]] Nanoseconds price_of(const EvictionPlan& plan) const;
   [[nodiscard]] Bytes worth_moving(Nanoseconds price) const;
   void evict_value(ValueId id);
@@ -266,6 +294,22 @@ class Engine final : private PolicyView {
   [[noreturn]] void throw_out_of_budget(Bytes asked, std::string reason,
                                         bool fragmented = false) const;
   [[nodiscard]] bool movable(std::uint32_t owner) const;
+
+  // Of the pool alone: its bytes are nobody's any more.
+  void free_bytes(BlockId block) {
+    if (options_.aids.poison) [[unlikely]] {
+      device_.poison(pool_.offset(block), pool_.size(block));
+    }
+    pool_.free(block);
+  }
+
+  // test_aids.cpp
+  [[nodiscard]] bool strikes(std::int64_t at, std::int64_t count) const;
+  void disturb_allocation(Bytes size);
+  void disturb_replay(OpId op);
+  void move_everything();
+  [[nodiscard]] std::optional<PoolOffset> another_place(BlockId id, Zone zone);
+  void poison_old(PoolOffset from, PoolOffset to, Bytes size);
 
   // freeze.cpp
   struct Dependents {
@@ -282,6 +326,7 @@ class Engine final : private PolicyView {
   void freeze_or_copy(StorageId storage);
   void consider_dead_leaf(ValueId id);
   void place_low(StorageId storage);
+  void make_state(StorageId storage);
 
   void let_go(StorageId storage);
   void replay(std::span<const ValueId> values, Tries tries, std::vector<ValueId>& dead_leaves);
@@ -295,6 +340,7 @@ class Engine final : private PolicyView {
 
   // record.cpp
   void charge_external(Bytes size);
+  ValueId pass_on(StorageId storage);
   void supersede(StorageId storage, OpId op, bool overwritten);
   void record_leaves(const OpRecord& record, std::span<StorageId> storages);
   void record_op(const OpRecord& record, std::span<StorageId> storages);
@@ -343,9 +389,18 @@ class Engine final : private PolicyView {
 
   Bytes external_{0};
   Bytes kernel_held_{0};
+  int kernel_blocks_ = 0;
+  Bytes plain_{0};        // of the live storages in the pool, evicted or not
+  Bytes dead_leaves_{0};  // in the pool
+  int islands_ = 0;
+  Enough enough_;
+  bool told_to_evict_ = false;  // by the user, a schedule or a test
   std::string_view running_op_;
   Tick now_ = 0;
   Nanoseconds room_time_{0};
+  bool disturbed_ = false;  // by Options::aids
+  bool moved_low_ = false;
+  std::int64_t begun_replays_ = 0;
   std::ptrdiff_t device_books_ = 0;
   std::ptrdiff_t books_bound_ = 0;
   mutable Stats stats_;

@@ -85,28 +85,12 @@ void Engine::keep_copy(ValueId leaf) {
     hard_unpin(leaf);
     throw;
   }
-  Value& old = lineage_[leaf];
-  device_.copy(offset(copy), location(leaf), old.nbytes);
-  const auto [fresh, now] = lineage_.emplace_value();
-  now.size = old.size;
-  now.nbytes = old.nbytes;
-  now.storage = old.storage;
-  now.block = old.block;
-  now.external = old.external;
-  now.escaped = old.escaped;
-  now.last_access = old.last_access;
-  Storage& storage = storages_[old.storage];
-  now.hard_pins = now.fixed = storage.user_pins;
-  old.hard_pins -= storage.user_pins;
-  old.fixed -= storage.user_pins;
-  now.writing = std::exchange(old.writing, false);
-  storage.current = fresh;
-  if (now.block.valid()) {
-    pool_.set_owner(now.block, fresh.index() + 1);
-  }
-  old.storage = StorageId();
-  old.external = nullptr;
-  old.escaped = false;
+  device_.copy(offset(copy), location(leaf), lineage_[leaf].nbytes);
+  const Tick last_access = lineage_[leaf].last_access;
+  const bool writing = std::exchange(lineage_[leaf].writing, false);
+  Value& now = lineage_[pass_on(lineage_[leaf].storage)];
+  now.last_access = last_access;
+  now.writing = writing;
   give_copy(leaf, copy);
   ++stats_.leaf_copies;
   hard_unpin(leaf);
@@ -244,9 +228,30 @@ void Engine::place_low(StorageId id) {
     pool_.free(*low);
     return;
   }
-  pool_.free(before);
+  free_bytes(before);
   ++stats_.moves;
   stats_.moved_bytes += value.size.count();
+}
+
+// Note [State]
+// A storage that is changed in place by an op that reads what it was, after another op has read
+// that, is state: a parameter, a moment of an optimizer, a moving average. From then on it is a
+// leaf. Its lineage would grow by each change, through all the inputs of all of them, and whether a
+// freeze ended it would depend on what is evicted when: below parameters, gradients and moments
+// some budgets replayed each parameter from its initialization and larger ones failed. Whether
+// somebody has read it is a property of the program, not of the budget, so the rule is the same in
+// every one; a parameter that is made inside the scope is from its first update on what one from
+// outside is. Activations are changed before anybody has read them (relu_ on what a convolution
+// made), and so are sums that begin as zeros.
+void Engine::make_state(StorageId storage) {
+  const ValueId one[] = {current(storage)};
+  if (lineage_[one[0]].leaf() || !lineage_[one[0]].was_read) {
+    return;
+  }
+  acquire(one);
+  make_leaf(one[0]);
+  drain();
+  release(one);
 }
 
 void Engine::before_write(StorageId storage) {

@@ -79,6 +79,11 @@ void Engine::take_operands(std::span<Operand> operands) {
       written.push_back(operand.storage);
     }
   }
+  for (const Operand& operand : operands) {
+    if (operand.storage.valid() && operand.written && operand.reads && !operand.overwritten) {
+      make_state(operand.storage);
+    }
+  }
   for (;;) {
     for (StorageId storage : std::span<const StorageId>(written)) {
       before_write(storage);
@@ -94,21 +99,35 @@ void Engine::take_operands(std::span<Operand> operands) {
     }
     release_operands(operands);
   }
+  int fixed = 0;
+  bool again = true;
+  for (const Operand& operand : operands) {
+    if (operand.value.valid()) {
+      Value& value = lineage_[operand.value];
+      value.was_read |= operand.reads && !operand.written;
+      fixed += static_cast<int>(value.block.valid());
+      again &= !operand.written || operand.overwritten || operand.left_out;
+    }
+  }
+  enough_.begin_op(plain_state(), fixed, false);
   if (options_.in_place == InPlace::kCopy) {
     try {
       copy_before_write(written);
     } catch (...) {
       discard_copies(written);
+      enough_.end_op();
       release_operands(operands);
       throw;
     }
   }
+  enough_.begin_op(plain_state(), fixed, again);
 }
 
 bool Engine::retry_op(std::span<const Operand> operands, Bytes need) {
   if (observer_ != nullptr) {
     observer_->on_op_retry();
   }
+  enough_.run_once();  // again is not again and again
   return defragment(pinned_by(operands), need);
 }
 
@@ -132,6 +151,7 @@ void Engine::end_op(OpRecord& record, const OpUses& uses, std::span<const Operan
   }
   placer_.learn(running_op_, record.cost, made_by(record));
   placer_.end();
+  enough_.end_op();
   finish(record, storages);
   if (observer_ != nullptr) {
     observer_->on_op_end(record, operands, storages);
@@ -149,6 +169,7 @@ void Engine::end_op(OpRecord& record, const OpUses& uses, std::span<const Operan
 void Engine::abort_op(std::span<const Operand> operands) {
   const OpUses uses(operands);
   placer_.end();
+  enough_.end_op();
   fail(uses.written);
   fail(uses.in_passing);
   if (observer_ != nullptr) {

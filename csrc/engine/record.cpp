@@ -27,6 +27,8 @@ StorageId Engine::add_storage(const FreshStorage& fresh) {
   added = {.current = id, .handle = fresh.handle, .birth = next_birth_++};
   pool_.set_owner(fresh.block, id.index() + 1);
   kernel_held_ -= size;
+  --kernel_blocks_;
+  plain_ += size;
   return storage;
 }
 
@@ -39,6 +41,7 @@ StorageId Engine::adopt(const FreshStorage& fresh) {
 }
 
 void Engine::charge_external(Bytes size) {
+  enough_.charge(plain_state(), size);
   if (shortfall(size) > Bytes(0)) {
     device_.sweep_external();
   }
@@ -69,6 +72,31 @@ StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge) {
   return storage;
 }
 
+// A new value becomes what the storage holds: it takes over the bytes, where they are, and all that
+// belongs to whoever has them. The old one has none from now on, and no storage.
+ValueId Engine::pass_on(StorageId id) {
+  Storage& storage = storages_[id];
+  const ValueId before = storage.current;
+  const auto [after, now] = lineage_.emplace_value();
+  Value& old = lineage_[before];
+  now.size = old.size;
+  now.nbytes = old.nbytes;
+  now.storage = std::exchange(old.storage, StorageId());
+  now.block = std::exchange(old.block, BlockId());
+  now.external = std::exchange(old.external, nullptr);
+  now.among_outside = std::exchange(old.among_outside, false);
+  now.escaped = std::exchange(old.escaped, false);
+  now.last_access = now_;
+  now.hard_pins = now.fixed = storage.user_pins;
+  old.hard_pins -= storage.user_pins;
+  old.fixed -= storage.user_pins;
+  storage.current = after;
+  if (now.block.valid()) {
+    pool_.set_owner(now.block, after.index() + 1);
+  }
+  return after;
+}
+
 // The new content of `storage` after `op` wrote it; no op: a leaf.
 void Engine::supersede(StorageId id, OpId op, bool overwritten) {
   Storage& storage = storages_[id];
@@ -80,38 +108,21 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
     return;
   }
   const BlockId copy = std::exchange(storage.before_write, BlockId());
-  const auto [after, now] = lineage_.emplace_value();
-  Value& old = lineage_[before];
-  now.size = old.size;
-  now.nbytes = old.nbytes;
-  now.storage = id;
-  now.block = old.block;
-  now.external = old.external;
-  now.escaped = old.escaped;
-  now.last_access = now_;
-  now.hard_pins = now.fixed = storage.user_pins;
-  old.hard_pins -= storage.user_pins;
-  old.fixed -= storage.user_pins;
-  storage.current = after;
-  if (now.block.valid()) {
-    pool_.set_owner(now.block, after.index() + 1);
-  }
-  old.storage = StorageId();
-  old.block = BlockId();
-  old.external = nullptr;
-  old.escaped = false;
+  const ValueId after = pass_on(id);
   if (op.valid()) {
-    lineage_.add_written(
-        op, {.before = overwritten ? ValueId() : before, .after = after, .nbytes = now.nbytes});
+    lineage_.add_written(op, {.before = overwritten ? ValueId() : before,
+                              .after = after,
+                              .nbytes = lineage_[after].nbytes});
   }
   update_candidate(after);
   if (copy.valid()) {
     give_copy(before, copy);
   }
-  if (copy.valid() && !old.leaf()) {
+  const bool was_leaf = lineage_[before].leaf();
+  if (copy.valid() && !was_leaf) {
     update_candidate(before);
   } else {
-    transition(before, old.leaf() ? Residency::kLost : Residency::kEvicted);
+    transition(before, was_leaf ? Residency::kLost : Residency::kEvicted);
   }
   settle(before);
 }
@@ -186,6 +197,7 @@ void Engine::record_op(const OpRecord& record, std::span<StorageId> storages) {
       }
     } else {
       lineage_.add_output(id, ValueId());
+      lineage_[id].forgotten += pool_.round_up(record.fresh[i].nbytes);
     }
   }
   bound_books();

@@ -271,6 +271,7 @@ void Replayer::execute_once(OpId op) {
     for (const Buffer& buffer : buffers) {
       written.push_back(engine_.offset(buffer.block));
     }
+    engine_.disturb_replay(op);
     engine_.device_.replay(engine_.lineage_[op].payload, inputs, written, fresh);
   } catch (...) {
     for (const Buffer& buffer : buffers) {

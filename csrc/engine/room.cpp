@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 // One allocation of so many is timed. A prime: what a training repeats has another period.
 constexpr std::int64_t kTimedOf = 61;
+constexpr const char* kInPieces = "the bytes are there, but not in one piece";
 }  // namespace
 
 Bytes Engine::shortfall(Bytes size) const {
@@ -26,6 +27,9 @@ Bytes Engine::shortfall(Bytes size) const {
 }
 
 BlockId Engine::allocate(Bytes nbytes) {
+  if (replayer_ == nullptr) {
+    count_enough(pool_.round_up(nbytes));
+  }
   const BlockId block = take_block(nbytes);
   if (Observer* const observer = program_observer()) {
     observer->on_allocate(block, nbytes);
@@ -52,6 +56,9 @@ void Engine::place_replay(OpId op) {
 BlockId Engine::take_block(Bytes nbytes) {
   ++stats_.allocations;
   const Bytes size = pool_.round_up(nbytes);
+  if (disturbed_) [[unlikely]] {
+    disturb_allocation(size);
+  }
   std::optional<BlockId> block;
   if (shortfall(size) <= Bytes(0)) {
     block = find_block(size);
@@ -64,6 +71,7 @@ BlockId Engine::take_block(Bytes nbytes) {
     stats_.made_room_bytes += size.count();
   }
   kernel_held_ += size;
+  ++kernel_blocks_;
   if (stats_.evictions > evictions) {
     ++stats_.pressed_allocations;
     stats_.pressed_free_bytes += (options_.budget - charged()).count();
@@ -87,7 +95,8 @@ void Engine::return_block(BlockId block) {
   const BlockView view = pool_.view(block);
   RECOUP_CHECK(view.owner == 0, "freed a block that a value owns");
   kernel_held_ -= view.size;
-  pool_.free(block);
+  --kernel_blocks_;
+  free_bytes(block);
 }
 
 void Engine::make_room(Bytes size) {
@@ -112,9 +121,17 @@ void Engine::make_room(Bytes size) {
         misfit = true;
         count_misfit();
       }
+      if (roomy() && move_together(size)) {
+        break;
+      }
+      if (roomy() && enough_.again() && replayer_ == nullptr) {
+        throw_out_of_budget(size, kInPieces, true);  // it is run again, with memory in order
+      }
       if (compact(size, lost)) {
         break;
       }
+    } else if (roomy() && drop_dead_leaf(missing)) {
+      continue;
     }
     if (evict_one({.size = size, .shortfall = std::max(missing, Bytes(0))}) ||
         evict_soft_pinned()) {
@@ -127,7 +144,7 @@ void Engine::make_room(Bytes size) {
     }
     if (!drop_dead_leaf(missing)) {
       if (missing <= Bytes(0)) {
-        throw_out_of_budget(size, "the bytes are there, but not in one piece", true);
+        throw_out_of_budget(size, kInPieces, true);
       }
       throw_out_of_budget(size, "");
     }
@@ -147,7 +164,8 @@ void Engine::count_misfit() {
 // Room for bytes outside the pool: no address matters.
 void Engine::make_room_for_charge(Bytes size) {
   while (shortfall(size) > Bytes(0)) {
-    if (!evict_one({.size = Bytes(0), .shortfall = shortfall(size)}) && !evict_soft_pinned() &&
+    if (!(roomy() && drop_dead_leaf(shortfall(size))) &&
+        !evict_one({.size = Bytes(0), .shortfall = shortfall(size)}) && !evict_soft_pinned() &&
         !drop_dead_leaf(shortfall(size))) {
       throw_out_of_budget(size, "a tensor made outside the scope came into it");
     }
@@ -206,6 +224,7 @@ void Engine::evict_value(ValueId id) {
 // Somebody shares or replaced the bytes behind our back: they are not ours to take, or to move.
 void Engine::forsake(ValueId id) {
   lineage_[id].escaped = true;
+  set_island(storages_[lineage_[id].storage], true);
   make_leaf(id);
   drain();
 }
@@ -294,6 +313,19 @@ bool Engine::compact(Bytes size, Nanoseconds& lost) {
   return true;
 }
 
+// Note [Enough]
+bool Engine::move_together(Bytes size) {
+  while (pool_.largest_free() < size) {
+    const auto plan = pool_.plan_compaction(
+        size, [this](std::uint32_t owner) { return movable(owner); }, move_price_.each_in_bytes());
+    if (!plan) {
+      return false;
+    }
+    do_moves(*plan);
+  }
+  return true;
+}
+
 bool Engine::defragment(std::span<const ValueId> pinned, Bytes need) {
   for (ValueId id : pinned) {
     --lineage_[id].fixed;
@@ -330,6 +362,7 @@ bool Engine::move_all(std::span<const Move> moves) {
     }
     device_.copy(move.to, {.external = nullptr, .offset = from.offset}, from.size);
     pool_.move(move.block, move.to);
+    poison_old(from.offset, move.to, from.size);
     if (storage.valid()) {
       device_.attach(handle(storage), move.to);
     }
@@ -340,41 +373,6 @@ bool Engine::move_all(std::span<const Move> moves) {
     stats_.moved_bytes += from.size.count();
   }
   return true;
-}
-
-void Engine::throw_out_of_budget(Bytes asked, std::string reason, bool fragmented) const {
-  OutOfBudgetReport report{.op = running_op_.empty() ? "an allocation" : std::string(running_op_),
-                           .asked = asked,
-                           .budget = options_.budget,
-                           .external = external_,
-                           .leaves = {},
-                           .pinned = {},
-                           .workspace = kernel_held_,
-                           .evictable = {},
-                           .largest_window = {},
-                           .enough = {},
-                           .reason = std::move(reason),
-                           .fragmented = fragmented};
-  lineage_.for_each_value([&](ValueId, const Value& value) {
-    if (!value.block.valid()) {
-      return;
-    }
-    if (value.hard_pins > 0 || value.escaped) {
-      report.pinned += value.size;
-    } else if (value.leaf()) {
-      report.leaves += value.size;
-    } else {
-      report.evictable += value.size;
-    }
-  });
-  report.largest_window =
-      std::min(pool_.largest_window([this](std::uint32_t owner) {
-        return owner != 0 && (evictable(lineage_[ValueId(owner - 1)]) || movable(owner));
-      }),
-               options_.budget - external_ - report.leaves - report.pinned - report.workspace);
-  report.enough = std::max(external_ + report.leaves + report.pinned + report.workspace + asked,
-                           options_.budget + Bytes(1));
-  throw OutOfBudget(std::move(report));
 }
 
 }  // namespace recoup::detail

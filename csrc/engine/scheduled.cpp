@@ -18,6 +18,7 @@ bool Engine::holds(const ValueTicket& ticket) const {
 
 void Engine::drop(const ValueTicket& ticket) {
   if (holds(ticket) && evictable(lineage_[ticket.value]) && lineage_[ticket.value].soft_pins == 0) {
+    told_to_evict_ = true;
     evict_value(ticket.value);
   }
 }

@@ -39,8 +39,12 @@ void Engine::transition(ValueId id, Residency to, BlockId block) {
       if (value.resident()) {
         // A storage has been told before, by detach in evict_value: it may refuse.
         if (value.block.valid()) {
-          pool_.free(value.block);
+          free_bytes(value.block);
           value.block = BlockId();
+        }
+        if (value.dead_leaf) {
+          dead_leaves_ -= value.size;
+          value.dead_leaf = false;
         }
       }
       value.residency = to;
@@ -169,6 +173,15 @@ void Engine::make_leaf(ValueId id) {
     }
     cut(id);
     update_candidate(id);
+    count_dead_leaf(id);
+  }
+}
+
+void Engine::count_dead_leaf(ValueId id) {
+  Value& value = lineage_[id];
+  if (value.leaf() && !value.storage.valid() && value.block.valid() && !value.dead_leaf) {
+    value.dead_leaf = true;
+    dead_leaves_ += value.size;
   }
 }
 

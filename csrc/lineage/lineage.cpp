@@ -46,6 +46,7 @@ OpId Lineage::cut(ValueId value) {
   }
   values_[value].producer = OpId();
   Op& op = ops_[producer];
+  op.forgotten += values_[value].size;
   for (ValueId& output : op.outputs) {
     if (output == value) {
       output = ValueId();

@@ -50,6 +50,8 @@ struct Value {
   bool escaped = false;        // somebody holds its address
   bool among_outside = false;  // external, and of the budget already: Options::outside
   bool kept = false;           // a schedule wants its bytes, whether somebody needs them or not
+  bool was_read = false;       // by an op of the program that did not write it
+  bool dead_leaf = false;      // a leaf in the pool that no storage holds any more
   bool writing = false;  // a kernel that pins it writes over it: what it holds is about to be gone
   void* external =
       nullptr;  // made outside the pool: the device's record of it; charged, not evicted
@@ -78,6 +80,7 @@ struct Op {
   void* payload = nullptr;  // the device's; released with the record
   Nanoseconds cost{0};
   Bytes workspace{0};  // most bytes that its kernel held beside its outputs
+  Bytes forgotten{0};  // of outputs that have no record: a replay makes them, too
   std::uint64_t sequence = 0;
   std::int32_t depth = 0;                              // ops on the longest path from a leaf
   std::int32_t live_outputs = 0;                       // outputs that still have a record

@@ -220,6 +220,26 @@ void Pool::grow(Bytes capacity) {
   impl_->append_free(from, wanted);
 }
 
+void Pool::shrink(Bytes capacity) {
+  Impl& impl = *impl_;
+  const std::int64_t alignment = impl.options.alignment.count();
+  const std::int64_t wanted = capacity.count() / alignment * alignment;
+  RECOUP_CHECK(wanted > 0 && wanted <= impl.capacity);
+  while (impl.capacity > wanted) {
+    Block& last = impl.at(impl.last);
+    RECOUP_CHECK(last.free, "a pool shrinks by what is free");
+    impl.free_index.erase(impl.free_index.iterator_to(last));
+    if (last.offset >= wanted) {
+      impl.capacity = last.offset;
+      impl.drop(last);
+    } else {
+      last.size = wanted - last.offset;
+      impl.capacity = wanted;
+      impl.free_index.insert(last);
+    }
+  }
+}
+
 Bytes Pool::round_up(Bytes size) const {
   const std::int64_t alignment = impl_->options.alignment.count();
   return Bytes((size.count() + alignment - 1) & ~(alignment - 1));

@@ -79,6 +79,8 @@ class Pool {
 
   // Adds free room at the high end.
   void grow(Bytes capacity);
+  // Takes room away from it, which must be free.
+  void shrink(Bytes capacity);
 
   // The block that starts exactly at `offset`, if a taken one does. O(1).
   [[nodiscard]] std::optional<BlockId> find(PoolOffset offset) const;

@@ -43,6 +43,7 @@ void throw_python(const OutOfBudgetReport& report) {
   set_int(error, "workspace_bytes", report.workspace);
   set_int(error, "evictable_bytes", report.evictable);
   set_int(error, "largest_window_bytes", report.largest_window);
+  set_int(error, "least_bytes", report.least);
   set_int(error, "enough_bytes", report.enough);
   PyErr_SetObject(out_of_budget_class, error.ptr());
   python_error raised;
@@ -218,6 +219,10 @@ void bind_engine(py::module_& module) {
       .def(
           "grow",
           [](Budget& self, std::int64_t bytes) { translated([&] { self.grow(Bytes(bytes)); }); },
+          py::arg("budget_bytes"))
+      .def(
+          "shrink",
+          [](Budget& self, std::int64_t bytes) { translated([&] { self.shrink(Bytes(bytes)); }); },
           py::arg("budget_bytes"))
       .def("stats", [](const Budget& self) { return dict_of(self.stats()); })
       .def("pinned", &pinned_list)

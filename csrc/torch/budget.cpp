@@ -79,6 +79,13 @@ void Budget::grow(Bytes budget) {
   session_->grow(budget);
 }
 
+void Budget::shrink(Bytes budget) {
+  if (!session_) {
+    throw std::logic_error("recoup: this budget is not in force");
+  }
+  session_->shrink(budget);
+}
+
 void Budget::record(const std::string& path) {
   if (!session_ || session_->in_force()) {
     throw std::logic_error("recoup: a trace is recorded from the scope's beginning");

@@ -90,6 +90,12 @@ void Session::copy(PoolOffset to, const Location& from, Bytes size) {
   std::memmove(arena_->at(to), address(from), static_cast<std::size_t>(size.count()));
 }
 
+// Not a number in every float type, and an index that is out of any tensor's range.
+void Session::poison(PoolOffset at, Bytes size) noexcept {
+  constexpr std::uint16_t kNotANumber = 0x7fff;
+  std::fill_n(static_cast<std::uint16_t*>(arena_->at(at)), size.count() / 2, kNotANumber);
+}
+
 std::uint64_t Session::hash(const Location& from, Bytes size) {
   return gpu_ ? gpu_->hash(address(from), size)
               : digest(address(from), static_cast<std::size_t>(size.count()));

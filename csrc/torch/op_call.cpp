@@ -305,6 +305,7 @@ void OpCall::prepare_kernel(const Session::Lock& lock) {
       random_ = session_.generator_states(lock).save(*generator);
     } else {
       repeatable_ = false;
+      session_.engine(lock).run_once();
     }
   }
   if (Gpu* const gpu = session_.gpu(lock)) {

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -33,7 +34,20 @@ Bytes physical_memory() {
 // The budget may grow, up to the machine's memory; addresses cost nothing.
 Bytes arena_size(const Options& options) { return std::max(options.budget, physical_memory()); }
 
+// Any suite of tests can be run under them, as it is.
+TestAids aids_on(const Gpu* gpu, TestAids aids) {
+  if (const char* const wanted = std::getenv("RECOUP_TEST_AIDS");
+      wanted != nullptr && *wanted != '\0') {
+    aids = parse_test_aids(wanted);
+  }
+  if (gpu != nullptr && aids.poison) {
+    throw std::invalid_argument("the test aid 'poison' is for budgets of the CPU's memory");
+  }
+  return aids;
+}
+
 Options options_on(const Gpu* gpu, Options options) {
+  options.aids = aids_on(gpu, options.aids);
   if (gpu != nullptr && options.budget > Bytes(0)) {
     options.budget = gpu->budget(options.budget);
     options.outside = gpu->outside();
@@ -419,6 +433,22 @@ void Session::grow(Bytes budget) {
     publish_use(lock);
   }
   engine_.grow(budget);
+}
+
+void Session::shrink(Bytes budget) {
+  const Lock lock(*this);
+  if (gpu_) {
+    throw std::invalid_argument("recoup: a budget on a GPU cannot be made smaller");
+  }
+  wait_for_replays(lock);
+  engine_.set_running_op("shrinking the budget");
+  try {
+    engine_.shrink(budget);
+  } catch (...) {
+    engine_.set_running_op({});
+    throw;
+  }
+  engine_.set_running_op({});
 }
 
 void Session::free(void* pointer) {

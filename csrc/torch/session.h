@@ -156,8 +156,9 @@ class Session final : private Device {
   // Bytes of the pool that are in use, and that have memory; any thread, without the lock.
   [[nodiscard]] Bytes used() const { return Bytes(used_.load(std::memory_order_relaxed)); }
   [[nodiscard]] Bytes reserved() const { return Bytes(reserved_.load(std::memory_order_relaxed)); }
-  // As Budget::grow.
+  // As Budget::grow, and Budget::shrink.
   void grow(Bytes budget);
+  void shrink(Bytes budget);
   // Of an evicted storage; `context` is its DataPtr's.
   static void evicted_storage_died(void* context);
   [[nodiscard]] bool owns(const void* pointer) const { return arena_->contains(pointer); }
@@ -203,6 +204,7 @@ class Session final : private Device {
   [[nodiscard]] bool detach(void* handle, PoolOffset offset) noexcept override;
   void forget(void* external) noexcept override;
   void copy(PoolOffset to, const Location& from, Bytes size) override;
+  void poison(PoolOffset at, Bytes size) noexcept override;
   [[nodiscard]] std::optional<double> copy_ns_per_byte() const override;
   std::uint64_t hash(const Location& from, Bytes size) override;
   [[nodiscard]] std::string name(const void* payload) const override;

@@ -23,7 +23,9 @@ struct RECOUP_API OutOfBudgetReport {
   Bytes workspace;          // kernel-held blocks that are no tensor yet
   Bytes evictable;          // what eviction could still have freed
   Bytes largest_window;     // largest contiguous range that evicting and moving could empty
-  Bytes enough;             // the smallest budget with which this allocation would have passed
+  Bytes least;              // live tensors that cannot be evicted, and what was asked for
+  Bytes enough;             // a budget in which all so far and this allocation pass: no promise
+                            // for what comes after it; 0: there is none
   std::string reason;       // a sentence, when it is not plainly the bytes
   bool fragmented = false;  // the bytes were there, but not in one piece
 
@@ -42,6 +44,12 @@ class RECOUP_API OutOfBudget : public std::runtime_error {
 
 // Verify mode found a replay whose bits differ from the first run. Names the op.
 class RECOUP_API ReplayDiffers : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What a test asked for with TestAids::fail_replay.
+class RECOUP_API InjectedFault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "recoup/policy.h"
+#include "recoup/test_aids.h"
 #include "recoup/types.h"
 
 namespace recoup {
@@ -70,6 +71,7 @@ struct Options {
   std::optional<double> move_ns_per_byte = std::nullopt;
   bool evict_after_op = false;  // test aid: evict everything evictable after every op
   bool verify = false;          // hash every output and compare every replay with it
+  TestAids aids = {};
 };
 
 }  // namespace recoup

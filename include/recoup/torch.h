@@ -47,6 +47,9 @@ class RECOUP_API Budget {
   // Ends the scope as it is. Tensors that are evicted throw when they are touched.
   void abandon();
   void grow(Bytes budget);
+  // Evicts and moves until all fits into less. Throws OutOfBudget when it does not, and the budget
+  // stays what it was; std::invalid_argument on a GPU.
+  void shrink(Bytes budget);
 
   // To be called before `enter`: records what the program does to `path` (see recoup/trace.h). The
   // file appears when the scope is left. Throws std::system_error when it cannot be written, here

@@ -29,8 +29,13 @@ class OutOfBudgetError(torch.OutOfMemoryError):
     """What eviction could still have freed."""
     largest_window_bytes: int = 0
     """Largest contiguous range that evicting and moving could have emptied."""
+    least_bytes: int = 0
+    """Live tensors that cannot be evicted, and what was asked for: no smaller budget would do."""
     enough_bytes: int = 0
-    """The smallest budget with which this allocation would have passed."""
+    """A budget in which all that ran so far, and this allocation, fit without evicting anything.
+
+    At the end of a scope: one with which `run.finish` brings everything back. What the rest of the
+    program needs is not known; 0: no budget would do."""
 
 
 def add_note(error: BaseException, note: str) -> None:

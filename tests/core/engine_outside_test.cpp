@@ -54,6 +54,25 @@ TEST(EngineOutside, WhatIsAmongItIsNotChargedAgain) {
   p.check();
 }
 
+// A write to it, while an evicted value that was made from it is held, keeps a copy of what it was:
+// the storage is still among what was there before.
+TEST(EngineOutside, WhatIsAmongItStaysSoThroughACopyOfIt) {
+  Program p(options(16_KiB, 5_KiB));
+  const Tensor x = p.external(1_KiB, Engine::Charge::kAmongOutside);
+  const Tensor y = p.op({x}, 9_KiB);
+  ASSERT_TRUE(p.evict(y));
+  p.update(x);
+  EXPECT_EQ(p.stats().leaf_copies, 1);
+  EXPECT_EQ(p.engine().charged(), 5_KiB + 1_KiB) << "what was there before, and the copy";
+  p.check();
+  p.expect_all();
+  p.check();
+  p.drop(y);
+  p.drop(x);
+  EXPECT_EQ(p.engine().charged(), 5_KiB);
+  p.check();
+}
+
 TEST(EngineOutside, MustLeaveSomething) {
   EXPECT_THROW(Program(options(8_KiB, 8_KiB)), std::invalid_argument);
   EXPECT_THROW(Program(options(8_KiB, Bytes(-1))), std::invalid_argument);

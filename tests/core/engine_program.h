@@ -99,7 +99,7 @@ class Program {
   void overwrite(Tensor target, const std::vector<Tensor>& inputs = {}) {
     write(target, Access::kOverwrite, inputs);
   }
-  Tensor external(Bytes nbytes) {
+  Tensor external(Bytes nbytes, Engine::Charge charge = Engine::Charge::kNow) {
     auto storage = std::make_unique<NumericStorage>();
     storage->nbytes = nbytes;
     storage->external = true;
@@ -108,7 +108,7 @@ class Program {
     for (std::size_t at = 0; at < storage->outside.size(); ++at) {
       storage->outside[at] = pattern(seed, at);
     }
-    storage->id = engine_->add_external(storage.get(), nbytes);
+    storage->id = engine_->add_external(storage.get(), nbytes, charge);
     device_.externals.push_back(storage.get());
     std::vector<std::uint8_t> content = storage->outside;
     return add(std::move(storage), std::move(content));
@@ -146,6 +146,8 @@ class Program {
     device_.grow(budget);
     engine_->grow(budget);
   }
+
+  void shrink(Bytes budget) { engine_->shrink(budget); }
 
   [[nodiscard]] std::int32_t pins(Tensor tensor) const {
     return static_cast<std::int32_t>(tensors_[tensor].pins.size());

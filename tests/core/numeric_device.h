@@ -116,6 +116,7 @@ struct NumericPayload {
 class NumericDevice final : public Device {
  public:
   static constexpr std::uint8_t kPoison = 0xdd;
+  static constexpr std::uint8_t kGivenUp = 0xee;
 
   explicit NumericDevice(Bytes capacity) { grow(capacity); }
   void bind(Engine& engine) { engine_ = &engine; }
@@ -259,6 +260,10 @@ class NumericDevice final : public Device {
     const Span source = at(from, size);
     const std::vector<std::uint8_t> bytes(source.begin(), source.end());
     std::copy(bytes.begin(), bytes.end(), at({.external = nullptr, .offset = to}, size).begin());
+  }
+  void poison(PoolOffset where, Bytes size) noexcept override {
+    const Span bytes = at({.external = nullptr, .offset = where}, size);
+    std::fill(bytes.begin(), bytes.end(), kGivenUp);
   }
   std::uint64_t hash(const Location& from, Bytes size) override {
     return digest(at(from, size), 1);

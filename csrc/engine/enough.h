@@ -1,0 +1,76 @@
+// The budget with which all that a program has done so far would have fitted without an eviction.
+#pragma once
+
+#include <algorithm>
+
+#include "recoup/types.h"
+
+namespace recoup::detail {
+
+// Note [Enough]
+// An error says which budget would have been enough, and that must be true. What a run with
+// evictions would do in another budget is not known without running it; a run without any is. So
+// the figure is a budget in which nothing has to be evicted: at each of the program's allocations
+//
+//   what its tensors take, evicted or not        + what kernels hold    + the new block
+//   + dead leaves, which are kept for replays    + what is outside      + slack for pieces
+//
+// and the most of it counts. Slack: n blocks that may not move leave n + 1 pieces, so a free range
+// of r is there when r + n (r - a) bytes are free, where all is a multiple of a. A kernel that can
+// be run again finds its operands slid together, so only what it allocates itself counts, in the
+// order in which it does, and what is pinned.
+// While a budget is enough in this sense the engine does not evict (Engine::roomy): dead leaves go
+// first, and pieces are moved at any price. So a run in the budget that an error named holds at
+// each point no more than this counts, and gets where the error was.
+class Enough {
+ public:
+  struct State {
+    Bytes plain;      // all of the sum above but the new block and slack
+    Bytes held;       // of it, what kernels hold
+    int held_blocks;  // in so many blocks
+    int islands;      // other blocks that stay in place: pinned, escaped
+  };
+
+  explicit Enough(Bytes alignment) : alignment_(alignment) {}
+
+  // An op begins, with so many operands that may not move while it runs; `again`: they may when it
+  // fails, because it can be run again.
+  void begin_op(const State& now, int operands, bool again) {
+    operands_ = operands;
+    again_ = again;
+    allocated_ = Bytes(0);
+    before_ = now;
+  }
+  void end_op() { begin_op({}, 0, false); }
+  // The running op cannot be run again.
+  void run_once() { again_ = false; }
+  [[nodiscard]] bool again() const { return again_; }
+
+  void allocate(const State& now, Bytes size) {
+    allocated_ += size;
+    const std::int64_t gap = (size - alignment_).count();
+    Bytes slack;
+    if (again_) {
+      const Bytes own = allocated_ - size - (now.held - before_.held);
+      slack = std::clamp(own, Bytes(0),
+                         Bytes(std::max(0, now.held_blocks - before_.held_blocks) * gap)) +
+              Bytes((now.islands + before_.held_blocks) * gap);
+    } else {
+      slack = Bytes((now.islands + now.held_blocks + operands_) * gap);
+    }
+    charge(now, size + slack);
+  }
+  // Bytes outside of the pool: no address matters.
+  void charge(const State& now, Bytes size) { most_ = std::max(most_, now.plain + size); }
+  [[nodiscard]] Bytes most() const { return most_; }
+
+ private:
+  Bytes alignment_;
+  Bytes most_{0};
+  Bytes allocated_{0};  // by the running kernel, freed or not
+  State before_{};      // when it began
+  int operands_ = 0;
+  bool again_ = false;
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,33 @@
+// Disturbances and faults that tests switch on, each of which a right program survives.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "recoup/api.h"
+
+namespace recoup {
+
+struct TestAids {
+  // Bytes that are given up (evicted, moved away or freed) are overwritten at once, so that whoever
+  // still reads them is found out. Not on a GPU, where work that waits in a stream may read them.
+  bool poison = false;
+  // Each allocation moves everything that may move; one of the program's own also evicts everything
+  // that may go.
+  bool shake = false;
+  // Each of these is a count, from 1 on, of what Stats counts; 0: none.
+  std::int64_t fail_allocation = 0;  // this allocation raises OutOfBudget
+  std::int64_t fail_replay = 0;      // this replay raises InjectedFault
+  std::int64_t force_eviction = 0;   // at this allocation everything evictable is evicted
+  bool persistent = false;           // and at every one after it
+
+  [[nodiscard]] bool any() const {
+    return poison || shake || fail_allocation > 0 || fail_replay > 0 || force_eviction > 0;
+  }
+};
+
+// The words of "poison,shake,fail-allocation=17,fail-replay=3,force-eviction=5,persistent", in any
+// order. Throws std::invalid_argument for any other.
+RECOUP_API TestAids parse_test_aids(std::string_view text);
+
+}  // namespace recoup
