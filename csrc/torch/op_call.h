@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "csrc/torch/generators.h"
 #include "csrc/torch/payload.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/snapshot.h"
@@ -62,6 +63,7 @@ class OpCall {
   void prepare_kernel(const Session::Lock& lock);
   void run_until_it_fits();
   void run_kernel();
+  void begin_draw(std::optional<Draw>& draw);
   void run_below();
   void order_on_gpu(Gpu& gpu);
   void begin_on_gpu(Gpu& gpu, const Session::Lock& lock);
