@@ -47,9 +47,10 @@ const Names kOverwriters = {"aten::copy_",        "aten::fill_",      "aten::zer
 const Names kRebinders = {"aten::resize_",  "aten::resize_as_",        "aten::set_",
                           "aten::set_data", "aten::resize_as_sparse_", "aten::_resize_output_"};
 
-// Hold their result or argument in a way that we cannot follow.
-const Names kNotRepeatable = {"aten::from_file", "aten::_efficientzerotensor", "aten::_pin_memory",
-                              "aten::_cudnn_init_dropout_state"};
+// Hold their result or argument in a way that we cannot follow; or read memory before anybody has
+// written it: the columns that LAPACK's ?gelsy is to take first.
+const Names kNotRepeatable = {"aten::linalg_lstsq", "aten::from_file", "aten::_efficientzerotensor",
+                              "aten::_pin_memory", "aten::_cudnn_init_dropout_state"};
 
 // As the documentation of torch.use_deterministic_algorithms has them.
 const Names kUnlessDeterministic = {"aten::_adaptive_avg_pool2d_backward",
