@@ -258,6 +258,20 @@ void bind_functions(py::module_& module) {
     return rows;
   });
   module.def("pass_through", &pass_through, py::arg("on"));
+  module.def(
+      "replay_traits",
+      [](const std::string& name, const std::string& overload) {
+        const ReplayTraits traits = translated([&] { return replay_traits(name, overload); });
+        py::dict dict;
+        dict["seen"] = traits.seen;
+        dict["repeatable"] = traits.repeatable;
+        dict["verifiable"] = traits.verifiable;
+        dict["random"] = traits.random;
+        dict["with_generator"] = traits.with_generator;
+        return dict;
+      },
+      py::arg("name"), py::arg("overload"));
+  module.def("settings_number", &settings_number);
   module.def("physical_memory_bytes", [] { return physical_memory().count(); });
   module.def(
       "gpu_memory",

@@ -119,10 +119,6 @@ bool OpCall::may_run_twice() const {
 void OpCall::prepare_retry(Retry& retry) {
   stack_.resize(base_);
   std::transform(arguments_.begin(), arguments_.end(), std::back_inserter(stack_), &own_copy);
-  if (random_) {
-    rewind(*generator_of(Arguments(stack_.data() + base_, argument_count_), session_.device()),
-           random_);
-  }
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
   restore_left_out();
@@ -299,28 +295,52 @@ void OpCall::prepare_kernel(const Session::Lock& lock) {
   if (leaves_out_) {
     save_left_out(lock);
   }
-  if (traits_.random) {
-    if (const auto generator =
-            generator_of(Arguments(stack_.data() + base_, argument_count_), session_.device())) {
-      random_ = session_.generator_states(lock).save(*generator);
-    } else {
-      repeatable_ = false;
-      session_.engine(lock).run_once();
-    }
-  }
   if (Gpu* const gpu = session_.gpu(lock)) {
     begin_on_gpu(*gpu, lock);
   }
 }
 
 void OpCall::run_kernel() {
+  std::optional<Draw> draw;
+  if (traits_.random) {
+    begin_draw(draw);
+  }
   const TickClock::Ticks start = TickClock::now();
   try {
     run_below();
   } catch (const KernelOutOfMemory& error) {
+    if (draw) {
+      draw->undo();
+    }
     throw error.plain();
+  } catch (const PoolOutOfMemory&) {
+    if (draw) {
+      draw->undo();
+    }
+    throw;
   }
   cost_ = TickClock::between(start, TickClock::now());
+}
+
+// Note [The generator's gate]. A kernel in Python would wait for the GIL behind the gate, and one
+// that is not ATen's may be in Python: what they draw is not drawn again.
+void OpCall::begin_draw(std::optional<Draw>& draw) {
+  const Arguments arguments(stack_.data() + base_, argument_count_);
+  const bool own_slot = traits_.generator_slot >= 0 && !traits_.with_generator;
+  const auto generator = traits_.gated && !keys_.has(c10::DispatchKey::Python)
+                             ? generator_of(arguments, session_.device())
+                             : std::nullopt;
+  if (!generator || !(own_slot || has_gate(session_.device()))) {
+    repeatable_ = false;
+    random_ = nullptr;
+    const Session::Lock lock(session_);
+    session_.engine(lock).run_once();
+    return;
+  }
+  draw.emplace(*generator, own_slot
+                               ? &stack_[base_ + static_cast<std::size_t>(traits_.generator_slot)]
+                               : nullptr);
+  random_ = draw->before();
 }
 
 void OpCall::run_below() {

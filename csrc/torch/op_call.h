@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "csrc/torch/components.h"
+#include "csrc/torch/generators.h"
 #include "csrc/torch/kernel_frame.h"
 #include "csrc/torch/payload.h"
 #include "csrc/torch/session.h"
@@ -61,6 +62,7 @@ class OpCall {
   void prepare_kernel(const Session::Lock& lock);
   void run_until_it_fits();
   void run_kernel();
+  void begin_draw(std::optional<Draw>& draw);
   void run_below();
   void order_on_gpu(Gpu& gpu);
   void begin_on_gpu(Gpu& gpu, const Session::Lock& lock);

@@ -48,7 +48,7 @@ std::optional<cuda::OpClock::Token> OpCall::estimate_cost(Gpu& gpu, bool made_ro
     count(fresh.nbytes);
   }
   kind_ = kind;
-  cost_ = gpu.estimate(kind, moved, traits_.uses_precision ? 2 * std::sqrt(product) : 0);
+  cost_ = gpu.estimate(kind, moved, traits_.matrix_product ? 2 * std::sqrt(product) : 0);
   if (!begun_) {
     return std::nullopt;
   }

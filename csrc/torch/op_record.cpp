@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "csrc/torch/op_call.h"
+#include "csrc/torch/settings.h"
 
 namespace recoup::detail {
 
@@ -29,7 +30,7 @@ std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock& lock) {
   payload->traits = &traits_;
   payload->keys = keys_;
   payload->device = session_.device();
-  payload->environment = Environment::current(traits_.uses_precision, session_.device());
+  payload->settings = &Settings::current(session_.device().type());
   payload->random = std::move(random_);
   payload->fresh_results = fresh_results_;
   std::uint16_t next_input = 0;

@@ -9,13 +9,14 @@
 
 #include "csrc/base/check.h"
 #include "csrc/torch/bypass.h"
+#include "csrc/torch/settings.h"
 
 namespace recoup::detail {
 namespace {
 
 // Off during a replay, whatever the program has on when it starts one. Conjugate, Negative and
 // ZeroTensor stay: nested calls of complex kernels rely on them. Autocast is as it was for the op's
-// own calls (Environment::autocast): off for an op that it knows, on within one that it does not.
+// own calls (Settings): off for an op that it knows, on within one that it does not.
 const c10::DispatchKeySet& replay_excluded() {
   static const c10::DispatchKeySet keys =
       c10::autograd_dispatch_keyset_with_ADInplaceOrView |
@@ -65,7 +66,8 @@ void Payload::count_memory() {
   };
   // A generator's state is counted whole for each op: sharing is rare and this never understates.
   memory = sizeof(Payload) + outside(arguments, 6) + outside(tensors, 2) + outside(dims, 12) +
-           outside(storage_bytes, 3) + outside(fresh_results, 2) + (random ? random->size() : 0);
+           outside(storage_bytes, 3) + outside(fresh_results, 2) +
+           (random ? sizeof(SavedGenerator) : 0);
 }
 
 void Payload::keep_constant(const at::Tensor& tensor) {
@@ -137,14 +139,33 @@ at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
   return tensor;
 }
 
+namespace {
+
+// Note [The generator's gate]
+void draw_again(const Payload& payload, torch::jit::Stack& stack) {
+  const OpTraits& traits = *payload.traits;
+  if (!payload.device.is_cpu() || traits.generator_slot < 0) {
+    const GeneratorGuard generator(*generator_of(payload.arguments, payload.device),
+                                   payload.random);
+    payload.op->redispatchBoxed(payload.keys, &stack);
+    return;
+  }
+  at::Generator generator = private_generator(payload.random);
+  if (!traits.with_generator) {
+    stack[static_cast<std::size_t>(traits.generator_slot)] = std::move(generator);
+    payload.op->redispatchBoxed(payload.keys, &stack);
+    return;
+  }
+  stack.insert(stack.begin() + traits.generator_slot, std::move(generator));
+  traits.with_generator->redispatchBoxed(payload.keys, &stack);
+}
+
+}  // namespace
+
 void run_again(const Payload& payload, std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
                std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
                torch::jit::Stack& stack) {
-  const EnvironmentGuard environment(payload.environment, payload.device);
-  std::optional<GeneratorGuard> generator;
-  if (payload.random) {
-    generator.emplace(*generator_of(payload.arguments, payload.device), payload.random);
-  }
+  const SettingsGuard settings(*payload.settings, payload.device.type());
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());
   const c10::intrusive_ptr<c10::StorageImpl> nothing = storage_over(nullptr, 0, payload.device);
   stack.assign(payload.arguments.begin(), payload.arguments.end());
@@ -185,7 +206,11 @@ void run_again(const Payload& payload, std::span<const c10::intrusive_ptr<c10::S
       slot.toOptionalTensorList().set(static_cast<std::size_t>(shape.element), tensor.toTensor());
     }
   }
-  payload.op->redispatchBoxed(payload.keys, &stack);
+  if (payload.random) {
+    draw_again(payload, stack);
+  } else {
+    payload.op->redispatchBoxed(payload.keys, &stack);
+  }
 }
 
 }  // namespace recoup::detail

@@ -15,10 +15,12 @@
 #include <optional>
 #include <span>
 
-#include "csrc/torch/environment.h"
+#include "csrc/torch/generators.h"
 #include "csrc/torch/traits.h"
 
 namespace recoup::detail {
+
+class Settings;
 
 using Arguments = c10::ArrayRef<c10::IValue>;
 
@@ -49,12 +51,12 @@ struct Payload {
   std::optional<c10::OperatorHandle> op;
   const OpTraits* traits = nullptr;
   c10::DispatchKeySet keys;
-  Environment environment;
+  const Settings* settings = nullptr;
   GeneratorState random;
   c10::Device device{c10::kCPU};
   // The arguments; tensors are left out (None, or the number that is wrapped in one), lists of
-  // tensors are empty lists of the right length. A few bytes on the CPU that an op on a GPU takes
-  // are there, as a tensor of our own.
+  // tensors are empty lists of the right length, and a generator of the CPU is None: a replay has
+  // its own. A few bytes on the CPU that an op on a GPU takes are there, as a tensor of our own.
   c10::SmallVector<c10::IValue, 6> arguments;
   c10::SmallVector<TensorArgument, 2> tensors;
   c10::SmallVector<std::int64_t, 12> dims;
@@ -69,6 +71,10 @@ struct Payload {
   void count_memory();
   // Appends to `arguments` one that is no tensor.
   void add_argument(const c10::IValue& argument) {
+    if (argument.isGenerator() && argument.toGenerator().device().is_cpu()) {
+      arguments.emplace_back();
+      return;
+    }
     harmless &= !argument.isPtrType() || argument.isList() || argument.isString();
     arguments.push_back(argument);
   }

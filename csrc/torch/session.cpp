@@ -106,17 +106,23 @@ namespace {
 // A forked child (a DataLoader's worker) goes on with the sessions, in its own copy of the arenas;
 // the locks must not be held by a thread that the child does not have.
 void lock_before_fork() {
+  lock_generator_for_fork();
   Visit::begin();
   Sessions::for_each([](Session& session) { session.lock_for_fork(); });
 }
-void unlock_in_parent() {
+void unlock_sessions() {
   Sessions::for_each([](Session& session) { session.unlock_after_fork(); });
   Visit::end();
+}
+void unlock_in_parent() {
+  unlock_sessions();
+  unlock_generator_in_parent();
 }
 void unlock_in_child() {
   Visit::forget_others();
   Sessions::for_each([](Session& session) { session.forget_turn(); });
-  unlock_in_parent();
+  unlock_sessions();
+  renew_generator_in_child();
 }
 
 }  // namespace
@@ -320,10 +326,14 @@ void Session::disown_evicted(const Lock&) {
   });
 }
 
+// What dies may need the GIL, for which nobody waits who holds a generator, or whom a kernel that
+// holds one waits for: it is left to the next one. Note [The generator's gate]
 void Session::unlock_and_bury() {
   Graveyard dead;
-  std::swap(dead.payloads, graveyard_.payloads);
-  std::swap(dead.storages, graveyard_.storages);
+  if (!GeneratorLock::held_by_this_thread() && !at::in_parallel_region()) {
+    std::swap(dead.payloads, graveyard_.payloads);
+    std::swap(dead.storages, graveyard_.storages);
+  }
   const bool notify = waiting_ > 0;
   mutex_.unlock();
   if (notify) {

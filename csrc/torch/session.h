@@ -23,7 +23,6 @@
 #include "csrc/schedule/conductor.h"
 #include "csrc/simulate/decisions.h"
 #include "csrc/torch/arena.h"
-#include "csrc/torch/environment.h"
 #include "csrc/torch/gpu.h"
 #include "csrc/torch/payload.h"
 #include "csrc/torch/session_scope.h"
@@ -180,7 +179,6 @@ class Session final : private Device {
   // Empty unless log_decisions was called.
   [[nodiscard]] std::vector<Decision> decisions(const Lock&) const;
 
-  GeneratorStates& generator_states(const Lock&) { return generator_states_; }
   std::unique_ptr<Payload> new_payload(const c10::OperatorHandle& op, const Lock&);
   void discard(std::unique_ptr<Payload> payload, const Lock&) { release(payload.release()); }
 
@@ -292,7 +290,6 @@ class Session final : private Device {
   std::atomic<int> kernels_{0};  // changed under the lock, read without it
   std::int64_t held_ = 0;
   std::int64_t most_held_ = 0;
-  GeneratorStates generator_states_;
   std::thread::id thread_;  // the one that entered
   std::unique_ptr<Recording> recording_;
   std::unique_ptr<DecisionLog> log_;

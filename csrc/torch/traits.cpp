@@ -47,9 +47,10 @@ const Names kOverwriters = {"aten::copy_",        "aten::fill_",      "aten::zer
 const Names kRebinders = {"aten::resize_",  "aten::resize_as_",        "aten::set_",
                           "aten::set_data", "aten::resize_as_sparse_", "aten::_resize_output_"};
 
-// Hold their result or argument in a way that we cannot follow.
-const Names kNotRepeatable = {"aten::from_file", "aten::_efficientzerotensor", "aten::_pin_memory",
-                              "aten::_cudnn_init_dropout_state"};
+// Hold their result or argument in a way that we cannot follow; or read memory before anybody has
+// written it: the columns that LAPACK's ?gelsy is to take first.
+const Names kNotRepeatable = {"aten::linalg_lstsq", "aten::from_file", "aten::_efficientzerotensor",
+                              "aten::_pin_memory", "aten::_cudnn_init_dropout_state"};
 
 // As the documentation of torch.use_deterministic_algorithms has them.
 const Names kUnlessDeterministic = {"aten::_adaptive_avg_pool2d_backward",
@@ -269,6 +270,51 @@ void add_hidden_writes(OpTraits& traits, const c10::FunctionSchema& schema) {
   }
 }
 
+bool takes_generator(const c10::Argument& argument) {
+  c10::TypePtr type = argument.type();
+  if (type->kind() == c10::TypeKind::OptionalType) {
+    type = type->containedType(0);
+  }
+  return type->kind() == c10::TypeKind::GeneratorType;
+}
+
+std::int8_t generator_slot(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  const auto found = std::find_if(arguments.begin(), arguments.end(), &takes_generator);
+  return found == arguments.end() ? std::int8_t{-1}
+                                  : static_cast<std::int8_t>(found - arguments.begin());
+}
+
+// Whether `other` is `schema` with one argument more, at the slot.
+bool adds_argument(const c10::FunctionSchema& schema, const c10::FunctionSchema& other,
+                   std::int8_t slot) {
+  auto arguments = other.arguments();
+  arguments.erase(arguments.begin() + slot);
+  return arguments == schema.arguments() && other.returns() == schema.returns();
+}
+
+void find_generator(OpTraits& traits, const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  traits.gated = starts_with(schema.name(), "aten::");
+  traits.generator_slot = generator_slot(schema);
+  if (traits.generator_slot >= 0 || !traits.gated) {
+    return;
+  }
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.name != schema.name()) {
+      continue;
+    }
+    const auto other = dispatcher.findSchema(name);
+    const std::int8_t slot = other ? generator_slot(other->schema()) : std::int8_t{-1};
+    if (slot >= 0 && adds_argument(schema, other->schema(), slot)) {
+      traits.generator_slot = slot;
+      traits.with_generator = other;
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<NamedOp> known_names() {
@@ -337,6 +383,9 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
   const bool rebinds = kRebinders.contains(base);
   traits.captures = returns_unseen(schema) || works_on(base);
   traits.random = op.hasTag(at::Tag::nondeterministic_seeded);
+  if (traits.random) {
+    find_generator(traits, op);
+  }
   traits.metadata_only = kMetadataOnly.contains(base);
   traits.overwrites_self = kOverwriters.contains(base);
   traits.varies_on_gpu = varies_on_gpu(base);
@@ -344,10 +393,10 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
     traits.varies_if = 6;  // transposed: it is another's backward
   }
   traits.verifiable = !kPartlyUninitialized.contains(base);
-  traits.uses_precision =
+  traits.matrix_product =
       base.find("mm") != std::string::npos || base.find("conv") != std::string::npos ||
       base.find("linear") != std::string::npos || base.find("attention") != std::string::npos ||
-      base.find("rnn") != std::string::npos || !starts_with(base, "aten::");
+      base.find("rnn") != std::string::npos;
   traits.repeatable = (starts_with(base, "aten::") || allowed_.contains(base)) &&
                       !kUninitialized.contains(base) && !kNotRepeatable.contains(base) && !rebinds;
   if (const auto pointers = pointers_of(traits.name)) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -43,8 +44,9 @@ struct OpTraits {
   bool metadata_only = false;    // reads shapes of its arguments, not bytes
   bool overwrites_self = false;  // replaces all of its first argument and reads nothing of it
   bool verifiable = true;        // false: some result bytes are uninitialized
-  bool uses_precision = false;   // matrix products: float32 matmul precision changes their bits
   Pointers pointers = Pointers::kAny;  // of a reader
+  bool matrix_product = false;   // costs more than its bytes: on a GPU a first guess takes that in
+  bool gated = false;            // draws behind a gate: Note [The generator's gate]
   VariesOnGpu varies_on_gpu = VariesOnGpu::kNo;
   std::int8_t varies_if = -1;  // an argument that must be true for that
   std::uint64_t writes = 0;    // bit i: argument i is written, by schema or by the tables
@@ -53,6 +55,10 @@ struct OpTraits {
   // true.
   std::uint64_t left_out = 0;
   std::int8_t condition_arg = -1;
+  // Of one that draws: the argument for a generator; -1: there is none. Where only another overload
+  // has one, which is otherwise the same, that overload and its argument.
+  std::int8_t generator_slot = -1;
+  std::optional<c10::OperatorHandle> with_generator;
   std::string name;  // "aten::add.Tensor"
 };
 

@@ -117,6 +117,19 @@ RECOUP_API std::vector<NamedOp> named_ops();
 // Sends this thread's ops through recoup's dispatcher entry without a budget: an empty boxed
 // fallback, the yardstick of bench/watching.py.
 RECOUP_API void pass_through(bool on);
+// For tests of what recoup believes of PyTorch: which of an op's calls may be run again. Throws
+// std::invalid_argument for an op that there is not.
+struct ReplayTraits {
+  bool seen;        // passes recoup as one op, not as the ops that it is made of
+  bool repeatable;  // may be run again, where nothing of the call speaks against it
+  bool verifiable;  // all bytes of its results are defined
+  bool random;
+  std::string with_generator;  // the overload that draws again in its place; or nothing
+};
+RECOUP_API ReplayTraits replay_traits(const std::string& name, const std::string& overload);
+// The same: which combination of settings of process and thread is in force; equal ones have equal
+// numbers.
+RECOUP_API std::uint64_t settings_number();
 RECOUP_API std::vector<std::string> policy_names();
 
 // Keeps a tensor's storage resident and in place, through writes, until it is released or the
