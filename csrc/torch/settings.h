@@ -38,7 +38,7 @@ class Settings {
     friend bool operator==(const OfThread&, const OfThread&) = default;
   };
 
-  // Above what PyTorch 2.13 has: 136 bytes and 9 precisions.
+  // More than PyTorch 2.13 has; checked when they are read.
   static constexpr std::size_t kMostContext = 248;
   static constexpr std::size_t kMostPrecisions = 16;
 
