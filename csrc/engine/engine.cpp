@@ -64,6 +64,7 @@ Engine::Engine(const Options& options, Device& device)
       device_(device),
       pool_(pool_options(options)),
       placer_(options.placement, options.budget),
+      footprint_(device.page_sizes()),
       move_price_(price_of_moves(options, device)),
       next_birth_(
           static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {
@@ -482,6 +483,8 @@ void Engine::check() const {
       const BlockView block = pool_.view(value.block);
       RECOUP_CHECK(block.owner == id.index() + 1 && block.size == value.size && !block.free);
       owned += value.size;
+      RECOUP_CHECK(!footprint_.counting() || footprint_.covers(block.offset, block.size), "value ",
+                   id.index(), " is in memory that was given back");
     }
     const bool wanted = evictable(value) && value.soft_pins == 0;
     RECOUP_CHECK(wanted == (value.candidate_index != Value::kNotCandidate), "value ", id.index());

@@ -39,7 +39,9 @@ class Fuzzer {
   // `kinetic`: whether a search through all candidates is by their kinetic order; unset: any
   // search.
   Fuzzer(std::string_view policy, std::uint64_t seed, std::optional<bool> kinetic = {})
-      : random_(seed), options_(draw_options(policy, kinetic)), program_(options_) {
+      : random_(seed),
+        options_(draw_options(policy, kinetic)),
+        program_(options_, seed % 2 == 0 ? PageSizes{.page = 128_B, .huge = 1_KiB} : PageSizes()) {
     if (chance(30)) {
       conductor_.emplace(program_.engine(), random_());
       program_.engine().set_conductor(&*conductor_);
