@@ -35,6 +35,8 @@ Budget::Budget(const Options& options, const std::string& device)
 
 Budget::~Budget() { abandon(); }
 
+bool Budget::suspended() const { return session_ != nullptr && session_->in_force() && !entered(); }
+
 bool Budget::entered() const {
   return session_ != nullptr && Sessions::on(session_->device()) == session_.get();
 }
@@ -136,7 +138,20 @@ namespace {
 // Replays run on the scope's own thread only.
 void require_resident(const Session& session, const detail::Engine& engine, StorageId storage) {
   TORCH_CHECK(session.on_own_thread() || engine.value(engine.current(storage)).resident(),
-              detail::evicted_message());
+              session.evicted_message());
+}
+
+// The session whose exit did not fit, if it has the tensor's bytes.
+const Session* suspended_owner(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) {
+    return nullptr;
+  }
+  const c10::DataPtr& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  if (data.get_deleter() != &detail::evicted_delete) {
+    return nullptr;
+  }
+  const Session* const session = static_cast<detail::StorageRecord*>(data.get_context())->session;
+  return Sessions::on(session->device()) == session ? nullptr : session;
 }
 
 // Of storages that no op has seen yet: those in the pool could be moved when one does, those made
@@ -160,10 +175,10 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
     c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
     StorageId storage = session->find_known(impl, lock);
     const bool managed = session->manages(impl) && !impl.sym_nbytes().is_heap_allocated();
-    if (!storage.valid() && managed &&
-        (unknown == Unknown::kRegister ||
-         (unknown == Unknown::kAdopt && session->unowned_block(impl, lock).valid()))) {
-      storage = session->find(impl, lock);
+    const bool adopted = !storage.valid() && unknown == Unknown::kAdopt &&
+                         session->unowned_block(impl, lock).valid();
+    if (managed && (adopted || unknown == Unknown::kRegister)) {
+      storage = session->find(impl, lock);  // known ones too: they may have other bytes by now
     }
     if (storage.valid()) {
       function(*session, lock, storage);
@@ -190,7 +205,7 @@ bool evict(const at::Tensor& tensor) {
 }
 
 bool is_resident(const at::Tensor& tensor) {
-  bool resident = true;
+  bool resident = suspended_owner(tensor) == nullptr;
   with_known(tensor, Unknown::kIgnore,
              [&](Session& session, const Session::Lock& lock, StorageId storage) {
                const detail::Engine& engine = session.engine(lock);
@@ -200,6 +215,9 @@ bool is_resident(const at::Tensor& tensor) {
 }
 
 void materialize(const at::Tensor& tensor) {
+  if (const Session* const session = suspended_owner(tensor)) {
+    TORCH_CHECK(false, session->evicted_message());
+  }
   with_known(tensor, Unknown::kIgnore,
              [&](Session& session, const Session::Lock& lock, StorageId storage) {
                detail::Engine& engine = session.engine(lock);
@@ -221,6 +239,40 @@ void escape(const at::Tensor& tensor) {
         "thread outside the budget scope. Hold recoup.pin on it, or materialize them first");
         session.engine(lock).escape(storage);
       });
+}
+
+void charge(const at::Tensor& tensor) {
+  with_known(tensor, Unknown::kRegister, [](Session&, const Session::Lock&, StorageId) {});
+}
+
+Reservation::Reservation(Bytes size) {
+  Session* const session = Sessions::on_cpu();
+  if (session == nullptr || size <= Bytes(0)) {
+    return;
+  }
+  const Session::Lock lock(*session);
+  session->wait_for_replays(lock);
+  try {
+    storage_ = session->reserve(size, lock);
+    session_ = session;
+  } catch (const OutOfBudget& error) {
+    detail::throw_out_of_budget(error.report());
+  }
+}
+
+Reservation::~Reservation() { release(); }
+
+void Reservation::release() {
+  Session* const session = Sessions::on_cpu();
+  if (session != nullptr && std::exchange(session_, nullptr) == session) {
+    const Session::Lock lock(*session);
+    session->release_reserved(storage_, lock);
+  }
+}
+
+bool grows_outside(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.is_cpu() &&
+         tensor.storage().allocator() == detail::plain_allocator();
 }
 
 bool active() { return Sessions::any(); }

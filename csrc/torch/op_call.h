@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "csrc/base/flat_map.h"
 #include "csrc/torch/payload.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/snapshot.h"
@@ -77,11 +78,16 @@ class OpCall {
   [[nodiscard]] bool may_run_twice() const;
   void finish();
   void fail() noexcept;
+  Operand& new_operand(c10::StorageImpl* impl);
+  [[nodiscard]] bool is_fresh(BlockId block);
+  void charge_made_outside(const Session::Lock& lock);
   void save_left_out(const Session::Lock& lock);
   void restore_left_out() noexcept;
+  void drop_left_out(const Session::Lock& lock) noexcept;
   void collect_fresh(const Session::Lock& lock);
   void add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock);
   [[nodiscard]] std::unique_ptr<Payload> make_payload(const Session::Lock& lock);
+  void describe_coverage(Payload& payload) const;
   void describe_arguments(Payload& payload);
   void describe_list(const c10::IValue& list, std::size_t argument, Payload& payload);
   void describe_tensor(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
@@ -112,6 +118,7 @@ class OpCall {
   bool foreign_ = false;     // an argument is of a kind that we do not manage
   bool leaves_out_ = false;  // traits_.left_out applies to this call
   bool repeatable_ = false;
+  bool ended_ = false;    // it is on record
   bool running_ = false;  // counted among the session's kernels
   std::uint64_t serial_ = 0;
   Nanoseconds cost_{0};
@@ -124,6 +131,11 @@ class OpCall {
   // Their owners are StorageImpls, their indices those in the payload: among inputs, or among what
   // is written.
   c10::SmallVector<Operand, 4> operands_;
+  // Where each is, when they are many; the same of fresh_, by block.
+  std::optional<FlatMap<Id<struct OperandTag>>> operand_places_;
+  std::optional<FlatMap<BlockId>> fresh_blocks_;
+  // Results, and arguments that were given new bytes, that live outside of the pool.
+  c10::SmallVector<c10::StorageImpl*, 0> made_outside_;
   // The arguments as they were: kernels consume the stack.
   c10::SmallVector<c10::IValue, 6> arguments_;
   c10::SmallVector<FreshStorage, 2> fresh_;  // their handles are StorageRecords

@@ -82,6 +82,7 @@ void Payload::clear() {
   dims.clear();
   storage_bytes.clear();
   fresh_results.clear();
+  coverage.reset();
   harmless = true;
 }
 
