@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "csrc/engine/footprint.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -42,6 +43,12 @@ class Device {
   // An external storage is no longer needed by anybody but its owner.
   virtual void forget(void* external) noexcept = 0;
 
+  // How the pool's memory comes and goes; asked while the engine is made. By default none is given
+  // back.
+  [[nodiscard]] virtual PageSizes page_sizes() const { return {}; }
+  // Nobody uses these whole pages: their memory goes back to the system.
+  virtual void discard(PoolOffset /*from*/, PoolOffset /*to*/) noexcept {}
+
   // Copies `size` bytes into the pool; the ranges may overlap.
   virtual void copy(PoolOffset to, const Location& from, Bytes size) = 0;
   // Overwrites bytes of the pool that hold nothing any more: TestAids::poison.
@@ -49,8 +56,10 @@ class Device {
   // What a byte of a long copy within the pool takes, measured; nullopt: unknown. It is asked while
   // the engine is made.
   [[nodiscard]] virtual std::optional<double> copy_ns_per_byte() const { return std::nullopt; }
-  // A digest of the bytes, for verify mode.
-  virtual std::uint64_t hash(const Location& from, Bytes size) = 0;
+  // A digest, for verify mode, of what an op of this payload defined of the bytes of its result:
+  // `result` counts what it wrote and then what it made, as its OpRecord has them.
+  virtual std::uint64_t hash(const Location& from, Bytes size, const void* payload,
+                             std::size_t result) = 0;
   // Name of the op of a payload, for messages.
   [[nodiscard]] virtual std::string name(const void* payload) const = 0;
   // External storages whose only owner is the device itself are reported with Engine::storage_died.

@@ -64,6 +64,7 @@ Engine::Engine(const Options& options, Device& device)
       device_(device),
       pool_(pool_options(options)),
       placer_(options.placement, options.budget),
+      footprint_(device.page_sizes()),
       move_price_(price_of_moves(options, device)),
       next_birth_(
           static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())),
@@ -513,6 +514,8 @@ void Engine::check() const {
       owned += value.size;
       ++owned_blocks;
       dead_leaves += value.leaf() && !value.storage.valid() ? value.size : Bytes(0);
+      RECOUP_CHECK(!footprint_.counting() || footprint_.covers(block.offset, block.size), "value ",
+                   id.index(), " is in memory that was given back");
     }
     plain += value.storage.valid() && value.external == nullptr ? value.size : Bytes(0);
     const bool wanted = evictable(value) && value.soft_pins == 0;

@@ -16,6 +16,7 @@
 #include "csrc/engine/conductor.h"
 #include "csrc/engine/device.h"
 #include "csrc/engine/enough.h"
+#include "csrc/engine/footprint.h"
 #include "csrc/engine/future.h"
 #include "csrc/engine/move_price.h"
 #include "csrc/engine/observer.h"
@@ -67,6 +68,9 @@ class Engine final : private PolicyView {
   // are among Options::outside.
   enum class Charge : std::uint8_t { kNow, kAmongOutside };
   StorageId add_external(void* handle, Bytes nbytes, Charge charge = Charge::kNow);
+  // One that was said to be dead has been found again by the program, while something can still be
+  // recomputed from it; `value` is what was its current value.
+  StorageId revive_external(ValueId value);
   // Registers a storage over a kernel-held block, as a leaf.
   StorageId adopt(const FreshStorage& fresh);
   // The bytes of an external storage are no longer the ones we know, and gone. Throws when an
@@ -171,6 +175,7 @@ class Engine final : private PolicyView {
   [[nodiscard]] std::vector<PinnedRow> pinned() const;
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] Bytes charged() const { return pool_.used() + external_; }
+  [[nodiscard]] const Footprint& footprint() const { return footprint_; }
   void check() const;
 
   // Time spent making room so far; the binding subtracts its growth from an op's cost.
@@ -264,6 +269,9 @@ class Engine final : private PolicyView {
   void return_block(BlockId block);
   void make_room(Bytes size);
   void count_misfit();
+  void touch_pages(PoolOffset from, Bytes size);
+  void fit_footprint();
+  void give_pages_back();
   void make_room_for_charge(Bytes size);
   EvictionPlan plan_eviction(const RoomRequest& request);
   bool evict_one(const RoomRequest& request);
@@ -359,13 +367,16 @@ class Engine final : private PolicyView {
     }
   }
   void bound_books();
-  void remember_hash(ValueId id);
+  [[nodiscard]] bool defined(const OpRecord& record) const;
+  void remember_hash(ValueId id, const OpRecord& record, std::size_t result);
   void compare_hash(ValueId id, OpId op);
 
   Options options_;
   Device& device_;
   Pool pool_;
   Placer placer_;
+  Footprint footprint_;
+  Bytes in_part_pages_;  // how far pages and charges may be over the budget: parts of pages
   MovePrice move_price_;
   Lineage lineage_;
   mutable EquivalenceSets sets_;
@@ -385,7 +396,11 @@ class Engine final : private PolicyView {
   Observer* observer_ = nullptr;
   Conductor* conductor_ = nullptr;
   const Future* future_ = nullptr;
-  std::unordered_map<ValueId, std::uint64_t> hashes_;  // verify mode
+  struct ResultHash {
+    std::uint64_t hash = 0;
+    std::size_t result = 0;  // which of its op
+  };
+  std::unordered_map<ValueId, ResultHash> hashes_;  // verify mode
 
   Bytes external_{0};
   Bytes kernel_held_{0};

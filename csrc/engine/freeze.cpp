@@ -217,6 +217,7 @@ void Engine::place_low(StorageId id) {
   if (!low) {
     return;
   }
+  touch_pages(offset(*low), value.size);
   stats_.peak_bytes = std::max(stats_.peak_bytes, charged().count());
   BlockId before;
   if (offset(*low) < offset(value.block)) {

@@ -50,6 +50,9 @@ void Engine::charge_external(Bytes size) {
   }
   external_ += size;
   stats_.peak_bytes = std::max(stats_.peak_bytes, charged().count());
+  if (footprint_.start(pool_.capacity())) {
+    fit_footprint();
+  }
 }
 
 StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge) {
@@ -95,6 +98,18 @@ ValueId Engine::pass_on(StorageId id) {
     pool_.set_owner(now.block, after.index() + 1);
   }
   return after;
+}
+
+StorageId Engine::revive_external(ValueId id) {
+  Value& value = lineage_[id];
+  RECOUP_CHECK(value.external != nullptr && !value.storage.valid());
+  const auto [storage, added] = storages_.emplace();
+  added = {.current = id, .handle = value.external, .birth = next_birth_++};
+  value.storage = storage;
+  if (observer_ != nullptr) {
+    observer_->on_external(storage, value.nbytes);
+  }
+  return storage;
 }
 
 // The new content of `storage` after `op` wrote it; no op: a leaf.
@@ -172,7 +187,17 @@ void Engine::record_leaves(const OpRecord& record, std::span<StorageId> storages
   }
 }
 
+// Whether all that it read is the same in every replay: what somebody left undefined is not.
+bool Engine::defined(const OpRecord& record) const {
+  return options_.verify && record.verifiable &&
+         std::all_of(record.inputs.begin(), record.inputs.end(), [this](ValueId input) {
+           return lineage_[input].leaf() || hashes_.contains(input);
+         });
+}
+
 void Engine::record_op(const OpRecord& record, std::span<StorageId> storages) {
+  const bool verifiable = defined(record);
+  std::size_t result = 0;
   const OpId id = lineage_.add_op(record.inputs);
   Op& op = lineage_[id];
   op.payload = record.payload;
@@ -182,18 +207,19 @@ void Engine::record_op(const OpRecord& record, std::span<StorageId> storages) {
   stats_.lineage_depth_max = std::max(stats_.lineage_depth_max, std::int64_t{op.depth});
   for (const WrittenStorage& written : record.written) {
     supersede(written.storage, id, written.overwritten);
-    if (record.verifiable) {
-      remember_hash(storages_[written.storage].current);
+    if (verifiable) {
+      remember_hash(storages_[written.storage].current, record, result);
     }
+    ++result;
   }
-  for (std::size_t i = 0; i < record.fresh.size(); ++i) {
+  for (std::size_t i = 0; i < record.fresh.size(); ++i, ++result) {
     storages[i] = add_storage(record.fresh[i]);
     const ValueId value = storages_[storages[i]].current;
     if (record.fresh[i].nbytes > options_.small_leaf) {
       lineage_.add_output(id, value);
       update_candidate(value);
-      if (record.verifiable) {
-        remember_hash(value);
+      if (verifiable) {
+        remember_hash(value, record, result);
       }
     } else {
       lineage_.add_output(id, ValueId());
@@ -258,10 +284,9 @@ void Engine::bound_books() {
   books_bound_ = std::max(books_bound_, books);
 }
 
-void Engine::remember_hash(ValueId id) {
-  if (options_.verify) {
-    hashes_[id] = device_.hash(location(id), lineage_[id].nbytes);
-  }
+void Engine::remember_hash(ValueId id, const OpRecord& record, std::size_t result) {
+  hashes_[id] = {.hash = device_.hash(location(id), lineage_[id].nbytes, record.payload, result),
+                 .result = result};
 }
 
 void Engine::compare_hash(ValueId id, OpId op) {
@@ -273,7 +298,8 @@ void Engine::compare_hash(ValueId id, OpId op) {
     return;
   }
   ++stats_.verify_checks;
-  if (device_.hash(location(id), lineage_[id].nbytes) != found->second) {
+  const auto& [hash, result] = found->second;
+  if (device_.hash(location(id), lineage_[id].nbytes, lineage_[op].payload, result) != hash) {
     throw ReplayDiffers(str_cat("recoup: a replay of ", device_.name(lineage_[op].payload),
                                 " gave other bits than its first run (output of ",
                                 to_string(lineage_[id].nbytes), ")"));

@@ -72,6 +72,7 @@ BlockId Engine::take_block(Bytes nbytes) {
   }
   kernel_held_ += size;
   ++kernel_blocks_;
+  touch_pages(offset(*block), size);
   if (stats_.evictions > evictions) {
     ++stats_.pressed_allocations;
     stats_.pressed_free_bytes += (options_.budget - charged()).count();
@@ -159,6 +160,53 @@ void Engine::count_misfit() {
   ++stats_.misfits;
   stats_.misfit_ppm +=
       kMillion - kMillion * pool_.largest_free().count() / pool_.free_bytes().count();
+}
+
+// A block is there now.
+void Engine::touch_pages(PoolOffset from, Bytes size) {
+  footprint_.touch(from, size);
+  fit_footprint();
+}
+
+// Note [Footprint] in footprint.h.
+void Engine::fit_footprint() {
+  if (!footprint_.counting() || external_ == options_.outside) {
+    return;
+  }
+  const Bytes over = footprint_.touched() + external_ - options_.budget;
+  if (over <= Bytes(0)) {
+    in_part_pages_ = Bytes(0);
+  } else if (over > in_part_pages_) {
+    give_pages_back();
+  }
+}
+
+// The largest free ranges first: they are few, and what comes next takes the smallest that it fits
+// in. A little more than has to go, so that not every allocation comes here.
+void Engine::give_pages_back() {
+  const auto start = Clock::now();
+  constexpr std::int64_t kPart = 64;
+  const Bytes spare(options_.budget.count() / kPart);
+  std::vector<BlockView> free;
+  for (BlockId block : pool_.free_blocks()) {
+    free.push_back(pool_.view(block));
+  }
+  std::stable_sort(free.begin(), free.end(),
+                   [](const BlockView& a, const BlockView& b) { return a.size > b.size; });
+  for (const BlockView& block : free) {
+    if (footprint_.touched() + external_ + spare <= options_.budget) {
+      break;
+    }
+    const Footprint::Pages pages = footprint_.pages_in(block.offset, block.offset + block.size);
+    if (pages.touched) {
+      device_.discard(pages.from, pages.to);
+      footprint_.discard(pages);
+    }
+  }
+  in_part_pages_ = std::max(Bytes(0), footprint_.touched() + external_ + spare - options_.budget);
+  const Nanoseconds spent = Clock::now() - start;
+  room_time_ += spent;
+  stats_.bookkeeping_ns += spent.count();
 }
 
 // Room for bytes outside the pool: no address matters.
@@ -363,6 +411,7 @@ bool Engine::move_all(std::span<const Move> moves) {
     device_.copy(move.to, {.external = nullptr, .offset = from.offset}, from.size);
     pool_.move(move.block, move.to);
     poison_old(from.offset, move.to, from.size);
+    touch_pages(move.to, from.size);  // not before: what is free may be given back
     if (storage.valid()) {
       device_.attach(handle(storage), move.to);
     }

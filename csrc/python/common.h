@@ -55,5 +55,6 @@ void bind_trace(py::module_& module);
 void bind_layout(py::module_& module);
 void bind_dtr_simulator(py::module_& module);
 void bind_order(py::module_& module);
+void bind_scope(py::module_& module);
 
 }  // namespace recoup

@@ -224,6 +224,8 @@ void bind_engine(py::module_& module) {
           "shrink",
           [](Budget& self, std::int64_t bytes) { translated([&] { self.shrink(Bytes(bytes)); }); },
           py::arg("budget_bytes"))
+      .def("entered", &Budget::entered)
+      .def("suspended", &Budget::suspended)
       .def("stats", [](const Budget& self) { return dict_of(self.stats()); })
       .def("pinned", &pinned_list)
       .def("check", [](const Budget& self) { translated([&] { self.check(); }); });
@@ -233,7 +235,16 @@ void bind_functions(py::module_& module) {
   py::class_<Pin>(module, "Pin", py::is_final()).def("release", [](Pin& self) {
     translated([&] { self.release(); });
   });
+  py::class_<Reservation>(module, "Reservation", py::is_final())
+      .def(py::init([](std::int64_t bytes) {
+             return translated([&] { return std::make_unique<Reservation>(Bytes(bytes)); });
+           }),
+           py::arg("bytes"))
+      .def("release", [](Reservation& self) { translated([&] { self.release(); }); });
   const auto tensor = py::arg("tensor");
+  module.def("charge", [](const at::Tensor& t) { translated([&] { charge(t); }); }, tensor);
+  module.def("grows_outside", &grows_outside, tensor);
+  module.def("let_observers_look", &let_observers_look, py::arg("on"));
   module.def("policies", &policy_list);
   module.def("active", &active);
   module.def(
@@ -313,4 +324,5 @@ PYBIND11_MODULE(_C, module) {
   recoup::bind_layout(module);
   recoup::bind_dtr_simulator(module);
   recoup::bind_order(module);
+  recoup::bind_scope(module);
 }

@@ -59,7 +59,10 @@ class Simulator final : private Device {
   void forget(void* /*external*/) noexcept override {}
   void copy(PoolOffset /*to*/, const Location& /*from*/, Bytes /*size*/) override {}
   void poison(PoolOffset /*at*/, Bytes /*size*/) noexcept override {}
-  std::uint64_t hash(const Location& /*from*/, Bytes /*size*/) override { return 0; }
+  std::uint64_t hash(const Location& /*from*/, Bytes /*size*/, const void* /*payload*/,
+                     std::size_t /*result*/) override {
+    return 0;
+  }
   [[nodiscard]] std::string name(const void* payload) const override;
   void sweep_external() override {}
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <mutex>
 #include <new>
@@ -24,14 +25,29 @@ RetiredArenas& retired_arenas() {
   return *arenas;
 }
 
-// Page-aligned; huge pages need their own alignment, which the kernel finds inside.
+constexpr Bytes kHugePage(2 << 20);
+
+// Aligned to huge pages, so that it is known which bytes come together.
 void* reserve(Bytes size) {
-  void* const base = mmap(nullptr, static_cast<std::size_t>(size.count()), PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) {
+  const auto wanted = static_cast<std::size_t>(size.count());
+  constexpr auto kHuge = static_cast<std::size_t>(kHugePage.count());
+  void* const found = mmap(nullptr, wanted + kHuge, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) {
     throw std::bad_alloc();
   }
-  madvise(base, static_cast<std::size_t>(size.count()), MADV_HUGEPAGE);
+  const auto address = reinterpret_cast<std::uintptr_t>(found);
+  const std::size_t skipped = (kHuge - address % kHuge) % kHuge;
+  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t end = (skipped + wanted + page - 1) / page * page;
+  auto* const base = static_cast<char*>(found) + skipped;
+  if (skipped > 0) {
+    munmap(found, skipped);
+  }
+  if (end < wanted + kHuge) {
+    munmap(static_cast<char*>(found) + end, wanted + kHuge - end);
+  }
+  madvise(base, wanted, MADV_HUGEPAGE);
   return base;
 }
 
@@ -40,6 +56,10 @@ void* reserve(Bytes size) {
 HostArena::HostArena(Bytes size) : Arena(reserve(size), size) {}
 
 HostArena::~HostArena() { munmap(at(Bytes(0)), static_cast<std::size_t>(size().count())); }
+
+PageSizes HostArena::page_sizes() {
+  return {.page = Bytes(sysconf(_SC_PAGESIZE)), .huge = kHugePage};
+}
 
 void HostArena::discard(PoolOffset from, PoolOffset to) noexcept {
   static const std::int64_t page = sysconf(_SC_PAGESIZE);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "csrc/engine/footprint.h"
 #include "csrc/pool/pool.h"
 #include "recoup/types.h"
 
@@ -46,6 +47,7 @@ class HostArena final : public Arena {
   explicit HostArena(Bytes size);
   ~HostArena() override;
   void discard(PoolOffset from, PoolOffset to) noexcept override;
+  [[nodiscard]] static PageSizes page_sizes();
 };
 
 // An arena without an engine, and the blocks in it that are still in use.

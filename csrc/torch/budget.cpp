@@ -35,6 +35,8 @@ Budget::Budget(const Options& options, const std::string& device)
 
 Budget::~Budget() { abandon(); }
 
+bool Budget::suspended() const { return session_ != nullptr && session_->in_force() && !entered(); }
+
 bool Budget::entered() const {
   return session_ != nullptr && Sessions::on(session_->device()) == session_.get();
 }
@@ -143,9 +145,19 @@ void Budget::check() const {
 namespace {
 
 // Replays run on the scope's own threads only.
-void require_resident(const detail::Engine& engine, StorageId storage) {
+void require_resident(const Session& session, const detail::Engine& engine, StorageId storage) {
   TORCH_CHECK(Session::on_own_thread() || engine.value(engine.current(storage)).resident(),
-              detail::evicted_message());
+              session.evicted_message());
+}
+
+// The session whose exit did not fit, if it has the tensor's bytes. In a Visit.
+const Session* suspended_owner(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) {
+    return nullptr;
+  }
+  const Session* const session =
+      Session::owner_of_evicted(*tensor.storage().unsafeGetStorageImpl());
+  return session == nullptr || Sessions::on(session->device()) == session ? nullptr : session;
 }
 
 // Of storages that no op has seen yet: those in the pool could be moved when one does, those made
@@ -170,10 +182,10 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
     c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
     StorageId storage = session->find_known(impl, lock);
     const bool managed = session->manages(impl) && !impl.sym_nbytes().is_heap_allocated();
-    if (!storage.valid() && managed &&
-        (unknown == Unknown::kRegister ||
-         (unknown == Unknown::kAdopt && session->unowned_block(impl, lock).valid()))) {
-      storage = session->find(impl, lock);
+    const bool adopted = !storage.valid() && unknown == Unknown::kAdopt &&
+                         session->unowned_block(impl, lock).valid();
+    if (managed && (adopted || unknown == Unknown::kRegister)) {
+      storage = session->find(impl, lock);  // known ones too: they may have other bytes by now
     }
     if (storage.valid()) {
       function(*session, lock, storage);
@@ -200,7 +212,8 @@ bool evict(const at::Tensor& tensor) {
 }
 
 bool is_resident(const at::Tensor& tensor) {
-  bool resident = true;
+  const detail::Visit visit;
+  bool resident = suspended_owner(tensor) == nullptr;
   with_known(tensor, Unknown::kIgnore,
              [&](Session& session, const Session::Lock& lock, StorageId storage) {
                const detail::Engine& engine = session.engine(lock);
@@ -210,10 +223,14 @@ bool is_resident(const at::Tensor& tensor) {
 }
 
 void materialize(const at::Tensor& tensor) {
+  const detail::Visit visit;
+  if (const Session* const session = suspended_owner(tensor)) {
+    TORCH_CHECK(false, session->evicted_message());
+  }
   with_known(tensor, Unknown::kIgnore,
              [&](Session& session, const Session::Lock& lock, StorageId storage) {
                detail::Engine& engine = session.engine(lock);
-               require_resident(engine, storage);
+               require_resident(session, engine, storage);
                const ValueId one[] = {engine.current(storage)};
                engine.acquire(one);
                engine.release(one);
@@ -224,13 +241,49 @@ void escape(const at::Tensor& tensor) {
   with_known(
       tensor, Unknown::kRegister,
       [&](Session& session, const Session::Lock& lock, StorageId storage) {
-        require_resident(session.engine(lock), storage);
+        require_resident(session, session.engine(lock), storage);
         TORCH_CHECK(
         Session::on_own_thread() || !session.engine(lock).has_needed_dependents(storage),
         "recoup: evicted tensors depend on this one's content, and it was asked for its address on a "
         "thread outside the budget scope. Hold recoup.pin on it, or materialize them first");
         session.engine(lock).escape(storage);
       });
+}
+
+void charge(const at::Tensor& tensor) {
+  with_known(tensor, Unknown::kRegister, [](Session&, const Session::Lock&, StorageId) {});
+}
+
+Reservation::Reservation(Bytes size) {
+  const detail::Visit visit;
+  Session* const session = Sessions::on_cpu();
+  if (session == nullptr || size <= Bytes(0)) {
+    return;
+  }
+  const Session::Lock lock(*session);
+  session->wait_for_replays(lock);
+  try {
+    storage_ = session->reserve(size, lock);
+    session_ = session;
+  } catch (const OutOfBudget& error) {
+    detail::throw_out_of_budget(error.report());
+  }
+}
+
+Reservation::~Reservation() { release(); }
+
+void Reservation::release() {
+  const detail::Visit visit;
+  Session* const session = Sessions::on_cpu();
+  if (session != nullptr && std::exchange(session_, nullptr) == session) {
+    const Session::Lock lock(*session);
+    session->release_reserved(storage_, lock);
+  }
+}
+
+bool grows_outside(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.is_cpu() &&
+         tensor.storage().allocator() == detail::plain_allocator();
 }
 
 bool active() { return Sessions::any(); }
@@ -266,7 +319,7 @@ std::vector<std::string> policy_names() {
 Pin::Pin(const at::Tensor& tensor) {
   with_known(tensor, Unknown::kAdopt,
              [&](Session& session, const Session::Lock& lock, StorageId storage) {
-               require_resident(session.engine(lock), storage);
+               require_resident(session, session.engine(lock), storage);
                const detail::PinTicket ticket = session.engine(lock).pin(storage);
                storage_ = ticket.storage;
                birth_ = ticket.birth;

@@ -8,7 +8,6 @@
 #include <limits>
 #include <vector>
 
-#include "csrc/torch/digest.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/storage_access.h"
@@ -96,9 +95,15 @@ void Session::poison(PoolOffset at, Bytes size) noexcept {
   std::fill_n(static_cast<std::uint16_t*>(arena_->at(at)), size.count() / 2, kNotANumber);
 }
 
-std::uint64_t Session::hash(const Location& from, Bytes size) {
-  return gpu_ ? gpu_->hash(address(from), size)
-              : digest(address(from), static_cast<std::size_t>(size.count()));
+PageSizes Session::page_sizes() const { return gpu_ ? PageSizes() : HostArena::page_sizes(); }
+
+void Session::discard(PoolOffset from, PoolOffset to) noexcept { arena_->discard(from, to); }
+
+std::uint64_t Session::hash(const Location& from, Bytes size, const void* payload,
+                            std::size_t result) {
+  const Coverage* const coverage = static_cast<const Payload*>(payload)->coverage.get();
+  RECOUP_CHECK(coverage != nullptr);
+  return gpu_ ? gpu_->hash(address(from), size) : coverage->digest(address(from), size, result);
 }
 
 std::unique_ptr<Payload> Session::new_payload(const c10::OperatorHandle& op, const Lock&) {

@@ -46,7 +46,10 @@ using OutOfBudgetThrower = void (*)(const OutOfBudgetReport& report);
 void set_out_of_budget_thrower(OutOfBudgetThrower thrower);
 [[noreturn]] void throw_out_of_budget(const OutOfBudgetReport& report);
 
-// What touching an evicted tensor says where recoup cannot bring it back.
+// What touching an evicted tensor says where recoup cannot bring it back: in an open scope, after
+// one that could not be left for lack of room, and after one that nobody can complete any more.
 const std::string& evicted_message();
+const std::string& suspended_message();
+const std::string& lost_message();
 
 }  // namespace recoup::detail

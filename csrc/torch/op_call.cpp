@@ -122,8 +122,8 @@ void OpCall::prepare_retry(Retry& retry) {
   const Session::Lock lock(session_);
   session_.wait_for_replays(lock);
   restore_left_out();
+  drop_left_out(lock);  // they may move
   retry.all_tried = !session_.engine(lock).retry_op(operands_, retry.need);
-  left_out_before_.clear();  // they may have moved
   save_left_out(lock);
   if (Gpu* const gpu = session_.gpu(lock)) {
     cancel_on_gpu(lock);
@@ -134,9 +134,16 @@ void OpCall::prepare_retry(Retry& retry) {
 void OpCall::save_left_out(const Session::Lock& lock) {
   for (const Operand& operand : operands_) {
     if (operand.left_out && operand.storage.valid()) {
-      left_out_before_.emplace_back(impl_of(operand), session_.gpu(lock));
+      left_out_before_.emplace_back(impl_of(operand), session_, lock);
     }
   }
+}
+
+void OpCall::drop_left_out(const Session::Lock& lock) noexcept {
+  for (Snapshot& before : left_out_before_) {
+    before.drop(session_, lock);
+  }
+  left_out_before_.clear();
 }
 
 void OpCall::restore_left_out() noexcept {
@@ -145,7 +152,35 @@ void OpCall::restore_left_out() noexcept {
   }
 }
 
+// Up to so many are looked through, beyond it each has its place in a table.
+constexpr std::size_t kFewOperands = 32;
+
+inline std::int64_t key_of(const c10::StorageImpl* impl) {
+  return reinterpret_cast<std::int64_t>(impl);
+}
+
+Operand& OpCall::new_operand(c10::StorageImpl* impl) {
+  Operand& operand = operands_.emplace_back();
+  operand.owner = impl;
+  const std::size_t count = operands_.size();
+  if (count > kFewOperands) [[unlikely]] {
+    if (!operand_places_) {
+      operand_places_.emplace();
+      for (std::size_t i = 0; i + 1 < count; ++i) {
+        operand_places_->insert(key_of(&impl_of(operands_[i])),
+                                Id<OperandTag>(static_cast<std::uint32_t>(i)));
+      }
+    }
+    operand_places_->insert(key_of(impl), Id<OperandTag>(static_cast<std::uint32_t>(count - 1)));
+  }
+  return operand;
+}
+
 Operand* OpCall::operand_of(const c10::StorageImpl* impl) {
+  if (operand_places_) [[unlikely]] {
+    const auto place = operand_places_->find(key_of(impl));
+    return place ? &operands_[place->index()] : nullptr;
+  }
   for (Operand& operand : operands_) {
     if (operand.owner == impl) {
       return &operand;
@@ -167,8 +202,7 @@ void OpCall::add_operand(const at::Tensor& tensor, std::size_t argument) {
   Operand* operand = operand_of(impl);
   const bool known = operand != nullptr;
   if (!known) {
-    operand = &operands_.emplace_back();
-    operand->owner = impl;
+    operand = &new_operand(impl);
   }
   if (traits_.writes == 0 && traits_.left_out == 0) {
     operand->reads |= !traits_.metadata_only;
@@ -197,8 +231,7 @@ void OpCall::add_components(const at::Tensor& tensor, std::size_t argument) {
     Operand* operand = operand_of(impl);
     if (operand == nullptr) {
       components_.push_back(storage);
-      operand = &operands_.emplace_back();
-      operand->owner = impl;
+      operand = &new_operand(impl);
     }
     operand->overwritten = operand->left_out = false;
     operand->written |= writes(argument);
@@ -213,7 +246,7 @@ void OpCall::add_storage_operand(const c10::Storage& storage) {
     return;
   }
   if (operand_of(impl) == nullptr) {
-    operands_.emplace_back().owner = impl;
+    new_operand(impl);
   }
   operand_of(impl)->reads = true;
 }
@@ -293,7 +326,12 @@ void OpCall::prepare_kernel(const Session::Lock& lock) {
     order_on_gpu(*gpu);
   }
   if (leaves_out_) {
-    save_left_out(lock);
+    try {
+      save_left_out(lock);
+    } catch (...) {
+      drop_left_out(lock);
+      throw;
+    }
   }
   if (Gpu* const gpu = session_.gpu(lock)) {
     begin_on_gpu(*gpu, lock);
@@ -368,6 +406,29 @@ void OpCall::collect_fresh(const Session::Lock& lock) {
                   });
 }
 
+// Whether it is among fresh_.
+bool OpCall::is_fresh(BlockId block) {
+  if (fresh_.size() < kFewOperands) [[likely]] {
+    return std::any_of(fresh_.begin(), fresh_.end(),
+                       [block](const FreshStorage& fresh) { return fresh.block == block; });
+  }
+  if (!fresh_blocks_) {
+    fresh_blocks_.emplace();
+  }
+  for (std::size_t i = fresh_blocks_->size(); i < fresh_.size(); ++i) {
+    fresh_blocks_->insert(fresh_[i].block.index(), fresh_[i].block);
+  }
+  return fresh_blocks_->get(block.index()).valid();
+}
+
+// Now, and not when an op comes to see them: they take their room already. Where there is none the
+// op fails, though it has been done.
+void OpCall::charge_made_outside(const Session::Lock& lock) {
+  for (c10::StorageImpl* const storage : made_outside_) {
+    (void)session_.find(*storage, lock);
+  }
+}
+
 void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock) {
   if (c10::StorageImpl* const impl = plain_storage(session_, tensor)) {
     add_fresh_storage(*impl, result, lock);
@@ -391,12 +452,15 @@ void OpCall::add_fresh_storage(c10::StorageImpl& storage, std::uint16_t result,
   }
   const BlockId block = session_.unowned_block(storage, lock);
   if (!block.valid()) {
-    return;  // known already, without bytes, or not of the pool: found when it is first used
-  }
-  for (const FreshStorage& fresh : fresh_) {
-    if (fresh.block == block) {
-      return;
+    // Known already, without bytes, or not of the pool.
+    if (storage._mutable_data_ptr_no_checks().get() != nullptr &&
+        !session_.find_known(storage, lock).valid()) {
+      made_outside_.push_back(&storage);
     }
+    return;
+  }
+  if (is_fresh(block)) {
+    return;
   }
   if (session_.serial(block, lock) < serial_) {
     repeatable_ = false;  // made earlier and only handed out now
@@ -421,8 +485,11 @@ void OpCall::note_written(const Session::Lock& lock) {
       continue;
     }
     if (session_.find_known(impl_of(operand), lock) != operand.storage) {
-      repeatable_ = false;  // resized: its record is gone, the new one is a leaf at its next use
+      repeatable_ = false;  // resized: its record is gone, the new one is a leaf
       operand.storage = StorageId();
+      if (impl_of(operand)._mutable_data_ptr_no_checks().get() != nullptr) {
+        made_outside_.push_back(&impl_of(operand));
+      }
       continue;
     }
   }
@@ -434,6 +501,7 @@ void OpCall::finish(Results results) {
   Engine& engine = session_.engine(lock);
   const Nanoseconds made_room = engine.room_time() - room_before_;
   cost_ -= std::min(cost_, made_room);
+  drop_left_out(lock);
   note_written(lock);
   hold_arguments(lock);
   if (results == Results::kOnStack) {
@@ -470,6 +538,8 @@ void OpCall::finish(Results results) {
   }
   session_.end_turn(lock);
   arm_operands();
+  ended_ = true;
+  charge_made_outside(lock);
 }
 
 // Calls function(storage id, whether the tensor is of integers) for all tensors of the session.
@@ -513,8 +583,12 @@ void OpCall::hold_results() {
 }
 
 void OpCall::fail() noexcept {
+  if (ended_) {
+    return;
+  }
   const Session::Lock lock(session_);
   restore_left_out();
+  drop_left_out(lock);
   kernel_ended(lock);
   note_written(lock);
   session_.engine(lock).abort_op(operands_);

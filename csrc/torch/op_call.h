@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "csrc/base/flat_map.h"
 #include "csrc/torch/components.h"
 #include "csrc/torch/generators.h"
 #include "csrc/torch/kernel_frame.h"
@@ -84,13 +85,18 @@ class OpCall {
   template <class Function>
   void for_each_known(Arguments values, const Session::Lock& lock, Function&& function);
   void fail() noexcept;
+  Operand& new_operand(c10::StorageImpl* impl);
+  [[nodiscard]] bool is_fresh(BlockId block);
+  void charge_made_outside(const Session::Lock& lock);
   void save_left_out(const Session::Lock& lock);
   void restore_left_out() noexcept;
+  void drop_left_out(const Session::Lock& lock) noexcept;
   void collect_fresh(const Session::Lock& lock);
   void add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock);
   void add_fresh_storage(c10::StorageImpl& storage, std::uint16_t result,
                          const Session::Lock& lock);
   [[nodiscard]] std::unique_ptr<Payload> make_payload(const Session::Lock& lock);
+  void describe_coverage(Payload& payload) const;
   void describe_arguments(Payload& payload);
   void describe_list(const c10::IValue& list, std::size_t argument, Payload& payload);
   void describe_tensor(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
@@ -121,6 +127,7 @@ class OpCall {
   bool foreign_ = false;     // an argument is not plain, or of another device
   bool leaves_out_ = false;  // traits_.left_out applies to this call
   bool repeatable_ = false;
+  bool ended_ = false;    // it is on record
   bool running_ = false;  // counted among the session's kernels
   std::uint64_t serial_ = 0;
   Nanoseconds cost_{0};
@@ -135,6 +142,11 @@ class OpCall {
   c10::SmallVector<Operand, 4> operands_;
   // Of composite tensors, which may be given other ones by the kernel.
   c10::SmallVector<c10::Storage, 0> components_;
+  // Where each is, when they are many; the same of fresh_, by block.
+  std::optional<FlatMap<Id<struct OperandTag>>> operand_places_;
+  std::optional<FlatMap<BlockId>> fresh_blocks_;
+  // Results, and arguments that were given new bytes, that live outside of the pool.
+  c10::SmallVector<c10::StorageImpl*, 0> made_outside_;
   // The arguments as they were: kernels consume the stack.
   c10::SmallVector<c10::IValue, 6> arguments_;
   c10::SmallVector<FreshStorage, 2> fresh_;  // their handles are StorageRecords

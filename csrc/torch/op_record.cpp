@@ -1,4 +1,5 @@
 // What is kept of an op, so that it can be run again.
+#include <unordered_map>
 #include <utility>
 
 #include "csrc/torch/op_call.h"
@@ -48,12 +49,46 @@ std::unique_ptr<Payload> OpCall::make_payload(const Session::Lock& lock) {
     }
   }
   describe_arguments(*payload);
+  if (session_.verifies(lock)) {
+    describe_coverage(*payload);
+  }
   if (!repeatable_) {
     session_.discard(std::move(payload), lock);
     return nullptr;
   }
   payload->count_memory();
   return payload;
+}
+
+// What it wrote and then what it made, as its OpRecord will have them.
+void OpCall::describe_coverage(Payload& payload) const {
+  payload.coverage = std::make_unique<Coverage>();
+  std::unordered_map<const c10::StorageImpl*, std::size_t> results;
+  for (const Operand& operand : operands_) {
+    if (operand.written && operand.storage.valid() && !operand.left_out) {
+      results.emplace(&impl_of(operand), results.size());
+    }
+  }
+  for (const FreshStorage& fresh : fresh_) {
+    results.emplace(static_cast<const StorageRecord*>(fresh.handle)->impl, results.size());
+  }
+  const auto add = [&](const at::Tensor& tensor) {
+    if (!tensor.has_storage()) {
+      return;
+    }
+    const auto found = results.find(tensor.storage().unsafeGetStorageImpl());
+    if (found != results.end()) {
+      payload.coverage->add(found->second, tensor);
+    }
+  };
+  for_each_tensor(Arguments(arguments_.data(), arguments_.size()),
+                  [&](const at::Tensor& tensor, std::size_t argument, std::int64_t) {
+                    if (writes(argument)) {
+                      add(tensor);
+                    }
+                  });
+  for_each_tensor(Arguments(stack_.data() + base_, stack_.size() - base_),
+                  [&](const at::Tensor& tensor, std::size_t, std::int64_t) { add(tensor); });
 }
 
 bool OpCall::is_constant(const at::Tensor& tensor, std::size_t argument) const {

@@ -84,6 +84,7 @@ void Payload::clear() {
   dims.clear();
   storage_bytes.clear();
   fresh_results.clear();
+  coverage.reset();
   harmless = true;
 }
 

@@ -12,9 +12,11 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
+#include "csrc/torch/coverage.h"
 #include "csrc/torch/generators.h"
 #include "csrc/torch/traits.h"
 
@@ -63,6 +65,7 @@ struct Payload {
   c10::SmallVector<std::int64_t, 3> storage_bytes;  // of each distinct storage, inputs then written
   // For each fresh storage: which tensor of the results (lists flattened) is in it.
   c10::SmallVector<std::uint16_t, 2> fresh_results;
+  std::unique_ptr<Coverage> coverage;  // in verify mode
 
   // Destroying it cannot run code of others: no custom class object is among the arguments.
   bool harmless = true;

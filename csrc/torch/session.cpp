@@ -15,6 +15,7 @@
 #include "csrc/torch/errors.h"
 #include "csrc/torch/gpus.h"
 #include "csrc/torch/kernel_frame.h"
+#include "csrc/torch/owners.h"
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/storage_access.h"
 
@@ -168,6 +169,8 @@ void Session::leave() {
       gpu_->wait_for_all();
     }
     suspend();
+    const Lock lock(*this);
+    tell_evicted(suspended_message());
     throw;
   }
 }
@@ -282,6 +285,28 @@ void Session::suspend() {
   state_ = State::kSuspended;
 }
 
+// Storages that are evicted say this from now on.
+void Session::tell_evicted(const std::string& message) {
+  records_.for_each([&](RecordId, const StorageRecord& record) {
+    if (StoragePtr storage = evicted_storage(record)) {
+      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+      graveyard_.storages.push_back(std::move(storage));
+    }
+  });
+}
+
+// Null when it has bytes, or is dying. One that Python has an object of has bytes: to lock it here
+// could wait for the interpreter, whose holder may wait for us.
+StoragePtr Session::evicted_storage(const StorageRecord& record) {
+  return record.impl->_mutable_data_ptr_no_checks().get_deleter() == &evicted_delete
+             ? record.weak.lock()
+             : StoragePtr();
+}
+
+const std::string& Session::evicted_message() const {
+  return state_ == State::kSuspended ? suspended_message() : detail::evicted_message();
+}
+
 // In a Closing: nobody looks for the session, or its memory, until it is over.
 void Session::stop(const Lock& lock) {
   if (state_ == State::kActive) {
@@ -313,16 +338,12 @@ void Session::end_stop() {
 // Evicted storages that outlive the session must not point to its records any more.
 void Session::disown_evicted(const Lock&) {
   records_.for_each([this](RecordId, const StorageRecord& record) {
-    StoragePtr storage = record.weak.lock();
-    if (!storage) {
-      return;
-    }
-    c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-    if (data.get_deleter() == &evicted_delete) {
-      data.release_context();
+    if (StoragePtr storage = evicted_storage(record)) {
+      storage->_mutable_data_ptr_no_checks().release_context();
       storage->set_data_ptr_noswap(no_bytes());
+      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(lost_message());
+      graveyard_.storages.push_back(std::move(storage));
     }
-    graveyard_.storages.push_back(std::move(storage));
   });
 }
 
@@ -487,6 +508,12 @@ void Session::evicted_storage_died(void* context) {
   session->storage_gone(&session->records_[record_in(context)]);
 }
 
+Session* Session::owner_of_evicted(const c10::StorageImpl& storage) {
+  const c10::DataPtr& data = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
+  return data.get_deleter() == &evicted_delete ? Sessions::numbered(session_in(data.get_context()))
+                                               : nullptr;
+}
+
 void* Session::context_of(const StorageRecord& record) const {
   return reinterpret_cast<void*>((std::uintptr_t{number_} << 32) | record.self.index());
 }
@@ -556,8 +583,34 @@ StorageId Session::find_known(const c10::StorageImpl& storage, const Lock&) {
     const auto block = engine_.block_at(arena_->offset(data.get()));
     return block ? engine_.storage_in(*block) : StorageId();
   }
-  const StorageRecord* const record = external_record(&storage);
-  return record == nullptr ? StorageId() : record->id;
+  StorageRecord* const record = external_record(&storage);
+  return record == nullptr ? StorageId() : id_of(*record);
+}
+
+// Note [Let go, and found again]
+// That nobody but us holds an external storage does not mean that nobody will: weak references (of
+// torch.multiprocessing's cache, for one) find what lineage keeps. Then it is the program's again,
+// under a new id, with all that depends on its content.
+StorageId Session::id_of(StorageRecord& external) {
+  if (!external.id.valid()) {
+    external.id = engine_.revive_external(std::exchange(external.let_go, ValueId()));
+  }
+  return external.id;
+}
+
+StorageId Session::reserve(Bytes size, const Lock& lock) {
+  auto nothing = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0,
+                                                       no_bytes(), nullptr, false);
+  StorageRecord* const record = add_record(*nothing, lock);
+  record->strong = std::move(nothing);
+  try {
+    record->id = engine_.add_external(record, size);
+  } catch (...) {
+    graveyard_.storages.push_back(std::move(record->strong));
+    records_.remove(record->self);
+    throw;
+  }
+  return record->id;
 }
 
 StorageId Session::find_pooled(c10::StorageImpl& storage, const Lock& lock) {
@@ -582,12 +635,13 @@ StorageId Session::find_pooled(c10::StorageImpl& storage, const Lock& lock) {
 StorageId Session::find_external(c10::StorageImpl& storage, const Lock& lock) {
   const void* const data = storage._mutable_data_ptr_no_checks().get();
   if (StorageRecord* const known = external_record(&storage)) {
+    const StorageId id = id_of(*known);
     if (known->data == data) {
-      return known->id;
+      return id;
     }
     // resize_ or set_ behind our back: what we knew is gone, and nothing was evicted because of it.
     erase_external(&storage);
-    engine_.forsake_external(known->id);
+    engine_.forsake_external(id);
   }
   const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
   // Not ours, nor from an earlier scope.
@@ -713,13 +767,15 @@ void Session::on_definition(c10::StorageImpl* storage) {
 void Session::sweep_external() {
   std::vector<RecordId> dead;
   external_.for_each([&](RecordId id) {
-    if (records_[id].strong.use_count() == 1) {
+    if (records_[id].id.valid() && is_sole_owner(records_[id].strong)) {
       dead.push_back(id);
     }
   });
   for (RecordId id : dead) {
-    erase_external(records_[id].impl);
-    engine_.storage_died(records_[id].id);  // calls forget, now or when lineage lets it go
+    StorageRecord& record = records_[id];
+    const StorageId storage = std::exchange(record.id, StorageId());
+    record.let_go = engine_.current(storage);
+    engine_.storage_died(storage);  // calls forget, now or when lineage lets it go
   }
 }
 

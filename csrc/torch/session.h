@@ -40,6 +40,7 @@ using RecordId = Id<struct RecordTag>;
 struct StorageRecord {
   c10::weak_intrusive_ptr<c10::StorageImpl> weak{StoragePtr()};
   StoragePtr strong;  // external only
+  ValueId let_go;  // external only: what it held when the program let it go; then `id` is of none
   c10::StorageImpl* impl = nullptr;
   const void* data = nullptr;  // external only: where its bytes were when they were charged
   StorageId id;
@@ -147,11 +148,27 @@ class Session final : private Device {
   // A record for a storage that is about to be adopted.
   StorageRecord* add_record(c10::StorageImpl& storage, const Lock&);
 
+  [[nodiscard]] bool verifies(const Lock&) const { return engine_.options().verify; }
+
   // For a kernel, on the CPU; and on a GPU, for work on a stream.
   c10::DataPtr allocate(std::size_t nbytes);
   void* allocate(std::size_t nbytes, cuda::Stream stream);
   void free(void* pointer);
   void record_stream(void* pointer, cuda::Stream stream);
+  // Charges bytes that are about to be made outside of the pool, and makes room for them; it stands
+  // for them until release_reserved. Throws OutOfBudget.
+  StorageId reserve(Bytes size, const Lock& lock);
+  void release_reserved(StorageId reserved, const Lock&) { engine_.storage_died(reserved); }
+  // Memory of the pool for what is kept while a kernel runs. Throws OutOfBudget.
+  void* allocate_aside(Bytes size, const Lock&) {
+    return arena_->at(engine_.offset(engine_.allocate(size)));
+  }
+  void free_aside(const void* memory, const Lock&) {
+    engine_.free(*engine_.block_at(arena_->offset(memory)));
+  }
+  // What touching a tensor of this session says, that is evicted.
+  [[nodiscard]] const std::string& evicted_message() const;
+
   // Bytes of the pool that are in use, and that have memory; any thread, without the lock.
   [[nodiscard]] Bytes used() const { return Bytes(used_.load(std::memory_order_relaxed)); }
   [[nodiscard]] Bytes reserved() const { return Bytes(reserved_.load(std::memory_order_relaxed)); }
@@ -160,6 +177,8 @@ class Session final : private Device {
   void shrink(Bytes budget);
   // Of an evicted storage; `context` is its DataPtr's.
   static void evicted_storage_died(void* context);
+  // The session that an evicted storage is of, at work or suspended; null for others. In a Visit.
+  [[nodiscard]] static Session* owner_of_evicted(const c10::StorageImpl& storage);
   [[nodiscard]] bool owns(const void* pointer) const { return arena_->contains(pointer); }
 
   // Before the session is entered, one of them: writes down what the program does, as a trace, or
@@ -204,7 +223,10 @@ class Session final : private Device {
   void copy(PoolOffset to, const Location& from, Bytes size) override;
   void poison(PoolOffset at, Bytes size) noexcept override;
   [[nodiscard]] std::optional<double> copy_ns_per_byte() const override;
-  std::uint64_t hash(const Location& from, Bytes size) override;
+  [[nodiscard]] PageSizes page_sizes() const override;
+  void discard(PoolOffset from, PoolOffset to) noexcept override;
+  std::uint64_t hash(const Location& from, Bytes size, const void* payload,
+                     std::size_t result) override;
   [[nodiscard]] std::string name(const void* payload) const override;
   void sweep_external() override;
 
@@ -221,6 +243,9 @@ class Session final : private Device {
   void arm_with(c10::StorageImpl& storage, void (*hook)(c10::StorageImpl*)) const;
   StorageId find_pooled(c10::StorageImpl& storage, const Lock& lock);
   StorageId find_external(c10::StorageImpl& storage, const Lock& lock);
+  StorageId id_of(StorageRecord& external);
+  void tell_evicted(const std::string& message);
+  [[nodiscard]] static StoragePtr evicted_storage(const StorageRecord& record);
   void order_replay(const StoragePtr& storage, bool external);
   void take_fresh(const Payload& payload, torch::jit::Stack& stack, std::span<BlockId> outputs);
   // The lock makes one atomic step of it, at no cost of its own.

@@ -5,13 +5,15 @@
 
 namespace recoup::detail {
 
-Snapshot::Snapshot(c10::StorageImpl& storage, Gpu* gpu)
-    : memory_(storage._mutable_data_ptr_no_checks().get()), size_(storage.nbytes()), gpu_(gpu) {
+Snapshot::Snapshot(c10::StorageImpl& storage, Session& session, const Session::Lock& lock)
+    : memory_(storage._mutable_data_ptr_no_checks().get()),
+      size_(storage.nbytes()),
+      gpu_(session.gpu(lock)) {
   if (gpu_ != nullptr) {
-    device_copy_ = gpu_->keep_copy(memory_, size_);
-  } else {
-    const auto* const data = static_cast<const char*>(memory_);
-    bytes_.assign(data, data + size_);
+    copy_ = gpu_->keep_copy(memory_, size_);
+  } else if (size_ > 0) {
+    copy_ = session.allocate_aside(Bytes(static_cast<std::int64_t>(size_)), lock);
+    std::memcpy(copy_, memory_, size_);
   }
 }
 
@@ -19,20 +21,25 @@ Snapshot::Snapshot(Snapshot&& other) noexcept
     : memory_(other.memory_),
       size_(other.size_),
       gpu_(other.gpu_),
-      bytes_(std::move(other.bytes_)),
-      device_copy_(std::exchange(other.device_copy_, nullptr)) {}
+      copy_(std::exchange(other.copy_, nullptr)) {}
 
-Snapshot::~Snapshot() {
-  if (device_copy_ != nullptr) {
-    Gpu::drop_copy(device_copy_);
+void Snapshot::drop(Session& session, const Session::Lock& lock) noexcept {
+  void* const copy = std::exchange(copy_, nullptr);
+  if (copy == nullptr) {
+    return;
+  }
+  if (gpu_ != nullptr) {
+    Gpu::drop_copy(copy);
+  } else {
+    session.free_aside(copy, lock);
   }
 }
 
 void Snapshot::restore() const noexcept {
   if (gpu_ != nullptr) {
-    gpu_->put_back(memory_, device_copy_, size_);
-  } else {
-    std::memcpy(memory_, bytes_.data(), size_);
+    gpu_->put_back(memory_, copy_, size_);
+  } else if (copy_ != nullptr) {
+    std::memcpy(memory_, copy_, size_);
   }
 }
 

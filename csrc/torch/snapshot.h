@@ -4,30 +4,30 @@
 #include <c10/core/StorageImpl.h>
 
 #include <cstddef>
-#include <vector>
 
-#include "csrc/torch/gpu.h"
+#include "csrc/torch/session.h"
 
 namespace recoup::detail {
 
-// On a GPU they are kept there, in memory outside of the budget, and nobody waits.
+// On the CPU they are in the session's pool. On a GPU they are kept there, in memory outside of the
+// budget, and nobody waits.
 class Snapshot {
  public:
-  // `gpu`: of the storage's device, null on the CPU; it must outlive the snapshot.
-  Snapshot(c10::StorageImpl& storage, Gpu* gpu);
-  ~Snapshot();
+  // Throws OutOfBudget.
+  Snapshot(c10::StorageImpl& storage, Session& session, const Session::Lock& lock);
   Snapshot(Snapshot&& other) noexcept;
   Snapshot& operator=(Snapshot&&) = delete;
 
   // Puts them back to where they were.
   void restore() const noexcept;
+  // Lets go of them; to be called before it is destroyed.
+  void drop(Session& session, const Session::Lock& lock) noexcept;
 
  private:
   void* memory_;
   std::size_t size_;
   Gpu* gpu_;
-  std::vector<char> bytes_;      // on the CPU
-  void* device_copy_ = nullptr;  // on a GPU
+  void* copy_ = nullptr;
 };
 
 }  // namespace recoup::detail

@@ -38,15 +38,15 @@ enum class VariesOnGpu : std::uint8_t {
 
 struct OpTraits {
   OpKind kind = OpKind::kRecorded;
-  bool repeatable = false;       // may be replayed
-  bool random = false;           // draws from a generator
-  bool captures = false;         // may keep its tensors beyond its return: they escape
-  bool metadata_only = false;    // reads shapes of its arguments, not bytes
-  bool overwrites_self = false;  // replaces all of its first argument and reads nothing of it
-  bool verifiable = true;        // false: some result bytes are uninitialized
+  bool repeatable = false;             // may be replayed
+  bool random = false;                 // draws from a generator
+  bool captures = false;               // may keep its tensors beyond its return: they escape
+  bool metadata_only = false;          // reads shapes of its arguments, not bytes
+  bool overwrites_self = false;        // replaces all of its first argument and reads nothing of it
+  bool verifiable = true;              // false: some result bytes are uninitialized
   Pointers pointers = Pointers::kAny;  // of a reader
-  bool matrix_product = false;   // costs more than its bytes: on a GPU a first guess takes that in
-  bool gated = false;            // draws behind a gate: Note [The generator's gate]
+  bool matrix_product = false;  // costs more than its bytes: on a GPU a first guess takes that in
+  bool gated = false;           // draws behind a gate: Note [The generator's gate]
   VariesOnGpu varies_on_gpu = VariesOnGpu::kNo;
   std::int8_t varies_if = -1;  // an argument that must be true for that
   std::uint64_t writes = 0;    // bit i: argument i is written, by schema or by the tables

@@ -62,6 +62,8 @@ class RECOUP_API Budget {
   [[nodiscard]] std::vector<Decision> decisions() const;
 
   [[nodiscard]] bool entered() const;
+  // Whether `leave` has failed for lack of room.
+  [[nodiscard]] bool suspended() const;
   [[nodiscard]] Stats stats() const;
   [[nodiscard]] std::vector<PinnedRow> pinned() const;
   // Recounts every invariant; throws InternalError.
@@ -80,6 +82,10 @@ RECOUP_API bool is_resident(const at::Tensor& tensor);
 RECOUP_API void materialize(const at::Tensor& tensor);
 // The tensor's address is known outside from now on: resident and in place until it dies.
 RECOUP_API void escape(const at::Tensor& tensor);
+// A tensor that was made outside of any op is charged now, not when an op sees it.
+RECOUP_API void charge(const at::Tensor& tensor);
+// Whether its storage grows in memory that is not the pool's.
+RECOUP_API bool grows_outside(const at::Tensor& tensor);
 RECOUP_API bool active();
 // The user vouches that the op "ns::name" gives the same bits when it is run again.
 RECOUP_API void allow_replay(const std::string& name);
@@ -130,6 +136,9 @@ RECOUP_API ReplayTraits replay_traits(const std::string& name, const std::string
 // The same: which combination of settings of process and thread is in force; equal ones have equal
 // numbers.
 RECOUP_API std::uint64_t settings_number();
+// Before and behind the start of a profiler that looks at the addresses of arguments: on. Then it
+// may, of evicted tensors too, on this thread and those that autograd runs for it.
+RECOUP_API void let_observers_look(bool on);
 RECOUP_API std::vector<std::string> policy_names();
 
 // Keeps a tensor's storage resident and in place, through writes, until it is released or the
@@ -146,6 +155,21 @@ class RECOUP_API Pin {
   const void* session_ = nullptr;  // none: nothing is pinned
   StorageId storage_;
   std::uint64_t birth_ = 0;
+};
+
+// Charges the CPU's budget, if one is in force, for bytes that are about to be made outside of its
+// pool, and makes room for them. Once they are made it is released, and their tensor charged.
+class RECOUP_API Reservation {
+ public:
+  explicit Reservation(Bytes size);
+  ~Reservation();
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  void release();
+
+ private:
+  const void* session_ = nullptr;  // none: nothing is charged
+  StorageId storage_;
 };
 
 // Turns an out-of-budget report into the exception of the program's language; must throw.

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import torch  # before _C, which is linked against it
 
+import recoup.torch_version  # noqa: F401 (before _C too: it may be of another PyTorch)
 from recoup import _C, gpus
 from recoup.decisions import Decision
 from recoup.dtr_log import read_dtr_log

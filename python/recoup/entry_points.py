@@ -6,6 +6,8 @@ not: they look at a storage's bytes directly. One of three things happens first:
     escape   a raw pointer or shared memory stays visible, or bytes are written where the engine
              cannot see it: the storage is made resident and keeps its place until it dies
     pin      bytes are read during the call only: resident and in place until it returns
+    charge   a call makes bytes outside of any op, or moves them out of the pool: they are charged
+             when they are made, and where their size is known room is made first
     reading  one call reads many storages (`torch.save`, `deepcopy`): those whose pointer it takes
              are pinned until its end instead of escaping
 
@@ -159,6 +161,86 @@ def _reading_call(original: _Function) -> _Function:
     return wrapper
 
 
+def _charge(thing: object) -> None:
+    """Charges what was made outside of any op; ignores anything else."""
+    if isinstance(thing, torch.UntypedStorage):
+        if thing.device.type != "meta":
+            _C.charge(_alias(thing))
+    elif isinstance(thing, torch.Tensor) and torch._C._has_storage(thing):
+        _C.charge(thing)
+
+
+def _making(original: _Function) -> _Function:
+    """Makes a tensor or storage of bytes that are there, or comes with them."""
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
+        _charge(made)
+        return made
+
+    return wrapper
+
+
+def _making_sized(original: _Function) -> _Function:
+    """The same; the last number among the arguments is the size in bytes."""
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        sizes = [argument for argument in (*args, *kwargs.values()) if type(argument) is int]
+        reserved = _C.Reservation(sizes[-1] if sizes else 0)
+        try:
+            made = original(*args, **kwargs)
+        finally:
+            reserved.release()
+        _charge(made)
+        return made
+
+    return wrapper
+
+
+def _static(make: Callable[[_Function], _Function]) -> Callable[[_Function], Any]:
+    """For functions that belong to a class and not to its objects."""
+    return lambda original: staticmethod(make(original))
+
+
+def _sharing(original: _Function) -> _Function:
+    """Moves a storage's bytes to shared memory, unless they are there: both exist for a moment."""
+
+    @functools.wraps(original)
+    def wrapper(storage: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+        _escape(storage)
+        reserved = _C.Reservation(0 if storage.is_shared() else storage.nbytes())
+        try:
+            # The copy goes to a storage that gives its bytes away; they are reserved already.
+            with torch._C._ExcludeDispatchKeyGuard(_UNSEEN_KEYS):
+                shared = original(storage, *args, **kwargs)
+        finally:
+            reserved.release()
+        _charge(storage)
+        return shared
+
+    return wrapper
+
+
+def _resizing(original: _Function) -> _Function:
+    """Old and new bytes exist for a moment. Those of the pool are charged by the allocator."""
+
+    @functools.wraps(original)
+    def wrapper(storage: torch.UntypedStorage, size: Any) -> Any:
+        _escape(storage)
+        outside = type(size) is int and _C.grows_outside(_alias(storage))
+        reserved = _C.Reservation(size if outside else 0)
+        try:
+            resized = original(storage, size)
+        finally:
+            reserved.release()
+        _charge(storage)
+        return resized
+
+    return wrapper
+
+
 def _storage_getitem(original: _Function) -> _Function:
     """A number is read, but a slice is a storage that points into this one."""
     read, share = _pinning(original), _escaping(original)
@@ -214,13 +296,10 @@ _ESCAPE = [
             "_byteswap",
             "_resize_with_addr_",
             "_share_cuda_",
-            "_share_fd_cpu_",
-            "_share_filename_cpu_",
             "_swap_data_ptr_",
             # It only reads, but asks for a pointer with which it could write.
             "_write_file",
             "fill_",
-            "resize_",
         )
     ),
 ]
@@ -239,6 +318,23 @@ _READ = [
     (torch.serialization, "_load"),
     (torch.serialization, "_legacy_load"),
 ]
+_MAKE = [
+    (torch, "from_numpy"),
+    (torch, "frombuffer"),
+    (torch, "from_dlpack"),
+    (torch.utils.dlpack, "from_dlpack"),
+    (torch._C, "_from_dlpack"),
+    (torch, "asarray"),
+    (torch, "as_tensor"),
+]
+_MAKE_STORAGE = ["from_buffer", "_new_with_file", "_new_with_weak_ptr"]
+_MAKE_SIZED = [
+    "from_file",
+    "_new_shared_fd_cpu",
+    "_new_shared_filename_cpu",
+    "_new_using_fd_cpu",
+    "_new_using_filename_cpu",
+]
 _DLPACK = [
     (torch._C, "_to_dlpack"),
     (torch._C, "_to_dlpack_versioned"),
@@ -253,6 +349,13 @@ _TABLE = [
     *((owner, name, _pinning) for owner, name in _PIN),
     *((owner, name, _reading_call) for owner, name in _READ),
     *((owner, name, _dlpack) for owner, name in _DLPACK),
+    *((owner, name, _making) for owner, name in _MAKE),
+    *((torch.UntypedStorage, name, _static(_making)) for name in _MAKE_STORAGE),
+    *((torch.UntypedStorage, name, _static(_making_sized)) for name in _MAKE_SIZED),
+    (torch.UntypedStorage, "__new__", _static(_making_sized)),
+    (torch.UntypedStorage, "_share_fd_cpu_", _sharing),
+    (torch.UntypedStorage, "_share_filename_cpu_", _sharing),
+    (torch.UntypedStorage, "resize_", _resizing),
     (torch.Tensor, "numpy", _numpy),
     (torch.UntypedStorage, "__getitem__", _storage_getitem),
 ]

@@ -17,34 +17,53 @@ def hide(original: object) -> object:
 
 
 class Patches:
-    """A list of replacements, in force while at least one user wants them."""
+    """A list of replacements, in force while at least one user wants them.
+
+    An interrupt may end `install` and `remove` anywhere: another call goes on where it was.
+    """
 
     def __init__(self, replacements: Sequence[Replacement]) -> None:
         self._replacements = replacements
-        self._lock = threading.Lock()
-        self._users = 0
+        self._lock = threading.RLock()
+        self._users: set[object] = set()
         # Owner, attribute, what was in the owner's own dictionary, what is there now.
         self._undo: list[tuple[Any, str, object, object]] = []
         os.register_at_fork(after_in_child=self._renew_lock)
 
-    def install(self) -> None:
-        """Replaces the attributes, unless another user has. Each call needs one `remove`."""
+    def install(self, user: object) -> None:
+        """Replaces the attributes, unless they are. `user` has to be given to `remove` later."""
         with self._lock:
-            if self._users == 0:
-                try:
-                    for owner, name, make in self._replacements:
-                        self._replace(owner, name, make)
-                except BaseException:
-                    self._restore()
-                    raise
-            self._users += 1
-
-    def remove(self) -> None:
-        """Puts the attributes back when this was the last user."""
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
+            if self._users:
+                self._users.add(user)
+                return
+            try:
+                for owner, name, make in self._replacements:
+                    self._replace(owner, name, make)
+                self._users.add(user)
+            except BaseException:
+                self._users.discard(user)
                 self._restore()
+                raise
+
+    def remove(self, user: object) -> None:
+        """Puts the attributes back when no other user is left; of none it does nothing."""
+        with self._lock:
+            self._users.discard(user)
+            if not self._users:
+                self._restore()
+
+    def forget(self, user: object) -> None:
+        """`remove` for a user that is collected: at any time, within our own functions too."""
+        if user in self._users:
+            self.remove(user)
+
+    def unlock(self) -> None:
+        """Behind an interrupt, which may have come where a `with` would not let go of the lock."""
+        try:
+            while True:
+                self._lock.release()
+        except RuntimeError:  # it is not this thread's
+            pass
 
     def _replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         # An inherited attribute is shadowed and, later, uncovered again.
@@ -52,20 +71,21 @@ class Patches:
         if before is _ABSENT and not hasattr(owner, name):
             return
         after = make(getattr(owner, name))
-        _put(owner, name, after)
         self._undo.append((owner, name, before, after))
+        _put(owner, name, after)
 
     def _restore(self) -> None:
         while self._undo:
-            owner, name, before, after = self._undo.pop()
+            owner, name, before, after = self._undo[-1]
             # What somebody else put there since stays: it may wrap ours, which then does nothing.
             if vars(owner).get(name, _ABSENT) is after:
                 _put(owner, name, before)
+            self._undo.pop()
 
     def _renew_lock(self) -> None:
         # The child of a fork goes on in the scope, with a copy of everything; a thread that it does
         # not have may have held the lock.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
 
 def _put(owner: Any, name: str, attribute: object) -> None:

@@ -3,15 +3,14 @@
 import dataclasses
 import functools
 import inspect
+import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.hooks import RemovableHandle
 
-from recoup import _C, entry_points, gpus, higher_order
+from recoup import _C, entry_points, gpus, higher_order, observers, step_marks
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.report import format_report
@@ -130,15 +129,15 @@ class Run:
         """The device whose memory is within the budget."""
         gpus.forget_workspaces(device)
         self._engine = _C.Engine(_C.Options(**dataclasses.asdict(options)), str(device))
-        self._step_marks: RemovableHandle | None = None
         if trace is not None:
             self._engine.record(trace)
         scheduled = any(row[0] == options.policy and row[4] for row in _C.policies())
         self._marks_steps = trace is not None or scheduled
         if decisions:
             self._engine.log_decisions()
-        self._open = False  # entered and not yet left, or suspended
-        self._is_patched = False
+        # What stands for it where a reference would keep it, and its memory, alive.
+        self._key = object()
+        weakref.finalize(self, _forget, self._key).atexit = False
         # As the body left it: when the scope is over nothing is pinned any more.
         self._pinned: list[dict[str, Any]] = []
 
@@ -151,7 +150,7 @@ class Run:
 
         After the scope: what could not be evicted at its end.
         """
-        return self._engine.pinned() if self._open else self._pinned
+        return self._engine.pinned() if self._is_open else self._pinned
 
     def decisions(self) -> list[Decision]:
         """What the engine decided, in order; empty unless `recoup.budget(decisions=True)`."""
@@ -182,56 +181,136 @@ class Run:
         Raises OutOfBudgetError when that is too small as well (then call again), ValueError as
         `recoup.budget` does, RuntimeError when the scope is not waiting for it.
         """
-        if not self._open:
+        if self._engine.entered():
+            raise RuntimeError(
+                "finish() completes an exit that failed; this scope is open: run.grow(budget) "
+                "gives it more memory"
+            )
+        if not self._engine.suspended():
             raise RuntimeError("finish() completes an exit that failed; this scope is over")
-        self._engine.grow(parse_bytes(budget, limit_bytes=memory_bytes(self.device)))
-        self._leave()
+        try:
+            self._engine.grow(self._parse(budget))
+            self._leave()
+        except BaseException:
+            self._settle()
+            raise
+
+    def grow(self, budget: int | str) -> None:
+        """Gives the open scope a larger budget; what was evicted comes back when it is used.
+
+        Raises ValueError when it is not larger, and as `recoup.budget` does; RuntimeError when the
+        scope is not open.
+        """
+        self._require_open("grow")
+        self._engine.grow(self._parse(budget))
+
+    def shrink(self, budget: int | str) -> None:
+        """Gives the open scope a smaller budget, evicting what is too much for it.
+
+        Raises OutOfBudgetError when what cannot be evicted is more than that, and changes nothing
+        then; ValueError when it is not smaller, and as `recoup.budget` does; RuntimeError when the
+        scope is not open.
+        """
+        self._require_open("shrink")
+        self._engine.shrink(self._parse(budget))
+
+    @property
+    def _is_open(self) -> bool:
+        """Entered and not left, or suspended."""
+        return self._engine.entered() or self._engine.suspended()
+
+    def _parse(self, budget: int | str) -> int:
+        return parse_bytes(budget, limit_bytes=memory_bytes(self.device))
+
+    def _require_open(self, name: str) -> None:
+        if self._engine.suspended():
+            raise RuntimeError(
+                f"{name}() changes the budget of an open scope; this one is suspended: "
+                "run.finish(budget) completes its exit"
+            )
+        if not self._engine.entered():
+            raise RuntimeError(f"{name}() changes the budget of an open scope; this one is not")
+
+    # What follows may be interrupted between any two instructions. So what is so far is asked of
+    # the engine, whose calls are whole, and each part may be done again: see scope_module.cpp.
 
     def _enter(self) -> None:
         self._engine.enter()
-        self._open = True
         if self._marks_steps:
-            self._step_marks = register_optimizer_step_post_hook(self._mark_optimizer_step)
+            step_marks.add(self._key, self._mark_optimizer_step)
+        for patches in _PATCHES:
+            patches.install(self._key)
+        observers.enter(self._key)
+
+    def _exit(self, error: BaseException | None) -> None:
+        """At the end of a `with`; `error` is what its body raised."""
         try:
-            entry_points.PATCHES.install()
-            try:
-                higher_order.PATCHES.install()
-                self._is_patched = True
-            except BaseException:
-                entry_points.PATCHES.remove()
-                raise
-        except BaseException:
             self._leave()
-            raise
+        except Exception as leaving:
+            if error is None:
+                raise
+            notes = " ".join(getattr(leaving, "__notes__", []))
+            add_note(error, f"recoup: leaving the scope failed too: {leaving} {notes}".rstrip())
 
     def _leave(self) -> None:
         gpus.forget_workspaces(self.device)
         self._pinned = self._engine.pinned()
-        if self._step_marks is not None:
-            self._step_marks.remove()
         try:
             self._engine.leave()
         except OutOfBudgetError as error:
+            self._clean_up()
             add_note(
                 error,
                 "The scope is suspended and nothing is lost: what is evicted raises when it is "
                 "touched, until run.finish(budget) brings it back; "
-                f"{error.enough_bytes} bytes would do.",
+                f"{error.enough_bytes} bytes would do. "
+                + _ways_out(error.enough_bytes - error.budget_bytes),
             )
             raise
         except OSError:  # the trace could not be written; the scope is over
-            self._open = False
-            self._remove_patches()
+            self._clean_up()
             raise
-        # Not before: of an evicted storage some unwrapped entry points would end the process.
-        self._open = False
-        self._remove_patches()
+        self._clean_up()
 
-    def _remove_patches(self) -> None:
-        if self._is_patched:
-            self._is_patched = False
-            higher_order.PATCHES.remove()
-            entry_points.PATCHES.remove()
+    def _settle(self) -> None:
+        """Whatever was interrupted: the scope is over or suspended then, and PyTorch as it was."""
+        try:
+            if self._engine.entered():
+                self._pinned = self._engine.pinned()
+                self._engine.leave()
+        except Exception:  # of an exit that does not fit; who interrupts us has to know nothing
+            pass
+        for patches in _PATCHES:
+            patches.unlock()
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        if self._engine.entered():
+            return
+        step_marks.remove(self._key)
+        observers.leave(self._key)
+        # Of an evicted storage some unwrapped entry points would end the process.
+        if not self._engine.suspended():
+            for patches in reversed(_PATCHES):
+                patches.remove(self._key)
+
+
+_PATCHES = (entry_points.PATCHES, higher_order.PATCHES, observers.PATCHES)
+
+
+def _forget(key: object) -> None:
+    """A suspended run was given up."""
+    for patches in reversed(_PATCHES):
+        patches.forget(key)
+
+
+def _ways_out(missing_bytes: int) -> str:
+    return (
+        f"A way out without a larger budget is to let go of {missing_bytes} bytes before the scope "
+        "ends: `del` results that are not needed behind it (a loss that was not `detach`ed, or "
+        "outputs, keep all activations that their backward would need), copy to files what is only "
+        "to be stored, or set gradients to None."
+    )
 
 
 class Budget:
@@ -251,36 +330,21 @@ class Budget:
         self._decisions = decisions
         self._runs: list[Run] = []
 
-    def __enter__(self) -> Run:
-        """Starts the scope.
+    def _make_run(self) -> Run:
+        return Run(self.options, device=self.device, trace=self._trace, decisions=self._decisions)
 
-        Raises RuntimeError when one is already active on the device, or a GPU has not so much free
-        memory.
-        """
-        run = Run(self.options, device=self.device, trace=self._trace, decisions=self._decisions)
-        run._enter()
-        self._runs.append(run)
-        return run
+    if TYPE_CHECKING:
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Makes every live tensor resident and ends the scope.
-
-        Raises OutOfBudgetError when they do not fit; the run is then suspended until `Run.finish`.
-        The body's own exception is never hidden: what goes wrong here becomes a note on it.
-        """
-        run = self._runs.pop()
-        try:
-            run._leave()
-        except Exception as leaving:
-            if error is None:
-                raise
-            notes = " ".join(getattr(leaving, "__notes__", []))
-            add_note(error, f"recoup: leaving the scope failed too: {leaving} {notes}".rstrip())
+        def __enter__(self) -> Run: ...
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+    else:  # in C++, where no interrupt comes: see scope_module.cpp
+        __enter__ = _C.method(_C.enter_scope)
+        __exit__ = _C.method(_C.exit_scope)
 
     def __call__(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
         """`function` with the scope around each call.

@@ -33,8 +33,8 @@ struct Call {
 
 class Program {
  public:
-  explicit Program(const Options& options)
-      : device_(options.budget), engine_(std::make_unique<Engine>(options, device_)) {
+  explicit Program(const Options& options, const PageSizes& pages = {})
+      : device_(options.budget, pages), engine_(std::make_unique<Engine>(options, device_)) {
     device_.bind(*engine_);
   }
   ~Program() {

@@ -42,7 +42,9 @@ class Fuzzer {
   // search.
   Fuzzer(std::string_view policy, std::uint64_t seed, std::optional<bool> kinetic = {},
          const TestAids& aids = {})
-      : random_(seed), options_(draw_options(policy, kinetic, aids)), program_(options_) {
+      : random_(seed),
+        options_(draw_options(policy, kinetic, aids)),
+        program_(options_, seed % 2 == 0 ? PageSizes{.page = 128_B, .huge = 1_KiB} : PageSizes()) {
     if (chance(30)) {
       conductor_.emplace(program_.engine(), random_());
       program_.engine().set_conductor(&*conductor_);

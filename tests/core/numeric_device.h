@@ -118,7 +118,9 @@ class NumericDevice final : public Device {
   static constexpr std::uint8_t kPoison = 0xdd;
   static constexpr std::uint8_t kGivenUp = 0xee;
 
-  explicit NumericDevice(Bytes capacity) { grow(capacity); }
+  explicit NumericDevice(Bytes capacity, const PageSizes& sizes = {}) : pages(sizes) {
+    grow(capacity);
+  }
   void bind(Engine& engine) { engine_ = &engine; }
   void grow(Bytes capacity) { arena_.resize(static_cast<std::size_t>(capacity.count()), kPoison); }
 
@@ -197,6 +199,8 @@ class NumericDevice final : public Device {
   // Storages that sweep_external may find to be nobody's.
   std::vector<NumericStorage*> externals;
   std::size_t bytes_a_payload = sizeof(NumericPayload);
+  const PageSizes pages;
+  int discards = 0;
   // Makes replays compute something else, for verify mode.
   std::uint64_t replay_noise = 0;
 
@@ -265,8 +269,15 @@ class NumericDevice final : public Device {
     const Span bytes = at({.external = nullptr, .offset = where}, size);
     std::fill(bytes.begin(), bytes.end(), kGivenUp);
   }
-  std::uint64_t hash(const Location& from, Bytes size) override {
+  std::uint64_t hash(const Location& from, Bytes size, const void* /*payload*/,
+                     std::size_t /*result*/) override {
     return digest(at(from, size), 1);
+  }
+  [[nodiscard]] PageSizes page_sizes() const override { return pages; }
+  void discard(PoolOffset from, PoolOffset to) noexcept override {
+    EXPECT_EQ(from.count() % pages.page.count() + to.count() % pages.page.count(), 0);
+    std::fill(arena_.begin() + from.count(), arena_.begin() + to.count(), kPoison);
+    ++discards;
   }
   [[nodiscard]] std::string name(const void* payload) const override {
     return static_cast<const NumericPayload*>(payload)->name;

@@ -290,12 +290,14 @@ def plus_one(original: Callable[..., int]) -> Callable[..., int]:
 
 def test_patches_count_their_users_and_uncover_what_is_inherited() -> None:
     patches = Patches([(Heir, "own", plus_one), (Heir, "hidden", hide), (Heir, "absent", plus_one)])
-    patches.install()
-    patches.install()
+    patches.install("first")
+    patches.install("second")
+    patches.install("second")
     assert (Heir().own(), hasattr(Heir, "hidden"), hasattr(Heir, "absent")) == (2, False, False)
-    patches.remove()
+    patches.remove("second")
+    patches.remove("second")
     assert Heir().own() == 2
-    patches.remove()
+    patches.remove("first")
     assert (Heir().own(), Heir.hidden, "own" in vars(Heir)) == (1, 3, False)
 
 
@@ -303,9 +305,9 @@ def test_what_somebody_else_patched_meanwhile_stays() -> None:
     class Other(Owner): ...
 
     patches = Patches([(Other, "own", plus_one)])
-    patches.install()
+    patches.install("user")
     Other.own = theirs = plus_one(Other.own)  # type: ignore[method-assign]
-    patches.remove()
+    patches.remove("user")
     assert Other.own is theirs
 
 
@@ -315,7 +317,7 @@ def test_a_maker_that_fails_leaves_nothing_behind() -> None:
 
     patches = Patches([(Owner, "own", plus_one), (Heir, "hidden", fail)])
     with pytest.raises(LookupError):
-        patches.install()
+        patches.install("user")
     assert Owner().own() == 1
 
 

@@ -275,3 +275,30 @@ def test_verify_mode_names_the_op_that_differs() -> None:
             finally:
                 check(run)
     assert calls == 2
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_verify_mode_compares_what_the_op_defined(reduction: str) -> None:
+    """A loss lies in a storage as large as its elements, of which nobody defines the rest."""
+    losses = [
+        torch.nn.functional.mse_loss,
+        torch.nn.functional.smooth_l1_loss,
+        torch.nn.functional.huber_loss,
+    ]
+    with recoup.budget("64MiB", verify=True) as run:
+        x, y = torch.randn(256, 512), torch.randn(256, 512)
+        for loss in losses:
+            made = loss(x * 2, y, reduction=reduction)
+            recoup.evict(made)
+            junk = [torch.full((256, 512), float(i)) for i in range(4)]
+            del junk
+            made.item()
+        # A write through a view, over bytes that nobody defined.
+        rows = torch.empty(64, 512)
+        for row in range(0, 64, 2):
+            rows[row] = x[row] * 2
+        picked = rows[::2] * 3
+        recoup.evict(picked)
+        assert torch.equal(picked, x[:64:2] * 2 * 3)
+        run.check()
+    assert run.stats().verify_checks > 0

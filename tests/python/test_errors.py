@@ -1,5 +1,6 @@
 """What the user gets for bad input and bad luck."""
 
+import gc
 import threading
 import warnings
 from typing import Any
@@ -148,13 +149,24 @@ class FakeEngine:
     def __init__(self, options: dict[str, Any], device: str) -> None:
         self.budget_bytes: int = options["budget_bytes"]
         self.left = False
+        self.is_entered = self.is_suspended = False
 
-    def enter(self) -> None: ...
+    def enter(self) -> None:
+        self.is_entered = True
+
+    def entered(self) -> bool:
+        return self.is_entered
+
+    def suspended(self) -> bool:
+        return self.is_suspended
 
     def leave(self) -> None:
-        if self.budget_bytes < 2**30:
+        self.is_entered = False
+        self.is_suspended = self.budget_bytes < 2**30
+        if self.is_suspended:
             error = recoup.OutOfBudgetError("exit does not fit")
             error.enough_bytes = 2**30
+            error.budget_bytes = self.budget_bytes
             raise error
         self.left = True
 
@@ -210,6 +222,68 @@ def test_finish_is_for_failed_exits() -> None:
         pass
     with pytest.raises(RuntimeError, match="this scope is over"):
         run.finish("1GiB")
+
+
+def test_finish_in_an_open_scope_is_refused() -> None:
+    with recoup.budget("1MiB") as run:
+        with pytest.raises(RuntimeError, match=r"this scope is open: run\.grow"):
+            run.finish("50MiB")
+        assert recoup._C.active()
+        with pytest.raises(recoup.OutOfBudgetError):
+            torch.ones(1 << 20)
+
+
+def test_an_open_scope_grows() -> None:
+    with recoup.budget("1MiB") as run:
+        with pytest.raises(recoup.OutOfBudgetError):
+            torch.ones(1 << 20)
+        run.grow("8MiB")
+        assert run.stats().budget_bytes == 8 << 20
+        assert torch.ones(1 << 20).sum().item() == 1 << 20
+        with pytest.raises(ValueError, match="only grow"):
+            run.grow("8MiB")
+        with pytest.raises(ValueError, match="budget must be"):
+            run.grow("nothing")
+        run.check()
+    for change in (run.grow, run.shrink):
+        with pytest.raises(RuntimeError, match="this one is not"):
+            change("16MiB")
+
+
+def test_a_suspended_scope_says_what_it_is() -> None:
+    base = torch.arange(float(2**18))
+    with pytest.raises(recoup.OutOfBudgetError) as caught:
+        with recoup.budget("8MiB") as run:
+            got = [base.mul(i) for i in range(12)]
+    if hasattr(caught.value, "add_note"):
+        missing = caught.value.enough_bytes - caught.value.budget_bytes
+        assert f"let go of {missing} bytes" in notes(caught.value)
+    evicted = [value for value in got if not recoup.is_resident(value)]
+    assert evicted
+    for touch in (torch.sum, torch.Tensor.tolist, recoup.materialize, torch.Tensor.data_ptr):
+        with pytest.raises(RuntimeError, match=r"ended without.*run\.finish\(budget\)") as raised:
+            touch(evicted[0])
+        assert "thread" not in str(raised.value)
+    for change in (run.grow, run.shrink):
+        with pytest.raises(RuntimeError, match=r"suspended: run\.finish"):
+            change("64MiB")
+    # What the message says is so.
+    run.finish("64MiB")
+    assert all(recoup.is_resident(value) for value in got)
+    assert bits_equal(got, [base.mul(i) for i in range(12)])
+
+
+def test_a_scope_that_was_given_up_says_so() -> None:
+    base = torch.arange(float(2**18))
+    with pytest.raises(recoup.OutOfBudgetError):
+        with recoup.budget("8MiB") as run:
+            got = [base.mul(i) for i in range(12)]
+    evicted = [value for value in got if not recoup.is_resident(value)]
+    del run
+    gc.collect()
+    with pytest.raises(RuntimeError, match="they are gone"):
+        evicted[0].sum()
+    assert "data_ptr" not in vars(torch.Tensor)
 
 
 def test_notes_before_python_3_11_are_warnings() -> None:
