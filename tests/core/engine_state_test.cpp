@@ -70,13 +70,13 @@ TEST(EngineState, AReplaysReadDoesNotCount) {
 // A small net with a model, gradients and two moments for each parameter, all made in the scope, as
 // AdamW has them. Returns whether it fits.
 bool trains(Bytes budget, int steps) {
-  constexpr int kLayers = 4;
+  constexpr std::size_t kLayers = 4;
   constexpr Bytes kWeight = 1_KiB;
   constexpr Bytes kActivation = 768_B;
   Program p(options(budget));
   try {
     std::vector<Tensor> weights;
-    for (int i = 0; i < kLayers; ++i) {
+    for (std::size_t i = 0; i < kLayers; ++i) {
       weights.push_back(p.op({}, kWeight));
       p.overwrite(weights.back());
     }
@@ -86,7 +86,7 @@ bool trains(Bytes budget, int steps) {
     for (int step = 0; step < steps; ++step) {
       const Tensor x = p.leaf(kActivation);
       std::vector<Tensor> activations{x};
-      for (int i = 0; i < kLayers; ++i) {
+      for (std::size_t i = 0; i < kLayers; ++i) {
         const Tensor product = p.op({activations.back(), weights[i]}, kActivation);
         activations.push_back(p.op({product}, kActivation));
         p.drop(product);
@@ -96,7 +96,7 @@ bool trains(Bytes budget, int steps) {
       }
       gradients.assign(kLayers, 0);
       Tensor delta = p.op({activations.back()}, kActivation);
-      for (int i = kLayers - 1; i >= 0; --i) {
+      for (std::size_t i = kLayers; i-- > 0;) {
         gradients[i] = p.op({activations[i], delta}, kWeight);
         const Tensor next = p.op({delta, weights[i], activations[i + 1]}, kActivation);
         p.drop(delta);
@@ -105,7 +105,7 @@ bool trains(Bytes budget, int steps) {
       }
       p.drop(delta);
       p.drop(x);
-      for (int i = 0; i < kLayers; ++i) {
+      for (std::size_t i = 0; i < kLayers; ++i) {
         if (step == 0) {
           first.push_back(p.op({}, kWeight));
           second.push_back(p.op({}, kWeight));
