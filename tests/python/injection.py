@@ -1,0 +1,119 @@
+"""A pytest plugin that runs each test again with a fault in it, for a number of faults.
+
+    python -m pytest -p injection --inject fail-allocation --faults 50 tests/python/test_x.py
+
+A test is run plainly first, which counts the allocations, replays and scopes that it has. Then it
+is run with the k-th one failing, for values of k that grow geometrically, once as a fault that
+passes and once as one that stays. Each time it passes, or raises what was injected; whatever it
+raises, the scopes that it had are sound, none of them is left open, and a run without the fault
+passes after it.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+import recoup
+from recoup.run import Run
+
+COUNTED = {
+    "fail-allocation": "allocations",
+    "force-eviction": "allocations",
+    "fail-replay": "replays",
+}
+"""What the k of each kind of fault counts."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--inject", choices=sorted(COUNTED), help="the kind of fault")
+    parser.addoption("--faults", type=int, default=50, help="values of k for each test")
+
+
+class Scopes:
+    """The runs that a test had: they are checked while they are open, and counted at their end."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self.wrong: list[str] = []
+
+    @contextlib.contextmanager
+    def watched(self, what: str) -> Iterator[None]:
+        leave = Run._leave
+        scopes = self
+
+        def watch(run: Run) -> None:
+            try:
+                run.check()
+            except Exception as error:
+                scopes.wrong.append(f"before its end: {error}")
+            stats = run.stats()
+            scopes.most = max(scopes.most, int(getattr(stats, what)))
+            leave(run)
+
+        Run._leave = watch  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            Run._leave = leave  # type: ignore[method-assign]
+
+
+def _values(most: int, count: int) -> list[int]:
+    """Up to `count` numbers from 1 to `most`, each about so many times the one before."""
+    if most <= count:
+        return list(range(1, most + 1))
+    return sorted({round(most ** (i / (count - 1))) for i in range(count)})
+
+
+def _injected(report: pytest.TestReport) -> bool:
+    text = str(report.longrepr)
+    return "a test aid lets" in text or "OutOfBudgetError" in text
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    kind = item.config.getoption("--inject")
+    if not kind:
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in _reports(item, nextitem, str(kind), int(item.config.getoption("--faults"))):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def _run(item: pytest.Item, aids: str, what: str) -> tuple[list[pytest.TestReport], Scopes]:
+    scopes = Scopes()
+    with pytest.MonkeyPatch.context() as patch, scopes.watched(what):
+        patch.setenv("RECOUP_TEST_AIDS", aids)
+        item._initrequest()  # type: ignore[attr-defined]
+        reports = runtestprotocol(item, log=False, nextitem=item)
+    return reports, scopes
+
+
+def _reports(
+    item: pytest.Item, nextitem: pytest.Item | None, kind: str, faults: int
+) -> list[pytest.TestReport]:
+    reports, scopes = _run(item, "", COUNTED[kind])
+    if any(not report.passed for report in reports):
+        return reports
+    for k in _values(scopes.most, faults):
+        for lasts in ("", ",persistent"):
+            aids = f"{kind}={k}{lasts}"
+            again, struck = _run(item, aids, COUNTED[kind])
+            wrong = list(struck.wrong)
+            wrong += [
+                f"{report.when}: {report.longreprtext}"
+                for report in again
+                if report.failed and not _injected(report)
+            ]
+            if recoup._C.active():
+                wrong.append("a scope is left open")
+            if wrong:
+                reports[1].outcome = "failed"
+                reports[1].longrepr = f"{item.nodeid} with {aids}:\n" + "\n".join(wrong)
+                return reports
+    after, _ = _run(item, "", COUNTED[kind])
+    return after if any(not report.passed for report in after) else reports
