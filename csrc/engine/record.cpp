@@ -128,6 +128,10 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
     lineage_.add_written(op, {.before = overwritten ? ValueId() : before,
                               .after = after,
                               .nbytes = lineage_[after].nbytes});
+    Value& now = lineage_[after];
+    const Value& old = lineage_[before];
+    now.from_nothing = overwritten ? lineage_[op].inputs.empty() : old.from_nothing;
+    now.changed = !overwritten && (old.changed || old.was_read);
   }
   update_candidate(after);
   if (copy.valid()) {
@@ -216,6 +220,7 @@ void Engine::record_op(const OpRecord& record, std::span<StorageId> storages) {
     storages[i] = add_storage(record.fresh[i]);
     const ValueId value = storages_[storages[i]].current;
     if (record.fresh[i].nbytes > options_.small_leaf) {
+      lineage_[value].from_nothing = record.inputs.empty();
       lineage_.add_output(id, value);
       update_candidate(value);
       if (verifiable) {

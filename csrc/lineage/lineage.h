@@ -51,6 +51,8 @@ struct Value {
   bool among_outside = false;  // external, and of the budget already: Options::outside
   bool kept = false;           // a schedule wants its bytes, whether somebody needs them or not
   bool was_read = false;       // by an op of the program that did not write it
+  bool from_nothing = false;   // Note [State]: its storage began with an op that read nothing
+  bool changed = false;        // the same: its storage was read, and then changed, before
   bool dead_leaf = false;      // a leaf in the pool that no storage holds any more
   bool writing = false;  // a kernel that pins it writes over it: what it holds is about to be gone
   void* external =

@@ -11,7 +11,6 @@ passes after it.
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -84,25 +83,27 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-def _run(item: pytest.Item, aids: str, what: str) -> tuple[list[pytest.TestReport], Scopes]:
+def _run(
+    item: pytest.Item, nextitem: pytest.Item | None, aids: str, what: str
+) -> tuple[list[pytest.TestReport], Scopes]:
     scopes = Scopes()
     with pytest.MonkeyPatch.context() as patch, scopes.watched(what):
         patch.setenv("RECOUP_TEST_AIDS", aids)
         item._initrequest()  # type: ignore[attr-defined]
-        reports = runtestprotocol(item, log=False, nextitem=item)
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
     return reports, scopes
 
 
 def _reports(
     item: pytest.Item, nextitem: pytest.Item | None, kind: str, faults: int
 ) -> list[pytest.TestReport]:
-    reports, scopes = _run(item, "", COUNTED[kind])
+    reports, scopes = _run(item, nextitem, "", COUNTED[kind])
     if any(not report.passed for report in reports):
         return reports
     for k in _values(scopes.most, faults):
         for lasts in ("", ",persistent"):
             aids = f"{kind}={k}{lasts}"
-            again, struck = _run(item, aids, COUNTED[kind])
+            again, struck = _run(item, nextitem, aids, COUNTED[kind])
             wrong = list(struck.wrong)
             wrong += [
                 f"{report.when}: {report.longreprtext}"
@@ -115,5 +116,5 @@ def _reports(
                 reports[1].outcome = "failed"
                 reports[1].longrepr = f"{item.nodeid} with {aids}:\n" + "\n".join(wrong)
                 return reports
-    after, _ = _run(item, "", COUNTED[kind])
+    after, _ = _run(item, nextitem, "", COUNTED[kind])
     return after if any(not report.passed for report in after) else reports

@@ -387,8 +387,7 @@ def test_custom_ops_are_replayed_only_when_the_user_vouches(luck: type[Unlucky])
         hand.assert_leaf(result)
         hand.assert_leaf(out)
         vouched = unlucky(x)
-        hand.assert_leaf(dependent)  # of what `out` was
-        hand.evict(vouched)
+        hand.evict(vouched, dependent)
         return x, out, dependent, result, vouched
 
     assert both(program).replays >= 2
