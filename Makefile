@@ -89,6 +89,16 @@ fuzz: $(SETUP_DONE) ## traces from strangers, long: FUZZ_ROUNDS files, then a te
 test-slow: build ## the long sweeps
 	$(BIN)/python -m pytest -m slow
 
+# Each test that has a scope, with 50 faults of each kind in it; tests of what a run did (evictions,
+# peaks, messages) are left out, for a fault is something else.
+INJECTED := composites guests contract_outside contract_replays contract_versions
+
+test-injection: build ## faults injected into the tests of the contract (hours)
+	@for kind in fail-allocation fail-replay force-eviction; do \
+	  PYTHONPATH=tests/python $(BIN)/python -m pytest -q -p injection --inject $$kind --faults 50 \
+	    $(INJECTED:%=tests/python/test_%.py) || exit; \
+	done
+
 bench: export OMP_NUM_THREADS := 1
 bench: build ## docs/bench.json, its pictures, README's chart: half an hour; after Ctrl-C it goes on
 	$(BIN)/recoup bench $(BENCH_CASES) --out build/bench.json

@@ -29,24 +29,38 @@ void Engine::shrink(Bytes budget) {
   if (shortfall(less) > Bytes(0)) {
     device_.sweep_external();
   }
+  if (unevictable() > budget) {  // nothing is given up for what cannot be
+    throw_out_of_budget(Bytes(0), str_cat("a budget of ", recoup::to_string(budget),
+                                          " does not hold what cannot be evicted"));
+  }
   while (shortfall(less) > Bytes(0)) {
     if (!evict_one({.size = Bytes(0), .shortfall = shortfall(less)}) &&
         !drop_dead_leaf(shortfall(less))) {
-      throw_out_of_budget(less, str_cat("a budget of ", recoup::to_string(budget),
-                                        " does not hold what cannot be evicted"));
+      throw_out_of_budget(Bytes(0), str_cat("a budget of ", recoup::to_string(budget),
+                                            " does not hold what cannot be evicted"));
     }
   }
   if (options_.addresses <= Bytes(0)) {
     const Bytes capacity((budget - options_.outside).count() / options_.alignment.count() *
                          options_.alignment.count());
     if (!clear_addresses(capacity)) {
-      throw_out_of_budget(less, str_cat("in a budget of ", recoup::to_string(budget),
-                                        " what may not move would lie outside"));
+      throw_out_of_budget(Bytes(0), str_cat("in a budget of ", recoup::to_string(budget),
+                                            " what may not move would lie outside"));
     }
     pool_.shrink(capacity);
   }
   options_.budget = budget;
   placer_.set_budget(budget);
+}
+
+// What stays whatever else goes; dead leaves may go.
+Bytes Engine::unevictable() const {
+  Bytes stays = external_ + kernel_held_;
+  lineage_.for_each_value([&](ValueId, const Value& value) {
+    const bool dead_leaf = value.leaf() && !value.held();
+    stays += value.block.valid() && !evictable(value) && !dead_leaf ? value.size : Bytes(0);
+  });
+  return stays;
 }
 
 // Empties all of the pool from `capacity` on; false when something there stays.

@@ -56,14 +56,21 @@ void for_each_component(const at::Tensor& tensor, Visit visit) {
     visit_tensor(compressed->compressed_indices(), visit);
     visit_tensor(compressed->plain_indices(), visit);
     visit_tensor(compressed->values(), visit);
-  } else if (const auto* nested = dynamic_cast<const at::native::NestedTensorImpl*>(impl)) {
+  } else if (dynamic_cast<const at::native::NestedTensorImpl*>(impl) != nullptr) {
     visit(impl->unsafe_storage());
-    visit_tensor(nested->get_nested_sizes(), visit);
-    visit_tensor(nested->get_nested_strides(), visit);
-    visit_tensor(nested->get_storage_offsets(), visit);
+    for_each_description(tensor, visit);
   } else if (auto* quantized = dynamic_cast<at::QTensorImpl*>(impl)) {
     visit(impl->unsafe_storage());
     visit_quantizer(quantized->quantizer().get(), visit);
+  }
+}
+
+void for_each_description(const at::Tensor& tensor, Visit visit) {
+  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  if (const auto* nested = dynamic_cast<const at::native::NestedTensorImpl*>(impl)) {
+    visit_tensor(nested->get_nested_sizes(), visit);
+    visit_tensor(nested->get_nested_strides(), visit);
+    visit_tensor(nested->get_storage_offsets(), visit);
   }
 }
 

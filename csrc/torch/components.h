@@ -36,4 +36,9 @@ TensorKind kind_of(const at::Tensor& tensor);
 void for_each_component(const at::Tensor& tensor,
                         c10::function_ref<void(const c10::Storage&)> visit);
 
+// The storages among them whose bytes are read whenever somebody asks for the tensor's sizes, by
+// pointer and without an op: those that describe the parts of a nested tensor.
+void for_each_description(const at::Tensor& tensor,
+                          c10::function_ref<void(const c10::Storage&)> visit);
+
 }  // namespace recoup::detail

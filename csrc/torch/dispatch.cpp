@@ -176,8 +176,11 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   const OpTraits& traits = TraitsTable::instance().of(op);
   switch (traits.kind) {
     case OpKind::kTransparent:
-      op.redispatchBoxed(below, stack);
-      return;
+      if (!has_composite(op, *stack)) [[likely]] {
+        op.redispatchBoxed(below, stack);
+        return;
+      }
+      break;  // its kernel for them is another, which reads their sizes by pointer
     case OpKind::kView:
       if (!has_composite(op, *stack)) [[likely]] {
         redispatch(op, below, stack);

@@ -69,6 +69,26 @@ void OpCall::run() {
     throw;
   }
   hold_results();
+  if (described_) [[unlikely]] {
+    keep_descriptions();
+  }
+}
+
+// They are asked for outside of any op, and where nothing can be brought back.
+void OpCall::keep_descriptions() {
+  const Session::Lock lock(session_);
+  for_each_tensor(Arguments(stack_.data() + base_, stack_.size() - base_),
+                  [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+                    for_each_description(tensor, [&](const c10::Storage& storage) {
+                      c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
+                      if (impl == nullptr || !session_.manages(*impl)) {
+                        return;
+                      }
+                      if (const StorageId id = session_.find(*impl, lock); id.valid()) {
+                        session_.engine(lock).escape(id);
+                      }
+                    });
+                  });
 }
 
 void OpCall::announce(KernelFrame& frame) {
@@ -442,6 +462,7 @@ void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result, const Ses
         add_fresh_storage(*impl, result, lock);
       }
     });
+    described_ = true;
   }
 }
 

@@ -82,6 +82,7 @@ class OpCall {
   // what it made, which may have to be brought back.
   void hold_arguments(const Session::Lock& lock);
   void hold_results();
+  void keep_descriptions();
   template <class Function>
   void for_each_known(Arguments values, const Session::Lock& lock, Function&& function);
   void fail() noexcept;
@@ -126,6 +127,7 @@ class OpCall {
 
   bool foreign_ = false;     // an argument is not plain, or of another device
   bool leaves_out_ = false;  // traits_.left_out applies to this call
+  bool described_ = false;   // a result is composite
   bool repeatable_ = false;
   bool ended_ = false;    // it is on record
   bool running_ = false;  // counted among the session's kernels

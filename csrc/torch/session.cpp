@@ -168,9 +168,15 @@ void Session::leave() {
     if (gpu_) {
       gpu_->wait_for_all();
     }
-    suspend();
-    const Lock lock(*this);
-    tell_evicted(suspended_message());
+    Graveyard dead;
+    {
+      // Other threads that carry the scope end their op first: the next one is unseen.
+      const Closing nobody_else;
+      suspend();
+      const Lock lock(*this);
+      tell_evicted(suspended_message());
+      std::swap(dead, graveyard_);
+    }
     throw;
   }
 }

@@ -15,13 +15,30 @@ const Names kUnannotatedViews = {"aten::_unsafe_view", "aten::unsafe_split",
                                  "aten::unsafe_split_with_sizes"};
 
 // Look at shapes and options of their tensor arguments only. What they make is repeatable.
-const Names kMetadataOnly = {
-    "aten::zeros_like",         "aten::ones_like",     "aten::full_like",    "aten::new_zeros",
-    "aten::new_ones",           "aten::new_full",      "aten::empty_like",   "aten::new_empty",
-    "aten::rand_like",          "aten::randn_like",    "aten::randint_like", "aten::is_same_size",
-    "aten::new_empty_strided",  "aten::sym_size",      "aten::sym_stride",   "aten::sym_numel",
-    "aten::sym_storage_offset", "aten::is_contiguous", "aten::stride",       "aten::size",
-    "aten::lift_fresh"};
+const Names kMetadataOnly = {"aten::zeros_like",
+                             "aten::ones_like",
+                             "aten::full_like",
+                             "aten::new_zeros",
+                             "aten::new_ones",
+                             "aten::new_full",
+                             "aten::empty_like",
+                             "aten::new_empty",
+                             "aten::rand_like",
+                             "aten::randn_like",
+                             "aten::randint_like",
+                             "aten::is_same_size",
+                             "aten::new_empty_strided",
+                             "aten::sym_size",
+                             "aten::sym_stride",
+                             "aten::sym_numel",
+                             "aten::sym_storage_offset",
+                             "aten::is_contiguous",
+                             "aten::stride",
+                             "aten::size",
+                             "aten::lift_fresh",
+                             "aten::_nested_tensor_size",
+                             "aten::_nested_tensor_strides",
+                             "aten::_nested_tensor_storage_offsets"};
 
 // Results hold uninitialized bytes: there is nothing to repeat.
 const Names kUninitialized = {"aten::empty",

@@ -49,7 +49,7 @@ TEST(EngineCopyOnWrite, AnOldVersionThatIsNeededKeepsItsBytes) {
   const Tensor y = p.op({p.leaf(kUnit)}, kUnit);
   const Tensor z = p.op({y}, kUnit);
   ASSERT_TRUE(p.evict(z));  // it is made from what y was
-  p.overwrite(y);           // to be read and changed would make a state of it
+  p.update(y);
   const std::int64_t replays = p.stats().replays;
   p.expect(z);
   EXPECT_EQ(p.stats().replays, replays + 1);  // z alone

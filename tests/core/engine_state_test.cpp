@@ -34,6 +34,21 @@ TEST(EngineState, IsALeafFromTheWriteOnThatFollowsARead) {
   p.check();
 }
 
+// A gradient to which that of another branch is added, after the first branch has read it.
+TEST(EngineState, IsNotWhatWasComputedAndIsChangedOnce) {
+  Program p(options(1_MiB));
+  const Tensor x = p.leaf(1_KiB);
+  const Tensor sum = p.op({x}, 1_KiB);
+  const Tensor branch = p.op({sum}, 1_KiB);
+  p.update(sum, {branch});
+  EXPECT_FALSE(p.is_leaf(sum));
+  p.op({sum}, 1_KiB);
+  p.update(sum);
+  EXPECT_TRUE(p.is_leaf(sum)) << "read and changed a second time";
+  p.expect_all();
+  p.check();
+}
+
 TEST(EngineState, IsNotWhatIsOverwrittenWithoutALook) {
   Program p(options(1_MiB));
   const Tensor buffer = p.op({}, 1_KiB);

@@ -144,6 +144,29 @@ def test_onednn_layouts_stay_readable() -> None:
     both(program, "1MiB")
 
 
+@pytest.mark.parametrize("policy", ["recoup", "lru", "largest"])
+@pytest.mark.parametrize("aids", ["", "poison,shake"])
+def test_sizes_of_nested_tensors_stay(
+    policy: str, aids: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read by pointer whenever somebody asks for a size, and no op shows it."""
+    monkeypatch.setenv("RECOUP_TEST_AIDS", aids)
+
+    def program(hand: Hand) -> object:
+        linear = nn.Linear(4, 4)
+        nested = torch.nested.nested_tensor([torch.randn(1 + n % 7, 4) for n in range(300)])
+        with torch.no_grad():
+            results = [linear(nested), nested.reshape(300, -1, 2, 2), nested.transpose(1, 2)]
+        litter = [made(i) for i in range(400)]
+        del litter
+        for result in results:
+            hand.see(torch.tensor([result.numel(), result.size(0), result.is_contiguous()]))
+            hand.see(result.contiguous())
+        return results[0]
+
+    both(program, "1MiB", policy=policy)
+
+
 def test_parts_are_charged() -> None:
     """Sparse values made outside are charged as soon as an op takes the whole."""
     whole = torch.sparse_coo_tensor(torch.arange(1 << 18).reshape(1, -1), torch.ones(1 << 18))

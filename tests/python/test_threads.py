@@ -105,6 +105,40 @@ def test_a_thread_goes_on_when_the_scope_ends() -> None:
     assert all(torch.equal(r, r[0].expand(N)) for r in results)
 
 
+def test_an_exit_that_does_not_fit_waits_for_threads() -> None:
+    """A thread that carries the scope is between two ops when the scope is suspended."""
+    for _ in range(5):
+        kept: list[torch.Tensor] = []
+        stop = threading.Event()
+        wrong: list[str] = []
+
+        def work(kept: list[torch.Tensor], stop: threading.Event, wrong: list[str]) -> None:
+            with recoup.carry():
+                while not stop.is_set():
+                    for i in range(len(kept)):
+                        try:
+                            if (kept[i] * 1).sum().item() != i * N:
+                                wrong.append(f"{i} has other bits")
+                        except RuntimeError as error:  # evicted, and the scope is suspended
+                            if "internal error" in str(error):
+                                wrong.append(str(error))
+
+        threads = [threading.Thread(target=work, args=(kept, stop, wrong)) for _ in range(2)]
+        with (
+            pytest.raises(recoup.OutOfBudgetError),
+            recoup.budget("300KiB", small_leaf_bytes=0) as run,
+        ):
+            kept.extend(torch.full((N,), float(i)) for i in range(150))
+            for thread in threads:
+                thread.start()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        run.finish("16MiB")
+        assert not wrong, wrong[0]
+        assert all(torch.equal(t, torch.full((N,), float(i))) for i, t in enumerate(kept))
+
+
 _FREEING = """
 import threading, torch, recoup
 torch.set_num_threads(1)

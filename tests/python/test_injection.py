@@ -1,0 +1,29 @@
+"""Faults injected into tests as they are: a short form of `make test-injection`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SUITES = ["test_composites.py", "test_guests.py", "test_contract_versions.py"]
+
+
+@pytest.mark.parametrize("kind", ["fail-allocation", "fail-replay"])
+def test_two_faults_in_each(kind: str) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "injection"),
+            *("--inject", kind, "--faults", "2"),
+            *(str(HERE / suite) for suite in SUITES),
+        ],
+        env={**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"},
+        cwd=HERE.parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
