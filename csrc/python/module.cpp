@@ -19,7 +19,11 @@ void set_int(const py::object& object, const char* name, Bytes value) {
 }  // namespace
 
 void throw_os_error(const std::system_error& error) {
-  PyErr_SetObject(PyExc_OSError, py::make_tuple(error.code().value(), error.what()).ptr());
+  // Called, OSError makes one of its subclasses; set by class and arguments it would turn into that
+  // one later, which who catches it here takes for another error.
+  const py::object made =
+      py::reinterpret_borrow<py::object>(PyExc_OSError)(error.code().value(), error.what());
+  PyErr_SetObject(py::type::of(made).ptr(), made.ptr());
   throw py::error_already_set();
 }
 

@@ -54,6 +54,21 @@ TEST(EngineResize, WhatDoesNotFitChangesNoPromise) {
   p.check();
 }
 
+TEST(EngineResize, NothingIsEvictedForWhatCannotBe) {
+  Program p(options(8_KiB));
+  const Tensor leaf = p.leaf(3_KiB);
+  const Tensor first = p.op({leaf}, 1_KiB);
+  const Tensor second = p.op({leaf}, 1_KiB);
+  try {
+    p.shrink(2_KiB);
+    FAIL() << "the leaf alone is larger";
+  } catch (const OutOfBudget& error) {
+    EXPECT_EQ(error.report().least, 3_KiB);
+  }
+  EXPECT_TRUE(p.resident(first) && p.resident(second));
+  p.check();
+}
+
 TEST(EngineResize, WhatMayNotMoveIsInTheWay) {
   Program p(options(8_KiB));
   const Tensor pinned = p.leaf(1_KiB);
