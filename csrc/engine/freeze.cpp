@@ -236,16 +236,17 @@ void Engine::place_low(StorageId id) {
 
 // Note [State]
 // What a storage holds is state, such as a parameter, a moment of an optimizer, a moving average,
-// when an op changes it in place, reading what it was, after another op has read that; and either
-// its first content was made from nothing (zeros, random numbers), or that happened to it before.
-// From then on it is a leaf. Its lineage would grow by each change, through all the inputs of all
-// of them, and whether a freeze ended it would depend on what is evicted when: below parameters,
-// gradients and moments some budgets replayed each parameter from its initialization and larger
-// ones failed. All of this is a property of the program, not of the budget, so the rule is the same
-// in every one; a parameter that is made inside the scope is from its first update on what one from
-// outside is. Activations are changed before anybody has read them (relu_ on what a convolution
-// made), and a gradient to which autograd adds that of another branch is changed once, and was
-// computed.
+// when an op changes it in place by other values, reading what it was, after another op has read
+// that; and either its first content was made from nothing (zeros, random numbers), or that
+// happened to it before. To scale it by numbers (weight decay, a mask) is no such change, and hides
+// none. From then on it is a leaf. Its lineage would grow by each change, through all the inputs of
+// all of them, and whether a freeze ended it would depend on what is evicted when: below
+// parameters, gradients and moments some budgets replayed each parameter from its initialization
+// and larger ones failed. All of this is a property of the program, not of the budget, so the rule
+// is the same in every one; a parameter that is made inside the scope is from its first update on
+// what one from outside is. Activations are changed before anybody has read them (relu_ on what a
+// convolution made), and a gradient to which autograd adds that of another branch is changed once,
+// and was computed.
 void Engine::make_state(StorageId storage) {
   const ValueId one[] = {current(storage)};
   const Value& value = lineage_[one[0]];

@@ -1,6 +1,8 @@
 // The life of a program's op, as whoever runs it sees it: begin, kernel, end.
 #include "csrc/engine/op.h"
 
+#include <algorithm>
+
 #include "csrc/engine/engine.h"
 
 namespace recoup::detail {
@@ -79,8 +81,13 @@ void Engine::take_operands(std::span<Operand> operands) {
       written.push_back(operand.storage);
     }
   }
+  // By itself alone a content is only scaled: that is no update of state.
+  const auto readers = std::count_if(operands.begin(), operands.end(), [](const Operand& operand) {
+    return operand.storage.valid() && operand.reads;
+  });
   for (const Operand& operand : operands) {
-    if (operand.storage.valid() && operand.written && operand.reads && !operand.overwritten) {
+    if (operand.storage.valid() && operand.written && operand.reads && !operand.overwritten &&
+        readers > 1) {
       make_state(operand.storage);
     }
   }

@@ -131,7 +131,9 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
     Value& now = lineage_[after];
     const Value& old = lineage_[before];
     now.from_nothing = overwritten ? lineage_[op].inputs.empty() : old.from_nothing;
-    now.changed = !overwritten && (old.changed || old.was_read);
+    const bool alone = !overwritten && lineage_[op].inputs.size() == 1;  // itself
+    now.was_read = alone && old.was_read;
+    now.changed = !overwritten && (old.changed || (old.was_read && !alone));
   }
   update_candidate(after);
   if (copy.valid()) {

@@ -23,13 +23,28 @@ TEST(EngineState, IsALeafFromTheWriteOnThatFollowsARead) {
   const Tensor weight = p.op({}, 1_KiB);
   p.update(weight);
   EXPECT_FALSE(p.is_leaf(weight)) << "nobody has read it: an activation, or its initialization";
+  const Tensor gradient = p.leaf(1_KiB);
   const Tensor y = p.op({weight}, 1_KiB);
   EXPECT_FALSE(p.is_leaf(weight));
-  p.update(weight);
+  p.update(weight, {gradient});
   EXPECT_TRUE(p.is_leaf(weight));
   EXPECT_TRUE(p.is_leaf(y)) << "its source has changed: a freeze";
   p.update(weight);
   EXPECT_TRUE(p.is_leaf(weight));
+  p.expect_all();
+  p.check();
+}
+
+// A random mask, and weight decay.
+TEST(EngineState, ScalingIsNoChangeAndHidesNone) {
+  Program p(options(1_MiB));
+  const Tensor mask = p.op({}, 1_KiB);
+  const Tensor y = p.op({mask}, 1_KiB);
+  p.update(mask);
+  EXPECT_FALSE(p.is_leaf(mask));
+  EXPECT_FALSE(p.is_leaf(y));
+  p.update(mask, {p.leaf(1_KiB)});
+  EXPECT_TRUE(p.is_leaf(mask)) << "it was read before it was scaled";
   p.expect_all();
   p.check();
 }
@@ -43,7 +58,7 @@ TEST(EngineState, IsNotWhatWasComputedAndIsChangedOnce) {
   p.update(sum, {branch});
   EXPECT_FALSE(p.is_leaf(sum));
   p.op({sum}, 1_KiB);
-  p.update(sum);
+  p.update(sum, {branch});
   EXPECT_TRUE(p.is_leaf(sum)) << "read and changed a second time";
   p.expect_all();
   p.check();
@@ -64,7 +79,7 @@ TEST(EngineState, ComesBackBeforeItChanges) {
   const Tensor y = p.op({weight}, 1_KiB);
   ASSERT_TRUE(p.evict(weight));
   ASSERT_TRUE(p.evict(y));
-  p.update(weight);
+  p.update(weight, {p.leaf(1_KiB)});
   EXPECT_TRUE(p.is_leaf(weight));
   p.expect_all();
   p.check();

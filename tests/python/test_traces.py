@@ -295,7 +295,7 @@ def test_import_of_a_dtr_log(tmp_path: Path, suffix: str) -> None:
         (4, {**call("relu", ["w"], ["a"], 1), "ARGS": "[" * 100_000}, "line 4.*too deep"),
         (4, {**call("relu", ["w"], ["a"], 1), "ARGS": [["w"]]}, "line 4.*is no name"),
         (4, {**call("relu", ["w"], ["a"], 1), "TIME": 1.5}, "line 4.*no whole number"),
-        (5, memory("a", 1, 7)[1], "there is no argument 7"),
+        (6, memory("a", 1, 7)[1], "there is no argument 7"),
     ],
 )
 def test_bad_dtr_logs(tmp_path: Path, line: int, row: Row, words: str) -> None:
