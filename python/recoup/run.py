@@ -264,7 +264,7 @@ class Run:
                 "The scope is suspended and nothing is lost: what is evicted raises when it is "
                 "touched, until run.finish(budget) brings it back; "
                 f"{error.enough_bytes} bytes would do. "
-                + _ways_out(error.least_bytes - error.budget_bytes),
+                + _ways_out(error.enough_bytes - error.budget_bytes),
             )
             raise
         except OSError:  # the trace could not be written; the scope is over

@@ -15,6 +15,14 @@ import recoup
 from differential import Hand, both
 from recoup import _C
 
+
+@pytest.fixture(autouse=True)
+def settings_may_be_set() -> Iterator[None]:
+    """PyTorch's database of operators freezes them for the process that imports it."""
+    with getattr(torch.backends, "__allow_nonbracketed_mutation")():
+        yield
+
+
 CONTEXT = Path(torch.__file__).parent / "include" / "ATen" / "Context.h"
 C: Any = torch._C
 BACKENDS: Any = torch.backends
