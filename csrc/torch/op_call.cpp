@@ -24,6 +24,24 @@ inline c10::StorageImpl* plain_storage(const Session& session, const at::Tensor&
   return storage->sym_nbytes().is_heap_allocated() ? nullptr : storage;
 }
 
+// Calls visit(storage) for each that the session manages of a plain or composite tensor. Returns
+// whether it is a plain one that has it.
+template <class Function>
+bool for_each_storage(const Session& session, const at::Tensor& tensor, Function&& visit) {
+  if (c10::StorageImpl* const storage = plain_storage(session, tensor)) {
+    visit(*storage);
+    return true;
+  }
+  if (kind_of(tensor) == TensorKind::kComposite) {
+    for_each_component(tensor, [&](const c10::Storage& each) {
+      if (c10::StorageImpl* const storage = session.managed(each)) {
+        visit(*storage);
+      }
+    });
+  }
+  return false;
+}
+
 // Whether another run on a GPU may have other bits.
 bool varies(const OpTraits& traits, const torch::jit::Stack& stack, std::size_t base) {
   if (traits.varies_if >= 0 && !stack[base + static_cast<std::size_t>(traits.varies_if)].toBool()) {
@@ -80,12 +98,10 @@ void OpCall::keep_descriptions() {
   for_each_tensor(Arguments(stack_.data() + base_, stack_.size() - base_),
                   [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
                     for_each_description(tensor, [&](const c10::Storage& storage) {
-                      c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
-                      if (impl == nullptr || !session_.manages(*impl)) {
-                        return;
-                      }
-                      if (const StorageId id = session_.find(*impl, lock); id.valid()) {
-                        session_.engine(lock).escape(id);
+                      if (c10::StorageImpl* const impl = session_.managed(storage)) {
+                        if (const StorageId id = session_.find(*impl, lock); id.valid()) {
+                          session_.engine(lock).escape(id);
+                        }
                       }
                     });
                   });
@@ -244,8 +260,8 @@ void OpCall::add_components(const at::Tensor& tensor, std::size_t argument) {
     return;
   }
   for_each_component(tensor, [&](const c10::Storage& storage) {
-    c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
-    if (impl == nullptr || !session_.manages(*impl) || impl->sym_nbytes().is_heap_allocated()) {
+    c10::StorageImpl* const impl = session_.managed(storage);
+    if (impl == nullptr) {
       return;
     }
     Operand* operand = operand_of(impl);
@@ -261,8 +277,8 @@ void OpCall::add_components(const at::Tensor& tensor, std::size_t argument) {
 
 // Storage arguments (of set_) are looked at by pointer.
 void OpCall::add_storage_operand(const c10::Storage& storage) {
-  c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
-  if (impl == nullptr || !session_.manages(*impl) || impl->sym_nbytes().is_heap_allocated()) {
+  c10::StorageImpl* const impl = session_.managed(storage);
+  if (impl == nullptr) {
     return;
   }
   if (operand_of(impl) == nullptr) {
@@ -300,13 +316,9 @@ void OpCall::prepare() {
   repeatable_ = traits_.repeatable && !foreign_ && !KernelFrame::in_guest() &&
                 !(session_.on_gpu() && varies(traits_, stack_, base_));
   const Session::Lock lock(session_);
-  session_.begin_turn(lock);
-  try {
-    begin(lock);
-  } catch (...) {
-    session_.end_turn(lock);
-    throw;
-  }
+  Session::Turn turn(session_, lock);
+  begin(lock);
+  turn.go_on();  // until it has finished or failed
   serial_ = session_.next_serial(lock);
   session_.reset_held(lock);
   room_before_ = session_.engine(lock).room_time();
@@ -450,18 +462,11 @@ void OpCall::charge_made_outside(const Session::Lock& lock) {
 }
 
 void OpCall::add_fresh(const at::Tensor& tensor, std::uint16_t result, const Session::Lock& lock) {
-  if (c10::StorageImpl* const impl = plain_storage(session_, tensor)) {
-    add_fresh_storage(*impl, result, lock);
-    return;
-  }
-  repeatable_ = false;
-  if (kind_of(tensor) == TensorKind::kComposite) {
-    for_each_component(tensor, [&](const c10::Storage& storage) {
-      c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
-      if (impl != nullptr && session_.manages(*impl) && !impl->sym_nbytes().is_heap_allocated()) {
-        add_fresh_storage(*impl, result, lock);
-      }
-    });
+  const bool plain = for_each_storage(session_, tensor, [&](c10::StorageImpl& storage) {
+    add_fresh_storage(storage, result, lock);
+  });
+  if (!plain) {
+    repeatable_ = false;
     described_ = true;
   }
 }
@@ -566,20 +571,14 @@ void OpCall::finish(Results results) {
 // Calls function(storage id, whether the tensor is of integers) for all tensors of the session.
 template <class Function>
 void OpCall::for_each_known(Arguments values, const Session::Lock& lock, Function&& function) {
-  const auto visit = [&](const c10::StorageImpl* storage, bool integral) {
-    if (storage != nullptr && session_.manages(*storage)) {
-      if (const StorageId id = session_.find_known(*storage, lock); id.valid()) {
+  for_each_tensor(values, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+    const bool integral = is_plain(*tensor.unsafeGetTensorImpl()) &&
+                          at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+    for_each_storage(session_, tensor, [&](const c10::StorageImpl& storage) {
+      if (const StorageId id = session_.find_known(storage, lock); id.valid()) {
         function(id, integral);
       }
-    }
-  };
-  for_each_tensor(values, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
-    if (const c10::StorageImpl* const storage = plain_storage(session_, tensor)) {
-      visit(storage, at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true));
-    } else if (kind_of(tensor) == TensorKind::kComposite) {
-      for_each_component(
-          tensor, [&](const c10::Storage& each) { visit(each.unsafeGetStorageImpl(), false); });
-    }
+    });
   });
 }
 

@@ -127,7 +127,7 @@ class OpCall {
 
   bool foreign_ = false;     // an argument is not plain, or of another device
   bool leaves_out_ = false;  // traits_.left_out applies to this call
-  bool described_ = false;   // a result is composite
+  bool described_ = false;   // a result is not plain
   bool repeatable_ = false;
   bool ended_ = false;    // it is on record
   bool running_ = false;  // counted among the session's kernels

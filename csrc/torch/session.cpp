@@ -168,52 +168,45 @@ void Session::leave() {
     if (gpu_) {
       gpu_->wait_for_all();
     }
-    Graveyard dead;
-    {
-      // Other threads that carry the scope end their op first: the next one is unseen.
-      const Closing nobody_else;
+    // Other threads that carry the scope end their op first: the next one is unseen.
+    while_nobody_visits([this](const Lock&) {
       suspend();
-      const Lock lock(*this);
       tell_evicted(suspended_message());
-      std::swap(dead, graveyard_);
-    }
+    });
     throw;
   }
+}
+
+template <class Act>
+void Session::while_nobody_visits(Act&& act) {
+  Graveyard dead;
+  const Closing nobody_else;
+  const Lock lock(*this);
+  act(lock);
+  std::swap(dead, graveyard_);
 }
 
 void Session::settle() {
   const Lock lock(*this);
-  begin_turn(lock);
-  try {
-    if (gpu_) {
-      gpu_->require_ready();
-    }
-    engine_.set_running_op("leaving the scope");
-    engine_.settle_all();
-    if (gpu_) {
-      gpu_->wait_for_all();
-    }
-  } catch (...) {
-    end_turn(lock);
-    throw;
+  const Turn turn(*this, lock);
+  if (gpu_) {
+    gpu_->require_ready();
   }
-  end_turn(lock);
+  engine_.set_running_op("leaving the scope");
+  engine_.settle_all();
+  if (gpu_) {
+    gpu_->wait_for_all();
+  }
 }
 
 // Other threads that carry the scope may have made something since it was settled.
 bool Session::stop_if_settled() {
-  Graveyard dead;
-  {
-    const Closing nobody_else;
-    const Lock lock(*this);
-    if (!engine_.settled()) {
-      return false;
+  while_nobody_visits([this](const Lock& lock) {
+    if (engine_.settled()) {
+      stop(lock);
     }
-    stop(lock);
-    std::swap(dead, graveyard_);
-  }
-  end_stop();
-  return true;
+  });
+  return !in_force();
 }
 
 void Session::record(const std::string& path) {
@@ -261,14 +254,7 @@ bool Session::abandon() {
     suspend();
     return false;
   }
-  Graveyard dead;
-  {
-    const Closing nobody_else;
-    const Lock lock(*this);
-    stop(lock);
-    std::swap(dead, graveyard_);
-  }
-  end_stop();
+  while_nobody_visits([this](const Lock& lock) { stop(lock); });
   return true;
 }
 
@@ -329,16 +315,11 @@ void Session::stop(const Lock& lock) {
   Sessions::end_suspended(*this);
   if (gpu_) {
     scope_->retire(std::move(arena_), blocks);
+    gpu_allocator().leave(device_.index());  // again: now it may be empty
   } else {
     retire(std::move(arena_), blocks);
   }
   state_ = State::kStopped;
-}
-
-void Session::end_stop() {
-  if (gpu_) {
-    gpu_allocator().leave(device_.index());  // again: now it may be empty
-  }
 }
 
 // Evicted storages that outlive the session must not point to its records any more.
@@ -544,7 +525,6 @@ StorageRecord* Session::add_record(c10::StorageImpl& storage, const Lock&) {
   record.weak = c10::weak_intrusive_ptr<c10::StorageImpl>::reclaim(&storage);
   record.impl = &storage;
   record.self = id;
-  record.session = this;
   return &record;
 }
 
@@ -707,21 +687,15 @@ void Session::disarm(c10::StorageImpl& storage) const {
 }
 
 void Session::hold(const at::Tensor& tensor, KernelFrame& frame) {
-  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  if (storage == nullptr || storage->sym_nbytes().is_heap_allocated()) {
+  c10::StorageImpl* const storage = managed(tensor.storage());
+  if (storage == nullptr) {
     return;
   }
   const Lock lock(*this);
-  begin_turn(lock);
-  try {
-    if (const StorageId id = find(*storage, lock); id.valid()) {
-      frame.hold(*this, id, /*trusted=*/false, lock);
-    }
-  } catch (...) {
-    end_turn(lock);
-    throw;
+  const Turn turn(*this, lock);
+  if (const StorageId id = find(*storage, lock); id.valid()) {
+    frame.hold(*this, id, /*trusted=*/false, lock);
   }
-  end_turn(lock);
 }
 
 void Session::let_go(const PinTicket& pin, const Lock&) {

@@ -45,7 +45,6 @@ struct StorageRecord {
   const void* data = nullptr;  // external only: where its bytes were when they were charged
   StorageId id;
   RecordId self;
-  class Session* session = nullptr;
 };
 
 class Session final : private Device {
@@ -63,6 +62,12 @@ class Session final : private Device {
   // Null on the CPU.
   [[nodiscard]] Gpu* gpu(const Lock&) const { return gpu_.get(); }
   [[nodiscard]] bool on_gpu() const { return gpu_ != nullptr; }
+  // The storage, if it is one whose bytes the session manages; else null.
+  [[nodiscard]] c10::StorageImpl* managed(const c10::Storage& storage) const {
+    c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
+    return impl == nullptr || !manages(*impl) || impl->sym_nbytes().is_heap_allocated() ? nullptr
+                                                                                        : impl;
+  }
   // Whether the tensor's bytes are, or would be, on its device.
   [[nodiscard]] bool manages(const c10::TensorImpl& tensor) const {
     return tensor.device_type() == device_.type() &&
@@ -114,6 +119,27 @@ class Session final : private Device {
   // engine knows one running op. An op within an op's kernel is the same turn.
   void begin_turn(const Lock& lock);
   void end_turn(const Lock&) { --turn_depth_; }  // who waits is told when the lock is given up
+  // The same for a block of code.
+  class Turn {
+   public:
+    Turn(Session& session, const Lock& lock) : session_(session), lock_(lock) {
+      session.begin_turn(lock);
+    }
+    ~Turn() {
+      if (!goes_on_) {
+        session_.end_turn(lock_);
+      }
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    // Beyond the block, until somebody calls end_turn.
+    void go_on() { goes_on_ = true; }
+
+   private:
+    Session& session_;
+    const Lock& lock_;
+    bool goes_on_ = false;
+  };
   // In the child of a fork, which has no other thread.
   void forget_turn() { turn_depth_ = turn_ == std::this_thread::get_id() ? turn_depth_ : 0; }
 
@@ -268,8 +294,10 @@ class Session final : private Device {
   void settle();
   [[nodiscard]] bool stop_if_settled();
   void suspend();
+  // Calls act(lock) in a Closing; what dies of it is buried behind that.
+  template <class Act>
+  void while_nobody_visits(Act&& act);
   void stop(const Lock& lock);
-  void end_stop();
   void disown_evicted(const Lock&);
   template <class Done>
   void wait_until(const Lock&, Done&& done) {
