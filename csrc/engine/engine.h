@@ -280,6 +280,7 @@ class Engine final : private PolicyView {
   bool drop_dead_leaf(Bytes missing);
   bool compact(Bytes size, Nanoseconds& lost);
   bool move_together(Bytes size);
+  [[nodiscard]] Bytes capacity_in(Bytes budget) const;
   [[nodiscard]] Bytes unevictable() const;
   bool clear_addresses(Bytes capacity);
   // Note [Enough]

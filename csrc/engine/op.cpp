@@ -76,18 +76,19 @@ void Engine::begin_op(std::string_view name, std::span<Operand> operands) {
 
 void Engine::take_operands(std::span<Operand> operands) {
   Few<StorageId> written;
+  int read = 0;
   for (const Operand& operand : operands) {
-    if (operand.storage.valid() && operand.written) {
-      written.push_back(operand.storage);
+    if (operand.storage.valid()) {
+      read += static_cast<int>(operand.reads);
+      if (operand.written) {
+        written.push_back(operand.storage);
+      }
     }
   }
-  // By itself alone a content is only scaled: that is no update of state.
-  const auto readers = std::count_if(operands.begin(), operands.end(), [](const Operand& operand) {
-    return operand.storage.valid() && operand.reads;
-  });
   for (const Operand& operand : operands) {
+    // By itself alone a content is only scaled: that is no update of state.
     if (operand.storage.valid() && operand.written && operand.reads && !operand.overwritten &&
-        readers > 1) {
+        read > 1) {
       make_state(operand.storage);
     }
   }

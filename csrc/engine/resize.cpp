@@ -5,6 +5,12 @@
 
 namespace recoup::detail {
 
+// Of the pool, in whole units of alignment.
+Bytes Engine::capacity_in(Bytes budget) const {
+  return Bytes((budget - options_.outside).count() / options_.alignment.count() *
+               options_.alignment.count());
+}
+
 void Engine::grow(Bytes budget) {
   if (budget <= options_.budget) {
     throw std::invalid_argument(
@@ -15,8 +21,7 @@ void Engine::grow(Bytes budget) {
   if (options_.addresses > Bytes(0)) {
     return;
   }
-  pool_.grow(Bytes((budget - options_.outside).count() / options_.alignment.count() *
-                   options_.alignment.count()));
+  pool_.grow(capacity_in(budget));
 }
 
 void Engine::shrink(Bytes budget) {
@@ -29,20 +34,16 @@ void Engine::shrink(Bytes budget) {
   if (shortfall(less) > Bytes(0)) {
     device_.sweep_external();
   }
-  if (unevictable() > budget) {  // nothing is given up for what cannot be
-    throw_out_of_budget(Bytes(0), str_cat("a budget of ", recoup::to_string(budget),
-                                          " does not hold what cannot be evicted"));
-  }
+  const bool possible = unevictable() <= budget;  // else nothing is given up for it
   while (shortfall(less) > Bytes(0)) {
-    if (!evict_one({.size = Bytes(0), .shortfall = shortfall(less)}) &&
-        !drop_dead_leaf(shortfall(less))) {
+    if (!possible || (!evict_one({.size = Bytes(0), .shortfall = shortfall(less)}) &&
+                      !drop_dead_leaf(shortfall(less)))) {
       throw_out_of_budget(Bytes(0), str_cat("a budget of ", recoup::to_string(budget),
                                             " does not hold what cannot be evicted"));
     }
   }
   if (options_.addresses <= Bytes(0)) {
-    const Bytes capacity((budget - options_.outside).count() / options_.alignment.count() *
-                         options_.alignment.count());
+    const Bytes capacity = capacity_in(budget);
     if (!clear_addresses(capacity)) {
       throw_out_of_budget(Bytes(0), str_cat("in a budget of ", recoup::to_string(budget),
                                             " what may not move would lie outside"));
