@@ -204,21 +204,29 @@ def _static(make: Callable[[_Function], _Function]) -> Callable[[_Function], Any
     return lambda original: staticmethod(make(original))
 
 
+@contextlib.contextmanager
+def _made_anew(storage: torch.UntypedStorage, size_bytes: int) -> Iterator[None]:
+    """So many bytes are made for a storage in here, outside of the pool: there is room for them."""
+    reserved = _C.Reservation(size_bytes)
+    try:
+        yield
+    finally:
+        reserved.release()
+    _charge(storage)
+
+
 def _sharing(original: _Function) -> _Function:
     """Moves a storage's bytes to shared memory, unless they are there: both exist for a moment."""
 
     @functools.wraps(original)
     def wrapper(storage: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
         _escape(storage)
-        reserved = _C.Reservation(0 if storage.is_shared() else storage.nbytes())
-        try:
+        with (
+            _made_anew(storage, 0 if storage.is_shared() else storage.nbytes()),
             # The copy goes to a storage that gives its bytes away; they are reserved already.
-            with torch._C._ExcludeDispatchKeyGuard(_UNSEEN_KEYS):
-                shared = original(storage, *args, **kwargs)
-        finally:
-            reserved.release()
-        _charge(storage)
-        return shared
+            torch._C._ExcludeDispatchKeyGuard(_UNSEEN_KEYS),
+        ):
+            return original(storage, *args, **kwargs)
 
     return wrapper
 
@@ -230,13 +238,8 @@ def _resizing(original: _Function) -> _Function:
     def wrapper(storage: torch.UntypedStorage, size: Any) -> Any:
         _escape(storage)
         outside = type(size) is int and _C.grows_outside(_alias(storage))
-        reserved = _C.Reservation(size if outside else 0)
-        try:
-            resized = original(storage, size)
-        finally:
-            reserved.release()
-        _charge(storage)
-        return resized
+        with _made_anew(storage, size if outside else 0):
+            return original(storage, size)
 
     return wrapper
 
