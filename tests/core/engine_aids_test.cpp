@@ -11,12 +11,9 @@ namespace {
 constexpr std::uint64_t kProgramsAnAid = 60;
 
 Options options(Bytes budget, const TestAids& aids) {
-  return {.budget = budget,
-          .policy = "lru",
-          .small_filter = false,
-          .sampling = false,
-          .small_leaf = 64_B,
-          .aids = aids};
+  Options options = plain_options(budget);
+  options.aids = aids;
+  return options;
 }
 
 TEST(TestAids, AreParsed) {

@@ -14,13 +14,7 @@ constexpr Bytes kUnit = 1_KiB;
 Bytes units(std::int64_t count) { return Bytes(count * kUnit.count()); }
 
 // One unit is a block, nothing is measured, the policy takes the oldest.
-Options options_of(std::int64_t budget_units) {
-  return {.budget = units(budget_units),
-          .policy = "lru",
-          .small_filter = false,
-          .sampling = false,
-          .small_leaf = 64_B};
-}
+Options options_of(std::int64_t budget_units) { return plain_options(units(budget_units)); }
 
 class EngineContract : public testing::Test {
  protected:

@@ -13,14 +13,6 @@ namespace {
 constexpr std::uint64_t kProgramsAPolicy = 400;
 constexpr int kOps = 60;
 
-Options options(Bytes budget) {
-  return {.budget = budget,
-          .policy = "lru",
-          .small_filter = false,
-          .sampling = false,
-          .small_leaf = 64_B};
-}
-
 OutOfBudgetReport report_of(const std::function<void()>& act) {
   try {
     act();
@@ -32,7 +24,7 @@ OutOfBudgetReport report_of(const std::function<void()>& act) {
 }
 
 TEST(EngineEnough, CountsWhatIsEvictedToo) {
-  Program p(options(4_KiB));
+  Program p(plain_options(4_KiB));
   const Tensor x = p.leaf(1_KiB);
   std::vector<Tensor> made;
   for (int i = 0; i < 6; ++i) {
@@ -46,7 +38,7 @@ TEST(EngineEnough, CountsWhatIsEvictedToo) {
 }
 
 TEST(EngineEnough, AtTheEndOfAScopeItBringsEverythingBack) {
-  Program p(options(4_KiB));
+  Program p(plain_options(4_KiB));
   const Tensor x = p.leaf(1_KiB);
   for (int i = 0; i < 6; ++i) {
     p.op({x}, 1_KiB);
@@ -59,7 +51,7 @@ TEST(EngineEnough, AtTheEndOfAScopeItBringsEverythingBack) {
 }
 
 TEST(EngineEnough, NoBudgetDoesForMoreThanABlock) {
-  Options segmented = options(4_KiB);
+  Options segmented = plain_options(4_KiB);
   segmented.block_size = 1_KiB;
   Program p(segmented);
   const OutOfBudgetReport report = report_of([&] { p.leaf(2_KiB); });

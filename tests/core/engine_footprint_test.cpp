@@ -14,12 +14,9 @@ constexpr PageSizes kPages{.page = 64_B, .huge = 1_KiB};
 constexpr Bytes kParts = 1_KiB;
 
 Options options() {
-  return {.budget = 32_KiB,
-          .policy = "lru",
-          .small_filter = false,
-          .sampling = false,
-          .small_leaf = 64_B,
-          .cost_model = CostModel::kBytes};
+  Options options = plain_options(32_KiB);
+  options.cost_model = CostModel::kBytes;
+  return options;
 }
 
 TEST(Footprint, TheFirstTouchOfAnEmptyHugePageIsOfAllOfIt) {

@@ -9,12 +9,9 @@ namespace recoup::detail {
 namespace {
 
 Options options(Bytes budget, Bytes outside) {
-  return {.budget = budget,
-          .policy = "lru",
-          .small_filter = false,
-          .sampling = false,
-          .outside = outside,
-          .small_leaf = 64_B};
+  Options options = plain_options(budget);
+  options.outside = outside;
+  return options;
 }
 
 TEST(EngineOutside, ThePoolHasTheRest) {

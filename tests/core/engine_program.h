@@ -16,6 +16,16 @@ namespace recoup::detail {
 
 using Tensor = std::size_t;
 
+// What most programs of these tests run with: small results are the exception, and all candidates
+// are scored.
+inline Options plain_options(Bytes budget, const std::string& policy = "lru") {
+  return {.budget = budget,
+          .policy = policy,
+          .small_filter = false,
+          .sampling = false,
+          .small_leaf = 64_B};
+}
+
 struct Argument {
   Tensor tensor;
   Access access = Access::kRead;

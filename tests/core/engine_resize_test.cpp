@@ -10,16 +10,8 @@
 namespace recoup::detail {
 namespace {
 
-Options options(Bytes budget) {
-  return {.budget = budget,
-          .policy = "lru",
-          .small_filter = false,
-          .sampling = false,
-          .small_leaf = 64_B};
-}
-
 TEST(EngineResize, ShrinkingEvictsWhatNoLongerFits) {
-  Program p(options(8_KiB));
+  Program p(plain_options(8_KiB));
   const Tensor x = p.leaf(1_KiB);
   std::vector<Tensor> made;
   for (int i = 0; i < 6; ++i) {
@@ -40,7 +32,7 @@ TEST(EngineResize, ShrinkingEvictsWhatNoLongerFits) {
 }
 
 TEST(EngineResize, WhatDoesNotFitChangesNoPromise) {
-  Program p(options(8_KiB));
+  Program p(plain_options(8_KiB));
   const Tensor a = p.leaf(2_KiB);
   const Tensor b = p.leaf(2_KiB);
   const Tensor c = p.op({a}, 1_KiB);
@@ -55,7 +47,7 @@ TEST(EngineResize, WhatDoesNotFitChangesNoPromise) {
 }
 
 TEST(EngineResize, NothingIsEvictedForWhatCannotBe) {
-  Program p(options(8_KiB));
+  Program p(plain_options(8_KiB));
   const Tensor leaf = p.leaf(3_KiB);
   const Tensor first = p.op({leaf}, 1_KiB);
   const Tensor second = p.op({leaf}, 1_KiB);
@@ -70,7 +62,7 @@ TEST(EngineResize, NothingIsEvictedForWhatCannotBe) {
 }
 
 TEST(EngineResize, WhatMayNotMoveIsInTheWay) {
-  Program p(options(8_KiB));
+  Program p(plain_options(8_KiB));
   const Tensor pinned = p.leaf(1_KiB);
   p.pin(pinned);
   ASSERT_GE(p.storage(pinned).offset.value(), 4_KiB);
@@ -83,7 +75,7 @@ TEST(EngineResize, WhatMayNotMoveIsInTheWay) {
 }
 
 TEST(EngineResize, TakesOnlyWhatMakesSense) {
-  Program p(options(8_KiB));
+  Program p(plain_options(8_KiB));
   for (const Bytes wrong : {8_KiB, 9_KiB, 0_B, Bytes(-1)}) {
     EXPECT_THROW(p.shrink(wrong), std::invalid_argument);
   }
@@ -94,7 +86,7 @@ TEST(EngineResize, RandomProgramsGoOn) {
   for (std::uint64_t seed = 0; seed < 300 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    Options drawn = options(16_KiB);
+    Options drawn = plain_options(16_KiB);
     drawn.block_size = seed % 4 == 0 ? 1_KiB : 0_B;
     Program p(drawn);
     const Tensor x = p.leaf(512_B);
@@ -137,7 +129,7 @@ TEST(EngineResize, RandomProgramsGoOn) {
 }
 
 TEST(EngineResize, AReplayThatFailsCountsItsTime) {
-  Options failing = options(1_MiB);
+  Options failing = plain_options(1_MiB);
   Program p(failing);
   const Tensor x = p.leaf(1_KiB);
   const Tensor y = p.op({x}, 1_KiB);

@@ -10,13 +10,7 @@
 namespace recoup::detail {
 namespace {
 
-Options options(Bytes budget) {
-  return {.budget = budget,
-          .policy = "recoup",
-          .small_filter = false,
-          .sampling = false,
-          .small_leaf = 64_B};
-}
+Options options(Bytes budget) { return plain_options(budget, "recoup"); }
 
 TEST(EngineState, IsALeafFromTheWriteOnThatFollowsARead) {
   Program p(options(1_MiB));
