@@ -7,9 +7,11 @@
 // side by side then, so a window of cheap ones is long before an expensive one cuts it.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "csrc/pool/pool.h"
 #include "recoup/options.h"
@@ -51,11 +53,16 @@ class Placer {
     }
   };
 
+  using Kind = std::pair<const std::string, Density>;
+  // Null when nothing is known of it.
+  Kind* find(std::string_view op);
+
   Placement kind_;
   Bytes budget_;
   bool expensive_ = false;  // what is allocated now
   Density all_;
   std::unordered_map<std::string, Density, Hash, std::equal_to<>> kinds_;  // by op name
+  std::array<Kind*, 64> recent_{};  // by where a name is: most stay where they are
 };
 
 }  // namespace recoup::detail
