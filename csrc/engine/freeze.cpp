@@ -67,6 +67,7 @@ void Engine::freeze(ValueId leaf, const Dependents& dependents) {
     settle_work_.push_back(id);
   }
   for (ValueId id : dependents.resident) {
+    lineage_[id].frozen = true;
     make_leaf(id);
     ++stats_.frozen_values;
     settle_work_.push_back(id);

@@ -89,6 +89,7 @@ ValueId Engine::pass_on(StorageId id) {
   now.external = std::exchange(old.external, nullptr);
   now.among_outside = std::exchange(old.among_outside, false);
   now.escaped = std::exchange(old.escaped, false);
+  now.frozen = old.frozen;
   now.last_access = now_;
   now.hard_pins = now.fixed = storage.user_pins;
   old.hard_pins -= storage.user_pins;
@@ -284,6 +285,7 @@ void Engine::bound_books() {
       break;
     }
     if (lineage_.contains(id)) {
+      lineage_[id].frozen = true;
       make_leaf(id);
       drain();
     }

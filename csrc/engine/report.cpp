@@ -59,7 +59,7 @@ void Engine::throw_out_of_budget(Bytes asked, std::string reason, bool fragmente
                           : Bytes(0);
       return;
     }
-    if (value.storage.valid() && (value.leaf() || value.fixed > 0)) {
+    if (value.storage.valid() && ((value.leaf() && !value.frozen) || value.fixed > 0)) {
       report.least += value.size;
     }
     if (value.hard_pins > 0 || value.escaped) {

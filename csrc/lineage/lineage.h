@@ -53,6 +53,7 @@ struct Value {
   bool was_read = false;       // by an op of the program that did not write it
   bool from_nothing = false;   // Note [State]: its storage began with an op that read nothing
   bool changed = false;        // the same: its storage was read, and then changed, before
+  bool frozen = false;         // a leaf that in another budget need not be one
   bool dead_leaf = false;      // a leaf in the pool that no storage holds any more
   bool writing = false;  // a kernel that pins it writes over it: what it holds is about to be gone
   void* external =
