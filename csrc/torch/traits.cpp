@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "csrc/torch/overrides.h"
+
 namespace recoup::detail {
 namespace {
 
@@ -139,6 +141,8 @@ VariesOnGpu varies_on_gpu(const std::string& base) {
 bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
+
+bool is_atens(std::string_view name) { return starts_with(name, "aten::"); }
 
 bool holds_tensor(const c10::TypePtr& type) {
   switch (type->kind()) {
@@ -312,9 +316,9 @@ bool adds_argument(const c10::FunctionSchema& schema, const c10::FunctionSchema&
 
 void find_generator(OpTraits& traits, const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
-  traits.gated = starts_with(schema.name(), "aten::");
+  traits.gated = true;
   traits.generator_slot = generator_slot(schema);
-  if (traits.generator_slot >= 0 || !traits.gated) {
+  if (traits.generator_slot >= 0) {
     return;
   }
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
@@ -380,16 +384,31 @@ void TraitsTable::allow_replay(const std::string& name) {
   }
 }
 
-const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
-  const c10::FunctionSchema& schema = op.schema();
+void TraitsTable::look_for_overrides() {
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<OpTraits>& found = table_[&schema];
-  if (found) {
-    return *found;
+  for (const auto& [schema, traits] : table_) {
+    const auto op = c10::Dispatcher::singleton().findOp(schema->operator_name());
+    if (op && is_atens(schema->name()) && is_overridden(*op) != traits->overridden) {
+      *traits = traits_of(*op);
+    }
   }
-  found = std::make_unique<OpTraits>();
-  OpTraits& traits = *found;
+}
+
+const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<OpTraits>& found = table_[&op.schema()];
+  if (!found) {
+    found = std::make_unique<OpTraits>(traits_of(op));
+  }
+  return *found;
+}
+
+OpTraits TraitsTable::traits_of(const c10::OperatorHandle& op) const {
+  const c10::FunctionSchema& schema = op.schema();
+  OpTraits traits;
   const std::string& base = schema.name();
+  traits.overridden = is_atens(base) && is_overridden(op);
+  const bool own = is_atens(base) && !traits.overridden;
   traits.name = schema.overload_name().empty() ? base : base + "." + schema.overload_name();
   for (std::size_t i = 0; i < schema.arguments().size() && i < 64; ++i) {
     if (writes(schema.arguments()[i])) {
@@ -400,7 +419,7 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
   const bool rebinds = kRebinders.contains(base);
   traits.captures = returns_unseen(schema) || works_on(base);
   traits.random = op.hasTag(at::Tag::nondeterministic_seeded);
-  if (traits.random) {
+  if (traits.random && own) {
     find_generator(traits, op);
   }
   traits.metadata_only = kMetadataOnly.contains(base);
@@ -414,8 +433,8 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
       base.find("mm") != std::string::npos || base.find("conv") != std::string::npos ||
       base.find("linear") != std::string::npos || base.find("attention") != std::string::npos ||
       base.find("rnn") != std::string::npos;
-  traits.repeatable = (starts_with(base, "aten::") || allowed_.contains(base)) &&
-                      !kUninitialized.contains(base) && !kNotRepeatable.contains(base) && !rebinds;
+  traits.repeatable = (own || allowed_.contains(base)) && !kUninitialized.contains(base) &&
+                      !kNotRepeatable.contains(base) && !rebinds;
   if (const auto pointers = pointers_of(traits.name)) {
     traits.kind = *pointers == Pointers::kAny ? OpKind::kGuest : OpKind::kReader;
     traits.pointers = *pointers;
@@ -425,7 +444,7 @@ const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
     traits.kind = OpKind::kLazyClone;
   } else if (base == "aten::record_stream") {
     traits.kind = OpKind::kOtherStream;
-  } else if (!starts_with(base, "aten::")) {
+  } else if (!own) {
     traits.kind = allowed_.contains(base) ? OpKind::kRecorded : OpKind::kGuest;
   } else if (base == "aten::lift_fresh" || reads_to_view(schema)) {
     // lift_fresh: how torch.tensor announces what it filled by pointer. From here on it is a leaf

@@ -38,6 +38,7 @@ enum class VariesOnGpu : std::uint8_t {
 
 struct OpTraits {
   OpKind kind = OpKind::kRecorded;
+  bool overridden = false;             // an op of ATen's with a kernel of somebody else's
   bool repeatable = false;             // may be replayed
   bool random = false;                 // draws from a generator
   bool captures = false;               // may keep its tensors beyond its return: they escape
@@ -80,10 +81,14 @@ class TraitsTable {
   }
   // The user vouches that ops of this name ("ns::op", any overload) can be repeated.
   void allow_replay(const std::string& name);
+  // Kernels may have been registered or taken away since ops were looked up. While no session is in
+  // force.
+  void look_for_overrides();
   static TraitsTable& instance();
 
  private:
   const OpTraits& look_up(const c10::OperatorHandle& op);
+  [[nodiscard]] OpTraits traits_of(const c10::OperatorHandle& op) const;
 
   std::mutex mutex_;
   std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<OpTraits>> table_;
