@@ -272,6 +272,7 @@ void bind_functions(py::module_& module) {
     }
     return rows;
   });
+  module.def("overridden_ops", &overridden_ops);
   module.def("pass_through", &pass_through, py::arg("on"));
   module.def(
       "replay_traits",
@@ -322,6 +323,17 @@ void bind_functions(py::module_& module) {
 
 PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = RECOUP_VERSION;
+  static constexpr recoup::InterpreterLock kGil{
+      .running = [] { return Py_IsInitialized() != 0 && _Py_IsFinalizing() == 0; },
+      .release = []() -> void* {
+        const bool held = Py_IsInitialized() != 0 && PyGILState_Check() == 1;
+        return held ? static_cast<void*>(PyEval_SaveThread()) : nullptr;
+      },
+      .take_back =
+          [](void* released) { PyEval_RestoreThread(static_cast<PyThreadState*>(released)); },
+      .hold = [] { return static_cast<int>(PyGILState_Ensure()); },
+      .let_go = [](int held) { PyGILState_Release(static_cast<PyGILState_STATE>(held)); }};
+  recoup::set_interpreter_lock(kGil);
   recoup::bind_engine(module);
   recoup::bind_functions(module);
   recoup::bind_trace(module);

@@ -36,13 +36,18 @@ py::object enter(const py::object& budget) {
 
 void leave(const py::object& budget, const py::object& /*kind*/, const py::object& error,
            const py::object& /*traceback*/) {
-  const py::object run = budget.attr("_runs").attr("pop")();
+  const py::object runs = budget.attr("_runs");
+  const py::object run = runs.attr("__getitem__")(-1);
   try {
     run.attr("_exit")(error);
   } catch (const py::error_already_set&) {
     settle(run);
+    if (!run.attr("_engine").attr("entered")().cast<bool>()) {  // else it was the wrong thread's
+      runs.attr("remove")(run);
+    }
     throw;
   }
+  runs.attr("remove")(run);
 }
 
 }  // namespace

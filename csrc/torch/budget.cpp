@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "csrc/torch/errors.h"
+#include "csrc/torch/overrides.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/traits.h"
@@ -301,6 +302,8 @@ bool carry(bool on) {
 }
 
 std::vector<NamedOp> named_ops() { return detail::known_names(); }
+
+std::vector<std::string> overridden_ops() { return detail::overridden_ops(); }
 
 void pass_through(bool on) {
   if (!active()) {

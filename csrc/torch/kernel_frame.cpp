@@ -4,11 +4,6 @@
 
 namespace recoup::detail {
 
-KernelFrame*& KernelFrame::innermost() {
-  thread_local KernelFrame* frame = nullptr;
-  return frame;
-}
-
 bool KernelFrame::in_guest() {
   for (const KernelFrame* frame = innermost(); frame != nullptr; frame = frame->outer_) {
     if (frame->reach_ == Pointers::kAny) {

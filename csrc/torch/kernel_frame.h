@@ -51,7 +51,10 @@ class KernelFrame {
     bool trusted = false;
   };
 
-  [[nodiscard]] static KernelFrame*& innermost();
+  [[nodiscard]] static KernelFrame*& innermost() {
+    thread_local KernelFrame* frame = nullptr;
+    return frame;
+  }
   [[nodiscard]] static Key key_of(const Session& session, StorageId storage,
                                   const Session::Lock& lock);
 

@@ -229,11 +229,14 @@ void OpCall::add_operand(const at::Tensor& tensor, std::size_t argument) {
   if (number_of(tensor)) {
     return;
   }
-  c10::StorageImpl* const impl = plain_storage(session_, tensor);
-  if (impl == nullptr) {
+  c10::StorageImpl* impl = plain_storage(session_, tensor);
+  if (impl == nullptr) [[unlikely]] {
     foreign_ |= !is_constant(tensor, argument);
-    add_components(tensor, argument);
-    return;
+    impl = bypassed_storage(tensor);
+    if (impl == nullptr) {
+      add_components(tensor, argument);
+      return;
+    }
   }
   Operand* operand = operand_of(impl);
   const bool known = operand != nullptr;
@@ -252,6 +255,20 @@ void OpCall::add_operand(const at::Tensor& tensor, std::size_t argument) {
       !known && writes_it && argument == 0 && traits_.overwrites_self && covers_storage(tensor);
   operand->written |= writes_it;
   operand->reads |= !traits_.metadata_only && !operand->overwritten && !out;
+}
+
+// Note [Subclasses]
+// A subclass with __torch_dispatch__ may have a storage of its own (Tensor.as_subclass). Its ops go
+// to Python, where other ops show what is touched; those that are called with the dispatch to
+// Python off take the tensor as a plain one. They are run once: the tensor says more than its
+// bytes.
+c10::StorageImpl* OpCall::bypassed_storage(const at::Tensor& tensor) const {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  constexpr c10::DispatchKeySet kPython(c10::DispatchKey::Python);
+  const bool bypassed = !keys_.has(c10::DispatchKey::Python) && impl.key_set().has_any(kPython) &&
+                        typeid(impl) == typeid(c10::TensorImpl) &&
+                        !impl.key_set().has_any(kWrapperKeys - kPython) && impl.has_storage();
+  return bypassed ? session_.managed(tensor.storage()) : nullptr;
 }
 
 // Which of them the kernel reads or writes nobody says.
@@ -313,7 +330,8 @@ void OpCall::find_operands() {
 // Finds the storages, restores what was evicted, pins it, and prepares what will be written.
 void OpCall::prepare() {
   find_operands();
-  repeatable_ = traits_.repeatable && !foreign_ && !KernelFrame::in_guest() &&
+  framed_ = KernelFrame::any();
+  repeatable_ = traits_.repeatable && !foreign_ && !(framed_ && KernelFrame::in_guest()) &&
                 !(session_.on_gpu() && varies(traits_, stack_, base_));
   const Session::Lock lock(session_);
   Session::Turn turn(session_, lock);
@@ -583,7 +601,7 @@ void OpCall::for_each_known(Arguments values, const Session::Lock& lock, Functio
 }
 
 void OpCall::hold_arguments(const Session::Lock& lock) {
-  if (KernelFrame::any()) [[unlikely]] {
+  if (framed_) [[unlikely]] {
     for_each_known(Arguments(arguments_.data(), arguments_.size()), lock,
                    [&](StorageId storage, bool integral) {
                      KernelFrame::hold_in_all(session_, storage, integral, false, lock);
@@ -592,7 +610,7 @@ void OpCall::hold_arguments(const Session::Lock& lock) {
 }
 
 void OpCall::hold_results() {
-  if (KernelFrame::any()) [[unlikely]] {
+  if (framed_) [[unlikely]] {
     const Session::Lock lock(session_);
     const bool made_in_guest = KernelFrame::in_guest();
     for_each_known(Arguments(stack_.data() + base_, stack_.size() - base_), lock,

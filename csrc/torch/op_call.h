@@ -56,6 +56,7 @@ class OpCall {
   enum class Results : std::uint8_t { kOnStack, kNone };
   void find_operands();
   void add_operand(const at::Tensor& tensor, std::size_t argument);
+  [[nodiscard]] c10::StorageImpl* bypassed_storage(const at::Tensor& tensor) const;
   void add_components(const at::Tensor& tensor, std::size_t argument);
   void add_storage_operand(const c10::Storage& storage);
   void prepare();
@@ -128,6 +129,7 @@ class OpCall {
   bool foreign_ = false;     // an argument is not plain, or of another device
   bool leaves_out_ = false;  // traits_.left_out applies to this call
   bool described_ = false;   // a result is not plain
+  bool framed_ = false;      // it runs in a frame of a kernel of this thread
   bool repeatable_ = false;
   bool ended_ = false;    // it is on record
   bool running_ = false;  // counted among the session's kernels

@@ -18,6 +18,7 @@
 #include "csrc/torch/owners.h"
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/storage_access.h"
+#include "csrc/torch/traits.h"
 
 namespace recoup::detail {
 namespace {
@@ -132,6 +133,9 @@ void Session::enter() {
   static const int registered =
       pthread_atfork(&lock_before_fork, &unlock_in_parent, &unlock_in_child);
   RECOUP_CHECK(registered == 0);
+  if (!Sessions::any()) {
+    TraitsTable::instance().look_for_overrides();
+  }
   if (!Sessions::enter(*this)) {
     throw std::logic_error(str_cat("recoup: a budget is already in force on ", device_.str(),
                                    "; budgets cannot be nested"));
@@ -403,18 +407,36 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
   if (nbytes == 0) {
     return no_bytes();
   }
-  try {
-    const Lock lock(*this);
-    void* const pointer = arena_->at(engine_.offset(take_block(nbytes, lock)));
-    return {pointer, pointer, deleter_, device_};
-  } catch (const OutOfBudget& error) {
-    throw_no_room(error);
+  void* const pointer = allocate_in_turns(
+      [&](const Lock& lock) { return arena_->at(engine_.offset(take_block(nbytes, lock))); });
+  return {pointer, pointer, deleter_, device_};
+}
+
+// What the engine lets go dies when its lock is given up, and memory of the pool with it: a slice
+// of a storage is a storage from outside that holds one of ours. Then it is tried once more.
+template <class Take>
+void* Session::allocate_in_turns(Take&& take) {
+  for (bool again = true;; again = false) {
+    Bytes charged{0};
+    try {
+      const Lock lock(*this);
+      try {
+        return take(lock);
+      } catch (const OutOfBudget&) {
+        charged = engine_.charged();
+        throw;
+      }
+    } catch (const OutOfBudget& error) {
+      const Lock lock(*this);
+      if (!again || engine_.charged() >= charged) {
+        throw_no_room(error);
+      }
+    }
   }
 }
 
 void* Session::allocate(std::size_t nbytes, cuda::Stream stream) {
-  try {
-    const Lock lock(*this);
+  return allocate_in_turns([&](const Lock& lock) {
     const BlockId block = take_block(nbytes, lock);
     void* const pointer = arena_->at(engine_.offset(block));
     publish_use(lock);
@@ -426,9 +448,7 @@ void* Session::allocate(std::size_t nbytes, cuda::Stream stream) {
       throw;
     }
     return pointer;
-  } catch (const OutOfBudget& error) {
-    throw_no_room(error);
-  }
+  });
 }
 
 void Session::publish_use(const Lock&) {

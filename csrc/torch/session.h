@@ -24,6 +24,7 @@
 #include "csrc/simulate/decisions.h"
 #include "csrc/torch/arena.h"
 #include "csrc/torch/gpu.h"
+#include "csrc/torch/interpreter.h"
 #include "csrc/torch/payload.h"
 #include "csrc/torch/session_scope.h"
 #include "csrc/trace/recorder.h"
@@ -258,6 +259,8 @@ class Session final : private Device {
 
   [[nodiscard]] void* address(const Location& location) const;
   BlockId take_block(std::size_t nbytes, const Lock&);
+  template <class Take>
+  void* allocate_in_turns(Take&& take);
   void publish_use(const Lock&);
   [[noreturn]] void throw_no_room(const OutOfBudget& error) const;
   [[nodiscard]] c10::DataPtr no_bytes() const { return {nullptr, device_}; }
@@ -303,7 +306,18 @@ class Session final : private Device {
   void wait_until(const Lock&, Done&& done) {
     std::unique_lock<FastMutex> held(mutex_, std::adopt_lock);
     ++waiting_;
-    changed_.wait(held, done);
+    while (!done()) {
+      held.unlock();
+      {
+        const WithoutInterpreter waiting;
+        held.lock();
+        if (!done()) {
+          changed_.wait(held);
+        }
+        held.unlock();
+      }
+      held.lock();
+    }
     --waiting_;
     held.release();
   }

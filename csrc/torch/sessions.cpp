@@ -1,12 +1,14 @@
 #include "csrc/torch/sessions.h"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "csrc/base/check.h"
 #include "csrc/torch/gpus.h"
+#include "csrc/torch/interpreter.h"
 #include "csrc/torch/session.h"
 
 namespace recoup::detail {
@@ -38,6 +40,7 @@ void Visit::come_in() {
       return;
     }
     visitors.fetch_sub(1, std::memory_order_seq_cst);
+    const WithoutInterpreter waiting;
     while (closing.load(std::memory_order_relaxed)) {
       std::this_thread::yield();
     }
@@ -54,13 +57,25 @@ void Visit::forget_others() {
   closing = false;
 }
 
+// Whoever waits at the door may hold a lock that a visitor waits for (a program's own, in a kernel
+// of its own). So the door opens again when that takes long.
 Closing::Closing() {
-  while (closing.exchange(true, std::memory_order_seq_cst)) {
-    std::this_thread::yield();
-  }
+  using Clock = std::chrono::steady_clock;
+  const WithoutInterpreter waiting;
   Visit::begin_uncounted();
-  while (visitors.load(std::memory_order_seq_cst) != (counted ? 1 : 0)) {
-    std::this_thread::yield();
+  for (Clock::duration patience = std::chrono::milliseconds(20);; patience += patience / 2) {
+    while (closing.exchange(true, std::memory_order_seq_cst)) {
+      std::this_thread::yield();
+    }
+    const Clock::time_point end = Clock::now() + patience;
+    do {
+      if (visitors.load(std::memory_order_seq_cst) == (counted ? 1 : 0)) {
+        return;
+      }
+      std::this_thread::yield();
+    } while (Clock::now() < end);
+    closing.store(false, std::memory_order_seq_cst);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 

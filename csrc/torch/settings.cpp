@@ -135,8 +135,15 @@ const Settings& Settings::intern(c10::DeviceType device) {
   return found != end ? *found->second : *known->emplace(hash, std::move(now))->second;
 }
 
+bool SettingsGuard::differ_in_process(const Settings& one, const Settings& other) {
+  return &one != &other &&
+         std::memcmp(&one.process_, &other.process_, sizeof(Settings::OfProcess)) != 0;
+}
+
 SettingsGuard::SettingsGuard(const Settings& wanted, c10::DeviceType device)
-    : before_(Settings::current(device)), wanted_(wanted) {
+    : wanted_(wanted),
+      of_process_(differ_in_process(wanted, Settings::current(device))),
+      before_(Settings::current(device)) {
   if (&before_ != &wanted_) {
     change(before_, wanted_);
   }

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "csrc/torch/interpreter.h"
+
 namespace recoup::detail {
 
 // Everything that a program can set and that may change a kernel's bits, at one moment. Nobody
@@ -72,8 +74,11 @@ class SettingsGuard {
  private:
   void change(const Settings& from, const Settings& to);
 
-  const Settings& before_;
+  static bool differ_in_process(const Settings& one, const Settings& other);
+
   const Settings& wanted_;
+  WithInterpreter of_process_;  // Note [Settings of the process]
+  const Settings& before_;
   int mkl_threads_ = 0;  // that MKL was told of on this thread; 0: it was told nothing
 };
 

@@ -112,6 +112,16 @@ RECOUP_API void install_cuda();
 // Makes this thread one of the scope's, or no longer: its ops are seen, and may bring back what is
 // evicted. Returns whether it was one. The thread that enters a scope is one by itself.
 RECOUP_API bool carry(bool on);
+// The lock of the interpreter that the program is written in, for bindings.
+struct InterpreterLock {
+  bool (*running)();   // whether there is an interpreter, that is not about to end
+  void* (*release)();  // null when this thread does not hold it
+  void (*take_back)(void* released);
+  int (*hold)();  // whether this thread holds it already or not
+  void (*let_go)(int held);
+};
+// `lock` must live as long as the process.
+RECOUP_API void set_interpreter_lock(const InterpreterLock& lock);
 // A name that recoup knows of an op, and positions of arguments in its schema; to be held against
 // the PyTorch that is installed.
 struct NamedOp {
@@ -120,6 +130,8 @@ struct NamedOp {
   std::vector<int> arguments;
 };
 RECOUP_API std::vector<NamedOp> named_ops();
+// Ops of ATen's that have somebody else's kernel on the CPU or a GPU: "aten::add.Tensor".
+RECOUP_API std::vector<std::string> overridden_ops();
 // Sends this thread's ops through recoup's dispatcher entry without a budget: an empty boxed
 // fallback, the yardstick of bench/watching.py.
 RECOUP_API void pass_through(bool on);

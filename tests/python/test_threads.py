@@ -176,3 +176,82 @@ def test_threads_free_while_the_scope_is_left(turns: int) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=1200, check=False
     )
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr[-2000:]
+
+
+# Ops of threads that carry the scope need the interpreter's lock to end, and a thread that holds it
+# (a number becomes a tensor) waits for the scope to end: each gives it up when it waits. A watchdog
+# that needs no lock of Python's: the parent.
+_CARRYING = """
+import threading, time, torch, recoup
+torch.set_num_threads(1)
+stop = False
+def work():
+    with torch.no_grad():
+        while not stop:
+            with recoup.carry():
+                a = torch.randn(32, 64)
+                x = [(a * i).sin() for i in range(5)]
+def plainly():
+    while not stop:
+        kept = [torch.ones(300) * i for i in range(5)]
+threads = [threading.Thread(target=t) for t in (work, work, work, plainly)]
+for t in threads: t.start()
+end = time.time() + {seconds}
+scopes = 0
+while time.time() < end:
+    with recoup.budget("8MiB") as run:
+        y = torch.ones(100) * 2
+    scopes += 1
+stop = True
+for t in threads: t.join()
+assert scopes
+print("done")
+"""
+
+
+def test_a_scope_ends_beside_threads_that_carry_it() -> None:
+    program = _CARRYING.replace("{seconds}", "4")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0 and done.stdout == "done\n", done.stderr[-2000:]
+
+
+def test_nobody_sees_the_settings_of_a_replay() -> None:
+    usual = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    seen: set[object] = set()
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            seen.add((torch.tensor([0.5]).dtype, torch.get_float32_matmul_precision()))
+
+    thread = threading.Thread(target=look)
+    with recoup.budget("64MiB") as run:
+        try:
+            torch.set_default_dtype(torch.float64)
+            torch.set_float32_matmul_precision("medium")
+            a = torch.linspace(-1, 1, 400 * 400).view(400, 400)
+            x = a @ a
+        finally:
+            torch.set_default_dtype(usual[0])
+            torch.set_float32_matmul_precision(usual[1])
+        thread.start()
+        for _ in range(20):
+            assert recoup.evict(x)
+            x.sum()
+        stop.set()
+        thread.join()
+    assert run.stats().replays >= 20
+    assert seen == {usual}
+
+
+def test_a_scope_that_another_thread_tried_to_leave_can_be_left() -> None:
+    scope = recoup.budget("8MiB")
+    run = scope.__enter__()
+    x = made()
+    assert recoup.evict(x)
+    (error,) = in_thread(lambda: scope.__exit__(None, None, None))
+    assert "must be left on the thread that entered it" in str(error)
+    scope.__exit__(None, None, None)
+    assert recoup.is_resident(x) and not run._is_open
