@@ -119,7 +119,7 @@ def allow_replay(name: str) -> None:
 
     Without it what the op writes is never evicted. Raises ValueError for text of another form.
     """
-    namespace, _, op = name.partition("::")
+    namespace, _, op = name.partition("::") if isinstance(name, str) else ("", "", "")
     if not namespace or not op:
         raise ValueError(f"allow_replay takes the name of an op as 'namespace::op'; got {name!r}")
     _C.allow_replay(name)

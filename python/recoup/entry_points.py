@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.jit._script
 import torch.overrides
 import torch.serialization
 import torch.utils.dlpack
@@ -157,6 +158,19 @@ def _reading_call(original: _Function) -> _Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         with _reading():
             return original(*args, **kwargs)
+
+    return wrapper
+
+
+def _saving(original: _Function) -> _Function:
+    """The parameters and buffers of a module are read during the call."""
+
+    @functools.wraps(original)
+    def wrapper(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        with _reading() as pins:
+            for tensor in (*self.parameters(), *self.buffers()):
+                _pin(tensor, pins)
+            return original(self, *args, **kwargs)
 
     return wrapper
 
@@ -312,6 +326,8 @@ _PIN = [
     (torch.UntypedStorage, "is_shared"),
     (torch.UntypedStorage, "_get_filename"),
     (torch.UntypedStorage, "copy_"),
+    (torch._C, "_is_alias_of"),
+    (torch._C, "_is_cow_tensor"),
 ]
 _READ = [
     (torch.Tensor, "__deepcopy__"),
@@ -320,6 +336,11 @@ _READ = [
     # Loading looks at the storages that it makes.
     (torch.serialization, "_load"),
     (torch.serialization, "_legacy_load"),
+]
+# The pickler of TorchScript is in C++ and asks for all bytes itself.
+_SAVE = [
+    (torch.jit._script.RecursiveScriptModule, name)
+    for name in ("save", "save_to_buffer", "_save_for_mobile", "_save_to_buffer_for_mobile")
 ]
 _MAKE = [
     (torch, "from_numpy"),
@@ -351,6 +372,7 @@ _TABLE = [
     *((owner, name, _escaping) for owner, name in _ESCAPE),
     *((owner, name, _pinning) for owner, name in _PIN),
     *((owner, name, _reading_call) for owner, name in _READ),
+    *((owner, name, _saving) for owner, name in _SAVE),
     *((owner, name, _dlpack) for owner, name in _DLPACK),
     *((owner, name, _making) for owner, name in _MAKE),
     *((torch.UntypedStorage, name, _static(_making)) for name in _MAKE_STORAGE),

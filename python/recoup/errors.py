@@ -1,12 +1,16 @@
 """Errors, and notes on errors."""
 
 import warnings
+from typing import TYPE_CHECKING
 
 import torch
 
+if TYPE_CHECKING:
+    from recoup.run import Run
+
 
 class OutOfBudgetError(torch.OutOfMemoryError):
-    """The program needs more memory than its budget. Nothing is lost: a larger budget can go on.
+    """The program needs more memory than its budget. A larger budget can go on.
 
     Its text is a report of the fields below. Sizes are bytes of the pool, alignment included.
     """
@@ -36,6 +40,8 @@ class OutOfBudgetError(torch.OutOfMemoryError):
 
     At the end of a scope: one with which `run.finish` brings everything back. What the rest of the
     program needs is not known; 0: no budget would do."""
+    run: "Run | None" = None
+    """At the end of a scope: its run, for `run.finish`. While it is kept nothing is lost."""
 
 
 def add_note(error: BaseException, note: str) -> None:

@@ -1,8 +1,18 @@
-"""Files that are there in whole or not at all."""
+"""Names of files, and files that are there in whole or not at all."""
 
 import os
 import tempfile
 from pathlib import Path
+
+
+def utf8_name(path: str | bytes | os.PathLike[str]) -> str:
+    """A file's name as the engine takes it. Raises ValueError for one that is not UTF-8."""
+    name = os.fsdecode(path)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the name of a file must be UTF-8; got {os.fsencode(name)!r}") from None
+    return name
 
 
 def check_writable(path: Path) -> None:

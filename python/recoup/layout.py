@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recoup import _C
+from recoup.files import utf8_name
 from recoup.sizes import check_whole, parse_bytes
 
 __all__ = ["Buffer", "Layout", "Op", "Planner", "plan", "planners", "read_csv"]
@@ -89,7 +90,7 @@ def read_csv(path: str | os.PathLike[str]) -> list[Buffer]:
 
     Raises ValueError with the number of the line that is wrong, OSError when there is no such file.
     """
-    return [Buffer(*row) for row in _C.layout_read_csv(os.fspath(path))]
+    return [Buffer(*row) for row in _C.layout_read_csv(utf8_name(path))]
 
 
 def plan(

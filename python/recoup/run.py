@@ -2,10 +2,11 @@
 
 import dataclasses
 import functools
+import gc
 import inspect
 import weakref
 from collections.abc import Callable
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import torch
@@ -70,6 +71,9 @@ class Options:
             raise ValueError(f"small_leaf_bytes must be 0 or more; got {self.small_leaf_bytes}")
         if not 1 <= self.max_depth < 2**31:
             raise ValueError(f"max_depth must be from 1 to 2**31 - 1; got {self.max_depth}")
+        for name in ("move_ns_per_byte", "max_replay_ratio"):
+            if not isinstance(getattr(self, name), (int, float, NoneType)):
+                raise TypeError(f"{name} must be a number; got {getattr(self, name)!r}")
         if self.move_ns_per_byte is not None and not 1e-3 <= self.move_ns_per_byte <= 1e6:
             raise ValueError(
                 f"move_ns_per_byte must be from 0.001 to 1,000,000; got {self.move_ns_per_byte!r}"
@@ -247,7 +251,7 @@ class Run:
         try:
             self._leave()
         except Exception as leaving:
-            if error is None:
+            if error is None or isinstance(error, GeneratorExit):  # that one nobody sees
                 raise
             notes = " ".join(getattr(leaving, "__notes__", []))
             add_note(error, f"recoup: leaving the scope failed too: {leaving} {notes}".rstrip())
@@ -256,21 +260,32 @@ class Run:
         gpus.forget_workspaces(self.device)
         self._pinned = self._engine.pinned()
         try:
-            self._engine.leave()
+            self._leave_engine()
         except OutOfBudgetError as error:
             self._clean_up()
+            error.run = self
             add_note(
                 error,
-                "The scope is suspended and nothing is lost: what is evicted raises when it is "
-                "touched, until run.finish(budget) brings it back; "
-                f"{error.enough_bytes} bytes would do. "
-                + _ways_out(error.enough_bytes - error.budget_bytes),
+                "The scope is suspended. What is evicted raises when it is touched, until "
+                f"run.finish(budget) brings it back; {error.enough_bytes} bytes would do. Nothing "
+                "is lost while the run is kept: it is what `with` gives `as run`, and `run` of the "
+                "OutOfBudgetError. " + _ways_out(error.least_bytes - error.budget_bytes),
             )
             raise
         except OSError:  # the trace could not be written; the scope is over
             self._clean_up()
             raise
         self._clean_up()
+
+    def _leave_engine(self) -> None:
+        try:
+            self._engine.leave()
+        except OutOfBudgetError:
+            if gc.collect() == 0:
+                raise
+        else:
+            return
+        self._engine.leave()  # without the tensors that only cycles held
 
     def _settle(self) -> None:
         """Whatever was interrupted: the scope is over or suspended then, and PyTorch as it was."""
@@ -305,11 +320,12 @@ def _forget(key: object) -> None:
 
 
 def _ways_out(missing_bytes: int) -> str:
+    much = f"at least {missing_bytes} bytes" if missing_bytes > 0 else "tensors"
     return (
-        f"A way out without a larger budget is to let go of {missing_bytes} bytes before the scope "
-        "ends: `del` results that are not needed behind it (a loss that was not `detach`ed, or "
-        "outputs, keep all activations that their backward would need), copy to files what is only "
-        "to be stored, or set gradients to None."
+        f"A way out without a larger budget is to let go of {much} before the scope ends: `del` "
+        "results that are not needed behind it (a loss that was not `detach`ed, or outputs, keep "
+        "all activations that their backward would need), copy to files what is only to be stored, "
+        "or set gradients to None."
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from recoup import gpus
+from recoup.files import utf8_name
 from recoup.run import (
     Budget,
     CostModel,
@@ -125,7 +126,7 @@ def budget(
             move_ns_per_byte=move_ns_per_byte,
         ),
         device=on,
-        trace=None if trace is None else os.fspath(trace),
+        trace=None if trace is None else utf8_name(trace),
         decisions=decisions,
     )
 

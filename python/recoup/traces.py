@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from recoup import _C
 from recoup.decisions import Decision
+from recoup.files import utf8_name
 from recoup.layout import Buffer, Op
 from recoup.lifetimes import Lifetimes
 from recoup.order import Order
@@ -84,11 +85,11 @@ class Trace:
     @staticmethod
     def read(path: str | os.PathLike[str]) -> "Trace":
         """Raises OSError, or ValueError with the offset when it is no whole trace."""
-        return Trace(_C.Trace.read(os.fspath(path)))
+        return Trace(_C.Trace.read(utf8_name(path)))
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Raises OSError. No part of a file is left behind."""
-        self._trace.write(os.fspath(path))
+        self._trace.write(utf8_name(path))
 
     @property
     def op_count(self) -> int:

@@ -359,3 +359,18 @@ def test_missing_module(tmp_path: Path) -> None:
     result = cli("run", "--budget", "1MiB", "-m", "no_such_module", cwd=tmp_path)
     assert result.returncode == 1
     assert result.stderr.endswith("No module named no_such_module\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("simulate", b"\xff.rtrace"), ("order", b"\xff.rtrace"), ("layout", b"\xff.csv")],
+)
+def test_names_of_files_that_are_no_text(command: str, name: bytes, tmp_path: Path) -> None:
+    path = os.path.join(os.fsencode(tmp_path), name)
+    with open(path, "wb") as file:
+        file.write(b"id,lower,upper,size\n1,0,2,3\n")
+    done = subprocess.run(
+        [os.fsencode(sys.executable), b"-m", b"recoup", command.encode(), path], capture_output=True
+    )
+    assert done.returncode != 0
+    assert b"must be UTF-8" in done.stderr and b"Traceback" not in done.stderr

@@ -1,6 +1,7 @@
 """The contract: what is seen or written from outside stays where it is and is never recomputed."""
 
 import ctypes
+import io
 from collections.abc import Iterator
 
 import numpy as np
@@ -166,3 +167,36 @@ def test_kernels_that_allocate_on_other_threads() -> None:
         return out, q.grad, k.grad, v.grad
 
     assert both(program, evict_after_op=True).replays > 0
+
+
+def test_torchscript_saves_what_is_evicted() -> None:
+    def program(hand: Hand) -> object:
+        module = torch.nn.Linear(64, 64)
+        with torch.no_grad():
+            module.weight.copy_(made()[:1].expand(64, 64) * torch.eye(64))
+        weight = module.weight.detach()
+        hand.try_evict(weight)
+        file = io.BytesIO()
+        torch.jit.save(torch.jit.script(module), file)
+        file.seek(0)
+        return torch.jit.load(file).weight.detach().clone()
+
+    both(program)
+
+
+def test_whether_two_tensors_share_bytes_may_be_asked_of_evicted_ones() -> None:
+    with recoup.budget("8MiB", small_leaf_bytes=0):
+        x = made()
+        y = x[1:]
+        assert recoup.evict(x)
+        assert torch._C._is_alias_of(x, y)  # type: ignore[attr-defined]
+        assert recoup.evict(x)
+        assert not torch._C._is_cow_tensor(x)  # type: ignore[attr-defined]
+
+
+def test_slices_of_storages_do_not_keep_memory_for_ever() -> None:
+    with recoup.budget("16MiB") as run:
+        for _ in range(30):
+            t = torch.ones(2**18) + 0
+            assert t.untyped_storage()[:400][3] == 63
+        run.check()

@@ -1,8 +1,10 @@
 """What the user gets for bad input and bad luck."""
 
 import gc
+import itertools
 import threading
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -256,8 +258,10 @@ def test_a_suspended_scope_says_what_it_is() -> None:
         with recoup.budget("8MiB") as run:
             got = [base.mul(i) for i in range(12)]
     if hasattr(caught.value, "add_note"):
-        missing = caught.value.enough_bytes - caught.value.budget_bytes
-        assert f"let go of {missing} bytes" in notes(caught.value)
+        missing = caught.value.least_bytes - caught.value.budget_bytes
+        assert 0 < missing <= sum(each.nbytes for each in got)
+        assert f"let go of at least {missing} bytes" in notes(caught.value)
+        assert caught.value.run is run
     evicted = [value for value in got if not recoup.is_resident(value)]
     assert evicted
     for touch in (torch.sum, torch.Tensor.tolist, recoup.materialize, torch.Tensor.data_ptr):
@@ -294,3 +298,73 @@ def test_notes_before_python_3_11_are_warnings() -> None:
         warnings.simplefilter("always")
         add_note(Old(), "a note")
     assert [str(warning.message) for warning in caught] == ["a note"]
+
+
+def too_much() -> list[torch.Tensor]:
+    return [torch.arange(float(2**18)).mul(i) for i in range(12)]
+
+
+def test_the_error_of_a_scope_without_a_name_has_its_run() -> None:
+    kept: list[torch.Tensor] = []
+
+    @recoup.budget("8MiB")
+    def fill() -> None:
+        kept.extend(too_much())
+
+    with pytest.raises(recoup.OutOfBudgetError) as caught:
+        fill()
+    error = caught.value
+    assert error.run is not None and not all(recoup.is_resident(x) for x in kept)
+    error.run.finish(error.enough_bytes)
+    assert all(torch.equal(a, b) for a, b in zip(kept, too_much(), strict=True))
+
+
+def test_a_generator_that_is_closed_raises_when_its_exit_does_not_fit() -> None:
+    kept: list[torch.Tensor] = []
+
+    def batches() -> Iterator[torch.Tensor]:
+        with recoup.budget("8MiB"):
+            for i in range(12):
+                yield torch.arange(float(2**18)).mul(i)
+
+    source = batches()
+    kept.extend(itertools.islice(source, 12))
+    with pytest.raises(recoup.OutOfBudgetError) as caught:
+        source.close()  # type: ignore[attr-defined]
+    assert caught.value.run is not None
+    caught.value.run.finish(caught.value.enough_bytes)
+
+
+def test_what_only_cycles_hold_does_not_end_a_scope_in_an_error() -> None:
+    gc.disable()
+    try:
+        with recoup.budget("16MiB") as run:
+            for _ in range(20):
+                cycle: list[object] = [torch.ones(2**19).mul(2)]
+                cycle.append(cycle)
+    finally:
+        gc.enable()
+    assert not run._is_open
+
+
+def test_the_least_is_not_more_than_a_budget_that_ran() -> None:
+    """What a write made leaves of depends on the budget, so it is not counted."""
+    size = 2**18
+
+    def program() -> None:
+        leaf = torch.ones(size)
+        with recoup.budget(budget):
+            made = [(leaf * (i + 1)).exp() for i in range(50)]
+            leaf.add_(1)
+            large = torch.zeros(20 * size)
+            sum(float(x.sum()) for x in (*made, large))
+
+    least, ran = [], []
+    for share in range(24, 80, 4):
+        budget = share * 4 * size
+        try:
+            program()
+            ran.append(budget)
+        except recoup.OutOfBudgetError as error:
+            least.append(error.least_bytes)
+    assert ran and max(least, default=0) <= min(ran)
