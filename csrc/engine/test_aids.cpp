@@ -15,7 +15,8 @@ namespace {
   throw std::invalid_argument(
       detail::str_cat("'", word,
                       "' is no test aid; they are poison, shake, fail-allocation=K, fail-replay=K, "
-                      "force-eviction=K with K from 1 on, and persistent beside one with a K"));
+                      "force-eviction=K and delay=MICROSECONDS with numbers from 1 on, and "
+                      "persistent beside one with a K"));
 }
 
 std::int64_t parse_count(std::string_view word, std::string_view digits) {
@@ -49,6 +50,7 @@ TestAids parse_test_aids(std::string_view text) {
       std::int64_t* const count = name == "fail-allocation"  ? &aids.fail_allocation
                                   : name == "fail-replay"    ? &aids.fail_replay
                                   : name == "force-eviction" ? &aids.force_eviction
+                                  : name == "delay"          ? &aids.delay
                                                              : nullptr;
       if (count == nullptr) {
         throw_unknown(word);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <thread>
 
 #include "csrc/torch/bypass.h"
@@ -74,6 +75,7 @@ Bytes bounce_size(Bytes budget) {
 
 Session::Session(const Options& options, c10::Device device)
     : number_(next_number()),
+      delay_us_(aids_on(nullptr, options.aids).delay),
       device_(device),
       gpu_(device.is_cpu() ? nullptr : std::make_unique<Gpu>(device)),
       deleter_(gpu_ ? &gpu_delete : &pool_delete),
@@ -102,6 +104,13 @@ Session::Session(const Options& options, c10::Device device)
 }
 
 Session::~Session() { (void)abandon(); }
+
+void Session::wait_at_random() const {
+  thread_local std::minstd_rand random(
+      static_cast<std::uint32_t>(std::hash<std::thread::id>()(std::this_thread::get_id())));
+  std::this_thread::sleep_for(std::chrono::microseconds(
+      static_cast<std::int64_t>(random()) % (2 * delay_us_) - delay_us_));  // half of them: none
+}
 
 namespace {
 
@@ -165,8 +174,10 @@ void Session::leave() {
   }
   try {
     settle();
+    delay();
     while (!stop_if_settled()) {
       settle();
+      delay();
     }
   } catch (...) {
     if (gpu_) {
@@ -416,6 +427,7 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
 // of a storage is a storage from outside that holds one of ours. Then it is tried once more.
 template <class Take>
 void* Session::allocate_in_turns(Take&& take) {
+  delay();
   for (bool again = true;; again = false) {
     Bytes charged{0};
     try {
@@ -490,6 +502,7 @@ void Session::shrink(Bytes budget) {
 }
 
 void Session::free(void* pointer) {
+  delay();
   const Lock lock(*this);
   const auto block = engine_.block_at(arena_->offset(pointer));
   RECOUP_CHECK(block.has_value(), "freed memory that is not allocated");

@@ -237,6 +237,12 @@ class Session final : private Device {
   void unlock_after_fork() { mutex_.unlock(); }
   // Whether an allocation of this thread belongs to the session's program.
   [[nodiscard]] bool in_scope(std::size_t nbytes) const;
+  // A test aid: waits for a random time.
+  void delay() const {
+    if (delay_us_ > 0) [[unlikely]] {
+      wait_at_random();
+    }
+  }
 
  private:
   // Device.
@@ -282,6 +288,7 @@ class Session final : private Device {
     kernels_.store(kernels_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
   }
   void unlock_and_bury();
+  void wait_at_random() const;
   void storage_gone(StorageRecord* record);
   [[nodiscard]] StorageRecord* external_record(const c10::StorageImpl* storage) const {
     const RecordId id = external_.get(reinterpret_cast<std::int64_t>(storage));
@@ -331,6 +338,7 @@ class Session final : private Device {
 
   State state_ = State::kStopped;
   const std::uint32_t number_;
+  const std::int64_t delay_us_;  // TestAids::delay
 
   c10::Device device_;
   std::unique_ptr<Gpu> gpu_;

@@ -20,13 +20,16 @@ struct TestAids {
   std::int64_t fail_replay = 0;      // this replay raises InjectedFault
   std::int64_t force_eviction = 0;   // at this allocation everything evictable is evicted
   bool persistent = false;           // and at every one after it
+  // Threads wait up to so many microseconds, at random, before they allocate, free and leave.
+  std::int64_t delay = 0;
 
   [[nodiscard]] bool any() const {
     return poison || shake || fail_allocation > 0 || fail_replay > 0 || force_eviction > 0;
   }
 };
 
-// The words of "poison,shake,fail-allocation=17,fail-replay=3,force-eviction=5,persistent", in any
+// The words of
+// "poison,shake,delay=50,fail-allocation=17,fail-replay=3,force-eviction=5,persistent", in any
 // order. Throws std::invalid_argument for any other.
 RECOUP_API TestAids parse_test_aids(std::string_view text);
 

@@ -17,12 +17,13 @@ Options options(Bytes budget, const TestAids& aids) {
 }
 
 TEST(TestAids, AreParsed) {
-  const TestAids all =
-      parse_test_aids("poison,shake,fail-allocation=17,fail-replay=3,force-eviction=5,persistent");
+  const TestAids all = parse_test_aids(
+      "poison,shake,delay=50,fail-allocation=17,fail-replay=3,force-eviction=5,persistent");
   EXPECT_TRUE(all.poison && all.shake && all.persistent && all.any());
   EXPECT_EQ(all.fail_allocation, 17);
   EXPECT_EQ(all.fail_replay, 3);
   EXPECT_EQ(all.force_eviction, 5);
+  EXPECT_EQ(all.delay, 50);
   EXPECT_FALSE(TestAids().any());
   for (const char* const wrong :
        {"", "poison,", "shakes", "poison=1", "fail-replay", "fail-replay=", "fail-replay=0",
