@@ -292,7 +292,9 @@ bool active() { return Sessions::any(); }
 void allow_replay(const std::string& name) { detail::TraitsTable::instance().allow_replay(name); }
 
 Bytes physical_memory() {
-  return Bytes(std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGESIZE)});
+  const std::int64_t pages = sysconf(_SC_PHYS_PAGES);
+  constexpr Bytes kUnknown(std::int64_t{1} << 40);
+  return pages > 0 ? Bytes(pages * std::int64_t{sysconf(_SC_PAGESIZE)}) : kUnknown;
 }
 
 bool carry(bool on) {
@@ -309,14 +311,6 @@ void pass_through(bool on) {
   if (!active()) {
     c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, on);
   }
-}
-
-std::vector<std::string> policy_names() {
-  std::vector<std::string> names;
-  for (const PolicyInfo& policy : policies()) {
-    names.emplace_back(policy.name);
-  }
-  return names;
 }
 
 Pin::Pin(const at::Tensor& tensor) {

@@ -20,6 +20,7 @@
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/storage_access.h"
 #include "csrc/torch/traits.h"
+#include "recoup/torch.h"
 
 namespace recoup::detail {
 namespace {
@@ -27,12 +28,6 @@ namespace {
 // Numbers that the argument parser wraps into tensors are allocated outside of any kernel, one an
 // op.
 constexpr std::size_t kWrappedNumber = 16;
-
-Bytes physical_memory() {
-  return Bytes(sysconf(_SC_PHYS_PAGES)).count() > 0
-             ? Bytes(std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE))
-             : Bytes(std::int64_t{1} << 40);
-}
 
 // The budget may grow, up to the machine's memory; addresses cost nothing.
 Bytes arena_size(const Options& options) { return std::max(options.budget, physical_memory()); }

@@ -89,6 +89,7 @@ RECOUP_API bool grows_outside(const at::Tensor& tensor);
 RECOUP_API bool active();
 // The user vouches that the op "ns::name" gives the same bits when it is run again.
 RECOUP_API void allow_replay(const std::string& name);
+// 1 TiB where the system does not say.
 RECOUP_API Bytes physical_memory();
 struct GpuMemory {
   // As the driver has it.
@@ -151,7 +152,6 @@ RECOUP_API std::uint64_t settings_number();
 // Before and behind the start of a profiler that looks at the addresses of arguments: on. Then it
 // may, of evicted tensors too, on this thread and those that autograd runs for it.
 RECOUP_API void let_observers_look(bool on);
-RECOUP_API std::vector<std::string> policy_names();
 
 // Keeps a tensor's storage resident and in place, through writes, until it is released or the
 // storage dies; it does not keep the storage alive.

@@ -92,11 +92,12 @@ def clone_tree(tree: Any) -> Any:
 
 def check(run: Any) -> None:
     """Recounts the engine's invariants."""
-    (run.check if hasattr(run, "check") else run._engine.check)()
+    run.check()
 
 
 def grow(run: Any, budget_bytes: int) -> None:
-    (run.grow if hasattr(run, "grow") else run._engine.grow)(budget_bytes)
+    """Of a scope that is open or suspended."""
+    run._engine.grow(budget_bytes)
 
 
 class Hand:
