@@ -19,16 +19,19 @@ LAYERS = (
     "csrc/policy",
     "csrc/engine",
     "csrc/trace",
-    "csrc/compat",
     "csrc/schedule",
-    "csrc/simulate",
-    "csrc/plan",
-    "csrc/order",
     "csrc/cuda",
+    "csrc/offline/dtr_simulator",
+    "csrc/offline/simulate",
+    "csrc/offline/layout",
+    "csrc/offline/order",
     "csrc/torch",
     "csrc/python",
 )
 TORCH_LAYERS = ("csrc/torch", "csrc/python")
+# What runs beside a program has no use for the tools that look at traces of it.
+OFFLINE = "csrc/offline/"
+RUNTIME = "csrc/torch"
 # The public header that knows Torch: including it is as good as including Torch.
 TORCH_FACE = "include/recoup/torch.h"
 TORCH_HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11)/|Python\.h$")
@@ -65,6 +68,8 @@ def complaint(path: str, target: str) -> str | None:
     elif target_layer is None:
         if target.startswith("csrc/"):
             return f"{target} is in no layer: add its folder to LAYERS in tools/check_layers.py"
+    elif layer == RUNTIME and target.startswith(OFFLINE):
+        return f"{layer} may not include offline tools: {target}"
     elif LAYERS.index(target_layer) > LAYERS.index(layer):
         return f"{layer} may not include {target_layer}, which is below it: {target}"
     return None

@@ -50,7 +50,7 @@ class Engine final : private PolicyView {
 
   // ---- memory, any thread ----
   // A block for a kernel: unevictable until adopted or freed. Makes room when there is none; throws
-  // OutOfBudget when that is impossible. `asker` names the op for the report.
+  // OutOfBudget, which names the running op, when that is impossible.
   BlockId allocate(Bytes nbytes);
   // Frees a block that no value owns.
   void free(BlockId block);

@@ -107,7 +107,7 @@ class Lineage {
  public:
   ValueId add_value() { return values_.add(); }
   Slab<Value, ValueId>::Added emplace_value() { return values_.emplace(); }
-  // Adds an op that reads `inputs`; its outputs are attached with set_producer.
+  // Adds an op that reads `inputs`; its outputs are attached with add_output and add_written.
   OpId add_op(std::span<const ValueId> inputs);
   // Fresh outputs in the order of their slots; an invalid value leaves a slot empty.
   void add_output(OpId op, ValueId value);

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "csrc/base/check.h"
+#include "csrc/base/flat_map.h"
 #include "csrc/pool/compaction.h"
-#include "csrc/pool/offset_map.h"
 
 namespace recoup::detail {
 namespace {
@@ -69,7 +69,7 @@ struct Pool::Impl {
   Blocks blocks;
   std::vector<BlockId> spare;
   intrusive::set<Block, intrusive::compare<BySizeThenOffset>> free_index;
-  OffsetMap taken;  // offset -> block
+  FlatMap<BlockId> taken;  // offset -> block
   CompactionScratch scratch;
   BlockId first;
   BlockId last;

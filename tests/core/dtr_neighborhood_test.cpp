@@ -4,7 +4,7 @@
 #include <random>
 #include <set>
 
-#include "csrc/compat/neighborhood.h"
+#include "csrc/offline/dtr_simulator/neighborhood.h"
 
 namespace recoup::detail {
 namespace {

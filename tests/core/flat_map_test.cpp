@@ -1,4 +1,4 @@
-#include "csrc/pool/offset_map.h"
+#include "csrc/base/flat_map.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 // `keys` is what offsets are drawn from: few, so that they are erased and come again.
 void compare_with_std_map(std::mt19937_64& random, const std::vector<std::int64_t>& keys,
                           int steps) {
-  OffsetMap map;
+  FlatMap<BlockId> map;
   std::map<std::int64_t, BlockId> oracle;
   const std::uint64_t inserts = 2 + random() % 7;  // out of ten steps
   for (int step = 0; step < steps; ++step) {
@@ -36,7 +36,7 @@ void compare_with_std_map(std::mt19937_64& random, const std::vector<std::int64_
   }
 }
 
-TEST(OffsetMap, DoesWhatAMapDoes) {
+TEST(FlatMap, DoesWhatAMapDoes) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -56,8 +56,8 @@ TEST(OffsetMap, DoesWhatAMapDoes) {
 
 // A table of 64 slots at its fullest, in which every key has the same few homes: probes wrap around
 // the end, and an erased one must shift back exactly what can no longer be reached.
-TEST(OffsetMap, ErasesAmongKeysThatCollide) {
-  const auto home = [](std::int64_t offset) {  // as csrc/pool/offset_map.h has it
+TEST(FlatMap, ErasesAmongKeysThatCollide) {
+  const auto home = [](std::int64_t offset) {  // as csrc/base/flat_map.h has it
     return (static_cast<std::uint64_t>(offset) * 0x9e3779b97f4a7c15ULL >> 32) & 63;
   };
   std::vector<std::int64_t> colliding;
@@ -76,8 +76,8 @@ TEST(OffsetMap, ErasesAmongKeysThatCollide) {
   }
 }
 
-TEST(OffsetMap, KeepsEverythingWhenItGrows) {
-  OffsetMap map;
+TEST(FlatMap, KeepsEverythingWhenItGrows) {
+  FlatMap<BlockId> map;
   constexpr std::uint32_t kMany = 100'000;
   for (std::uint32_t i = 0; i < kMany; ++i) {
     map.insert(std::int64_t{i} * 512, BlockId(i));
@@ -95,8 +95,8 @@ TEST(OffsetMap, KeepsEverythingWhenItGrows) {
   }
 }
 
-TEST(OffsetMap, HoldsOffsetZero) {
-  OffsetMap map;
+TEST(FlatMap, HoldsOffsetZero) {
+  FlatMap<BlockId> map;
   EXPECT_FALSE(map.find(0));
   map.insert(0, BlockId(7));
   EXPECT_EQ(map.find(0), BlockId(7));

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "csrc/plan/tree_search.h"
+#include "csrc/offline/layout/tree_search.h"
 #include "recoup/layout.h"
 #include "tests/core/layout_instances.h"
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <random>
 
+#include "csrc/engine/decisions.h"
 #include "csrc/engine/observer_pair.h"
+#include "csrc/offline/simulate/simulator.h"
 #include "csrc/schedule/conductor.h"
-#include "csrc/simulate/decisions.h"
-#include "csrc/simulate/simulator.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
 #include "tests/core/step_program.h"

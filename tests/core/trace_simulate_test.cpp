@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
-#include "csrc/simulate/decisions.h"
-#include "csrc/simulate/simulator.h"
+#include "csrc/engine/decisions.h"
+#include "csrc/offline/simulate/simulator.h"
 #include "csrc/trace/recorder.h"
 #include "recoup/policy.h"
 #include "recoup/simulate.h"

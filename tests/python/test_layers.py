@@ -45,6 +45,8 @@ def test_good_tree_passes(tmp_path: Path) -> None:
         ("csrc/pool/bad.h", '"../engine/engine.cpp"', "csrc/engine"),
         ("include/recoup/bad.h", '"csrc/base/check.h"', "csrc/base"),
         ("csrc/torch/bad.h", '"csrc/python/module.h"', "csrc/python"),
+        ("csrc/torch/bad.h", '"csrc/offline/layout/layout.h"', "offline tools"),
+        ("csrc/offline/order/bad.h", '"csrc/torch/handler.h"', "csrc/torch"),
         ("csrc/engine/bad.cpp", "<ATen/ATen.h>", "ATen/ATen.h"),
         ("csrc/engine/bad.cpp", '"recoup/torch.h"', "include/recoup/torch.h"),
         ("csrc/base/bad.cpp", "<c10/util/Exception.h>", "c10/util/Exception.h"),

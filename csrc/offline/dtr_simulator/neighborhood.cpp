@@ -1,4 +1,4 @@
-#include "csrc/compat/neighborhood.h"
+#include "csrc/offline/dtr_simulator/neighborhood.h"
 
 #include <cstdint>
 #include <optional>

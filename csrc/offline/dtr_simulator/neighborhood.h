@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "csrc/compat/state.h"
+#include "csrc/offline/dtr_simulator/state.h"
 
 namespace recoup::detail {
 

@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "csrc/base/strings.h"
-#include "csrc/compat/simulator.h"
+#include "csrc/offline/dtr_simulator/simulator.h"
 
 namespace recoup {
 namespace {

@@ -1,4 +1,4 @@
-#include "csrc/compat/simulator.h"
+#include "csrc/offline/dtr_simulator/simulator.h"
 
 #include <algorithm>
 #include <utility>

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "csrc/compat/neighborhood.h"
-#include "csrc/compat/state.h"
+#include "csrc/offline/dtr_simulator/neighborhood.h"
+#include "csrc/offline/dtr_simulator/state.h"
 
 namespace recoup::detail {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "csrc/plan/free_blocks.h"
+#include "csrc/offline/layout/free_blocks.h"
 
 namespace recoup::detail {
 namespace {

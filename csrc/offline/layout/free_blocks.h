@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/plan/planner.h"
+#include "csrc/offline/layout/planner.h"
 
 namespace recoup::detail {
 

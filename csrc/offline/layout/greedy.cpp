@@ -1,12 +1,12 @@
 // greedy-by-size: large to small, each at the lowest place that is free (Pisarchyk and Lee,
 // "Efficient Memory Management for Deep Neural Net Inference", 2020).
-#include "csrc/plan/greedy.h"
+#include "csrc/offline/layout/greedy.h"
 
 #include <algorithm>
 #include <numeric>
 #include <tuple>
 
-#include "csrc/plan/placed.h"
+#include "csrc/offline/layout/placed.h"
 
 namespace recoup::detail {
 

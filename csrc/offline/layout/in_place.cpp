@@ -14,7 +14,7 @@
 #include <unordered_set>
 
 #include "csrc/base/strings.h"
-#include "csrc/plan/prepare.h"
+#include "csrc/offline/layout/prepare.h"
 
 namespace recoup::detail {
 namespace {

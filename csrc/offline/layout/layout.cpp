@@ -4,8 +4,8 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
-#include "csrc/plan/planner.h"
-#include "csrc/plan/prepare.h"
+#include "csrc/offline/layout/planner.h"
+#include "csrc/offline/layout/prepare.h"
 
 namespace recoup {
 namespace detail {

@@ -20,9 +20,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "csrc/plan/free_blocks.h"
-#include "csrc/plan/greedy.h"
-#include "csrc/plan/placed.h"
+#include "csrc/offline/layout/free_blocks.h"
+#include "csrc/offline/layout/greedy.h"
+#include "csrc/offline/layout/placed.h"
 
 namespace recoup::detail {
 namespace {

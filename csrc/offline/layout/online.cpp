@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "csrc/plan/planner.h"
+#include "csrc/offline/layout/planner.h"
 
 namespace recoup::detail {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "csrc/plan/planner.h"
+#include "csrc/offline/layout/planner.h"
 
 namespace recoup::detail {
 

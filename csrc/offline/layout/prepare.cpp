@@ -1,4 +1,4 @@
-#include "csrc/plan/prepare.h"
+#include "csrc/offline/layout/prepare.h"
 
 #include <algorithm>
 #include <bit>

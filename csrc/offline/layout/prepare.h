@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "csrc/plan/planner.h"
+#include "csrc/offline/layout/planner.h"
 
 namespace recoup::detail {
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "csrc/base/strings.h"
-#include "csrc/plan/planner.h"
+#include "csrc/offline/layout/planner.h"
 
 namespace recoup {
 namespace detail {

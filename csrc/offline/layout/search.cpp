@@ -12,9 +12,9 @@
 #include <array>
 #include <numeric>
 
-#include "csrc/plan/greedy.h"
-#include "csrc/plan/search_orders.h"
-#include "csrc/plan/tree_search.h"
+#include "csrc/offline/layout/greedy.h"
+#include "csrc/offline/layout/search_orders.h"
+#include "csrc/offline/layout/tree_search.h"
 
 namespace recoup::detail {
 

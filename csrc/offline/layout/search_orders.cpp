@@ -1,4 +1,4 @@
-#include "csrc/plan/search_orders.h"
+#include "csrc/offline/layout/search_orders.h"
 
 #include <algorithm>
 #include <bit>

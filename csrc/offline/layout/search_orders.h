@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "csrc/plan/planner.h"
+#include "csrc/offline/layout/planner.h"
 
 namespace recoup::detail {
 

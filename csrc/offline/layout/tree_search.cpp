@@ -1,4 +1,4 @@
-#include "csrc/plan/tree_search.h"
+#include "csrc/offline/layout/tree_search.h"
 
 #include <algorithm>
 #include <limits>

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "csrc/plan/infeasible_table.h"
-#include "csrc/plan/planner.h"
+#include "csrc/offline/layout/infeasible_table.h"
+#include "csrc/offline/layout/planner.h"
 
 namespace recoup::detail {
 
@@ -16,14 +16,12 @@ namespace recoup::detail {
 // After M. D. Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine
 // Learning" (ASPLOS 2023). Items are placed in the order of their offsets. Of all layouts that fit
 // look at one whose offsets have the least sum. In it nothing can move down, so
-//   - an item lies at its *floor*: 0 or the end of one below it (canonical order). One whose floor
-//   is
-//     below the offset of the last decision still waits for something to lie under it;
+//   - an item lies at its *floor*: 0 or the end of one below it (canonical order). One whose
+//     floor is below the offset of the last decision still waits for something to lie under it;
 //   - no item lies so high that another one that is still to come would fit below it (dominance):
 //     only floors below the least end of all that is to come are tried;
 //   - items at equal offsets can be placed in the order of their numbers, and of items that are
-//   equal
-//     the first goes first.
+//     equal the first goes first.
 // What is to come must fit on top: in every section the items, started no sooner than their floors,
 // must end within the capacity (section inference; we sum them up in the order of floors, which is
 // stronger than the lowest floor plus their sum). Parts that share no section any more are searched

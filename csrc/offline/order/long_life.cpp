@@ -8,7 +8,7 @@
 // fixed: all that the node reads is a variable or a constant. dynamic: the longest life of what it
 // reads is longer than the shortest life of what it makes. A node that reads nothing makes a
 // constant, which both rules move.
-#include "csrc/order/long_life.h"
+#include "csrc/offline/order/long_life.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "csrc/order/step_lives.h"
+#include "csrc/offline/order/step_lives.h"
 
 namespace recoup::detail {
 

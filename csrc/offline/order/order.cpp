@@ -7,8 +7,8 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
-#include "csrc/order/long_life.h"
-#include "csrc/order/traversals.h"
+#include "csrc/offline/order/long_life.h"
+#include "csrc/offline/order/traversals.h"
 
 namespace recoup {
 namespace detail {

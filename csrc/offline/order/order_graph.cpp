@@ -1,4 +1,4 @@
-#include "csrc/order/order_graph.h"
+#include "csrc/offline/order/order_graph.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "csrc/order/step_lives.h"
+#include "csrc/offline/order/step_lives.h"
 
 #include <algorithm>
 

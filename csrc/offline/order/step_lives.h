@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "csrc/order/order_graph.h"
+#include "csrc/offline/order/order_graph.h"
 
 namespace recoup::detail {
 

@@ -1,4 +1,4 @@
-#include "csrc/order/traversals.h"
+#include "csrc/offline/order/traversals.h"
 
 #include <algorithm>
 #include <deque>

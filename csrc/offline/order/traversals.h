@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "csrc/order/order_graph.h"
+#include "csrc/offline/order/order_graph.h"
 
 namespace recoup::detail {
 

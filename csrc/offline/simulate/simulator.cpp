@@ -1,11 +1,11 @@
-#include "csrc/simulate/simulator.h"
+#include "csrc/offline/simulate/simulator.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "csrc/base/check.h"
-#include "csrc/simulate/decisions.h"
-#include "csrc/simulate/timeline.h"
+#include "csrc/engine/decisions.h"
+#include "csrc/offline/simulate/timeline.h"
 
 namespace recoup::detail {
 

@@ -8,8 +8,8 @@
 
 #include "csrc/engine/engine.h"
 #include "csrc/engine/observer_pair.h"
+#include "csrc/offline/simulate/uses.h"
 #include "csrc/schedule/conductor.h"
-#include "csrc/simulate/uses.h"
 #include "recoup/simulate.h"
 #include "recoup/trace.h"
 
