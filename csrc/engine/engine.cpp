@@ -24,6 +24,11 @@ PolicyOptions policy_options(const Options& options, const PolicyInfo& info) {
   return chosen;
 }
 
+std::unique_ptr<EvictionPolicy> make_policy(const Options& options) {
+  const PolicyInfo& info = find_policy(options.policy);
+  return info.make(policy_options(options, info));
+}
+
 PoolOptions pool_options(const Options& options) {
   if (options.budget <= Bytes(0)) {
     throw std::invalid_argument("a budget must be at least 1 byte");
@@ -68,13 +73,9 @@ Engine::Engine(const Options& options, Device& device)
       move_price_(price_of_moves(options, device)),
       next_birth_(
           static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())),
+      policy_(make_policy(options)),
+      candidates_(policy_->needs(), pool_, lineage_, move_price_, now_),
       enough_(options.alignment) {
-  const PolicyInfo& info = find_policy(options.policy);
-  policy_ = info.make(policy_options(options, info));
-  needs_ = policy_->needs();
-  if (needs_.changes && needs_.equivalence) {
-    sets_.start_watching();
-  }
   external_ = options.outside;
   set_test_aids(options.aids);
   books_bound_ = std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20, options.budget.count() / 100);
@@ -87,94 +88,6 @@ Engine::~Engine() {
       device_.forget(value.external);
     }
   });
-}
-
-Candidate Engine::candidate(std::size_t index) const {
-  const ValueId id = candidates_[index];
-  const Value& value = lineage_[id];
-  return {.id = id,
-          .size = value.size,
-          .offset = offset(value.block),
-          .own_cost = lineage_[value.producer].cost,
-          .last_access = value.last_access,
-          .equivalence_at_least =
-              needs_.changes ? sets_.watches().at_least(id) : sets_.cost_at_least(value),
-          .walked_at_least = needs_.walks ? changes_.at_least(id) : Nanoseconds{},
-          .until_use = needs_.future ? until_use(id) : Nanoseconds{},
-          .free_around = needs_.free_around ? pool_.free_around(value.block) : Bytes(0),
-          .recomputes = value.recomputes};
-}
-
-std::span<const PoolBlock> Engine::blocks() const {
-  RECOUP_CHECK(needs_.blocks, policy_->name(), " did not ask for blocks");
-  blocks_.clear();
-  for (BlockId id = pool_.first(); id.valid(); id = pool_.next(id)) {
-    const BlockView block = pool_.view(id);
-    blocks_.push_back({.size = block.size,
-                       .candidate = block.owner == 0
-                                        ? PoolBlock::kNone
-                                        : lineage_[ValueId(block.owner - 1)].candidate_index,
-                       .free = block.free,
-                       .starts_segment = pool_.starts_segment(block.offset)});
-    if (needs_.moves && !block.free && movable(block.owner)) {
-      blocks_.back().move_cost = move_price_.of(1, block.size);
-    }
-  }
-  return blocks_;
-}
-
-std::span<const std::uint32_t> Engine::inputs(std::size_t index) const {
-  RECOUP_CHECK(needs_.inputs, policy_->name(), " did not ask for inputs");
-  inputs_.clear();
-  lineage_.for_each_input(lineage_[candidates_[index]].producer, [this](ValueId input) {
-    if (const std::uint32_t found = lineage_[input].candidate_index;
-        found != Value::kNotCandidate) {
-      inputs_.push_back(found);
-    }
-  });
-  return inputs_;
-}
-
-std::span<const ValueId> Engine::changes() const {
-  RECOUP_CHECK(needs_.changes, policy_->name(), " did not ask for changes");
-  for (ValueId id : sets_.watches().take_told()) {
-    if (index_of(id)) {
-      changes_.on_change(id);
-    }
-  }
-  return changes_.collect(lineage_);
-}
-
-std::optional<std::size_t> Engine::index_of(ValueId id) const {
-  if (!lineage_.contains(id) || lineage_[id].candidate_index == Value::kNotCandidate) {
-    return std::nullopt;
-  }
-  return lineage_[id].candidate_index;
-}
-
-Nanoseconds Engine::until_use(ValueId id) const {
-  RECOUP_CHECK(future_ != nullptr, policy_->name(), " knows no future");
-  return soonest_use(lineage_, id, [this](const Value& value) {
-    return value.storage.valid() ? future_->until_use(value.storage) : Candidate::kNever;
-  });
-}
-
-Bytes Engine::mean_candidate_size() const {
-  return candidates_.empty()
-             ? Bytes(0)
-             : Bytes(candidate_bytes_.count() / static_cast<std::int64_t>(candidates_.size()));
-}
-
-Nanoseconds Engine::neighborhood_cost(ValueId id, Neighborhood kind) const {
-  if (kind == Neighborhood::kEquivalence) {
-    return sets_.cost(lineage_, id);
-  }
-  const Nanoseconds cost = kind == Neighborhood::kExact ? exact_neighborhood_cost(lineage_, id)
-                                                        : ancestor_cost(lineage_, id);
-  if (needs_.walks == kind) {
-    changes_.learn(id, cost);
-  }
-  return cost;
 }
 
 StorageId Engine::storage_in(BlockId block) const {
@@ -206,8 +119,8 @@ void Engine::let_go(StorageId storage) {
   if (value.block.valid()) {
     value.escaped = false;
   }
-  update_candidate(id, value);
-  if (!options_.usefulness && evictable(value)) {
+  candidates_.update(id, value);
+  if (!options_.usefulness && value.evictable()) {
     transition(id, Residency::kEvicted);
     ++stats_.drops;
   }
@@ -258,7 +171,7 @@ void Engine::acquire(std::span<const ValueId> values, Tries tries) {
       Value& value = lineage_[id];
       ++value.fixed;
       if (++value.hard_pins == 1) {
-        update_candidate(id, value);
+        candidates_.update(id, value);
       }
     }
   } else {
@@ -329,7 +242,7 @@ bool Engine::evict(StorageId storage) {
     observer_->on_evict_request(storage);
   }
   const ValueId id = storages_[storage].current;
-  if (evictable(lineage_[id])) {
+  if (lineage_[id].evictable()) {
     told_to_evict_ = true;
     evict_value(id);
   }
@@ -342,9 +255,9 @@ void Engine::evict_everything() {
 }
 
 void Engine::evict_candidates() {
-  std::vector<ValueId> all = candidates_;
+  const std::vector<ValueId> all = candidates_.list();
   for (ValueId id : all) {
-    if (lineage_.contains(id) && evictable(lineage_[id])) {
+    if (lineage_.contains(id) && lineage_[id].evictable()) {
       evict_value(id);
     }
   }
@@ -366,7 +279,7 @@ void Engine::escape(StorageId storage) {
   freeze_or_copy(storage);
   lineage_[storages_[storage].current].escaped = true;
   set_island(storages_[storage], true);
-  update_candidate(storages_[storage].current);
+  candidates_.update(storages_[storage].current);
   ++stats_.escapes;
 }
 
@@ -456,7 +369,8 @@ Stats Engine::stats() const {
   stats.candidates_filtered = policy_->work().filtered;
   stats.live_values = static_cast<std::int64_t>(lineage_.value_count());
   stats.live_ops = static_cast<std::int64_t>(lineage_.op_count());
-  stats.books_bytes = static_cast<std::int64_t>(lineage_.memory() + sets_.memory()) + device_books_;
+  stats.books_bytes =
+      static_cast<std::int64_t>(lineage_.memory() + candidates_.memory()) + device_books_;
   stats.books_peak_bytes = std::max(stats_.books_peak_bytes, stats.books_bytes);
   return stats;
 }
@@ -464,7 +378,7 @@ Stats Engine::stats() const {
 std::vector<PinnedRow> Engine::pinned() const {
   std::vector<PinnedRow> rows;
   lineage_.for_each_value([&](ValueId, const Value& value) {
-    if (!value.resident() || (evictable(value))) {
+    if (!value.resident() || value.evictable()) {
       return;
     }
     PinnedRow row{.size = value.size, .by = {}, .op = {}};
@@ -492,10 +406,9 @@ std::vector<PinnedRow> Engine::pinned() const {
 void Engine::check() const {
   pool_.check();
   lineage_.check();
+  candidates_.check();
   Bytes external{0};
   Bytes owned{0};
-  std::size_t candidates = 0;
-  Bytes candidate_bytes{0};
   Bytes plain{0};
   Bytes dead_leaves{0};
   std::size_t owned_blocks = 0;
@@ -518,13 +431,6 @@ void Engine::check() const {
                    id.index(), " is in memory that was given back");
     }
     plain += value.storage.valid() && value.external == nullptr ? value.size : Bytes(0);
-    const bool wanted = evictable(value) && value.soft_pins == 0;
-    RECOUP_CHECK(wanted == (value.candidate_index != Value::kNotCandidate), "value ", id.index());
-    if (wanted) {
-      ++candidates;
-      candidate_bytes += value.size;
-      RECOUP_CHECK(candidates_[value.candidate_index] == id);
-    }
     RECOUP_CHECK(!value.storage.valid() || storages_[value.storage].current == id);
     RECOUP_CHECK(value.hard_pins >= value.fixed && value.fixed >= 0 && value.soft_pins >= 0);
     RECOUP_CHECK(value.held() || lineage_.has_consumers(id), "value ", id.index(),
@@ -532,7 +438,6 @@ void Engine::check() const {
   });
   RECOUP_CHECK(plain == plain_ && dead_leaves == dead_leaves_ && islands == islands_);
   RECOUP_CHECK(owned_blocks + static_cast<std::size_t>(kernel_blocks_) == pool_.taken_blocks());
-  RECOUP_CHECK(candidates == candidates_.size() && candidate_bytes == candidate_bytes_);
   RECOUP_CHECK(external + options_.outside == external_);
   RECOUP_CHECK(owned + kernel_held_ == pool_.used(), owned.count(), " + ", kernel_held_.count(),
                " != ", pool_.used().count());

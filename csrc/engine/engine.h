@@ -13,18 +13,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/engine/candidates.h"
 #include "csrc/engine/conductor.h"
 #include "csrc/engine/device.h"
 #include "csrc/engine/enough.h"
 #include "csrc/engine/footprint.h"
-#include "csrc/engine/future.h"
-#include "csrc/engine/move_price.h"
 #include "csrc/engine/observer.h"
 #include "csrc/engine/op.h"
 #include "csrc/engine/placement.h"
-#include "csrc/lineage/changes.h"
 #include "csrc/lineage/lineage.h"
-#include "csrc/lineage/neighborhood.h"
 #include "csrc/pool/pool.h"
 #include "recoup/errors.h"
 #include "recoup/options.h"
@@ -41,10 +38,10 @@ struct PinTicket {
   std::uint64_t birth = 0;
 };
 
-class Engine final : private PolicyView {
+class Engine final {
  public:
   Engine(const Options& options, Device& device);
-  ~Engine() override;
+  ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -186,8 +183,8 @@ class Engine final : private PolicyView {
   // Null: nobody looks on. It must outlive the engine or be taken away.
   void set_observer(Observer* observer) { observer_ = observer; }
   // For policies that look ahead; the same holds.
-  [[nodiscard]] bool looks_ahead() const { return needs_.future; }
-  void set_future(const Future* future) { future_ = future; }
+  [[nodiscard]] bool looks_ahead() const { return candidates_.needs().future; }
+  void set_future(const Future* future) { candidates_.set_future(future); }
   // Other ones from now on; their counts go on.
   void set_test_aids(const TestAids& aids);
   void add_books(std::ptrdiff_t bytes) { device_books_ += bytes; }
@@ -204,34 +201,14 @@ class Engine final : private PolicyView {
     bool placed = false;  // was moved to the low end, as a leaf that is written again and again
   };
 
-  // PolicyView.
-  [[nodiscard]] std::size_t candidate_count() const override { return candidates_.size(); }
-  [[nodiscard]] Candidate candidate(std::size_t index) const override;
-  [[nodiscard]] Bytes mean_candidate_size() const override;
-  [[nodiscard]] Nanoseconds neighborhood_cost(ValueId id, Neighborhood kind) const override;
-  [[nodiscard]] Tick now() const override { return now_; }
-  [[nodiscard]] std::span<const PoolBlock> blocks() const override;
-  [[nodiscard]] std::span<const std::uint32_t> inputs(std::size_t index) const override;
-  [[nodiscard]] std::span<const ValueId> changes() const override;
-  [[nodiscard]] std::optional<std::size_t> index_of(ValueId id) const override;
-  [[nodiscard]] Nanoseconds until_use(ValueId id) const;
-
   // state.cpp: the one function that changes a value's residency, and its helpers.
   void transition(ValueId id, Residency to, BlockId block = {});
-  void update_candidate(ValueId id) { update_candidate(id, lineage_[id]); }
-  void update_candidate(ValueId id, const Value& value) {
-    const bool listed = value.candidate_index != Value::kNotCandidate;
-    if (listed != (evictable(value) && value.soft_pins == 0)) {
-      change_candidate(id);
-    }
-  }
-  void change_candidate(ValueId id);  // lists it when it is not listed, and the other way round
   void hard_pin(ValueId id);
   void hard_unpin(ValueId id) noexcept { hard_unpin(id, lineage_[id]); }
   void hard_unpin(ValueId id, Value& value) noexcept {
     if (--value.hard_pins == 0) {
       value.writing = false;
-      update_candidate(id, value);
+      candidates_.update(id, value);
       if (!value.storage.valid()) {
         settle(id);
       }
@@ -252,10 +229,6 @@ class Engine final : private PolicyView {
     storage.island = on;
   }
   [[nodiscard]] Location location(ValueId id) const;
-  [[nodiscard]] static bool evictable(const Value& value) {
-    return !value.leaf() && value.hard_pins == 0 && value.resident() && value.block.valid() &&
-           !value.escaped;
-  }
 
   // Gives a kernel-held block to an evicted value that is needed; frees it otherwise.
   void give_back(ValueId id, BlockId block);
@@ -364,9 +337,7 @@ class Engine final : private PolicyView {
   }
   void touch(ValueId id) {
     lineage_[id].last_access = now_;
-    if (needs_.changes) {
-      changes_.on_change(id);
-    }
+    candidates_.touch(id);
   }
   void bound_books();
   [[nodiscard]] bool defined(const OpRecord& record) const;
@@ -381,23 +352,16 @@ class Engine final : private PolicyView {
   Bytes in_part_pages_;  // how far pages and charges may be over the budget: parts of pages
   MovePrice move_price_;
   Lineage lineage_;
-  mutable EquivalenceSets sets_;
   Slab<Storage, StorageId> storages_;
   std::uint64_t next_birth_;  // starts at the clock's time: not even a later engine repeats one
   std::unique_ptr<EvictionPolicy> policy_;
-  PolicyNeeds needs_;          // the policy's
-  mutable ChangeLog changes_;  // if it needs that
-
-  std::vector<ValueId> candidates_;
-  Bytes candidate_bytes_{0};
-  mutable std::vector<PoolBlock> blocks_;  // of the running plan; kept for their capacity
-  mutable std::vector<std::uint32_t> inputs_;
+  Tick now_ = 0;
+  Candidates candidates_;
   std::vector<ValueId> settle_work_;
   bool settling_ = false;
   Replayer* replayer_ = nullptr;  // the running one
   Observer* observer_ = nullptr;
   Conductor* conductor_ = nullptr;
-  const Future* future_ = nullptr;
   struct ResultHash {
     std::uint64_t hash = 0;
     std::size_t result = 0;  // which of its op
@@ -413,7 +377,6 @@ class Engine final : private PolicyView {
   Enough enough_;
   bool told_to_evict_ = false;  // by the user, a schedule or a test
   std::string_view running_op_;
-  Tick now_ = 0;
   Nanoseconds room_time_{0};
   bool disturbed_ = false;  // by Options::aids
   bool moved_low_ = false;

@@ -22,9 +22,7 @@ void Engine::learn_cost(const ValueTicket& made, Nanoseconds estimate, Nanosecon
     return;
   }
   lineage_.set_cost(op, cost);
-  if (needs_.changes) {
-    lineage_.for_each_output(op, [&](ValueId id) { changes_.on_change(id); });
-  }
+  lineage_.for_each_output(op, [&](ValueId id) { candidates_.touch(id); });
 }
 
 }  // namespace recoup::detail

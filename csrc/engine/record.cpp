@@ -136,13 +136,13 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
     now.was_read = alone && old.was_read;
     now.changed = !overwritten && (old.changed || (old.was_read && !alone));
   }
-  update_candidate(after);
+  candidates_.update(after);
   if (copy.valid()) {
     give_copy(before, copy);
   }
   const bool was_leaf = lineage_[before].leaf();
   if (copy.valid() && !was_leaf) {
-    update_candidate(before);
+    candidates_.update(before);
   } else {
     transition(before, was_leaf ? Residency::kLost : Residency::kEvicted);
   }
@@ -225,7 +225,7 @@ void Engine::record_op(const OpRecord& record, std::span<StorageId> storages) {
     if (record.fresh[i].nbytes > options_.small_leaf) {
       lineage_[value].from_nothing = record.inputs.empty();
       lineage_.add_output(id, value);
-      update_candidate(value);
+      candidates_.update(value);
       if (verifiable) {
         remember_hash(value, record, result);
       }

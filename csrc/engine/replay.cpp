@@ -310,7 +310,7 @@ ValueId Replayer::soft_victim() const {
     ValueId best;
     for (const Input& input : frame.inputs) {
       const Value& value = engine_.lineage_[input.value];
-      if (input.soft && engine_.evictable(value) &&
+      if (input.soft && value.evictable() &&
           (!best.valid() || value.size > engine_.lineage_[best].size)) {
         best = input.value;
       }

@@ -72,7 +72,7 @@ void Engine::throw_out_of_budget(Bytes asked, std::string reason, bool fragmente
   });
   report.largest_window =
       std::min(pool_.largest_window([this](std::uint32_t owner) {
-        return owner != 0 && (evictable(lineage_[ValueId(owner - 1)]) || movable(owner));
+        return owner != 0 && (lineage_[ValueId(owner - 1)].evictable() || movable(owner));
       }),
                options_.budget - external_ - report.leaves - report.pinned - report.workspace);
   report.enough = enough_.most();

@@ -59,7 +59,7 @@ Bytes Engine::unevictable() const {
   Bytes stays = external_ + kernel_held_;
   lineage_.for_each_value([&](ValueId, const Value& value) {
     const bool dead_leaf = value.leaf() && !value.held();
-    stays += value.block.valid() && !evictable(value) && !dead_leaf ? value.size : Bytes(0);
+    stays += value.block.valid() && !value.evictable() && !dead_leaf ? value.size : Bytes(0);
   });
   return stays;
 }
@@ -83,7 +83,7 @@ bool Engine::clear_addresses(Bytes capacity) {
     if (owner == 0 || !movable(owner)) {
       return false;
     }
-    if (const ValueId id(owner - 1); evictable(lineage_[id])) {
+    if (const ValueId id(owner - 1); lineage_[id].evictable()) {
       evict_value(id);
     } else if (!evict_one({.size = Bytes(0), .shortfall = Bytes(1)}) && !drop_dead_leaf(Bytes(1))) {
       return false;

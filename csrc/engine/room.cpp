@@ -221,11 +221,11 @@ void Engine::make_room_for_charge(Bytes size) {
 }
 
 EvictionPlan Engine::plan_eviction(const RoomRequest& request) {
-  if (candidates_.empty()) {
+  if (candidates_.list().empty()) {
     return {};
   }
   const auto start = Clock::now();
-  EvictionPlan plan = policy_->plan(*this, request);
+  EvictionPlan plan = policy_->plan(candidates_, request);
   stats_.search_ns += Nanoseconds(Clock::now() - start).count();
   return plan;
 }
@@ -239,7 +239,7 @@ bool Engine::evict_one(const RoomRequest& request) {
 // What becomes of one victim may make a leaf of the next one, or end its record.
 void Engine::evict_all(std::span<const ValueId> victims) {
   for (ValueId victim : victims) {
-    if (lineage_.contains(victim) && evictable(lineage_[victim])) {
+    if (lineage_.contains(victim) && lineage_[victim].evictable()) {
       evict_value(victim);
     }
   }
@@ -255,7 +255,7 @@ bool Engine::evict_soft_pinned() {
 
 void Engine::evict_value(ValueId id) {
   const Value& value = lineage_[id];
-  RECOUP_CHECK(evictable(value));
+  RECOUP_CHECK(value.evictable());
   if (value.storage.valid() && !device_.detach(handle(value.storage), offset(value.block))) {
     forsake(id);
     return;
@@ -313,14 +313,8 @@ bool Engine::drop_dead_leaf(Bytes missing) {
   return true;
 }
 
-// As far as the books know: do_moves finds out. To ask the device for every block of every plan
-// took as long as the ops of a net of many small ones.
 bool Engine::movable(std::uint32_t owner) const {
-  if (owner == 0) {
-    return false;
-  }
-  const Value& value = lineage_[ValueId(owner - 1)];
-  return value.fixed == 0 && !value.escaped;
+  return owner != 0 && lineage_[ValueId(owner - 1)].movable();
 }
 
 Nanoseconds Engine::price_of(const EvictionPlan& plan) const {

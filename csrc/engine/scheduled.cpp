@@ -17,7 +17,7 @@ bool Engine::holds(const ValueTicket& ticket) const {
 }
 
 void Engine::drop(const ValueTicket& ticket) {
-  if (holds(ticket) && evictable(lineage_[ticket.value]) && lineage_[ticket.value].soft_pins == 0) {
+  if (holds(ticket) && Candidates::is_one(lineage_[ticket.value])) {
     told_to_evict_ = true;
     evict_value(ticket.value);
   }

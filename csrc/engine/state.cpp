@@ -15,20 +15,14 @@ namespace recoup::detail {
 void Engine::transition(ValueId id, Residency to, BlockId block) {
   Value& value = lineage_[id];
   RECOUP_CHECK(value.residency != to, "value ", id.index());
-  if (needs_.walks && value.evicted()) {
-    changes_.on_return(id, needs_.walks == Neighborhood::kExact);
-  } else if (needs_.walks && to == Residency::kLost) {
-    changes_.on_lost(id);
-  }
+  candidates_.before_transition(id, value, to);
   switch (to) {
     case Residency::kResident:
       value.block = block;
       pool_.set_owner(block, id.index() + 1);
       value.residency = to;
       ++value.recomputes;
-      if (needs_.equivalence) {
-        sets_.on_return(lineage_, id);
-      }
+      candidates_.after_transition(id, to);
       if (value.storage.valid()) {
         device_.attach(storages_[value.storage].handle, pool_.view(block).offset);
       }
@@ -49,42 +43,17 @@ void Engine::transition(ValueId id, Residency to, BlockId block) {
       }
       value.residency = to;
       value.kept = false;
-      if (needs_.equivalence) {
-        if (to == Residency::kEvicted) {
-          sets_.on_evict(lineage_, id);
-        } else {
-          sets_.on_return(lineage_, id);
-        }
-      }
+      candidates_.after_transition(id, to);
       break;
   }
-  update_candidate(id, value);
+  candidates_.update(id, value);
   lineage_.update_demand(id, settle_work_);
-}
-
-void Engine::change_candidate(ValueId id) {
-  if (needs_.changes) {
-    changes_.on_change(id);
-  }
-  Value& value = lineage_[id];
-  if (value.candidate_index == Value::kNotCandidate) {
-    value.candidate_index = static_cast<std::uint32_t>(candidates_.size());
-    candidates_.push_back(id);
-    candidate_bytes_ += value.size;
-  } else {
-    const ValueId last = candidates_.back();
-    candidates_[value.candidate_index] = last;
-    lineage_[last].candidate_index = value.candidate_index;
-    candidates_.pop_back();
-    value.candidate_index = Value::kNotCandidate;
-    candidate_bytes_ -= value.size;
-  }
 }
 
 void Engine::hard_pin(ValueId id) {
   Value& value = lineage_[id];
   if (++value.hard_pins == 1) {
-    update_candidate(id);
+    candidates_.update(id);
     if (value.evicted()) {
       lineage_.update_demand(id, settle_work_);
     }
@@ -93,7 +62,7 @@ void Engine::hard_pin(ValueId id) {
 
 void Engine::soft_pin(ValueId id) {
   if (++lineage_[id].soft_pins == 1) {
-    update_candidate(id);
+    candidates_.update(id);
     if (lineage_[id].evicted()) {
       lineage_.update_demand(id, settle_work_);
     }
@@ -102,7 +71,7 @@ void Engine::soft_pin(ValueId id) {
 
 void Engine::soft_unpin(ValueId id) {
   if (--lineage_[id].soft_pins == 0) {
-    update_candidate(id);
+    candidates_.update(id);
   }
 }
 
@@ -139,7 +108,7 @@ void Engine::settle_one(ValueId id) {
     return;
   }
   // Useless: everything that could be replayed from it has its bytes, or nobody needs it.
-  if (options_.usefulness && evictable(value) && !value.needed() && !value.kept) {
+  if (options_.usefulness && value.evictable() && !value.needed() && !value.kept) {
     transition(id, Residency::kEvicted);
     ++stats_.drops;
   }
@@ -168,11 +137,9 @@ void Engine::remove_record(ValueId id) {
 // Cuts a value from its lineage. Its bytes, if any, are all there is of it from now on.
 void Engine::make_leaf(ValueId id) {
   if (!lineage_[id].leaf()) {
-    if (needs_.equivalence) {
-      sets_.on_return(lineage_, id);
-    }
+    candidates_.before_leaf(id);
     cut(id);
-    update_candidate(id);
+    candidates_.update(id);
     count_dead_leaf(id);
   }
 }
@@ -190,9 +157,7 @@ void Engine::cut(ValueId id) {
   if (!producer.valid()) {
     return;
   }
-  if (needs_.walks) {
-    changes_.on_cut(lineage_, id);
-  }
+  candidates_.before_cut(id);
   if (lineage_.cut(id).valid()) {
     release_payload(lineage_[producer].payload);
     lineage_.remove_op(producer, [this](ValueId orphan, const Value& value) {

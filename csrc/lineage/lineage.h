@@ -63,6 +63,13 @@ struct Value {
   [[nodiscard]] bool resident() const { return residency == Residency::kResident; }
   [[nodiscard]] bool evicted() const { return residency == Residency::kEvicted; }
   [[nodiscard]] bool leaf() const { return !producer.valid(); }
+  // Its bytes may be taken: a replay makes them again.
+  [[nodiscard]] bool evictable() const {
+    return !leaf() && hard_pins == 0 && resident() && block.valid() && !escaped;
+  }
+  // Its block may move, as far as the books know: the device finds out. To ask it for every block
+  // of every plan took as long as the ops of a net of many small ones.
+  [[nodiscard]] bool movable() const { return fixed == 0 && !escaped; }
   // The user, a running op or a waiting replay holds it.
   [[nodiscard]] bool held() const { return storage.valid() || hard_pins > 0 || soft_pins > 0; }
   // Somebody will ask for it: its holder, or an evicted value that is needed. The pin of the kernel
