@@ -25,7 +25,7 @@ void Engine::copy_before_write(std::span<const StorageId> storages) {
     const BlockId fresh = take_block(value.size);
     storages_[id].before_write = relocate(id, fresh);
     if (!storages_[id].before_write.valid()) {
-      return_block(fresh);
+      values_.return_block(fresh);
     }
   }
 }
@@ -52,20 +52,10 @@ void Engine::discard_copies(std::span<const StorageId> storages) noexcept {
   }
 }
 
-void Engine::discard_copy(Storage& storage) noexcept {
+void Engine::discard_copy(HeldStorage& storage) noexcept {
   if (storage.before_write.valid()) {
-    return_block(std::exchange(storage.before_write, BlockId()));
+    values_.return_block(std::exchange(storage.before_write, BlockId()));
   }
-}
-
-// A version that a storage no longer has gets a copy of the bytes that it had.
-void Engine::give_copy(ValueId before, BlockId block) {
-  Value& value = lineage_[before];
-  value.block = block;
-  kernel_held_ -= value.size;
-  --kernel_blocks_;
-  pool_.set_owner(block, before.index() + 1);
-  count_dead_leaf(before);
 }
 
 }  // namespace recoup::detail

@@ -75,8 +75,12 @@ Engine::Engine(const Options& options, Device& device)
           static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())),
       policy_(make_policy(options)),
       candidates_(policy_->needs(), pool_, lineage_, move_price_, now_),
+      verifier_(options_, device, lineage_, stats_),
+      values_(options_, device, pool_, lineage_, candidates_, verifier_, stats_, now_),
+      storages_(values_.storages()),
+      charges_(values_.charges()),
       enough_(options.alignment) {
-  external_ = options.outside;
+  charges_.external = options.outside;
   set_test_aids(options.aids);
   books_bound_ = std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20, options.budget.count() / 100);
 }
@@ -104,39 +108,34 @@ void Engine::storage_died(StorageId storage) {
 
 void Engine::let_go(StorageId storage) {
   discard_copy(storages_[storage]);
-  const Storage& dead = storages_[storage];
+  const HeldStorage& dead = storages_[storage];
   const ValueId id = dead.current;
   Value& value = lineage_[id];
   value.hard_pins -= dead.user_pins;
   value.fixed -= dead.user_pins;
-  set_island(storages_[storage], false);
+  values_.set_island(storages_[storage], false);
   storages_.remove(storage);
   value.storage = StorageId();
   if (value.external == nullptr) {
-    plain_ -= value.size;
-    count_dead_leaf(id);
+    charges_.plain -= value.size;
+    values_.count_dead_leaf(id);
   }
   if (value.block.valid()) {
     value.escaped = false;
   }
   candidates_.update(id, value);
   if (!options_.usefulness && value.evictable()) {
-    transition(id, Residency::kEvicted);
+    values_.transition(id, Residency::kEvicted);
     ++stats_.drops;
   }
-  if (lineage_.has_consumers(id)) {
-    if (value.leaf()) {
-      consider_dead_leaf(id);
-    }
-    settle(id);
-  } else if (settling_ || value.evicted() || value.held()) {
-    settle(id);
-  } else {  // the usual end: what settle would do, without the detour over its list
-    settling_ = true;
-    remove_record(id);
-    settling_ = false;
-    drain();
+  if (!lineage_.has_consumers(id)) {
+    values_.end(id);
+    return;
   }
+  if (value.leaf()) {
+    consider_dead_leaf(id);
+  }
+  values_.settle(id);
 }
 
 // Note [Other tries]
@@ -204,37 +203,8 @@ void Engine::release(std::span<const ValueId> values) noexcept {
   for (ValueId id : values) {
     Value& value = lineage_[id];
     --value.fixed;
-    hard_unpin(id, value);
+    values_.hard_unpin(id, value);
   }
-}
-
-void Engine::give_back(ValueId id, BlockId block) {
-  if (!id.valid() || !lineage_[id].evicted() || (options_.usefulness && !lineage_[id].needed())) {
-    return_block(block);
-    return;
-  }
-  RECOUP_CHECK(pool_.view(block).size == lineage_[id].size, "a replay made ",
-               pool_.view(block).size.count(), " bytes where the op made ",
-               lineage_[id].size.count());
-  kernel_held_ -= lineage_[id].size;
-  --kernel_blocks_;
-  transition(id, Residency::kResident, block);
-  touch(id);
-}
-
-// In this order `from` is not asked for again in between, with all that it was made from.
-void Engine::hand_over(ValueId from, ValueId to) {
-  const BlockId block = std::exchange(lineage_[from].block, BlockId());
-  pool_.set_owner(block, 0);
-  kernel_held_ += lineage_[from].size;
-  ++kernel_blocks_;
-  give_back(to, block);
-  transition(from, Residency::kEvicted);
-}
-
-void Engine::release_payload(void* payload) noexcept {
-  device_books_ -= static_cast<std::ptrdiff_t>(device_.payload_bytes(payload));
-  device_.release(payload);
 }
 
 bool Engine::evict(StorageId storage) {
@@ -273,12 +243,12 @@ void Engine::escape(StorageId storage) {
   }
   const ValueId one[] = {first};
   acquire(one);
-  make_leaf(first);
-  drain();
+  values_.make_leaf(first);
+  values_.drain();
   release(one);
   freeze_or_copy(storage);
   lineage_[storages_[storage].current].escaped = true;
-  set_island(storages_[storage], true);
+  values_.set_island(storages_[storage], true);
   candidates_.update(storages_[storage].current);
   ++stats_.escapes;
 }
@@ -287,7 +257,7 @@ PinTicket Engine::pin(StorageId storage) {
   const ValueId one[] = {storages_[storage].current};
   acquire(one);
   ++storages_[storage].user_pins;
-  set_island(storages_[storage], true);
+  values_.set_island(storages_[storage], true);
   if (observer_ != nullptr) {
     observer_->on_pin(storage);
   }
@@ -301,9 +271,9 @@ void Engine::unpin(const PinTicket& ticket) noexcept {
   if (observer_ != nullptr) {
     observer_->on_unpin(ticket.storage);
   }
-  Storage& storage = storages_[ticket.storage];
+  HeldStorage& storage = storages_[ticket.storage];
   --storage.user_pins;
-  set_island(storage, storage.user_pins > 0 || lineage_[storage.current].escaped);
+  values_.set_island(storage, storage.user_pins > 0 || lineage_[storage.current].escaped);
   const ValueId one[] = {storages_[ticket.storage].current};
   release(one);
 }
@@ -314,7 +284,7 @@ void Engine::settle_all() {
     observer_->on_settle();
   }
   std::vector<ValueId> held;
-  Bytes live = external_;
+  Bytes live = charges_.external;
   lineage_.for_each_value([&](ValueId id, const Value& value) {
     if (value.storage.valid() && !value.leaf()) {
       held.push_back(id);
@@ -334,9 +304,9 @@ void Engine::settle_all() {
     throw OutOfBudget(std::move(report));
   }
   for (ValueId id : held) {
-    make_leaf(id);
+    values_.make_leaf(id);
   }
-  drain();
+  values_.drain();
   release(held);
 }
 
@@ -362,7 +332,7 @@ Stats Engine::stats() const {
   Stats stats = stats_;
   stats.budget_bytes = options_.budget.count();
   stats.resident_bytes = charged().count();
-  stats.external_bytes = external_.count();
+  stats.external_bytes = charges_.external.count();
   stats.plans = policy_->work().plans;
   stats.candidates_visited = policy_->work().visited;
   stats.candidates_scored = policy_->work().scored;
@@ -370,7 +340,7 @@ Stats Engine::stats() const {
   stats.live_values = static_cast<std::int64_t>(lineage_.value_count());
   stats.live_ops = static_cast<std::int64_t>(lineage_.op_count());
   stats.books_bytes =
-      static_cast<std::int64_t>(lineage_.memory() + candidates_.memory()) + device_books_;
+      static_cast<std::int64_t>(lineage_.memory() + candidates_.memory()) + charges_.device_books;
   stats.books_peak_bytes = std::max(stats_.books_peak_bytes, stats.books_bytes);
   return stats;
 }
@@ -414,7 +384,7 @@ void Engine::check() const {
   std::size_t owned_blocks = 0;
   int islands = 0;
   storages_.for_each(
-      [&](StorageId, const Storage& storage) { islands += static_cast<int>(storage.island); });
+      [&](StorageId, const HeldStorage& storage) { islands += static_cast<int>(storage.island); });
   lineage_.for_each_value([&](ValueId id, const Value& value) {
     RECOUP_CHECK((value.resident() && value.external == nullptr) == value.block.valid(), "value ",
                  id.index());
@@ -436,13 +406,15 @@ void Engine::check() const {
     RECOUP_CHECK(value.held() || lineage_.has_consumers(id), "value ", id.index(),
                  " is kept for nobody");
   });
-  RECOUP_CHECK(plain == plain_ && dead_leaves == dead_leaves_ && islands == islands_);
-  RECOUP_CHECK(owned_blocks + static_cast<std::size_t>(kernel_blocks_) == pool_.taken_blocks());
-  RECOUP_CHECK(external + options_.outside == external_);
-  RECOUP_CHECK(owned + kernel_held_ == pool_.used(), owned.count(), " + ", kernel_held_.count(),
-               " != ", pool_.used().count());
+  RECOUP_CHECK(plain == charges_.plain && dead_leaves == charges_.dead_leaves &&
+               islands == charges_.islands);
+  RECOUP_CHECK(owned_blocks + static_cast<std::size_t>(charges_.kernel_blocks) ==
+               pool_.taken_blocks());
+  RECOUP_CHECK(external + options_.outside == charges_.external);
+  RECOUP_CHECK(owned + charges_.kernel_held == pool_.used(), owned.count(), " + ",
+               charges_.kernel_held.count(), " != ", pool_.used().count());
   RECOUP_CHECK(charged() <= options_.budget);
-  RECOUP_CHECK(settle_work_.empty());
+  RECOUP_CHECK(!values_.settling());
 }
 
 }  // namespace recoup::detail

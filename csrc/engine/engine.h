@@ -10,7 +10,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "csrc/engine/candidates.h"
@@ -21,6 +20,8 @@
 #include "csrc/engine/observer.h"
 #include "csrc/engine/op.h"
 #include "csrc/engine/placement.h"
+#include "csrc/engine/values.h"
+#include "csrc/engine/verifier.h"
 #include "csrc/lineage/lineage.h"
 #include "csrc/pool/pool.h"
 #include "recoup/errors.h"
@@ -171,7 +172,7 @@ class Engine final {
   [[nodiscard]] Stats stats() const;
   [[nodiscard]] std::vector<PinnedRow> pinned() const;
   [[nodiscard]] const Options& options() const { return options_; }
-  [[nodiscard]] Bytes charged() const { return pool_.used() + external_; }
+  [[nodiscard]] Bytes charged() const { return pool_.used() + charges_.external; }
   [[nodiscard]] const Footprint& footprint() const { return footprint_; }
   void check() const;
 
@@ -187,59 +188,14 @@ class Engine final {
   void set_future(const Future* future) { candidates_.set_future(future); }
   // Other ones from now on; their counts go on.
   void set_test_aids(const TestAids& aids);
-  void add_books(std::ptrdiff_t bytes) { device_books_ += bytes; }
+  void add_books(std::ptrdiff_t bytes) { charges_.device_books += bytes; }
 
  private:
   friend class Replayer;
-  struct Storage {
-    ValueId current;
-    void* handle = nullptr;
-    std::int32_t user_pins = 0;  // part of its current value's hard pins
-    std::uint64_t birth = 0;     // tells it from an earlier one with the same id
-    BlockId before_write{};      // Note [Copy on write]: while an op writes it
-    bool island = false;         // pinned or escaped: its block stays where it is
-    bool placed = false;  // was moved to the low end, as a leaf that is written again and again
-  };
-
-  // state.cpp: the one function that changes a value's residency, and its helpers.
-  void transition(ValueId id, Residency to, BlockId block = {});
-  void hard_pin(ValueId id);
-  void hard_unpin(ValueId id) noexcept { hard_unpin(id, lineage_[id]); }
-  void hard_unpin(ValueId id, Value& value) noexcept {
-    if (--value.hard_pins == 0) {
-      value.writing = false;
-      candidates_.update(id, value);
-      if (!value.storage.valid()) {
-        settle(id);
-      }
-    }
-  }
-  void soft_pin(ValueId id);
-  void soft_unpin(ValueId id);
-  void settle(ValueId id);  // frees what nobody needs, starting here, and what follows from that
-  void drain();
-  void settle_one(ValueId id);
-  void cut(ValueId id);
-  void release_payload(void* payload) noexcept;
-  void remove_record(ValueId id);
-  void make_leaf(ValueId id);
-  void count_dead_leaf(ValueId id);
-  void set_island(Storage& storage, bool on) {
-    islands_ += static_cast<int>(on) - static_cast<int>(storage.island);
-    storage.island = on;
-  }
-  [[nodiscard]] Location location(ValueId id) const;
-
-  // Gives a kernel-held block to an evicted value that is needed; frees it otherwise.
-  void give_back(ValueId id, BlockId block);
-  // Gives the block of `from`, which is evicted by it, to `to` by the same rule.
-  void hand_over(ValueId from, ValueId to);
-
   // room.cpp
   void place_replay(OpId op);
   BlockId take_block(Bytes nbytes);
   std::optional<BlockId> find_block(Bytes size);  // timed now and then
-  void return_block(BlockId block);
   void make_room(Bytes size);
   void count_misfit();
   void touch_pages(PoolOffset from, Bytes size);
@@ -259,10 +215,11 @@ class Engine final {
   // Note [Enough]
   [[nodiscard]] bool roomy() const { return enough_.most() <= options_.budget; }
   [[nodiscard]] Enough::State plain_state() const {
-    return {.plain = plain_ + dead_leaves_ + kernel_held_ + external_,
-            .held = kernel_held_,
-            .held_blocks = kernel_blocks_,
-            .islands = islands_};
+    return {
+        .plain = charges_.plain + charges_.dead_leaves + charges_.kernel_held + charges_.external,
+        .held = charges_.kernel_held,
+        .held_blocks = charges_.kernel_blocks,
+        .islands = charges_.islands};
   }
   void count_enough(Bytes size);
   [[nodiscard]] Bytes all_resident() const;
@@ -277,14 +234,6 @@ class Engine final {
   [[noreturn]] void throw_out_of_budget(Bytes asked, std::string reason,
                                         bool fragmented = false) const;
   [[nodiscard]] bool movable(std::uint32_t owner) const;
-
-  // Of the pool alone: its bytes are nobody's any more.
-  void free_bytes(BlockId block) {
-    if (options_.aids.poison) [[unlikely]] {
-      device_.poison(pool_.offset(block), pool_.size(block));
-    }
-    pool_.free(block);
-  }
 
   // test_aids.cpp
   [[nodiscard]] bool strikes(std::int64_t at, std::int64_t count) const;
@@ -318,12 +267,10 @@ class Engine final {
   BlockId relocate(StorageId id, BlockId to);
   void copy_before_write(std::span<const StorageId> storages);
   void discard_copies(std::span<const StorageId> storages) noexcept;
-  void discard_copy(Storage& storage) noexcept;
-  void give_copy(ValueId before, BlockId block);
+  void discard_copy(HeldStorage& storage) noexcept;
 
   // record.cpp
   void charge_external(Bytes size);
-  ValueId pass_on(StorageId storage);
   void supersede(StorageId storage, OpId op, bool overwritten);
   void record_leaves(const OpRecord& record, std::span<StorageId> storages);
   void record_op(const OpRecord& record, std::span<StorageId> storages);
@@ -340,10 +287,6 @@ class Engine final {
     candidates_.touch(id);
   }
   void bound_books();
-  [[nodiscard]] bool defined(const OpRecord& record) const;
-  void remember_hash(ValueId id, const OpRecord& record, std::size_t result);
-  void compare_hash(ValueId id, OpId op);
-
   Options options_;
   Device& device_;
   Pool pool_;
@@ -352,28 +295,17 @@ class Engine final {
   Bytes in_part_pages_;  // how far pages and charges may be over the budget: parts of pages
   MovePrice move_price_;
   Lineage lineage_;
-  Slab<Storage, StorageId> storages_;
   std::uint64_t next_birth_;  // starts at the clock's time: not even a later engine repeats one
   std::unique_ptr<EvictionPolicy> policy_;
   Tick now_ = 0;
   Candidates candidates_;
-  std::vector<ValueId> settle_work_;
-  bool settling_ = false;
-  Replayer* replayer_ = nullptr;  // the running one
+  Verifier verifier_;
+  Values values_;
+  Slab<HeldStorage, StorageId>& storages_;  // those of values_
+  Charges& charges_;                        // the same
+  Replayer* replayer_ = nullptr;            // the running one
   Observer* observer_ = nullptr;
   Conductor* conductor_ = nullptr;
-  struct ResultHash {
-    std::uint64_t hash = 0;
-    std::size_t result = 0;  // which of its op
-  };
-  std::unordered_map<ValueId, ResultHash> hashes_;  // verify mode
-
-  Bytes external_{0};
-  Bytes kernel_held_{0};
-  int kernel_blocks_ = 0;
-  Bytes plain_{0};        // of the live storages in the pool, evicted or not
-  Bytes dead_leaves_{0};  // in the pool
-  int islands_ = 0;
   Enough enough_;
   bool told_to_evict_ = false;  // by the user, a schedule or a test
   std::string_view running_op_;
@@ -381,7 +313,6 @@ class Engine final {
   bool disturbed_ = false;  // by Options::aids
   bool moved_low_ = false;
   std::int64_t begun_replays_ = 0;
-  std::ptrdiff_t device_books_ = 0;
   std::ptrdiff_t books_bound_ = 0;
   mutable Stats stats_;
 };

@@ -61,40 +61,40 @@ void Engine::freeze(ValueId leaf, const Dependents& dependents) {
   ++stats_.freezes;
   for (ValueId id : dependents.evicted) {
     if (lineage_[id].evicted()) {
-      transition(id, Residency::kLost);
+      values_.transition(id, Residency::kLost);
     }
-    make_leaf(id);
-    settle_work_.push_back(id);
+    values_.make_leaf(id);
+    values_.settle_later(id);
   }
   for (ValueId id : dependents.resident) {
     lineage_[id].frozen = true;
-    make_leaf(id);
+    values_.make_leaf(id);
     ++stats_.frozen_values;
-    settle_work_.push_back(id);
+    values_.settle_later(id);
   }
-  drain();
+  values_.drain();
   RECOUP_CHECK(!lineage_.contains(leaf) || !lineage_.has_consumers(leaf));
 }
 
 // The storage goes on with a new value in the same place; the old value keeps a private copy.
 void Engine::keep_copy(ValueId leaf) {
-  hard_pin(leaf);
+  values_.hard_pin(leaf);
   BlockId copy;
   try {
     copy = take_block(lineage_[leaf].nbytes);
   } catch (...) {
-    hard_unpin(leaf);
+    values_.hard_unpin(leaf);
     throw;
   }
-  device_.copy(offset(copy), location(leaf), lineage_[leaf].nbytes);
+  device_.copy(offset(copy), values_.location(leaf), lineage_[leaf].nbytes);
   const Tick last_access = lineage_[leaf].last_access;
   const bool writing = std::exchange(lineage_[leaf].writing, false);
-  Value& now = lineage_[pass_on(lineage_[leaf].storage)];
+  Value& now = lineage_[values_.pass_on(lineage_[leaf].storage)];
   now.last_access = last_access;
   now.writing = writing;
-  give_copy(leaf, copy);
+  values_.give_copy(leaf, copy);
   ++stats_.leaf_copies;
-  hard_unpin(leaf);
+  values_.hard_unpin(leaf);
 }
 
 void Engine::freeze_or_copy(StorageId storage) {
@@ -198,14 +198,14 @@ void Engine::consider_dead_leaf(ValueId id) {
   }
   if (hanging <= value.size) {
     freeze(id, found);
-    settle(id);
+    values_.settle(id);
   }
 }
 
 // Leaves that are written again and again (optimizer state, parameters made in the scope) stay for
 // long: at the low end they do not cut the room that everything else shares. Once a storage.
 void Engine::place_low(StorageId id) {
-  Storage& storage = storages_[id];
+  HeldStorage& storage = storages_[id];
   Value& value = lineage_[storage.current];
   if (storage.placed || !value.leaf() || !value.block.valid() || value.fixed > 0 || value.escaped) {
     return;
@@ -230,7 +230,7 @@ void Engine::place_low(StorageId id) {
     pool_.free(*low);
     return;
   }
-  free_bytes(before);
+  values_.free_bytes(before);
   ++stats_.moves;
   stats_.moved_bytes += value.size.count();
 }
@@ -255,8 +255,8 @@ void Engine::make_state(StorageId storage) {
     return;
   }
   acquire(one);
-  make_leaf(one[0]);
-  drain();
+  values_.make_leaf(one[0]);
+  values_.drain();
   release(one);
 }
 

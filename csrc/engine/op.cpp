@@ -50,7 +50,7 @@ void Engine::release_operands(std::span<const Operand> operands) noexcept {
     if (operand.value.valid()) {
       Value& value = lineage_[operand.value];
       --value.fixed;
-      hard_unpin(operand.value, value);
+      values_.hard_unpin(operand.value, value);
     }
   }
 }

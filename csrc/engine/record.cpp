@@ -26,9 +26,9 @@ StorageId Engine::add_storage(const FreshStorage& fresh) {
   value.last_access = now_;
   added = {.current = id, .handle = fresh.handle, .birth = next_birth_++};
   pool_.set_owner(fresh.block, id.index() + 1);
-  kernel_held_ -= size;
-  --kernel_blocks_;
-  plain_ += size;
+  charges_.kernel_held -= size;
+  --charges_.kernel_blocks;
+  charges_.plain += size;
   return storage;
 }
 
@@ -48,7 +48,7 @@ void Engine::charge_external(Bytes size) {
   if (shortfall(size) > Bytes(0)) {
     make_room_for_charge(size);
   }
-  external_ += size;
+  charges_.external += size;
   stats_.peak_bytes = std::max(stats_.peak_bytes, charged().count());
   if (footprint_.start(pool_.capacity())) {
     fit_footprint();
@@ -75,32 +75,6 @@ StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge) {
   return storage;
 }
 
-// A new value becomes what the storage holds: it takes over the bytes, where they are, and all that
-// belongs to whoever has them. The old one has none from now on, and no storage.
-ValueId Engine::pass_on(StorageId id) {
-  Storage& storage = storages_[id];
-  const ValueId before = storage.current;
-  const auto [after, now] = lineage_.emplace_value();
-  Value& old = lineage_[before];
-  now.size = old.size;
-  now.nbytes = old.nbytes;
-  now.storage = std::exchange(old.storage, StorageId());
-  now.block = std::exchange(old.block, BlockId());
-  now.external = std::exchange(old.external, nullptr);
-  now.among_outside = std::exchange(old.among_outside, false);
-  now.escaped = std::exchange(old.escaped, false);
-  now.frozen = old.frozen;
-  now.last_access = now_;
-  now.hard_pins = now.fixed = storage.user_pins;
-  old.hard_pins -= storage.user_pins;
-  old.fixed -= storage.user_pins;
-  storage.current = after;
-  if (now.block.valid()) {
-    pool_.set_owner(now.block, after.index() + 1);
-  }
-  return after;
-}
-
 StorageId Engine::revive_external(ValueId id) {
   Value& value = lineage_[id];
   RECOUP_CHECK(value.external != nullptr && !value.storage.valid());
@@ -115,7 +89,7 @@ StorageId Engine::revive_external(ValueId id) {
 
 // The new content of `storage` after `op` wrote it; no op: a leaf.
 void Engine::supersede(StorageId id, OpId op, bool overwritten) {
-  Storage& storage = storages_[id];
+  HeldStorage& storage = storages_[id];
   const ValueId before = storage.current;
   if (!op.valid() && lineage_[before].leaf() && !lineage_.has_consumers(before)) {
     lineage_[before].writing = false;
@@ -124,7 +98,7 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
     return;
   }
   const BlockId copy = std::exchange(storage.before_write, BlockId());
-  const ValueId after = pass_on(id);
+  const ValueId after = values_.pass_on(id);
   if (op.valid()) {
     lineage_.add_written(op, {.before = overwritten ? ValueId() : before,
                               .after = after,
@@ -138,15 +112,15 @@ void Engine::supersede(StorageId id, OpId op, bool overwritten) {
   }
   candidates_.update(after);
   if (copy.valid()) {
-    give_copy(before, copy);
+    values_.give_copy(before, copy);
   }
   const bool was_leaf = lineage_[before].leaf();
   if (copy.valid() && !was_leaf) {
     candidates_.update(before);
   } else {
-    transition(before, was_leaf ? Residency::kLost : Residency::kEvicted);
+    values_.transition(before, was_leaf ? Residency::kLost : Residency::kEvicted);
   }
-  settle(before);
+  values_.settle(before);
 }
 
 bool Engine::recordable(const OpRecord& record) const {
@@ -194,28 +168,21 @@ void Engine::record_leaves(const OpRecord& record, std::span<StorageId> storages
   }
 }
 
-// Whether all that it read is the same in every replay: what somebody left undefined is not.
-bool Engine::defined(const OpRecord& record) const {
-  return options_.verify && record.verifiable &&
-         std::all_of(record.inputs.begin(), record.inputs.end(), [this](ValueId input) {
-           return lineage_[input].leaf() || hashes_.contains(input);
-         });
-}
-
 void Engine::record_op(const OpRecord& record, std::span<StorageId> storages) {
-  const bool verifiable = defined(record);
+  const bool verifiable = verifier_.defined(record);
   std::size_t result = 0;
   const OpId id = lineage_.add_op(record.inputs);
   Op& op = lineage_[id];
   op.payload = record.payload;
   op.workspace = record.workspace;
-  device_books_ += static_cast<std::ptrdiff_t>(device_.payload_bytes(record.payload));
+  charges_.device_books += static_cast<std::ptrdiff_t>(device_.payload_bytes(record.payload));
   lineage_.set_cost(id, record.cost);
   stats_.lineage_depth_max = std::max(stats_.lineage_depth_max, std::int64_t{op.depth});
   for (const WrittenStorage& written : record.written) {
     supersede(written.storage, id, written.overwritten);
     if (verifiable) {
-      remember_hash(storages_[written.storage].current, record, result);
+      const ValueId value = storages_[written.storage].current;
+      verifier_.remember(value, values_.location(value), record, result);
     }
     ++result;
   }
@@ -227,7 +194,7 @@ void Engine::record_op(const OpRecord& record, std::span<StorageId> storages) {
       lineage_.add_output(id, value);
       candidates_.update(value);
       if (verifiable) {
-        remember_hash(value, record, result);
+        verifier_.remember(value, values_.location(value), record, result);
       }
     } else {
       lineage_.add_output(id, ValueId());
@@ -266,7 +233,7 @@ void Engine::fail(std::span<const WrittenStorage> written) {
 void Engine::bound_books() {
   const auto books = static_cast<std::ptrdiff_t>(lineage_.op_count() * sizeof(Op) +
                                                  lineage_.value_count() * sizeof(Value)) +
-                     device_books_;
+                     charges_.device_books;
   stats_.books_peak_bytes = std::max(stats_.books_peak_bytes, std::int64_t{books});
   if (books <= books_bound_) {
     return;
@@ -286,33 +253,11 @@ void Engine::bound_books() {
     }
     if (lineage_.contains(id)) {
       lineage_[id].frozen = true;
-      make_leaf(id);
-      drain();
+      values_.make_leaf(id);
+      values_.drain();
     }
   }
   books_bound_ = std::max(books_bound_, books);
-}
-
-void Engine::remember_hash(ValueId id, const OpRecord& record, std::size_t result) {
-  hashes_[id] = {.hash = device_.hash(location(id), lineage_[id].nbytes, record.payload, result),
-                 .result = result};
-}
-
-void Engine::compare_hash(ValueId id, OpId op) {
-  if (!options_.verify) {
-    return;
-  }
-  const auto found = hashes_.find(id);
-  if (found == hashes_.end()) {
-    return;
-  }
-  ++stats_.verify_checks;
-  const auto& [hash, result] = found->second;
-  if (device_.hash(location(id), lineage_[id].nbytes, lineage_[op].payload, result) != hash) {
-    throw ReplayDiffers(str_cat("recoup: a replay of ", device_.name(lineage_[op].payload),
-                                " gave other bits than its first run (output of ",
-                                to_string(lineage_[id].nbytes), ")"));
-  }
 }
 
 }  // namespace recoup::detail

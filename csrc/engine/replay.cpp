@@ -85,10 +85,10 @@ void Replayer::push(OpId op, ValueId target, std::span<const ValueId> values) {
   }
   for (Input& input : frame.inputs) {
     if (softly || input.evicted) {
-      engine_.soft_pin(input.value);
+      engine_.values_.soft_pin(input.value);
       input.soft = true;
     } else {
-      engine_.hard_pin(input.value);
+      engine_.values_.hard_pin(input.value);
       input.secured = true;
     }
   }
@@ -107,11 +107,11 @@ void Replayer::secure(Frame& frame) {
       push(value.producer, input.value, needs);  // invalidates frame and input
       return;
     }
-    engine_.hard_pin(input.value);
+    engine_.values_.hard_pin(input.value);
     input.secured = true;
   }
   if (input.soft) {
-    engine_.soft_unpin(input.value);
+    engine_.values_.soft_unpin(input.value);
     input.soft = false;
   }
   ++frame.next;
@@ -126,24 +126,24 @@ void Replayer::run_top() {
   RECOUP_CHECK(parent.inputs[parent.next].value == target);
   secure(parent);
   pop();
-  engine_.drain();
+  engine_.values_.drain();
 }
 
 void Replayer::pop() {
   Frame& frame = frames_.back();
   for (Input& input : frame.inputs) {
     if (input.soft) {
-      engine_.soft_unpin(input.value);
+      engine_.values_.soft_unpin(input.value);
     }
   }
   const std::vector<Input> inputs = std::move(frame.inputs);
   frames_.pop_back();
   for (const Input& input : inputs) {
     if (input.secured) {
-      engine_.hard_unpin(input.value);
+      engine_.values_.hard_unpin(input.value);
       drop_passed(input);
     } else if (input.soft) {
-      engine_.settle(input.value);
+      engine_.values_.settle(input.value);
     }
   }
 }
@@ -218,8 +218,8 @@ void Replayer::fill_buffers(OpId op, std::vector<Buffer>& buffers) {
     }
     buffers.push_back({.block = engine_.take_block(written.nbytes), .from = {}});
     if (written.before.valid()) {
-      engine_.device_.copy(engine_.offset(buffers.back().block), engine_.location(written.before),
-                           written.nbytes);
+      engine_.device_.copy(engine_.offset(buffers.back().block),
+                           engine_.values_.location(written.before), written.nbytes);
     }
   }
 }
@@ -252,7 +252,7 @@ void Replayer::execute_until_it_fits(OpId op) {
 void Replayer::drop_handed_over(OpId op) {
   for (const WrittenValue& written : engine_.lineage_[op].written) {
     if (written.before.valid() && engine_.lineage_[written.before].writing) {
-      engine_.transition(written.before, Residency::kEvicted);
+      engine_.values_.transition(written.before, Residency::kEvicted);
     }
   }
 }
@@ -265,8 +265,8 @@ void Replayer::execute_once(OpId op) {
     fill_buffers(op, buffers);
     const AddressGuard fixed(engine_.lineage_, op);
     std::vector<Location> inputs;
-    engine_.lineage_.for_each_input(op,
-                                    [&](ValueId id) { inputs.push_back(engine_.location(id)); });
+    engine_.lineage_.for_each_input(
+        op, [&](ValueId id) { inputs.push_back(engine_.values_.location(id)); });
     std::vector<PoolOffset> written;
     for (const Buffer& buffer : buffers) {
       written.push_back(engine_.offset(buffer.block));
@@ -276,7 +276,7 @@ void Replayer::execute_once(OpId op) {
   } catch (...) {
     for (const Buffer& buffer : buffers) {
       if (!buffer.from.valid()) {
-        engine_.return_block(buffer.block);
+        engine_.values_.return_block(buffer.block);
       }
     }
     throw;
@@ -284,9 +284,9 @@ void Replayer::execute_once(OpId op) {
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const ValueId after = engine_.lineage_[op].written[i].after;
     if (buffers[i].from.valid()) {
-      engine_.hand_over(buffers[i].from, after);
+      engine_.values_.hand_over(buffers[i].from, after);
     } else {
-      engine_.give_back(after, buffers[i].block);
+      engine_.values_.give_back(after, buffers[i].block);
     }
   }
   put_back(op, fresh);
@@ -295,12 +295,12 @@ void Replayer::execute_once(OpId op) {
 void Replayer::put_back(OpId op, std::span<const BlockId> fresh) {
   for (std::size_t i = 0; i < fresh.size(); ++i) {
     if (fresh[i].valid()) {
-      engine_.give_back(engine_.lineage_[op].outputs[i], fresh[i]);
+      engine_.values_.give_back(engine_.lineage_[op].outputs[i], fresh[i]);
     }
   }
   engine_.lineage_.for_each_output(op, [&](ValueId id) {
     if (engine_.lineage_[id].resident()) {
-      engine_.compare_hash(id, op);
+      engine_.verifier_.compare(id, engine_.values_.location(id), op);
     }
   });
 }

@@ -10,8 +10,9 @@ void Engine::count_enough(Bytes size) {
   Enough::State now = plain_state();
   enough_.allocate(now, size);
   if (options_.block_size > Bytes(0)) {
-    const auto blocks = static_cast<std::int64_t>(lineage_.value_count()) + kernel_blocks_ + 1;
-    now.plain = external_;
+    const auto blocks =
+        static_cast<std::int64_t>(lineage_.value_count()) + charges_.kernel_blocks + 1;
+    now.plain = charges_.external;
     enough_.charge(now, Bytes(blocks * pool_.round_up(options_.block_size).count()));
   }
 }
@@ -19,7 +20,7 @@ void Engine::count_enough(Bytes size) {
 // A budget in which everything on record could have its bytes at once, and a replay what it needs
 // beside them, so that nothing is evicted to get something else back.
 Bytes Engine::all_resident() const {
-  Bytes all = kernel_held_ + external_;
+  Bytes all = charges_.kernel_held + charges_.external;
   Bytes largest{0};
   std::size_t inputs = 0;
   lineage_.for_each_value([&](ValueId, const Value& value) {
@@ -33,24 +34,26 @@ Bytes Engine::all_resident() const {
   });
   const Bytes gap = std::max(largest, beside);
   return all + beside +
-         Bytes((islands_ + kernel_blocks_ + static_cast<std::int64_t>(inputs)) * gap.count());
+         Bytes((charges_.islands + charges_.kernel_blocks + static_cast<std::int64_t>(inputs)) *
+               gap.count());
 }
 
 void Engine::throw_out_of_budget(Bytes asked, std::string reason, bool fragmented) const {
   OutOfBudgetReport report{.op = running_op_.empty() ? "an allocation" : std::string(running_op_),
                            .asked = asked,
                            .budget = options_.budget,
-                           .external = external_,
+                           .external = charges_.external,
                            .leaves = {},
                            .pinned = {},
-                           .workspace = kernel_held_,
+                           .workspace = charges_.kernel_held,
                            .evictable = {},
                            .largest_window = {},
                            .least = {},
                            .enough = {},
                            .reason = std::move(reason),
                            .fragmented = fragmented};
-  report.least = external_ + asked + (replayer_ == nullptr ? kernel_held_ : Bytes(0));
+  report.least =
+      charges_.external + asked + (replayer_ == nullptr ? charges_.kernel_held : Bytes(0));
   lineage_.for_each_value([&](ValueId, const Value& value) {
     if (!value.block.valid()) {
       // What nobody holds from outside need not be there.
@@ -70,11 +73,11 @@ void Engine::throw_out_of_budget(Bytes asked, std::string reason, bool fragmente
       report.evictable += value.size;
     }
   });
-  report.largest_window =
-      std::min(pool_.largest_window([this](std::uint32_t owner) {
+  report.largest_window = std::min(
+      pool_.largest_window([this](std::uint32_t owner) {
         return owner != 0 && (lineage_[ValueId(owner - 1)].evictable() || movable(owner));
       }),
-               options_.budget - external_ - report.leaves - report.pinned - report.workspace);
+      options_.budget - charges_.external - report.leaves - report.pinned - report.workspace);
   report.enough = enough_.most();
   // What somebody else had evicted has to come back even where nothing need be: in a budget for all
   // that is on record it does.

@@ -56,7 +56,7 @@ void Engine::shrink(Bytes budget) {
 
 // What stays whatever else goes; dead leaves may go.
 Bytes Engine::unevictable() const {
-  Bytes stays = external_ + kernel_held_;
+  Bytes stays = charges_.external + charges_.kernel_held;
   lineage_.for_each_value([&](ValueId, const Value& value) {
     const bool dead_leaf = value.leaf() && !value.held();
     stays += value.block.valid() && !value.evictable() && !dead_leaf ? value.size : Bytes(0);

@@ -23,7 +23,7 @@ constexpr const char* kInPieces = "the bytes are there, but not in one piece";
 }  // namespace
 
 Bytes Engine::shortfall(Bytes size) const {
-  return pool_.used() + external_ + size - options_.budget;
+  return pool_.used() + charges_.external + size - options_.budget;
 }
 
 BlockId Engine::allocate(Bytes nbytes) {
@@ -41,7 +41,7 @@ void Engine::free(BlockId block) {
   if (Observer* const observer = program_observer()) {
     observer->on_free(block);
   }
-  return_block(block);
+  values_.return_block(block);
 }
 
 // What is allocated from now on is for a replay.
@@ -70,8 +70,8 @@ BlockId Engine::take_block(Bytes nbytes) {
     RECOUP_CHECK(block.has_value());
     stats_.made_room_bytes += size.count();
   }
-  kernel_held_ += size;
-  ++kernel_blocks_;
+  charges_.kernel_held += size;
+  ++charges_.kernel_blocks;
   touch_pages(offset(*block), size);
   if (stats_.evictions > evictions) {
     ++stats_.pressed_allocations;
@@ -92,24 +92,16 @@ std::optional<BlockId> Engine::find_block(Bytes size) {
   return block;
 }
 
-void Engine::return_block(BlockId block) {
-  const BlockView view = pool_.view(block);
-  RECOUP_CHECK(view.owner == 0, "freed a block that a value owns");
-  kernel_held_ -= view.size;
-  --kernel_blocks_;
-  free_bytes(block);
-}
-
 void Engine::make_room(Bytes size) {
   const auto start = Clock::now();
   const std::int64_t apart_before = stats_.search_ns + stats_.move_ns;
   Nanoseconds lost{0};
   bool misfit = false;
-  bool swept = external_ + size > options_.budget;
+  bool swept = charges_.external + size > options_.budget;
   if (swept) {
     device_.sweep_external();
   }
-  if (external_ + size > options_.budget) {
+  if (charges_.external + size > options_.budget) {
     throw_out_of_budget(size, "");
   }
   for (;;) {
@@ -170,10 +162,10 @@ void Engine::touch_pages(PoolOffset from, Bytes size) {
 
 // Note [Footprint] in footprint.h.
 void Engine::fit_footprint() {
-  if (!footprint_.counting() || external_ == options_.outside) {
+  if (!footprint_.counting() || charges_.external == options_.outside) {
     return;
   }
-  const Bytes over = footprint_.touched() + external_ - options_.budget;
+  const Bytes over = footprint_.touched() + charges_.external - options_.budget;
   if (over <= Bytes(0)) {
     in_part_pages_ = Bytes(0);
   } else if (over > in_part_pages_) {
@@ -194,7 +186,7 @@ void Engine::give_pages_back() {
   std::stable_sort(free.begin(), free.end(),
                    [](const BlockView& a, const BlockView& b) { return a.size > b.size; });
   for (const BlockView& block : free) {
-    if (footprint_.touched() + external_ + spare <= options_.budget) {
+    if (footprint_.touched() + charges_.external + spare <= options_.budget) {
       break;
     }
     const Footprint::Pages pages = footprint_.pages_in(block.offset, block.offset + block.size);
@@ -203,7 +195,8 @@ void Engine::give_pages_back() {
       footprint_.discard(pages);
     }
   }
-  in_part_pages_ = std::max(Bytes(0), footprint_.touched() + external_ + spare - options_.budget);
+  in_part_pages_ =
+      std::max(Bytes(0), footprint_.touched() + charges_.external + spare - options_.budget);
   const Nanoseconds spent = Clock::now() - start;
   room_time_ += spent;
   stats_.bookkeeping_ns += spent.count();
@@ -265,16 +258,16 @@ void Engine::evict_value(ValueId id) {
   if (observer_ != nullptr) {
     observer_->on_evict(id);
   }
-  transition(id, Residency::kEvicted);
-  drain();
+  values_.transition(id, Residency::kEvicted);
+  values_.drain();
 }
 
 // Somebody shares or replaced the bytes behind our back: they are not ours to take, or to move.
 void Engine::forsake(ValueId id) {
   lineage_[id].escaped = true;
-  set_island(storages_[lineage_[id].storage], true);
-  make_leaf(id);
-  drain();
+  values_.set_island(storages_[lineage_[id].storage], true);
+  values_.make_leaf(id);
+  values_.drain();
 }
 
 // A dead leaf is kept for what could be replayed from it. When no evicted value that somebody needs
@@ -309,7 +302,7 @@ bool Engine::drop_dead_leaf(Bytes missing) {
     return false;
   }
   freeze(best->leaf, dependents(best->leaf));
-  settle(best->leaf);
+  values_.settle(best->leaf);
   return true;
 }
 

@@ -31,7 +31,7 @@ void Engine::keep(const ValueTicket& ticket, bool on) {
   if (value.kept != on && (!on || value.resident())) {
     value.kept = on;
     if (!on) {
-      settle(ticket.value);
+      values_.settle(ticket.value);
     }
   }
 }
@@ -52,12 +52,12 @@ void Engine::restore(std::span<const ValueTicket> tickets) {
   // While a replay runs another thread may let go of what only these hold: a dead value's record
   // must outlive a first try that fails.
   for (ValueId id : wanted) {
-    soft_pin(id);
+    values_.soft_pin(id);
   }
   const auto unpin_all = [&] {
     for (ValueId id : wanted) {
-      soft_unpin(id);
-      settle(id);
+      values_.soft_unpin(id);
+      values_.settle(id);
     }
   };
   try {
