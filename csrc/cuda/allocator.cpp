@@ -209,7 +209,15 @@ void Allocator::enter(int device, std::shared_ptr<Scope> scope) {
   if (!entries.empty() && entries.back().open) {
     throw std::logic_error(str_cat("cuda:", device, " has a budget already"));
   }
-  entries.push_back({.scope = std::move(scope), .open = true});
+  // One that was suspended comes again: it is there, if it has memory.
+  const auto known = std::find_if(entries.begin(), entries.end(),
+                                  [&](const Entry& entry) { return entry.scope == scope; });
+  if (known != entries.end()) {
+    std::rotate(known, known + 1, entries.end());
+    entries.back().open = true;
+  } else {
+    entries.push_back({.scope = std::move(scope), .open = true});
+  }
 }
 
 void Allocator::leave(int device) {

@@ -112,6 +112,21 @@ TEST_F(CudaAllocator, AScopeGetsWhatItWants) {
   EXPECT_FALSE(scope->owns(allocator_.allocate(100_B, 0, {})));
 }
 
+TEST_F(CudaAllocator, AScopeThatComesAgainCountsOnce) {
+  const auto scope = std::make_shared<FakeScope>(100_B);
+  allocator_.enter(0, scope);
+  void* const inside = allocator_.allocate(100_B, 0, {});
+  const Bytes reserved = allocator_.usage(0).reserved;
+  allocator_.leave(0);
+  const Bytes outside = allocator_.usage(0).outside;
+  allocator_.enter(0, scope);
+  EXPECT_EQ(allocator_.usage(0).reserved, reserved);
+  EXPECT_EQ(allocator_.usage(0).outside, 0_B);
+  allocator_.leave(0);
+  EXPECT_EQ(allocator_.usage(0).outside, outside);
+  allocator_.free(inside);
+}
+
 TEST_F(CudaAllocator, AScopeHasNoGraphs) {
   const auto captured = [this](Stream stream) { return cuda_.capturing(stream); };
   allocator_.enter(0, std::make_shared<FakeScope>(100_B));
