@@ -6,7 +6,7 @@ import gc
 import inspect
 import weakref
 from collections.abc import Callable
-from types import NoneType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import torch
@@ -71,9 +71,9 @@ class Options:
             raise ValueError(f"small_leaf_bytes must be 0 or more; got {self.small_leaf_bytes}")
         if not 1 <= self.max_depth < 2**31:
             raise ValueError(f"max_depth must be from 1 to 2**31 - 1; got {self.max_depth}")
-        for name in ("move_ns_per_byte", "max_replay_ratio"):
-            if not isinstance(getattr(self, name), (int, float, NoneType)):
-                raise TypeError(f"{name} must be a number; got {getattr(self, name)!r}")
+        _check_number("max_replay_ratio", self.max_replay_ratio)
+        if self.move_ns_per_byte is not None:
+            _check_number("move_ns_per_byte", self.move_ns_per_byte)
         if self.move_ns_per_byte is not None and not 1e-3 <= self.move_ns_per_byte <= 1e6:
             raise ValueError(
                 f"move_ns_per_byte must be from 0.001 to 1,000,000; got {self.move_ns_per_byte!r}"
@@ -115,6 +115,11 @@ def outside_bytes(device: torch.device) -> int:
 def _check_choice(name: str, value: object, choices: list[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number; got {value!r}")
 
 
 class Run:

@@ -300,6 +300,14 @@ def test_notes_before_python_3_11_are_warnings() -> None:
     assert [str(warning.message) for warning in caught] == ["a note"]
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"max_replay_ratio": None}, {"max_replay_ratio": "10"}, {"move_ns_per_byte": "a"}]
+)
+def test_numbers_are_numbers(wrong: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="must be a number; got"):
+        recoup.budget("8MiB", **wrong)
+
+
 def too_much() -> list[torch.Tensor]:
     return [torch.arange(float(2**18)).mul(i) for i in range(12)]
 
