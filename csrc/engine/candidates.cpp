@@ -97,7 +97,7 @@ std::span<const PoolBlock> Candidates::blocks() const {
   blocks_.clear();
   for (BlockId id = pool_.first(); id.valid(); id = pool_.next(id)) {
     const BlockView block = pool_.view(id);
-    const Value* const value = block.owner == 0 ? nullptr : &lineage_[ValueId(block.owner - 1)];
+    const Value* const value = block.owner.valid() ? &lineage_[block.owner] : nullptr;
     blocks_.push_back({.size = block.size,
                        .candidate = value == nullptr ? PoolBlock::kNone : value->candidate_index,
                        .free = block.free,

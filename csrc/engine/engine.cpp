@@ -1,9 +1,11 @@
 #include "csrc/engine/engine.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
-#include "csrc/engine/replay.h"
+#include "csrc/base/check.h"
+#include "csrc/base/strings.h"
 
 namespace recoup::detail {
 namespace {
@@ -29,216 +31,171 @@ std::unique_ptr<EvictionPolicy> make_policy(const Options& options) {
   return info.make(policy_options(options, info));
 }
 
-PoolOptions pool_options(const Options& options) {
-  if (options.budget <= Bytes(0)) {
-    throw std::invalid_argument("a budget must be at least 1 byte");
-  }
-  if (options.block_size < Bytes(0)) {
-    throw std::invalid_argument("a block size must not be negative");
-  }
-  if (const std::int64_t a = options.alignment.count(); a <= 0 || (a & (a - 1)) != 0) {
-    throw std::invalid_argument("an alignment must be a power of two");
-  }
-  if (options.outside < Bytes(0) || options.outside >= options.budget) {
-    throw std::invalid_argument(str_cat("what was there before the scope takes ",
-                                        recoup::to_string(options.outside), ": the budget, ",
-                                        recoup::to_string(options.budget), ", must be larger"));
-  }
-  const std::int64_t addresses = options.addresses > Bytes(0)
-                                     ? options.addresses.count()
-                                     : (options.budget - options.outside).count();
-  return {.capacity = Bytes(addresses / options.alignment.count() * options.alignment.count()),
-          .segment_size = options.block_size,
-          .alignment = options.alignment};
-}
-
-MovePrice price_of_moves(const Options& options, Device& device) {
-  MovePrice price;
-  if (options.move_ns_per_byte) {
-    price.a_byte = *options.move_ns_per_byte;
-  } else if (options.cost_model == CostModel::kMeasured) {
-    price.a_byte = device.copy_ns_per_byte().value_or(price.a_byte);
-  }
-  return price;
-}
-
 }  // namespace
 
 Engine::Engine(const Options& options, Device& device)
-    : options_(options),
-      device_(device),
-      pool_(pool_options(options)),
-      placer_(options.placement, options.budget),
-      footprint_(device.page_sizes()),
-      move_price_(price_of_moves(options, device)),
-      next_birth_(
-          static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())),
+    : context_(options, device),
       policy_(make_policy(options)),
-      candidates_(policy_->needs(), pool_, lineage_, move_price_, now_),
-      verifier_(options_, device, lineage_, stats_),
-      values_(options_, device, pool_, lineage_, candidates_, verifier_, stats_, now_),
-      storages_(values_.storages()),
-      charges_(values_.charges()),
-      enough_(options.alignment) {
-  charges_.external = options.outside;
-  set_test_aids(options.aids);
-  books_bound_ = std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20, options.budget.count() / 100);
-}
+      candidates_(policy_->needs(), context_.pool, context_.lineage, context_.move_price,
+                  context_.now),
+      verifier_(context_.options, device, context_.lineage, context_.stats),
+      values_(context_, candidates_, verifier_),
+      leaves_(context_, values_),
+      pages_(context_),
+      enough_(context_),
+      reporter_(context_, enough_),
+      evictor_(context_, values_, candidates_, *policy_),
+      mover_(context_, values_, pages_),
+      disturber_(context_, evictor_, mover_, reporter_),
+      room_(context_, {.values = values_,
+                       .leaves = leaves_,
+                       .pages = pages_,
+                       .evictor = evictor_,
+                       .mover = mover_,
+                       .enough = enough_,
+                       .reporter = reporter_,
+                       .disturber = disturber_}),
+      replayer_({.context = context_,
+                 .values = values_,
+                 .room = room_,
+                 .evictor = evictor_,
+                 .verifier = verifier_,
+                 .disturber = disturber_,
+                 .reporter = reporter_},
+                leaves_),
+      freezer_(context_, values_, leaves_, mover_, room_, replayer_),
+      records_(context_, {.values = values_,
+                          .candidates = candidates_,
+                          .verifier = verifier_,
+                          .mover = mover_,
+                          .room = room_,
+                          .enough = enough_}),
+      op_(context_, {.values = values_,
+                     .candidates = candidates_,
+                     .evictor = evictor_,
+                     .enough = enough_,
+                     .room = room_,
+                     .replayer = replayer_,
+                     .freezer = freezer_,
+                     .records = records_}) {}
 
 Engine::~Engine() {
-  lineage_.for_each_op([this](OpId, const Op& op) { device_.release(op.payload); });
-  lineage_.for_each_value([this](ValueId, const Value& value) {
+  context_.lineage.for_each_op([this](OpId, const Op& op) { context_.device.release(op.payload); });
+  context_.lineage.for_each_value([this](ValueId, const Value& value) {
     if (value.external != nullptr) {
-      device_.forget(value.external);
+      context_.device.forget(value.external);
     }
   });
 }
 
+BlockId Engine::allocate(Bytes nbytes) {
+  if (!context_.replaying) {
+    enough_.allocate(context_.pool.round_up(nbytes));
+  }
+  const BlockId block = room_.take_block(nbytes);
+  if (Observer* const observer = context_.program_observer()) {
+    observer->on_allocate(block, nbytes);
+  }
+  return block;
+}
+
+void Engine::free(BlockId block) {
+  if (Observer* const observer = context_.program_observer()) {
+    observer->on_free(block);
+  }
+  values_.return_block(block);
+}
+
 StorageId Engine::storage_in(BlockId block) const {
-  const std::uint32_t owner = pool_.owner(block);
-  return owner == 0 ? StorageId() : lineage_[ValueId(owner - 1)].storage;
+  const ValueId owner = context_.pool.owner(block);
+  return owner.valid() ? context_.lineage[owner].storage : StorageId();
+}
+
+StorageId Engine::adopt(const FreshStorage& fresh) {
+  const StorageId storage = values_.add_storage(fresh);
+  if (context_.observer != nullptr) {
+    context_.observer->on_adopt(fresh, storage);
+  }
+  return storage;
+}
+
+StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge) {
+  if (charge == Charge::kNow) {
+    room_.charge_external(context_.pool.round_up(nbytes));
+  }
+  const StorageId storage = values_.add_external(handle, nbytes, charge == Charge::kAmongOutside);
+  if (context_.observer != nullptr) {
+    context_.observer->on_external(storage, nbytes);
+  }
+  return storage;
+}
+
+StorageId Engine::revive_external(ValueId id) {
+  const StorageId storage = values_.revive_external(id);
+  if (context_.observer != nullptr) {
+    context_.observer->on_external(storage, value(id).nbytes);
+  }
+  return storage;
+}
+
+void Engine::forsake_external(StorageId storage) {
+  const ValueId leaf = current(storage);
+  const Dependents found = leaves_.dependents(leaf);
+  if (!found.needed.empty()) {
+    throw std::runtime_error(
+        "recoup: the memory of a tensor was replaced where recoup could not see it, and an evicted "
+        "tensor was made from its old content. Use tensor operations, or recoup.materialize what "
+        "depends on it first");
+  }
+  if (context_.observer != nullptr) {
+    context_.observer->on_forsake(storage);
+  }
+  leaves_.freeze(leaf, found);
+  let_go(storage);
 }
 
 void Engine::storage_died(StorageId storage) {
-  if (observer_ != nullptr) {
-    observer_->on_death(storage);
+  if (context_.observer != nullptr) {
+    context_.observer->on_death(storage);
   }
   let_go(storage);
 }
 
 void Engine::let_go(StorageId storage) {
-  discard_copy(storages_[storage]);
-  const HeldStorage& dead = storages_[storage];
-  const ValueId id = dead.current;
-  Value& value = lineage_[id];
-  value.hard_pins -= dead.user_pins;
-  value.fixed -= dead.user_pins;
-  values_.set_island(storages_[storage], false);
-  storages_.remove(storage);
-  value.storage = StorageId();
-  if (value.external == nullptr) {
-    charges_.plain -= value.size;
-    values_.count_dead_leaf(id);
-  }
-  if (value.block.valid()) {
-    value.escaped = false;
-  }
-  candidates_.update(id, value);
-  if (!options_.usefulness && value.evictable()) {
+  values_.discard_copy(values_[storage]);
+  const ValueId id = values_.remove_storage(storage);
+  const Value& value = context_.lineage[id];
+  if (!context_.options.usefulness && value.evictable()) {
     values_.transition(id, Residency::kEvicted);
-    ++stats_.drops;
+    ++context_.stats.drops;
   }
-  if (!lineage_.has_consumers(id)) {
+  if (!context_.lineage.has_consumers(id)) {
     values_.end(id);
     return;
   }
   if (value.leaf()) {
-    consider_dead_leaf(id);
+    leaves_.consider(id);
   }
   values_.settle(id);
 }
 
-// Note [Other tries]
-void Engine::replay(std::span<const ValueId> values, Tries tries,
-                    std::vector<ValueId>& dead_leaves) {
-  using Order = Replayer::Order;
-  const Order first =
-      options_.replay_order == ReplayOrder::kMemory ? Order::kHeaviestFirst : Order::kPinned;
-  const Order orders[] = {first, first, Order::kAsGiven};
-  const std::size_t last = tries == Tries::kOne ? 0 : std::size(orders) - 1;
-  for (std::size_t attempt = 0;; ++attempt) {
-    try {
-      Replayer(*this, dead_leaves, orders[attempt]).run(values);
-      return;
-    } catch (const OutOfBudget& error) {
-      if (error.report().asked == Bytes(0) || attempt == last) {
-        throw;  // it cost too much, or is not worth all that is resident
-      }
-    }
-    ++stats_.restarts;
-    evict_candidates();
-  }
-}
-
-void Engine::acquire(std::span<const ValueId> values, Tries tries) {
-  bool all_resident = true;
-  for (ValueId id : values) {
-    all_resident &= lineage_[id].resident();
-  }
-  if (all_resident) {
-    for (ValueId id : values) {
-      Value& value = lineage_[id];
-      ++value.fixed;
-      if (++value.hard_pins == 1) {
-        candidates_.update(id, value);
-      }
-    }
-  } else {
-    const auto start = std::chrono::steady_clock::now();
-    const Nanoseconds room_before = room_time_;
-    std::vector<ValueId> dead_leaves;
-    const auto add_time = [&] {
-      const Nanoseconds elapsed = std::chrono::steady_clock::now() - start;
-      stats_.replay_ns += (elapsed - (room_time_ - room_before)).count();
-    };
-    try {
-      replay(values, tries, dead_leaves);
-    } catch (...) {
-      add_time();
-      throw;
-    }
-    for (ValueId id : dead_leaves) {
-      if (lineage_.contains(id)) {
-        consider_dead_leaf(id);
-      }
-    }
-    add_time();
-    for (ValueId id : values) {
-      ++lineage_[id].fixed;
-    }
-  }
-}
-
-void Engine::release(std::span<const ValueId> values) noexcept {
-  for (ValueId id : values) {
-    Value& value = lineage_[id];
-    --value.fixed;
-    values_.hard_unpin(id, value);
-  }
-}
-
 bool Engine::evict(StorageId storage) {
-  if (observer_ != nullptr) {
-    observer_->on_evict_request(storage);
+  if (context_.observer != nullptr) {
+    context_.observer->on_evict_request(storage);
   }
-  const ValueId id = storages_[storage].current;
-  if (lineage_[id].evictable()) {
-    told_to_evict_ = true;
-    evict_value(id);
+  const ValueId id = current(storage);
+  if (value(id).evictable()) {
+    evictor_.evict_as_told(id);
   }
-  return lineage_[id].evicted();
-}
-
-void Engine::evict_everything() {
-  told_to_evict_ = true;
-  evict_candidates();
-}
-
-void Engine::evict_candidates() {
-  const std::vector<ValueId> all = candidates_.list();
-  for (ValueId id : all) {
-    if (lineage_.contains(id) && lineage_[id].evictable()) {
-      evict_value(id);
-    }
-  }
+  return value(id).evicted();
 }
 
 void Engine::escape(StorageId storage) {
-  if (observer_ != nullptr) {
-    observer_->on_escape(storage);
+  if (context_.observer != nullptr) {
+    context_.observer->on_escape(storage);
   }
-  const ValueId first = storages_[storage].current;
-  if (lineage_[first].escaped && !lineage_.has_consumers(first)) {
+  const ValueId first = current(storage);
+  if (context_.lineage[first].escaped && !context_.lineage.has_consumers(first)) {
     return;  // one that was forsaken may have some
   }
   const ValueId one[] = {first};
@@ -246,46 +203,51 @@ void Engine::escape(StorageId storage) {
   values_.make_leaf(first);
   values_.drain();
   release(one);
-  freeze_or_copy(storage);
-  lineage_[storages_[storage].current].escaped = true;
-  values_.set_island(storages_[storage], true);
-  candidates_.update(storages_[storage].current);
-  ++stats_.escapes;
+  freezer_.freeze_or_copy(storage);
+  context_.lineage[current(storage)].escaped = true;
+  values_.set_island(values_[storage], true);
+  candidates_.update(current(storage));
+  ++context_.stats.escapes;
+}
+
+bool Engine::has_needed_dependents(StorageId storage) const {
+  return !leaves_.dependents(current(storage)).needed.empty();
 }
 
 PinTicket Engine::pin(StorageId storage) {
-  const ValueId one[] = {storages_[storage].current};
+  const ValueId one[] = {current(storage)};
   acquire(one);
-  ++storages_[storage].user_pins;
-  values_.set_island(storages_[storage], true);
-  if (observer_ != nullptr) {
-    observer_->on_pin(storage);
+  HeldStorage& held = values_[storage];
+  ++held.user_pins;
+  values_.set_island(held, true);
+  if (context_.observer != nullptr) {
+    context_.observer->on_pin(storage);
   }
-  return {.storage = storage, .birth = storages_[storage].birth};
+  return {.storage = storage, .birth = held.birth};
 }
 
 void Engine::unpin(const PinTicket& ticket) noexcept {
-  if (!holds(ticket)) {
+  if (!values_.holds(ticket)) {
     return;
   }
-  if (observer_ != nullptr) {
-    observer_->on_unpin(ticket.storage);
+  if (context_.observer != nullptr) {
+    context_.observer->on_unpin(ticket.storage);
   }
-  HeldStorage& storage = storages_[ticket.storage];
+  HeldStorage& storage = values_[ticket.storage];
   --storage.user_pins;
-  values_.set_island(storage, storage.user_pins > 0 || lineage_[storage.current].escaped);
-  const ValueId one[] = {storages_[ticket.storage].current};
+  values_.set_island(storage, storage.user_pins > 0 || value(storage.current).escaped);
+  const ValueId one[] = {storage.current};
   release(one);
 }
 
 // All live storages at once, so that none is evicted again to make room for another.
 void Engine::settle_all() {
-  if (observer_ != nullptr) {
-    observer_->on_settle();
+  if (context_.observer != nullptr) {
+    context_.observer->on_settle();
   }
   std::vector<ValueId> held;
-  Bytes live = charges_.external;
-  lineage_.for_each_value([&](ValueId id, const Value& value) {
+  Bytes live = context_.charges.external;
+  context_.lineage.for_each_value([&](ValueId id, const Value& value) {
     if (value.storage.valid() && !value.leaf()) {
       held.push_back(id);
     }
@@ -297,7 +259,7 @@ void Engine::settle_all() {
     OutOfBudgetReport report = error.report();
     // From here on it is not a new run: what was evicted has to come back, through all that it is
     // made from.
-    report.enough = std::max(report.enough, all_resident());
+    report.enough = std::max(report.enough, reporter_.all_resident());
     report.least = std::max(report.least, live);
     report.reason = str_cat("all tensors that are alive at the end of the scope need ",
                             recoup::to_string(live));
@@ -312,61 +274,113 @@ void Engine::settle_all() {
 
 bool Engine::settled() const {
   bool settled = true;
-  lineage_.for_each_value([&](ValueId, const Value& value) {
+  context_.lineage.for_each_value([&](ValueId, const Value& value) {
     settled &= !value.storage.valid() || (value.leaf() && value.resident());
   });
   return settled;
 }
 
-std::vector<BlockView> Engine::live_blocks() const {
-  std::vector<BlockView> blocks;
-  for (BlockId block = pool_.first(); block.valid(); block = pool_.next(block)) {
-    if (const BlockView view = pool_.view(block); !view.free) {
-      blocks.push_back(view);
+void Engine::drop(const ValueTicket& ticket) {
+  if (values_.holds(ticket) && Candidates::is_one(value(ticket.value))) {
+    evictor_.evict_as_told(ticket.value);
+  }
+}
+
+void Engine::keep(const ValueTicket& ticket, bool on) {
+  if (!values_.holds(ticket)) {
+    return;
+  }
+  Value& value = context_.lineage[ticket.value];
+  if (value.kept != on && (!on || value.resident())) {
+    value.kept = on;
+    if (!on) {
+      values_.settle(ticket.value);
     }
   }
-  return blocks;
+}
+
+void Engine::restore(std::span<const ValueTicket> tickets) {
+  std::vector<ValueId> wanted;
+  Bytes size{0};
+  for (const ValueTicket& ticket : tickets) {
+    if (values_.holds(ticket) && context_.lineage[ticket.value].evicted()) {
+      wanted.push_back(ticket.value);
+      size += context_.lineage[ticket.value].size;
+    }
+  }
+  // Without the room, each is got back when it is used.
+  if (wanted.empty() || context_.shortfall(size) > Bytes(0)) {
+    return;
+  }
+  // While a replay runs another thread may let go of what only these hold: a dead value's record
+  // must outlive a first try that fails.
+  for (ValueId id : wanted) {
+    values_.soft_pin(id);
+  }
+  const auto unpin_all = [&] {
+    for (ValueId id : wanted) {
+      values_.soft_unpin(id);
+      values_.settle(id);
+    }
+  };
+  try {
+    replayer_.acquire(wanted, Tries::kOne);
+  } catch (const OutOfBudget&) {
+    unpin_all();
+    return;
+  } catch (...) {
+    unpin_all();
+    throw;
+  }
+  for (ValueId id : wanted) {
+    context_.lineage[id].kept = true;
+  }
+  release(wanted);
+  unpin_all();
 }
 
 Stats Engine::stats() const {
-  Stats stats = stats_;
-  stats.budget_bytes = options_.budget.count();
+  Stats stats = context_.stats;
+  stats.budget_bytes = context_.options.budget.count();
   stats.resident_bytes = charged().count();
-  stats.external_bytes = charges_.external.count();
+  stats.external_bytes = context_.charges.external.count();
   stats.plans = policy_->work().plans;
   stats.candidates_visited = policy_->work().visited;
   stats.candidates_scored = policy_->work().scored;
   stats.candidates_filtered = policy_->work().filtered;
-  stats.live_values = static_cast<std::int64_t>(lineage_.value_count());
-  stats.live_ops = static_cast<std::int64_t>(lineage_.op_count());
-  stats.books_bytes =
-      static_cast<std::int64_t>(lineage_.memory() + candidates_.memory()) + charges_.device_books;
-  stats.books_peak_bytes = std::max(stats_.books_peak_bytes, stats.books_bytes);
+  stats.live_values = static_cast<std::int64_t>(context_.lineage.value_count());
+  stats.live_ops = static_cast<std::int64_t>(context_.lineage.op_count());
+  stats.books_bytes = static_cast<std::int64_t>(context_.lineage.memory() + candidates_.memory()) +
+                      context_.charges.device_books;
+  stats.books_peak_bytes = std::max(context_.stats.books_peak_bytes, stats.books_bytes);
   return stats;
+}
+
+PinnedRow Engine::pinned_row(const Value& value) const {
+  PinnedRow row{.size = value.size, .by = {}, .op = {}};
+  if (value.external != nullptr) {
+    row.by = "made outside the scope";
+  } else if (value.escaped) {
+    row.by = "escape";
+  } else if (value.storage.valid() && values_[value.storage].user_pins > 0) {
+    row.by = "pin";
+  } else if (value.hard_pins > 0) {
+    row.by = "a running op";
+  } else {
+    row.by = value.storage.valid() ? "leaf" : "dead leaf, kept for what can be replayed from it";
+  }
+  if (!value.leaf()) {
+    row.op = context_.device.name(context_.lineage[value.producer].payload);
+  }
+  return row;
 }
 
 std::vector<PinnedRow> Engine::pinned() const {
   std::vector<PinnedRow> rows;
-  lineage_.for_each_value([&](ValueId, const Value& value) {
-    if (!value.resident() || value.evictable()) {
-      return;
+  context_.lineage.for_each_value([&](ValueId, const Value& value) {
+    if (value.resident() && !value.evictable()) {
+      rows.push_back(pinned_row(value));
     }
-    PinnedRow row{.size = value.size, .by = {}, .op = {}};
-    if (value.external != nullptr) {
-      row.by = "made outside the scope";
-    } else if (value.escaped) {
-      row.by = "escape";
-    } else if (value.storage.valid() && storages_[value.storage].user_pins > 0) {
-      row.by = "pin";
-    } else if (value.hard_pins > 0) {
-      row.by = "a running op";
-    } else {
-      row.by = value.storage.valid() ? "leaf" : "dead leaf, kept for what can be replayed from it";
-    }
-    if (!value.leaf()) {
-      row.op = device_.name(lineage_[value.producer].payload);
-    }
-    rows.push_back(std::move(row));
   });
   std::stable_sort(rows.begin(), rows.end(),
                    [](const PinnedRow& a, const PinnedRow& b) { return a.size > b.size; });
@@ -374,47 +388,12 @@ std::vector<PinnedRow> Engine::pinned() const {
 }
 
 void Engine::check() const {
-  pool_.check();
-  lineage_.check();
+  context_.pool.check();
+  context_.lineage.check();
   candidates_.check();
-  Bytes external{0};
-  Bytes owned{0};
-  Bytes plain{0};
-  Bytes dead_leaves{0};
-  std::size_t owned_blocks = 0;
-  int islands = 0;
-  storages_.for_each(
-      [&](StorageId, const HeldStorage& storage) { islands += static_cast<int>(storage.island); });
-  lineage_.for_each_value([&](ValueId id, const Value& value) {
-    RECOUP_CHECK((value.resident() && value.external == nullptr) == value.block.valid(), "value ",
-                 id.index());
-    if (value.external != nullptr && !value.among_outside) {
-      external += value.size;
-    }
-    if (value.block.valid()) {
-      const BlockView block = pool_.view(value.block);
-      RECOUP_CHECK(block.owner == id.index() + 1 && block.size == value.size && !block.free);
-      owned += value.size;
-      ++owned_blocks;
-      dead_leaves += value.leaf() && !value.storage.valid() ? value.size : Bytes(0);
-      RECOUP_CHECK(!footprint_.counting() || footprint_.covers(block.offset, block.size), "value ",
-                   id.index(), " is in memory that was given back");
-    }
-    plain += value.storage.valid() && value.external == nullptr ? value.size : Bytes(0);
-    RECOUP_CHECK(!value.storage.valid() || storages_[value.storage].current == id);
-    RECOUP_CHECK(value.hard_pins >= value.fixed && value.fixed >= 0 && value.soft_pins >= 0);
-    RECOUP_CHECK(value.held() || lineage_.has_consumers(id), "value ", id.index(),
-                 " is kept for nobody");
-  });
-  RECOUP_CHECK(plain == charges_.plain && dead_leaves == charges_.dead_leaves &&
-               islands == charges_.islands);
-  RECOUP_CHECK(owned_blocks + static_cast<std::size_t>(charges_.kernel_blocks) ==
-               pool_.taken_blocks());
-  RECOUP_CHECK(external + options_.outside == charges_.external);
-  RECOUP_CHECK(owned + charges_.kernel_held == pool_.used(), owned.count(), " + ",
-               charges_.kernel_held.count(), " != ", pool_.used().count());
-  RECOUP_CHECK(charged() <= options_.budget);
-  RECOUP_CHECK(!values_.settling());
+  values_.check();
+  pages_.check();
+  RECOUP_CHECK(charged() <= context_.options.budget);
 }
 
 }  // namespace recoup::detail

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "csrc/engine/context.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -19,11 +20,51 @@ namespace recoup::detail {
 // of r is there when r + n (r - a) bytes are free, where all is a multiple of a. A kernel that can
 // be run again finds its operands slid together, so only what it allocates itself counts, in the
 // order in which it does, and what is pinned.
-// While a budget is enough in this sense the engine does not evict (Engine::roomy): dead leaves go
+// While a budget is enough in this sense the engine does not evict (Enough::roomy): dead leaves go
 // first, and pieces are moved at any price. So a run in the budget that an error named holds at
 // each point no more than this counts, and gets where the error was.
 class Enough {
  public:
+  // It must outlive this.
+  explicit Enough(const Context& context) : context_(context) {}
+
+  // An op begins, with so many operands that may not move while it runs; `again`: they may when it
+  // fails, because it can be run again.
+  void begin_op(int operands, bool again) { begin(now(), operands, again); }
+  void end_op() { begin({}, 0, false); }
+  // The running op cannot be run again.
+  void run_once() { again_ = false; }
+  [[nodiscard]] bool again() const { return again_; }
+
+  // The program asks for a block. In a pool of segments a free one is found when there are more of
+  // them than blocks.
+  void allocate(Bytes size) {
+    const State state = now();
+    allocated_ += size;
+    const std::int64_t gap = (size - context_.options.alignment).count();
+    Bytes slack;
+    if (again_) {
+      const Bytes own = allocated_ - size - (state.held - before_.held);
+      slack = std::clamp(own, Bytes(0),
+                         Bytes(std::max(0, state.held_blocks - before_.held_blocks) * gap)) +
+              Bytes((state.islands + before_.held_blocks) * gap);
+    } else {
+      slack = Bytes((state.islands + state.held_blocks + operands_) * gap);
+    }
+    count(state.plain + size + slack);
+    if (const Bytes segment = context_.options.block_size; segment > Bytes(0)) {
+      const auto blocks =
+          static_cast<std::int64_t>(context_.lineage.value_count()) + state.held_blocks + 1;
+      count(context_.charges.external + Bytes(blocks * context_.pool.round_up(segment).count()));
+    }
+  }
+  // Bytes outside of the pool: no address matters.
+  void charge(Bytes size) { count(now().plain + size); }
+  [[nodiscard]] Bytes most() const { return most_; }
+  // Whether the budget is enough so far: then nothing is evicted.
+  [[nodiscard]] bool roomy() const { return most_ <= context_.options.budget; }
+
+ private:
   struct State {
     Bytes plain;      // all of the sum above but the new block and slack
     Bytes held;       // of it, what kernels hold
@@ -31,41 +72,22 @@ class Enough {
     int islands;      // other blocks that stay in place: pinned, escaped
   };
 
-  explicit Enough(Bytes alignment) : alignment_(alignment) {}
-
-  // An op begins, with so many operands that may not move while it runs; `again`: they may when it
-  // fails, because it can be run again.
-  void begin_op(const State& now, int operands, bool again) {
+  [[nodiscard]] State now() const {
+    const Charges& charges = context_.charges;
+    return {.plain = charges.plain + charges.dead_leaves + charges.kernel_held + charges.external,
+            .held = charges.kernel_held,
+            .held_blocks = charges.kernel_blocks,
+            .islands = charges.islands};
+  }
+  void begin(const State& state, int operands, bool again) {
     operands_ = operands;
     again_ = again;
     allocated_ = Bytes(0);
-    before_ = now;
+    before_ = state;
   }
-  void end_op() { begin_op({}, 0, false); }
-  // The running op cannot be run again.
-  void run_once() { again_ = false; }
-  [[nodiscard]] bool again() const { return again_; }
+  void count(Bytes budget) { most_ = std::max(most_, budget); }
 
-  void allocate(const State& now, Bytes size) {
-    allocated_ += size;
-    const std::int64_t gap = (size - alignment_).count();
-    Bytes slack;
-    if (again_) {
-      const Bytes own = allocated_ - size - (now.held - before_.held);
-      slack = std::clamp(own, Bytes(0),
-                         Bytes(std::max(0, now.held_blocks - before_.held_blocks) * gap)) +
-              Bytes((now.islands + before_.held_blocks) * gap);
-    } else {
-      slack = Bytes((now.islands + now.held_blocks + operands_) * gap);
-    }
-    charge(now, size + slack);
-  }
-  // Bytes outside of the pool: no address matters.
-  void charge(const State& now, Bytes size) { most_ = std::max(most_, now.plain + size); }
-  [[nodiscard]] Bytes most() const { return most_; }
-
- private:
-  Bytes alignment_;
+  const Context& context_;
   Bytes most_{0};
   Bytes allocated_{0};  // by the running kernel, freed or not
   State before_{};      // when it began

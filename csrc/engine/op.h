@@ -49,6 +49,15 @@ struct OpRecord {
   Bytes record_bytes{0};    // of the payload
   bool repeatable = false;  // the op could be replayed, whatever the engine makes of that
   bool random = false;      // it drew random numbers
+
+  // The bytes of the storages that it made.
+  [[nodiscard]] Bytes made() const {
+    Bytes sum{0};
+    for (const FreshStorage& each : fresh) {
+      sum += each.nbytes;
+    }
+    return sum;
+  }
 };
 
 // A few T without an allocation. GCC 12's span does not take Boost's vectors as they are.

@@ -1,11 +1,16 @@
-// Getting evicted values back: an explicit stack of frames, no recursion.
+// Replay: one try to get evicted values back, with an explicit stack of frames and no recursion.
 #pragma once
 
 #include <span>
 #include <unordered_map>
 #include <vector>
 
-#include "csrc/engine/engine.h"
+#include "csrc/engine/context.h"
+#include "csrc/engine/disturber.h"
+#include "csrc/engine/evictor.h"
+#include "csrc/engine/room.h"
+#include "csrc/engine/values.h"
+#include "csrc/engine/verifier.h"
 
 namespace recoup::detail {
 
@@ -29,25 +34,33 @@ namespace recoup::detail {
 // evicted is, and it begins again. It costs more; that is why it is not the first try. Where inputs
 // share ancestors, what each of them needs alone does not tell what they need together: the last
 // try takes them as the op has them.
-class Replayer {
+class Replay final : public WaitingReplay {
  public:
+  struct Parts {
+    Context& context;
+    Values& values;
+    Room& room;
+    Evictor& evictor;
+    Verifier& verifier;
+    Disturber& disturber;
+    const OutOfBudgetReporter& reporter;
+  };
   enum class Order : std::uint8_t {
     kHeaviestFirst,  // Note [Replay order]
     kAsGiven,        // Note [Other tries]
     kPinned,         // as given, and all that is resident is pinned hard: DTR's recursion
   };
   // Adds to `dead_leaves` those that were read: Note [Dead leaves] may let them go afterwards.
-  Replayer(Engine& engine, std::vector<ValueId>& dead_leaves, Order order);
-  ~Replayer();
-  Replayer(const Replayer&) = delete;
-  Replayer& operator=(const Replayer&) = delete;
+  Replay(const Parts& parts, std::vector<ValueId>& dead_leaves, Order order);
+  ~Replay() override;
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
 
   // Makes `values` resident and hard-pins each once. On an exception nothing stays pinned.
   void run(std::span<const ValueId> values);
 
-  // The value to give up when no candidate is left: softly pinned, of the outermost frame that has
-  // one, the largest of it. Invalid when there is none.
-  [[nodiscard]] ValueId soft_victim() const;
+  // Softly pinned, of the outermost frame that has one, the largest of it.
+  [[nodiscard]] ValueId soft_victim() const override;
 
  private:
   struct Input {
@@ -75,6 +88,7 @@ class Replayer {
     ValueId from;  // whose block it is, handed over; none: a fresh one
   };
   void execute(OpId op);
+  void place(OpId op);
   void execute_until_it_fits(OpId op);
   void execute_once(OpId op);
   void drop_handed_over(OpId op);
@@ -83,10 +97,17 @@ class Replayer {
   void put_back(OpId op, std::span<const BlockId> fresh);
   [[nodiscard]] bool may_hand_over(OpId op, ValueId before) const;
   // Room that a replay of `op` needs: Note [Replay order]. Memoized.
-  Bytes room(OpId op);
+  Bytes room_of(OpId op);
   Bytes room_of_one(OpId op) const;
 
-  Engine& engine_;
+  Context& context_;
+  Lineage& lineage_;
+  Values& values_;
+  Room& room_;
+  Evictor& evictor_;
+  Verifier& verifier_;
+  Disturber& disturber_;
+  const OutOfBudgetReporter& reporter_;
   Order order_;
   std::vector<Frame> frames_;
   std::unordered_map<OpId, Bytes> rooms_;

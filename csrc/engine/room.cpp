@@ -1,17 +1,11 @@
-// Making room: what to give up, in which order, and the report when nothing is left to give up.
-//
-//   1. useless dead values (they are dropped as soon as they are useless, so none is left here)
-//   2. candidates, as the policy plans
-//   3. softly pinned inputs of waiting replays, the outermost frame's first
-//   4. external tensors that only the engine still holds, dead leaves that nothing evicted hangs on
-//   5. the report
-// When the bytes are there but not in one piece, moving and evicting are priced in the same
-// nanoseconds and the cheaper is done.
+#include "csrc/engine/room.h"
+
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 
-#include "csrc/engine/engine.h"
-#include "csrc/engine/replay.h"
+#include "csrc/base/check.h"
+#include "csrc/base/strings.h"
 
 namespace recoup::detail {
 namespace {
@@ -22,90 +16,79 @@ constexpr std::int64_t kTimedOf = 61;
 constexpr const char* kInPieces = "the bytes are there, but not in one piece";
 }  // namespace
 
-Bytes Engine::shortfall(Bytes size) const {
-  return pool_.used() + charges_.external + size - options_.budget;
+Room::Room(Context& context, const Parts& parts)
+    : context_(context),
+      pool_(context.pool),
+      leaves_(parts.leaves),
+      pages_(parts.pages),
+      evictor_(parts.evictor),
+      mover_(parts.mover),
+      enough_(parts.enough),
+      reporter_(parts.reporter),
+      disturber_(parts.disturber),
+      ways_{&parts.evictor, &parts.mover},
+      placer_(context.options.placement, context.options.budget) {}
+
+void Room::set_replay(const WaitingReplay* replay) {
+  replay_ = replay;
+  context_.replaying = replay != nullptr;
 }
 
-BlockId Engine::allocate(Bytes nbytes) {
-  if (replayer_ == nullptr) {
-    count_enough(pool_.round_up(nbytes));
-  }
-  const BlockId block = take_block(nbytes);
-  if (Observer* const observer = program_observer()) {
-    observer->on_allocate(block, nbytes);
-  }
-  return block;
-}
-
-void Engine::free(BlockId block) {
-  if (Observer* const observer = program_observer()) {
-    observer->on_free(block);
-  }
-  values_.return_block(block);
-}
-
-// What is allocated from now on is for a replay.
-void Engine::place_replay(OpId op) {
-  Bytes made{0};
-  for (ValueId output : lineage_[op].outputs) {
-    made += output.valid() ? lineage_[output].size : Bytes(0);
-  }
-  placer_.begin_replay(lineage_[op].cost, made);
-}
-
-BlockId Engine::take_block(Bytes nbytes) {
-  ++stats_.allocations;
+BlockId Room::take_block(Bytes nbytes) {
+  Stats& stats = context_.stats;
+  ++stats.allocations;
   const Bytes size = pool_.round_up(nbytes);
-  if (disturbed_) [[unlikely]] {
-    disturb_allocation(size);
+  if (disturber_.active()) [[unlikely]] {
+    disturber_.before_allocation(size);
   }
   std::optional<BlockId> block;
-  if (shortfall(size) <= Bytes(0)) {
+  if (context_.shortfall(size) <= Bytes(0)) {
     block = find_block(size);
   }
-  const std::int64_t evictions = stats_.evictions;
+  const std::int64_t evictions = stats.evictions;
   if (!block) {
     make_room(size);
     block = find_block(size);
     RECOUP_CHECK(block.has_value());
-    stats_.made_room_bytes += size.count();
+    stats.made_room_bytes += size.count();
   }
-  charges_.kernel_held += size;
-  ++charges_.kernel_blocks;
-  touch_pages(offset(*block), size);
-  if (stats_.evictions > evictions) {
-    ++stats_.pressed_allocations;
-    stats_.pressed_free_bytes += (options_.budget - charged()).count();
+  context_.charges.add_kernel_block(size);
+  pages_.touch(pool_.offset(*block), size);
+  if (stats.evictions > evictions) {
+    ++stats.pressed_allocations;
+    stats.pressed_free_bytes += (context_.options.budget - context_.charged()).count();
   }
-  stats_.peak_bytes = std::max(stats_.peak_bytes, charged().count());
-  RECOUP_CHECK(charged() <= options_.budget);
+  context_.count_peak();
+  RECOUP_CHECK(context_.charged() <= context_.options.budget);
   return *block;
 }
 
-std::optional<BlockId> Engine::find_block(Bytes size) {
-  if (stats_.allocations % kTimedOf != 0) {
+std::optional<BlockId> Room::find_block(Bytes size) {
+  if (context_.stats.allocations % kTimedOf != 0) {
     return pool_.allocate(size, placer_.zone(size));
   }
   const auto start = Clock::now();
   const std::optional<BlockId> block = pool_.allocate(size, placer_.zone(size));
-  stats_.allocator_ns += kTimedOf * Nanoseconds(Clock::now() - start).count();
+  context_.stats.allocator_ns += kTimedOf * Nanoseconds(Clock::now() - start).count();
   return block;
 }
 
-void Engine::make_room(Bytes size) {
+void Room::make_room(Bytes size) {
   const auto start = Clock::now();
-  const std::int64_t apart_before = stats_.search_ns + stats_.move_ns;
+  Stats& stats = context_.stats;
+  const std::int64_t apart_before = stats.search_ns + stats.move_ns;
   Nanoseconds lost{0};
   bool misfit = false;
-  bool swept = charges_.external + size > options_.budget;
+  const auto too_large = [&] { return context_.charges.external + size > context_.options.budget; };
+  bool swept = too_large();
   if (swept) {
-    device_.sweep_external();
+    context_.device.sweep_external();
   }
-  if (charges_.external + size > options_.budget) {
-    throw_out_of_budget(size, "");
+  if (too_large()) {
+    reporter_.fail(size, "");
   }
   for (;;) {
-    const Bytes missing = shortfall(size);
+    const Bytes missing = context_.shortfall(size);
     if (missing <= Bytes(0)) {
       if (pool_.largest_free() >= size) {
         break;
@@ -114,301 +97,196 @@ void Engine::make_room(Bytes size) {
         misfit = true;
         count_misfit();
       }
-      if (roomy() && move_together(size)) {
+      if (make_one_piece(size, lost)) {
         break;
       }
-      if (roomy() && enough_.again() && replayer_ == nullptr) {
-        throw_out_of_budget(size, kInPieces, true);  // it is run again, with memory in order
-      }
-      if (compact(size, lost)) {
-        break;
-      }
-    } else if (roomy() && drop_dead_leaf(missing)) {
+    } else if (enough_.roomy() && leaves_.drop_one(missing)) {
       continue;
     }
-    if (evict_one({.size = size, .shortfall = std::max(missing, Bytes(0))}) ||
+    if (evictor_.evict_one({.size = size, .shortfall = std::max(missing, Bytes(0))}) ||
         evict_soft_pinned()) {
       continue;
     }
     if (!swept) {
       swept = true;
-      device_.sweep_external();
+      context_.device.sweep_external();
       continue;
     }
-    if (!drop_dead_leaf(missing)) {
+    if (!leaves_.drop_one(missing)) {
       if (missing <= Bytes(0)) {
-        throw_out_of_budget(size, kInPieces, true);
+        reporter_.fail(size, kInPieces, true);
       }
-      throw_out_of_budget(size, "");
+      reporter_.fail(size, "");
     }
   }
   const Nanoseconds spent = Clock::now() - start;
-  room_time_ += spent;
-  stats_.bookkeeping_ns += spent.count() - (stats_.search_ns + stats_.move_ns - apart_before);
+  context_.room_time += spent;
+  stats.bookkeeping_ns += spent.count() - (stats.search_ns + stats.move_ns - apart_before);
 }
 
-void Engine::count_misfit() {
+// The bytes are free. `lost`: what was evicted for the same allocation by now, though they were.
+// False when there is nothing left to give up.
+bool Room::make_one_piece(Bytes size, Nanoseconds& lost) {
+  if (enough_.roomy() && mover_.bring_together(size)) {
+    return true;
+  }
+  if (enough_.roomy() && enough_.again() && !context_.replaying) {
+    reporter_.fail(size, kInPieces, true);  // it is run again, with memory in order
+  }
+  while (pool_.largest_free() < size) {
+    if (!give_up({.size = size, .shortfall = Bytes(0)}, lost)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Room::give_up(const RoomRequest& request, Nanoseconds& lost) {
+  GiveUp* cheapest = nullptr;
+  std::optional<Nanoseconds> price;
+  for (GiveUp* way : ways_) {
+    if (const auto offered = way->offer(request, lost, price)) {
+      cheapest = way;
+      price = offered;
+    }
+  }
+  if (cheapest != nullptr) {
+    cheapest->take(lost);
+  }
+  return cheapest != nullptr;
+}
+
+void Room::count_misfit() {
   constexpr std::int64_t kMillion = 1'000'000;
-  ++stats_.misfits;
-  stats_.misfit_ppm +=
+  ++context_.stats.misfits;
+  context_.stats.misfit_ppm +=
       kMillion - kMillion * pool_.largest_free().count() / pool_.free_bytes().count();
 }
 
-// A block is there now.
-void Engine::touch_pages(PoolOffset from, Bytes size) {
-  footprint_.touch(from, size);
-  fit_footprint();
+// Where only the sum of what is free counts.
+bool Room::evict_for_sum(Bytes missing) {
+  return evictor_.evict_one({.size = Bytes(0), .shortfall = missing});
 }
 
-// Note [Footprint] in footprint.h.
-void Engine::fit_footprint() {
-  if (!footprint_.counting() || charges_.external == options_.outside) {
-    return;
-  }
-  const Bytes over = footprint_.touched() + charges_.external - options_.budget;
-  if (over <= Bytes(0)) {
-    in_part_pages_ = Bytes(0);
-  } else if (over > in_part_pages_) {
-    give_pages_back();
-  }
-}
-
-// The largest free ranges first: they are few, and what comes next takes the smallest that it fits
-// in. A little more than has to go, so that not every allocation comes here.
-void Engine::give_pages_back() {
-  const auto start = Clock::now();
-  constexpr std::int64_t kPart = 64;
-  const Bytes spare(options_.budget.count() / kPart);
-  std::vector<BlockView> free;
-  for (BlockId block : pool_.free_blocks()) {
-    free.push_back(pool_.view(block));
-  }
-  std::stable_sort(free.begin(), free.end(),
-                   [](const BlockView& a, const BlockView& b) { return a.size > b.size; });
-  for (const BlockView& block : free) {
-    if (footprint_.touched() + charges_.external + spare <= options_.budget) {
-      break;
-    }
-    const Footprint::Pages pages = footprint_.pages_in(block.offset, block.offset + block.size);
-    if (pages.touched) {
-      device_.discard(pages.from, pages.to);
-      footprint_.discard(pages);
-    }
-  }
-  in_part_pages_ =
-      std::max(Bytes(0), footprint_.touched() + charges_.external + spare - options_.budget);
-  const Nanoseconds spent = Clock::now() - start;
-  room_time_ += spent;
-  stats_.bookkeeping_ns += spent.count();
-}
-
-// Room for bytes outside the pool: no address matters.
-void Engine::make_room_for_charge(Bytes size) {
-  while (shortfall(size) > Bytes(0)) {
-    if (!(roomy() && drop_dead_leaf(shortfall(size))) &&
-        !evict_one({.size = Bytes(0), .shortfall = shortfall(size)}) && !evict_soft_pinned() &&
-        !drop_dead_leaf(shortfall(size))) {
-      throw_out_of_budget(size, "a tensor made outside the scope came into it");
-    }
-  }
-}
-
-EvictionPlan Engine::plan_eviction(const RoomRequest& request) {
-  if (candidates_.list().empty()) {
-    return {};
-  }
-  const auto start = Clock::now();
-  EvictionPlan plan = policy_->plan(candidates_, request);
-  stats_.search_ns += Nanoseconds(Clock::now() - start).count();
-  return plan;
-}
-
-bool Engine::evict_one(const RoomRequest& request) {
-  const EvictionPlan plan = plan_eviction(request);
-  evict_all(plan.victims);
-  return !plan.victims.empty();
-}
-
-// What becomes of one victim may make a leaf of the next one, or end its record.
-void Engine::evict_all(std::span<const ValueId> victims) {
-  for (ValueId victim : victims) {
-    if (lineage_.contains(victim) && lineage_[victim].evictable()) {
-      evict_value(victim);
-    }
-  }
-}
-
-bool Engine::evict_soft_pinned() {
-  const ValueId victim = replayer_ == nullptr ? ValueId() : replayer_->soft_victim();
+bool Room::evict_soft_pinned() {
+  const ValueId victim = replay_ == nullptr ? ValueId() : replay_->soft_victim();
   if (victim.valid()) {
-    evict_value(victim);
+    evictor_.evict(victim);
   }
   return victim.valid();
 }
 
-void Engine::evict_value(ValueId id) {
-  const Value& value = lineage_[id];
-  RECOUP_CHECK(value.evictable());
-  if (value.storage.valid() && !device_.detach(handle(value.storage), offset(value.block))) {
-    forsake(id);
-    return;
+void Room::charge_external(Bytes size) {
+  enough_.charge(size);
+  const auto missing = [&] { return context_.shortfall(size); };
+  if (missing() > Bytes(0)) {
+    context_.device.sweep_external();
   }
-  ++stats_.evictions;
-  stats_.evicted_bytes += value.size.count();
-  if (observer_ != nullptr) {
-    observer_->on_evict(id);
-  }
-  values_.transition(id, Residency::kEvicted);
-  values_.drain();
-}
-
-// Somebody shares or replaced the bytes behind our back: they are not ours to take, or to move.
-void Engine::forsake(ValueId id) {
-  lineage_[id].escaped = true;
-  values_.set_island(storages_[lineage_[id].storage], true);
-  values_.make_leaf(id);
-  values_.drain();
-}
-
-// A dead leaf is kept for what could be replayed from it. When no evicted value that somebody needs
-// hangs on it, what was made from it can become leaves, and it can go. Where those are larger than
-// the leaf that is a loss for later, so it is done only when it makes the difference now.
-bool Engine::drop_dead_leaf(Bytes missing) {
-  struct Droppable {
-    ValueId leaf;
-    Bytes gain;  // its size - what would be a leaf in its stead
-  };
-  std::vector<Droppable> droppable;
-  Bytes total{0};
-  lineage_.for_each_value([&](ValueId id, const Value& value) {
-    if (!value.leaf() || !value.resident() || value.held()) {
-      return;
-    }
-    const Dependents found = dependents(id);
-    if (found.needed.empty()) {
-      Bytes gain = value.size;
-      for (ValueId dependent : found.resident) {
-        gain -= lineage_[dependent].size;
-      }
-      total += value.size;
-      droppable.push_back({id, gain});
-    }
-  });
-  const auto best =
-      std::max_element(droppable.begin(), droppable.end(),
-                       [](const Droppable& a, const Droppable& b) { return a.gain < b.gain; });
-  if (best == droppable.end() ||
-      (best->gain < Bytes(0) && (missing <= Bytes(0) || total < missing))) {
-    return false;
-  }
-  freeze(best->leaf, dependents(best->leaf));
-  values_.settle(best->leaf);
-  return true;
-}
-
-bool Engine::movable(std::uint32_t owner) const {
-  return owner != 0 && lineage_[ValueId(owner - 1)].movable();
-}
-
-Nanoseconds Engine::price_of(const EvictionPlan& plan) const {
-  Nanoseconds price{0};
-  for (ValueId victim : plan.victims) {
-    price += lineage_[lineage_[victim].producer].cost + exact_neighborhood_cost(lineage_, victim);
-  }
-  return price;
-}
-
-// What moving may cost where evicting costs `price`. To look for a plan costs time as well.
-Bytes Engine::worth_moving(Nanoseconds price) const {
-  return move_price_.in_bytes(price - move_price_.look(pool_.taken_blocks()));
-}
-
-// `lost`: what was evicted for the same allocation, though there were bytes enough. False when
-// there is nothing left to evict and moving does not help.
-bool Engine::compact(Bytes size, Nanoseconds& lost) {
-  const Bytes a_move = move_price_.each_in_bytes();
-  while (pool_.largest_free() < size) {
-    const EvictionPlan eviction = plan_eviction({.size = size, .shortfall = Bytes(0)});
-    const Nanoseconds price = lost + price_of(eviction);
-    const Bytes limit = eviction.victims.empty() ? Pool::kNoLimit : worth_moving(price);
-    std::optional<CompactionPlan> moving;
-    if (limit >= a_move) {
-      moving = pool_.plan_compaction(
-          size, [this](std::uint32_t owner) { return movable(owner); }, a_move, limit);
-    }
-    if (moving) {
-      do_moves(*moving);
-    } else if (eviction.victims.empty()) {
-      return false;
-    } else {
-      lost = price;
-      evict_all(eviction.victims);
+  while (missing() > Bytes(0)) {
+    if (!(enough_.roomy() && leaves_.drop_one(missing())) && !evict_for_sum(missing()) &&
+        !evict_soft_pinned() && !leaves_.drop_one(missing())) {
+      reporter_.fail(size, "a tensor made outside the scope came into it");
     }
   }
-  return true;
+  context_.charges.external += size;
+  context_.count_peak();
+  pages_.charged_outside();
 }
 
-// Note [Enough]
-bool Engine::move_together(Bytes size) {
-  while (pool_.largest_free() < size) {
-    const auto plan = pool_.plan_compaction(
-        size, [this](std::uint32_t owner) { return movable(owner); }, move_price_.each_in_bytes());
-    if (!plan) {
-      return false;
-    }
-    do_moves(*plan);
-  }
-  return true;
-}
-
-bool Engine::defragment(std::span<const ValueId> pinned, Bytes need) {
+bool Room::defragment(std::span<const ValueId> pinned, Bytes need) {
   for (ValueId id : pinned) {
-    --lineage_[id].fixed;
+    --context_.lineage[id].fixed;
   }
+  const auto missing = [&] { return context_.shortfall(need); };
   // The slide brings them together.
-  while (shortfall(need) > Bytes(0) &&
-         (evict_one({.size = Bytes(0), .shortfall = shortfall(need)}) || evict_soft_pinned() ||
-          drop_dead_leaf(shortfall(need)))) {
+  while (missing() > Bytes(0) &&
+         (evict_for_sum(missing()) || evict_soft_pinned() || leaves_.drop_one(missing()))) {
   }
-  while (!do_moves(pool_.plan_slide([this](std::uint32_t owner) { return movable(owner); }))) {
-  }
+  mover_.slide();
   for (ValueId id : pinned) {
-    ++lineage_[id].fixed;
+    ++context_.lineage[id].fixed;
   }
-  return shortfall(need) <= Bytes(0);
+  return missing() <= Bytes(0);
 }
 
-// False when a storage refused to move; then the plan is void.
-bool Engine::do_moves(const CompactionPlan& plan) {
-  const auto start = Clock::now();
-  const bool done = move_all(plan.moves);
-  stats_.move_ns += Nanoseconds(Clock::now() - start).count();
-  return done;
+void Room::grow(Bytes budget) {
+  Options& options = context_.options;
+  if (budget <= options.budget) {
+    throw std::invalid_argument(
+        str_cat("a budget can only grow: it is ", recoup::to_string(options.budget)));
+  }
+  options.budget = budget;
+  placer_.set_budget(budget);
+  if (options.addresses <= Bytes(0)) {
+    pool_.grow(capacity_in(options, budget));
+  }
 }
 
-bool Engine::move_all(std::span<const Move> moves) {
-  for (const Move& move : moves) {
-    const BlockView from = pool_.view(move.block);
-    const ValueId id(from.owner - 1);
-    const StorageId storage = lineage_[id].storage;
-    if (storage.valid() && !device_.detach(handle(storage), from.offset)) {
-      forsake(id);
+void Room::shrink(Bytes budget) {
+  Options& options = context_.options;
+  if (budget <= options.outside || budget >= options.budget) {
+    throw std::invalid_argument(str_cat("a smaller budget must be more than ",
+                                        recoup::to_string(options.outside), " and less than ",
+                                        recoup::to_string(options.budget)));
+  }
+  const Bytes less = options.budget - budget;
+  const auto missing = [&] { return context_.shortfall(less); };
+  if (missing() > Bytes(0)) {
+    context_.device.sweep_external();
+  }
+  const bool possible = unevictable() <= budget;  // else nothing is given up for it
+  while (missing() > Bytes(0)) {
+    if (!possible || (!evict_for_sum(missing()) && !leaves_.drop_one(missing()))) {
+      reporter_.fail(Bytes(0), str_cat("a budget of ", recoup::to_string(budget),
+                                       " does not hold what cannot be evicted"));
+    }
+  }
+  if (options.addresses <= Bytes(0)) {
+    const Bytes capacity = capacity_in(options, budget);
+    if (!clear_addresses(capacity)) {
+      reporter_.fail(Bytes(0), str_cat("in a budget of ", recoup::to_string(budget),
+                                       " what may not move would lie outside"));
+    }
+    pool_.shrink(capacity);
+  }
+  options.budget = budget;
+  placer_.set_budget(budget);
+}
+
+// What stays whatever else goes; dead leaves may go.
+Bytes Room::unevictable() const {
+  Bytes stays = context_.charges.external + context_.charges.kernel_held;
+  context_.lineage.for_each_value([&](ValueId, const Value& value) {
+    const bool dead_leaf = value.leaf() && !value.held();
+    stays += value.block.valid() && !value.evictable() && !dead_leaf ? value.size : Bytes(0);
+  });
+  return stays;
+}
+
+// Empties all of the pool from `capacity` on; false when something there stays.
+bool Room::clear_addresses(Bytes capacity) {
+  for (;;) {
+    mover_.slide();
+    BlockId last;
+    for (BlockId id = pool_.first(); id.valid(); id = pool_.next(id)) {
+      if (const BlockView block = pool_.view(id);
+          !block.free && block.offset + block.size > capacity) {
+        last = id;
+      }
+    }
+    if (!last.valid()) {
+      return true;
+    }
+    const ValueId owner = pool_.owner(last);
+    if (!mover_.movable(owner)) {
       return false;
     }
-    device_.copy(move.to, {.external = nullptr, .offset = from.offset}, from.size);
-    pool_.move(move.block, move.to);
-    poison_old(from.offset, move.to, from.size);
-    touch_pages(move.to, from.size);  // not before: what is free may be given back
-    if (storage.valid()) {
-      device_.attach(handle(storage), move.to);
+    if (context_.lineage[owner].evictable()) {
+      evictor_.evict(owner);
+    } else if (!evict_for_sum(Bytes(1)) && !leaves_.drop_one(Bytes(1))) {
+      return false;
     }
-    if (observer_ != nullptr) {
-      observer_->on_move(id, move.to);
-    }
-    ++stats_.moves;
-    stats_.moved_bytes += from.size.count();
   }
-  return true;
 }
 
 }  // namespace recoup::detail

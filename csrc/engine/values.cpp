@@ -9,22 +9,24 @@
 // A value without a storage is dead (the user let it go) or an old version (a write superseded it).
 #include "csrc/engine/values.h"
 
+#include <chrono>
 #include <utility>
 
 #include "csrc/base/check.h"
 
 namespace recoup::detail {
 
-Values::Values(const Options& options, Device& device, Pool& pool, Lineage& lineage,
-               Candidates& candidates, Verifier& verifier, Stats& stats, const Tick& now)
-    : options_(options),
-      device_(device),
-      pool_(pool),
-      lineage_(lineage),
+Values::Values(Context& context, Candidates& candidates, Verifier& verifier)
+    : context_(context),
+      device_(context.device),
+      pool_(context.pool),
+      lineage_(context.lineage),
+      charges_(context.charges),
       candidates_(candidates),
       verifier_(verifier),
-      stats_(stats),
-      now_(now) {}
+      next_birth_(
+          static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {
+}
 
 void Values::transition(ValueId id, Residency to, BlockId block) {
   Value& value = lineage_[id];
@@ -33,7 +35,7 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
   switch (to) {
     case Residency::kResident:
       value.block = block;
-      pool_.set_owner(block, id.index() + 1);
+      pool_.set_owner(block, id);
       value.residency = to;
       ++value.recomputes;
       candidates_.after_transition(id, to);
@@ -62,16 +64,6 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
   }
   candidates_.update(id, value);
   lineage_.update_demand(id, settle_work_);
-}
-
-void Values::hard_pin(ValueId id) {
-  Value& value = lineage_[id];
-  if (++value.hard_pins == 1) {
-    candidates_.update(id);
-    if (value.evicted()) {
-      lineage_.update_demand(id, settle_work_);
-    }
-  }
 }
 
 void Values::soft_pin(ValueId id) {
@@ -122,9 +114,9 @@ void Values::settle_one(ValueId id) {
     return;
   }
   // Useless: everything that could be replayed from it has its bytes, or nobody needs it.
-  if (options_.usefulness && value.evictable() && !value.needed() && !value.kept) {
+  if (context_.options.usefulness && value.evictable() && !value.needed() && !value.kept) {
     transition(id, Residency::kEvicted);
-    ++stats_.drops;
+    ++context_.stats.drops;
   }
 }
 
@@ -193,35 +185,110 @@ Location Values::location(ValueId id) const {
   return {.external = nullptr, .offset = pool_.view(value.block).offset};
 }
 
+StorageId Values::add_storage(const FreshStorage& fresh) {
+  const Bytes size = pool_.size(fresh.block);
+  const auto [storage, added] = storages_.emplace();
+  const auto [id, value] = lineage_.emplace_value();
+  value.size = size;
+  value.nbytes = fresh.nbytes;
+  value.storage = storage;
+  value.block = fresh.block;
+  value.last_access = context_.now;
+  added = {.current = id, .handle = fresh.handle, .birth = next_birth_++};
+  pool_.set_owner(fresh.block, id);
+  charges_.remove_kernel_block(size);
+  charges_.plain += size;
+  return storage;
+}
+
+StorageId Values::add_external(void* handle, Bytes nbytes, bool among_outside) {
+  const auto [storage, added] = storages_.emplace();
+  const auto [id, value] = lineage_.emplace_value();
+  value.size = pool_.round_up(nbytes);
+  value.nbytes = nbytes;
+  value.storage = storage;
+  value.external = handle;
+  value.among_outside = among_outside;
+  value.last_access = context_.now;
+  added = {.current = id, .handle = handle, .birth = next_birth_++};
+  return storage;
+}
+
+StorageId Values::revive_external(ValueId id) {
+  Value& value = lineage_[id];
+  RECOUP_CHECK(value.external != nullptr && !value.storage.valid());
+  const auto [storage, added] = storages_.emplace();
+  added = {.current = id, .handle = value.external, .birth = next_birth_++};
+  value.storage = storage;
+  return storage;
+}
+
+ValueId Values::remove_storage(StorageId storage) {
+  const HeldStorage& dead = storages_[storage];
+  const ValueId id = dead.current;
+  Value& value = lineage_[id];
+  value.hard_pins -= dead.user_pins;
+  value.fixed -= dead.user_pins;
+  set_island(storages_[storage], false);
+  storages_.remove(storage);
+  value.storage = StorageId();
+  if (value.external == nullptr) {
+    charges_.plain -= value.size;
+    count_dead_leaf(id);
+  }
+  if (value.block.valid()) {
+    value.escaped = false;
+  }
+  candidates_.update(id, value);
+  return id;
+}
+
+ValueTicket Values::ticket(ValueId id) const {
+  const OpId producer = lineage_[id].producer;
+  return producer.valid() ? ValueTicket{.value = id, .made_by = lineage_[producer].sequence}
+                          : ValueTicket{};
+}
+
+bool Values::holds(const ValueTicket& ticket) const {
+  return ticket.value.valid() && lineage_.contains(ticket.value) &&
+         lineage_[ticket.value].producer.valid() &&
+         lineage_[lineage_[ticket.value].producer].sequence == ticket.made_by;
+}
+
+void Values::forsake(ValueId id) {
+  lineage_[id].escaped = true;
+  set_island(storages_[lineage_[id].storage], true);
+  make_leaf(id);
+  drain();
+}
+
 void Values::return_block(BlockId block) {
   const BlockView view = pool_.view(block);
-  RECOUP_CHECK(view.owner == 0, "freed a block that a value owns");
-  charges_.kernel_held -= view.size;
-  --charges_.kernel_blocks;
+  RECOUP_CHECK(!view.owner.valid(), "freed a block that a value owns");
+  charges_.remove_kernel_block(view.size);
   free_bytes(block);
 }
 
 void Values::give_back(ValueId id, BlockId block) {
-  if (!id.valid() || !lineage_[id].evicted() || (options_.usefulness && !lineage_[id].needed())) {
+  if (!id.valid() || !lineage_[id].evicted() ||
+      (context_.options.usefulness && !lineage_[id].needed())) {
     return_block(block);
     return;
   }
   RECOUP_CHECK(pool_.view(block).size == lineage_[id].size, "a replay made ",
                pool_.view(block).size.count(), " bytes where the op made ",
                lineage_[id].size.count());
-  charges_.kernel_held -= lineage_[id].size;
-  --charges_.kernel_blocks;
+  charges_.remove_kernel_block(lineage_[id].size);
   transition(id, Residency::kResident, block);
-  lineage_[id].last_access = now_;
+  lineage_[id].last_access = context_.now;
   candidates_.touch(id);
 }
 
 // In this order `from` is not asked for again in between, with all that it was made from.
 void Values::hand_over(ValueId from, ValueId to) {
   const BlockId block = std::exchange(lineage_[from].block, BlockId());
-  pool_.set_owner(block, 0);
-  charges_.kernel_held += lineage_[from].size;
-  ++charges_.kernel_blocks;
+  pool_.set_owner(block, ValueId());
+  charges_.add_kernel_block(lineage_[from].size);
   give_back(to, block);
   transition(from, Residency::kEvicted);
 }
@@ -241,13 +308,13 @@ ValueId Values::pass_on(StorageId id) {
   now.among_outside = std::exchange(old.among_outside, false);
   now.escaped = std::exchange(old.escaped, false);
   now.frozen = old.frozen;
-  now.last_access = now_;
+  now.last_access = context_.now;
   now.hard_pins = now.fixed = storage.user_pins;
   old.hard_pins -= storage.user_pins;
   old.fixed -= storage.user_pins;
   storage.current = after;
   if (now.block.valid()) {
-    pool_.set_owner(now.block, after.index() + 1);
+    pool_.set_owner(now.block, after);
   }
   return after;
 }
@@ -256,9 +323,8 @@ ValueId Values::pass_on(StorageId id) {
 void Values::give_copy(ValueId before, BlockId block) {
   Value& value = lineage_[before];
   value.block = block;
-  charges_.kernel_held -= value.size;
-  --charges_.kernel_blocks;
-  pool_.set_owner(block, before.index() + 1);
+  charges_.remove_kernel_block(value.size);
+  pool_.set_owner(block, before);
   count_dead_leaf(before);
 }
 
@@ -280,10 +346,53 @@ void Values::end(ValueId id) {
 }
 
 void Values::free_bytes(BlockId block) {
-  if (options_.aids.poison) [[unlikely]] {
+  if (context_.options.aids.poison) [[unlikely]] {
     device_.poison(pool_.offset(block), pool_.size(block));
   }
   pool_.free(block);
+}
+
+void Values::check_value(ValueId id, const Value& value) const {
+  RECOUP_CHECK((value.resident() && value.external == nullptr) == value.block.valid(), "value ",
+               id.index());
+  if (value.block.valid()) {
+    const BlockView block = pool_.view(value.block);
+    RECOUP_CHECK(block.owner == id && block.size == value.size && !block.free);
+  }
+  RECOUP_CHECK(!value.storage.valid() || storages_[value.storage].current == id);
+  RECOUP_CHECK(value.hard_pins >= value.fixed && value.fixed >= 0 && value.soft_pins >= 0);
+  RECOUP_CHECK(value.held() || lineage_.has_consumers(id), "value ", id.index(),
+               " is kept for nobody");
+}
+
+void Values::check() const {
+  Charges counted;
+  Bytes owned{0};
+  std::size_t owned_blocks = 0;
+  storages_.for_each([&](StorageId, const HeldStorage& storage) {
+    counted.islands += static_cast<int>(storage.island);
+  });
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    check_value(id, value);
+    if (value.block.valid()) {
+      owned += value.size;
+      ++owned_blocks;
+      counted.dead_leaves += value.leaf() && !value.storage.valid() ? value.size : Bytes(0);
+    }
+    if (value.external == nullptr) {
+      counted.plain += value.storage.valid() ? value.size : Bytes(0);
+    } else if (!value.among_outside) {
+      counted.external += value.size;
+    }
+  });
+  RECOUP_CHECK(counted.plain == charges_.plain && counted.dead_leaves == charges_.dead_leaves &&
+               counted.islands == charges_.islands);
+  RECOUP_CHECK(counted.external + context_.options.outside == charges_.external);
+  RECOUP_CHECK(owned_blocks + static_cast<std::size_t>(charges_.kernel_blocks) ==
+               pool_.taken_blocks());
+  RECOUP_CHECK(owned + charges_.kernel_held == pool_.used(), owned.count(), " + ",
+               charges_.kernel_held.count(), " != ", pool_.used().count());
+  RECOUP_CHECK(!settling_ && settle_work_.empty());
 }
 
 }  // namespace recoup::detail

@@ -1,18 +1,17 @@
 // Values: what each one is, the one function that changes that, and who has which bytes.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/slab.h"
 #include "csrc/engine/candidates.h"
-#include "csrc/engine/device.h"
+#include "csrc/engine/conductor.h"
+#include "csrc/engine/context.h"
+#include "csrc/engine/op.h"
 #include "csrc/engine/verifier.h"
 #include "csrc/lineage/lineage.h"
-#include "csrc/pool/pool.h"
-#include "recoup/options.h"
-#include "recoup/stats.h"
 
 namespace recoup::detail {
 
@@ -27,22 +26,16 @@ struct HeldStorage {
   bool placed = false;  // was moved to the low end, as a leaf that is written again and again
 };
 
-// What takes the budget, and books.
-struct Charges {
-  Bytes external{0};     // outside the pool
-  Bytes kernel_held{0};  // in blocks of the pool that no value owns
-  int kernel_blocks = 0;
-  Bytes plain{0};        // of the live storages in the pool, evicted or not
-  Bytes dead_leaves{0};  // in the pool
-  int islands = 0;
-  std::ptrdiff_t device_books = 0;
+// What a pin of the user's is on. Ids are used again, births are not.
+struct PinTicket {
+  StorageId storage;
+  std::uint64_t birth = 0;
 };
 
 class Values {
  public:
-  // All must outlive it. `now` is the engine's clock.
-  Values(const Options& options, Device& device, Pool& pool, Lineage& lineage,
-         Candidates& candidates, Verifier& verifier, Stats& stats, const Tick& now);
+  // All must outlive it.
+  Values(Context& context, Candidates& candidates, Verifier& verifier);
 
   // ---- what a value is ----
   // The one function that changes a value's residency.
@@ -53,7 +46,15 @@ class Values {
   [[nodiscard]] Location location(ValueId id) const;
 
   // ---- pins ----
-  void hard_pin(ValueId id);
+  void hard_pin(ValueId id) {
+    Value& value = lineage_[id];
+    if (++value.hard_pins == 1) {
+      candidates_.update(id, value);
+      if (value.evicted()) {
+        lineage_.update_demand(id, settle_work_);
+      }
+    }
+  }
   void hard_unpin(ValueId id) noexcept { hard_unpin(id, lineage_[id]); }
   void hard_unpin(ValueId id, Value& value) noexcept {
     if (--value.hard_pins == 0) {
@@ -76,13 +77,33 @@ class Values {
   // Its storage is gone, and nothing reads it.
   void end(ValueId id);
 
-  // ---- who has which bytes ----
-  Slab<HeldStorage, StorageId>& storages() { return storages_; }
-  [[nodiscard]] const Slab<HeldStorage, StorageId>& storages() const { return storages_; }
+  // ---- storages ----
+  // One over a block that a kernel held, as a leaf.
+  StorageId add_storage(const FreshStorage& fresh);
+  // One outside the pool, which is charged by now.
+  StorageId add_external(void* handle, Bytes nbytes, bool among_outside);
+  // A value outside the pool whose storage was gone has a storage again.
+  StorageId revive_external(ValueId id);
+  // It is gone, and its content is nobody's for now: settle or end the value, which this returns.
+  ValueId remove_storage(StorageId storage);
+  [[nodiscard]] HeldStorage& operator[](StorageId id) { return storages_[id]; }
+  [[nodiscard]] const HeldStorage& operator[](StorageId id) const { return storages_[id]; }
+  [[nodiscard]] ValueId current(StorageId id) const { return storages_[id].current; }
+  // Whether the storage of a pin is still alive.
+  [[nodiscard]] bool holds(const PinTicket& pin) const {
+    return storages_.contains(pin.storage) && storages_[pin.storage].birth == pin.birth;
+  }
   void set_island(HeldStorage& storage, bool on) {
     charges_.islands += static_cast<int>(on) - static_cast<int>(storage.island);
     storage.island = on;
   }
+
+  // ---- recorded values, for who remembers them ----
+  [[nodiscard]] ValueTicket ticket(ValueId id) const;
+  // Whether the value is still on record.
+  [[nodiscard]] bool holds(const ValueTicket& ticket) const;
+
+  // ---- who has which bytes ----
   // A new value becomes what the storage holds.
   ValueId pass_on(StorageId storage);
   // Gives a kernel-held block to an evicted value that is needed; frees it otherwise.
@@ -91,30 +112,40 @@ class Values {
   void hand_over(ValueId from, ValueId to);
   // A version that a storage no longer has gets a copy of the bytes that it had.
   void give_copy(ValueId before, BlockId block);
+  // Note [Copy on write]: frees the block from before, if there is one.
+  void discard_copy(HeldStorage& storage) noexcept {
+    if (storage.before_write.valid()) {
+      return_block(std::exchange(storage.before_write, BlockId()));
+    }
+  }
   // Frees a block that a kernel held.
   void return_block(BlockId block);
   // Of the pool alone: its bytes are nobody's any more.
   void free_bytes(BlockId block);
 
-  Charges& charges() { return charges_; }
-  [[nodiscard]] bool settling() const { return settling_ || !settle_work_.empty(); }
+  // Somebody shares or replaced its bytes where nobody saw it: they are not ours to take, or to
+  // move.
+  void forsake(ValueId id);
+
+  // Recounts what is charged for values.
+  void check() const;
 
  private:
+  void check_value(ValueId id, const Value& value) const;
   void settle_one(ValueId id);
   void cut(ValueId id);
   void remove_record(ValueId id);
   void release_payload(void* payload) noexcept;
 
-  const Options& options_;
+  Context& context_;
   Device& device_;
   Pool& pool_;
   Lineage& lineage_;
+  Charges& charges_;
   Candidates& candidates_;
   Verifier& verifier_;
-  Stats& stats_;
-  const Tick& now_;
   Slab<HeldStorage, StorageId> storages_;
-  Charges charges_;
+  std::uint64_t next_birth_;  // starts at the clock's time: not even a later engine repeats one
   std::vector<ValueId> settle_work_;
   bool settling_ = false;
 };

@@ -6,9 +6,31 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/pool/pool.h"
+#include "recoup/types.h"
 
 namespace recoup::detail {
+
+// A block as compaction sees it.
+struct Piece {
+  BlockId block;
+  std::int64_t offset = 0;
+  std::int64_t size = 0;
+  bool free = false;
+  bool movable = false;
+  bool starts_segment = false;  // nothing may cross its offset
+};
+
+struct Move {
+  BlockId block;
+  PoolOffset to;
+};
+
+// Moves that, done in order, leave a free range of the wanted size. Each `to` range is free, apart
+// from overlap with the block's own old range, when its turn comes.
+struct CompactionPlan {
+  std::vector<Move> moves;
+  Bytes moved;  // sum of the sizes of the blocks that move
+};
 
 // Kept from plan to plan for its capacity: with what a plan needs new each time, malloc tidied up
 // the whole heap for it, and took longer than the plan.

@@ -9,7 +9,6 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/flat_map.h"
-#include "csrc/pool/compaction.h"
 
 namespace recoup::detail {
 namespace {
@@ -22,7 +21,7 @@ struct Block : intrusive::set_base_hook<intrusive::optimize_size<true>> {
   BlockId self;
   BlockId next;
   BlockId previous;
-  std::uint32_t owner = 0;
+  ValueId owner;
   bool free = false;
   bool live = false;
 };
@@ -70,7 +69,6 @@ struct Pool::Impl {
   std::vector<BlockId> spare;
   intrusive::set<Block, intrusive::compare<BySizeThenOffset>> free_index;
   FlatMap<BlockId> taken;  // offset -> block
-  CompactionScratch scratch;
   BlockId first;
   BlockId last;
 
@@ -98,7 +96,7 @@ Block& Pool::Impl::add() {
     spare.pop_back();
   }
   block->live = true;
-  block->owner = 0;
+  block->owner = ValueId();
   return *block;
 }
 
@@ -148,7 +146,7 @@ void Pool::Impl::reindex_shrunk(Block& block) {
 // it.
 Block& Pool::Impl::insert_free(Block& block) {
   block.free = true;
-  block.owner = 0;
+  block.owner = ValueId();
   Block* const next = block.next.valid() ? &at(block.next) : nullptr;
   Block* const previous = block.previous.valid() ? &at(block.previous) : nullptr;
   const bool joins_next = next != nullptr && next->free && !crosses_segment(next->offset);
@@ -276,7 +274,7 @@ std::optional<BlockId> Pool::allocate(Bytes wanted, Zone zone) {
     impl.free_index.erase(found);
   }
   block->free = false;
-  block->owner = 0;
+  block->owner = ValueId();
   impl.taken.insert(block->offset, block->self);
   impl.used += size;
   return block->self;
@@ -304,8 +302,8 @@ BlockView Pool::view(BlockId id) const {
 
 PoolOffset Pool::offset(BlockId id) const { return Bytes(impl_->at(id).offset); }
 Bytes Pool::size(BlockId id) const { return Bytes(impl_->at(id).size); }
-std::uint32_t Pool::owner(BlockId id) const { return impl_->at(id).owner; }
-void Pool::set_owner(BlockId id, std::uint32_t owner) { impl_->at(id).owner = owner; }
+ValueId Pool::owner(BlockId id) const { return impl_->at(id).owner; }
+void Pool::set_owner(BlockId id, ValueId owner) { impl_->at(id).owner = owner; }
 BlockId Pool::first() const { return impl_->first; }
 BlockId Pool::next(BlockId block) const { return impl_->at(block).next; }
 BlockId Pool::previous(BlockId block) const { return impl_->at(block).previous; }
@@ -341,7 +339,7 @@ void Pool::move(BlockId id, PoolOffset to) {
   Block& block = impl.at(id);
   RECOUP_CHECK(block.live && !block.free);
   const std::int64_t size = block.size;
-  const std::uint32_t owner = block.owner;
+  const ValueId owner = block.owner;
   // Free the old range, then cut the new one out of the free block that holds it. The id is kept by
   // taking the block's record out of circulation in between.
   impl.taken.erase(block.offset);
@@ -378,7 +376,15 @@ void Pool::move(BlockId id, PoolOffset to) {
   impl.taken.insert(block.offset, id);
 }
 
-CompactionScratch& Pool::scratch() const { return impl_->scratch; }
+std::vector<BlockView> Pool::taken() const {
+  std::vector<BlockView> blocks;
+  for (BlockId block = first(); block.valid(); block = next(block)) {
+    if (const BlockView view = this->view(block); !view.free) {
+      blocks.push_back(view);
+    }
+  }
+  return blocks;
+}
 
 std::vector<BlockId> Pool::free_blocks() const {
   std::vector<const Block*> found;

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -32,38 +31,11 @@ struct BlockView {
   PoolOffset offset;
   Bytes size;  // rounded up to the alignment
   bool free = false;
-  std::uint32_t owner = 0;  // whatever the caller stored; 0 for a new block
+  ValueId owner;  // whose bytes are in it, as the caller said; invalid for a new block
 };
-
-// A block as compaction sees it.
-struct Piece {
-  BlockId block;
-  std::int64_t offset = 0;
-  std::int64_t size = 0;
-  bool free = false;
-  bool movable = false;
-  bool starts_segment = false;  // nothing may cross its offset
-};
-
-struct Move {
-  BlockId block;
-  PoolOffset to;
-};
-
-// Moves that, done in order, leave a free range of the wanted size. Each `to` range is free, apart
-// from overlap with the block's own old range, when its turn comes.
-struct CompactionPlan {
-  std::vector<Move> moves;
-  Bytes moved;  // sum of the sizes of the blocks that move
-};
-
-struct CompactionScratch;
 
 class Pool {
  public:
-  using Movable = std::function<bool(std::uint32_t owner)>;
-  static constexpr Bytes kNoLimit{INT64_MAX};
-
   explicit Pool(const PoolOptions& options);
   ~Pool();
   Pool(const Pool&) = delete;
@@ -87,8 +59,8 @@ class Pool {
   [[nodiscard]] BlockView view(BlockId block) const;
   [[nodiscard]] PoolOffset offset(BlockId block) const;
   [[nodiscard]] Bytes size(BlockId block) const;
-  [[nodiscard]] std::uint32_t owner(BlockId block) const;
-  void set_owner(BlockId block, std::uint32_t owner);
+  [[nodiscard]] ValueId owner(BlockId block) const;
+  void set_owner(BlockId block, ValueId owner);
 
   // Neighbours in address order, free blocks included; invalid at the ends.
   [[nodiscard]] BlockId first() const;
@@ -96,6 +68,7 @@ class Pool {
   [[nodiscard]] BlockId previous(BlockId block) const;
   // By address.
   [[nodiscard]] std::vector<BlockId> free_blocks() const;
+  [[nodiscard]] std::vector<BlockView> taken() const;
   // Whether no block may go across `offset`.
   [[nodiscard]] bool starts_segment(PoolOffset offset) const;
   // Sum of the free neighbours that it would merge with.
@@ -108,33 +81,14 @@ class Pool {
   [[nodiscard]] Bytes largest_free() const;
   [[nodiscard]] Bytes round_up(Bytes size) const;
 
-  // The cheapest plan found that leaves a free range of `size`, where only blocks with an owner for
-  // which movable(owner) is true may move, and a move costs its bytes and `a_move`; nullopt when
-  // none is found that costs at most `limit`. Tried in order of cost: slide blocks together between
-  // two unmovable ones; move the blocks of one window into free blocks elsewhere (best fit, largest
-  // first); both. The lower the limit, the fewer blocks are looked at. See Note [Compaction] in
-  // compaction.cpp.
-  [[nodiscard]] std::optional<CompactionPlan> plan_compaction(Bytes size, const Movable& movable,
-                                                              Bytes a_move = Bytes(0),
-                                                              Bytes limit = kNoLimit) const;
-  // Moves every movable block as far down as it goes, in address order.
-  [[nodiscard]] CompactionPlan plan_slide(const Movable& movable) const;
-  // Performs one move of a plan: the block keeps its id and owner and now starts at `to`.
+  // Moves a taken block to where nothing is, apart from its own old range: it keeps its id and
+  // owner and now starts at `to`.
   void move(BlockId block, PoolOffset to);
-
-  // The largest range that would be free if every block with clearable(owner) were gone.
-  [[nodiscard]] Bytes largest_window(const Movable& clearable) const;
 
   // Recounts everything; throws InternalError on the first difference.
   void check() const;
 
  private:
-  [[nodiscard]] std::optional<CompactionPlan> plan_window(Bytes size, const Movable& movable,
-                                                          Bytes a_move, Bytes limit) const;
-  [[nodiscard]] std::optional<CompactionPlan> search_windows(Bytes size, const Movable& movable,
-                                                             Bytes a_move, Bytes limit) const;
-  [[nodiscard]] CompactionScratch& scratch() const;
-
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

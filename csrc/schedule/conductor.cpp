@@ -117,7 +117,7 @@ void ScheduleConductor::write_down(const OpRecord& record, std::span<const Opera
   tickets_.resize(graph.values.size());
   for (const std::uint32_t id : graph.ops.back().outputs) {
     const StorageId storage(graph.values[id].storage);
-    const ValueTicket ticket = engine_.ticket(engine_.current(storage));
+    const ValueTicket ticket = engine_.values().ticket(engine_.current(storage));
     if (ticket.value.valid()) {
       tickets_[id] = ticket;
       by_value_[ticket.value.index()] = id;

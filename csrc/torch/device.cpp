@@ -215,8 +215,8 @@ void Session::take_fresh(const Payload& payload, torch::jit::Stack& stack,
     if (!in_pool(data)) {
       continue;
     }
-    const auto block = engine_.block_at(arena_->offset(data.get()));
-    RECOUP_CHECK(block.has_value() && !engine_.owned(*block));
+    const auto block = engine_.pool().find(arena_->offset(data.get()));
+    RECOUP_CHECK(block.has_value() && !engine_.pool().owner(*block).valid());
     data.release_context();
     storage->set_data_ptr_noswap(no_bytes());
     outputs[slot] = *block;

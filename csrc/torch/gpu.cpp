@@ -290,7 +290,7 @@ void Gpu::resolve(Engine& engine) {
     }
     const TimedOp& op = found->second;
     known_[op.kind] = cost;
-    engine.learn_cost(op.made, op.estimate, cost);
+    engine.op().learn_cost(op.made, op.estimate, cost);
     timed_.erase(found);
   });
 }

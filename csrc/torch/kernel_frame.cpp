@@ -31,7 +31,7 @@ KernelFrame::~KernelFrame() {
 
 KernelFrame::Key KernelFrame::key_of(const Session& session, StorageId storage,
                                      const Session::Lock& lock) {
-  return {session.number(), session.engine(lock).birth(storage)};
+  return {session.number(), session.engine(lock).values()[storage].birth};
 }
 
 void KernelFrame::hold(Session& session, StorageId storage, bool trusted,

@@ -159,7 +159,7 @@ void OpCall::prepare_retry(Retry& retry) {
   session_.wait_for_replays(lock);
   restore_left_out();
   drop_left_out(lock);  // they may move
-  retry.all_tried = !session_.engine(lock).retry_op(operands_, retry.need);
+  retry.all_tried = !session_.engine(lock).op().retry(operands_, retry.need);
   save_left_out(lock);
   if (Gpu* const gpu = session_.gpu(lock)) {
     cancel_on_gpu(lock);
@@ -361,11 +361,11 @@ void OpCall::begin(const Session::Lock& lock) {
       }
     }
   }
-  engine.begin_op(traits_.name, operands_);
+  engine.op().begin(traits_.name, operands_);
   try {
     prepare_kernel(lock);
   } catch (...) {
-    engine.abort_op(operands_);
+    engine.op().abort(operands_);
     throw;
   }
 }
@@ -422,7 +422,7 @@ void OpCall::begin_draw(std::optional<Draw>& draw) {
     repeatable_ = false;
     random_ = nullptr;
     const Session::Lock lock(session_);
-    session_.engine(lock).run_once();
+    session_.engine(lock).op().run_once();
     return;
   }
   draw.emplace(*generator, own_slot
@@ -567,13 +567,13 @@ void OpCall::finish(Results results) {
                   .payload = nullptr,
                   .verifiable = traits_.verifiable};
   record.random = traits_.random;
-  if (repeatable_ && engine.recordable(record)) {
+  if (repeatable_ && engine.op().recordable(record)) {
     record.payload = make_payload(lock).release();
     record.recordable = true;
   }
   record.repeatable = repeatable_;
   c10::SmallVector<StorageId, 2> storages(fresh_.size());
-  engine.end_op(record, uses, operands_, storages);
+  engine.op().end(record, uses, operands_, storages);
   for (std::size_t i = 0; i < storages.size(); ++i) {
     static_cast<StorageRecord*>(fresh_[i].handle)->id = storages[i];
   }
@@ -629,7 +629,7 @@ void OpCall::fail() noexcept {
   drop_left_out(lock);
   kernel_ended(lock);
   note_written(lock);
-  session_.engine(lock).abort_op(operands_);
+  session_.engine(lock).op().abort(operands_);
   cancel_on_gpu(lock);
   session_.end_turn(lock);
   arm_operands();

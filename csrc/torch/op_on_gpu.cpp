@@ -70,7 +70,7 @@ void OpCall::name_timed_op(Gpu& gpu, cuda::OpClock::Token token, std::span<const
   TimedOp timed{.made = {}, .kind = kind_, .estimate = cost_};
   const auto look_at = [&](StorageId storage) {
     if (storage.valid() && !timed.made.value.valid()) {
-      timed.made = engine.ticket(engine.current(storage));
+      timed.made = engine.values().ticket(engine.current(storage));
     }
   };
   std::for_each(fresh.begin(), fresh.end(), look_at);

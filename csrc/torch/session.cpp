@@ -85,7 +85,7 @@ Session::Session(const Options& options, c10::Device device)
     arena_ = gpu_->make_arena(engine_.options().budget - engine_.options().outside);
     scope_ = std::make_shared<SessionScope>(*this, *arena_);
     bounce_ = engine_.allocate(bounce_size(engine_.options().budget));
-    gpu_->set_bounce(arena_->at(engine_.offset(bounce_)), engine_.block_size(bounce_));
+    gpu_->set_bounce(arena_->at(engine_.pool().offset(bounce_)), engine_.pool().size(bounce_));
     publish_use(Lock(*this));
   } else {
     arena_ = std::make_unique<HostArena>(arena_size(options));
@@ -321,7 +321,7 @@ void Session::stop(const Lock& lock) {
   if (gpu_) {
     engine_.free(bounce_);
   }
-  const std::vector<BlockView> blocks = engine_.live_blocks();
+  const std::vector<BlockView> blocks = engine_.pool().taken();
   Sessions::end_suspended(*this);
   if (gpu_) {
     scope_->retire(std::move(arena_), blocks);
@@ -413,8 +413,9 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
   if (nbytes == 0) {
     return no_bytes();
   }
-  void* const pointer = allocate_in_turns(
-      [&](const Lock& lock) { return arena_->at(engine_.offset(take_block(nbytes, lock))); });
+  void* const pointer = allocate_in_turns([&](const Lock& lock) {
+    return arena_->at(engine_.pool().offset(take_block(nbytes, lock)));
+  });
   return {pointer, pointer, deleter_, device_};
 }
 
@@ -445,12 +446,12 @@ void* Session::allocate_in_turns(Take&& take) {
 void* Session::allocate(std::size_t nbytes, cuda::Stream stream) {
   return allocate_in_turns([&](const Lock& lock) {
     const BlockId block = take_block(nbytes, lock);
-    void* const pointer = arena_->at(engine_.offset(block));
+    void* const pointer = arena_->at(engine_.pool().offset(block));
     publish_use(lock);
     try {
-      gpu_->take(pointer, engine_.block_size(block), stream);
+      gpu_->take(pointer, engine_.pool().size(block), stream);
     } catch (...) {
-      held_ -= engine_.block_size(block).count();
+      held_ -= engine_.pool().size(block).count();
       engine_.free(block);
       throw;
     }
@@ -465,9 +466,9 @@ void Session::publish_use(const Lock&) {
 
 void Session::record_stream(void* pointer, cuda::Stream stream) {
   const Lock lock(*this);
-  const auto block = engine_.block_at(arena_->offset(pointer));
+  const auto block = engine_.pool().find(arena_->offset(pointer));
   RECOUP_CHECK(block.has_value(), "record_stream of memory that is not allocated");
-  gpu_->use(pointer, engine_.block_size(*block), stream);
+  gpu_->use(pointer, engine_.pool().size(*block), stream);
 }
 
 void Session::grow(Bytes budget) {
@@ -499,13 +500,13 @@ void Session::shrink(Bytes budget) {
 void Session::free(void* pointer) {
   delay();
   const Lock lock(*this);
-  const auto block = engine_.block_at(arena_->offset(pointer));
+  const auto block = engine_.pool().find(arena_->offset(pointer));
   RECOUP_CHECK(block.has_value(), "freed memory that is not allocated");
   const StorageId storage = engine_.storage_in(*block);
   if (storage.valid()) {
     storage_gone(static_cast<StorageRecord*>(engine_.handle(storage)));
   } else {
-    held_ -= engine_.block_size(*block).count();
+    held_ -= engine_.pool().size(*block).count();
     engine_.free(*block);
   }
   if (gpu_) {
@@ -566,8 +567,8 @@ BlockId Session::unowned_block(const c10::StorageImpl& storage, const Lock&) con
   if (!in_pool(data)) {
     return {};
   }
-  const auto block = engine_.block_at(arena_->offset(data.get()));
-  return block && !engine_.owned(*block) ? *block : BlockId();
+  const auto block = engine_.pool().find(arena_->offset(data.get()));
+  return block && !engine_.pool().owner(*block).valid() ? *block : BlockId();
 }
 
 StorageId Session::find(c10::StorageImpl& storage, const Lock& lock) {
@@ -594,7 +595,7 @@ StorageId Session::find_known(const c10::StorageImpl& storage, const Lock&) {
     return records_[record_in(data.get_context())].id;
   }
   if (in_pool(data)) {
-    const auto block = engine_.block_at(arena_->offset(data.get()));
+    const auto block = engine_.pool().find(arena_->offset(data.get()));
     return block ? engine_.storage_in(*block) : StorageId();
   }
   StorageRecord* const record = external_record(&storage);
@@ -629,7 +630,7 @@ StorageId Session::reserve(Bytes size, const Lock& lock) {
 
 StorageId Session::find_pooled(c10::StorageImpl& storage, const Lock& lock) {
   const PoolOffset offset = arena_->offset(storage._mutable_data_ptr_no_checks().get());
-  const auto block = engine_.block_at(offset);
+  const auto block = engine_.pool().find(offset);
   RECOUP_CHECK(block.has_value());
   if (const StorageId id = engine_.storage_in(*block); id.valid()) {
     auto* const record = static_cast<StorageRecord*>(engine_.handle(id));
@@ -727,7 +728,7 @@ void Session::hold(const at::Tensor& tensor, KernelFrame& frame) {
 }
 
 void Session::let_go(const PinTicket& pin, const Lock&) {
-  if (engine_.holds(pin)) {
+  if (engine_.values().holds(pin)) {
     arm(*static_cast<StorageRecord*>(engine_.handle(pin.storage))->impl);
     engine_.unpin(pin);
   }

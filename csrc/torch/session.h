@@ -188,10 +188,10 @@ class Session final : private Device {
   void release_reserved(StorageId reserved, const Lock&) { engine_.storage_died(reserved); }
   // Memory of the pool for what is kept while a kernel runs. Throws OutOfBudget.
   void* allocate_aside(Bytes size, const Lock&) {
-    return arena_->at(engine_.offset(engine_.allocate(size)));
+    return arena_->at(engine_.pool().offset(engine_.allocate(size)));
   }
   void free_aside(const void* memory, const Lock&) {
-    engine_.free(*engine_.block_at(arena_->offset(memory)));
+    engine_.free(*engine_.pool().find(arena_->offset(memory)));
   }
   // What touching a tensor of this session says, that is evicted.
   [[nodiscard]] const std::string& evicted_message() const;

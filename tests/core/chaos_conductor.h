@@ -47,11 +47,11 @@ class ChaosConductor final : public Conductor, public Observer {
   void on_op_end(const OpRecord& /*record*/, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override {
     for (const StorageId storage : fresh) {
-      tickets_.push_back(engine_.ticket(engine_.current(storage)));
+      tickets_.push_back(engine_.values().ticket(engine_.current(storage)));
     }
     for (const Operand& operand : operands) {
       if (operand.storage.valid() && operand.written) {
-        tickets_.push_back(engine_.ticket(engine_.current(operand.storage)));
+        tickets_.push_back(engine_.values().ticket(engine_.current(operand.storage)));
       }
     }
   }

@@ -14,7 +14,7 @@ namespace recoup::detail {
 
 class CompactionOracle {
  public:
-  using Movable = std::function<bool(std::uint32_t)>;
+  using Movable = std::function<bool(ValueId)>;
 
   CompactionOracle(const PoolOracle& pool, Movable movable)
       : pool_(pool), movable_(std::move(movable)) {}

@@ -1,20 +1,19 @@
 // Plans are executed on bytes: whatever a plan says, contents must follow and nothing that may not
 // move is touched. What is found, and at what cost, is compared with an oracle.
-#include "csrc/pool/compaction.h"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <random>
 #include <string>
 
+#include "csrc/pool/compactor.h"
 #include "tests/core/compaction_oracle.h"
 
 namespace recoup::detail {
 namespace {
 
 // Owners are even for what may not move and distinct, so that they can stand for the contents.
-bool movable(std::uint32_t owner) { return owner % 2 == 1; }
+bool movable(ValueId owner) { return owner.valid() && owner.index() % 2 == 1; }
 
 class Arena {
  public:
@@ -48,7 +47,7 @@ class Arena {
     if (!id) {
       return {};
     }
-    const std::uint32_t owner = (next_ += 2) + (may_move ? 1 : 0);
+    const ValueId owner((next_ += 2) + (may_move ? 1 : 0));
     pool_.set_owner(*id, owner);
     oracle_.set_owner(*offset, owner);
     blocks_.push_back(*id);
@@ -64,8 +63,8 @@ class Arena {
   [[nodiscard]] const std::vector<BlockId>& blocks() const { return blocks_; }
   [[nodiscard]] CompactionOracle oracle() const { return {oracle_, movable}; }
   [[nodiscard]] std::optional<CompactionPlan> plan(std::int64_t size, std::int64_t a_move = 0,
-                                                   Bytes limit = Pool::kNoLimit) const {
-    return pool_.plan_compaction(Bytes(size), movable, Bytes(a_move), limit);
+                                                   Bytes limit = Compactor::kNoLimit) const {
+    return Compactor(pool_).plan(Bytes(size), movable, Bytes(a_move), limit);
   }
   [[nodiscard]] bool fits(std::int64_t size) {
     return pool_.allocate(Bytes(size), Zone::kLow).has_value();
@@ -86,7 +85,7 @@ class Arena {
     const std::vector<Tile> before = places();
     std::vector<std::uint32_t> bytes(static_cast<std::size_t>(pool_.capacity().count()));
     for (const Tile& block : before) {
-      std::fill_n(bytes.begin() + block.offset, block.size, block.owner);
+      std::fill_n(bytes.begin() + block.offset, block.size, block.owner.index());
     }
     std::int64_t moved = 0;
     for (const Move& move : plan.moves) {
@@ -115,7 +114,7 @@ class Arena {
       ASSERT_EQ(block.owner, before[i].owner);
       ASSERT_TRUE(movable(block.owner) || block == before[i]);
       ASSERT_EQ(std::count(bytes.begin() + block.offset, bytes.begin() + block.offset + block.size,
-                           block.owner),
+                           block.owner.index()),
                 block.size);
     }
   }
@@ -271,7 +270,7 @@ TEST(Compaction, SlidesEverythingDown) {
     fill(arena, random, arena.pool().round_up(1_B).count() * 10);
     CompactionOracle slid = arena.oracle();
     const std::int64_t moved = slid.slide_all();
-    const CompactionPlan plan = arena.pool().plan_slide(movable);
+    const CompactionPlan plan = Compactor(arena.pool()).plan_slide(movable);
     EXPECT_EQ(plan.moved.count(), moved);
     arena.execute(plan);
     ASSERT_FALSE(HasFatalFailure());
@@ -281,7 +280,7 @@ TEST(Compaction, SlidesEverythingDown) {
     std::vector<Tile> expected = slid.pool().tiles();
     std::erase_if(expected, [](const Tile& tile) { return tile.free; });
     ASSERT_EQ(places, expected);
-    EXPECT_TRUE(arena.pool().plan_slide(movable).moves.empty());
+    EXPECT_TRUE(Compactor(arena.pool()).plan_slide(movable).moves.empty());
   }
 }
 

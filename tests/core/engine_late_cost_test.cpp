@@ -11,10 +11,10 @@ class EngineLateCost : public testing::Test {
   ~EngineLateCost() override { p_.check(); }
 
   ValueTicket ticket(Tensor tensor) {
-    return p_.engine().ticket(p_.engine().current(p_.id(tensor)));
+    return p_.engine().values().ticket(p_.engine().current(p_.id(tensor)));
   }
   void learn(const ValueTicket& made, std::int64_t cost) {
-    p_.engine().learn_cost(made, Nanoseconds(100), Nanoseconds(cost));
+    p_.engine().op().learn_cost(made, Nanoseconds(100), Nanoseconds(cost));
   }
   std::int64_t cost_of_replay(Tensor tensor) {
     const std::int64_t before = p_.stats().replay_cost_ns;

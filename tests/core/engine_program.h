@@ -75,7 +75,7 @@ class Program {
     }
     std::vector<BlockId> blocks(call.fresh.size());
     try {
-      engine_->begin_op(call.name, operands_);
+      engine_->op().begin(call.name, operands_);
     } catch (...) {
       operands_.clear();
       throw;
@@ -237,7 +237,7 @@ class Program {
           throw;
         }
       }
-      retry.all_tried = !engine_->retry_op(operands_, retry.need);
+      retry.all_tried = !engine_->op().retry(operands_, retry.need);
     }
   }
   std::vector<Span> operand_bytes(const Call& call) {
@@ -248,7 +248,7 @@ class Program {
     return operands;
   }
   void abort() {
-    engine_->abort_op(operands_);
+    engine_->op().abort(operands_);
     operands_.clear();
   }
 
@@ -282,7 +282,7 @@ class Program {
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       made.push_back(std::make_unique<NumericStorage>());
       made.back()->nbytes = call.fresh[i];
-      made.back()->offset = engine_->offset(blocks[i]);
+      made.back()->offset = engine_->pool().offset(blocks[i]);
       fresh.push_back({.block = blocks[i], .nbytes = call.fresh[i], .handle = made.back().get()});
     }
     Bytes workspace{0};
@@ -303,7 +303,7 @@ class Program {
                     .workspace = workspace,
                     .payload = payload};
     record.repeatable = call.repeatable;
-    engine_->end_op(record, uses, operands_, storages);
+    engine_->op().end(record, uses, operands_, storages);
     operands_.clear();
     std::vector<Tensor> result;
     for (std::size_t i = 0; i < made.size(); ++i) {

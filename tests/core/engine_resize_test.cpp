@@ -20,7 +20,7 @@ TEST(EngineResize, ShrinkingEvictsWhatNoLongerFits) {
   p.shrink(3_KiB);
   EXPECT_EQ(p.engine().options().budget, 3_KiB);
   EXPECT_LE(p.engine().charged(), 3_KiB);
-  for (const BlockView& block : p.engine().live_blocks()) {
+  for (const BlockView& block : p.engine().pool().taken()) {
     EXPECT_LE(block.offset + block.size, 3_KiB);
   }
   ASSERT_NO_THROW(p.engine().check());

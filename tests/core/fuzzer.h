@@ -171,8 +171,8 @@ class Fuzzer {
   // A device says late what an op took.
   void learn_cost(Tensor tensor) {
     Engine& engine = program_.engine();
-    const ValueTicket made = engine.ticket(engine.current(program_.id(tensor)));
-    engine.learn_cost(made, Nanoseconds(100), Nanoseconds(number(1, 5000)));
+    const ValueTicket made = engine.values().ticket(engine.current(program_.id(tensor)));
+    engine.op().learn_cost(made, Nanoseconds(100), Nanoseconds(number(1, 5000)));
   }
 
   void act_rarely() {

@@ -133,7 +133,8 @@ class NumericDevice final : public Device {
       for (std::size_t i = 0; i < count + kernel.workspace.size(); ++i) {
         const Bytes size = i < count ? kernel.fresh[i] : kernel.workspace[i - count];
         held.push_back(allocate(size));
-        const Span bytes = at({.external = nullptr, .offset = engine_->offset(held.back())}, size);
+        const Span bytes =
+            at({.external = nullptr, .offset = engine_->pool().offset(held.back())}, size);
         std::fill(bytes.begin(), bytes.end(), kPoison);
         if (i < count) {
           fresh.push_back(bytes);
@@ -181,7 +182,7 @@ class NumericDevice final : public Device {
   // Overwrites what no block holds, so that a stale read shows.
   void scrub() {
     std::size_t end = 0;
-    for (const BlockView& block : engine_->live_blocks()) {
+    for (const BlockView& block : engine_->pool().taken()) {
       const auto start = static_cast<std::size_t>(block.offset.count());
       std::fill(arena_.begin() + static_cast<std::ptrdiff_t>(end),
                 arena_.begin() + static_cast<std::ptrdiff_t>(start), kPoison);

@@ -16,7 +16,7 @@ struct Tile {
   std::int64_t offset = 0;
   std::int64_t size = 0;
   bool free = false;
-  std::uint32_t owner = 0;
+  ValueId owner = {};
   friend bool operator==(const Tile&, const Tile&) = default;
 };
 
@@ -88,7 +88,7 @@ class PoolOracle {
   }
   void free(std::int64_t offset) { taken_.erase(offset); }
   void grow(std::int64_t capacity) { capacity_ = capacity / alignment_ * alignment_; }
-  void set_owner(std::int64_t offset, std::uint32_t owner) { taken_.at(offset).owner = owner; }
+  void set_owner(std::int64_t offset, ValueId owner) { taken_.at(offset).owner = owner; }
   void move(std::int64_t from, std::int64_t to) {
     Tile tile = taken_.at(from);
     taken_.erase(from);
@@ -126,8 +126,7 @@ class PoolOracle {
     return most;
   }
   // From each tile as far up as nothing is in the way.
-  [[nodiscard]] std::int64_t largest_window(
-      const std::function<bool(std::uint32_t)>& clearable) const {
+  [[nodiscard]] std::int64_t largest_window(const std::function<bool(ValueId)>& clearable) const {
     const std::vector<Tile> all = tiles();
     std::int64_t most = 0;
     for (std::size_t begin = 0; begin < all.size(); ++begin) {

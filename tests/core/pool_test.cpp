@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "csrc/pool/compactor.h"
 #include "recoup/errors.h"
 #include "tests/core/pool_oracle.h"
 
@@ -49,7 +50,7 @@ class Twin {
     } else if (dice < 90) {
       move();
     } else if (dice < 98) {
-      const auto owner = static_cast<std::uint32_t>(below(4));
+      const ValueId owner(static_cast<std::uint32_t>(below(4)));
       const Held& held = blocks_[some_block()];
       pool_.set_owner(held.id, owner);
       oracle_.set_owner(held.offset, owner);
@@ -78,8 +79,8 @@ class Twin {
       ASSERT_EQ(pool_.find(Bytes(held.offset)), held.id);
       ASSERT_EQ(pool_.free_around(held.id).count(), oracle_.free_around(held.offset));
     }
-    const auto even = [](std::uint32_t owner) { return owner % 2 == 0; };
-    ASSERT_EQ(pool_.largest_window(even).count(), oracle_.largest_window(even));
+    const auto even = [](ValueId owner) { return owner.index() % 2 == 0; };
+    ASSERT_EQ(Compactor(pool_).largest_window(even).count(), oracle_.largest_window(even));
     // Only starts of taken blocks are found: neither free ones nor what lies inside.
     std::size_t found = 0;
     for (std::int64_t at = 0; at < oracle_.capacity(); at += alignment_) {
@@ -195,7 +196,7 @@ TEST(Pool, NineteenBlocksFailWhereOneOfTheSameBytesFits) {
     EXPECT_EQ(pool.allocate(tensor, Zone::kLow).has_value(), !segments);
     EXPECT_EQ(pool.allocate(1_GiB + 1_B, Zone::kLow).has_value(), !segments);
     // No eviction and no move helps against a boundary.
-    EXPECT_EQ(pool.largest_window([](std::uint32_t) { return true; }),
+    EXPECT_EQ(Compactor(pool).largest_window([](ValueId) { return true; }),
               segments ? 1_GiB : pool.capacity());
     EXPECT_NO_THROW(pool.check());
   }
@@ -240,11 +241,11 @@ TEST(Pool, TheLargestWindowEndsAtWhatMustStay) {
   std::uint32_t owner = 0;
   for (const int size : {2, 1, 2, 1}) {
     blocks.push_back(*pool.allocate(Bytes(size), Zone::kLow));
-    pool.set_owner(blocks.back(), ++owner);
+    pool.set_owner(blocks.back(), ValueId(++owner));
   }
   pool.free(blocks[1]);
   const auto window = [&](std::uint32_t stays) {
-    return pool.largest_window([=](std::uint32_t each) { return each != stays; });
+    return Compactor(pool).largest_window([=](ValueId each) { return each != ValueId(stays); });
   };
   EXPECT_EQ(window(4), 5_B);
   EXPECT_EQ(window(3), 4_B);
@@ -282,7 +283,7 @@ TEST(Pool, MayHaveNoRoomAtAll) {
   EXPECT_FALSE(pool.first().valid());
   EXPECT_FALSE(pool.allocate(1_B, Zone::kHigh));
   EXPECT_EQ(pool.largest_free(), 0_B);
-  EXPECT_FALSE(pool.plan_compaction(1_B, [](std::uint32_t) { return true; }));
+  EXPECT_FALSE(Compactor(pool).plan(1_B, [](ValueId) { return true; }));
   EXPECT_NO_THROW(pool.check());
   pool.grow(64_B);
   EXPECT_TRUE(pool.allocate(1_B, Zone::kHigh));

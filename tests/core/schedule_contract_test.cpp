@@ -37,7 +37,7 @@ TEST(ScheduleContract, WhatIsRestoredMayDieMeanwhile) {
   const Tensor b =
       program.run({.arguments = {{.tensor = a}}, .fresh = {100_B}, .workspace = {600_B}}).front();
   const Tensor c = program.op({b}, 100_B);
-  const ValueTicket ticket = engine.ticket(engine.current(program.id(b)));
+  const ValueTicket ticket = engine.values().ticket(engine.current(program.id(b)));
   program.drop(b);
   program.evict(a);
   ASSERT_TRUE(engine.value(ticket.value).evicted());
@@ -46,7 +46,7 @@ TEST(ScheduleContract, WhatIsRestoredMayDieMeanwhile) {
   const ValueTicket tickets[] = {ticket};
   engine.restore(tickets);
   EXPECT_EQ(program.stats().restarts, 0);  // what is resident is not given up for it
-  EXPECT_FALSE(engine.holds(ticket));
+  EXPECT_FALSE(engine.values().holds(ticket));
   program.check();
   // Nothing was done to the record of whatever has the id next.
   EXPECT_FALSE(program.value(program.external(10_B)).kept);
@@ -161,12 +161,12 @@ class OpElsewhere {
  public:
   OpElsewhere(Engine& engine, std::string_view name, StorageId input) : engine_(engine) {
     operand_[0] = {.storage = input, .value = {}, .reads = true};
-    engine.begin_op(name, operand_);
+    engine.op().begin(name, operand_);
   }
   void end() {
     const OpUses uses(operand_);
     OpRecord record{.inputs = uses.inputs, .written = {}, .fresh = {}};
-    engine_.end_op(record, uses, operand_, {});
+    engine_.op().end(record, uses, operand_, {});
   }
 
  private:

@@ -85,7 +85,7 @@ SimulationResult Simulator::run() {
 
 bool Simulator::too_slow() const {
   return options_.max_time_ratio > 0 &&
-         static_cast<double>(engine_->replay_cost().count()) >
+         static_cast<double>(engine_->counters().replay_cost_ns) >
              (options_.max_time_ratio - 1) * static_cast<double>(plain_.count());
 }
 
@@ -94,7 +94,7 @@ void Simulator::count_replay() {
   const bool bounded = options_.max_time_ratio > 0;
   const double most = kReplaysAnOp * options_.max_time_ratio * static_cast<double>(op_ + 1);
   if ((bounded && static_cast<double>(replays_) > most) ||
-      engine_->replay_cost() > kMostReplayCost) {
+      Nanoseconds(engine_->counters().replay_cost_ns) > kMostReplayCost) {
     throw TooSlow();
   }
 }
@@ -113,7 +113,7 @@ void Simulator::add_external(Bytes size) {
 // A replay makes a block for what a storage holds. Where that is less than its block, which no
 // allocator of PyTorch does, it is taken to fill it.
 FreshStorage Simulator::content(BlockId block, Bytes nbytes) {
-  const Bytes size = engine_->block_size(block);
+  const Bytes size = engine_->pool().size(block);
   const bool fills = size - nbytes < options_.engine.alignment;
   return {.block = block, .nbytes = fills ? nbytes : size, .handle = this};
 }
@@ -198,11 +198,11 @@ void Simulator::run_op(const TraceOp& op) {
                          .overwritten = operand.overwritten,
                          .left_out = operand.left_out});
   }
-  engine_->begin_op(trace_.names[op.name], operands_);
+  engine_->op().begin(trace_.names[op.name], operands_);
   try {
     run_until_it_fits(op);
   } catch (const OutOfBudget&) {
-    engine_->abort_op(operands_);
+    engine_->op().abort(operands_);
     throw;
   }
   if (op.failed) {
@@ -211,7 +211,7 @@ void Simulator::run_op(const TraceOp& op) {
         engine_->free(block);
       }
     }
-    engine_->abort_op(operands_);
+    engine_->op().abort(operands_);
   } else {
     end_op(op);
   }
@@ -232,7 +232,7 @@ void Simulator::run_until_it_fits(const TraceOp& op) {
         throw;
       }
     }
-    retry.all_tried = !engine_->retry_op(operands_, retry.need);
+    retry.all_tried = !engine_->op().retry(operands_, retry.need);
   }
 }
 
@@ -280,13 +280,13 @@ void Simulator::end_op(const TraceOp& op) {
                   .repeatable = op.repeatable,
                   .random = op.random};
   // The engine gives it back as it is.
-  if (op.repeatable && engine_->recordable(record)) {
+  if (op.repeatable && engine_->op().recordable(record)) {
     record.payload = const_cast<TraceOp*>(&op);
     record.recordable = true;
   }
-  const Nanoseconds before = engine_->op_cost();
-  engine_->end_op(record, uses, operands_, made);
-  plain_ += engine_->op_cost() - before;
+  const Nanoseconds before = Nanoseconds(engine_->counters().op_ns);
+  engine_->op().end(record, uses, operands_, made);
+  plain_ += Nanoseconds(engine_->counters().op_ns) - before;
   for (StorageId id : made) {
     add_storage(id);
   }

@@ -1,14 +1,14 @@
-// The pool as compaction sees it, and what is planned on that.
+#include "csrc/pool/compactor.h"
+
 #include <algorithm>
+#include <vector>
 
 #include "csrc/base/check.h"
-#include "csrc/pool/compaction.h"
-#include "csrc/pool/pool.h"
 
 namespace recoup::detail {
 namespace {
 
-Piece piece_of(const Pool& pool, BlockId id, const Pool::Movable& movable) {
+Piece piece_of(const Pool& pool, BlockId id, const Compactor::Movable& movable) {
   const BlockView block = pool.view(id);
   return {.block = id,
           .offset = block.offset.count(),
@@ -18,7 +18,7 @@ Piece piece_of(const Pool& pool, BlockId id, const Pool::Movable& movable) {
           .starts_segment = pool.starts_segment(block.offset)};
 }
 
-const std::vector<Piece>& layout_of(const Pool& pool, const Pool::Movable& movable,
+const std::vector<Piece>& layout_of(const Pool& pool, const Compactor::Movable& movable,
                                     std::vector<Piece>& pieces) {
   pieces.clear();
   for (BlockId id = pool.first(); id.valid(); id = pool.next(id)) {
@@ -34,7 +34,7 @@ const std::vector<Piece>& layout_of(const Pool& pool, const Pool::Movable& movab
 //                ^               ^ starts_segment: nothing may cross
 class Surroundings {
  public:
-  Surroundings(const Pool& pool, const Pool::Movable& movable, std::int64_t a_move,
+  Surroundings(const Pool& pool, const Compactor::Movable& movable, std::int64_t a_move,
                std::int64_t reach, CompactionScratch& scratch)
       : pool_(pool),
         movable_(movable),
@@ -92,7 +92,7 @@ class Surroundings {
   }
 
   const Pool& pool_;
-  const Pool::Movable& movable_;
+  const Compactor::Movable& movable_;
   std::int64_t a_move_;
   std::int64_t reach_;
   std::vector<Piece>& pieces_;
@@ -102,20 +102,21 @@ class Surroundings {
 
 }  // namespace
 
-std::optional<CompactionPlan> Pool::plan_compaction(Bytes wanted, const Movable& movable,
-                                                    Bytes a_move, Bytes limit) const {
+std::optional<CompactionPlan> Compactor::plan(Bytes wanted, const Movable& movable, Bytes a_move,
+                                              Bytes limit) {
   RECOUP_CHECK(wanted > Bytes(0));
-  const Bytes size = round_up(wanted);
+  const Bytes size = pool_.round_up(wanted);
   if (auto plan = plan_window(size, movable, a_move, limit)) {
     return plan;
   }
   // A slide moves about as much as there is. To look at all of it costs time as well.
-  const Bytes all = used() + Bytes(a_move.count() * static_cast<std::int64_t>(taken_blocks()));
+  const Bytes all =
+      pool_.used() + Bytes(a_move.count() * static_cast<std::int64_t>(pool_.taken_blocks()));
   if (limit < Bytes(all.count() / 2)) {
     return std::nullopt;
   }
-  const std::vector<Piece>& layout = layout_of(*this, movable, scratch().layout);
-  return slide_and_relocate(layout, size.count(), a_move.count(), limit.count(), scratch());
+  const std::vector<Piece>& layout = layout_of(pool_, movable, scratch_.layout);
+  return slide_and_relocate(layout, size.count(), a_move.count(), limit.count(), scratch_);
 }
 
 // Note [Asking late]
@@ -124,12 +125,12 @@ std::optional<CompactionPlan> Pool::plan_compaction(Bytes wanted, const Movable&
 // and the blocks of the plan are asked; when one says no, it is known, and the search is done
 // again. The cheapest of all windows in which more blocks may move than do is, if it can be done,
 // the cheapest. That is no more so after a slide of everything.
-std::optional<CompactionPlan> Pool::plan_window(Bytes size, const Movable& movable, Bytes a_move,
-                                                Bytes limit) const {
+std::optional<CompactionPlan> Compactor::plan_window(Bytes size, const Movable& movable,
+                                                     Bytes a_move, Bytes limit) {
   constexpr int kRounds = 3;
-  std::vector<std::uint32_t> known;  // owners of blocks that may not move
-  const Movable perhaps = [&](std::uint32_t owner) {
-    return owner != 0 && std::find(known.begin(), known.end(), owner) == known.end();
+  std::vector<ValueId> known;  // owners of blocks that may not move
+  const Movable perhaps = [&](ValueId owner) {
+    return owner.valid() && std::find(known.begin(), known.end(), owner) == known.end();
   };
   for (int round = 0; round < kRounds; ++round) {
     auto plan = search_windows(size, perhaps, a_move, limit);
@@ -138,7 +139,7 @@ std::optional<CompactionPlan> Pool::plan_window(Bytes size, const Movable& movab
     }
     const std::size_t before = known.size();
     for (const Move& move : plan->moves) {
-      if (const std::uint32_t owner = this->owner(move.block); !movable(owner)) {
+      if (const ValueId owner = pool_.owner(move.block); !movable(owner)) {
         known.push_back(owner);
       }
     }
@@ -149,28 +150,28 @@ std::optional<CompactionPlan> Pool::plan_window(Bytes size, const Movable& movab
   return search_windows(size, movable, a_move, limit);
 }
 
-std::optional<CompactionPlan> Pool::search_windows(Bytes size, const Movable& movable, Bytes a_move,
-                                                   Bytes limit) const {
-  CompactionScratch& work = scratch();
+std::optional<CompactionPlan> Compactor::search_windows(Bytes size, const Movable& movable,
+                                                        Bytes a_move, Bytes limit) {
+  CompactionScratch& work = scratch_;
   if (limit == kNoLimit) {
-    layout_of(*this, movable, work.layout);
+    layout_of(pool_, movable, work.layout);
   } else {
-    Surroundings surroundings(*this, movable, a_move.count(), limit.count(), work);
-    for (const BlockId free : free_blocks()) {
+    Surroundings surroundings(pool_, movable, a_move.count(), limit.count(), work);
+    for (const BlockId free : pool_.free_blocks()) {
       surroundings.add(free);
     }
   }
   return cheapest_window(work.layout, size.count(), a_move.count(), limit.count(), work);
 }
 
-CompactionPlan Pool::plan_slide(const Movable& movable) const {
-  return slide_all(layout_of(*this, movable, scratch().layout));
+CompactionPlan Compactor::plan_slide(const Movable& movable) {
+  return slide_all(layout_of(pool_, movable, scratch_.layout));
 }
 
-Bytes Pool::largest_window(const Movable& clearable) const {
+Bytes Compactor::largest_window(const Movable& clearable) {
   std::int64_t most = 0;
   std::int64_t run = 0;
-  for (const Piece& piece : layout_of(*this, clearable, scratch().layout)) {
+  for (const Piece& piece : layout_of(pool_, clearable, scratch_.layout)) {
     if (piece.starts_segment) {
       run = 0;
     }

@@ -1,0 +1,57 @@
+#include "csrc/engine/context.h"
+
+#include <stdexcept>
+
+#include "csrc/base/strings.h"
+
+namespace recoup::detail {
+namespace {
+
+PoolOptions pool_options(const Options& options) {
+  if (options.budget <= Bytes(0)) {
+    throw std::invalid_argument("a budget must be at least 1 byte");
+  }
+  if (options.block_size < Bytes(0)) {
+    throw std::invalid_argument("a block size must not be negative");
+  }
+  if (const std::int64_t a = options.alignment.count(); a <= 0 || (a & (a - 1)) != 0) {
+    throw std::invalid_argument("an alignment must be a power of two");
+  }
+  if (options.outside < Bytes(0) || options.outside >= options.budget) {
+    throw std::invalid_argument(str_cat("what was there before the scope takes ",
+                                        recoup::to_string(options.outside), ": the budget, ",
+                                        recoup::to_string(options.budget), ", must be larger"));
+  }
+  const Bytes addresses =
+      options.addresses > Bytes(0) ? options.addresses : options.budget - options.outside;
+  return {.capacity = capacity_in(options, addresses + options.outside),
+          .segment_size = options.block_size,
+          .alignment = options.alignment};
+}
+
+MovePrice price_of_moves(const Options& options, Device& device) {
+  MovePrice price;
+  if (options.move_ns_per_byte) {
+    price.a_byte = *options.move_ns_per_byte;
+  } else if (options.cost_model == CostModel::kMeasured) {
+    price.a_byte = device.copy_ns_per_byte().value_or(price.a_byte);
+  }
+  return price;
+}
+
+}  // namespace
+
+Bytes capacity_in(const Options& options, Bytes budget) {
+  return Bytes((budget - options.outside).count() / options.alignment.count() *
+               options.alignment.count());
+}
+
+Context::Context(const Options& all_options, Device& its_device)
+    : options(all_options),
+      device(its_device),
+      pool(pool_options(all_options)),
+      move_price(price_of_moves(all_options, its_device)) {
+  charges.external = options.outside;
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,70 @@
+// Context: what all parts of one engine share. The engine owns it; its parts hold references.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+#include "csrc/engine/conductor.h"
+#include "csrc/engine/device.h"
+#include "csrc/engine/move_price.h"
+#include "csrc/engine/observer.h"
+#include "csrc/lineage/lineage.h"
+#include "csrc/pool/pool.h"
+#include "recoup/options.h"
+#include "recoup/stats.h"
+
+namespace recoup::detail {
+
+// What takes the budget, and books.
+struct Charges {
+  Bytes external{0};     // outside the pool
+  Bytes kernel_held{0};  // in blocks of the pool that no value owns
+  int kernel_blocks = 0;
+  Bytes plain{0};        // of the live storages in the pool, evicted or not
+  Bytes dead_leaves{0};  // in the pool
+  int islands = 0;
+  std::ptrdiff_t device_books = 0;
+
+  // A block of the pool is a kernel's from now on; it no longer is.
+  void add_kernel_block(Bytes size) {
+    kernel_held += size;
+    ++kernel_blocks;
+  }
+  void remove_kernel_block(Bytes size) {
+    kernel_held -= size;
+    --kernel_blocks;
+  }
+};
+
+struct Context {
+  // Throws std::invalid_argument when the options do not go together. The device must outlive it.
+  Context(const Options& all_options, Device& its_device);
+
+  [[nodiscard]] Bytes charged() const { return pool.used() + charges.external; }
+  // What is missing for `size` bytes more; below 0: what is left then.
+  [[nodiscard]] Bytes shortfall(Bytes size) const { return charged() + size - options.budget; }
+  void count_peak() { stats.peak_bytes = std::max(stats.peak_bytes, charged().count()); }
+  // Who looks on at what the program does; null while a replay runs.
+  [[nodiscard]] Observer* program_observer() const { return replaying ? nullptr : observer; }
+
+  Options options;
+  Device& device;
+  Pool pool;
+  Lineage lineage;
+  const MovePrice move_price;
+  Charges charges;
+  Stats stats;
+  Tick now = 0;
+  Nanoseconds room_time{0};     // spent making room so far
+  std::string_view running_op;  // for messages; empty: none
+  bool replaying = false;
+  bool told_to_evict = false;      // at any time, by the user, a schedule or a test
+  Observer* observer = nullptr;    // null: nobody looks on
+  Conductor* conductor = nullptr;  // null: there is no schedule
+};
+
+// Of a pool in a budget, in whole units of alignment.
+[[nodiscard]] Bytes capacity_in(const Options& options, Bytes budget);
+
+}  // namespace recoup::detail

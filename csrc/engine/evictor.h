@@ -1,0 +1,50 @@
+// Evictor: takes bytes that a replay can make again, in the order that a policy plans.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "csrc/engine/candidates.h"
+#include "csrc/engine/context.h"
+#include "csrc/engine/give_up.h"
+#include "csrc/engine/values.h"
+#include "recoup/policy.h"
+
+namespace recoup::detail {
+
+class Evictor final : public GiveUp {
+ public:
+  // All must outlive it.
+  Evictor(Context& context, Values& values, Candidates& candidates, EvictionPolicy& policy);
+
+  // Evicts what the policy plans for the request; false: it has no plan.
+  bool evict_one(const RoomRequest& request);
+  // It must be evictable. A storage that refuses becomes a leaf instead.
+  void evict(ValueId id);
+  // Everything that may be evicted, for a second try.
+  void evict_candidates();
+  // For the user, a schedule or a test, and not for room: see Context::told_to_evict.
+  void evict_as_told(ValueId id);
+  void evict_everything_as_told();
+
+  // ---- GiveUp ----
+  std::optional<Nanoseconds> offer(const RoomRequest& request, Nanoseconds lost,
+                                   std::optional<Nanoseconds> limit) override;
+  void take(Nanoseconds& lost) override;
+
+ private:
+  EvictionPlan plan(const RoomRequest& request);
+  void evict_all(std::span<const ValueId> victims);
+  [[nodiscard]] Nanoseconds price_of(const EvictionPlan& plan) const;
+
+  Context& context_;
+  Lineage& lineage_;
+  Values& values_;
+  Candidates& candidates_;
+  EvictionPolicy& policy_;
+  EvictionPlan offered_;
+  Nanoseconds offered_price_{0};
+};
+
+}  // namespace recoup::detail

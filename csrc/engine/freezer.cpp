@@ -1,0 +1,143 @@
+#include "csrc/engine/freezer.h"
+
+#include <utility>
+
+#include "recoup/errors.h"
+
+namespace recoup::detail {
+
+Freezer::Freezer(Context& context, Values& values, Leaves& leaves, Mover& mover, Room& room,
+                 Replayer& replayer)
+    : context_(context),
+      lineage_(context.lineage),
+      values_(values),
+      leaves_(leaves),
+      mover_(mover),
+      room_(room),
+      replayer_(replayer) {}
+
+// The storage goes on with a new value in the same place; the old value keeps a private copy.
+void Freezer::keep_copy(ValueId leaf) {
+  values_.hard_pin(leaf);
+  BlockId copy;
+  try {
+    copy = room_.take_block(lineage_[leaf].nbytes);
+  } catch (...) {
+    values_.hard_unpin(leaf);
+    throw;
+  }
+  context_.device.copy(context_.pool.offset(copy), values_.location(leaf), lineage_[leaf].nbytes);
+  const Tick last_access = lineage_[leaf].last_access;
+  const bool writing = std::exchange(lineage_[leaf].writing, false);
+  Value& now = lineage_[values_.pass_on(lineage_[leaf].storage)];
+  now.last_access = last_access;
+  now.writing = writing;
+  values_.give_copy(leaf, copy);
+  ++context_.stats.leaf_copies;
+  values_.hard_unpin(leaf);
+}
+
+void Freezer::freeze_or_copy(StorageId storage) {
+  const ValueId leaf = values_.current(storage);
+  if (!lineage_[leaf].leaf() || !lineage_.has_consumers(leaf)) {
+    return;
+  }
+  const Dependents found = leaves_.dependents(leaf, Leaves::Reach::kPastDead);
+  if (found.needed.empty()) {
+    leaves_.freeze(leaf, leaves_.dependents(leaf));
+    return;
+  }
+  Bytes to_restore{0};
+  for (ValueId id : found.needed) {
+    to_restore += lineage_[id].size;
+  }
+  // What is needed will mostly be used soon (gradients by the optimizer), so it is better brought
+  // back now than kept replayable by a copy, unless it would crowd out everything else.
+  if (to_restore.count() * 2 > context_.options.budget.count() &&
+      lineage_[leaf].size <= to_restore) {
+    try {
+      keep_copy(leaf);
+      return;
+    } catch (const OutOfBudget&) {
+      // The other way may still fit.
+    }
+  }
+  std::vector<ValueId> held;
+  try {
+    restore_dependents(leaf, held);
+  } catch (const OutOfBudget&) {
+    replayer_.release(held);
+    keep_copy(leaf);
+    return;
+  }
+  leaves_.freeze(leaf, leaves_.dependents(leaf));
+  replayer_.release(held);
+}
+
+// Makes resident, and pins, all that the user holds of what hangs on a leaf. Bringing some of it
+// back may evict other parts, or open the way to what was hidden behind them, so this goes on until
+// nothing is missing; it ends, because what was brought back stays.
+void Freezer::restore_dependents(ValueId leaf, std::vector<ValueId>& held) {
+  for (;;) {
+    const Dependents found = leaves_.dependents(leaf, Leaves::Reach::kPastDead);
+    if (found.needed.empty()) {
+      return;
+    }
+    std::vector<ValueId> wanted = found.needed;
+    for (ValueId id : found.resident) {
+      if (lineage_[id].storage.valid() && lineage_[id].hard_pins == 0) {
+        wanted.push_back(id);
+      }
+    }
+    replayer_.acquire(wanted);
+    held.insert(held.end(), wanted.begin(), wanted.end());
+  }
+}
+
+// Note [State]
+// What a storage holds is state, such as a parameter, a moment of an optimizer, a moving average,
+// when an op changes it in place by other values, reading what it was, after another op has read
+// that; and either its first content was made from nothing (zeros, random numbers), or that
+// happened to it before. To scale it by numbers (weight decay, a mask) is no such change, and hides
+// none. From then on it is a leaf. Its lineage would grow by each change, through all the inputs of
+// all of them, and whether a freeze ended it would depend on what is evicted when: below
+// parameters, gradients and moments some budgets replayed each parameter from its initialization
+// and larger ones failed. All of this is a property of the program, not of the budget, so the rule
+// is the same in every one; a parameter that is made inside the scope is from its first update on
+// what one from outside is. Activations are changed before anybody has read them (relu_ on what a
+// convolution made), and a gradient to which autograd adds that of another branch is changed once,
+// and was computed.
+void Freezer::make_state(StorageId storage) {
+  const ValueId one[] = {values_.current(storage)};
+  const Value& value = lineage_[one[0]];
+  if (value.leaf() || !value.was_read || !(value.from_nothing || value.changed)) {
+    return;
+  }
+  replayer_.acquire(one);
+  values_.make_leaf(one[0]);
+  values_.drain();
+  replayer_.release(one);
+}
+
+void Freezer::before_write(StorageId storage) {
+  freeze_or_copy(storage);
+  if (context_.options.in_place == InPlace::kShare) {
+    mover_.place_low(storage);
+  }
+}
+
+// Getting one argument back may have made a leaf of another one on which something hangs.
+bool Freezer::start_writing(std::span<const StorageId> storages) {
+  for (StorageId storage : storages) {
+    const ValueId id = values_.current(storage);
+    if (lineage_[id].leaf() && lineage_.has_consumers(id)) {
+      return false;
+    }
+  }
+  for (StorageId storage : storages) {
+    lineage_[values_.current(storage)].writing = true;
+  }
+  return true;
+}
+
+}  // namespace recoup::detail

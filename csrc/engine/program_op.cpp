@@ -1,0 +1,194 @@
+#include "csrc/engine/program_op.h"
+
+#include <algorithm>
+
+namespace recoup::detail {
+namespace {
+
+Few<ValueId> pinned_by(std::span<const Operand> operands) {
+  Few<ValueId> pinned;
+  for (const Operand& operand : operands) {
+    if (operand.value.valid()) {
+      pinned.push_back(operand.value);
+    }
+  }
+  return pinned;
+}
+
+}  // namespace
+
+ProgramOp::ProgramOp(Context& context, const Parts& parts)
+    : context_(context),
+      lineage_(context.lineage),
+      values_(parts.values),
+      candidates_(parts.candidates),
+      evictor_(parts.evictor),
+      enough_(parts.enough),
+      room_(parts.room),
+      replayer_(parts.replayer),
+      freezer_(parts.freezer),
+      records_(parts.records) {}
+
+void ProgramOp::release_operands(std::span<const Operand> operands) noexcept {
+  for (const Operand& operand : operands) {
+    if (operand.value.valid()) {
+      Value& value = lineage_[operand.value];
+      --value.fixed;
+      values_.hard_unpin(operand.value, value);
+    }
+  }
+}
+
+void ProgramOp::begin(std::string_view name, std::span<Operand> operands) {
+  context_.running_op = name;
+  const std::int64_t replays = context_.stats.replays;
+  try {
+    if (context_.conductor != nullptr) {
+      context_.conductor->before_op(name, operands);
+    }
+    take_operands(operands);
+  } catch (...) {
+    context_.running_op = {};  // the name is the caller's
+    throw;
+  }
+  room_.placer().begin(name);
+  context_.stats.replay_chain_max =
+      std::max(context_.stats.replay_chain_max, context_.stats.replays - replays);
+  if (context_.observer != nullptr) {
+    context_.observer->on_op_begin(name, operands);
+  }
+}
+
+void ProgramOp::take_operands(std::span<Operand> operands) {
+  Few<StorageId> written;
+  int read = 0;
+  for (const Operand& operand : operands) {
+    if (operand.storage.valid()) {
+      read += static_cast<int>(operand.reads);
+      if (operand.written) {
+        written.push_back(operand.storage);
+      }
+    }
+  }
+  for (const Operand& operand : operands) {
+    // By itself alone a content is only scaled: that is no update of state.
+    if (operand.storage.valid() && operand.written && operand.reads && !operand.overwritten &&
+        read > 1) {
+      freezer_.make_state(operand.storage);
+    }
+  }
+  for (;;) {
+    for (StorageId storage : std::span<const StorageId>(written)) {
+      freezer_.before_write(storage);
+    }
+    for (Operand& operand : operands) {
+      if (operand.storage.valid() && (operand.reads || operand.written)) {
+        operand.value = values_.current(operand.storage);
+      }
+    }
+    replayer_.acquire(pinned_by(operands));
+    if (freezer_.start_writing(written)) {
+      break;
+    }
+    release_operands(operands);
+  }
+  prepare(operands, written);
+}
+
+// Note [Enough]
+void ProgramOp::prepare(std::span<const Operand> operands, std::span<const StorageId> written) {
+  int fixed = 0;
+  bool again = true;
+  for (const Operand& operand : operands) {
+    if (operand.value.valid()) {
+      Value& value = lineage_[operand.value];
+      value.was_read |= operand.reads && !operand.written;
+      fixed += static_cast<int>(value.block.valid());
+      again &= !operand.written || operand.overwritten || operand.left_out;
+    }
+  }
+  enough_.begin_op(fixed, false);
+  if (context_.options.in_place == InPlace::kCopy) {
+    try {
+      records_.copy_before_write(written);
+    } catch (...) {
+      records_.discard_copies(written);
+      enough_.end_op();
+      release_operands(operands);
+      throw;
+    }
+  }
+  enough_.begin_op(fixed, again);
+}
+
+bool ProgramOp::retry(std::span<const Operand> operands, Bytes need) {
+  if (context_.observer != nullptr) {
+    context_.observer->on_op_retry();
+  }
+  enough_.run_once();  // again is not again and again
+  return room_.defragment(pinned_by(operands), need);
+}
+
+void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operand> operands,
+                    std::span<StorageId> storages) {
+  records_.fail(uses.in_passing);
+  if (context_.options.cost_model == CostModel::kBytes) {
+    record.cost = records_.cost_by_bytes(record);
+  }
+  if (context_.observer != nullptr && record.payload != nullptr) {
+    record.record_bytes =
+        Bytes(static_cast<std::int64_t>(context_.device.payload_bytes(record.payload)));
+  }
+  room_.placer().learn(context_.running_op, record.cost, record.made());
+  room_.placer().end();
+  enough_.end_op();
+  records_.finish(record, storages);
+  if (context_.observer != nullptr) {
+    context_.observer->on_op_end(record, operands, storages);
+  }
+  release_operands(operands);
+  context_.running_op = {};
+  if (context_.conductor != nullptr) {
+    context_.conductor->after_op();
+  }
+  if (context_.options.evict_after_op) {
+    evictor_.evict_everything_as_told();
+  }
+}
+
+void ProgramOp::abort(std::span<const Operand> operands) {
+  const OpUses uses(operands);
+  room_.placer().end();
+  enough_.end_op();
+  records_.fail(uses.written);
+  records_.fail(uses.in_passing);
+  if (context_.observer != nullptr) {
+    context_.observer->on_op_failed();
+  }
+  release_operands(operands);
+  context_.running_op = {};
+}
+
+// Note [Late costs]
+// Until its time is known an op has an estimate. What is evicted has passed it on, into the costs
+// of components and of neighborhoods: there it stays, for both are sums from which it is taken
+// again. So the time replaces it only while all that the op made has bytes, or is gone.
+void ProgramOp::learn_cost(const ValueTicket& made, Nanoseconds estimate, Nanoseconds cost) {
+  if (context_.options.cost_model == CostModel::kBytes) {
+    return;
+  }
+  context_.stats.op_ns += (cost - estimate).count();
+  if (!values_.holds(made)) {
+    return;
+  }
+  const OpId op = lineage_[made.value].producer;
+  bool passed_on = false;
+  lineage_.for_each_output(op, [&](ValueId id) { passed_on |= lineage_[id].evicted(); });
+  if (passed_on) {
+    return;
+  }
+  lineage_.set_cost(op, cost);
+  lineage_.for_each_output(op, [&](ValueId id) { candidates_.touch(id); });
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,32 @@
+// Replayer: makes values resident for whoever needs them, in as many tries as it takes.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "csrc/engine/leaves.h"
+#include "csrc/engine/replay.h"
+
+namespace recoup::detail {
+
+enum class Tries : std::uint8_t { kOne, kAll };  // Note [Other tries] in replay.h
+
+class Replayer {
+ public:
+  // All of them must outlive it.
+  Replayer(const Replay::Parts& parts, Leaves& leaves) : parts_(parts), leaves_(leaves) {}
+
+  // Makes the values resident, replaying what it takes, and pins each once, in place. All or
+  // nothing. Throws OutOfBudget, and what kernels throw.
+  void acquire(std::span<const ValueId> values, Tries tries = Tries::kAll);
+  void release(std::span<const ValueId> values) noexcept;
+
+ private:
+  void bring_back(std::span<const ValueId> values, Tries tries);
+  void replay(std::span<const ValueId> values, Tries tries, std::vector<ValueId>& dead_leaves);
+
+  Replay::Parts parts_;
+  Leaves& leaves_;
+};
+
+}  // namespace recoup::detail
