@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails when a folder includes one below it in the layer order, or knows Torch and must not.
+"""Fails when a folder includes one below it in the layer order, or knows Torch and must not; and
+when files of a folder include one another in a circle. A header and its source are one file here.
 
 Usage: tools/check_layers.py [ROOT]
 """
@@ -7,7 +8,9 @@ Usage: tools/check_layers.py [ROOT]
 import os
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 # Each folder may include only itself and those above it.
@@ -35,6 +38,8 @@ RUNTIME = "csrc/torch"
 # The public header that knows Torch: including it is as good as including Torch.
 TORCH_FACE = "include/recoup/torch.h"
 TORCH_HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11)/|Python\.h$")
+# Its files still include one another in circles, through the session.
+IN_CIRCLES = ("csrc/torch",)
 # The core's tests build without Torch too, and see the core only.
 CORE_TESTS = "tests/core"
 
@@ -94,6 +99,26 @@ def complaints(root: Path, file: Path) -> Iterator[str]:
                 yield f"{path}:{number}: {reason}"
 
 
+def circles(root: Path, files: list[Path]) -> Iterator[str]:
+    """One circle of each folder that has any."""
+    folders: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for file in files:
+        folder, name = os.path.split(file.relative_to(root).with_suffix("").as_posix())
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if match := INCLUDE.match(line):
+                target = included_path(root, file, match[2], quoted=match[1] == '"')
+                target_folder, target_name = os.path.split(os.path.splitext(target)[0])
+                if target_folder == folder and target_name != name:
+                    folders[folder][name].add(target_name)
+    for folder, includes in folders.items():
+        if folder in IN_CIRCLES:
+            continue
+        try:
+            TopologicalSorter(includes).prepare()
+        except CycleError as error:
+            yield f"{folder}: files include one another in a circle: {' <- '.join(error.args[1])}"
+
+
 def main(arguments: list[str]) -> int:
     root = Path(arguments[0] if arguments else Path(__file__).parent.parent).resolve()
     files = list(sources(root))
@@ -101,6 +126,7 @@ def main(arguments: list[str]) -> int:
         print(f"check_layers: no C++ sources under {root}", file=sys.stderr)
         return 2
     found = [text for file in files for text in complaints(root, file)]
+    found += circles(root, files)
     for text in found:
         print(text)
     print(f"check_layers: {len(files)} files, {len(found)} against the layer order")

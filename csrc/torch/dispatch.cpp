@@ -9,10 +9,12 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 
 #include "csrc/torch/errors.h"
 #include "csrc/torch/gpus.h"
 #include "csrc/torch/op_call.h"
+#include "csrc/torch/pointer_readers.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/traits.h"
@@ -213,8 +215,42 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   }
 }
 
+namespace {
+
+// Note [Pointer readers]. With autograd's key among those of the call: the composite kernel is the
+// one of every backend.
+void enter(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::DispatchKeySet backend(
+      keys.highestBackendKey() == c10::BackendComponent::CUDABit ? c10::DispatchKey::CUDA
+      : keys.highestBackendKey() == c10::BackendComponent::PrivateUse1Bit
+          ? c10::DispatchKey::PrivateUse1
+          : c10::DispatchKey::CPU);
+  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake) &&
+      !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake)) {
+    handle(op, backend, stack);
+  } else {
+    op.redispatchBoxed(backend, stack);
+  }
+}
+
+void enter_all(torch::Library& library) {
+  for (const PointerReader& reader : pointer_readers()) {
+    const std::string name(reader.op);
+    // One that this PyTorch does not have is left out; a test tells of names that are stale.
+    const auto dot = name.find('.');
+    const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
+    if (c10::Dispatcher::singleton().findSchema({name.substr(0, dot), overload})) {
+      library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&enter>());
+    }
+  }
+}
+
+}  // namespace
 }  // namespace recoup::detail
 
 TORCH_LIBRARY_IMPL(_, Fake, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&recoup::detail::handle>());
 }
+TORCH_LIBRARY_IMPL(aten, AutogradCPU, library) { recoup::detail::enter_all(library); }
+TORCH_LIBRARY_IMPL(aten, AutogradCUDA, library) { recoup::detail::enter_all(library); }
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) { recoup::detail::enter_all(library); }

@@ -1,14 +1,6 @@
 #include "csrc/torch/pointer_readers.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/library.h>
-
 #include <algorithm>
-#include <string>
-
-#include "csrc/torch/dispatch.h"
 
 namespace recoup::detail {
 namespace {
@@ -43,33 +35,6 @@ constexpr PointerReader kReaders[] = {
     {"aten::fbgemm_linear_fp16_weight_fp32_activation.out", Pointers::kAny},
 };
 
-// With autograd's key among those of the call: the composite kernel is the one of every backend.
-void enter(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::DispatchKeySet backend(
-      keys.highestBackendKey() == c10::BackendComponent::CUDABit ? c10::DispatchKey::CUDA
-      : keys.highestBackendKey() == c10::BackendComponent::PrivateUse1Bit
-          ? c10::DispatchKey::PrivateUse1
-          : c10::DispatchKey::CPU);
-  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake) &&
-      !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake)) {
-    handle(op, backend, stack);
-  } else {
-    op.redispatchBoxed(backend, stack);
-  }
-}
-
-void enter_all(torch::Library& library) {
-  for (const PointerReader& reader : kReaders) {
-    const std::string name(reader.op);
-    // One that this PyTorch does not have is left out; a test tells of names that are stale.
-    const auto dot = name.find('.');
-    const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
-    if (c10::Dispatcher::singleton().findSchema({name.substr(0, dot), overload})) {
-      library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&enter>());
-    }
-  }
-}
-
 }  // namespace
 
 std::span<const PointerReader> pointer_readers() { return kReaders; }
@@ -81,7 +46,3 @@ std::optional<Pointers> pointers_of(std::string_view op) {
 }
 
 }  // namespace recoup::detail
-
-TORCH_LIBRARY_IMPL(aten, AutogradCPU, library) { recoup::detail::enter_all(library); }
-TORCH_LIBRARY_IMPL(aten, AutogradCUDA, library) { recoup::detail::enter_all(library); }
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) { recoup::detail::enter_all(library); }

@@ -86,3 +86,17 @@ def test_this_tree_is_in_order() -> None:
         [sys.executable, str(CHECKER)], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout
+
+
+def test_a_circle_in_a_folder_is_named(tmp_path: Path) -> None:
+    tree = GOOD_TREE | {
+        "csrc/engine/room.h": '#include "csrc/engine/values.h"\n',
+        "csrc/engine/replay.h": '#include "csrc/engine/room.h"\n',
+        # By its source alone.
+        "csrc/engine/values.h": "#pragma once\n",
+        "csrc/engine/values.cpp": '#include "values.h"\n#include "csrc/engine/replay.h"\n',
+    }
+    result = check(tmp_path, tree)
+    assert result.returncode == 1
+    assert "csrc/engine: files include one another in a circle: " in result.stdout
+    assert "room" in result.stdout and "replay" in result.stdout
