@@ -391,7 +391,7 @@ void Engine::check() const {
   context_.pool.check();
   context_.lineage.check();
   candidates_.check();
-  values_.check();
+  values_.check(context_.running_op.empty() && !context_.replaying);
   pages_.check();
   RECOUP_CHECK(charged() <= context_.options.budget);
 }

@@ -62,13 +62,20 @@ void Freezer::freeze_or_copy(StorageId storage) {
       // The other way may still fit.
     }
   }
+  try {
+    restore_and_freeze(leaf);
+  } catch (const OutOfBudget&) {
+    keep_copy(leaf);
+  }
+}
+
+void Freezer::restore_and_freeze(ValueId leaf) {
   std::vector<ValueId> held;
   try {
     restore_dependents(leaf, held);
-  } catch (const OutOfBudget&) {
+  } catch (...) {
     replayer_.release(held);
-    keep_copy(leaf);
-    return;
+    throw;
   }
   leaves_.freeze(leaf, leaves_.dependents(leaf));
   replayer_.release(held);
@@ -138,6 +145,12 @@ bool Freezer::start_writing(std::span<const StorageId> storages) {
     lineage_[values_.current(storage)].writing = true;
   }
   return true;
+}
+
+void Freezer::stop_writing(std::span<const StorageId> storages) noexcept {
+  for (StorageId storage : storages) {
+    lineage_[values_.current(storage)].writing = false;
+  }
 }
 
 }  // namespace recoup::detail

@@ -43,8 +43,11 @@ class Freezer {
   // A kernel that writes these storages is about to run. False: one of them has to be given to
   // before_write again, with nothing pinned.
   [[nodiscard]] bool start_writing(std::span<const StorageId> storages);
+  // It does not run after all.
+  void stop_writing(std::span<const StorageId> storages) noexcept;
 
  private:
+  void restore_and_freeze(ValueId leaf);
   void restore_dependents(ValueId leaf, std::vector<ValueId>& held);
   void keep_copy(ValueId leaf);
 

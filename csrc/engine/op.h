@@ -45,7 +45,7 @@ struct OpRecord {
   Bytes workspace{0};
   void* payload = nullptr;  // null: cannot be replayed, so what it made are leaves
   bool verifiable = true;   // false: some of its bytes are uninitialized
-  bool recordable = false;  // Engine::recordable has said yes: finish need not ask again
+  bool recordable = false;  // ProgramOp::recordable has said yes: finish need not ask again
   Bytes record_bytes{0};    // of the payload
   bool repeatable = false;  // the op could be replayed, whatever the engine makes of that
   bool random = false;      // it drew random numbers

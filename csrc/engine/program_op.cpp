@@ -113,6 +113,7 @@ void ProgramOp::prepare(std::span<const Operand> operands, std::span<const Stora
       records_.copy_before_write(written);
     } catch (...) {
       records_.discard_copies(written);
+      freezer_.stop_writing(written);
       enough_.end_op();
       release_operands(operands);
       throw;

@@ -352,7 +352,7 @@ void Values::free_bytes(BlockId block) {
   pool_.free(block);
 }
 
-void Values::check_value(ValueId id, const Value& value) const {
+void Values::check_value(ValueId id, const Value& value, bool at_rest) const {
   RECOUP_CHECK((value.resident() && value.external == nullptr) == value.block.valid(), "value ",
                id.index());
   if (value.block.valid()) {
@@ -361,11 +361,17 @@ void Values::check_value(ValueId id, const Value& value) const {
   }
   RECOUP_CHECK(!value.storage.valid() || storages_[value.storage].current == id);
   RECOUP_CHECK(value.hard_pins >= value.fixed && value.fixed >= 0 && value.soft_pins >= 0);
+  const int user_pins = value.storage.valid() ? storages_[value.storage].user_pins : 0;
+  RECOUP_CHECK(!at_rest || (value.hard_pins == user_pins && value.soft_pins == 0 &&
+                            value.fixed == user_pins && !value.writing),
+               "value ", id.index(), " is still pinned: ", value.hard_pins, " hard, ",
+               value.soft_pins, " soft, ", value.fixed, " in place; ", user_pins, " by the user",
+               value.writing ? "; written" : "");
   RECOUP_CHECK(value.held() || lineage_.has_consumers(id), "value ", id.index(),
                " is kept for nobody");
 }
 
-void Values::check() const {
+void Values::check(bool at_rest) const {
   Charges counted;
   Bytes owned{0};
   std::size_t owned_blocks = 0;
@@ -373,7 +379,7 @@ void Values::check() const {
     counted.islands += static_cast<int>(storage.island);
   });
   lineage_.for_each_value([&](ValueId id, const Value& value) {
-    check_value(id, value);
+    check_value(id, value, at_rest);
     if (value.block.valid()) {
       owned += value.size;
       ++owned_blocks;

@@ -127,11 +127,12 @@ class Values {
   // move.
   void forsake(ValueId id);
 
-  // Recounts what is charged for values.
-  void check() const;
+  // Recounts what is charged for values. `at_rest`: no op and no replay is under way, so nothing is
+  // pinned but what the user pinned.
+  void check(bool at_rest) const;
 
  private:
-  void check_value(ValueId id, const Value& value) const;
+  void check_value(ValueId id, const Value& value, bool at_rest) const;
   void settle_one(ValueId id);
   void cut(ValueId id);
   void remove_record(ValueId id);

@@ -42,7 +42,7 @@ void GraphBuilder::escape(std::uint32_t storage) {
   }
 }
 
-// By the rules of Engine::recordable.
+// By the rules of Records::recordable.
 bool GraphBuilder::recordable(std::span<const TraceOperand> operands) {
   return std::none_of(operands.begin(), operands.end(), [this](const TraceOperand& operand) {
     const GraphValue& value = value_of(operand.storage);
