@@ -7,7 +7,7 @@
 #include "csrc/torch/overrides.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/sessions.h"
-#include "csrc/torch/traits.h"
+#include "csrc/torch/traits_table.h"
 #include "recoup/torch.h"
 
 namespace recoup {

@@ -17,7 +17,7 @@
 #include "csrc/torch/pointer_readers.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/sessions.h"
-#include "csrc/torch/traits.h"
+#include "csrc/torch/traits_table.h"
 
 namespace recoup::detail {
 namespace {

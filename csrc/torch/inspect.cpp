@@ -5,7 +5,7 @@
 
 #include "csrc/base/strings.h"
 #include "csrc/torch/settings.h"
-#include "csrc/torch/traits.h"
+#include "csrc/torch/traits_table.h"
 #include "recoup/torch.h"
 
 namespace recoup {

@@ -166,6 +166,10 @@ void draw_again(const Payload& payload, torch::jit::Stack& stack) {
 void run_again(const Payload& payload, std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
                std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
                torch::jit::Stack& stack) {
+  TORCH_CHECK(!payload.traits->unregistered.is_set(), "recoup: a tensor that ",
+              payload.traits->name,
+              " made cannot be brought back, because the op has been unregistered since. Keep its "
+              "library as long as what it made, or materialize that first (recoup.materialize)");
   const SettingsGuard settings(*payload.settings, payload.device.type());
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());
   const c10::intrusive_ptr<c10::StorageImpl> nothing = storage_over(nullptr, 0, payload.device);

@@ -19,7 +19,7 @@
 #include "csrc/torch/owners.h"
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/storage_access.h"
-#include "csrc/torch/traits.h"
+#include "csrc/torch/traits_table.h"
 #include "recoup/torch.h"
 
 namespace recoup::detail {

@@ -142,8 +142,6 @@ bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
 
-bool is_atens(std::string_view name) { return starts_with(name, "aten::"); }
-
 bool holds_tensor(const c10::TypePtr& type) {
   switch (type->kind()) {
     case c10::TypeKind::TensorType:
@@ -368,42 +366,9 @@ std::vector<NamedOp> known_names() {
   return known;
 }
 
-TraitsTable& TraitsTable::instance() {
-  static auto* const table = new TraitsTable;
-  return *table;
-}
+bool is_atens(std::string_view name) { return starts_with(name, "aten::"); }
 
-void TraitsTable::allow_replay(const std::string& name) {
-  const std::lock_guard lock(mutex_);
-  allowed_.insert(name);
-  for (const auto& [schema, traits] : table_) {  // payloads refer to them: they stay where they are
-    if (schema->name() == name) {
-      traits->repeatable = true;
-      traits->kind = traits->kind == OpKind::kGuest ? OpKind::kRecorded : traits->kind;
-    }
-  }
-}
-
-void TraitsTable::look_for_overrides() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [schema, traits] : table_) {
-    const auto op = c10::Dispatcher::singleton().findOp(schema->operator_name());
-    if (op && is_atens(schema->name()) && is_overridden(*op) != traits->overridden) {
-      *traits = traits_of(*op);
-    }
-  }
-}
-
-const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<OpTraits>& found = table_[&op.schema()];
-  if (!found) {
-    found = std::make_unique<OpTraits>(traits_of(op));
-  }
-  return *found;
-}
-
-OpTraits TraitsTable::traits_of(const c10::OperatorHandle& op) const {
+OpTraits traits_of(const c10::OperatorHandle& op, bool allowed) {
   const c10::FunctionSchema& schema = op.schema();
   OpTraits traits;
   const std::string& base = schema.name();
@@ -433,7 +398,7 @@ OpTraits TraitsTable::traits_of(const c10::OperatorHandle& op) const {
       base.find("mm") != std::string::npos || base.find("conv") != std::string::npos ||
       base.find("linear") != std::string::npos || base.find("attention") != std::string::npos ||
       base.find("rnn") != std::string::npos;
-  traits.repeatable = (own || allowed_.contains(base)) && !kUninitialized.contains(base) &&
+  traits.repeatable = (own || allowed) && !kUninitialized.contains(base) &&
                       !kNotRepeatable.contains(base) && !rebinds;
   if (const auto pointers = pointers_of(traits.name)) {
     traits.kind = *pointers == Pointers::kAny ? OpKind::kGuest : OpKind::kReader;
@@ -445,7 +410,7 @@ OpTraits TraitsTable::traits_of(const c10::OperatorHandle& op) const {
   } else if (base == "aten::record_stream") {
     traits.kind = OpKind::kOtherStream;
   } else if (!own) {
-    traits.kind = allowed_.contains(base) ? OpKind::kRecorded : OpKind::kGuest;
+    traits.kind = allowed ? OpKind::kRecorded : OpKind::kGuest;
   } else if (base == "aten::lift_fresh" || reads_to_view(schema)) {
     // lift_fresh: how torch.tensor announces what it filled by pointer. From here on it is a leaf
     // with an owner, so that it can be moved out of the way.

@@ -3,14 +3,11 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <array>
+#include <atomic>
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
+#include <string_view>
 #include <vector>
 
 #include "csrc/torch/pointer_readers.h"
@@ -34,6 +31,20 @@ enum class VariesOnGpu : std::uint8_t {
   kNo,
   kUnlessDeterministic,       // torch.use_deterministic_algorithms
   kUnlessDeterministicCudnn,  // that, or torch.backends.cudnn.deterministic
+};
+
+// Whether an op has been unregistered; of the traits that are asked, not of those they are copied
+// from.
+class Unregistered {
+ public:
+  Unregistered() = default;
+  Unregistered(const Unregistered& /*other*/) {}
+  Unregistered& operator=(const Unregistered& /*other*/) { return *this; }
+  void set() { set_.store(true, std::memory_order_release); }
+  [[nodiscard]] bool is_set() const { return set_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<bool> set_{false};
 };
 
 struct OpTraits {
@@ -61,38 +72,15 @@ struct OpTraits {
   std::int8_t generator_slot = -1;
   std::optional<c10::OperatorHandle> with_generator;
   std::string name;  // "aten::add.Tensor"
+  Unregistered unregistered;
 };
 
 // What the tables behind traits name.
 std::vector<NamedOp> known_names();
 
-// Looks traits up by op; computes them once. Thread safe.
-class TraitsTable {
- public:
-  const OpTraits& of(const c10::OperatorHandle& op) {
-    // Perf only: traits never move once made, so each thread may remember where they are.
-    thread_local std::array<std::pair<const c10::FunctionSchema*, const OpTraits*>, 256> recent{};
-    const c10::FunctionSchema* const schema = &op.schema();
-    auto& slot = recent[(reinterpret_cast<std::uintptr_t>(schema) >> 6) % recent.size()];
-    if (slot.first != schema) {
-      slot = {schema, &look_up(op)};
-    }
-    return *slot.second;
-  }
-  // The user vouches that ops of this name ("ns::op", any overload) can be repeated.
-  void allow_replay(const std::string& name);
-  // Kernels may have been registered or taken away since ops were looked up. While no session is in
-  // force.
-  void look_for_overrides();
-  static TraitsTable& instance();
-
- private:
-  const OpTraits& look_up(const c10::OperatorHandle& op);
-  [[nodiscard]] OpTraits traits_of(const c10::OperatorHandle& op) const;
-
-  std::mutex mutex_;
-  std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<OpTraits>> table_;
-  std::unordered_set<std::string> allowed_;
-};
+// Of an op of this PyTorch. `allowed`: the user vouches that it can be repeated.
+[[nodiscard]] OpTraits traits_of(const c10::OperatorHandle& op, bool allowed);
+// Whether an op of this name is PyTorch's own.
+[[nodiscard]] bool is_atens(std::string_view name);
 
 }  // namespace recoup::detail

@@ -1,0 +1,76 @@
+#include "csrc/torch/traits_table.h"
+
+#include "csrc/torch/overrides.h"
+
+namespace recoup::detail {
+namespace {
+
+class Listener final : public c10::OpRegistrationListener {
+ public:
+  explicit Listener(TraitsTable& table) : table_(table) {}
+  void onOperatorRegistered(const c10::OperatorHandle& /*op*/) override {}
+  void onOperatorDeregistered(const c10::OperatorHandle& op) override {
+    table_.forget(op.schema());
+  }
+
+ private:
+  TraitsTable& table_;
+};
+
+}  // namespace
+
+TraitsTable& TraitsTable::instance() {
+  static auto* const table = [] {
+    auto* const made = new TraitsTable;
+    // For good: the handle would take the listener away.
+    static auto* const listening = new c10::RegistrationHandleRAII(
+        c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>(*made)));
+    (void)listening;
+    return made;
+  }();
+  return *table;
+}
+
+// The dispatcher's lock is held here, so nothing that holds ours may wait for that.
+void TraitsTable::forget(const c10::FunctionSchema& schema) {
+  const std::lock_guard lock(mutex_);
+  const auto found = table_.find(&schema);
+  if (found != table_.end()) {
+    found->second->unregistered.set();
+    unregistered_.push_back(std::move(found->second));
+    table_.erase(found);
+    gone_.fetch_add(1, std::memory_order_release);
+  }
+}
+
+void TraitsTable::allow_replay(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  allowed_.insert(name);
+  for (const auto& [schema, traits] : table_) {  // payloads refer to them: they stay where they are
+    if (schema->name() == name) {
+      traits->repeatable = true;
+      traits->kind = traits->kind == OpKind::kGuest ? OpKind::kRecorded : traits->kind;
+    }
+  }
+}
+
+void TraitsTable::look_for_overrides() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [schema, traits] : table_) {
+    const auto op = c10::Dispatcher::singleton().findOp(schema->operator_name());
+    if (op && is_atens(schema->name()) && is_overridden(*op) != traits->overridden) {
+      *traits = traits_of(*op, allowed_.contains(schema->name()));
+    }
+  }
+}
+
+const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<OpTraits>& found = table_[&op.schema()];
+  if (!found) {
+    found = std::make_unique<OpTraits>(traits_of(op, allowed_.contains(op.schema().name())));
+  }
+  return *found;
+}
+
+}  // namespace recoup::detail
