@@ -198,6 +198,10 @@ inline std::int64_t key_of(const c10::StorageImpl* impl) {
 Operand& OpCall::new_operand(c10::StorageImpl* impl) {
   Operand& operand = operands_.emplace_back();
   operand.owner = impl;
+  if (traits_.may_rebind) [[unlikely]] {
+    c10::raw::weak_intrusive_ptr::incref(impl);
+    replaceable_.push_back(c10::weak_intrusive_ptr<c10::StorageImpl>::reclaim(impl));
+  }
   const std::size_t count = operands_.size();
   if (count > kFewOperands) [[unlikely]] {
     if (!operand_places_) {

@@ -144,6 +144,9 @@ class OpCall {
   // Their owners are StorageImpls, their indices those in the payload: among inputs, or among what
   // is written.
   c10::SmallVector<Operand, 4> operands_;
+  // A kernel may give a tensor another storage (set_), and the one from before dies in it: its
+  // record of PyTorch's stays until we have looked at it.
+  c10::SmallVector<c10::weak_intrusive_ptr<c10::StorageImpl>, 2> replaceable_;
   // Of composite tensors, which may be given other ones by the kernel.
   c10::SmallVector<c10::Storage, 0> components_;
   // Where each is, when they are many; the same of fresh_, by block.

@@ -382,6 +382,7 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed) {
   }
   add_hidden_writes(traits, schema);
   const bool rebinds = kRebinders.contains(base);
+  traits.may_rebind = traits.writes != 0 || !own;
   traits.captures = returns_unseen(schema) || works_on(base);
   traits.random = op.hasTag(at::Tag::nondeterministic_seeded);
   if (traits.random && own) {
