@@ -77,13 +77,13 @@ def follow(block: Block, tree: Path) -> str:
     return ""
 
 
-def test_every_block_names_its_file_and_there_are_at_most_three() -> None:
+def test_every_block_names_its_file_and_there_are_at_most_two() -> None:
     files = [block.file for block in blocks() if block.language != "bash"]
     assert all(files)
-    assert 1 <= len(set(files)) <= 3
+    assert 1 <= len(set(files)) <= 2
     patched = [block for block in blocks() if block.language == "diff"]
     assert all(f"+++ b/{block.file}\n" in block.text for block in patched)
-    assert Counter(block.language for block in blocks()) == {"cpp": 1, "diff": 2, "bash": 1}
+    assert Counter(block.language for block in blocks()) == {"cpp": 1, "diff": 1, "bash": 1}
 
 
 def test_followed_literally_it_passes_the_contract_suite(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@
 #include <memory>
 #include <tuple>
 
+#include "csrc/policy/registry.h"
 #include "csrc/policy/terms.h"
 #include "csrc/policy/window.h"
 #include "recoup/policy.h"
@@ -151,12 +152,22 @@ EvictionPlan Coop::do_plan(const PolicyView& view, const RoomRequest& request) {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_coop(const PolicyOptions& options) {
-  return std::make_unique<Coop>(options, false);
-}
-
-std::unique_ptr<EvictionPolicy> make_coop_move(const PolicyOptions& options) {
-  return std::make_unique<Coop>(options, true);
+std::span<const PolicyInfo> coop_policies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {.name = "coop",
+       .summary = "the cheapest run of neighbors in the pool that makes the room (Coop)",
+       .defaults = kSimulator,
+       .make = [](const PolicyOptions& options) -> std::unique_ptr<EvictionPolicy> {
+         return std::make_unique<Coop>(options, false);
+       }},
+      {.name = "coop-move",
+       .summary = "as coop, what cannot be evicted may be moved out of the way",
+       .defaults = kSimulator,
+       .make = [](const PolicyOptions& options) -> std::unique_ptr<EvictionPolicy> {
+         return std::make_unique<Coop>(options, true);
+       }},
+  };
+  return kPolicies;
 }
 
 }  // namespace recoup::detail

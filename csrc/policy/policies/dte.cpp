@@ -2,8 +2,8 @@
 // recomputed costs more (MegTaiChi, as MegEngine has it; the cost is own and e~*, as in Coop's
 // comparison).
 #include <cmath>
-#include <memory>
 
+#include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"
 
@@ -31,8 +31,14 @@ class Dte final : public ScorePolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_dte(const PolicyOptions& options) {
-  return std::make_unique<Dte>(options);
+std::span<const PolicyInfo> dte_policies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {.name = "dte",
+       .summary = "as dtr-eq, free neighbors count as bytes, recomputes as cost (MegEngine)",
+       .defaults = kSimulator,
+       .make = make_policy<Dte>},
+  };
+  return kPolicies;
 }
 
 }  // namespace recoup::detail

@@ -1,7 +1,6 @@
 // h_DTR^eq: the neighborhood e~* of union-find, which costs next to nothing to ask for and sees
 // more than there is (DTR, section 4.1 and C.2).
-#include <memory>
-
+#include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"
 
@@ -25,8 +24,15 @@ class DtrEq final : public ScorePolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_dtr_eq(const PolicyOptions& options) {
-  return std::make_unique<DtrEq>(options);
+std::span<const PolicyInfo> dtr_eq_policies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {.name = "dtr-eq",
+       .summary = "as dtr, the neighborhood approximated by union-find",
+       .defaults = kPrototype,
+       .make = make_policy<DtrEq>,
+       .has_order = true},
+  };
+  return kPolicies;
 }
 
 }  // namespace recoup::detail

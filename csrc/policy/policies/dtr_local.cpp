@@ -1,6 +1,5 @@
 // h_DTR^local: a value's own cost only, no neighborhood (DTR, section 4.1).
-#include <memory>
-
+#include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"
 
@@ -20,8 +19,15 @@ class DtrLocal final : public ScorePolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_dtr_local(const PolicyOptions& options) {
-  return std::make_unique<DtrLocal>(options);
+std::span<const PolicyInfo> dtr_local_policies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {.name = "dtr-local",
+       .summary = "own cost over bytes and staleness",
+       .defaults = kPrototype,
+       .make = make_policy<DtrLocal>,
+       .has_order = true},
+  };
+  return kPolicies;
 }
 
 }  // namespace recoup::detail

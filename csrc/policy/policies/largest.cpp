@@ -1,6 +1,5 @@
 // h_size = 1 / m: the largest value, as GreedyRemat does (DTR, section 4.1).
-#include <memory>
-
+#include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"
 
@@ -20,8 +19,14 @@ class Largest final : public ScorePolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_largest(const PolicyOptions& options) {
-  return std::make_unique<Largest>(options);
+std::span<const PolicyInfo> largest_policies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {.name = "largest",
+       .summary = "the largest value",
+       .defaults = kSimulator,
+       .make = make_policy<Largest>},
+  };
+  return kPolicies;
 }
 
 }  // namespace recoup::detail

@@ -1,6 +1,5 @@
 // h_LRU = 1 / s: the value that was not used for longest (DTR, section 4.1).
-#include <memory>
-
+#include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"
 
@@ -20,8 +19,14 @@ class Lru final : public ScorePolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_lru(const PolicyOptions& options) {
-  return std::make_unique<Lru>(options);
+std::span<const PolicyInfo> lru_policies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {.name = "lru",
+       .summary = "the value that was not used for longest",
+       .defaults = kSimulator,
+       .make = make_policy<Lru>},
+  };
+  return kPolicies;
 }
 
 }  // namespace recoup::detail

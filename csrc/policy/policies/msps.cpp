@@ -1,7 +1,6 @@
 // h_MSPS: what a replay would really run, over the bytes freed, whatever their age; Capuchin's
 // "memory saved per second" upside down (DTR, section 4.1).
-#include <memory>
-
+#include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"
 
@@ -25,8 +24,14 @@ class Msps final : public ScorePolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_msps(const PolicyOptions& options) {
-  return std::make_unique<Msps>(options);
+std::span<const PolicyInfo> msps_policies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {.name = "msps",
+       .summary = "cost of what a replay would run over bytes (Capuchin)",
+       .defaults = kSimulator,
+       .make = make_policy<Msps>},
+  };
+  return kPolicies;
 }
 
 }  // namespace recoup::detail

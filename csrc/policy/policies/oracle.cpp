@@ -1,9 +1,9 @@
 // What a policy could do that knows the future: the cost to get a value back over its bytes and the
 // time until that will be asked for. A yardstick; only a simulation can run it.
 #include <cmath>
-#include <memory>
 #include <stdexcept>
 
+#include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"
 
@@ -44,8 +44,15 @@ class Oracle final : public ScorePolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_oracle(const PolicyOptions& options) {
-  return std::make_unique<Oracle>(options);
+std::span<const PolicyInfo> oracle_policies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {.name = "oracle",
+       .summary = "cost to get it back over bytes and time until it is used (simulation)",
+       .defaults = kSimulator,
+       .make = make_policy<Oracle>,
+       .simulated_only = true},
+  };
+  return kPolicies;
 }
 
 }  // namespace recoup::detail

@@ -1,6 +1,5 @@
 // A score drawn anew for every candidate of every plan: each is equally likely to go.
-#include <memory>
-
+#include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 
 namespace recoup::detail {
@@ -22,8 +21,14 @@ class Random final : public ScorePolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_random(const PolicyOptions& options) {
-  return std::make_unique<Random>(options);
+std::span<const PolicyInfo> random_policies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {.name = "random",
+       .summary = "any value, all equally likely",
+       .defaults = kSimulator,
+       .make = make_policy<Random>},
+  };
+  return kPolicies;
 }
 
 }  // namespace recoup::detail

@@ -5,8 +5,8 @@
 // what DTR's score says. So large gradients, old and dear, went before young cheap activations. And
 // the evicted descendants, which DTR's neighborhood counts too, cost no more when it is gone.
 #include <cmath>
-#include <memory>
 
+#include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"
 
@@ -31,8 +31,15 @@ class Recoup final : public ScorePolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_recoup(const PolicyOptions& options) {
-  return std::make_unique<Recoup>(options);
+std::span<const PolicyInfo> recoup_policies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {.name = "recoup",
+       .summary = "cost of what a replay would run over bytes and the root of staleness",
+       .defaults = kInOrder,
+       .make = make_policy<Recoup>,
+       .has_order = true},
+  };
+  return kPolicies;
 }
 
 }  // namespace recoup::detail

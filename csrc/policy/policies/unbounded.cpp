@@ -1,6 +1,5 @@
 // The program as it is: a simulation gives it all the memory that there is, whatever the budget.
-#include <memory>
-
+#include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"
 
@@ -20,8 +19,15 @@ class Unbounded final : public ScorePolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_unbounded(const PolicyOptions& options) {
-  return std::make_unique<Unbounded>(options);
+std::span<const PolicyInfo> unbounded_policies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {.name = "unbounded",
+       .summary = "nothing: the program without a budget (simulation)",
+       .defaults = kSimulator,
+       .make = make_policy<Unbounded>,
+       .simulated_only = true},
+  };
+  return kPolicies;
 }
 
 }  // namespace recoup::detail
