@@ -173,7 +173,7 @@ enum class ScheduleKind : std::uint8_t {
 
 struct PolicyInfo {
   std::string_view name;
-  std::string_view summary;  // one line, for `recoup policies` and the README
+  std::string_view summary;  // one line, for `recoup policies`
   PolicyOptions defaults;    // as the paper has them
   std::unique_ptr<EvictionPolicy> (*make)(const PolicyOptions& options);
   bool simulated_only = false;  // it knows what no running program knows

@@ -181,7 +181,7 @@ class Trace:
             same step in an earlier run; False: as live, a step runs without one until one like it
             has ended. None: True when the trace has one step.
         options: as `recoup.budget` has them, and chain_cost: of the policy `coop`, see
-            docs/policies.md.
+            docs/pool-policies.md.
 
         Raises ValueError for options that make no sense; not fitting is a result.
         """
