@@ -1,4 +1,4 @@
-// The bytes of a trace file. docs/traces.md says what they mean.
+// The bytes of a trace file. docs/trace-format.md says what they mean.
 //
 //   file    magic, frame, frame, ..., end frame
 //   magic   89 'r' 't' 'r' 'a' 'c' 'e' '\n', version (u32)

@@ -1,6 +1,6 @@
 // A model of the simulator that was published with DTR (ICLR 2021), to be set beside its figures.
 // It is no part of the engine: it has no pool, replays in another order, and a view is an op to be
-// replayed. docs/traces.md has its rules.
+// replayed. docs/dtr-simulator.md has its rules.
 //
 //   tensor    what an op returns; a view is a tensor of its argument's storage
 //   storage   the unit of eviction: all of its tensors go with it and come back one by one

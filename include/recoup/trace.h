@@ -113,8 +113,8 @@ class RECOUP_API BadTrace : public std::runtime_error {
 // larger than a machine, a kernel keeps what its op does not return, ...
 RECOUP_API void validate(const Trace& trace);
 
-// Format: docs/traces.md. Throws std::system_error when the file cannot be written or read, and
-// BadTrace, with the offset, when it is no whole trace of a known version.
+// Format: docs/trace-format.md. Throws std::system_error when the file cannot be written or read,
+// and BadTrace, with the offset, when it is no whole trace of a known version.
 RECOUP_API void write_trace(const Trace& trace, const std::string& path);
 RECOUP_API Trace read_trace(const std::string& path);
 

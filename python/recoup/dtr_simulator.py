@@ -11,7 +11,8 @@ from recoup.traces import Simulation, check_budget
 class DtrProgram:
     """A log of the DTR authors under the rules of their simulator: no pool, views are replayed.
 
-    docs/traces.md says what the rules are. For `read_dtr_log` and our engine there is `Trace`.
+    docs/dtr-simulator.md says what the rules are. For `read_dtr_log` and our engine there is
+    `Trace`.
     """
 
     def __init__(self, program: _C.DtrProgram) -> None:

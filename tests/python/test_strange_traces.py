@@ -9,7 +9,7 @@ import pytest
 import recoup
 from command import cli
 
-# The records of a frame: what docs/traces.md says they are.
+# The records of a frame: what docs/trace-format.md says they are.
 REFUSED = {
     "a failed op with a result that is named later": "0101610201800103000008010000000100401400",
     "a kernel that keeps what its op does not return": "0101610202800180010300000501000000010040",
