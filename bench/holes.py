@@ -214,7 +214,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--traces", type=Path, nargs="+", default=[], metavar="FILE")
-    parser.add_argument("--live", nargs="+", default=[], metavar="NET", help="see docs/bench.md")
+    parser.add_argument(
+        "--live", nargs="+", default=[], metavar="NET", help="see docs/results/holes.md"
+    )
     parser.add_argument("--policy", help="see `recoup policies` (default: that of recoup.budget)")
     parser.add_argument(
         "--full-scan", action="store_true", help="every candidate is scored, small ones too"
