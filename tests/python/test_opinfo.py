@@ -18,7 +18,7 @@ import pytest
 
 WORKER = Path(__file__).with_name("opinfo_worker.py")
 WORKERS = 2
-HANG_SECONDS = 60
+HANG_SECONDS = 300  # also on a machine that has much else to do
 
 
 @dataclass

@@ -125,7 +125,8 @@ def threads_that(*works: Callable[[], Any]) -> Iterator[None]:
 def no_hang() -> Iterator[None]:
     import faulthandler
 
-    faulthandler.dump_traceback_later(120, exit=True)
+    # Not to what pytest has put in the place of sys.stderr.
+    faulthandler.dump_traceback_later(120, exit=True, file=sys.__stderr__)
     yield
     faulthandler.cancel_dump_traceback_later()
 
