@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <string_view>
 
-#include "csrc/engine/conductor.h"
 #include "csrc/engine/device.h"
 #include "csrc/engine/move_price.h"
 #include "csrc/engine/observer.h"
+#include "csrc/engine/schedule_hooks.h"
 #include "csrc/lineage/lineage.h"
 #include "csrc/pool/pool.h"
 #include "recoup/options.h"
@@ -59,9 +59,9 @@ struct Context {
   Nanoseconds room_time{0};     // spent making room so far
   std::string_view running_op;  // for messages; empty: none
   bool replaying = false;
-  bool told_to_evict = false;      // at any time, by the user, a schedule or a test
-  Observer* observer = nullptr;    // null: nobody looks on
-  Conductor* conductor = nullptr;  // null: there is no schedule
+  bool told_to_evict = false;         // at any time, by the user, a schedule or a test
+  Observer* observer = nullptr;       // null: nobody looks on
+  ScheduleHooks* schedule = nullptr;  // null: there is no schedule
 };
 
 // Of a pool in a budget, in whole units of alignment.

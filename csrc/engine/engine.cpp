@@ -103,7 +103,7 @@ void Engine::free(BlockId block) {
   if (Observer* const observer = context_.program_observer()) {
     observer->on_free(block);
   }
-  values_.return_block(block);
+  values_.free_kernel_block(block);
 }
 
 StorageId Engine::storage_in(BlockId block) const {
@@ -241,9 +241,9 @@ void Engine::unpin(const PinTicket& ticket) noexcept {
 }
 
 // All live storages at once, so that none is evicted again to make room for another.
-void Engine::settle_all() {
+void Engine::materialize_all() {
   if (context_.observer != nullptr) {
-    context_.observer->on_settle();
+    context_.observer->on_materialize_all();
   }
   std::vector<ValueId> held;
   Bytes live = context_.charges.external;
@@ -272,12 +272,12 @@ void Engine::settle_all() {
   release(held);
 }
 
-bool Engine::settled() const {
-  bool settled = true;
+bool Engine::materialized() const {
+  bool all = true;
   context_.lineage.for_each_value([&](ValueId, const Value& value) {
-    settled &= !value.storage.valid() || (value.leaf() && value.resident());
+    all &= !value.storage.valid() || (value.leaf() && value.resident());
   });
-  return settled;
+  return all;
 }
 
 void Engine::drop(const ValueTicket& ticket) {

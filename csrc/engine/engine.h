@@ -95,9 +95,9 @@ class Engine final {
   // Does nothing when the storage is gone: its pins went with it.
   void unpin(const PinTicket& ticket) noexcept;
   // Makes every live storage resident and a leaf. Throws OutOfBudget; then nothing is lost.
-  void settle_all();
+  void materialize_all();
   // Whether they are.
-  [[nodiscard]] bool settled() const;
+  [[nodiscard]] bool materialized() const;
   // Evicts until `need` bytes are free, if that is possible, and brings together what is free.
   // `pinned` are held with acquire; they stay resident and may move. False: less is free.
   bool defragment(std::span<const ValueId> pinned, Bytes need) {
@@ -111,7 +111,7 @@ class Engine final {
 
   // ---- a schedule's ----
   // Null: none. It must outlive the engine or be taken away.
-  void set_conductor(Conductor* conductor) { context_.conductor = conductor; }
+  void set_schedule(ScheduleHooks* schedule) { context_.schedule = schedule; }
   // Evicts it if that is possible.
   void drop(const ValueTicket& ticket);
   // A kept value is not let go when nobody needs it; the policy may evict it, and that ends it.

@@ -29,7 +29,7 @@ void Freezer::keep_copy(ValueId leaf) {
   context_.device.copy(context_.pool.offset(copy), values_.location(leaf), lineage_[leaf].nbytes);
   const Tick last_access = lineage_[leaf].last_access;
   const bool writing = std::exchange(lineage_[leaf].writing, false);
-  Value& now = lineage_[values_.pass_on(lineage_[leaf].storage)];
+  Value& now = lineage_[values_.add_version(lineage_[leaf].storage)];
   now.last_access = last_access;
   now.writing = writing;
   values_.give_copy(leaf, copy);

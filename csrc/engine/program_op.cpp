@@ -43,8 +43,8 @@ void ProgramOp::begin(std::string_view name, std::span<Operand> operands) {
   context_.running_op = name;
   const std::int64_t replays = context_.stats.replays;
   try {
-    if (context_.conductor != nullptr) {
-      context_.conductor->before_op(name, operands);
+    if (context_.schedule != nullptr) {
+      context_.schedule->before_op(name, operands);
     }
     take_operands(operands);
   } catch (...) {
@@ -132,7 +132,7 @@ bool ProgramOp::retry(std::span<const Operand> operands, Bytes need) {
 
 void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operand> operands,
                     std::span<StorageId> storages) {
-  records_.fail(uses.in_passing);
+  records_.make_unknown(uses.in_passing);
   if (context_.options.cost_model == CostModel::kBytes) {
     record.cost = records_.cost_by_bytes(record);
   }
@@ -149,8 +149,8 @@ void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operan
   }
   release_operands(operands);
   context_.running_op = {};
-  if (context_.conductor != nullptr) {
-    context_.conductor->after_op();
+  if (context_.schedule != nullptr) {
+    context_.schedule->after_op();
   }
   if (context_.options.evict_after_op) {
     evictor_.evict_everything_as_told();
@@ -161,8 +161,8 @@ void ProgramOp::abort(std::span<const Operand> operands) {
   const OpUses uses(operands);
   room_.placer().end();
   enough_.end_op();
-  records_.fail(uses.written);
-  records_.fail(uses.in_passing);
+  records_.make_unknown(uses.written);
+  records_.make_unknown(uses.in_passing);
   if (context_.observer != nullptr) {
     context_.observer->on_op_failed();
   }

@@ -28,7 +28,7 @@ void Records::copy_before_write(std::span<const StorageId> storages) {
     const BlockId fresh = room_.take_block(value.size);
     values_[id].before_write = mover_.relocate(id, fresh);
     if (!values_[id].before_write.valid()) {
-      values_.return_block(fresh);
+      values_.free_kernel_block(fresh);
     }
   }
 }
@@ -58,7 +58,7 @@ void Records::supersede(StorageId id, OpId op, bool overwritten) {
     return;
   }
   const BlockId copy = std::exchange(storage.before_write, BlockId());
-  const ValueId after = values_.pass_on(id);
+  const ValueId after = values_.add_version(id);
   if (op.valid()) {
     lineage_.add_written(op, {.before = overwritten ? ValueId() : before,
                               .after = after,
@@ -182,7 +182,7 @@ void Records::finish(const OpRecord& record, std::span<StorageId> storages) {
   }
 }
 
-void Records::fail(std::span<const WrittenStorage> written) {
+void Records::make_unknown(std::span<const WrittenStorage> written) {
   for (const WrittenStorage& each : written) {
     // One that was evicted before the op could be tried again can be replayed as it was.
     if (lineage_[values_.current(each.storage)].resident()) {

@@ -57,8 +57,8 @@ class Records {
   [[nodiscard]] bool recordable(const OpRecord& record) const;
   // The op has ended: `storages[i]` is the new storage of fresh[i].
   void finish(const OpRecord& record, std::span<StorageId> storages);
-  // It failed half way: what it may have written holds who knows what, and is a leaf.
-  void fail(std::span<const WrittenStorage> written);
+  // What an op may have written, or wrote only in passing, holds nobody knows what: a leaf.
+  void make_unknown(std::span<const WrittenStorage> written);
   // Priced by its bytes, an op costs the same in every run.
   [[nodiscard]] Nanoseconds cost_by_bytes(const OpRecord& record) const;
 

@@ -82,7 +82,7 @@ void Replay::push(OpId op, ValueId target, std::span<const ValueId> values) {
     const Value& value = lineage_[id];
     input.evicted = !value.resident();
     RECOUP_CHECK(!input.evicted || value.evicted(), "value ", id.index(), " is lost but needed");
-    if (input.evicted && (by_room || context_.conductor != nullptr)) {  // drop_passed asks too
+    if (input.evicted && (by_room || context_.schedule != nullptr)) {  // drop_passed asks too
       input.key = room_of(value.producer) - value.size;
     }
     frame.inputs.push_back(input);
@@ -159,11 +159,11 @@ void Replay::pop() {
 
 // What a schedule does not keep goes as soon as no op of this replay reads it any more.
 void Replay::drop_passed(const Input& input) {
-  if (!input.evicted || context_.conductor == nullptr || !lineage_.contains(input.value)) {
+  if (!input.evicted || context_.schedule == nullptr || !lineage_.contains(input.value)) {
     return;
   }
   const ValueTicket ticket = values_.ticket(input.value);
-  if (context_.conductor->keeps(ticket)) {
+  if (context_.schedule->keeps(ticket)) {
     return;
   }
   bool waited_for = false;
@@ -293,7 +293,7 @@ void Replay::execute_once(OpId op) {
   } catch (...) {
     for (const Buffer& buffer : buffers) {
       if (!buffer.from.valid()) {
-        values_.return_block(buffer.block);
+        values_.free_kernel_block(buffer.block);
       }
     }
     throw;
@@ -303,7 +303,7 @@ void Replay::execute_once(OpId op) {
     if (buffers[i].from.valid()) {
       values_.hand_over(buffers[i].from, after);
     } else {
-      values_.give_back(after, buffers[i].block);
+      values_.give_block(after, buffers[i].block);
     }
   }
   put_back(op, fresh);
@@ -312,7 +312,7 @@ void Replay::execute_once(OpId op) {
 void Replay::put_back(OpId op, std::span<const BlockId> fresh) {
   for (std::size_t i = 0; i < fresh.size(); ++i) {
     if (fresh[i].valid()) {
-      values_.give_back(lineage_[op].outputs[i], fresh[i]);
+      values_.give_block(lineage_[op].outputs[i], fresh[i]);
     }
   }
   lineage_.for_each_output(op, [&](ValueId id) {

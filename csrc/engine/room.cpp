@@ -163,9 +163,10 @@ void Room::count_misfit() {
       kMillion - kMillion * pool_.largest_free().count() / pool_.free_bytes().count();
 }
 
-// Where only the sum of what is free counts.
-bool Room::evict_for_sum(Bytes missing) {
-  return evictor_.evict_one({.size = Bytes(0), .shortfall = missing});
+// Where only the sum of what is free counts. False: nothing is left to give up.
+bool Room::free_some(Bytes missing) {
+  return evictor_.evict_one({.size = Bytes(0), .shortfall = missing}) || evict_soft_pinned() ||
+         leaves_.drop_one(missing);
 }
 
 bool Room::evict_soft_pinned() {
@@ -183,8 +184,7 @@ void Room::charge_external(Bytes size) {
     context_.device.sweep_external();
   }
   while (missing() > Bytes(0)) {
-    if (!(enough_.roomy() && leaves_.drop_one(missing())) && !evict_for_sum(missing()) &&
-        !evict_soft_pinned() && !leaves_.drop_one(missing())) {
+    if (!(enough_.roomy() && leaves_.drop_one(missing())) && !free_some(missing())) {
       reporter_.fail(size, "a tensor made outside the scope came into it");
     }
   }
@@ -199,8 +199,7 @@ bool Room::defragment(std::span<const ValueId> pinned, Bytes need) {
   }
   const auto missing = [&] { return context_.shortfall(need); };
   // The slide brings them together.
-  while (missing() > Bytes(0) &&
-         (evict_for_sum(missing()) || evict_soft_pinned() || leaves_.drop_one(missing()))) {
+  while (missing() > Bytes(0) && free_some(missing())) {
   }
   mover_.slide();
   for (ValueId id : pinned) {
@@ -236,7 +235,7 @@ void Room::shrink(Bytes budget) {
   }
   const bool possible = unevictable() <= budget;  // else nothing is given up for it
   while (missing() > Bytes(0)) {
-    if (!possible || (!evict_for_sum(missing()) && !leaves_.drop_one(missing()))) {
+    if (!possible || !free_some(missing())) {
       reporter_.fail(Bytes(0), str_cat("a budget of ", recoup::to_string(budget),
                                        " does not hold what cannot be evicted"));
     }
@@ -283,7 +282,7 @@ bool Room::clear_addresses(Bytes capacity) {
     }
     if (context_.lineage[owner].evictable()) {
       evictor_.evict(owner);
-    } else if (!evict_for_sum(Bytes(1)) && !leaves_.drop_one(Bytes(1))) {
+    } else if (!free_some(Bytes(1))) {
       return false;
     }
   }

@@ -70,7 +70,7 @@ class Room {
   void make_room(Bytes size);
   bool make_one_piece(Bytes size, Nanoseconds& lost);
   bool give_up(const RoomRequest& request, Nanoseconds& lost);
-  bool evict_for_sum(Bytes missing);
+  bool free_some(Bytes missing);
   bool evict_soft_pinned();
   void count_misfit();
   [[nodiscard]] Bytes unevictable() const;

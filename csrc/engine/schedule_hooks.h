@@ -17,9 +17,9 @@ struct ValueTicket {
 };
 
 // Called under the engine's lock.
-class Conductor {
+class ScheduleHooks {
  public:
-  virtual ~Conductor() = default;
+  virtual ~ScheduleHooks() = default;
 
   // An op of the program is about to begin. It may tell the engine to restore and keep values.
   virtual void before_op(std::string_view name, std::span<const Operand> operands) = 0;

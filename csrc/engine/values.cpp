@@ -262,17 +262,17 @@ void Values::forsake(ValueId id) {
   drain();
 }
 
-void Values::return_block(BlockId block) {
+void Values::free_kernel_block(BlockId block) {
   const BlockView view = pool_.view(block);
   RECOUP_CHECK(!view.owner.valid(), "freed a block that a value owns");
   charges_.remove_kernel_block(view.size);
   free_bytes(block);
 }
 
-void Values::give_back(ValueId id, BlockId block) {
+void Values::give_block(ValueId id, BlockId block) {
   if (!id.valid() || !lineage_[id].evicted() ||
       (context_.options.usefulness && !lineage_[id].needed())) {
-    return_block(block);
+    free_kernel_block(block);
     return;
   }
   RECOUP_CHECK(pool_.view(block).size == lineage_[id].size, "a replay made ",
@@ -289,13 +289,13 @@ void Values::hand_over(ValueId from, ValueId to) {
   const BlockId block = std::exchange(lineage_[from].block, BlockId());
   pool_.set_owner(block, ValueId());
   charges_.add_kernel_block(lineage_[from].size);
-  give_back(to, block);
+  give_block(to, block);
   transition(from, Residency::kEvicted);
 }
 
 // A new value becomes what the storage holds: it takes over the bytes, where they are, and all that
 // belongs to whoever has them. The old one has none from now on, and no storage.
-ValueId Values::pass_on(StorageId id) {
+ValueId Values::add_version(StorageId id) {
   HeldStorage& storage = storages_[id];
   const ValueId before = storage.current;
   const auto [after, now] = lineage_.emplace_value();

@@ -7,9 +7,9 @@
 
 #include "csrc/base/slab.h"
 #include "csrc/engine/candidates.h"
-#include "csrc/engine/conductor.h"
 #include "csrc/engine/context.h"
 #include "csrc/engine/op.h"
+#include "csrc/engine/schedule_hooks.h"
 #include "csrc/engine/verifier.h"
 #include "csrc/lineage/lineage.h"
 
@@ -105,9 +105,9 @@ class Values {
 
   // ---- who has which bytes ----
   // A new value becomes what the storage holds.
-  ValueId pass_on(StorageId storage);
+  ValueId add_version(StorageId storage);
   // Gives a kernel-held block to an evicted value that is needed; frees it otherwise.
-  void give_back(ValueId id, BlockId block);
+  void give_block(ValueId id, BlockId block);
   // Gives the block of `from`, which is evicted by it, to `to` by the same rule.
   void hand_over(ValueId from, ValueId to);
   // A version that a storage no longer has gets a copy of the bytes that it had.
@@ -115,11 +115,11 @@ class Values {
   // Note [Copy on write]: frees the block from before, if there is one.
   void discard_copy(HeldStorage& storage) noexcept {
     if (storage.before_write.valid()) {
-      return_block(std::exchange(storage.before_write, BlockId()));
+      free_kernel_block(std::exchange(storage.before_write, BlockId()));
     }
   }
   // Frees a block that a kernel held.
-  void return_block(BlockId block);
+  void free_kernel_block(BlockId block);
   // Of the pool alone: its bytes are nobody's any more.
   void free_bytes(BlockId block);
 

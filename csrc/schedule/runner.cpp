@@ -1,4 +1,4 @@
-#include "csrc/schedule/conductor.h"
+#include "csrc/schedule/runner.h"
 
 #include <algorithm>
 #include <utility>
@@ -24,15 +24,15 @@ StepPlan::StepPlan(ScheduleKind kind, TraceGraph step, std::span<const std::stri
   }
 }
 
-ScheduleConductor::ScheduleConductor(Engine& engine, ScheduleKind kind, Bytes budget,
-                                     std::size_t most_ops)
+ScheduleRunner::ScheduleRunner(Engine& engine, ScheduleKind kind, Bytes budget,
+                               std::size_t most_ops)
     : engine_(engine),
       kind_(kind),
       budget_(budget),
       most_ops_(most_ops),
       builder_(engine.options().small_leaf) {}
 
-std::uint32_t ScheduleConductor::name_index(std::string_view name) {
+std::uint32_t ScheduleRunner::name_index(std::string_view name) {
   const auto [found, is_new] =
       name_indexes_.try_emplace(std::string(name), static_cast<std::uint32_t>(names_.size()));
   if (is_new) {
@@ -43,7 +43,7 @@ std::uint32_t ScheduleConductor::name_index(std::string_view name) {
 
 // The plan's op at this place may still turn out to be another one; then its values come back for
 // nothing, which costs time but no bits.
-void ScheduleConductor::before_op(std::string_view name, std::span<const Operand> /*operands*/) {
+void ScheduleRunner::before_op(std::string_view name, std::span<const Operand> /*operands*/) {
   const StepPlan* const plan = following_.plan;
   const std::uint32_t op = following_.next;
   if (plan == nullptr || following_.ended() || plan->restores[op].empty() ||
@@ -65,12 +65,12 @@ void ScheduleConductor::before_op(std::string_view name, std::span<const Operand
   }
 }
 
-void ScheduleConductor::on_op_begin(std::string_view name, std::span<const Operand> /*operands*/) {
+void ScheduleRunner::on_op_begin(std::string_view name, std::span<const Operand> /*operands*/) {
   running_[std::this_thread::get_id()] = name_index(name);
 }
 
-void ScheduleConductor::on_op_end(const OpRecord& record, std::span<const Operand> operands,
-                                  std::span<const StorageId> fresh) {
+void ScheduleRunner::on_op_end(const OpRecord& record, std::span<const Operand> operands,
+                               std::span<const StorageId> fresh) {
   if (position() == most_ops_) {
     let_go();
     (void)builder_.take();
@@ -83,8 +83,8 @@ void ScheduleConductor::on_op_end(const OpRecord& record, std::span<const Operan
   }
 }
 
-void ScheduleConductor::write_down(const OpRecord& record, std::span<const Operand> operands,
-                                   std::span<const StorageId> fresh) {
+void ScheduleRunner::write_down(const OpRecord& record, std::span<const Operand> operands,
+                                std::span<const StorageId> fresh) {
   std::vector<TraceOperand> uses;
   for (const Operand& operand : operands) {
     if (!operand.storage.valid()) {
@@ -128,8 +128,7 @@ void ScheduleConductor::write_down(const OpRecord& record, std::span<const Opera
   }
 }
 
-bool ScheduleConductor::bind(Following& following, std::uint32_t planned,
-                             std::uint32_t seen) const {
+bool ScheduleRunner::bind(Following& following, std::uint32_t planned, std::uint32_t seen) const {
   if (builder_.graph().values[seen].size != following.plan->graph.values[planned].size) {
     return false;
   }
@@ -144,7 +143,7 @@ bool ScheduleConductor::bind(Following& following, std::uint32_t planned,
   return is == seen && was->second == planned;
 }
 
-bool ScheduleConductor::advance(Following& following) const {
+bool ScheduleRunner::advance(Following& following) const {
   const TraceGraph& graph = builder_.graph();
   const TraceGraph& plan = following.plan->graph;
   if (following.ended()) {
@@ -171,8 +170,7 @@ bool ScheduleConductor::advance(Following& following) const {
 }
 
 // As far as all ops from `start` on agree; without a plan when one does not.
-ScheduleConductor::Following ScheduleConductor::follow(const StepPlan& plan,
-                                                       std::uint32_t start) const {
+ScheduleRunner::Following ScheduleRunner::follow(const StepPlan& plan, std::uint32_t start) const {
   Following following{.plan = &plan, .start = start, .next = 0, .seen = {}, .planned = {}};
   while (following.start + following.next < position()) {
     if (!advance(following)) {
@@ -182,7 +180,7 @@ ScheduleConductor::Following ScheduleConductor::follow(const StepPlan& plan,
   return following;
 }
 
-void ScheduleConductor::find_plan() {
+void ScheduleRunner::find_plan() {
   if (following_.plan != nullptr && advance(following_)) {
     return;
   }
@@ -199,7 +197,7 @@ void ScheduleConductor::find_plan() {
   }
 }
 
-void ScheduleConductor::after_op() {
+void ScheduleRunner::after_op() {
   if (following_.plan != nullptr) {
     ++driven_;
     const StepPlan& plan = *following_.plan;
@@ -227,7 +225,7 @@ void ScheduleConductor::after_op() {
 
 // The engine lets a value go when nobody needs it. False: the program itself holds this one for as
 // long as the schedule wants it.
-bool ScheduleConductor::keep_until(std::uint32_t planned, std::uint32_t op) {
+bool ScheduleRunner::keep_until(std::uint32_t planned, std::uint32_t op) {
   const Interval* const interval = interval_at(following_.plan->schedule.kept[planned], op);
   const bool ends = interval != nullptr && interval->to != Interval::kOpen;
   if (ends) {
@@ -237,12 +235,12 @@ bool ScheduleConductor::keep_until(std::uint32_t planned, std::uint32_t op) {
   return ends;
 }
 
-void ScheduleConductor::drop(std::uint32_t planned) {
+void ScheduleRunner::drop(std::uint32_t planned) {
   engine_.drop(ticket(planned));
   engine_.keep(ticket(planned), false);
 }
 
-bool ScheduleConductor::keeps(const ValueTicket& ticket) const {
+bool ScheduleRunner::keeps(const ValueTicket& ticket) const {
   if (following_.plan == nullptr || !ticket.value.valid()) {
     return true;
   }
@@ -256,29 +254,29 @@ bool ScheduleConductor::keeps(const ValueTicket& ticket) const {
          kept_at(planned->second, following_.next) || kept_at(planned->second, following_.next + 1);
 }
 
-void ScheduleConductor::on_replay(std::string_view /*name*/, std::uint64_t sequence,
-                                  Nanoseconds /*cost*/) {
+void ScheduleRunner::on_replay(std::string_view /*name*/, std::uint64_t sequence,
+                               Nanoseconds /*cost*/) {
   if (following_.plan != nullptr) {
     replayed_.push_back(sequence);
   }
 }
 
-void ScheduleConductor::let_go() {
+void ScheduleRunner::let_go() {
   for (const ValueTicket& ticket : std::exchange(kept_, {})) {
     engine_.keep(ticket, false);
   }
 }
 
-void ScheduleConductor::on_step(std::string_view /*name*/) { end_step(); }
+void ScheduleRunner::on_step(std::string_view /*name*/) { end_step(); }
 
 // Getting a segment back costs up to all that was run. Where less than that is allowed, dropping it
 // would end in an error that the policy alone does not run into.
-bool ScheduleConductor::may_replay_a_step() const {
+bool ScheduleRunner::may_replay_a_step() const {
   const double ratio = engine_.options().max_replay_ratio;
   return ratio <= 0 || ratio >= 2;
 }
 
-void ScheduleConductor::end_step() {
+void ScheduleRunner::end_step() {
   let_go();
   TraceGraph step = builder_.take();
   if (following_.ended()) {
@@ -297,7 +295,7 @@ void ScheduleConductor::end_step() {
   too_long_ = false;
 }
 
-void ScheduleConductor::forget_step() {
+void ScheduleRunner::forget_step() {
   following_ = {};
   tickets_.clear();
   by_value_.clear();
@@ -305,12 +303,12 @@ void ScheduleConductor::forget_step() {
   replayed_.clear();
 }
 
-ScheduleConductor::Plans ScheduleConductor::take_plans() {
+ScheduleRunner::Plans ScheduleRunner::take_plans() {
   following_ = {};
   return {.names = std::exchange(names_, {}), .plans = std::exchange(plans_, {})};
 }
 
-void ScheduleConductor::set_plans(Plans plans) {
+void ScheduleRunner::set_plans(Plans plans) {
   names_.clear();
   name_indexes_.clear();
   for (const std::string& name : plans.names) {

@@ -31,15 +31,14 @@ struct StepPlan {
 // optimizer that makes its state in the first step, and two optimizers that take turns all find
 // their plan after a while.
 //
-// To be given to an engine as conductor and as observer before it runs anything.
-class ScheduleConductor final : public Conductor, public Observer {
+// To be given to an engine as schedule and as observer before it runs anything.
+class ScheduleRunner final : public ScheduleHooks, public Observer {
  public:
   // `budget`: what the schedules are made for. What runs for longer than `most_ops` without the end
   // of a step is none (a program that marks no steps, a long evaluation): it is not written down.
-  ScheduleConductor(Engine& engine, ScheduleKind kind, Bytes budget,
-                    std::size_t most_ops = kMostOps);
+  ScheduleRunner(Engine& engine, ScheduleKind kind, Bytes budget, std::size_t most_ops = kMostOps);
 
-  // Conductor.
+  // ScheduleHooks.
   void before_op(std::string_view name, std::span<const Operand> operands) override;
   void after_op() override;
   [[nodiscard]] bool keeps(const ValueTicket& ticket) const override;

@@ -91,9 +91,8 @@ Session::Session(const Options& options, c10::Device device)
     arena_ = std::make_unique<HostArena>(arena_size(options));
   }
   if (policy.schedule != ScheduleKind::kNone) {
-    conductor_ =
-        std::make_unique<ScheduleConductor>(engine_, policy.schedule, engine_.options().budget);
-    engine_.set_conductor(conductor_.get());
+    runner_ = std::make_unique<ScheduleRunner>(engine_, policy.schedule, engine_.options().budget);
+    engine_.set_schedule(runner_.get());
     observe(nullptr);
   }
 }
@@ -170,7 +169,7 @@ void Session::leave() {
   try {
     settle();
     delay();
-    while (!stop_if_settled()) {
+    while (!stop_if_materialized()) {
       settle();
       delay();
     }
@@ -203,16 +202,16 @@ void Session::settle() {
     gpu_->require_ready();
   }
   engine_.set_running_op("leaving the scope");
-  engine_.settle_all();
+  engine_.materialize_all();
   if (gpu_) {
     gpu_->wait_for_all();
   }
 }
 
 // Other threads that carry the scope may have made something since it was settled.
-bool Session::stop_if_settled() {
+bool Session::stop_if_materialized() {
   while_nobody_visits([this](const Lock& lock) {
-    if (engine_.settled()) {
+    if (engine_.materialized()) {
       stop(lock);
     }
   });
@@ -225,7 +224,7 @@ void Session::record(const std::string& path) {
 }
 
 void Session::mark_step(std::string_view name) {
-  if (!recording_ && !conductor_) {
+  if (!recording_ && !runner_) {
     return;
   }
   const Lock lock(*this);
@@ -248,7 +247,7 @@ void Session::log_decisions() {
 }
 
 void Session::observe(Observer* other) {
-  observers_ = ObserverPair(conductor_.get(), other);
+  observers_ = ObserverPair(runner_.get(), other);
   engine_.set_observer(&observers_);
 }
 

@@ -21,7 +21,7 @@
 #include "csrc/engine/decisions.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/observer_pair.h"
-#include "csrc/schedule/conductor.h"
+#include "csrc/schedule/runner.h"
 #include "csrc/torch/arena.h"
 #include "csrc/torch/gpu.h"
 #include "csrc/torch/interpreter.h"
@@ -297,12 +297,12 @@ class Session final : private Device {
   void erase_external(const c10::StorageImpl* storage) {
     external_.erase(reinterpret_cast<std::int64_t>(storage));
   }
-  void observe(Observer* other);  // beside the conductor; may be null
+  void observe(Observer* other);  // beside the schedule's runner; may be null
   void rebind(StorageRecord* record, c10::StorageImpl& storage);
   // The session of the storage's device, when the access is not by one of its own kernels.
   static Session* watching_accesses(const c10::StorageImpl& storage);
   void settle();
-  [[nodiscard]] bool stop_if_settled();
+  [[nodiscard]] bool stop_if_materialized();
   void suspend();
   // Calls act(lock) in a Closing; what dies of it is buried behind that.
   template <class Act>
@@ -370,9 +370,9 @@ class Session final : private Device {
   std::unique_ptr<DecisionLog> log_;
   ObserverPair observers_{nullptr, nullptr};
   Engine engine_;  // its destructor calls the device, and nothing of what follows
-  std::unique_ptr<ScheduleConductor> conductor_;  // of a policy with a schedule
-  BlockId bounce_;                                // of a GPU: what moves go through
-  std::atomic<std::int64_t> used_{0};             // the same
+  std::unique_ptr<ScheduleRunner> runner_;  // of a policy with a schedule
+  BlockId bounce_;                          // of a GPU: what moves go through
+  std::atomic<std::int64_t> used_{0};       // the same
   std::atomic<std::int64_t> reserved_{0};
 };
 

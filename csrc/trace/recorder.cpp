@@ -112,7 +112,9 @@ void TraceRecorder::on_death(StorageId storage) { add(Kind::kDie, storage); }
 
 void TraceRecorder::on_forsake(StorageId storage) { add(Kind::kForsake, storage); }
 
-void TraceRecorder::on_settle() { tell({.kind = Kind::kSettle, .index = 0, .size = Bytes(0)}); }
+void TraceRecorder::on_materialize_all() {
+  tell({.kind = Kind::kSettle, .index = 0, .size = Bytes(0)});
+}
 
 void TraceRecorder::on_op_begin(std::string_view name, std::span<const Operand> operands) {
   RunningOp& op = running_.emplace_back();

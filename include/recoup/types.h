@@ -5,9 +5,26 @@
 //   op         one recorded call: reads values, writes values, has a measured cost
 //   lineage    the graph of ops and values; all that is needed to replay
 //   leaf       a value with no lineage; never evicted by recompute
+//
+// What a value is:
 //   resident   has bytes
 //   evicted    has none, but can be replayed
 //   lost       has none, cannot be replayed, and nobody needs it
+//   dead       no storage holds it; it is kept while something may be replayed from it
+//   escaped    somebody outside holds its address: it stays where it is until it dies
+//   frozen     a leaf only because what it was made from has changed
+//   kept       has bytes because a schedule wants them, whether somebody needs them or not
+//   pinned     may not be evicted: hard, or soft while an op waits for others to be replayed
+//   fixed      may not move: a kernel, or whoever pinned it, knows its address
+//
+// What is done to it:
+//   evict      take its bytes, for room or because the user says so
+//   drop       take its bytes because nobody needs them
+//   replay     run the ops again that made it (also: rematerialize)
+//   move       to another place in the pool
+//   freeze     cut what was made from a leaf from it, before the leaf changes
+//   settle     find out whether somebody still needs it, and end it otherwise
+//   forsake    give up control of bytes that somebody else has got hold of
 #pragma once
 
 #include <chrono>

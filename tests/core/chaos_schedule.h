@@ -1,17 +1,17 @@
-// A conductor without a plan: restores, keeps and drops what it likes, when it likes.
+// A schedule without a plan: restores, keeps and drops what it likes, when it likes.
 #pragma once
 
 #include <random>
 #include <vector>
 
-#include "csrc/engine/conductor.h"
 #include "csrc/engine/engine.h"
+#include "csrc/engine/schedule_hooks.h"
 
 namespace recoup::detail {
 
-class ChaosConductor final : public Conductor, public Observer {
+class ChaosSchedule final : public ScheduleHooks, public Observer {
  public:
-  ChaosConductor(Engine& engine, std::uint64_t seed) : engine_(engine), random_(seed) {}
+  ChaosSchedule(Engine& engine, std::uint64_t seed) : engine_(engine), random_(seed) {}
 
   void before_op(std::string_view /*name*/, std::span<const Operand> /*operands*/) override {
     std::vector<ValueTicket> wanted;
@@ -60,7 +60,7 @@ class ChaosConductor final : public Conductor, public Observer {
     for (const ValueTicket& ticket : tickets_) {
       engine_.keep(ticket, false);
     }
-    engine_.set_conductor(nullptr);
+    engine_.set_schedule(nullptr);
   }
 
  private:

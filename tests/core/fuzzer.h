@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "csrc/engine/observer_pair.h"
-#include "tests/core/chaos_conductor.h"
+#include "tests/core/chaos_schedule.h"
 #include "tests/core/engine_program.h"
 
 namespace recoup::detail {
@@ -46,9 +46,9 @@ class Fuzzer {
         options_(draw_options(policy, kinetic, aids)),
         program_(options_, seed % 2 == 0 ? PageSizes{.page = 128_B, .huge = 1_KiB} : PageSizes()) {
     if (chance(30)) {
-      conductor_.emplace(program_.engine(), random_());
-      program_.engine().set_conductor(&*conductor_);
-      observers_.emplace(&*conductor_, &decisions_);
+      runner_.emplace(program_.engine(), random_());
+      program_.engine().set_schedule(&*runner_);
+      observers_.emplace(&*runner_, &decisions_);
     } else {
       observers_.emplace(nullptr, &decisions_);
     }
@@ -306,15 +306,15 @@ class Fuzzer {
   void finish() {
     Engine& engine = program_.engine();
     engine.set_test_aids({});
-    if (conductor_) {
-      conductor_->let_go();
+    if (runner_) {
+      runner_->let_go();
     }
     if (engine.options().budget < kGenerous) {
       program_.grow(kGenerous);
     }
     program_.expect_all();
     program_.check();
-    engine.settle_all();
+    engine.materialize_all();
     program_.check();
     for (Tensor tensor : std::vector<Tensor>(program_.live())) {
       EXPECT_TRUE(program_.is_leaf(tensor) && program_.resident(tensor));
@@ -335,7 +335,7 @@ class Fuzzer {
   Program program_;
   std::vector<Argument> arguments_;  // of the running op
   std::int64_t faults_ = 0;
-  std::optional<ChaosConductor> conductor_;
+  std::optional<ChaosSchedule> runner_;
   Decisions decisions_;
   std::optional<ObserverPair> observers_;
 };

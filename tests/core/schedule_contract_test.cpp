@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/schedule/conductor.h"
+#include "csrc/schedule/runner.h"
 #include "csrc/schedule/schedule.h"
 #include "tests/core/engine_program.h"
 #include "tests/core/planned_peak.h"
@@ -22,7 +22,7 @@ Options options_of(Bytes budget) {
 }
 
 // Keeps nothing that a replay passes through.
-class KeepsNothing final : public Conductor {
+class KeepsNothing final : public ScheduleHooks {
  public:
   void before_op(std::string_view /*name*/, std::span<const Operand> /*operands*/) override {}
   void after_op() override {}
@@ -58,9 +58,9 @@ TEST(ScheduleContract, NoPlanWhereReplaysMayNotCostAStep) {
     Options options = options_of(1_MiB);
     options.max_replay_ratio = ratio;
     Program program(options);
-    ScheduleConductor conductor(program.engine(), ScheduleKind::kSqrtN, 1_MiB);
-    program.engine().set_conductor(&conductor);
-    program.engine().set_observer(&conductor);
+    ScheduleRunner runner(program.engine(), ScheduleKind::kSqrtN, 1_MiB);
+    program.engine().set_schedule(&runner);
+    program.engine().set_observer(&runner);
     for (int step = 0; step < 3; ++step) {
       std::vector<Tensor> chain = {program.op({}, 100_B)};
       while (chain.size() < 30) {
@@ -71,11 +71,11 @@ TEST(ScheduleContract, NoPlanWhereReplaysMayNotCostAStep) {
         program.drop(chain.back());
         chain.pop_back();
       }
-      conductor.end_step();
+      runner.end_step();
     }
-    EXPECT_EQ(conductor.driven() > 0, ratio == 0.0 || ratio >= 2.0) << ratio;
+    EXPECT_EQ(runner.driven() > 0, ratio == 0.0 || ratio >= 2.0) << ratio;
     program.check();
-    program.engine().set_conductor(nullptr);
+    program.engine().set_schedule(nullptr);
     program.engine().set_observer(nullptr);
   }
 }
@@ -85,8 +85,8 @@ TEST(ScheduleContract, DroppingWhatAReplayPassesMakesNothingTwice) {
     Options options = options_of(1_MiB);
     options.replay_order = order;
     Program program(options);
-    KeepsNothing conductor;
-    program.engine().set_conductor(&conductor);
+    KeepsNothing runner;
+    program.engine().set_schedule(&runner);
     std::vector<Tensor> chain(3, program.external(100_B));
     while (chain.size() < 25) {
       chain.push_back(program.op({chain[chain.size() - 3], chain.back()}, 100_B));
@@ -99,7 +99,7 @@ TEST(ScheduleContract, DroppingWhatAReplayPassesMakesNothingTwice) {
     program.expect(chain.back());
     EXPECT_EQ(program.stats().replays, 22);
     program.check();
-    program.engine().set_conductor(nullptr);
+    program.engine().set_schedule(nullptr);
   }
 }
 
@@ -107,20 +107,20 @@ TEST(ScheduleContract, DroppingWhatAReplayPassesMakesNothingTwice) {
 class ChainProgram {
  public:
   explicit ChainProgram(std::size_t most_ops = 1000)
-      : conductor_(program_.engine(), ScheduleKind::kSqrtN, 1_MiB, most_ops) {
-    program_.engine().set_conductor(&conductor_);
-    program_.engine().set_observer(&conductor_);
+      : runner_(program_.engine(), ScheduleKind::kSqrtN, 1_MiB, most_ops) {
+    program_.engine().set_schedule(&runner_);
+    program_.engine().set_observer(&runner_);
     input_ = program_.external(100_B);
   }
   ~ChainProgram() {
-    program_.engine().set_conductor(nullptr);
+    program_.engine().set_schedule(nullptr);
     program_.engine().set_observer(nullptr);
   }
   ChainProgram(const ChainProgram&) = delete;
   ChainProgram& operator=(const ChainProgram&) = delete;
 
   [[nodiscard]] Program& program() { return program_; }
-  [[nodiscard]] ScheduleConductor& conductor() { return conductor_; }
+  [[nodiscard]] ScheduleRunner& runner() { return runner_; }
   [[nodiscard]] Tensor input() const { return input_; }
 
   // `before_backward` is called before each op of the backward pass.
@@ -146,13 +146,13 @@ class ChainProgram {
     step([] {});
   }
   void end_step() {
-    conductor_.on_step("step");
+    runner_.on_step("step");
     program_.check();
   }
 
  private:
   Program program_{options_of(1_MiB)};
-  ScheduleConductor conductor_;
+  ScheduleRunner runner_;
   Tensor input_ = 0;
 };
 
@@ -200,14 +200,14 @@ TEST(ScheduleContract, WhatIsTooLongIsNoStep) {
   chain.end_step();
   for (int i = 0; i < 3; ++i) {
     chain.step();
-    EXPECT_EQ(chain.conductor().driven(), std::int64_t{25} * i);
+    EXPECT_EQ(chain.runner().driven(), std::int64_t{25} * i);
     chain.end_step();
   }
   chain.step();
   chain.step();  // too long while a plan drives it
-  EXPECT_EQ(chain.conductor().driven(), 3 * 25 + 5);
+  EXPECT_EQ(chain.runner().driven(), 3 * 25 + 5);
   chain.end_step();
-  EXPECT_EQ(chain.conductor().take_plans().plans.size(), 1U);
+  EXPECT_EQ(chain.runner().take_plans().plans.size(), 1U);
 }
 
 TEST(ScheduleContract, OpsSideBySideHaveTheirOwnNames) {
@@ -225,7 +225,7 @@ TEST(ScheduleContract, OpsSideBySideHaveTheirOwnNames) {
   go_on.set_value();
   thread.join();
   chain.end_step();
-  const ScheduleConductor::Plans made = chain.conductor().take_plans();
+  const ScheduleRunner::Plans made = chain.runner().take_plans();
   std::vector<std::string> names;
   for (const GraphOp& op : made.plans.front()->graph.ops) {
     names.push_back(made.names[op.name]);

@@ -8,7 +8,7 @@
 #include "csrc/engine/decisions.h"
 #include "csrc/engine/observer_pair.h"
 #include "csrc/offline/simulate/simulator.h"
-#include "csrc/schedule/conductor.h"
+#include "csrc/schedule/runner.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
 #include "tests/core/step_program.h"
@@ -55,13 +55,13 @@ class Scheduled {
   Scheduled(const PolicyInfo& policy, std::uint64_t seed, Bytes budget, Options options,
             Observer* observer = nullptr)
       : program_(seed, with_budget(options, budget)),
-        conductor_(engine(), policy.schedule, budget),
-        observers_(&conductor_, observer) {
-    engine().set_conductor(&conductor_);
+        runner_(engine(), policy.schedule, budget),
+        observers_(&runner_, observer) {
+    engine().set_schedule(&runner_);
     engine().set_observer(&observers_);
   }
   ~Scheduled() {
-    engine().set_conductor(nullptr);
+    engine().set_schedule(nullptr);
     engine().set_observer(nullptr);
   }
   Scheduled(const Scheduled&) = delete;
@@ -69,7 +69,7 @@ class Scheduled {
 
   [[nodiscard]] Engine& engine() { return program_.program().engine(); }
   [[nodiscard]] StepProgram& program() { return program_; }
-  [[nodiscard]] const ScheduleConductor& conductor() const { return conductor_; }
+  [[nodiscard]] const ScheduleRunner& runner() const { return runner_; }
   void end_step() { observers_.on_step("step"); }
 
   // False: it does not fit.
@@ -87,13 +87,13 @@ class Scheduled {
 
  private:
   StepProgram program_;
-  ScheduleConductor conductor_;
+  ScheduleRunner runner_;
   ObserverPair observers_;
 };
 
-class ScheduleConductorTest : public testing::TestWithParam<const PolicyInfo*> {};
+class ScheduleRunnerTest : public testing::TestWithParam<const PolicyInfo*> {};
 
-TEST_P(ScheduleConductorTest, DrivesStepsAndChangesNoBit) {
+TEST_P(ScheduleRunnerTest, DrivesStepsAndChangesNoBit) {
   std::int64_t evictions = 0;
   for (std::uint64_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -101,11 +101,11 @@ TEST_P(ScheduleConductorTest, DrivesStepsAndChangesNoBit) {
     ASSERT_TRUE(run.step());
     const Stats first = run.engine().stats();
     EXPECT_EQ(first.evictions, 0);
-    EXPECT_EQ(run.conductor().driven(), 0);
+    EXPECT_EQ(run.runner().driven(), 0);
     for (int i = 1; i < kSteps; ++i) {
       ASSERT_TRUE(run.step());
     }
-    EXPECT_EQ(run.conductor().driven(), (kSteps - 1) * first.op_count);
+    EXPECT_EQ(run.runner().driven(), (kSteps - 1) * first.op_count);
     EXPECT_LE(run.engine().stats().peak_bytes, first.peak_bytes * 3 / 2);
     evictions += run.engine().stats().evictions;
   }
@@ -116,7 +116,7 @@ TEST_P(ScheduleConductorTest, DrivesStepsAndChangesNoBit) {
   }
 }
 
-TEST_P(ScheduleConductorTest, KeepsTheBudget) {
+TEST_P(ScheduleRunnerTest, KeepsTheBudget) {
   int finished = 0;
   for (std::uint64_t seed = 0; seed < 150 && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -130,7 +130,7 @@ TEST_P(ScheduleConductorTest, KeepsTheBudget) {
   EXPECT_GT(finished, 40);
 }
 
-TEST_P(ScheduleConductorTest, LeavesAStepThatDiffersToThePolicy) {
+TEST_P(ScheduleRunnerTest, LeavesAStepThatDiffersToThePolicy) {
   for (std::uint64_t seed = 0; seed < 30 && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Scheduled run(*GetParam(), seed, kGenerous);
@@ -138,15 +138,15 @@ TEST_P(ScheduleConductorTest, LeavesAStepThatDiffersToThePolicy) {
     const std::int64_t ops = run.engine().stats().op_count;
     ASSERT_TRUE(run.step());
     ASSERT_TRUE(run.step(true));
-    EXPECT_LT(run.conductor().driven(), 2 * ops);
-    const std::int64_t before = run.conductor().driven();
+    EXPECT_LT(run.runner().driven(), 2 * ops);
+    const std::int64_t before = run.runner().driven();
     ASSERT_TRUE(run.step(true));  // of which there is a plan by now
     ASSERT_TRUE(run.step());      // and of this one still
-    EXPECT_EQ(run.conductor().driven(), before + ops + 1 + ops);
+    EXPECT_EQ(run.runner().driven(), before + ops + 1 + ops);
   }
 }
 
-TEST_P(ScheduleConductorTest, ASimulationDecidesAsTheLiveRunDoes) {
+TEST_P(ScheduleRunnerTest, ASimulationDecidesAsTheLiveRunDoes) {
   std::size_t decisions = 0;
   for (std::uint64_t seed = 0; seed < 80; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -271,7 +271,7 @@ class DisturbedSteps {
     }
   }
   static void finish(Program& program) {
-    program.engine().settle_all();
+    program.engine().materialize_all();
     for (const Tensor tensor : std::vector<Tensor>(program.live())) {
       program.expect(tensor);
       program.drop(tensor);
@@ -286,7 +286,7 @@ class DisturbedSteps {
   Scheduled run_;
 };
 
-TEST_P(ScheduleConductorTest, WhateverHappensNoBitChangesAndNothingStays) {
+TEST_P(ScheduleRunnerTest, WhateverHappensNoBitChangesAndNothingStays) {
   for (std::uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     DisturbedSteps steps(*GetParam(), seed);
@@ -294,8 +294,8 @@ TEST_P(ScheduleConductorTest, WhateverHappensNoBitChangesAndNothingStays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllSchedules, ScheduleConductorTest,
-                         testing::ValuesIn(scheduled_policies()), [](const auto& param) {
+INSTANTIATE_TEST_SUITE_P(AllSchedules, ScheduleRunnerTest, testing::ValuesIn(scheduled_policies()),
+                         [](const auto& param) {
                            std::string name(param.param->name);
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;

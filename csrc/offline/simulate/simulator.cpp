@@ -40,10 +40,10 @@ Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Obser
       observers_(nullptr, nullptr) {
   if (const ScheduleKind kind = find_policy(options.engine.policy).schedule;
       kind != ScheduleKind::kNone) {
-    conductor_.emplace(*engine_, kind,
-                       schedule_budget > Bytes(0) ? schedule_budget : options.engine.budget);
-    engine_->set_conductor(&*conductor_);
-    observers_ = ObserverPair(&*conductor_, observer);
+    runner_.emplace(*engine_, kind,
+                    schedule_budget > Bytes(0) ? schedule_budget : options.engine.budget);
+    engine_->set_schedule(&*runner_);
+    observers_ = ObserverPair(&*runner_, observer);
     observer_ = &observers_;
   }
   engine_->set_observer(observer_);
@@ -55,9 +55,9 @@ Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Obser
 
 Simulator::~Simulator() = default;
 
-ScheduleConductor::Plans Simulator::take_plans() {
-  conductor_->end_step();
-  return conductor_->take_plans();
+ScheduleRunner::Plans Simulator::take_plans() {
+  runner_->end_step();
+  return runner_->take_plans();
 }
 
 SimulationResult Simulator::run() {
@@ -176,7 +176,7 @@ void Simulator::apply(const TraceEvent& event) {
       }
       break;
     case Kind::kSettle:
-      engine_->settle_all();
+      engine_->materialize_all();
       break;
   }
 }

@@ -9,7 +9,7 @@
 #include "csrc/engine/engine.h"
 #include "csrc/engine/observer_pair.h"
 #include "csrc/offline/simulate/uses.h"
-#include "csrc/schedule/conductor.h"
+#include "csrc/schedule/runner.h"
 #include "recoup/simulate.h"
 #include "recoup/trace.h"
 
@@ -29,9 +29,9 @@ class Simulator final : private Device {
   Simulator& operator=(const Simulator&) = delete;
 
   SimulationResult run();
-  // Of a policy with a schedule: see ScheduleConductor. `take_plans` ends the last step.
-  void set_plans(ScheduleConductor::Plans plans) { conductor_->set_plans(std::move(plans)); }
-  [[nodiscard]] ScheduleConductor::Plans take_plans();
+  // Of a policy with a schedule: see ScheduleRunner. `take_plans` ends the last step.
+  void set_plans(ScheduleRunner::Plans plans) { runner_->set_plans(std::move(plans)); }
+  [[nodiscard]] ScheduleRunner::Plans take_plans();
   [[nodiscard]] const Engine& engine() const { return *engine_; }
 
  private:
@@ -76,10 +76,10 @@ class Simulator final : private Device {
   std::vector<Operand> operands_;
   std::size_t op_ = 0;  // that runs
   std::int64_t replays_ = 0;
-  Nanoseconds plain_{0};                        // cost of the program's ops so far
-  std::optional<TraceUses> uses_;               // for a policy that looks ahead
-  std::optional<Engine> engine_;                // its destructor calls the device
-  std::optional<ScheduleConductor> conductor_;  // of a policy with a schedule
+  Nanoseconds plain_{0};                  // cost of the program's ops so far
+  std::optional<TraceUses> uses_;         // for a policy that looks ahead
+  std::optional<Engine> engine_;          // its destructor calls the device
+  std::optional<ScheduleRunner> runner_;  // of a policy with a schedule
   ObserverPair observers_;
 };
 
