@@ -20,7 +20,7 @@ from measure import print_table, write_result
 
 import recoup
 from dtr_logs import TOLERANCE, GoldenCell, read_golden, simulate_golden
-from recoup.traces import Simulation
+from recoup.offline.traces import Simulation
 
 THRASH = 2.0  # their bound
 

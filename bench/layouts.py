@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from recoup import layout
-from recoup.dtr_log import read_any_trace
-from recoup.layout import Buffer, Op
+from recoup.offline import layout
+from recoup.offline.dtr_log import read_any_trace
+from recoup.offline.layout import Buffer, Op
 
 SHARED = Path(os.environ.get("RECOUP_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 CAPACITIES = [("minimalloc", letter, 1_048_576) for letter in "ABCDE"]

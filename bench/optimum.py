@@ -30,7 +30,7 @@ from torch import nn
 
 import recoup
 from nets import Batch, Net, ResNet, classification_loss, images_and_labels, seeded
-from recoup.optimum import optimum
+from recoup.offline.optimum import optimum
 
 STEPS = 3
 TOLERANCE = 1e-4

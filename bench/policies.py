@@ -30,7 +30,7 @@ from typing import Any
 from measure import print_table, say, write_result
 
 import recoup
-from recoup.dtr_log import read_any_trace
+from recoup.offline.dtr_log import read_any_trace
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "recoup": {},

@@ -14,7 +14,7 @@ from pathlib import Path
 from measure import print_table, write_result
 
 import recoup
-from recoup.dtr_log import read_any_trace
+from recoup.offline.dtr_log import read_any_trace
 
 SCHEDULES = [policy.name for policy in recoup.policies() if policy.schedule]
 FOR_THE_BUDGET = ("budgeted", "rotor")  # without pressure they keep everything

@@ -1,4 +1,5 @@
-// Bindings of the static planners. Buffers and ops are tuples here: recoup.layout has the types.
+// Bindings of the static planners. Buffers and ops are tuples here: recoup.offline.layout has the
+// types.
 #include <pybind11/stl.h>
 
 #include <chrono>

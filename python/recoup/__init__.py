@@ -16,13 +16,14 @@ import torch  # before _C, which is linked against it
 import recoup.torch_version  # noqa: F401 (before _C too: it may be of another PyTorch)
 from recoup import _C, gpus
 from recoup.decisions import Decision
-from recoup.dtr_log import read_dtr_log
 from recoup.errors import OutOfBudgetError
+from recoup.offline import layout as layout
+from recoup.offline.dtr_log import read_dtr_log
+from recoup.offline.traces import Moment, Simulation, Trace, TracedOp
 from recoup.run import Budget, Run
 from recoup.scope import PRESETS, budget, trace
 from recoup.stats import Stats
 from recoup.threads import carry
-from recoup.traces import Moment, Simulation, Trace, TracedOp
 
 __all__ = [
     "PRESETS",

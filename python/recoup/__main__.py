@@ -2,7 +2,7 @@
 
 import sys
 
-from recoup.cli import main
+from recoup.commands.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recoup.dtr_simulator import DtrProgram
-from recoup.traces import Simulation
+from recoup.offline.dtr_simulator import DtrProgram
+from recoup.offline.traces import Simulation
 from shared_data import SHARED
 
 GOLDEN = SHARED / "dtr-golden.csv"

@@ -16,7 +16,7 @@ import pytest
 
 import recoup
 from command import cli
-from recoup.cli import main
+from recoup.commands.cli import main
 
 TRAIN = """
     import torch

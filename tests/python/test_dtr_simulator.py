@@ -27,9 +27,9 @@ from dtr_logs import (
     simulate_golden,
     write_log,
 )
-from recoup.cli import main
-from recoup.dtr_simulator import DtrProgram, dtr_policies
-from recoup.traces import Simulation
+from recoup.commands.cli import main
+from recoup.offline.dtr_simulator import DtrProgram, dtr_policies
+from recoup.offline.traces import Simulation
 
 
 def program_of(folder: Path, rows: list[Row]) -> DtrProgram:

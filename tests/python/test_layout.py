@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from recoup import layout
-from recoup.cli import main
-from recoup.layout import Buffer, Op
+from recoup.commands.cli import main
+from recoup.offline import layout
+from recoup.offline.layout import Buffer, Op
 from shared_data import SHARED
 
 # Example 1 of CANN's graph engine, with half-open lives.

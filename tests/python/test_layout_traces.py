@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 import recoup
-from recoup import _C, layout
-from recoup.cli import main
-from recoup.in_place import base_name, place_of_output
+from recoup import _C
+from recoup.commands.cli import main
+from recoup.offline import layout
+from recoup.offline.in_place import base_name, place_of_output
 from shared_data import SHARED
 
 # (name, storages that it reads, storages that it writes, bytes that it makes), or (event, storage)

@@ -12,10 +12,10 @@ import pytest
 import recoup
 from command import cli
 from recoup import _C
-from recoup.graph import Graph, graph_of
-from recoup.optimum import optimum
-from recoup.optimum_model import with_settling
-from recoup.schedule import Schedule
+from recoup.offline.graph import Graph, graph_of
+from recoup.offline.optimum import optimum
+from recoup.offline.optimum_model import with_settling
+from recoup.offline.schedule import Schedule
 
 UNIT = 64
 # All that stay in the budget.
@@ -240,7 +240,7 @@ def test_the_optimum_is_that_of_brute_force(seed: int) -> None:
 
 
 def test_values_that_are_not_tracked_only_lower_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recoup.optimum._FIRST_VALUES", 2)
+    monkeypatch.setattr("recoup.offline.optimum._FIRST_VALUES", 2)
     for seed in range(300, 320):
         trace = Program(seed, 3 + seed % 3).trace()
         graph = with_settling(graph_of(trace, small_leaf_bytes=0))

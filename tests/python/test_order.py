@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import recoup
-from recoup import layout
-from recoup.cli import main
-from recoup.order import long_life_rules, traversals
+from recoup.commands.cli import main
+from recoup.offline import layout
+from recoup.offline.order import long_life_rules, traversals
 
 
 @pytest.fixture(scope="module")

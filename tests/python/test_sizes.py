@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 import recoup
-from recoup import _C, layout
+from recoup import _C
+from recoup.offline import layout
 from recoup.sizes import format_bytes, parse_bytes
 
 UNITS = {

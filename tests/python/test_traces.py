@@ -15,9 +15,9 @@ import recoup
 from command import cli
 from dtr_logs import Row, call, memory, write_log
 from nets import net_named
-from recoup import layout
-from recoup.simulate_command import parse_budgets
-from recoup.traces import chrome_trace
+from recoup.commands.simulate_command import parse_budgets
+from recoup.offline import layout
+from recoup.offline.traces import chrome_trace
 from train import HUGE, train, variant_named
 
 STEPS = 2

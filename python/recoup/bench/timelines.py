@@ -5,8 +5,8 @@ from pathlib import Path
 
 from recoup.bench.runner import Plan, recorded
 from recoup.files import write_atomically
-from recoup.timeline_picture import Timeline, draw_timelines, last_step
-from recoup.traces import Trace
+from recoup.offline.timeline_picture import Timeline, draw_timelines, last_step
+from recoup.offline.traces import Trace
 
 MOST = 12
 """Panels of a picture."""

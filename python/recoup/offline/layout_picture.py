@@ -3,7 +3,7 @@
 import io
 from collections.abc import Sequence
 
-from recoup.layout import Layout
+from recoup.offline.layout import Layout
 from recoup.sizes import format_bytes
 
 _MOST_DRAWN = 20_000  # buffers of a layout: the largest, when there are more than anybody can see

@@ -2,8 +2,8 @@
 
 import dataclasses
 
+from recoup.offline.traces import Trace
 from recoup.scope import budget
-from recoup.traces import Trace
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,9 +13,9 @@ from rich.progress import Progress
 
 import recoup
 from recoup.bench.rounds import BitsDifferError
+from recoup.commands.tables import plain_table, print_table
 from recoup.files import check_writable
 from recoup.sizes import percent_range
-from recoup.tables import plain_table, print_table
 
 
 def add_bench_command(commands: Any) -> None:
@@ -152,8 +152,9 @@ def _prepare_gpu(options: argparse.Namespace) -> None:
 
 
 def _run(plan: Any, options: argparse.Namespace) -> None:
-    from recoup.bench import against, comparison, plots, runner
+    from recoup.bench import against, plots, runner
     from recoup.bench.alternatives import alternatives_named
+    from recoup.commands.bench_comparison import print_comparison
 
     alternatives = alternatives_named(options.alternatives)
     results = runner.open_results(options.out, plan)
@@ -166,7 +167,7 @@ def _run(plan: Any, options: argparse.Namespace) -> None:
         for what in against.run_alternatives(alternatives, plan, results, options.out):
             progress.update(task, advance=1, description=what)
     _print_tables(plan, results)
-    comparison.print_comparison(alternatives, plan, results)
+    print_comparison(alternatives, plan, results)
     if options.plot is not None:
         plots.draw(plan, results, options.plot, options.plot_of)
 

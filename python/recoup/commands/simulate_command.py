@@ -16,12 +16,12 @@ from rich.progress import track
 from rich.table import Table
 
 import recoup
-from recoup.dtr_log import add_trace_argument, is_dtr_log, read_any_trace
-from recoup.dtr_simulator import DtrProgram, dtr_policies
 from recoup.files import write_atomically
-from recoup.optimum import Optimum, optimum
+from recoup.offline.dtr_log import add_trace_argument, is_dtr_log, read_any_trace
+from recoup.offline.dtr_simulator import DtrProgram, dtr_policies
+from recoup.offline.optimum import Optimum, optimum
+from recoup.offline.traces import Simulation, Trace, chrome_trace
 from recoup.sizes import MOST_BYTES, check_whole, parse_bytes, percent_range
-from recoup.traces import Simulation, Trace, chrome_trace
 
 _Result = TypeVar("_Result")
 # What --preset dtr has no use for.

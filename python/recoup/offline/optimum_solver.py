@@ -1,4 +1,4 @@
-"""HiGHS, through SciPy, on the integer program of `recoup.optimum`."""
+"""HiGHS, through SciPy, on the integer program of `offline.optimum`."""
 
 import dataclasses
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from recoup.optimum_model import Model
+from recoup.offline.optimum_model import Model
 
 # Costs are in thousandths of the program's: those of cheap ops are within HiGHS's tolerances else.
 _SCALE = 1000

@@ -3,9 +3,9 @@
 import os
 
 from recoup import _C
-from recoup.dtr_log import DtrInstruction, apply_dtr_log
+from recoup.offline.dtr_log import DtrInstruction, apply_dtr_log
+from recoup.offline.traces import Simulation, check_budget
 from recoup.stats import Stats
-from recoup.traces import Simulation, check_budget
 
 
 class DtrProgram:

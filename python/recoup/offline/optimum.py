@@ -7,11 +7,11 @@ import dataclasses
 import time
 from typing import Literal
 
-from recoup.graph import Graph, graph_of
-from recoup.optimum_model import Model, last_uses, with_settling
-from recoup.optimum_solver import Solution, solve
-from recoup.schedule import Schedule, Wishes, carry_out
-from recoup.traces import Trace, check_budget
+from recoup.offline.graph import Graph, graph_of
+from recoup.offline.optimum_model import Model, last_uses, with_settling
+from recoup.offline.optimum_solver import Solution, solve
+from recoup.offline.schedule import Schedule, Wishes, carry_out
+from recoup.offline.traces import Trace, check_budget
 
 _LEAST_SECONDS = 0.05
 # Below this a gap is what the solver's tolerances leave.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recoup.traces import Moment
+from recoup.offline.traces import Moment
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

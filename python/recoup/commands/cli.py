@@ -18,14 +18,14 @@ from typing import Any, NoReturn
 
 import recoup
 from recoup import gpus
-from recoup.bench_command import add_bench_command
+from recoup.commands.bench_command import add_bench_command
+from recoup.commands.layout_command import add_layout_command
+from recoup.commands.order_command import add_order_command
+from recoup.commands.progress import Progress
+from recoup.commands.simulate_command import add_simulate_command
 from recoup.errors import OutOfBudgetError
 from recoup.files import write_atomically
-from recoup.layout_command import add_layout_command
-from recoup.order_command import add_order_command
-from recoup.progress import Progress
 from recoup.run import Budget, Run, free_bytes
-from recoup.simulate_command import add_simulate_command
 
 _USAGE_ERROR = 2
 
@@ -260,7 +260,8 @@ def _call_hook_without_our_frames(
     error: BaseException,
     traceback: types.TracebackType | None,
 ) -> None:
-    ours = (os.path.dirname(__file__) + os.sep, "<frozen runpy>", runpy.__file__)
+    # The whole package: the frame of its __main__.py is outside this folder.
+    ours = (os.path.dirname(recoup.__file__) + os.sep, "<frozen runpy>", runpy.__file__)
     inner = traceback
     # The launcher's frame, ours and runpy's come first.
     last_of_ours = None

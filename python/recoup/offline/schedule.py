@@ -1,5 +1,5 @@
-"""Runs of a program with replays, step by step: what `recoup.optimum` proposes is carried out here,
-so that what it reports is what a run takes."""
+"""Runs of a program with replays, step by step: what `offline.optimum` proposes is carried out
+here, so that what it reports is what a run takes."""
 
 import bisect
 import dataclasses
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
-from recoup.graph import Graph
+from recoup.offline.graph import Graph
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from recoup import _C
 from recoup.decisions import Decision
 from recoup.files import utf8_name
-from recoup.layout import Buffer, Op
-from recoup.lifetimes import Lifetimes
-from recoup.order import Order
+from recoup.offline.layout import Buffer, Op
+from recoup.offline.lifetimes import Lifetimes
+from recoup.offline.order import Order
 from recoup.scope import budget
 from recoup.sizes import MOST_BYTES, check_whole
 from recoup.stats import Stats
@@ -133,9 +133,10 @@ class Trace:
         return self._lifetimes().ops()
 
     def order(self, *, traversal: str = "program", long_life: str = "dynamic") -> Order:
-        """Another legal order of the ops, see `recoup.order`. The program's steps stay apart.
+        """Another legal order of the ops, see `recoup.offline.order`.
 
-        Raises ValueError, naming what there is, for an unknown traversal or rule.
+        The program's steps stay apart. Raises ValueError, naming what there is, for an unknown
+        traversal or rule.
         """
         row = _C.order_ops(self._trace, traversal=traversal, long_life=long_life)
         row["ops"] = tuple(row["ops"])

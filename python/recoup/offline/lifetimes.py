@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from recoup.in_place import place_of_output
-from recoup.layout import Buffer, Op
+from recoup.offline.in_place import place_of_output
+from recoup.offline.layout import Buffer, Op
 
 if TYPE_CHECKING:
-    from recoup.traces import TracedOp
+    from recoup.offline.traces import TracedOp
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The integer program of `recoup.optimum`: which values stay, and which ops run again, when.
+"""The integer program of `offline.optimum`: which values stay, and which ops run again, when.
 
 Note [The integer program]
 Moments are the kernels of the ops that make or need a value that may be evicted, in the order of
@@ -30,8 +30,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from recoup.graph import Graph, GraphOp
-from recoup.schedule import Wishes
+from recoup.offline.graph import Graph, GraphOp
+from recoup.offline.schedule import Wishes
 
 NEVER = -1
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recoup import _C
-from recoup.traces import Trace
+from recoup.offline.traces import Trace
 
 _SUFFIXES = (".log", ".log.gz")
 

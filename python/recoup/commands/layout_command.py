@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 from rich.table import Table
 
-from recoup import layout
-from recoup.dtr_log import read_any_trace
+from recoup.commands.tables import plain_table, print_table
 from recoup.files import write_atomically
-from recoup.in_place import base_name
-from recoup.layout import Buffer, Layout, Op
-from recoup.layout_picture import draw_layouts
+from recoup.offline import layout
+from recoup.offline.dtr_log import read_any_trace
+from recoup.offline.in_place import base_name
+from recoup.offline.layout import Buffer, Layout, Op
+from recoup.offline.layout_picture import draw_layouts
 from recoup.sizes import format_bytes, parse_bytes
-from recoup.tables import plain_table, print_table
 
 _ALL = "all"
 
