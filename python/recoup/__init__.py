@@ -9,7 +9,9 @@ print(run.report())
 
 import contextlib
 import dataclasses
+import importlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch  # before _C, which is linked against it
 
@@ -17,13 +19,15 @@ import recoup.torch_version  # noqa: F401 (before _C too: it may be of another P
 from recoup import _C, gpus
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError
-from recoup.offline import layout as layout
-from recoup.offline.dtr_log import read_dtr_log
-from recoup.offline.traces import Moment, Simulation, Trace, TracedOp
 from recoup.run import Budget, Run
 from recoup.scope import PRESETS, budget, trace
 from recoup.stats import Stats
 from recoup.threads import carry
+
+if TYPE_CHECKING:
+    from recoup.offline import layout as layout
+    from recoup.offline.dtr_log import read_dtr_log
+    from recoup.offline.traces import Moment, Simulation, Trace, TracedOp
 
 __all__ = [
     "PRESETS",
@@ -52,6 +56,30 @@ __version__ = _C.__version__
 
 _C.set_out_of_budget_error(OutOfBudgetError)
 gpus.install()
+
+# What looks at traces is loaded when it is first asked for: a program in a budget never asks.
+_OFFLINE = {
+    "Moment": "traces",
+    "Simulation": "traces",
+    "Trace": "traces",
+    "TracedOp": "traces",
+    "layout": "layout",
+    "read_dtr_log": "dtr_log",
+}
+
+if not TYPE_CHECKING:  # it would give a type to every name that is misspelt
+
+    def __getattr__(name: str) -> Any:
+        if name not in _OFFLINE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = importlib.import_module(f"recoup.offline.{_OFFLINE[name]}")
+        found = module if name == _OFFLINE[name] else getattr(module, name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_OFFLINE})
 
 
 @dataclasses.dataclass(frozen=True)

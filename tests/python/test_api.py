@@ -6,6 +6,8 @@ import gc
 import io
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +26,32 @@ from recoup.report import format_ns, format_report
 def made() -> torch.Tensor:
     """A value that can be recomputed, large enough to be worth it."""
     return torch.arange(4096.0).mul(0.5)
+
+
+# ---- the package ----
+
+
+def test_import_loads_no_offline_tools() -> None:
+    script = (
+        "import sys, recoup\n"
+        "print({m.split('.')[1] for m in sys.modules if m.startswith('recoup.')}"
+        " & {'offline', 'bench', 'commands'})"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "set()\n"
+
+
+def test_offline_names_are_there_when_asked_for() -> None:
+    names = {*recoup.__all__, "layout"}
+    assert names <= set(dir(recoup))
+    assert all(hasattr(recoup, name) for name in names)
+    assert recoup.layout.plan([]).size_bytes == 0
+    moment = recoup.Moment("op", "aten::add", 0, 1, 2)
+    assert pickle.loads(pickle.dumps(moment)) == moment
+    with pytest.raises(AttributeError, match="module 'recoup' has no attribute 'nothing'"):
+        recoup.nothing  # noqa: B018
 
 
 # ---- scope ----
