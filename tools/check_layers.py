@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Fails when a folder includes one below it in the layer order, or knows Torch and must not; and
 when files of a folder include one another in a circle. A header and its source are one file here.
+So does a folder of the Python package that imports one below it, unless only inside a function.
 
 Usage: tools/check_layers.py [ROOT]
 """
 
+import ast
 import os
 import re
 import sys
@@ -13,6 +15,7 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+CHECKER = "tools/check_layers.py"
 # Each folder may include only itself and those above it.
 LAYERS = (
     "include/recoup",
@@ -43,6 +46,12 @@ IN_CIRCLES = ("csrc/torch",)
 # The core's tests build without Torch too, and see the core only.
 CORE_TESTS = "tests/core"
 
+PYTHON = "python"
+# As LAYERS. The first runs beside a program: importing it must not load the tools behind it.
+PYTHON_LAYERS = ("recoup", "recoup.offline", "recoup.bench", "recoup.commands")
+# The command line, where Python looks for it.
+PYTHON_MAIN = "python/recoup/__main__.py"
+
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SUFFIXES = {".h", ".hpp", ".cpp", ".cc"}
 
@@ -72,7 +81,7 @@ def complaint(path: str, target: str) -> str | None:
             return f"{CORE_TESTS} may not include {target_layer}: {target}"
     elif target_layer is None:
         if target.startswith("csrc/"):
-            return f"{target} is in no layer: add its folder to LAYERS in tools/check_layers.py"
+            return f"{target} is in no layer: add its folder to LAYERS in {CHECKER}"
     elif layer == RUNTIME and target.startswith(OFFLINE):
         return f"{layer} may not include offline tools: {target}"
     elif LAYERS.index(target_layer) > LAYERS.index(layer):
@@ -90,7 +99,7 @@ def sources(root: Path) -> Iterator[Path]:
 def complaints(root: Path, file: Path) -> Iterator[str]:
     path = file.relative_to(root).as_posix()
     if layer_of(path) is None and not path.startswith(CORE_TESTS + "/"):
-        yield f"{path}:1: its folder is in no layer: add it to LAYERS in tools/check_layers.py"
+        yield f"{path}:1: its folder is in no layer: add it to LAYERS in {CHECKER}"
         return
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         if match := INCLUDE.match(line):
@@ -119,6 +128,43 @@ def circles(root: Path, files: list[Path]) -> Iterator[str]:
             yield f"{folder}: files include one another in a circle: {' <- '.join(error.args[1])}"
 
 
+def python_layer(module: str) -> str | None:
+    return next((at for at in reversed(PYTHON_LAYERS) if f"{module}.".startswith(f"{at}.")), None)
+
+
+def loaded_imports(node: ast.AST, package: list[str]) -> Iterator[tuple[int, str]]:
+    """The line and the name of all that is imported together with a module of `package`."""
+    children = ast.iter_child_nodes(node)
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return
+        case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+            children = iter(node.orelse)
+        case ast.Import():
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        case ast.ImportFrom():
+            above = package[: len(package) + 1 - node.level] if node.level else []
+            base = [*above, *([node.module] if node.module else [])]
+            yield from ((node.lineno, ".".join([*base, alias.name])) for alias in node.names)
+    for child in children:
+        yield from loaded_imports(child, package)
+
+
+def python_complaints(root: Path, file: Path) -> Iterator[str]:
+    path = file.relative_to(root).as_posix()
+    package = list(file.parent.relative_to(root / PYTHON).parts)
+    layer = ".".join(package)
+    if layer not in PYTHON_LAYERS:
+        yield f"{path}:1: its folder is in no layer: add it to PYTHON_LAYERS in {CHECKER}"
+        return
+    if path == PYTHON_MAIN:
+        return
+    for line, target in loaded_imports(ast.parse(file.read_bytes(), path), package):
+        target_layer = python_layer(target)
+        if target_layer and PYTHON_LAYERS.index(target_layer) > PYTHON_LAYERS.index(layer):
+            yield f"{path}:{line}: {layer} may not load {target_layer}, below it: {target}"
+
+
 def main(arguments: list[str]) -> int:
     root = Path(arguments[0] if arguments else Path(__file__).parent.parent).resolve()
     files = list(sources(root))
@@ -127,9 +173,11 @@ def main(arguments: list[str]) -> int:
         return 2
     found = [text for file in files for text in complaints(root, file)]
     found += circles(root, files)
+    modules = sorted((root / PYTHON).rglob("*.py"))
+    found += [text for module in modules for text in python_complaints(root, module)]
     for text in found:
         print(text)
-    print(f"check_layers: {len(files)} files, {len(found)} against the layer order")
+    print(f"check_layers: {len(files) + len(modules)} files, {len(found)} against the layer order")
     return 1 if found else 0
 
 

@@ -18,6 +18,16 @@ GOOD_TREE = {
     "csrc/torch/handler.cpp": '#include <c10/core/Storage.h>\n#include "recoup/torch.h"\n',
     "csrc/python/module.cpp": '#include <Python.h>\n#include "csrc/engine/engine.h"\n',
     "tests/core/pool_test.cpp": '#include <gtest/gtest.h>\n#include "csrc/pool/pool.h"\n',
+    "python/recoup/__init__.py": "from recoup.run import Run\n",
+    "python/recoup/__main__.py": "from recoup.commands import cli\n",
+    "python/recoup/run.py": (
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from recoup.offline.traces import Trace\n"
+        "def read():\n    from recoup.offline.traces import Trace\n"
+    ),
+    "python/recoup/offline/traces.py": "import recoup\nfrom ..run import Run\n",
+    "python/recoup/bench/trial.py": "from recoup.offline import traces\n",
+    "python/recoup/commands/cli.py": "from recoup import offline\nfrom recoup.bench import trial\n",
 }
 
 
@@ -69,10 +79,40 @@ def test_bad_include_fails_and_is_named(
     assert last.endswith("1 against the layer order")
 
 
+@pytest.mark.parametrize(
+    ("file", "statement", "named"),
+    [
+        ("bad.py", "import recoup.offline.traces", "recoup.offline"),
+        ("bad.py", "from recoup import offline", "recoup.offline"),
+        ("bad.py", "from recoup.commands.cli import main", "recoup.commands"),
+        ("bad.py", "from .bench import trial", "recoup.bench"),
+        ("bad.py", "from . import bench", "recoup.bench"),
+        ("__init__.py", "if torch:  from recoup.offline import traces", "recoup.offline"),
+        ("offline/bad.py", "from recoup.commands import tables", "recoup.commands"),
+        ("offline/bad.py", "from ..bench import trial", "recoup.bench"),
+        ("bench/bad.py", "class A: from ..commands import tables", "recoup.commands"),
+        ("bad.py", "if not TYPE_CHECKING: import recoup.offline", "recoup.offline"),
+    ],
+)
+def test_bad_import_fails_and_is_named(
+    tmp_path: Path, file: str, statement: str, named: str
+) -> None:
+    file = f"python/recoup/{file}"
+    result = check(tmp_path, {**GOOD_TREE, file: f'"""Bad."""\n\n{statement}\n'})
+    assert result.returncode == 1
+    first, last = result.stdout.splitlines()
+    assert first.startswith(f"{file}:3: ")
+    assert f"may not load {named}" in first
+    assert last.endswith("1 against the layer order")
+
+
 def test_folder_outside_the_order_fails(tmp_path: Path) -> None:
     result = check(tmp_path, {**GOOD_TREE, "csrc/misc/thing.h": "#pragma once\n"})
     assert result.returncode == 1
     assert result.stdout.startswith("csrc/misc/thing.h:1: ")
+    result = check(tmp_path / "python", {**GOOD_TREE, "python/recoup/misc/thing.py": ""})
+    assert result.returncode == 1
+    assert result.stdout.startswith("python/recoup/misc/thing.py:1: ")
 
 
 def test_empty_tree_is_an_error_and_not_a_pass(tmp_path: Path) -> None:
