@@ -51,7 +51,6 @@ class Candidates final : public PolicyView {
   // ---- what there is ----
   [[nodiscard]] const PolicyNeeds& needs() const { return needs_; }
   [[nodiscard]] const std::vector<ValueId>& list() const { return list_; }
-  [[nodiscard]] Bytes bytes() const { return bytes_; }
   [[nodiscard]] std::size_t memory() const { return sets_.memory(); }
   // For policies that look ahead. It must outlive this or be taken away.
   void set_future(const Future* future) { future_ = future; }

@@ -44,7 +44,7 @@ void Freezer::freeze_or_copy(StorageId storage) {
   }
   const Dependents found = leaves_.dependents(leaf, Leaves::Reach::kPastDead);
   if (found.needed.empty()) {
-    leaves_.freeze(leaf, leaves_.dependents(leaf));
+    leaves_.freeze(leaf);
     return;
   }
   Bytes to_restore{0};
@@ -77,7 +77,7 @@ void Freezer::restore_and_freeze(ValueId leaf) {
     replayer_.release(held);
     throw;
   }
-  leaves_.freeze(leaf, leaves_.dependents(leaf));
+  leaves_.freeze(leaf);
   replayer_.release(held);
 }
 

@@ -122,7 +122,7 @@ bool Leaves::drop_one(Bytes missing) {
       (best->gain < Bytes(0) && (missing <= Bytes(0) || total < missing))) {
     return false;
   }
-  freeze(best->leaf, dependents(best->leaf));
+  freeze(best->leaf);
   values_.settle(best->leaf);
   return true;
 }

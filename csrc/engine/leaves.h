@@ -26,6 +26,7 @@ class Leaves {
   // Note [Freeze] in freezer.h. Cuts everything that was found from the leaf; what is needed of it
   // is resident by now.
   void freeze(ValueId leaf, const Dependents& dependents);
+  void freeze(ValueId leaf) { freeze(leaf, dependents(leaf)); }
   // Lets a dead leaf go that is not worth its bytes: Note [Dead leaves].
   void consider(ValueId id);
   // Lets one go for `missing` bytes, whatever it is worth, if that helps.

@@ -32,9 +32,7 @@ ProgramOp::ProgramOp(Context& context, const Parts& parts)
 void ProgramOp::release_operands(std::span<const Operand> operands) noexcept {
   for (const Operand& operand : operands) {
     if (operand.value.valid()) {
-      Value& value = lineage_[operand.value];
-      --value.fixed;
-      values_.hard_unpin(operand.value, value);
+      replayer_.release(operand.value);
     }
   }
 }

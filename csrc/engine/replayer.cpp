@@ -25,9 +25,7 @@ void Replayer::acquire(std::span<const ValueId> values, Tries tries) {
 
 void Replayer::release(std::span<const ValueId> values) noexcept {
   for (ValueId id : values) {
-    Value& value = parts_.context.lineage[id];
-    --value.fixed;
-    parts_.values.hard_unpin(id, value);
+    release(id);
   }
 }
 

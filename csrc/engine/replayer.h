@@ -20,6 +20,11 @@ class Replayer {
   // nothing. Throws OutOfBudget, and what kernels throw.
   void acquire(std::span<const ValueId> values, Tries tries = Tries::kAll);
   void release(std::span<const ValueId> values) noexcept;
+  void release(ValueId id) noexcept {
+    Value& value = parts_.context.lineage[id];
+    --value.fixed;
+    parts_.values.hard_unpin(id, value);
+  }
 
  private:
   void bring_back(std::span<const ValueId> values, Tries tries);

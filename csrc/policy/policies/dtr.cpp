@@ -21,6 +21,15 @@ class Dtr final : public ScorePolicy {
   }
 };
 
+constexpr PolicyInfo schedule(std::string_view name, std::string_view summary, ScheduleKind kind) {
+  return {.name = name,
+          .summary = summary,
+          .defaults = kPrototype,
+          .make = make_policy<Dtr>,
+          .schedule = kind,
+          .has_order = true};
+}
+
 }  // namespace
 
 std::span<const PolicyInfo> dtr_policies() {
@@ -31,48 +40,20 @@ std::span<const PolicyInfo> dtr_policies() {
        .make = make_policy<Dtr>,
        .has_order = true},
       // Where a schedule leaves a choice, this decides.
-      {.name = "sqrt-n",
-       .summary = "schedule: sqrt(n) segments, one checkpoint each (Chen et al.)",
-       .defaults = kPrototype,
-       .make = make_policy<Dtr>,
-       .schedule = ScheduleKind::kSqrtN,
-       .has_order = true},
-      {.name = "recursive",
-       .summary = "schedule: segments in segments, log(n) checkpoints (Chen et al.)",
-       .defaults = kPrototype,
-       .make = make_policy<Dtr>,
-       .schedule = ScheduleKind::kRecursive,
-       .has_order = true},
-      {.name = "budgeted",
-       .summary = "schedule: greedy segments, the best size for the budget (memonger)",
-       .defaults = kPrototype,
-       .make = make_policy<Dtr>,
-       .schedule = ScheduleKind::kBudgeted,
-       .has_order = true},
-      {.name = "rotor",
-       .summary = "schedule: the optimal one of a chain for the budget (Beaumont et al.)",
-       .defaults = kPrototype,
-       .make = make_policy<Dtr>,
-       .schedule = ScheduleKind::kRotor,
-       .has_order = true},
-      {.name = "mirror",
-       .summary = "schedule: drop what cheap ops make, keep it once it is back (MXNet)",
-       .defaults = kPrototype,
-       .make = make_policy<Dtr>,
-       .schedule = ScheduleKind::kMirror,
-       .has_order = true},
-      {.name = "superneurons-speed",
-       .summary = "schedule: drop what cheap ops make, get it back together",
-       .defaults = kPrototype,
-       .make = make_policy<Dtr>,
-       .schedule = ScheduleKind::kSuperneuronsSpeed,
-       .has_order = true},
-      {.name = "superneurons-memory",
-       .summary = "schedule: drop what cheap ops make, get it back each time",
-       .defaults = kPrototype,
-       .make = make_policy<Dtr>,
-       .schedule = ScheduleKind::kSuperneuronsMemory,
-       .has_order = true},
+      schedule("sqrt-n", "schedule: sqrt(n) segments, one checkpoint each (Chen et al.)",
+               ScheduleKind::kSqrtN),
+      schedule("recursive", "schedule: segments in segments, log(n) checkpoints (Chen et al.)",
+               ScheduleKind::kRecursive),
+      schedule("budgeted", "schedule: greedy segments, the best size for the budget (memonger)",
+               ScheduleKind::kBudgeted),
+      schedule("rotor", "schedule: the optimal one of a chain for the budget (Beaumont et al.)",
+               ScheduleKind::kRotor),
+      schedule("mirror", "schedule: drop what cheap ops make, keep it once it is back (MXNet)",
+               ScheduleKind::kMirror),
+      schedule("superneurons-speed", "schedule: drop what cheap ops make, get it back together",
+               ScheduleKind::kSuperneuronsSpeed),
+      schedule("superneurons-memory", "schedule: drop what cheap ops make, get it back each time",
+               ScheduleKind::kSuperneuronsMemory),
   };
   return kPolicies;
 }
