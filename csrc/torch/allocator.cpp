@@ -1,8 +1,7 @@
-// The CPU allocator that sends the program's tensors to the pool, and the deleters that bring them
-// back.
+#include "csrc/torch/allocator.h"
+
 #include <c10/core/CPUAllocator.h>
 
-#include "csrc/torch/errors.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/sessions.h"
 
@@ -11,13 +10,38 @@ namespace recoup::detail {
 void pool_delete(void* pointer) {
   const Visit visit;
   if (Session* const session = Sessions::owner_of(pointer)) {
-    session->free(pointer);
+    session->memory().free(pointer);
   } else {
     release_retired(pointer);
   }
 }
 
-void evicted_delete(void* context) { Session::evicted_storage_died(context); }
+void evicted_delete(void* context) {
+  const Visit visit;
+  const EvictedContext evicted = EvictedContext::unpack(context);
+  if (Session* const session = Sessions::numbered(evicted.session)) {
+    const EngineLock lock(session->mutex());
+    session->storages(lock).evicted_died(evicted.record);
+  }  // else it stopped while the storage was dying
+}
+
+namespace {
+
+const c10::DataPtr& data_of(const c10::StorageImpl& storage) {
+  return const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
+}
+
+}  // namespace
+
+bool is_evicted(const c10::StorageImpl& storage) {
+  return data_of(storage).get_deleter() == &evicted_delete;
+}
+
+Session* session_of_evicted(const c10::StorageImpl& storage) {
+  return is_evicted(storage)
+             ? Sessions::numbered(EvictedContext::unpack(data_of(storage).get_context()).session)
+             : nullptr;
+}
 
 c10::Allocator* plain_allocator() { return c10::GetDefaultCPUAllocator(); }
 
@@ -28,10 +52,10 @@ class PoolAllocator final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t nbytes) override {
     const Visit visit;
     Session* const session = Sessions::on_cpu();
-    if (session == nullptr || !session->in_scope(nbytes)) {
+    if (session == nullptr || !session->memory().in_scope(nbytes)) {
       return plain_allocator()->allocate(nbytes);
     }
-    return session->allocate(nbytes);
+    return session->memory().allocate(nbytes);
   }
 
   // What raw_deallocate calls: the memory may be ours or the plain allocator's.
@@ -45,7 +69,7 @@ class PoolAllocator final : public c10::Allocator {
   static void delete_either(void* pointer) {
     const Visit visit;
     if (Session* const session = Sessions::owner_of(pointer)) {
-      session->free(pointer);
+      session->memory().free(pointer);
     } else if (!release_retired(pointer)) {
       plain_allocator()->raw_deallocate(pointer);
     }

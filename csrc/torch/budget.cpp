@@ -1,10 +1,12 @@
 // The public face for LibTorch programs, over Session.
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
+#include "csrc/torch/allocator.h"
+#include "csrc/torch/budget_scope.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/overrides.h"
+#include "csrc/torch/scope_thread.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/traits_table.h"
@@ -12,6 +14,7 @@
 
 namespace recoup {
 
+using detail::EngineLock;
 using detail::Session;
 using detail::Sessions;
 
@@ -32,112 +35,112 @@ c10::Device parse_device(const std::string& name) {
 }  // namespace
 
 Budget::Budget(const Options& options, const std::string& device)
-    : session_(std::make_unique<Session>(options, parse_device(device))) {}
+    : scope_(std::make_unique<detail::BudgetScope>(options, parse_device(device))) {}
 
 Budget::~Budget() { abandon(); }
 
-bool Budget::suspended() const { return session_ != nullptr && session_->in_force() && !entered(); }
+bool Budget::suspended() const { return scope_ != nullptr && scope_->in_force() && !entered(); }
 
 bool Budget::entered() const {
-  return session_ != nullptr && Sessions::on(session_->device()) == session_.get();
+  return scope_ != nullptr && Sessions::on(scope_->session().device()) == &scope_->session();
 }
 
 void Budget::enter() {
-  if (!session_) {
+  if (!scope_) {
     throw std::logic_error("recoup: a budget can be entered once");
   }
-  session_->enter();
+  scope_->enter();
 }
 
 void Budget::leave() {
-  if (!session_ || !session_->in_force()) {
+  if (!scope_ || !scope_->in_force()) {
     throw std::logic_error("recoup: this budget is not in force");
   }
-  session_->leave();
+  scope_->leave();
   last_stats_ = stats();
   last_pinned_ = pinned();
   last_decisions_ = decisions();
-  const auto recording = session_->end_recording();
-  session_.reset();
+  const auto recording = scope_->session().end_recording();
+  scope_.reset();
   if (recording) {
     recording->writer.close();
   }
 }
 
 void Budget::abandon() {
-  if (session_ && session_->in_force()) {
+  if (scope_ && scope_->in_force()) {
     last_stats_ = stats();
     last_pinned_ = pinned();
-    if (!session_->abandon()) {
-      (void)session_.release();  // never destroyed: its thread may be in it
+    if (!scope_->abandon()) {
+      (void)scope_.release();  // never destroyed: its thread may be in it
     }
   }
-  session_.reset();
+  scope_.reset();
 }
 
 void Budget::grow(Bytes budget) {
-  if (!session_) {
+  if (!scope_) {
     throw std::logic_error("recoup: this budget is not in force");
   }
-  session_->grow(budget);
+  scope_->session().grow(budget);
 }
 
 void Budget::shrink(Bytes budget) {
-  if (!session_) {
+  if (!scope_) {
     throw std::logic_error("recoup: this budget is not in force");
   }
-  session_->shrink(budget);
+  scope_->session().shrink(budget);
 }
 
 void Budget::record(const std::string& path) {
-  if (!session_ || session_->in_force()) {
+  if (!scope_ || scope_->in_force()) {
     throw std::logic_error("recoup: a trace is recorded from the scope's beginning");
   }
-  session_->record(path);
+  scope_->session().record(path);
 }
 
 void Budget::mark_step(const std::string& name) {
-  if (session_) {
-    session_->mark_step(name);
+  if (scope_) {
+    scope_->session().mark_step(name);
   }
 }
 
 void Budget::log_decisions() {
-  if (!session_ || session_->in_force()) {
+  if (!scope_ || scope_->in_force()) {
     throw std::logic_error("recoup: decisions are kept from the scope's beginning");
   }
-  session_->log_decisions();
+  scope_->session().log_decisions();
 }
 
 std::vector<Decision> Budget::decisions() const {
-  if (!session_) {
+  if (!scope_) {
     return last_decisions_;
   }
-  const Session::Lock lock(*session_);
-  return session_->decisions(lock);
+  const EngineLock lock(scope_->session().mutex());
+  return scope_->session().decisions(lock);
 }
 
 Stats Budget::stats() const {
-  if (!session_) {
+  if (!scope_) {
     return last_stats_;
   }
-  const Session::Lock lock(*session_);
-  return session_->engine(lock).stats();
+  const EngineLock lock(scope_->session().mutex());
+  return scope_->session().engine(lock).stats();
 }
 
 std::vector<PinnedRow> Budget::pinned() const {
-  if (!session_) {
+  if (!scope_) {
     return last_pinned_;
   }
-  const Session::Lock lock(*session_);
-  return session_->engine(lock).pinned();
+  const EngineLock lock(scope_->session().mutex());
+  return scope_->session().engine(lock).pinned();
 }
 
 void Budget::check() const {
-  if (session_) {
-    const Session::Lock lock(*session_);
-    session_->engine(lock).check();
-    if (const detail::Gpu* const gpu = session_->gpu(lock)) {
+  if (scope_) {
+    const EngineLock lock(scope_->session().mutex());
+    scope_->session().engine(lock).check();
+    if (const detail::Gpu* const gpu = scope_->session().gpu(lock)) {
       gpu->check();
     }
   }
@@ -147,8 +150,8 @@ namespace {
 
 // Replays run on the scope's own threads only.
 void require_resident(const Session& session, const detail::Engine& engine, StorageId storage) {
-  TORCH_CHECK(Session::on_own_thread() || engine.value(engine.current(storage)).resident(),
-              session.evicted_message());
+  TORCH_CHECK(detail::on_scope_thread() || engine.value(engine.current(storage)).resident(),
+              session.tensors().evicted_message());
 }
 
 // The session whose exit did not fit, if it has the tensor's bytes. In a Visit.
@@ -157,7 +160,7 @@ const Session* suspended_owner(const at::Tensor& tensor) {
     return nullptr;
   }
   const Session* const session =
-      Session::owner_of_evicted(*tensor.storage().unsafeGetStorageImpl());
+      detail::session_of_evicted(*tensor.storage().unsafeGetStorageImpl());
   return session == nullptr || Sessions::on(session->device()) == session ? nullptr : session;
 }
 
@@ -177,16 +180,17 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
   if (session == nullptr) {
     return;
   }
-  const Session::Lock lock(*session);
+  const EngineLock lock(session->mutex());
   session->wait_for_replays(lock);
   try {
     c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
-    StorageId storage = session->find_known(impl, lock);
-    const bool managed = session->manages(impl) && !impl.sym_nbytes().is_heap_allocated();
-    const bool adopted = !storage.valid() && unknown == Unknown::kAdopt &&
-                         session->unowned_block(impl, lock).valid();
+    detail::Storages& storages = session->storages(lock);
+    StorageId storage = storages.find_known(impl);
+    const bool managed = session->tensors().managed(tensor.storage()) != nullptr;
+    const bool adopted =
+        !storage.valid() && unknown == Unknown::kAdopt && storages.unowned_block(impl).valid();
     if (managed && (adopted || unknown == Unknown::kRegister)) {
-      storage = session->find(impl, lock);  // known ones too: they may have other bytes by now
+      storage = storages.find(impl);  // known ones too: they may have other bytes by now
     }
     if (storage.valid()) {
       function(*session, lock, storage);
@@ -206,7 +210,7 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
 bool evict(const at::Tensor& tensor) {
   bool evicted = false;
   with_known(tensor, Unknown::kIgnore,
-             [&](Session& session, const Session::Lock& lock, StorageId storage) {
+             [&](Session& session, const EngineLock& lock, StorageId storage) {
                evicted = session.engine(lock).evict(storage);
              });
   return evicted;
@@ -216,7 +220,7 @@ bool is_resident(const at::Tensor& tensor) {
   const detail::Visit visit;
   bool resident = suspended_owner(tensor) == nullptr;
   with_known(tensor, Unknown::kIgnore,
-             [&](Session& session, const Session::Lock& lock, StorageId storage) {
+             [&](Session& session, const EngineLock& lock, StorageId storage) {
                const detail::Engine& engine = session.engine(lock);
                resident = engine.value(engine.current(storage)).resident();
              });
@@ -226,10 +230,10 @@ bool is_resident(const at::Tensor& tensor) {
 void materialize(const at::Tensor& tensor) {
   const detail::Visit visit;
   if (const Session* const session = suspended_owner(tensor)) {
-    TORCH_CHECK(false, session->evicted_message());
+    TORCH_CHECK(false, session->tensors().evicted_message());
   }
   with_known(tensor, Unknown::kIgnore,
-             [&](Session& session, const Session::Lock& lock, StorageId storage) {
+             [&](Session& session, const EngineLock& lock, StorageId storage) {
                detail::Engine& engine = session.engine(lock);
                require_resident(session, engine, storage);
                const ValueId one[] = {engine.current(storage)};
@@ -240,11 +244,10 @@ void materialize(const at::Tensor& tensor) {
 
 void escape(const at::Tensor& tensor) {
   with_known(
-      tensor, Unknown::kRegister,
-      [&](Session& session, const Session::Lock& lock, StorageId storage) {
+      tensor, Unknown::kRegister, [&](Session& session, const EngineLock& lock, StorageId storage) {
         require_resident(session, session.engine(lock), storage);
         TORCH_CHECK(
-        Session::on_own_thread() || !session.engine(lock).has_needed_dependents(storage),
+        detail::on_scope_thread() || !session.engine(lock).has_needed_dependents(storage),
         "recoup: evicted tensors depend on this one's content, and it was asked for its address on a "
         "thread outside the budget scope. Hold recoup.pin on it, or materialize them first");
         session.engine(lock).escape(storage);
@@ -252,7 +255,7 @@ void escape(const at::Tensor& tensor) {
 }
 
 void charge(const at::Tensor& tensor) {
-  with_known(tensor, Unknown::kRegister, [](Session&, const Session::Lock&, StorageId) {});
+  with_known(tensor, Unknown::kRegister, [](Session&, const EngineLock&, StorageId) {});
 }
 
 Reservation::Reservation(Bytes size) {
@@ -261,10 +264,10 @@ Reservation::Reservation(Bytes size) {
   if (session == nullptr || size <= Bytes(0)) {
     return;
   }
-  const Session::Lock lock(*session);
+  const EngineLock lock(session->mutex());
   session->wait_for_replays(lock);
   try {
-    storage_ = session->reserve(size, lock);
+    storage_ = session->storages(lock).reserve(size);
     session_ = session;
   } catch (const OutOfBudget& error) {
     detail::throw_out_of_budget(error.report());
@@ -277,8 +280,8 @@ void Reservation::release() {
   const detail::Visit visit;
   Session* const session = Sessions::on_cpu();
   if (session != nullptr && std::exchange(session_, nullptr) == session) {
-    const Session::Lock lock(*session);
-    session->release_reserved(storage_, lock);
+    const EngineLock lock(session->mutex());
+    session->storages(lock).release_reserved(storage_);
   }
 }
 
@@ -298,8 +301,8 @@ Bytes physical_memory() {
 }
 
 bool carry(bool on) {
-  const bool was = Session::on_own_thread();
-  c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, on);
+  const bool was = detail::on_scope_thread();
+  detail::set_scope_thread(on);
   return was;
 }
 
@@ -309,13 +312,13 @@ std::vector<std::string> overridden_ops() { return detail::overridden_ops(); }
 
 void pass_through(bool on) {
   if (!active()) {
-    c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, on);
+    detail::set_scope_thread(on);
   }
 }
 
 Pin::Pin(const at::Tensor& tensor) {
   with_known(tensor, Unknown::kAdopt,
-             [&](Session& session, const Session::Lock& lock, StorageId storage) {
+             [&](Session& session, const EngineLock& lock, StorageId storage) {
                require_resident(session, session.engine(lock), storage);
                const detail::PinTicket ticket = session.engine(lock).pin(storage);
                storage_ = ticket.storage;
@@ -330,7 +333,7 @@ void Pin::release() {
   const detail::Visit visit;
   Sessions::for_each([this](Session& session) {
     if (session_ == &session) {
-      const Session::Lock lock(session);
+      const EngineLock lock(session.mutex());
       session.engine(lock).unpin({.storage = storage_, .birth = birth_});
     }
   });

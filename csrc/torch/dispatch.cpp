@@ -11,10 +11,13 @@
 #include <span>
 #include <string>
 
+#include "csrc/torch/allocator.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/gpus.h"
+#include "csrc/torch/kernel_frame.h"
 #include "csrc/torch/op_call.h"
 #include "csrc/torch/pointer_readers.h"
+#include "csrc/torch/scope_thread.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/traits_table.h"
@@ -43,9 +46,7 @@ void run_lazy_clone(torch::jit::Stack* stack) {
 void run_record_stream(const c10::OperatorHandle& op, c10::DispatchKeySet below,
                        torch::jit::Stack* stack) {
   const at::Tensor& self = torch::jit::peek(*stack, 0, 2).toTensor();
-  if (self.has_storage() &&
-      self.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get_deleter() ==
-          &evicted_delete) {
+  if (self.has_storage() && is_evicted(*self.storage().unsafeGetStorageImpl())) {
     torch::jit::drop(*stack, 2);
     return;
   }
@@ -135,7 +136,7 @@ void run_reader(const c10::OperatorHandle& op, const OpTraits& traits, c10::Disp
                           at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
       Session* const session = Sessions::on(tensor.device());
       if (wanted && session != nullptr && is_plain(*tensor.unsafeGetTensorImpl())) {
-        session->hold(tensor, frame);
+        frame.hold(*session, tensor);
       }
     });
   }
@@ -225,8 +226,7 @@ void enter(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::
       : keys.highestBackendKey() == c10::BackendComponent::PrivateUse1Bit
           ? c10::DispatchKey::PrivateUse1
           : c10::DispatchKey::CPU);
-  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake) &&
-      !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake)) {
+  if (on_scope_thread() && !inside_op()) {
     handle(op, backend, stack);
   } else {
     op.redispatchBoxed(backend, stack);

@@ -22,7 +22,7 @@
 // waits for the generator with the GIL); a generator, then a session's lock, never the other way.
 // So the gate is taken after the op's arguments were acquired, and what dies in a session while
 // this thread holds a gate, and may need the GIL to do so, is buried later
-// (Session::unlock_and_bury).
+// (EngineMutex::unlock_and_bury).
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,5 +1,6 @@
 #include "csrc/torch/kernel_frame.h"
 
+#include "csrc/torch/session.h"
 #include "csrc/torch/sessions.h"
 
 namespace recoup::detail {
@@ -23,19 +24,39 @@ KernelFrame::~KernelFrame() {
   for (const auto& [key, held] : held_) {
     // The kernel may have left the scope.
     if (Session* const session = Sessions::numbered(key.first)) {
-      const Session::Lock lock(*session);
-      session->let_go({.storage = held.storage, .birth = key.second}, lock);
+      let_go(*session, {.storage = held.storage, .birth = key.second});
     }
   }
 }
 
+// The storage is watched again.
+void KernelFrame::let_go(Session& session, const PinTicket& pin) {
+  const EngineLock lock(session.mutex());
+  Engine& engine = session.engine(lock);
+  if (engine.values().holds(pin)) {
+    session.storages().arm(*session.storages(lock).record(pin.storage).impl);
+    engine.unpin(pin);
+  }
+}
+
+void KernelFrame::hold(Session& session, const at::Tensor& tensor) {
+  c10::StorageImpl* const storage = session.tensors().managed(tensor.storage());
+  if (storage == nullptr) {
+    return;
+  }
+  const EngineLock lock(session.mutex());
+  const Turn turn(session, lock);
+  if (const StorageId id = session.storages(lock).find(*storage); id.valid()) {
+    hold(session, id, /*trusted=*/false, lock);
+  }
+}
+
 KernelFrame::Key KernelFrame::key_of(const Session& session, StorageId storage,
-                                     const Session::Lock& lock) {
+                                     const EngineLock& lock) {
   return {session.number(), session.engine(lock).values()[storage].birth};
 }
 
-void KernelFrame::hold(Session& session, StorageId storage, bool trusted,
-                       const Session::Lock& lock) {
+void KernelFrame::hold(Session& session, StorageId storage, bool trusted, const EngineLock& lock) {
   const auto [found, added] = held_.try_emplace(key_of(session, storage, lock),
                                                 Held{.storage = storage, .trusted = trusted});
   if (!added) {
@@ -51,7 +72,7 @@ void KernelFrame::hold(Session& session, StorageId storage, bool trusted,
 
 // What an outer frame holds stays longer, so an inner one need not.
 void KernelFrame::hold_in_all(Session& session, StorageId storage, bool integral, bool trusted,
-                              const Session::Lock& lock) {
+                              const EngineLock& lock) {
   KernelFrame* outermost = nullptr;
   for (KernelFrame* frame = innermost(); frame != nullptr; frame = frame->outer_) {
     if (frame->reach_ == Pointers::kAny || (frame->reach_ == Pointers::kIntegers && integral)) {
@@ -63,7 +84,7 @@ void KernelFrame::hold_in_all(Session& session, StorageId storage, bool integral
   }
 }
 
-bool KernelFrame::trusts(const Session& session, StorageId storage, const Session::Lock& lock) {
+bool KernelFrame::trusts(const Session& session, StorageId storage, const EngineLock& lock) {
   for (const KernelFrame* frame = innermost(); frame != nullptr; frame = frame->outer_) {
     const auto found = frame->held_.find(key_of(session, storage, lock));
     if (found != frame->held_.end() && found->second.trusted) {

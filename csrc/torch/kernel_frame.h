@@ -1,14 +1,19 @@
 // Kernels under which the ops that they call are seen, and which may hold raw pointers meanwhile.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <map>
 #include <utility>
 
+#include "csrc/engine/values.h"
+#include "csrc/torch/engine_lock.h"
 #include "csrc/torch/pointer_readers.h"
-#include "csrc/torch/session.h"
 
 namespace recoup::detail {
+
+class Session;
 
 // Note [Guests]
 // A custom op, in C++ or Python, may read and write tensors that no argument names: what it closes
@@ -37,12 +42,14 @@ class KernelFrame {
   // bring it back, so it may throw OutOfBudget. `trusted`: taking its address for writing says
   // nothing, for it was made in a guest.
   static void hold_in_all(Session& session, StorageId storage, bool integral, bool trusted,
-                          const Session::Lock& lock);
+                          const EngineLock& lock);
   [[nodiscard]] static bool trusts(const Session& session, StorageId storage,
-                                   const Session::Lock& lock);
+                                   const EngineLock& lock);
 
+  // Brings a plain tensor's bytes back, and holds them. Throws OutOfBudget.
+  void hold(Session& session, const at::Tensor& tensor);
   // As above, for this frame.
-  void hold(Session& session, StorageId storage, bool trusted, const Session::Lock& lock);
+  void hold(Session& session, StorageId storage, bool trusted, const EngineLock& lock);
 
  private:
   using Key = std::pair<std::uint32_t, std::uint64_t>;  // number of a session, birth of a storage
@@ -55,8 +62,9 @@ class KernelFrame {
     thread_local KernelFrame* frame = nullptr;
     return frame;
   }
+  static void let_go(Session& session, const PinTicket& pin);
   [[nodiscard]] static Key key_of(const Session& session, StorageId storage,
-                                  const Session::Lock& lock);
+                                  const EngineLock& lock);
 
   Pointers reach_;
   KernelFrame* outer_;

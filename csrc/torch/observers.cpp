@@ -6,16 +6,17 @@
 // of a thread's, allow the access and forbid it again. They are there only while others are:
 // observers cost each op more than a small op takes.
 #include <ATen/record_function.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <memory>
 #include <vector>
 
+#include "csrc/torch/allocator.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/payload.h"
-#include "csrc/torch/session.h"
+#include "csrc/torch/scope_thread.h"
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/storage_access.h"
+#include "csrc/torch/storage_records.h"
 #include "recoup/torch.h"
 
 namespace recoup {
@@ -25,13 +26,9 @@ namespace {
 // Evicted storages of which this thread's observers may ask the address.
 thread_local std::vector<StoragePtr> allowed;
 
-bool is_evicted(const StoragePtr& storage) {
-  return storage->_mutable_data_ptr_no_checks().get_deleter() == &evicted_delete;
-}
-
 void allow(const c10::IValue* values, std::size_t count) {
   // Elsewhere an op would not bring the bytes back: it has to fail.
-  if (!Sessions::any() || !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake)) {
+  if (!Sessions::any() || !on_scope_thread()) {
     return;
   }
   for_each_tensor(
@@ -40,7 +37,7 @@ void allow(const c10::IValue* values, std::size_t count) {
           return;
         }
         StoragePtr storage = StoragePtr::reclaim_copy(tensor.storage().unsafeGetStorageImpl());
-        if (is_evicted(storage)) {
+        if (is_evicted(*storage)) {
           allow_access(*storage);
           allowed.push_back(std::move(storage));
         }
@@ -51,7 +48,7 @@ void forbid() {
   std::vector<StoragePtr> storages;
   storages.swap(allowed);
   for (const StoragePtr& storage : storages) {
-    if (is_evicted(storage)) {
+    if (is_evicted(*storage)) {
       storage->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
     }
   }

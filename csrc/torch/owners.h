@@ -11,7 +11,7 @@ namespace recoup::detail {
 // storage as one of the object. So two owners are we and an object that nobody in Python refers to.
 //
 // It may be wrong: Python may be at work, and weak references come back. See Note [Let go, and
-// found again] in session.cpp.
+// found again] in storages.cpp.
 inline bool is_sole_owner(const c10::intrusive_ptr<c10::StorageImpl>& storage) {
   const auto owners = storage.use_count();
   return owners == 1 ||

@@ -142,13 +142,13 @@ Session* Sessions::numbered(std::uint32_t number) {
 }
 
 Session* Sessions::owner_of(const void* pointer) {
-  if (Session* const session = on_cpu(); session != nullptr && session->owns(pointer)) {
+  if (Session* const session = on_cpu(); session != nullptr && session->tensors().owns(pointer)) {
     return session;
   }
   Suspended& suspended = Suspended::instance();
   const std::lock_guard lock(suspended.mutex);
   for (Session* const session : suspended.sessions) {
-    if (session->owns(pointer)) {
+    if (session->tensors().owns(pointer)) {
       return session;
     }
   }

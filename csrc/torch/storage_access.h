@@ -1,7 +1,7 @@
 // Watching and forbidding access to a storage, in PyTorch 2.13 and in those before it.
 //
 // Before 2.13 nothing tells that somebody takes a storage's address to write to it behind our back:
-// see Note [Unseen writers] in session.cpp for what is not noticed then.
+// see Note [Unseen writers] in storages.cpp for what is not noticed then.
 #pragma once
 
 #include <c10/core/StorageImpl.h>

@@ -21,8 +21,9 @@
 namespace recoup {
 
 namespace detail {
+class BudgetScope;
 class Session;
-}
+}  // namespace detail
 
 // A scope in which tensor memory of one device stays within a budget. Counts from `enter` to
 // `leave`, on one thread; at most one is entered on a device. Ops that cannot fit throw
@@ -70,7 +71,7 @@ class RECOUP_API Budget {
   void check() const;
 
  private:
-  std::unique_ptr<detail::Session> session_;
+  std::unique_ptr<detail::BudgetScope> scope_;
   Stats last_stats_;
   std::vector<PinnedRow> last_pinned_;
   std::vector<Decision> last_decisions_;

@@ -1,4 +1,5 @@
-// The engine's device over real tensors: the half of Session that the engine calls.
+#include "csrc/torch/tensor_device.h"
+
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -6,11 +7,14 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include "csrc/engine/engine.h"
 #include "csrc/torch/errors.h"
-#include "csrc/torch/session.h"
+#include "csrc/torch/owners.h"
 #include "csrc/torch/storage_access.h"
+#include "recoup/torch.h"
 
 namespace recoup::detail {
 namespace {
@@ -32,9 +36,37 @@ double measure_copy() {
   return best / static_cast<double>(kBytes);
 }
 
+// The budget may grow, up to the machine's memory; addresses cost nothing.
+Bytes arena_size(const Options& options) { return std::max(options.budget, physical_memory()); }
+
 }  // namespace
 
-std::optional<double> Session::copy_ns_per_byte() const {
+TensorDevice::TensorDevice(c10::Device device, std::uint32_t session, const StorageHooks& hooks,
+                           const Neighbors& neighbors)
+    : device_(device),
+      session_(session),
+      gpu_(device.is_cpu() ? nullptr : std::make_unique<Gpu>(device)),
+      hooks_(hooks),
+      engine_(neighbors.engine),
+      mutex_(neighbors.mutex),
+      records_(neighbors.records),
+      evicted_message_(&detail::evicted_message()) {
+  if (gpu_) {
+    hooks_.program = gpu_->program_deleter();
+  }
+}
+
+TensorDevice::~TensorDevice() = default;
+
+void TensorDevice::make_arena(const Options& options) {
+  if (gpu_) {
+    arena_ = gpu_->make_arena(options.budget - options.outside);
+  } else {
+    arena_ = std::make_unique<HostArena>(arena_size(options));
+  }
+}
+
+std::optional<double> TensorDevice::copy_ns_per_byte() const {
   if (gpu_) {
     return gpu_->copy_ns_per_byte();
   }
@@ -42,7 +74,7 @@ std::optional<double> Session::copy_ns_per_byte() const {
   return measured;
 }
 
-void* Session::address(const Location& location) const {
+void* TensorDevice::address(const Location& location) const {
   if (location.external != nullptr) {
     const auto* const record = static_cast<const StorageRecord*>(location.external);
     return record->strong->_mutable_data_ptr_no_checks().get();
@@ -50,7 +82,7 @@ void* Session::address(const Location& location) const {
   return arena_->at(location.offset);
 }
 
-void Session::attach(void* handle, PoolOffset offset) noexcept {
+void TensorDevice::attach(void* handle, PoolOffset offset) noexcept {
   auto* const record = static_cast<StorageRecord*>(handle);
   StoragePtr storage = record->weak.lock();
   if (!storage) {
@@ -59,12 +91,12 @@ void Session::attach(void* handle, PoolOffset offset) noexcept {
   c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
   data.release_context();
   void* const pointer = arena_->at(offset);
-  storage->set_data_ptr_noswap({pointer, pointer, deleter_, device_});
+  storage->set_data_ptr_noswap({pointer, pointer, hooks_.pool, device_});
   allow_access(*storage);
-  graveyard_.storages.push_back(std::move(storage));
+  mutex_.graveyard().add(std::move(storage));
 }
 
-bool Session::detach(void* handle, PoolOffset offset) noexcept {
+bool TensorDevice::detach(void* handle, PoolOffset offset) noexcept {
   auto* const record = static_cast<StorageRecord*>(handle);
   StoragePtr storage = record->weak.lock();
   if (!storage) {
@@ -74,14 +106,15 @@ bool Session::detach(void* handle, PoolOffset offset) noexcept {
   const bool ours = data.get() == arena_->at(offset) && in_pool(data);
   if (ours) {
     data.release_context();
-    storage->set_data_ptr_noswap({nullptr, context_of(*record), &evicted_delete, device_});
+    const EvictedContext context{.session = session_, .record = record->self};
+    storage->set_data_ptr_noswap({nullptr, context.pack(), hooks_.evicted, device_});
     storage->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
   }
-  graveyard_.storages.push_back(std::move(storage));
+  mutex_.graveyard().add(std::move(storage));
   return ours;
 }
 
-void Session::copy(PoolOffset to, const Location& from, Bytes size) {
+void TensorDevice::copy(PoolOffset to, const Location& from, Bytes size) {
   if (gpu_) {
     gpu_->copy(arena_->at(to), address(from), size);
     return;
@@ -90,23 +123,23 @@ void Session::copy(PoolOffset to, const Location& from, Bytes size) {
 }
 
 // Not a number in every float type, and an index that is out of any tensor's range.
-void Session::poison(PoolOffset at, Bytes size) noexcept {
+void TensorDevice::poison(PoolOffset at, Bytes size) noexcept {
   constexpr std::uint16_t kNotANumber = 0x7fff;
   std::fill_n(static_cast<std::uint16_t*>(arena_->at(at)), size.count() / 2, kNotANumber);
 }
 
-PageSizes Session::page_sizes() const { return gpu_ ? PageSizes() : HostArena::page_sizes(); }
+PageSizes TensorDevice::page_sizes() const { return gpu_ ? PageSizes() : HostArena::page_sizes(); }
 
-void Session::discard(PoolOffset from, PoolOffset to) noexcept { arena_->discard(from, to); }
+void TensorDevice::discard(PoolOffset from, PoolOffset to) noexcept { arena_->discard(from, to); }
 
-std::uint64_t Session::hash(const Location& from, Bytes size, const void* payload,
-                            std::size_t result) {
+std::uint64_t TensorDevice::hash(const Location& from, Bytes size, const void* payload,
+                                 std::size_t result) {
   const Coverage* const coverage = static_cast<const Payload*>(payload)->coverage.get();
   RECOUP_CHECK(coverage != nullptr);
   return gpu_ ? gpu_->hash(address(from), size) : coverage->digest(address(from), size, result);
 }
 
-std::unique_ptr<Payload> Session::new_payload(const c10::OperatorHandle& op, const Lock&) {
+std::unique_ptr<Payload> TensorDevice::new_payload(const c10::OperatorHandle& op) {
   std::unique_ptr<Payload> payload;
   if (spare_payloads_.empty()) {
     payload = std::make_unique<Payload>();
@@ -118,27 +151,27 @@ std::unique_ptr<Payload> Session::new_payload(const c10::OperatorHandle& op, con
   return payload;
 }
 
-void Session::release(void* pointer) noexcept {
+void TensorDevice::release(void* pointer) noexcept {
   constexpr std::size_t kSpare = 64;
   std::unique_ptr<Payload> payload(static_cast<Payload*>(pointer));
   if (!payload->harmless) {
-    graveyard_.payloads.push_back(std::move(payload));
+    mutex_.graveyard().add(std::move(payload));
   } else if (spare_payloads_.size() < kSpare) {
     payload->clear();
     spare_payloads_.push_back(std::move(payload));
   }
 }
 
-std::size_t Session::payload_bytes(const void* payload) const noexcept {
+std::size_t TensorDevice::payload_bytes(const void* payload) const noexcept {
   return static_cast<const Payload*>(payload)->memory;
 }
 
-std::string Session::name(const void* payload) const {
+std::string TensorDevice::name(const void* payload) const {
   return static_cast<const Payload*>(payload)->traits->name;
 }
 
 // Before work on bytes that only the engine knows of; see Note [Stream order].
-void Session::order_replay(const StoragePtr& storage, bool external) {
+void TensorDevice::order_replay(const StoragePtr& storage, bool external) {
   if (!gpu_) {
     return;
   }
@@ -151,8 +184,8 @@ void Session::order_replay(const StoragePtr& storage, bool external) {
   }
 }
 
-void Session::replay(void* payload_pointer, std::span<const Location> inputs,
-                     std::span<const PoolOffset> written, std::span<BlockId> outputs) {
+void TensorDevice::replay(void* payload_pointer, std::span<const Location> inputs,
+                          std::span<const PoolOffset> written, std::span<BlockId> outputs) {
   const Payload& payload = *static_cast<const Payload*>(payload_pointer);
   std::vector<StoragePtr> input_storages;
   std::vector<StoragePtr> written_storages;
@@ -167,15 +200,27 @@ void Session::replay(void* payload_pointer, std::span<const Location> inputs,
     order_replay(written_storages.back(), false);
   }
   torch::jit::Stack stack;
+  run_unlocked(payload, input_storages, written_storages, stack);
+  take_fresh(payload, stack, outputs);
+  // What is left on the stack are tensors over bytes that are not theirs, and results nobody wants,
+  // whose deleters need the lock.
+  mutex_.unlock();
+  stack.clear();
+  mutex_.lock();
+}
+
+// Gives up the lock while the kernel runs.
+void TensorDevice::run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
+                                std::span<const StoragePtr> written, torch::jit::Stack& stack) {
   std::optional<c10::DeviceGuard> on_device;
   if (gpu_) {
     on_device.emplace(device_);
   }
-  count_kernels(1);
+  kernel_started();
   mutex_.unlock();
   std::exception_ptr failure;
   try {
-    run_again(payload, input_storages, written_storages, stack);
+    run_again(payload, inputs, written, stack);
   } catch (const PoolOutOfMemory& error) {
     failure = std::make_exception_ptr(OutOfBudget(error.report()));  // as the engine knows it
   } catch (const KernelOutOfMemory& error) {
@@ -187,21 +232,15 @@ void Session::replay(void* payload_pointer, std::span<const Location> inputs,
     stack.clear();
   }
   mutex_.lock();
-  count_kernels(-1);
+  kernel_ended();
   if (failure) {
     std::rethrow_exception(failure);
   }
-  take_fresh(payload, stack, outputs);
-  // What is left on the stack are tensors over bytes that are not theirs, and results nobody wants,
-  // whose deleters need the lock.
-  mutex_.unlock();
-  stack.clear();
-  mutex_.lock();
 }
 
 // Takes the blocks of the fresh results out of their storages.
-void Session::take_fresh(const Payload& payload, torch::jit::Stack& stack,
-                         std::span<BlockId> outputs) {
+void TensorDevice::take_fresh(const Payload& payload, torch::jit::Stack& stack,
+                              std::span<BlockId> outputs) {
   std::vector<at::Tensor> results;
   for_each_tensor(stack, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
     results.push_back(tensor);
@@ -221,6 +260,28 @@ void Session::take_fresh(const Payload& payload, torch::jit::Stack& stack,
     storage->set_data_ptr_noswap(no_bytes());
     outputs[slot] = *block;
   }
+}
+
+void TensorDevice::sweep_external() {
+  std::vector<RecordId> dead;
+  records_.for_each_external([&](const StorageRecord& record) {
+    if (record.id.valid() && is_sole_owner(record.strong)) {
+      dead.push_back(record.self);
+    }
+  });
+  for (RecordId id : dead) {
+    StorageRecord& record = records_[id];
+    const StorageId storage = std::exchange(record.id, StorageId());
+    record.let_go = engine_.current(storage);
+    engine_.storage_died(storage);  // calls forget, now or when lineage lets it go
+  }
+}
+
+void TensorDevice::forget(void* external) noexcept {
+  auto* const record = static_cast<StorageRecord*>(external);
+  records_.unindex_external(*record);
+  mutex_.graveyard().add(std::move(record->strong));
+  records_.remove(*record);
 }
 
 }  // namespace recoup::detail

@@ -1,4 +1,4 @@
-// A session on a GPU as the allocator sees it, and what is left of it when it has stopped.
+// A scope on a GPU as the allocator sees it, and what is left of it when it has stopped.
 #pragma once
 
 #include <atomic>
@@ -13,11 +13,11 @@
 
 namespace recoup::detail {
 
-class Session;
+class TensorMemory;
 
-class SessionScope final : public cuda::Scope {
+class GpuScope final : public cuda::Scope {
  public:
-  SessionScope(Session& session, const Arena& arena);
+  GpuScope(TensorMemory& live, const Arena& arena);
 
   [[nodiscard]] bool wants(Bytes size) const override;
   [[nodiscard]] void* allocate(Bytes size, cuda::Stream stream) override;
@@ -36,15 +36,15 @@ class SessionScope final : public cuda::Scope {
   void retire(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks);
 
  private:
-  // Calls act(session) unless it has stopped; then false.
+  // Calls act(memory) unless it has stopped; then false.
   template <class Act>
-  bool with_session(Act&& act) const;
-  [[nodiscard]] Bytes count(Bytes (Session::*of_session)() const,
+  bool with_live(Act&& act) const;
+  [[nodiscard]] Bytes count(Bytes (TensorMemory::*of_live)() const,
                             Bytes (RetiredArena::*of_rest)() const) const;
 
   const void* begin_;
   const void* end_;
-  std::atomic<Session*> session_;
+  std::atomic<TensorMemory*> live_;
   mutable std::atomic<int> inside_{0};
   mutable std::mutex mutex_;  // of the rest; nothing is called that could come back
   std::optional<RetiredArena> retired_;

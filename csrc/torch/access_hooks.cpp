@@ -1,0 +1,60 @@
+#include "csrc/torch/access_hooks.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include "csrc/torch/bypass.h"
+#include "csrc/torch/kernel_frame.h"
+#include "csrc/torch/scope_thread.h"
+#include "csrc/torch/session.h"
+#include "csrc/torch/sessions.h"
+
+namespace recoup::detail {
+namespace {
+
+// The session of the storage's device, when the access is not by one of its own kernels.
+Session* watching(const c10::StorageImpl& storage) {
+  const bool own = at::in_parallel_region() || Bypass::active() || inside_op();
+  return own ? nullptr : Sessions::on(storage.device());
+}
+
+}  // namespace
+
+void on_mutable_access(c10::StorageImpl* storage) {
+  const Visit visit;
+  Session* const session = watching(*storage);
+  if (session == nullptr) {
+    return;
+  }
+  const EngineLock lock(session->mutex());
+  session->wait_for_replays(lock);
+  const StorageId id = session->storages(lock).find_known(*storage);
+  if (!id.valid() || KernelFrame::trusts(*session, id, lock)) {
+    return;
+  }
+  Engine& engine = session->engine(lock);
+  TORCH_CHECK(on_scope_thread() || !engine.has_needed_dependents(id),
+              "recoup: a tensor's address was taken for writing on a thread outside the budget scope, "
+              "while evicted tensors can only be recomputed from its content. Call "
+              "recoup.materialize on them first, or pin it with recoup.pin");
+  engine.escape(id);
+}
+
+void on_definition(c10::StorageImpl* storage) {
+  const Visit visit;
+  Session* const session = watching(*storage);
+  if (session == nullptr) {
+    return;
+  }
+  const EngineLock lock(session->mutex());
+  const StorageId id = session->storages(lock).find_known(*storage);
+  if (!id.valid() || KernelFrame::trusts(*session, id, lock)) {
+    return;  // the pin of its frame does
+  }
+  Engine& engine = session->engine(lock);
+  if (engine.value(engine.current(id)).resident()) {
+    (void)engine.pin(id);  // for as long as it lives
+  }
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,34 @@
+// A test aid: waits of random length where threads meet.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <thread>
+
+namespace recoup::detail {
+
+class Delay {
+ public:
+  // Up to so many microseconds, half of the times none at all; 0: never.
+  explicit Delay(std::int64_t most_us) : most_us_(most_us) {}
+
+  void wait() const {
+    if (most_us_ > 0) [[unlikely]] {
+      wait_at_random();
+    }
+  }
+
+ private:
+  void wait_at_random() const {
+    thread_local std::minstd_rand random(
+        static_cast<std::uint32_t>(std::hash<std::thread::id>()(std::this_thread::get_id())));
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(static_cast<std::int64_t>(random()) % (2 * most_us_) - most_us_));
+  }
+
+  std::int64_t most_us_;
+};
+
+}  // namespace recoup::detail

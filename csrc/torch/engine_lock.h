@@ -1,0 +1,105 @@
+// The lock around an engine, and whose turn it is to run an op.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "csrc/base/fast_mutex.h"
+#include "csrc/torch/graveyard.h"
+#include "csrc/torch/interpreter.h"
+
+namespace recoup::detail {
+
+class EngineLock;
+
+class EngineMutex {
+ public:
+  EngineMutex() = default;
+  EngineMutex(const EngineMutex&) = delete;
+  EngineMutex& operator=(const EngineMutex&) = delete;
+
+  // Around a kernel, and around fork; EngineLock does it for all others.
+  void lock() { mutex_.lock(); }
+  // What is in the graveyard stays there.
+  void unlock() { mutex_.unlock(); }
+
+  // Gives the lock up until done(), which another thread makes true under the lock.
+  template <class Done>
+  void wait_until(const EngineLock&, Done&& done) {
+    std::unique_lock<FastMutex> held(mutex_, std::adopt_lock);
+    ++waiting_;
+    while (!done()) {
+      held.unlock();
+      {
+        const WithoutInterpreter waiting;
+        held.lock();
+        if (!done()) {
+          changed_.wait(held);
+        }
+        held.unlock();
+      }
+      held.lock();
+    }
+    --waiting_;
+    held.release();
+  }
+
+  // For who has the lock.
+  [[nodiscard]] Graveyard& graveyard() { return graveyard_; }
+
+ private:
+  friend class EngineLock;
+  void unlock_and_bury();
+
+  FastMutex mutex_;
+  std::condition_variable_any changed_;
+  int waiting_ = 0;
+  Graveyard graveyard_;
+};
+
+// Holds the lock; what died under it is buried when it is given up.
+class EngineLock {
+ public:
+  explicit EngineLock(EngineMutex& mutex) : mutex_(mutex) { mutex.lock(); }
+  ~EngineLock() {
+    if (mutex_.graveyard_.empty() && mutex_.waiting_ == 0) [[likely]] {
+      mutex_.unlock();
+    } else {
+      mutex_.unlock_and_bury();
+    }
+  }
+  EngineLock(const EngineLock&) = delete;
+  EngineLock& operator=(const EngineLock&) = delete;
+
+  [[nodiscard]] bool is_of(const EngineMutex& mutex) const { return &mutex_ == &mutex; }
+
+ private:
+  EngineMutex& mutex_;
+};
+
+// Around an op, its kernel included: no two threads of the scope are in one, for the engine knows
+// one running op. An op within an op's kernel is the same turn.
+class Turns {
+ public:
+  // Waits until nobody else has the turn and busy() is false.
+  template <class Busy>
+  void begin(EngineMutex& mutex, const EngineLock& lock, Busy&& busy) {
+    const std::thread::id self = std::this_thread::get_id();
+    const auto free = [&] { return (depth_ == 0 || holder_ == self) && !busy(); };
+    if (!free()) [[unlikely]] {
+      mutex.wait_until(lock, free);
+    }
+    holder_ = self;
+    ++depth_;
+  }
+  void end(const EngineLock&) { --depth_; }  // who waits is told when the lock is given up
+  // In the child of a fork, which has no other thread.
+  void forget_others() { depth_ = holder_ == std::this_thread::get_id() ? depth_ : 0; }
+
+ private:
+  std::thread::id holder_;
+  int depth_ = 0;
+};
+
+}  // namespace recoup::detail
