@@ -2,7 +2,8 @@
 # so that it runs again only when what it depends on has changed.
 
 PYTHON ?= python3
-TORCH := torch==2.13.0
+# As pyproject.toml has it.
+TORCH := $(shell sed -n 's/^dependencies = \["\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet --quiet

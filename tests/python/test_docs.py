@@ -91,3 +91,10 @@ def test_every_page_is_linked_from_the_index() -> None:
         for link in LINK.findall(text_of(page))
     }
     assert [name(page) for page in PAGES if page not in linked | {index}] == []
+
+
+def test_pages_name_the_pytorch_that_is_installed() -> None:
+    pinned = set(re.findall(r'"torch==([^"]*)"', (ROOT / "pyproject.toml").read_text()))
+    assert len(pinned) == 1
+    for page in (README, DOCS / "limits.md"):
+        assert f"PyTorch {next(iter(pinned))}" in page.read_text(encoding="utf-8")
