@@ -51,6 +51,7 @@ py::dict dict_of(const SimulationResult& result);
 // (kind, what, where) each.
 py::list rows_of(const std::vector<Decision>& decisions);
 
+void bind_options(py::module_& module);
 void bind_trace(py::module_& module);
 void bind_layout(py::module_& module);
 void bind_dtr_simulator(py::module_& module);

@@ -55,63 +55,6 @@ void throw_python(const OutOfBudgetReport& report) {
   throw raised;
 }
 
-namespace {
-
-// The one of two choices that is called `value`; `option` is what it is a choice of.
-template <class Choice>
-Choice choice(const char* option, const std::string& value, const char* first, Choice of_first,
-              const char* second, Choice of_second) {
-  if (value == first) {
-    return of_first;
-  }
-  if (value == second) {
-    return of_second;
-  }
-  throw py::value_error(std::string(option) + " must be '" + first + "' or '" + second +
-                        "', not '" + value + "'");
-}
-
-Options make_options(std::int64_t budget_bytes, const std::string& policy,
-                     std::optional<bool> small_filter, std::optional<bool> sampling,
-                     std::uint64_t seed, bool usefulness, const std::string& order,
-                     double max_replay_ratio, std::int64_t block_size_bytes,
-                     std::int64_t small_leaf_bytes, std::int64_t address_bytes,
-                     std::int32_t max_depth, bool verify, bool evict_after_op,
-                     const std::string& cost, const std::string& written, const std::string& placed,
-                     const std::tuple<double, double, double, double>& oracle,
-                     std::optional<bool> chain_cost, std::optional<bool> kinetic,
-                     std::optional<double> move_ns_per_byte) {
-  Options options;
-  options.budget = Bytes(budget_bytes);
-  options.policy = policy;
-  options.small_filter = small_filter;
-  options.sampling = sampling;
-  options.chain_cost = chain_cost;
-  options.kinetic = kinetic;
-  options.move_ns_per_byte = move_ns_per_byte;
-  options.seed = seed;
-  options.usefulness = usefulness;
-  options.replay_order = choice("replay_order", order, "memory", ReplayOrder::kMemory, "recursive",
-                                ReplayOrder::kRecursive);
-  options.max_replay_ratio = max_replay_ratio;
-  options.block_size = Bytes(block_size_bytes);
-  options.small_leaf = Bytes(small_leaf_bytes);
-  options.addresses = Bytes(address_bytes);
-  options.max_depth = max_depth;
-  options.verify = verify;
-  options.evict_after_op = evict_after_op;
-  options.cost_model =
-      choice("cost_model", cost, "measured", CostModel::kMeasured, "bytes", CostModel::kBytes);
-  options.in_place = choice("inplace", written, "share", InPlace::kShare, "copy", InPlace::kCopy);
-  options.placement = choice("placement", placed, "best-fit", Placement::kBestFit, "two-ended",
-                             Placement::kTwoEnded);
-  auto& exponents = options.oracle;
-  std::tie(exponents.cost, exponents.size, exponents.distance, exponents.ancestors) = oracle;
-  return options;
-}
-
-}  // namespace
-
 py::dict dict_of(const Stats& stats) {
   py::dict dict;
 #define RECOUP_FIELD(name) dict[#name] = stats.name
@@ -187,15 +130,6 @@ py::list policy_list() {
 }
 
 void bind_engine(py::module_& module) {
-  py::class_<Options>(module, "Options", py::is_final())
-      .def(py::init(&make_options), py::kw_only(), py::arg("budget_bytes"), py::arg("policy"),
-           py::arg("small_filter"), py::arg("sampling"), py::arg("seed"), py::arg("usefulness"),
-           py::arg("replay_order"), py::arg("max_replay_ratio"), py::arg("block_size_bytes"),
-           py::arg("small_leaf_bytes"), py::arg("address_bytes"), py::arg("max_depth"),
-           py::arg("verify"), py::arg("evict_after_op"), py::arg("cost_model"), py::arg("inplace"),
-           py::arg("placement"), py::arg("oracle") = std::make_tuple(1.0, 1.0, 1.0, 1.0),
-           py::arg("chain_cost") = std::nullopt, py::arg("kinetic") = std::nullopt,
-           py::arg("move_ns_per_byte") = std::nullopt);
   py::class_<Budget>(module, "Engine", py::is_final())
       .def(py::init([](const Options& options, const std::string& device) {
              return translated([&] { return std::make_unique<Budget>(options, device); });
@@ -334,6 +268,7 @@ PYBIND11_MODULE(_C, module) {
       .hold = [] { return static_cast<int>(PyGILState_Ensure()); },
       .let_go = [](int held) { PyGILState_Release(static_cast<PyGILState_STATE>(held)); }};
   recoup::set_interpreter_lock(kGil);
+  recoup::bind_options(module);
   recoup::bind_engine(module);
   recoup::bind_functions(module);
   recoup::bind_trace(module);

@@ -10,33 +10,10 @@ with_cuda: bool
 
 @final
 class Options:
-    """Of an engine; `recoup.run.Options` says what they mean."""
+    """Of an engine, by name. Raises ValueError or TypeError, saying what is allowed."""
 
-    def __init__(
-        self,
-        *,
-        budget_bytes: int,
-        policy: str,
-        small_filter: bool | None,
-        sampling: bool | None,
-        seed: int,
-        usefulness: bool,
-        replay_order: str,
-        max_replay_ratio: float,
-        block_size_bytes: int,
-        small_leaf_bytes: int,
-        address_bytes: int,
-        max_depth: int,
-        verify: bool,
-        evict_after_op: bool,
-        cost_model: str,
-        inplace: str,
-        placement: str,
-        oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
-        chain_cost: bool | None = None,
-        kinetic: bool | None = None,
-        move_ns_per_byte: float | None = None,
-    ) -> None: ...
+    def __init__(self, **kwargs: Any) -> None: ...
+    def as_dict(self) -> dict[str, Any]: ...
 
 @final
 class Engine:

@@ -1,6 +1,5 @@
 """One run inside a budget: the scope, and what there is to know about it."""
 
-import dataclasses
 import functools
 import gc
 import inspect
@@ -25,64 +24,6 @@ ReplayOrder = Literal["memory", "recursive"]
 CostModel = Literal["measured", "bytes"]
 InPlace = Literal["share", "copy"]
 Placement = Literal["best-fit", "two-ended"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """The arguments of `recoup.budget`, checked, under the names that `_C.Options` has for them."""
-
-    budget_bytes: int
-    policy: str
-    small_filter: bool | None
-    sampling: bool | None
-    kinetic: bool | None
-    seed: int
-    usefulness: bool
-    replay_order: str
-    max_replay_ratio: float
-    block_size_bytes: int
-    small_leaf_bytes: int
-    address_bytes: int
-    max_depth: int
-    verify: bool
-    evict_after_op: bool
-    cost_model: str
-    inplace: str
-    placement: str
-    move_ns_per_byte: float | None
-
-    def __post_init__(self) -> None:
-        """Raises ValueError that says what is allowed."""
-        _check_choice("policy", self.policy, [row[0] for row in _C.policies() if not row[5]])
-        if self.kinetic:
-            with_order = [row[0] for row in _C.policies() if row[6]]
-            if self.policy not in with_order:
-                raise ValueError(
-                    f"kinetic needs a policy that has an order of candidates: "
-                    f"{', '.join(with_order)}; got {self.policy!r}"
-                )
-        _check_choice("replay_order", self.replay_order, ["memory", "recursive"])
-        _check_choice("cost_model", self.cost_model, ["measured", "bytes"])
-        _check_choice("inplace", self.inplace, ["share", "copy"])
-        _check_choice("placement", self.placement, ["best-fit", "two-ended"])
-        if not 0 <= self.seed < 2**64:
-            raise ValueError(f"seed must be from 0 to 2**64 - 1; got {self.seed}")
-        if self.small_leaf_bytes < 0:
-            raise ValueError(f"small_leaf_bytes must be 0 or more; got {self.small_leaf_bytes}")
-        if not 1 <= self.max_depth < 2**31:
-            raise ValueError(f"max_depth must be from 1 to 2**31 - 1; got {self.max_depth}")
-        _check_number("max_replay_ratio", self.max_replay_ratio)
-        if self.move_ns_per_byte is not None:
-            _check_number("move_ns_per_byte", self.move_ns_per_byte)
-        if self.move_ns_per_byte is not None and not 1e-3 <= self.move_ns_per_byte <= 1e6:
-            raise ValueError(
-                f"move_ns_per_byte must be from 0.001 to 1,000,000; got {self.move_ns_per_byte!r}"
-            )
-        if not self.max_replay_ratio >= 0:
-            raise ValueError(
-                "max_replay_ratio must be above 0, or 0 for no bound; "
-                f"got {self.max_replay_ratio!r}"
-            )
 
 
 def memory_bytes(device: torch.device) -> int:
@@ -112,35 +53,25 @@ def outside_bytes(device: torch.device) -> int:
     return _C.gpu_memory(device.index)["outside_bytes"]
 
 
-def _check_choice(name: str, value: object, choices: list[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
-
-
-def _check_number(name: str, value: object) -> None:
-    if not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number; got {value!r}")
-
-
 class Run:
     """One pass through a scope. What it says is current during the scope and final after it."""
 
     def __init__(
         self,
-        options: Options,
+        options: _C.Options,
         *,
         device: torch.device,
         trace: str | None = None,
         decisions: bool = False,
     ) -> None:
-        self._options = options
         self.device = device
         """The device whose memory is within the budget."""
         gpus.forget_workspaces(device)
-        self._engine = _C.Engine(_C.Options(**dataclasses.asdict(options)), str(device))
+        self._engine = _C.Engine(options, str(device))
         if trace is not None:
             self._engine.record(trace)
-        scheduled = any(row[0] == options.policy and row[4] for row in _C.policies())
+        self._policy = str(options.as_dict()["policy"])
+        scheduled = any(row[0] == self._policy and row[4] for row in _C.policies())
         self._marks_steps = trace is not None or scheduled
         if decisions:
             self._engine.log_decisions()
@@ -178,7 +109,7 @@ class Run:
 
     def report(self) -> str:
         """The run as text: peak, work, time by kind, and what is pinned and by whom."""
-        return format_report(self.stats(), self.pinned(), policy=self._options.policy)
+        return format_report(self.stats(), self.pinned(), policy=self._policy)
 
     def check(self) -> None:
         """Recomputes the engine's books from scratch; raises when they are wrong. For tests."""
@@ -339,7 +270,7 @@ class Budget:
 
     def __init__(
         self,
-        options: Options,
+        options: _C.Options,
         *,
         device: torch.device,
         trace: str | None = None,

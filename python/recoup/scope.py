@@ -7,19 +7,18 @@ from typing import Any
 
 import torch
 
-from recoup import gpus
+from recoup import _C, gpus
 from recoup.files import utf8_name
 from recoup.run import (
     Budget,
     CostModel,
     InPlace,
-    Options,
     Placement,
     ReplayOrder,
     free_bytes,
     memory_bytes,
 )
-from recoup.sizes import MOST_BYTES, check_whole, parse_bytes
+from recoup.sizes import parse_bytes
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -98,37 +97,46 @@ def budget(
         raise ValueError("a run keeps a trace or its decisions, not both")
     on = gpus.parse_device(device)
     limit_bytes = memory_bytes(on)
-    budget_bytes = parse_bytes(budget, limit_bytes=limit_bytes)
-    return Budget(
-        Options(
-            budget_bytes=budget_bytes,
-            policy=policy,
-            small_filter=small_filter,
-            sampling=sampling,
-            kinetic=kinetic,
-            seed=check_whole(seed, "seed", 0, (1 << 64) - 1),
-            usefulness=usefulness,
-            replay_order=replay_order,
-            max_replay_ratio=max_replay_ratio,
-            block_size_bytes=(
-                0
-                if block_size is None
-                else parse_bytes(block_size, name="block_size", limit_bytes=limit_bytes)
-            ),
-            small_leaf_bytes=check_whole(small_leaf_bytes, "small_leaf_bytes", 0, MOST_BYTES),
-            address_bytes=0,
-            max_depth=check_whole(max_depth, "max_depth", 0, (1 << 31) - 1),
-            verify=verify,
-            evict_after_op=evict_after_op,
-            cost_model=cost_model,
-            inplace=inplace,
-            placement=placement,
-            move_ns_per_byte=move_ns_per_byte,
-        ),
-        device=on,
-        trace=None if trace is None else utf8_name(trace),
-        decisions=decisions,
+    block_size_bytes = 0
+    if block_size is not None:
+        block_size_bytes = parse_bytes(block_size, name="block_size", limit_bytes=limit_bytes)
+    options = _C.Options(
+        budget_bytes=parse_bytes(budget, limit_bytes=limit_bytes),
+        policy=policy,
+        small_filter=small_filter,
+        sampling=sampling,
+        kinetic=kinetic,
+        seed=seed,
+        usefulness=usefulness,
+        replay_order=replay_order,
+        max_replay_ratio=max_replay_ratio,
+        block_size_bytes=block_size_bytes,
+        small_leaf_bytes=small_leaf_bytes,
+        max_depth=max_depth,
+        verify=verify,
+        evict_after_op=evict_after_op,
+        cost_model=cost_model,
+        inplace=inplace,
+        placement=placement,
+        move_ns_per_byte=move_ns_per_byte,
     )
+    _check_policy(policy, kinetic)
+    return Budget(
+        options, device=on, trace=None if trace is None else utf8_name(trace), decisions=decisions
+    )
+
+
+def _check_policy(policy: str, kinetic: bool | None) -> None:
+    rows = _C.policies()
+    live = [row[0] for row in rows if not row[5]]
+    if policy not in live:
+        raise ValueError(f"policy must be one of {', '.join(live)}; got {policy!r}")
+    with_order = [row[0] for row in rows if row[6]]
+    if kinetic and policy not in with_order:
+        raise ValueError(
+            f"kinetic needs a policy that has an order of candidates: {', '.join(with_order)}; "
+            f"got {policy!r}"
+        )
 
 
 def trace(

@@ -1,0 +1,108 @@
+"""The options of an engine are named in one table; what restates them is compared with it."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import recoup
+
+HEADER = Path(__file__).parents[2] / "include" / "recoup" / "options.h"
+# The device's to say, or a test's.
+NOT_BY_NAME = {"outside", "alignment", "aids"}
+# What `recoup.budget` has under a name of its own.
+BUDGET_NAMES = {"budget": "budget_bytes", "block_size": "block_size_bytes"}
+NO_OPTIONS = {"device", "trace", "decisions"}
+SIMULATED_ONLY = {"oracle", "chain_cost", "address_bytes"}
+
+
+def defaults() -> dict[str, Any]:
+    return recoup._C.Options().as_dict()
+
+
+def test_budget_takes_each_option_with_the_default_of_the_table() -> None:
+    parameters = inspect.signature(recoup.budget).parameters
+    taken = {BUDGET_NAMES.get(name, name) for name in parameters if name not in NO_OPTIONS}
+    assert taken == set(defaults()) - SIMULATED_ONLY
+    for name, parameter in parameters.items():
+        if name not in NO_OPTIONS and name not in BUDGET_NAMES:
+            assert parameter.default == defaults()[name], name
+    assert defaults()["block_size_bytes"] == 0
+    assert parameters["block_size"].default is None
+
+
+def test_budget_passes_each_option_on() -> None:
+    other = {
+        "policy": "dtr",
+        "verify": True,
+        "small_filter": True,
+        "sampling": True,
+        "kinetic": False,
+        "seed": 2**64 - 1,
+        "usefulness": False,
+        "replay_order": "recursive",
+        "max_replay_ratio": 3.0,
+        "small_leaf_bytes": 7,
+        "max_depth": 8,
+        "evict_after_op": True,
+        "cost_model": "bytes",
+        "inplace": "copy",
+        "placement": "best-fit",
+        "move_ns_per_byte": 0.5,
+    }
+    made = recoup.budget("1MiB", block_size="64KiB", **other).options.as_dict()
+    assert made == defaults() | other | {"budget_bytes": 2**20, "block_size_bytes": 2**16}
+    for name, value in other.items():
+        assert value != defaults()[name], name
+
+
+def test_each_member_of_the_header_has_a_name() -> None:
+    body = re.search(r"^struct Options \{(.*?)^\};", HEADER.read_text(), re.DOTALL | re.MULTILINE)
+    assert body is not None
+    code = re.sub(r"//.*", "", body[1])
+    members = re.findall(r"(\w+)\s*(?:=[^;]*|\{[^;]*\})?;", code)
+    assert len(members) - len(NOT_BY_NAME) == len(defaults())
+    assert set(members) >= NOT_BY_NAME
+
+
+@pytest.mark.parametrize("value", [numpy.int64(5), numpy.uint8(5), 5])
+def test_whole_numbers_of_numpy(value: Any) -> None:
+    assert recoup.budget("1MiB", seed=value).options.as_dict()["seed"] == 5
+
+
+@pytest.mark.parametrize("value", [numpy.float32(0.5), numpy.float64(0.5), 0.5])
+def test_numbers_of_numpy(value: Any) -> None:
+    options = recoup.budget("1MiB", move_ns_per_byte=value).options.as_dict()
+    assert options["move_ns_per_byte"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"seed": 1.0}, r"seed must be a whole number from 0 to 18446744073709551615; got float"),
+        ({"seed": True}, "seed must be a whole number .*; got bool True"),
+        ({"verify": "no"}, "verify must be True or False; got str 'no'"),
+        ({"sampling": 2.5}, "sampling must be True, False or None; got float"),
+        ({"policy": 3}, "policy must be one of .*; got int 3"),
+        ({"policy": ["lru"]}, "policy must be one of .*; got list"),
+        ({"placement": None}, "placement must be one of best-fit, two-ended; got NoneType"),
+        ({"max_depth": object()}, "max_depth must be a whole number .*; got object"),
+    ],
+)
+def test_wrong_types(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        recoup.budget("1MiB", **wrong)
+
+
+def test_numbers_beyond_all_bounds() -> None:
+    for value in (2**64, -(2**70), 10**400):
+        with pytest.raises(ValueError, match="seed must be a whole number from 0"):
+            recoup.budget("1MiB", seed=value)
+
+
+def test_an_option_that_does_not_exist() -> None:
+    with pytest.raises(TypeError, match=r"there are no options .*'sampled'"):
+        recoup._C.Options(sampled=True)
