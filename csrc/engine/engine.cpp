@@ -77,7 +77,15 @@ Engine::Engine(const Options& options, Device& device)
                      .room = room_,
                      .replayer = replayer_,
                      .freezer = freezer_,
-                     .records = records_}) {}
+                     .records = records_}),
+      user_(context_, {.values = values_,
+                       .leaves = leaves_,
+                       .candidates = candidates_,
+                       .evictor = evictor_,
+                       .replayer = replayer_,
+                       .freezer = freezer_,
+                       .reporter = reporter_}),
+      schedule_(context_, values_, evictor_, replayer_) {}
 
 Engine::~Engine() {
   context_.lineage.for_each_op([this](OpId, const Op& op) { context_.device.release(op.payload); });
@@ -179,166 +187,6 @@ void Engine::let_go(StorageId storage) {
   values_.settle(id);
 }
 
-bool Engine::evict(StorageId storage) {
-  if (context_.observer != nullptr) {
-    context_.observer->on_evict_request(storage);
-  }
-  const ValueId id = current(storage);
-  if (value(id).evictable()) {
-    evictor_.evict_as_told(id);
-  }
-  return value(id).evicted();
-}
-
-void Engine::escape(StorageId storage) {
-  if (context_.observer != nullptr) {
-    context_.observer->on_escape(storage);
-  }
-  const ValueId first = current(storage);
-  if (context_.lineage[first].escaped && !context_.lineage.has_consumers(first)) {
-    return;  // one that was forsaken may have some
-  }
-  const ValueId one[] = {first};
-  acquire(one);
-  values_.make_leaf(first);
-  values_.drain();
-  release(one);
-  freezer_.freeze_or_copy(storage);
-  context_.lineage[current(storage)].escaped = true;
-  values_.set_island(values_[storage], true);
-  candidates_.update(current(storage));
-  ++context_.stats.escapes;
-}
-
-bool Engine::has_needed_dependents(StorageId storage) const {
-  return !leaves_.dependents(current(storage)).needed.empty();
-}
-
-PinTicket Engine::pin(StorageId storage) {
-  const ValueId one[] = {current(storage)};
-  acquire(one);
-  HeldStorage& held = values_[storage];
-  ++held.user_pins;
-  values_.set_island(held, true);
-  if (context_.observer != nullptr) {
-    context_.observer->on_pin(storage);
-  }
-  return {.storage = storage, .birth = held.birth};
-}
-
-void Engine::unpin(const PinTicket& ticket) noexcept {
-  if (!values_.holds(ticket)) {
-    return;
-  }
-  if (context_.observer != nullptr) {
-    context_.observer->on_unpin(ticket.storage);
-  }
-  HeldStorage& storage = values_[ticket.storage];
-  --storage.user_pins;
-  values_.set_island(storage, storage.user_pins > 0 || value(storage.current).escaped);
-  const ValueId one[] = {storage.current};
-  release(one);
-}
-
-// All live storages at once, so that none is evicted again to make room for another.
-void Engine::materialize_all() {
-  if (context_.observer != nullptr) {
-    context_.observer->on_materialize_all();
-  }
-  std::vector<ValueId> held;
-  Bytes live = context_.charges.external;
-  context_.lineage.for_each_value([&](ValueId id, const Value& value) {
-    if (value.storage.valid() && !value.leaf()) {
-      held.push_back(id);
-    }
-    live += value.storage.valid() && value.external == nullptr ? value.size : Bytes(0);
-  });
-  try {
-    acquire(held);
-  } catch (const OutOfBudget& error) {
-    OutOfBudgetReport report = error.report();
-    // From here on it is not a new run: what was evicted has to come back, through all that it is
-    // made from.
-    report.enough = std::max(report.enough, reporter_.all_resident());
-    report.least = std::max(report.least, live);
-    report.reason = str_cat("all tensors that are alive at the end of the scope need ",
-                            recoup::to_string(live));
-    throw OutOfBudget(std::move(report));
-  }
-  for (ValueId id : held) {
-    values_.make_leaf(id);
-  }
-  values_.drain();
-  release(held);
-}
-
-bool Engine::materialized() const {
-  bool all = true;
-  context_.lineage.for_each_value([&](ValueId, const Value& value) {
-    all &= !value.storage.valid() || (value.leaf() && value.resident());
-  });
-  return all;
-}
-
-void Engine::drop(const ValueTicket& ticket) {
-  if (values_.holds(ticket) && Candidates::is_one(value(ticket.value))) {
-    evictor_.evict_as_told(ticket.value);
-  }
-}
-
-void Engine::keep(const ValueTicket& ticket, bool on) {
-  if (!values_.holds(ticket)) {
-    return;
-  }
-  Value& value = context_.lineage[ticket.value];
-  if (value.kept != on && (!on || value.resident())) {
-    value.kept = on;
-    if (!on) {
-      values_.settle(ticket.value);
-    }
-  }
-}
-
-void Engine::restore(std::span<const ValueTicket> tickets) {
-  std::vector<ValueId> wanted;
-  Bytes size{0};
-  for (const ValueTicket& ticket : tickets) {
-    if (values_.holds(ticket) && context_.lineage[ticket.value].evicted()) {
-      wanted.push_back(ticket.value);
-      size += context_.lineage[ticket.value].size;
-    }
-  }
-  // Without the room, each is got back when it is used.
-  if (wanted.empty() || context_.shortfall(size) > Bytes(0)) {
-    return;
-  }
-  // While a replay runs another thread may let go of what only these hold: a dead value's record
-  // must outlive a first try that fails.
-  for (ValueId id : wanted) {
-    values_.soft_pin(id);
-  }
-  const auto unpin_all = [&] {
-    for (ValueId id : wanted) {
-      values_.soft_unpin(id);
-      values_.settle(id);
-    }
-  };
-  try {
-    replayer_.acquire(wanted, Tries::kOne);
-  } catch (const OutOfBudget&) {
-    unpin_all();
-    return;
-  } catch (...) {
-    unpin_all();
-    throw;
-  }
-  for (ValueId id : wanted) {
-    context_.lineage[id].kept = true;
-  }
-  release(wanted);
-  unpin_all();
-}
-
 Stats Engine::stats() const {
   Stats stats = context_.stats;
   stats.budget_bytes = context_.options.budget.count();
@@ -354,37 +202,6 @@ Stats Engine::stats() const {
                       context_.charges.device_books;
   stats.books_peak_bytes = std::max(context_.stats.books_peak_bytes, stats.books_bytes);
   return stats;
-}
-
-PinnedRow Engine::pinned_row(const Value& value) const {
-  PinnedRow row{.size = value.size, .by = {}, .op = {}};
-  if (value.external != nullptr) {
-    row.by = "made outside the scope";
-  } else if (value.escaped) {
-    row.by = "escape";
-  } else if (value.storage.valid() && values_[value.storage].user_pins > 0) {
-    row.by = "pin";
-  } else if (value.hard_pins > 0) {
-    row.by = "a running op";
-  } else {
-    row.by = value.storage.valid() ? "leaf" : "dead leaf, kept for what can be replayed from it";
-  }
-  if (!value.leaf()) {
-    row.op = context_.device.name(context_.lineage[value.producer].payload);
-  }
-  return row;
-}
-
-std::vector<PinnedRow> Engine::pinned() const {
-  std::vector<PinnedRow> rows;
-  context_.lineage.for_each_value([&](ValueId, const Value& value) {
-    if (value.resident() && !value.evictable()) {
-      rows.push_back(pinned_row(value));
-    }
-  });
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const PinnedRow& a, const PinnedRow& b) { return a.size > b.size; });
-  return rows;
 }
 
 void Engine::check() const {

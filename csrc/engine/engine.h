@@ -25,6 +25,8 @@
 #include "csrc/engine/records.h"
 #include "csrc/engine/replayer.h"
 #include "csrc/engine/room.h"
+#include "csrc/engine/schedule_requests.h"
+#include "csrc/engine/user_requests.h"
 #include "csrc/engine/values.h"
 #include "csrc/engine/verifier.h"
 #include "recoup/errors.h"
@@ -84,20 +86,8 @@ class Engine final {
   // nothing.
   void acquire(std::span<const ValueId> values) { replayer_.acquire(values); }
   void release(std::span<const ValueId> values) noexcept { replayer_.release(values); }
-  // Whether it has no bytes afterwards.
-  bool evict(StorageId storage);
-  void evict_everything() { evictor_.evict_everything_as_told(); }
-  void escape(StorageId storage);
-  // Whether escaping or overwriting it would replay.
-  [[nodiscard]] bool has_needed_dependents(StorageId storage) const;
-  // Makes it resident and keeps it so, through writes; counted.
-  [[nodiscard]] PinTicket pin(StorageId storage);
-  // Does nothing when the storage is gone: its pins went with it.
-  void unpin(const PinTicket& ticket) noexcept;
-  // Makes every live storage resident and a leaf. Throws OutOfBudget; then nothing is lost.
-  void materialize_all();
-  // Whether they are.
-  [[nodiscard]] bool materialized() const;
+  UserRequests& user() { return user_; }
+  [[nodiscard]] const UserRequests& user() const { return user_; }
   // Evicts until `need` bytes are free, if that is possible, and brings together what is free.
   // `pinned` are held with acquire; they stay resident and may move. False: less is free.
   bool defragment(std::span<const ValueId> pinned, Bytes need) {
@@ -112,12 +102,7 @@ class Engine final {
   // ---- a schedule's ----
   // Null: none. It must outlive the engine or be taken away.
   void set_schedule(ScheduleHooks* schedule) { context_.schedule = schedule; }
-  // Evicts it if that is possible.
-  void drop(const ValueTicket& ticket);
-  // A kept value is not let go when nobody needs it; the policy may evict it, and that ends it.
-  void keep(const ValueTicket& ticket, bool on);
-  // Replays what is evicted of them, and keeps it, if there is room for all.
-  void restore(std::span<const ValueTicket> tickets);
+  ScheduleRequests& schedule() { return schedule_; }
 
   // ---- what there is ----
   [[nodiscard]] bool replaying() const { return context_.replaying; }
@@ -128,7 +113,6 @@ class Engine final {
   [[nodiscard]] const Stats& counters() const { return context_.stats; }
   // Time spent making room so far; the binding subtracts its growth from an op's cost.
   [[nodiscard]] Nanoseconds room_time() const { return context_.room_time; }
-  [[nodiscard]] std::vector<PinnedRow> pinned() const;
   [[nodiscard]] const Footprint& footprint() const { return pages_.footprint(); }
   void check() const;
 
@@ -145,7 +129,6 @@ class Engine final {
 
  private:
   void let_go(StorageId storage);
-  [[nodiscard]] PinnedRow pinned_row(const Value& value) const;
 
   // Each part knows those above it.
   Context context_;
@@ -165,6 +148,8 @@ class Engine final {
   Freezer freezer_;
   Records records_;
   ProgramOp op_;
+  UserRequests user_;
+  ScheduleRequests schedule_;
 };
 
 }  // namespace recoup::detail

@@ -55,12 +55,12 @@ void ScheduleRunner::before_op(std::string_view name, std::span<const Operand> /
     tickets.push_back(ticket(value));
   }
   const std::uint32_t start = following_.start;
-  engine_.restore(tickets);
+  engine_.schedule().restore(tickets);
   // Meanwhile an op of another thread may have ended, and with it the way along this plan.
   const bool follows = following_.plan == plan && following_.start == start;
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     if (!follows || !keep_until(plan->restores[op][i], op)) {
-      engine_.keep(tickets[i], false);
+      engine_.schedule().keep(tickets[i], false);
     }
   }
 }
@@ -229,15 +229,15 @@ bool ScheduleRunner::keep_until(std::uint32_t planned, std::uint32_t op) {
   const Interval* const interval = interval_at(following_.plan->schedule.kept[planned], op);
   const bool ends = interval != nullptr && interval->to != Interval::kOpen;
   if (ends) {
-    engine_.keep(ticket(planned), true);
+    engine_.schedule().keep(ticket(planned), true);
     kept_.push_back(ticket(planned));
   }
   return ends;
 }
 
 void ScheduleRunner::drop(std::uint32_t planned) {
-  engine_.drop(ticket(planned));
-  engine_.keep(ticket(planned), false);
+  engine_.schedule().drop(ticket(planned));
+  engine_.schedule().keep(ticket(planned), false);
 }
 
 bool ScheduleRunner::keeps(const ValueTicket& ticket) const {
@@ -263,7 +263,7 @@ void ScheduleRunner::on_replay(std::string_view /*name*/, std::uint64_t sequence
 
 void ScheduleRunner::let_go() {
   for (const ValueTicket& ticket : std::exchange(kept_, {})) {
-    engine_.keep(ticket, false);
+    engine_.schedule().keep(ticket, false);
   }
 }
 

@@ -33,11 +33,11 @@ void on_mutable_access(c10::StorageImpl* storage) {
     return;
   }
   Engine& engine = session->engine(lock);
-  TORCH_CHECK(on_scope_thread() || !engine.has_needed_dependents(id),
+  TORCH_CHECK(on_scope_thread() || !engine.user().has_needed_dependents(id),
               "recoup: a tensor's address was taken for writing on a thread outside the budget scope, "
               "while evicted tensors can only be recomputed from its content. Call "
               "recoup.materialize on them first, or pin it with recoup.pin");
-  engine.escape(id);
+  engine.user().escape(id);
 }
 
 void on_definition(c10::StorageImpl* storage) {
@@ -53,7 +53,7 @@ void on_definition(c10::StorageImpl* storage) {
   }
   Engine& engine = session->engine(lock);
   if (engine.value(engine.current(id)).resident()) {
-    (void)engine.pin(id);  // for as long as it lives
+    (void)engine.user().pin(id);  // for as long as it lives
   }
 }
 

@@ -133,7 +133,7 @@ std::vector<PinnedRow> Budget::pinned() const {
     return last_pinned_;
   }
   const EngineLock lock(scope_->session().mutex());
-  return scope_->session().engine(lock).pinned();
+  return scope_->session().engine(lock).user().pinned();
 }
 
 void Budget::check() const {
@@ -211,7 +211,7 @@ bool evict(const at::Tensor& tensor) {
   bool evicted = false;
   with_known(tensor, Unknown::kIgnore,
              [&](Session& session, const EngineLock& lock, StorageId storage) {
-               evicted = session.engine(lock).evict(storage);
+               evicted = session.engine(lock).user().evict(storage);
              });
   return evicted;
 }
@@ -247,10 +247,10 @@ void escape(const at::Tensor& tensor) {
       tensor, Unknown::kRegister, [&](Session& session, const EngineLock& lock, StorageId storage) {
         require_resident(session, session.engine(lock), storage);
         TORCH_CHECK(
-        detail::on_scope_thread() || !session.engine(lock).has_needed_dependents(storage),
+        detail::on_scope_thread() || !session.engine(lock).user().has_needed_dependents(storage),
         "recoup: evicted tensors depend on this one's content, and it was asked for its address on a "
         "thread outside the budget scope. Hold recoup.pin on it, or materialize them first");
-        session.engine(lock).escape(storage);
+        session.engine(lock).user().escape(storage);
       });
 }
 
@@ -320,7 +320,7 @@ Pin::Pin(const at::Tensor& tensor) {
   with_known(tensor, Unknown::kAdopt,
              [&](Session& session, const EngineLock& lock, StorageId storage) {
                require_resident(session, session.engine(lock), storage);
-               const detail::PinTicket ticket = session.engine(lock).pin(storage);
+               const detail::PinTicket ticket = session.engine(lock).user().pin(storage);
                storage_ = ticket.storage;
                birth_ = ticket.birth;
                session_ = &session;
@@ -334,7 +334,7 @@ void Pin::release() {
   Sessions::for_each([this](Session& session) {
     if (session_ == &session) {
       const EngineLock lock(session.mutex());
-      session.engine(lock).unpin({.storage = storage_, .birth = birth_});
+      session.engine(lock).user().unpin({.storage = storage_, .birth = birth_});
     }
   });
   session_ = nullptr;

@@ -126,7 +126,7 @@ void BudgetScope::while_nobody_visits(Act&& act) {
 // Other threads that carry the scope may have made something since it was materialized.
 bool BudgetScope::stop_if_materialized() {
   while_nobody_visits([this](const EngineLock& lock) {
-    if (session_.engine(lock).materialized()) {
+    if (session_.engine(lock).user().materialized()) {
       stop(lock);
     }
   });

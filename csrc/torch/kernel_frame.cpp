@@ -35,7 +35,7 @@ void KernelFrame::let_go(Session& session, const PinTicket& pin) {
   Engine& engine = session.engine(lock);
   if (engine.values().holds(pin)) {
     session.storages().arm(*session.storages(lock).record(pin.storage).impl);
-    engine.unpin(pin);
+    engine.user().unpin(pin);
   }
 }
 
@@ -63,7 +63,7 @@ void KernelFrame::hold(Session& session, StorageId storage, bool trusted, const 
     return;
   }
   try {
-    (void)session.engine(lock).pin(storage);
+    (void)session.engine(lock).user().pin(storage);
   } catch (...) {
     held_.erase(found);
     throw;

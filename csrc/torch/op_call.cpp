@@ -64,7 +64,7 @@ void OpCall::keep_descriptions() {
   const auto keep = [&](const c10::Storage& storage) {
     if (c10::StorageImpl* const impl = session_.tensors().managed(storage)) {
       if (const StorageId id = session_.storages(lock).find(*impl); id.valid()) {
-        session_.engine(lock).escape(id);
+        session_.engine(lock).user().escape(id);
       }
     }
   };
@@ -174,7 +174,7 @@ void OpCall::begin(const EngineLock& lock) {
   if (traits_.captures) {
     for (Operand& operand : operands_.all()) {
       if (operand.storage.valid()) {
-        engine.escape(operand.storage);
+        engine.user().escape(operand.storage);
       }
     }
   }

@@ -118,7 +118,7 @@ void Session::materialize_all() {
     gpu->require_ready();
   }
   engine_.set_running_op("leaving the scope");
-  engine_.materialize_all();
+  engine_.user().materialize_all();
   wait_for_device();
 }
 

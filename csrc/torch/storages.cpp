@@ -136,7 +136,7 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow);
   records_.index_external(added);
   if (foreign) {
-    engine_.escape(added.id);
+    engine_.user().escape(added.id);
   }
   return added.id;
 }

@@ -24,19 +24,19 @@ class ChaosSchedule final : public ScheduleHooks, public Observer {
         }
       }
     }
-    engine_.restore(wanted);
+    engine_.schedule().restore(wanted);
   }
   void after_op() override {
     while (!tickets_.empty() && random_() % 3 != 0) {
       switch (random_() % 3) {
         case 0:
-          engine_.drop(any());
+          engine_.schedule().drop(any());
           break;
         case 1:
-          engine_.keep(any(), true);
+          engine_.schedule().keep(any(), true);
           break;
         default:
-          engine_.keep(any(), false);
+          engine_.schedule().keep(any(), false);
           break;
       }
     }
@@ -58,7 +58,7 @@ class ChaosSchedule final : public ScheduleHooks, public Observer {
   // Keeps nothing any more, so that what nobody needs can go.
   void let_go() {
     for (const ValueTicket& ticket : tickets_) {
-      engine_.keep(ticket, false);
+      engine_.schedule().keep(ticket, false);
     }
     engine_.set_schedule(nullptr);
   }

@@ -68,12 +68,12 @@ TEST(EngineChain, AVeryDeepReplayNeedsNoStack) {
     program.drop(last);
     last = next;
   }
-  program.engine().evict_everything();
+  program.engine().user().evict_everything();
   EXPECT_EQ(program.engine().charged(), Bytes(0));
   program.expect(last);
   EXPECT_EQ(program.stats().replays, kLength);
   EXPECT_EQ(program.stats().replay_depth_max, kLength);
-  program.engine().evict_everything();
+  program.engine().user().evict_everything();
   const Tensor next = program.op({last}, kUnit);
   EXPECT_EQ(program.stats().replay_chain_max, kLength);
   program.check();
@@ -91,7 +91,7 @@ TEST(EngineChain, AVeryOftenWrittenStorageNeedsNoStack) {
   for (std::int64_t i = 1; i < kLength; ++i) {
     program.update(state, {input});
   }
-  program.engine().evict_everything();
+  program.engine().user().evict_everything();
   program.expect(state);
   EXPECT_EQ(program.stats().replays, kLength);
   program.check();

@@ -125,11 +125,11 @@ TEST_F(EngineContract, AnOldVersionThatOthersWaitForIsCopied) {
     p.update(a);
     const Tensor z = p.op({a, y}, kUnit);
     const Tensor swapped = p.op({y, a}, kUnit);
-    p.engine().evict_everything();
+    p.engine().user().evict_everything();
     EXPECT_EQ(p.engine().charged(), kUnit);
     p.expect(z);
     p.check();
-    p.engine().evict_everything();
+    p.engine().user().evict_everything();
     p.expect(swapped);
     p.check();
     p.expect_all();
@@ -363,7 +363,7 @@ TEST_F(EngineContract, AnEscapeFreezesAndFixes) {
   const Tensor a = p.op({x}, kUnit);
   const Tensor b = p.op({a}, kUnit);
   EXPECT_TRUE(p.evict(b));
-  p.engine().escape(p.id(a));
+  p.engine().user().escape(p.id(a));
   EXPECT_EQ(p.stats().escapes, 1);
   EXPECT_TRUE(p.resident(b));
   EXPECT_FALSE(p.evict(b));
@@ -389,7 +389,7 @@ TEST_F(EngineContract, WhatWillNotGiveUpItsBytesIsForsaken) {
   const Tensor x = p.leaf(kUnit);
   const Tensor a = p.op({x}, kUnit);
   EXPECT_TRUE(p.evict(a));
-  p.engine().escape(p.id(a));
+  p.engine().user().escape(p.id(a));
   EXPECT_TRUE(p.resident(a));
   const Tensor b = p.op({x}, kUnit);
   p.storage(b).shared = true;
@@ -415,7 +415,7 @@ TEST_F(EngineContract, PinsHoldThroughWrites) {
   p.op({x}, kUnit);
   (void)p.engine().defragment({}, Bytes(0));
   EXPECT_EQ(p.storage(a).offset, address);
-  EXPECT_EQ(p.engine().pinned().size(), 2U);  // x and a
+  EXPECT_EQ(p.engine().user().pinned().size(), 2U);  // x and a
   p.unpin(a);
   EXPECT_FALSE(p.evict(a));
   p.unpin(a);
@@ -461,7 +461,7 @@ TEST_F(EngineContract, AStorageMayDieWhileItIsBroughtBack) {
   const Tensor x = p.leaf(kUnit);
   const Tensor a = p.op({x}, kUnit);
   const Tensor b = p.op({a}, kUnit);
-  p.engine().evict_everything();
+  p.engine().user().evict_everything();
   p.device().during_kernel = [&] {
     p.drop(a);
     p.drop(x);
@@ -524,7 +524,7 @@ TEST_F(EngineContract, OutputsComeBackTogether) {
   Program& p = start(8);
   const Tensor x = p.leaf(kUnit);
   const auto two = p.run({.arguments = {{.tensor = x}}, .fresh = {kUnit, kUnit}});
-  p.engine().evict_everything();
+  p.engine().user().evict_everything();
   p.expect(two[1]);
   EXPECT_TRUE(p.resident(two[0]));
   EXPECT_TRUE(p.evict(two[1]));

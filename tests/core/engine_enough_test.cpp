@@ -43,10 +43,10 @@ TEST(EngineEnough, AtTheEndOfAScopeItBringsEverythingBack) {
   for (int i = 0; i < 6; ++i) {
     p.op({x}, 1_KiB);
   }
-  const OutOfBudgetReport report = report_of([&] { p.engine().materialize_all(); });
+  const OutOfBudgetReport report = report_of([&] { p.engine().user().materialize_all(); });
   EXPECT_EQ(report.least, 7_KiB);
   p.grow(report.enough);
-  p.engine().materialize_all();
+  p.engine().user().materialize_all();
   p.check();
 }
 
@@ -186,10 +186,11 @@ TEST_P(EngineEnoughRandom, PassesWhatFailed) {
     }
     // At the end of the scope: what is evicted comes back in what that error calls enough.
     try {
-      first.program().engine().materialize_all();
+      first.program().engine().user().materialize_all();
     } catch (const OutOfBudget& error) {
       first.program().grow(error.report().enough);
-      ASSERT_NO_THROW(first.program().engine().materialize_all()) << error.report().to_string();
+      ASSERT_NO_THROW(first.program().engine().user().materialize_all())
+          << error.report().to_string();
     }
     first.program().check();
   }

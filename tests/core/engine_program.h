@@ -136,7 +136,7 @@ class Program {
   }
   // Its address is given away, until it is dropped.
   void escape(Tensor tensor) {
-    engine_->escape(id(tensor));
+    engine_->user().escape(id(tensor));
     tensors_[tensor].escaped = true;
   }
   [[nodiscard]] bool escaped(Tensor tensor) const { return tensors_[tensor].escaped; }
@@ -147,9 +147,9 @@ class Program {
       tensors_[tensor].content[at] = bytes[at] = static_cast<std::uint8_t>(bytes[at] + 1);
     }
   }
-  void pin(Tensor tensor) { tensors_[tensor].pins.push_back(engine_->pin(id(tensor))); }
+  void pin(Tensor tensor) { tensors_[tensor].pins.push_back(engine_->user().pin(id(tensor))); }
   void unpin(Tensor tensor) {
-    engine_->unpin(tensors_[tensor].pins.back());
+    engine_->user().unpin(tensors_[tensor].pins.back());
     tensors_[tensor].pins.pop_back();
   }
   void grow(Bytes budget) {
@@ -171,7 +171,7 @@ class Program {
   [[nodiscard]] bool is_leaf(Tensor tensor) const { return value(tensor).leaf(); }
   [[nodiscard]] Stats stats() const { return engine_->stats(); }
   [[nodiscard]] const std::vector<Tensor>& live() const { return live_; }
-  bool evict(Tensor tensor) { return engine_->evict(id(tensor)); }
+  bool evict(Tensor tensor) { return engine_->user().evict(id(tensor)); }
 
   // Brings a storage back and compares it with what it should hold.
   void expect(Tensor tensor) {

@@ -155,7 +155,7 @@ class Fuzzer {
     } else if (dice < 88) {
       program_.expect(any());
     } else if (dice < 90) {
-      program_.engine().evict_everything();
+      program_.engine().user().evict_everything();
     } else if (dice < 93) {
       program_.pin(any());
     } else if (dice < 95) {
@@ -314,7 +314,7 @@ class Fuzzer {
     }
     program_.expect_all();
     program_.check();
-    engine.materialize_all();
+    engine.user().materialize_all();
     program_.check();
     for (Tensor tensor : std::vector<Tensor>(program_.live())) {
       EXPECT_TRUE(program_.is_leaf(tensor) && program_.resident(tensor));

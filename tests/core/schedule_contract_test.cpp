@@ -44,7 +44,7 @@ TEST(ScheduleContract, WhatIsRestoredMayDieMeanwhile) {
   program.pin(program.leaf(700_B));  // no room for b's workspace any more
   program.device().during_kernel = [&] { program.drop(c); };
   const ValueTicket tickets[] = {ticket};
-  engine.restore(tickets);
+  engine.schedule().restore(tickets);
   EXPECT_EQ(program.stats().restarts, 0);  // what is resident is not given up for it
   EXPECT_FALSE(engine.values().holds(ticket));
   program.check();
@@ -95,7 +95,7 @@ TEST(ScheduleContract, DroppingWhatAReplayPassesMakesNothingTwice) {
       program.drop(chain[i]);
     }
     program.evict(chain.back());
-    program.engine().evict_everything();
+    program.engine().user().evict_everything();
     program.expect(chain.back());
     EXPECT_EQ(program.stats().replays, 22);
     program.check();

@@ -251,7 +251,7 @@ class DisturbedSteps {
     } else if (chance(5)) {
       program.evict(any(program));
     } else if (chance(2)) {
-      program.engine().evict_everything();
+      program.engine().user().evict_everything();
     }
   }
   static void quiet(Program& program) {
@@ -271,7 +271,7 @@ class DisturbedSteps {
     }
   }
   static void finish(Program& program) {
-    program.engine().materialize_all();
+    program.engine().user().materialize_all();
     for (const Tensor tensor : std::vector<Tensor>(program.live())) {
       program.expect(tensor);
       program.drop(tensor);

@@ -35,7 +35,7 @@ class Drawn {
       for (int step = 0; step < kSteps; ++step) {
         act();
       }
-      program_.engine().materialize_all();
+      program_.engine().user().materialize_all();
     } catch (const OutOfBudget&) {
       return false;
     }

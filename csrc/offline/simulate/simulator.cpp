@@ -106,7 +106,7 @@ void Simulator::add_external(Bytes size) {
   const StorageId id = engine_->add_external(this, size);  // the handle is not looked at
   add_storage(id);
   if (size == Bytes(0)) {
-    engine_->escape(id);
+    engine_->user().escape(id);
   }
 }
 
@@ -121,7 +121,7 @@ FreshStorage Simulator::content(BlockId block, Bytes nbytes) {
 // A live run raises there: the bytes of the storage are others by now, and something that is
 // evicted was made from the old ones.
 void Simulator::forsake(StorageId storage) {
-  if (engine_->has_needed_dependents(storage)) {
+  if (engine_->user().has_needed_dependents(storage)) {
     OutOfBudgetReport report;
     report.op = "a tensor whose memory was replaced";
     report.budget = engine_->options().budget;
@@ -153,19 +153,19 @@ void Simulator::apply(const TraceEvent& event) {
       run_op(trace_.ops[event.index]);
       break;
     case Kind::kEscape:
-      engine_->escape(storages_[event.index]);
+      engine_->user().escape(storages_[event.index]);
       break;
     case Kind::kPin:
-      pins_[event.index].push_back(engine_->pin(storages_[event.index]));
+      pins_[event.index].push_back(engine_->user().pin(storages_[event.index]));
       break;
     case Kind::kUnpin:
       if (std::vector<PinTicket>& pins = pins_[event.index]; !pins.empty()) {
-        engine_->unpin(pins.back());
+        engine_->user().unpin(pins.back());
         pins.pop_back();
       }
       break;
     case Kind::kEvict:
-      (void)engine_->evict(storages_[event.index]);
+      (void)engine_->user().evict(storages_[event.index]);
       break;
     case Kind::kForsake:
       forsake(storages_[event.index]);
@@ -176,7 +176,7 @@ void Simulator::apply(const TraceEvent& event) {
       }
       break;
     case Kind::kSettle:
-      engine_->materialize_all();
+      engine_->user().materialize_all();
       break;
   }
 }

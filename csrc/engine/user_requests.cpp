@@ -1,0 +1,153 @@
+#include "csrc/engine/user_requests.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/strings.h"
+
+namespace recoup::detail {
+
+UserRequests::UserRequests(Context& context, const Parts& parts)
+    : context_(context),
+      lineage_(context.lineage),
+      values_(parts.values),
+      leaves_(parts.leaves),
+      candidates_(parts.candidates),
+      evictor_(parts.evictor),
+      replayer_(parts.replayer),
+      freezer_(parts.freezer),
+      reporter_(parts.reporter) {}
+
+bool UserRequests::evict(StorageId storage) {
+  if (context_.observer != nullptr) {
+    context_.observer->on_evict_request(storage);
+  }
+  const ValueId id = values_.current(storage);
+  if (lineage_[id].evictable()) {
+    evictor_.evict_as_told(id);
+  }
+  return lineage_[id].evicted();
+}
+
+void UserRequests::escape(StorageId storage) {
+  if (context_.observer != nullptr) {
+    context_.observer->on_escape(storage);
+  }
+  const ValueId first = values_.current(storage);
+  if (lineage_[first].escaped && !lineage_.has_consumers(first)) {
+    return;  // one that was forsaken may have some
+  }
+  const ValueId one[] = {first};
+  replayer_.acquire(one);
+  values_.make_leaf(first);
+  values_.drain();
+  replayer_.release(one);
+  freezer_.freeze_or_copy(storage);
+  lineage_[values_.current(storage)].escaped = true;
+  values_.set_island(values_[storage], true);
+  candidates_.update(values_.current(storage));
+  ++context_.stats.escapes;
+}
+
+bool UserRequests::has_needed_dependents(StorageId storage) const {
+  return !leaves_.dependents(values_.current(storage)).needed.empty();
+}
+
+PinTicket UserRequests::pin(StorageId storage) {
+  const ValueId one[] = {values_.current(storage)};
+  replayer_.acquire(one);
+  HeldStorage& held = values_[storage];
+  ++held.user_pins;
+  values_.set_island(held, true);
+  if (context_.observer != nullptr) {
+    context_.observer->on_pin(storage);
+  }
+  return {.storage = storage, .birth = held.birth};
+}
+
+void UserRequests::unpin(const PinTicket& ticket) noexcept {
+  if (!values_.holds(ticket)) {
+    return;
+  }
+  if (context_.observer != nullptr) {
+    context_.observer->on_unpin(ticket.storage);
+  }
+  HeldStorage& storage = values_[ticket.storage];
+  --storage.user_pins;
+  values_.set_island(storage, storage.user_pins > 0 || lineage_[storage.current].escaped);
+  const ValueId one[] = {storage.current};
+  replayer_.release(one);
+}
+
+// All live storages at once, so that none is evicted again to make room for another.
+void UserRequests::materialize_all() {
+  if (context_.observer != nullptr) {
+    context_.observer->on_materialize_all();
+  }
+  std::vector<ValueId> held;
+  Bytes live = context_.charges.external;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.storage.valid() && !value.leaf()) {
+      held.push_back(id);
+    }
+    live += value.storage.valid() && value.external == nullptr ? value.size : Bytes(0);
+  });
+  try {
+    replayer_.acquire(held);
+  } catch (const OutOfBudget& error) {
+    OutOfBudgetReport report = error.report();
+    // From here on it is not a new run: what was evicted has to come back, through all that it is
+    // made from.
+    report.enough = std::max(report.enough, reporter_.all_resident());
+    report.least = std::max(report.least, live);
+    report.reason = str_cat("all tensors that are alive at the end of the scope need ",
+                            recoup::to_string(live));
+    throw OutOfBudget(std::move(report));
+  }
+  for (ValueId id : held) {
+    values_.make_leaf(id);
+  }
+  values_.drain();
+  replayer_.release(held);
+}
+
+bool UserRequests::materialized() const {
+  bool all = true;
+  lineage_.for_each_value([&](ValueId, const Value& value) {
+    all &= !value.storage.valid() || (value.leaf() && value.resident());
+  });
+  return all;
+}
+
+PinnedRow UserRequests::pinned_row(const Value& value) const {
+  PinnedRow row{.size = value.size, .by = {}, .op = {}};
+  if (value.external != nullptr) {
+    row.by = "made outside the scope";
+  } else if (value.escaped) {
+    row.by = "escape";
+  } else if (value.storage.valid() && values_[value.storage].user_pins > 0) {
+    row.by = "pin";
+  } else if (value.hard_pins > 0) {
+    row.by = "a running op";
+  } else {
+    row.by = value.storage.valid() ? "leaf" : "dead leaf, kept for what can be replayed from it";
+  }
+  if (!value.leaf()) {
+    row.op = context_.device.name(lineage_[value.producer].payload);
+  }
+  return row;
+}
+
+std::vector<PinnedRow> UserRequests::pinned() const {
+  std::vector<PinnedRow> rows;
+  lineage_.for_each_value([&](ValueId, const Value& value) {
+    if (value.resident() && !value.evictable()) {
+      rows.push_back(pinned_row(value));
+    }
+  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const PinnedRow& a, const PinnedRow& b) { return a.size > b.size; });
+  return rows;
+}
+
+}  // namespace recoup::detail
