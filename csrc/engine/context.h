@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "csrc/engine/cost_memory.h"
 #include "csrc/engine/device.h"
 #include "csrc/engine/move_price.h"
 #include "csrc/engine/observer.h"
@@ -55,6 +56,7 @@ struct Context {
   const MovePrice move_price;
   Charges charges;
   Stats stats;
+  CostMemory costs;
   Tick now = 0;
   Nanoseconds room_time{0};     // spent making room so far
   std::string_view running_op;  // for messages; empty: none

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "csrc/engine/cost_memory.h"
 #include "csrc/engine/footprint.h"
 #include "recoup/types.h"
 
@@ -26,10 +27,11 @@ class Device {
   // that stands for its i-th written storage and holds the content from before. The device
   // allocates what the op makes through the engine and puts the block of the i-th fresh output into
   // outputs[i] (left invalid when the op did not make it). Called with the engine's lock held,
-  // which the device gives up while kernels run. Throws what the kernel throws; then no block is
-  // left behind.
-  virtual void replay(void* payload, std::span<const Location> inputs,
-                      std::span<const PoolOffset> written, std::span<BlockId> outputs) = 0;
+  // which the device gives up while kernels run. Returns how long the kernel took, with what was
+  // done to make room for it; a key of 0: that says nothing. Throws what the kernel throws; then no
+  // block is left behind.
+  virtual Measurement replay(void* payload, std::span<const Location> inputs,
+                             std::span<const PoolOffset> written, std::span<BlockId> outputs) = 0;
   // The record of an op is gone.
   virtual void release(void* payload) noexcept = 0;
   [[nodiscard]] virtual std::size_t payload_bytes(const void* payload) const noexcept = 0;

@@ -198,7 +198,8 @@ Stats Engine::stats() const {
   stats.candidates_filtered = policy_->work().filtered;
   stats.live_values = static_cast<std::int64_t>(context_.lineage.value_count());
   stats.live_ops = static_cast<std::int64_t>(context_.lineage.op_count());
-  stats.books_bytes = static_cast<std::int64_t>(context_.lineage.memory() + candidates_.memory()) +
+  stats.books_bytes = static_cast<std::int64_t>(context_.lineage.memory() + candidates_.memory() +
+                                                context_.costs.memory()) +
                       context_.charges.device_books;
   stats.books_peak_bytes = std::max(context_.stats.books_peak_bytes, stats.books_bytes);
   return stats;

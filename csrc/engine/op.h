@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "csrc/engine/cost_memory.h"
 #include "recoup/errors.h"
 #include "recoup/types.h"
 
@@ -49,6 +50,7 @@ struct OpRecord {
   Bytes record_bytes{0};    // of the payload
   bool repeatable = false;  // the op could be replayed, whatever the engine makes of that
   bool random = false;      // it drew random numbers
+  CostKey cost_key = 0;     // Note [Costs are learned]
 
   // The bytes of the storages that it made.
   [[nodiscard]] Bytes made() const {

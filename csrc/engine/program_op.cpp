@@ -133,6 +133,8 @@ void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operan
   records_.make_unknown(uses.in_passing);
   if (context_.options.cost_model == CostModel::kBytes) {
     record.cost = records_.cost_by_bytes(record);
+  } else if (record.cost_key != 0) {
+    record.cost = context_.costs.learn(record.cost_key, record.cost);
   }
   if (context_.observer != nullptr && record.payload != nullptr) {
     record.record_bytes =

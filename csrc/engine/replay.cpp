@@ -289,7 +289,10 @@ void Replay::execute_once(OpId op) {
       written.push_back(context_.pool.offset(buffer.block));
     }
     disturber_.before_replay(op);
-    context_.device.replay(lineage_[op].payload, inputs, written, fresh);
+    const Nanoseconds room_before = context_.room_time;
+    Measurement measured = context_.device.replay(lineage_[op].payload, inputs, written, fresh);
+    measured.took -= std::min(measured.took, context_.room_time - room_before);
+    learn_cost(measured);
   } catch (...) {
     for (const Buffer& buffer : buffers) {
       if (!buffer.from.valid()) {
@@ -307,6 +310,13 @@ void Replay::execute_once(OpId op) {
     }
   }
   put_back(op, fresh);
+}
+
+// Of the next op of its kind: its own is in sums that others have of it.
+void Replay::learn_cost(const Measurement& measured) {
+  if (measured.key != 0 && context_.options.cost_model == CostModel::kMeasured) {
+    context_.costs.learn(measured.key, measured.took);
+  }
 }
 
 void Replay::put_back(OpId op, std::span<const BlockId> fresh) {

@@ -92,6 +92,7 @@ class Replay final : public WaitingReplay {
   void execute_until_it_fits(OpId op);
   void execute_once(OpId op);
   void drop_handed_over(OpId op);
+  void learn_cost(const Measurement& measured);
   void charge_cost(OpId op);
   void fill_buffers(OpId op, std::vector<Buffer>& buffers);
   void put_back(OpId op, std::span<const BlockId> fresh);

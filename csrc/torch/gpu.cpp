@@ -251,8 +251,8 @@ Gpu::Begun Gpu::begin_op() {
 }
 
 Nanoseconds Gpu::estimate(std::uint64_t kind, Bytes moved, double flops) const {
-  const auto found = known_.find(kind);
-  return found != known_.end() ? found->second : cuda::Roofline().estimate(moved, flops);
+  const auto known = costs_.belief(kind);
+  return known ? *known : cuda::Roofline().estimate(moved, flops);
 }
 
 cuda::OpClock::Token Gpu::end_op(const Begun& begun) noexcept {
@@ -289,8 +289,7 @@ void Gpu::resolve(Engine& engine) {
       return;  // it failed after its kernel
     }
     const TimedOp& op = found->second;
-    known_[op.kind] = cost;
-    engine.op().learn_cost(op.made, op.estimate, cost);
+    engine.op().learn_cost(op.made, op.estimate, costs_.learn(op.kind, cost));
     timed_.erase(found);
   });
 }

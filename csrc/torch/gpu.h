@@ -15,6 +15,7 @@
 #include "csrc/cuda/op_clock.h"
 #include "csrc/cuda/runtime.h"
 #include "csrc/cuda/stream_order.h"
+#include "csrc/engine/cost_memory.h"
 #include "csrc/engine/engine.h"
 #include "csrc/torch/arena.h"
 
@@ -116,7 +117,7 @@ class Gpu {
   std::unordered_map<cuda::OpClock::Token, TimedOp> timed_;
   cuda::OpClock::Token last_token_ = 0;
   int until_resolve_ = 0;
-  std::unordered_map<std::uint64_t, Nanoseconds> known_;  // by kind
+  CostMemory costs_;  // by kind
 };
 
 }  // namespace recoup::detail

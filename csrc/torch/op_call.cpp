@@ -303,9 +303,11 @@ OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
                                     .operands = operands_,
                                     .fresh = fresh_,
                                     .results = on_stack()});
-    record.payload = writer.write(std::move(random_), lock).release();
+    std::unique_ptr<Payload> payload = writer.write(std::move(random_), lock);
     record.recordable = true;
-    repeatable_ = record.payload != nullptr;
+    repeatable_ = payload != nullptr;
+    record.cost_key = repeatable_ ? payload->cost_key : 0;
+    record.payload = payload.release();
   }
   record.repeatable = repeatable_;
   return record;

@@ -1,15 +1,21 @@
 #include "csrc/torch/payload.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/core/List.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <bit>
+#include <functional>
+#include <string_view>
 
 #include "csrc/base/check.h"
 #include "csrc/torch/bypass.h"
+#include "csrc/torch/digest.h"
 #include "csrc/torch/settings.h"
+#include "csrc/torch/tick_clock.h"
 
 namespace recoup::detail {
 namespace {
@@ -70,6 +76,62 @@ void Payload::count_memory() {
            (random ? sizeof(SavedGenerator) : 0);
 }
 
+namespace {
+
+// Of numbers in a row. It only has to tell kinds of ops apart.
+class Mixer {
+ public:
+  void add(std::uint64_t word) {
+    hash_ = (hash_ ^ word) * 0x9e3779b97f4a7c15ULL;
+    hash_ ^= hash_ >> 32;
+  }
+  void add(std::span<const std::int64_t> words) {
+    for (const std::int64_t word : words) {
+      add(static_cast<std::uint64_t>(word));
+    }
+  }
+  // Objects are not looked into: what an op takes hardly depends on them.
+  void add(const c10::IValue& value) {
+    add(static_cast<std::uint64_t>(value.isNone()));
+    if (value.isInt()) {
+      add(static_cast<std::uint64_t>(value.toInt()));
+    } else if (value.isDouble()) {
+      add(std::bit_cast<std::uint64_t>(value.toDouble()));
+    } else if (value.isBool()) {
+      add(static_cast<std::uint64_t>(value.toBool()));
+    } else if (value.isString()) {
+      add(std::hash<std::string_view>()(value.toStringRef()));
+    } else if (value.isList()) {
+      const auto elements = value.toListRef();
+      add(std::uint64_t{elements.size()});
+      for (const c10::IValue& element : elements) {
+        add(element);
+      }
+    }
+  }
+  [[nodiscard]] std::uint64_t hash() const { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0x100000001b3ULL;
+};
+
+}  // namespace
+
+void Payload::find_cost_key(std::span<const std::int64_t> made) {
+  Mixer mixer;
+  mixer.add(reinterpret_cast<std::uintptr_t>(traits));
+  mixer.add(static_cast<std::uint64_t>(at::get_num_threads()));
+  for (const TensorArgument& each : tensors) {
+    mixer.add(static_cast<std::uint64_t>(c10::typeMetaToScalarType(each.type)));
+  }
+  mixer.add(std::span<const std::int64_t>(dims.data(), dims.size()));
+  mixer.add(made);
+  for (const c10::IValue& argument : arguments) {
+    mixer.add(argument);
+  }
+  cost_key = mixer.hash() | 1U;  // 0 is none
+}
+
 void Payload::keep_constant(const at::Tensor& tensor) {
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());
   const Bypass bypass;
@@ -85,6 +147,7 @@ void Payload::clear() {
   storage_bytes.clear();
   fresh_results.clear();
   coverage.reset();
+  cost_key = 0;
   harmless = true;
 }
 
@@ -163,9 +226,10 @@ void draw_again(const Payload& payload, torch::jit::Stack& stack) {
 
 }  // namespace
 
-void run_again(const Payload& payload, std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
-               std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
-               torch::jit::Stack& stack) {
+Nanoseconds run_again(const Payload& payload,
+                      std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
+                      std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
+                      torch::jit::Stack& stack) {
   TORCH_CHECK(!payload.traits->unregistered.is_set(), "recoup: a tensor that ",
               payload.traits->name,
               " made cannot be brought back, because the op has been unregistered since. Keep its "
@@ -211,11 +275,13 @@ void run_again(const Payload& payload, std::span<const c10::intrusive_ptr<c10::S
       slot.toOptionalTensorList().set(static_cast<std::size_t>(shape.element), tensor.toTensor());
     }
   }
+  const TickClock::Ticks start = TickClock::now();
   if (payload.random) {
     draw_again(payload, stack);
   } else {
     payload.op->redispatchBoxed(payload.keys, &stack);
   }
+  return TickClock::between(start, TickClock::now());
 }
 
 }  // namespace recoup::detail

@@ -19,6 +19,7 @@
 #include "csrc/torch/coverage.h"
 #include "csrc/torch/generators.h"
 #include "csrc/torch/traits.h"
+#include "recoup/types.h"
 
 namespace recoup::detail {
 
@@ -71,6 +72,11 @@ struct Payload {
   bool harmless = true;
   std::size_t memory = 0;  // that it takes, as count_memory found it
 
+  // Note [Costs are learned]. 0 on a GPU, where the time of an op comes later.
+  std::uint64_t cost_key = 0;
+  // Of what there is by now; `made`: bytes of the results.
+  void find_cost_key(std::span<const std::int64_t> made);
+
   void count_memory();
   // Appends to `arguments` one that is no tensor.
   void add_argument(const c10::IValue& argument) {
@@ -102,9 +108,11 @@ template <class Function>
 void for_each_tensor(Arguments values, Function&& visit);
 
 // Runs the op on these storages (inputs first, then written) and leaves its results on `stack`.
-void run_again(const Payload& payload, std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
-               std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
-               torch::jit::Stack& stack);
+// Returns how long its kernel took to run, or to be given to a device.
+Nanoseconds run_again(const Payload& payload,
+                      std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
+                      std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
+                      torch::jit::Stack& stack);
 
 template <class Function>
 void for_each_tensor(Arguments values, Function&& visit) {

@@ -32,8 +32,19 @@ std::unique_ptr<Payload> PayloadWriter::write(GeneratorState random, const Engin
     session_.tensors().discard(std::move(payload_));
     return nullptr;
   }
+  if (!session_.on_gpu()) {
+    find_cost_key();
+  }
   payload_->count_memory();
   return std::move(payload_);
+}
+
+void PayloadWriter::find_cost_key() {
+  c10::SmallVector<std::int64_t, 4> made;
+  for (const FreshStorage& fresh : op_.fresh.storages()) {
+    made.push_back(fresh.nbytes.count());
+  }
+  payload_->find_cost_key({made.data(), made.size()});
 }
 
 void PayloadWriter::number_storages() {

@@ -34,6 +34,7 @@ class PayloadWriter {
 
  private:
   void number_storages();
+  void find_cost_key();
   void describe_coverage();
   void describe_arguments();
   void describe_list(const c10::IValue& list, std::size_t argument);

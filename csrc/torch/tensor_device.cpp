@@ -184,8 +184,8 @@ void TensorDevice::order_replay(const StoragePtr& storage, bool external) {
   }
 }
 
-void TensorDevice::replay(void* payload_pointer, std::span<const Location> inputs,
-                          std::span<const PoolOffset> written, std::span<BlockId> outputs) {
+Measurement TensorDevice::replay(void* payload_pointer, std::span<const Location> inputs,
+                                 std::span<const PoolOffset> written, std::span<BlockId> outputs) {
   const Payload& payload = *static_cast<const Payload*>(payload_pointer);
   std::vector<StoragePtr> input_storages;
   std::vector<StoragePtr> written_storages;
@@ -200,18 +200,20 @@ void TensorDevice::replay(void* payload_pointer, std::span<const Location> input
     order_replay(written_storages.back(), false);
   }
   torch::jit::Stack stack;
-  run_unlocked(payload, input_storages, written_storages, stack);
+  const Nanoseconds took = run_unlocked(payload, input_storages, written_storages, stack);
   take_fresh(payload, stack, outputs);
   // What is left on the stack are tensors over bytes that are not theirs, and results nobody wants,
   // whose deleters need the lock.
   mutex_.unlock();
   stack.clear();
   mutex_.lock();
+  return {.key = payload.cost_key, .took = took};
 }
 
-// Gives up the lock while the kernel runs.
-void TensorDevice::run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
-                                std::span<const StoragePtr> written, torch::jit::Stack& stack) {
+// Gives up the lock while the kernel runs; returns how long that took.
+Nanoseconds TensorDevice::run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
+                                       std::span<const StoragePtr> written,
+                                       torch::jit::Stack& stack) {
   std::optional<c10::DeviceGuard> on_device;
   if (gpu_) {
     on_device.emplace(device_);
@@ -219,8 +221,9 @@ void TensorDevice::run_unlocked(const Payload& payload, std::span<const StorageP
   kernel_started();
   mutex_.unlock();
   std::exception_ptr failure;
+  Nanoseconds took{0};
   try {
-    run_again(payload, inputs, written, stack);
+    took = run_again(payload, inputs, written, stack);
   } catch (const PoolOutOfMemory& error) {
     failure = std::make_exception_ptr(OutOfBudget(error.report()));  // as the engine knows it
   } catch (const KernelOutOfMemory& error) {
@@ -236,6 +239,7 @@ void TensorDevice::run_unlocked(const Payload& payload, std::span<const StorageP
   if (failure) {
     std::rethrow_exception(failure);
   }
+  return took;
 }
 
 // Takes the blocks of the fresh results out of their storages.

@@ -102,8 +102,8 @@ class TensorDevice final : public Device {
   void sweep_external() override;
 
  private:
-  void replay(void* payload, std::span<const Location> inputs, std::span<const PoolOffset> written,
-              std::span<BlockId> outputs) override;
+  Measurement replay(void* payload, std::span<const Location> inputs,
+                     std::span<const PoolOffset> written, std::span<BlockId> outputs) override;
   void release(void* payload) noexcept override;
   [[nodiscard]] std::size_t payload_bytes(const void* payload) const noexcept override;
   void attach(void* handle, PoolOffset offset) noexcept override;
@@ -120,8 +120,8 @@ class TensorDevice final : public Device {
 
   [[nodiscard]] void* address(const Location& location) const;
   void order_replay(const StoragePtr& storage, bool external);
-  void run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
-                    std::span<const StoragePtr> written, torch::jit::Stack& stack);
+  Nanoseconds run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
+                           std::span<const StoragePtr> written, torch::jit::Stack& stack);
   void take_fresh(const Payload& payload, torch::jit::Stack& stack, std::span<BlockId> outputs);
   // The lock makes one atomic step of it, at no cost of its own.
   void count_kernels(int change) {

@@ -19,9 +19,9 @@ struct Stats {
   std::int64_t drops = 0;    // dead values freed without cost
   std::int64_t replays = 0;  // ops run again
   std::int64_t replay_ns = 0;
-  std::int64_t replay_cost_ns = 0;   // the same by the recorded cost of their ops
-  std::int64_t op_count = 0;         // ops run by the program
-  std::int64_t op_ns = 0;            // their time in kernels, waiting for room excluded
+  std::int64_t replay_cost_ns = 0;  // the same by the recorded cost of their ops
+  std::int64_t op_count = 0;        // ops run by the program
+  std::int64_t op_ns = 0;  // what these cost (Options::cost_model), waiting for room excluded
   std::int64_t workspace_bytes = 0;  // gauge: the most that the last one held beside its results
 
   std::int64_t search_ns = 0;       // inside policies

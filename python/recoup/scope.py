@@ -80,7 +80,8 @@ def budget(
         back costs more than they do.
     max_depth: longest chain of ops on record; a result beyond it becomes a leaf.
     evict_after_op: evict everything evictable after every op (for tests).
-    cost_model: "measured" takes op times, "bytes" op sizes, which are the same in every run.
+    cost_model: "measured" takes op times, of each kind of op the median of the last 8 measurements;
+        "bytes" takes op sizes, which are the same in every run.
     inplace: "share" writes where the bytes are and recomputes what was there, as Coop; "copy"
         writes to a copy, as DTR and DTE.
     placement: "two-ended" puts results of expensive ops at the other end of the pool than those of

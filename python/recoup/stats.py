@@ -29,11 +29,11 @@ class Stats:
     replay_ns: int
     """Nanoseconds spent in them."""
     replay_cost_ns: int
-    """What these ops cost when the program ran them, in nanoseconds."""
+    """What these ops cost when they were recorded, in nanoseconds."""
     op_count: int
     """Ops that the program ran."""
     op_ns: int
-    """Nanoseconds in their kernels, waiting for room excluded: plain op time."""
+    """Nanoseconds that they cost, waiting for room excluded: see `cost_model` of `recoup.budget`."""
     workspace_bytes: int
     """The most that the last one's kernel held beside its results (gauge)."""
 

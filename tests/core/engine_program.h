@@ -36,6 +36,7 @@ struct Call {
   std::vector<Bytes> fresh;
   std::vector<Bytes> workspace = {};
   Nanoseconds cost{100};
+  CostKey cost_key = 0;
   bool repeatable = true;
   bool stops_half_way = false;
   std::string name = "test::op";
@@ -292,7 +293,8 @@ class Program {
     void* const payload = call.repeatable
                               ? device_.make_payload({.kernel = std::move(kernel),
                                                       .operand_bytes = std::move(operand_sizes),
-                                                      .name = call.name})
+                                                      .name = call.name,
+                                                      .cost_key = call.cost_key})
                               : nullptr;
     std::vector<StorageId> storages(fresh.size());
     const OpUses uses(operands_);
@@ -303,6 +305,7 @@ class Program {
                     .workspace = workspace,
                     .payload = payload};
     record.repeatable = call.repeatable;
+    record.cost_key = call.cost_key;
     engine_->op().end(record, uses, operands_, storages);
     operands_.clear();
     std::vector<Tensor> result;

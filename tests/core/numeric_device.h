@@ -111,6 +111,7 @@ struct NumericPayload {
   Kernel kernel;
   std::vector<Bytes> operand_bytes;
   std::string name;
+  CostKey cost_key = 0;
 };
 
 class NumericDevice final : public Device {
@@ -204,6 +205,8 @@ class NumericDevice final : public Device {
   int discards = 0;
   // Makes replays compute something else, for verify mode.
   std::uint64_t replay_noise = 0;
+  // What a replay is said to take.
+  Nanoseconds replay_time{100};
 
   [[nodiscard]] std::int64_t payloads() const { return payloads_; }
   [[nodiscard]] void* make_payload(NumericPayload payload) {
@@ -212,8 +215,8 @@ class NumericDevice final : public Device {
   }
 
   // ---- Device ----
-  void replay(void* payload, std::span<const Location> inputs, std::span<const PoolOffset> written,
-              std::span<BlockId> outputs) override {
+  Measurement replay(void* payload, std::span<const Location> inputs,
+                     std::span<const PoolOffset> written, std::span<BlockId> outputs) override {
     NumericPayload op = *static_cast<NumericPayload*>(payload);
     op.kernel.seed ^= replay_noise;
     std::vector<Span> operands;
@@ -233,6 +236,7 @@ class NumericDevice final : public Device {
     EXPECT_EQ(next_input, inputs.size());
     EXPECT_EQ(next_written, written.size());
     execute(op.kernel, operands, outputs);
+    return {.key = op.cost_key, .took = replay_time};
   }
   void release(void* payload) noexcept override {
     --payloads_;

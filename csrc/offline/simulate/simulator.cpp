@@ -292,8 +292,8 @@ void Simulator::end_op(const TraceOp& op) {
   }
 }
 
-void Simulator::replay(void* payload, std::span<const Location> /*inputs*/,
-                       std::span<const PoolOffset> /*written*/, std::span<BlockId> outputs) {
+Measurement Simulator::replay(void* payload, std::span<const Location> /*inputs*/,
+                              std::span<const PoolOffset> /*written*/, std::span<BlockId> outputs) {
   count_replay();
   const TraceOp& op = *static_cast<const TraceOp*>(payload);
   const std::vector<BlockId> outer = std::exchange(held_, {});
@@ -303,6 +303,7 @@ void Simulator::replay(void* payload, std::span<const Location> /*inputs*/,
     outputs[i] = held_[fresh[i].allocation];
   }
   held_ = outer;
+  return {};
 }
 
 std::size_t Simulator::payload_bytes(const void* payload) const noexcept {

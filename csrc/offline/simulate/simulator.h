@@ -48,8 +48,8 @@ class Simulator final : private Device {
   void count_replay();
 
   // Device.
-  void replay(void* payload, std::span<const Location> inputs, std::span<const PoolOffset> written,
-              std::span<BlockId> outputs) override;
+  Measurement replay(void* payload, std::span<const Location> inputs,
+                     std::span<const PoolOffset> written, std::span<BlockId> outputs) override;
   void release(void* /*payload*/) noexcept override {}
   [[nodiscard]] std::size_t payload_bytes(const void* payload) const noexcept override;
   void attach(void* /*handle*/, PoolOffset /*offset*/) noexcept override {}
