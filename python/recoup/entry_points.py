@@ -29,7 +29,7 @@ import torch.serialization
 import torch.utils.dlpack
 
 from recoup import _C
-from recoup.patches import Patches, hide
+from recoup.patches import Patches, Replacement, hide
 
 _Function = Callable[..., Any]
 
@@ -340,7 +340,12 @@ _READ = [
 # The pickler of TorchScript is in C++ and asks for all bytes itself.
 _SAVE = [
     (torch.jit._script.RecursiveScriptModule, name)
-    for name in ("save", "save_to_buffer", "_save_for_mobile", "_save_to_buffer_for_mobile")
+    for name in (
+        "save",
+        "save_to_buffer",
+        "_save_for_lite_interpreter",
+        "_save_to_buffer_for_lite_interpreter",
+    )
 ]
 _MAKE = [
     (torch, "from_numpy"),
@@ -365,7 +370,7 @@ _DLPACK = [
     (torch, "to_dlpack"),
     (torch.utils.dlpack, "to_dlpack"),
 ]
-_TABLE = [
+_ROWS: list[tuple[Any, str, Callable[[_Function], Any]]] = [
     *((owner, name, _pointing) for owner, name in _POINT),
     (torch.Tensor, "data_ptr", _data_ptr),
     (torch.UntypedStorage, "data_ptr", _data_ptr),
@@ -383,13 +388,9 @@ _TABLE = [
     (torch.UntypedStorage, "resize_", _resizing),
     (torch.Tensor, "numpy", _numpy),
     (torch.UntypedStorage, "__getitem__", _storage_getitem),
+    # C functions with which extensions take a tensor's pointer and call no Python at all. Where
+    # it is missing they call `__dlpack__`.
+    (torch.Tensor, "__dlpack_c_exchange_api__", hide),
 ]
-PATCHES = Patches(
-    [
-        *_TABLE,
-        # C functions with which extensions take a tensor's pointer and call no Python at all. Where
-        # it is missing they call `__dlpack__`.
-        (torch.Tensor, "__dlpack_c_exchange_api__", hide),
-    ]
-)
+PATCHES = Patches([Replacement(*row) for row in _ROWS])
 """What to install while a scope is active."""

@@ -3,10 +3,19 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-Replacement = tuple[Any, str, Callable[[Any], Any]]
-"""Owner, attribute, and what makes the new attribute from the one that is found there."""
+
+class Replacement(NamedTuple):
+    """An attribute of somebody else's that is replaced."""
+
+    owner: Any
+    name: str
+    make: Callable[[Any], Any]
+    """Makes the new attribute from the one that is found there."""
+    optional: str = ""
+    """Why it may be missing; empty where it may not, which a test checks for every table."""
+
 
 _ABSENT = object()
 
@@ -19,11 +28,12 @@ def hide(original: object) -> object:
 class Patches:
     """A list of replacements, in force while at least one user wants them.
 
+    What is missing is passed over: nobody can call it, and a program may run without it.
     An interrupt may end `install` and `remove` anywhere: another call goes on where it was.
     """
 
     def __init__(self, replacements: Sequence[Replacement]) -> None:
-        self._replacements = replacements
+        self.replacements = tuple(replacements)
         self._lock = threading.RLock()
         self._users: set[object] = set()
         # Owner, attribute, what was in the owner's own dictionary, what is there now.
@@ -37,8 +47,8 @@ class Patches:
                 self._users.add(user)
                 return
             try:
-                for owner, name, make in self._replacements:
-                    self._replace(owner, name, make)
+                for row in self.replacements:
+                    self._replace(row.owner, row.name, row.make)
                 self._users.add(user)
             except BaseException:
                 self._users.discard(user)

@@ -18,8 +18,8 @@ import torch
 
 import recoup
 from conftest import bits_equal
-from recoup import entry_points, higher_order
-from recoup.patches import Patches, hide
+from patched import rows_of_scopes
+from recoup.patches import Patches, Replacement, hide
 from recoup.report import format_ns, format_report
 
 
@@ -276,8 +276,7 @@ def test_format_ns(count: int, text: str) -> None:
 
 
 def patched_attributes() -> list[tuple[Any, str]]:
-    tables = (entry_points.PATCHES, higher_order.PATCHES)
-    return [(owner, name) for table in tables for owner, name, _ in table._replacements]
+    return [(row.owner, row.name) for row in rows_of_scopes()]
 
 
 def test_originals_are_back_after_the_scope() -> None:
@@ -317,7 +316,13 @@ def plus_one(original: Callable[..., int]) -> Callable[..., int]:
 
 
 def test_patches_count_their_users_and_uncover_what_is_inherited() -> None:
-    patches = Patches([(Heir, "own", plus_one), (Heir, "hidden", hide), (Heir, "absent", plus_one)])
+    patches = Patches(
+        [
+            Replacement(Heir, "own", plus_one),
+            Replacement(Heir, "hidden", hide),
+            Replacement(Heir, "absent", plus_one, "no class has it"),
+        ]
+    )
     patches.install("first")
     patches.install("second")
     patches.install("second")
@@ -332,7 +337,7 @@ def test_patches_count_their_users_and_uncover_what_is_inherited() -> None:
 def test_what_somebody_else_patched_meanwhile_stays() -> None:
     class Other(Owner): ...
 
-    patches = Patches([(Other, "own", plus_one)])
+    patches = Patches([Replacement(Other, "own", plus_one)])
     patches.install("user")
     Other.own = theirs = plus_one(Other.own)  # type: ignore[method-assign]
     patches.remove("user")
@@ -343,7 +348,7 @@ def test_a_maker_that_fails_leaves_nothing_behind() -> None:
     def fail(original: object) -> object:
         raise LookupError
 
-    patches = Patches([(Owner, "own", plus_one), (Heir, "hidden", fail)])
+    patches = Patches([Replacement(Owner, "own", plus_one), Replacement(Heir, "hidden", fail)])
     with pytest.raises(LookupError):
         patches.install("user")
     assert Owner().own() == 1
