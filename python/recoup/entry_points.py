@@ -24,11 +24,12 @@ from typing import Any
 
 import torch
 import torch.jit._script
+import torch.jit._serialization
 import torch.overrides
 import torch.serialization
 import torch.utils.dlpack
 
-from recoup import _C
+from recoup import _C, scripts
 from recoup.patches import Patches, Replacement, hide
 
 _Function = Callable[..., Any]
@@ -163,14 +164,14 @@ def _reading_call(original: _Function) -> _Function:
 
 
 def _saving(original: _Function) -> _Function:
-    """The parameters and buffers of a module are read during the call."""
+    """The tensors of a script, its first argument, are read during the call."""
 
     @functools.wraps(original)
-    def wrapper(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(script: Any, *args: Any, **kwargs: Any) -> Any:
         with _reading() as pins:
-            for tensor in (*self.parameters(), *self.buffers()):
-                _pin(tensor, pins)
-            return original(self, *args, **kwargs)
+            for leaf in scripts.leaves_of(script):
+                _pin(leaf, pins)
+            return original(script, *args, **kwargs)
 
     return wrapper
 
@@ -339,13 +340,19 @@ _READ = [
 ]
 # The pickler of TorchScript is in C++ and asks for all bytes itself.
 _SAVE = [
-    (torch.jit._script.RecursiveScriptModule, name)
-    for name in (
-        "save",
-        "save_to_buffer",
-        "_save_for_lite_interpreter",
-        "_save_to_buffer_for_lite_interpreter",
-    )
+    *(
+        (torch.jit._script.RecursiveScriptModule, name)
+        for name in (
+            "save",
+            "save_to_buffer",
+            "_save_for_lite_interpreter",
+            "_save_to_buffer_for_lite_interpreter",
+        )
+    ),
+    (torch._C.ScriptFunction, "save"),
+    (torch._C.ScriptFunction, "save_to_buffer"),
+    (torch.jit, "save_jit_module_to_flatbuffer"),
+    (torch.jit._serialization, "save_jit_module_to_flatbuffer"),
 ]
 _MAKE = [
     (torch, "from_numpy"),

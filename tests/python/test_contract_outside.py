@@ -195,19 +195,46 @@ def _saved_for_mobile_by_name(module: Any) -> Any:
         return _load_for_lite_interpreter(file.name)
 
 
-@pytest.mark.filterwarnings("ignore:.*Lite Interpreter is deprecated:")
+def _saved_flat(module: Any) -> Any:
+    with tempfile.NamedTemporaryFile() as file:
+        torch.jit.save_jit_module_to_flatbuffer(module, file.name)
+        return torch.jit.jit_module_from_flatbuffer(file.name)
+
+
+class Shift(torch.nn.Module):
+    """A parameter, and tensors that are neither parameters nor buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(made())
+        self.shift = made(2)
+        self.named = {"more": made(3)}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight + self.shift + self.named["more"]
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
-    "save", [_saved, _saved_by_name, _saved_for_mobile, _saved_for_mobile_by_name]
+    "save", [_saved, _saved_by_name, _saved_for_mobile, _saved_for_mobile_by_name, _saved_flat]
 )
 def test_torchscript_saves_what_is_evicted(save: Callable[[Any], Any]) -> None:
     def program(hand: Hand) -> object:
-        module = torch.nn.Linear(64, 64)
-        with torch.no_grad():
-            module.weight.copy_(made()[:1].expand(64, 64) * torch.eye(64))
-        weight = module.weight.detach()
-        script = torch.jit.script(module)
-        hand.try_evict(weight)
-        return save(script)(torch.ones(64)).detach()
+        module = Shift()
+        hand.evict(module.weight.detach(), module.shift, module.named["more"])
+        return save(torch.jit.script(module))(torch.ones(N)).detach()
+
+    assert both(program).evictions > 0
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+@pytest.mark.parametrize("save", [_saved, _saved_by_name])
+def test_torchscript_saves_evicted_constants(save: Callable[[Any], Any]) -> None:
+    def program(hand: Hand) -> object:
+        constant = made(2)
+        function = torch.jit.trace(lambda x: x * constant, torch.ones(N))
+        hand.evict(constant)
+        return save(function)(torch.ones(N))
 
     assert both(program).evictions > 0
 
