@@ -19,7 +19,7 @@ All of it does nothing to tensors that no active engine manages. `Tensor.__array
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -85,6 +85,11 @@ def _pin(thing: object, pins: dict[int, _C.Pin]) -> None:
             pins[key] = _C.pin(thing)
 
 
+def _pin_each(things: Iterable[object], pins: dict[int, _C.Pin]) -> None:
+    for thing in things:
+        _pin(thing, pins)
+
+
 def _escape(thing: object) -> None:
     if isinstance(thing, torch.UntypedStorage):
         _C.escape(_alias(thing))
@@ -112,8 +117,7 @@ def _pinning(original: _Function) -> _Function:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         with _reading() as pins:
-            for argument in args:
-                _pin(argument, pins)
+            _pin_each(args, pins)
             return original(*args, **kwargs)
 
     return wrapper
@@ -169,8 +173,7 @@ def _saving(original: _Function) -> _Function:
     @functools.wraps(original)
     def wrapper(script: Any, *args: Any, **kwargs: Any) -> Any:
         with _reading() as pins:
-            for leaf in scripts.leaves_of(script):
-                _pin(leaf, pins)
+            _pin_each(scripts.leaves_of(script), pins)
             return original(script, *args, **kwargs)
 
     return wrapper
@@ -302,6 +305,7 @@ def _dlpack(original: _Function) -> _Function:
 _POINT = [
     (torch.Tensor, "const_data_ptr"),
     (torch.Tensor, "untyped_storage"),
+    (torch._C, "_data_address"),
     (torch.UntypedStorage, "_set_from_file"),
 ]
 _ESCAPE = [
