@@ -35,7 +35,7 @@ def test_import_loads_no_offline_tools() -> None:
     script = (
         "import sys, recoup\n"
         "print({m.split('.')[1] for m in sys.modules if m.startswith('recoup.')}"
-        " & {'offline', 'bench', 'commands'})"
+        " & {'offline', 'bench', 'commands', 'tables'} | {'rich'} & {*sys.modules})"
     )
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -255,6 +255,16 @@ def test_report_columns_are_aligned() -> None:
     (work, ops) = (line for line in text.splitlines() if line.startswith(("work", "ops")))
     assert work.index("count") + len("count") == ops.rindex("0") + 1
     assert "nothing" in text
+
+
+def test_report_is_plain_and_of_one_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned = [{"bytes": 1, "by": "[red]leaf[/red]", "op": "my:smile:op" + 200 * "x"}]
+    wide = format_report(stats_of(budget_bytes=1), pinned, policy="lru")
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert format_report(stats_of(budget_bytes=1), pinned, policy="lru") == wide
+    assert wide.isascii() and wide.endswith("  my:smile:op" + 200 * "x")
+    assert "[red]leaf[/red] " in wide
 
 
 def test_report_of_a_run_during_and_after() -> None:

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from recoup.commands.tables import plain_table, print_table
 from recoup.files import write_atomically
 from recoup.offline.dtr_log import add_trace_argument, read_any_trace
 from recoup.offline.order import Order, long_life_rules, traversals
 from recoup.offline.traces import Trace
 from recoup.sizes import format_bytes
+from recoup.tables import plain_table, print_table
 
 _ALL = "all"
 
