@@ -16,6 +16,7 @@ from recoup.run import (
     Options,
     Placement,
     ReplayOrder,
+    Setup,
     free_bytes,
     memory_bytes,
 )
@@ -99,36 +100,33 @@ def budget(
     on = gpus.parse_device(device)
     limit_bytes = memory_bytes(on)
     budget_bytes = parse_bytes(budget, limit_bytes=limit_bytes)
-    return Budget(
-        Options(
-            budget_bytes=budget_bytes,
-            policy=policy,
-            small_filter=small_filter,
-            sampling=sampling,
-            kinetic=kinetic,
-            seed=check_whole(seed, "seed", 0, (1 << 64) - 1),
-            usefulness=usefulness,
-            replay_order=replay_order,
-            max_replay_ratio=max_replay_ratio,
-            block_size_bytes=(
-                0
-                if block_size is None
-                else parse_bytes(block_size, name="block_size", limit_bytes=limit_bytes)
-            ),
-            small_leaf_bytes=check_whole(small_leaf_bytes, "small_leaf_bytes", 0, MOST_BYTES),
-            address_bytes=0,
-            max_depth=check_whole(max_depth, "max_depth", 0, (1 << 31) - 1),
-            verify=verify,
-            evict_after_op=evict_after_op,
-            cost_model=cost_model,
-            inplace=inplace,
-            placement=placement,
-            move_ns_per_byte=move_ns_per_byte,
+    options = Options(
+        budget_bytes=budget_bytes,
+        policy=policy,
+        small_filter=small_filter,
+        sampling=sampling,
+        kinetic=kinetic,
+        seed=check_whole(seed, "seed", 0, (1 << 64) - 1),
+        usefulness=usefulness,
+        replay_order=replay_order,
+        max_replay_ratio=max_replay_ratio,
+        block_size_bytes=(
+            0
+            if block_size is None
+            else parse_bytes(block_size, name="block_size", limit_bytes=limit_bytes)
         ),
-        device=on,
-        trace=None if trace is None else utf8_name(trace),
-        decisions=decisions,
+        small_leaf_bytes=check_whole(small_leaf_bytes, "small_leaf_bytes", 0, MOST_BYTES),
+        address_bytes=0,
+        max_depth=check_whole(max_depth, "max_depth", 0, (1 << 31) - 1),
+        verify=verify,
+        evict_after_op=evict_after_op,
+        cost_model=cost_model,
+        inplace=inplace,
+        placement=placement,
+        move_ns_per_byte=move_ns_per_byte,
     )
+    to = None if trace is None else utf8_name(trace)
+    return Budget(Setup(options=options, device=on, trace=to, decisions=decisions))
 
 
 def trace(
