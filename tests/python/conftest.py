@@ -38,6 +38,11 @@ def bits_equal(a: Any, b: Any) -> bool:
     return type(a) is type(b) and (a == b or (a != a and b != b))
 
 
+def halves() -> torch.Tensor:
+    """A value that can be recomputed, large enough to be worth it; its sums are exact."""
+    return torch.arange(4096.0).mul(0.5)
+
+
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
