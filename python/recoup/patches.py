@@ -38,6 +38,9 @@ class Patches:
         self._users: set[object] = set()
         # Owner, attribute, what was in the owner's own dictionary, what is there now.
         self._undo: list[tuple[Any, str, object, object]] = []
+        # By row: what was found the last time, and what was made from it. Most of a small scope's
+        # time would be to make the same again.
+        self._made: dict[int, tuple[object, object]] = {}
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def install(self, user: object) -> None:
@@ -47,8 +50,8 @@ class Patches:
                 self._users.add(user)
                 return
             try:
-                for row in self.replacements:
-                    self._replace(row.owner, row.name, row.make)
+                for index, row in enumerate(self.replacements):
+                    self._replace(index, row)
                 self._users.add(user)
             except BaseException:
                 self._users.discard(user)
@@ -75,14 +78,17 @@ class Patches:
         except RuntimeError:  # it is not this thread's
             pass
 
-    def _replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    def _replace(self, index: int, row: Replacement) -> None:
         # An inherited attribute is shadowed and, later, uncovered again.
-        before = vars(owner).get(name, _ABSENT)
-        if before is _ABSENT and not hasattr(owner, name):
+        before = vars(row.owner).get(row.name, _ABSENT)
+        original = getattr(row.owner, row.name, _ABSENT)
+        if original is _ABSENT:
             return
-        after = make(getattr(owner, name))
-        self._undo.append((owner, name, before, after))
-        _put(owner, name, after)
+        made = self._made.get(index)
+        if made is None or made[0] is not original:
+            made = self._made[index] = (original, row.make(original))
+        self._undo.append((row.owner, row.name, before, made[1]))
+        _put(row.owner, row.name, made[1])
 
     def _restore(self) -> None:
         while self._undo:

@@ -80,6 +80,28 @@ def test_what_somebody_else_patched_meanwhile_stays() -> None:
     assert Other.own is theirs
 
 
+def test_what_is_found_again_is_not_made_again() -> None:
+    class Other(Owner): ...
+
+    seen: list[object] = []
+
+    def note(original: Callable[..., int]) -> Callable[..., int]:
+        seen.append(original)
+        return plus_one(original)
+
+    patches = Patches([Replacement(Other, "own", note)])
+    for _ in range(2):
+        patches.install("user")
+        assert Other().own() == 2
+        patches.remove("user")
+    assert seen == [Owner.own]
+    Other.own = theirs = plus_one(Other.own)  # type: ignore[method-assign]
+    patches.install("user")
+    assert Other().own() == 3
+    patches.remove("user")
+    assert Other.own is theirs and seen == [Owner.own, theirs]
+
+
 def test_a_maker_that_fails_leaves_nothing_behind() -> None:
     def fail(original: object) -> object:
         raise LookupError
