@@ -1,5 +1,6 @@
 """What all tests of the Python face share."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,11 @@ import pytest
 import torch
 
 import recoup
+
+# What is loaded by now stays. An exit that does not fit looks for garbage, in a tenth of a second
+# if it has to go through all objects of PyTorch's, and tests make thousands of such exits.
+gc.collect()
+gc.freeze()
 
 
 @pytest.fixture(autouse=True)
