@@ -28,8 +28,8 @@ import recoup
 from recoup.bench.nets import net_named
 from recoup.bench.simulated import FEASIBLE_RATIO
 from recoup.bench.trial import train
-from recoup.commands.tables import plain_table, print_table
 from recoup.offline.dtr_log import read_any_trace
+from recoup.tables import plain_table, print_table
 
 FAILURES = 10
 """In a row: below them no budget is tried."""

@@ -19,17 +19,18 @@ All of it does nothing to tensors that no active engine manages. `Tensor.__array
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.jit._script
+import torch.jit._serialization
 import torch.overrides
 import torch.serialization
 import torch.utils.dlpack
 
-from recoup import _C
-from recoup.patches import Patches, hide
+from recoup import _C, scripts
+from recoup.patches import Patches, Replacement, hide
 
 _Function = Callable[..., Any]
 
@@ -84,6 +85,11 @@ def _pin(thing: object, pins: dict[int, _C.Pin]) -> None:
             pins[key] = _C.pin(thing)
 
 
+def _pin_each(things: Iterable[object], pins: dict[int, _C.Pin]) -> None:
+    for thing in things:
+        _pin(thing, pins)
+
+
 def _escape(thing: object) -> None:
     if isinstance(thing, torch.UntypedStorage):
         _C.escape(_alias(thing))
@@ -111,8 +117,7 @@ def _pinning(original: _Function) -> _Function:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         with _reading() as pins:
-            for argument in args:
-                _pin(argument, pins)
+            _pin_each(args, pins)
             return original(*args, **kwargs)
 
     return wrapper
@@ -163,14 +168,13 @@ def _reading_call(original: _Function) -> _Function:
 
 
 def _saving(original: _Function) -> _Function:
-    """The parameters and buffers of a module are read during the call."""
+    """The tensors of a script, its first argument, are read during the call."""
 
     @functools.wraps(original)
-    def wrapper(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(script: Any, *args: Any, **kwargs: Any) -> Any:
         with _reading() as pins:
-            for tensor in (*self.parameters(), *self.buffers()):
-                _pin(tensor, pins)
-            return original(self, *args, **kwargs)
+            _pin_each(scripts.leaves_of(script), pins)
+            return original(script, *args, **kwargs)
 
     return wrapper
 
@@ -301,6 +305,7 @@ def _dlpack(original: _Function) -> _Function:
 _POINT = [
     (torch.Tensor, "const_data_ptr"),
     (torch.Tensor, "untyped_storage"),
+    (torch._C, "_data_address"),
     (torch.UntypedStorage, "_set_from_file"),
 ]
 _ESCAPE = [
@@ -339,8 +344,19 @@ _READ = [
 ]
 # The pickler of TorchScript is in C++ and asks for all bytes itself.
 _SAVE = [
-    (torch.jit._script.RecursiveScriptModule, name)
-    for name in ("save", "save_to_buffer", "_save_for_mobile", "_save_to_buffer_for_mobile")
+    *(
+        (torch.jit._script.RecursiveScriptModule, name)
+        for name in (
+            "save",
+            "save_to_buffer",
+            "_save_for_lite_interpreter",
+            "_save_to_buffer_for_lite_interpreter",
+        )
+    ),
+    (torch._C.ScriptFunction, "save"),
+    (torch._C.ScriptFunction, "save_to_buffer"),
+    (torch.jit, "save_jit_module_to_flatbuffer"),
+    (torch.jit._serialization, "save_jit_module_to_flatbuffer"),
 ]
 _MAKE = [
     (torch, "from_numpy"),
@@ -365,7 +381,7 @@ _DLPACK = [
     (torch, "to_dlpack"),
     (torch.utils.dlpack, "to_dlpack"),
 ]
-_TABLE = [
+_ROWS: list[tuple[Any, str, Callable[[_Function], Any]]] = [
     *((owner, name, _pointing) for owner, name in _POINT),
     (torch.Tensor, "data_ptr", _data_ptr),
     (torch.UntypedStorage, "data_ptr", _data_ptr),
@@ -383,13 +399,9 @@ _TABLE = [
     (torch.UntypedStorage, "resize_", _resizing),
     (torch.Tensor, "numpy", _numpy),
     (torch.UntypedStorage, "__getitem__", _storage_getitem),
+    # C functions with which extensions take a tensor's pointer and call no Python at all. Where
+    # it is missing they call `__dlpack__`.
+    (torch.Tensor, "__dlpack_c_exchange_api__", hide),
 ]
-PATCHES = Patches(
-    [
-        *_TABLE,
-        # C functions with which extensions take a tensor's pointer and call no Python at all. Where
-        # it is missing they call `__dlpack__`.
-        (torch.Tensor, "__dlpack_c_exchange_api__", hide),
-    ]
-)
+PATCHES = Patches([Replacement(*row) for row in _ROWS])
 """What to install while a scope is active."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from recoup import _C
+from recoup.patches import Patches, Replacement
 
 
 @dataclasses.dataclass
@@ -57,11 +58,7 @@ def install() -> None:
         )
         return
     _installed.allocator = allocator
-    # PyTorch has no statistics of a pluggable allocator: asked for, it raises.
-    binding: Any = torch._C
-    binding._cuda_memoryStats = memory_stats
-    binding._cuda_resetPeakMemoryStats = _C.reset_gpu_peaks
-    binding._cuda_resetAccumulatedMemoryStats = lambda device: None
+    PATCHES.install("process")  # and never removed
 
 
 def memory_stats(device: int) -> dict[str, Any]:
@@ -94,6 +91,19 @@ def memory_stats(device: int) -> dict[str, Any]:
             0,
         ),
     }
+
+
+_OF_CUDA = "PyTorch without CUDA has no statistics of it"
+PATCHES = Patches(
+    [
+        Replacement(torch._C, "_cuda_memoryStats", lambda _: memory_stats, _OF_CUDA),
+        Replacement(torch._C, "_cuda_resetPeakMemoryStats", lambda _: _C.reset_gpu_peaks, _OF_CUDA),
+        Replacement(
+            torch._C, "_cuda_resetAccumulatedMemoryStats", lambda _: lambda device: None, _OF_CUDA
+        ),
+    ]
+)
+"""Of a pluggable allocator PyTorch has no statistics: asked for, it raises."""
 
 
 def _find_problem() -> str | None:

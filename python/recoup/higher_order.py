@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch._ops
 
-from recoup.patches import Patches
+from recoup.patches import Patches, Replacement
 
 _FAKE = torch._C._dispatch_key_parse("Fake")
 
@@ -32,5 +32,5 @@ def _without_fake(original: Callable[..., Any]) -> Callable[..., Any]:
     return dispatch
 
 
-PATCHES = Patches([(torch._ops.HigherOrderOperator, "dispatch", _without_fake)])
+PATCHES = Patches([Replacement(torch._ops.HigherOrderOperator, "dispatch", _without_fake)])
 """What to install while a scope is active."""

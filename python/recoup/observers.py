@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 import torch.autograd.profiler
-import torch.profiler.profiler
+import torch.autograd.profiler_legacy
 
 from recoup import _C
-from recoup.patches import Patches
+from recoup.patches import Patches, Replacement
 
 _running: set[str] = set()
 _scopes: set[object] = set()
@@ -53,19 +53,21 @@ def _stopping(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 _PROFILER = ("_enable_profiler", "_disable_profiler")
 _LEGACY = ("_enable_profiler_legacy", "_disable_profiler_legacy")
-_OWNERS = (
-    torch._C._autograd,
-    torch.autograd,
-    torch.autograd.profiler,
-    torch.profiler.profiler,
-)
+# Who calls them by a name of its own.
+_OWNERS = {
+    _PROFILER: (torch._C._autograd, torch.autograd, torch.autograd.profiler),
+    _LEGACY: (torch._C._autograd, torch.autograd, torch.autograd.profiler_legacy),
+}
 
 PATCHES = Patches(
     [
         row
-        for start, stop in (_PROFILER, _LEGACY)
-        for owner in _OWNERS
-        for row in ((owner, start, _starting(start)), (owner, stop, _stopping(start)))
+        for (start, stop), owners in _OWNERS.items()
+        for owner in owners
+        for row in (
+            Replacement(owner, start, _starting(start)),
+            Replacement(owner, stop, _stopping(start)),
+        )
     ]
 )
 """What to install while a scope is active."""

@@ -3,10 +3,19 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-Replacement = tuple[Any, str, Callable[[Any], Any]]
-"""Owner, attribute, and what makes the new attribute from the one that is found there."""
+
+class Replacement(NamedTuple):
+    """An attribute of somebody else's that is replaced."""
+
+    owner: Any
+    name: str
+    make: Callable[[Any], Any]
+    """Makes the new attribute from the one that is found there."""
+    optional: str = ""
+    """Why it may be missing; empty where it may not, which a test checks for every table."""
+
 
 _ABSENT = object()
 
@@ -19,15 +28,19 @@ def hide(original: object) -> object:
 class Patches:
     """A list of replacements, in force while at least one user wants them.
 
+    What is missing is passed over: nobody can call it, and a program may run without it.
     An interrupt may end `install` and `remove` anywhere: another call goes on where it was.
     """
 
     def __init__(self, replacements: Sequence[Replacement]) -> None:
-        self._replacements = replacements
+        self.replacements = tuple(replacements)
         self._lock = threading.RLock()
         self._users: set[object] = set()
         # Owner, attribute, what was in the owner's own dictionary, what is there now.
         self._undo: list[tuple[Any, str, object, object]] = []
+        # By row: what was found the last time, and what was made from it. Most of a small scope's
+        # time would be to make the same again.
+        self._made: dict[int, tuple[object, object]] = {}
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def install(self, user: object) -> None:
@@ -37,8 +50,8 @@ class Patches:
                 self._users.add(user)
                 return
             try:
-                for owner, name, make in self._replacements:
-                    self._replace(owner, name, make)
+                for index, row in enumerate(self.replacements):
+                    self._replace(index, row)
                 self._users.add(user)
             except BaseException:
                 self._users.discard(user)
@@ -65,14 +78,17 @@ class Patches:
         except RuntimeError:  # it is not this thread's
             pass
 
-    def _replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    def _replace(self, index: int, row: Replacement) -> None:
         # An inherited attribute is shadowed and, later, uncovered again.
-        before = vars(owner).get(name, _ABSENT)
-        if before is _ABSENT and not hasattr(owner, name):
+        before = vars(row.owner).get(row.name, _ABSENT)
+        original = getattr(row.owner, row.name, _ABSENT)
+        if original is _ABSENT:
             return
-        after = make(getattr(owner, name))
-        self._undo.append((owner, name, before, after))
-        _put(owner, name, after)
+        made = self._made.get(index)
+        if made is None or made[0] is not original:
+            made = self._made[index] = (original, row.make(original))
+        self._undo.append((row.owner, row.name, before, made[1]))
+        _put(row.owner, row.name, made[1])
 
     def _restore(self) -> None:
         while self._undo:

@@ -1,6 +1,6 @@
 """The text that says how a run went."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from recoup.sizes import format_bytes
@@ -16,10 +16,10 @@ def format_report(stats: Stats, pinned: Sequence[Mapping[str, Any]], *, policy: 
     """
     parts = [
         f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
-        _table(_memory_rows(stats)),
-        _table(_work_rows(stats)),
-        _table(_time_rows(stats)),
-        _table(_pinned_rows(pinned)),
+        _memory_table(stats),
+        _work_table(stats),
+        _time_table(stats),
+        _pinned_table(pinned),
     ]
     return "\n\n".join(parts)
 
@@ -40,22 +40,21 @@ def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
-def _memory_rows(stats: Stats) -> list[tuple[str, ...]]:
+def _memory_table(stats: Stats) -> str:
     rows = [
         ("peak", stats.peak_bytes),
         ("resident", stats.resident_bytes),
         ("made outside", stats.external_bytes),
         ("books, peak", stats.books_peak_bytes),
     ]
-    return [
+    return _table(
         ("memory", "size", "of budget"),
-        *((name, format_bytes(n), _percent(n, stats.budget_bytes)) for name, n in rows),
-    ]
+        ((name, format_bytes(n), _percent(n, stats.budget_bytes)) for name, n in rows),
+    )
 
 
-def _work_rows(stats: Stats) -> list[tuple[str, ...]]:
-    return [
-        ("work", "count", "bytes"),
+def _work_table(stats: Stats) -> str:
+    rows = [
         ("ops", f"{stats.op_count:,}", ""),
         ("replays", f"{stats.replays:,}", ""),
         ("evictions", f"{stats.evictions:,}", format_bytes(stats.evicted_bytes)),
@@ -63,9 +62,10 @@ def _work_rows(stats: Stats) -> list[tuple[str, ...]]:
         ("moves", f"{stats.moves:,}", format_bytes(stats.moved_bytes)),
         ("escapes", f"{stats.escapes:,}", ""),
     ]
+    return _table(("work", "count", "bytes"), rows)
 
 
-def _time_rows(stats: Stats) -> list[tuple[str, ...]]:
+def _time_table(stats: Stats) -> str:
     kinds = [
         ("plain ops", stats.op_ns),
         ("replays", stats.replay_ns),
@@ -74,39 +74,38 @@ def _time_rows(stats: Stats) -> list[tuple[str, ...]]:
         ("moves", stats.move_ns),
         ("allocator", stats.allocator_ns),
     ]
-    return [
+    return _table(
         ("time", "spent", "of plain"),
-        *((name, format_ns(ns), _percent(ns, stats.op_ns)) for name, ns in kinds),
-    ]
+        ((name, format_ns(ns), _percent(ns, stats.op_ns)) for name, ns in kinds),
+    )
 
 
-def _pinned_rows(pinned: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def _pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:
     groups: dict[tuple[str, str], list[int]] = {}
     for row in pinned:
         groups.setdefault((str(row["by"]), str(row["op"])), []).append(int(row["bytes"]))
     largest = sorted(groups.items(), key=lambda group: sum(group[1]), reverse=True)
-    rows: list[tuple[str, ...]] = [("cannot be evicted", "size", "values", "made by")]
-    for (by, op), sizes in largest[:_PINNED_ROWS]:
-        rows.append((by, format_bytes(sum(sizes)), f"{len(sizes):,}", op or "-"))
+    rows = [
+        (by, format_bytes(sum(sizes)), f"{len(sizes):,}", op or "-")
+        for (by, op), sizes in largest[:_PINNED_ROWS]
+    ]
     if rest := [size for _, sizes in largest[_PINNED_ROWS:] for size in sizes]:
         rows.append(("others", format_bytes(sum(rest)), f"{len(rest):,}", "-"))
     if not groups:
         rows.append(("nothing", "-", "-", "-"))
-    return rows
+    return _table(("cannot be evicted", "size", "values", "made by"), rows)
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows as text: the first line is the header, numbers (columns 2 and 3) stand to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    # One width for the first column, so that the tables stand under one another.
-    widths[0] = max(widths[0], len("cannot be evicted"))
-    widths[1] = max(widths[1], len("1,000,000,000"))
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    # Of rich, which `import recoup` does not load.
+    from recoup.tables import format_table, plain_table
 
-    def line(row: tuple[str, ...]) -> str:
-        cells = [
-            cell.rjust(width) if column in (1, 2) else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        return "  ".join(cells).rstrip()
-
-    return "\n".join(line(row) for row in rows)
+    table = plain_table(*columns, ruled=False)
+    # So that the tables stand under one another.
+    table.columns[0].min_width = len("cannot be evicted")
+    table.columns[1].min_width = len("1,000,000,000")
+    for column in table.columns[3:]:
+        column.justify = "left"
+    for row in rows:
+        table.add_row(*row)
+    return format_table(table)

@@ -1,5 +1,6 @@
 """One run inside a budget: the scope, and what there is to know about it."""
 
+import dataclasses
 import functools
 import gc
 import inspect
@@ -24,6 +25,18 @@ ReplayOrder = Literal["memory", "recursive"]
 CostModel = Literal["measured", "bytes"]
 InPlace = Literal["share", "copy"]
 Placement = Literal["best-fit", "two-ended"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What each run of a scope is made with."""
+
+    options: _C.Options
+    device: torch.device
+    trace: str | None = None
+    """The file to record to."""
+    decisions: bool = False
+    """Whether they are kept."""
 
 
 def memory_bytes(device: torch.device) -> int:
@@ -56,24 +69,17 @@ def outside_bytes(device: torch.device) -> int:
 class Run:
     """One pass through a scope. What it says is current during the scope and final after it."""
 
-    def __init__(
-        self,
-        options: _C.Options,
-        *,
-        device: torch.device,
-        trace: str | None = None,
-        decisions: bool = False,
-    ) -> None:
-        self.device = device
+    def __init__(self, setup: Setup) -> None:
+        self.device = setup.device
         """The device whose memory is within the budget."""
-        gpus.forget_workspaces(device)
-        self._engine = _C.Engine(options, str(device))
-        if trace is not None:
-            self._engine.record(trace)
-        self._policy = str(options.as_dict()["policy"])
+        gpus.forget_workspaces(self.device)
+        self._engine = _C.Engine(setup.options, str(self.device))
+        if setup.trace is not None:
+            self._engine.record(setup.trace)
+        self._policy = str(setup.options.as_dict()["policy"])
         scheduled = any(row[0] == self._policy and row[4] for row in _C.policies())
-        self._marks_steps = trace is not None or scheduled
-        if decisions:
+        self._marks_steps = setup.trace is not None or scheduled
+        if setup.decisions:
             self._engine.log_decisions()
         # What stands for it where a reference would keep it, and its memory, alive.
         self._key = object()
@@ -268,22 +274,12 @@ def _ways_out(missing_bytes: int) -> str:
 class Budget:
     """What `recoup.budget` returns: a scope for `with`, or a decorator. Each use is a new run."""
 
-    def __init__(
-        self,
-        options: _C.Options,
-        *,
-        device: torch.device,
-        trace: str | None = None,
-        decisions: bool = False,
-    ) -> None:
-        self.options = options
-        self.device = device
-        self._trace = trace
-        self._decisions = decisions
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
         self._runs: list[Run] = []
 
     def _make_run(self) -> Run:
-        return Run(self.options, device=self.device, trace=self._trace, decisions=self._decisions)
+        return Run(self.setup)
 
     if TYPE_CHECKING:
 
@@ -315,10 +311,7 @@ class Budget:
 
         @functools.wraps(function)
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            again = Budget(
-                self.options, device=self.device, trace=self._trace, decisions=self._decisions
-            )
-            with again:
+            with Budget(self.setup):
                 return function(*args, **kwargs)
 
         return wrapper

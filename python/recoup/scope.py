@@ -15,6 +15,7 @@ from recoup.run import (
     InPlace,
     Placement,
     ReplayOrder,
+    Setup,
     free_bytes,
     memory_bytes,
 )
@@ -122,9 +123,8 @@ def budget(
         move_ns_per_byte=move_ns_per_byte,
     )
     _check_policy(policy, kinetic)
-    return Budget(
-        options, device=on, trace=None if trace is None else utf8_name(trace), decisions=decisions
-    )
+    to = None if trace is None else utf8_name(trace)
+    return Budget(Setup(options=options, device=on, trace=to, decisions=decisions))
 
 
 def _check_policy(policy: str, kinetic: bool | None) -> None:

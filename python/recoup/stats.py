@@ -33,7 +33,7 @@ class Stats:
     op_count: int
     """Ops that the program ran."""
     op_ns: int
-    """Nanoseconds that they cost, waiting for room excluded: see `cost_model` of `recoup.budget`."""
+    """Nanoseconds that they cost (see `recoup.budget`), waiting for room excluded."""
     workspace_bytes: int
     """The most that the last one's kernel held beside its results (gauge)."""
 

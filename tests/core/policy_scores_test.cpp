@@ -13,8 +13,7 @@
 namespace recoup {
 namespace {
 
-// --- Oracles: the formulas of the papers, in long double, over all candidates
-// ----------------------
+// ---- oracles: the formulas of the papers, in long double, over all candidates ----
 
 using Oracle = long double (*)(const Row& row, long double staleness);
 
@@ -103,11 +102,11 @@ TEST(PolicyScores, PickWhatBruteForcePicks) {
   }
 }
 
-// --- Examples by hand
-// --------------------------------------------------------------------------------
+// ---- examples by hand ----
 
-//  id   m    c0    s    c(e*)  c(e~*)  c(ancestors)     at tick 100
 constexpr Tick kNow = 100;
+
+// m, c0 and s as the papers call them, and the costs of e*, e~* and the ancestors.
 Row row(std::uint32_t id, std::int64_t m, std::int64_t c0, Tick s, std::int64_t exact_cost = 0,
         std::int64_t equivalence = 0, std::int64_t ancestors = 0) {
   return {.candidate = {.id = ValueId(id),

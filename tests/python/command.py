@@ -1,8 +1,12 @@
-"""The command line in a process of its own."""
+"""The command line: in a process of its own, and in this one."""
 
 import subprocess
 import sys
 from typing import Any
+
+import pytest
+
+from recoup.commands.cli import main
 
 
 def cli(*args: object, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -14,3 +18,22 @@ def cli(*args: object, timeout: float = 120, **options: Any) -> subprocess.Compl
         check=False,
         **options,
     )
+
+
+def cli_here(capsys: pytest.CaptureFixture[str], *args: object) -> subprocess.CompletedProcess[str]:
+    """The same without the seconds that loading PyTorch takes; not for `run`."""
+    capsys.readouterr()
+    try:
+        code: Any = main([str(arg) for arg in args])
+    except SystemExit as ending:
+        code = ending.code
+    output, errors = capsys.readouterr()
+    return subprocess.CompletedProcess(args, code or 0, output, errors)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: object) -> str:
+    """What a command says, in a line, that ends with an error."""
+    result = cli_here(capsys, *args)
+    assert result.returncode != 0 and result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr

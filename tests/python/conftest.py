@@ -1,5 +1,6 @@
 """What all tests of the Python face share."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,11 @@ import pytest
 import torch
 
 import recoup
+
+# What is loaded by now stays. An exit that does not fit looks for garbage, in a tenth of a second
+# if it has to go through all objects of PyTorch's, and tests make thousands of such exits.
+gc.collect()
+gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +42,11 @@ def bits_equal(a: Any, b: Any) -> bool:
     if isinstance(a, Sequence) and not isinstance(a, str) and isinstance(b, Sequence):
         return len(a) == len(b) and all(map(bits_equal, a, b))
     return type(a) is type(b) and (a == b or (a != a and b != b))
+
+
+def halves() -> torch.Tensor:
+    """A value that can be recomputed, large enough to be worth it; its sums are exact."""
+    return torch.arange(4096.0).mul(0.5)
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -256,68 +256,66 @@ def tree_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 
 # ---- built by transformers, from configs: no weights are loaded ----
-def make_bert() -> nn.Module:
-    from transformers import BertConfig, BertForMaskedLM
+def from_config(model: str, config: str, **settings: Any) -> nn.Module:
+    import transformers
 
-    return BertForMaskedLM(
-        BertConfig(
-            vocab_size=128,
-            hidden_size=64,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            intermediate_size=256,
-            max_position_embeddings=64,
-        )
+    return getattr(transformers, model)(getattr(transformers, config)(**settings))
+
+
+def make_bert() -> nn.Module:
+    return from_config(
+        "BertForMaskedLM",
+        "BertConfig",
+        vocab_size=128,
+        hidden_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=256,
+        max_position_embeddings=64,
     )
 
 
 def make_gpt2() -> nn.Module:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
     # Without dropout in the attention PyTorch takes its fused kernel.
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=128,
-            n_positions=64,
-            n_embd=64,
-            n_layer=3,
-            n_head=4,
-            attn_pdrop=0.0,
-            use_cache=False,
-            bos_token_id=0,
-            eos_token_id=0,
-        )
+    return from_config(
+        "GPT2LMHeadModel",
+        "GPT2Config",
+        vocab_size=128,
+        n_positions=64,
+        n_embd=64,
+        n_layer=3,
+        n_head=4,
+        attn_pdrop=0.0,
+        use_cache=False,
+        bos_token_id=0,
+        eos_token_id=0,
     )
 
 
 def make_vit() -> nn.Module:
-    from transformers import ViTConfig, ViTForImageClassification
-
-    return ViTForImageClassification(
-        ViTConfig(
-            image_size=32,
-            patch_size=4,
-            hidden_size=64,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            intermediate_size=256,
-            hidden_dropout_prob=0.1,
-            num_labels=10,
-        )
+    return from_config(
+        "ViTForImageClassification",
+        "ViTConfig",
+        image_size=32,
+        patch_size=4,
+        hidden_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=256,
+        hidden_dropout_prob=0.1,
+        num_labels=10,
     )
 
 
 def make_resnet50() -> nn.Module:
-    from transformers import ResNetConfig, ResNetForImageClassification
-
-    return ResNetForImageClassification(
-        ResNetConfig(
-            embedding_size=16,
-            hidden_sizes=[32, 64, 96, 128],
-            depths=[2, 2, 2, 2],
-            layer_type="bottleneck",
-            num_labels=10,
-        )
+    return from_config(
+        "ResNetForImageClassification",
+        "ResNetConfig",
+        embedding_size=16,
+        hidden_sizes=[32, 64, 96, 128],
+        depths=[2, 2, 2, 2],
+        layer_type="bottleneck",
+        num_labels=10,
     )
 
 

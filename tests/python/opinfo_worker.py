@@ -56,7 +56,8 @@ def dtypes_of(op: Any) -> list[torch.dtype]:
 
 
 def seed_all(seed: int) -> None:
-    torch.manual_seed(seed)
+    # As torch.manual_seed, which also keeps a stack of each call for GPUs that are never used.
+    torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
 

@@ -1,8 +1,22 @@
 """The lines of random programs, by kind."""
 
+import functools
+from collections.abc import Callable
+
 import torch
 
 from program_writer import ONCE, Generator, Kind
+
+
+def of_floats(lines: Callable[[Generator, str], str]) -> Kind:
+    """A kind of which each line has a tensor of floats."""
+
+    @functools.wraps(lines)
+    def kind(g: Generator) -> str | None:
+        x = g.floating()
+        return None if x is None else lines(g, x)
+
+    return kind
 
 
 def shape(g: Generator) -> str:
@@ -22,7 +36,7 @@ def factory(g: Generator) -> str:
         "torch.tensor([[0.5 * i] * 32 for i in range(16)])",
         "torch.tril(torch.ones(32, 32))",
     ]
-    return f"{g.new()} = {g.choice(makers)}"
+    return g.assign(makers)
 
 
 def random_factory(g: Generator) -> str:
@@ -69,7 +83,7 @@ def view(g: Generator) -> str | None:
         x,
         x,
     ]
-    return f"{g.new()} = {g.choice(views)}"
+    return g.assign(views)
 
 
 def two_views(g: Generator) -> str | None:
@@ -77,10 +91,8 @@ def two_views(g: Generator) -> str | None:
     return None if x is None else f"{g.new()}, {g.new()} = {x}.chunk(2)"
 
 
-def unary(g: Generator) -> str | None:
-    x = g.floating()
-    if x is None:
-        return None
+@of_floats
+def unary(g: Generator, x: str) -> str:
     calls = [
         f"{x}.relu()",
         f"{x}.tanh()",
@@ -122,7 +134,7 @@ def unary(g: Generator) -> str | None:
         f"torch.fft.rfft({x})",
         f"F.pad({x}, (1, 1))",
     ]
-    return f"{g.new()} = {g.choice(calls)}"
+    return g.assign(calls)
 
 
 def other_dtype(g: Generator) -> str | None:
@@ -137,21 +149,17 @@ def other_dtype(g: Generator) -> str | None:
         f"{x}.clone()",
         f"{x}.to(torch.float32) / 2",
     ]
-    return f"{g.new()} = {g.choice(calls)}"
+    return g.assign(calls)
 
 
-def several_results(g: Generator) -> str | None:
-    x = g.floating()
-    if x is None:
-        return None
+@of_floats
+def several_results(g: Generator, x: str) -> str:
     calls = [f"{x}.sort(-1)", f"{x}.max(0)", f"torch.frexp({x})", f"torch.std_mean({x}, 0)"]
     return f"{g.new()}, {g.new()} = {g.choice(calls)}"
 
 
-def binary(g: Generator) -> str | None:
-    x = g.floating()
-    if x is None:
-        return None
+@of_floats
+def binary(g: Generator, x: str) -> str:
     y = g.like(x)
     calls = [
         f"{x} + {y}",
@@ -166,7 +174,7 @@ def binary(g: Generator) -> str | None:
         f"torch._foreach_mul([{x}, {y}], 0.5)[1]",
         f"torch.func.jvp(torch.tanh, ({x}.detach(),), ({y}.detach(),))[1]",
     ]
-    return f"{g.new()} = {g.choice(calls)}"
+    return g.assign(calls)
 
 
 def matrix(g: Generator) -> str | None:
@@ -197,10 +205,8 @@ def matrix(g: Generator) -> str | None:
     return f"{g.new()} = {call}"
 
 
-def in_place(g: Generator) -> str | None:
-    x = g.floating()
-    if x is None:
-        return None
+@of_floats
+def in_place(g: Generator, x: str) -> str:
     y = g.like(x)
     calls = [
         f"{x}.add_({y})",
@@ -251,15 +257,13 @@ def in_place(g: Generator) -> str | None:
     return str(call)
 
 
-def into_out(g: Generator) -> str | None:
-    x = g.floating()
-    return None if x is None else f"{g.new()} = torch.sin({x}.detach(), out=torch.zeros(0))"
+@of_floats
+def into_out(g: Generator, x: str) -> str:
+    return f"{g.new()} = torch.sin({x}.detach(), out=torch.zeros(0))"
 
 
-def chance(g: Generator) -> str | None:
-    x = g.floating()
-    if x is None:
-        return None
+@of_floats
+def chance(g: Generator, x: str) -> str:
     lines = [
         f"{g.new()} = F.dropout({x}, 0.3)",
         f"{g.new()} = torch.randn_like({x})",
@@ -278,10 +282,8 @@ def chance(g: Generator) -> str | None:
     return str(g.choice(lines)) + ONCE
 
 
-def error(g: Generator) -> str | None:
-    x = g.floating()
-    if x is None:
-        return None
+@of_floats
+def error(g: Generator, x: str) -> str:
     lines = [
         f"{g.new()} = {x} @ torch.ones(7, 3, 5)",
         f"{x}.view(13, -1)",

@@ -129,6 +129,10 @@ class Generator:
         self._count += 1
         return f"t{self._count - 1}"
 
+    def assign(self, options: Any) -> str:
+        """The result of one of them to a name."""
+        return f"{self.new()} = {self.choice(options)}"
+
     def any(self, wanted: Callable[[torch.Tensor], bool] = lambda t: True) -> str | None:
         names = []
         for name, tensor in sorted(self.tensors().items()):

@@ -1,7 +1,7 @@
 """Bad luck: too small a budget, exceptions at bad moments, strange tensors, strange readers.
 
 What goes wrong on the way in and out of a scope is in `test_errors.py`, ops that fail in
-`test_contract_failures.py`, and who sees bytes from outside in `test_api.py`.
+`test_contract_failures.py`, and who sees bytes from outside in `test_entry_points.py`.
 """
 
 import copy

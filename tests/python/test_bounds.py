@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import recoup
-from command import cli
+from command import cli_here, refused
 from recoup import _C
 from shared_data import SHARED
 
@@ -69,16 +69,16 @@ def test_a_run_cannot_have_them(policy: str) -> None:
     assert policy in [row.name for row in recoup.policies(simulated=True)]
 
 
-def test_the_command_takes_exponents(tmp_path: Path) -> None:
+def test_the_command_takes_exponents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "forked.rtrace"
     forked().write(path)
-    shown = cli(
-        "simulate", path, "--policy", "unbounded", "oracle", "--budgets", "192B", "--no-layout",
-        "--oracle", "1", "1", "0.5", "2",
+    shown = cli_here(
+        capsys, "simulate", path, "--policy", "unbounded", "oracle", "--budgets", "192B",
+        "--no-layout", "--oracle", "1", "1", "0.5", "2",
     )  # fmt: skip
     assert shown.returncode == 0 and "oracle" in shown.stdout, shown.stderr
-    wrong = cli("simulate", path, "--policy", "oracle", "--oracle", "1", "1", "1", "-1")
-    assert wrong.returncode != 0 and "from 0 to 8" in wrong.stderr
+    exponents = ("--oracle", "1", "1", "1", "-1")
+    assert "from 0 to 8" in refused(capsys, "simulate", path, "--policy", "oracle", *exponents)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 import ctypes
 import io
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.jit.mobile import _load_for_lite_interpreter
 
 import recoup
 from differential import Hand, N, both, check, in_thread, made
@@ -169,19 +172,71 @@ def test_kernels_that_allocate_on_other_threads() -> None:
     assert both(program, evict_after_op=True).replays > 0
 
 
-def test_torchscript_saves_what_is_evicted() -> None:
-    def program(hand: Hand) -> object:
-        module = torch.nn.Linear(64, 64)
-        with torch.no_grad():
-            module.weight.copy_(made()[:1].expand(64, 64) * torch.eye(64))
-        weight = module.weight.detach()
-        hand.try_evict(weight)
-        file = io.BytesIO()
-        torch.jit.save(torch.jit.script(module), file)
-        file.seek(0)
-        return torch.jit.load(file).weight.detach().clone()
+def _saved(module: Any) -> Any:
+    file = io.BytesIO()
+    torch.jit.save(module, file)
+    file.seek(0)
+    return torch.jit.load(file)
 
-    both(program)
+
+def _saved_by_name(module: Any) -> Any:
+    with tempfile.NamedTemporaryFile() as file:
+        module.save(file.name)
+        return torch.jit.load(file.name)
+
+
+def _saved_for_mobile(module: Any) -> Any:
+    return _load_for_lite_interpreter(io.BytesIO(module._save_to_buffer_for_lite_interpreter()))
+
+
+def _saved_for_mobile_by_name(module: Any) -> Any:
+    with tempfile.NamedTemporaryFile() as file:
+        module._save_for_lite_interpreter(file.name)
+        return _load_for_lite_interpreter(file.name)
+
+
+def _saved_flat(module: Any) -> Any:
+    with tempfile.NamedTemporaryFile() as file:
+        torch.jit.save_jit_module_to_flatbuffer(module, file.name)
+        return torch.jit.jit_module_from_flatbuffer(file.name)
+
+
+class Shift(torch.nn.Module):
+    """A parameter, and tensors that are neither parameters nor buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(made())
+        self.shift = made(2)
+        self.named = {"more": made(3)}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight + self.shift + self.named["more"]
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+@pytest.mark.parametrize(
+    "save", [_saved, _saved_by_name, _saved_for_mobile, _saved_for_mobile_by_name, _saved_flat]
+)
+def test_torchscript_saves_what_is_evicted(save: Callable[[Any], Any]) -> None:
+    def program(hand: Hand) -> object:
+        module = Shift()
+        hand.evict(module.weight.detach(), module.shift, module.named["more"])
+        return save(torch.jit.script(module))(torch.ones(N)).detach()
+
+    assert both(program).evictions > 0
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+@pytest.mark.parametrize("save", [_saved, _saved_by_name])
+def test_torchscript_saves_evicted_constants(save: Callable[[Any], Any]) -> None:
+    def program(hand: Hand) -> object:
+        constant = made(2)
+        function = torch.jit.trace(lambda x: x * constant, torch.ones(N))
+        hand.evict(constant)
+        return save(function)(torch.ones(N))
+
+    assert both(program).evictions > 0
 
 
 def test_whether_two_tensors_share_bytes_may_be_asked_of_evicted_ones() -> None:

@@ -267,8 +267,10 @@ def test_every_composite_was_looked_at() -> None:
     it, or reads bytes without any op. If so, it belongs into csrc/torch/pointer_readers.cpp; then,
     or if not, its name belongs into reviewed_composites.txt.
     """
-    new = set(_composites()) - set(REVIEWED.read_text().split())
+    composites, reviewed = set(_composites()), set(REVIEWED.read_text().split())
+    new, gone = composites - reviewed, reviewed - composites
     assert not new, f"not looked at yet: {', '.join(sorted(new))}"
+    assert not gone, f"in the list, and no composites any more: {', '.join(sorted(gone))}"
 
 
 def test_pointer_readers_are_entered() -> None:

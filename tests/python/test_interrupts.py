@@ -12,7 +12,7 @@ import torch
 from torch.optim import optimizer
 
 import recoup
-from recoup import entry_points, higher_order, observers
+from patched import rows_of_scopes
 
 
 class Interrupt(BaseException):
@@ -38,10 +38,8 @@ class RaiseAt:
 
 def state_of_torch() -> list[object]:
     missing = object
-    tables = (entry_points.PATCHES, higher_order.PATCHES, observers.PATCHES)
-    owners = [(row[0], row[1]) for table in tables for row in table._replacements]
     return [
-        *(vars(owner).get(name, missing) for owner, name in owners),
+        *(vars(row.owner).get(row.name, missing) for row in rows_of_scopes()),
         torch._C._dispatch_tls_is_dispatch_key_included(torch._C._dispatch_key_parse("Fake")),
         dict(optimizer._global_optimizer_post_hooks),
         recoup._C.active(),

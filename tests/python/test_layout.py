@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from command import refused
 from recoup.commands.cli import main
 from recoup.offline import layout
 from recoup.offline.layout import Buffer, Op
@@ -24,14 +25,7 @@ def example(tmp_path: Path) -> Path:
 
 
 def fails(capsys: pytest.CaptureFixture[str], *args: str | Path) -> str:
-    """Runs the command, which must end with one line of an error and without a traceback."""
-    with pytest.raises(SystemExit) as exit_info:
-        main(["layout", *map(str, args)])
-    assert exit_info.value.code != 0
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    return captured.err
+    return refused(capsys, "layout", *args)
 
 
 def test_plan_gives_addresses(example: Path) -> None:

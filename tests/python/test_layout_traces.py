@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import recoup
+from command import refused
 from recoup import _C
 from recoup.commands.cli import main
 from recoup.offline import layout
@@ -106,11 +107,7 @@ def test_bad_options_are_one_line(
     example: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = example.with_suffix(".json")
-    with pytest.raises(SystemExit) as exit_info:
-        main(["layout", str(example), "--json", str(out), *options])
-    assert exit_info.value.code != 0
-    error = capsys.readouterr().err
-    assert words in error and error.count("\n") == 1
+    assert words in refused(capsys, "layout", example, "--json", out, *options)
     assert not out.exists()
 
 
@@ -179,9 +176,5 @@ def test_bad_files_are_one_line(
         ("negative.log", (LOG % "-1" + CALL % "w").encode(), "line 2: "),
     ):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(SystemExit) as exit_info:
-            main([command, str(tmp_path / name), "--json", str(out)])
-        assert exit_info.value.code != 0
-        error = capsys.readouterr().err
-        assert words in error and error.count("\n") == 1, error
+        assert words in refused(capsys, command, tmp_path / name, "--json", out)
         assert not out.exists()

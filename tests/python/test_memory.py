@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import recoup
-from recoup import entry_points
+from patched import rows_of_scopes
 
 MIB = 1 << 20
 
@@ -195,11 +195,7 @@ def test_every_maker_of_storages_is_known() -> None:
         for name in dir(torch.UntypedStorage)
         if name.startswith(("_new_", "_share", "from_", "resize"))
     }
-    patched = {
-        name
-        for owner, name, _ in entry_points.PATCHES._replacements
-        if owner is torch.UntypedStorage
-    }
+    patched = {row.name for row in rows_of_scopes() if row.owner is torch.UntypedStorage}
     assert names - patched - elsewhere == set()
     assert elsewhere - names == set()
 

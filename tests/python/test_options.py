@@ -53,7 +53,7 @@ def test_budget_passes_each_option_on() -> None:
         "placement": "best-fit",
         "move_ns_per_byte": 0.5,
     }
-    made = recoup.budget("1MiB", block_size="64KiB", **other).options.as_dict()
+    made = recoup.budget("1MiB", block_size="64KiB", **other).setup.options.as_dict()
     assert made == defaults() | other | {"budget_bytes": 2**20, "block_size_bytes": 2**16}
     for name, value in other.items():
         assert value != defaults()[name], name
@@ -70,12 +70,12 @@ def test_each_member_of_the_header_has_a_name() -> None:
 
 @pytest.mark.parametrize("value", [numpy.int64(5), numpy.uint8(5), 5])
 def test_whole_numbers_of_numpy(value: Any) -> None:
-    assert recoup.budget("1MiB", seed=value).options.as_dict()["seed"] == 5
+    assert recoup.budget("1MiB", seed=value).setup.options.as_dict()["seed"] == 5
 
 
 @pytest.mark.parametrize("value", [numpy.float32(0.5), numpy.float64(0.5), 0.5])
 def test_numbers_of_numpy(value: Any) -> None:
-    options = recoup.budget("1MiB", move_ns_per_byte=value).options.as_dict()
+    options = recoup.budget("1MiB", move_ns_per_byte=value).setup.options.as_dict()
     assert options["move_ns_per_byte"] == 0.5
 
 

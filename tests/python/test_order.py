@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import recoup
-from recoup.commands.cli import main
+from command import cli_here, refused
 from recoup.offline import layout
 from recoup.offline.order import long_life_rules, traversals
 
@@ -75,18 +75,18 @@ def test_nonsense_is_refused_by_name(run: Path) -> None:
 
 def test_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, made = tmp_path / "out.json", tmp_path / "made.rtrace"
-    assert main(["order", str(run), "--json", str(out), "--write", str(made)]) == 0
-    text = capsys.readouterr().out
+    shown = cli_here(capsys, "order", run, "--json", out, "--write", made)
+    assert shown.returncode == 0, shown.stderr
     rows = json.loads(out.read_text(encoding="utf-8"))["orders"]
     assert len(rows) == len(traversals()) * len(long_life_rules())
     least = min(rows, key=lambda row: row["bound_bytes"])
     assert least["bound_bytes"] <= least["program_bound_bytes"]
     for row in rows:
-        assert f" {row['bound_bytes']:,} " in text
+        assert f" {row['bound_bytes']:,} " in shown.stdout
     planned = layout.plan(recoup.Trace.read(made).buffers(), planner="bound")
     assert planned.size_bytes == least["bound_bytes"]
-    assert main(["order", str(run), "--order", "dfs", "--long-life", "fixed"]) == 0
-    assert sum(line.startswith("dfs ") for line in capsys.readouterr().out.splitlines()) == 1
+    lines = cli_here(capsys, "order", run, "--order", "dfs", "--long-life", "fixed").stdout
+    assert sum(line.startswith("dfs ") for line in lines.splitlines()) == 1
 
 
 def test_bad_input_is_one_line(
@@ -105,9 +105,5 @@ def test_bad_input_is_one_line(
         ([run, "--long-life", "long"], "invalid choice: 'long'"),
         ([run, "--write", tmp_path / "no" / "x.rtrace"], "no such directory for --write"),
     ):
-        with pytest.raises(SystemExit) as exit_info:
-            main(["order", *map(str, arguments), "--json", str(out)])
-        assert exit_info.value.code != 0
-        error = capsys.readouterr().err
-        assert words in error and error.count("\n") == 1, error
+        assert words in refused(capsys, "order", *arguments, "--json", out)
         assert not out.exists()

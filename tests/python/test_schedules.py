@@ -9,7 +9,7 @@ import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import recoup
-from command import cli
+from command import cli_here
 
 SCHEDULES = [policy.name for policy in recoup.policies() if policy.schedule]
 DROPPING = [name for name in SCHEDULES if name not in ("budgeted", "rotor")]  # at any budget
@@ -183,10 +183,12 @@ def test_planned_for_the_budget(traced: Path, policy: str) -> None:
     assert ratios[0] == 1.0 < ratios[1] <= ratios[2] < 2.0
 
 
-def test_the_command_has_them_in_its_table(traced: Path, tmp_path: Path) -> None:
+def test_the_command_has_them_in_its_table(
+    traced: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out.json"
-    shown = cli(
-        "simulate", traced, "--policy", "dtr", "sqrt-n", "mirror", "--budgets", "100,80",
+    shown = cli_here(
+        capsys, "simulate", traced, "--policy", "dtr", "sqrt-n", "mirror", "--budgets", "100,80",
         "--plan-ahead", "--json", out,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr

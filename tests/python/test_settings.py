@@ -140,6 +140,22 @@ def test_every_member_is_recorded() -> None:
     assert [*members[:begin], *members[end + 1 :]] == list(LEFT_OUT)
 
 
+PLAIN = (
+    r"bool|int|CuBLASReductionOption|CuDNNDepthwiseKernel|Float32MatmulPrecision"
+    r"|at::(LinalgBackend|BlasBackend|ROCmFABackend)|std::atomic<at::QEngine>"
+    r"|std::array<at::SDPBackend, at::num_sdp_backends>|std::optional<(bool|int32_t)>"
+)
+
+
+def test_what_is_recorded_is_plain_data() -> None:
+    """Numbers and enumerations: its bytes are compared, copied and put back."""
+    private = context_class()[1]
+    recorded = private[private.index("bool enabled_cudnn") : private.index("using Key")]
+    types = re.findall(r"^  (\S[^=;{]*?) \w+(?: =|;)", recorded, flags=re.MULTILINE)
+    assert len(types) > 30
+    assert [kind for kind in types if not re.fullmatch(PLAIN, kind)] == []
+
+
 def test_every_getter_is_known() -> None:
     public = context_class()[0]
     methods = re.findall(r"^  (static )?[\w:<>&*, ]+?[\s&*](\w+)\(", public, flags=re.MULTILINE)

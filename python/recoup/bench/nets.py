@@ -4,7 +4,7 @@ Depth and structure are the published ones, width and input are small. Those tha
 are built from its configs, without weights; it is part of the `bench` extra.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,19 +114,24 @@ def _bert() -> nn.Module:
     )
 
 
+_WRITER: Mapping[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "loss_type": "ForCausalLM",
+    "use_cache": False,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+
+
 def _gpt2() -> nn.Module:
     return _transformers(
         "GPT2LMHeadModel",
         "GPT2Config",
-        vocab_size=VOCABULARY,
+        **_WRITER,
         n_positions=64,
         n_embd=96,
         n_layer=8,
         n_head=4,
-        loss_type="ForCausalLM",
-        use_cache=False,
-        bos_token_id=0,
-        eos_token_id=0,
     )
 
 
@@ -135,17 +140,13 @@ def _gpt3() -> nn.Module:
     return _transformers(
         "GPTNeoForCausalLM",
         "GPTNeoConfig",
-        vocab_size=VOCABULARY,
+        **_WRITER,
         max_position_embeddings=64,
         hidden_size=96,
         num_layers=8,
         attention_types=[[["global", "local"], 4]],
         num_heads=4,
         window_size=16,
-        loss_type="ForCausalLM",
-        use_cache=False,
-        bos_token_id=0,
-        eos_token_id=0,
     )
 
 

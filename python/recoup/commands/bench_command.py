@@ -13,9 +13,9 @@ from rich.progress import Progress
 
 import recoup
 from recoup.bench.rounds import BitsDifferError
-from recoup.commands.tables import plain_table, print_table
 from recoup.files import check_writable
 from recoup.sizes import percent_range
+from recoup.tables import plain_table, print_table
 
 
 def add_bench_command(commands: Any) -> None:

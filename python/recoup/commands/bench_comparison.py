@@ -5,7 +5,7 @@ from typing import Any
 from recoup.bench.against import policies_of
 from recoup.bench.alternatives import Alternative
 from recoup.bench.runner import Plan, Results
-from recoup.commands.tables import plain_table, print_table
+from recoup.tables import plain_table, print_table
 
 _COLUMNS = (
     "peak", "of eager", "time", "first step", "bits", "policy", "time", "compute", "bits", "status",

@@ -26,6 +26,7 @@ from recoup.commands.simulate_command import add_simulate_command
 from recoup.errors import OutOfBudgetError
 from recoup.files import write_atomically
 from recoup.run import Budget, Run, free_bytes
+from recoup.tables import format_table, plain_table
 
 _USAGE_ERROR = 2
 
@@ -103,15 +104,11 @@ def _print_policies(_: argparse.Namespace) -> int:
     def yes(is_on: bool) -> str:
         return "yes" if is_on else "no"
 
-    rows = [("policy", "small filter", "sampling", "what it evicts first")]
-    rows += [
-        (p.name, yes(p.small_filter), yes(p.sampling), p.summary)
-        for p in recoup.policies(simulated=True)
-    ]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        print("  ".join([*cells, row[3]]))
+    columns = ("policy", "small filter", "sampling", "what it evicts first")
+    table = plain_table(*columns, texts=len(columns), ruled=False)
+    for p in recoup.policies(simulated=True):
+        table.add_row(p.name, yes(p.small_filter), yes(p.sampling), p.summary)
+    print(format_table(table))
     return 0
 
 

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from rich.table import Table
 
-from recoup.commands.tables import plain_table, print_table
 from recoup.files import write_atomically
 from recoup.offline import layout
 from recoup.offline.dtr_log import read_any_trace
@@ -18,6 +17,7 @@ from recoup.offline.in_place import base_name
 from recoup.offline.layout import Buffer, Layout, Op
 from recoup.offline.layout_picture import draw_layouts
 from recoup.sizes import format_bytes, parse_bytes
+from recoup.tables import plain_table, print_table
 
 _ALL = "all"
 

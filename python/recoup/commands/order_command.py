@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from recoup.commands.tables import plain_table, print_table
 from recoup.files import write_atomically
 from recoup.offline.dtr_log import add_trace_argument, read_any_trace
-from recoup.offline.order import Order, long_life_rules, traversals
+from recoup.offline.order import Choice, Order, long_life_rules, traversals
 from recoup.offline.traces import Trace
 from recoup.sizes import format_bytes
+from recoup.tables import plain_table, print_table
 
 _ALL = "all"
 
@@ -25,22 +25,8 @@ def add_order_command(commands: Any) -> None:
         "that live at one op. No layout of that order takes less.",
     )
     add_trace_argument(parser)
-    orders = [row.name for row in traversals()]
-    rules = [row.name for row in long_life_rules()]
-    parser.add_argument(
-        "--order",
-        default=_ALL,
-        choices=[*orders, _ALL],
-        metavar="NAME",
-        help=f"{', '.join(orders)}, or all (default: all)",
-    )
-    parser.add_argument(
-        "--long-life",
-        default=_ALL,
-        choices=[*rules, _ALL],
-        metavar="RULE",
-        help=f"what moves ops afterwards: {', '.join(rules)}, or all (default: all)",
-    )
+    _add_choice(parser, "--order", "NAME", traversals(), "")
+    _add_choice(parser, "--long-life", "RULE", long_life_rules(), "what moves ops afterwards: ")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all orders to this file")
     parser.add_argument(
         "--write",
@@ -49,6 +35,20 @@ def add_order_command(commands: Any) -> None:
         help="write the trace in the order of the least bound",
     )
     parser.set_defaults(command=_run, fail=parser.error)
+
+
+def _add_choice(
+    parser: argparse.ArgumentParser, option: str, metavar: str, rows: list[Choice], what: str
+) -> None:
+    """An option that takes the name of a row, or all."""
+    names = [row.name for row in rows]
+    parser.add_argument(
+        option,
+        default=_ALL,
+        choices=[*names, _ALL],
+        metavar=metavar,
+        help=f"{what}{', '.join(names)}, or all (default: all)",
+    )
 
 
 def _run(options: argparse.Namespace) -> int:

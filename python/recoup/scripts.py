@@ -1,0 +1,30 @@
+"""The tensors of a TorchScript module or function, which a pickler in C++ reads without any op."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+
+def leaves_of(script: Any) -> Iterator[Any]:
+    """All that its file holds: attributes of a module and of those in it, constants of code."""
+    if isinstance(script, torch._C.ScriptFunction):
+        yield from _constants(script.graph)
+        return
+    for module in script.modules():
+        compiled = module._c
+        kind: Any = torch._C.ConcreteModuleType
+        for name in kind.from_jit_type(compiled._type()).get_attributes():
+            yield from tree_leaves(compiled.getattr(name))
+        for name in compiled._method_names():
+            yield from _constants(compiled._get_method(name).graph)
+
+
+def _constants(graph: Any) -> Iterator[Any]:
+    for node in graph.findAllNodes("prim::Constant"):
+        kind = node.kindOf("value") if node.hasAttribute("value") else ""
+        if kind == "t":
+            yield node.t("value")
+        elif kind == "ival":
+            yield from tree_leaves(node.ival("value"))

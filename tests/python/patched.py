@@ -1,0 +1,22 @@
+"""What recoup replaces in PyTorch: every table of replacements that is there."""
+
+import sys
+
+from recoup.patches import Patches, Replacement
+from recoup.run import _PATCHES as OF_SCOPES
+
+
+def tables() -> dict[str, Patches]:
+    """Found, not listed: a new one is in it as soon as `import recoup` loads what holds it."""
+    return {
+        f"{module}.{name}": value
+        for module in sorted(sys.modules)
+        if module.startswith("recoup.")
+        for name, value in vars(sys.modules[module]).items()
+        if isinstance(value, Patches)
+    }
+
+
+def rows_of_scopes() -> list[Replacement]:
+    """What is replaced while a scope is active."""
+    return [row for table in OF_SCOPES for row in table.replacements]

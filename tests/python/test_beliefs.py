@@ -1,0 +1,147 @@
+"""What recoup's sources say about PyTorch, where no compiler looks: names of ops and arguments.
+
+docs/new-pytorch.md has all beliefs; those about what lies in headers are in test_headers.py.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import torch.distributed.fsdp
+
+from recoup import _C
+from recoup.offline import in_place
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "csrc").rglob("*.cpp"))
+OP_KINDS = ROOT / "csrc" / "schedule" / "op_kinds.cpp"
+TRAITS = ROOT / "csrc" / "torch" / "traits.cpp"
+
+SCHEMAS = {(s.name, s.overload_name): s for s in torch._C._jit_get_all_schemas()}
+NAMES = {name for name, _ in SCHEMAS}
+OVERLOADS = {f"{name}.{overload}" for name, overload in SCHEMAS if overload}
+BASES = {name.partition("::")[2] for name in NAMES if name.startswith("aten::")}
+
+
+def literals(pattern: str, files: list[Path]) -> set[str]:
+    return {found for file in files for found in re.findall(pattern, file.read_text())}
+
+
+# ---- names ----
+
+
+def test_every_op_that_the_sources_name_is_there() -> None:
+    named = literals(r'"(aten::\w[\w.]*)"', SOURCES)
+    assert len(named) > 100 and "aten::_lazy_clone" in named
+    assert named <= NAMES | OVERLOADS
+
+
+def test_every_namespace_that_the_sources_name_is_there() -> None:
+    named = literals(r'starts_with\(\w+, "(\w+)(?:::)?"\)', SOURCES)
+    assert {"aten", "c10d", "profiler"} <= named
+    # Some are there when their module is loaded.
+    spaces = {name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}
+    assert [name for name in named if not any(space.startswith(name) for space in spaces)] == []
+
+
+def names_in(declaration: str, file: Path) -> list[str]:
+    """The strings that a constant of C++ is made from."""
+    text = file.read_text()
+    start = text.index(declaration)
+    names = re.findall(r'"(\w+)"', text[start : text.index(";", start)])
+    assert names
+    return names
+
+
+def test_every_name_of_a_heavy_op_is_there() -> None:
+    assert set(names_in("kHeavyNames", OP_KINDS)) <= BASES
+    for part in (*names_in("kHeavyParts", OP_KINDS), *names_in("matrix_product =", TRAITS)):
+        assert any(part in base for base in BASES), part
+
+
+# Elementwise, and PyTorch does not say so: a mask or a gradient is among the arguments.
+WITHOUT_TAG = set(
+    """
+    _fused_dropout _masked_scale dropout elu_backward hardsigmoid_backward hardswish
+    hardswish_backward hardtanh_backward leaky_relu_backward mish_backward native_dropout
+    softplus_backward
+    """.split()
+)
+
+
+def test_what_may_be_written_in_place_is_there_and_elementwise() -> None:
+    tables = (in_place._ELEMENTWISE, in_place._ROWWISE, in_place._SHRINKING)
+    assert set().union(*tables) <= BASES
+    without = {name for name in in_place._ELEMENTWISE if not any(map(is_pointwise, ops(name)))}
+    assert without == WITHOUT_TAG
+
+
+def ops(name: str) -> Iterator[torch._ops.OpOverload]:
+    packet = getattr(torch.ops.aten, name)
+    return (getattr(packet, overload) for overload in packet.overloads())
+
+
+def is_pointwise(op: torch._ops.OpOverload) -> bool:
+    return torch.Tag.pointwise in op.tags
+
+
+# ---- arguments ----
+
+# By position, as traits.cpp has them.
+ARGUMENTS = {
+    "aten::convolution": {6: "transposed"},
+    "aten::native_batch_norm": {3: "running_mean", 4: "running_var", 5: "training"},
+    "aten::_native_batch_norm_legit": {3: "running_mean", 4: "running_var", 5: "training"},
+    "aten::cudnn_batch_norm": {3: "running_mean", 4: "running_var", 5: "training"},
+    "aten::_batch_norm_with_update": {3: "running_mean", 4: "running_var"},
+    "aten::batch_norm_update_stats": {1: "running_mean", 2: "running_var"},
+    "aten::mkldnn_rnn_layer_backward": {22: "workspace"},
+    "aten::_cudnn_rnn": {15: "dropout_state"},
+    "aten::_cudnn_rnn_backward": {20: "reserve"},
+    "aten::_saturate_weight_to_fp16": {0: "weight"},
+    "aten::fbgemm_pack_gemm_matrix_fp16": {0: "input"},
+}
+
+
+def test_arguments_stand_where_they_stood() -> None:
+    found = {
+        op: {at: SCHEMAS[op, ""].arguments[at].name for at in positions}
+        for op, positions in ARGUMENTS.items()
+    }
+    assert found == ARGUMENTS
+
+
+def test_every_position_in_the_sources_is_one_of_these() -> None:
+    hidden = {name: set(places) for table, name, places in _C.named_ops() if places}
+    text = TRAITS.read_text()
+    for op, condition in re.findall(r'\{"(aten::\w+)", bit[^{}]*?, (\d+)\}', text):
+        hidden[op].add(int(condition))
+    [(op, place)] = re.findall(r'base == "(aten::\w+)"\) \{\s*traits.varies_if = (\d+);', text)
+    hidden[op] = {int(place)}
+    assert hidden == {op: set(places) for op, places in ARGUMENTS.items()}
+
+
+# ---- documentation ----
+
+# What the documentation of torch.use_deterministic_algorithms names: kUnlessDeterministic and
+# kUnlessDeterministicCudnn in traits.cpp have the ops that these end in, backward ones included.
+NOT_DETERMINISTIC = set(
+    """
+    nn.Conv1d nn.Conv2d nn.Conv3d nn.ConvTranspose1d nn.ConvTranspose2d nn.ConvTranspose3d
+    nn.ReplicationPad1d nn.ReplicationPad2d nn.ReplicationPad3d bmm Tensor.__getitem__
+    Tensor.index_put Tensor.put_ Tensor.scatter_add_ gather index_add index_select
+    repeat_interleave Tensor.index_copy Tensor.scatter Tensor.scatter_reduce nn.MaxPool3d
+    nn.AvgPool3d nn.AdaptiveAvgPool2d nn.AdaptiveAvgPool3d nn.AdaptiveMaxPool2d
+    nn.FractionalMaxPool2d nn.FractionalMaxPool3d nn.MaxUnpool1d nn.MaxUnpool2d nn.MaxUnpool3d
+    nn.functional.interpolate nn.ReflectionPad1d nn.ReflectionPad2d nn.ReflectionPad3d nn.NLLLoss
+    nn.CTCLoss nn.EmbeddingBag histc bincount median nn.functional.grid_sample cumsum
+    Tensor.resize_
+    """.split()
+)
+
+
+def test_what_is_documented_to_be_not_deterministic_was_looked_at() -> None:
+    documentation = torch.use_deterministic_algorithms.__doc__ or ""
+    listed = re.findall(r"^ *\* :(?:class|func):`torch\.([\w.]+)`", documentation, re.MULTILINE)
+    assert set(listed) == NOT_DETERMINISTIC

@@ -1,0 +1,64 @@
+"""The names that recoup wraps are those that PyTorch has, wherever PyTorch has them."""
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+from patched import OF_SCOPES, rows_of_scopes, tables
+from recoup import gpus
+from recoup.patches import Patches
+
+TABLES = tables()
+STUB = Path(torch._C.__file__).parent / "_C" / "__init__.pyi"
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
+def test_every_name_is_there(table: Patches) -> None:
+    missing = [
+        f"{row.owner.__name__}.{row.name}"
+        for row in table.replacements
+        if not row.optional and not hasattr(row.owner, row.name)
+    ]
+    assert not missing, f"PyTorch has another name for it, or it is optional: {missing}"
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
+def test_what_is_optional_is_of_pytorch_all_the_same(table: Patches) -> None:
+    """The stub of its module names what other builds have."""
+    stub = STUB.read_text(encoding="utf-8")
+    for row in table.replacements:
+        if row.optional and not hasattr(row.owner, row.name):
+            assert row.owner is torch._C and f"def {row.name}(" in stub, row.name
+
+
+def test_every_table_is_used() -> None:
+    assert {id(table) for table in TABLES.values()} == {
+        id(table) for table in (*OF_SCOPES, gpus.PATCHES)
+    }
+
+
+def test_a_function_is_wrapped_under_all_its_names() -> None:
+    """`from torch import from_numpy` in a module of PyTorch's makes a name that is not wrapped."""
+    wrapped = {(id(row.owner), row.name) for row in rows_of_scopes()}
+    originals = {
+        id(original): original
+        for row in rows_of_scopes()
+        if isinstance(row.owner, types.ModuleType)
+        and callable(original := getattr(row.owner, row.name))
+    }
+    modules = {
+        name: module
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == "torch" and isinstance(module, types.ModuleType)
+    }
+    bare = [
+        f"{name}.{attribute}"
+        for name, module in modules.items()
+        for attribute, value in list(vars(module).items())
+        if id(value) in originals and (id(module), attribute) not in wrapped
+    ]
+    assert not bare
+    assert len(modules) > 500 and len(originals) > 10
