@@ -67,7 +67,7 @@ def _digest(tensors: Iterable[Tensor]) -> str:
     sha = hashlib.sha256()
     for tensor in tensors:
         data = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-        sha.update(data.cpu().numpy().tobytes())
+        sha.update(data.cpu().numpy().data)
     return sha.hexdigest()
 
 
