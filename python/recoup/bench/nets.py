@@ -16,6 +16,8 @@ from recoup.bench import vision
 
 Batch = tuple[Tensor, Tensor]
 
+VOCABULARY = 256
+
 
 @dataclass(frozen=True)
 class Net:
@@ -32,38 +34,40 @@ class Net:
     """Where it is trained."""
 
 
-def _images(count: int, side: int) -> Callable[[torch.Generator], Batch]:
+def images(count: int, side: int, classes: int = 10) -> Callable[[torch.Generator], Batch]:
     def batch(chance: torch.Generator) -> Batch:
         images = torch.randn(count, 3, side, side, generator=chance)
-        return images, torch.randint(0, 10, (count,), generator=chance)
+        return images, torch.randint(0, classes, (count,), generator=chance)
 
     return batch
 
 
-def _tokens(count: int, length: int) -> Callable[[torch.Generator], Batch]:
+def tokens(
+    count: int, length: int, vocabulary: int = VOCABULARY
+) -> Callable[[torch.Generator], Batch]:
     def batch(chance: torch.Generator) -> Batch:
-        tokens = torch.randint(0, VOCABULARY, (count, length), generator=chance)
+        tokens = torch.randint(0, vocabulary, (count, length), generator=chance)
         return tokens, tokens
 
     return batch
 
 
-def _segmentation(chance: torch.Generator) -> Batch:
-    images = torch.randn(16, 3, 48, 48, generator=chance)
-    return images, torch.randint(0, 2, (16, 48, 48), generator=chance)
+def segmentation(count: int, side: int) -> Callable[[torch.Generator], Batch]:
+    def batch(chance: torch.Generator) -> Batch:
+        images = torch.randn(count, 3, side, side, generator=chance)
+        return images, torch.randint(0, 2, (count, side, side), generator=chance)
+
+    return batch
 
 
-def _classified(model: nn.Module, batch: Batch) -> Tensor:
+def classified(model: nn.Module, batch: Batch) -> Tensor:
     out = model(batch[0])
     return functional.cross_entropy(getattr(out, "logits", out), batch[1])
 
 
-def _language(model: nn.Module, batch: Batch) -> Tensor:
+def language(model: nn.Module, batch: Batch) -> Tensor:
     loss: Tensor = model(input_ids=batch[0], labels=batch[1]).loss
     return loss
-
-
-VOCABULARY = 256
 
 
 class BothWays(nn.Module):
@@ -83,18 +87,19 @@ class BothWays(nn.Module):
 class Tagger(nn.Module):
     """A bidirectional LSTM of two layers that says something of every token."""
 
-    def __init__(self, width: int = 64) -> None:
+    def __init__(self, width: int = 64, vocabulary: int = VOCABULARY) -> None:
         super().__init__()
-        self.embed = nn.Embedding(VOCABULARY, width)
+        self.embed = nn.Embedding(vocabulary, width)
         self.layers = nn.Sequential(BothWays(width, width, 0.1), BothWays(2 * width, width, 0.0))
-        self.out = nn.Linear(2 * width, VOCABULARY)
+        self.out = nn.Linear(2 * width, vocabulary)
 
     def forward(self, tokens: Tensor) -> Tensor:
         out: Tensor = self.out(self.layers(self.embed(tokens)))
         return out.transpose(1, 2)
 
 
-def _transformers(model: str, config: str, **settings: Any) -> nn.Module:
+def from_transformers(model: str, config: str, **settings: Any) -> nn.Module:
+    """Of the names of its classes: imports no more than they need."""
     import transformers
 
     made: nn.Module = getattr(transformers, model)(getattr(transformers, config)(**settings))
@@ -102,7 +107,7 @@ def _transformers(model: str, config: str, **settings: Any) -> nn.Module:
 
 
 def _bert() -> nn.Module:
-    return _transformers(
+    return from_transformers(
         "BertForMaskedLM",
         "BertConfig",
         vocab_size=VOCABULARY,
@@ -115,7 +120,7 @@ def _bert() -> nn.Module:
 
 
 def _gpt2() -> nn.Module:
-    return _transformers(
+    return from_transformers(
         "GPT2LMHeadModel",
         "GPT2Config",
         vocab_size=VOCABULARY,
@@ -132,7 +137,7 @@ def _gpt2() -> nn.Module:
 
 def _gpt3() -> nn.Module:
     """Dense and local attention in turns, as GPT-3 has it."""
-    return _transformers(
+    return from_transformers(
         "GPTNeoForCausalLM",
         "GPTNeoConfig",
         vocab_size=VOCABULARY,
@@ -150,7 +155,7 @@ def _gpt3() -> nn.Module:
 
 
 def _swin() -> nn.Module:
-    return _transformers(
+    return from_transformers(
         "SwinForImageClassification",
         "SwinConfig",
         image_size=32,
@@ -170,23 +175,23 @@ _SWIN_STAGES = tuple(f"swin.encoder.layers.{stage}.blocks" for stage in range(4)
 NETS = (
     # Parameters, gradients and AdamW's state are 6 % of the peak, as those of the published net
     # with 64 images of 224 x 224.
-    Net("resnet50", lambda: vision.resnet((3, 4, 6, 3)), _images(28, 32), _classified, _MIDDLE),
+    Net("resnet50", lambda: vision.resnet((3, 4, 6, 3)), images(28, 32), classified, _MIDDLE),
     Net(
         "resnet152",
         lambda: vision.resnet((3, 8, 36, 3), width=4),
-        _images(8, 32),
-        _classified,
+        images(8, 32),
+        classified,
         _MIDDLE,
     ),
-    Net("densenet121", vision.densenet, _images(4, 32), _classified, _MIDDLE),
-    Net("inception-v3", vision.inception, _images(4, 32), _classified, _MIDDLE),
-    Net("unet", vision.UNet, _segmentation, _classified, ("path",)),
-    Net("swin", _swin, _images(24, 32), _classified, _SWIN_STAGES),
-    Net("bilstm", Tagger, _tokens(24, 48), _classified, ("layers",)),
-    Net("bert", _bert, _tokens(16, 48), _language, ("bert.encoder.layer",)),
-    Net("gpt2", _gpt2, _tokens(16, 48), _language, ("transformer.h",)),
-    Net("gpt3", _gpt3, _tokens(16, 48), _language, ("transformer.h",)),
-    Net("spos", vision.OnePath, _images(8, 24), _classified, ("layers",)),
+    Net("densenet121", vision.densenet, images(4, 32), classified, _MIDDLE),
+    Net("inception-v3", vision.inception, images(4, 32), classified, _MIDDLE),
+    Net("unet", vision.UNet, segmentation(16, 48), classified, ("path",)),
+    Net("swin", _swin, images(24, 32), classified, _SWIN_STAGES),
+    Net("bilstm", Tagger, tokens(24, 48), classified, ("layers",)),
+    Net("bert", _bert, tokens(16, 48), language, ("bert.encoder.layer",)),
+    Net("gpt2", _gpt2, tokens(16, 48), language, ("transformer.h",)),
+    Net("gpt3", _gpt3, tokens(16, 48), language, ("transformer.h",)),
+    Net("spos", vision.OnePath, images(8, 24), classified, ("layers",)),
 )
 
 
