@@ -35,7 +35,7 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-device \
-        test-cuda test-slow test-injection fuzz bench bench-smoke clean
+        test-cuda test-slow test-injection fuzz bench bench-real bench-smoke clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -110,6 +110,11 @@ bench: build ## docs/bench.json, its pictures, README's chart: half an hour; aft
 	done
 	$(BIN)/recoup bench $(BENCH_TIMELINE) --timeline docs/bench-timeline.png
 	$(BIN)/python bench/chart.py
+
+bench-real: build ## docs/bench-real.json, its page and picture: two hours; after Ctrl-C it goes on
+	$(BIN)/recoup bench --size real --out build/bench-real.json \
+	  --plot docs/bench-real.png --page docs/results/bench-real.md
+	@cp build/bench-real.json docs/bench-real.json
 
 bench-smoke: build ## a small bench: its columns, bits, and that it goes on (part of torch-test)
 	$(BIN)/python -m pytest tests/python/test_bench_smoke.py

@@ -48,7 +48,7 @@ CORE_TESTS = "tests/core"
 
 PYTHON = "python"
 # As LAYERS. The first runs beside a program: importing it must not load the tools behind it.
-PYTHON_LAYERS = ("recoup", "recoup.offline", "recoup.bench", "recoup.commands")
+PYTHON_LAYERS = ("recoup", "recoup.offline", "recoup.bench", "recoup.bench.real", "recoup.commands")
 # The command line, where Python looks for it.
 PYTHON_MAIN = "python/recoup/__main__.py"
 
