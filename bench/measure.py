@@ -32,7 +32,8 @@ import char_gpt  # noqa: E402
 import digits_resnet  # noqa: E402
 from trained import Trained, bytes_of  # noqa: E402
 
-from nets import NETS, Net, net_named  # noqa: E402
+from recoup.bench.nets.net import Net  # noqa: E402
+from recoup.bench.nets.tiny import NETS, net_named, seeded  # noqa: E402
 
 SEED = 0
 
@@ -60,7 +61,7 @@ def program_of_net(net: Net) -> Program:
         trained = Trained(model, optimizer)
         for step in range(steps):
             start = time.perf_counter()
-            loss = net.loss(model, net.batch(step))
+            loss = net.loss(model, net.batch(seeded(step)))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

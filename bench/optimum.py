@@ -29,7 +29,8 @@ from measure import (
 from torch import nn
 
 import recoup
-from nets import Batch, Net, ResNet, classification_loss, images_and_labels, seeded
+from recoup.bench.nets.net import Batch, Net, classified, images
+from recoup.bench.nets.tiny_vision import ResNet
 from recoup.offline.optimum import optimum
 
 STEPS = 3
@@ -43,24 +44,17 @@ def make_mlp() -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(64, 10))
 
 
-def vectors_and_labels(step: int) -> Batch:
-    generator = seeded(step)
-    vectors = torch.randn(1024, 64, generator=generator)
-    return vectors, torch.randint(0, 10, (1024,), generator=generator)
+def vectors_and_labels(chance: torch.Generator) -> Batch:
+    vectors = torch.randn(1024, 64, generator=chance)
+    return vectors, torch.randint(0, 10, (1024,), generator=chance)
 
 
 # Beside those that all benchmarks share: small enough for an integer program.
 SMALL = {
     net.name: net
     for net in (
-        Net("mlp", make_mlp, vectors_and_labels, classification_loss, lambda model: []),
-        Net(
-            "cnn",
-            lambda: ResNet(widths=(16,), blocks=2),
-            lambda step: images_and_labels(step, 32, 3, 16),
-            classification_loss,
-            lambda model: [],
-        ),
+        Net("mlp", make_mlp, vectors_and_labels, classified, ()),
+        Net("cnn", lambda: ResNet(widths=(16,), blocks=2), images(32, 16), classified, ()),
     )
 }
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from command import cli
+from recoup.bench.nets.real import REAL_NETS, real_net_named
 from recoup.bench.real import runner
-from recoup.bench.real.nets import REAL_NETS, real_net_named
 from recoup.bench.real.results import Plan, Results, open_results
 from recoup.bench.real.summary import remarks, summaries
 from recoup.bench.real.table import COLUMNS, cells

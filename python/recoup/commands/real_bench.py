@@ -10,8 +10,8 @@ from recoup.commands.tables import plain_table, print_table
 
 def run(options: argparse.Namespace) -> None:
     """Raises ValueError for what is not known, BitsDifferError, RuntimeError."""
+    from recoup.bench.nets.real import REAL_NETS, real_net_named
     from recoup.bench.real import page, picture, runner
-    from recoup.bench.real.nets import REAL_NETS, real_net_named
     from recoup.bench.real.results import Plan, open_results
 
     nets = [real.net.name for real in REAL_NETS]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recoup.bench import result_file
-from recoup.bench.real.nets import real_net_named
+from recoup.bench.nets.real import real_net_named
 from recoup.bench.real.ways import CHECKPOINT, PLAIN, RECOUP, Way
 
 BENCHMARK = "bench --size real"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from recoup.bench.real.nets import real_net_named
+from recoup.bench.nets.real import real_net_named
 from recoup.bench.real.results import Plan, Results
 from recoup.bench.real.runner import label, step_seconds
 from recoup.bench.real.ways import DEFAULT, PLAIN, RECOUP

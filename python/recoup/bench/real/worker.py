@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 import recoup
 from recoup.bench.blocks import in_segments
 from recoup.bench.nets import Net
-from recoup.bench.real.nets import real_net_named
+from recoup.bench.nets.real import real_net_named
 from recoup.bench.trial import call_in, train
 
 

@@ -1,4 +1,4 @@
-"""Vision networks with the depth of the published ones, narrow enough to train on two cores."""
+"""Vision networks with the depth of the published ones, by default narrow ones."""
 
 import random
 

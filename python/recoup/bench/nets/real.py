@@ -4,14 +4,13 @@ Ops take milliseconds and tensors megabytes, as in trainings that are short of m
 random: `transformers` builds its nets from their default configs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
-from recoup.bench import vision
-from recoup.bench.nets import (
+from recoup.bench.nets import tiny, vision
+from recoup.bench.nets.net import (
     Net,
-    Tagger,
     classified,
     from_transformers,
     images,
@@ -19,6 +18,7 @@ from recoup.bench.nets import (
     segmentation,
     tokens,
 )
+from recoup.bench.nets.recurrent import Tagger
 
 _WHOLE_CURVE = (1.0, 0.8, 0.7, 0.6, 0.5, 0.45, 0.4, 0.35, 0.3)
 _THREE = (1.0, 0.6, 0.4)
@@ -85,8 +85,8 @@ REAL_NETS = (
 )
 
 _TINY = RealNet(
-    Net("tiny", lambda: vision.resnet((2, 2)), images(8, 32), classified, ("1",)),
-    "ResNet of four blocks, 8 images of 32 x 32",
+    replace(tiny.net_named("resnet"), name="tiny"),
+    "ResNet of four blocks, 48 images of 16 x 16",
 )
 """Shows in seconds that everything works; `all` does not have it, for it measures nothing."""
 
