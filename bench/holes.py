@@ -21,13 +21,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from measure import SEED, UNREACHED, megabytes, say, write_result
+from measure import SEED, megabytes, say, write_result
 from patience import TooSlowError, train_in
 
 import recoup
 from recoup.bench.nets import net_named
 from recoup.bench.simulated import FEASIBLE_RATIO
-from recoup.bench.trial import train
+from recoup.bench.trial import UNREACHED, train
 from recoup.commands.tables import plain_table, print_table
 from recoup.offline.dtr_log import read_any_trace
 
