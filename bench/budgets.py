@@ -1,36 +1,49 @@
-"""Whether a larger budget is ever worse: it fails where a smaller one runs, or takes longer.
+"""What budgets do: whether a larger one is ever worse, and what a larger batch costs in the same.
 
-    python bench/holes.py --traces runs/*.rtrace dtr-logs/*.log.gz --full-scan
-    python bench/holes.py --live unet bilstm gpt2 --cost-model bytes
+    python bench/budgets.py holes --traces runs/*.rtrace dtr-logs/*.log.gz --full-scan
+    python bench/budgets.py holes --live unet bilstm gpt2 --cost-model bytes
+    python bench/budgets.py batch --net resnet50 --times 1 2 3 4
 
-Every budget in steps of 1 % of the unbudgeted peak, from the peak down until 10 in a row fail: in
-simulation for each of --traces, in real trainings for each of --live (nets of `recoup bench`, whose
-bits must be those of a plain training). A run that costs more than 10 times its own ops fails too.
+holes   Every budget in steps of 1 % of the unbudgeted peak, from the peak down until 10 in a row
+        fail: in simulation for each of --traces, in real trainings for each of --live (nets of
+        `recoup bench`, whose bits must be those of a plain training). A run that costs more than 10
+        times its own ops fails too.
 
-least   the least budget that runs
-holes   budgets above it that fail
-rises   budgets that take over 10 % longer than some smaller one
+        least   the least budget that runs
+        holes   budgets above it that fail
+        rises   budgets that take over 10 % longer than some smaller one
 
-A rise is shown with the fastest smaller budget; of several larger ones, the slowest. Ops are
-priced as they were measured unless --cost-model bytes is given.
+        A rise is shown with the fastest smaller budget; of several larger ones, the slowest. Ops
+        are priced as they were measured unless --cost-model bytes is given.
+
+batch   The net of `recoup bench` is trained with its batch, plainly, and with `times` that batch in
+        a budget of what the plain run took at most, in turns. Per `times`, over the pairs:
+
+        time      median of the step time over `times` plain steps
+        compute   op time and replays over op time: what the papers give
 """
 
 import argparse
+import dataclasses
+import statistics
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from measure import SEED, megabytes, say, write_result
-from patience import TooSlowError, train_in
 
 import recoup
-from recoup.bench.nets import net_named
+from recoup.bench.nets import Batch, Net, net_named
+from recoup.bench.patience import TooSlowError, train_in
 from recoup.bench.simulated import FEASIBLE_RATIO
-from recoup.bench.trial import UNREACHED, train
+from recoup.bench.trial import UNREACHED, record, run_in, run_plainly, train
 from recoup.commands.tables import plain_table, print_table
 from recoup.offline.dtr_log import read_any_trace
 
+# --- holes ---------------------------------------------------------------------------------------
 FAILURES = 10
 """In a row: below them no budget is tried."""
 RISE = 1.10
@@ -209,22 +222,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--traces", type=Path, nargs="+", default=[], metavar="FILE")
-    parser.add_argument(
-        "--live", nargs="+", default=[], metavar="NET", help="see docs/results/holes.md"
-    )
-    parser.add_argument("--policy", help="see `recoup policies` (default: that of recoup.budget)")
-    parser.add_argument(
-        "--full-scan", action="store_true", help="every candidate is scored, small ones too"
-    )
-    parser.add_argument("--cost-model", default="measured", choices=["bytes", "measured"])
-    parser.add_argument("--seed", type=int, help="of the policy's random choices")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    args = parser.parse_args()
+def measure_holes(args: argparse.Namespace) -> None:
     options: dict[str, Any] = {"cost_model": args.cost_model}
     if args.policy is not None:
         options["policy"] = args.policy
@@ -246,6 +244,100 @@ def main() -> None:
             print_them(rows)
     print("\n" + summary(rows))
     write_result(args.json, "holes", [{"options": options, **row} for row in rows])
+
+
+# --- batch ---------------------------------------------------------------------------------------
+def enlarged(net: Net, times: int) -> Net:
+    """The same net with batches of as many of its own."""
+
+    def batch(chance: torch.Generator) -> Batch:
+        parts = [net.batch(chance) for _ in range(times)]
+        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+    return dataclasses.replace(net, batch=batch)
+
+
+def in_turns(
+    net: Net, times: int, policy: str, budget: int, args: argparse.Namespace
+) -> dict[str, Any]:
+    """Of pairs of a plain run and one of the larger batch. Raises RuntimeError for other bits."""
+    large = enlarged(net, times)
+    bits = run_plainly(large, args.steps, args.seed).digest
+    ratios = []
+    row = {"net": net.name, "times": times, "policy": policy, "budget_bytes": budget}
+    try:
+        for _ in range(args.pairs):
+            plain = run_plainly(net, args.steps, args.seed)
+            trial = run_in(large, args.steps, args.seed, budget, policy=policy)
+            if trial.digest != bits:
+                raise RuntimeError(f"{net.name} under {policy}: bits differ")
+            ratios.append(trial.step_seconds / (times * plain.step_seconds))
+    except recoup.OutOfBudgetError as error:
+        return row | {"status": str(error).partition("\n")[0]}
+    assert trial.stats is not None
+    compute = (trial.stats.op_ns + trial.stats.replay_cost_ns) / trial.stats.op_ns
+    found = {"status": "ok", "time": statistics.median(ratios), "compute": compute}
+    return row | found | {"times_each": ratios}
+
+
+def measure_batch(args: argparse.Namespace) -> None:
+    net = net_named(args.net)
+    with tempfile.TemporaryDirectory() as folder:
+        trace = record(net, args.steps, args.seed, Path(folder) / "run.rtrace")
+    budget = trace.unbudgeted_peak_bytes()
+    rows = [
+        in_turns(net, times, policy, budget, args)
+        for times in args.times
+        for policy in args.policies
+    ]
+    table = plain_table("policy", "batch", "time a sample", "compute")
+    for row in rows:
+        found = row["status"] == "ok"
+        cells = (f"{row['time']:.2f}x", f"{row['compute']:.3f}x") if found else ("-", row["status"])
+        table.add_row(row["policy"], f"{row['times']}x", *cells)
+    print(f"{net.name} in {budget:,} bytes")
+    print_table(table)
+    write_result(args.json, "batch", rows)
+
+
+# --- both ----------------------------------------------------------------------------------------
+def add_holes(commands: Any) -> None:
+    parser = commands.add_parser("holes", help="whether a larger budget is ever worse")
+    parser.set_defaults(measure=measure_holes)
+    parser.add_argument("--traces", type=Path, nargs="+", default=[], metavar="FILE")
+    parser.add_argument(
+        "--live", nargs="+", default=[], metavar="NET", help="see docs/results/holes.md"
+    )
+    parser.add_argument("--policy", help="see `recoup policies` (default: that of recoup.budget)")
+    parser.add_argument(
+        "--full-scan", action="store_true", help="every candidate is scored, small ones too"
+    )
+    parser.add_argument("--cost-model", default="measured", choices=["bytes", "measured"])
+    parser.add_argument("--seed", type=int, help="of the policy's random choices")
+
+
+def add_batch(commands: Any) -> None:
+    parser = commands.add_parser("batch", help="a larger batch in the memory of a smaller one")
+    parser.set_defaults(measure=measure_batch)
+    parser.add_argument("--net", default="resnet50")
+    parser.add_argument("--times", type=int, nargs="+", default=[1, 2, 3, 4])
+    parser.add_argument("--policies", nargs="+", default=["recoup", "dtr", "coop"])
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_holes(commands)
+    add_batch(commands)
+    for command in commands.choices.values():
+        command.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    args.measure(args)
 
 
 if __name__ == "__main__":
