@@ -68,7 +68,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--plot",
         type=Path,
         metavar="FILE",
-        help="draw time ratios over memory ratios, a panel a net (.png, .svg or .pdf)",
+        help="draw time ratios against budgets, a panel a net (.png, .svg or .pdf)",
     )
     parser.add_argument(
         "--plot-of",
