@@ -113,8 +113,8 @@ bench: build ## docs/bench.json, its pictures, README's chart: half an hour; aft
 	$(BIN)/recoup bench --nets $(BENCH_CHART_NETS) $(BENCH_CASES) --out docs/bench.json \
 	  --plot docs/chart.png >/dev/null
 
-bench-real: build ## docs/bench-real.json, its page and picture: two hours; after Ctrl-C it goes on
-	$(BIN)/recoup bench --size real --out build/bench-real.json \
+bench-real: build ## docs/bench-real.json, its page and picture: 5 rounds of half an hour; after Ctrl-C it goes on
+	$(BIN)/recoup bench --size real $(BENCH_REAL) --out build/bench-real.json \
 	  --plot docs/bench-real.png --page docs/results/bench-real.md
 	@cp build/bench-real.json docs/bench-real.json
 
