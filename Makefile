@@ -26,9 +26,10 @@ PYTHON_FOLDERS := $(wildcard python tests tools examples bench)
 BUILD_INPUTS = $(shell find include csrc) CMakeLists.txt pyproject.toml
 
 # What `make bench` runs and draws. What build/bench.json has already is not run again.
-BENCH_CASES := --nets all --policies recoup dtr dte coop --budgets 80,60,50,40,30
+BENCH_CASES := --policies recoup dtr dte coop --budgets 80,60,50,40,30
 BENCH_ALTERNATIVES := --nets all --policies recoup --budgets 80 \
   --alternatives checkpoint-block checkpoint-sqrt selective
+BENCH_CHART_NETS := resnet50 unet gpt2
 BENCH_PLOTS := time compute fragmentation layout scatter search
 FUZZ_ROUNDS := 100000
 BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
@@ -36,7 +37,7 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-device \
-        test-cuda test-slow test-injection fuzz bench bench-smoke clean
+        test-cuda test-slow test-injection fuzz bench bench-real bench-smoke clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -110,7 +111,13 @@ bench: build ## docs/bench.json, its pictures, README's chart: half an hour; aft
 	    --plot docs/bench-$$kind.png --plot-of $$kind >/dev/null || exit; \
 	done
 	$(BIN)/recoup bench $(BENCH_TIMELINE) --timeline docs/bench-timeline.png
-	$(BIN)/python bench/chart.py
+	$(BIN)/recoup bench --nets $(BENCH_CHART_NETS) $(BENCH_CASES) --out docs/bench.json \
+	  --plot docs/chart.png >/dev/null
+
+bench-real: build ## docs/bench-real.json, its page and picture: 5 rounds of half an hour; after Ctrl-C it goes on
+	$(BIN)/recoup bench --size real $(BENCH_REAL) --out build/bench-real.json \
+	  --plot docs/bench-real.png --page docs/results/bench-real.md
+	@cp build/bench-real.json docs/bench-real.json
 
 bench-smoke: build ## a small bench: its columns, bits, and that it goes on (part of torch-test)
 	$(BIN)/python -m pytest tests/python/test_bench_smoke.py

@@ -1,124 +1,343 @@
-"""What a budget costs: time, replays, deciding and the books, for nets x policies x budgets.
+"""What budgets do: whether a larger one is ever worse, and what a larger batch costs in the same.
 
-    python bench/budgets.py --nets char_gpt resnet --policies all --shares 1 0.7 0.5
-    OMP_NUM_THREADS=1 python bench/budgets.py --policies dtr dtr-eq lru --patience 2 \\
-        --steps 4 --pairs 2 --shares 1 .8 .6 .5 .4 .3 --json result.json
+    python bench/budgets.py holes --traces runs/*.rtrace dtr-logs/*.log.gz --full-scan
+    python bench/budgets.py holes --live unet bilstm gpt2 --cost-model bytes
+    python bench/budgets.py batch --net resnet50 --times 1 2 3 4
 
-On a shared machine one thread is disturbed less than two.
+holes   Every budget in steps of 1 % of the unbudgeted peak, from the peak down until 10 in a row
+        fail: in simulation for each of --traces, in real trainings for each of --live (nets of
+        `recoup bench`, whose bits must be those of a plain training). A run that costs more than 10
+        times its own ops fails too.
 
-Plain and budgeted runs take turns; a ratio is the median over the pairs. Deciding is search and
-bookkeeping as a share of all time in ops, replays and deciding; books are the most bytes that the
-records took, as a share of the budget. Bits are compared before anything is reported.
+        least   the least budget that runs
+        holes   budgets above it that fail
+        rises   budgets that take over 10 % longer than some smaller one
+
+        A rise is shown with the fastest smaller budget; of several larger ones, the slowest. Ops
+        are priced as they were measured unless --cost-model bytes is given.
+
+batch   The net of `recoup bench` is trained with its batch, plainly, and with `times` that batch in
+        a budget of what the plain run took at most, in turns. Per `times`, over the pairs:
+
+        time      median of the step time over `times` plain steps
+        compute   op time and replays over op time: what the papers give
 """
 
+import argparse
+import dataclasses
 import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from measure import (
-    Trial,
-    megabytes,
-    paired,
-    parser_of,
-    print_table,
-    program_named,
-    say,
-    spread,
-    unbudgeted_peak,
-    write_result,
-)
-from rss import peak_rss_growth
+import torch
+from measure import SEED, megabytes, say, write_result
 
 import recoup
+from recoup.bench.nets import Batch, Net, net_named
+from recoup.bench.patience import TooSlowError, train_in
+from recoup.bench.simulated import FEASIBLE_RATIO
+from recoup.bench.trial import UNREACHED, record, run_in, run_plainly, train
+from recoup.offline.dtr_log import read_any_trace
+from recoup.tables import plain_table, print_table
+
+# --- holes ---------------------------------------------------------------------------------------
+FAILURES = 10
+"""In a row: below them no budget is tried."""
+RISE = 1.10
+STEPS = 3
+HOLES_ALLOWED = 1 / 30
 
 
-def summary(trials: list[Trial], steps: int) -> dict[str, Any]:
-    """Of the last run what is the same in every run, the median of what is not."""
-    all_stats = [trial.stats for trial in trials if trial.stats is not None]
-    last = all_stats[-1]
+@dataclass(frozen=True)
+class Attempt:
+    """One budget."""
 
-    def of_total(stats: recoup.Stats) -> float:
-        deciding = stats.search_ns + stats.bookkeeping_ns
-        return deciding / (stats.op_ns + stats.replay_ns + deciding)
+    percent: int
+    """Of the unbudgeted peak."""
+    budget_bytes: int
+    time_ratio: float | None
+    """Ops and replays over ops; None: it failed."""
+    cause: str = ""
+    """Of the failure."""
 
+
+@dataclass(frozen=True)
+class Rise:
+    """A larger budget that takes longer."""
+
+    smaller: Attempt
+    larger: Attempt
+    count: int
+    """Of the budgets that take longer than `smaller`; `larger` is the slowest."""
+
+    @property
+    def ratio(self) -> float:
+        assert self.smaller.time_ratio is not None and self.larger.time_ratio is not None
+        return self.larger.time_ratio / self.smaller.time_ratio
+
+
+def scan(attempt: Callable[[int], Attempt]) -> list[Attempt]:
+    """From the least budget that runs up to the peak; none if not even that runs."""
+    found: list[Attempt] = []
+    failures = 0
+    for percent in range(100, 0, -1):
+        found.append(attempt(percent))
+        failures = 0 if found[-1].time_ratio is not None else failures + 1
+        if failures == FAILURES:
+            break
+    while found and found[-1].time_ratio is None:
+        found.pop()
+    return found[::-1]
+
+
+def holes_of(attempts: Iterable[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in attempts if attempt.time_ratio is None]
+
+
+def rises_of(attempts: Iterable[Attempt]) -> list[Rise]:
+    """`attempts` from the least budget up."""
+    rises: list[Rise] = []
+    fastest: Attempt | None = None
+    for attempt in attempts:
+        if attempt.time_ratio is None:
+            continue
+        if fastest is None or fastest.time_ratio is None or attempt.time_ratio < fastest.time_ratio:
+            fastest = attempt
+            continue
+        rise = Rise(fastest, attempt, 1)
+        if rise.ratio <= RISE:
+            continue
+        if rises and rises[-1].smaller is fastest:
+            last = rises.pop()
+            slower = max(last, rise, key=lambda found: found.ratio)
+            rise = Rise(fastest, slower.larger, last.count + 1)
+        rises.append(rise)
+    return rises
+
+
+def simulated(path: Path, options: dict[str, Any]) -> tuple[int, list[Attempt]]:
+    """The unbudgeted peak, and the budgets."""
+    trace = read_any_trace(str(path))
+    peak = trace.unbudgeted_peak_bytes()
+
+    def attempt(percent: int) -> Attempt:
+        budget = max(1, peak * percent // 100)
+        result = trace.simulate(budget, max_time_ratio=FEASIBLE_RATIO, **options)
+        if result.status == "ok":
+            return Attempt(percent, budget, result.time_ratio)
+        return Attempt(percent, budget, None, result.reason.partition("\n")[0] or result.status)
+
+    return peak, scan(attempt)
+
+
+def lived(name: str, options: dict[str, Any]) -> tuple[int, list[Attempt]]:
+    """As `simulated`. Raises RuntimeError when a training has other bits than a plain one."""
+    net = net_named(name)
+    bits = train(net, STEPS, SEED)[1]
+
+    def run(budget: int, plain_ns: int) -> recoup.Stats:
+        trained, stats = train_in(budget, plain_ns, lambda: train(net, STEPS, SEED), **options)
+        if trained[1] != bits:
+            raise RuntimeError(f"{name} in {budget:,} bytes {options}: bits differ")
+        return stats
+
+    plain = run(UNREACHED, 1 << 62)
+
+    def attempt(percent: int) -> Attempt:
+        budget = plain.peak_bytes * percent // 100
+        try:
+            stats = run(budget, plain.op_ns)
+        except recoup.OutOfBudgetError as error:
+            return Attempt(percent, budget, None, str(error).partition("\n")[0])
+        except TooSlowError:
+            return Attempt(percent, budget, None, "too slow")
+        return Attempt(percent, budget, (stats.op_ns + stats.replay_cost_ns) / stats.op_ns)
+
+    return plain.peak_bytes, scan(attempt)
+
+
+def row_of(label: str, live: bool, peak: int, attempts: Sequence[Attempt]) -> dict[str, Any]:
     return {
-        "peak_bytes": last.peak_bytes,
-        "replays_per_step": last.replays / steps,
-        "evictions_per_step": last.evictions / steps,
-        "moves_per_step": last.moves / steps,
-        "candidates_visited_per_step": last.candidates_visited / steps,
-        "candidates_scored_per_step": last.candidates_scored / steps,
-        "replay_over_op_time": statistics.median(s.replay_ns / s.op_ns for s in all_stats),
-        "deciding_share": statistics.median(map(of_total, all_stats)),
-        "books_share": last.books_peak_bytes / last.budget_bytes,
+        "net": label,
+        "live": live,
+        "unbudgeted_peak_bytes": peak,
+        "attempts": [asdict(attempt) for attempt in attempts],
+        "holes": [asdict(hole) for hole in holes_of(attempts)],
+        "rises": [{**asdict(rise), "ratio": rise.ratio} for rise in rises_of(attempts)],
     }
 
 
-def cells_of(row: dict[str, Any]) -> list[str]:
-    cells = [row["net"], row["policy"], f"{row['budget_share']:.0%}"]
-    if not row["feasible"]:
-        return [*cells, "-", "does not fit", "-", "-", "-"]
-    return [
-        *cells,
-        megabytes(row["peak_bytes"]),
-        f"{row['time_ratio']['median']:.2f}x",
-        f"{row['replays_per_step']:,.0f}",
-        f"{row['deciding_share']:.1%}",
-        f"{row['books_share']:.2%}",
+def print_nets(rows: Iterable[dict[str, Any]]) -> None:
+    table = plain_table("net", "peak", "least", "budgets", "holes", "rises", "worst")
+    for row in rows:
+        attempts = row["attempts"]
+        label = f"{row['net']}, live" if row["live"] else row["net"]
+        worst = max((rise["ratio"] for rise in row["rises"]), default=None)
+        table.add_row(
+            label,
+            megabytes(row["unbudgeted_peak_bytes"]),
+            f"{attempts[0]['percent']} %" if attempts else "-",
+            str(len(attempts)),
+            str(len(row["holes"])),
+            str(sum(rise["count"] for rise in row["rises"])),
+            f"{worst:.2f}x" if worst else "-",
+        )
+    print_table(table)
+
+
+def print_holes(rows: Iterable[dict[str, Any]]) -> None:
+    table = plain_table("hole in", "budget", "bytes", "cause")
+    table.columns[-1].justify = "left"
+    for row in rows:
+        for hole in row["holes"]:
+            percent, size = f"{hole['percent']} %", f"{hole['budget_bytes']:,}"
+            table.add_row(row["net"], percent, size, hole["cause"])
+    print_table(table)
+
+
+def print_rises(rows: Iterable[dict[str, Any]]) -> None:
+    table = plain_table("rise in", "budget", "time", "larger", "time", "rise", "budgets")
+    for row in rows:
+        for rise in row["rises"]:
+            cells = [
+                cell
+                for attempt in (rise["smaller"], rise["larger"])
+                for cell in (f"{attempt['percent']} %", f"{attempt['time_ratio']:.2f}x")
+            ]
+            table.add_row(row["net"], *cells, f"{rise['ratio']:.2f}x", str(rise["count"]))
+    print_table(table)
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    budgets = sum(len(row["attempts"]) for row in rows)
+    holes = sum(len(row["holes"]) for row in rows)
+    rises = sum(rise["count"] for row in rows for rise in row["rises"])
+    kept = "at most" if holes <= budgets * HOLES_ALLOWED else "more than"
+    return (
+        f"{budgets} budgets: {holes} holes, {kept} 1 in {1 / HOLES_ALLOWED:.0f}; "
+        f"{rises} take over {RISE - 1:.0%} longer than a smaller one"
+    )
+
+
+def measure_holes(args: argparse.Namespace) -> None:
+    options: dict[str, Any] = {"cost_model": args.cost_model}
+    if args.policy is not None:
+        options["policy"] = args.policy
+    if args.seed is not None:
+        options["seed"] = args.seed
+    if args.full_scan:
+        options |= {"small_filter": False, "sampling": False}
+    rows = []
+    for path in args.traces:
+        rows.append(row_of(path.name.partition(".")[0], False, *simulated(path, options)))
+        say(f"{rows[-1]['net']}: {summary(rows[-1:])}")
+    for name in args.live:
+        rows.append(row_of(name, True, *lived(name, options)))
+        say(f"{rows[-1]['net']}: {summary(rows[-1:])}")
+    print_nets(rows)
+    for what, print_them in (("holes", print_holes), ("rises", print_rises)):
+        if any(row[what] for row in rows):
+            print()
+            print_them(rows)
+    print("\n" + summary(rows))
+    write_result(args.json, "holes", [{"options": options, **row} for row in rows])
+
+
+# --- batch ---------------------------------------------------------------------------------------
+def enlarged(net: Net, times: int) -> Net:
+    """The same net with batches of as many of its own."""
+
+    def batch(chance: torch.Generator) -> Batch:
+        parts = [net.batch(chance) for _ in range(times)]
+        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+    return dataclasses.replace(net, batch=batch)
+
+
+def in_turns(
+    net: Net, times: int, policy: str, budget: int, args: argparse.Namespace
+) -> dict[str, Any]:
+    """Of pairs of a plain run and one of the larger batch. Raises RuntimeError for other bits."""
+    large = enlarged(net, times)
+    bits = run_plainly(large, args.steps, args.seed).digest
+    ratios = []
+    row = {"net": net.name, "times": times, "policy": policy, "budget_bytes": budget}
+    try:
+        for _ in range(args.pairs):
+            plain = run_plainly(net, args.steps, args.seed)
+            trial = run_in(large, args.steps, args.seed, budget, policy=policy)
+            if trial.digest != bits:
+                raise RuntimeError(f"{net.name} under {policy}: bits differ")
+            ratios.append(trial.step_seconds / (times * plain.step_seconds))
+    except recoup.OutOfBudgetError as error:
+        return row | {"status": str(error).partition("\n")[0]}
+    assert trial.stats is not None
+    compute = (trial.stats.op_ns + trial.stats.replay_cost_ns) / trial.stats.op_ns
+    found = {"status": "ok", "time": statistics.median(ratios), "compute": compute}
+    return row | found | {"times_each": ratios}
+
+
+def measure_batch(args: argparse.Namespace) -> None:
+    net = net_named(args.net)
+    with tempfile.TemporaryDirectory() as folder:
+        trace = record(net, args.steps, args.seed, Path(folder) / "run.rtrace")
+    budget = trace.unbudgeted_peak_bytes()
+    rows = [
+        in_turns(net, times, policy, budget, args)
+        for times in args.times
+        for policy in args.policies
     ]
+    table = plain_table("policy", "batch", "time a sample", "compute")
+    for row in rows:
+        found = row["status"] == "ok"
+        cells = (f"{row['time']:.2f}x", f"{row['compute']:.3f}x") if found else ("-", row["status"])
+        table.add_row(row["policy"], f"{row['times']}x", *cells)
+    print(f"{net.name} in {budget:,} bytes")
+    print_table(table)
+    write_result(args.json, "batch", rows)
+
+
+# --- both ----------------------------------------------------------------------------------------
+def add_holes(commands: Any) -> None:
+    parser = commands.add_parser("holes", help="whether a larger budget is ever worse")
+    parser.set_defaults(measure=measure_holes)
+    parser.add_argument("--traces", type=Path, nargs="+", default=[], metavar="FILE")
+    parser.add_argument(
+        "--live", nargs="+", default=[], metavar="NET", help="see docs/results/holes.md"
+    )
+    parser.add_argument("--policy", help="see `recoup policies` (default: that of recoup.budget)")
+    parser.add_argument(
+        "--full-scan", action="store_true", help="every candidate is scored, small ones too"
+    )
+    parser.add_argument("--cost-model", default="measured", choices=["bytes", "measured"])
+    parser.add_argument("--seed", type=int, help="of the policy's random choices")
+
+
+def add_batch(commands: Any) -> None:
+    parser = commands.add_parser("batch", help="a larger batch in the memory of a smaller one")
+    parser.set_defaults(measure=measure_batch)
+    parser.add_argument("--net", default="resnet50")
+    parser.add_argument("--times", type=int, nargs="+", default=[1, 2, 3, 4])
+    parser.add_argument("--policies", nargs="+", default=["recoup", "dtr", "coop"])
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
 
 
 def main() -> None:
-    policies = [policy.name for policy in recoup.policies()]
-    parser = parser_of(__doc__, nets=["example_char_gpt", "example_digits_resnet"])
-    parser.add_argument("--policies", nargs="+", default=["dtr"], choices=[*policies, "all"])
-    parser.add_argument(
-        "--shares", nargs="+", type=float, default=[1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument(
-        "--patience", type=float, default=10.0, help="max_replay_ratio of recoup.budget"
-    )
-    parser.add_argument("--rss", action="store_true", help="peak RSS too: one process a row")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_holes(commands)
+    add_batch(commands)
+    for command in commands.choices.values():
+        command.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args()
-    chosen = policies if "all" in args.policies else args.policies
-    rows: list[dict[str, Any]] = []
-    for name in args.nets:
-        program = program_named(name)
-        peak = unbudgeted_peak(program, args.steps)
-        for policy in chosen:
-            for share in args.shares:
-                budget = int(peak * share)
-                row: dict[str, Any] = {"net": name, "policy": policy, "budget_share": share}
-                row |= {"budget_bytes": budget, "unbudgeted_peak_bytes": peak, "feasible": True}
-                try:
-                    ratios, trials = paired(
-                        program,
-                        args.steps,
-                        args.pairs,
-                        budget,
-                        warm_up=not any(done["net"] == name for done in rows),
-                        policy=policy,
-                        max_replay_ratio=args.patience,
-                    )
-                    row["time_ratio"] = spread(ratios)
-                    row |= summary(trials, args.steps)
-                    if args.rss:
-                        row["peak_rss_growth_bytes"] = peak_rss_growth(name, args.steps, budget)
-                    note = f"{row['time_ratio']['median']:.2f}x"
-                except recoup.OutOfBudgetError as error:
-                    row |= {"feasible": False, "failed_op": error.op}
-                    row["enough_bytes"] = error.enough_bytes
-                    note = f"infeasible ({error.op})"
-                rows.append(row)
-                say(f"{name} {policy} {share:.0%}: {note}")
-    print_table(
-        "training in a budget, beside plain PyTorch",
-        ("net", "policy", "budget", "peak", "time", "replays a step", "deciding", "books"),
-        [cells_of(row) for row in rows],
-        texts=2,
-    )
-    write_result(args.out, "budgets", rows)
+    args.measure(args)
 
 
 if __name__ == "__main__":

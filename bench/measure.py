@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import recoup
-from recoup.bench.trial import UNREACHED, Trial, call_in
+from recoup.bench.trial import Trial, call_in
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "examples")]
@@ -32,7 +32,8 @@ import char_gpt  # noqa: E402
 import digits_resnet  # noqa: E402
 from trained import Trained, bytes_of  # noqa: E402
 
-from nets import NETS, Net, net_named  # noqa: E402
+from recoup.bench.nets.net import Net  # noqa: E402
+from recoup.bench.nets.tiny import NETS, net_named, seeded  # noqa: E402
 
 SEED = 0
 
@@ -60,7 +61,7 @@ def program_of_net(net: Net) -> Program:
         trained = Trained(model, optimizer)
         for step in range(steps):
             start = time.perf_counter()
-            loss = net.loss(model, net.batch(step))
+            loss = net.loss(model, net.batch(seeded(step)))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -91,31 +92,25 @@ def try_plainly(program: Program, steps: int) -> Trial:
     return trial_of(program.train(steps), None)
 
 
-def try_in(program: Program, steps: int, budget: int, **options: Any) -> Trial:
+def try_in(program: Program, steps: int, budget: int) -> Trial:
     """Raises OutOfBudgetError when the budget is too small; the scope is over in any case."""
-    return trial_of(*call_in(budget, lambda: program.train(steps), **options))
+    return trial_of(*call_in(budget, lambda: program.train(steps)))
 
 
 def paired(
-    program: Program, steps: int, pairs: int, budget: int, *, warm_up: bool = True, **options: Any
+    program: Program, steps: int, pairs: int, budget: int
 ) -> tuple[list[float], list[Trial]]:
     """Time ratios of budgeted to plain runs that took turns, after one pair to warm up."""
     ratios, trials = [], []
-    for index in range(-1 if warm_up else 0, pairs):
+    for index in range(-1, pairs):
         plain = try_plainly(program, steps)
-        trial = try_in(program, steps, budget, **options)
+        trial = try_in(program, steps, budget)
         if trial.digest != plain.digest:
-            raise RuntimeError(f"{program.name} in {budget:,} bytes {options}: bits differ")
+            raise RuntimeError(f"{program.name} in {budget:,} bytes: bits differ")
         if index >= 0:
             ratios.append(trial.step_seconds / plain.step_seconds)
             trials.append(trial)
     return ratios, trials
-
-
-def unbudgeted_peak(program: Program, steps: int) -> int:
-    stats = try_in(program, steps, UNREACHED).stats
-    assert stats is not None
-    return stats.peak_bytes
 
 
 def spread(values: list[float]) -> dict[str, float]:

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from measure import (
-    UNREACHED,
     paired,
     parser_of,
     print_table,
@@ -31,6 +30,7 @@ from torch import Tensor
 
 import recoup
 from recoup import _C
+from recoup.bench.trial import UNREACHED
 
 
 def ns_of_add(a: Tensor, calls: int) -> float:

@@ -5,6 +5,7 @@
 
 The model, the data and the training loop are plain PyTorch and know nothing of a budget. What
 recoup needs stands in `main`: an import, a `with` line and, for those who want to know, a report.
+The model is written out here, and not one of recoup.bench.nets, for an example is read as a whole.
 """
 
 import argparse

@@ -45,8 +45,16 @@ TORCH_HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11)/|Python\.h$")
 CORE_TESTS = "tests/core"
 
 PYTHON = "python"
-# As LAYERS. The first runs beside a program: importing it must not load the tools behind it.
-PYTHON_LAYERS = ("recoup", "recoup.offline", "recoup.bench", "recoup.commands")
+# As LAYERS. The nets are programs like any other. What runs beside a program must not load the
+# tools behind it.
+PYTHON_LAYERS = (
+    "recoup.bench.nets",
+    "recoup",
+    "recoup.offline",
+    "recoup.bench",
+    "recoup.bench.real",
+    "recoup.commands",
+)
 # The command line, where Python looks for it.
 PYTHON_MAIN = "python/recoup/__main__.py"
 
@@ -125,7 +133,9 @@ def circles(root: Path, files: list[Path]) -> Iterator[str]:
 
 
 def python_layer(module: str) -> str | None:
-    return next((at for at in reversed(PYTHON_LAYERS) if f"{module}.".startswith(f"{at}.")), None)
+    """The innermost that the module is in."""
+    found = [at for at in PYTHON_LAYERS if f"{module}.".startswith(f"{at}.")]
+    return max(found, key=len, default=None)
 
 
 def loaded_imports(node: ast.AST, package: list[str]) -> Iterator[tuple[int, str]]:

@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <set>
+#include <span>
 
 namespace recoup::detail {
 namespace {
@@ -21,6 +22,21 @@ Options some_options() {
   Options options;
   options.budget = 1_MiB;
   return options;
+}
+
+struct Case {
+  std::string_view name;
+  OptionValue value;
+};
+
+void expect_refused(std::span<const Case> cases, OptionCheck why) {
+  for (const Case& each : cases) {
+    Options options = some_options();
+    const OptionRow& row = row_of(each.name);
+    const OptionValue before = row.get(options);
+    EXPECT_EQ(row.set(options, each.value), why) << each.name;
+    EXPECT_EQ(row.get(options), before) << each.name;
+  }
 }
 
 TEST(OptionTable, NamesAreDistinct) {
@@ -41,30 +57,16 @@ TEST(OptionTable, WhatIsReadCanBeSetAgain) {
 }
 
 TEST(OptionTable, WrongTypesSetNothing) {
-  struct Case {
-    std::string_view name;
-    OptionValue value;
-  };
   const Case cases[] = {{"budget_bytes", 1.5},        {"budget_bytes", true},
                         {"policy", std::int64_t{1}},  {"verify", std::int64_t{1}},
                         {"verify", OptionValue()},    {"sampling", std::string("yes")},
                         {"seed", std::string("1")},   {"move_ns_per_byte", std::string("1")},
                         {"max_replay_ratio", {}},     {"oracle", 1.0},
                         {"placement", OptionValue()}, {"max_depth", 3.0}};
-  for (const Case& each : cases) {
-    Options options = some_options();
-    const OptionRow& row = row_of(each.name);
-    const OptionValue before = row.get(options);
-    EXPECT_EQ(row.set(options, each.value), OptionCheck::kWrongType) << each.name;
-    EXPECT_EQ(row.get(options), before) << each.name;
-  }
+  expect_refused(cases, OptionCheck::kWrongType);
 }
 
 TEST(OptionTable, ValuesBeyondTheBoundsSetNothing) {
-  struct Case {
-    std::string_view name;
-    OptionValue value;
-  };
   const double not_a_number = std::numeric_limits<double>::quiet_NaN();
   const Case cases[] = {
       {"budget_bytes", std::int64_t{0}}, {"budget_bytes", std::uint64_t{1} << 63},
@@ -73,13 +75,7 @@ TEST(OptionTable, ValuesBeyondTheBoundsSetNothing) {
       {"max_replay_ratio", -1.0},        {"max_replay_ratio", not_a_number},
       {"move_ns_per_byte", 0.0},         {"move_ns_per_byte", not_a_number},
       {"inplace", std::string("move")},  {"oracle", std::array{1.0, 1.0, 1.0, 9.0}}};
-  for (const Case& each : cases) {
-    Options options = some_options();
-    const OptionRow& row = row_of(each.name);
-    const OptionValue before = row.get(options);
-    EXPECT_EQ(row.set(options, each.value), OptionCheck::kNotAllowed) << each.name;
-    EXPECT_EQ(row.get(options), before) << each.name;
-  }
+  expect_refused(cases, OptionCheck::kNotAllowed);
 }
 
 TEST(OptionTable, UnsetOptionsCanBeUnsetAgain) {

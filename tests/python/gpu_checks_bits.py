@@ -20,7 +20,7 @@ from gpu_context import (
     step,
     with_outside,
 )
-from nets import net_named
+from recoup.bench.nets.tiny import net_named
 from recoup.run import free_bytes
 from train import Result, assert_bits_equal, train, variant_named
 

@@ -1,4 +1,4 @@
-"""What `bench/holes.py` makes of the budgets that it tried."""
+"""What `bench/budgets.py holes` makes of the budgets that it tried."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from recoup.bench.trial import record
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
-from holes import (
+from budgets import (
     FAILURES,
     Attempt,
     holes_of,
@@ -100,7 +100,7 @@ def test_a_trace_is_scanned_in_simulation(tmp_path: Path) -> None:
 
 
 def test_a_training_is_scanned_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holes.scan", lambda attempt: [attempt(20), attempt(60), attempt(100)])
+    monkeypatch.setattr("budgets.scan", lambda attempt: [attempt(20), attempt(60), attempt(100)])
     peak, (too_small, tight, ample) = lived("bilstm", {"cost_model": "bytes"})
     assert ample.budget_bytes == peak
     assert too_small.time_ratio is None and too_small.cause

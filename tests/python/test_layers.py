@@ -26,7 +26,8 @@ GOOD_TREE = {
         "def read():\n    from recoup.offline.traces import Trace\n"
     ),
     "python/recoup/offline/traces.py": "import recoup\nfrom ..run import Run\n",
-    "python/recoup/bench/trial.py": "from recoup.offline import traces\n",
+    "python/recoup/bench/trial.py": "from recoup.bench.nets import net\n",
+    "python/recoup/bench/nets/net.py": "import torch\nfrom recoup.bench.nets import vision\n",
     "python/recoup/commands/cli.py": "from recoup import offline\nfrom recoup.bench import trial\n",
 }
 
@@ -91,6 +92,8 @@ def test_bad_include_fails_and_is_named(
         ("offline/bad.py", "from recoup.commands import tables", "recoup.commands"),
         ("offline/bad.py", "from ..bench import trial", "recoup.bench"),
         ("bench/bad.py", "class A: from ..commands import tables", "recoup.commands"),
+        ("bench/nets/bad.py", "import recoup", "recoup, below"),
+        ("bench/nets/bad.py", "from recoup.bench.trial import train", "recoup.bench, below"),
         ("bad.py", "if not TYPE_CHECKING: import recoup.offline", "recoup.offline"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import recoup
-from nets import net_named
+from recoup.bench.nets.tiny import net_named
 from train import HUGE, assert_bits_equal, train, variant_named
 
 STEPS = 2

@@ -14,7 +14,7 @@ from torch import nn
 import recoup
 from command import cli, cli_here, refused
 from dtr_logs import Row, call, memory, write_log
-from nets import net_named
+from recoup.bench.nets.tiny import net_named
 from recoup.commands.simulate_command import parse_budgets
 from recoup.offline import layout
 from recoup.offline.traces import chrome_trace

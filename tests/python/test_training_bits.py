@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import recoup
-from nets import NETS, Net, net_named
+from recoup.bench.nets.net import Net
+from recoup.bench.nets.tiny import NETS, net_named
 from train import (
     HUGE,
     VARIANTS,

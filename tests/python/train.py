@@ -22,9 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
-from nets import Batch, Net, net_named, wrap_in_checkpoints
+from recoup.bench.nets.net import Batch, Net
+from recoup.bench.nets.tiny import net_named, seeded
 
 HUGE = 16 << 30  # a budget that no net here comes near: its peak is the unbudgeted peak
 
@@ -168,6 +170,25 @@ def tie_weights(model: nn.Module) -> None:
     setattr(module, name, first)
 
 
+# Of nets without a chain of blocks.
+ONE_BLOCK = {"bilstm": "tag", "tree_lstm": "gates"}
+
+
+def wrap_in_checkpoints(net: Net, model: nn.Module, *, use_reentrant: bool) -> None:
+    """Lets `torch.utils.checkpoint` recompute the net's blocks, as a user would by hand."""
+    if getattr(model, "supports_gradient_checkpointing", False):  # the switch of transformers
+        model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})  # type: ignore[operator]
+        return
+    blocks = [block for chain in net.chains for block in model.get_submodule(chain).children()]
+    if net.name in ONE_BLOCK:
+        blocks.append(model.get_submodule(ONE_BLOCK[net.name]))
+    for block in blocks:
+        forward = block.forward
+        block.forward = lambda *args, forward=forward: checkpoint(  # type: ignore[method-assign]
+            forward, *args, use_reentrant=use_reentrant
+        )
+
+
 class Batches(Dataset[Batch]):
     def __init__(self, net: Net, count: int) -> None:
         self.net, self.count = net, count
@@ -176,7 +197,7 @@ class Batches(Dataset[Batch]):
         return self.count
 
     def __getitem__(self, index: int) -> Batch:
-        return self.net.batch(index)
+        return self.net.batch(seeded(index))
 
 
 def batches(net: Net, variant: Variant, count: int) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""The papers' plots: a panel a net, a line a policy."""
+"""The papers' plots, and times with their spread: a panel a net, a line a policy."""
 
 import io
 from collections.abc import Callable
@@ -17,10 +17,19 @@ class Plot:
     """Of a case that ran."""
     without: Callable[[dict[str, Any]], float | None] | None = None
     """The same without addresses, if it is drawn too."""
+    each: Callable[[dict[str, Any]], list[float]] | None = None
+    """Of each round: the band is from the least to the most."""
+    most: float | None = None
+    """What is above it is cut off."""
 
 
 PLOTS = {
-    "time": Plot("time ratio", lambda row: row["time_ratio"]),
+    "time": Plot(
+        "time of a step, plain = 1",
+        lambda row: row["time_ratio"],
+        each=lambda row: row["time_ratios"],
+        most=4.0,
+    ),
     "compute": Plot("compute overhead", lambda row: row["compute_overhead"]),
     "fragmentation": Plot(
         "fragmentation\n(dotted: without addresses)",
@@ -53,23 +62,42 @@ def draw(plan: Plan, results: Results, path: Path, what: str) -> None:
     for net, panel in zip(nets, axes.flat, strict=False):
         for number, policy in enumerate(policies):
             cases = [row for row in rows if (row["net"], row["policy"]) == (net, policy)]
-            style: dict[str, Any] = {"color": f"C{number % 10}", "linewidth": 1}
-            panel.plot(*_line(cases, plot.value), "o-", markersize=3, label=policy, **style)
-            if plot.without is not None:
-                panel.plot(*_line(cases, plot.without), ":", **style)
-        panel.set_title(net, fontsize=10)
-        panel.set_xlabel("memory ratio")
+            _draw_policy(panel, plot, cases, policy, f"C{number % 10}")
+        if plot.most is not None:
+            panel.set_ylim(0, min(plot.most, panel.get_ylim()[1]))
+        panel.invert_xaxis()
+        panel.set_title(f"{net} ({results.peaks.get(net, 0) / 1e6:.0f} MB)", fontsize=10)
+        panel.set_xlabel("budget, % of the unbudgeted peak")
         panel.set_ylabel(plot.label)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=8)
+    # No time or version in the file: the same data gives the same picture.
+    metadata = {"Software": None} if path.suffix == ".png" else None
     picture = io.BytesIO()
-    figure.savefig(picture, dpi=130, format=path.suffix[1:])
+    figure.savefig(picture, dpi=130, format=path.suffix[1:], metadata=metadata)
     pyplot.close(figure)
     write_atomically(path, picture.getvalue())
+
+
+def _draw_policy(
+    panel: Any, plot: Plot, cases: list[dict[str, Any]], policy: str, colour: str
+) -> None:
+    """A line, which ends where the next smaller budget does not do."""
+    style: dict[str, Any] = {"color": colour, "linewidth": 1}
+    panel.plot(*_line(cases, plot.value), "o-", markersize=3, label=policy, **style)
+    if plot.without is not None:
+        panel.plot(*_line(cases, plot.without), ":", **style)
+    each = plot.each
+    if each is not None:
+        shares, least = _line(cases, lambda row: min(each(row)))
+        _, most = _line(cases, lambda row: max(each(row)))
+        panel.fill_between(shares, least, most, color=colour, alpha=0.15, linewidth=0)
 
 
 def _line(
     rows: list[dict[str, Any]], value: Callable[[dict[str, Any]], float | None]
 ) -> tuple[list[float], list[float]]:
-    points = sorted((row["share"], found) for row in rows if (found := value(row)) is not None)
+    points = sorted(
+        (100 * row["share"], found) for row in rows if (found := value(row)) is not None
+    )
     return [share for share, _ in points], [found for _, found in points]

@@ -1,8 +1,5 @@
 """Nets under policies and budgets: what is measured of each case, and a file that grows with it."""
 
-import json
-import os
-import platform
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -12,11 +9,13 @@ from typing import Any
 import torch
 
 import recoup
+from recoup.bench import result_file
 from recoup.bench.nets import net_named
 from recoup.bench.rounds import CASES, run_round, timed
 from recoup.bench.simulated import layout_row, least_budget, whole_budget
 from recoup.bench.trial import record, run_plainly
-from recoup.files import write_atomically
+
+BENCHMARK = "bench"
 
 
 @dataclass(frozen=True)
@@ -76,16 +75,7 @@ class Results:
         )
 
     def write(self, path: Path) -> None:
-        """One row a line."""
-        parts = {"benchmark": "bench", **asdict(self)}
-        lines = (f"{json.dumps(name)}: {_in_lines(part)}" for name, part in parts.items())
-        write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
-
-
-def _in_lines(part: Any) -> str:
-    if not isinstance(part, list):
-        return json.dumps(part)
-    return "[\n" + ",\n".join(json.dumps(row) for row in part) + "\n]"
+        result_file.write(path, BENCHMARK, asdict(self))
 
 
 def settings_of(plan: Plan) -> dict[str, Any]:
@@ -94,12 +84,7 @@ def settings_of(plan: Plan) -> dict[str, Any]:
         "steps": plan.steps,
         "rounds": plan.rounds,
         "seed": plan.seed,
-        "recoup": recoup.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        **result_file.versions(),
         **({} if plan.device == "cpu" else {"device": _described(plan.device)}),
     }
 
@@ -118,20 +103,7 @@ def open_results(path: Path | None, plan: Plan) -> Results:
     settings = settings_of(plan)
     if path is None or not path.exists():
         return Results(settings)
-    try:
-        found = json.loads(path.read_text())
-        if found.pop("benchmark") != "bench":
-            raise KeyError
-        results = Results(**found)
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{path} is no result of `recoup bench`") from None
-    for name, value in settings.items():
-        if results.settings.get(name) != value:
-            raise ValueError(
-                f"{path} was measured with {name} = {results.settings.get(name)}, not {value}; "
-                "give another --out"
-            )
-    return results
+    return result_file.read(path, BENCHMARK, Results, settings)
 
 
 def recorded(name: str, plan: Plan) -> recoup.Trace:

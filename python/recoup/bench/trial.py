@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 import recoup
 from recoup.bench.nets import Net
@@ -45,8 +46,8 @@ def train(net: Net, steps: int, seed: int) -> tuple[list[float], dict[str, str]]
     losses = []
     for _ in range(steps):
         start = time.perf_counter()
-        x, y = net.batch(chance)
-        loss = net.loss(model, (x.to(net.device), y.to(net.device)))
+        batch = tree_map_only(Tensor, lambda part: part.to(net.device), net.batch(chance))
+        loss = net.loss(model, batch)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -67,7 +68,7 @@ def _digest(tensors: Iterable[Tensor]) -> str:
     sha = hashlib.sha256()
     for tensor in tensors:
         data = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-        sha.update(data.cpu().numpy().tobytes())
+        sha.update(data.cpu().numpy().data)
     return sha.hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Vision networks with the depth of the published ones, narrow enough to train on two cores."""
+"""Vision networks with the depth of the published ones, by default narrow ones."""
 
 import random
 
@@ -44,9 +44,16 @@ class Bottleneck(nn.Module):
         return functional.relu(self.body(x) + self.shortcut(x), inplace=True)
 
 
-def resnet(blocks: tuple[int, ...], width: int = 8) -> nn.Module:
+def imagenet_stem(width: int) -> nn.Module:
+    """To a quarter of the side, before the blocks of a ResNet for large images."""
+    return nn.Sequential(conv(3, width, 7, 2, 3), nn.MaxPool2d(3, 2, 1))
+
+
+def resnet(
+    blocks: tuple[int, ...], width: int = 8, stem: nn.Module | None = None, classes: int = 10
+) -> nn.Module:
     """ResNet-50 is (3, 4, 6, 3), ResNet-152 (3, 8, 36, 3), of width 64."""
-    stem = conv(3, width, 3, 1, 1)
+    stem = stem or conv(3, width, 3, 1, 1)
     layers: list[nn.Module] = []
     channels = width
     for stage, count in enumerate(blocks):
@@ -54,12 +61,12 @@ def resnet(blocks: tuple[int, ...], width: int = 8) -> nn.Module:
             stride = 2 if stage > 0 and block == 0 else 1
             layers.append(Bottleneck(channels, width << stage, stride))
             channels = 4 * width << stage
-    return nn.Sequential(stem, nn.Sequential(*layers), *head(channels))
+    return nn.Sequential(stem, nn.Sequential(*layers), *head(channels, classes))
 
 
-def head(channels: int) -> tuple[nn.Module, ...]:
-    """Mean over the image, ten classes."""
-    return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10)
+def head(channels: int, classes: int = 10) -> tuple[nn.Module, ...]:
+    """Mean over the image, scores of the classes."""
+    return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)
 
 
 class DenseLayer(nn.Module):

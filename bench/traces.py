@@ -1,24 +1,34 @@
-"""Policies on the same traces, in a simulated pool: what a budget costs and which one is the least.
+"""Policies and schedules on the same traces, in simulation: what a budget costs.
 
-    python bench/policies.py --traces runs/*.rtrace dtr-logs/*.log.gz
+    python bench/traces.py policies runs/*.rtrace dtr-logs/*.log.gz
+    python bench/traces.py schedules TRACE...
 
-A pool has as many addresses as the budget has bytes, so free memory can be in pieces, but for
-`recoup,no-addresses`. All policies score every candidate; `coop-chain` is `coop` with its chain
-cost, `:published` one of `recoup.PRESETS`. Per policy, over all traces:
+policies   A pool has as many addresses as the budget has bytes, so free memory can be in pieces,
+           but for `recoup,no-addresses`. All policies score every candidate; `coop-chain` is `coop`
+           with its chain cost, `:published` one of `recoup.PRESETS`. Per policy, over all traces:
 
-time       geometric mean of the time ratio (ops and replays over ops) of the traces that every
-           policy runs in that share of the peak; too slow is above 10
-runs       traces that it runs
-least      mean least share of the peak in steps of 2 %, found by halving
+           time    geometric mean of the time ratio (ops and replays over ops) of the traces that
+                   every policy runs in that share of the peak; too slow is above 10
+           runs    traces that it runs
+           least   mean least share of the peak in steps of 2 %, found by halving
 
-and in the budgets that every policy runs
+           and in the budgets that every policy runs
 
-visited        candidates looked at for an eviction
-moved          bytes, over those evicted
-fragmentation  mean share of the budget that is free after an allocation that needed evictions
+           visited         candidates looked at for an eviction
+           moved           bytes, over those evicted
+           fragmentation   mean share of the budget that is free after an allocation that needed
+                           evictions
 
-and last, how far each is from the best of all that were run: in how many traces at most 1 % above
-it, by share, and the geometric mean of its time over the best, a run that fails counted as 10.
+           and last, how far each is from the best of all that were run: in how many traces at most
+           1 % above it, by share, and the geometric mean of its time over the best, a run that
+           fails counted as 10.
+
+schedules  One step of each trace, bytes alone, every candidate scored, beside the dynamic policies.
+           First the time ratios at some budgets; then what each schedule needs when nothing presses
+           it: its peak over the unbudgeted one, its time ratio, and that of `dtr` in the same
+           memory.
+
+A TRACE is a file of `recoup run --trace`, or a log of the DTR authors.
 """
 
 import argparse
@@ -32,6 +42,7 @@ from measure import print_table, say, write_result
 import recoup
 from recoup.offline.dtr_log import read_any_trace
 
+# --- policies ------------------------------------------------------------------------------------
 VARIANTS: dict[str, dict[str, Any]] = {
     "recoup": {},
     "recoup,best-fit": {"placement": "best-fit"},
@@ -93,18 +104,7 @@ def geometric_mean(values: Iterable[float]) -> float:
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--traces", type=Path, nargs="+", required=True, metavar="FILE")
-    parser.add_argument(
-        "--shares", type=int, nargs="+", default=[90, 80, 70, 60, 50, 40, 30, 20], metavar="PERCENT"
-    )
-    parser.add_argument("--policies", nargs="+", default=list(VARIANTS), choices=VARIANTS)
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a panel a policy")
-    args = parser.parse_args()
+def compare_policies(args: argparse.Namespace) -> None:
     rows = []
     for path in args.traces:
         trace = read_any_trace(str(path))
@@ -282,6 +282,71 @@ def print_distance(rows: list[dict[str, Any]], shares: list[int], policies: list
         ("policy", *(f"{share} %" for share in shares), "mean"),
         [(policy, *cells(policy)) for policy in bounded],
     )
+
+
+# --- schedules -----------------------------------------------------------------------------------
+SCHEDULES = [policy.name for policy in recoup.policies() if policy.schedule]
+FOR_THE_BUDGET = ("budgeted", "rotor")  # without pressure they keep everything
+
+
+def last_step(path: Path) -> recoup.Trace:
+    trace = read_any_trace(str(path))
+    return trace.step() if trace.steps() > 1 else trace
+
+
+def run_schedule(trace: recoup.Trace, policy: str, budget: int) -> recoup.Simulation:
+    return trace.simulate(budget, policy=policy, layout=False, plan_ahead=True, sampling=False)
+
+
+def ratio(result: recoup.Simulation) -> str:
+    return f"{result.time_ratio:.2f}" if result.status == "ok" else "-"
+
+
+def compare_schedules(args: argparse.Namespace) -> None:
+    names = ["dtr", *SCHEDULES, "oracle"]
+    rows, ratios, needs = [], [], []
+    for path in args.traces:
+        trace = last_step(path)
+        peak = trace.unbudgeted_peak_bytes()
+        label = path.name.partition(".")[0]
+        for share in args.shares:
+            results = [run_schedule(trace, name, int(share * peak)) for name in names]
+            rows += [{"trace": label, "share": share, **result.to_dict()} for result in results]
+            ratios.append((label, f"{share:.0%}", *map(ratio, results)))
+        cells = []
+        for name in SCHEDULES:
+            if name not in FOR_THE_BUDGET:
+                alone = run_schedule(trace, name, peak)
+                used = alone.stats.peak_bytes
+                dtr = run_schedule(trace, "dtr", used)
+                cells.append(f"{used / peak:.0%}, {ratio(alone)} ({ratio(dtr)})")
+        needs.append((label, *cells))
+    print_table("time ratios", ("trace", "budget", *names), ratios, texts=2)
+    alone_names = [name for name in SCHEDULES if name not in FOR_THE_BUDGET]
+    print_table("peak, time ratio (dtr's in that memory)", ("trace", *alone_names), needs)
+    write_result(args.json, "schedules", rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    policies = commands.add_parser("policies", help="which costs least, and runs in least")
+    policies.set_defaults(compare=compare_policies)
+    policies.add_argument(
+        "--shares", type=int, nargs="+", default=[90, 80, 70, 60, 50, 40, 30, 20], metavar="PERCENT"
+    )
+    policies.add_argument("--policies", nargs="+", default=list(VARIANTS), choices=VARIANTS)
+    policies.add_argument("--plot", type=Path, metavar="FILE", help="draw a panel a policy")
+    schedules = commands.add_parser("schedules", help="beside dtr and the oracle")
+    schedules.set_defaults(compare=compare_schedules)
+    schedules.add_argument("--shares", type=float, nargs="+", default=[1.0, 0.7, 0.5, 0.3])
+    for each in (policies, schedules):
+        each.add_argument("traces", type=Path, nargs="+", metavar="TRACE")
+        each.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    args.compare(args)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class Patience:
     def add_hook(self, module: Any, args: Any, out: Any) -> None:
         for tensor in tree_leaves(out):
             if isinstance(tensor, Tensor) and tensor.requires_grad:
-                tensor.register_hook(lambda gradient: None)
+                tensor.register_hook(lambda gradient: None)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> None:
         self.hook = register_module_forward_hook(self.add_hook)

@@ -1,0 +1,30 @@
+"""The tables and remarks of all nets as a page of Markdown."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from recoup.bench.real.results import BENCHMARK, Plan, Results
+from recoup.bench.real.summary import remarks, summaries
+from recoup.bench.real.table import COLUMNS, cells, title
+from recoup.files import write_atomically
+
+
+def write_page(plan: Plan, results: Results, path: Path) -> None:
+    known = results.settings
+    lines = [
+        "# Results: nets of real size beside other allocators",
+        f"`recoup {BENCHMARK}` measured and wrote this: torch {known['torch']}, {known['threads']} "
+        f"threads on {known['cores']} cores, huge pages: {known['huge_pages']}; runs of "
+        f"{known['steps']} steps. Bits are equal to plain PyTorch's in all rows of recoup.",
+    ]
+    for summary in summaries(plan, results):
+        rounds = len(summary.plain.runs)
+        lines += ["", f"## {summary.net}", f"{title(summary)}; medians of {rounds} rounds.", ""]
+        lines += [_row(COLUMNS), _row("---" for _ in COLUMNS)]
+        lines += [_row(cells(summary, line)) for line in summary.lines]
+        lines += ["", *(f"- {said}" for said in remarks(summary))]
+    write_atomically(path, "\n".join(lines) + "\n")
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,126 @@
+"""Time and memory of every net against its budget: two panels a net."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recoup.bench.real.results import Plan, Results
+from recoup.bench.real.summary import Line, Summary, summaries
+from recoup.bench.real.ways import CHECKPOINT, PLAIN, RECOUP
+from recoup.files import write_atomically
+
+_OURS: dict[str, Any] = {"color": "#1f6fb4", "linewidth": 1.2}
+_OTHERS = {
+    way.name: {"marker": marker, "color": colour, "linestyle": "none", "markersize": 5}
+    for way, marker, colour in zip(
+        (*PLAIN, CHECKPOINT),
+        ("o", "s", "^", "v", "D"),
+        ("#5a5a5a", "#8c6d31", "#3c8d5a", "#7a5aa6", "#d1602b"),
+        strict=True,
+    )
+}
+_COLUMNS = 3
+"""Nets beside each other."""
+_MOST = 3.0
+"""Slower points are cut off."""
+
+
+def draw(plan: Plan, results: Results, path: Path) -> None:
+    """Needs matplotlib."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    nets = list(summaries(plan, results))
+    columns = min(_COLUMNS, max(1, len(nets)))
+    rows = -(-max(1, len(nets)) // columns)
+    figure, axes = pyplot.subplots(
+        2 * rows,
+        columns,
+        figsize=(3.6 * columns, 3.9 * rows),
+        height_ratios=[2, 1] * rows,
+        squeeze=False,
+        layout="constrained",
+    )
+    for panel in axes.flat:
+        panel.set_visible(False)
+    handles: dict[str, Any] = {}
+    for number, net in enumerate(nets):
+        row, column = divmod(number, columns)
+        time, memory = axes[2 * row][column], axes[2 * row + 1][column]
+        _draw_time(time, net)
+        _draw_memory(memory, net)
+        for handle, label in zip(*time.get_legend_handles_labels(), strict=True):
+            handles[label] = handle
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=2 * columns,
+        fontsize=8,
+        frameon=False,
+    )
+    # No time or version in the file: the same data gives the same picture.
+    metadata = {"Software": None} if path.suffix == ".png" else None
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=110, format=path.suffix[1:], metadata=metadata)
+    pyplot.close(figure)
+    write_atomically(path, picture.getvalue())
+
+
+def _draw_time(panel: Any, net: Summary) -> None:
+    """Of a step; the band is from the fastest round to the slowest."""
+    base = net.fastest.seconds() or 1.0
+
+    def over(of: Callable[[list[float]], float]) -> Callable[[Line], float]:
+        return lambda line: (line.seconds(of) or 0.0) / base
+
+    for line in net.lines:
+        if line.runs and line.way in _OTHERS:
+            share = 100 * (line.peak_bytes or net.peak_bytes) / net.peak_bytes
+            panel.plot([share], [line.over(net.fastest)], label=line.label, **_OTHERS[line.way])
+    ours = _ours(net)
+    shares = [100 * line.row["share"] for line in ours]
+    low, high = ([over(of)(line) for line in ours] for of in (min, max))
+    panel.plot(shares, [line.over(net.fastest) for line in ours], ".-", label=RECOUP.name, **_OURS)
+    panel.fill_between(shares, low, high, color=_OURS["color"], alpha=0.15, linewidth=0)
+    panel.axhline(1.0, color="grey", linewidth=0.8, linestyle=":")
+    panel.set_title(f"{net.net} ({net.peak_bytes / 1e9:.1f} GB)", fontsize=9)
+    panel.set_ylabel("step, fastest plain = 1", fontsize=8)
+    panel.set_ylim(0, min(_MOST, 1.05 * panel.get_ylim()[1]))
+    _dress(panel)
+
+
+def _draw_memory(panel: Any, net: Summary) -> None:
+    """The most that the process had resident, beside the budget."""
+    for line in net.lines:
+        if line.runs and line.way in _OTHERS:
+            share = 100 * (line.peak_bytes or net.peak_bytes) / net.peak_bytes
+            panel.plot([share], [_resident(line)], **_OTHERS[line.way])
+    ours = _ours(net)
+    panel.plot(
+        [100 * line.row["share"] for line in ours], list(map(_resident, ours)), ".-", **_OURS
+    )
+    panel.set_ylabel("peak RSS, GB", fontsize=8)
+    panel.set_xlabel("budget, % of plain's tensors", fontsize=8)
+    panel.set_ylim(0, 1.05 * panel.get_ylim()[1])
+    _dress(panel)
+
+
+def _ours(net: Summary) -> list[Line]:
+    lines = [line for line in net.lines if line.way == RECOUP.name and line.runs]
+    return sorted(lines, key=lambda line: float(line.row["share"]), reverse=True)
+
+
+def _resident(line: Line) -> float:
+    return (line.median("peak_rss_bytes") or 0.0) / 1e9
+
+
+def _dress(panel: Any) -> None:
+    panel.set_visible(True)
+    panel.set_xlim(105, 25)
+    panel.tick_params(labelsize=8)
+    for side in ("top", "right"):
+        panel.spines[side].set_visible(False)

@@ -1,0 +1,125 @@
+"""What the runs of a net say, as tables, pages and pictures show it."""
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from recoup.bench.nets.real import real_net_named
+from recoup.bench.real.results import Plan, Results
+from recoup.bench.real.runner import label, step_seconds
+from recoup.bench.real.ways import DEFAULT, PLAIN, RECOUP
+
+
+@dataclass(frozen=True)
+class Line:
+    """A case: medians over its runs."""
+
+    row: dict[str, Any]
+    """Of the results."""
+    peak_bytes: int | None
+    """Of tensors, at any time; None where nobody counts them."""
+
+    @property
+    def label(self) -> str:
+        return label(self.row)
+
+    @property
+    def way(self) -> str:
+        return str(self.row["way"])
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """None when the case failed, in whichever round."""
+        return list(self.row["runs"]) if self.row["status"] == "ok" else []
+
+    @property
+    def status(self) -> str:
+        return "not run yet" if self.row["status"] == "ok" and not self.runs else self.row["status"]
+
+    def median(self, name: str) -> float | None:
+        """None where runs do not say it."""
+        values = [run[name] for run in self.runs if name in run]
+        return statistics.median(values) if values else None
+
+    def seconds(self, of: Callable[[list[float]], float] = statistics.median) -> float | None:
+        """Of a step."""
+        return of([step_seconds(run) for run in self.runs]) if self.runs else None
+
+    def over(self, other: "Line") -> float | None:
+        """Its time over the other's."""
+        seconds, base = self.seconds(), other.seconds()
+        return seconds / base if seconds and base else None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All cases of a net."""
+
+    net: str
+    what: str
+    steps: int
+    """Of a run."""
+    peak_bytes: int
+    """Of tensors, in plain PyTorch."""
+    lines: list[Line]
+
+    @property
+    def plain(self) -> Line:
+        """On the default allocator."""
+        return next(line for line in self.lines if line.way == DEFAULT.name)
+
+    @property
+    def fastest(self) -> Line:
+        """Of the plain ways: what times are divided by."""
+        names = {way.name for way in PLAIN}
+        lines = [line for line in self.lines if line.way in names and line.runs]
+        return min(lines, key=lambda line: line.seconds() or 0.0)
+
+    @property
+    def pool(self) -> Line | None:
+        """recoup in all that plain PyTorch takes, if that was run."""
+        for line in self.lines:
+            if (line.way, line.row["share"]) == (RECOUP.name, 1.0) and line.runs:
+                return line
+        return None
+
+
+def summaries(plan: Plan, results: Results) -> Iterator[Summary]:
+    """Of the nets whose plain training has run."""
+    for net in plan.nets:
+        peaks = results.peaks.get(net, {})
+        if DEFAULT.name not in peaks:
+            continue
+        lines = []
+        for row in results.rows_of(plan, net):
+            charged = [run["charged_bytes"] for run in row["runs"] if "charged_bytes" in run]
+            lines.append(Line(row, max(charged, default=peaks.get(row["way"]))))
+        steps = results.settings["steps"]
+        yield Summary(net, real_net_named(net).what, steps, peaks[DEFAULT.name], lines)
+
+
+def remarks(summary: Summary) -> list[str]:
+    """Where a gain comes from, and what could not be measured."""
+    fastest, plain, pool = summary.fastest, summary.plain, summary.pool
+    said = []
+    if pool is not None:
+        said.append(
+            f"recoup in 100 % takes {pool.over(plain):.2f}x of default plain. That is its pool "
+            f"alone, which keeps its pages: {pool.median('page_faults'):,.0f} page faults instead "
+            f"of {plain.median('page_faults'):,.0f}. Over the fastest plain allocator, "
+            f"{fastest.label}, it takes {pool.over(fastest):.2f}x."
+        )
+    said += [f"{line.label}: {_reason(line, summary)}." for line in summary.lines if not line.runs]
+    if any(line.row["status"] == "not installed" for line in summary.lines):
+        said.append("So the fastest plain allocator is that of those which are here.")
+    return said
+
+
+def _reason(line: Line, summary: Summary) -> str:
+    """Why there are no runs."""
+    least = line.row.get("least_bytes")
+    if least is not None:
+        share = least / summary.peak_bytes
+        return f"{line.status}; below {least / 1e9:.2f} GB, {share:.0%}, nothing would do"
+    return ": ".join(filter(None, (line.status, line.row["note"])))

@@ -1,0 +1,88 @@
+"""One training in this process: `python -m recoup.bench.real.worker JOB` prints what it took.
+
+JOB and what is printed are JSON.
+"""
+
+import json
+import resource
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import recoup
+from recoup.bench.blocks import in_segments
+from recoup.bench.nets import Net
+from recoup.bench.nets.real import real_net_named
+from recoup.bench.trial import call_in, train
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, and how."""
+
+    net: str
+    steps: int
+    seed: int
+    checkpoints: bool = False
+    budget_bytes: int | None = None
+    """None: without recoup."""
+
+
+def status_bytes(name: str) -> int:
+    """VmRSS, what this process has resident; or VmHWM, the most that it had."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(name)
+
+
+def page_faults() -> int:
+    """That found their page without a disk."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def run(job: Job) -> dict[str, Any]:
+    """What the training took and left, or that its budget was too small."""
+    net = real_net_named(job.net).net
+    if job.checkpoints:
+        net = in_segments(net, partial(checkpoint, use_reentrant=False), 1)
+    with torch.device("meta"):
+        net.make()  # takes no memory, but loads the libraries: what they take is not the training's
+    if job.budget_bytes is None:
+        return {"status": "ok", **_measured(net, job)}
+    try:
+        found, stats = call_in(job.budget_bytes, lambda: _measured(net, job))
+    except recoup.OutOfBudgetError as error:
+        note = str(error).partition("\n")[0]
+        return {"status": "out of budget", "note": note, "least_bytes": error.least_bytes}
+    return {"status": "ok", **found, **_described(stats)}
+
+
+def _measured(net: Net, job: Job) -> dict[str, Any]:
+    resident, faults = status_bytes("VmRSS"), page_faults()
+    seconds, digests = train(net, job.steps, job.seed)
+    return {
+        "seconds": seconds,
+        "digests": digests,
+        "rss_before_bytes": resident,
+        "peak_rss_bytes": status_bytes("VmHWM"),
+        "page_faults": page_faults() - faults,
+    }
+
+
+def _described(stats: recoup.Stats) -> dict[str, Any]:
+    return {
+        "charged_bytes": stats.peak_bytes,
+        "replays": stats.replays,
+        "evicted_bytes": stats.evicted_bytes,
+        "compute_overhead": (stats.op_ns + stats.replay_cost_ns) / stats.op_ns,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(Job(**json.loads(sys.argv[1])))))

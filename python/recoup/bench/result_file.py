@@ -1,0 +1,63 @@
+"""Files of results: what was measured, and with what; one of another kind is refused."""
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+import recoup
+from recoup.files import write_atomically
+
+_T = TypeVar("_T")
+
+
+def versions() -> dict[str, Any]:
+    """What every measurement depends on."""
+    return {
+        "recoup": recoup.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def write(path: Path, benchmark: str, parts: dict[str, Any]) -> None:
+    """Lists with one row a line."""
+    lines = (
+        f"{json.dumps(name)}: {_in_lines(part)}"
+        for name, part in {"benchmark": benchmark, **parts}.items()
+    )
+    write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _in_lines(part: Any) -> str:
+    if not isinstance(part, list):
+        return json.dumps(part)
+    return "[\n" + ",\n".join(json.dumps(row) for row in part) + "\n]"
+
+
+def read(path: Path, benchmark: str, kind: type[_T], settings: dict[str, Any]) -> _T:
+    """What the file has, if it was measured with these settings.
+
+    Raises ValueError when it is something else, or was measured in another way.
+    """
+    try:
+        parts = json.loads(path.read_text())
+        if parts.pop("benchmark") != benchmark:
+            raise KeyError
+        found = dict(parts["settings"])
+        results = kind(**parts)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ValueError(f"{path} is no result of `recoup {benchmark}`") from None
+    for name, value in settings.items():
+        if found.get(name) != value:
+            raise ValueError(
+                f"{path} was measured with {name} = {found.get(name)}, not {value}; "
+                "give another --out"
+            )
+    return results
