@@ -1,6 +1,7 @@
 """Processes that are forks of one that has loaded what they need, which takes seconds.
 
-A worker calls `serve`; a test asks a `Server` of it for a run.
+A worker calls `serve`; a test asks a `Server` of it for a run. This file is a worker too: it runs
+the code that is its argument, with PyTorch and recoup loaded.
 """
 
 import faulthandler
@@ -53,13 +54,13 @@ def _text(file: IO[str]) -> str:
 class Server:
     """The process that forks; for `with`."""
 
-    def __init__(self, worker: Path) -> None:
+    def __init__(self, worker: Path = Path(__file__), **environment: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, str(worker), SERVE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"TORCH_CPP_LOG_LEVEL": "ERROR"},
+            env=os.environ | environment,
         )
 
     def __enter__(self) -> "Server":
@@ -76,3 +77,13 @@ class Server:
         answer: Any = json.loads(self._process.stdout.readline() or "null")
         assert answer is not None, f"the server has ended: {self._process.wait()}"
         return subprocess.CompletedProcess(arguments, *answer)
+
+
+def _run_code(words: list[str]) -> None:
+    exec(compile(words[0], "<string>", "exec"), {"__name__": "__main__"})
+
+
+if __name__ == "__main__":
+    import recoup  # noqa: F401
+
+    serve(_run_code)

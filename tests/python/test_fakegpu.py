@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server(WORKER) as server:
+    with Server(WORKER, TORCH_CPP_LOG_LEVEL="ERROR") as server:
         yield server
 
 

@@ -48,7 +48,7 @@ def run() -> Iterator[Run]:
     if REAL:
         yield fresh
     else:
-        with Server(WORKER) as server:
+        with Server(WORKER, TORCH_CPP_LOG_LEVEL="ERROR") as server:
             yield server.run
 
 
