@@ -1,6 +1,7 @@
 """One check of the test device, in a process of its own: PyTorch can have one such device.
 
 python fakegpu_worker.py ops
+python fakegpu_worker.py --serve    many, see forks.py
 """
 
 import copy
@@ -21,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 import fakegpu
 from fakegpu_cases import CASES, floats, integers, resized
+from forks import SERVE, serve
 
 Net = Callable[[], nn.Module]
 
@@ -349,12 +351,19 @@ CHECKS = {
 
 OPTIONS = {"forgotten_waits": {"forget_each": 1}}
 
-if __name__ == "__main__":
-    faulthandler.enable()
+
+def run(words: list[str]) -> None:
+    check, seed = words[0], int(words[1]) if len(words) > 1 else 0
     torch.set_num_threads(1)
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    check = sys.argv[1]
     CHECKS[check](fakegpu.install(seed=seed, **OPTIONS.get(check, {})))
     # See END_AS_USUAL in gpu_worker.py.
     sys.stdout.flush()
     os._exit(0)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == SERVE:
+        serve(run)
+    else:
+        faulthandler.enable()
+        run(sys.argv[1:])

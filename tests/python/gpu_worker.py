@@ -2,6 +2,7 @@
 
     python gpu_worker.py fakegpu:0 streams 1
     python gpu_worker.py cuda:0 training char_gpt plain
+    python gpu_worker.py --serve                            many, see forks.py
 
 The last words are the check's own arguments. Prints why when there is nothing to check.
 """
@@ -20,7 +21,9 @@ import fakegpu
 import gpu_checks_bits
 import gpu_checks_refused
 import gpu_checks_tensors
+from forks import HANG_SECONDS, SERVE, serve
 from gpu_context import CHECKS, here
+from recoup.bench.nets.tiny import NETS
 
 __all__ = ["CHECKS", "CUDA_ONLY", "gpu_checks_bits", "gpu_checks_refused", "gpu_checks_tensors"]
 
@@ -30,9 +33,8 @@ END_AS_USUAL = ("random_numbers", "streams", "tensors_outlive_the_scope", "out_o
 CUDA_ONLY = ("fused_attention", "tf32", "graphs_outside_of_budgets")
 
 
-def main() -> None:
-    faulthandler.dump_traceback_later(280, exit=True)
-    where, name, *arguments = sys.argv[1:]
+def run(words: list[str]) -> None:
+    where, name, *arguments = words
     if where.startswith(fakegpu.NAME):
         here.fake = fakegpu.install(seed=int(os.environ.get("RECOUP_TEST_SEED", "1")))
     here.device = torch.device(where)
@@ -44,5 +46,17 @@ def main() -> None:
         os._exit(0)
 
 
+def load_nets() -> None:
+    """What they are made of is loaded when they are first made."""
+    for net in NETS:
+        with torch.device("meta"):
+            net.make()
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1] == SERVE:
+        load_nets()
+        serve(run)
+    else:
+        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+        run(sys.argv[1:])

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -88,7 +87,10 @@ def _samples(infos: list[Any], most: int) -> Iterator[tuple[Any, Any]]:
             yield info, sample
 
 
-def _sweep(infos: list[Any], most: int) -> Watch:
+def _sweep(step: int, most: int) -> Watch:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    infos = [i for i in op_db if "batch_norm" in i.name] + op_db[::step]
     hidden = {
         (name, position)
         for table, name, positions in recoup._C.named_ops()
@@ -105,19 +107,6 @@ def _sweep(infos: list[Any], most: int) -> Watch:
     return watch
 
 
-def _known() -> Watch:
-    """The sweep sees the writes that the table has."""
-    watch = Watch(set())
-    x, mean, var = torch.randn(8, 4), torch.zeros(4), torch.ones(4)
-    with watch:
-        torch.batch_norm_update_stats(x, mean, var, 0.1)
-    return watch
-
-
 if __name__ == "__main__":
-    step, most = map(int, sys.argv[1:])
-    if step == 0:
-        swept = _known()
-    else:
-        swept = _sweep([i for i in op_db if "batch_norm" in i.name] + op_db[::step], most)
+    swept = _sweep(*map(int, sys.argv[1:]))
     print(json.dumps({"calls": swept.calls, "found": sorted(swept.found)}))

@@ -8,6 +8,7 @@ cut down, line by line, to one that still fails.
 """
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -319,8 +320,10 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="only print the programs")
     parser.add_argument("--no-minimise", action="store_true")
     args = parser.parse_args()
-    # No thread pools: the process forks for each program.
+    # The process forks for each program: no thread pools, and no child goes through what was there.
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()
     warnings.simplefilter("ignore")
     for seed in seeds_of(args.seeds):
         if args.show:

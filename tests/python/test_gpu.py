@@ -7,11 +7,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import fakegpu
+from forks import Server
 from gpu_worker import CHECKS, CUDA_ONLY
 from test_training_bits import PAIRS
 
@@ -27,32 +29,49 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run_worker(*arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, str(WORKER), DEVICE, *arguments],
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def fresh(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, str(WORKER), *arguments],
         capture_output=True,
         text=True,
         timeout=300,
         env=os.environ | {"TORCH_CPP_LOG_LEVEL": "ERROR"},
     )
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """In a process of its own; one with CUDA is no fork, either."""
+    if REAL:
+        yield fresh
+    else:
+        with Server(WORKER, TORCH_CPP_LOG_LEVEL="ERROR") as server:
+            yield server.run
+
+
+def run_check(run: Run, *arguments: str) -> None:
+    done = run(DEVICE, *arguments)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
     if done.stdout:
         pytest.skip(done.stdout.strip())
 
 
 @pytest.mark.parametrize("check", SIMPLE)
-def test_gpu(check: str) -> None:
-    run_worker(check)
+def test_gpu(check: str, run: Run) -> None:
+    run_check(run, check)
 
 
 @pytest.mark.parametrize("seed", range(1, SEEDS))
-def test_streams(seed: int) -> None:
-    run_worker("streams", str(seed))
+def test_streams(seed: int, run: Run) -> None:
+    run_check(run, "streams", str(seed))
 
 
 @pytest.mark.parametrize(("net", "variant"), PAIRS)
-def test_a_budget_changes_no_bit(net: str, variant: str) -> None:
-    run_worker("training", net, variant)
+def test_a_budget_changes_no_bit(net: str, variant: str, run: Run) -> None:
+    run_check(run, "training", net, variant)
 
 
 @pytest.mark.skipif(REAL, reason="their numbers are compared on the host each time")

@@ -2,12 +2,13 @@
 
 import copy
 import subprocess
-import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 import recoup
+from forks import Server
 
 WORK = """
 import torch, torch.nn as nn, recoup, sys
@@ -40,8 +41,16 @@ PROFILERS = {
 }
 
 
-def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+Run = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with Server() as server:
+        yield lambda code: quiet(server.run(code))
+
+
+def quiet(done: "subprocess.CompletedProcess[str]") -> str:
     assert done.returncode == 0, done.stderr[-2000:]
     noise = [line for line in done.stderr.splitlines() if "recoup" in line or "RecordFunc" in line]
     assert not noise, noise[:3]
@@ -52,7 +61,7 @@ def run(code: str) -> str:
 @pytest.mark.parametrize("order", [INSIDE, OUTSIDE], ids=["inside", "outside"])
 @pytest.mark.parametrize("profiler", PROFILERS.values(), ids=PROFILERS.keys())
 def test_profilers_are_silent_and_the_bits_are_the_same(
-    profiler: str, order: str, evict: bool
+    profiler: str, order: str, evict: bool, run: Run
 ) -> None:
     code = WORK + order.format(profiler=profiler, evict=evict)
     code += "same(got)\nassert run.stats().replays\n"
@@ -63,7 +72,7 @@ def test_profilers_are_silent_and_the_bits_are_the_same(
     run(code + "same(work())\n")
 
 
-def test_on_other_threads_an_evicted_tensor_still_raises() -> None:
+def test_on_other_threads_an_evicted_tensor_still_raises(run: Run) -> None:
     code = WORK + (
         "import threading\n"
         "seen = []\n"
