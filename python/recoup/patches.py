@@ -38,9 +38,9 @@ class Patches:
         self._users: set[object] = set()
         # Owner, attribute, what was in the owner's own dictionary, what is there now.
         self._undo: list[tuple[Any, str, object, object]] = []
-        # By row: what was found the last time, and what was made from it. Most of a small scope's
-        # time would be to make the same again.
-        self._made: dict[int, tuple[object, object]] = {}
+        # What was found the last time, and what was made from it. Most of a small scope's time
+        # would be to make the same again.
+        self._made: dict[Replacement, tuple[object, object]] = {}
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def install(self, user: object) -> None:
@@ -50,8 +50,8 @@ class Patches:
                 self._users.add(user)
                 return
             try:
-                for index, row in enumerate(self.replacements):
-                    self._replace(index, row)
+                for row in self.replacements:
+                    self._replace(row)
                 self._users.add(user)
             except BaseException:
                 self._users.discard(user)
@@ -78,15 +78,15 @@ class Patches:
         except RuntimeError:  # it is not this thread's
             pass
 
-    def _replace(self, index: int, row: Replacement) -> None:
+    def _replace(self, row: Replacement) -> None:
         # An inherited attribute is shadowed and, later, uncovered again.
         before = vars(row.owner).get(row.name, _ABSENT)
         original = getattr(row.owner, row.name, _ABSENT)
         if original is _ABSENT:
             return
-        made = self._made.get(index)
+        made = self._made.get(row)
         if made is None or made[0] is not original:
-            made = self._made[index] = (original, row.make(original))
+            made = self._made[row] = (original, row.make(original))
         self._undo.append((row.owner, row.name, before, made[1]))
         _put(row.owner, row.name, made[1])
 
