@@ -18,43 +18,44 @@ Session* watching(const c10::StorageImpl& storage) {
   return own ? nullptr : Sessions::on(storage.device());
 }
 
+// Calls act(engine, id) for a storage of ours whose bytes somebody has got hold of, unless it was
+// an op that is known not to keep them.
+template <class Act>
+void on_access(const c10::StorageImpl& storage, bool may_replay, const Act& act) {
+  const Visit visit;
+  Session* const session = watching(storage);
+  if (session == nullptr) {
+    return;
+  }
+  const EngineLock lock(session->mutex());
+  if (may_replay) {
+    session->wait_for_replays(lock);
+  }
+  const StorageId id = session->storages(lock).find_known(storage);
+  if (id.valid() && !KernelFrame::trusts(*session, id, lock)) {
+    act(session->engine(lock), id);
+  }
+}
+
 }  // namespace
 
 void on_mutable_access(c10::StorageImpl* storage) {
-  const Visit visit;
-  Session* const session = watching(*storage);
-  if (session == nullptr) {
-    return;
-  }
-  const EngineLock lock(session->mutex());
-  session->wait_for_replays(lock);
-  const StorageId id = session->storages(lock).find_known(*storage);
-  if (!id.valid() || KernelFrame::trusts(*session, id, lock)) {
-    return;
-  }
-  Engine& engine = session->engine(lock);
-  TORCH_CHECK(on_scope_thread() || !engine.user().has_needed_dependents(id),
-              "recoup: a tensor's address was taken for writing on a thread outside the budget scope, "
-              "while evicted tensors can only be recomputed from its content. Call "
-              "recoup.materialize on them first, or pin it with recoup.pin");
-  engine.user().escape(id);
+  on_access(*storage, true, [](Engine& engine, StorageId id) {
+    TORCH_CHECK(on_scope_thread() || !engine.user().has_needed_dependents(id),
+                "recoup: a tensor's address was taken for writing on a thread outside the budget "
+                "scope, while evicted tensors can only be recomputed from its content. Call "
+                "recoup.materialize on them first, or pin it with recoup.pin");
+    engine.user().escape(id);
+  });
 }
 
+// Where a frame of ours is trusted, its pin does.
 void on_definition(c10::StorageImpl* storage) {
-  const Visit visit;
-  Session* const session = watching(*storage);
-  if (session == nullptr) {
-    return;
-  }
-  const EngineLock lock(session->mutex());
-  const StorageId id = session->storages(lock).find_known(*storage);
-  if (!id.valid() || KernelFrame::trusts(*session, id, lock)) {
-    return;  // the pin of its frame does
-  }
-  Engine& engine = session->engine(lock);
-  if (engine.value(engine.current(id)).resident()) {
-    (void)engine.user().pin(id);  // for as long as it lives
-  }
+  on_access(*storage, false, [](Engine& engine, StorageId id) {
+    if (engine.value(engine.current(id)).resident()) {
+      (void)engine.user().pin(id);  // for as long as it lives
+    }
+  });
 }
 
 }  // namespace recoup::detail
