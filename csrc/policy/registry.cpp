@@ -17,7 +17,7 @@ namespace detail {
 
 namespace {
 
-// The default first, then what decides while a program runs, schedules, bounds.
+// The default first, then what decides while a program runs, schedules, simulations.
 int rank(const PolicyInfo& info) {
   if (info.name == Options().policy) {
     return 0;

@@ -1,4 +1,4 @@
-"""Policies that no running program can have: how far any could go."""
+"""Policies that no running program can have, for they know its future."""
 
 from pathlib import Path
 from typing import Any
