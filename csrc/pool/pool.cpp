@@ -280,6 +280,45 @@ std::optional<BlockId> Pool::allocate(Bytes wanted, Zone zone) {
   return block->self;
 }
 
+std::optional<BlockId> Pool::allocate_at(PoolOffset offset, Bytes wanted) {
+  Impl& impl = *impl_;
+  const std::int64_t size = round_up(wanted).count();
+  const std::int64_t at = offset.count();
+  RECOUP_CHECK(size > 0 && at >= 0 && round_up(offset) == offset);
+  if (at + size > impl.capacity) {
+    return std::nullopt;
+  }
+  Block& block = impl.free_block_with(impl.at(impl.last), at);
+  const std::int64_t end = block.offset + block.size;
+  if (!block.free || at + size > end) {
+    return std::nullopt;
+  }
+  impl.free_index.erase(impl.free_index.iterator_to(block));
+  if (block.offset < at) {
+    Block& low = impl.add();
+    low.offset = block.offset;
+    low.size = at - block.offset;
+    impl.link_after(low, block.previous);
+    low.free = true;
+    impl.free_index.insert(low);
+  }
+  if (at + size < end) {
+    Block& high = impl.add();
+    high.offset = at + size;
+    high.size = end - high.offset;
+    impl.link_after(high, block.self);
+    high.free = true;
+    impl.free_index.insert(high);
+  }
+  block.offset = at;
+  block.size = size;
+  block.free = false;
+  block.owner = ValueId();
+  impl.taken.insert(at, block.self);
+  impl.used += size;
+  return block.self;
+}
+
 void Pool::free(BlockId id) {
   Block& block = impl_->at(id);
   RECOUP_CHECK(block.live && !block.free, "block ", id.index(), " is freed twice");

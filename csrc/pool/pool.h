@@ -46,6 +46,8 @@ class Pool {
   // it for kLow and the high end for kHigh; the rest stays free. nullopt when no free block is
   // large enough.
   std::optional<BlockId> allocate(Bytes size, Zone zone);
+  // The same at `offset`; nullopt when something is there, or the pool ends.
+  std::optional<BlockId> allocate_at(PoolOffset offset, Bytes size);
   // Frees and coalesces with free neighbours. The id may be used again by a later block.
   void free(BlockId block);
 

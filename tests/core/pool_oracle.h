@@ -86,6 +86,17 @@ class PoolOracle {
     taken_[offset] = {.offset = offset, .size = size};
     return offset;
   }
+  // False when something is there.
+  bool allocate_at(std::int64_t offset, std::int64_t wanted) {
+    const std::int64_t size = round_up(wanted);
+    for (const Tile& tile : tiles()) {
+      if (tile.free && tile.offset <= offset && offset + size <= tile.offset + tile.size) {
+        taken_[offset] = {.offset = offset, .size = size};
+        return true;
+      }
+    }
+    return false;
+  }
   void free(std::int64_t offset) { taken_.erase(offset); }
   void grow(std::int64_t capacity) { capacity_ = capacity / alignment_ * alignment_; }
   void set_owner(std::int64_t offset, ValueId owner) { taken_.at(offset).owner = owner; }

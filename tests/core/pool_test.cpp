@@ -43,8 +43,10 @@ class Twin {
 
   void step() {
     const std::int64_t dice = below(100);
-    if (dice < 50 || blocks_.empty()) {
+    if (dice < 40 || blocks_.empty()) {
       allocate();
+    } else if (dice < 50) {
+      allocate_at();
     } else if (dice < 75) {
       free();
     } else if (dice < 90) {
@@ -112,6 +114,17 @@ class Twin {
     ASSERT_EQ(id.has_value(), offset.has_value()) << size << " bytes";
     if (id) {
       blocks_.push_back({*id, *offset});
+      ASSERT_EQ(pool_.view(*id).size, pool_.round_up(Bytes(size)));
+    }
+  }
+  void allocate_at() {
+    const std::int64_t offset = below(oracle_.capacity() / alignment_ + 1) * alignment_;
+    const std::int64_t size = 1 + below(12 * alignment_);
+    const bool fits = oracle_.allocate_at(offset, size);
+    const auto id = pool_.allocate_at(Bytes(offset), Bytes(size));
+    ASSERT_EQ(id.has_value(), fits) << size << " bytes at " << offset;
+    if (id) {
+      blocks_.push_back({*id, offset});
       ASSERT_EQ(pool_.view(*id).size, pool_.round_up(Bytes(size)));
     }
   }
