@@ -103,6 +103,11 @@ void TraceRecorder::on_external(StorageId storage, Bytes nbytes) {
 
 void TraceRecorder::on_adopt(const FreshStorage& fresh, StorageId storage) {
   take_from_kernel(fresh.block);
+  if (get(blocks_, fresh.block.index()) == kNone) {
+    // It was allocated while nobody looked on: by another thread, while a replay ran.
+    put(blocks_, fresh.block.index(), block_count_++);
+    sink_.add_event({.kind = Kind::kAllocate, .index = 0, .size = fresh.nbytes});
+  }
   const std::uint32_t block = std::exchange(blocks_[fresh.block.index()], kNone);
   add_storage(storage);
   sink_.add_event({.kind = Kind::kAdopt, .index = block, .size = fresh.nbytes});
