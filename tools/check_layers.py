@@ -26,6 +26,8 @@ LAYERS = (
     "csrc/engine",
     "csrc/trace",
     "csrc/schedule",
+    "csrc/simulate",
+    "csrc/foresight",
     "csrc/cuda",
     "csrc/offline/dtr_simulator",
     "csrc/offline/simulate",

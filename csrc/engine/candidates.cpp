@@ -63,17 +63,19 @@ void Candidates::before_cut(ValueId id) {
 Candidate Candidates::candidate(std::size_t index) const {
   const ValueId id = list_[index];
   const Value& value = lineage_[id];
-  return {.id = id,
-          .size = value.size,
-          .offset = pool_.offset(value.block),
-          .own_cost = lineage_[value.producer].cost,
-          .last_access = value.last_access,
-          .equivalence_at_least =
-              needs_.changes ? sets_.watches().at_least(id) : sets_.cost_at_least(value),
-          .walked_at_least = needs_.walks ? changes_.at_least(id) : Nanoseconds{},
-          .until_use = needs_.future ? until_use(id) : Nanoseconds{},
-          .free_around = needs_.free_around ? pool_.free_around(value.block) : Bytes(0),
-          .recomputes = value.recomputes};
+  return {
+      .id = id,
+      .size = value.size,
+      .offset = pool_.offset(value.block),
+      .own_cost = lineage_[value.producer].cost,
+      .last_access = value.last_access,
+      .equivalence_at_least =
+          needs_.changes ? sets_.watches().at_least(id) : sets_.cost_at_least(value),
+      .walked_at_least = needs_.walks ? changes_.at_least(id) : Nanoseconds{},
+      .until_use = needs_.future ? until_use(id) : Nanoseconds{},
+      .free_around = needs_.free_around ? pool_.free_around(value.block) : Bytes(0),
+      .recomputes = value.recomputes,
+      .priority = needs_.priority && future_ != nullptr ? future_->priority(id) : std::int8_t{0}};
 }
 
 Bytes Candidates::mean_candidate_size() const {

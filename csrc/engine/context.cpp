@@ -50,7 +50,8 @@ Context::Context(const Options& all_options, Device& its_device)
     : options(all_options),
       device(its_device),
       pool(pool_options(all_options)),
-      move_price(price_of_moves(all_options, its_device)) {
+      move_price(price_of_moves(all_options, its_device)),
+      placer(all_options.placement, all_options.budget) {
   charges.external = options.outside;
 }
 

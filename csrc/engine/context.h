@@ -9,6 +9,8 @@
 #include "csrc/engine/device.h"
 #include "csrc/engine/move_price.h"
 #include "csrc/engine/observer.h"
+#include "csrc/engine/placement.h"
+#include "csrc/engine/planned_victims.h"
 #include "csrc/engine/schedule_hooks.h"
 #include "csrc/lineage/lineage.h"
 #include "csrc/pool/pool.h"
@@ -46,6 +48,14 @@ struct Context {
   // What is missing for `size` bytes more; below 0: what is left then.
   [[nodiscard]] Bytes shortfall(Bytes size) const { return charged() + size - options.budget; }
   void count_peak() { stats.peak_bytes = std::max(stats.peak_bytes, charged().count()); }
+  // What a kind of op costs, now that one took so long. While a plan is being made beside the
+  // program nothing is learned, for that disturbs what is measured.
+  Nanoseconds learn(CostKey kind, Nanoseconds measured) {
+    if (planned != nullptr && planned->disturbs()) {
+      return costs.belief(kind).value_or(measured);
+    }
+    return costs.learn(kind, measured);
+  }
   // Who looks on at what the program does; null while a replay runs.
   [[nodiscard]] Observer* program_observer() const { return replaying ? nullptr : observer; }
 
@@ -57,13 +67,16 @@ struct Context {
   Charges charges;
   Stats stats;
   CostMemory costs;
+  Placer placer;
   Tick now = 0;
-  Nanoseconds room_time{0};     // spent making room so far
+  // Spent making room so far; who measures an op subtracts its growth.
+  Nanoseconds room_time{0};
   std::string_view running_op;  // for messages; empty: none
   bool replaying = false;
   bool told_to_evict = false;         // at any time, by the user, a schedule or a test
   Observer* observer = nullptr;       // null: nobody looks on
   ScheduleHooks* schedule = nullptr;  // null: there is no schedule
+  PlannedVictims* planned = nullptr;  // null: the policy alone decides
 };
 
 // Of a pool in a budget, in whole units of alignment.

@@ -96,11 +96,11 @@ Engine::~Engine() {
   });
 }
 
-BlockId Engine::allocate(Bytes nbytes) {
+BlockId Engine::allocate(Bytes nbytes, std::optional<PoolOffset> at) {
   if (!context_.replaying) {
     enough_.allocate(context_.pool.round_up(nbytes));
   }
-  const BlockId block = room_.take_block(nbytes);
+  const BlockId block = room_.take_block(nbytes, at);
   if (Observer* const observer = context_.program_observer()) {
     observer->on_allocate(block, nbytes);
   }
@@ -202,6 +202,9 @@ Stats Engine::stats() const {
                                                 context_.costs.memory()) +
                       context_.charges.device_books;
   stats.books_peak_bytes = std::max(context_.stats.books_peak_bytes, stats.books_bytes);
+  if (context_.planned != nullptr) {
+    context_.planned->add_to(stats);
+  }
   return stats;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -46,8 +47,8 @@ class Engine final {
 
   // ---- memory, any thread ----
   // A block for a kernel: unevictable until adopted or freed. Makes room when there is none; throws
-  // OutOfBudget, which names the running op, when that is impossible.
-  BlockId allocate(Bytes nbytes);
+  // OutOfBudget, which names the running op, when that is impossible. `at`: where nothing must be.
+  BlockId allocate(Bytes nbytes, std::optional<PoolOffset> at = std::nullopt);
   // Frees a block that no value owns.
   void free(BlockId block);
   [[nodiscard]] const Pool& pool() const { return context_.pool; }
@@ -103,16 +104,18 @@ class Engine final {
   // Null: none. It must outlive the engine or be taken away.
   void set_schedule(ScheduleHooks* schedule) { context_.schedule = schedule; }
   ScheduleRequests& schedule() { return schedule_; }
+  // Null: none. The same.
+  void set_planned(PlannedVictims* planned) { context_.planned = planned; }
 
   // ---- what there is ----
   [[nodiscard]] bool replaying() const { return context_.replaying; }
   [[nodiscard]] const Options& options() const { return context_.options; }
   [[nodiscard]] Bytes charged() const { return context_.charged(); }
+  // What all its parts share.
+  [[nodiscard]] const Context& context() const { return context_; }
   [[nodiscard]] Stats stats() const;
   // The same without gauges, as it is counted.
   [[nodiscard]] const Stats& counters() const { return context_.stats; }
-  // Time spent making room so far; the binding subtracts its growth from an op's cost.
-  [[nodiscard]] Nanoseconds room_time() const { return context_.room_time; }
   [[nodiscard]] const Footprint& footprint() const { return pages_.footprint(); }
   void check() const;
 
@@ -124,6 +127,8 @@ class Engine final {
   void set_future(const Future* future) { candidates_.set_future(future); }
   // Other ones from now on; their counts go on.
   void set_test_aids(const TestAids& aids) { context_.options.aids = aids; }
+  // Places values as another engine would that has learned that.
+  void learn_placement(const Placer& from) { context_.placer.learn_from(from); }
   // The device keeps so many bytes of books more.
   void add_books(std::ptrdiff_t bytes) { context_.charges.device_books += bytes; }
 

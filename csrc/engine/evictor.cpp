@@ -19,6 +19,11 @@ EvictionPlan Evictor::plan(const RoomRequest& request) {
   if (candidates_.list().empty()) {
     return {};
   }
+  if (context_.planned != nullptr) {
+    if (const ValueId victim = context_.planned->next(); victim.valid()) {
+      return {.victims = {victim}};
+    }
+  }
   const auto start = std::chrono::steady_clock::now();
   EvictionPlan plan = policy_.plan(candidates_, request);
   context_.stats.search_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();

@@ -1,4 +1,4 @@
-// Evictor: takes bytes that a replay can make again, in the order that a policy plans.
+// Evictor: takes bytes that a replay can make again, in the order of a list or of the policy.
 #pragma once
 
 #include <memory>

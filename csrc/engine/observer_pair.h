@@ -6,7 +6,7 @@
 namespace recoup::detail {
 
 // Each may be null. Both must outlive this.
-class ObserverPair final : public Observer {
+class ObserverPair : public Observer {
  public:
   ObserverPair(Observer* first, Observer* second) : observers_{first, second} {}
 
@@ -42,6 +42,10 @@ class ObserverPair final : public Observer {
     tell(&Observer::on_replay, name, sequence, cost);
   }
   void on_move(ValueId value, PoolOffset to) override { tell(&Observer::on_move, value, to); }
+
+ protected:
+  // Null: nobody.
+  void set_second(Observer* observer) { observers_[1] = observer; }
 
  private:
   template <class... Parameters, class... Arguments>

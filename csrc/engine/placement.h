@@ -23,6 +23,12 @@ class Placer {
  public:
   Placer(Placement kind, Bytes budget) : kind_(kind), budget_(budget) {}
 
+  // Places from now on as one that has learned what `other` has.
+  void learn_from(const Placer& other) {
+    all_ = other.all_;
+    kinds_ = other.kinds_;
+    recent_ = {};
+  }
   // What is allocated from now on is for an op of the program.
   void begin(std::string_view op);
   void end() { expensive_ = false; }

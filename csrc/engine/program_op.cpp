@@ -44,12 +44,18 @@ void ProgramOp::begin(std::string_view name, std::span<Operand> operands) {
     if (context_.schedule != nullptr) {
       context_.schedule->before_op(name, operands);
     }
+    if (context_.planned != nullptr) {
+      context_.planned->before_op(name, operands);
+    }
     take_operands(operands);
   } catch (...) {
     context_.running_op = {};  // the name is the caller's
+    if (context_.planned != nullptr) {
+      context_.planned->on_no_op();
+    }
     throw;
   }
-  room_.placer().begin(name);
+  context_.placer.begin(name);
   context_.stats.replay_chain_max =
       std::max(context_.stats.replay_chain_max, context_.stats.replays - replays);
   if (context_.observer != nullptr) {
@@ -134,14 +140,14 @@ void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operan
   if (context_.options.cost_model == CostModel::kBytes) {
     record.cost = records_.cost_by_bytes(record);
   } else if (record.cost_key != 0) {
-    record.cost = context_.costs.learn(record.cost_key, record.cost);
+    record.cost = context_.learn(record.cost_key, record.cost);
   }
   if (context_.observer != nullptr && record.payload != nullptr) {
     record.record_bytes =
         Bytes(static_cast<std::int64_t>(context_.device.payload_bytes(record.payload)));
   }
-  room_.placer().learn(context_.running_op, record.cost, record.made());
-  room_.placer().end();
+  context_.placer.learn(context_.running_op, record.cost, record.made());
+  context_.placer.end();
   enough_.end_op();
   records_.finish(record, storages);
   if (context_.observer != nullptr) {
@@ -159,7 +165,7 @@ void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operan
 
 void ProgramOp::abort(std::span<const Operand> operands) {
   const OpUses uses(operands);
-  room_.placer().end();
+  context_.placer.end();
   enough_.end_op();
   records_.make_unknown(uses.written);
   records_.make_unknown(uses.in_passing);

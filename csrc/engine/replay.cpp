@@ -211,7 +211,7 @@ void Replay::place(OpId op) {
   for (ValueId output : lineage_[op].outputs) {
     made += output.valid() ? lineage_[output].size : Bytes(0);
   }
-  room_.placer().begin_replay(lineage_[op].cost, made);
+  context_.placer.begin_replay(lineage_[op].cost, made);
 }
 
 void Replay::charge_cost(OpId op) {
@@ -315,7 +315,7 @@ void Replay::execute_once(OpId op) {
 // Of the next op of its kind: its own is in sums that others have of it.
 void Replay::learn_cost(const Measurement& measured) {
   if (measured.key != 0 && context_.options.cost_model == CostModel::kMeasured) {
-    context_.costs.learn(measured.key, measured.took);
+    context_.learn(measured.key, measured.took);
   }
 }
 

@@ -26,15 +26,14 @@ Room::Room(Context& context, const Parts& parts)
       enough_(parts.enough),
       reporter_(parts.reporter),
       disturber_(parts.disturber),
-      ways_{&parts.evictor, &parts.mover},
-      placer_(context.options.placement, context.options.budget) {}
+      ways_{&parts.evictor, &parts.mover} {}
 
 void Room::set_replay(const WaitingReplay* replay) {
   replay_ = replay;
   context_.replaying = replay != nullptr;
 }
 
-BlockId Room::take_block(Bytes nbytes) {
+BlockId Room::take_block(Bytes nbytes, std::optional<PoolOffset> at) {
   Stats& stats = context_.stats;
   ++stats.allocations;
   const Bytes size = pool_.round_up(nbytes);
@@ -43,7 +42,8 @@ BlockId Room::take_block(Bytes nbytes) {
   }
   std::optional<BlockId> block;
   if (context_.shortfall(size) <= Bytes(0)) {
-    block = find_block(size);
+    block = at ? pool_.allocate_at(*at, size) : find_block(size);
+    RECOUP_CHECK(block || !at, "something is in the way");
   }
   const std::int64_t evictions = stats.evictions;
   if (!block) {
@@ -65,10 +65,10 @@ BlockId Room::take_block(Bytes nbytes) {
 
 std::optional<BlockId> Room::find_block(Bytes size) {
   if (context_.stats.allocations % kTimedOf != 0) {
-    return pool_.allocate(size, placer_.zone(size));
+    return pool_.allocate(size, context_.placer.zone(size));
   }
   const auto start = Clock::now();
-  const std::optional<BlockId> block = pool_.allocate(size, placer_.zone(size));
+  const std::optional<BlockId> block = pool_.allocate(size, context_.placer.zone(size));
   context_.stats.allocator_ns += kTimedOf * Nanoseconds(Clock::now() - start).count();
   return block;
 }
@@ -215,7 +215,7 @@ void Room::grow(Bytes budget) {
         str_cat("a budget can only grow: it is ", recoup::to_string(options.budget)));
   }
   options.budget = budget;
-  placer_.set_budget(budget);
+  context_.placer.set_budget(budget);
   if (options.addresses <= Bytes(0)) {
     pool_.grow(capacity_in(options, budget));
   }
@@ -249,7 +249,7 @@ void Room::shrink(Bytes budget) {
     pool_.shrink(capacity);
   }
   options.budget = budget;
-  placer_.set_budget(budget);
+  context_.placer.set_budget(budget);
 }
 
 // What stays whatever else goes; dead leaves may go.

@@ -13,7 +13,6 @@
 #include "csrc/engine/mover.h"
 #include "csrc/engine/out_of_budget.h"
 #include "csrc/engine/pages.h"
-#include "csrc/engine/placement.h"
 
 namespace recoup::detail {
 
@@ -48,8 +47,8 @@ class Room {
   // All must outlive it.
   Room(Context& context, const Parts& parts);
 
-  // A block that nobody owns, for a kernel. Throws OutOfBudget.
-  BlockId take_block(Bytes nbytes);
+  // A block that nobody owns, for a kernel. `at`: where nothing must be. Throws OutOfBudget.
+  BlockId take_block(Bytes nbytes, std::optional<PoolOffset> at = std::nullopt);
   // Bytes outside the pool: no address matters. Throws OutOfBudget.
   void charge_external(Bytes size);
   // Evicts until `need` bytes are free, if that is possible, and slides everything that may move to
@@ -63,7 +62,6 @@ class Room {
 
   // Null: none. It must take itself away before it ends.
   void set_replay(const WaitingReplay* replay);
-  Placer& placer() { return placer_; }
 
  private:
   std::optional<BlockId> find_block(Bytes size);  // timed now and then
@@ -86,7 +84,6 @@ class Room {
   const OutOfBudgetReporter& reporter_;
   Disturber& disturber_;
   const std::array<GiveUp*, 2> ways_;  // a new one is a row here
-  Placer placer_;
   const WaitingReplay* replay_ = nullptr;
 };
 

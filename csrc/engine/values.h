@@ -89,6 +89,10 @@ class Values {
   [[nodiscard]] HeldStorage& operator[](StorageId id) { return storages_[id]; }
   [[nodiscard]] const HeldStorage& operator[](StorageId id) const { return storages_[id]; }
   [[nodiscard]] ValueId current(StorageId id) const { return storages_[id].current; }
+  template <class Function>
+  void for_each_storage(Function&& function) const {
+    storages_.for_each(function);
+  }
   // Whether the storage of a pin is still alive.
   [[nodiscard]] bool holds(const PinTicket& pin) const {
     return storages_.contains(pin.storage) && storages_[pin.storage].birth == pin.birth;

@@ -9,6 +9,9 @@
 namespace recoup::detail {
 
 bool ScorePolicy::Rank::operator<(const Rank& other) const {
+  if (priority != other.priority) {
+    return priority < other.priority;
+  }
   if (score != other.score) {
     return score < other.score;
   }
@@ -21,7 +24,7 @@ bool ScorePolicy::Rank::operator<(const Rank& other) const {
 ScorePolicy::Rank ScorePolicy::rank(const Candidate& candidate, double cost, Tick now) {
   const double value = score(candidate, cost, now);
   RECOUP_CHECK(!std::isnan(value), name(), " has no score for value ", candidate.id.index());
-  return {value, candidate.size, candidate.id};
+  return {candidate.priority, value, candidate.size, candidate.id};
 }
 
 EvictionPlan ScorePolicy::do_plan(const PolicyView& view, const RoomRequest& /*request*/) {
@@ -96,7 +99,7 @@ std::optional<ScorePolicy::Rank> ScorePolicy::first_in_order(const PolicyView& v
       return true;
     }
     if (bound == 0) {  // nothing is rounded here, and there may be many
-      return Rank{bound, contender.size, contender.id} < *best;
+      return Rank{0, bound, contender.size, contender.id} < *best;
     }
     return bound <= best->score * (1 + Tournament::kError);
   };

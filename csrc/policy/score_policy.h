@@ -21,6 +21,7 @@ class ScorePolicy : public EvictionPolicy {
     const bool equivalence = kind == Neighborhood::kEquivalence;
     return {.equivalence = equivalence,
             .future = looks_ahead(),
+            .priority = has_priorities(),
             .free_around = looks_around(),
             .changes = kinetic_,
             .walks = kinetic_ && !equivalence ? kind : std::nullopt};
@@ -31,6 +32,7 @@ class ScorePolicy : public EvictionPolicy {
   // which may save the next eviction, then the lower id: a total order that no order of visits
   // changes.
   struct Rank {
+    std::int8_t priority;
     double score;
     Bytes size;
     ValueId id;
@@ -52,6 +54,8 @@ class ScorePolicy : public EvictionPolicy {
   [[nodiscard]] virtual std::optional<Neighborhood> neighborhood() const noexcept { return {}; }
 
   [[nodiscard]] virtual bool looks_ahead() const noexcept { return false; }
+  // Whether Candidate::priority comes before the score.
+  [[nodiscard]] virtual bool has_priorities() const noexcept { return false; }
   // Whether the score asks for Candidate::free_around.
   [[nodiscard]] virtual bool looks_around() const noexcept { return false; }
 

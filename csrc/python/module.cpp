@@ -99,6 +99,14 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(made_room_bytes);
   RECOUP_FIELD(misfits);
   RECOUP_FIELD(misfit_ppm);
+  RECOUP_FIELD(foreseen_steps);
+  RECOUP_FIELD(eviction_lists);
+  RECOUP_FIELD(given_up_lists);
+  RECOUP_FIELD(listed_evictions);
+  RECOUP_FIELD(followed_steps);
+  RECOUP_FIELD(followed_expected_ns);
+  RECOUP_FIELD(followed_cost_ns);
+  RECOUP_FIELD(planning_ns);
   RECOUP_FIELD(verify_checks);
 #undef RECOUP_FIELD
   return dict;
@@ -124,7 +132,7 @@ py::list policy_list() {
     rows.append(py::make_tuple(std::string(policy.name), std::string(policy.summary),
                                policy.defaults.small_filter, policy.defaults.sampling,
                                policy.schedule != ScheduleKind::kNone, policy.simulated_only,
-                               policy.has_order));
+                               policy.has_order, policy.foresees));
   }
   return rows;
 }

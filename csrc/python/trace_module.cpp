@@ -3,6 +3,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/python/common.h"
@@ -37,12 +38,23 @@ const char* status_name(SimulationResult::Status status) {
   return "";
 }
 
+using SeedAndPercent = std::optional<std::pair<std::uint64_t, double>>;
+
+SimulationOptions how(const Options& options, double max_time_ratio, std::optional<bool> plan_ahead,
+                      const SeedAndPercent& noise) {
+  SimulationOptions made{
+      .engine = options, .max_time_ratio = max_time_ratio, .plan_ahead = plan_ahead};
+  if (noise) {
+    made.noise = {.seed = noise->first, .percent = noise->second};
+  }
+  return made;
+}
+
 py::dict simulated(const Trace& trace, const Options& options, double max_time_ratio,
-                   bool log_decisions, std::optional<bool> plan_ahead) {
+                   bool log_decisions, std::optional<bool> plan_ahead, SeedAndPercent noise) {
   std::vector<Decision> decisions;
   const SimulationResult result = of_trace([&] {
-    return simulate(trace,
-                    {.engine = options, .max_time_ratio = max_time_ratio, .plan_ahead = plan_ahead},
+    return simulate(trace, how(options, max_time_ratio, plan_ahead, noise),
                     log_decisions ? &decisions : nullptr);
   });
   py::dict dict = dict_of(result);
@@ -52,12 +64,10 @@ py::dict simulated(const Trace& trace, const Options& options, double max_time_r
 
 // (kind, name, start in ns, cost in ns, charged bytes) each.
 py::list timeline_rows(const Trace& trace, const Options& options, double max_time_ratio,
-                       std::optional<bool> plan_ahead) {
+                       std::optional<bool> plan_ahead, SeedAndPercent noise) {
   static constexpr const char* kKinds[] = {"op", "replay", "evict", "step"};
-  const std::vector<TimelineRow> rows = of_trace([&] {
-    return timeline(
-        trace, {.engine = options, .max_time_ratio = max_time_ratio, .plan_ahead = plan_ahead});
-  });
+  const std::vector<TimelineRow> rows =
+      of_trace([&] { return timeline(trace, how(options, max_time_ratio, plan_ahead, noise)); });
   py::list list;
   for (const TimelineRow& row : rows) {
     const bool named = row.kind != TimelineRow::Kind::kEvict;
@@ -287,9 +297,9 @@ void bind_trace(py::module_& module) {
           },
           py::arg("options"))
       .def("simulate", &simulated, py::arg("options"), py::kw_only(), py::arg("max_time_ratio"),
-           py::arg("decisions"), py::arg("plan_ahead"))
+           py::arg("decisions"), py::arg("plan_ahead"), py::arg("noise"))
       .def("timeline", &timeline_rows, py::arg("options"), py::kw_only(), py::arg("max_time_ratio"),
-           py::arg("plan_ahead"))
+           py::arg("plan_ahead"), py::arg("noise"))
       .def("graph", &graph_rows, py::kw_only(), py::arg("small_leaf_bytes"))
       .def(
           "step",

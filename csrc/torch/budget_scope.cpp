@@ -3,6 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <pthread.h>
 
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <thread>
@@ -36,7 +37,10 @@ StorageHooks hooks_on(c10::Device device) {
 void lock_before_fork() {
   lock_generator_for_fork();
   Visit::begin();
-  Sessions::for_each([](const Session& session) { session.mutex().lock(); });
+  Sessions::for_each([](Session& session) {
+    session.mutex().lock();
+    session.cancel_planning();  // its thread would be missing in the child
+  });
 }
 void unlock_sessions() {
   Sessions::for_each([](const Session& session) { session.mutex().unlock(); });
@@ -45,6 +49,11 @@ void unlock_sessions() {
 void unlock_in_parent() {
   unlock_sessions();
   unlock_generator_in_parent();
+}
+// Before what its thread reads is destroyed.
+void stop_planning_at_exit() {
+  const Visit visit;
+  Sessions::for_each([](Session& session) { session.stop_planning_for_good(); });
 }
 void unlock_in_child() {
   Visit::forget_others();
@@ -71,7 +80,8 @@ bool BudgetScope::on_entering_thread() const {
 void BudgetScope::enter() {
   static const int registered =
       pthread_atfork(&lock_before_fork, &unlock_in_parent, &unlock_in_child);
-  RECOUP_CHECK(registered == 0);
+  static const int at_exit = std::atexit(&stop_planning_at_exit);
+  RECOUP_CHECK(registered == 0 && at_exit == 0);
   if (!Sessions::any()) {
     TraitsTable::instance().look_for_overrides();
   }
@@ -108,6 +118,7 @@ void BudgetScope::leave() {
     // Other threads that carry the scope end their op first: the next one is unseen.
     while_nobody_visits([this](const EngineLock& lock) {
       suspend();
+      session_.cancel_planning();  // who forks does not see it now
       session_.storages(lock).tell_evicted(suspended_message());
     });
     throw;
@@ -139,6 +150,8 @@ bool BudgetScope::abandon() {
   }
   if (state_ == State::kActive && !on_entering_thread()) {
     suspend();
+    const EngineLock lock(session_.mutex());
+    session_.cancel_planning();
     return false;
   }
   while_nobody_visits([this](const EngineLock& lock) { stop(lock); });
@@ -173,6 +186,7 @@ void BudgetScope::stop(const EngineLock& lock) {
   if (gpu_scope_) {
     gpu_scope_->close();
   }
+  session_.cancel_planning();
   session_.disown_evicted(lock);
   const std::vector<BlockView> blocks = session_.engine(lock).pool().taken();
   Sessions::end_suspended(session_);

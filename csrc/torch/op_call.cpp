@@ -155,7 +155,7 @@ void OpCall::prepare() {
   turn.go_on();  // until it has finished or failed
   serial_ = session_.memory().next_serial(lock);
   session_.memory().reset_held(lock);
-  room_before_ = session_.engine(lock).room_time();
+  room_before_ = session_.engine(lock).context().room_time;
   session_.tensors().kernel_started();
   running_ = true;
 }
@@ -317,7 +317,7 @@ void OpCall::finish(Results results) {
   const EngineLock lock(session_.mutex());
   kernel_ended(lock);
   Engine& engine = session_.engine(lock);
-  const Nanoseconds made_room = engine.room_time() - room_before_;
+  const Nanoseconds made_room = engine.context().room_time - room_before_;
   cost_ -= std::min(cost_, made_room);
   left_out_before_.drop(session_, lock);
   note_written(lock);

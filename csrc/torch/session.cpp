@@ -77,6 +77,12 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
     engine_.set_schedule(runner_.get());
     observe(nullptr);
   }
+  if (policy.foresees && options.planning != Planning::kOff) {
+    const bool beside = options.planning == Planning::kBackground;
+    foresight_ = std::make_unique<Foresight>(engine_, Foresight::Settings{.beside = beside});
+    engine_.set_planned(foresight_.get());
+    observe(nullptr);
+  }
 }
 
 void Session::wait_for_replays(const EngineLock& lock) {
@@ -141,13 +147,25 @@ void Session::record(const std::string& path) {
 }
 
 void Session::mark_step(std::string_view name) {
-  if (!recording_ && !runner_) {
+  if (!recording_ && !runner_ && !foresight_) {
     return;
   }
   const EngineLock lock(mutex_);
   wait_for_replays(lock);
   device_.sweep_external();  // else a trace would not know when a tensor from outside was let go
   observers_.on_step(name);
+}
+
+void Session::cancel_planning() noexcept {
+  if (foresight_) {
+    foresight_->cancel_planning();
+  }
+}
+
+void Session::stop_planning_for_good() noexcept {
+  if (foresight_) {
+    foresight_->stop_planning_for_good();
+  }
 }
 
 std::unique_ptr<Session::Recording> Session::end_recording() {
@@ -164,7 +182,8 @@ void Session::log_decisions() {
 }
 
 void Session::observe(Observer* other) {
-  observers_ = ObserverPair(runner_.get(), other);
+  Observer* const steps = runner_ ? static_cast<Observer*>(runner_.get()) : foresight_.get();
+  observers_ = ObserverPair(steps, other);
   engine_.set_observer(&observers_);
 }
 

@@ -14,6 +14,7 @@
 #include "csrc/engine/decisions.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/observer_pair.h"
+#include "csrc/foresight/foresight.h"
 #include "csrc/schedule/runner.h"
 #include "csrc/torch/delay.h"
 #include "csrc/torch/engine_lock.h"
@@ -92,6 +93,10 @@ class Session {
   [[nodiscard]] bool recording() const { return recording_ != nullptr; }
   // A training step ends here, says the trace, if one is recorded.
   void mark_step(std::string_view name);
+  // No plan is made beside the program when this returns. Under its lock.
+  void cancel_planning() noexcept;
+  // Nor ever after. Without the lock, where the process ends.
+  void stop_planning_for_good() noexcept;
   // Null when none was recorded. Its writer is not closed yet.
   std::unique_ptr<Recording> end_recording();
   // Empty unless log_decisions was called.
@@ -103,7 +108,7 @@ class Session {
     RECOUP_CHECK(lock.is_of(mutex_), "another session's lock");
     return part;
   }
-  void observe(Observer* other);  // beside the schedule's runner; may be null
+  void observe(Observer* other);  // beside what knows steps; may be null
 
   const std::uint32_t number_;
   std::thread::id thread_;
@@ -119,6 +124,7 @@ class Session {
   Storages storages_;
   TensorMemory memory_;
   std::unique_ptr<ScheduleRunner> runner_;  // of a policy with a schedule
+  std::unique_ptr<Foresight> foresight_;    // of one that plans evictions
   BlockId bounce_;                          // of a GPU: what moves go through
 };
 

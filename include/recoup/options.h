@@ -26,6 +26,13 @@ enum class Placement : std::uint8_t {
   kTwoEnded,  // in it, results of expensive ops at the low end, of cheap ones at the high end
 };
 
+// Of a policy that foresees: when evictions are planned for a step that repeats.
+enum class Planning : std::uint8_t {
+  kOff,         // never
+  kWait,        // where the step ends; the program waits, and decisions are the same in equal runs
+  kBackground,  // beside the program
+};
+
 enum class InPlace : std::uint8_t {
   kShare,  // a write stays where it is; what was there can be recomputed (Coop, section 3.4)
   kCopy,   // a write goes to a copy of what it writes to: DTR's and DTE's
@@ -50,6 +57,7 @@ struct Options {
   // record; more is an OutOfBudget error. 0: no bound.
   double max_replay_ratio = 10.0;
 
+  Planning planning = Planning::kBackground;
   InPlace in_place = InPlace::kShare;
   Placement placement = Placement::kTwoEnded;
   Bytes block_size{0};  // of the pool's segments (MindSpore PyNative); 0: one for the whole budget

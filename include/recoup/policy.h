@@ -27,6 +27,7 @@ enum class Neighborhood : std::uint8_t {
 struct PolicyNeeds {
   bool equivalence = false;  // Neighborhood::kEquivalence will be asked for
   bool future = false;       // Candidate::until_use will be looked at
+  bool priority = false;     // Candidate::priority will be looked at
   bool free_around = false;  // Candidate::free_around will be looked at
   bool blocks = false;       // blocks() will be asked for
   bool inputs = false;       // inputs() will be asked for
@@ -53,6 +54,9 @@ struct Candidate {
   // Of the free blocks that touch its own, >= 0. Only if PolicyNeeds asks for it.
   Bytes free_around{0};
   std::uint32_t recomputes = 0;  // how often a replay brought it back
+  // Below 0: it goes before all others; above 0: after them. In simulations only, and only if
+  // PolicyNeeds asks for it.
+  std::int8_t priority = 0;
 
   static constexpr Nanoseconds kNever = Nanoseconds::max();
 };
@@ -115,12 +119,15 @@ struct EvictionPlan {
   std::vector<ValueId> victims;  // distinct candidates, in the order of their eviction
 };
 
-// Score of `oracle`: cost^a / (size^b * distance^c), where cost = own + w * evicted ancestors.
+// Score of `oracle`: cost^a / (size^b * distance^c * age^d), where cost = own + w * evicted
+// ancestors.
 struct OracleOptions {
   double cost = 1.0;       // a
   double size = 1.0;       // b
-  double distance = 1.0;   // c
+  double distance = 1.0;   // c: of the time until it is used
   double ancestors = 1.0;  // w
+  double age = 0.0;        // d: of the time since it was used
+  bool ahead = true;       // what is never used again goes first
 };
 
 struct PolicyOptions {
@@ -178,6 +185,7 @@ struct PolicyInfo {
   std::unique_ptr<EvictionPolicy> (*make)(const PolicyOptions& options);
   bool simulated_only = false;  // it knows what no running program knows
   ScheduleKind schedule = ScheduleKind::kNone;
+  bool foresees = false;  // a list of evictions is made for steps that repeat
   // Its score is cost / (size * staleness or its root): see PolicyOptions::kinetic.
   bool has_order = false;
 };

@@ -98,6 +98,8 @@ class Policy:
     """Whether it makes a schedule of one training step, which drives the next ones."""
     kinetic: bool
     """Whether `budget(kinetic=True)` takes it: its score falls with staleness or its root."""
+    foresees: bool
+    """Whether it plans the evictions of steps that repeat."""
 
 
 def policies(*, simulated: bool = False) -> list[Policy]:
@@ -105,7 +107,7 @@ def policies(*, simulated: bool = False) -> list[Policy]:
 
     simulated: those too that know the future and can only be simulated.
     """
-    return [Policy(*row[:5], row[6]) for row in _C.policies() if simulated or not row[5]]
+    return [Policy(*row[:5], *row[6:]) for row in _C.policies() if simulated or not row[5]]
 
 
 def evict(tensor: torch.Tensor) -> bool:

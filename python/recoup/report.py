@@ -19,6 +19,7 @@ def format_report(stats: Stats, pinned: Sequence[Mapping[str, Any]], *, policy: 
         _memory_table(stats),
         _work_table(stats),
         _time_table(stats),
+        *([_plan_table(stats)] if stats.foreseen_steps else []),
         _pinned_table(pinned),
     ]
     return "\n\n".join(parts)
@@ -78,6 +79,20 @@ def _time_table(stats: Stats) -> str:
         ("time", "spent", "of plain"),
         ((name, format_ns(ns), _percent(ns, stats.op_ns)) for name, ns in kinds),
     )
+
+
+def _plan_table(stats: Stats) -> str:
+    rows = [
+        ("steps planned", f"{stats.foreseen_steps:,}", ""),
+        ("with a list", f"{stats.eviction_lists:,}", ""),
+        ("given up", f"{stats.given_up_lists:,}", ""),
+        ("steps followed", f"{stats.followed_steps:,}", ""),
+        ("evictions", f"{stats.listed_evictions:,}", ""),
+        ("replays, planned", "", format_ns(stats.followed_expected_ns)),
+        ("replays, done", "", format_ns(stats.followed_cost_ns)),
+        ("planning", "", format_ns(stats.planning_ns)),
+    ]
+    return _table(("lists of evictions", "count", "time"), rows)
 
 
 def _pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:

@@ -24,6 +24,7 @@ _T = TypeVar("_T")
 ReplayOrder = Literal["memory", "recursive"]
 CostModel = Literal["measured", "bytes"]
 InPlace = Literal["share", "copy"]
+Planning = Literal["off", "wait", "background"]
 Placement = Literal["best-fit", "two-ended"]
 
 
@@ -77,8 +78,8 @@ class Run:
         if setup.trace is not None:
             self._engine.record(setup.trace)
         self._policy = str(setup.options.as_dict()["policy"])
-        scheduled = any(row[0] == self._policy and row[4] for row in _C.policies())
-        self._marks_steps = setup.trace is not None or scheduled
+        knows_steps = any(row[0] == self._policy and (row[4] or row[7]) for row in _C.policies())
+        self._marks_steps = setup.trace is not None or knows_steps
         if setup.decisions:
             self._engine.log_decisions()
         # What stands for it where a reference would keep it, and its memory, alive.
@@ -105,8 +106,8 @@ class Run:
     def mark_step(self, name: str = "step") -> None:
         """Says that a training step ends here; every step of an optimizer says so by itself.
 
-        For the trace, if one is recorded, and for a policy with a schedule, which needs to know;
-        otherwise it does nothing.
+        For the trace, if one is recorded, and for a policy that knows steps; otherwise it does
+        nothing.
         """
         self._engine.mark_step(name)
 

@@ -14,6 +14,7 @@ from recoup.run import (
     CostModel,
     InPlace,
     Placement,
+    Planning,
     ReplayOrder,
     Setup,
     free_bytes,
@@ -53,6 +54,7 @@ def budget(
     max_depth: int = 10000,
     evict_after_op: bool = False,
     cost_model: CostModel = "measured",
+    planning: Planning = "background",
     inplace: InPlace = "share",
     placement: Placement = "two-ended",
     move_ns_per_byte: float | None = None,
@@ -70,7 +72,7 @@ def budget(
         2 sqrt(N) candidates. None: as the policy's paper has them.
     kinetic: keep the candidates in the order of their scores, so that the choice is that of all of
         them and few are looked at; then nothing is sampled. See `Policy.kinetic`. None: on for
-        `recoup`, unless it is to sample.
+        `recoup` and `planned`, unless they are to sample.
     seed: of the policy's random choices.
     usefulness: free dead values that no evicted value needs. False: as DTR does.
     replay_order: "memory" keeps the peak of a replay low; "recursive" is DTR's.
@@ -83,6 +85,9 @@ def budget(
     evict_after_op: evict everything evictable after every op (for tests).
     cost_model: "measured" takes op times, of each kind of op the median of the last 8 measurements;
         "bytes" takes op sizes, which are the same in every run.
+    planning: of the policy `planned`, when evictions are planned for a step that repeats: "wait" at
+        its end, so that decisions are the same in equal runs; "background" beside the program;
+        "off" never.
     inplace: "share" writes where the bytes are and recomputes what was there, as Coop; "copy"
         writes to a copy, as DTR and DTE.
     placement: "two-ended" puts results of expensive ops at the other end of the pool than those of
@@ -118,6 +123,7 @@ def budget(
         verify=verify,
         evict_after_op=evict_after_op,
         cost_model=cost_model,
+        planning=planning,
         inplace=inplace,
         placement=placement,
         move_ns_per_byte=move_ns_per_byte,

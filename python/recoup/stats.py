@@ -95,6 +95,22 @@ class Stats:
     """Allocations that found the bytes free, but not in one piece."""
     misfit_ppm: int
     """1 - largest free block / free bytes at each of these, in millionths, summed."""
+    foreseen_steps: int
+    """Steps that repeat, for which evictions were planned."""
+    eviction_lists: int
+    """Of them those for which a list was better than the default."""
+    given_up_lists: int
+    """Lists that were dearer than planned twice, and were given up."""
+    listed_evictions: int
+    """Of all evictions those that a list had named."""
+    followed_steps: int
+    """Steps that did all that a list was made for."""
+    followed_expected_ns: int
+    """What their replays were planned to cost, in nanoseconds."""
+    followed_cost_ns: int
+    """What these did cost."""
+    planning_ns: int
+    """Nanoseconds in which the program waited for plans."""
     verify_checks: int
     """Outputs that verify mode hashed and compared."""
 

@@ -309,6 +309,7 @@ TEST(PolicyRegistry, UnknownNameIsAnErrorThatListsTheKnown) {
 
 TEST(PolicyRegistry, NothingIsAskedForInVain) {
   const std::set<std::string_view> windows = {"coop", "coop-move"};
+  const std::set<std::string_view> defaults = {"recoup", "planned"};
   const std::set<std::string_view> sets = {"dtr-eq", "dte", "coop", "coop-move"};
   for (const PolicyInfo& info : policies()) {
     const PolicyNeeds needs = info.make(info.defaults)->needs();
@@ -318,8 +319,9 @@ TEST(PolicyRegistry, NothingIsAskedForInVain) {
     EXPECT_EQ(needs.inputs, windows.contains(info.name) && info.defaults.chain_cost) << info.name;
     EXPECT_EQ(needs.moves, info.name == "coop-move") << info.name;
     EXPECT_EQ(needs.future, info.name == "oracle") << info.name;
-    EXPECT_EQ(needs.changes, info.name == "recoup") << info.name;
-    EXPECT_EQ(needs.walks.has_value(), info.name == "recoup") << info.name;
+    EXPECT_EQ(needs.priority, info.name == "oracle") << info.name;
+    EXPECT_EQ(needs.changes, defaults.contains(info.name)) << info.name;
+    EXPECT_EQ(needs.walks.has_value(), defaults.contains(info.name)) << info.name;
   }
 }
 

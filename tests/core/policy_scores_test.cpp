@@ -21,6 +21,12 @@ long double size(const Row& row) { return static_cast<long double>(row.candidate
 long double own(const Row& row) { return static_cast<long double>(row.candidate.own_cost.count()); }
 long double ns(Nanoseconds time) { return static_cast<long double>(time.count()); }
 
+long double recoup_score(const Row& r, long double s) {
+  // A double, as no root is exact: what is equal there is equal here.
+  const auto root = static_cast<double>(size(r)) * std::sqrt(static_cast<double>(s));
+  return (own(r) + ns(r.ancestors)) / root;
+}
+
 const std::map<std::string_view, Oracle>& oracles() {
   static const std::map<std::string_view, Oracle> kOracles = {
       {"dtr", [](const Row& r, long double s) { return (own(r) + ns(r.exact)) / (size(r) * s); }},
@@ -29,12 +35,8 @@ const std::map<std::string_view, Oracle>& oracles() {
       {"dtr-local", [](const Row& r, long double s) { return own(r) / (size(r) * s); }},
       {"lru", [](const Row&, long double s) { return 1 / s; }},
       {"unbounded", [](const Row& r, long double) { return 1 / size(r); }},
-      {"recoup",
-       [](const Row& r, long double s) {
-         // A double, as no root is exact: what is equal there is equal here.
-         const auto root = static_cast<double>(size(r)) * std::sqrt(static_cast<double>(s));
-         return (own(r) + ns(r.ancestors)) / root;
-       }},
+      {"recoup", recoup_score},
+      {"planned", recoup_score},
       {"largest", [](const Row& r, long double) { return 1 / size(r); }},
       {"msps", [](const Row& r, long double) { return (own(r) + ns(r.ancestors)) / size(r); }},
       {"dte",
@@ -247,6 +249,43 @@ TEST(PolicyScores, RandomTakesAllEquallyOften) {
       EXPECT_NEAR(times, 1000, 150) << "5 standard deviations, value " << id;
     }
     EXPECT_EQ(taken.size(), 8U);
+  }
+}
+
+TEST(PolicyScores, OraclePutsPrioritiesBeforeScores) {
+  // The first is the cheapest and is used last, the second one is neither.
+  std::vector<Row> rows = {row(0, 100, 1, 50), row(1, 100, 1000, 50), row(2, 100, 10, 50)};
+  for (Row& each : rows) {
+    each.candidate.until_use = Nanoseconds(each.candidate.id == ValueId(0) ? 1000 : 10);
+  }
+  const auto victim = [&rows] {
+    return exact("oracle")->plan(FakeView(rows, kNow), kRequest).victims.at(0);
+  };
+  EXPECT_EQ(victim(), ValueId(0));
+  rows[1].candidate.priority = -1;
+  EXPECT_EQ(victim(), ValueId(1));
+  rows[1].candidate.priority = 1;
+  rows[0].candidate.priority = 1;
+  EXPECT_EQ(victim(), ValueId(2));
+}
+
+TEST(PolicyScores, OracleWithAgeAndBlindIsTheDefault) {
+  Rng rng(7);
+  PolicyOptions options{.small_filter = false, .sampling = false};
+  options.oracle = {.distance = 0, .age = 0.5, .ahead = false};
+  const auto blind = find_policy("oracle").make(options);
+  EXPECT_FALSE(blind->needs().future);
+  for (int instance = 0; instance < 2000; ++instance) {
+    // Costs above 0, of which a blind oracle makes 1.
+    std::vector<Row> rows;
+    for (std::uint32_t id = 0; id < 12; ++id) {
+      rows.push_back(row(id, 64 * (1 + static_cast<std::int64_t>(rng() % 500)),
+                         1 + static_cast<std::int64_t>(rng() % 1000),
+                         1 + static_cast<Tick>(rng() % 90), 0, 0,
+                         static_cast<std::int64_t>(rng() % 1000)));
+    }
+    const FakeView view(rows, kNow);
+    ASSERT_EQ(blind->plan(view, kRequest).victims, exact("recoup")->plan(view, kRequest).victims);
   }
 }
 

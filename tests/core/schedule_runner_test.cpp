@@ -7,10 +7,11 @@
 
 #include "csrc/engine/decisions.h"
 #include "csrc/engine/observer_pair.h"
-#include "csrc/offline/simulate/simulator.h"
 #include "csrc/schedule/runner.h"
+#include "csrc/simulate/simulator.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
+#include "tests/core/disturbed_steps.h"
 #include "tests/core/step_program.h"
 
 namespace recoup::detail {
@@ -178,119 +179,14 @@ TEST_P(ScheduleRunnerTest, ASimulationDecidesAsTheLiveRunDoes) {
   EXPECT_GT(decisions, 1000U);
 }
 
-// All that may happen to a program beside its ops, and options of every kind.
-class DisturbedSteps {
- public:
-  DisturbedSteps(const PolicyInfo& policy, std::uint64_t seed)
-      : random_(seed), run_(policy, seed, budget(), options(policy, seed)) {}
-
-  void run() {
-    for (int step = 0; step < 6 && !testing::Test::HasFailure(); ++step) {
-      try {
-        run_.program().step(chance(20), [this](Program& program) { disturb(program); });
-      } catch (const OutOfBudget&) {
-      } catch (const KernelFailed&) {
-      } catch (const std::bad_alloc&) {
-      }
-      Program& program = run_.program().program();
-      quiet(program);
-      program.check();
-      let_go(program);
-      if (chance(80)) {
-        run_.end_step();
-      }
-      program.check();
-    }
-    run_.end_step();
-    finish(run_.program().program());
-  }
-
- private:
-  bool chance(unsigned percent) { return random_() % 100 < percent; }
-  Bytes budget() {
-    return chance(30) ? kGenerous : Bytes(static_cast<std::int64_t>(1500 + random_() % 2500));
-  }
-  Options options(const PolicyInfo& policy, std::uint64_t seed) {
-    Options options = options_of(policy, seed, Bytes(1));
-    options.usefulness = chance(70);
-    options.replay_order = chance(50) ? ReplayOrder::kMemory : ReplayOrder::kRecursive;
-    options.evict_after_op = chance(15);
-    options.max_replay_ratio = chance(20) ? 0.5 : 10.0;
-    options.max_depth = chance(20) ? 4 : 10000;
-    if (chance(30)) {
-      options.sampling = chance(50);
-      options.small_filter = chance(50);
-    }
-    return options;
-  }
-  Tensor any(const Program& program) { return program.live()[random_() % program.live().size()]; }
-
-  // Before an op.
-  void disturb(Program& program) {
-    if (chance(2)) {
-      program.device().fail_allocation(static_cast<std::int64_t>(1 + random_() % 6));
-    }
-    if (chance(1)) {
-      program.device().fail_kernel(static_cast<std::int64_t>(1 + random_() % 4));
-    }
-    if (chance(10)) {
-      program.device().during_kernel = [this, &program] {
-        try {
-          program.engine().free(program.engine().allocate(Bytes(200)));
-        } catch (const OutOfBudget&) {
-        }
-      };
-    }
-    if (program.live().empty()) {
-      return;
-    }
-    if (chance(3)) {
-      program.pin(any(program));
-    } else if (chance(2)) {
-      program.escape(any(program));
-    } else if (chance(5)) {
-      program.evict(any(program));
-    } else if (chance(2)) {
-      program.engine().user().evict_everything();
-    }
-  }
-  static void quiet(Program& program) {
-    program.device().fail_allocation(0);
-    program.device().fail_kernel(0);
-    program.device().during_kernel = nullptr;
-  }
-  // Of what a step that failed left behind.
-  void let_go(Program& program) {
-    for (const Tensor tensor : std::vector<Tensor>(program.live())) {
-      while (program.pins(tensor) > 0) {
-        program.unpin(tensor);
-      }
-      if (!program.storage(tensor).external) {
-        program.drop(tensor);
-      }
-    }
-  }
-  static void finish(Program& program) {
-    program.engine().user().materialize_all();
-    for (const Tensor tensor : std::vector<Tensor>(program.live())) {
-      program.expect(tensor);
-      program.drop(tensor);
-    }
-    program.check();
-    EXPECT_EQ(program.engine().charged(), Bytes(0));
-    EXPECT_EQ(program.stats().live_values, 0);
-    EXPECT_EQ(program.stats().live_ops, 0);
-  }
-
-  std::mt19937_64 random_;
-  Scheduled run_;
-};
-
 TEST_P(ScheduleRunnerTest, WhateverHappensNoBitChangesAndNothingStays) {
   for (std::uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    DisturbedSteps steps(*GetParam(), seed);
-    ASSERT_NO_THROW(steps.run());
+    DisturbedSteps steps(seed);
+    const Bytes budget = steps.budget();
+    Scheduled run(*GetParam(), seed, budget,
+                  steps.options(options_of(*GetParam(), seed, Bytes(1))));
+    ASSERT_NO_THROW(steps.run(run.program(), [&run] { run.end_step(); }));
   }
 }
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "csrc/engine/decisions.h"
-#include "csrc/offline/simulate/simulator.h"
+#include "csrc/simulate/simulator.h"
 #include "csrc/trace/recorder.h"
 #include "recoup/policy.h"
 #include "recoup/simulate.h"

@@ -49,6 +49,7 @@ def test_budget_passes_each_option_on() -> None:
         "max_depth": 8,
         "evict_after_op": True,
         "cost_model": "bytes",
+        "planning": "wait",
         "inplace": "copy",
         "placement": "best-fit",
         "move_ns_per_byte": 0.5,

@@ -153,7 +153,7 @@ def test_a_simulation_decides_as_the_live_run(
 ) -> None:
     name, trace = traced
     budget = int(trace.unbudgeted_peak_bytes() * 0.7)
-    options: dict[str, Any] = {"policy": policy, "cost_model": "bytes"}
+    options: dict[str, Any] = {"policy": policy, "cost_model": "bytes", "planning": "wait"}
     run = train(net_named(name), variant_named("plain"), STEPS, budget, decisions=True, **options)
     simulation = trace.simulate(budget, decisions=True, max_time_ratio=0, **options)
     assert simulation.status == "ok"

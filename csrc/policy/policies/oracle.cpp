@@ -13,7 +13,8 @@ namespace {
 class Oracle final : public ScorePolicy {
  public:
   explicit Oracle(const PolicyOptions& options) : ScorePolicy(options), options_(options.oracle) {
-    for (double number : {options_.cost, options_.size, options_.distance, options_.ancestors}) {
+    for (double number :
+         {options_.cost, options_.size, options_.distance, options_.ancestors, options_.age}) {
       if (!(number >= 0 && number <= 8)) {  // so that no power of 2^63 passes a double
         throw std::invalid_argument("exponents and weight of oracle must be from 0 to 8");
       }
@@ -25,10 +26,11 @@ class Oracle final : public ScorePolicy {
   [[nodiscard]] std::optional<Neighborhood> neighborhood() const noexcept override {
     return Neighborhood::kAncestors;
   }
-  [[nodiscard]] bool looks_ahead() const noexcept override { return true; }
+  [[nodiscard]] bool looks_ahead() const noexcept override { return options_.ahead; }
+  [[nodiscard]] bool has_priorities() const noexcept override { return true; }
 
-  double score(const Candidate& candidate, double cost, Tick /*now*/) override {
-    if (candidate.until_use == Candidate::kNever) {
+  double score(const Candidate& candidate, double cost, Tick now) override {
+    if (options_.ahead && candidate.until_use == Candidate::kNever) {
       return 0;
     }
     const auto own = static_cast<double>(candidate.own_cost.count());
@@ -36,7 +38,8 @@ class Oracle final : public ScorePolicy {
     const double total = std::max(own + options_.ancestors * (cost - own), 1.0);
     const double distance = std::max(static_cast<double>(candidate.until_use.count()), 1.0);
     return std::pow(total, options_.cost) /
-           (std::pow(bytes(candidate), options_.size) * std::pow(distance, options_.distance));
+           (std::pow(bytes(candidate), options_.size) * std::pow(distance, options_.distance) *
+            std::pow(staleness(candidate, now), options_.age));
   }
 
   OracleOptions options_;

@@ -13,7 +13,7 @@
 namespace recoup::detail {
 namespace {
 
-class Recoup final : public ScorePolicy {
+class Recoup : public ScorePolicy {
  public:
   using ScorePolicy::ScorePolicy;
   [[nodiscard]] std::string_view name() const noexcept override { return "recoup"; }
@@ -29,6 +29,13 @@ class Recoup final : public ScorePolicy {
   }
 };
 
+// What decides where a list of evictions names nothing: csrc/foresight.
+class Planned final : public Recoup {
+ public:
+  using Recoup::Recoup;
+  [[nodiscard]] std::string_view name() const noexcept override { return "planned"; }
+};
+
 }  // namespace
 
 std::span<const PolicyInfo> recoup_policies() {
@@ -37,6 +44,12 @@ std::span<const PolicyInfo> recoup_policies() {
        .summary = "cost of what a replay would run over bytes and the root of staleness",
        .defaults = kInOrder,
        .make = make_policy<Recoup>,
+       .has_order = true},
+      {.name = "planned",
+       .summary = "recoup, and in steps that repeat the evictions that a search found cheapest",
+       .defaults = kInOrder,
+       .make = make_policy<Planned>,
+       .foresees = true,
        .has_order = true},
   };
   return kPolicies;

@@ -31,6 +31,7 @@ _ENGINE_OPTIONS = (
     "eager_drop",
     "kinetic",
     "no_layout",
+    "noise",
     "oracle",
     "seed",
     "timeline",
@@ -89,7 +90,14 @@ def add_simulate_command(commands: Any) -> None:
         "--plan-ahead",
         action="store_true",
         default=None,
-        help="schedules drive the first step too, as if the same step had run before",
+        help="schedules and lists are there from the first step on, as if it had run before",
+    )
+    parser.add_argument(
+        "--noise",
+        type=_noise,
+        metavar="SEED:PERCENT",
+        help="decide on costs that are measured as on a busy machine, off by so much; results "
+        "count the true ones",
     )
     parser.add_argument(
         "--optimum",
@@ -246,7 +254,21 @@ def _switches(options: argparse.Namespace, policy: str) -> dict[str, Any]:
         "seed": options.seed,
         "oracle": tuple(options.oracle),
         "plan_ahead": options.plan_ahead,
+        "noise": options.noise,
     }
+
+
+def _noise(text: str) -> tuple[int, float]:
+    seed, colon, percent = text.partition(":")
+    try:
+        noise = int(seed), float(percent)
+    except ValueError:
+        colon = ""
+    if not colon or not 0 <= noise[0] < 2**64 or not 0 <= noise[1] <= 200:
+        raise argparse.ArgumentTypeError(
+            f"SEED:PERCENT is wanted, as 1:30, of at most 200; got {text!r}"
+        )
+    return noise
 
 
 def _run_all(

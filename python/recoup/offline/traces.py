@@ -167,6 +167,7 @@ class Trace:
         decisions: bool = False,
         oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
         plan_ahead: bool | None = None,
+        noise: tuple[int, float] | None = None,
         **options: Any,
     ) -> Simulation:
         """Runs the engine over the trace, on a device with no memory.
@@ -178,9 +179,12 @@ class Trace:
         decisions: keep what the engine decided.
         oracle: of the policy `oracle`: the exponents of cost, size and distance, and the weight of
             evicted ancestors in the cost; each from 0 to 8.
-        plan_ahead: of a policy with a schedule: True: the first step has one already, made of the
-            same step in an earlier run; False: as live, a step runs without one until one like it
-            has ended. None: True when the trace has one step.
+        plan_ahead: of a policy that knows steps: True: the first step has its schedule or list
+            already, made of the same step in an earlier run; False: as live, a step runs without
+            one until one like it has ended. None: True when the trace has one step.
+        noise: (seed, percent): the engine decides on measurements that are off as on a busy
+            machine, each by a factor of e^x for a normal x of that deviation; the result counts
+            what the trace says. None: it measures what the trace says.
         options: as `recoup.budget` has them, and chain_cost: of the policy `coop`, see
             docs/pool-policies.md.
 
@@ -191,6 +195,7 @@ class Trace:
             max_time_ratio=max_time_ratio,
             decisions=decisions,
             plan_ahead=plan_ahead,
+            noise=noise,
         )
         stats = Stats.from_engine(row.pop("stats"))
         decided = Decision.rows(row.pop("decisions"))
@@ -207,6 +212,7 @@ class Trace:
         layout: bool = True,
         oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
         plan_ahead: bool | None = None,
+        noise: tuple[int, float] | None = None,
         **options: Any,
     ) -> list[Moment]:
         """The run of `simulate`, moment by moment, as far as it goes."""
@@ -214,6 +220,7 @@ class Trace:
             _engine_options(budget_bytes, layout, policy, oracle=oracle, **options),
             max_time_ratio=max_time_ratio,
             plan_ahead=plan_ahead,
+            noise=noise,
         )
         return [Moment(*row) for row in rows]  # type: ignore[arg-type]
 

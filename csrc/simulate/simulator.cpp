@@ -1,11 +1,10 @@
-#include "csrc/offline/simulate/simulator.h"
+#include "csrc/simulate/simulator.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "csrc/base/check.h"
-#include "csrc/engine/decisions.h"
-#include "csrc/offline/simulate/timeline.h"
 
 namespace recoup::detail {
 
@@ -36,6 +35,7 @@ Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Obser
     : trace_(trace),
       observer_(observer),
       options_(options),
+      most_replay_cost_(kMostReplayCost),
       engine_(std::in_place, engine_options(options.engine), static_cast<Device&>(*this)),
       observers_(nullptr, nullptr) {
   if (const ScheduleKind kind = find_policy(options.engine.policy).schedule;
@@ -43,10 +43,14 @@ Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Obser
     runner_.emplace(*engine_, kind,
                     schedule_budget > Bytes(0) ? schedule_budget : options.engine.budget);
     engine_->set_schedule(&*runner_);
-    observers_ = ObserverPair(&*runner_, observer);
-    observer_ = &observers_;
   }
-  engine_->set_observer(observer_);
+  observe(observer);
+  if (options.noise) {
+    if (options.engine.cost_model != CostModel::kMeasured) {
+      throw std::invalid_argument("noise is of measured costs; these are counted");
+    }
+    noise_.emplace(*options.noise, trace);
+  }
   if (engine_->looks_ahead()) {
     uses_.emplace(trace);
     engine_->set_future(&*uses_);
@@ -54,6 +58,12 @@ Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Obser
 }
 
 Simulator::~Simulator() = default;
+
+void Simulator::observe(Observer* observer) {
+  observers_ = ObserverPair(runner_ ? &*runner_ : nullptr, observer);
+  observer_ = runner_ ? &observers_ : observer;
+  engine_->set_observer(observer_);
+}
 
 ScheduleRunner::Plans Simulator::take_plans() {
   runner_->end_step();
@@ -79,13 +89,17 @@ SimulationResult Simulator::run() {
   result.stats = engine_->stats();
   result.ops = static_cast<std::int64_t>(op_);
   result.plain_cost = plain_;
-  result.replay_cost = Nanoseconds(result.stats.replay_cost_ns);
+  result.replay_cost = replay_cost();
   return result;
+}
+
+Nanoseconds Simulator::replay_cost() const {
+  return noise_ ? replayed_ : Nanoseconds(engine_->counters().replay_cost_ns);
 }
 
 bool Simulator::too_slow() const {
   return options_.max_time_ratio > 0 &&
-         static_cast<double>(engine_->counters().replay_cost_ns) >
+         static_cast<double>(replay_cost().count()) >
              (options_.max_time_ratio - 1) * static_cast<double>(plain_.count());
 }
 
@@ -93,8 +107,7 @@ void Simulator::count_replay() {
   ++replays_;
   const bool bounded = options_.max_time_ratio > 0;
   const double most = kReplaysAnOp * options_.max_time_ratio * static_cast<double>(op_ + 1);
-  if ((bounded && static_cast<double>(replays_) > most) ||
-      Nanoseconds(engine_->counters().replay_cost_ns) > kMostReplayCost) {
+  if ((bounded && static_cast<double>(replays_) > most) || replay_cost() > most_replay_cost_) {
     throw TooSlow();
   }
 }
@@ -138,7 +151,9 @@ void Simulator::apply(const TraceEvent& event) {
       break;
     case Kind::kAllocate:
       engine_->set_running_op({});
-      blocks_.push_back(engine_->allocate(event.size));
+      blocks_.push_back(blocks_.size() < places_.size()
+                            ? engine_->allocate(event.size, places_[blocks_.size()])
+                            : engine_->allocate(event.size));
       break;
     case Kind::kFree:
       engine_->free(blocks_[event.index]);
@@ -279,6 +294,11 @@ void Simulator::end_op(const TraceOp& op) {
                   .record_bytes = op.record_bytes,
                   .repeatable = op.repeatable,
                   .random = op.random};
+  if (noise_) {
+    const Measurement measured = noise_->measure(number_of(op));
+    record.cost = measured.took;
+    record.cost_key = measured.key;
+  }
   // The engine gives it back as it is.
   if (op.repeatable && engine_->op().recordable(record)) {
     record.payload = const_cast<TraceOp*>(&op);
@@ -286,7 +306,7 @@ void Simulator::end_op(const TraceOp& op) {
   }
   const Nanoseconds before = Nanoseconds(engine_->counters().op_ns);
   engine_->op().end(record, uses, operands_, made);
-  plain_ += Nanoseconds(engine_->counters().op_ns) - before;
+  plain_ += noise_ ? op.cost : Nanoseconds(engine_->counters().op_ns) - before;
   for (StorageId id : made) {
     add_storage(id);
   }
@@ -296,6 +316,7 @@ Measurement Simulator::replay(void* payload, std::span<const Location> /*inputs*
                               std::span<const PoolOffset> /*written*/, std::span<BlockId> outputs) {
   count_replay();
   const TraceOp& op = *static_cast<const TraceOp*>(payload);
+  const Nanoseconds room_before = engine_->context().room_time;
   const std::vector<BlockId> outer = std::exchange(held_, {});
   run_kernel(op);
   const std::span<const TraceFresh> fresh = trace_.fresh_of(op);
@@ -303,7 +324,13 @@ Measurement Simulator::replay(void* payload, std::span<const Location> /*inputs*
     outputs[i] = held_[fresh[i].allocation];
   }
   held_ = outer;
-  return {};
+  replayed_ += op.cost;
+  if (!noise_) {
+    return {};
+  }
+  Measurement measured = noise_->measure(number_of(op));
+  measured.took += engine_->context().room_time - room_before;  // which is taken from it
+  return measured;
 }
 
 std::size_t Simulator::payload_bytes(const void* payload) const noexcept {
@@ -315,65 +342,3 @@ std::string Simulator::name(const void* payload) const {
 }
 
 }  // namespace recoup::detail
-
-namespace recoup {
-namespace {
-
-// Marks with an op before them, and whether ops follow the last.
-int step_count(const Trace& trace) {
-  int steps = 0;
-  bool has_ops = false;
-  for (const TraceEvent& event : trace.events) {
-    has_ops |= event.kind == TraceEvent::Kind::kOp;
-    if (event.kind == TraceEvent::Kind::kStep) {
-      steps += std::exchange(has_ops, false) ? 1 : 0;
-    }
-  }
-  return steps + (has_ops ? 1 : 0);
-}
-
-void plan_ahead(const Trace& trace, const SimulationOptions& options,
-                detail::Simulator& simulator) {
-  if (find_policy(options.engine.policy).schedule == ScheduleKind::kNone ||
-      !options.plan_ahead.value_or(step_count(trace) == 1)) {
-    return;
-  }
-  SimulationOptions plain = options;
-  plain.engine.budget = detail::kUnbounded;
-  detail::Simulator recording(trace, plain, nullptr, options.engine.budget);
-  (void)recording.run();
-  simulator.set_plans(recording.take_plans());
-}
-
-}  // namespace
-
-SimulationResult simulate(const Trace& trace, const SimulationOptions& options,
-                          std::vector<Decision>* decisions) {
-  validate(trace);
-  detail::DecisionLog log;
-  detail::Simulator simulator(trace, options, decisions == nullptr ? nullptr : &log);
-  plan_ahead(trace, options, simulator);
-  SimulationResult result = simulator.run();
-  if (decisions != nullptr) {
-    decisions->insert(decisions->end(), log.decisions().begin(), log.decisions().end());
-  }
-  return result;
-}
-
-std::vector<TimelineRow> timeline(const Trace& trace, const SimulationOptions& options) {
-  validate(trace);
-  detail::TimelineLog log(trace);
-  detail::Simulator simulator(trace, options, &log);
-  log.look_at(simulator.engine());
-  plan_ahead(trace, options, simulator);
-  (void)simulator.run();
-  return log.take();
-}
-
-Bytes unbudgeted_peak(const Trace& trace, const Options& options) {
-  SimulationOptions unreached{.engine = options, .max_time_ratio = 0};
-  unreached.engine.policy = "unbounded";
-  return Bytes(simulate(trace, unreached).stats.peak_bytes);
-}
-
-}  // namespace recoup

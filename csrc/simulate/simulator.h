@@ -1,15 +1,18 @@
-// Runs a trace on the engine, pool and policies of the live runtime, on a device with no memory.
+// Runs a trace on the engine, pool and policies of the live runtime, on a device with no memory:
+// what a program would do, and, beside a program, what a step of it would cost.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "csrc/engine/engine.h"
 #include "csrc/engine/observer_pair.h"
-#include "csrc/offline/simulate/uses.h"
 #include "csrc/schedule/runner.h"
+#include "csrc/simulate/noise.h"
+#include "csrc/simulate/uses.h"
 #include "recoup/simulate.h"
 #include "recoup/trace.h"
 
@@ -33,6 +36,17 @@ class Simulator final : private Device {
   void set_plans(ScheduleRunner::Plans plans) { runner_->set_plans(std::move(plans)); }
   [[nodiscard]] ScheduleRunner::Plans take_plans();
   [[nodiscard]] const Engine& engine() const { return *engine_; }
+  [[nodiscard]] Engine& engine() { return *engine_; }
+
+  // ---- before it runs ----
+  // Null: nobody looks on.
+  void observe(Observer* observer);
+  // Where the first blocks lie that the program allocates outside of an op.
+  void place(std::vector<PoolOffset> places) { places_ = std::move(places); }
+  // Replays that cost more are too slow.
+  void set_most_replay_cost(Nanoseconds most) { most_replay_cost_ = most; }
+  // What a policy that looks ahead knows; else null.
+  [[nodiscard]] const Future* future() const { return uses_ ? &*uses_ : nullptr; }
 
  private:
   void apply(const TraceEvent& event);
@@ -40,10 +54,14 @@ class Simulator final : private Device {
   void run_until_it_fits(const TraceOp& op);
   void run_kernel(const TraceOp& op);
   void end_op(const TraceOp& op);
+  [[nodiscard]] std::uint32_t number_of(const TraceOp& op) const {
+    return static_cast<std::uint32_t>(&op - trace_.ops.data());
+  }
   void add_storage(StorageId id);
   void add_external(Bytes size);
   [[nodiscard]] FreshStorage content(BlockId block, Bytes nbytes);
   void forsake(StorageId storage);
+  [[nodiscard]] Nanoseconds replay_cost() const;
   [[nodiscard]] bool too_slow() const;
   void count_replay();
 
@@ -76,7 +94,11 @@ class Simulator final : private Device {
   std::vector<Operand> operands_;
   std::size_t op_ = 0;  // that runs
   std::int64_t replays_ = 0;
-  Nanoseconds plain_{0};                  // cost of the program's ops so far
+  Nanoseconds most_replay_cost_;
+  std::vector<PoolOffset> places_;
+  Nanoseconds plain_{0};     // cost of the program's ops so far
+  Nanoseconds replayed_{0};  // of the replays, where the engine knows it with noise
+  std::optional<CostNoise> noise_;
   std::optional<TraceUses> uses_;         // for a policy that looks ahead
   std::optional<Engine> engine_;          // its destructor calls the device
   std::optional<ScheduleRunner> runner_;  // of a policy with a schedule

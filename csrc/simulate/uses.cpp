@@ -1,4 +1,4 @@
-#include "csrc/offline/simulate/uses.h"
+#include "csrc/simulate/uses.h"
 
 #include <algorithm>
 

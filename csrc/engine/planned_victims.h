@@ -1,0 +1,30 @@
+// PlannedVictims: names victims before the policy is asked.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "csrc/engine/op.h"
+#include "recoup/stats.h"
+#include "recoup/types.h"
+
+namespace recoup::detail {
+
+// Called under the engine's lock.
+class PlannedVictims {
+ public:
+  virtual ~PlannedVictims() = default;
+
+  // An op of the program is about to begin; nothing has been brought back for it yet.
+  virtual void before_op(std::string_view name, std::span<const Operand> operands) = 0;
+  // It does not begin, for what it needs does not fit.
+  virtual void on_no_op() = 0;
+  // A candidate, the same one until it is none any more; invalid: the policy decides.
+  [[nodiscard]] virtual ValueId next() const = 0;
+  // What is measured now takes longer than it would.
+  [[nodiscard]] virtual bool disturbs() const { return false; }
+  // Adds what it has done.
+  virtual void add_to(Stats& /*stats*/) const {}
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,46 @@
+#include "csrc/foresight/eviction_list.h"
+
+#include <algorithm>
+
+#include "csrc/base/check.h"
+
+namespace recoup::detail {
+
+EvictionList::EvictionList(std::vector<Entry> entries) {
+  std::uint32_t row = 0;  // where the entries of the same ops begin
+  for (const Entry& entry : entries) {
+    RECOUP_CHECK(entries_.empty() || entries_.back().ops <= entry.ops);
+    if (entries_.empty() || entries_.back().ops != entry.ops) {
+      row = static_cast<std::uint32_t>(entries_.size());
+      first_.resize(entry.ops + std::size_t{1}, row);
+    }
+    if (std::find(entries_.begin() + row, entries_.end(), entry) == entries_.end()) {
+      entries_.push_back(entry);
+    }
+  }
+  first_.push_back(static_cast<std::uint32_t>(entries_.size()));
+}
+
+std::span<const EvictionList::Entry> EvictionList::at(std::uint32_t ops) const {
+  if (ops + std::size_t{1} >= first_.size()) {
+    return {};
+  }
+  return std::span(entries_).subspan(first_[ops], first_[ops + 1] - first_[ops]);
+}
+
+ValueId EvictionList::next(const Engine& engine, const StepLog& step) const {
+  for (const Entry& entry : at(step.op_count())) {
+    const std::span<const ValueTicket> made = step.made_by(entry.victim.op);
+    if (entry.victim.slot >= made.size()) {
+      continue;
+    }
+    const ValueTicket& ticket = made[entry.victim.slot];
+    if (engine.values().holds(ticket) &&
+        engine.value(ticket.value).candidate_index != Value::kNotCandidate) {
+      return ticket.value;
+    }
+  }
+  return {};
+}
+
+}  // namespace recoup::detail

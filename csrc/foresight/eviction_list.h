@@ -1,0 +1,36 @@
+// EvictionList: what to evict while a step runs, in which order.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "csrc/foresight/step_log.h"
+
+namespace recoup::detail {
+
+class EvictionList {
+ public:
+  // While `ops` ops of the step have ended; ascending. What is said twice counts once.
+  struct Entry {
+    std::uint32_t ops = 0;
+    Made victim;
+    friend bool operator==(const Entry&, const Entry&) = default;
+  };
+  EvictionList() = default;
+  explicit EvictionList(std::vector<Entry> entries);
+
+  [[nodiscard]] std::size_t size() const { return entries_.size(); }
+  [[nodiscard]] std::span<const Entry> at(std::uint32_t ops) const;
+  // The first that it names now which is a candidate; invalid: there is none.
+  [[nodiscard]] ValueId next(const Engine& engine, const StepLog& step) const;
+  friend bool operator==(const EvictionList&, const EvictionList&) = default;
+
+ private:
+  std::vector<Entry> entries_;
+  std::vector<std::uint32_t> first_;  // entry by ops
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,314 @@
+#include "csrc/foresight/foresight.h"
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+namespace recoup::detail {
+namespace {
+
+// A list may cost this much more than was planned.
+constexpr double kDearer = 1.05;
+
+}  // namespace
+
+Foresight::Foresight(Engine& engine, const Settings& settings)
+    : ObserverPair(nullptr, nullptr),
+      engine_(engine),
+      settings_(settings),
+      budget_(engine.options().budget),
+      log_(engine) {
+  begin_step();
+}
+
+void Foresight::before_op(std::string_view name, std::span<const Operand> operands) {
+  if (given_up_) {
+    return;
+  }
+  if (running_ || log_.op_count() == kMostOps) {
+    give_up_step();
+    return;
+  }
+  adopt();
+  running_ = log_.with(name, operands);
+  follow(*running_);
+}
+
+void Foresight::follow(StepHash hash) {
+  KnownStep* const before = following_;
+  following_ = agreeing(hash);
+  if (log_.op_count() == 0) {
+    followed_all_ = following_ != nullptr && following_->evictions;
+  } else if (following_ != before) {
+    followed_all_ = false;
+  }
+}
+
+// Of steps that have begun alike: the one that is followed, the one that came after the last step
+// before, the last used.
+Foresight::KnownStep* Foresight::agreeing(StepHash hash) {
+  const std::uint32_t op = log_.op_count();
+  const auto agrees = [&](const KnownStep& step) {
+    return op < step.hashes.size() && step.hashes[op] == hash;
+  };
+  if (following_ != nullptr && agrees(*following_)) {
+    return following_;
+  }
+  const KnownStep* const last = find(last_);
+  KnownStep* const expected = last == nullptr ? nullptr : find(last->successor);
+  if (expected != nullptr && agrees(*expected)) {
+    return expected;
+  }
+  const auto found =
+      std::find_if(known_.begin(), known_.end(), [&](const auto& step) { return agrees(*step); });
+  return found == known_.end() ? nullptr : found->get();
+}
+
+ValueId Foresight::next() const {
+  return following_ != nullptr && following_->evictions
+             ? following_->evictions->list.next(engine_, log_)
+             : ValueId();
+}
+
+void Foresight::on_op_begin(std::string_view name, std::span<const Operand> operands) {
+  ObserverPair::on_op_begin(name, operands);
+  ++open_ops_;
+}
+
+void Foresight::on_external(StorageId storage, Bytes nbytes) {
+  ObserverPair::on_external(storage, nbytes);
+  log_.add_storage(storage);
+}
+
+void Foresight::on_adopt(const FreshStorage& fresh, StorageId storage) {
+  ObserverPair::on_adopt(fresh, storage);
+  log_.add_storage(storage);
+}
+
+void Foresight::on_op_end(const OpRecord& record, std::span<const Operand> operands,
+                          std::span<const StorageId> fresh) {
+  ObserverPair::on_op_end(record, operands, fresh);
+  --open_ops_;
+  if (running_) {
+    hashes_.push_back(*running_);
+    log_.add_op(*std::exchange(running_, std::nullopt), record, operands, fresh);
+  }
+}
+
+void Foresight::on_op_failed() {
+  ObserverPair::on_op_failed();
+  --open_ops_;
+  running_.reset();
+}
+
+void Foresight::on_evict(ValueId value) {
+  ObserverPair::on_evict(value);
+  if (following_ == nullptr || !following_->evictions) {
+    return;
+  }
+  const std::optional<Made> made = log_.find(value);
+  const auto named = following_->evictions->list.at(log_.op_count());
+  counts_.listed_evictions += std::any_of(named.begin(), named.end(),
+                                          [&](const auto& entry) { return entry.victim == made; });
+}
+
+void Foresight::add_to(Stats& stats) const {
+  stats.foreseen_steps += counts_.foreseen_steps;
+  stats.eviction_lists += counts_.eviction_lists;
+  stats.given_up_lists += counts_.given_up_lists;
+  stats.listed_evictions += counts_.listed_evictions;
+  stats.followed_steps += counts_.followed_steps;
+  stats.followed_expected_ns += counts_.followed_expected_ns;
+  stats.followed_cost_ns += counts_.followed_cost_ns;
+  stats.planning_ns += counts_.planning_ns;
+}
+
+void Foresight::on_step(std::string_view name) {
+  ObserverPair::on_step(name);
+  if (open_ops_ > 0) {  // on another thread
+    give_up_step();
+  }
+  try {
+    end_step();
+  } catch (...) {
+    begin_step();
+    throw;
+  }
+  begin_step();
+}
+
+void Foresight::begin_step() {
+  set_second(nullptr);
+  recorder_.reset();
+  forget_step();
+  given_up_ = open_ops_ > 0;
+  replay_cost_before_ = engine_.counters().replay_cost_ns;
+  if (engine_.options().budget != budget_) {
+    budget_ = engine_.options().budget;
+    thread_.cancel();
+    fruitless_ = 0;
+    for (const auto& step : known_) {
+      step->again = true;
+      step->in_work = false;
+      step->dearer = 0;
+    }
+  }
+  if (!given_up_ && worth_recording()) {
+    recorder_ = std::make_unique<StepRecorder>(engine_);
+    set_second(&recorder_->observer());
+  }
+}
+
+void Foresight::forget_step() {
+  log_.begin_step();
+  hashes_.clear();
+  running_.reset();
+  following_ = nullptr;
+  followed_all_ = false;
+}
+
+bool Foresight::worth_recording() const {
+  return fruitless_ < kFruitless || fruitless_ % kFruitless == 0;
+}
+
+Foresight::KnownSteps Foresight::take_known() {
+  end_step();
+  following_ = nullptr;
+  return std::exchange(known_, {});
+}
+
+void Foresight::give_up_step() {
+  forget_step();
+  given_up_ = true;
+  set_second(nullptr);
+  recorder_.reset();
+}
+
+Foresight::KnownStep* Foresight::find(StepHash hash) {
+  const auto found = std::find_if(known_.begin(), known_.end(),
+                                  [&](const auto& step) { return step->hash == hash; });
+  return found == known_.end() ? nullptr : found->get();
+}
+
+void Foresight::end_step() {
+  set_second(nullptr);
+  ++fruitless_;
+  const StepHash hash = log_.hash();
+  if (given_up_ || hashes_.empty() || engine_.options().budget != budget_) {
+    last_ = 0;
+    return;
+  }
+  KnownStep* step = find(hash);
+  if (step != nullptr) {
+    watch(*step);
+  } else if (!settings_.at_once && std::find(seen_.begin(), seen_.end(), hash) == seen_.end()) {
+    seen_.push_back(hash);
+    if (seen_.size() > kMostSeen) {
+      seen_.erase(seen_.begin());
+    }
+  } else if (recorder_ != nullptr) {
+    step = &add_known(hash);
+  }
+  if (KnownStep* const last = find(last_)) {
+    last->successor = hash;
+  }
+  last_ = hash;
+  if (step != nullptr && step->again && recorder_ != nullptr) {
+    plan(*step);
+  }
+}
+
+Foresight::KnownStep& Foresight::add_known(StepHash hash) {
+  std::erase(seen_, hash);
+  following_ = nullptr;
+  if (known_.size() == kMostKnown) {
+    known_.pop_back();
+  }
+  KnownStep& step = **known_.insert(known_.begin(), std::make_unique<KnownStep>());
+  step.hash = hash;
+  step.hashes = std::exchange(hashes_, {});
+  step.again = true;
+  return step;
+}
+
+void Foresight::plan(KnownStep& step) {
+  if (settings_.beside) {
+    plan_beside(step);
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const EvictionList before = step.evictions ? step.evictions->list : EvictionList();
+  put(step, plan_step(recorder_->take(), before, settings_.work));
+  counts_.planning_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
+}
+
+// One at a time; the others come again.
+void Foresight::plan_beside(KnownStep& step) {
+  if (thread_.busy()) {
+    return;
+  }
+  try {
+    thread_.start({.step = recorder_->take(),
+                   .before = step.evictions ? step.evictions->list : EvictionList(),
+                   .work = settings_.work,
+                   .hash = step.hash});
+    step.again = false;
+    step.in_work = true;
+  } catch (const std::system_error&) {  // no thread: perhaps next time
+  }
+}
+
+// The list may be for the running step: then it is in force from here on.
+void Foresight::adopt() {
+  if (std::optional<PlannerThread::Found> found = thread_.take()) {
+    if (KnownStep* const step = find(found->hash)) {
+      followed_all_ = followed_all_ && step != following_;
+      put(*step, std::move(found->evictions));
+    }
+  }
+}
+
+void Foresight::put(KnownStep& step, std::optional<StepEvictions> evictions) {
+  step.again = false;
+  step.in_work = false;
+  step.evictions = std::move(evictions);
+  fruitless_ = 0;
+  ++counts_.foreseen_steps;
+  counts_.eviction_lists += step.evictions ? 1 : 0;
+}
+
+void Foresight::cancel_planning() noexcept {
+  thread_.cancel();
+  for (const auto& step : known_) {
+    step->again |= std::exchange(step->in_work, false);
+  }
+}
+
+// The step has ended.
+void Foresight::watch(KnownStep& step) {
+  const auto place = std::find_if(known_.begin(), known_.end(),
+                                  [&](const auto& each) { return each.get() == &step; });
+  std::rotate(known_.begin(), place, place + 1);
+  if (following_ != &step || !followed_all_) {
+    return;
+  }
+  const std::int64_t cost = engine_.counters().replay_cost_ns - replay_cost_before_;
+  const std::int64_t expected = step.evictions->expected.count();
+  ++counts_.followed_steps;
+  counts_.followed_expected_ns += expected;
+  counts_.followed_cost_ns += cost;
+  if (step.again || step.in_work ||
+      static_cast<double>(cost) <= kDearer * static_cast<double>(expected)) {
+    return;
+  }
+  if (++step.dearer == 1) {
+    step.again = true;
+    fruitless_ = 0;
+  } else {
+    ++counts_.given_up_lists;
+    step.evictions.reset();
+  }
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,120 @@
+// Foresight: knows the steps that a program repeats, and what to evict in them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "csrc/engine/observer_pair.h"
+#include "csrc/foresight/planner_thread.h"
+
+namespace recoup::detail {
+
+// Note [Following a list]
+// Every step is hashed as it runs, and written down until it is known. When one ends that has run
+// before, a list of evictions is planned for it, there or beside the program. While a later
+// step does what a known one did, its list names victims first. At the first op that differs the
+// list is off, unless another known step has begun like this one. A list that turns out dearer than
+// it was planned is planned anew once, and then the default is back. Lists for another budget are
+// planned anew too; what they were is tried among others.
+//
+// What is found beside the program is in force from the op on that begins next.
+//
+// To be given to an engine as planned victims and as observer before it runs anything.
+class Foresight final : public ObserverPair, public PlannedVictims {
+ public:
+  struct KnownStep {
+    std::vector<StepHash> hashes;  // by op: of all before it and of what it is called with
+    StepHash hash = 0;
+    std::optional<StepEvictions> evictions;  // none: the default
+    int dearer = 0;                          // how often it cost more than was planned
+    bool again = false;                      // it is to be planned anew
+    bool in_work = false;                    // that is being done
+    StepHash successor = 0;                  // the step that came after it last time
+  };
+  // The last used first.
+  using KnownSteps = std::vector<std::unique_ptr<KnownStep>>;
+
+  struct Settings {
+    std::int64_t work = 1'500'000;  // for a plan, see plan_step
+    bool at_once = false;           // a plan is made of a step that has run once
+    bool beside = false;            // on a thread, and not where the step ends
+  };
+  explicit Foresight(Engine& engine) : Foresight(engine, Settings()) {}
+  Foresight(Engine& engine, const Settings& settings);
+
+  // What a run of the same program knows when it has ended, for the next one to begin with.
+  [[nodiscard]] KnownSteps take_known();
+  void set_known(KnownSteps known) { known_ = std::move(known); }
+
+  // Nothing goes on beside the program when this returns; it may begin at the end of a step.
+  void cancel_planning() noexcept;
+  void stop_planning_for_good() noexcept { thread_.stop_for_good(); }
+
+  // PlannedVictims.
+  void before_op(std::string_view name, std::span<const Operand> operands) override;
+  void on_no_op() override { running_.reset(); }
+  [[nodiscard]] ValueId next() const override;
+  [[nodiscard]] bool disturbs() const override { return thread_.working(); }
+  void add_to(Stats& stats) const override;
+
+  // Observer.
+  void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
+  void on_external(StorageId storage, Bytes nbytes) override;
+  void on_adopt(const FreshStorage& fresh, StorageId storage) override;
+  void on_op_end(const OpRecord& record, std::span<const Operand> operands,
+                 std::span<const StorageId> fresh) override;
+  void on_op_failed() override;
+  void on_evict(ValueId value) override;
+  void on_step(std::string_view name) override;
+
+ private:
+  static constexpr std::size_t kMostKnown = 8;
+  static constexpr std::size_t kMostSeen = 16;
+  // What runs for longer without the end of a step is none.
+  static constexpr std::uint32_t kMostOps = 1U << 16;
+  // After so many steps without a new plan one in as many is written down. A prime: steps that take
+  // turns have another period.
+  static constexpr std::int64_t kFruitless = 17;
+
+  void begin_step();
+  void end_step();
+  void give_up_step();
+  void forget_step();
+  void follow(StepHash hash);
+  [[nodiscard]] KnownStep* agreeing(StepHash hash);
+  void plan(KnownStep& step);
+  void plan_beside(KnownStep& step);
+  KnownStep& add_known(StepHash hash);
+  void adopt();
+  void put(KnownStep& step, std::optional<StepEvictions> evictions);
+  void watch(KnownStep& step);
+  [[nodiscard]] bool worth_recording() const;
+  [[nodiscard]] KnownStep* find(StepHash hash);
+
+  Engine& engine_;
+  const Settings settings_;
+  Bytes budget_;
+  KnownSteps known_;
+  std::vector<StepHash> seen_;  // of steps that are not known
+  std::int64_t fruitless_ = 0;  // steps since a plan was made, or wanted
+  StepHash last_ = 0;           // the last step, if it was known
+  Stats counts_;                // those that it adds to
+
+  // Of the running step.
+  StepLog log_;
+  std::vector<StepHash> hashes_;
+  std::optional<StepHash> running_;  // op
+  int open_ops_ = 0;                 // of all threads
+  bool given_up_ = false;            // it is too long, or threads run ops side by side
+  KnownStep* following_ = nullptr;
+  bool followed_all_ = false;  // one list has been in force since the step began
+  std::int64_t replay_cost_before_ = 0;
+  std::unique_ptr<StepRecorder> recorder_;
+  PlannerThread thread_;
+};
+
+}  // namespace recoup::detail

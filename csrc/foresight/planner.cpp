@@ -1,0 +1,118 @@
+#include "csrc/foresight/planner.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "csrc/foresight/score_search.h"
+#include "csrc/foresight/step_trial.h"
+
+namespace recoup::detail {
+namespace {
+
+// What a list must save of the default's replays.
+constexpr double kWorthIt = 0.995;
+// The last of a search's trail, which are its best.
+constexpr std::size_t kOfSearch = 4;
+// A list that was made in less memory leaves room for free memory in pieces.
+constexpr std::array kShares = {1.0, 0.97, 0.94};
+
+class Planner {
+ public:
+  Planner(const RecordedStep& step, std::int64_t work, const std::atomic<bool>* stop)
+      : trial_(step, stop), work_(work) {}
+
+  std::optional<StepEvictions> plan(const EvictionList& before) {
+    if (!trial_.possible(trial_.budget())) {
+      return std::nullopt;
+    }
+    const TrialResult by_default = trial_.run(EvictionList(), trial_.limits());
+    const bool fits = by_default.fits;
+    best_cost_ = fits ? by_default.replay_cost : trial_.limits().most;
+    if (fits && by_default.replay_cost == Nanoseconds(0)) {
+      return std::nullopt;
+    }
+    if (before.size() > 0) {
+      try_list(before);
+    }
+    ScoreSearch by_bytes(trial_, Addresses::kIgnored, work_ / 2);
+    const std::vector<ScoreSearch::Found> trail = by_bytes.run({});
+    const auto best = std::span(trail).last(std::min(kOfSearch, trail.size()));
+    ScoreSearch by_addresses(trial_, Addresses::kRecorded, work_ / 2);
+    const std::vector<ScoreSearch::Found> better = by_addresses.run(best);
+    for (const ScoreSearch::Found& found :
+         std::span(better).last(std::min(kOfSearch, better.size()))) {
+      try_score(found.score, 1.0);
+    }
+    for (const double share : kShares) {
+      for (const ScoreSearch::Found& found : best) {
+        try_score(found.score, share);
+      }
+      if (share < 1 && trial_.possible(part(share))) {
+        try_score(by_bytes.best_of_portfolio(part(share)).score, share);
+      }
+    }
+    const double limit = kWorthIt * static_cast<double>(by_default.replay_cost.count());
+    if (!best_ || (fits && static_cast<double>(best_cost_.count()) > limit)) {
+      return std::nullopt;
+    }
+    return StepEvictions{.list = std::move(*best_),
+                         .expected = best_cost_,
+                         .by_default = fits ? by_default.replay_cost : trial_.limits().most};
+  }
+
+ private:
+  [[nodiscard]] Bytes part(double share) const {
+    return Bytes(static_cast<std::int64_t>(share * static_cast<double>(trial_.budget().count())));
+  }
+
+  void try_score(const StepScore& score, double share) {
+    if (!trial_.possible(part(share))) {
+      return;
+    }
+    for (const Addresses addresses : {Addresses::kRecorded, Addresses::kIgnored}) {
+      TrialLimits limits = trial_.limits();
+      limits.budget = part(share);
+      TrialResult made = trial_.run(score, addresses, limits);
+      if (made.fits) {
+        try_list(std::move(made.evicted));
+      }
+    }
+  }
+
+  void try_list(EvictionList list) {
+    if (std::find(tried_.begin(), tried_.end(), list) != tried_.end()) {
+      return;
+    }
+    TrialLimits limits = trial_.limits();
+    limits.most = best_cost_;
+    const TrialResult result = trial_.run(list, limits);
+    tried_.push_back(list);
+    if (result.fits && result.replay_cost < best_cost_) {
+      best_cost_ = result.replay_cost;
+      best_ = std::move(list);
+    }
+  }
+
+  StepTrial trial_;
+  const std::int64_t work_;
+  std::vector<EvictionList> tried_;
+  std::optional<EvictionList> best_;
+  Nanoseconds best_cost_{0};
+};
+
+}  // namespace
+
+std::optional<StepEvictions> plan_step(const RecordedStep& step, const EvictionList& before,
+                                       std::int64_t work, const std::atomic<bool>* stop) {
+  try {
+    validate(step.trace);
+  } catch (const BadTrace&) {
+    return std::nullopt;  // threads did what a trace cannot say
+  }
+  return Planner(step, work, stop).plan(before);
+}
+
+}  // namespace recoup::detail

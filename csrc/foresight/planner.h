@@ -1,0 +1,35 @@
+// The list of evictions that makes a step cheapest.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "csrc/foresight/cancelled.h"
+#include "csrc/foresight/eviction_list.h"
+#include "csrc/foresight/recorded_step.h"
+
+namespace recoup::detail {
+
+// Beside the engine's default, which decides where the list names nothing.
+struct StepEvictions {
+  EvictionList list;
+  Nanoseconds expected{0};    // what replays cost with it
+  Nanoseconds by_default{0};  // and without
+};
+
+// Note [Lists and not scores]
+// A search finds a score under which the step is cheap, see Note [Search]. What is kept of
+// it is what it evicted: under costs that are measured a little differently, or in memory that lies
+// a little differently, a score may decide on something else, and a list does not. Each list is
+// tried where it will be used: at the addresses where the step began, beside the default.
+//
+// `work`: of the searches, about half a microsecond each; the portfolio, and the best lists, are
+// tried in any case. Returns nothing when no list is better than the default by half a percent.
+// `before`: a list to be tried, too. The same in every call. Throws PlanCancelled soon after `stop`
+// says so; null: never.
+[[nodiscard]] std::optional<StepEvictions> plan_step(const RecordedStep& step,
+                                                     const EvictionList& before, std::int64_t work,
+                                                     const std::atomic<bool>* stop = nullptr);
+
+}  // namespace recoup::detail

@@ -1,0 +1,218 @@
+#include "csrc/foresight/score_search.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace recoup::detail {
+namespace {
+
+constexpr double kNeverFits = 1e18;
+constexpr std::int8_t kFirst = -1;
+constexpr std::int8_t kLast = 1;
+
+// A walk may go up by this much of its cost, less and less.
+constexpr double kTolerance = 0.03;
+// A walk ends after so many trials that found nothing better than the best.
+constexpr int kPatience = 300;
+// Of the search's work, for a walk from each of the best two, and from the best that they found.
+constexpr std::array kWalks = {0.3, 0.3, 0.4};
+
+double cost_of(const TrialResult& result, std::size_t ops) {
+  if (result.fits) {
+    return static_cast<double>(result.replay_cost.count());
+  }
+  // The further it came, the better.
+  return kNeverFits * (2 - static_cast<double>(result.ops) / static_cast<double>(ops + 1));
+}
+
+bool better(const ScoreSearch::Found& a, const ScoreSearch::Found& b) { return a.cost < b.cost; }
+
+}  // namespace
+
+std::span<const OracleOptions> score_portfolio() {
+  static constexpr std::array kScores = std::to_array<OracleOptions>({
+      {.distance = 0, .age = 0.5, .ahead = false},  // recoup's
+      {.distance = 0, .age = 0, .ahead = false},    // msps's
+      {.distance = 0, .age = 0.25, .ahead = false},
+      {.distance = 0, .age = 1, .ahead = false},
+      {},
+      {.distance = 0.5},
+      {.distance = 0.25},
+      {.distance = 0.75},
+      {.distance = 0},
+      {.distance = 0.5, .ancestors = 0.5},
+      {.distance = 0.5, .ancestors = 2},
+      {.size = 0.8, .distance = 0.5},
+      {.size = 1.2, .distance = 0.5},
+      {.cost = 0.8, .distance = 0.5},
+      {.distance = 2},
+      {.cost = 0.7, .ancestors = 0.7},
+  });
+  return kScores;
+}
+
+bool ScoreSearch::Found::fits() const { return cost < kNeverFits; }
+
+ScoreSearch::Place ScoreSearch::visit(StepScore score, double most) {
+  TrialLimits limits = trial_.limits();
+  if (most < static_cast<double>(limits.most.count())) {
+    limits.most = Nanoseconds(static_cast<std::int64_t>(most));
+  }
+  TrialResult result = trial_.run(score, addresses_, limits);
+  work_ -= result.work;
+  return {.found = {.score = std::move(score), .cost = cost_of(result, trial_.ops().size())},
+          .replays = std::move(result.replays)};
+}
+
+ScoreSearch::Found ScoreSearch::best_of_portfolio(Bytes budget) {
+  Found best{.score = {}, .cost = 3 * kNeverFits};
+  for (const OracleOptions& terms : score_portfolio()) {
+    if (work_ <= 0) {
+      break;
+    }
+    TrialLimits limits = trial_.limits();
+    limits.budget = budget;
+    if (best.fits()) {
+      limits.most = Nanoseconds(static_cast<std::int64_t>(best.cost));
+    }
+    StepScore score{.terms = terms, .priorities = {}};
+    const TrialResult result = trial_.run(score, addresses_, limits);
+    work_ -= result.work;
+    const double cost = cost_of(result, trial_.ops().size());
+    if (cost < best.cost) {
+      best = {.score = std::move(score), .cost = cost};
+    }
+  }
+  return best;
+}
+
+std::vector<ScoreSearch::Found> ScoreSearch::run(std::span<const Found> others) {
+  std::vector<Place> places;
+  for (const OracleOptions& terms : score_portfolio()) {
+    places.push_back(visit({.terms = terms, .priorities = {}}, kNeverFits));
+  }
+  for (const Found& other : others) {
+    places.push_back(visit(other.score, kNeverFits));
+  }
+  std::stable_sort(places.begin(), places.end(),
+                   [](const Place& a, const Place& b) { return better(a.found, b.found); });
+  std::vector<Found> trail{places.front().found};
+  const std::int64_t work = work_;
+  double share = 1;
+  for (std::size_t i = 0; i < kWalks.size() && trail.back().fits(); ++i) {
+    share -= kWalks[i];
+    const auto until = static_cast<std::int64_t>(share * static_cast<double>(work));
+    const bool again = i + 1 == kWalks.size();
+    walk(again ? visit(trail.back().score, kNeverFits) : places[std::min(i, places.size() - 1)],
+         until, trail);
+  }
+  return trail;
+}
+
+void ScoreSearch::walk(Place at, std::int64_t until, std::vector<Found>& trail) {
+  const std::int64_t begun_with = work_;
+  for (int vain = 0; work_ > until && begun_with > until && vain < kPatience; ++vain) {
+    const double left =
+        static_cast<double>(work_ - until) / static_cast<double>(begun_with - until);
+    const double up = kTolerance * left * left * uniform() * uniform();
+    const double most = at.found.cost * (1 + up);
+    Place next = visit(changed(at), most);
+    if (next.found.cost > most) {
+      continue;
+    }
+    at = std::move(next);
+    if (better(at.found, trail.back())) {
+      trail.push_back(at.found);
+      vain = 0;
+    }
+  }
+}
+
+StepScore ScoreSearch::changed(const Place& place) {
+  StepScore score = place.found.score;
+  score.priorities.resize(trial_.ops().size());
+  const double much = uniform();
+  for (int n = much < 0.55 ? 1 : much < 0.8 ? 2 : much < 0.93 ? 3 : 6; n > 0; --n) {
+    change_ops(place, score.priorities);
+  }
+  if (uniform() < 0.05) {
+    const std::span<const OracleOptions> portfolio = score_portfolio();
+    score.terms = portfolio[below(portfolio.size())];
+  }
+  return score;
+}
+
+void ScoreSearch::change_ops(const Place& place, std::vector<std::int8_t>& priorities) {
+  const auto either = [&] { return uniform() < 0.5 ? pick_replayed(place) : pick_kept(place); };
+  const auto alike = [&](std::size_t op, const auto& change) {
+    for (std::size_t other = 0; other < priorities.size(); ++other) {
+      if (trial_.ops()[other].kind == trial_.ops()[op].kind) {
+        change(other);
+      }
+    }
+  };
+  const double what = uniform();
+  if (what < 0.35) {
+    if (const auto op = pick_replayed(place)) {
+      priorities[*op] = kLast;
+    }
+  } else if (what < 0.55) {
+    if (const auto op = pick_kept(place)) {
+      priorities[*op] = kFirst;
+    }
+  } else if (what < 0.70) {  // one for another of its kind
+    if (const auto op = pick_replayed(place)) {
+      std::vector<std::size_t> others;
+      alike(*op, [&](std::size_t other) { others.push_back(other); });
+      const std::size_t other = others[below(others.size())];
+      priorities[other] = uniform() < 0.5 ? std::int8_t{0} : kFirst;
+      priorities[*op] = kLast;
+    }
+  } else if (what < 0.9) {
+    if (const auto op = either()) {
+      priorities[*op] = 0;
+    }
+  } else if (const auto op = either()) {
+    const auto priority = static_cast<std::int8_t>(static_cast<int>(below(3)) - 1);
+    alike(*op, [&](std::size_t other) { priorities[other] = priority; });
+  }
+}
+
+// An op, as likely as it weighs.
+template <class Weight>
+std::optional<std::size_t> ScoreSearch::pick(const Weight& weight) {
+  double sum = 0;
+  for (std::size_t op = 0; op < trial_.ops().size(); ++op) {
+    sum += weight(op);
+  }
+  double rest = uniform() * sum;
+  std::optional<std::size_t> picked;
+  for (std::size_t op = 0; op < trial_.ops().size() && rest >= 0; ++op) {
+    if (const double part = weight(op); part > 0) {
+      picked = op;
+      rest -= part;
+    }
+  }
+  return picked;
+}
+
+std::optional<std::size_t> ScoreSearch::pick_replayed(const Place& place) {
+  return pick([&](std::size_t op) {
+    const StepTrial::StepOp& each = trial_.ops()[op];
+    return static_cast<double>(place.replays[op]) * static_cast<double>(each.cost.count());
+  });
+}
+
+std::optional<std::size_t> ScoreSearch::pick_kept(const Place& place) {
+  return pick([&](std::size_t op) {
+    return place.replays[op] > 0 ? 0.0 : static_cast<double>(trial_.ops()[op].made.count());
+  });
+}
+
+// The bias is limit / 2^53.
+std::size_t ScoreSearch::below(std::size_t limit) {
+  return std::min(limit - 1, static_cast<std::size_t>(uniform() * static_cast<double>(limit)));
+}
+
+}  // namespace recoup::detail

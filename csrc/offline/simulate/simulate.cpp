@@ -1,0 +1,104 @@
+#include "recoup/simulate.h"
+
+#include <optional>
+#include <utility>
+
+#include "csrc/engine/decisions.h"
+#include "csrc/engine/observer_pair.h"
+#include "csrc/foresight/foresight.h"
+#include "csrc/offline/simulate/timeline.h"
+#include "csrc/simulate/simulator.h"
+
+namespace recoup {
+namespace {
+
+// Marks with an op before them, and whether ops follow the last.
+int step_count(const Trace& trace) {
+  int steps = 0;
+  bool has_ops = false;
+  for (const TraceEvent& event : trace.events) {
+    has_ops |= event.kind == TraceEvent::Kind::kOp;
+    if (event.kind == TraceEvent::Kind::kStep) {
+      steps += std::exchange(has_ops, false) ? 1 : 0;
+    }
+  }
+  return steps + (has_ops ? 1 : 0);
+}
+
+bool plans_ahead(const Trace& trace, const SimulationOptions& options) {
+  return options.plan_ahead.value_or(step_count(trace) == 1);
+}
+
+void plan_ahead(const Trace& trace, const SimulationOptions& options,
+                detail::Simulator& simulator) {
+  if (find_policy(options.engine.policy).schedule == ScheduleKind::kNone ||
+      !plans_ahead(trace, options)) {
+    return;
+  }
+  SimulationOptions plain = options;
+  plain.engine.budget = detail::kUnbounded;
+  detail::Simulator recording(trace, plain, nullptr, options.engine.budget);
+  (void)recording.run();
+  simulator.set_plans(recording.take_plans());
+}
+
+// A simulator with what the policy has beside it.
+class Simulation {
+ public:
+  // `observer` may be null.
+  Simulation(const Trace& trace, const SimulationOptions& options, detail::Observer* observer)
+      : simulator_(trace, options, observer), observers_(nullptr, observer) {
+    if (find_policy(options.engine.policy).foresees && options.engine.planning != Planning::kOff) {
+      foresight_.emplace(simulator_.engine());
+      observers_ = detail::ObserverPair(&*foresight_, observer);
+      simulator_.engine().set_planned(&*foresight_);
+      simulator_.observe(&observers_);
+    }
+    plan_ahead(trace, options, simulator_);
+    if (foresight_ && plans_ahead(trace, options)) {
+      detail::Simulator first(trace, options, nullptr);
+      detail::Foresight known(first.engine(), {.at_once = true});
+      first.engine().set_planned(&known);
+      first.observe(&known);
+      (void)first.run();
+      foresight_->set_known(known.take_known());
+    }
+  }
+  [[nodiscard]] const detail::Engine& engine() const { return simulator_.engine(); }
+  SimulationResult run() { return simulator_.run(); }
+
+ private:
+  detail::Simulator simulator_;
+  std::optional<detail::Foresight> foresight_;
+  detail::ObserverPair observers_;
+};
+
+}  // namespace
+
+SimulationResult simulate(const Trace& trace, const SimulationOptions& options,
+                          std::vector<Decision>* decisions) {
+  validate(trace);
+  detail::DecisionLog log;
+  SimulationResult result = Simulation(trace, options, decisions == nullptr ? nullptr : &log).run();
+  if (decisions != nullptr) {
+    decisions->insert(decisions->end(), log.decisions().begin(), log.decisions().end());
+  }
+  return result;
+}
+
+std::vector<TimelineRow> timeline(const Trace& trace, const SimulationOptions& options) {
+  validate(trace);
+  detail::TimelineLog log(trace);
+  Simulation simulation(trace, options, &log);
+  log.look_at(simulation.engine());
+  (void)simulation.run();
+  return log.take();
+}
+
+Bytes unbudgeted_peak(const Trace& trace, const Options& options) {
+  SimulationOptions unreached{.engine = options, .max_time_ratio = 0};
+  unreached.engine.policy = "unbounded";
+  return Bytes(simulate(trace, unreached).stats.peak_bytes);
+}
+
+}  // namespace recoup

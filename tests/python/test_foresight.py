@@ -1,0 +1,106 @@
+"""The policy `planned` on real nets: the same bits, and lists for steps that repeat."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import recoup
+from recoup.bench.nets.tiny import net_named
+from train import HUGE, train, variant_named
+
+STEPS = 5
+NETS = (("char_gpt", 0.55), ("resnet", 0.6))
+
+
+@pytest.mark.parametrize(("name", "share"), NETS)
+def test_a_list_changes_no_bit_and_a_simulation_makes_it_too(
+    name: str, share: float, tmp_path: Path
+) -> None:
+    net, plain = net_named(name), variant_named("plain")
+    path = tmp_path / "run.rtrace"
+    whole = train(net, plain, STEPS, HUGE, "recoup", trace=path)
+    trace = recoup.Trace.read(path)
+    budget = int(trace.unbudgeted_peak_bytes() * share)
+    options: dict[str, Any] = {"decisions": True, "cost_model": "bytes"}
+    run = train(net, plain, STEPS, budget, "planned", planning="wait", **options)
+    assert run.bits == whole.bits
+    assert run.stats.peak_bytes <= budget
+    simulated = trace.simulate(budget, policy="planned", **options)
+    assert simulated.decisions == run.decisions
+    usual = trace.simulate(budget, policy="recoup", **options)
+    assert simulated.decisions != usual.decisions
+    assert simulated.replay_cost_ns < usual.replay_cost_ns
+    assert run.stats.followed_steps > 0 and run.stats.listed_evictions > 0
+    assert run.stats.followed_cost_ns <= 1.05 * run.stats.followed_expected_ns
+    step = trace.step()
+    planned, usual = (
+        step.simulate(budget, policy=policy, **options) for policy in ("planned", "recoup")
+    )
+    assert planned.replay_cost_ns < usual.replay_cost_ns
+
+
+def test_planning_beside_the_program_changes_no_bit() -> None:
+    net, plain = net_named("char_gpt"), variant_named("plain")
+    whole = train(net, plain, 12, HUGE, "recoup")
+    budget = int(whole.stats.peak_bytes * 0.55)
+    run = train(net, plain, 12, budget, "planned")
+    assert run.bits == whole.bits
+    assert run.stats.peak_bytes <= budget
+    off = train(net, plain, 12, budget, "planned", planning="off")
+    assert off.bits == whole.bits and off.stats.foreseen_steps == 0
+
+
+def test_who_marks_no_step_has_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "run.rtrace"
+    with recoup.trace(path):
+        x = torch.ones(200, 200, requires_grad=True)
+        for _ in range(4):
+            (x.exp().sin().cos() @ x).sum().backward()
+    trace = recoup.Trace.read(path)
+    budget = int(trace.unbudgeted_peak_bytes() * 0.8)
+    planned, usual = (
+        trace.simulate(budget, policy=policy, decisions=True, plan_ahead=False)
+        for policy in ("planned", "recoup")
+    )
+    assert planned.decisions == usual.decisions
+
+
+LEAVE = """
+import os, sys, torch, recoup
+
+how = sys.argv[1]
+budget = recoup.budget("24MiB", policy="planned")
+run = budget.__enter__()
+x = torch.randn(400, 400, requires_grad=True)
+for step in range(6):
+    y = x
+    for _ in range(60):
+        y = (y * 1.001).sin()
+    y.sum().backward()
+    x.grad = None
+    run.mark_step()
+    if how == "fork" and step == 2:
+        child = os.fork()
+        if child == 0:
+            (x[0, 0] * 2).item()  # PyTorch itself hangs where a child needs threads
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    if how == "exit" and step == 2:
+        sys.exit(7)
+    if how == "leave" and step == 2:
+        break
+budget.__exit__(None, None, None)
+print("left", run.stats().evictions > 0)
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("fork", 0), ("leave", 0), ("exit", 7)])
+def test_planning_ends_with_the_scope_the_process_and_before_a_fork(how: str, code: int) -> None:
+    command = [sys.executable, "-c", LEAVE, how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    assert (done.stdout == "left True\n") == (code == 0), done.stderr
