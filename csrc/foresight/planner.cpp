@@ -58,9 +58,7 @@ class Planner {
     if (!best_ || (fits && static_cast<double>(best_cost_.count()) > limit)) {
       return std::nullopt;
     }
-    return StepEvictions{.list = std::move(*best_),
-                         .expected = best_cost_,
-                         .by_default = fits ? by_default.replay_cost : trial_.limits().most};
+    return StepEvictions{.list = std::move(*best_), .expected = best_cost_};
   }
 
  private:

@@ -14,8 +14,7 @@ namespace recoup::detail {
 // Beside the engine's default, which decides where the list names nothing.
 struct StepEvictions {
   EvictionList list;
-  Nanoseconds expected{0};    // what replays cost with it
-  Nanoseconds by_default{0};  // and without
+  Nanoseconds expected{0};  // what replays cost with it
 };
 
 // Note [Lists and not scores]

@@ -54,8 +54,8 @@ std::span<const OracleOptions> score_portfolio() {
 
 bool ScoreSearch::Found::fits() const { return cost < kNeverFits; }
 
-ScoreSearch::Place ScoreSearch::visit(StepScore score, double most) {
-  TrialLimits limits = trial_.limits();
+ScoreSearch::Place ScoreSearch::visit(StepScore score, double most, Bytes budget) {
+  TrialLimits limits{.budget = budget, .most = trial_.limits().most};
   if (most < static_cast<double>(limits.most.count())) {
     limits.most = Nanoseconds(static_cast<std::int64_t>(most));
   }
@@ -71,17 +71,9 @@ ScoreSearch::Found ScoreSearch::best_of_portfolio(Bytes budget) {
     if (work_ <= 0) {
       break;
     }
-    TrialLimits limits = trial_.limits();
-    limits.budget = budget;
-    if (best.fits()) {
-      limits.most = Nanoseconds(static_cast<std::int64_t>(best.cost));
-    }
-    StepScore score{.terms = terms, .priorities = {}};
-    const TrialResult result = trial_.run(score, addresses_, limits);
-    work_ -= result.work;
-    const double cost = cost_of(result, trial_.ops().size());
-    if (cost < best.cost) {
-      best = {.score = std::move(score), .cost = cost};
+    Place next = visit({.terms = terms, .priorities = {}}, best.cost, budget);
+    if (better(next.found, best)) {
+      best = std::move(next.found);
     }
   }
   return best;
@@ -90,10 +82,10 @@ ScoreSearch::Found ScoreSearch::best_of_portfolio(Bytes budget) {
 std::vector<ScoreSearch::Found> ScoreSearch::run(std::span<const Found> others) {
   std::vector<Place> places;
   for (const OracleOptions& terms : score_portfolio()) {
-    places.push_back(visit({.terms = terms, .priorities = {}}, kNeverFits));
+    places.push_back(visit({.terms = terms, .priorities = {}}, kNeverFits, trial_.budget()));
   }
   for (const Found& other : others) {
-    places.push_back(visit(other.score, kNeverFits));
+    places.push_back(visit(other.score, kNeverFits, trial_.budget()));
   }
   std::stable_sort(places.begin(), places.end(),
                    [](const Place& a, const Place& b) { return better(a.found, b.found); });
@@ -104,7 +96,8 @@ std::vector<ScoreSearch::Found> ScoreSearch::run(std::span<const Found> others) 
     share -= kWalks[i];
     const auto until = static_cast<std::int64_t>(share * static_cast<double>(work));
     const bool again = i + 1 == kWalks.size();
-    walk(again ? visit(trail.back().score, kNeverFits) : places[std::min(i, places.size() - 1)],
+    walk(again ? visit(trail.back().score, kNeverFits, trial_.budget())
+               : places[std::min(i, places.size() - 1)],
          until, trail);
   }
   return trail;
@@ -117,7 +110,7 @@ void ScoreSearch::walk(Place at, std::int64_t until, std::vector<Found>& trail) 
         static_cast<double>(work_ - until) / static_cast<double>(begun_with - until);
     const double up = kTolerance * left * left * uniform() * uniform();
     const double most = at.found.cost * (1 + up);
-    Place next = visit(changed(at), most);
+    Place next = visit(changed(at), most, trial_.budget());
     if (next.found.cost > most) {
       continue;
     }

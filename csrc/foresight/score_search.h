@@ -46,7 +46,7 @@ class ScoreSearch {
     std::vector<std::uint32_t> replays;
   };
 
-  [[nodiscard]] Place visit(StepScore score, double most);
+  [[nodiscard]] Place visit(StepScore score, double most, Bytes budget);
   void walk(Place at, std::int64_t until, std::vector<Found>& trail);
   [[nodiscard]] StepScore changed(const Place& place);
   void change_ops(const Place& place, std::vector<std::int8_t>& priorities);

@@ -2,16 +2,9 @@
 
 #include <functional>
 
+#include "csrc/base/hash.h"
+
 namespace recoup::detail {
-namespace {
-
-// A word more.
-StepHash mixed(StepHash hash, std::uint64_t word) {
-  hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-  return hash ^ (hash >> 32);
-}
-
-}  // namespace
 
 void StepLog::begin_step() {
   hash_ = 0;
@@ -21,7 +14,7 @@ void StepLog::begin_step() {
 }
 
 StepHash StepLog::with(std::string_view name, std::span<const Operand> operands) const {
-  StepHash hash = mixed(hash_, std::hash<std::string_view>()(name));
+  StepHash hash = hash_with(hash_, std::hash<std::string_view>()(name));
   for (const Operand& operand : operands) {
     const StorageId storage = operand.storage;
     if (!storage.valid()) {
@@ -30,14 +23,14 @@ StepHash StepLog::with(std::string_view name, std::span<const Operand> operands)
     const std::uint64_t maker =
         storage.index() < made_last_.size() ? made_last_[storage.index()] : 0;
     const std::uint64_t before_step = all_ops_ - op_count_;
-    hash = mixed(hash, maker > before_step ? maker - before_step : 0);
+    hash = hash_with(hash, maker > before_step ? maker - before_step : 0);
     const auto nbytes =
         static_cast<std::uint64_t>(engine_.value(engine_.current(storage)).nbytes.count());
     const auto uses = static_cast<std::uint64_t>(operand.reads) |
                       static_cast<std::uint64_t>(operand.written) << 1 |
                       static_cast<std::uint64_t>(operand.overwritten) << 2 |
                       static_cast<std::uint64_t>(operand.left_out) << 3;
-    hash = mixed(hash, nbytes << 4 | uses);
+    hash = hash_with(hash, nbytes << 4 | uses);
   }
   return hash;
 }
@@ -48,7 +41,7 @@ void StepLog::add_op(StepHash hash, const OpRecord& record, std::span<const Oper
   ++all_ops_;
   std::uint32_t slot = 0;
   for (std::size_t i = 0; i < fresh.size(); ++i) {
-    hash_ = mixed(hash_, static_cast<std::uint64_t>(record.fresh[i].nbytes.count()));
+    hash_ = hash_with(hash_, static_cast<std::uint64_t>(record.fresh[i].nbytes.count()));
     add_made(fresh[i], slot++);
   }
   for (const Operand& operand : operands) {

@@ -58,7 +58,6 @@ class StepTrial {
   [[nodiscard]] Bytes budget() const { return step_.options.budget; }
   // Whether an engine can have it, beside what is there.
   [[nodiscard]] bool possible(Bytes budget) const;
-  [[nodiscard]] Nanoseconds plain_cost() const { return plain_cost_; }
   // What a replay may cost at all.
   [[nodiscard]] TrialLimits limits() const;
 

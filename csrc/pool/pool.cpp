@@ -1,65 +1,17 @@
 #include "csrc/pool/pool.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <boost/intrusive/set.hpp>
-#include <memory>
 #include <vector>
 
 #include "csrc/base/check.h"
 #include "csrc/base/flat_map.h"
+#include "csrc/pool/blocks.h"
 
 namespace recoup::detail {
-namespace {
 
 namespace intrusive = boost::intrusive;
-
-struct Block : intrusive::set_base_hook<intrusive::optimize_size<true>> {
-  std::int64_t offset = 0;
-  std::int64_t size = 0;
-  BlockId self;
-  BlockId next;
-  BlockId previous;
-  ValueId owner;
-  bool free = false;
-  bool live = false;
-};
-
-struct BySizeThenOffset {
-  bool operator()(const Block& a, const Block& b) const {
-    return a.size != b.size ? a.size < b.size : a.offset < b.offset;
-  }
-};
-
-struct BySize {
-  bool operator()(const Block& block, std::int64_t size) const { return block.size < size; }
-  bool operator()(std::int64_t size, const Block& block) const { return size < block.size; }
-};
-
-// Blocks by id. Never moves them: the free index links them.
-class Blocks {
- public:
-  Block& operator[](std::size_t index) { return (*chunks_[index / kChunk])[index % kChunk]; }
-  const Block& operator[](std::size_t index) const {
-    return (*chunks_[index / kChunk])[index % kChunk];
-  }
-  Block& add() {
-    if (size_ == chunks_.size() * kChunk) {
-      chunks_.push_back(std::make_unique<std::array<Block, kChunk>>());
-    }
-    Block& block = (*this)[size_];
-    block.self = BlockId(static_cast<std::uint32_t>(size_++));
-    return block;
-  }
-
- private:
-  static constexpr std::size_t kChunk = 256;
-  std::vector<std::unique_ptr<std::array<Block, kChunk>>> chunks_;
-  std::size_t size_ = 0;
-};
-
-}  // namespace
 
 struct Pool::Impl {
   PoolOptions options;
@@ -82,7 +34,9 @@ struct Pool::Impl {
   [[nodiscard]] bool crosses_segment(std::int64_t offset) const;
   void reindex_grown(Block& block);
   void reindex_shrunk(Block& block);
+  void add_free(std::int64_t from, std::int64_t to, BlockId previous);
   void append_free(std::int64_t from, std::int64_t to);
+  BlockId take(Block& block);
   Block& insert_free(Block& block);
   [[nodiscard]] Block& free_block_with(Block& near, std::int64_t offset);
 };
@@ -184,16 +138,30 @@ Block& Pool::Impl::free_block_with(Block& near, std::int64_t offset) {
   return *block;
 }
 
+// [from, to), which belongs to no block, is a free one behind `previous`.
+void Pool::Impl::add_free(std::int64_t from, std::int64_t to, BlockId previous) {
+  Block& block = add();
+  block.offset = from;
+  block.size = to - from;
+  link_after(block, previous);
+  insert_free(block);
+}
+
+// A block that is in no index is taken from now on.
+BlockId Pool::Impl::take(Block& block) {
+  block.free = false;
+  block.owner = ValueId();
+  taken.insert(block.offset, block.self);
+  used += block.size;
+  return block.self;
+}
+
 // Covers [from, to) with free blocks, one a segment.
 void Pool::Impl::append_free(std::int64_t from, std::int64_t to) {
   const std::int64_t segment = options.segment_size.count();
   while (from < to) {
     const std::int64_t end = segment > 0 ? std::min(to, (from / segment + 1) * segment) : to;
-    Block& block = add();
-    block.offset = from;
-    block.size = end - from;
-    link_after(block, last);
-    insert_free(block);
+    add_free(from, end, last);
     from = end;
   }
 }
@@ -273,11 +241,7 @@ std::optional<BlockId> Pool::allocate(Bytes wanted, Zone zone) {
   } else {
     impl.free_index.erase(found);
   }
-  block->free = false;
-  block->owner = ValueId();
-  impl.taken.insert(block->offset, block->self);
-  impl.used += size;
-  return block->self;
+  return impl.take(*block);
 }
 
 std::optional<BlockId> Pool::allocate_at(PoolOffset offset, Bytes wanted) {
@@ -293,30 +257,18 @@ std::optional<BlockId> Pool::allocate_at(PoolOffset offset, Bytes wanted) {
   if (!block.free || at + size > end) {
     return std::nullopt;
   }
+  const std::int64_t begin = block.offset;
   impl.free_index.erase(impl.free_index.iterator_to(block));
-  if (block.offset < at) {
-    Block& low = impl.add();
-    low.offset = block.offset;
-    low.size = at - block.offset;
-    impl.link_after(low, block.previous);
-    low.free = true;
-    impl.free_index.insert(low);
-  }
-  if (at + size < end) {
-    Block& high = impl.add();
-    high.offset = at + size;
-    high.size = end - high.offset;
-    impl.link_after(high, block.self);
-    high.free = true;
-    impl.free_index.insert(high);
-  }
   block.offset = at;
   block.size = size;
-  block.free = false;
-  block.owner = ValueId();
-  impl.taken.insert(at, block.self);
-  impl.used += size;
-  return block.self;
+  const BlockId taken = impl.take(block);
+  if (begin < at) {
+    impl.add_free(begin, at, block.previous);
+  }
+  if (at + size < end) {
+    impl.add_free(at + size, end, taken);
+  }
+  return taken;
 }
 
 void Pool::free(BlockId id) {

@@ -7,16 +7,13 @@
 #include <stdexcept>
 #include <string>
 
+#include "csrc/base/hash.h"
+
 namespace recoup::detail {
 namespace {
 
 constexpr double kMostPercent = 200;
 constexpr double kMostCost = 1e15;  // nanoseconds
-
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
-  hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-  return hash ^ (hash >> 32);
-}
 
 std::vector<Bytes> sizes_of_storages(const Trace& trace) {
   std::vector<Bytes> sizes;
@@ -41,13 +38,13 @@ std::vector<Bytes> sizes_of_storages(const Trace& trace) {
 }  // namespace
 
 CostNoise::CostNoise(const Noise& noise, const Trace& trace)
-    : trace_(trace), spread_(noise.percent / 100), state_(mixed(1, noise.seed)) {
+    : trace_(trace), spread_(noise.percent / 100), state_(hash_with(1, noise.seed)) {
   if (!(noise.percent >= 0 && noise.percent <= kMostPercent)) {
     throw std::invalid_argument("noise must be from 0 to 200 percent");
   }
   const std::vector<Bytes> sizes = sizes_of_storages(trace);
   const auto add = [](CostKey& kind, Bytes size) {
-    kind = mixed(kind, static_cast<std::uint64_t>(size.count()));
+    kind = hash_with(kind, static_cast<std::uint64_t>(size.count()));
   };
   for (const TraceOp& op : trace.ops) {
     CostKey& kind = kinds_.emplace_back(std::hash<std::string>()(trace.names[op.name]));
@@ -63,7 +60,7 @@ CostNoise::CostNoise(const Noise& noise, const Trace& trace)
 
 double CostNoise::uniform() {
   state_ += 0x9e3779b97f4a7c15ULL;
-  const std::uint64_t bits = mixed(mixed(state_, 0), state_ >> 17);
+  const std::uint64_t bits = hash_with(hash_with(state_, 0), state_ >> 17);
   return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;
 }
 

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "csrc/base/check.h"
+#include "csrc/base/hash.h"
 #include "csrc/torch/bypass.h"
 #include "csrc/torch/digest.h"
 #include "csrc/torch/settings.h"
@@ -81,10 +82,7 @@ namespace {
 // Of numbers in a row. It only has to tell kinds of ops apart.
 class Mixer {
  public:
-  void add(std::uint64_t word) {
-    hash_ = (hash_ ^ word) * 0x9e3779b97f4a7c15ULL;
-    hash_ ^= hash_ >> 32;
-  }
+  void add(std::uint64_t word) { hash_ = hash_with(hash_, word); }
   void add(std::span<const std::int64_t> words) {
     for (const std::int64_t word : words) {
       add(static_cast<std::uint64_t>(word));
