@@ -155,7 +155,7 @@ void Foresight::begin_step() {
     }
   }
   if (!given_up_ && worth_recording()) {
-    recorder_ = std::make_unique<StepRecorder>(engine_);
+    recorder_ = std::make_unique<StepRecorder>(engine_, log_);
     set_second(&recorder_->observer());
   }
 }
@@ -213,6 +213,7 @@ void Foresight::end_step() {
   if (KnownStep* const last = find(last_)) {
     last->successor = hash;
   }
+  repeats_ = last_ == hash;
   last_ = hash;
   if (step != nullptr && step->again && recorder_ != nullptr) {
     plan(*step);
@@ -239,7 +240,7 @@ void Foresight::plan(KnownStep& step) {
   }
   const auto start = std::chrono::steady_clock::now();
   const EvictionList before = step.evictions ? step.evictions->list : EvictionList();
-  put(step, plan_step(recorder_->take(), before, settings_.work));
+  put(step, plan_step(recorder_->take(repeats_), before, settings_.work));
   counts_.planning_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -249,7 +250,7 @@ void Foresight::plan_beside(KnownStep& step) {
     return;
   }
   try {
-    thread_.start({.step = recorder_->take(),
+    thread_.start({.step = recorder_->take(repeats_),
                    .before = step.evictions ? step.evictions->list : EvictionList(),
                    .work = settings_.work,
                    .hash = step.hash});

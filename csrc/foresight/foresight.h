@@ -101,7 +101,7 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   KnownSteps known_;
   std::vector<StepHash> seen_;  // of steps that are not known
   std::int64_t fruitless_ = 0;  // steps since a plan was made, or wanted
-  StepHash last_ = 0;           // the last step, if it was known
+  StepHash last_ = 0;           // the last step; 0: it was given up
   Stats counts_;                // those that it adds to
 
   // Of the running step.
@@ -113,6 +113,7 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   KnownStep* following_ = nullptr;
   bool followed_all_ = false;  // one list has been in force since the step began
   std::int64_t replay_cost_before_ = 0;
+  bool repeats_ = false;  // what the step before did
   std::unique_ptr<StepRecorder> recorder_;
   PlannerThread thread_;
 };

@@ -1,10 +1,28 @@
 #include "csrc/foresight/recorded_step.h"
 
+#include <deque>
+#include <map>
 #include <utility>
 
 namespace recoup::detail {
 
-StepRecorder::StepRecorder(const Engine& engine) : engine_(engine) {
+namespace {
+
+// Storages that an op made differ from step to step; others stay.
+BlockKind kind_of(const BlockView& block, StorageId storage, const std::optional<Made>& maker) {
+  BlockKind kind{.size = block.size.count()};
+  if (maker) {
+    kind.op = maker->op + std::int64_t{1};
+    kind.slot = maker->slot;
+  } else if (storage.valid()) {
+    kind.storage = storage.index() + std::int64_t{1};
+  }
+  return kind;
+}
+
+}  // namespace
+
+StepRecorder::StepRecorder(const Engine& engine, const StepLog& log) : engine_(engine), log_(log) {
   const Pool& pool = engine.pool();
   step_.options = engine.options();
   step_.options.move_ns_per_byte = engine.context().move_price.a_byte;
@@ -22,8 +40,11 @@ StepRecorder::StepRecorder(const Engine& engine) : engine_(engine) {
 // A block of a value that no storage holds stays as it is: who needs it still needs it.
 void StepRecorder::add_block(BlockId id, const BlockView& block) {
   recorder_.on_allocate(id, block.size);
-  step_.places.push_back(block.offset);
-  if (const StorageId storage = engine_.storage_in(id); storage.valid()) {
+  step_.pool.blocks.emplace_back(StartingPool::Place{.offset = block.offset, .size = block.size});
+  const StorageId storage = engine_.storage_in(id);
+  blocks_.push_back(
+      kind_of(block, storage, storage.valid() ? log_.maker_in_last_step(storage) : std::nullopt));
+  if (storage.valid()) {
     const Bytes nbytes = engine_.value(engine_.current(storage)).nbytes;
     recorder_.on_adopt({.block = id, .nbytes = nbytes}, storage);
   }
@@ -45,8 +66,38 @@ void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   }
 }
 
-RecordedStep StepRecorder::take() {
+StartingPool StepRecorder::pool_at_end() const {
+  const Pool& pool = engine_.pool();
+  std::map<BlockKind, std::deque<StartingPool::Place>> now;
+  for (BlockId id = pool.first(); id.valid(); id = pool.next(id)) {
+    if (const BlockView block = pool.view(id); !block.free) {
+      const StorageId storage = engine_.storage_in(id);
+      now[kind_of(block, storage, storage.valid() ? log_.maker_in_step(storage) : std::nullopt)]
+          .push_back({.offset = block.offset, .size = block.size});
+    }
+  }
+  StartingPool found;
+  for (const BlockKind& kind : blocks_) {
+    const auto counterparts = now.find(kind);
+    if (counterparts == now.end() || counterparts->second.empty()) {
+      found.blocks.emplace_back();
+    } else {
+      found.blocks.emplace_back(counterparts->second.front());
+      counterparts->second.pop_front();
+    }
+  }
+  for (const auto& [kind, places] : now) {
+    found.others.insert(found.others.end(), places.begin(), places.end());
+  }
+  return found;
+}
+
+RecordedStep StepRecorder::take(bool repeats) {
   step_.trace = builder_.take();
+  if (repeats) {
+    step_.pool = pool_at_end();
+    step_.placer.learn_from(engine_.context().placer);
+  }
   return std::move(step_);
 }
 

@@ -8,6 +8,7 @@ namespace recoup::detail {
 
 void StepLog::begin_step() {
   hash_ = 0;
+  last_ops_ = op_count_;
   op_count_ = 0;
   made_.clear();
   first_made_.assign(1, 0);
@@ -42,6 +43,7 @@ void StepLog::add_op(StepHash hash, const OpRecord& record, std::span<const Oper
   std::uint32_t slot = 0;
   for (std::size_t i = 0; i < fresh.size(); ++i) {
     hash_ = hash_with(hash_, static_cast<std::uint64_t>(record.fresh[i].nbytes.count()));
+    set_fresh_maker(fresh[i], {.op = all_ops_, .slot = slot});
     add_made(fresh[i], slot++);
   }
   for (const Operand& operand : operands) {
@@ -77,6 +79,29 @@ void StepLog::set_maker(StorageId id, std::uint64_t op) {
     made_last_.resize(id.index() + std::size_t{256}, 0);
   }
   made_last_[id.index()] = op;
+}
+
+void StepLog::set_fresh_maker(StorageId id, const Maker& maker) {
+  if (id.index() >= made_fresh_.size()) {
+    made_fresh_.resize(id.index() + std::size_t{256});
+  }
+  made_fresh_[id.index()] = maker;
+}
+
+std::optional<Made> StepLog::maker_since(StorageId id, std::uint64_t ops_before) const {
+  if (id.index() >= made_fresh_.size() || made_fresh_[id.index()].op <= ops_before) {
+    return std::nullopt;
+  }
+  const Maker& maker = made_fresh_[id.index()];
+  return Made{.op = static_cast<std::uint32_t>(maker.op - ops_before - 1), .slot = maker.slot};
+}
+
+std::optional<Made> StepLog::maker_in_step(StorageId id) const {
+  return maker_since(id, all_ops_ - op_count_);
+}
+
+std::optional<Made> StepLog::maker_in_last_step(StorageId id) const {
+  return maker_since(id, all_ops_ - op_count_ - last_ops_);
 }
 
 std::optional<Made> StepLog::find(ValueId id) const {

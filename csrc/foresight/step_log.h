@@ -37,28 +37,44 @@ class StepLog {
   void add_op(StepHash hash, const OpRecord& record, std::span<const Operand> operands,
               std::span<const StorageId> fresh);
   // A storage that no op made.
-  void add_storage(StorageId id) { set_maker(id, 0); }
+  void add_storage(StorageId id) {
+    set_maker(id, 0);
+    set_fresh_maker(id, {});
+  }
 
   // Of all ops so far.
   [[nodiscard]] StepHash hash() const { return hash_; }
   [[nodiscard]] std::uint32_t op_count() const { return op_count_; }
   // All that the op made, by slot; a leaf has no value.
   [[nodiscard]] std::span<const ValueTicket> made_by(std::uint32_t op) const;
+  // Which op made that storage, if one of this step, or of the step before, did; slots are of the
+  // fresh ones.
+  [[nodiscard]] std::optional<Made> maker_in_step(StorageId id) const;
+  [[nodiscard]] std::optional<Made> maker_in_last_step(StorageId id) const;
   // What that value is, if this step made it.
   [[nodiscard]] std::optional<Made> find(ValueId id) const;
 
  private:
+  struct Maker {
+    std::uint64_t op = 0;  // among all, from 1; or 0
+    std::uint32_t slot = 0;
+  };
+
   void set_maker(StorageId id, std::uint64_t op);
+  void set_fresh_maker(StorageId id, const Maker& maker);
+  [[nodiscard]] std::optional<Made> maker_since(StorageId id, std::uint64_t ops_before) const;
   void add_made(StorageId storage, std::uint32_t slot);
 
   const Engine& engine_;
   StepHash hash_ = 0;
   std::uint32_t op_count_ = 0;
-  std::uint64_t all_ops_ = 0;  // of all steps
+  std::uint64_t all_ops_ = 0;   // of all steps
+  std::uint64_t last_ops_ = 0;  // of the last step
   std::vector<ValueTicket> made_;
   std::vector<std::uint32_t> first_made_{0};  // by op, and behind the last
   std::vector<Made> by_value_;                // by ValueId
   std::vector<std::uint64_t> made_last_;  // by StorageId: the op that did, among all, from 1; or 0
+  std::vector<Maker> made_fresh_;         // by StorageId
 };
 
 }  // namespace recoup::detail

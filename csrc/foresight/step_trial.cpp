@@ -173,7 +173,7 @@ TrialResult StepTrial::run(const Options& options, const StepScore* score, const
   engine.set_planned(&director);
   simulator.observe(&director);
   if (addresses == Addresses::kRecorded) {
-    simulator.place(step_.places);
+    simulator.begin_in(step_.pool);
     engine.learn_placement(step_.placer);
   }
   simulator.set_most_replay_cost(most);

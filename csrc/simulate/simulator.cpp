@@ -70,9 +70,20 @@ ScheduleRunner::Plans Simulator::take_plans() {
   return runner_->take_plans();
 }
 
+void Simulator::fill_pool() {
+  engine_->set_running_op({});
+  for (const StartingPool::Place& place : starting_pool_.others) {
+    (void)engine_->allocate(place.size, place.offset);
+  }
+  for (const std::optional<StartingPool::Place>& place : starting_pool_.blocks) {
+    first_blocks_.push_back(place ? engine_->allocate(place->size, place->offset) : BlockId());
+  }
+}
+
 SimulationResult Simulator::run() {
   SimulationResult result;
   try {
+    fill_pool();
     for (const TraceEvent& event : trace_.events) {
       apply(event);
       if (event.kind == Kind::kOp && too_slow()) {
@@ -151,8 +162,9 @@ void Simulator::apply(const TraceEvent& event) {
       break;
     case Kind::kAllocate:
       engine_->set_running_op({});
-      blocks_.push_back(blocks_.size() < places_.size()
-                            ? engine_->allocate(event.size, places_[blocks_.size()])
+      blocks_.push_back(blocks_.size() < first_blocks_.size() &&
+                                first_blocks_[blocks_.size()].valid()
+                            ? first_blocks_[blocks_.size()]
                             : engine_->allocate(event.size));
       break;
     case Kind::kFree:

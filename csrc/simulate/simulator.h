@@ -21,6 +21,17 @@ namespace recoup::detail {
 // More than any machine has.
 inline constexpr Bytes kUnbounded{std::int64_t{1} << 50};
 
+// Where blocks lie before a program begins.
+struct StartingPool {
+  struct Place {
+    PoolOffset offset;
+    Bytes size;
+  };
+  // Of the first that it allocates outside of an op; nothing: anywhere.
+  std::vector<std::optional<Place>> blocks;
+  std::vector<Place> others;
+};
+
 class Simulator final : private Device {
  public:
   // `trace` must be valid (see validate) and outlive this. `observer` may be null. A schedule is
@@ -41,14 +52,14 @@ class Simulator final : private Device {
   // ---- before it runs ----
   // Null: nobody looks on.
   void observe(Observer* observer);
-  // Where the first blocks lie that the program allocates outside of an op.
-  void place(std::vector<PoolOffset> places) { places_ = std::move(places); }
+  void begin_in(StartingPool pool) { starting_pool_ = std::move(pool); }
   // Replays that cost more are too slow.
   void set_most_replay_cost(Nanoseconds most) { most_replay_cost_ = most; }
   // What a policy that looks ahead knows; else null.
   [[nodiscard]] const Future* future() const { return uses_ ? &*uses_ : nullptr; }
 
  private:
+  void fill_pool();
   void apply(const TraceEvent& event);
   void run_op(const TraceOp& op);
   void run_until_it_fits(const TraceOp& op);
@@ -95,9 +106,10 @@ class Simulator final : private Device {
   std::size_t op_ = 0;  // that runs
   std::int64_t replays_ = 0;
   Nanoseconds most_replay_cost_;
-  std::vector<PoolOffset> places_;
-  Nanoseconds plain_{0};     // cost of the program's ops so far
-  Nanoseconds replayed_{0};  // of the replays, where the engine knows it with noise
+  StartingPool starting_pool_;
+  std::vector<BlockId> first_blocks_;  // where they are to lie; invalid: anywhere
+  Nanoseconds plain_{0};               // cost of the program's ops so far
+  Nanoseconds replayed_{0};            // of the replays, where the engine knows it with noise
   std::optional<CostNoise> noise_;
   std::optional<TraceUses> uses_;         // for a policy that looks ahead
   std::optional<Engine> engine_;          // its destructor calls the device

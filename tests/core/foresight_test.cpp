@@ -36,8 +36,8 @@ Bytes budget_of(std::uint64_t seed) {
 class Foreseen {
  public:
   Foreseen(std::uint64_t seed, const Options& options, Observer* observer = nullptr,
-           bool beside = false)
-      : program_(seed, options),
+           bool beside = false, StepProgram::Keep keep = StepProgram::Keep::kNothing)
+      : program_(seed, options, keep),
         foresight_(engine(), {.work = kWork, .beside = beside}),
         observers_(&foresight_, observer) {
     engine().set_planned(&foresight_);
@@ -120,6 +120,23 @@ TEST(Foresight, StepsThatRepeatCostLess) {
   }
   EXPECT_GT(lists, 5);
   EXPECT_LT(with_lists * 100, by_default * 99);
+}
+
+// The next step begins in the pool that the list was verified in.
+TEST(Foresight, AStepCostsWhatWasPlanned) {
+  int equal = 0;
+  int followed = 0;
+  for (std::uint64_t seed = 300; seed < 600; ++seed) {
+    Foreseen run(seed, options_of(budget_of(seed)), nullptr, false, StepProgram::Keep::kGradients);
+    for (int i = 0; i < 6 && run.counts().followed_steps == 0 && run.step(); ++i) {
+    }
+    if (const Stats stats = run.counts(); stats.followed_steps > 0) {
+      ++followed;
+      equal += stats.followed_cost_ns == stats.followed_expected_ns ? 1 : 0;
+    }
+  }
+  EXPECT_GT(followed, 40);
+  EXPECT_GE(equal + 1, followed);
 }
 
 TEST(Foresight, KeepsTheBudget) {
@@ -256,11 +273,12 @@ RecordedStep recorded_step(std::uint64_t seed) {
     StepProgram program(seed, options_of(Bytes(budget)));
     try {
       program.step();
-      StepRecorder recorder(program.program().engine());
+      const StepLog log(program.program().engine());
+      StepRecorder recorder(program.program().engine(), log);
       program.program().engine().set_observer(&recorder.observer());
       program.step();
       program.program().engine().set_observer(nullptr);
-      return recorder.take();
+      return recorder.take(false);
     } catch (const OutOfBudget&) {
       program.program().engine().set_observer(nullptr);
     }

@@ -1,6 +1,7 @@
 // Random networks that train step after step: what schedules are made for.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <random>
 #include <string>
@@ -14,7 +15,12 @@ namespace recoup::detail {
 // A network is drawn from its seed and does the same in every step, down to the ops' order.
 class StepProgram {
  public:
-  StepProgram(std::uint64_t seed, const Options& options) : seed_(seed), program_(options) {}
+  enum class Keep : std::uint8_t {
+    kNothing,
+    kGradients,  // every other one, until the next step has made its own
+  };
+  StepProgram(std::uint64_t seed, const Options& options, Keep keep = Keep::kNothing)
+      : seed_(seed), keep_(keep), program_(options) {}
   [[nodiscard]] Program& program() { return program_; }
 
   using BeforeOp = std::function<void(Program&)>;
@@ -34,6 +40,7 @@ class StepProgram {
     if (extra) {
       program_.drop(call("relu", {x}));
     }
+    kept_before_ = kept_.size();
     backward(x);
   }
 
@@ -107,11 +114,31 @@ class StepProgram {
       const Tensor saved = saved_.back();
       saved_.pop_back();
       const Tensor next = call("backward", {saved, gradient});
-      program_.drop(gradient);
+      end(gradient);
       gradient = next;
       let_go(saved);
     }
+    end(gradient);
+  }
+
+  void end(Tensor gradient) {
+    if (keep_ == Keep::kGradients && saved_.size() % 2 == 1) {
+      keep(gradient);
+    }
     program_.drop(gradient);
+  }
+
+  void keep(Tensor gradient) {
+    Call made{.arguments = {{.tensor = gradient}},
+              .fresh = {Bytes(static_cast<std::int64_t>(65 + random_() % 300))}};
+    made.name = "accumulate";
+    made.repeatable = false;
+    kept_.push_back(run(made).front());
+    if (kept_before_ > 0) {
+      --kept_before_;
+      program_.drop(kept_.front());
+      kept_.pop_front();
+    }
   }
 
   // Unless it is saved.
@@ -122,11 +149,14 @@ class StepProgram {
   }
 
   std::uint64_t seed_;
+  const Keep keep_;
   std::mt19937_64 random_;
   Program program_;
   BeforeOp before_op_;
   std::vector<Tensor> weights_;
   std::vector<Tensor> saved_;
+  std::deque<Tensor> kept_;
+  std::size_t kept_before_ = 0;  // of those: the last step's
 };
 
 }  // namespace recoup::detail
