@@ -57,6 +57,10 @@ struct Context {
     return costs.learn(kind, measured);
   }
   // Who looks on at what the program does; null while a replay runs.
+  // What all moves so far cost, by their price.
+  [[nodiscard]] Nanoseconds move_cost() const {
+    return move_price.of(static_cast<std::size_t>(stats.moves), Bytes(stats.moved_bytes));
+  }
   [[nodiscard]] Observer* program_observer() const { return replaying ? nullptr : observer; }
 
   Options options;
@@ -68,6 +72,7 @@ struct Context {
   Stats stats;
   CostMemory costs;
   Placer placer;
+  Bytes enough{0};  // a budget in which nothing would have been evicted, see Enough
   Tick now = 0;
   // Spent making room so far; who measures an op subtracts its growth.
   Nanoseconds room_time{0};

@@ -127,8 +127,12 @@ class Engine final {
   void set_future(const Future* future) { candidates_.set_future(future); }
   // Other ones from now on; their counts go on.
   void set_test_aids(const TestAids& aids) { context_.options.aids = aids; }
-  // Places values as another engine would that has learned that.
-  void learn_placement(const Placer& from) { context_.placer.learn_from(from); }
+  // Places values and makes room as another engine would that has learned that, and would have
+  // evicted nothing in that budget.
+  void learn_from(const Placer& placer, Bytes enough) {
+    context_.placer.learn_from(placer);
+    context_.enough = enough;
+  }
   // The device keeps so many bytes of books more.
   void add_books(std::ptrdiff_t bytes) { context_.charges.device_books += bytes; }
 

@@ -26,7 +26,7 @@ namespace recoup::detail {
 class Enough {
  public:
   // It must outlive this.
-  explicit Enough(const Context& context) : context_(context) {}
+  explicit Enough(Context& context) : context_(context) {}
 
   // An op begins, with so many operands that may not move while it runs; `again`: they may when it
   // fails, because it can be run again.
@@ -60,9 +60,9 @@ class Enough {
   }
   // Bytes outside of the pool: no address matters.
   void charge(Bytes size) { count(now().plain + size); }
-  [[nodiscard]] Bytes most() const { return most_; }
+  [[nodiscard]] Bytes most() const { return context_.enough; }
   // Whether the budget is enough so far: then nothing is evicted.
-  [[nodiscard]] bool roomy() const { return most_ <= context_.options.budget; }
+  [[nodiscard]] bool roomy() const { return most() <= context_.options.budget; }
 
  private:
   struct State {
@@ -85,10 +85,9 @@ class Enough {
     allocated_ = Bytes(0);
     before_ = state;
   }
-  void count(Bytes budget) { most_ = std::max(most_, budget); }
+  void count(Bytes budget) { context_.enough = std::max(context_.enough, budget); }
 
-  const Context& context_;
-  Bytes most_{0};
+  Context& context_;
   Bytes allocated_{0};  // by the running kernel, freed or not
   State before_{};      // when it began
   int operands_ = 0;

@@ -17,6 +17,7 @@ struct FreshStorage {
   BlockId block;
   Bytes nbytes;
   void* handle = nullptr;
+  bool placed = false;  // as in HeldStorage: it was where it belongs before it was adopted
 };
 
 // A storage that an op wrote.

@@ -21,6 +21,10 @@ class PlannedVictims {
   virtual void on_no_op() = 0;
   // A candidate, the same one until it is none any more; invalid: the policy decides.
   [[nodiscard]] virtual ValueId next() const = 0;
+  // Enough is free, but in pieces: blocks are to be moved now, before that candidate goes.
+  [[nodiscard]] virtual bool moves_next() const { return false; }
+  // Blocks were moved for an allocation, because that says so or because it is cheapest.
+  virtual void on_room_by_moves() {}
   // What is measured now takes longer than it would.
   [[nodiscard]] virtual bool disturbs() const { return false; }
   // Adds what it has done.

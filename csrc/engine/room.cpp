@@ -141,7 +141,35 @@ bool Room::make_one_piece(Bytes size, Nanoseconds& lost) {
   return true;
 }
 
+// False: nothing is planned now, or it cannot be done.
+bool Room::give_up_as_planned(const RoomRequest& request, Nanoseconds& lost) {
+  PlannedVictims* const planned = context_.planned;
+  if (planned == nullptr) {
+    return false;
+  }
+  const bool moves = planned->moves_next();
+  if (!moves && !planned->next().valid()) {
+    return false;
+  }
+  GiveUp& way = moves ? static_cast<GiveUp&>(mover_) : evictor_;
+  if (!way.offer(request, lost, std::nullopt)) {
+    return false;
+  }
+  take(way, lost);
+  return true;
+}
+
+void Room::take(GiveUp& way, Nanoseconds& lost) {
+  way.take(lost);
+  if (&way == &mover_ && context_.planned != nullptr) {
+    context_.planned->on_room_by_moves();
+  }
+}
+
 bool Room::give_up(const RoomRequest& request, Nanoseconds& lost) {
+  if (give_up_as_planned(request, lost)) {
+    return true;
+  }
   GiveUp* cheapest = nullptr;
   std::optional<Nanoseconds> price;
   for (GiveUp* way : ways_) {
@@ -151,7 +179,7 @@ bool Room::give_up(const RoomRequest& request, Nanoseconds& lost) {
     }
   }
   if (cheapest != nullptr) {
-    cheapest->take(lost);
+    take(*cheapest, lost);
   }
   return cheapest != nullptr;
 }

@@ -31,7 +31,8 @@ class WaitingReplay {
 //   4. external tensors that only the engine still holds, dead leaves that nothing evicted hangs on
 //   5. the report
 // When the bytes are there but not in one piece, each GiveUp names its price in nanoseconds, and
-// the cheapest is taken.
+// the cheapest is taken; where the running step has a list of evictions, what that names comes
+// first.
 class Room {
  public:
   struct Parts {
@@ -68,6 +69,8 @@ class Room {
   void make_room(Bytes size);
   bool make_one_piece(Bytes size, Nanoseconds& lost);
   bool give_up(const RoomRequest& request, Nanoseconds& lost);
+  bool give_up_as_planned(const RoomRequest& request, Nanoseconds& lost);
+  void take(GiveUp& way, Nanoseconds& lost);
   bool free_some(Bytes missing);
   bool evict_soft_pinned();
   void count_misfit();

@@ -194,7 +194,7 @@ StorageId Values::add_storage(const FreshStorage& fresh) {
   value.storage = storage;
   value.block = fresh.block;
   value.last_access = context_.now;
-  added = {.current = id, .handle = fresh.handle, .birth = next_birth_++};
+  added = {.current = id, .handle = fresh.handle, .birth = next_birth_++, .placed = fresh.placed};
   pool_.set_owner(fresh.block, id);
   charges_.remove_kernel_block(size);
   charges_.plain += size;

@@ -28,19 +28,39 @@ std::span<const EvictionList::Entry> EvictionList::at(std::uint32_t ops) const {
   return std::span(entries_).subspan(first_[ops], first_[ops + 1] - first_[ops]);
 }
 
+// Invalid: the victim is none.
+ValueId EvictionList::candidate(const Made& victim, const Engine& engine, const StepLog& step) {
+  const std::span<const ValueTicket> made = step.made_by(victim.op);
+  if (victim.slot >= made.size()) {
+    return {};
+  }
+  const ValueTicket& ticket = made[victim.slot];
+  const bool can_go = engine.values().holds(ticket) &&
+                      engine.value(ticket.value).candidate_index != Value::kNotCandidate;
+  return can_go ? ticket.value : ValueId();
+}
+
 ValueId EvictionList::next(const Engine& engine, const StepLog& step) const {
   for (const Entry& entry : at(step.op_count())) {
-    const std::span<const ValueTicket> made = step.made_by(entry.victim.op);
-    if (entry.victim.slot >= made.size()) {
-      continue;
-    }
-    const ValueTicket& ticket = made[entry.victim.slot];
-    if (engine.values().holds(ticket) &&
-        engine.value(ticket.value).candidate_index != Value::kNotCandidate) {
-      return ticket.value;
+    if (const ValueId victim = candidate(entry.victim, engine, step); victim.valid()) {
+      return victim;
     }
   }
   return {};
+}
+
+bool EvictionList::moves_next(const Engine& engine, const StepLog& step,
+                              std::uint32_t moves) const {
+  for (const Entry& entry : at(step.op_count())) {
+    if (entry.victim.op == kMoves) {
+      if (entry.victim.slot >= moves) {
+        return true;
+      }
+    } else if (candidate(entry.victim, engine, step).valid()) {
+      return false;
+    }
+  }
+  return false;
 }
 
 }  // namespace recoup::detail

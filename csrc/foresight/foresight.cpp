@@ -71,6 +71,11 @@ ValueId Foresight::next() const {
              : ValueId();
 }
 
+bool Foresight::moves_next() const {
+  return following_ != nullptr && following_->evictions &&
+         following_->evictions->list.moves_next(engine_, log_, moves_);
+}
+
 void Foresight::on_op_begin(std::string_view name, std::span<const Operand> operands) {
   ObserverPair::on_op_begin(name, operands);
   ++open_ops_;
@@ -93,6 +98,7 @@ void Foresight::on_op_end(const OpRecord& record, std::span<const Operand> opera
   if (running_) {
     hashes_.push_back(*running_);
     log_.add_op(*std::exchange(running_, std::nullopt), record, operands, fresh);
+    moves_ = 0;
   }
 }
 
@@ -143,7 +149,7 @@ void Foresight::begin_step() {
   recorder_.reset();
   forget_step();
   given_up_ = open_ops_ > 0;
-  replay_cost_before_ = engine_.counters().replay_cost_ns;
+  cost_before_ = cost();
   if (engine_.options().budget != budget_) {
     budget_ = engine_.options().budget;
     thread_.cancel();
@@ -164,6 +170,7 @@ void Foresight::forget_step() {
   log_.begin_step();
   hashes_.clear();
   running_.reset();
+  moves_ = 0;
   following_ = nullptr;
   followed_all_ = false;
 }
@@ -294,7 +301,7 @@ void Foresight::watch(KnownStep& step) {
   if (following_ != &step || !followed_all_) {
     return;
   }
-  const std::int64_t cost = engine_.counters().replay_cost_ns - replay_cost_before_;
+  const std::int64_t cost = (this->cost() - cost_before_).count();
   const std::int64_t expected = step.evictions->expected.count();
   ++counts_.followed_steps;
   counts_.followed_expected_ns += expected;

@@ -58,6 +58,8 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   void before_op(std::string_view name, std::span<const Operand> operands) override;
   void on_no_op() override { running_.reset(); }
   [[nodiscard]] ValueId next() const override;
+  [[nodiscard]] bool moves_next() const override;
+  void on_room_by_moves() override { ++moves_; }
   [[nodiscard]] bool disturbs() const override { return thread_.working(); }
   void add_to(Stats& stats) const override;
 
@@ -93,6 +95,10 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   void put(KnownStep& step, std::optional<StepEvictions> evictions);
   void watch(KnownStep& step);
   [[nodiscard]] bool worth_recording() const;
+  // Of replays and moves, so far.
+  [[nodiscard]] Nanoseconds cost() const {
+    return Nanoseconds(engine_.counters().replay_cost_ns) + engine_.context().move_cost();
+  }
   [[nodiscard]] KnownStep* find(StepHash hash);
 
   Engine& engine_;
@@ -108,11 +114,12 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   StepLog log_;
   std::vector<StepHash> hashes_;
   std::optional<StepHash> running_;  // op
+  std::uint32_t moves_ = 0;          // times that room was made by moves while it runs
   int open_ops_ = 0;                 // of all threads
   bool given_up_ = false;            // it is too long, or threads run ops side by side
   KnownStep* following_ = nullptr;
   bool followed_all_ = false;  // one list has been in force since the step began
-  std::int64_t replay_cost_before_ = 0;
+  Nanoseconds cost_before_{0};
   bool repeats_ = false;  // what the step before did
   std::unique_ptr<StepRecorder> recorder_;
   PlannerThread thread_;

@@ -12,11 +12,14 @@
 namespace recoup::detail {
 namespace {
 
-// What a list must save of the default's replays.
+// What a list must save of what the default costs.
 constexpr double kWorthIt = 0.995;
 // The last of a search's trail, which are its best.
 constexpr std::size_t kOfSearch = 4;
 // A list that was made in less memory leaves room for free memory in pieces.
+// What a list leaves to the default is written into it, for the default may decide otherwise when
+// costs have changed a little; unless that makes it dearer by more than one part in so many.
+constexpr std::int64_t kAsGood = 500;
 constexpr std::array kShares = {1.0, 0.97, 0.94};
 
 class Planner {
@@ -30,8 +33,8 @@ class Planner {
     }
     const TrialResult by_default = trial_.run(EvictionList(), trial_.limits());
     const bool fits = by_default.fits;
-    best_cost_ = fits ? by_default.replay_cost : trial_.limits().most;
-    if (fits && by_default.replay_cost == Nanoseconds(0)) {
+    best_cost_ = fits ? by_default.cost : trial_.limits().most;
+    if (fits && by_default.cost == Nanoseconds(0)) {
       return std::nullopt;
     }
     if (before.size() > 0) {
@@ -54,7 +57,7 @@ class Planner {
         try_score(by_bytes.best_of_portfolio(part(share)).score, share);
       }
     }
-    const double limit = kWorthIt * static_cast<double>(by_default.replay_cost.count());
+    const double limit = kWorthIt * static_cast<double>(by_default.cost.count());
     if (!best_ || (fits && static_cast<double>(best_cost_.count()) > limit)) {
       return std::nullopt;
     }
@@ -75,7 +78,7 @@ class Planner {
       limits.budget = part(share);
       TrialResult made = trial_.run(score, addresses, limits);
       if (made.fits) {
-        try_list(std::move(made.evicted));
+        try_list(std::move(made.done));
       }
     }
   }
@@ -86,11 +89,18 @@ class Planner {
     }
     TrialLimits limits = trial_.limits();
     limits.most = best_cost_;
-    const TrialResult result = trial_.run(list, limits);
+    TrialResult result = trial_.run(list, limits);
     tried_.push_back(list);
-    if (result.fits && result.replay_cost < best_cost_) {
-      best_cost_ = result.replay_cost;
-      best_ = std::move(list);
+    if (!result.fits || result.cost >= best_cost_) {
+      return;
+    }
+    best_cost_ = result.cost;
+    best_ = std::move(list);
+    limits.most = result.cost + result.cost / kAsGood;
+    TrialResult whole = trial_.run(result.done, limits);
+    if (whole.fits) {
+      best_cost_ = whole.cost;
+      best_ = std::move(result.done);
     }
   }
 

@@ -14,7 +14,7 @@ namespace recoup::detail {
 // Beside the engine's default, which decides where the list names nothing.
 struct StepEvictions {
   EvictionList list;
-  Nanoseconds expected{0};  // what replays cost with it
+  Nanoseconds expected{0};  // what replays and moves cost with it
 };
 
 // Note [Lists and not scores]

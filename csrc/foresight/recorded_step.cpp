@@ -40,8 +40,8 @@ StepRecorder::StepRecorder(const Engine& engine, const StepLog& log) : engine_(e
 // A block of a value that no storage holds stays as it is: who needs it still needs it.
 void StepRecorder::add_block(BlockId id, const BlockView& block) {
   recorder_.on_allocate(id, block.size);
-  step_.pool.blocks.emplace_back(StartingPool::Place{.offset = block.offset, .size = block.size});
   const StorageId storage = engine_.storage_in(id);
+  step_.pool.blocks.emplace_back(place_of(block, storage));
   blocks_.push_back(
       kind_of(block, storage, storage.valid() ? log_.maker_in_last_step(storage) : std::nullopt));
   if (storage.valid()) {
@@ -66,6 +66,12 @@ void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   }
 }
 
+StartingPool::Place StepRecorder::place_of(const BlockView& block, StorageId storage) const {
+  return {.offset = block.offset,
+          .size = block.size,
+          .placed = storage.valid() && engine_.values()[storage].placed};
+}
+
 StartingPool StepRecorder::pool_at_end() const {
   const Pool& pool = engine_.pool();
   std::map<BlockKind, std::deque<StartingPool::Place>> now;
@@ -73,7 +79,7 @@ StartingPool StepRecorder::pool_at_end() const {
     if (const BlockView block = pool.view(id); !block.free) {
       const StorageId storage = engine_.storage_in(id);
       now[kind_of(block, storage, storage.valid() ? log_.maker_in_step(storage) : std::nullopt)]
-          .push_back({.offset = block.offset, .size = block.size});
+          .push_back(place_of(block, storage));
     }
   }
   StartingPool found;
@@ -94,6 +100,7 @@ StartingPool StepRecorder::pool_at_end() const {
 
 RecordedStep StepRecorder::take(bool repeats) {
   step_.trace = builder_.take();
+  step_.enough = engine_.context().enough;
   if (repeats) {
     step_.pool = pool_at_end();
     step_.placer.learn_from(engine_.context().placer);

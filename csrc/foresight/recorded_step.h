@@ -21,6 +21,7 @@ struct RecordedStep {
   Bytes unseen{0};    // charged for what no storage of the program holds
   Options options;    // of the engine, with its price of moves
   Placer placer{Placement::kTwoEnded, Bytes(0)};  // what it has learned by then
+  Bytes enough{0};                                // see Context
 };
 
 // What a block is for, in terms that hold for a step and for the next one. 0: that is not known.
@@ -53,6 +54,7 @@ class StepRecorder {
  private:
   void add_block(BlockId id, const BlockView& block);
   void add_storage(StorageId id, const HeldStorage& storage);
+  [[nodiscard]] StartingPool::Place place_of(const BlockView& block, StorageId storage) const;
   [[nodiscard]] StartingPool pool_at_end() const;
 
   const Engine& engine_;

@@ -20,7 +20,7 @@ constexpr std::array kWalks = {0.3, 0.3, 0.4};
 
 double cost_of(const TrialResult& result, std::size_t ops) {
   if (result.fits) {
-    return static_cast<double>(result.replay_cost.count());
+    return static_cast<double>(result.cost.count());
   }
   // The further it came, the better.
   return kNeverFits * (2 - static_cast<double>(result.ops) / static_cast<double>(ops + 1));

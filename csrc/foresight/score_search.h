@@ -25,7 +25,7 @@ class ScoreSearch {
  public:
   struct Found {
     StepScore score;
-    double cost = 0;  // nanoseconds of replays; more than any step costs when it does not fit
+    double cost = 0;  // nanoseconds, see TrialResult; more than any step costs when it does not fit
     [[nodiscard]] bool fits() const;
   };
 

@@ -35,6 +35,12 @@ class Director final : public Observer, public PlannedVictims, public Future {
   [[nodiscard]] ValueId next() const override {
     return list_ == nullptr ? ValueId() : list_->next(engine_, log_);
   }
+  [[nodiscard]] bool moves_next() const override {
+    return list_ != nullptr && list_->moves_next(engine_, log_, moves_);
+  }
+  void on_room_by_moves() override {
+    done_.push_back({.ops = log_.op_count(), .victim = EvictionList::moves(moves_++)});
+  }
 
   // Future.
   [[nodiscard]] Nanoseconds until_use(StorageId storage) const override {
@@ -56,6 +62,7 @@ class Director final : public Observer, public PlannedVictims, public Future {
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override {
     log_.add_op(running_, record, operands, fresh);
+    moves_ = 0;
     const std::uint32_t op = log_.op_count() - 1;
     for (const ValueTicket& ticket : log_.made_by(op)) {
       if (ticket.value.valid()) {
@@ -66,7 +73,7 @@ class Director final : public Observer, public PlannedVictims, public Future {
   }
   void on_evict(ValueId value) override {
     if (const std::optional<Made> made = log_.find(value)) {
-      evicted_.push_back({.ops = log_.op_count(), .victim = *made});
+      done_.push_back({.ops = log_.op_count(), .victim = *made});
     }
   }
   void on_replay(std::string_view /*name*/, std::uint64_t sequence, Nanoseconds /*cost*/) override {
@@ -76,7 +83,7 @@ class Director final : public Observer, public PlannedVictims, public Future {
 
   [[nodiscard]] std::uint32_t op_count() const { return log_.op_count(); }
   std::vector<std::uint32_t> take_replays() { return std::move(replays_); }
-  std::vector<EvictionList::Entry> take_evicted() { return std::move(evicted_); }
+  std::vector<EvictionList::Entry> take_done() { return std::move(done_); }
 
  private:
   void stop_if_asked() const {
@@ -94,7 +101,8 @@ class Director final : public Observer, public PlannedVictims, public Future {
   StepHash running_ = 0;
   std::vector<std::uint32_t> ops_;  // by number among all that the engine recorded
   std::vector<std::uint32_t> replays_;
-  std::vector<EvictionList::Entry> evicted_;
+  std::vector<EvictionList::Entry> done_;
+  std::uint32_t moves_ = 0;  // for the running op
 };
 
 // As the program's, without what is there for tests.
@@ -174,16 +182,16 @@ TrialResult StepTrial::run(const Options& options, const StepScore* score, const
   simulator.observe(&director);
   if (addresses == Addresses::kRecorded) {
     simulator.begin_in(step_.pool);
-    engine.learn_placement(step_.placer);
   }
+  engine.learn_from(step_.placer, step_.enough);
   simulator.set_most_replay_cost(most);
   const SimulationResult ran = simulator.run();
   TrialResult result;
-  result.fits = ran.status == SimulationResult::Status::kOk && ran.replay_cost <= most;
+  result.cost = ran.replay_cost + engine.context().move_cost();
+  result.fits = ran.status == SimulationResult::Status::kOk && result.cost <= most;
   result.ops = director.op_count();
-  result.replay_cost = ran.replay_cost;
   result.replays = director.take_replays();
-  result.evicted = EvictionList(director.take_evicted());
+  result.done = EvictionList(director.take_done());
   result.work = ran.stats.op_count + ran.stats.replays + ran.stats.candidates_visited;
   return result;
 }

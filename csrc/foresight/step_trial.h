@@ -25,15 +25,15 @@ enum class Addresses : std::uint8_t {
 struct TrialResult {
   bool fits = false;  // else the rest tells of it as far as it went
   std::uint32_t ops = 0;
-  Nanoseconds replay_cost{0};
+  Nanoseconds cost{0};                 // of replays and of moves
   std::vector<std::uint32_t> replays;  // by op of the step
-  EvictionList evicted;
-  std::int64_t work = 0;  // ops, replays, and candidates that a policy looked at
+  EvictionList done;                   // what was evicted, and where blocks were moved
+  std::int64_t work = 0;               // ops, replays, and candidates that a policy looked at
 };
 
 struct TrialLimits {
   Bytes budget;
-  Nanoseconds most;  // of the cost of replays: what takes more does not fit
+  Nanoseconds most;  // of the cost: what takes more does not fit
 };
 
 class StepTrial {
@@ -58,7 +58,7 @@ class StepTrial {
   [[nodiscard]] Bytes budget() const { return step_.options.budget; }
   // Whether an engine can have it, beside what is there.
   [[nodiscard]] bool possible(Bytes budget) const;
-  // What a replay may cost at all.
+  // What replays and moves may cost at all.
   [[nodiscard]] TrialLimits limits() const;
 
  private:

@@ -144,6 +144,13 @@ FreshStorage Simulator::content(BlockId block, Bytes nbytes) {
 
 // A live run raises there: the bytes of the storage are others by now, and something that is
 // evicted was made from the old ones.
+void Simulator::adopt(std::uint32_t block, Bytes nbytes) {
+  FreshStorage fresh = content(blocks_[block], nbytes);
+  const auto& places = starting_pool_.blocks;
+  fresh.placed = block < places.size() && places[block] && places[block]->placed;
+  add_storage(engine_->adopt(fresh));
+}
+
 void Simulator::forsake(StorageId storage) {
   if (engine_->user().has_needed_dependents(storage)) {
     OutOfBudgetReport report;
@@ -171,7 +178,7 @@ void Simulator::apply(const TraceEvent& event) {
       engine_->free(blocks_[event.index]);
       break;
     case Kind::kAdopt:
-      add_storage(engine_->adopt(content(blocks_[event.index], event.size)));
+      adopt(event.index, event.size);
       break;
     case Kind::kDie:
       engine_->storage_died(storages_[event.index]);

@@ -26,6 +26,7 @@ struct StartingPool {
   struct Place {
     PoolOffset offset;
     Bytes size;
+    bool placed = false;  // its storage, see HeldStorage
   };
   // Of the first that it allocates outside of an op; nothing: anywhere.
   std::vector<std::optional<Place>> blocks;
@@ -70,6 +71,7 @@ class Simulator final : private Device {
   }
   void add_storage(StorageId id);
   void add_external(Bytes size);
+  void adopt(std::uint32_t block, Bytes nbytes);
   [[nodiscard]] FreshStorage content(BlockId block, Bytes nbytes);
   void forsake(StorageId storage);
   [[nodiscard]] Nanoseconds replay_cost() const;

@@ -59,7 +59,7 @@ struct Stats {
   std::int64_t given_up_lists = 0;    // that were dearer than planned, twice
   std::int64_t listed_evictions = 0;  // of all evictions those that a list had named
   std::int64_t followed_steps = 0;    // that did all that a list was made for
-  std::int64_t followed_expected_ns = 0;  // what their replays were planned to cost
+  std::int64_t followed_expected_ns = 0;  // what their replays and moves were to cost
   std::int64_t followed_cost_ns = 0;      // and did cost
   std::int64_t planning_ns = 0;           // in which the program waited for plans
   std::int64_t verify_checks = 0;         // outputs hashed and compared

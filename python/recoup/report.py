@@ -88,8 +88,8 @@ def _plan_table(stats: Stats) -> str:
         ("given up", f"{stats.given_up_lists:,}", ""),
         ("steps followed", f"{stats.followed_steps:,}", ""),
         ("evictions", f"{stats.listed_evictions:,}", ""),
-        ("replays, planned", "", format_ns(stats.followed_expected_ns)),
-        ("replays, done", "", format_ns(stats.followed_cost_ns)),
+        ("replays and moves, planned", "", format_ns(stats.followed_expected_ns)),
+        ("replays and moves, done", "", format_ns(stats.followed_cost_ns)),
         ("planning", "", format_ns(stats.planning_ns)),
     ]
     return _table(("lists of evictions", "count", "time"), rows)

@@ -106,7 +106,7 @@ class Stats:
     followed_steps: int
     """Steps that did all that a list was made for."""
     followed_expected_ns: int
-    """What their replays were planned to cost, in nanoseconds."""
+    """What their replays and moves were planned to cost, in nanoseconds."""
     followed_cost_ns: int
     """What these did cost."""
     planning_ns: int
