@@ -1,6 +1,7 @@
 // PlannedVictims: names victims before the policy is asked.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -21,8 +22,9 @@ class PlannedVictims {
   virtual void on_no_op() = 0;
   // A candidate, the same one until it is none any more; invalid: the policy decides.
   [[nodiscard]] virtual ValueId next() const = 0;
-  // Enough is free, but in pieces: blocks are to be moved now, before that candidate goes.
-  [[nodiscard]] virtual bool moves_next() const { return false; }
+  // Enough is free, but in pieces: blocks are to be moved now, before that candidate goes, if that
+  // costs no more. Nothing: no.
+  [[nodiscard]] virtual std::optional<Nanoseconds> moves_next() const { return std::nullopt; }
   // Blocks were moved for an allocation, because that says so or because it is cheapest.
   virtual void on_room_by_moves() {}
   // What is measured now takes longer than it would.

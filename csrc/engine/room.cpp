@@ -147,12 +147,12 @@ bool Room::give_up_as_planned(const RoomRequest& request, Nanoseconds& lost) {
   if (planned == nullptr) {
     return false;
   }
-  const bool moves = planned->moves_next();
-  if (!moves && !planned->next().valid()) {
+  const std::optional<Nanoseconds> limit = planned->moves_next();
+  if (!limit && !planned->next().valid()) {
     return false;
   }
-  GiveUp& way = moves ? static_cast<GiveUp&>(mover_) : evictor_;
-  if (!way.offer(request, lost, std::nullopt)) {
+  GiveUp& way = limit ? static_cast<GiveUp&>(mover_) : evictor_;
+  if (!way.offer(request, lost, limit)) {
     return false;
   }
   take(way, lost);

@@ -10,6 +10,8 @@ namespace {
 
 // A list may cost this much more than was planned.
 constexpr double kDearer = 1.05;
+// Moves in place of an eviction, one part in so many of what the step was to cost.
+constexpr std::int64_t kMostMoved = 20;
 
 }  // namespace
 
@@ -71,9 +73,13 @@ ValueId Foresight::next() const {
              : ValueId();
 }
 
-bool Foresight::moves_next() const {
-  return following_ != nullptr && following_->evictions &&
-         following_->evictions->list.moves_next(engine_, log_, moves_);
+// What was moved cheaply where the list was verified may be dear in the pool as it lies now.
+std::optional<Nanoseconds> Foresight::moves_next() const {
+  if (following_ == nullptr || !following_->evictions ||
+      !following_->evictions->list.moves_next(engine_, log_, moves_)) {
+    return std::nullopt;
+  }
+  return following_->evictions->expected / kMostMoved;
 }
 
 void Foresight::on_op_begin(std::string_view name, std::span<const Operand> operands) {

@@ -58,7 +58,7 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   void before_op(std::string_view name, std::span<const Operand> operands) override;
   void on_no_op() override { running_.reset(); }
   [[nodiscard]] ValueId next() const override;
-  [[nodiscard]] bool moves_next() const override;
+  [[nodiscard]] std::optional<Nanoseconds> moves_next() const override;
   void on_room_by_moves() override { ++moves_; }
   [[nodiscard]] bool disturbs() const override { return thread_.working(); }
   void add_to(Stats& stats) const override;

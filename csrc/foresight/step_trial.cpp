@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kMostTimeRatio = 10;  // as in simulations
 constexpr std::int64_t kAddressRoom = 256;
+constexpr Nanoseconds kNoLimit{std::int64_t{1} << 50};
 
 // Watches one simulated run of a step, and tells its engine what to evict.
 class Director final : public Observer, public PlannedVictims, public Future {
@@ -35,8 +36,9 @@ class Director final : public Observer, public PlannedVictims, public Future {
   [[nodiscard]] ValueId next() const override {
     return list_ == nullptr ? ValueId() : list_->next(engine_, log_);
   }
-  [[nodiscard]] bool moves_next() const override {
-    return list_ != nullptr && list_->moves_next(engine_, log_, moves_);
+  [[nodiscard]] std::optional<Nanoseconds> moves_next() const override {
+    const bool named = list_ != nullptr && list_->moves_next(engine_, log_, moves_);
+    return named ? std::optional(kNoLimit) : std::nullopt;
   }
   void on_room_by_moves() override {
     done_.push_back({.ops = log_.op_count(), .victim = EvictionList::moves(moves_++)});

@@ -91,7 +91,7 @@ class Session {
     TraceRecorder recorder;
   };
   [[nodiscard]] bool recording() const { return recording_ != nullptr; }
-  // A training step ends here, says the trace, if one is recorded.
+  // A training step ends here: for a trace, and for Foresight.
   void mark_step(std::string_view name);
   // No plan is made beside the program when this returns. Under its lock.
   void cancel_planning() noexcept;
