@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <iomanip>
 #include <iostream>
 #include <utility>
@@ -69,8 +70,8 @@ TORCH_MODULE(Net);
 // What a training computed, in order: losses, then parameters, gradients and buffers.
 using Trained = std::vector<torch::Tensor>;
 
-// An ordinary training. It knows no budget.
-Trained train() {
+// An ordinary training. It knows no budget; who runs it is told where its steps end.
+Trained train(const std::function<void()>& end_step) {
   torch::manual_seed(0);
   Net net;
   torch::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(1e-3));
@@ -83,6 +84,7 @@ Trained train() {
     loss.backward();
     optimizer.step();
     trained.push_back(loss.detach());
+    end_step();
   }
   for (const torch::Tensor& parameter : net->parameters()) {
     trained.push_back(parameter.detach());
@@ -102,10 +104,11 @@ struct Budgeted {
 Budgeted train_in(Bytes bytes) {
   recoup::Options options;
   options.budget = bytes;
-  options.policy = "dtr";
+  options.policy = "planned";                  // steps repeat, so what to evict in them is planned
+  options.planning = recoup::Planning::kWait;  // in so few steps the program waits for the plan
   recoup::Budget budget(options);
   budget.enter();
-  Trained trained = train();
+  Trained trained = train([&budget] { budget.mark_step("step"); });
   // Brings back what is evicted, so that the tensors can be used outside.
   budget.leave();
   return {std::move(trained), budget.stats()};
@@ -133,7 +136,7 @@ bool same_bits(const Trained& a, const Trained& b) {
 double megabytes(std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
 int run() {
-  const Trained plain = train();
+  const Trained plain = train([] {});
   const Budgeted whole = train_in(kUnreached);
   const Budgeted half = train_in(Bytes(whole.stats.peak_bytes / 2));
 
@@ -141,7 +144,8 @@ int run() {
   std::cout << std::fixed << std::setprecision(2) << "without a budget: peak "
             << megabytes(whole.stats.peak_bytes) << " MB\n"
             << "with half of that: peak " << megabytes(half.stats.peak_bytes) << " MB, "
-            << half.stats.evictions << " evictions, " << half.stats.replays << " replays\n"
+            << half.stats.evictions << " evictions, " << half.stats.replays << " replays, "
+            << half.stats.followed_steps << " of " << kSteps << " steps as planned\n"
             << (equal ? "bits equal" : "BITS DIFFER") << " in " << plain.size()
             << " tensors: losses, parameters, gradients, buffers\n";
   if (half.stats.evictions == 0) {

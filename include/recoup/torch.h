@@ -56,7 +56,8 @@ class RECOUP_API Budget {
   // file appears when the scope is left. Throws std::system_error when it cannot be written, here
   // or from `leave`, which then ends the scope all the same.
   void record(const std::string& path);
-  // A training step ends here, says the trace. Does nothing when none is recorded.
+  // A training step ends here: a trace says so, and the policy "planned" plans for steps. A C++
+  // optimizer does not say it by itself, as a Python one does.
   void mark_step(const std::string& name);
   // Before `enter`, instead of `record`: keeps the decisions of the engine.
   void log_decisions();

@@ -48,6 +48,24 @@ POLICIES = (
 )
 
 
+COUNTS = (
+    "op_count",
+    "evictions",
+    "replays",
+    "freezes",
+    "moves",
+    "escapes",
+    "listed_evictions",
+)
+MARK = "mark()"
+STEPS = 4  # of a program that does the same again
+
+
+def repeats(seed: int) -> bool:
+    """Whether the program is a step, to be planned."""
+    return seed % 4 == 1
+
+
 def look(env: dict[str, Any]) -> dict[str, Any]:
     """The bits of everything that the program holds."""
     seen: dict[str, Any] = {}
@@ -101,6 +119,9 @@ def run_lines(lines: list[str], env: dict[str, Any], trace: Trace, run: Any, tig
                     trace.notes[index] = look(env)
                     if run:
                         check(run)
+                elif line == MARK:
+                    if run:
+                        run.mark_step()
                 else:
                     execute_line(line, env)
             except recoup.OutOfBudgetError as error:
@@ -187,6 +208,8 @@ def choose_options(seed: int, peak_bytes: int) -> tuple[dict[str, Any], bool]:
         "small_leaf_bytes": 0 if seed % 5 else 1024,
     }
     tight = chance.random() < 0.7
+    if repeats(seed):
+        options["policy"], options["planning"] = "planned", "wait"
     if tight:
         options["budget"] = max(16384, int(peak_bytes * chance.uniform(0.3, 1.0)))
         if chance.random() < 0.3:
@@ -277,6 +300,8 @@ def write_program(seed: int, length: int) -> list[str]:
 
 def run_seed(seed: int, length: int, shrink: bool) -> dict[str, Any]:
     lines = write_program(seed, length)
+    if repeats(seed):
+        lines = [*lines, MARK] * STEPS
     options: dict[str, Any] = {"budget": ENOUGH_BYTES}
     tight = False
     answer = in_child(lambda: measure_peak(lines))
@@ -285,10 +310,7 @@ def run_seed(seed: int, length: int, shrink: bool) -> dict[str, Any]:
 
         def work() -> dict[str, int]:
             stats = differential(lines, options, tight)
-            return {
-                name: getattr(stats, name)
-                for name in ("op_count", "evictions", "replays", "freezes", "moves", "escapes")
-            }
+            return {name: getattr(stats, name) for name in COUNTS}
 
         answer = in_child(work)
     row = {"seed": seed, "lines": len(lines), **answer}

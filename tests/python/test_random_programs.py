@@ -15,7 +15,15 @@ import pytest
 WORKER = Path(__file__).with_name("random_programs.py")
 LINES = 100
 CHUNKS = ["0:50", "50:100", "100:150", "150:200"]
-EXACT = ("op_count", "evictions", "replays", "freezes", "moves", "escapes")
+EXACT = (
+    "op_count",
+    "evictions",
+    "replays",
+    "freezes",
+    "moves",
+    "escapes",
+    "listed_evictions",
+)
 
 
 def run_seeds(seeds: str) -> list[dict[str, Any]]:
