@@ -220,5 +220,51 @@ TEST(PublishedTraces, AreCloseToTheBound) {
   }
 }
 
+// No heuristic of seconds goes on when the time is over: what is left is the quickest one's.
+TEST(LayoutSearch, EndsWhenTheTimeIsOver) {
+  const LayoutProblem problem =
+      random_layout(7, {.count = 8000, .steps = 4000, .most_width = 400, .sizes = 1000});
+  LayoutOptions options;
+  options.time_limit = std::chrono::nanoseconds(1);
+  EXPECT_EQ(plan_layout(problem, "search", options).size, plan_layout(problem, "best-fit").size);
+  EXPECT_LE(plan_layout(problem, "search", without_clock()).size,
+            plan_layout(problem, "greedy-by-size").size);
+}
+
+// Equals by size are taken as they come, too.
+TEST(LayoutSearch, IsNoWorseThanAFirstFitBySize) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    const LayoutProblem problem = random_layout(seed, {.count = 300, .steps = 60, .sizes = 4});
+    std::vector<std::size_t> order(problem.buffers.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return problem.buffers[a].size > problem.buffers[b].size;
+    });
+    std::vector<Bytes> at(order.size(), Bytes(-1));
+    Bytes top;
+    for (const std::size_t i : order) {
+      const LayoutBuffer& item = problem.buffers[i];
+      std::vector<std::pair<Bytes, Bytes>> taken;
+      for (std::size_t other = 0; other < at.size(); ++other) {
+        const LayoutBuffer& placed = problem.buffers[other];
+        if (at[other] >= Bytes(0) && item.lower < placed.upper && placed.lower < item.upper) {
+          taken.emplace_back(at[other], at[other] + placed.size);
+        }
+      }
+      std::sort(taken.begin(), taken.end());
+      at[i] = Bytes(0);
+      for (const auto& [begin, end] : taken) {
+        if (begin >= at[i] + item.size) {
+          break;
+        }
+        at[i] = std::max(at[i], end);
+      }
+      top = std::max(top, at[i] + item.size);
+    }
+    EXPECT_LE(plan_layout(problem, "search", without_clock(1)).size, top);
+  }
+}
+
 }  // namespace
 }  // namespace recoup

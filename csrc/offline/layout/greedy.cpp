@@ -18,11 +18,17 @@ Units height(std::span<const PlanItem> items, std::span<const Units> offsets) {
   return top;
 }
 
-Placement place_in_order(const PlanInput& input, std::span<const std::uint32_t> order) {
+std::optional<Placement> place_in_order(const PlanInput& input,
+                                        std::span<const std::uint32_t> order,
+                                        const Deadline& deadline) {
   PlacedRows placed;
+  Overtime overtime(deadline);
   Placement result;
   result.offsets.resize(input.items.size());
   for (const std::uint32_t i : order) {
+    if (overtime.now()) {
+      return std::nullopt;
+    }
     const PlanItem& item = input.items[i];
     result.offsets[i] = placed.lowest_place(item);
     placed.insert(item, result.offsets[i]);
@@ -31,18 +37,20 @@ Placement place_in_order(const PlanInput& input, std::span<const std::uint32_t> 
   return result;
 }
 
-std::vector<std::uint32_t> order_by_size(std::span<const PlanItem> items) {
+std::vector<std::uint32_t> order_by_size(std::span<const PlanItem> items, Equals equals) {
+  const auto width = [&](std::uint32_t i) {
+    return equals == Equals::kLongestFirst ? items[i].width() : 0;
+  };
   std::vector<std::uint32_t> order(items.size());
   std::iota(order.begin(), order.end(), 0U);
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::tuple(-items[a].size, -items[a].width(), a) <
-           std::tuple(-items[b].size, -items[b].width(), b);
+    return std::tuple(-items[a].size, -width(a), a) < std::tuple(-items[b].size, -width(b), b);
   });
   return order;
 }
 
 Placement place_greedy_by_size(const PlanInput& input) {
-  return place_in_order(input, order_by_size(input.items));
+  return *place_in_order(input, order_by_size(input.items), {});
 }
 
 }  // namespace recoup::detail

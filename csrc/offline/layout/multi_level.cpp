@@ -98,11 +98,17 @@ struct Outer {
   PlacedRows inside;
 };
 
-Placement level_two(const PlanInput& input, const std::vector<Joined>& blocks) {
+// Nothing when that takes too long.
+std::optional<Placement> level_two(const PlanInput& input, const std::vector<Joined>& blocks,
+                                   const Deadline& deadline) {
   std::vector<Outer> outers;
+  Overtime overtime(deadline);
   Placement result;
   result.offsets.resize(input.items.size());
   for (const Joined& block : blocks) {
+    if (overtime.now()) {
+      return std::nullopt;
+    }
     const auto meets = [&block](std::int32_t lower, std::int32_t upper) {
       return block.meets(lower, upper);
     };
@@ -135,13 +141,15 @@ Placement level_two(const PlanInput& input, const std::vector<Joined>& blocks) {
 
 }  // namespace
 
-Placement place_multi_level(const PlanInput& input) {
-  Placement joined = level_two(input, level_one(input, true));
-  if (joined.size == input.bound) {
+std::optional<Placement> place_multi_level(const PlanInput& input, const Deadline& deadline) {
+  std::optional<Placement> joined = level_two(input, level_one(input, true), deadline);
+  if (!joined || joined->size == input.bound) {
     return joined;
   }
-  Placement apart = level_two(input, level_one(input, false));
-  return apart.size < joined.size ? apart : joined;
+  std::optional<Placement> apart = level_two(input, level_one(input, false), deadline);
+  return apart && apart->size < joined->size ? apart : joined;
 }
+
+Placement place_multi_level(const PlanInput& input) { return *place_multi_level(input, {}); }
 
 }  // namespace recoup::detail

@@ -32,6 +32,25 @@ struct PlanItem {
   [[nodiscard]] std::int32_t width() const { return upper - lower; }
 };
 
+// Nothing: there is none.
+using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+
+// Looks at the clock now and then.
+class Overtime {
+ public:
+  explicit Overtime(const Deadline& deadline) : deadline_(deadline) {}
+  // Whether the deadline has passed, as far as it is known.
+  [[nodiscard]] bool now() {
+    constexpr int kCallsPerLook = 16;
+    return deadline_ && ++calls_ % kCallsPerLook == 0 &&
+           std::chrono::steady_clock::now() >= *deadline_;
+  }
+
+ private:
+  const Deadline deadline_;
+  int calls_ = 0;
+};
+
 struct PlanInput {
   std::vector<PlanItem> items;  // in the order in which they come to life
   std::int32_t sections = 0;
@@ -39,7 +58,7 @@ struct PlanInput {
   // For planners that search: what is small enough, when to stop.
   Units target = 0;
   bool target_is_given = false;  // it is a capacity and not only the bound
-  std::optional<std::chrono::steady_clock::time_point> deadline;
+  Deadline deadline;
   std::int64_t node_limit = 0;  // 0: none
 };
 

@@ -18,7 +18,7 @@
 
 namespace recoup::detail {
 
-Placement place_multi_level(const PlanInput& input);
+std::optional<Placement> place_multi_level(const PlanInput& input, const Deadline& deadline);
 Placement place_best_fit(const PlanInput& input);
 
 namespace {
@@ -55,7 +55,7 @@ class Search {
       grain_ = std::gcd(grain_, item.size);
     }
     low_ = input.bound;
-    best_ = place_in_order(input, order_by_size(input.items));
+    best_ = place_best_fit(input);  // the quickest by far
   }
 
   Placement run() {
@@ -76,29 +76,27 @@ class Search {
     std::int64_t runs = 0;
   };
 
-  void keep(const Placement& placement) {
-    if (placement.size < best_.size) {
-      best_ = placement;
+  void keep(const std::optional<Placement>& placement) {
+    if (placement && placement->size < best_.size) {
+      best_ = *placement;
     }
   }
 
-  // All that are quick, until the target is reached. With tens of thousands of items they take
-  // seconds: none is begun that would not end in time if it took as long as the slowest so far.
+  // Until the target is reached, or the time is over: with tens of thousands of items each of them
+  // takes seconds. What searches can take is small enough to be placed by size in any case.
   void try_heuristics() {
-    constexpr std::size_t kOthers = 2;
+    const std::span<const PlanItem> items = input_.items;
+    const bool quick = items.size() <= kMostItems;
+    keep(place_in_order(input_, order_by_size(items), quick ? Deadline() : input_.deadline));
+    if (!is_over()) {
+      keep(place_in_order(input_, order_by_size(items, Equals::kAsTheyCome), input_.deadline));
+    }
+    if (!is_over()) {
+      keep(place_multi_level(input_, input_.deadline));
+    }
     const SearchOrders orders(input_, kSeed);
-    std::chrono::steady_clock::duration slowest{};
-    for (std::size_t i = 0; i < kOthers + SearchOrders::kPlain; ++i) {
-      const auto begin = std::chrono::steady_clock::now();
-      if (is_over() || (input_.deadline && begin + slowest >= *input_.deadline)) {
-        return;
-      }
-      if (i < kOthers) {
-        keep(i == 0 ? place_best_fit(input_) : place_multi_level(input_));
-      } else {
-        keep(place_in_order(input_, orders.plain(i - kOthers)));
-      }
-      slowest = std::max(slowest, std::chrono::steady_clock::now() - begin);
+    for (std::size_t i = 0; i < SearchOrders::kPlain && !is_over(); ++i) {
+      keep(place_in_order(input_, orders.plain(i), input_.deadline));
     }
   }
 
@@ -138,10 +136,10 @@ class Search {
       line.progress = {.most_placed = tree.most_placed(),
                        .fails = {tree.fails().begin(), tree.fails().end()}};
       if (outcome == TreeSearch::Outcome::kFound) {
-        keep({.offsets = tree.offsets(),
-              .size = height(input_.items, tree.offsets()),
-              .least = 0,
-              .nodes = 0});
+        keep(Placement{.offsets = tree.offsets(),
+                       .size = height(input_.items, tree.offsets()),
+                       .least = 0,
+                       .nodes = 0});
         return;
       }
       if (outcome == TreeSearch::Outcome::kInfeasible) {
