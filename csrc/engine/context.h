@@ -56,11 +56,11 @@ struct Context {
     }
     return costs.learn(kind, measured);
   }
-  // Who looks on at what the program does; null while a replay runs.
   // What all moves so far cost, by their price.
   [[nodiscard]] Nanoseconds move_cost() const {
     return move_price.of(static_cast<std::size_t>(stats.moves), Bytes(stats.moved_bytes));
   }
+  // Who looks on at what the program does; null while a replay runs.
   [[nodiscard]] Observer* program_observer() const { return replaying ? nullptr : observer; }
 
   Options options;

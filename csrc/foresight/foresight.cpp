@@ -226,10 +226,10 @@ void Foresight::end_step() {
   if (KnownStep* const last = find(last_)) {
     last->successor = hash;
   }
-  repeats_ = last_ == hash;
+  const bool repeats = last_ == hash;
   last_ = hash;
   if (step != nullptr && step->again && recorder_ != nullptr) {
-    plan(*step);
+    plan(*step, repeats);
   }
 }
 
@@ -246,24 +246,24 @@ Foresight::KnownStep& Foresight::add_known(StepHash hash) {
   return step;
 }
 
-void Foresight::plan(KnownStep& step) {
+void Foresight::plan(KnownStep& step, bool repeats) {
   if (settings_.beside) {
-    plan_beside(step);
+    plan_beside(step, repeats);
     return;
   }
   const auto start = std::chrono::steady_clock::now();
   const EvictionList before = step.evictions ? step.evictions->list : EvictionList();
-  put(step, plan_step(recorder_->take(repeats_), before, settings_.work));
+  put(step, plan_step(recorder_->take(repeats), before, settings_.work));
   counts_.planning_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
 }
 
 // One at a time; the others come again.
-void Foresight::plan_beside(KnownStep& step) {
+void Foresight::plan_beside(KnownStep& step, bool repeats) {
   if (thread_.busy()) {
     return;
   }
   try {
-    thread_.start({.step = recorder_->take(repeats_),
+    thread_.start({.step = recorder_->take(repeats),
                    .before = step.evictions ? step.evictions->list : EvictionList(),
                    .work = settings_.work,
                    .hash = step.hash});

@@ -88,8 +88,9 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   void forget_step();
   void follow(StepHash hash);
   [[nodiscard]] KnownStep* agreeing(StepHash hash);
-  void plan(KnownStep& step);
-  void plan_beside(KnownStep& step);
+  // `repeats`: the running step has done what the step before did.
+  void plan(KnownStep& step, bool repeats);
+  void plan_beside(KnownStep& step, bool repeats);
   KnownStep& add_known(StepHash hash);
   void adopt();
   void put(KnownStep& step, std::optional<StepEvictions> evictions);
@@ -120,7 +121,6 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   KnownStep* following_ = nullptr;
   bool followed_all_ = false;  // one list has been in force since the step began
   Nanoseconds cost_before_{0};
-  bool repeats_ = false;  // what the step before did
   std::unique_ptr<StepRecorder> recorder_;
   PlannerThread thread_;
 };
