@@ -38,7 +38,7 @@ class TreeSearch {
   struct Limits {
     Units capacity = 0;
     std::int64_t nodes = 0;
-    std::optional<std::chrono::steady_clock::time_point> deadline;
+    Deadline deadline;
   };
 
   // `items` ascend by lower.
