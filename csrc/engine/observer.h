@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "csrc/engine/op.h"
+#include "recoup/trace.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -41,6 +42,8 @@ class Observer {
   virtual void on_replay(std::string_view /*name*/, std::uint64_t /*sequence*/,
                          Nanoseconds /*cost*/) {}
   virtual void on_move(ValueId /*value*/, PoolOffset /*to*/) {}
+  // What is evicted in a step is planned from now on, or no longer.
+  virtual void on_plan(const TracePlan& /*plan*/, std::span<const TraceEviction> /*evictions*/) {}
 };
 
 }  // namespace recoup::detail

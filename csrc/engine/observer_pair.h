@@ -42,6 +42,9 @@ class ObserverPair : public Observer {
     tell(&Observer::on_replay, name, sequence, cost);
   }
   void on_move(ValueId value, PoolOffset to) override { tell(&Observer::on_move, value, to); }
+  void on_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override {
+    tell(&Observer::on_plan, plan, evictions);
+  }
 
  protected:
   // Null: nobody.

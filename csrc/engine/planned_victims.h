@@ -7,6 +7,7 @@
 
 #include "csrc/engine/op.h"
 #include "recoup/stats.h"
+#include "recoup/trace.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -27,6 +28,9 @@ class PlannedVictims {
   [[nodiscard]] virtual std::optional<Nanoseconds> moves_next() const { return std::nullopt; }
   // Blocks were moved for an allocation, because that says so or because it is cheapest.
   virtual void on_room_by_moves() {}
+  // A trace says that this is in force from now on.
+  virtual void on_recorded(const TracePlan& /*plan*/,
+                           std::span<const TraceEviction> /*evictions*/) {}
   // What is measured now takes longer than it would.
   [[nodiscard]] virtual bool disturbs() const { return false; }
   // Adds what it has done.

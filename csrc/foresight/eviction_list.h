@@ -25,6 +25,7 @@ class EvictionList {
   EvictionList() = default;
   explicit EvictionList(std::vector<Entry> entries);
 
+  [[nodiscard]] std::span<const Entry> entries() const { return entries_; }
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
   [[nodiscard]] std::span<const Entry> at(std::uint32_t ops) const;
   // The first that it names now which is a candidate; invalid: there is none.
@@ -35,7 +36,7 @@ class EvictionList {
   friend bool operator==(const EvictionList&, const EvictionList&) = default;
 
  private:
-  static constexpr std::uint32_t kMoves = 0xffffffff;
+  static constexpr std::uint32_t kMoves = TraceEviction::kMoves;
 
   [[nodiscard]] static ValueId candidate(const Made& victim, const Engine& engine,
                                          const StepLog& step);

@@ -32,6 +32,9 @@ void Foresight::before_op(std::string_view name, std::span<const Operand> operan
     give_up_step();
     return;
   }
+  if (!std::exchange(begun_, true)) {
+    tell({});  // a trace without a plan is of a run without one
+  }
   adopt();
   running_ = log_.with(name, operands);
   follow(*running_);
@@ -143,6 +146,7 @@ void Foresight::on_step(std::string_view name) {
   }
   try {
     end_step();
+    adopt_recorded();
   } catch (...) {
     begin_step();
     throw;
@@ -247,6 +251,9 @@ Foresight::KnownStep& Foresight::add_known(StepHash hash) {
 }
 
 void Foresight::plan(KnownStep& step, bool repeats) {
+  if (settings_.recorded) {
+    return;
+  }
   if (settings_.beside) {
     plan_beside(step, repeats);
     return;
@@ -275,11 +282,19 @@ void Foresight::plan_beside(KnownStep& step, bool repeats) {
 
 // The list may be for the running step: then it is in force from here on.
 void Foresight::adopt() {
-  if (std::optional<PlannerThread::Found> found = thread_.take()) {
+  std::optional<PlannerThread::Found> found =
+      recorded_ ? std::exchange(recorded_, std::nullopt) : thread_.take();
+  if (found) {
     if (KnownStep* const step = find(found->hash)) {
       followed_all_ = followed_all_ && step != following_;
       put(*step, std::move(found->evictions));
     }
+  }
+}
+
+void Foresight::adopt_recorded() {
+  if (recorded_) {
+    adopt();
   }
 }
 
@@ -290,6 +305,39 @@ void Foresight::put(KnownStep& step, std::optional<StepEvictions> evictions) {
   fruitless_ = 0;
   ++counts_.foreseen_steps;
   counts_.eviction_lists += step.evictions ? 1 : 0;
+  tell(step);
+}
+
+void Foresight::tell(const KnownStep& step) {
+  if (engine_.context().observer == nullptr) {
+    return;
+  }
+  std::vector<TraceEviction> evictions;
+  if (step.evictions) {
+    for (const EvictionList::Entry& entry : step.evictions->list.entries()) {
+      evictions.push_back({.ops = entry.ops, .op = entry.victim.op, .slot = entry.victim.slot});
+    }
+  }
+  engine_.context().observer->on_plan(
+      {.step = step.hash,
+       .budget = budget_,
+       .expected = step.evictions ? step.evictions->expected : Nanoseconds(0),
+       .listed = step.evictions.has_value()},
+      evictions);
+}
+
+void Foresight::on_recorded(const TracePlan& plan, std::span<const TraceEviction> evictions) {
+  if (!settings_.recorded || plan.budget != budget_) {
+    return;
+  }
+  recorded_ = {.hash = plan.step, .evictions = std::nullopt};
+  if (plan.listed) {
+    std::vector<EvictionList::Entry> entries;
+    for (const TraceEviction& each : evictions) {
+      entries.push_back({.ops = each.ops, .victim = {.op = each.op, .slot = each.slot}});
+    }
+    recorded_->evictions = {.list = EvictionList(std::move(entries)), .expected = plan.expected};
+  }
 }
 
 void Foresight::cancel_planning() noexcept {
@@ -312,7 +360,7 @@ void Foresight::watch(KnownStep& step) {
   ++counts_.followed_steps;
   counts_.followed_expected_ns += expected;
   counts_.followed_cost_ns += cost;
-  if (step.again || step.in_work ||
+  if (settings_.recorded || step.again || step.in_work ||
       static_cast<double>(cost) <= kDearer * static_cast<double>(expected)) {
     return;
   }
@@ -322,6 +370,7 @@ void Foresight::watch(KnownStep& step) {
   } else {
     ++counts_.given_up_lists;
     step.evictions.reset();
+    tell(step);
   }
 }
 

@@ -42,6 +42,7 @@ class Foresight final : public ObserverPair, public PlannedVictims {
     std::int64_t work = 1'500'000;  // for a plan, see plan_step
     bool at_once = false;           // a plan is made of a step that has run once
     bool beside = false;            // on a thread, and not where the step ends
+    bool recorded = false;          // none is made: they are a trace's
   };
   explicit Foresight(Engine& engine) : Foresight(engine, Settings()) {}
   Foresight(Engine& engine, const Settings& settings);
@@ -60,6 +61,7 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   [[nodiscard]] ValueId next() const override;
   [[nodiscard]] std::optional<Nanoseconds> moves_next() const override;
   void on_room_by_moves() override { ++moves_; }
+  void on_recorded(const TracePlan& plan, std::span<const TraceEviction> evictions) override;
   [[nodiscard]] bool disturbs() const override { return thread_.working(); }
   void add_to(Stats& stats) const override;
 
@@ -72,6 +74,7 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   void on_op_failed() override;
   void on_evict(ValueId value) override;
   void on_step(std::string_view name) override;
+  void on_plan(const TracePlan& /*plan*/, std::span<const TraceEviction> /*evictions*/) override {}
 
  private:
   static constexpr std::size_t kMostKnown = 8;
@@ -93,7 +96,9 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   void plan_beside(KnownStep& step, bool repeats);
   KnownStep& add_known(StepHash hash);
   void adopt();
+  void adopt_recorded();
   void put(KnownStep& step, std::optional<StepEvictions> evictions);
+  void tell(const KnownStep& step);
   void watch(KnownStep& step);
   [[nodiscard]] bool worth_recording() const;
   // Of replays and moves, so far.
@@ -117,11 +122,13 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   std::optional<StepHash> running_;  // op
   std::uint32_t moves_ = 0;          // times that room was made by moves while it runs
   int open_ops_ = 0;                 // of all threads
+  bool begun_ = false;               // an op ran
   bool given_up_ = false;            // it is too long, or threads run ops side by side
   KnownStep* following_ = nullptr;
   bool followed_all_ = false;  // one list has been in force since the step began
   Nanoseconds cost_before_{0};
   std::unique_ptr<StepRecorder> recorder_;
+  std::optional<PlannerThread::Found> recorded_;  // in force from the next op on
   PlannerThread thread_;
 };
 

@@ -1,7 +1,5 @@
 #include "csrc/foresight/step_log.h"
 
-#include <functional>
-
 #include "csrc/base/hash.h"
 
 namespace recoup::detail {
@@ -15,7 +13,7 @@ void StepLog::begin_step() {
 }
 
 StepHash StepLog::with(std::string_view name, std::span<const Operand> operands) const {
-  StepHash hash = hash_with(hash_, std::hash<std::string_view>()(name));
+  StepHash hash = hash_with(hash_, name);
   for (const Operand& operand : operands) {
     const StorageId storage = operand.storage;
     if (!storage.valid()) {

@@ -203,7 +203,7 @@ constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
     {"escape", TraceEvent::Kind::kEscape},     {"pin", TraceEvent::Kind::kPin},
     {"unpin", TraceEvent::Kind::kUnpin},       {"evict", TraceEvent::Kind::kEvict},
     {"forsake", TraceEvent::Kind::kForsake},   {"step", TraceEvent::Kind::kStep},
-    {"settle", TraceEvent::Kind::kSettle}};
+    {"settle", TraceEvent::Kind::kSettle},     {"plan", TraceEvent::Kind::kPlan}};
 
 // (kind, index, bytes) each.
 py::list event_rows(const Trace& trace) {
@@ -221,7 +221,7 @@ py::list event_rows(const Trace& trace) {
 void add_event(detail::TraceBuilder& builder, const std::string& name, std::uint32_t index,
                std::int64_t bytes) {
   for (const auto& [text, kind] : kEventNames) {
-    if (name == text && kind != TraceEvent::Kind::kOp) {
+    if (name == text && kind != TraceEvent::Kind::kOp && kind != TraceEvent::Kind::kPlan) {
       builder.add_event({.kind = kind, .index = index, .size = Bytes(bytes)});
       return;
     }

@@ -212,6 +212,12 @@ void Simulator::apply(const TraceEvent& event) {
     case Kind::kSettle:
       engine_->user().materialize_all();
       break;
+    case Kind::kPlan:
+      if (engine_->context().planned != nullptr) {
+        const TracePlan& plan = trace_.plans[event.index];
+        engine_->context().planned->on_recorded(plan, trace_.evictions_of(plan));
+      }
+      break;
   }
 }
 

@@ -42,6 +42,7 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
       case Kind::kUnpin:
       case Kind::kEvict:
       case Kind::kStep:
+      case Kind::kPlan:
         break;
     }
   }

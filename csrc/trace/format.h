@@ -16,7 +16,8 @@
 namespace recoup::detail {
 
 inline constexpr std::array<unsigned char, 8> kTraceMagic{0x89, 'r', 't', 'r', 'a', 'c', 'e', '\n'};
-inline constexpr std::uint32_t kTraceVersion = 1;
+inline constexpr std::uint32_t kTraceVersion = 2;
+inline constexpr std::uint32_t kFirstTraceVersion = 1;  // had no plans; still read
 inline constexpr std::size_t kFrameHeader = 12;
 inline constexpr std::uint32_t kMaxFrame = 64U << 20;
 
@@ -24,6 +25,7 @@ enum class RecordTag : std::uint8_t {
   kName = 1,
   kKernel = 2,
   kOp = 3,
+  kPlan = 4,
   kEvent = 16,  // and the number of its kind
 };
 
@@ -33,6 +35,9 @@ inline constexpr std::uint64_t kOperandWritten = 2;
 inline constexpr std::uint64_t kOperandOverwritten = 4;
 inline constexpr std::uint64_t kOperandLeftOut = 8;
 inline constexpr int kOperandBits = 4;
+
+// Bits of a plan.
+inline constexpr std::uint64_t kPlanListed = 1;
 
 // Bits of an op.
 inline constexpr std::uint64_t kOpRepeatable = 1;

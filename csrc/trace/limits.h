@@ -26,6 +26,8 @@ inline constexpr std::size_t kMostElements = std::size_t{1} << 21;
 inline constexpr std::uint64_t kMostNumbered = 0xfffffffe;
 // A scope is left once, and tried again when what is alive did not fit.
 inline constexpr std::uint32_t kMostSettles = 1000;
+// Of a step that is planned.
+inline constexpr std::uint32_t kMostPlannedOps = 1U << 16;
 // Kernel steps that all ops of a file run. One byte can name an op, and an op a kernel of any
 // length, so a small file could ask for years. The first figure takes seconds; the second is more
 // than 100 times what a trace of the longest kernels known has (an LSTM over 1,000 places).

@@ -99,6 +99,8 @@ class TraceReader {
       read_kernel();
     } else if (tag == static_cast<std::uint64_t>(RecordTag::kOp)) {
       read_op();
+    } else if (tag == static_cast<std::uint64_t>(RecordTag::kPlan)) {
+      read_plan();
     } else if (tag >= kFirst && tag <= kLast && tag != kNone) {
       read_event(static_cast<TraceEvent::Kind>(tag - kFirst));
     } else {
@@ -171,6 +173,26 @@ class TraceReader {
     }
   }
 
+  void read_plan() {
+    TracePlan plan;
+    plan.step = number();
+    const std::uint64_t flags = number();
+    if (flags > kPlanListed) {
+      fail(str_cat("a plan has flags ", flags, ", which no version has"));
+    }
+    plan.listed = (flags & kPlanListed) != 0;
+    plan.budget = Bytes(natural());
+    plan.expected = Nanoseconds(natural());
+    evictions_.clear();
+    for (std::size_t left = count(); left > 0; --left) {
+      const std::uint32_t ops = index();
+      const std::uint32_t op = index();
+      evictions_.push_back(
+          {.ops = ops, .op = op == 0 ? TraceEviction::kMoves : op - 1, .slot = index()});
+    }
+    keep([&](TraceSink& sink) { sink.add_plan(plan, evictions_); });
+  }
+
   void read_event(TraceEvent::Kind kind) {
     using Kind = TraceEvent::Kind;
     TraceEvent event{.kind = kind, .index = 0, .size = Bytes(0)};
@@ -203,6 +225,7 @@ class TraceReader {
   std::vector<KernelStep> steps_;
   std::vector<TraceOperand> operands_;
   std::vector<TraceFresh> fresh_;
+  std::vector<TraceEviction> evictions_;
 };
 
 }  // namespace

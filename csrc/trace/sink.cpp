@@ -13,6 +13,9 @@ void tell(const Trace& trace, TraceSink& sink) {
     if (event.kind == TraceEvent::Kind::kOp) {
       const TraceOp& op = trace.ops[event.index];
       sink.add_op(op, trace.operands_of(op), trace.fresh_of(op));
+    } else if (event.kind == TraceEvent::Kind::kPlan) {
+      const TracePlan& plan = trace.plans[event.index];
+      sink.add_plan(plan, trace.evictions_of(plan));
     } else {
       sink.add_event(event);
     }
@@ -32,6 +35,17 @@ void TraceBuilder::add_op(const TraceOp& op, std::span<const TraceOperand> opera
                            .index = static_cast<std::uint32_t>(trace_.ops.size()),
                            .size = Bytes(0)});
   trace_.ops.push_back(added);
+}
+
+void TraceBuilder::add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) {
+  TracePlan added = plan;
+  added.first_eviction = static_cast<std::uint32_t>(trace_.evictions.size());
+  added.eviction_count = static_cast<std::uint32_t>(evictions.size());
+  trace_.evictions.insert(trace_.evictions.end(), evictions.begin(), evictions.end());
+  trace_.events.push_back({.kind = TraceEvent::Kind::kPlan,
+                           .index = static_cast<std::uint32_t>(trace_.plans.size()),
+                           .size = Bytes(0)});
+  trace_.plans.push_back(added);
 }
 
 }  // namespace recoup::detail

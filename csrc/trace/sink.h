@@ -17,7 +17,9 @@ class RECOUP_API TraceSink {
   // first_operand and first_fresh of `op` do not matter.
   virtual void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
                       std::span<const TraceFresh> fresh) = 0;
-  // Any event but kOp.
+  // first_eviction and eviction_count of `plan` do not matter.
+  virtual void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) = 0;
+  // Any event but kOp and kPlan.
   virtual void add_event(const TraceEvent& event) = 0;
 };
 
@@ -32,6 +34,7 @@ class RECOUP_API TraceBuilder final : public TraceSink {
   }
   void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
               std::span<const TraceFresh> fresh) override;
+  void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override;
   void add_event(const TraceEvent& event) override { trace_.events.push_back(event); }
 
   [[nodiscard]] const Trace& trace() const { return trace_; }

@@ -105,6 +105,8 @@ class StepCutter {
       case Kind::kOp:
         add_op(trace_.ops[event.index]);
         return;
+      case Kind::kPlan:
+        return;  // of the run
       case Kind::kStep:
       case Kind::kSettle:
         break;

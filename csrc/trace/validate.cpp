@@ -16,9 +16,16 @@ class Parts {
 
   void check() {
     for (std::size_t at = 0; at < trace_.events.size(); ++at) {
-      if (const TraceEvent& event = trace_.events[at]; event.kind == TraceEvent::Kind::kOp) {
+      const TraceEvent& event = trace_.events[at];
+      if (event.kind == TraceEvent::Kind::kOp) {
         check_op(at, event.index);
+      } else if (event.kind == TraceEvent::Kind::kPlan) {
+        check_plan(at, event.index);
       }
+    }
+    if (plans_ != trace_.plans.size() || evictions_ != trace_.evictions.size()) {
+      throw BadTrace(str_cat("of ", trace_.plans.size(), " plans only the first ", plans_,
+                             " come into force"));
     }
     if (ops_ != trace_.ops.size() || operands_ != trace_.operands.size() ||
         fresh_ != trace_.fresh.size()) {
@@ -45,7 +52,24 @@ class Parts {
     fresh_ += op.fresh_count;
   }
 
+  void check_plan(std::size_t at, std::uint32_t index) {
+    if (index >= trace_.plans.size() || index != plans_) {
+      throw BadTrace(
+          str_cat("event ", at, ": there is no plan ", index, ", or it is not the next"));
+    }
+    const TracePlan& plan = trace_.plans[index];
+    if (plan.first_eviction != evictions_ ||
+        plan.eviction_count > trace_.evictions.size() - evictions_) {
+      throw BadTrace(str_cat("event ", at, ": evictions of plan ", index, " do not follow those of",
+                             " the plan before it"));
+    }
+    ++plans_;
+    evictions_ += plan.eviction_count;
+  }
+
   const Trace& trace_;
+  std::size_t plans_ = 0;
+  std::size_t evictions_ = 0;
   std::size_t ops_ = 0;
   std::size_t operands_ = 0;
   std::size_t fresh_ = 0;

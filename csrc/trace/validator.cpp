@@ -168,6 +168,30 @@ void TraceValidator::check_results(const TraceOp& op, const Kernel& kernel,
   }
 }
 
+// ---- plans ----
+
+// Of what its step makes: the step may never come again.
+void TraceValidator::add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) {
+  place_ = {.noun = "event", .number = events_};
+  check_count(++plans_, "plans");
+  check_count(evictions_ += evictions.size(), "evictions of plans");
+  check_size(plan.budget);
+  if (plan.expected < Nanoseconds(0) || plan.expected > kMostCost) {
+    fail(str_cat("a plan is to cost ", plan.expected.count(), " ns"));
+  }
+  if (!plan.listed && !evictions.empty()) {
+    fail("a plan leaves all to the default, and names evictions");
+  }
+  const auto before = [](const TraceEviction& a, const TraceEviction& b) { return a.ops < b.ops; };
+  if (!std::is_sorted(evictions.begin(), evictions.end(), before)) {
+    fail("a plan names evictions in another order than that of ops");
+  }
+  if (!evictions.empty() && evictions.back().ops > kMostPlannedOps) {
+    fail(str_cat("a plan is for more than ", kMostPlannedOps, " ops"));
+  }
+  ++events_;
+}
+
 // ---- storages and blocks ----
 
 TraceValidator::Storage& TraceValidator::living(std::uint32_t storage) {
@@ -270,6 +294,8 @@ void TraceValidator::add_event(const TraceEvent& event) {
         fail(str_cat("the scope is left more than ", kMostSettles, " times"));
       }
       break;
+    case Kind::kPlan:
+      fail(str_cat("there is no plan ", event.index));
     case Kind::kOp:
       fail(str_cat("there is no op ", event.index));
   }

@@ -23,6 +23,8 @@ namespace recoup::detail {
 //   a block     is held until it is freed or adopted, once; it has at least a byte
 //   a storage   is alive until it dies or is forsaken, once; only one from outside is forsaken;
 //               it is unpinned as often as it was pinned
+//   a plan      names evictions in the order of the ops that run then; one that leaves all to the
+//               default names none
 //   sizes       Note [Bounds of a trace]
 class TraceValidator final : public TraceSink {
  public:
@@ -31,6 +33,7 @@ class TraceValidator final : public TraceSink {
   void add_kernel(std::span<const KernelStep> steps) override;
   void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
               std::span<const TraceFresh> fresh) override;
+  void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override;
   void add_event(const TraceEvent& event) override;
 
   [[nodiscard]] std::size_t storages() const { return storages_.size(); }
@@ -99,6 +102,8 @@ class TraceValidator final : public TraceSink {
 
   Place place_;
   std::uint64_t events_ = 0;
+  std::uint64_t plans_ = 0;
+  std::uint64_t evictions_ = 0;
   std::uint64_t ops_ = 0;
   std::uint64_t operands_ = 0;
   std::uint64_t results_ = 0;

@@ -142,9 +142,24 @@ void TraceWriter::add_op(const TraceOp& op, std::span<const TraceOperand> operan
   end_record();
 }
 
+void TraceWriter::add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) {
+  put(static_cast<std::uint64_t>(RecordTag::kPlan));
+  put(plan.step);
+  put(plan.listed ? kPlanListed : 0);
+  put(natural(plan.budget.count()));
+  put(natural(plan.expected.count()));
+  put(evictions.size());
+  for (const TraceEviction& eviction : evictions) {
+    put(eviction.ops);
+    put(eviction.op == TraceEviction::kMoves ? 0 : eviction.op + std::uint64_t{1});
+    put(eviction.slot);
+  }
+  end_record();
+}
+
 void TraceWriter::add_event(const TraceEvent& event) {
   using Kind = TraceEvent::Kind;
-  RECOUP_CHECK(event.kind != Kind::kOp);
+  RECOUP_CHECK(event.kind != Kind::kOp && event.kind != Kind::kPlan);
   put(static_cast<std::uint64_t>(RecordTag::kEvent) + static_cast<std::uint64_t>(event.kind));
   switch (event.kind) {
     case Kind::kExternal:

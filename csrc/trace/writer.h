@@ -25,6 +25,7 @@ class TraceWriter final : public TraceSink {
   void add_kernel(std::span<const KernelStep> steps) override;
   void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
               std::span<const TraceFresh> fresh) override;
+  void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override;
   void add_event(const TraceEvent& event) override;
   void close();
 

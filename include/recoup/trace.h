@@ -63,6 +63,27 @@ struct TraceOp {
   friend bool operator==(const TraceOp&, const TraceOp&) = default;
 };
 
+// Evicted while `ops` ops of the step have ended: what op `op` of the step made, by slot (its fresh
+// storages in order, then what it wrote); or, for kMoves, blocks are moved.
+struct TraceEviction {
+  static constexpr std::uint32_t kMoves = 0xffffffff;
+  std::uint32_t ops = 0;
+  std::uint32_t op = 0;
+  std::uint32_t slot = 0;
+  friend bool operator==(const TraceEviction&, const TraceEviction&) = default;
+};
+
+// What the policy "planned" evicts in a step, from there on.
+struct TracePlan {
+  std::uint64_t step = 0;   // a hash of what the step does; 0: of none, where the run begins
+  Bytes budget{0};          // that it was made for
+  Nanoseconds expected{0};  // what replays and moves cost with it
+  bool listed = false;      // else the default decides
+  std::uint32_t first_eviction = 0;
+  std::uint32_t eviction_count = 0;
+  friend bool operator==(const TracePlan&, const TracePlan&) = default;
+};
+
 struct TraceEvent {
   enum class Kind : std::uint8_t {
     kExternal,  // a storage that was made outside the pool, of `size` bytes
@@ -78,6 +99,7 @@ struct TraceEvent {
     kForsake,   // external storage `index` has lost the bytes that were known
     kStep,      // a training step ends; `index` is its name
     kSettle,    // the scope is left: all that lives gets its bytes back
+    kPlan,      // plan `index` is in force; with the policy and the budget that it was made for
   };
   Kind kind = Kind::kOp;
   std::uint32_t index = 0;
@@ -91,6 +113,8 @@ struct Trace {
   std::vector<TraceOp> ops;
   std::vector<TraceOperand> operands;
   std::vector<TraceFresh> fresh;
+  std::vector<TracePlan> plans;
+  std::vector<TraceEviction> evictions;  // of plans, ascending by `ops` in each
   std::vector<TraceEvent> events;
   friend bool operator==(const Trace&, const Trace&) = default;
 
@@ -99,6 +123,9 @@ struct Trace {
   }
   [[nodiscard]] std::span<const TraceFresh> fresh_of(const TraceOp& op) const {
     return std::span(fresh).subspan(op.first_fresh, op.fresh_count);
+  }
+  [[nodiscard]] std::span<const TraceEviction> evictions_of(const TracePlan& plan) const {
+    return std::span(evictions).subspan(plan.first_eviction, plan.eviction_count);
   }
 };
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -266,6 +267,49 @@ TEST(Foresight, ASimulationDecidesAsTheLiveRunDoes) {
     decisions += live.decisions().size();
   }
   EXPECT_GT(decisions, 500U);
+}
+
+// Plans come into force at any op, and the trace says at which.
+TEST(Foresight, ASimulationFollowsThePlansOfATrace) {
+  std::int64_t listed = 0;
+  for (std::uint64_t seed = 0; seed < 160 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const bool beside = seed % 4 != 0;
+    const Options options = options_of(budget_of(seed));
+    DecisionLog live;
+    TraceBuilder builder;
+    bool fits = true;
+    {
+      TraceRecorder recorder(builder);
+      ObserverPair observers(&live, &recorder);
+      Foreseen run(seed, options, &observers, beside);
+      for (int i = 0; i < 8 && fits; ++i) {
+        fits = run.step(i == 5).has_value();
+        if (seed % 2 == 0) {
+          run.wait();
+        }
+      }
+      listed += run.counts().listed_evictions;
+    }
+    const Trace trace = builder.take();
+    if (!fits || trace.plans.empty()) {
+      continue;  // what failed is not in a trace
+    }
+    std::vector<Decision> simulated;
+    const SimulationResult result =
+        simulate(trace, {.engine = options, .max_time_ratio = 0}, &simulated);
+    EXPECT_EQ(result.status, SimulationResult::Status::kOk) << result.reason;
+    ASSERT_EQ(simulated, live.decisions());
+    // Whatever a file says of plans: nothing but decisions may change.
+    std::mt19937_64 random(seed);
+    Trace strange = trace;
+    for (TraceEviction& eviction : strange.evictions) {
+      eviction.op = static_cast<std::uint32_t>(random() % 40);
+      eviction.slot = static_cast<std::uint32_t>(random() % 3);
+    }
+    ASSERT_NO_THROW((void)simulate(strange, {.engine = options, .max_time_ratio = 0}));
+  }
+  EXPECT_GT(listed, 50);
 }
 
 // A step that needs replays, in the least of some budgets in which it fits.

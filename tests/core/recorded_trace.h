@@ -24,7 +24,7 @@ class RandomTrace {
     for (int i = 0; i < events; ++i) {
       // Half of it ops, as in a program.
       add(below(2) == 0 ? Kind::kOp
-                        : static_cast<Kind>(below(static_cast<std::size_t>(Kind::kSettle) + 1)));
+                        : static_cast<Kind>(below(static_cast<std::size_t>(Kind::kPlan) + 1)));
     }
     return builder_.take();
   }
@@ -69,6 +69,19 @@ class RandomTrace {
     kept_.push_back(kept);
   }
 
+  void add_plan() {
+    TracePlan plan{.step = random_(), .budget = size(), .expected = Nanoseconds(size().count())};
+    plan.listed = below(4) != 0;
+    std::vector<TraceEviction> evictions;
+    std::uint32_t ops = 0;
+    for (std::uint32_t n = plan.listed ? below(5) : 0; n > 0; --n) {
+      ops += below(3);
+      evictions.push_back(
+          {.ops = ops, .op = below(3) == 0 ? TraceEviction::kMoves : below(9), .slot = below(3)});
+    }
+    builder_.add_plan(plan, evictions);
+  }
+
   void add_op() {
     TraceOp op;
     op.name = below(3);
@@ -107,6 +120,9 @@ class RandomTrace {
     switch (kind) {
       case Kind::kOp:
         add_op();
+        return;
+      case Kind::kPlan:
+        add_plan();
         return;
       case Kind::kExternal:
         event.size = below(8) == 0 ? Bytes(0) : size();

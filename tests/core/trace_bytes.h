@@ -91,6 +91,19 @@ class RecordSink final : public TraceSink {
     storages_ += fresh.size();
     records_.push_back(std::move(record));
   }
+  void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override {
+    Record record{.tag = 4,
+                  .numbers = {plan.step, plan.listed ? kPlanListed : 0,
+                              static_cast<std::uint64_t>(plan.budget.count()),
+                              static_cast<std::uint64_t>(plan.expected.count()), evictions.size()}};
+    for (const TraceEviction& each : evictions) {
+      const bool moves = each.op == TraceEviction::kMoves;
+      record.numbers.push_back(each.ops);
+      record.numbers.push_back(moves ? 0 : each.op + std::uint64_t{1});
+      record.numbers.push_back(each.slot);
+    }
+    records_.push_back(std::move(record));
+  }
   void add_event(const TraceEvent& event) override {
     using Kind = TraceEvent::Kind;
     Record record{.tag = 16 + static_cast<std::uint64_t>(event.kind)};
@@ -111,6 +124,7 @@ class RecordSink final : public TraceSink {
         record.numbers = {event.index};
         break;
       case Kind::kSettle:
+      case Kind::kPlan:
         break;
       default:
         record.numbers = {distance(event.index)};

@@ -98,9 +98,30 @@ TEST(TraceFormat, AnotherVersionIsRefused) {
   const std::string path = path_in_temp("version");
   write_trace(random_trace(5, 5), path);
   std::string bytes = bytes_of(path);
-  bytes[8] = 2;
+  for (const int version : {0, 3}) {
+    bytes[8] = static_cast<char>(version);
+    put_bytes(path, bytes);
+    EXPECT_NE(complaint_of([&] {
+                (void)read_trace(path);
+              }).find("version " + std::to_string(version) + "; this recoup reads versions 1 to 2"),
+              std::string::npos);
+  }
+  std::filesystem::remove(path);
+}
+
+// It had no plans; all else is as it was.
+TEST(TraceFormat, TheVersionBeforeIsRead) {
+  const std::string path = path_in_temp("version_1");
+  Trace trace;
+  std::uint64_t seed = 0;
+  do {
+    trace = random_trace(++seed, 12);
+  } while (!trace.plans.empty());
+  write_trace(trace, path);
+  std::string bytes = bytes_of(path);
+  bytes[8] = 1;
   put_bytes(path, bytes);
-  EXPECT_NE(complaint_of([&] { (void)read_trace(path); }).find("version 2"), std::string::npos);
+  EXPECT_EQ(read_trace(path), trace);
   std::filesystem::remove(path);
 }
 
@@ -152,6 +173,27 @@ TEST(TraceValidate, NamesWhatDangles) {
   expect_complaint(
       [](Trace& t) { t.kernels[0].push_back({.kind = KernelStep::Kind::kFree, .index = 3}); },
       "kernel 0: frees allocation 3");
+}
+
+TEST(TraceValidate, NamesPlansThatNobodyMade) {
+  const auto with_plan = [](const TracePlan& plan, const std::vector<TraceEviction>& evictions) {
+    return [plan, evictions](Trace& trace) {
+      TraceBuilder builder;
+      tell(trace, builder);
+      builder.add_plan(plan, evictions);
+      trace = builder.take();
+    };
+  };
+  const TracePlan plan{.step = 1, .budget = 64_B, .listed = true};
+  EXPECT_EQ(complaint_after(with_plan(plan, {{.ops = 1}, {.ops = 1, .op = 7}})), "no complaint");
+  expect_complaint(with_plan(plan, {{.ops = 2}, {.ops = 1}}), "another order");
+  expect_complaint(with_plan(plan, {{.ops = 1U << 17}}), "more than 65536 ops");
+  expect_complaint(with_plan({.budget = Bytes(-1)}, {}), "a size of -1 bytes");
+  expect_complaint(with_plan({.expected = Nanoseconds(-1)}, {}), "a plan is to cost -1 ns");
+  expect_complaint(with_plan({.listed = false}, {{.ops = 1}}), "leaves all to the default");
+  expect_complaint([](Trace& t) { t.events.push_back({.kind = Kind::kPlan, .index = 0}); },
+                   "event 2: there is no plan 0");
+  expect_complaint([](Trace& t) { t.plans.push_back({}); }, "come into force");
 }
 
 TEST(TraceValidate, NamesNegativeSizes) {

@@ -172,6 +172,10 @@ class Fuzzer {
       options.engine.budget =
           Bytes(1 + static_cast<std::int64_t>(static_cast<double>(peak.count()) *
                                               static_cast<double>(below(110)) / 100));
+      if (!trace.plans.empty() && below(2) == 0) {
+        options.engine.policy = "planned";
+        options.engine.budget = std::max(any(trace.plans).budget, Bytes(1));
+      }
       options.engine.small_leaf = Bytes(static_cast<std::int64_t>(below(2) * 1024));
       options.engine.usefulness = below(4) != 0;
       options.engine.cost_model = below(4) == 0 ? CostModel::kBytes : CostModel::kMeasured;

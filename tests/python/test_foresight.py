@@ -59,6 +59,27 @@ def test_planning_beside_the_program_changes_no_bit() -> None:
     assert off.bits == whole.bits and off.stats.foreseen_steps == 0
 
 
+@pytest.mark.parametrize("planning", ["wait", "background"])
+def test_a_trace_says_when_which_list_was_in_force(planning: str, tmp_path: Path) -> None:
+    net, plain = net_named("char_gpt"), variant_named("plain")
+    budget = int(train(net, plain, 2, HUGE, "recoup").stats.peak_bytes * 0.55)
+    path = tmp_path / "run.rtrace"
+    options: dict[str, Any] = {"cost_model": "bytes"}
+    run = train(net, plain, 12, budget, "planned", planning=planning, trace=path, **options)
+    trace = recoup.Trace.read(path)
+    simulated = trace.simulate(budget, policy="planned", **options)
+    for name in ("evictions", "evicted_bytes", "replays", "moves", "moved_bytes", "peak_bytes"):
+        assert getattr(simulated.stats, name) == getattr(run.stats, name), name
+    assert simulated.stats.listed_evictions == run.stats.listed_evictions
+    assert simulated.stats.eviction_lists == run.stats.eviction_lists
+    if planning == "wait":
+        assert run.stats.listed_evictions > 0
+        # In another budget the lists are of that one.
+        more = trace.simulate(budget + (1 << 20), policy="planned", **options)
+        assert more.stats.foreseen_steps > 0 and more.stats.planning_ns > 0
+        assert simulated.stats.planning_ns == 0
+
+
 def test_who_marks_no_step_has_the_default(tmp_path: Path) -> None:
     path = tmp_path / "run.rtrace"
     with recoup.trace(path):

@@ -75,6 +75,7 @@ class FactFinder {
         case TraceEvent::Kind::kEvict:
         case TraceEvent::Kind::kForsake:
         case TraceEvent::Kind::kSettle:
+        case TraceEvent::Kind::kPlan:
           break;
       }
     }

@@ -63,6 +63,7 @@ class Builder {
       case Kind::kUnpin:
       case Kind::kEvict:
       case Kind::kSettle:
+      case Kind::kPlan:
         break;
     }
   }

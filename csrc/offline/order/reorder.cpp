@@ -111,6 +111,8 @@ class Reorder {
         step.tail.push_back({.event = event});
         steps_.emplace_back();
         break;
+      case Kind::kPlan:  // for the order that was
+        break;
     }
   }
 
@@ -155,6 +157,7 @@ class Reorder {
         case Kind::kStep:
         case Kind::kSettle:
         case Kind::kOp:
+        case Kind::kPlan:
           break;
       }
       result_.events.push_back(event);

@@ -1,5 +1,6 @@
 #include "recoup/simulate.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -23,6 +24,13 @@ int step_count(const Trace& trace) {
     }
   }
   return steps + (has_ops ? 1 : 0);
+}
+
+// Of a run in that budget, unless it is known that nothing is to be as in that run.
+bool has_plans(const Trace& trace, const SimulationOptions& options) {
+  return !options.plan_ahead && !options.noise &&
+         std::any_of(trace.plans.begin(), trace.plans.end(),
+                     [&](const TracePlan& plan) { return plan.budget == options.engine.budget; });
 }
 
 bool plans_ahead(const Trace& trace, const SimulationOptions& options) {
@@ -49,13 +57,14 @@ class Simulation {
   Simulation(const Trace& trace, const SimulationOptions& options, detail::Observer* observer)
       : simulator_(trace, options, observer), observers_(nullptr, observer) {
     if (find_policy(options.engine.policy).foresees && options.engine.planning != Planning::kOff) {
-      foresight_.emplace(simulator_.engine());
+      foresight_.emplace(simulator_.engine(),
+                         detail::Foresight::Settings{.recorded = has_plans(trace, options)});
       observers_ = detail::ObserverPair(&*foresight_, observer);
       simulator_.engine().set_planned(&*foresight_);
       simulator_.observe(&observers_);
     }
     plan_ahead(trace, options, simulator_);
-    if (foresight_ && plans_ahead(trace, options)) {
+    if (foresight_ && !has_plans(trace, options) && plans_ahead(trace, options)) {
       detail::Simulator first(trace, options, nullptr);
       detail::Foresight known(first.engine(), {.at_once = true});
       first.engine().set_planned(&known);

@@ -181,7 +181,9 @@ class Trace:
             evicted ancestors in the cost; each from 0 to 8.
         plan_ahead: of a policy that knows steps: True: the first step has its schedule or list
             already, made of the same step in an earlier run; False: as live, a step runs without
-            one until one like it has ended. None: True when the trace has one step.
+            one until one like it has ended. None: True when the trace has one step; and where the
+            trace has lists that were made in that budget, they are taken, from where they were in
+            force.
         noise: (seed, percent): the engine decides on measurements that are off as on a busy
             machine, each by a factor of e^x for a normal x of that deviation; the result counts
             what the trace says. None: it measures what the trace says.
