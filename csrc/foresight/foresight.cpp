@@ -1,6 +1,7 @@
 #include "csrc/foresight/foresight.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -8,8 +9,13 @@
 namespace recoup::detail {
 namespace {
 
-// A list may cost this much more than was planned.
+// A step may cost this much more than was planned. What some cost more than that together, less
+// what others cost less: a share of what one was to cost. More, and it is planned anew.
 constexpr double kDearer = 1.05;
+constexpr double kMostExcess = 0.1;
+// What steps with a list cost more than the default was to cost, less what others cost less: of
+// what one was to cost. More, and the default is back.
+constexpr double kMostDebt = 1;
 // Moves in place of an eviction, one part in so many of what the step was to cost.
 constexpr std::int64_t kMostMoved = 20;
 
@@ -82,7 +88,7 @@ std::optional<Nanoseconds> Foresight::moves_next() const {
       !following_->evictions->list.moves_next(engine_, log_, moves_)) {
     return std::nullopt;
   }
-  return following_->evictions->expected / kMostMoved;
+  return following_->evictions->expected.total / kMostMoved;
 }
 
 void Foresight::on_op_begin(std::string_view name, std::span<const Operand> operands) {
@@ -106,6 +112,7 @@ void Foresight::on_op_end(const OpRecord& record, std::span<const Operand> opera
   --open_ops_;
   if (running_) {
     hashes_.push_back(*running_);
+    costs_.push_back(record.cost);
     log_.add_op(*std::exchange(running_, std::nullopt), record, operands, fresh);
     moves_ = 0;
   }
@@ -179,6 +186,7 @@ void Foresight::begin_step() {
 void Foresight::forget_step() {
   log_.begin_step();
   hashes_.clear();
+  costs_.clear();
   running_.reset();
   moves_ = 0;
   following_ = nullptr;
@@ -302,6 +310,8 @@ void Foresight::put(KnownStep& step, std::optional<StepEvictions> evictions) {
   step.again = false;
   step.in_work = false;
   step.evictions = std::move(evictions);
+  step.excess = 0;
+  step.debt = 0;
   fruitless_ = 0;
   ++counts_.foreseen_steps;
   counts_.eviction_lists += step.evictions ? 1 : 0;
@@ -321,7 +331,7 @@ void Foresight::tell(const KnownStep& step) {
   engine_.context().observer->on_plan(
       {.step = step.hash,
        .budget = budget_,
-       .expected = step.evictions ? step.evictions->expected : Nanoseconds(0),
+       .expected = step.evictions ? step.evictions->expected.total : Nanoseconds(0),
        .listed = step.evictions.has_value()},
       evictions);
 }
@@ -336,7 +346,10 @@ void Foresight::on_recorded(const TracePlan& plan, std::span<const TraceEviction
     for (const TraceEviction& each : evictions) {
       entries.push_back({.ops = each.ops, .victim = {.op = each.op, .slot = each.slot}});
     }
-    recorded_->evictions = {.list = EvictionList(std::move(entries)), .expected = plan.expected};
+    recorded_->evictions = {
+        .list = EvictionList(std::move(entries)),
+        .expected = {.total = plan.expected, .replays = {}, .others = plan.expected},
+        .by_default = std::nullopt};
   }
 }
 
@@ -355,22 +368,31 @@ void Foresight::watch(KnownStep& step) {
   if (following_ != &step || !followed_all_) {
     return;
   }
-  const std::int64_t cost = (this->cost() - cost_before_).count();
-  const std::int64_t expected = step.evictions->expected.count();
+  const auto cost = static_cast<double>((this->cost() - cost_before_).count());
+  const auto expected = static_cast<double>(step.evictions->expected.at(costs_).count());
   ++counts_.followed_steps;
-  counts_.followed_expected_ns += expected;
-  counts_.followed_cost_ns += cost;
-  if (settings_.recorded || step.again || step.in_work ||
-      static_cast<double>(cost) <= kDearer * static_cast<double>(expected)) {
+  counts_.followed_expected_ns += static_cast<std::int64_t>(expected);
+  counts_.followed_cost_ns += static_cast<std::int64_t>(cost);
+  if (settings_.recorded || step.again || step.in_work) {
     return;
   }
-  if (++step.dearer == 1) {
-    step.again = true;
-    fruitless_ = 0;
-  } else {
-    ++counts_.given_up_lists;
-    step.evictions.reset();
-    tell(step);
+  if (step.evictions->by_default) {
+    const auto by_default = static_cast<double>(step.evictions->by_default->at(costs_).count());
+    step.debt = std::max(0.0, step.debt + cost - by_default);
+    if (step.debt > kMostDebt * by_default) {
+      ++counts_.given_up_lists;
+      step.evictions.reset();
+      tell(step);
+      return;
+    }
+  }
+  step.excess = std::max(0.0, step.excess + cost - kDearer * expected);
+  if (step.excess > kMostExcess * expected) {
+    step.excess = 0;
+    if (std::has_single_bit(++step.dearer)) {
+      step.again = true;
+      fruitless_ = 0;
+    }
   }
 }
 

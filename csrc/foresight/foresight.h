@@ -17,9 +17,15 @@ namespace recoup::detail {
 // Every step is hashed as it runs, and written down until it is known. When one ends that has run
 // before, a list of evictions is planned for it, there or beside the program. While a later
 // step does what a known one did, its list names victims first. At the first op that differs the
-// list is off, unless another known step has begun like this one. A list that turns out dearer than
-// it was planned is planned anew once, and then the default is back. Lists for another budget are
-// planned anew too; what they were is tried among others.
+// list is off, unless another known step has begun like this one. Lists for another budget are
+// planned anew; what they were is tried among others.
+//
+// Note [A list that costs more than was planned]
+// The pool is not the same in every step, so a step may cost more than was planned. When several
+// cost much more together the list is planned anew, from the pool as it lies then: the first, the
+// second, the fourth time, and so on, so that plans cost ever less. When they cost more than the
+// default was to cost, by as much as one step of it, the default is back: that is what can be lost.
+//
 //
 // What is found beside the program is in force from the op on that begins next.
 //
@@ -30,7 +36,10 @@ class Foresight final : public ObserverPair, public PlannedVictims {
     std::vector<StepHash> hashes;  // by op: of all before it and of what it is called with
     StepHash hash = 0;
     std::optional<StepEvictions> evictions;  // none: the default
-    int dearer = 0;                          // how often it cost more than was planned
+    // Note [A list that costs more than was planned], in ns.
+    double excess = 0;         // over what was planned
+    std::uint32_t dearer = 0;  // how often that was too much
+    double debt = 0;           // over what the default was to cost
     bool again = false;                      // it is to be planned anew
     bool in_work = false;                    // that is being done
     StepHash successor = 0;                  // the step that came after it last time
@@ -119,6 +128,7 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   // Of the running step.
   StepLog log_;
   std::vector<StepHash> hashes_;
+  std::vector<Nanoseconds> costs_;   // of its ops
   std::optional<StepHash> running_;  // op
   std::uint32_t moves_ = 0;          // times that room was made by moves while it runs
   int open_ops_ = 0;                 // of all threads

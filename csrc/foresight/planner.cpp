@@ -33,7 +33,7 @@ class Planner {
     }
     const TrialResult by_default = trial_.run(EvictionList(), trial_.limits());
     const bool fits = by_default.fits;
-    best_cost_ = fits ? by_default.cost : trial_.limits().most;
+    best_.cost = fits ? by_default.cost : trial_.limits().most;
     if (fits && by_default.cost == Nanoseconds(0)) {
       return std::nullopt;
     }
@@ -58,10 +58,14 @@ class Planner {
       }
     }
     const double limit = kWorthIt * static_cast<double>(by_default.cost.count());
-    if (!best_ || (fits && static_cast<double>(best_cost_.count()) > limit)) {
+    if (!found_ || (fits && static_cast<double>(best_.cost.count()) > limit)) {
       return std::nullopt;
     }
-    return StepEvictions{.list = std::move(*best_), .expected = best_cost_};
+    return StepEvictions{
+        .list = std::move(best_list_),
+        .expected = cost_of(best_),
+        .by_default = fits ? std::optional(cost_of(by_default)) : std::nullopt,
+    };
   }
 
  private:
@@ -88,27 +92,33 @@ class Planner {
       return;
     }
     TrialLimits limits = trial_.limits();
-    limits.most = best_cost_;
+    limits.most = best_.cost;
     TrialResult result = trial_.run(list, limits);
     tried_.push_back(list);
-    if (!result.fits || result.cost >= best_cost_) {
+    if (!result.fits || result.cost >= best_.cost) {
       return;
     }
-    best_cost_ = result.cost;
-    best_ = std::move(list);
+    found_ = true;
     limits.most = result.cost + result.cost / kAsGood;
     TrialResult whole = trial_.run(result.done, limits);
-    if (whole.fits) {
-      best_cost_ = whole.cost;
-      best_ = std::move(result.done);
+    best_list_ = whole.fits ? result.done : std::move(list);
+    best_ = std::move(whole.fits ? whole : result);
+  }
+
+  [[nodiscard]] StepCost cost_of(const TrialResult& result) const {
+    StepCost cost{.total = result.cost, .replays = result.replays, .others = result.cost};
+    for (std::size_t op = 0; op < result.replays.size(); ++op) {
+      cost.others -= Nanoseconds(result.replays[op] * trial_.ops()[op].cost.count());
     }
+    return cost;
   }
 
   StepTrial trial_;
   const std::int64_t work_;
   std::vector<EvictionList> tried_;
-  std::optional<EvictionList> best_;
-  Nanoseconds best_cost_{0};
+  bool found_ = false;
+  EvictionList best_list_;
+  TrialResult best_;  // with it; before one is found what is to be beaten
 };
 
 }  // namespace

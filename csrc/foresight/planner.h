@@ -8,13 +8,15 @@
 #include "csrc/foresight/cancelled.h"
 #include "csrc/foresight/eviction_list.h"
 #include "csrc/foresight/recorded_step.h"
+#include "csrc/foresight/step_cost.h"
 
 namespace recoup::detail {
 
 // Beside the engine's default, which decides where the list names nothing.
 struct StepEvictions {
   EvictionList list;
-  Nanoseconds expected{0};  // what replays and moves cost with it
+  StepCost expected;
+  std::optional<StepCost> by_default;  // none: without the list the step does not run
 };
 
 // Note [Lists and not scores]

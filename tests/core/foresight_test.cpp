@@ -210,6 +210,35 @@ TEST(Foresight, GivesUpAListThatTurnsOutDearer) {
   EXPECT_GT(given_up, 0);
 }
 
+TEST(Foresight, KeepsAListWhenAllCostsMore) {
+  int seen = 0;
+  int kept = 0;
+  for (std::uint64_t seed = 300; seed < 400 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Foreseen run(seed, options_of(budget_of(seed)), nullptr, false, StepProgram::Keep::kGradients);
+    for (int i = 0; i < 4 && run.counts().eviction_lists == 0 && run.step(); ++i) {
+    }
+    if (run.counts().eviction_lists == 0 || !run.step()) {
+      continue;
+    }
+    const Stats before = run.counts();
+    if (before.followed_expected_ns == 0 || before.followed_cost_ns != before.followed_expected_ns ||
+        before.foreseen_steps != 1) {
+      continue;  // the pool was another one
+    }
+    for (const int factor : {3, 7, 20}) {
+      run.program().set_cost_factor(factor);
+      ASSERT_TRUE(run.step());
+    }
+    EXPECT_EQ(run.counts().followed_steps, before.followed_steps + 3);
+    EXPECT_EQ(run.counts().given_up_lists, 0);
+    ++seen;
+    kept += run.counts().foreseen_steps == 1 ? 1 : 0;
+  }
+  EXPECT_GT(seen, 10);
+  EXPECT_GE(kept + 2, seen);  // the pool may be another one
+}
+
 TEST(Foresight, PlansAnewForAnotherBudget) {
   int checked = 0;
   for (std::uint64_t seed = 0; seed < 30; ++seed) {

@@ -23,6 +23,9 @@ class StepProgram {
       : seed_(seed), keep_(keep), program_(options) {}
   [[nodiscard]] Program& program() { return program_; }
 
+  // All ops cost so many times what is drawn for them, from now on.
+  void set_cost_factor(std::int64_t factor) { cost_factor_ = factor; }
+
   using BeforeOp = std::function<void(Program&)>;
   // `extra`: runs one op more, of its own. `before_op` is called before each op.
   void step(bool extra = false, BeforeOp before_op = nullptr) {
@@ -59,7 +62,7 @@ class StepProgram {
     if (random_() % 3 == 0) {
       made.workspace.push_back(Bytes(static_cast<std::int64_t>(1 + random_() % 200)));
     }
-    made.cost = Nanoseconds(static_cast<std::int64_t>(1 + random_() % 1000));
+    made.cost = Nanoseconds(static_cast<std::int64_t>(1 + random_() % 1000) * cost_factor_);
     made.repeatable = random_() % 20 != 0;
     made.name = std::move(name);
     return run(made).front();
@@ -149,6 +152,7 @@ class StepProgram {
   }
 
   std::uint64_t seed_;
+  std::int64_t cost_factor_ = 1;
   const Keep keep_;
   std::mt19937_64 random_;
   Program program_;
