@@ -13,8 +13,8 @@ namespace {
 // what others cost less: a share of what one was to cost. More, and it is planned anew.
 constexpr double kDearer = 1.05;
 constexpr double kMostExcess = 0.1;
-// What steps with a list cost more than the default was to cost, less what others cost less: of
-// what one was to cost. More, and the default is back.
+// What steps with a list cost more than the policy alone was to cost, less what others cost less:
+// of what one was to cost. More, and it is alone again.
 constexpr double kMostDebt = 1;
 // Moves in place of an eviction, one part in so many of what the step was to cost.
 constexpr std::int64_t kMostMoved = 20;
@@ -349,7 +349,7 @@ void Foresight::on_recorded(const TracePlan& plan, std::span<const TraceEviction
     recorded_->evictions = {
         .list = EvictionList(std::move(entries)),
         .expected = {.total = plan.expected, .replays = {}, .others = plan.expected},
-        .by_default = std::nullopt};
+        .by_policy = std::nullopt};
   }
 }
 
@@ -376,10 +376,10 @@ void Foresight::watch(KnownStep& step) {
   if (settings_.recorded || step.again || step.in_work) {
     return;
   }
-  if (step.evictions->by_default) {
-    const auto by_default = static_cast<double>(step.evictions->by_default->at(costs_).count());
-    step.debt = std::max(0.0, step.debt + cost - by_default);
-    if (step.debt > kMostDebt * by_default) {
+  if (step.evictions->by_policy) {
+    const auto by_policy = static_cast<double>(step.evictions->by_policy->at(costs_).count());
+    step.debt = std::max(0.0, step.debt + cost - by_policy);
+    if (step.debt > kMostDebt * by_policy) {
       ++counts_.given_up_lists;
       step.evictions.reset();
       tell(step);

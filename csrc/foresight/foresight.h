@@ -24,7 +24,8 @@ namespace recoup::detail {
 // The pool is not the same in every step, so a step may cost more than was planned. When several
 // cost much more together the list is planned anew, from the pool as it lies then: the first, the
 // second, the fourth time, and so on, so that plans cost ever less. When they cost more than the
-// default was to cost, by as much as one step of it, the default is back: that is what can be lost.
+// policy was to cost alone, by as much as one step of it, it is alone again: that is what can be
+// lost.
 //
 //
 // What is found beside the program is in force from the op on that begins next.
@@ -35,14 +36,14 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   struct KnownStep {
     std::vector<StepHash> hashes;  // by op: of all before it and of what it is called with
     StepHash hash = 0;
-    std::optional<StepEvictions> evictions;  // none: the default
+    std::optional<StepEvictions> evictions;  // none: the policy alone
     // Note [A list that costs more than was planned], in ns.
     double excess = 0;         // over what was planned
     std::uint32_t dearer = 0;  // how often that was too much
-    double debt = 0;           // over what the default was to cost
-    bool again = false;                      // it is to be planned anew
-    bool in_work = false;                    // that is being done
-    StepHash successor = 0;                  // the step that came after it last time
+    double debt = 0;           // over what the policy alone was to cost
+    bool again = false;        // it is to be planned anew
+    bool in_work = false;      // that is being done
+    StepHash successor = 0;    // the step that came after it last time
   };
   // The last used first.
   using KnownSteps = std::vector<std::unique_ptr<KnownStep>>;

@@ -12,12 +12,12 @@
 namespace recoup::detail {
 namespace {
 
-// What a list must save of what the default costs.
+// What a list must save of what the policy alone costs.
 constexpr double kWorthIt = 0.995;
 // The last of a search's trail, which are its best.
 constexpr std::size_t kOfSearch = 4;
 // A list that was made in less memory leaves room for free memory in pieces.
-// What a list leaves to the default is written into it, for the default may decide otherwise when
+// What a list leaves to the policy is written into it, for the policy may decide otherwise when
 // costs have changed a little; unless that makes it dearer by more than one part in so many.
 constexpr std::int64_t kAsGood = 500;
 constexpr std::array kShares = {1.0, 0.97, 0.94};
@@ -31,10 +31,10 @@ class Planner {
     if (!trial_.possible(trial_.budget())) {
       return std::nullopt;
     }
-    const TrialResult by_default = trial_.run(EvictionList(), trial_.limits());
-    const bool fits = by_default.fits;
-    best_.cost = fits ? by_default.cost : trial_.limits().most;
-    if (fits && by_default.cost == Nanoseconds(0)) {
+    const TrialResult by_policy = trial_.run(EvictionList(), trial_.limits());
+    const bool fits = by_policy.fits;
+    best_.cost = fits ? by_policy.cost : trial_.limits().most;
+    if (fits && by_policy.cost == Nanoseconds(0)) {
       return std::nullopt;
     }
     if (before.size() > 0) {
@@ -57,14 +57,14 @@ class Planner {
         try_score(by_bytes.best_of_portfolio(part(share)).score, share);
       }
     }
-    const double limit = kWorthIt * static_cast<double>(by_default.cost.count());
+    const double limit = kWorthIt * static_cast<double>(by_policy.cost.count());
     if (!found_ || (fits && static_cast<double>(best_.cost.count()) > limit)) {
       return std::nullopt;
     }
     return StepEvictions{
         .list = std::move(best_list_),
         .expected = cost_of(best_),
-        .by_default = fits ? std::optional(cost_of(by_default)) : std::nullopt,
+        .by_policy = fits ? std::optional(cost_of(by_policy)) : std::nullopt,
     };
   }
 

@@ -45,7 +45,7 @@ class StepTrial {
 
   [[nodiscard]] TrialResult run(const StepScore& score, Addresses addresses,
                                 const TrialLimits& limits) const;
-  // The list, and the default where it names nothing, at addresses.
+  // The list, and the policy where it names nothing, at addresses.
   [[nodiscard]] TrialResult run(const EvictionList& list, const TrialLimits& limits) const;
 
   // An op of the step.

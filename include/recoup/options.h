@@ -39,8 +39,8 @@ enum class InPlace : std::uint8_t {
 };
 
 struct Options {
-  Bytes budget;                   // of all tensor memory of the device, > 0
-  std::string policy = "recoup";  // a name of policies()
+  Bytes budget;                    // of all tensor memory of the device, > 0
+  std::string policy = "planned";  // a name of policies()
   // Unset: as the policy's paper has them, or what was measured to be better.
   std::optional<bool> small_filter;
   std::optional<bool> sampling;

@@ -54,11 +54,11 @@ struct Stats {
   std::int64_t made_room_bytes = 0;      // of allocations that found no room, and then had it made
   std::int64_t misfits = 0;     // allocations that found the bytes free, but not in one piece
   std::int64_t misfit_ppm = 0;  // of each: 1 - largest free block / free bytes, in millionths; sum
-  std::int64_t foreseen_steps = 0;    // steps that repeat, for which evictions were planned
-  std::int64_t eviction_lists = 0;    // of them those for which a list is better than the default
-  std::int64_t given_up_lists = 0;    // that were dearer than planned, twice
-  std::int64_t listed_evictions = 0;  // of all evictions those that a list had named
-  std::int64_t followed_steps = 0;    // that did all that a list was made for
+  std::int64_t foreseen_steps = 0;        // steps that repeat, for which evictions were planned
+  std::int64_t eviction_lists = 0;        // of them those for which a list is better than none
+  std::int64_t given_up_lists = 0;        // that were dearer than none
+  std::int64_t listed_evictions = 0;      // of all evictions those that a list had named
+  std::int64_t followed_steps = 0;        // that did all that a list was made for
   std::int64_t followed_expected_ns = 0;  // what their replays and moves were to cost
   std::int64_t followed_cost_ns = 0;      // and did cost
   std::int64_t planning_ns = 0;           // in which the program waited for plans

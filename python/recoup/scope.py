@@ -40,7 +40,7 @@ def budget(
     budget: int | str,
     *,
     device: torch.device | str | int | None = None,
-    policy: str = "recoup",
+    policy: str = "planned",
     verify: bool = False,
     small_filter: bool | None = None,
     sampling: bool | None = None,

@@ -98,9 +98,9 @@ class Stats:
     foreseen_steps: int
     """Steps that repeat, for which evictions were planned."""
     eviction_lists: int
-    """Of them those for which a list was better than the default."""
+    """Of them those for which a list was better than none."""
     given_up_lists: int
-    """Lists that were dearer than planned twice, and were given up."""
+    """Lists that were dearer than none, and were given up."""
     listed_evictions: int
     """Of all evictions those that a list had named."""
     followed_steps: int

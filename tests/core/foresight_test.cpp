@@ -222,8 +222,8 @@ TEST(Foresight, KeepsAListWhenAllCostsMore) {
       continue;
     }
     const Stats before = run.counts();
-    if (before.followed_expected_ns == 0 || before.followed_cost_ns != before.followed_expected_ns ||
-        before.foreseen_steps != 1) {
+    if (before.followed_expected_ns == 0 ||
+        before.followed_cost_ns != before.followed_expected_ns || before.foreseen_steps != 1) {
       continue;  // the pool was another one
     }
     for (const int factor : {3, 7, 20}) {

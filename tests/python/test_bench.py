@@ -145,7 +145,7 @@ def test_the_command(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--nets", "vgg"], "unknown net 'vgg'; there are resnet50"),
-        (["--policies", "oracle"], "unknown policy 'oracle'; there are recoup"),
+        (["--policies", "oracle"], "unknown policy 'oracle'; there are planned"),
         (["--budgets", "half"], "budgets are percents"),
         (["--budgets", "0"], "budgets are percents above 0"),
         (["--steps", "0"], "--steps must be 1 or more"),

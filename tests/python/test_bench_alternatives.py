@@ -67,28 +67,28 @@ def test_others_change_no_bit_either(name: str) -> None:
 
 def test_rows_are_gone_on_with(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    plan = runner.Plan(["bilstm"], ["recoup"], [], steps=2, rounds=1)
+    plan = runner.Plan(["bilstm"], ["planned"], [], steps=2, rounds=1)
     results = runner.open_results(out, plan)
     assert list(run_alternatives(CHECKPOINTS[:1], plan, results, out)) == [
         "bilstm: peak",
         "bilstm, checkpoint-block",
-        "bilstm, recoup in the memory of checkpoint-block",
+        "bilstm, planned in the memory of checkpoint-block",
     ]
     first = json.loads(out.read_text())
     (row,) = first["alternatives"]
     assert row["status"] == "ok" and row["differs"] == []
     assert row["peak_bytes"] == row["peak_share"] * first["judged_peaks"]["bilstm"]
     assert row["peak_share"] < 0.9 and row["first_seconds"] > 0 and len(row["time_ratios"]) == 1
-    assert row["ours"]["recoup"]["bits_equal"]
-    assert row["ours"]["recoup"]["stats"]["peak_bytes"] <= row["peak_bytes"]
+    assert row["ours"]["planned"]["bits_equal"]
+    assert row["ours"]["planned"]["stats"]["peak_bytes"] <= row["peak_bytes"]
 
     larger = replace(plan, policies=["lru"])
     results = runner.open_results(out, larger)
     assert list(run_alternatives(CHECKPOINTS[:1], larger, results, out)) == [
-        "bilstm, lru in the memory of checkpoint-block"  # and recoup, the usual one, is done
+        "bilstm, lru in the memory of checkpoint-block"  # and planned, the usual one, is done
     ]
     ours = json.loads(out.read_text())["alternatives"][0]["ours"]
-    assert ours["recoup"] == row["ours"]["recoup"] and ours["lru"]["status"] == "ok"
+    assert ours["planned"] == row["ours"]["planned"] and ours["lru"]["status"] == "ok"
 
 
 def test_one_that_fails_is_a_row_with_its_reason() -> None:

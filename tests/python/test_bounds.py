@@ -63,7 +63,7 @@ def test_unbounded_needs_nothing_back() -> None:
 
 @pytest.mark.parametrize("policy", ["oracle", "unbounded"])
 def test_a_run_cannot_have_them(policy: str) -> None:
-    with pytest.raises(ValueError, match="policy must be one of recoup"):
+    with pytest.raises(ValueError, match="policy must be one of planned"):
         recoup.budget("1MiB", policy=policy)
     assert policy not in [row.name for row in recoup.policies()]
     assert policy in [row.name for row in recoup.policies(simulated=True)]

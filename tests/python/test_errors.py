@@ -25,7 +25,7 @@ def test_bad_budget(size: Any) -> None:
     ("options", "message"),
     [
         ({"policy": "mru"}, r"policy must be one of .*dtr.*; got 'mru'"),
-        ({"policy": "lru", "kinetic": True}, r"kinetic needs a policy .*: recoup, .*; got 'lru'"),
+        ({"policy": "lru", "kinetic": True}, r"kinetic needs a policy .*: planned, .*; got 'lru'"),
         ({"replay_order": "any"}, "replay_order must be one of memory, recursive"),
         ({"cost_model": "guess"}, "cost_model must be one of measured, bytes"),
         ({"inplace": "move"}, "inplace must be one of share, copy"),

@@ -390,7 +390,7 @@ def test_bad_arguments_of_simulate(tmp_path: Path, capsys: pytest.CaptureFixture
         ([tmp_path / "none.rtrace"], "No such file"),
         ([__file__], "offset 0: this is not a recoup trace"),
         ([cut], "offset"),
-        ([trace, "--policy", "best"], "policy must be one of recoup"),
+        ([trace, "--policy", "best"], "policy must be one of planned"),
         ([trace, "--budgets", "0"], "above 0 %"),
         ([trace, "--budgets", "100..0"], "ends at 1 % or more"),
         ([trace, "--budgets", "1" + "0" * 30], "at most 1000000 %"),
@@ -403,7 +403,7 @@ def test_bad_arguments_of_simulate(tmp_path: Path, capsys: pytest.CaptureFixture
         ([trace, "--jobs", "0"], "--jobs must be 1 or more"),
         (
             [trace, "--budgets", "100B"],
-            "no budget is enough; under recoup: recoup: out of budget in ",
+            "no budget is enough; under planned: recoup: out of budget in ",
         ),
         ([trace, "--timeline", tmp_path / "t.json"], "one policy and one budget"),
     ):

@@ -68,7 +68,9 @@ def _parser() -> argparse.ArgumentParser:
         help="bytes, or a size such as 2GiB or 500MB; only a recording needs none",
     )
     run.add_argument(
-        "--policy", default="recoup", help="what to evict; see `recoup policies` (default: recoup)"
+        "--policy",
+        default="planned",
+        help="what to evict; see `recoup policies` (default: planned)",
     )
     run.add_argument(
         "--device",

@@ -58,7 +58,7 @@ def add_simulate_command(commands: Any) -> None:
         "those of their figures and of their ablation",
     )
     parser.add_argument(
-        "--policy", nargs="+", metavar="NAME", help="or `all` (default: recoup; of --preset: dtr)"
+        "--policy", nargs="+", metavar="NAME", help="or `all` (default: planned; of --preset: dtr)"
     )
     parser.add_argument(
         "--budgets",
@@ -158,7 +158,7 @@ def _simulate(options: argparse.Namespace) -> int:
     except ValueError as error:
         options.fail(str(error))
     if options.policy is None:
-        options.policy = ["recoup"] if options.preset is None else ["dtr"]
+        options.policy = ["planned"] if options.preset is None else ["dtr"]
     names = known if options.policy == ["all"] else options.policy
     if options.optimum:
         _check_optimum(options)
