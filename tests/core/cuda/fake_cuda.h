@@ -44,8 +44,8 @@ class FakeCuda final : public Runtime {
 
   Stream new_stream(int device = 0) {
     const std::lock_guard lock(mutex_);
-    handles_.push_back(std::make_unique<char>());
-    const Stream stream{.handle = handles_.back().get(), .device = device};
+    // Ascending: streams take turns in the order of their handles, the same in every run.
+    const Stream stream{.handle = reinterpret_cast<void*>(++last_handle_), .device = device};
     streams_[stream];
     return stream;
   }
@@ -362,6 +362,7 @@ class FakeCuda final : public Runtime {
   Options options_;
   std::mt19937_64 random_;
   std::mutex mutex_;
+  std::uintptr_t last_handle_ = 0;
   std::map<Stream, StreamState> streams_;
   std::map<void*, EventState> events_;
   std::map<void*, Bytes> blocks_;
