@@ -16,10 +16,10 @@ namespace {
 constexpr double kWorthIt = 0.995;
 // The last of a search's trail, which are its best.
 constexpr std::size_t kOfSearch = 4;
-// A list that was made in less memory leaves room for free memory in pieces.
 // What a list leaves to the policy is written into it, for the policy may decide otherwise when
 // costs have changed a little; unless that makes it dearer by more than one part in so many.
 constexpr std::int64_t kAsGood = 500;
+// A list that was made in less memory leaves room for free memory in pieces.
 constexpr std::array kShares = {1.0, 0.97, 0.94};
 
 class Planner {

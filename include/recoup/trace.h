@@ -78,7 +78,7 @@ struct TracePlan {
   std::uint64_t step = 0;   // a hash of what the step does; 0: of none, where the run begins
   Bytes budget{0};          // that it was made for
   Nanoseconds expected{0};  // what replays and moves cost with it
-  bool listed = false;      // else the default decides
+  bool listed = false;      // else the policy decides alone
   std::uint32_t first_eviction = 0;
   std::uint32_t eviction_count = 0;
   friend bool operator==(const TracePlan&, const TracePlan&) = default;

@@ -56,15 +56,15 @@ class Simulation {
   // `observer` may be null.
   Simulation(const Trace& trace, const SimulationOptions& options, detail::Observer* observer)
       : simulator_(trace, options, observer), observers_(nullptr, observer) {
+    const bool recorded = has_plans(trace, options);
     if (find_policy(options.engine.policy).foresees && options.engine.planning != Planning::kOff) {
-      foresight_.emplace(simulator_.engine(),
-                         detail::Foresight::Settings{.recorded = has_plans(trace, options)});
+      foresight_.emplace(simulator_.engine(), detail::Foresight::Settings{.recorded = recorded});
       observers_ = detail::ObserverPair(&*foresight_, observer);
       simulator_.engine().set_planned(&*foresight_);
       simulator_.observe(&observers_);
     }
     plan_ahead(trace, options, simulator_);
-    if (foresight_ && !has_plans(trace, options) && plans_ahead(trace, options)) {
+    if (foresight_ && !recorded && plans_ahead(trace, options)) {
       detail::Simulator first(trace, options, nullptr);
       detail::Foresight known(first.engine(), {.at_once = true});
       first.engine().set_planned(&known);
