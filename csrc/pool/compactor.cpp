@@ -106,6 +106,14 @@ std::optional<CompactionPlan> Compactor::plan(Bytes wanted, const Movable& movab
                                               Bytes limit) {
   RECOUP_CHECK(wanted > Bytes(0));
   const Bytes size = pool_.round_up(wanted);
+  // Most plans move about what was asked for: the few blocks within that reach are looked at first.
+  constexpr std::int64_t kFewMoves = 4;
+  const Bytes near = size + Bytes(kFewMoves * a_move.count());
+  if (near < limit) {
+    if (auto plan = plan_window(size, movable, a_move, near)) {
+      return plan;
+    }
+  }
   if (auto plan = plan_window(size, movable, a_move, limit)) {
     return plan;
   }
