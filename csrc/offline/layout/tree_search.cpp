@@ -58,14 +58,14 @@ void TreeSearch::start(std::span<const std::uint32_t> order, const Limits& limit
     rows_.push_back({.floor = 0,
                      .item = static_cast<Item>(order[rank]),
                      .rank = static_cast<std::int32_t>(rank),
-                     .waits = false});
+                     .below = kNobody});
   }
 }
 
 // The first frame stands for no decision: it has the parts of the whole problem.
 TreeSearch::Outcome TreeSearch::run(std::span<const std::uint32_t> order, const Limits& limits) {
   start(order, limits);
-  if (!fits(0, static_cast<std::uint32_t>(rows_.size()))) {
+  if (!fits(0, 0, static_cast<std::int32_t>(end_.size()))) {
     return Outcome::kInfeasible;
   }
   add_parts(0, 0, kNoRank);
@@ -143,7 +143,7 @@ void TreeSearch::choose_candidates(Frame& frame) const {
     frame.candidates = i + 1;
     const PlanItem& item = items_[index(rows_[i].item)];
     const bool meets_all = item.lower < first_upper && last_lower < item.upper;
-    if (meets_all && rows_[i].floor == lowest && !rows_[i].waits && !twin_is_first(rows_[i])) {
+    if (meets_all && rows_[i].floor == lowest && !rows_[i].waits() && !twin_is_first(rows_[i])) {
       frame.next = i;  // and nothing else
       return;
     }
@@ -156,7 +156,7 @@ bool TreeSearch::twin_is_first(const Row& row) const {
 }
 
 bool TreeSearch::is_tried_elsewhere(const Frame& frame, const Row& row) const {
-  return row.waits || twin_is_first(row) || is_before_last(frame.part, row);
+  return row.waits() || twin_is_first(row) || is_before_last(frame.part, row);
 }
 
 // Of items at one offset the first in the order is placed first.
@@ -218,66 +218,112 @@ void TreeSearch::undo(const Frame& frame) {
 
 // The parts that are left of `part` when `placed` is. False when one of them cannot fit.
 bool TreeSearch::split(const Part& part, Item placed, Units offset) {
+  if (!fits_last_fail(part, placed, offset)) {
+    return false;
+  }
   const auto begin = static_cast<std::uint32_t>(rows_.size());
+  std::int32_t lower = items_[index(placed)].lower;
+  std::int32_t upper = items_[index(placed)].upper;
+  changed_.clear();
   for (std::uint32_t i = part.begin; i < part.end; ++i) {
     if (Row row = rows_[i]; row.item != placed) {
-      const Units floor = floor_[index(row.item)];
-      row.floor = std::max(floor, offset);
-      row.waits = floor < offset;
-      rows_.push_back(row);
+      if (renew(row, offset)) {
+        changed_.push_back(row);
+        lower = std::min(lower, items_[index(row.item)].lower);
+        upper = std::max(upper, items_[index(row.item)].upper);
+      } else {
+        rows_.push_back(row);
+      }
     }
   }
-  const auto end = static_cast<std::uint32_t>(rows_.size());
-  lift(begin, end, offset);
-  if (!fits(begin, end)) {
+  merge_changed(begin);
+  if (!fits(begin, lower, upper)) {  // elsewhere nothing has changed
     return false;
   }
   add_parts(begin, offset, rank_[index(placed)]);
   return true;
 }
 
-// What waits lies on something that is still to come, so not below the end of that.
-void TreeSearch::lift(std::uint32_t begin, std::uint32_t end, Units offset) {
-  for (std::uint32_t i = begin; i < end; ++i) {
-    if (!rows_[i].waits) {
-      continue;
-    }
-    const std::size_t at = index(rows_[i].item);
-    Units least = std::numeric_limits<Units>::max();
-    for (std::uint32_t k = neighbors_from_[at]; k < neighbors_from_[at + 1]; ++k) {
-      const std::size_t neighbor = index(neighbors_[k]);
-      if (!placed_[neighbor]) {
-        least = std::min(least, std::max(floor_[neighbor], offset) + items_[neighbor].size);
+// The row's floor after a decision at `offset`. What waits lies on something that is still to come,
+// so not below the end of that. False when nothing has changed.
+bool TreeSearch::renew(Row& row, Units offset) const {
+  const std::size_t at = index(row.item);
+  const Row before = row;
+  if (floor_[at] >= offset) {
+    row.floor = floor_[at];
+    row.below = kNobody;
+    return row.floor != before.floor || before.below != kNobody;
+  }
+  const auto end_of = [&](Item item) {
+    return std::max(floor_[index(item)], offset) + items_[index(item)].size;
+  };
+  // Ends only rise: as long as the lowest one has not, it is the lowest.
+  if (row.waits() && !placed_[index(row.below)] && end_of(row.below) == row.floor) {
+    return false;
+  }
+  row.floor = limits_.capacity + 1;  // where nothing can lie under it
+  for (std::uint32_t k = neighbors_from_[at]; k < neighbors_from_[at + 1]; ++k) {
+    if (!placed_[index(neighbors_[k])]) {
+      if (const Units end = end_of(neighbors_[k]); end < row.floor) {
+        row.floor = end;
+        row.below = neighbors_[k];
       }
     }
-    rows_[i].floor = std::max(rows_[i].floor, least);
   }
-  std::sort(rows_.begin() + begin, rows_.begin() + end, [](const Row& a, const Row& b) {
-    return std::tie(a.floor, a.rank) < std::tie(b.floor, b.rank);
-  });
+  return true;
 }
 
-// Section inference: in every section what is to come, each no sooner than its floor.
-bool TreeSearch::fits(std::uint32_t begin, std::uint32_t end) {
-  std::int32_t lower = std::numeric_limits<std::int32_t>::max();
-  std::int32_t upper = 0;
-  for (std::uint32_t i = begin; i < end; ++i) {
-    const PlanItem& item = items_[index(rows_[i].item)];
-    lower = std::min(lower, item.lower);
-    upper = std::max(upper, item.upper);
+// Takes the changed rows in among those from `begin` on.
+void TreeSearch::merge_changed(std::uint32_t begin) {
+  const auto before = [](const Row& a, const Row& b) {
+    return std::tie(a.floor, a.rank) < std::tie(b.floor, b.rank);
+  };
+  std::sort(changed_.begin(), changed_.end(), before);
+  std::size_t kept = rows_.size();
+  rows_.resize(kept + changed_.size());
+  for (std::size_t to = rows_.size(), left = changed_.size(); left > 0;) {
+    const bool take_kept = kept > begin && before(changed_[left - 1], rows_[kept - 1]);
+    rows_[--to] = take_kept ? rows_[--kept] : changed_[--left];
   }
-  std::fill(end_.begin() + std::min(lower, upper), end_.begin() + upper, 0);
-  for (std::uint32_t i = begin; i < end; ++i) {
+}
+
+// Section inference: in every section of [lower, upper) what is to come, each no sooner than its
+// floor.
+bool TreeSearch::fits(std::uint32_t begin, std::int32_t lower, std::int32_t upper) {
+  std::fill(end_.begin() + lower, end_.begin() + upper, 0);
+  for (std::size_t i = begin; i < rows_.size(); ++i) {
     const PlanItem& item = items_[index(rows_[i].item)];
-    for (std::size_t s = index(item.lower); s < index(item.upper); ++s) {
-      end_[s] = std::max(end_[s], rows_[i].floor) + item.size;
-      if (end_[s] > limits_.capacity) {
-        ++fails_[s];
+    const std::int32_t last = std::min(item.upper, upper);
+    for (std::int32_t s = std::max(item.lower, lower); s < last; ++s) {
+      Units& end = end_[index(s)];
+      end = std::max(end, rows_[i].floor) + item.size;
+      if (end > limits_.capacity) {
+        ++fails_[index(s)];
+        last_fail_ = s;
         return false;
       }
     }
   }
   return true;
+}
+
+// Most decisions fail in the same section as the one before. To look there first needs no new rows,
+// which is where the time goes.
+bool TreeSearch::fits_last_fail(const Part& part, Item placed, Units offset) {
+  column_.clear();
+  for (std::uint32_t i = part.begin; i < part.end; ++i) {
+    const std::size_t at = index(rows_[i].item);
+    const PlanItem& item = items_[at];
+    if (item.lower <= last_fail_ && last_fail_ < item.upper && rows_[i].item != placed) {
+      column_.emplace_back(std::max({rows_[i].floor, floor_[at], offset}), item.size);
+    }
+  }
+  std::sort(column_.begin(), column_.end());
+  Units end = 0;
+  for (const auto& [floor, size] : column_) {
+    end = std::max(end, floor) + size;
+  }
+  return end <= limits_.capacity;
 }
 
 // Cuts the rows from `begin` on wherever no item crosses from one section to the next.
@@ -321,7 +367,7 @@ InfeasibleTable::Key TreeSearch::key_of(const Part& part) const {
   for (std::uint32_t i = part.begin; i < part.end; ++i) {
     const Row& row = rows_[i];
     // Whether it may come next: the order of the items matters for nothing else.
-    const std::uint64_t barred = row.waits || is_before_last(part, row) ? 1 : 0;
+    const std::uint64_t barred = row.waits() || is_before_last(part, row) ? 1 : 0;
     key.add(index(row.item), 2 * static_cast<std::uint64_t>(row.floor) + barred);
   }
   return key;

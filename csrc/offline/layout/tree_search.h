@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "csrc/offline/layout/infeasible_table.h"
@@ -49,7 +50,7 @@ class TreeSearch {
   // After kFound: an offset for each item.
   [[nodiscard]] const std::vector<Units>& offsets() const { return offset_; }
   // Of the last run: decisions that were tried, the most items that were in place at a time, and
-  // how often each section was too full.
+  // how often each section was too full. Where the decision before failed too does not count.
   [[nodiscard]] std::int64_t nodes() const { return nodes_; }
   [[nodiscard]] std::int64_t most_placed() const { return most_placed_; }
   [[nodiscard]] std::span<const std::int64_t> fails() const { return fails_; }
@@ -60,10 +61,13 @@ class TreeSearch {
   static constexpr std::int32_t kNoRank = -1;
 
   struct Row {
-    Units floor = 0;  // at least; see lift()
+    Units floor = 0;  // at least; see renew()
     Item item = kNobody;
     std::int32_t rank = kNoRank;  // the item's place in the order
-    bool waits = false;           // for something to lie under it
+    // While it waits for something to lie under it: what could do so and ends lowest.
+    Item below = kNobody;
+
+    [[nodiscard]] bool waits() const { return below != kNobody; }
   };
   // Items that hang together through sections.
   struct Part {
@@ -99,8 +103,10 @@ class TreeSearch {
   void undo(const Frame& frame);
   bool split(const Part& part, Item placed, Units offset);
   void add_parts(std::uint32_t begin, Units offset, std::int32_t last);
-  void lift(std::uint32_t begin, std::uint32_t end, Units offset);
-  bool fits(std::uint32_t begin, std::uint32_t end);
+  bool renew(Row& row, Units offset) const;
+  void merge_changed(std::uint32_t begin);
+  bool fits(std::uint32_t begin, std::int32_t lower, std::int32_t upper);
+  bool fits_last_fail(const Part& part, Item placed, Units offset);
   bool out_of_limits();
   [[nodiscard]] InfeasibleTable::Key key_of(const Part& part) const;
 
@@ -130,6 +136,9 @@ class TreeSearch {
   std::vector<std::int32_t> cover_;
   std::vector<std::int64_t> fails_;
   std::vector<Row> sorted_;
+  std::vector<Row> changed_;
+  std::vector<std::pair<Units, Units>> column_;  // floors and sizes
+  std::int32_t last_fail_ = 0;                   // the section that was too full
 };
 
 }  // namespace recoup::detail
