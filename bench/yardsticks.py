@@ -171,7 +171,7 @@ def measure_optimum(args: argparse.Namespace) -> int:
 
 # --- layouts -------------------------------------------------------------------------------------
 SHARED = Path(os.environ.get("RECOUP_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
-CAPACITIES = [("minimalloc", letter, 1_048_576) for letter in "ABCDE"]
+CAPACITIES = [("minimalloc", letter, 1_048_576) for letter in "ABCDEFGHIJK"]
 CAPACITIES += [("minimalloc", "C", 1_039_360)]
 
 

@@ -179,6 +179,56 @@ TEST(LayoutSearch, StopsWhenTheTimeIsUp) {
   EXPECT_EQ(check_layout(problem, layout, options), "");
 }
 
+// A rectangle of time and addresses that was cut up: there is a layout without a gap.
+LayoutProblem cut_up(std::uint64_t seed, std::size_t pieces, LayoutTime steps,
+                     std::uint64_t cuts_in_time) {
+  struct Piece {
+    std::int64_t lower, upper, low, high;
+    [[nodiscard]] std::int64_t area() const { return (upper - lower) * (high - low); }
+  };
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::int64_t count) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(count));
+  };
+  std::vector<Piece> all = {{0, steps, 0, 1024}};
+  while (all.size() < pieces) {
+    std::size_t largest = random() % all.size();
+    for (int other = 0; other < 3; ++other) {
+      const std::size_t at = random() % all.size();
+      largest = all[at].area() > all[largest].area() ? at : largest;
+    }
+    Piece& old = all[largest];
+    const bool in_time = random() % 100 < cuts_in_time;
+    const std::int64_t length = in_time ? old.upper - old.lower : old.high - old.low;
+    if (length < 2) {
+      continue;
+    }
+    Piece rest = old;
+    const std::int64_t cut = 1 + below(length - 1);
+    (in_time ? old.upper : old.high) = (in_time ? old.lower : old.low) + cut;
+    (in_time ? rest.lower : rest.low) += cut;
+    all.push_back(rest);
+  }
+  LayoutProblem problem;
+  for (const Piece& piece : all) {
+    problem.buffers.push_back(buffer("", piece.lower, piece.upper, piece.high - piece.low));
+  }
+  return problem;
+}
+
+// None of these fit in so many nodes while each plain order had one short run only.
+TEST(LayoutSearch, FitsWhatLeavesNoGap) {
+  const std::vector<LayoutProblem> problems = {cut_up(11, 300, 200, 75), cut_up(18, 300, 200, 75),
+                                               cut_up(8, 450, 300, 85), cut_up(17, 450, 300, 85)};
+  for (const LayoutProblem& problem : problems) {
+    LayoutOptions options = without_clock(400'000);
+    options.capacity = Bytes(1024);
+    const Layout layout = plan_layout(problem, "search", options);
+    EXPECT_EQ(layout.bound, Bytes(1024));
+    EXPECT_EQ(check_layout(problem, layout, options), "");
+  }
+}
+
 struct Published {
   const char* file;
   std::int64_t capacity;
@@ -194,6 +244,8 @@ INSTANTIATE_TEST_SUITE_P(MiniMalloc, PublishedLayouts,
                                          Published{"C.1048576.csv", 1'039'360, 1'039'360},
                                          Published{"D.1048576.csv", 1'048'576, 986'112},
                                          Published{"E.1048576.csv", 1'048'576, 1'048'576},
+                                         Published{"I.1048576.csv", 1'048'576, 1'048'576},
+                                         Published{"K.1048576.csv", 1'048'576, 1'048'576},
                                          Published{"input.12.csv", 12, 12}));
 
 TEST_P(PublishedLayouts, FitInTheirCapacity) {

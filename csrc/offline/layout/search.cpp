@@ -6,8 +6,8 @@
 //
 // Runs of TreeSearch ask for capacities in between, most of them for the goal: `low`, or a capacity
 // that was given. A run that finds a layout lowers `best`, one that is exhausted raises `low`. When
-// they meet, the layout is proved to be the least. Runs are short, with another order each
-// (SearchOrders), and now and then longer (Luby, Sinclair and Zuckerman, 1993).
+// they meet, the layout is proved to be the least. SearchOrders says in which order and for how
+// long each run searches.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -31,22 +31,6 @@ constexpr std::int64_t kLeastNodes = 500;  // of a run
 constexpr int kRunsInARow = 16;            // at one capacity
 // Of the way from the goal to `best`, in 16ths; 16: one grain below `best`.
 constexpr std::array kSteps = {16, 14, 12, 8, 4, 1};
-
-// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ...
-std::int64_t luby(std::int64_t i) {
-  std::int64_t length = 1;
-  while (length < i + 1) {
-    length = 2 * length + 1;
-  }
-  while (length != i + 1) {
-    length /= 2;
-    i %= length;
-    while (length / 2 >= i + 1) {
-      length /= 2;
-    }
-  }
-  return (length + 1) / 2;
-}
 
 class Search {
  public:
@@ -73,7 +57,6 @@ class Search {
   struct Line {
     SearchOrders orders;
     Progress progress;  // of its last run
-    std::int64_t runs = 0;
   };
 
   void keep(const std::optional<Placement>& placement) {
@@ -125,13 +108,13 @@ class Search {
     capacity = capacity / grain_ * grain_;  // offsets are sums of sizes
     for (int run = 0; run < kRunsInARow && !is_over(); ++run) {
       const auto short_run = std::max<std::int64_t>(kLeastNodes, std::ssize(input_.items) * 2);
-      std::int64_t nodes = short_run * luby(line.runs++);
+      const SearchOrders::Run next = line.orders.next(line.progress);
+      std::int64_t nodes = short_run * next.length;
       if (input_.node_limit > 0) {
         nodes = std::min(nodes, input_.node_limit - nodes_);
       }
       const auto outcome =
-          tree.run(line.orders.next(line.progress),
-                   {.capacity = capacity, .nodes = nodes, .deadline = input_.deadline});
+          tree.run(next.order, {.capacity = capacity, .nodes = nodes, .deadline = input_.deadline});
       nodes_ += tree.nodes();
       line.progress = {.most_placed = tree.most_placed(),
                        .fails = {tree.fails().begin(), tree.fails().end()}};

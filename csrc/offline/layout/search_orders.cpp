@@ -14,6 +14,23 @@ constexpr std::int32_t kMostAround = 10;   // sections on each side of a failure
 constexpr std::int32_t kFreshEvery = 100;  // runs, about: everything is drawn anew
 // A change is kept when it lets the search get as far as before, less a number of items below this.
 constexpr std::int32_t kSlack = 6;
+constexpr std::int64_t kDrawnShare = 5;  // drawn orders take so many times the nodes of plain ones
+
+// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ... (Luby, Sinclair and Zuckerman, 1993)
+std::int64_t luby(std::int64_t i) {
+  std::int64_t length = 1;
+  while (length < i + 1) {
+    length = 2 * length + 1;
+  }
+  while (length != i + 1) {
+    length /= 2;
+    i %= length;
+    while (length / 2 >= i + 1) {
+      length /= 2;
+    }
+  }
+  return (length + 1) / 2;
+}
 
 // The most units that live at one moment of each item's life.
 std::vector<Units> totals(const PlanInput& input) {
@@ -79,19 +96,40 @@ SearchOrders::SearchOrders(const PlanInput& input, std::uint64_t seed)
   }
 }
 
-std::span<const std::uint32_t> SearchOrders::next(const Progress& last) {
-  if (runs_ < kPlain) {
-    return plain_[runs_++];
+SearchOrders::Run SearchOrders::next(const Progress& last) {
+  if (drawn_) {
+    judge(last);
   }
-  if (runs_++ == kPlain || below(kFreshEvery) == 0) {
+  drawn_ = next_plain_ == 0 && drawn_lengths_ < kDrawnShare * plain_lengths_;
+  if (drawn_) {
+    draw();
+    const std::int64_t length = luby(draws_++);
+    drawn_lengths_ += length;
+    return {.order = order_, .length = length};
+  }
+  const Run run = {.order = plain_[next_plain_], .length = plain_length_};
+  plain_lengths_ += plain_length_;
+  if (++next_plain_ == kPlain) {
+    next_plain_ = 0;
+    plain_length_ *= 2;
+  }
+  return run;
+}
+
+// Keeps the last order that was drawn, or goes back to the one before.
+void SearchOrders::judge(const Progress& last) {
+  if (!kept_ || last.most_placed >= kept_->progress.most_placed - below(kSlack)) {
+    kept_ = {.key = key_, .progress = last};
+  } else {
+    key_ = kept_->key;
+  }
+}
+
+void SearchOrders::draw() {
+  if (!kept_ || below(kFreshEvery) == 0) {
     redraw(0, sections_);
     kept_.reset();
   } else {
-    if (!kept_ || last.most_placed >= kept_->progress.most_placed - below(kSlack)) {
-      kept_ = {.key = key_, .progress = last};
-    } else {
-      key_ = kept_->key;
-    }
     const std::int32_t center = pick(kept_->progress.fails);
     const std::int32_t around = 1 + below(kMostAround);
     redraw(center - around, center + around + 1);
@@ -100,7 +138,6 @@ std::span<const std::uint32_t> SearchOrders::next(const Progress& last) {
   std::iota(order_.begin(), order_.end(), 0U);
   std::stable_sort(order_.begin(), order_.end(),
                    [&](std::uint32_t a, std::uint32_t b) { return key_[a] < key_[b]; });
-  return order_;
 }
 
 // The items that live in sections [lower, upper) move to their places in one of the plain orders.

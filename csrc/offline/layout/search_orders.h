@@ -1,4 +1,4 @@
-// SearchOrders: in which order search tries what could come next, from run to run.
+// SearchOrders: in which order search tries what could come next from run to run, and for how long.
 #pragma once
 
 #include <array>
@@ -18,19 +18,27 @@ struct Progress {
   std::vector<std::int64_t> fails;  // how often each section was too full
 };
 
-// The first orders are MiniMalloc's and their like: large totals, long lives or large areas first.
-// One order seldom suits all times of a run. When each has been tried, the items around a section
-// where the last run failed get their places from another of the orders, with some noise, and all
-// others keep theirs. The change stays if the search then comes about as far. So each time finds
-// its order by itself.
+// The plain orders are MiniMalloc's and their like: large totals, long lives or large areas first.
+// There are problems that one of them solves when it has a few times the nodes of a short run, so
+// that all of them come again and again, each time for twice as long.
+//
+// Yet one order seldom suits all times of a run. Most nodes go to orders that are drawn: the items
+// around a section where a run failed get their places from another of the plain orders, with some
+// noise, and all others keep theirs. The change stays if the search then comes about as far. So
+// each time finds its order by itself. These runs are short, and now and then longer.
 class SearchOrders {
  public:
   SearchOrders(const PlanInput& input, std::uint64_t seed);
 
   static constexpr std::size_t kPlain = 6;
 
-  // The order for the next run; `last` is of the run with the order before.
-  std::span<const std::uint32_t> next(const Progress& last);
+  struct Run {
+    std::span<const std::uint32_t> order;
+    std::int64_t length = 1;  // as a multiple of the shortest run's
+  };
+
+  // What to run next; `last` is of the run before.
+  Run next(const Progress& last);
 
   // One of the kPlain orders.
   [[nodiscard]] std::span<const std::uint32_t> plain(std::size_t which) const {
@@ -43,6 +51,8 @@ class SearchOrders {
     Progress progress;
   };
 
+  void judge(const Progress& last);
+  void draw();
   void redraw(std::int32_t lower, std::int32_t upper);
   [[nodiscard]] std::int32_t pick(std::span<const std::int64_t> weights);
   [[nodiscard]] std::int32_t below(std::int32_t count);
@@ -54,7 +64,12 @@ class SearchOrders {
   std::vector<double> key_;                        // by which the order is sorted
   std::optional<Kept> kept_;                       // the best so far, about
   std::vector<std::uint32_t> order_;
-  std::size_t runs_ = 0;
+  bool drawn_ = false;  // the last order was
+  std::int64_t draws_ = 0;
+  std::int64_t drawn_lengths_ = 0;  // sums
+  std::int64_t plain_lengths_ = 0;  //
+  std::int64_t plain_length_ = 1;   // of the next plain run
+  std::size_t next_plain_ = 0;
   std::mt19937_64 random_;
 };
 
