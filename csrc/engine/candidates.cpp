@@ -5,8 +5,13 @@
 namespace recoup::detail {
 
 Candidates::Candidates(const PolicyNeeds& needs, const Pool& pool, Lineage& lineage,
-                       const MovePrice& prices, const Tick& now)
-    : needs_(needs), pool_(pool), lineage_(lineage), prices_(prices), now_(now) {
+                       const Prices& prices, const Tick& now)
+    : needs_(needs),
+      pool_(pool),
+      lineage_(lineage),
+      prices_(prices.moves),
+      tier_(prices.tier),
+      now_(now) {
   if (needs_.changes && needs_.equivalence) {
     sets_.start_watching();
   }
@@ -63,19 +68,27 @@ void Candidates::before_cut(ValueId id) {
 Candidate Candidates::candidate(std::size_t index) const {
   const ValueId id = list_[index];
   const Value& value = lineage_[id];
+  const bool leaf = value.leaf();  // then nothing else counts than its own cost
   return {
       .id = id,
       .size = value.size,
       .offset = pool_.offset(value.block),
-      .own_cost = lineage_[value.producer].cost,
+      .own_cost = own_cost(value),
       .last_access = value.last_access,
-      .equivalence_at_least =
-          needs_.changes ? sets_.watches().at_least(id) : sets_.cost_at_least(value),
-      .walked_at_least = needs_.walks ? changes_.at_least(id) : Nanoseconds{},
+      .equivalence_at_least = leaf             ? Nanoseconds{}
+                              : needs_.changes ? sets_.watches().at_least(id)
+                                               : sets_.cost_at_least(value),
+      .walked_at_least = needs_.walks && !leaf ? changes_.at_least(id) : Nanoseconds{},
       .until_use = needs_.future ? until_use(id) : Nanoseconds{},
       .free_around = needs_.free_around ? pool_.free_around(value.block) : Bytes(0),
       .recomputes = value.recomputes,
       .priority = needs_.priority && future_ != nullptr ? future_->priority(id) : std::int8_t{0}};
+}
+
+// What is spilled has to be written, and is read when it is used.
+Nanoseconds Candidates::own_cost(const Value& value) const {
+  return value.leaf() ? tier_.write_cost(value.size) + tier_.read_cost(value.size)
+                      : lineage_[value.producer].cost;
 }
 
 Bytes Candidates::mean_candidate_size() const {
@@ -83,6 +96,9 @@ Bytes Candidates::mean_candidate_size() const {
 }
 
 Nanoseconds Candidates::neighborhood_cost(ValueId id, Neighborhood kind) const {
+  if (lineage_[id].leaf()) {
+    return Nanoseconds(0);  // nothing is replayed for it
+  }
   if (kind == Neighborhood::kEquivalence) {
     return sets_.cost(lineage_, id);
   }
@@ -114,6 +130,9 @@ std::span<const PoolBlock> Candidates::blocks() const {
 std::span<const std::uint32_t> Candidates::inputs(std::size_t index) const {
   RECOUP_CHECK(needs_.inputs, "the policy did not ask for inputs");
   inputs_.clear();
+  if (lineage_[list_[index]].leaf()) {
+    return inputs_;
+  }
   lineage_.for_each_input(lineage_[list_[index]].producer, [this](ValueId input) {
     if (const std::uint32_t found = lineage_[input].candidate_index;
         found != Value::kNotCandidate) {

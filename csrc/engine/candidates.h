@@ -8,6 +8,7 @@
 
 #include "csrc/engine/future.h"
 #include "csrc/engine/move_price.h"
+#include "csrc/engine/tier.h"
 #include "csrc/lineage/changes.h"
 #include "csrc/lineage/lineage.h"
 #include "csrc/lineage/neighborhood.h"
@@ -24,7 +25,11 @@ class Candidates final : public PolicyView {
   }
 
   // `now` is the engine's clock. All of them must outlive it.
-  Candidates(const PolicyNeeds& needs, const Pool& pool, Lineage& lineage, const MovePrice& prices,
+  struct Prices {
+    const MovePrice& moves;
+    const Tier& tier;
+  };
+  Candidates(const PolicyNeeds& needs, const Pool& pool, Lineage& lineage, const Prices& prices,
              const Tick& now);
 
   // ---- what happens to values; the engine tells of each ----
@@ -34,6 +39,11 @@ class Candidates final : public PolicyView {
     if ((value.candidate_index != Value::kNotCandidate) != is_one(value)) {
       change(id);
     }
+  }
+  // The same, and what a candidate is to a policy: it has a producer now, or has none any more.
+  void update_cost(ValueId id) {
+    update(id);
+    touch(id);
   }
   // It was read, or its cost is another now.
   void touch(ValueId id) {
@@ -71,11 +81,13 @@ class Candidates final : public PolicyView {
  private:
   void change(ValueId id);  // lists it when it is not listed, and the other way round
   [[nodiscard]] Nanoseconds until_use(ValueId id) const;
+  [[nodiscard]] Nanoseconds own_cost(const Value& value) const;
 
   const PolicyNeeds needs_;
   const Pool& pool_;
   Lineage& lineage_;
   const MovePrice& prices_;
+  const Tier& tier_;
   const Tick& now_;
   const Future* future_ = nullptr;
 

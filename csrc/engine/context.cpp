@@ -39,6 +39,16 @@ MovePrice price_of_moves(const Options& options, Device& device) {
   return price;
 }
 
+TierSpeed speed_of_tier(const Options& options, Device& device) {
+  TierSpeed speed;
+  if (options.spill > Bytes(0) && options.cost_model == CostModel::kMeasured) {
+    speed = device.tier_speed().value_or(speed);
+  }
+  speed.write_ns_per_byte = options.spill_write_ns_per_byte.value_or(speed.write_ns_per_byte);
+  speed.read_ns_per_byte = options.spill_read_ns_per_byte.value_or(speed.read_ns_per_byte);
+  return speed;
+}
+
 }  // namespace
 
 Bytes capacity_in(const Options& options, Bytes budget) {
@@ -51,6 +61,7 @@ Context::Context(const Options& all_options, Device& its_device)
       device(its_device),
       pool(pool_options(all_options)),
       move_price(price_of_moves(all_options, its_device)),
+      tier(all_options, speed_of_tier(all_options, its_device)),
       placer(all_options.placement, all_options.budget) {
   charges.external = options.outside;
 }

@@ -12,6 +12,7 @@
 #include "csrc/engine/placement.h"
 #include "csrc/engine/planned_victims.h"
 #include "csrc/engine/schedule_hooks.h"
+#include "csrc/engine/tier.h"
 #include "csrc/lineage/lineage.h"
 #include "csrc/pool/pool.h"
 #include "recoup/options.h"
@@ -68,6 +69,7 @@ struct Context {
   Pool pool;
   Lineage lineage;
   const MovePrice move_price;
+  Tier tier;
   Charges charges;
   Stats stats;
   CostMemory costs;

@@ -20,6 +20,12 @@ class DecisionLog final : public Observer {
     decisions_.push_back(
         {.kind = Decision::Kind::kMove, .what = value.index(), .where = to.count()});
   }
+  void on_spill(ValueId value) override {
+    decisions_.push_back({.kind = Decision::Kind::kSpill, .what = value.index(), .where = 0});
+  }
+  void on_fetch(ValueId value) override {
+    decisions_.push_back({.kind = Decision::Kind::kFetch, .what = value.index(), .where = 0});
+  }
   [[nodiscard]] const std::vector<Decision>& decisions() const { return decisions_; }
 
  private:

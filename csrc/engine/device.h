@@ -8,6 +8,7 @@
 
 #include "csrc/engine/cost_memory.h"
 #include "csrc/engine/footprint.h"
+#include "csrc/engine/tier.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -58,6 +59,17 @@ class Device {
   // What a byte of a long copy within the pool takes, measured; nullopt: unknown. It is asked while
   // the engine is made.
   [[nodiscard]] virtual std::optional<double> copy_ns_per_byte() const { return std::nullopt; }
+  // ---- the second tier: bytes at offsets of its own ----
+  // Writes `size` bytes there, a copy. False: it cannot be; what was there may be gone.
+  [[nodiscard]] virtual bool spill(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) {
+    return false;
+  }
+  // Reads what was written there last. Throws what says that it cannot be read, or is not the same.
+  virtual void fetch(PoolOffset /*to*/, Bytes /*from*/, Bytes /*size*/) {}
+  // What copies there take, measured; nullopt: unknown. Asked while the engine is made, if there
+  // is to be one.
+  [[nodiscard]] virtual std::optional<TierSpeed> tier_speed() const { return std::nullopt; }
+
   // A digest, for verify mode, of what an op of this payload defined of the bytes of its result:
   // `result` counts what it wrote and then what it made, as its OpRecord has them.
   virtual std::uint64_t hash(const Location& from, Bytes size, const void* payload,

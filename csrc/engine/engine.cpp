@@ -36,15 +36,16 @@ std::unique_ptr<EvictionPolicy> make_policy(const Options& options) {
 Engine::Engine(const Options& options, Device& device)
     : context_(options, device),
       policy_(make_policy(options)),
-      candidates_(policy_->needs(), context_.pool, context_.lineage, context_.move_price,
-                  context_.now),
+      candidates_(policy_->needs(), context_.pool, context_.lineage,
+                  {.moves = context_.move_price, .tier = context_.tier}, context_.now),
       verifier_(context_.options, device, context_.lineage, context_.stats),
       values_(context_, candidates_, verifier_),
       leaves_(context_, values_),
       pages_(context_),
       enough_(context_),
       reporter_(context_, enough_),
-      evictor_(context_, values_, candidates_, *policy_),
+      spiller_(context_, values_),
+      evictor_(context_, values_, candidates_, *policy_, spiller_),
       mover_(context_, values_, pages_),
       disturber_(context_, evictor_, mover_, reporter_),
       room_(context_, {.values = values_,
@@ -59,6 +60,7 @@ Engine::Engine(const Options& options, Device& device)
                  .values = values_,
                  .room = room_,
                  .evictor = evictor_,
+                 .spiller = spiller_,
                  .verifier = verifier_,
                  .disturber = disturber_,
                  .reporter = reporter_},
@@ -173,7 +175,7 @@ void Engine::let_go(StorageId storage) {
   values_.discard_copy(values_[storage]);
   const ValueId id = values_.remove_storage(storage);
   const Value& value = context_.lineage[id];
-  if (!context_.options.usefulness && value.evictable()) {
+  if (!context_.options.usefulness && value.evictable() && !value.leaf()) {
     values_.transition(id, Residency::kEvicted);
     ++context_.stats.drops;
   }
@@ -213,6 +215,7 @@ void Engine::check() const {
   context_.lineage.check();
   candidates_.check();
   values_.check(context_.running_op.empty() && !context_.replaying);
+  context_.tier.check();
   pages_.check();
   RECOUP_CHECK(charged() <= context_.options.budget);
 }

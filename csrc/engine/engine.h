@@ -27,6 +27,7 @@
 #include "csrc/engine/replayer.h"
 #include "csrc/engine/room.h"
 #include "csrc/engine/schedule_requests.h"
+#include "csrc/engine/spiller.h"
 #include "csrc/engine/user_requests.h"
 #include "csrc/engine/values.h"
 #include "csrc/engine/verifier.h"
@@ -149,6 +150,7 @@ class Engine final {
   Pages pages_;
   Enough enough_;
   OutOfBudgetReporter reporter_;
+  Spiller spiller_;
   Evictor evictor_;
   Mover mover_;
   Disturber disturber_;

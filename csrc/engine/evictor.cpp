@@ -1,5 +1,6 @@
 #include "csrc/engine/evictor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -8,14 +9,17 @@
 
 namespace recoup::detail {
 
-Evictor::Evictor(Context& context, Values& values, Candidates& candidates, EvictionPolicy& policy)
+Evictor::Evictor(Context& context, Values& values, Candidates& candidates, EvictionPolicy& policy,
+                 Spiller& spiller)
     : context_(context),
       lineage_(context.lineage),
       values_(values),
       candidates_(candidates),
-      policy_(policy) {}
+      policy_(policy),
+      spiller_(spiller) {}
 
 EvictionPlan Evictor::plan(const RoomRequest& request) {
+  spiller_.reconsider();
   if (candidates_.list().empty()) {
     return {};
   }
@@ -48,6 +52,11 @@ void Evictor::evict_all(std::span<const ValueId> victims) {
 void Evictor::evict(ValueId id) {
   const Value& value = lineage_[id];
   RECOUP_CHECK(value.evictable());
+  if (value.leaf() || spilling_pays(id)) {
+    if (spiller_.spill(id) || value.leaf()) {
+      return;
+    }
+  }
   if (value.storage.valid() &&
       !context_.device.detach(values_[value.storage].handle, context_.pool.offset(value.block))) {
     values_.forsake(id);
@@ -77,10 +86,22 @@ void Evictor::evict_everything_as_told() {
   evict_candidates();
 }
 
+bool Evictor::spilling_pays(ValueId id) const {
+  const std::optional<Nanoseconds> price = spiller_.price_of(lineage_[id]);
+  return price && *price < replay_price(id);
+}
+
+Nanoseconds Evictor::replay_price(ValueId id) const {
+  return lineage_[lineage_[id].producer].cost + exact_neighborhood_cost(lineage_, id);
+}
+
 Nanoseconds Evictor::price_of(const EvictionPlan& plan) const {
   Nanoseconds price{0};
   for (ValueId victim : plan.victims) {
-    price += lineage_[lineage_[victim].producer].cost + exact_neighborhood_cost(lineage_, victim);
+    const std::optional<Nanoseconds> spilled = spiller_.price_of(lineage_[victim]);
+    price += lineage_[victim].leaf()
+                 ? spilled.value_or(Nanoseconds(0))
+                 : std::min(replay_price(victim), spilled.value_or(Nanoseconds::max()));
   }
   return price;
 }

@@ -8,6 +8,7 @@
 #include "csrc/engine/candidates.h"
 #include "csrc/engine/context.h"
 #include "csrc/engine/give_up.h"
+#include "csrc/engine/spiller.h"
 #include "csrc/engine/values.h"
 #include "recoup/policy.h"
 
@@ -16,11 +17,14 @@ namespace recoup::detail {
 class Evictor final : public GiveUp {
  public:
   // All must outlive it.
-  Evictor(Context& context, Values& values, Candidates& candidates, EvictionPolicy& policy);
+  Evictor(Context& context, Values& values, Candidates& candidates, EvictionPolicy& policy,
+          Spiller& spiller);
 
   // Evicts what the policy plans for the request; false: it has no plan.
   bool evict_one(const RoomRequest& request);
-  // It must be evictable. A storage that refuses becomes a leaf instead.
+  // It must be evictable. What costs less to spill than to replay is spilled, and a leaf is. A
+  // storage that refuses becomes a leaf instead; what cannot be spilled is evicted, or stays as a
+  // leaf that is not evictable any more.
   void evict(ValueId id);
   // Everything that may be evicted, for a second try.
   void evict_candidates();
@@ -36,6 +40,8 @@ class Evictor final : public GiveUp {
  private:
   EvictionPlan plan(const RoomRequest& request);
   void evict_all(std::span<const ValueId> victims);
+  [[nodiscard]] bool spilling_pays(ValueId id) const;
+  [[nodiscard]] Nanoseconds replay_price(ValueId id) const;
   [[nodiscard]] Nanoseconds price_of(const EvictionPlan& plan) const;
 
   Context& context_;
@@ -43,6 +49,7 @@ class Evictor final : public GiveUp {
   Values& values_;
   Candidates& candidates_;
   EvictionPolicy& policy_;
+  Spiller& spiller_;
   EvictionPlan offered_;
   Nanoseconds offered_price_{0};
 };

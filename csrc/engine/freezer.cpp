@@ -18,12 +18,13 @@ Freezer::Freezer(Context& context, Values& values, Leaves& leaves, Mover& mover,
 
 // The storage goes on with a new value in the same place; the old value keeps a private copy.
 void Freezer::keep_copy(ValueId leaf) {
-  values_.hard_pin(leaf);
+  const ValueId one[] = {leaf};
+  replayer_.acquire(one);
   BlockId copy;
   try {
     copy = room_.take_block(lineage_[leaf].nbytes);
   } catch (...) {
-    values_.hard_unpin(leaf);
+    replayer_.release(leaf);
     throw;
   }
   context_.device.copy(context_.pool.offset(copy), values_.location(leaf), lineage_[leaf].nbytes);
@@ -34,7 +35,7 @@ void Freezer::keep_copy(ValueId leaf) {
   now.writing = writing;
   values_.give_copy(leaf, copy);
   ++context_.stats.leaf_copies;
-  values_.hard_unpin(leaf);
+  replayer_.release(leaf);
 }
 
 void Freezer::freeze_or_copy(StorageId storage) {
@@ -92,7 +93,7 @@ void Freezer::restore_dependents(ValueId leaf, std::vector<ValueId>& held) {
     }
     std::vector<ValueId> wanted = found.needed;
     for (ValueId id : found.resident) {
-      if (lineage_[id].storage.valid() && lineage_[id].hard_pins == 0) {
+      if (lineage_[id].storage.valid() && lineage_[id].hard_pins == 0 && lineage_[id].resident()) {
         wanted.push_back(id);
       }
     }

@@ -24,7 +24,7 @@ Dependents Leaves::dependents(ValueId leaf, Reach reach) const {
           return;
         }
         value.mark = mark;
-        if (value.resident()) {
+        if (value.has_content()) {
           found.resident.push_back(id);
           const bool passed = value.writing || (reach == Reach::kPastDead && !value.held());
           if (!passed) {
@@ -71,8 +71,9 @@ void Leaves::freeze(ValueId leaf, const Dependents& dependents) {
 // size is let go; what hangs on it becomes leaves.
 void Leaves::consider(ValueId id) {
   const Value& value = lineage_[id];
-  if (!context_.options.usefulness || !value.leaf() || !value.resident() || value.storage.valid() ||
-      value.hard_pins > 0 || value.soft_pins > 0 || !lineage_.has_consumers(id)) {
+  if (!context_.options.usefulness || !value.leaf() || !value.has_content() ||
+      value.storage.valid() || value.hard_pins > 0 || value.soft_pins > 0 ||
+      !lineage_.has_consumers(id)) {
     return;
   }
   const Dependents found = dependents(id);

@@ -12,7 +12,7 @@ namespace recoup::detail {
 struct Dependents {
   std::vector<ValueId> evicted;   // reached, without bytes
   std::vector<ValueId> needed;    // those of them that somebody holds
-  std::vector<ValueId> resident;  // first ones with bytes on each path, to stay
+  std::vector<ValueId> resident;  // first ones with bytes, here or spilled, on each path, to stay
 };
 
 class Leaves {

@@ -38,6 +38,8 @@ class Observer {
 
   // ---- what the engine decides ----
   virtual void on_evict(ValueId /*value*/) {}
+  virtual void on_spill(ValueId /*value*/) {}
+  virtual void on_fetch(ValueId /*value*/) {}
   // `sequence`: the op's number among all that were recorded.
   virtual void on_replay(std::string_view /*name*/, std::uint64_t /*sequence*/,
                          Nanoseconds /*cost*/) {}

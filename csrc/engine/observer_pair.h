@@ -42,6 +42,8 @@ class ObserverPair : public Observer {
     tell(&Observer::on_replay, name, sequence, cost);
   }
   void on_move(ValueId value, PoolOffset to) override { tell(&Observer::on_move, value, to); }
+  void on_spill(ValueId value) override { tell(&Observer::on_spill, value); }
+  void on_fetch(ValueId value) override { tell(&Observer::on_fetch, value); }
   void on_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override {
     tell(&Observer::on_plan, plan, evictions);
   }

@@ -156,6 +156,18 @@ OptionRow chosen(std::string_view name, Choice Options::* member, const Choices<
   return {.name = name, .allowed = names_of(choices), .get = get, .set = set};
 }
 
+OptionRow text(std::string_view name, std::string allowed, std::string Options::* member) {
+  return row<std::string>(name, std::move(allowed), member,
+                          [](std::string& into, const OptionValue& value) {
+                            const auto* const given = std::get_if<std::string>(&value);
+                            if (given == nullptr) {
+                              return OptionCheck::kWrongType;
+                            }
+                            into = *given;
+                            return OptionCheck::kGood;
+                          });
+}
+
 OptionRow policy_row() {
   Choices<std::string> names;
   for (const PolicyInfo& policy : policies()) {
@@ -224,6 +236,13 @@ std::vector<OptionRow> make_rows() {
              Choices<CostModel>{{"measured", CostModel::kMeasured}, {"bytes", CostModel::kBytes}}),
       real("move_ns_per_byte", "a number from 0.001 to 1,000,000, or None",
            &Options::move_ns_per_byte, 1e-3, 1e6),
+      whole("spill_bytes", &Options::spill, 0, kMostBytes),
+      whole("spill_unit_bytes", &Options::spill_unit, 1, kMostBytes),
+      text("spill_dir", "a directory", &Options::spill_dir),
+      real("spill_write_ns_per_byte", "a number from 0.001 to 1,000,000, or None",
+           &Options::spill_write_ns_per_byte, 1e-3, 1e6),
+      real("spill_read_ns_per_byte", "a number from 0.001 to 1,000,000, or None",
+           &Options::spill_read_ns_per_byte, 1e-3, 1e6),
       flag("evict_after_op", &Options::evict_after_op),
       flag("verify", &Options::verify),
   };

@@ -52,12 +52,13 @@ void OutOfBudgetReporter::fail(Bytes asked, std::string reason, bool fragmented)
                           : Bytes(0);
       return;
     }
-    if (value.storage.valid() && ((value.leaf() && !value.frozen) || value.fixed > 0)) {
+    const bool stays = value.leaf() && !value.frozen && !value.spillable;
+    if (value.storage.valid() && (stays || value.fixed > 0)) {
       report.least += value.size;
     }
     if (value.hard_pins > 0 || value.escaped) {
       report.pinned += value.size;
-    } else if (value.leaf()) {
+    } else if (value.leaf() && !value.spillable) {
       report.leaves += value.size;
     } else {
       report.evictable += value.size;

@@ -70,7 +70,7 @@ void Records::supersede(StorageId id, OpId op, bool overwritten) {
     now.was_read = alone && old.was_read;
     now.changed = !overwritten && (old.changed || (old.was_read && !alone));
   }
-  candidates_.update(after);
+  candidates_.update_cost(after);
   if (copy.valid()) {
     values_.give_copy(before, copy);
   }
@@ -155,7 +155,7 @@ void Records::record_op(const OpRecord& record, std::span<StorageId> storages) {
     if (record.fresh[i].nbytes > context_.options.small_leaf) {
       lineage_[value].from_nothing = record.inputs.empty();
       lineage_.add_output(id, value);
-      candidates_.update(value);
+      candidates_.update_cost(value);
       if (verifiable) {
         verifier_.remember(value, values_.location(value), record, result);
       }

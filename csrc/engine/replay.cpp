@@ -41,6 +41,7 @@ Replay::Replay(const Parts& parts, std::vector<ValueId>& dead_leaves, Order orde
       values_(parts.values),
       room_(parts.room),
       evictor_(parts.evictor),
+      spiller_(parts.spiller),
       verifier_(parts.verifier),
       disturber_(parts.disturber),
       reporter_(parts.reporter),
@@ -81,8 +82,9 @@ void Replay::push(OpId op, ValueId target, std::span<const ValueId> values) {
     Input input{.value = id, .key = Bytes(0)};
     const Value& value = lineage_[id];
     input.evicted = !value.resident();
-    RECOUP_CHECK(!input.evicted || value.evicted(), "value ", id.index(), " is lost but needed");
-    if (input.evicted && (by_room || context_.schedule != nullptr)) {  // drop_passed asks too
+    RECOUP_CHECK(value.has_content() || value.evicted(), "value ", id.index(),
+                 " is lost but needed");
+    if (value.evicted() && (by_room || context_.schedule != nullptr)) {  // drop_passed asks too
       input.key = room_of(value.producer) - value.size;
     }
     frame.inputs.push_back(input);
@@ -110,7 +112,9 @@ void Replay::secure(Frame& frame) {
   Input& input = frame.inputs[frame.next];
   if (!input.secured) {
     const Value& value = lineage_[input.value];
-    if (!value.resident()) {
+    if (value.spilled()) {
+      fetch(input.value);
+    } else if (!value.resident()) {
       std::vector<ValueId> needs;
       lineage_.for_each_input(value.producer, [&](ValueId id) { needs.push_back(id); });
       push(value.producer, input.value, needs);  // invalidates frame and input
@@ -124,6 +128,16 @@ void Replay::secure(Frame& frame) {
     input.soft = false;
   }
   ++frame.next;
+}
+
+void Replay::fetch(ValueId id) {
+  const BlockId block = room_.take_block(lineage_[id].nbytes);
+  try {
+    spiller_.fetch(id, block);
+  } catch (...) {
+    values_.free_kernel_block(block);
+    throw;
+  }
 }
 
 void Replay::run_top() {
@@ -159,7 +173,8 @@ void Replay::pop() {
 
 // What a schedule does not keep goes as soon as no op of this replay reads it any more.
 void Replay::drop_passed(const Input& input) {
-  if (!input.evicted || context_.schedule == nullptr || !lineage_.contains(input.value)) {
+  if (!input.evicted || context_.schedule == nullptr || !lineage_.contains(input.value) ||
+      lineage_[input.value].leaf()) {
     return;
   }
   const ValueTicket ticket = values_.ticket(input.value);

@@ -25,7 +25,8 @@ namespace recoup::detail {
 // pushes its producer's frame first. Inputs whose replay needs the most room beyond their own size
 // go first, because less is held by then; resident ones go last. Until its turn an input is only
 // softly pinned: when nothing else can be evicted it goes too, the outermost frame's first, and is
-// replayed when its turn comes. An input is secured once, so this ends.
+// replayed when its turn comes. An input is secured once, so this ends. One that is spilled is
+// fetched when its turn comes.
 //
 // Note [Other tries]
 // What is resident when a replay begins goes last in its frame, so it may lie there, pinned hard by
@@ -41,6 +42,7 @@ class Replay final : public WaitingReplay {
     Values& values;
     Room& room;
     Evictor& evictor;
+    Spiller& spiller;
     Verifier& verifier;
     Disturber& disturber;
     const OutOfBudgetReporter& reporter;
@@ -79,6 +81,7 @@ class Replay final : public WaitingReplay {
 
   void push(OpId op, ValueId target, std::span<const ValueId> values);
   void secure(Frame& frame);
+  void fetch(ValueId id);
   void run_top();
   void pop();
   void drop_passed(const Input& input);
@@ -106,6 +109,7 @@ class Replay final : public WaitingReplay {
   Values& values_;
   Room& room_;
   Evictor& evictor_;
+  Spiller& spiller_;
   Verifier& verifier_;
   Disturber& disturber_;
   const OutOfBudgetReporter& reporter_;

@@ -33,11 +33,14 @@ void Replayer::release(std::span<const ValueId> values) noexcept {
 void Replayer::bring_back(std::span<const ValueId> values, Tries tries) {
   Context& context = parts_.context;
   const auto start = std::chrono::steady_clock::now();
-  const Nanoseconds room_before = context.room_time;
+  const auto others = [&context] {
+    return context.room_time + Nanoseconds(context.stats.fetch_ns);
+  };
+  const Nanoseconds others_before = others();
   std::vector<ValueId> dead_leaves;
   const auto add_time = [&] {
     const Nanoseconds elapsed = std::chrono::steady_clock::now() - start;
-    context.stats.replay_ns += (elapsed - (context.room_time - room_before)).count();
+    context.stats.replay_ns += (elapsed - (others() - others_before)).count();
   };
   try {
     replay(values, tries, dead_leaves);

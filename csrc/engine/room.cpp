@@ -76,7 +76,8 @@ std::optional<BlockId> Room::find_block(Bytes size) {
 void Room::make_room(Bytes size) {
   const auto start = Clock::now();
   Stats& stats = context_.stats;
-  const std::int64_t apart_before = stats.search_ns + stats.move_ns;
+  const auto apart = [&stats] { return stats.search_ns + stats.move_ns + stats.spill_ns; };
+  const std::int64_t apart_before = apart();
   Nanoseconds lost{0};
   bool misfit = false;
   const auto too_large = [&] { return context_.charges.external + size > context_.options.budget; };
@@ -121,7 +122,7 @@ void Room::make_room(Bytes size) {
   }
   const Nanoseconds spent = Clock::now() - start;
   context_.room_time += spent;
-  stats.bookkeeping_ns += spent.count() - (stats.search_ns + stats.move_ns - apart_before);
+  stats.bookkeeping_ns += spent.count() - (apart() - apart_before);
 }
 
 // The bytes are free. `lost`: what was evicted for the same allocation by now, though they were.

@@ -26,7 +26,7 @@ bool UserRequests::evict(StorageId storage) {
   if (lineage_[id].evictable()) {
     evictor_.evict_as_told(id);
   }
-  return lineage_[id].evicted();
+  return !lineage_[id].resident();
 }
 
 void UserRequests::escape(StorageId storage) {
@@ -87,7 +87,8 @@ void UserRequests::materialize_all() {
   std::vector<ValueId> held;
   Bytes live = context_.charges.external;
   lineage_.for_each_value([&](ValueId id, const Value& value) {
-    if (value.storage.valid() && !value.leaf()) {
+    // What the second tier would take stays, or room for one would be made by spilling another.
+    if (value.storage.valid() && (!value.leaf() || value.spilled() || value.evictable())) {
       held.push_back(id);
     }
     live += value.storage.valid() && value.external == nullptr ? value.size : Bytes(0);

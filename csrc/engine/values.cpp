@@ -4,6 +4,7 @@
 //   leaf       resident    block/external  write -> new value; death -> freed or kept
 //   resident   resident    block           evict; write; make_leaf; death
 //   evicted    evicted     -               Replayer (bytes come back); death
+//   spilled    spilled     slot            Replayer fetches it; death
 //   lost       lost        -               its record goes with its last consumer
 //
 // A value without a storage is dead (the user let it go) or an old version (a write superseded it).
@@ -36,13 +37,15 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
     case Residency::kResident:
       value.block = block;
       pool_.set_owner(block, id);
+      value.recomputes += value.evicted() ? 1U : 0U;
+      give_back_slot(value);
       value.residency = to;
-      ++value.recomputes;
       candidates_.after_transition(id, to);
       if (value.storage.valid()) {
         device_.attach(storages_[value.storage].handle, pool_.view(block).offset);
       }
       break;
+    case Residency::kSpilled:
     case Residency::kEvicted:
     case Residency::kLost:
       RECOUP_CHECK(!value.external && !value.escaped);
@@ -57,6 +60,9 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
           value.dead_leaf = false;
         }
       }
+      if (to != Residency::kSpilled) {
+        give_back_slot(value);
+      }
       value.residency = to;
       value.kept = false;
       candidates_.after_transition(id, to);
@@ -64,6 +70,12 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
   }
   candidates_.update(id, value);
   lineage_.update_demand(id, settle_work_);
+}
+
+void Values::give_back_slot(Value& value) {
+  if (value.spilled()) {
+    context_.tier.give_back(std::exchange(value.slot, BlockId()));
+  }
 }
 
 void Values::soft_pin(ValueId id) {
@@ -114,7 +126,8 @@ void Values::settle_one(ValueId id) {
     return;
   }
   // Useless: everything that could be replayed from it has its bytes, or nobody needs it.
-  if (context_.options.usefulness && value.evictable() && !value.needed() && !value.kept) {
+  const bool replayable = !value.leaf() && (value.evictable() || value.spilled());
+  if (context_.options.usefulness && replayable && !value.needed() && !value.kept) {
     transition(id, Residency::kEvicted);
     ++context_.stats.drops;
   }
@@ -143,7 +156,7 @@ void Values::make_leaf(ValueId id) {
   if (!lineage_[id].leaf()) {
     candidates_.before_leaf(id);
     cut(id);
-    candidates_.update(id);
+    candidates_.update_cost(id);
     count_dead_leaf(id);
   }
 }
@@ -193,11 +206,13 @@ StorageId Values::add_storage(const FreshStorage& fresh) {
   value.nbytes = fresh.nbytes;
   value.storage = storage;
   value.block = fresh.block;
+  value.spillable = context_.tier.takes(fresh.nbytes);
   value.last_access = context_.now;
   added = {.current = id, .handle = fresh.handle, .birth = next_birth_++, .placed = fresh.placed};
   pool_.set_owner(fresh.block, id);
   charges_.remove_kernel_block(size);
   charges_.plain += size;
+  candidates_.update(id, value);
   return storage;
 }
 
@@ -259,6 +274,7 @@ void Values::forsake(ValueId id) {
   lineage_[id].escaped = true;
   set_island(storages_[lineage_[id].storage], true);
   make_leaf(id);
+  candidates_.update(id);
   drain();
 }
 
@@ -308,6 +324,7 @@ ValueId Values::add_version(StorageId id) {
   now.among_outside = std::exchange(old.among_outside, false);
   now.escaped = std::exchange(old.escaped, false);
   now.frozen = old.frozen;
+  now.spillable = now.block.valid() && context_.tier.takes(now.nbytes);
   now.last_access = context_.now;
   now.hard_pins = now.fixed = storage.user_pins;
   old.hard_pins -= storage.user_pins;
@@ -316,6 +333,7 @@ ValueId Values::add_version(StorageId id) {
   if (now.block.valid()) {
     pool_.set_owner(now.block, after);
   }
+  candidates_.update(after, now);
   return after;
 }
 
@@ -326,6 +344,7 @@ void Values::give_copy(ValueId before, BlockId block) {
   charges_.remove_kernel_block(value.size);
   pool_.set_owner(block, before);
   count_dead_leaf(before);
+  candidates_.update(before, value);
 }
 
 void Values::release_payload(void* payload) noexcept {
@@ -355,6 +374,7 @@ void Values::free_bytes(BlockId block) {
 void Values::check_value(ValueId id, const Value& value, bool at_rest) const {
   RECOUP_CHECK((value.resident() && value.external == nullptr) == value.block.valid(), "value ",
                id.index());
+  RECOUP_CHECK(value.spilled() == value.slot.valid(), "value ", id.index());
   if (value.block.valid()) {
     const BlockView block = pool_.view(value.block);
     RECOUP_CHECK(block.owner == id && block.size == value.size && !block.free);
@@ -375,11 +395,13 @@ void Values::check(bool at_rest) const {
   Charges counted;
   Bytes owned{0};
   std::size_t owned_blocks = 0;
+  Bytes spilled{0};
   storages_.for_each([&](StorageId, const HeldStorage& storage) {
     counted.islands += static_cast<int>(storage.island);
   });
   lineage_.for_each_value([&](ValueId id, const Value& value) {
     check_value(id, value, at_rest);
+    spilled += value.spilled() ? context_.tier.size(value.slot) : Bytes(0);
     if (value.block.valid()) {
       owned += value.size;
       ++owned_blocks;
@@ -398,6 +420,7 @@ void Values::check(bool at_rest) const {
                pool_.taken_blocks());
   RECOUP_CHECK(owned + charges_.kernel_held == pool_.used(), owned.count(), " + ",
                charges_.kernel_held.count(), " != ", pool_.used().count());
+  RECOUP_CHECK(spilled == context_.tier.used());
   RECOUP_CHECK(!settling_ && settle_work_.empty());
 }
 

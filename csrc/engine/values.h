@@ -43,6 +43,11 @@ class Values {
   // Cuts a value from its lineage. Its bytes, if any, are all there is of it from now on.
   void make_leaf(ValueId id);
   void count_dead_leaf(ValueId id);
+  // Whether the second tier takes it, from now on.
+  void set_spillable(ValueId id, bool on) {
+    lineage_[id].spillable = on;
+    candidates_.update(id);
+  }
   [[nodiscard]] Location location(ValueId id) const;
 
   // ---- pins ----
@@ -137,6 +142,7 @@ class Values {
 
  private:
   void check_value(ValueId id, const Value& value, bool at_rest) const;
+  void give_back_slot(Value& value);
   void settle_one(ValueId id);
   void cut(ValueId id);
   void remove_record(ValueId id);

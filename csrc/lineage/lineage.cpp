@@ -117,7 +117,7 @@ void Lineage::update_demand(OpId changed, std::vector<ValueId>& useless) {
       }
       if (value.evicted()) {
         demand_work_.push_back(value.producer);
-      } else if (value.resident() && !value.needed()) {
+      } else if (value.has_content() && !value.needed()) {
         useless.push_back(input);
       }
     }

@@ -24,6 +24,7 @@ using SetId = Id<struct SetTag>;
 enum class Residency : std::uint8_t {
   kResident,  // has bytes: in `block`, or outside the pool behind `external`
   kEvicted,   // has none; the producer can be replayed
+  kSpilled,   // has none; the second tier keeps them in `slot`
   kLost,      // has none and cannot be replayed; its record is about to go
 };
 
@@ -55,17 +56,22 @@ struct Value {
   bool changed = false;        // the same: its storage was read, and then changed, before
   bool frozen = false;         // a leaf that in another budget need not be one
   bool dead_leaf = false;      // a leaf in the pool that no storage holds any more
+  bool spillable = false;      // the second tier takes it
   bool writing = false;  // a kernel that pins it writes over it: what it holds is about to be gone
+  BlockId slot;          // of the second tier; valid iff spilled
   void* external =
       nullptr;  // made outside the pool: the device's record of it; charged, not evicted
 
   static constexpr std::uint32_t kNotCandidate = 0xffffffff;
   [[nodiscard]] bool resident() const { return residency == Residency::kResident; }
   [[nodiscard]] bool evicted() const { return residency == Residency::kEvicted; }
+  [[nodiscard]] bool spilled() const { return residency == Residency::kSpilled; }
+  // Nothing has to be replayed for what it holds.
+  [[nodiscard]] bool has_content() const { return resident() || spilled(); }
   [[nodiscard]] bool leaf() const { return !producer.valid(); }
-  // Its bytes may be taken: a replay makes them again.
+  // Its bytes may be taken: a replay makes them again, or the second tier keeps them.
   [[nodiscard]] bool evictable() const {
-    return !leaf() && hard_pins == 0 && resident() && block.valid() && !escaped;
+    return (spillable || !leaf()) && hard_pins == 0 && resident() && block.valid() && !escaped;
   }
   // Its block may move, as far as the books know: the device finds out. To ask it for every block
   // of every plan took as long as the ops of a net of many small ones.

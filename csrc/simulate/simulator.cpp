@@ -101,6 +101,7 @@ SimulationResult Simulator::run() {
   result.ops = static_cast<std::int64_t>(op_);
   result.plain_cost = plain_;
   result.replay_cost = replay_cost();
+  result.spill_cost = Nanoseconds(engine_->counters().spill_cost_ns);
   return result;
 }
 

@@ -89,6 +89,9 @@ class Simulator final : private Device {
   }
   void forget(void* /*external*/) noexcept override {}
   void copy(PoolOffset /*to*/, const Location& /*from*/, Bytes /*size*/) override {}
+  [[nodiscard]] bool spill(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) override {
+    return true;
+  }
   void poison(PoolOffset /*at*/, Bytes /*size*/) noexcept override {}
   std::uint64_t hash(const Location& /*from*/, Bytes /*size*/, const void* /*payload*/,
                      std::size_t /*result*/) override {

@@ -20,6 +20,8 @@ struct Decision {
     kEvict,   // `what`: the value's id
     kReplay,  // `what`: the op's number among all that were recorded
     kMove,    // `what`: the value's id; `where`: its new offset
+    kSpill,   // `what`: the value's id
+    kFetch,   // the same
   };
   Kind kind = Kind::kEvict;
   std::uint64_t what = 0;
@@ -71,10 +73,12 @@ struct SimulationResult {
   std::int64_t ops = 0;        // of the program that ran
   Nanoseconds plain_cost{0};   // of them
   Nanoseconds replay_cost{0};  // of the replays
+  Nanoseconds spill_cost{0};   // of the copies to and from the second tier
   [[nodiscard]] double time_ratio() const {
-    return plain_cost.count() == 0 ? 1.0
-                                   : static_cast<double>((plain_cost + replay_cost).count()) /
-                                         static_cast<double>(plain_cost.count());
+    return plain_cost.count() == 0
+               ? 1.0
+               : static_cast<double>((plain_cost + replay_cost + spill_cost).count()) /
+                     static_cast<double>(plain_cost.count());
   }
 };
 

@@ -35,9 +35,17 @@ struct Stats {
 
   std::int64_t moves = 0;
   std::int64_t moved_bytes = 0;
-  std::int64_t freezes = 0;        // writes that found evictable dependents
-  std::int64_t frozen_values = 0;  // values that became leaves by them
-  std::int64_t leaf_copies = 0;    // old versions kept as private copies instead
+  std::int64_t spills = 0;  // values written to the second tier, their bytes taken
+  std::int64_t spilled_bytes = 0;
+  std::int64_t fetches = 0;  // values read back from there
+  std::int64_t fetched_bytes = 0;
+  std::int64_t spill_ns = 0;          // writing
+  std::int64_t fetch_ns = 0;          // reading
+  std::int64_t spill_cost_ns = 0;     // both, by their price
+  std::int64_t spill_peak_bytes = 0;  // most that was there
+  std::int64_t freezes = 0;           // writes that found evictable dependents
+  std::int64_t frozen_values = 0;     // values that became leaves by them
+  std::int64_t leaf_copies = 0;       // old versions kept as private copies instead
   std::int64_t escapes = 0;
 
   std::int64_t live_values = 0;  // gauge: records

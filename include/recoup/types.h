@@ -9,6 +9,7 @@
 // What a value is:
 //   resident   has bytes
 //   evicted    has none, but can be replayed
+//   spilled    has none; the second tier keeps them
 //   lost       has none, cannot be replayed, and nobody needs it
 //   dead       no storage holds it; it is kept while something may be replayed from it
 //   escaped    somebody outside holds its address: it stays where it is until it dies
@@ -19,6 +20,8 @@
 //
 // What is done to it:
 //   evict      take its bytes, for room or because the user says so
+//   spill      write its bytes to the second tier, and take them
+//   fetch      get them back from there
 //   drop       take its bytes because nobody needs them
 //   replay     run the ops again that made it (also: rematerialize)
 //   move       to another place in the pool

@@ -31,6 +31,8 @@ class Decisions final : public Observer {
   void on_move(ValueId value, PoolOffset to) override {
     log.push_back({'m', value.index(), to.count()});
   }
+  void on_spill(ValueId value) override { log.push_back({'s', value.index(), 0}); }
+  void on_fetch(ValueId value) override { log.push_back({'f', value.index(), 0}); }
 
   std::vector<std::tuple<char, std::uint64_t, std::int64_t>> log;
 };
@@ -68,6 +70,7 @@ class Fuzzer {
       } catch (const OutOfBudget& error) {
         judge(error.report());
       } catch (const KernelFailed&) {
+      } catch (const FetchFailed&) {
       } catch (const InjectedFault&) {
         ++faults_;
       } catch (const std::bad_alloc&) {
@@ -111,6 +114,13 @@ class Fuzzer {
     options.verify = chance(25);
     options.seed = random_();
     options.chain_cost = options.seed % 2 == 0;
+    if (options.seed / 2 % 5 < 2) {
+      options.spill_unit = 64_B;
+      options.spill = Bytes(static_cast<std::int64_t>(options.seed / 16 % 80) * 64);
+      const bool cheap = options.seed / 2048 % 2 == 0;
+      options.spill_write_ns_per_byte = cheap ? 0.001 : 2.0;
+      options.spill_read_ns_per_byte = cheap ? 0.001 : 1.0;
+    }
     options.in_place = chance(75) ? InPlace::kShare : InPlace::kCopy;
     options.placement = chance(50) ? Placement::kBestFit : Placement::kTwoEnded;
     if (kinetic) {
@@ -235,6 +245,10 @@ class Fuzzer {
     if (chance(4)) {
       program_.device().fail_kernel(number(1, 4));
     }
+    if (options_.spill > Bytes(0)) {
+      program_.device().fail_spill(chance(2) ? number(1, 6) : 0);
+      program_.device().fail_fetch(chance(3) ? number(1, 4) : 0);
+    }
     if (chance(10)) {
       program_.device().during_kernel = [this] { elsewhere(); };
     }
@@ -256,6 +270,8 @@ class Fuzzer {
   void quiet() {
     program_.device().fail_allocation(0);
     program_.device().fail_kernel(0);
+    program_.device().fail_spill(0);
+    program_.device().fail_fetch(0);
     program_.device().during_kernel = nullptr;
   }
 

@@ -42,6 +42,11 @@ class KernelFailed : public std::runtime_error {
   KernelFailed() : std::runtime_error("the kernel failed") {}
 };
 
+class FetchFailed : public std::runtime_error {
+ public:
+  FetchFailed() : std::runtime_error("the second tier cannot be read") {}
+};
+
 using Span = std::span<std::uint8_t>;
 
 inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
@@ -196,6 +201,10 @@ class NumericDevice final : public Device {
   void fail_allocation(std::int64_t k) { allocation_fault_ = k; }
   // The k-th kernel from now on throws half way; 0: none does.
   void fail_kernel(std::int64_t k) { kernel_fault_ = k; }
+  // The k-th copy to the second tier from now on cannot be written; from there, not be read; 0: all
+  // can.
+  void fail_spill(std::int64_t k) { spill_fault_ = k; }
+  void fail_fetch(std::int64_t k) { fetch_fault_ = k; }
   // Runs once, in the middle of the next kernel: what another thread might do.
   std::function<void()> during_kernel;
   // Storages that sweep_external may find to be nobody's.
@@ -278,6 +287,27 @@ class NumericDevice final : public Device {
                      std::size_t /*result*/) override {
     return digest(at(from, size), 1);
   }
+  [[nodiscard]] bool spill(Bytes to, const Location& from, Bytes size) override {
+    if (spill_fault_ > 0 && --spill_fault_ == 0) {
+      return false;
+    }
+    const auto end = static_cast<std::size_t>((to + size).count());
+    tier_.resize(std::max(tier_.size(), end), kPoison);
+    const Span source = at(from, size);
+    std::copy(source.begin(), source.end(), tier_.begin() + to.count());
+    return true;
+  }
+  void fetch(PoolOffset to, Bytes from, Bytes size) override {
+    if (fetch_fault_ > 0 && --fetch_fault_ == 0) {
+      throw FetchFailed();
+    }
+    const Span target = at({.external = nullptr, .offset = to}, size);
+    std::copy_n(tier_.begin() + from.count(), size.count(), target.begin());
+    std::fill_n(tier_.begin() + from.count(), size.count(), kGivenUp);  // it is read once
+  }
+  [[nodiscard]] std::optional<TierSpeed> tier_speed() const override {
+    return TierSpeed{.each = Nanoseconds(10)};
+  }
   [[nodiscard]] PageSizes page_sizes() const override { return pages; }
   void discard(PoolOffset from, PoolOffset to) noexcept override {
     EXPECT_EQ(from.count() % pages.page.count() + to.count() % pages.page.count(), 0);
@@ -309,6 +339,9 @@ class NumericDevice final : public Device {
   std::int64_t payloads_ = 0;
   std::int64_t allocation_fault_ = 0;
   std::int64_t kernel_fault_ = 0;
+  std::vector<std::uint8_t> tier_;
+  std::int64_t spill_fault_ = 0;
+  std::int64_t fetch_fault_ = 0;
 };
 
 }  // namespace recoup::detail

@@ -57,7 +57,8 @@ class Simulation {
   Simulation(const Trace& trace, const SimulationOptions& options, detail::Observer* observer)
       : simulator_(trace, options, observer), observers_(nullptr, observer) {
     const bool recorded = has_plans(trace, options);
-    if (find_policy(options.engine.policy).foresees && options.engine.planning != Planning::kOff) {
+    if (find_policy(options.engine.policy).foresees && options.engine.planning != Planning::kOff &&
+        options.engine.spill == Bytes(0)) {  // a plan knows of no second tier
       foresight_.emplace(simulator_.engine(), detail::Foresight::Settings{.recorded = recorded});
       observers_ = detail::ObserverPair(&*foresight_, observer);
       simulator_.engine().set_planned(&*foresight_);

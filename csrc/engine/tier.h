@@ -1,0 +1,96 @@
+// Tier: what of the second tier is taken, and what its copies cost. No bytes: the device has them.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/check.h"
+#include "csrc/pool/pool.h"
+#include "recoup/options.h"
+#include "recoup/types.h"
+
+namespace recoup::detail {
+
+// What a copy takes. One core waits for it.
+struct TierSpeed {
+  double write_ns_per_byte = 1.25;  // 0.8 GB/s, a virtual disk
+  double read_ns_per_byte = 1.25;
+  Nanoseconds each{100'000};  // request, beside its bytes
+};
+
+// Note [The second tier]
+// A value that is spilled has no bytes in the pool; what it holds is in a slot of the second tier,
+// and is fetched when somebody needs it. A leaf has no other way out of the pool. What can be
+// replayed is spilled where that costs less. For what is made from it a spilled value is as good as
+// a resident one: no replay goes behind it.
+//
+// When a copy cannot be written (the tier is full or its disk fails) the value stays as it was.
+class Tier {
+ public:
+  // Of `options.spill` bytes; 0: there is none.
+  Tier(const Options& options, const TierSpeed& speed) : unit_(options.spill_unit), speed_(speed) {
+    if (options.spill >= unit_ && unit_ > Bytes(0)) {
+      slots_.emplace(
+          PoolOptions{.capacity = Bytes(options.spill.count() / unit_.count() * unit_.count()),
+                      .segment_size = Bytes(0),
+                      .alignment = unit_});
+    }
+  }
+
+  // Whether values are spilled to it.
+  [[nodiscard]] bool open() const { return slots_ && !closed_; }
+  [[nodiscard]] bool takes(Bytes nbytes) const { return open() && nbytes >= unit_; }
+  // Nothing more is written to it. What it has can be fetched.
+  void close() { closed_ = true; }
+
+  // nullopt: there is no room.
+  [[nodiscard]] std::optional<BlockId> take(Bytes nbytes) {
+    const auto slot = slots_->allocate(nbytes, Zone::kLow);
+    peak_ = std::max(peak_, used());
+    return slot;
+  }
+  void give_back(BlockId slot) {
+    slots_->free(slot);
+    gave_back_ = true;
+  }
+  // Whether a slot was given back since this was asked last.
+  [[nodiscard]] bool gave_back() { return std::exchange(gave_back_, false); }
+  [[nodiscard]] Bytes offset(BlockId slot) const { return slots_->offset(slot); }
+  [[nodiscard]] Bytes size(BlockId slot) const { return slots_->size(slot); }
+  [[nodiscard]] Bytes used() const { return slots_ ? slots_->used() : Bytes(0); }
+  [[nodiscard]] Bytes peak() const { return peak_; }
+  [[nodiscard]] std::size_t taken_slots() const { return slots_ ? slots_->taken_blocks() : 0; }
+  [[nodiscard]] bool has_room(Bytes nbytes) const {
+    return open() && slots_->largest_free() >= nbytes;
+  }
+
+  [[nodiscard]] Nanoseconds write_cost(Bytes nbytes) const {
+    return cost(nbytes, speed_.write_ns_per_byte);
+  }
+  [[nodiscard]] Nanoseconds read_cost(Bytes nbytes) const {
+    return cost(nbytes, speed_.read_ns_per_byte);
+  }
+
+  void check() const {
+    if (slots_) {
+      slots_->check();
+    }
+  }
+
+ private:
+  [[nodiscard]] Nanoseconds cost(Bytes nbytes, double ns_per_byte) const {
+    return speed_.each + Nanoseconds(static_cast<std::int64_t>(
+                             ns_per_byte * static_cast<double>(nbytes.count())));
+  }
+
+  Bytes unit_;
+  TierSpeed speed_;
+  std::optional<Pool> slots_;
+  Bytes peak_{0};
+  bool closed_ = false;
+  bool gave_back_ = false;
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,162 @@
+// The rules of the second tier, one hand-made program each. In the drawings [x] is resident, (x)
+// evicted, {x} spilled, x! a leaf.
+#include <gtest/gtest.h>
+
+#include "tests/core/engine_contract.h"
+
+namespace recoup::detail {
+namespace {
+
+constexpr double kCheap = 0.001;
+constexpr double kDear = 1000;
+
+class EngineSpill : public EngineContract {
+ protected:
+  static Options options(int budget, int tier, double ns_per_byte) {
+    Options options = plain_options(units(budget));
+    options.spill = units(tier);
+    options.spill_unit = kUnit;
+    options.spill_write_ns_per_byte = options.spill_read_ns_per_byte = ns_per_byte;
+    return options;
+  }
+};
+
+//   a! b! c!   room for two: the one that was not used for longest is spilled
+TEST_F(EngineSpill, ALeafIsSpilledAndFetched) {
+  Program& p = start(options(2, 4, kDear));
+  const Tensor a = p.leaf(kUnit);
+  const Tensor b = p.leaf(kUnit);
+  const Tensor c = p.leaf(kUnit);
+  EXPECT_TRUE(p.value(a).spilled());
+  EXPECT_TRUE(p.resident(b) && p.resident(c));
+  EXPECT_EQ(p.stats().spills, 1);
+  p.expect(a);
+  EXPECT_EQ(p.stats().fetches, 1);
+  EXPECT_EQ(p.stats().spill_peak_bytes, (2 * kUnit.count()));
+  p.update(b);
+  p.overwrite(c);
+  p.expect_all();
+  p.drop(a);
+  p.drop(b);
+  p.drop(c);
+  p.check();
+  EXPECT_EQ(p.engine().context().tier.used(), Bytes(0));
+}
+
+//   x! -> [a]   what costs more to replay than to copy is spilled; nothing replays then
+TEST_F(EngineSpill, TheCheaperWayIsTaken) {
+  for (const bool cheap : {true, false}) {
+    Program& p = start(options(8, 8, cheap ? kCheap : kDear));
+    const Tensor x = p.leaf(kUnit);
+    const Tensor a = p.op({x}, kUnit);
+    p.evict(a);
+    EXPECT_EQ(p.value(a).spilled(), cheap);
+    EXPECT_EQ(p.value(a).evicted(), !cheap);
+    p.expect(a);
+    EXPECT_EQ(p.stats().replays, cheap ? 0 : 1);
+    EXPECT_EQ(p.stats().fetches, cheap ? 1 : 0);
+  }
+}
+
+//   x! -> {a} -> (b)    x changes: b is made from a, which x does not change any more
+TEST_F(EngineSpill, ASpilledValueNeedsNothingThatItWasMadeFrom) {
+  Program& p = start(options(8, 8, kCheap));
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  p.evict(a);
+  ASSERT_TRUE(p.value(a).spilled());
+  p.update(x);
+  EXPECT_EQ(p.stats().replays, 0);
+  p.expect_all();
+  EXPECT_TRUE(p.is_leaf(a));
+}
+
+TEST_F(EngineSpill, WhatHasNoRoomThereIsReplayedOrStays) {
+  Program& p = start(options(3, 1, kCheap));
+  const Tensor a = p.leaf(kUnit);
+  const Tensor b = p.op({a}, kUnit);
+  const Tensor c = p.op({b}, kUnit);
+  const Tensor d = p.op({c}, kUnit);
+  const Tensor e = p.op({d}, kUnit);
+  EXPECT_EQ(p.engine().context().tier.used(), kUnit);
+  p.expect_all();
+  p.check();
+  EXPECT_LE(p.stats().spill_peak_bytes, kUnit.count());
+  EXPECT_GT(p.stats().replays, 0);
+  p.drop(e);
+  // What was refused is taken when there is room again.
+  p.drop(b);
+  p.drop(c);
+  p.drop(d);
+  const Tensor f = p.leaf(kUnit);
+  const Tensor g = p.op({a, f}, kUnit);
+  (void)p.op({g}, kUnit);
+  EXPECT_EQ(p.engine().context().tier.used(), kUnit);
+  p.expect_all();
+}
+
+TEST_F(EngineSpill, ADiskThatCannotBeWrittenIsNotAskedAgain) {
+  Program& p = start(options(3, 8, kCheap));
+  const Tensor a = p.leaf(kUnit);
+  const Tensor b = p.op({a}, kUnit);
+  const Tensor c = p.op({b}, kUnit);
+  p.device().fail_spill(1);
+  (void)p.op({c}, kUnit);  // b is evicted in the stead of a
+  EXPECT_EQ(p.stats().spills, 0);
+  EXPECT_FALSE(p.engine().context().tier.open());
+  p.expect_all();
+  EXPECT_EQ(p.stats().spills, 0);
+  EXPECT_THROW((void)p.op({a, b, c}, kUnit), OutOfBudget);
+  p.check();
+}
+
+TEST_F(EngineSpill, WhatCannotBeReadIsStillThere) {
+  Program& p = start(options(2, 8, kCheap));
+  const Tensor a = p.leaf(kUnit);
+  const Tensor b = p.leaf(kUnit);
+  const Tensor c = p.leaf(kUnit);
+  ASSERT_TRUE(p.value(a).spilled());
+  p.device().fail_fetch(1);
+  EXPECT_THROW((void)p.op({a}, kUnit), FetchFailed);
+  EXPECT_TRUE(p.value(a).spilled());
+  p.check();
+  p.expect(b);
+  p.expect(c);
+  p.expect(a);
+}
+
+// A replay whose inputs are leaves has room for one of them and for what it makes.
+TEST_F(EngineSpill, TheFloorIsTheLargestOp) {
+  Program& p = start(options(3, 64, kDear));
+  std::vector<Tensor> leaves;
+  std::vector<Tensor> made;
+  for (int i = 0; i < 12; ++i) {
+    leaves.push_back(p.leaf(kUnit));
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 1; i < leaves.size(); ++i) {
+      made.push_back(p.op({leaves[i - 1], leaves[i]}, kUnit));
+      p.update(leaves[i], {made.back()});
+    }
+  }
+  p.expect_all();
+  p.check();
+  EXPECT_LE(p.stats().peak_bytes, units(3).count());
+}
+
+// The end of a scope: all that lives has to be there at once.
+TEST_F(EngineSpill, WhatLivesAtTheEndFitsOrTheErrorSaysSo) {
+  Program& p = start(options(2, 8, kCheap));
+  for (int i = 0; i < 3; ++i) {
+    (void)p.leaf(kUnit);
+  }
+  EXPECT_THROW(p.engine().user().materialize_all(), OutOfBudget);
+  p.check();
+  p.grow(units(3));
+  p.engine().user().materialize_all();
+  EXPECT_TRUE(p.engine().user().materialized());
+  EXPECT_EQ(p.engine().context().tier.used(), Bytes(0));
+}
+
+}  // namespace
+}  // namespace recoup::detail
