@@ -85,6 +85,14 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(frozen_values);
   RECOUP_FIELD(leaf_copies);
   RECOUP_FIELD(escapes);
+  RECOUP_FIELD(spills);
+  RECOUP_FIELD(spilled_bytes);
+  RECOUP_FIELD(fetches);
+  RECOUP_FIELD(fetched_bytes);
+  RECOUP_FIELD(spill_ns);
+  RECOUP_FIELD(fetch_ns);
+  RECOUP_FIELD(spill_cost_ns);
+  RECOUP_FIELD(spill_peak_bytes);
   RECOUP_FIELD(live_values);
   RECOUP_FIELD(live_ops);
   RECOUP_FIELD(lineage_depth_max);

@@ -273,6 +273,7 @@ py::dict dict_of(const SimulationResult& result) {
   dict["ops"] = result.ops;
   dict["plain_cost_ns"] = result.plain_cost.count();
   dict["replay_cost_ns"] = result.replay_cost.count();
+  dict["spill_cost_ns"] = result.spill_cost.count();
   dict["time_ratio"] = result.time_ratio();
   dict["stats"] = dict_of(result.stats);
   return dict;

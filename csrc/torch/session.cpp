@@ -46,13 +46,19 @@ Bytes bounce_size(Bytes budget) {
   return std::min(Bytes(budget.count() / kPart / 512 * 512 + 512), kMost);
 }
 
+// What the engine asks of the device while it is made must be there.
+Options prepared(TensorDevice& device, const Options& options) {
+  device.open_tier(options);
+  return options_on(device.gpu(), options);
+}
+
 }  // namespace
 
 Session::Session(const Options& options, c10::Device device, const StorageHooks& hooks)
     : number_(next_number()),
       delay_(aids_of(options).delay),
       device_(device, number_, hooks, {.engine = engine_, .mutex = mutex_, .records = records_}),
-      engine_(options_on(device_.gpu(), options), device_),
+      engine_(prepared(device_, options), device_),
       storages_(engine_, device_, records_, mutex_),
       memory_({.engine = engine_,
                .device = device_,
@@ -77,7 +83,8 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
     engine_.set_schedule(runner_.get());
     observe(nullptr);
   }
-  if (policy.foresees && options.planning != Planning::kOff) {
+  // A plan knows of no second tier.
+  if (policy.foresees && options.planning != Planning::kOff && options.spill == Bytes(0)) {
     const bool beside = options.planning == Planning::kBackground;
     foresight_ = std::make_unique<Foresight>(engine_, Foresight::Settings{.beside = beside});
     engine_.set_planned(foresight_.get());

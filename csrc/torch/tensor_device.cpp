@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/strings.h"
 #include "csrc/engine/engine.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/owners.h"
@@ -64,6 +65,32 @@ void TensorDevice::make_arena(const Options& options) {
   } else {
     arena_ = std::make_unique<HostArena>(arena_size(options));
   }
+}
+
+void TensorDevice::open_tier(const Options& options) {
+  if (options.spill <= Bytes(0)) {
+    return;
+  }
+  if (gpu_) {
+    throw std::invalid_argument("recoup: a budget on a GPU has no second tier");
+  }
+  if (options.spill_unit.count() % SpillFile::kBlock != 0) {
+    throw std::invalid_argument(
+        str_cat("recoup: a disk is written in units of ", SpillFile::kBlock, " bytes"));
+  }
+  spilled_ = std::make_unique<SpillFile>(options.spill_dir);
+}
+
+bool TensorDevice::spill(Bytes to, const Location& from, Bytes size) {
+  return spilled_->write(to, address(from), size);
+}
+
+void TensorDevice::fetch(PoolOffset to, Bytes from, Bytes size) {
+  spilled_->read(arena_->at(to), from, size);
+}
+
+std::optional<TierSpeed> TensorDevice::tier_speed() const {
+  return spilled_ ? std::optional(spilled_->measure()) : std::nullopt;
 }
 
 std::optional<double> TensorDevice::copy_ns_per_byte() const {

@@ -19,6 +19,7 @@
 #include "csrc/torch/engine_lock.h"
 #include "csrc/torch/gpu.h"
 #include "csrc/torch/payload.h"
+#include "csrc/torch/spill_file.h"
 #include "csrc/torch/storage_hooks.h"
 #include "csrc/torch/storage_records.h"
 #include "recoup/options.h"
@@ -53,6 +54,9 @@ class TensorDevice final : public Device {
   // Once, before the engine gives any of it. Throws std::runtime_error on a GPU that has not so
   // much, std::bad_alloc on a CPU that has no such range of addresses.
   void make_arena(const Options& options);
+  // The second tier, before the engine is made; nothing without one. Throws std::invalid_argument
+  // on a GPU, and what SpillFile throws.
+  void open_tier(const Options& options);
   [[nodiscard]] Arena& arena() const { return *arena_; }
   // The session stops: there is none from now on.
   [[nodiscard]] std::unique_ptr<Arena> take_arena() { return std::move(arena_); }
@@ -110,6 +114,9 @@ class TensorDevice final : public Device {
   [[nodiscard]] bool detach(void* handle, PoolOffset offset) noexcept override;
   void forget(void* external) noexcept override;
   void copy(PoolOffset to, const Location& from, Bytes size) override;
+  [[nodiscard]] bool spill(Bytes to, const Location& from, Bytes size) override;
+  void fetch(PoolOffset to, Bytes from, Bytes size) override;
+  [[nodiscard]] std::optional<TierSpeed> tier_speed() const override;
   void poison(PoolOffset at, Bytes size) noexcept override;
   [[nodiscard]] std::optional<double> copy_ns_per_byte() const override;
   [[nodiscard]] PageSizes page_sizes() const override;
@@ -136,6 +143,7 @@ class TensorDevice final : public Device {
   EngineMutex& mutex_;
   StorageRecords& records_;
   std::unique_ptr<Arena> arena_;
+  std::unique_ptr<SpillFile> spilled_;
   std::vector<std::unique_ptr<Payload>> spare_payloads_;
   std::atomic<int> kernels_{0};  // changed under the lock, read without it
   const std::string* evicted_message_;

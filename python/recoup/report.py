@@ -63,6 +63,10 @@ def _work_table(stats: Stats) -> str:
         ("moves", f"{stats.moves:,}", format_bytes(stats.moved_bytes)),
         ("escapes", f"{stats.escapes:,}", ""),
     ]
+    if stats.spills:
+        rows.append(("spills", f"{stats.spills:,}", format_bytes(stats.spilled_bytes)))
+        rows.append(("fetches", f"{stats.fetches:,}", format_bytes(stats.fetched_bytes)))
+        rows.append(("most spilled at once", "", format_bytes(stats.spill_peak_bytes)))
     return _table(("work", "count", "bytes"), rows)
 
 
@@ -75,6 +79,8 @@ def _time_table(stats: Stats) -> str:
         ("moves", stats.move_ns),
         ("allocator", stats.allocator_ns),
     ]
+    if stats.spills:
+        kinds += [("spills", stats.spill_ns), ("fetches", stats.fetch_ns)]
     return _table(
         ("time", "spent", "of plain"),
         ((name, format_ns(ns), _percent(ns, stats.op_ns)) for name, ns in kinds),

@@ -58,6 +58,8 @@ def budget(
     inplace: InPlace = "share",
     placement: Placement = "two-ended",
     move_ns_per_byte: float | None = None,
+    spill: int | str | None = None,
+    spill_dir: str | os.PathLike[str] | None = None,
     trace: str | os.PathLike[str] | None = None,
     decisions: bool = False,
 ) -> Budget:
@@ -94,6 +96,10 @@ def budget(
         cheap ones, as Coop; "best-fit" does not tell them apart.
     move_ns_per_byte: what a byte costs to move in the pool, beside what it costs to evict others
         instead. None: as measured on this machine; 0.1 where costs are not measured.
+    spill: a second tier of so many bytes, as `budget`, on a disk; None: none. What recoup cannot
+        compute again (parameters, gradients, the optimizer's state, if they are made inside the
+        scope), or not as cheaply, is written there and read when it is used. For the CPU.
+    spill_dir: a directory on that disk. None: the system's for temporary files.
     trace: record what the program does to this file; see `recoup.trace`.
     decisions: keep what the engine decides, for `Run.decisions`; not together with `trace`.
 
@@ -127,6 +133,8 @@ def budget(
         inplace=inplace,
         placement=placement,
         move_ns_per_byte=move_ns_per_byte,
+        spill_bytes=0 if spill is None else parse_bytes(spill, name="spill"),
+        spill_dir="" if spill_dir is None else os.fsdecode(spill_dir),
     )
     _check_policy(policy, kinetic)
     to = None if trace is None else utf8_name(trace)

@@ -64,6 +64,22 @@ class Stats:
     """Values that became leaves by these writes."""
     leaf_copies: int
     """Old versions that were kept as private copies instead."""
+    spills: int
+    """Values that were written to the second tier, and their bytes taken."""
+    spilled_bytes: int
+    """Their bytes."""
+    fetches: int
+    """Values that were read back from there."""
+    fetched_bytes: int
+    """Their bytes."""
+    spill_ns: int
+    """Writing there."""
+    fetch_ns: int
+    """Reading from there."""
+    spill_cost_ns: int
+    """Both, by the price of a copy."""
+    spill_peak_bytes: int
+    """The most that was there."""
     escapes: int
     """Values that can be seen from outside (NumPy, DLPack, raw pointers) and so stay in place."""
 

@@ -14,9 +14,15 @@ HEADER = Path(__file__).parents[2] / "include" / "recoup" / "options.h"
 # The device's to say, or a test's.
 NOT_BY_NAME = {"outside", "alignment", "aids"}
 # What `recoup.budget` has under a name of its own.
-BUDGET_NAMES = {"budget": "budget_bytes", "block_size": "block_size_bytes"}
+BUDGET_NAMES = {"budget": "budget_bytes", "block_size": "block_size_bytes", "spill": "spill_bytes"}
 NO_OPTIONS = {"device", "trace", "decisions"}
-SIMULATED_ONLY = {"oracle", "chain_cost", "address_bytes"}
+SIMULATED_ONLY = {"oracle", "chain_cost", "address_bytes"} | {
+    "spill_unit_bytes",
+    "spill_read_ns_per_byte",
+    "spill_write_ns_per_byte",
+}
+# None there stands for these.
+NONE_IS = {"block_size": 0, "spill": 0, "spill_dir": ""}
 
 
 def defaults() -> dict[str, Any]:
@@ -28,10 +34,11 @@ def test_budget_takes_each_option_with_the_default_of_the_table() -> None:
     taken = {BUDGET_NAMES.get(name, name) for name in parameters if name not in NO_OPTIONS}
     assert taken == set(defaults()) - SIMULATED_ONLY
     for name, parameter in parameters.items():
-        if name not in NO_OPTIONS and name not in BUDGET_NAMES:
+        if name not in NO_OPTIONS and name not in BUDGET_NAMES and name not in NONE_IS:
             assert parameter.default == defaults()[name], name
-    assert defaults()["block_size_bytes"] == 0
-    assert parameters["block_size"].default is None
+    for name, value in NONE_IS.items():
+        assert defaults()[BUDGET_NAMES.get(name, name)] == value
+        assert parameters[name].default is None
 
 
 def test_budget_passes_each_option_on() -> None:
@@ -53,9 +60,12 @@ def test_budget_passes_each_option_on() -> None:
         "inplace": "copy",
         "placement": "best-fit",
         "move_ns_per_byte": 0.5,
+        "spill_dir": "/var/tmp",
     }
-    made = recoup.budget("1MiB", block_size="64KiB", **other).setup.options.as_dict()
-    assert made == defaults() | other | {"budget_bytes": 2**20, "block_size_bytes": 2**16}
+    sizes = {"block_size": "64KiB", "spill": "2MiB"}
+    made = recoup.budget("1MiB", **sizes, **other).setup.options.as_dict()
+    in_bytes = {"budget_bytes": 2**20, "block_size_bytes": 2**16, "spill_bytes": 2**21}
+    assert made == defaults() | other | in_bytes
     for name, value in other.items():
         assert value != defaults()[name], name
 

@@ -33,8 +33,10 @@ class Simulation:
     """What they cost."""
     replay_cost_ns: int
     """What the replays cost."""
+    spill_cost_ns: int
+    """What the copies to and from the second tier cost."""
     time_ratio: float
-    """Both over the first: the compute overhead that papers plot."""
+    """All over the first: the compute overhead that papers plot."""
     stats: Stats
     decisions: list[Decision] = dataclasses.field(repr=False)
     """In order; empty unless they were asked for."""
