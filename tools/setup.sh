@@ -27,8 +27,9 @@ missing_packages() {
     has_header gtest/gtest.h || echo libgtest-dev
     has_header boost/version.hpp || echo libboost-dev
     has_header zlib.h || echo zlib1g-dev
+    has_header xxhash.h || echo libxxhash-dev
   else
-    echo g++ libgtest-dev libboost-dev zlib1g-dev
+    echo g++ libgtest-dev libboost-dev zlib1g-dev libxxhash-dev
   fi
   "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
   "$python" -c 'import os, sys, sysconfig

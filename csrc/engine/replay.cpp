@@ -114,7 +114,8 @@ void Replay::secure(Frame& frame) {
     const Value& value = lineage_[input.value];
     if (value.spilled()) {
       fetch(input.value);
-    } else if (!value.resident()) {
+    }
+    if (value.evicted()) {
       std::vector<ValueId> needs;
       lineage_.for_each_input(value.producer, [&](ValueId id) { needs.push_back(id); });
       push(value.producer, input.value, needs);  // invalidates frame and input
@@ -130,13 +131,18 @@ void Replay::secure(Frame& frame) {
   ++frame.next;
 }
 
+// A copy that cannot be read is none: what can be replayed is evicted then.
 void Replay::fetch(ValueId id) {
   const BlockId block = room_.take_block(lineage_[id].nbytes);
   try {
     spiller_.fetch(id, block);
   } catch (...) {
     values_.free_kernel_block(block);
-    throw;
+    if (lineage_[id].leaf()) {
+      throw;
+    }
+    ++context_.stats.unread_copies;
+    values_.transition(id, Residency::kEvicted);
   }
 }
 

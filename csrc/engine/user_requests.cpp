@@ -43,9 +43,12 @@ void UserRequests::escape(StorageId storage) {
   values_.drain();
   replayer_.release(one);
   freezer_.freeze_or_copy(storage);
-  lineage_[values_.current(storage)].escaped = true;
+  // For what that brought back the second tier may have taken the leaf itself.
+  const ValueId now[] = {values_.current(storage)};
+  replayer_.acquire(now);
+  lineage_[now[0]].escaped = true;
   values_.set_island(values_[storage], true);
-  candidates_.update(values_.current(storage));
+  replayer_.release(now);
   ++context_.stats.escapes;
 }
 

@@ -85,10 +85,13 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(frozen_values);
   RECOUP_FIELD(leaf_copies);
   RECOUP_FIELD(escapes);
+  RECOUP_FIELD(imports);
+  RECOUP_FIELD(imported_bytes);
   RECOUP_FIELD(spills);
   RECOUP_FIELD(spilled_bytes);
   RECOUP_FIELD(fetches);
   RECOUP_FIELD(fetched_bytes);
+  RECOUP_FIELD(unread_copies);
   RECOUP_FIELD(spill_ns);
   RECOUP_FIELD(fetch_ns);
   RECOUP_FIELD(spill_cost_ns);

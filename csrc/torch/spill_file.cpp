@@ -4,6 +4,8 @@
 #include <linux/magic.h>
 #include <sys/statfs.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -45,6 +47,10 @@ std::string default_directory() {
 }
 
 std::int64_t in_blocks(std::int64_t bytes) { return (bytes + kBlock - 1) / kBlock * kBlock; }
+
+std::uint64_t sum_of(const void* bytes, Bytes size) {
+  return XXH3_64bits(bytes, static_cast<std::size_t>(size.count()));
+}
 
 void refuse_memory(const std::string& directory) {
   struct statfs found{};
@@ -115,6 +121,19 @@ bool SpillFile::write(Bytes to, const void* from, Bytes size) noexcept {
   if (forked()) {
     return false;
   }
+  try {
+    written_[to.count()] = {.size = size, .sum = sum_of(from, size)};
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  if (!copy_out(to, from, size)) {
+    return false;
+  }
+  keep_nothing();
+  return true;
+}
+
+bool SpillFile::copy_out(Bytes to, const void* from, Bytes size) noexcept {
   for (std::int64_t done = 0; done < size.count();) {
     const std::int64_t part = std::min(size.count() - done, kBuffer);
     std::memcpy(buffer_.get(), static_cast<const char*>(from) + done,
@@ -138,7 +157,6 @@ bool SpillFile::write(Bytes to, const void* from, Bytes size) noexcept {
     }
     done += part;
   }
-  keep_nothing();
   return true;
 }
 
@@ -148,6 +166,17 @@ void SpillFile::read(void* to, Bytes from, Bytes size) {
         "recoup: a forked process cannot read what its parent has spilled. Use it before the fork, "
         "or start the process with spawn");
   }
+  copy_in(to, from, size);
+  keep_nothing();
+  if (const auto written = written_.find(from.count());
+      written != written_.end() && sum_of(to, written->second.size) != written->second.sum) {
+    throw std::runtime_error(str_cat("recoup: what was spilled to ", directory_, " is not what ",
+                                     "was written there: ", written->second.size.count(),
+                                     " bytes at ", from.count(), ". Is the disk broken?"));
+  }
+}
+
+void SpillFile::copy_in(void* to, Bytes from, Bytes size) {
   for (std::int64_t done = 0; done < size.count();) {
     const std::int64_t part = std::min(size.count() - done, kBuffer);
     for (std::int64_t got = 0; got < part;) {
@@ -169,7 +198,6 @@ void SpillFile::read(void* to, Bytes from, Bytes size) {
     std::memcpy(static_cast<char*>(to) + done, buffer_.get(), static_cast<std::size_t>(part));
     done += part;
   }
-  keep_nothing();
 }
 
 // The quickest of a few, of each: the others were disturbed.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <unordered_map>
 
 #include "csrc/engine/tier.h"
 #include "recoup/types.h"
@@ -18,6 +19,9 @@ namespace recoup::detail {
 // is read and written directly (O_DIRECT), through one buffer: direct copies want addresses, places
 // and sizes in whole blocks of the disk, and touch no byte beside the value. A file system that
 // knows no direct copies is told after each that nothing is to be kept.
+//
+// What comes back is compared with what was written, by checksums (XXH3): a disk may give other
+// bits and say nothing.
 //
 // The file has no name from its first moment, or from right behind it, so nothing is left when the
 // process dies. A forked child has the same file, but its parent goes on with what is in it: the
@@ -37,7 +41,8 @@ class SpillFile {
 
   // False: it cannot be written, whatever the reason. The file grows. In a child: false.
   [[nodiscard]] bool write(Bytes to, const void* from, Bytes size) noexcept;
-  // Throws std::system_error when not all of it can be read; std::runtime_error in a child.
+  // Throws std::system_error when not all of it can be read; std::runtime_error in a child, and
+  // when it is not what was written there.
   void read(void* to, Bytes from, Bytes size);
   // Measured now, by copies at its start.
   [[nodiscard]] TierSpeed measure();
@@ -50,12 +55,19 @@ class SpillFile {
   void open(bool direct);
   [[nodiscard]] bool forked() const noexcept;
   void keep_nothing() noexcept;
+  [[nodiscard]] bool copy_out(Bytes to, const void* from, Bytes size) noexcept;
+  void copy_in(void* to, Bytes from, Bytes size);
 
   std::string directory_;
   int file_ = -1;
   bool direct_ = true;
   pid_t owner_;
   std::unique_ptr<void, Free> buffer_;
+  struct Written {
+    Bytes size;
+    std::uint64_t sum = 0;
+  };
+  std::unordered_map<std::int64_t, Written> written_;  // by place: what was written there last
 };
 
 }  // namespace recoup::detail

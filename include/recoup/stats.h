@@ -35,10 +35,13 @@ struct Stats {
 
   std::int64_t moves = 0;
   std::int64_t moved_bytes = 0;
+  std::int64_t imports = 0;  // storages made outside that the second tier, or the pool, took over
+  std::int64_t imported_bytes = 0;
   std::int64_t spills = 0;  // values written to the second tier, their bytes taken
   std::int64_t spilled_bytes = 0;
   std::int64_t fetches = 0;  // values read back from there
   std::int64_t fetched_bytes = 0;
+  std::int64_t unread_copies = 0;     // that could not be read; what they held was replayed
   std::int64_t spill_ns = 0;          // writing
   std::int64_t fetch_ns = 0;          // reading
   std::int64_t spill_cost_ns = 0;     // both, by their price

@@ -63,9 +63,14 @@ def _work_table(stats: Stats) -> str:
         ("moves", f"{stats.moves:,}", format_bytes(stats.moved_bytes)),
         ("escapes", f"{stats.escapes:,}", ""),
     ]
+    if stats.imports:
+        size = format_bytes(stats.imported_bytes)
+        rows.append(("brought in from outside", f"{stats.imports:,}", size))
     if stats.spills:
         rows.append(("spills", f"{stats.spills:,}", format_bytes(stats.spilled_bytes)))
         rows.append(("fetches", f"{stats.fetches:,}", format_bytes(stats.fetched_bytes)))
+        if stats.unread_copies:
+            rows.append(("copies that could not be read", f"{stats.unread_copies:,}", ""))
         rows.append(("most spilled at once", "", format_bytes(stats.spill_peak_bytes)))
     return _table(("work", "count", "bytes"), rows)
 

@@ -64,6 +64,10 @@ class Stats:
     """Values that became leaves by these writes."""
     leaf_copies: int
     """Old versions that were kept as private copies instead."""
+    imports: int
+    """Storages made outside the scope that were brought in: their own memory was given back."""
+    imported_bytes: int
+    """Their bytes."""
     spills: int
     """Values that were written to the second tier, and their bytes taken."""
     spilled_bytes: int
@@ -72,6 +76,8 @@ class Stats:
     """Values that were read back from there."""
     fetched_bytes: int
     """Their bytes."""
+    unread_copies: int
+    """Copies that could not be read; what they held was replayed."""
     spill_ns: int
     """Writing there."""
     fetch_ns: int

@@ -125,6 +125,40 @@ TEST_F(EngineSpill, WhatCannotBeReadIsStillThere) {
   p.expect(a);
 }
 
+TEST_F(EngineSpill, WhatCannotBeReadIsReplayedWhereThatCanBe) {
+  Program& p = start(options(8, 8, kCheap));
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  const Tensor b = p.op({a}, kUnit);
+  p.evict(a);
+  p.evict(b);
+  ASSERT_TRUE(p.value(a).spilled() && p.value(b).spilled());
+  p.device().fail_fetch(1);
+  p.expect(b);
+  EXPECT_EQ(p.stats().unread_copies, 1);
+  EXPECT_EQ(p.stats().replays, 1);
+  EXPECT_EQ(p.stats().fetches, 1);
+  p.check();
+  p.expect_all();
+}
+
+//   x! -> (a)   what is brought back for the escape takes the place of x, unless x has its own
+TEST_F(EngineSpill, WhatEscapesHasItsBytes) {
+  Program& p = start(options(3, 8, kDear));
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  p.leaf(kUnit);
+  p.evict(a);
+  p.leaf(kUnit);
+  p.leaf(kUnit);
+  p.escape(x);
+  EXPECT_TRUE(p.resident(x));
+  p.foreign_write(x);
+  p.check();
+  p.expect(a);
+  p.expect(x);
+}
+
 // A replay whose inputs are leaves has room for one of them and for what it makes.
 TEST_F(EngineSpill, TheFloorIsTheLargestOp) {
   Program& p = start(options(3, 64, kDear));

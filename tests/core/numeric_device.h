@@ -269,6 +269,12 @@ class NumericDevice final : public Device {
     storage->offset.reset();
     return true;
   }
+  void take_over(void* external) noexcept override {
+    auto* const storage = static_cast<NumericStorage*>(external);
+    EXPECT_FALSE(storage->forgotten || !storage->external);
+    storage->external = false;
+    std::fill(storage->outside.begin(), storage->outside.end(), kGivenUp);
+  }
   void forget(void* external) noexcept override {
     auto* const storage = static_cast<NumericStorage*>(external);
     EXPECT_FALSE(storage->forgotten);
@@ -291,7 +297,7 @@ class NumericDevice final : public Device {
     if (spill_fault_ > 0 && --spill_fault_ == 0) {
       return false;
     }
-    const auto end = static_cast<std::size_t>((to + size).count());
+    const auto end = static_cast<std::size_t>(engine_->pool().round_up(to + size).count());
     tier_.resize(std::max(tier_.size(), end), kPoison);
     const Span source = at(from, size);
     std::copy(source.begin(), source.end(), tier_.begin() + to.count());
