@@ -43,6 +43,11 @@ class Device {
   // done, when they are no longer there, or the storage is dying on another thread: then they are
   // not ours to take.
   [[nodiscard]] virtual bool detach(void* handle, PoolOffset offset) noexcept = 0;
+  // A storage that was made outside the pool is like those in it from now on, without bytes: its
+  // own memory is given back. The record is its handle.
+  virtual void take_over(void* external) noexcept = 0;
+  // All that there was to take over has been.
+  virtual void taken_over() noexcept {}
   // An external storage is no longer needed by anybody but its owner.
   virtual void forget(void* external) noexcept = 0;
 

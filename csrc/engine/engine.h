@@ -153,6 +153,7 @@ class Engine final {
   Spiller spiller_;
   Evictor evictor_;
   Mover mover_;
+  Importer importer_;
   Disturber disturber_;
   Room room_;
   Replayer replayer_;

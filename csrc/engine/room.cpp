@@ -23,6 +23,7 @@ Room::Room(Context& context, const Parts& parts)
       pages_(parts.pages),
       evictor_(parts.evictor),
       mover_(parts.mover),
+      importer_(parts.importer),
       enough_(parts.enough),
       reporter_(parts.reporter),
       disturber_(parts.disturber),
@@ -84,6 +85,9 @@ void Room::make_room(Bytes size) {
   bool swept = too_large();
   if (swept) {
     context_.device.sweep_external();
+  }
+  if (context_.shortfall(size) > Bytes(0)) {
+    importer_.bring_in();
   }
   if (too_large()) {
     reporter_.fail(size, "");
@@ -211,6 +215,7 @@ void Room::charge_external(Bytes size) {
   const auto missing = [&] { return context_.shortfall(size); };
   if (missing() > Bytes(0)) {
     context_.device.sweep_external();
+    importer_.bring_in();
   }
   while (missing() > Bytes(0)) {
     if (!(enough_.roomy() && leaves_.drop_one(missing())) && !free_some(missing())) {
@@ -261,6 +266,7 @@ void Room::shrink(Bytes budget) {
   const auto missing = [&] { return context_.shortfall(less); };
   if (missing() > Bytes(0)) {
     context_.device.sweep_external();
+    importer_.bring_in();
   }
   const bool possible = unevictable() <= budget;  // else nothing is given up for it
   while (missing() > Bytes(0)) {

@@ -9,6 +9,7 @@
 #include "csrc/engine/disturber.h"
 #include "csrc/engine/enough.h"
 #include "csrc/engine/evictor.h"
+#include "csrc/engine/importer.h"
 #include "csrc/engine/leaves.h"
 #include "csrc/engine/mover.h"
 #include "csrc/engine/out_of_budget.h"
@@ -25,6 +26,7 @@ class WaitingReplay {
 };
 
 // Note [Making room]
+//   0. with a second tier: what was made outside comes into the pool, and is a candidate there
 //   1. useless dead values (they are dropped as soon as they are useless, so none is left here)
 //   2. candidates, as the policy plans
 //   3. softly pinned inputs of waiting replays, the outermost frame's first
@@ -41,6 +43,7 @@ class Room {
     Pages& pages;
     Evictor& evictor;
     Mover& mover;
+    Importer& importer;
     Enough& enough;
     const OutOfBudgetReporter& reporter;
     Disturber& disturber;
@@ -83,6 +86,7 @@ class Room {
   Pages& pages_;
   Evictor& evictor_;
   Mover& mover_;
+  Importer& importer_;
   Enough& enough_;
   const OutOfBudgetReporter& reporter_;
   Disturber& disturber_;

@@ -42,14 +42,31 @@ bool Spiller::spill(ValueId id) {
     refused_.push_back(id);
     return false;
   }
-  Value& value = lineage_[id];
+  const Value& value = lineage_[id];
   if (value.storage.valid() &&
       !context_.device.detach(values_[value.storage].handle, context_.pool.offset(value.block))) {
     tier_.give_back(*slot);
     values_.forsake(id);
     return false;
   }
-  value.slot = *slot;
+  keep(id, *slot);
+  return true;
+}
+
+bool Spiller::spill_outside(ValueId id) {
+  const std::optional<BlockId> slot = tier_.take(lineage_[id].size);
+  if (!slot || !write(id, *slot)) {
+    return false;
+  }
+  values_.leave_outside(id);
+  keep(id, *slot);
+  return true;
+}
+
+// The slot has all that it holds, and its storage has no bytes any more.
+void Spiller::keep(ValueId id, BlockId slot) {
+  Value& value = lineage_[id];
+  value.slot = slot;
   ++context_.stats.spills;
   context_.stats.spilled_bytes += value.size.count();
   context_.stats.spill_cost_ns += tier_.write_cost(value.size).count();
@@ -59,14 +76,14 @@ bool Spiller::spill(ValueId id) {
   }
   values_.transition(id, Residency::kSpilled);
   values_.drain();
-  return true;
 }
 
 // A tier that fails once is not asked again.
 bool Spiller::write(ValueId id, BlockId slot) {
   const Timer timer(context_.stats.spill_ns);
   const Value& value = lineage_[id];
-  if (context_.device.spill(tier_.offset(slot), values_.location(id), value.size)) {
+  const Bytes size = value.external != nullptr ? value.nbytes : value.size;
+  if (context_.device.spill(tier_.offset(slot), values_.location(id), size)) {
     return true;
   }
   tier_.give_back(slot);

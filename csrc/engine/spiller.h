@@ -19,6 +19,8 @@ class Spiller {
   // Takes the bytes of an evictable value. False, and it is resident as before: it could not be
   // written, or the storage refuses, which makes a leaf of it. A leaf is not evictable then.
   bool spill(ValueId id);
+  // The same of one whose bytes are outside of the pool, and may leave there.
+  bool spill_outside(ValueId id);
   // What had no room there is evictable again, if some came free.
   void reconsider() {
     if (!refused_.empty() && tier_.gave_back()) {
@@ -31,6 +33,7 @@ class Spiller {
 
  private:
   bool write(ValueId id, BlockId slot);
+  void keep(ValueId id, BlockId slot);
   void close();
   void take_refused();
 

@@ -229,6 +229,31 @@ StorageId Values::add_external(void* handle, Bytes nbytes, bool among_outside) {
   return storage;
 }
 
+void Values::leave_outside(ValueId id) {
+  Value& value = lineage_[id];
+  charges_.external -= value.size;
+  value.spillable = context_.tier.takes(value.nbytes);
+  void* const record = std::exchange(value.external, nullptr);
+  if (value.storage.valid()) {
+    charges_.plain += value.size;
+    device_.take_over(record);
+  } else {
+    device_.forget(record);
+  }
+}
+
+void Values::bring_in(ValueId id, BlockId block) {
+  leave_outside(id);
+  Value& value = lineage_[id];
+  value.block = block;
+  pool_.set_owner(block, id);
+  if (value.storage.valid()) {
+    device_.attach(storages_[value.storage].handle, pool_.offset(block));
+  }
+  count_dead_leaf(id);
+  candidates_.update(id);
+}
+
 StorageId Values::revive_external(ValueId id) {
   Value& value = lineage_[id];
   RECOUP_CHECK(value.external != nullptr && !value.storage.valid());
@@ -273,7 +298,11 @@ bool Values::holds(const ValueTicket& ticket) const {
 void Values::forsake(ValueId id) {
   lineage_[id].escaped = true;
   set_island(storages_[lineage_[id].storage], true);
-  make_leaf(id);
+  // What a running op writes over is about to be gone from there. What hangs on it is replayed
+  // through what it was made from, for its own bytes may be half overwritten by now.
+  if (!lineage_[id].writing) {
+    make_leaf(id);
+  }
   candidates_.update(id);
   drain();
 }

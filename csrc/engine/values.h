@@ -89,6 +89,10 @@ class Values {
   StorageId add_external(void* handle, Bytes nbytes, bool among_outside);
   // A value outside the pool whose storage was gone has a storage again.
   StorageId revive_external(ValueId id);
+  // What it holds outside of the pool has been copied elsewhere: its own memory is given back.
+  void leave_outside(ValueId id);
+  // The same, and it is in that block, which nobody owns, from now on.
+  void bring_in(ValueId id, BlockId block);
   // It is gone, and its content is nobody's for now: settle or end the value, which this returns.
   ValueId remove_storage(StorageId storage);
   [[nodiscard]] HeldStorage& operator[](StorageId id) { return storages_[id]; }

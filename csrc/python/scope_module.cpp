@@ -5,7 +5,13 @@
 // In C++ there are no instructions. So what has to happen for sure is called from here: the
 // functions of a run may be interrupted anywhere, and then its `_settle` brings the run to an end
 // that is one: over, or suspended.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <map>
+#include <string_view>
+
 #include "csrc/python/common.h"
+#include "recoup/torch.h"
 
 namespace recoup {
 namespace {
@@ -50,6 +56,59 @@ void leave(const py::object& budget, const py::object& /*kind*/, const py::objec
   runs.attr("remove")(run);
 }
 
+// A thread that starts may read what was made outside, at any time, and nobody would see it. Before
+// Python 3.12 nothing is told here, see outside.py.
+int on_audit(const char* event, PyObject* /*arguments*/, void* /*data*/) {
+  constexpr std::string_view kThreadStarts = "_thread.start";
+  if (std::string_view(event).substr(0, kThreadStarts.size()) == kThreadStarts) {
+    const py::gil_scoped_release no_gil;
+    withdraw_offers();
+  }
+  return 0;
+}
+
+// The tensors through which a storage is known.
+struct Holders {
+  at::Tensor one;
+  std::int64_t count = 0;
+  bool all_known = true;
+};
+
+// `accounted[i]`: all references to the Python object of tensors[i] are known. C++ must have none
+// beside, and no tensor of the storage may be missing. The last of the list is there for
+// comparison: it has no holder but its object.
+void offer(Budget& budget, const py::list& tensors, const std::vector<bool>& accounted) {
+  const auto tensor_at = [&tensors](std::size_t i) -> const at::Tensor& {
+    return THPVariable_Unpack(PyList_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i)));
+  };
+  static const bool told = PySys_AddAuditHook(&on_audit, nullptr) == 0;
+  if (!told) {
+    PyErr_Clear();
+    return;
+  }
+  const std::size_t last = tensors.size() - 1;
+  const auto alone = tensor_at(last).use_count();
+  std::map<const c10::StorageImpl*, Holders> storages;
+  for (std::size_t i = 0; i < last; ++i) {
+    const at::Tensor& tensor = tensor_at(i);
+    if (!tensor.defined() || !tensor.has_storage()) {
+      continue;
+    }
+    Holders& holders = storages[tensor.storage().unsafeGetStorageImpl()];
+    ++holders.count;
+    holders.all_known &= accounted[i] && tensor.use_count() == alone;
+    holders.one = tensor;
+  }
+  translated([&] {
+    for (const auto& [storage, holders] : storages) {
+      if (holders.all_known &&
+          static_cast<std::int64_t>(holders.one.storage().use_count()) == holders.count) {
+        budget.offer(holders.one);
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void bind_scope(py::module_& module) {
@@ -63,6 +122,9 @@ void bind_scope(py::module_& module) {
              "Raises OutOfBudgetError when they do not fit; the run is then suspended until "
              "`Run.finish`.\nThe body's own exception is never hidden: what goes wrong here "
              "becomes a note on it.");
+  module.def("offer", &offer, py::arg("engine"), py::arg("tensors"), py::arg("accounted"),
+             "Offers to the second tier the storages of which all holders are known.");
+  module.def("withdraw_offers", [] { translated([] { withdraw_offers(); }); });
   // A function of C++ becomes a method when it is an attribute of a class, as those of Python do.
   module.def(
       "method",

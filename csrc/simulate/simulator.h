@@ -87,6 +87,7 @@ class Simulator final : private Device {
   [[nodiscard]] bool detach(void* /*handle*/, PoolOffset /*offset*/) noexcept override {
     return true;
   }
+  void take_over(void* /*external*/) noexcept override {}
   void forget(void* /*external*/) noexcept override {}
   void copy(PoolOffset /*to*/, const Location& /*from*/, Bytes /*size*/) override {}
   [[nodiscard]] bool spill(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) override {

@@ -32,6 +32,9 @@ void on_access(const c10::StorageImpl& storage, bool may_replay, const Act& act)
     session->wait_for_replays(lock);
   }
   const StorageId id = session->storages(lock).find_known(storage);
+  if (!id.valid()) {
+    session->storages(lock).withdraw(storage);
+  }
   if (id.valid() && !KernelFrame::trusts(*session, id, lock)) {
     act(session->engine(lock), id);
   }

@@ -99,6 +99,21 @@ void Budget::record(const std::string& path) {
   scope_->session().record(path);
 }
 
+void Budget::offer(const at::Tensor& tensor) {
+  if (!entered()) {
+    throw std::logic_error("recoup: tensors are offered to a budget that is entered");
+  }
+  if (!tensor.defined() || !tensor.has_storage()) {
+    return;
+  }
+  const detail::Visit visit;
+  Session& session = scope_->session();
+  const EngineLock lock(session.mutex());
+  if (c10::StorageImpl* const storage = session.tensors().managed(tensor.storage())) {
+    session.storages(lock).offer(*storage);
+  }
+}
+
 void Budget::mark_step(const std::string& name) {
   if (scope_) {
     scope_->session().mark_step(name);
@@ -192,6 +207,9 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
     if (managed && (adopted || unknown == Unknown::kRegister)) {
       storage = storages.find(impl);  // known ones too: they may have other bytes by now
     }
+    if (!storage.valid() && unknown == Unknown::kAdopt) {
+      storages.withdraw(impl);  // it is pinned
+    }
     if (storage.valid()) {
       function(*session, lock, storage);
       // What the caller does with the address is work of its stream.
@@ -252,6 +270,15 @@ void escape(const at::Tensor& tensor) {
         "thread outside the budget scope. Hold recoup.pin on it, or materialize them first");
         session.engine(lock).user().escape(storage);
       });
+}
+
+void withdraw_offers() {
+  const detail::Visit visit;
+  Sessions::for_each([](Session& session) {
+    const EngineLock lock(session.mutex());
+    session.wait_for_replays(lock);
+    session.storages(lock).withdraw_all();
+  });
 }
 
 void charge(const at::Tensor& tensor) {

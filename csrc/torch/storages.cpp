@@ -55,6 +55,26 @@ StorageId Storages::find(c10::StorageImpl& storage) {
   return device_.in_pool(data) ? find_pooled(storage) : find_external(storage);
 }
 
+void Storages::offer(c10::StorageImpl& storage) {
+  if (device_.has_tier()) {
+    offered_.insert_or_assign(
+        &storage, c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr::reclaim_copy(&storage)));
+    arm(storage);  // no op has seen it yet
+  }
+}
+
+void Storages::withdraw_all() {
+  if (!device_.has_tier()) {
+    return;
+  }
+  offered_.clear();
+  records_.for_each_external([this](const StorageRecord& record) {
+    if (record.id.valid()) {
+      (void)engine_.user().pin(record.id);
+    }
+  });
+}
+
 StorageId Storages::find_known(const c10::StorageImpl& storage) {
   const c10::DataPtr& data = data_of(storage);
   if (device_.is_evicted(data)) {
@@ -137,6 +157,8 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   records_.index_external(added);
   if (foreign) {
     engine_.user().escape(added.id);
+  } else if (device_.has_tier() && !offered_.contains(&storage)) {
+    (void)engine_.user().pin(added.id);  // somebody may hold its address
   }
   return added.id;
 }

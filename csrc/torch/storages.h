@@ -4,6 +4,7 @@
 #include <c10/core/StorageImpl.h>
 
 #include <string>
+#include <unordered_map>
 
 #include "csrc/engine/engine.h"
 #include "csrc/torch/engine_lock.h"
@@ -25,7 +26,13 @@ class Storages {
   // The storage of a tensor; registers it when it is new. Invalid for storages without bytes.
   // Throws OutOfBudget when it was made outside and there is no room to charge it.
   StorageId find(c10::StorageImpl& storage);
-  // The same, but registers nothing.
+  // One that was made outside: nobody holds its address, so with a second tier its memory may be
+  // given back.
+  void offer(c10::StorageImpl& storage);
+  // Somebody may know its address by now; or that of any of them.
+  void withdraw(const c10::StorageImpl& storage) { offered_.erase(&storage); }
+  void withdraw_all();
+  // The same as find, but registers nothing.
   StorageId find_known(const c10::StorageImpl& storage);
   // The kernel-held block that a storage lives in; invalid when it is none of ours or has an owner.
   [[nodiscard]] BlockId unowned_block(const c10::StorageImpl& storage) const;
@@ -70,6 +77,8 @@ class Storages {
   TensorDevice& device_;
   StorageRecords& records_;
   EngineMutex& mutex_;
+  // Held weakly, so that no other storage comes to lie where one of them was.
+  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> offered_;
 };
 
 }  // namespace recoup::detail

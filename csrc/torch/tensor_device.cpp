@@ -2,6 +2,7 @@
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -306,6 +307,25 @@ void TensorDevice::sweep_external() {
     record.let_go = engine_.current(storage);
     engine_.storage_died(storage);  // calls forget, now or when lineage lets it go
   }
+}
+
+// Its own memory is freed here.
+void TensorDevice::take_over(void* external) noexcept {
+  auto* const record = static_cast<StorageRecord*>(external);
+  records_.unindex_external(*record);
+  StoragePtr storage = std::move(record->strong);
+  const c10::DataPtr own = std::move(storage->_mutable_data_ptr_no_checks());
+  const EvictedContext context{.session = session_, .record = record->self};
+  storage->set_data_ptr_noswap({nullptr, context.pack(), hooks_.evicted, device_});
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
+  mutex_.graveyard().add(std::move(storage));
+}
+
+// The C library keeps what is freed in small parts.
+void TensorDevice::taken_over() noexcept {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 void TensorDevice::forget(void* external) noexcept {

@@ -57,6 +57,7 @@ class TensorDevice final : public Device {
   // The second tier, before the engine is made; nothing without one. Throws std::invalid_argument
   // on a GPU, and what SpillFile throws.
   void open_tier(const Options& options);
+  [[nodiscard]] bool has_tier() const { return spilled_ != nullptr; }
   [[nodiscard]] Arena& arena() const { return *arena_; }
   // The session stops: there is none from now on.
   [[nodiscard]] std::unique_ptr<Arena> take_arena() { return std::move(arena_); }
@@ -112,6 +113,8 @@ class TensorDevice final : public Device {
   [[nodiscard]] std::size_t payload_bytes(const void* payload) const noexcept override;
   void attach(void* handle, PoolOffset offset) noexcept override;
   [[nodiscard]] bool detach(void* handle, PoolOffset offset) noexcept override;
+  void take_over(void* external) noexcept override;
+  void taken_over() noexcept override;
   void forget(void* external) noexcept override;
   void copy(PoolOffset to, const Location& from, Bytes size) override;
   [[nodiscard]] bool spill(Bytes to, const Location& from, Bytes size) override;

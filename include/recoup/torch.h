@@ -56,6 +56,11 @@ class RECOUP_API Budget {
   // file appears when the scope is left. Throws std::system_error when it cannot be written, here
   // or from `leave`, which then ends the scope all the same.
   void record(const std::string& path);
+  // After `enter`, of a tensor that was made before: nobody has taken the address of its bytes, as
+  // NumPy or a raw pointer do. So with a second tier they may go there, and their own memory is
+  // given back. Tensors that are not offered stay where they are. Throws std::logic_error when the
+  // scope is not entered.
+  void offer(const at::Tensor& tensor);
   // A training step ends here: a trace says so, and the policy "planned" plans for steps. A C++
   // optimizer does not say it by itself, as a Python one does.
   void mark_step(const std::string& name);
@@ -84,6 +89,9 @@ RECOUP_API bool is_resident(const at::Tensor& tensor);
 RECOUP_API void materialize(const at::Tensor& tensor);
 // The tensor's address is known outside from now on: resident and in place until it dies.
 RECOUP_API void escape(const at::Tensor& tensor);
+// Of what was offered to a second tier nothing more goes there: a thread that nobody sees may use
+// it from now on. See Budget::offer.
+RECOUP_API void withdraw_offers();
 // A tensor that was made outside of any op is charged now, not when an op sees it.
 RECOUP_API void charge(const at::Tensor& tensor);
 // Whether its storage grows in memory that is not the pool's.

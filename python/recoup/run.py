@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import torch
 
-from recoup import _C, entry_points, gpus, higher_order, observers, step_marks
+from recoup import _C, entry_points, gpus, higher_order, observers, outside, step_marks
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.report import format_report
@@ -79,6 +79,7 @@ class Run:
             self._engine.record(setup.trace)
         self._policy = str(setup.options.as_dict()["policy"])
         knows_steps = any(row[0] == self._policy and (row[4] or row[7]) for row in _C.policies())
+        self._has_tier = int(setup.options.as_dict()["spill_bytes"]) > 0
         self._marks_steps = setup.trace is not None or knows_steps
         if setup.decisions:
             self._engine.log_decisions()
@@ -188,6 +189,8 @@ class Run:
         for patches in _PATCHES:
             patches.install(self._key)
         observers.enter(self._key)
+        if self._has_tier:
+            outside.offer(self._engine)
 
     def _exit(self, error: BaseException | None) -> None:
         """At the end of a `with`; `error` is what its body raised."""

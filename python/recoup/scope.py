@@ -134,11 +134,18 @@ def budget(
         placement=placement,
         move_ns_per_byte=move_ns_per_byte,
         spill_bytes=0 if spill is None else parse_bytes(spill, name="spill"),
-        spill_dir="" if spill_dir is None else os.fsdecode(spill_dir),
+        spill_dir="" if spill_dir is None else _directory(spill_dir),
     )
     _check_policy(policy, kinetic)
     to = None if trace is None else utf8_name(trace)
     return Budget(Setup(options=options, device=on, trace=to, decisions=decisions))
+
+
+def _directory(path: str | os.PathLike[str]) -> str:
+    name = os.fsdecode(path)
+    if not name or "\0" in name:
+        raise ValueError(f"spill_dir must be the path of a directory; got {name!r}")
+    return name
 
 
 def _check_policy(policy: str, kinetic: bool | None) -> None:

@@ -1,0 +1,84 @@
+"""Which tensors that were made before a scope may leave the memory that they are in.
+
+With a second tier the memory of a model that was made outside the scope is given back when room is
+short: its bytes are in the pool or in the tier from then on. Nobody may know their address then.
+What takes it inside the scope (NumPy, DLPack, raw pointers) is noticed. What took it before leaves
+one trace: a reference to the tensor that no container of Python has, for NumPy's arrays and
+capsules hold one and do not show it to the garbage collector. So a storage may be taken over when
+the collector finds every reference to each of its tensors, and no other thread runs that could use
+it while its memory is given back: none when the scope begins, and none from the first one that
+starts. A tensor that a running function has in
+a variable of its own stays: to look there would keep alive what is found.
+"""
+
+import _thread
+import functools
+import gc
+import itertools
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from recoup import _C
+
+_PART = 4096  # objects asked at once
+
+
+def offer(engine: _C.Engine) -> None:
+    """Offers to the entered scope's second tier all that may be taken over."""
+    _tell_of_threads()
+    if len(sys._current_frames()) > 1:
+        return
+    objects = gc.get_objects()
+    # By type: the class that an object says it has may run code.
+    tensors = [each for each in objects if issubclass(type(each), torch.Tensor)]
+    known = _references_from(objects)
+    tensors.append(torch.empty(0))
+    objects.append(tensors[-1])  # held by both lists, as all of them, and by nobody else
+    references = list(map(sys.getrefcount, tensors))
+    accounted = [
+        count - known[name] == references[-1]
+        for count, name in zip(references, map(id, tensors), strict=True)
+    ]
+    _C.offer(engine, tensors, accounted)
+
+
+@functools.cache
+def _tell_of_threads() -> None:
+    """From now on a thread that starts ends all offers.
+
+    Since Python 3.12 it is an event for audit hooks, see scope_module.cpp.
+    """
+    if sys.version_info >= (3, 12):
+        return
+    for module in (_thread, threading):
+        for name in ("start_new_thread", "start_new", "_start_new_thread"):
+            if start := getattr(module, name, None):
+                setattr(module, name, _telling(start))
+
+
+def _telling(start: Callable[..., int]) -> Callable[..., int]:
+    @functools.wraps(start)
+    def wrapper(*args: Any, **kwargs: Any) -> int:
+        _C.withdraw_offers()
+        return start(*args, **kwargs)
+
+    return wrapper
+
+
+def _references_from(objects: list[Any]) -> Counter[int]:
+    """How often they refer to each object, by its id."""
+    found: Counter[int] = Counter()
+    for part in _parts(objects):
+        found.update(map(id, gc.get_referents(*part)))
+    return found
+
+
+def _parts(objects: list[Any]) -> Iterator[list[Any]]:
+    rest = iter(objects)
+    while part := list(itertools.islice(rest, _PART)):
+        yield part
