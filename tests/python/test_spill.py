@@ -1,5 +1,6 @@
 """A second tier on a disk: the same bits in budgets below what training keeps in any case."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 import recoup
+from command import cli_here, refused
 
 STEPS = 3
 WIDTH = 256
@@ -139,10 +141,63 @@ def test_the_file_has_no_name(tmp_path: Path) -> None:
         assert os.listdir(tmp_path) == []
 
 
+def file_of_the_tier() -> str:
+    for name in os.listdir("/proc/self/fd"):
+        path = f"/proc/self/fd/{name}"
+        if os.path.exists(path) and os.readlink(path).endswith("(deleted)"):
+            return path
+    raise AssertionError("no file without a name")
+
+
+def flip_bits(path: str) -> None:
+    """Of every block: a disk that gives other bits and says nothing."""
+    with open(path, "r+b", buffering=0) as file:
+        for place in range(0, os.fstat(file.fileno()).st_size, 1 << 20):
+            old = os.pread(file.fileno(), 64, place + 512)
+            os.pwrite(file.fileno(), bytes(byte ^ 16 for byte in old), place + 512)
+
+
+def test_other_bits_from_the_disk_are_an_error(tmp_path: Path) -> None:
+    with recoup.budget("8MiB", spill="64MiB", spill_dir=tmp_path):
+        made = [torch.full((1 << 18,), float(i)) for i in range(12)]
+        for each in made:
+            each.add_(torch.ones(1))  # twice, for the first result can be computed again
+            each.add_(torch.ones(1))
+        flip_bits(file_of_the_tier())
+        lost = [each for each in made if not recoup.is_resident(each)]
+        assert lost
+        for each in lost:
+            with pytest.raises(RuntimeError, match="is not what was written there: 1048576 bytes"):
+                each.sum()
+        del lost, each
+        kept = [each for each in made if recoup.is_resident(each)]
+        assert kept and all(each.sum().item() % (1 << 18) == 0 for each in kept)
+        del made
+
+
+def test_what_can_be_computed_again_needs_no_good_disk(tmp_path: Path) -> None:
+    def program(between: Any) -> list[str]:
+        torch.manual_seed(0)
+        a, b = torch.randn(2, 700, 700).unbind()
+        made = [a @ b]
+        for _ in range(6):
+            made.append(made[-1] @ b / 20)
+        between()
+        return [each.double().sum().item().hex() for each in made]
+
+    plain = program(lambda: None)
+    options = {"spill": "64MiB", "spill_dir": tmp_path}
+    with recoup.budget("11MiB", **options) as run:
+        assert program(lambda: flip_bits(file_of_the_tier())) == plain
+    stats = run.stats()
+    assert stats.unread_copies > 0 and stats.replays >= stats.unread_copies
+
+
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
         ({"spill": "1GiB", "spill_dir": "/no/such/folder"}, RuntimeError, "/no/such/folder"),
+        ({"spill": "1GiB", "spill_dir": "a\0b"}, ValueError, "must be the path of a directory"),
         ({"spill": 0}, ValueError, "spill must be"),
         ({"spill": "a lot"}, ValueError, "spill must be"),
     ],
@@ -162,3 +217,37 @@ def test_a_simulation_has_one_too(tmp_path: Path) -> None:
     tiered = trace.simulate(budget, spill="1GiB")
     assert tiered.status == "ok" and tiered.stats.spills > 0
     assert tiered.spill_cost_ns > 0 and tiered.time_ratio > 1
+
+
+def test_the_commands_have_a_tier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import test_spill\nprint(test_spill.train() is not None)\n"
+    )
+    trace, report = tmp_path / "run.rtrace", tmp_path / "report.json"
+    peak = peak_of("adamw")
+    sizes = ("--budget", str(peak // 4))
+    run = [sys.executable, "-m", "recoup", "run"]
+    spill = ("--spill", "1GiB", "--spill-dir", str(tmp_path))
+    files = ("--report", str(report), "--trace", str(trace))
+    done = subprocess.run([*run, *sizes, *spill, *files, script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    assert json.loads(report.read_text())["stats"]["spills"] > 0
+    without = subprocess.run([*run, *sizes, script], capture_output=True, text=True)
+    assert without.returncode != 0 and "out of budget" in without.stderr
+
+    simulate = ("simulate", str(trace), "--budgets", "25", "--json", str(tmp_path / "rows.json"))
+    ratios = []
+    for bandwidth in ("10,10", "0.5,0.5"):
+        shown = cli_here(capsys, *simulate, "--spill", "1GiB", "--spill-bandwidth", bandwidth)
+        assert shown.returncode == 0, shown.stderr
+        (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
+        ratios.append(row["time_ratio"])
+    assert 1 < ratios[0] < ratios[1]
+    for wrong, says in (
+        (("--spill-bandwidth", "3,1"), "--spill-bandwidth is of a second tier"),
+        (("--spill", "1GiB", "--spill-bandwidth", "0,1"), "READ,WRITE is wanted"),
+        (("--spill", "a lot"), "spill must be"),
+    ):
+        assert says in refused(capsys, *simulate, *wrong)

@@ -84,6 +84,16 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--trace", type=Path, metavar="FILE", help="record what the program does to this file"
     )
+    run.add_argument(
+        "--spill",
+        metavar="SIZE",
+        help="a second tier of so many bytes on a disk, for what cannot be computed again",
+    )
+    run.add_argument(
+        "--spill-dir",
+        metavar="DIR",
+        help="where that is (default: the system's directory for temporary files)",
+    )
     run.add_argument("--progress", action="store_true", help="say on stderr how it goes")
     run.add_argument("--verify", action="store_true", help="check every replay's bits (slow)")
     run.add_argument(
@@ -117,6 +127,8 @@ def _print_policies(_: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.budget is None and options.trace is None:
         options.fail("the following arguments are required: --budget")
+    if options.spill_dir is not None and options.spill is None:
+        options.fail("--spill-dir is of a second tier: --spill SIZE")
     try:
         device = gpus.parse_device(options.device)
         budget = recoup.budget(
@@ -124,6 +136,8 @@ def _run(options: argparse.Namespace) -> int:
             device=device,
             policy=options.policy,
             verify=options.verify,
+            spill=options.spill,
+            spill_dir=options.spill_dir,
             trace=options.trace,
         )
     except (RuntimeError, ValueError) as error:

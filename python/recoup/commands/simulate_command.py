@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -37,6 +38,8 @@ _ENGINE_OPTIONS = (
     "timeline",
     "optimum",
     "time_limit",
+    "spill",
+    "spill_bandwidth",
 )
 _MOST_PERCENT = 1_000_000
 _MARKS = {"out of budget": "-", "too slow": "slow"}
@@ -100,6 +103,17 @@ def add_simulate_command(commands: Any) -> None:
         "count the true ones",
     )
     parser.add_argument(
+        "--spill",
+        metavar="SIZE",
+        help="with a second tier of so many bytes",
+    )
+    parser.add_argument(
+        "--spill-bandwidth",
+        type=_bandwidth,
+        metavar="READ,WRITE",
+        help="of that tier, in GB/s (default: 0.8,0.8)",
+    )
+    parser.add_argument(
         "--optimum",
         action="store_true",
         help="search the least time ratio too; of a trace with several steps, all is of the last",
@@ -160,6 +174,8 @@ def _simulate(options: argparse.Namespace) -> int:
     if options.policy is None:
         options.policy = ["planned"] if options.preset is None else ["dtr"]
     names = known if options.policy == ["all"] else options.policy
+    if options.spill_bandwidth is not None and options.spill is None:
+        options.fail("--spill-bandwidth is of a second tier: --spill SIZE")
     if options.optimum:
         _check_optimum(options)
     try:
@@ -220,6 +236,8 @@ def _choose_preset(options: argparse.Namespace) -> list[str]:
 def _check_optimum(options: argparse.Namespace) -> None:
     if importlib.util.find_spec("scipy") is None:
         options.fail("--optimum needs SciPy: pip install 'recoup[optimum]'")
+    if options.spill is not None:
+        options.fail("--optimum knows of no second tier")
     if options.cost_model != "measured":
         options.fail("--optimum is of measured costs")
     if not options.time_limit > 0:
@@ -255,6 +273,8 @@ def _switches(options: argparse.Namespace, policy: str) -> dict[str, Any]:
         "oracle": tuple(options.oracle),
         "plan_ahead": options.plan_ahead,
         "noise": options.noise,
+        "spill": options.spill,
+        "spill_bandwidth": options.spill_bandwidth,
     }
 
 
@@ -269,6 +289,16 @@ def _noise(text: str) -> tuple[int, float]:
             f"SEED:PERCENT is wanted, as 1:30, of at most 200; got {text!r}"
         )
     return noise
+
+
+def _bandwidth(text: str) -> tuple[float, float]:
+    try:
+        read, write = map(float, text.split(","))
+    except ValueError:
+        read = write = 0.0
+    if not (0 < read < math.inf and 0 < write < math.inf):
+        raise argparse.ArgumentTypeError(f"READ,WRITE is wanted, in GB/s, as 3,1.5; got {text!r}")
+    return read, write
 
 
 def _run_all(

@@ -170,6 +170,7 @@ class Trace:
         oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
         plan_ahead: bool | None = None,
         noise: tuple[int, float] | None = None,
+        spill_bandwidth: tuple[float, float] | None = None,
         **options: Any,
     ) -> Simulation:
         """Runs the engine over the trace, on a device with no memory.
@@ -189,13 +190,16 @@ class Trace:
         noise: (seed, percent): the engine decides on measurements that are off as on a busy
             machine, each by a factor of e^x for a normal x of that deviation; the result counts
             what the trace says. None: it measures what the trace says.
+        spill_bandwidth: of a second tier (`spill`): GB/s that are read, and written. None: 0.8,
+            0.8. What was made outside the scope, and is neither pinned nor seen from outside, is
+            taken over by it.
         options: as `recoup.budget` has them, and chain_cost: of the policy `coop`, see
             docs/pool-policies.md.
 
         Raises ValueError for options that make no sense; not fitting is a result.
         """
         row = self._trace.simulate(
-            _engine_options(budget_bytes, layout, policy, oracle=oracle, **options),
+            _engine_options(budget_bytes, layout, policy, oracle, spill_bandwidth, **options),
             max_time_ratio=max_time_ratio,
             decisions=decisions,
             plan_ahead=plan_ahead,
@@ -217,11 +221,12 @@ class Trace:
         oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
         plan_ahead: bool | None = None,
         noise: tuple[int, float] | None = None,
+        spill_bandwidth: tuple[float, float] | None = None,
         **options: Any,
     ) -> list[Moment]:
         """The run of `simulate`, moment by moment, as far as it goes."""
         rows = self._trace.timeline(
-            _engine_options(budget_bytes, layout, policy, oracle=oracle, **options),
+            _engine_options(budget_bytes, layout, policy, oracle, spill_bandwidth, **options),
             max_time_ratio=max_time_ratio,
             plan_ahead=plan_ahead,
             noise=noise,
@@ -241,6 +246,7 @@ def _engine_options(
     layout: bool,
     policy: str = "planned",
     oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
+    spill_bandwidth: tuple[float, float] | None = None,
     chain_cost: bool | None = None,
     kinetic: bool | None = None,
     **changes: Any,
@@ -249,6 +255,9 @@ def _engine_options(
     made = budget(1, **changes).setup.options.as_dict()
     made |= {"policy": policy, "oracle": oracle, "chain_cost": chain_cost, "kinetic": kinetic}
     made["budget_bytes"] = budget_bytes
+    if spill_bandwidth is not None:
+        read, write = spill_bandwidth
+        made |= {"spill_read_ns_per_byte": 1 / read, "spill_write_ns_per_byte": 1 / write}
     if not layout:
         made["address_bytes"] = min(max(budget_bytes, 1 << 40) << 8, MOST_BYTES)
     return _C.Options(**made)
