@@ -18,8 +18,10 @@ All of it does nothing to tensors that no active engine manages. `Tensor.__array
 
 import contextlib
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -44,6 +46,8 @@ class _ThreadState(threading.local):
     """What this thread's outermost reading call has pinned, by storage; None outside such calls."""
 
     pins: dict[int, _C.Pin] | None = None
+    saved: dict[int, torch.Tensor] | None = None
+    """A tensor of each storage that the call is to write one by one, see `_saving_each`."""
 
 
 _thread = _ThreadState()
@@ -123,6 +127,10 @@ def _pinning(original: _Function) -> _Function:
     return wrapper
 
 
+def _of_torch(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+
+
 def _pointing(original: _Function) -> _Function:
     """The first argument escapes, or is pinned when the pointer is for a call that only reads."""
 
@@ -149,6 +157,8 @@ def _data_ptr(original: _Function) -> _Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if _thread.pins is None or not args:
             return outside(*args, **kwargs)
+        if _thread.saved and args[0]._cdata in _thread.saved and _of_torch(sys._getframe(1)):
+            return args[0]._cdata  # it only tells storages apart
         _pin(args[0], _thread.pins)
         tensor = _alias(args[0]) if isinstance(args[0], torch.UntypedStorage) else args[0]
         return torch._C.TensorBase.const_data_ptr(tensor)  # type: ignore[attr-defined]
@@ -163,6 +173,60 @@ def _reading_call(original: _Function) -> _Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         with _reading():
             return original(*args, **kwargs)
+
+    return wrapper
+
+
+def _saving_each(original: _Function) -> _Function:
+    """As `_reading_call`, but what PyTorch itself reads is pinned while it is written.
+
+    `torch.save` looks for all storages first, and asks each for its pointer to tell them apart. It
+    reads them in `PyTorchFileWriter.write_record`. So a state may be larger than the budget.
+    """
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with _reading():
+            before, _thread.saved = _thread.saved, {}
+            try:
+                return original(*args, **kwargs)
+            finally:
+                _thread.saved = before
+
+    return wrapper
+
+
+def _storage_of(original: _Function) -> _Function:
+    """As `_pointing`; for PyTorch's own pickling it is no pointer yet."""
+    outside = _pointing(original)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if _thread.saved is None or not args or not _of_torch(sys._getframe(1)):
+            return outside(*args, **kwargs)
+        if args[0].device.type != "cpu":  # it is copied to the CPU first
+            return outside(*args, **kwargs)
+        storage = original(*args, **kwargs)
+        _thread.saved[storage._cdata] = args[0]
+        return storage
+
+    return wrapper
+
+
+def _writing(original: _Function) -> _Function:
+    """Storages among the arguments are pinned during the call, and not until an outer one ends."""
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        pins: dict[int, _C.Pin] = {}
+        try:
+            saved = _thread.saved or {}
+            # A storage without bytes has no alias, but a tensor of it has a pin.
+            _pin_each((saved.get(getattr(each, "_cdata", 0), each) for each in args), pins)
+            return original(*args, **kwargs)
+        finally:
+            for pin in pins.values():
+                pin.release()
 
     return wrapper
 
@@ -304,7 +368,6 @@ def _dlpack(original: _Function) -> _Function:
 
 _POINT = [
     (torch.Tensor, "const_data_ptr"),
-    (torch.Tensor, "untyped_storage"),
     (torch._C, "_data_address"),
     (torch.UntypedStorage, "_set_from_file"),
 ]
@@ -336,7 +399,6 @@ _PIN = [
 ]
 _READ = [
     (torch.Tensor, "__deepcopy__"),
-    (torch.serialization, "_save"),
     (torch.serialization, "_legacy_save"),
     # Loading looks at the storages that it makes.
     (torch.serialization, "_load"),
@@ -383,11 +445,14 @@ _DLPACK = [
 ]
 _ROWS: list[tuple[Any, str, Callable[[_Function], Any]]] = [
     *((owner, name, _pointing) for owner, name in _POINT),
+    (torch.Tensor, "untyped_storage", _storage_of),
     (torch.Tensor, "data_ptr", _data_ptr),
     (torch.UntypedStorage, "data_ptr", _data_ptr),
     *((owner, name, _escaping) for owner, name in _ESCAPE),
     *((owner, name, _pinning) for owner, name in _PIN),
     *((owner, name, _reading_call) for owner, name in _READ),
+    (torch.serialization, "_save", _saving_each),
+    (torch._C.PyTorchFileWriter, "write_record", _writing),
     *((owner, name, _saving) for owner, name in _SAVE),
     *((owner, name, _dlpack) for owner, name in _DLPACK),
     *((owner, name, _making) for owner, name in _MAKE),

@@ -251,3 +251,21 @@ def test_the_commands_have_a_tier(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("--spill", "a lot"), "spill must be"),
     ):
         assert says in refused(capsys, *simulate, *wrong)
+
+
+def test_a_state_larger_than_the_budget_is_saved(tmp_path: Path) -> None:
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(*[nn.Linear(512, 512) for _ in range(20)])
+
+    plain, saved = tmp_path / "plain.pt", tmp_path / "saved.pt"
+    torch.save(make().state_dict(), plain)
+    with recoup.budget("6MiB", spill="64MiB", spill_dir=tmp_path) as run:
+        model = make()
+        torch.save(model.state_dict(), saved)
+        assert run._engine.pinned() == [] or run.stats().escapes == 0
+        del model
+    loaded = torch.load(saved)
+    for name, value in torch.load(plain).items():
+        assert torch.equal(value, loaded.pop(name))
+    assert not loaded
