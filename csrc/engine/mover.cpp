@@ -1,27 +1,12 @@
 #include "csrc/engine/mover.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 #include <vector>
 
+#include "csrc/engine/timer.h"
+
 namespace recoup::detail {
-namespace {
-
-class MoveTimer {
- public:
-  explicit MoveTimer(Stats& stats) : stats_(stats) {}
-  ~MoveTimer() { stats_.move_ns += Nanoseconds(std::chrono::steady_clock::now() - start_).count(); }
-  MoveTimer(const MoveTimer&) = delete;
-  MoveTimer& operator=(const MoveTimer&) = delete;
-
- private:
-  Stats& stats_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
-}  // namespace
-
 Mover::Mover(Context& context, Values& values, Pages& pages)
     : context_(context),
       pool_(context.pool),
@@ -72,7 +57,7 @@ void Mover::take(Nanoseconds& /*lost*/) { do_moves(offered_); }
 
 // False when a storage refused to move; then the plan is void.
 bool Mover::do_moves(const CompactionPlan& plan) {
-  const MoveTimer timer(context_.stats);
+  const Timer timer(context_.stats.move_ns);
   return move_all(plan.moves);
 }
 
@@ -138,7 +123,7 @@ void Mover::place_low(StorageId id) {
   context_.count_peak();
   BlockId before;
   if (pool_.offset(*low) < pool_.offset(value.block)) {
-    const MoveTimer timer(context_.stats);
+    const Timer timer(context_.stats.move_ns);
     before = relocate(id, *low);
   }
   if (!before.valid()) {

@@ -1,28 +1,12 @@
 #include "csrc/engine/spiller.h"
 
-#include <chrono>
 #include <utility>
 
 #include "csrc/base/check.h"
 #include "csrc/engine/device.h"
+#include "csrc/engine/timer.h"
 
 namespace recoup::detail {
-namespace {
-
-class Timer {
- public:
-  explicit Timer(std::int64_t& sum) : sum_(sum) {}
-  ~Timer() { sum_ += Nanoseconds(std::chrono::steady_clock::now() - start_).count(); }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
-
- private:
-  std::int64_t& sum_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
-}  // namespace
-
 Spiller::Spiller(Context& context, Values& values)
     : context_(context), lineage_(context.lineage), values_(values), tier_(context.tier) {}
 

@@ -54,18 +54,26 @@ _thread = _ThreadState()
 
 
 @contextlib.contextmanager
+def _held() -> Iterator[dict[int, _C.Pin]]:
+    pins: dict[int, _C.Pin] = {}
+    try:
+        yield pins
+    finally:
+        for pin in pins.values():
+            pin.release()
+
+
+@contextlib.contextmanager
 def _reading() -> Iterator[dict[int, _C.Pin]]:
     if _thread.pins is not None:
         yield _thread.pins
         return
-    pins: dict[int, _C.Pin] = {}
-    _thread.pins = pins
-    try:
-        yield pins
-    finally:
-        _thread.pins = None
-        for pin in pins.values():
-            pin.release()
+    with _held() as pins:
+        _thread.pins = pins
+        try:
+            yield pins
+        finally:
+            _thread.pins = None
 
 
 def _alias(storage: torch.UntypedStorage) -> torch.Tensor:
@@ -204,7 +212,7 @@ def _storage_of(original: _Function) -> _Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if _thread.saved is None or not args or not _of_torch(sys._getframe(1)):
             return outside(*args, **kwargs)
-        if args[0].device.type != "cpu":  # it is copied to the CPU first
+        if args[0].device.type != "cpu":  # PyTorch copies it to the CPU before it writes
             return outside(*args, **kwargs)
         storage = original(*args, **kwargs)
         _thread.saved[storage._cdata] = args[0]
@@ -218,15 +226,11 @@ def _writing(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        pins: dict[int, _C.Pin] = {}
-        try:
-            saved = _thread.saved or {}
+        saved = _thread.saved or {}
+        with _held() as pins:
             # A storage without bytes has no alias, but a tensor of it has a pin.
             _pin_each((saved.get(getattr(each, "_cdata", 0), each) for each in args), pins)
             return original(*args, **kwargs)
-        finally:
-            for pin in pins.values():
-                pin.release()
 
     return wrapper
 
