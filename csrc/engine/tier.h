@@ -61,7 +61,6 @@ class Tier {
   [[nodiscard]] Bytes size(BlockId slot) const { return slots_->size(slot); }
   [[nodiscard]] Bytes used() const { return slots_ ? slots_->used() : Bytes(0); }
   [[nodiscard]] Bytes peak() const { return peak_; }
-  [[nodiscard]] std::size_t taken_slots() const { return slots_ ? slots_->taken_blocks() : 0; }
   [[nodiscard]] bool has_room(Bytes nbytes) const {
     return open() && slots_->largest_free() >= nbytes;
   }
