@@ -1,7 +1,8 @@
-"""What `make demo` runs: both examples in less and less memory, beside plain PyTorch.
+"""What `make demo` runs: the examples in less and less memory, beside plain PyTorch.
 
-Each row trains in a share of the memory that the training takes by itself, in turns with plain
-runs, and compares every bit. Exits with 1 when a bit differs.
+Each row trains in a share of the memory that the training takes by itself and compares every bit:
+two nets in turns with plain runs, then a GPT-2 below what training keeps, with a file on a disk.
+Exits with 1 when a bit differs.
 """
 
 import argparse
@@ -19,6 +20,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import char_gpt
 import digits_resnet
+import finetune_gpt2
 from rich.console import Console
 from rich.table import Table
 from trained import Trained, first_difference
@@ -27,6 +29,7 @@ import recoup
 
 EXAMPLES = (("char_gpt.py", char_gpt.train), ("digits_resnet.py", digits_resnet.train))
 SHARES = (1.0, 0.7, 0.5, 0.3)
+SPILL_SHARES = (0.5, 0.25)
 RESOLUTION = 0.02  # to which a budget that would do is searched, as a share of the peak
 PATIENCE = 2.0  # what getting one op's arguments back may cost, in plain steps: longer is too long
 SEED = 0
@@ -121,9 +124,9 @@ def megabytes(count: int) -> str:
     return f"{count / 1e6:.1f} MB"
 
 
-def new_table(title: str) -> Table:
+def new_table(title: str, *work: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold")
-    for column in ("budget", "", "peak", "time", "replays a step"):
+    for column in ("budget", "", "peak", "time", *(work or ("replays a step",))):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("against plain PyTorch")
     return table
@@ -135,10 +138,91 @@ def add_to_table(table: Table, row: Row) -> None:
         table.add_row(*cells, "-", "-", "-", f"[yellow]does not fit:[/] {row.reason}")
         return
     cells += [megabytes(row.peak_bytes), f"{row.time_ratio:.2f}x", f"{row.replays:,}"]
-    if row.difference is None:
-        table.add_row(*cells, "[green]bits equal[/]")
-    else:
-        table.add_row(*cells, f"[bold red]BITS DIFFER[/] in {row.difference}")
+    table.add_row(*cells, verdict(row.difference))
+
+
+def verdict(difference: str | None) -> str:
+    return (
+        "[green]bits equal[/]"
+        if difference is None
+        else f"[bold red]BITS DIFFER[/] in {difference}"
+    )
+
+
+def console_of() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+
+
+def show(console: Console, status: Any, text: str) -> None:
+    status.update(text)
+    if not console.is_terminal:
+        print(f"{text} ...", flush=True)
+
+
+def demo_example(
+    console: Console, name: str, train: Callable[[int, int, bool], Trained], args: Any
+) -> int:
+    """Rows with another bit."""
+    with console.status(f"{name}: plain PyTorch") as status:
+        demo = Demo(train, args.steps, args.pairs, args.policy)
+        seconds = f"{step_seconds(demo.plain):.2f} s a step"
+        table = new_table(f"{name}: plain PyTorch takes {megabytes(demo.peak_bytes)}, {seconds}")
+        next_larger = demo.unreached
+        differences = 0
+        for share in SHARES:
+            show(console, status, f"{name}: a budget of {share:.0%} of the peak")
+            row = demo.row(share, next_larger)
+            if row.reason is None:
+                next_larger = row.budget_bytes
+            differences += row.difference is not None
+            add_to_table(table, row)
+    console.print(table)
+    return differences
+
+
+def refusal() -> str | None:
+    """Why there is no file; None: there is a disk for it."""
+    try:
+        with recoup.budget("64MiB", spill=finetune_gpt2.SPILL):
+            return None
+    except RuntimeError as error:
+        return str(error)
+
+
+def demo_spilling(console: Console, steps: int) -> int:
+    """Rows with another bit: of a net whose parameters, gradients and optimizer state alone are
+    more than the budget. No spinner here: beside another thread of Python, which could look at
+    it, what was made before a scope stays where it is."""
+    name, size = "finetune_gpt2.py", finetune_gpt2.SMALL
+    reason = refusal()
+    if reason is not None:
+        console.print(f"{name} is left out: {reason}", markup=False)
+        return 0
+    print(f"{name}: plain PyTorch ...", flush=True)
+    plain = finetune_gpt2.train_plainly(size, steps, SEED)
+    title = (
+        f"{name}: plain PyTorch takes {megabytes(plain.peak_bytes)} and keeps "
+        f"{megabytes(plain.kept_bytes)}; a file takes what does not fit"
+    )
+    table = new_table(title, "written a step", "read a step")
+    differences = 0
+    for share in SPILL_SHARES:
+        print(f"{name}: a budget of {share:.0%} of the peak ...", flush=True)
+        budget = int(share * plain.peak_bytes)
+        found = finetune_gpt2.train_in(budget, plain, size, steps, SEED)
+        sizes = (budget, found.stats.peak_bytes)
+        copied = (found.stats.spilled_bytes // steps, found.stats.fetched_bytes // steps)
+        table.add_row(
+            f"{share:.0%}",
+            *map(megabytes, sizes),
+            f"{found.time_ratio:.2f}x",
+            *map(megabytes, copied),
+            verdict(found.difference),
+        )
+        differences += found.difference is not None
+    console.print(table)
+    return differences
 
 
 def main() -> int:
@@ -149,28 +233,9 @@ def main() -> int:
     args = parser.parse_args()
     if args.steps < 2 or args.pairs < 1:
         parser.error("it takes at least 2 steps and 1 pair")
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PIPE_WIDTH)
-    differences = 0
-    for name, train in EXAMPLES:
-        with console.status(f"{name}: plain PyTorch") as status:
-            demo = Demo(train, args.steps, args.pairs, args.policy)
-            seconds = f"{step_seconds(demo.plain):.2f} s a step"
-            table = new_table(
-                f"{name}: plain PyTorch takes {megabytes(demo.peak_bytes)}, {seconds}"
-            )
-            next_larger = demo.unreached
-            for share in SHARES:
-                status.update(f"{name}: a budget of {share:.0%} of the peak")
-                if not console.is_terminal:
-                    print(f"{name}: a budget of {share:.0%} of the peak ...", flush=True)
-                row = demo.row(share, next_larger)
-                if row.reason is None:
-                    next_larger = row.budget_bytes
-                differences += row.difference is not None
-                add_to_table(table, row)
-        console.print(table)
+    console = console_of()
+    differences = sum(demo_example(console, name, train, args) for name, train in EXAMPLES)
+    differences += demo_spilling(console, args.steps)
     if differences:
         console.print("[bold red]a bit differs: please report this[/]")
     return 1 if differences else 0

@@ -1,5 +1,6 @@
 """What a training leaves behind, and whether two trainings are the same to the bit."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -26,6 +27,14 @@ class Trained:
                 if isinstance(value, Tensor):
                     yield f"{name} {index}", value
 
+    def distinct(self) -> Iterator[Tensor]:
+        """What training keeps, each memory once: modules may share a parameter."""
+        seen = set()
+        for name, tensor in self.tensors():
+            if name != "losses" and tensor.data_ptr() not in seen:
+                seen.add(tensor.data_ptr())
+                yield tensor
+
 
 def bytes_of(tensor: Tensor) -> Tensor:
     """Bytes and not numbers: NaNs and signed zeros count too."""
@@ -41,3 +50,17 @@ def first_difference(a: Trained, b: Trained) -> str | None:
         if not torch.equal(bytes_of(ours[name]), bytes_of(theirs[name])):
             return name
     return None
+
+
+def digests(trained: Trained) -> dict[str, str]:
+    """To compare two trainings that are not in memory together."""
+    return {
+        name: hashlib.sha256(bytes_of(tensor).numpy().data).hexdigest()
+        for name, tensor in trained.tensors()
+    }
+
+
+def first_other(a: dict[str, str], b: dict[str, str]) -> str | None:
+    """`first_difference` of digests."""
+    names = a.keys() ^ b.keys() or {name for name in a if a[name] != b[name]}
+    return min(names, default=None)
