@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,11 @@ def test_below_the_floor(optimizer: str) -> None:
     budget = peak // 4  # parameters, gradients and state are more than half of the peak
     with pytest.raises(recoup.OutOfBudgetError), recoup.budget(budget):
         train(optimizer)
-    with recoup.budget(budget, spill="1GiB") as run:
+    with recoup.budget(budget, spill="1GiB", decisions=True) as run:
         assert train(optimizer) == plain
     stats = run.stats()
+    kinds = Counter(decision.kind for decision in run.decisions())
+    assert (kinds["spill"], kinds["fetch"]) == (stats.spills, stats.fetches)
     assert stats.peak_bytes <= budget
     assert stats.spills >= stats.fetches > 0
     assert 0 < stats.spill_peak_bytes <= 1 << 30
@@ -214,8 +217,10 @@ def test_a_simulation_has_one_too(tmp_path: Path) -> None:
     trace = recoup.Trace.read(path)
     budget = trace.unbudgeted_peak_bytes() // 5
     assert trace.simulate(budget).status == "out of budget"
-    tiered = trace.simulate(budget, spill="1GiB")
+    tiered = trace.simulate(budget, spill="1GiB", decisions=True)
     assert tiered.status == "ok" and tiered.stats.spills > 0
+    kinds = Counter(decision.kind for decision in tiered.decisions)
+    assert (kinds["spill"], kinds["fetch"]) == (tiered.stats.spills, tiered.stats.fetches)
     assert tiered.spill_cost_ns > 0 and tiered.time_ratio > 1
 
 
