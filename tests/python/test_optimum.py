@@ -34,15 +34,16 @@ EXACT: dict[str, Any] = {
 class Program:
     """A random program, as a trace: ops with one or two results, in-place writes, deaths."""
 
-    def __init__(self, seed: int, ops: int) -> None:
+    def __init__(self, seed: int, ops: int, unit: int = UNIT, slowness: int = 1) -> None:
         self.draw = random.Random(seed)
+        self.unit, self.slowness = unit, slowness
         self.builder = _C.TraceBuilder()
         self.builder.add_name("op")
         self.kernels = 0
         self.live: list[int] = []
         self.storages = 0
         for _ in range(self.draw.randint(1, 2)):
-            self.builder.add_event("external", 0, UNIT)
+            self.builder.add_event("external", 0, unit)
             self.add_storage()
         for _ in range(ops):
             self.add_op()
@@ -74,9 +75,9 @@ class Program:
             uses.append((storage, not overwritten, written, overwritten))
         writes = any(written for _, _, written, _ in uses)
         count = draw.choice([0, 1]) if writes else draw.choice([1, 1, 1, 2])
-        fresh = [UNIT * draw.randint(1, 4) for _ in range(count)]
+        fresh = [self.unit * draw.randint(1, 4) for _ in range(count)]
         self.builder.add_kernel(fresh)
-        cost = draw.choice([0, 1, 3, 10, 30]) * 1000 + 1000
+        cost = (draw.choice([0, 1, 3, 10, 30]) * 1000 + 1000) * self.slowness
         self.builder.add_op(0, self.kernels, cost, draw.random() < 0.97, uses, fresh)
         self.kernels += 1
         for _ in fresh:

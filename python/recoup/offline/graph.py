@@ -42,6 +42,26 @@ class GraphValue:
 
 
 @dataclasses.dataclass(frozen=True)
+class TierPrice:
+    """What copies to and from a second tier cost, which has room for all: as csrc/engine/tier.h."""
+
+    write_ns_per_byte: float = 1.25
+    read_ns_per_byte: float = 1.25
+    each_ns: int = 100_000
+    least_bytes: int = 4096
+    """What is smaller stays."""
+
+    def takes(self, value: GraphValue) -> bool:
+        return value.size_bytes >= self.least_bytes
+
+    def write_ns(self, value: GraphValue) -> int:
+        return self.each_ns + int(self.write_ns_per_byte * value.size_bytes)
+
+    def read_ns(self, value: GraphValue) -> int:
+        return self.each_ns + int(self.read_ns_per_byte * value.size_bytes)
+
+
+@dataclasses.dataclass(frozen=True)
 class Graph:
     """Ops and values by index; what an op needs was born before it."""
 

@@ -7,7 +7,7 @@ import dataclasses
 import time
 from typing import Literal
 
-from recoup.offline.graph import Graph, graph_of
+from recoup.offline.graph import Graph, TierPrice, graph_of
 from recoup.offline.optimum_model import Model, last_uses, with_settling
 from recoup.offline.optimum_solver import Solution, solve
 from recoup.offline.schedule import Schedule, Wishes, carry_out
@@ -36,7 +36,7 @@ class Optimum:
     time_ratio: float | None
     """Of `schedule`, as `Simulation.time_ratio`; None without one."""
     bound: float | None
-    """No engine that evicts and replays can have a lower one; None when none can run at all."""
+    """No engine that evicts, replays and copies can have a lower one; None when none can run."""
     seconds: float
     """That the search took."""
     values: int
@@ -65,8 +65,12 @@ def optimum(
     *,
     time_limit: float = 60.0,
     small_leaf_bytes: int | None = None,
+    tier: TierPrice | None = None,
 ) -> Optimum:
     """Searches a schedule of evictions and replays with the least cost of replays.
+
+    With a `tier` values may be written there and fetched too, those that cannot be recomputed and
+    those from outside among them, and what the copies cost counts as replays do.
 
     The engine may do what the schedule does, and the bound holds for all that it may do while bytes
     alone count (`Trace.simulate` with layout=False). Costs are the measured ones.
@@ -80,7 +84,7 @@ def optimum(
     if not time_limit > 0:
         raise ValueError(f"a time limit must be above 0 s; got {time_limit}")
     graph = with_settling(graph_of(trace, small_leaf_bytes=small_leaf_bytes))
-    return _Search(graph, budget_bytes, time_limit).run()
+    return _Search(graph, budget_bytes, time_limit, tier).run()
 
 
 class _InfeasibleError(Exception):
@@ -88,14 +92,19 @@ class _InfeasibleError(Exception):
 
 
 class _Search:
-    def __init__(self, graph: Graph, budget_bytes: int, time_limit: float) -> None:
+    def __init__(
+        self, graph: Graph, budget_bytes: int, time_limit: float, tier: TierPrice | None
+    ) -> None:
         self.graph = graph
+        self.tier = tier
         self.budget_bytes = budget_bytes
         self.start = time.monotonic()
         self.end = self.start + time_limit
         self.plain_ns = max(1, sum(op.cost_ns for op in graph.ops))
         self.last_use = last_uses(graph, [value.recomputable for value in graph.values])
-        self.all_values = sum(value.recomputable for value in graph.values)
+        self.all_values = sum(
+            value.recomputable or (tier is not None and tier.takes(value)) for value in graph.values
+        )
         self.values = 0
         self.bound = 1.0
         self.best: Schedule | None = None
@@ -112,7 +121,7 @@ class _Search:
         """With more and more values, for as long as the programs are solved in time."""
         most_values = _FIRST_VALUES
         while self._open():
-            model = Model(self.graph, self.budget_bytes, most_values)
+            model = Model(self.graph, self.budget_bytes, most_values, self.tier)
             self.values = sum(model.evictable)
             last = self.values == self.all_values
             self._relax(model)
@@ -151,14 +160,12 @@ class _Search:
         for left, share in zip(range(len(_SHARES), 0, -1), _SHARES, strict=True):
             if not self._open() or self.end - time.monotonic() < _LEAST_SECONDS:
                 return
-            model = Model(self.graph, int(self.budget_bytes * share), most_values)
+            model = Model(self.graph, int(self.budget_bytes * share), most_values, self.tier)
             self._solve(model, self._seconds_left() / left)
 
     def _try(self, wishes: Wishes) -> None:
-        found = carry_out(self.graph, self.budget_bytes, wishes, self.last_use)
-        if found is not None and (
-            self.best is None or found.replay_cost_ns < self.best.replay_cost_ns
-        ):
+        found = carry_out(self.graph, self.budget_bytes, wishes, self.last_use, self.tier)
+        if found is not None and (self.best is None or found.cost_ns < self.best.cost_ns):
             self.best = found
 
     def _seconds_left(self) -> float:
@@ -172,7 +179,7 @@ class _Search:
         result = Optimum(
             budget_bytes=self.budget_bytes,
             status="infeasible" if infeasible else "timed out",
-            time_ratio=None if best is None else 1 + best.replay_cost_ns / self.plain_ns,
+            time_ratio=None if best is None else 1 + best.cost_ns / self.plain_ns,
             bound=None if infeasible else self.bound,
             seconds=time.monotonic() - self.start,
             values=self.values,

@@ -22,6 +22,17 @@ memory can be short for the first time. So the least cost is a bound on what any
 that evicts and replays at will. Values that cannot be recomputed have their bytes while the program
 holds them, and may be kept after it: what is made from them can be replayed for as long. Values too
 small to be tracked take no room and are always there, which lowers the bound.
+
+With a second tier there are two more:
+
+    W[v] = 1      v is written to the tier, at its birth: when makes no difference to the cost
+    F[m, v] = 1   v is fetched after kernel m - 1 and before kernel m
+
+    F[m, v] <= W[v]
+    S[m, v] + W[v] >= 1   where v cannot be recomputed and the program holds it
+
+F is one more source of S and R, and what cannot be recomputed has columns from its birth on. A copy
+is written once and read as often as it is wanted, and a write to its storage does not end it.
 """
 
 import dataclasses
@@ -30,7 +41,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from recoup.offline.graph import Graph, GraphOp
+from recoup.offline.graph import Graph, GraphOp, TierPrice
 from recoup.offline.schedule import Wishes
 
 NEVER = -1
@@ -84,14 +95,28 @@ class Rows:
 class Model:
     """Variables, constraints and costs for one graph, `with_settling`, and one budget."""
 
-    def __init__(self, graph: Graph, budget_bytes: int, most_values: int) -> None:
+    def __init__(
+        self, graph: Graph, budget_bytes: int, most_values: int, tier: TierPrice | None = None
+    ) -> None:
         self.graph = graph
         self.budget_bytes = budget_bytes
-        sizes = sorted((v.size_bytes for v in graph.values if v.recomputable), reverse=True)
+        self.tier = tier
+        self._spillable = [tier is not None and tier.takes(v) for v in graph.values]
+        candidates = [
+            v.recomputable or s for v, s in zip(graph.values, self._spillable, strict=True)
+        ]
+        sizes = sorted(
+            (v.size_bytes for v, c in zip(graph.values, candidates, strict=True) if c), reverse=True
+        )
         # As large as the last one that is tracked, and tracked, are all of that size or none.
         least = sizes[most_values] + 1 if len(sizes) > most_values else 1
-        self.evictable = [v.recomputable and v.size_bytes >= least for v in graph.values]
-        self.last_use = last_uses(graph, self.evictable)
+        self.evictable = [
+            c and v.size_bytes >= least for v, c in zip(graph.values, candidates, strict=True)
+        ]
+        self._remade = [
+            e and v.recomputable for v, e in zip(graph.values, self.evictable, strict=True)
+        ]
+        self.last_use = last_uses(graph, self._remade)
         self.moments = [
             at
             for at, op in enumerate(graph.ops)
@@ -100,6 +125,8 @@ class Model:
         self.stays: list[dict[int, int]] = []  # S, by moment: column by value
         self.replays: list[dict[int, int]] = []  # R, by moment: column by op
         self.copies: dict[int, int] = {}  # of values written over: column of a copy that stays
+        self.fetches: list[dict[int, int]] = []  # F, by moment: column by value
+        self.written: dict[int, int] = {}  # W: column by value
         self.costs: list[float] = []
         self.lower: list[int] = []
         self.whole: list[int] = []  # whether a column is an integer
@@ -120,6 +147,7 @@ class Model:
         self.rows.add([], 1 - float(max(held, default=0)) / budget_bytes)
         for moment in range(len(self.moments)):
             self._add_flow(moment)
+            self._add_tier(moment)
             if moment >= self._ample:
                 self._add_memory(moment)
             if moment >= max(1, self._ample):
@@ -128,10 +156,10 @@ class Model:
     # ---- what the program holds ----
 
     def _leaves_by_op(self) -> NDArray[np.int64]:
-        """Bytes of what cannot be recomputed and is there while each op's kernel runs."""
+        """Bytes of what cannot be had again and is there while each op's kernel runs."""
         change = np.zeros(len(self.graph.ops) + 2, np.int64)
-        for value in self.graph.values:
-            if not value.recomputable:
+        for v, value in enumerate(self.graph.values):
+            if self._stays_put(v):
                 first = value.born if value.producer is None else value.producer + 1
                 if first < value.dies:
                     change[first] += value.size_bytes
@@ -140,22 +168,26 @@ class Model:
         for at, op in enumerate(self.graph.ops):
             for v in op.inputs:  # those written over
                 value = self.graph.values[v]
-                held[at] += value.size_bytes if not value.recomputable and value.dies == at else 0
+                held[at] += value.size_bytes if self._stays_put(v) and value.dies == at else 0
             # Blocks that go on with a new content that is made from nothing.
             held[at] += sum(self._in_place_bytes(op, v) for v in op.outputs)
         return held
+
+    def _stays_put(self, v: int) -> bool:
+        """Whether it has its bytes for as long as the program holds it, whatever is decided."""
+        return not self.graph.values[v].recomputable and not self._spillable[v]
 
     def _in_place_bytes(self, op: GraphOp, v: int) -> int:
         before = self.graph.values[v].before
         return 0 if before is None or before in op.inputs else self.graph.values[v].size_bytes
 
     def _kept_leaves(self, moment: int) -> int:
-        """Bytes of what cannot be recomputed and is there from the moment before to this one."""
+        """Bytes of what cannot be had again and is there from the moment before to this one."""
         first, last = self.moments[moment - 1], self.moments[moment]
         return sum(
             value.size_bytes
-            for value in self.graph.values
-            if not value.recomputable and value.born <= first and value.dies > last
+            for v, value in enumerate(self.graph.values)
+            if self._stays_put(v) and value.born <= first and value.dies > last
         )
 
     # ---- columns ----
@@ -169,12 +201,12 @@ class Model:
     def _add_columns(self, least: int) -> None:
         graph = self.graph
         replayable = {
-            i: max(self.last_use[v] for v in op.outputs if self.evictable[v])
+            i: max(self.last_use[v] for v in op.outputs if self._remade[v])
             for i, op in enumerate(graph.ops)
-            if any(self.evictable[v] for v in op.outputs)
+            if any(self._remade[v] for v in op.outputs)
         }
         tracked = [
-            (v, self._first_choice(v), self.last_use[v])
+            (v, self._first_choice(v), self._last_choice(v))
             for v, value in enumerate(graph.values)
             if self.evictable[v] or (not value.recomputable and value.size_bytes >= least)
         ]
@@ -199,9 +231,25 @@ class Model:
                     )
                 }
             )
+            self.fetches.append(self._fetch_columns(tracked, at, ample))
         for v, first, last in tracked:
             if first <= last and self._written_over(v, last) and not graph.values[v].recomputable:
                 self.copies[v] = self._column(0)
+            if self.tier is not None and self._spillable[v]:
+                self.written[v] = self._column(self.tier.write_ns(graph.values[v]) / self._plain_ns)
+
+    def _fetch_columns(
+        self, tracked: list[tuple[int, int, int]], at: int, ample: bool
+    ) -> dict[int, int]:
+        if self.tier is None:
+            return {}
+        return {
+            v: self._column(self.tier.read_ns(self.graph.values[v]) / self._plain_ns)
+            for v, first, _ in tracked
+            if self._spillable[v]
+            and first < at <= self.last_use[v]
+            and not (ample and not self._written_over(v, at))
+        }
 
     def _count_ample(self, tracked: list[tuple[int, int, int]]) -> int:
         """Moments before which memory is never short, even with all that may matter. There, all
@@ -220,10 +268,14 @@ class Model:
     def _first_choice(self, v: int) -> int:
         """The first op at which it is a question whether the value has its bytes."""
         value = self.graph.values[v]
-        if value.recomputable:
-            assert value.producer is not None
-            return value.producer + 1
+        if value.recomputable or self._spillable[v]:
+            return value.born if value.producer is None else value.producer + 1
         return value.dies + 1 if v in self._overwritten else value.dies
+
+    def _last_choice(self, v: int) -> int:
+        """The last one. What cannot be recomputed has its bytes or a copy while it is held."""
+        leaf = self._spillable[v] and not self.graph.values[v].recomputable
+        return max(self.last_use[v], self.graph.values[v].dies - 1) if leaf else self.last_use[v]
 
     # ---- constraints ----
 
@@ -232,13 +284,14 @@ class Model:
         value = self.graph.values[v]
         at = self.moments[moment]
         before = self.moments[moment - 1] if moment > 0 else NEVER
+        fetch = [self.fetches[moment][v]] if v in self.fetches[moment] else []
         if not value.recomputable:
+            stayed = self.stays[moment - 1].get(v) if moment > 0 else None
             if v in self.copies and value.dies <= before:
-                first = not (moment > 0 and v in self.stays[moment - 1])
-                return [self.copies[v]] if first else [self.stays[moment - 1][v]]
-            if moment > 0 and v in self.stays[moment - 1]:
-                return [self.stays[moment - 1][v]]
-            return None
+                # The first moment at which the old content can only be in a copy.
+                first = value.dies == before if self._spillable[v] else stayed is None
+                return [self.copies[v] if first or stayed is None else stayed, *fetch]
+            return None if stayed is None else [stayed, *fetch]
         if not self.evictable[v] or value.producer == before:
             return None
         assert value.producer is not None and value.producer < at
@@ -246,7 +299,7 @@ class Model:
         columns = [] if replay is None else [replay]
         if value.dies != before or not self._is_before(v, before):
             columns += [self.stays[moment - 1][v]] if v in self.stays[moment - 1] else []
-        return columns
+        return columns + fetch
 
     def _is_before(self, v: int, at: int) -> bool:
         return any(self.graph.values[after].before == v for after in self.graph.ops[at].outputs)
@@ -261,6 +314,15 @@ class Model:
                 sources = self._sources(moment, v)
                 if sources is not None:
                     self.rows.add([(replay, 1.0), *((source, -1.0) for source in sources)], 0)
+
+    def _add_tier(self, moment: int) -> None:
+        at = self.moments[moment]
+        for v, fetch in self.fetches[moment].items():
+            self.rows.add([(fetch, 1.0), (self.written[v], -1.0)], 0)
+        for v, stays in self.stays[moment].items():
+            value = self.graph.values[v]
+            if v in self.written and not value.recomputable and at < value.dies:
+                self.rows.add([(stays, -1.0), (self.written[v], -1.0)], -1)
 
     def _bytes(self, v: int) -> float:
         return self.graph.values[v].size_bytes / self.budget_bytes
@@ -283,19 +345,23 @@ class Model:
         found = {}
         for v, stays in self.stays[moment].items():
             value = self.graph.values[v]
+            fetch = [(self.fetches[moment][v], -1.0)] if v in self.fetches[moment] else []
             if not value.recomputable:
-                if value.dies <= before:
+                if value.dies <= before and not self._spillable[v]:
                     found[v] = stays
+                elif self._spillable[v] and (value.producer is not None or value.born <= before):
+                    found[v] = column = self._column(0, whole=0)
+                    self.rows.add([(column, -1.0), (stays, 1.0), *fetch], 0)
                 continue
             assert value.producer is not None
             replay = self.replays[moment][value.producer]
             sources = self._sources(moment, v)
             if sources is None:
                 found[v] = column = self._column(0, whole=0)
-                self.rows.add([(column, -1.0), (stays, 1.0), (replay, -1.0)], 0)
-            elif len(sources) > 1:
+                self.rows.add([(column, -1.0), (stays, 1.0), (replay, -1.0), *fetch], 0)
+            elif len(sources) > 1 + len(fetch):
                 found[v] = column = self._column(0, whole=0)
-                terms = [(stays, 1.0), (sources[1], 1.0), (replay, -1.0), (column, -1.0)]
+                terms = [(stays, 1.0), (sources[1], 1.0), (replay, -1.0), (column, -1.0), *fetch]
                 self.rows.add(terms, 1)
         return found
 
@@ -337,4 +403,6 @@ class Model:
             {v for stays in self.stays for v in stays},
             [chosen(stays) for stays in self.stays],
             [chosen(replays) for replays in self.replays],
+            [chosen(fetches) for fetches in self.fetches],
+            chosen(self.written),
         )

@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
-from recoup.offline.graph import Graph
+from recoup.offline.graph import Graph, TierPrice
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
     """One step of a schedule."""
 
-    kind: Literal["run", "drop"]
+    kind: Literal["run", "drop", "write", "fetch"]
     index: int
-    """Of the op that runs, or of the value whose bytes are dropped. The first run of an op is the
-    program's, others are replays."""
+    """Of the op that runs, or of the value whose bytes are dropped, written to the second tier or
+    fetched from it. The first run of an op is the program's, others are replays."""
     taken: tuple[int, ...] = ()
     """Values whose blocks the op writes in place: their content is gone."""
 
@@ -29,6 +29,13 @@ class Schedule:
     steps: list[Step] = dataclasses.field(repr=False)
     peak_bytes: int
     replay_cost_ns: int
+    copy_cost_ns: int = 0
+    """Of copies to and from a second tier."""
+
+    @property
+    def cost_ns(self) -> int:
+        """Of all that a run with room for everything does not do."""
+        return self.replay_cost_ns + self.copy_cost_ns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,22 +50,32 @@ class Wishes:
     """Values to have while each moment's kernel runs."""
     replays: list[set[int]]
     """Ops to replay before it."""
+    fetches: list[set[int]] = dataclasses.field(default_factory=list)
+    """Values to fetch before it."""
+    written: set[int] = dataclasses.field(default_factory=set)
+    """Values to write to the second tier."""
 
 
 def carry_out(
-    graph: Graph, budget_bytes: int, wishes: Wishes, last_use: list[int]
+    graph: Graph,
+    budget_bytes: int,
+    wishes: Wishes,
+    last_use: list[int],
+    tier: TierPrice | None = None,
 ) -> Schedule | None:
     """Runs the program in the budget, with the wishes where they can be had.
 
     Replays what is needed and not there, in the better of two orders; when memory is short, drops
     what is cheapest to have again for its size and the time until it is needed. What cannot be had
     again is kept when the program lets go of it, in one run, or given up when memory is short, in
-    another; the cheaper run counts. None: it does not fit.
+    another; the cheaper run counts. With a second tier, what has to go is written there where that
+    is wished, costs less than to make it anew, or is the only way. None: it does not fit.
     """
     found = (
-        _Run(graph, budget_bytes, wishes, last_use, hoards=hoards).run() for hoards in (True, False)
+        _Run(graph, budget_bytes, wishes, last_use, tier, hoards=hoards).run()
+        for hoards in (True, False)
     )
-    return min(filter(None, found), key=lambda schedule: schedule.replay_cost_ns, default=None)
+    return min(filter(None, found), key=lambda schedule: schedule.cost_ns, default=None)
 
 
 @dataclasses.dataclass
@@ -68,9 +85,16 @@ class _State:
     peak: int
     cost_ns: int
     steps: list[Step]
+    copy_ns: int = 0
+    written: set[int] = dataclasses.field(default_factory=set)
 
     def copy(self) -> "_State":
-        return dataclasses.replace(self, resident=set(self.resident), steps=list(self.steps))
+        return dataclasses.replace(
+            self,
+            resident=set(self.resident),
+            steps=list(self.steps),
+            written=set(self.written),
+        )
 
 
 class _Run:
@@ -80,10 +104,12 @@ class _Run:
         budget_bytes: int,
         wishes: Wishes,
         last_use: list[int],
+        tier: TierPrice | None,
         *,
         hoards: bool,
     ) -> None:
         self.graph = graph
+        self.tier = tier
         self.hoards = hoards
         self.budget_bytes = budget_bytes
         self.wishes = wishes
@@ -105,7 +131,7 @@ class _Run:
             for v in self.ends.get(at, []):
                 unwanted = v not in op.inputs and not self._held(v, at) and not self._keeps(v, at)
                 if v in self.state.resident and unwanted:
-                    self._drop(self.state, v)
+                    self._drop(self.state, v, at)
             moment = bisect.bisect_left(self.wishes.moments, at)
             here = moment < len(self.wishes.moments) and self.wishes.moments[moment] == at
             if not self._replay_for(at, moment if here else None):
@@ -116,39 +142,52 @@ class _Run:
             if not self._run_op(self.state, at, at, Counter(op.inputs)):
                 return None
             self._tidy(at)
-        return Schedule(self.state.steps, self.state.peak, self.state.cost_ns)
+        state = self.state
+        return Schedule(state.steps, state.peak, state.cost_ns, state.copy_ns)
 
     # ---- what stays ----
 
     def _kept(self, moment: int) -> set[int]:
         """Tracked values to keep on the way to a moment."""
-        if moment >= len(self.wishes.moments):
-            return set()
+        if moment >= len(self.wishes.moments):  # with a tier, to go would cost something
+            return set() if self.tier is None else self.wishes.tracked
         needed = (self.graph.ops[i].inputs for i in self.wishes.replays[moment])
         return self.wishes.stays[moment].union(*needed)
 
     def _held(self, v: int, at: int) -> bool:
-        """Whether it must stay: it cannot be recomputed, and the program holds it."""
+        """Whether it must stay: it cannot be had again, and the program holds it."""
         value = self.graph.values[v]
-        return not value.recomputable and at < value.dies
+        return not value.recomputable and at < value.dies and not self._spillable(v)
+
+    def _spillable(self, v: int) -> bool:
+        return self.tier is not None and self.tier.takes(self.graph.values[v])
+
+    def _needs_copy(self, state: _State, v: int, at: int) -> bool:
+        """Whether it has to be written before its bytes go."""
+        value = self.graph.values[v]
+        if not self._spillable(v) or v in state.written:
+            return False
+        leaf = not value.recomputable and at < value.dies
+        return leaf or (v in self.wishes.written and at <= self.last_use[v])
 
     def _keeps(self, v: int, at: int) -> bool:
         if v in self.wishes.tracked:
             return v in self.keep
-        return at <= self.last_use[v]
+        value = self.graph.values[v]
+        return at <= self.last_use[v] or (not value.recomputable and at < value.dies)
 
     def _drop_all_but(self, stays: set[int], at: int) -> None:
         inputs = self.graph.ops[at].inputs
         for v in sorted(self.state.resident & self.wishes.tracked - stays):
             if v not in inputs and not self._held(v, at):
-                self._drop(self.state, v)
+                self._drop(self.state, v, at)
 
     def _tidy(self, at: int) -> None:
         """Drops, behind an op, what nobody keeps."""
         op = self.graph.ops[at]
         for v in {*op.inputs, *op.outputs, *(self.state.resident & self.wishes.tracked)}:
             if v in self.state.resident and not self._held(v, at) and not self._keeps(v, at):
-                self._drop(self.state, v)
+                self._drop(self.state, v, at + 1)
 
     # ---- replays ----
 
@@ -158,7 +197,10 @@ class _Run:
         if moment is not None:
             wished = self.wishes.replays[moment]
             for v in sorted(self.wishes.stays[moment] - resident):
-                if self.graph.values[v].recomputable and self.graph.values[v].producer in wished:
+                fetched = v in self.state.written and v in self.wishes.fetches[moment]
+                if fetched or (
+                    self.graph.values[v].recomputable and self.graph.values[v].producer in wished
+                ):
                     targets.append(v)
         if not targets:
             return True
@@ -172,7 +214,7 @@ class _Run:
             if self._replay_in(each, at, set(targets)):
                 found.append(self.state)
         if found:
-            self.state = min(found, key=lambda state: (state.cost_ns, state.peak))
+            self.state = min(found, key=lambda state: (state.cost_ns + state.copy_ns, state.peak))
         return bool(found)
 
     def _depth_first(self, targets: Iterable[int]) -> list[int] | None:
@@ -182,7 +224,7 @@ class _Run:
         while stack:
             v, ready = stack.pop()
             value = self.graph.values[v]
-            if v in self.state.resident or value.producer in order:
+            if v in self.state.resident or v in self.state.written or value.producer in order:
                 continue
             if not value.recomputable or value.producer is None:
                 return None
@@ -198,7 +240,7 @@ class _Run:
         uses.update(self.graph.ops[at].inputs)
         uses.update(targets)
         for i in order:
-            if not all(v in self.state.resident for v in self.graph.ops[i].inputs):
+            if not self._fetch_all(self.graph.ops[i].inputs, at, uses):
                 return False
             if not self._run_op(self.state, i, at, uses):
                 return False
@@ -207,7 +249,23 @@ class _Run:
             for v in (*self.graph.ops[i].inputs, *self.graph.ops[i].outputs):
                 unwanted = uses[v] <= 0 and not self._held(v, at) and not self._keeps(v, at)
                 if v in self.state.resident and unwanted:
-                    self._drop(self.state, v)
+                    self._drop(self.state, v, at)
+        return self._fetch_all(sorted(targets), at, uses)
+
+    def _fetch_all(self, wanted: Iterable[int], at: int, uses: Counter[int]) -> bool:
+        """Gets from the tier what is not there. False: there is no room, or no copy."""
+        wanted = list(wanted)
+        for v in wanted:
+            if v in self.state.resident:
+                continue
+            value = self.graph.values[v]
+            if self.tier is None or v not in self.state.written:
+                return False
+            if not self._make_room(self.state, value.size_bytes, set(wanted), at, uses):
+                return False
+            self.state.steps.append(Step("fetch", v))
+            self.state.copy_ns += self.tier.read_ns(value)
+            self._add(self.state, v)
         return True
 
     # ---- running one op ----
@@ -263,12 +321,15 @@ class _Run:
                 for v in state.resident
                 if v not in pinned and uses[v] <= 0 and not self._held(v, at)
             ]
-            victims.sort(key=lambda v: (self._worth(state, v, at), v))
+            victims.sort(key=lambda v: (v in self.keep, self._worth(state, v, at), v))
             for v in victims:
                 if state.used + need <= self.budget_bytes:
                     break
                 if self._dispensable(state, v, at):
-                    self._drop(state, v)
+                    self._drop(state, v, at)
+                elif self._spillable(v):
+                    self._write(state, v)
+                    self._drop(state, v, at)
             else:
                 if state.used + need > self.budget_bytes:
                     return False
@@ -276,9 +337,16 @@ class _Run:
         return True
 
     def _dispensable(self, state: _State, v: int, at: int) -> bool:
-        """Whether nothing that the program will read is lost without the bytes of `v`."""
+        """Whether nothing that the program will read is lost without the bytes of `v`, and it is
+        cheaper to make anew than to copy."""
+        if v in state.written:
+            return True
         if self.graph.values[v].recomputable:
-            return self._within_reach(state, v)
+            price = self._copy_ns(state, v)
+            cheap = price is None or self._remaking_ns(state, v) <= price
+            return cheap and self._within_reach(state, v)
+        if at < self.graph.values[v].dies:
+            return False
         if self.hoards:
             return False
         stack, seen = [v], {v}
@@ -302,7 +370,7 @@ class _Run:
             if not value.recomputable or value.producer is None:
                 return False
             for each in self.graph.ops[value.producer].inputs:
-                if each not in state.resident and each not in seen:
+                if each not in state.resident | state.written and each not in seen:
                     seen.add(each)
                     stack.append(each)
         return True
@@ -311,18 +379,42 @@ class _Run:
         """What it costs to have it again, what is needed for that included, for its size and the
         time until it, or what is to be made from it, is needed."""
         value = self.graph.values[v]
-        if value.producer is None or not value.recomputable:
+        if (
+            self._spillable(v)
+            and at > self.last_use[v]
+            and (value.recomputable or at >= value.dies)
+        ):
             return 0.0
-        makers, stack = {value.producer}, [value.producer]
+        copy_ns = self._copy_ns(state, v)
+        if value.producer is None or not value.recomputable:
+            if copy_ns is None or at >= value.dies:
+                return 0.0
+            cost_ns = copy_ns
+        else:
+            cost_ns = self._remaking_ns(state, v)
+            cost_ns = cost_ns if copy_ns is None else min(cost_ns, copy_ns)
+        wait = self._next_use(state, v, at) - at + 1
+        return cost_ns / (max(1, value.size_bytes) * wait)
+
+    def _copy_ns(self, state: _State, v: int) -> int | None:
+        """Of a copy to the tier, where there is none, and one back. None: it cannot be."""
+        if self.tier is None or not self._spillable(v):
+            return None
+        value = self.graph.values[v]
+        return self.tier.read_ns(value) + (v not in state.written) * self.tier.write_ns(value)
+
+    def _remaking_ns(self, state: _State, v: int) -> int:
+        producer = self.graph.values[v].producer
+        assert producer is not None
+        makers, stack = {producer}, [producer]
         while stack:
             for each in self.graph.ops[stack.pop()].inputs:
                 maker = self.graph.values[each].producer
-                if each not in state.resident and maker is not None and maker not in makers:
+                there = each in state.resident or each in state.written
+                if not there and maker is not None and maker not in makers:
                     makers.add(maker)
                     stack.append(maker)
-        cost_ns = sum(self.graph.ops[i].cost_ns for i in makers)
-        wait = self._next_use(state, v, at) - at + 1
-        return cost_ns / (max(1, value.size_bytes) * wait)
+        return sum(self.graph.ops[i].cost_ns for i in makers)
 
     def _next_use(self, state: _State, v: int, at: int) -> int:
         soonest = len(self.graph.ops)
@@ -342,7 +434,16 @@ class _Run:
         state.resident.add(v)
         state.used += self.graph.values[v].size_bytes
 
-    def _drop(self, state: _State, v: int) -> None:
+    def _write(self, state: _State, v: int) -> None:
+        assert self.tier is not None
+        state.steps.append(Step("write", v))
+        state.copy_ns += self.tier.write_ns(self.graph.values[v])
+        state.written.add(v)
+
+    def _drop(self, state: _State, v: int, at: int) -> None:
+        """at: the op before which it goes."""
+        if self._needs_copy(state, v, at):
+            self._write(state, v)
         state.steps.append(Step("drop", v))
         state.resident.remove(v)
         state.used -= self.graph.values[v].size_bytes
