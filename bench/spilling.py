@@ -1,0 +1,247 @@
+"""What a second tier is worth, in simulation: least budgets, and time at equal budgets.
+
+    OMP_NUM_THREADS=1 python bench/spilling.py floors --folder runs
+    OMP_NUM_THREADS=1 python bench/spilling.py overheads --folder runs
+
+The nets of `recoup bench` are trained for four steps each, all made inside the scope; a trace that
+is in --folder already is not recorded again.
+
+floors     The least budget that runs, without a tier and with one, beside what the largest op needs
+           at once: its operands, its results and its workspace. Asked is 1.15 times that and 4 MiB.
+           Below the table: what holds the memory in a budget just too small.
+
+overheads  Replays and copies over the program's own ops, in shares of the unbudgeted peak: without
+           a tier under `planned` and `recoup`, and with one of 0.8 GB/s each way and of ten times
+           the rate at which the last step makes what it keeps for its backward pass. `planned`
+           makes no lists where there is a tier. A copy takes 100 us beside its bytes.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from measure import megabytes, print_table, program_of_net, say, write_result
+
+import recoup
+from recoup.bench.nets import NETS
+from recoup.bench.nets.net import Net
+from recoup.bench.nets.real import REAL_NETS
+from recoup.bench.simulated import FEASIBLE_RATIO
+from recoup.offline.graph import graph_of
+
+STEPS = 4  # `planned` takes two that are equal
+TIER: dict[str, Any] = {"spill": "1TiB"}  # of any size
+POLICY = "recoup"
+RESOLUTION = 0.005
+ASKED_RATIO = 1.15
+ASKED_MORE = 4 << 20
+DISK = 0.8  # GB/s, a virtual disk
+SHARES = (0.8, 0.6, 0.5, 0.4, 0.3, 0.25)
+TIMES_THE_RATE = 10
+MOST_RATIO = 100.0  # slower than that is not gone on with
+
+
+def nets_of(size: str) -> dict[str, Net]:
+    nets = NETS if size == "small" else [each.net for each in REAL_NETS]
+    return {net.name: net for net in nets}
+
+
+def traces(args: argparse.Namespace) -> Iterator[tuple[str, recoup.Trace]]:
+    nets = nets_of(args.size)
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name in args.nets or nets:
+        path = args.folder / f"{args.size}-{name}.rtrace"
+        if path.exists():
+            yield name, recoup.Trace.read(path)
+        else:
+            say(f"{name}: recording")
+            # Nothing is digested, as in a trial: what NumPy sees could not leave any more.
+            with recoup.trace(path):
+                program_of_net(nets[name]).train(STEPS)
+            yield name, recoup.Trace.read(path)
+
+
+# --- floors --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Need:
+    """What one op holds at once."""
+
+    op: str
+    total_bytes: int
+
+
+def largest_need(trace: recoup.Trace) -> Need:
+    graph = graph_of(trace)
+
+    def need(at: int) -> int:
+        op = graph.ops[at]
+        # A block that is written all over is there too, though its old content is not read.
+        blind = [v for v in op.outputs if graph.values[v].before not in (None, *op.inputs)]
+        return op.kernel_bytes + sum(graph.values[v].size_bytes for v in (*op.inputs, *blind))
+
+    largest = max(range(len(graph.ops)), key=need)
+    return Need(graph.ops[largest].name, need(largest))
+
+
+def runs(trace: recoup.Trace, budget: int, options: dict[str, Any]) -> bool:
+    run = trace.simulate(budget, policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **options)
+    return run.status == "ok"
+
+
+def least(trace: recoup.Trace, low: int, high: int, **options: Any) -> tuple[int, int]:
+    """(too small, enough), by halving; `high` is enough."""
+    while high - low > RESOLUTION * high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if runs(trace, middle, options) else (middle, high)
+    return low, high
+
+
+def why(trace: recoup.Trace, budget: int) -> str:
+    """What holds the memory in a budget that is too small with a tier."""
+    run = trace.simulate(budget, policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **TIER)
+    return run.reason.partition(" This needs at least")[0] or run.status
+
+
+def floor_row(name: str, trace: recoup.Trace) -> dict[str, Any]:
+    peak, need = trace.unbudgeted_peak_bytes(), largest_need(trace)
+    high = 2 * peak
+    without = least(trace, 0, high)[1]
+    below, enough = least(trace, 0, high, **TIER)
+    asked = int(ASKED_RATIO * need.total_bytes) + ASKED_MORE
+    row = {
+        "net": name,
+        "peak_bytes": peak,
+        "op": need.op,
+        "need_bytes": need.total_bytes,
+        "without_bytes": without,
+        "with_bytes": enough,
+        "asked_bytes": asked,
+        "kept": enough <= asked,
+        "below_bytes": below,
+        "reason": why(trace, below),
+    }
+    say(f"{name}: {row}")
+    return row
+
+
+def measure_floors(args: argparse.Namespace) -> None:
+    rows = [floor_row(*each) for each in traces(args)]
+    columns = ("net", "largest op", "it needs", "peak", "least without", "with a tier", "over need")
+    print_table(
+        "least budgets",
+        (*columns, "asked", ""),
+        (
+            (
+                row["net"],
+                row["op"].removeprefix("aten::"),
+                *(megabytes(row[f"{key}_bytes"]) for key in ("need", "peak", "without", "with")),
+                f"{row['with_bytes'] / row['need_bytes']:.2f}x",
+                megabytes(row["asked_bytes"]),
+                "" if row["kept"] else "missed",
+            )
+            for row in rows
+        ),
+        texts=2,
+    )
+    for row in rows:
+        print(f"{row['net']} in {megabytes(row['below_bytes'])}: {row['reason']}")
+    write_result(args.json, "floors", rows)
+
+
+# --- overheads -----------------------------------------------------------------------------------
+def rate_of(trace: recoup.Trace) -> float:
+    """Bytes a nanosecond that the last step adds to what there was at its start, until its peak."""
+    step = trace.step()
+    moments = [m for m in step.timeline(1 << 45, policy="unbounded") if m.kind == "op"]
+    most = max(moments, key=lambda moment: moment.charged_bytes)
+    passed = most.start_ns + most.cost_ns - moments[0].start_ns
+    return (most.charged_bytes - moments[0].charged_bytes) / passed
+
+
+def overhead_row(
+    name: str, trace: recoup.Trace, shares: Iterable[float]
+) -> Iterator[dict[str, Any]]:
+    peak, rate = trace.unbudgeted_peak_bytes(), rate_of(trace)
+    fast = TIMES_THE_RATE * rate
+    kinds: dict[str, dict[str, Any]] = {
+        "planned": {"policy": "planned"},
+        "recoup": {"policy": POLICY},
+        "disk": {"policy": POLICY, "spill_bandwidth": (DISK, DISK), **TIER},
+        "fast": {"policy": POLICY, "spill_bandwidth": (fast, fast), **TIER},
+    }
+    for share in shares:
+        row: dict[str, Any] = {"net": name, "share": share, "rate_gb_per_s": rate}
+        for kind, options in kinds.items():
+            run = trace.simulate(int(share * peak), max_time_ratio=MOST_RATIO, **options)
+            row[kind] = run.time_ratio - 1 if run.status == "ok" else None
+            if options.get("spill"):
+                row[f"{kind}_spilled_bytes"] = run.stats.spilled_bytes
+                row[f"{kind}_spill_cost_ns"] = run.spill_cost_ns
+                row[f"{kind}_replay_cost_ns"] = run.replay_cost_ns
+        say(f"{row}")
+        yield row
+
+
+def percent(overhead: float | None) -> str:
+    return "-" if overhead is None else f"{overhead:.1%}"
+
+
+def is_above(row: dict[str, Any], kind: str, times: float = 1.0) -> bool:
+    """More than so many times what it is without a tier, where that runs at all."""
+    if row["recoup"] is None:
+        return False
+    return row[kind] is None or row[kind] > times * row["recoup"] + 1e-9
+
+
+def measure_overheads(args: argparse.Namespace) -> None:
+    rows = [row for each in traces(args) for row in overhead_row(*each, args.shares)]
+    kinds = ("planned", "recoup", "disk", "fast")
+    print_table(
+        "overhead",
+        ("net", "rate", "budget", "planned", "recoup", "tier, 0.8 GB/s", "tier, 10x the rate"),
+        (
+            (
+                row["net"],
+                f"{row['rate_gb_per_s']:.2f} GB/s",
+                f"{row['share']:.0%}",
+                *(percent(row[kind]) for kind in kinds),
+            )
+            for row in rows
+        ),
+    )
+    for kind in ("disk", "fast"):
+        above = [f"{row['net']} {row['share']:.0%}" for row in rows if is_above(row, kind)]
+        print(
+            f"{kind}: {len(above)} of {len(rows)} above recoup without a tier: {', '.join(above)}"
+        )
+    tight = [row for row in rows if row["share"] <= 0.4 and row["recoup"] is not None]
+    missed = [f"{row['net']} {row['share']:.0%}" for row in tight if is_above(row, "fast", 2 / 3)]
+    print(f"not a third below at 40 to 25 %: {len(missed)} of {len(tight)}: {', '.join(missed)}")
+    write_result(args.json, "overheads", rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    floors = commands.add_parser("floors", help="least budgets")
+    floors.set_defaults(measure=measure_floors)
+    overheads = commands.add_parser("overheads", help="time at equal budgets")
+    overheads.set_defaults(measure=measure_overheads)
+    overheads.add_argument("--shares", type=float, nargs="+", default=list(SHARES))
+    for each in (floors, overheads):
+        each.add_argument("--size", choices=["small", "real"], default="small")
+        each.add_argument("--nets", nargs="+", metavar="NET", help="default: all")
+        each.add_argument("--folder", type=Path, required=True, help="of the traces")
+        each.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    args.measure(args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

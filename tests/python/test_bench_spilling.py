@@ -1,0 +1,79 @@
+"""What `bench/spilling.py` says of a trace, and `optimum --spill` of a step."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import recoup
+from recoup import _C
+from recoup.offline.optimum import optimum
+from test_spill import train
+
+sys.path.append(str(Path(__file__).parents[2] / "bench"))
+
+import spilling
+import yardsticks
+
+UNIT = 1 << 16
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> recoup.Trace:
+    path = tmp_path_factory.mktemp("traces") / "run.rtrace"
+    with recoup.trace(path):
+        train()
+    return recoup.Trace.read(path)
+
+
+def test_the_largest_op_is_counted_with_all_that_it_holds() -> None:
+    builder = _C.TraceBuilder()
+    for name in ("small", "large"):
+        builder.add_name(name)
+    builder.add_kernel([UNIT])
+    builder.add_kernel([UNIT, 2 * UNIT])
+    builder.add_event("external", 0, 3 * UNIT)
+    builder.add_op(0, 0, 1000, True, [], [UNIT])
+    reads = [(0, True, False, False), (1, True, False, False)]
+    builder.add_op(1, 1, 1000, True, reads, [UNIT, 2 * UNIT])
+    found = spilling.largest_need(recoup.Trace(builder.build()))
+    assert found == spilling.Need("large", (3 + 1 + 1 + 2) * UNIT)
+
+
+def test_a_floor_runs_and_one_below_does_not(trace: recoup.Trace) -> None:
+    row = spilling.floor_row("net", trace)
+    assert row["need_bytes"] <= row["with_bytes"] < row["without_bytes"] <= row["peak_bytes"]
+    assert row["kept"] == (row["with_bytes"] <= 1.15 * row["need_bytes"] + (4 << 20))
+    assert spilling.runs(trace, row["with_bytes"], spilling.TIER)
+    assert not spilling.runs(trace, row["below_bytes"], spilling.TIER)
+    assert "out of budget" in row["reason"]
+
+
+def test_overheads_say_where_a_tier_costs_more(trace: recoup.Trace) -> None:
+    below, roomy = spilling.overhead_row("net", trace, [0.25, 1.0])
+    assert below["recoup"] is None and below["disk"] > below["fast"] > 0
+    assert below["disk_spilled_bytes"] > 0 and not spilling.is_above(below, "disk")
+    assert roomy["recoup"] == roomy["disk"] == 0 and not spilling.is_above(roomy, "disk")
+    assert spilling.is_above({"recoup": 0.3, "fast": 0.25}, "fast", 2 / 3)
+    assert not spilling.is_above({"recoup": 0.3, "fast": 0.15}, "fast", 2 / 3)
+
+
+def test_policies_beside_the_optimum_with_a_tier() -> None:
+    """The state of one layer, which is more than the budget: leaves must go and come back."""
+    builder = _C.TraceBuilder()
+    builder.add_name("op")
+    builder.add_kernel([UNIT])
+    for _ in range(4):
+        builder.add_event("external", 0, UNIT)
+    for storage in range(4):
+        builder.add_op(0, 0, 100_000, True, [(storage, True, False, False)], [UNIT])
+        builder.add_event("die", 4 + storage, 0)
+    builder.add_name("step")
+    builder.add_event("step", 1, 0)
+    trace = recoup.Trace(builder.build())
+    row = yardsticks.optimum_row("leaves", trace, 0.61, 10, 1.0)  # three units
+    assert row["status"] == "optimal" and row["copies"] == 1
+    # Two are written at the start, one of those that were read makes room each time.
+    assert row["time_ratio"] > 1
+    assert all(ratio >= row["time_ratio"] - 1e-4 for ratio in row["policies"].values())
+    assert optimum(trace, 3 * UNIT).status == "infeasible"
