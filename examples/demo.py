@@ -202,10 +202,14 @@ def demo_spilling(console: Console, steps: int) -> int:
     print(f"{name}: plain PyTorch ...", flush=True)
     plain = finetune_gpt2.train_plainly(size, steps, SEED)
     title = (
-        f"{name}: plain PyTorch takes {megabytes(plain.peak_bytes)} and keeps "
-        f"{megabytes(plain.kept_bytes)}; a file takes what does not fit"
+        f"{name}: plain PyTorch takes {megabytes(plain.peak_bytes)}, {plain.seconds:.2f} s a step"
     )
     table = new_table(title, "written a step", "read a step")
+    table.caption = (
+        f"{megabytes(plain.kept_bytes)} of it are parameters, gradients and AdamW's state: "
+        "a file on a disk takes what does not fit"
+    )
+    table.caption_justify = "left"
     differences = 0
     for share in SPILL_SHARES:
         print(f"{name}: a budget of {share:.0%} of the peak ...", flush=True)
