@@ -51,20 +51,25 @@ void InParts::settle(StorageId storage) {
   if (context_.observer != nullptr) {
     context_.observer->on_part(storage);
   }
-  freezer_.before_write(storage);
   const ValueId one[] = {values_.current(storage)};
-  if (lineage_[one[0]].leaf()) {
-    return;
+  if (!lineage_[one[0]].leaf()) {
+    const bool evicted = lineage_[one[0]].evicted();
+    if (evicted) {
+      replayer_.acquire(one);
+    }
+    values_.make_leaf(one[0]);
+    values_.drain();
+    if (evicted) {
+      replayer_.release(one);
+    }
   }
-  const bool evicted = lineage_[one[0]].evicted();
-  if (evicted) {
-    replayer_.acquire(one);
-  }
-  values_.make_leaf(one[0]);
-  values_.drain();
-  if (evicted) {
-    replayer_.release(one);
-  }
+  freezer_.before_write(storage);
+}
+
+// No part replays anything for it.
+bool InParts::is_settled(const PartOperand& operand) const {
+  const ValueId id = values_.current(operand.storage);
+  return lineage_[id].leaf() && !(operand.written && lineage_.has_consumers(id));
 }
 
 // Then no part allocates anything.
@@ -72,23 +77,66 @@ bool InParts::is_there(std::span<const Part> parts) const {
   return std::all_of(parts.begin(), parts.end(), [this](const Part& part) {
     return part.workspace == Bytes(0) &&
            std::all_of(part.operands.begin(), part.operands.end(), [this](const PartOperand& each) {
-             const Value& value = lineage_[values_.current(each.storage)];
-             return value.resident() && (value.leaf() || each.written);
+             return is_settled(each) && lineage_[values_.current(each.storage)].resident();
            });
   });
 }
 
-void InParts::hold_slots() {
+bool InParts::hold_slot(ValueId id) {
+  if (id.index() >= has_slot_.size()) {
+    has_slot_.resize(id.index() + std::size_t{1});
+  }
+  if (!has_slot_[id.index()]) {
+    has_slot_[id.index()] = context_.tier.hold(lineage_[id].size);
+  }
+  return has_slot_[id.index()];
+}
+
+// Those of the parts come first, and all of them must have one.
+bool InParts::hold_slots(std::span<const Part> parts) {
   has_slot_.clear();
   if (!context_.tier.open()) {
-    return;
+    return true;
   }
-  lineage_.for_each_value([this](ValueId id, const Value& value) {
-    if (value.leaf() && value.evictable() && context_.tier.hold(value.size)) {
-      has_slot_.resize(std::max(has_slot_.size(), id.index() + std::size_t{1}));
-      has_slot_[id.index()] = true;
+  context_.tier.hold_slots();
+  (void)context_.tier.gave_back();  // else what is refused here would be taken again; see end()
+  const auto wants = [](const Value& value) { return value.leaf() && value.evictable(); };
+  for (const Part& part : parts) {
+    for (const PartOperand& operand : part.operands) {
+      const ValueId id = values_.current(operand.storage);
+      if (wants(lineage_[id]) && !hold_slot(id)) {
+        return false;
+      }
+    }
+  }
+  std::vector<ValueId> refused;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (wants(value) && !hold_slot(id)) {
+      refused.push_back(id);
     }
   });
+  for (const ValueId id : refused) {
+    values_.set_spillable(id, false);
+  }
+  return true;
+}
+
+// What got no slot may be spilled again, as far as there is room.
+void InParts::end() {
+  context_.tier.let_go();
+  if (has_slot_.empty()) {
+    return;
+  }
+  has_slot_.clear();
+  std::vector<ValueId> refused;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.block.valid() && !value.spillable && context_.tier.takes(value.nbytes)) {
+      refused.push_back(id);
+    }
+  });
+  for (const ValueId id : refused) {
+    values_.set_spillable(id, true);
+  }
 }
 
 // Whether its bytes in the pool go when they are wanted.
@@ -118,16 +166,13 @@ Bytes InParts::need_of(const Part& part) const {
 }
 
 InParts::Need InParts::look(std::span<const Part> parts) {
-  context_.tier.hold_slots();
-  hold_slots();
+  bool known = hold_slots(parts);
   const Charges& charges = context_.charges;
   Need need;
-  bool replays = false;
   for (const Part& part : parts) {
     need.most = std::max(need.most, need_of(part));
-    for (const PartOperand& operand : part.operands) {
-      replays |= !lineage_[values_.current(operand.storage)].leaf();
-    }
+    known &= std::all_of(part.operands.begin(), part.operands.end(),
+                         [this](const PartOperand& each) { return is_settled(each); });
   }
   Bytes in_pool{0};
   lineage_.for_each_value([&](ValueId id, const Value& value) {
@@ -138,7 +183,7 @@ InParts::Need InParts::look(std::span<const Part> parts) {
     }
   });
   need.stays += charges.external + charges.kernel_held;
-  need.sure = !replays && need.most + need.stays + need.perhaps <= context_.options.budget;
+  need.sure = known && need.most + need.stays + need.perhaps <= context_.options.budget;
   if (need.sure && (charges.islands > 0 || charges.kernel_blocks > 0)) {
     const Bytes window = Compactor(context_.pool).largest_window([this](ValueId owner) {
       return owner.valid() && (may_go(owner) || lineage_[owner].movable());

@@ -33,7 +33,8 @@ struct Part {
 // 1. What will be written is settled: it is a leaf on which nothing hangs. Then no part replays
 //    anything, and what one writes is a leaf, too: a part takes bytes, and may fetch some.
 // 2. Every leaf that the second tier could take gets a slot there, which it keeps: what is fetched
-//    for a part leaves its slot to what the part has made of it, which is as large.
+//    for a part leaves its slot to what the part has made of it, which is as large. What gets none
+//    is not spilled meanwhile, for it would take another's.
 // 3. Then the largest part must fit beside what stays in any case.
 //
 // Where 3 is not sure (blocks that stay in place cut the pool into pieces) the op runs as a whole.
@@ -53,7 +54,7 @@ class InParts {
   // True: they can be run, one after the other, with nothing else in between; then end() follows.
   // False: as a whole. Throws OutOfBudget, and what kernels throw.
   [[nodiscard]] bool begin(std::span<const Part> parts);
-  void end() noexcept { context_.tier.let_go(); }
+  void end();
   // Step 1 for one storage.
   void settle(StorageId storage);
 
@@ -68,7 +69,9 @@ class InParts {
 
   [[nodiscard]] bool is_there(std::span<const Part> parts) const;
   [[nodiscard]] Need look(std::span<const Part> parts);
-  void hold_slots();
+  [[nodiscard]] bool hold_slots(std::span<const Part> parts);
+  [[nodiscard]] bool hold_slot(ValueId id);
+  [[nodiscard]] bool is_settled(const PartOperand& operand) const;
   [[nodiscard]] bool may_go(ValueId id) const;
   [[nodiscard]] Bytes need_of(const Part& part) const;
 
