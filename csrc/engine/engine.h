@@ -17,6 +17,7 @@
 #include "csrc/engine/enough.h"
 #include "csrc/engine/evictor.h"
 #include "csrc/engine/freezer.h"
+#include "csrc/engine/in_parts.h"
 #include "csrc/engine/leaves.h"
 #include "csrc/engine/mover.h"
 #include "csrc/engine/op.h"
@@ -79,6 +80,7 @@ class Engine final {
 
   // ---- what the program runs ----
   ProgramOp& op() { return op_; }
+  InParts& in_parts() { return in_parts_; }
   // The name is the caller's and must live until the next call. For messages.
   void set_running_op(std::string_view name) { context_.running_op = name; }
   [[nodiscard]] std::string_view running_op() const { return context_.running_op; }
@@ -160,6 +162,7 @@ class Engine final {
   Freezer freezer_;
   Records records_;
   ProgramOp op_;
+  InParts in_parts_;
   UserRequests user_;
   ScheduleRequests schedule_;
 };

@@ -26,6 +26,7 @@ class Observer {
   virtual void on_pin(StorageId /*storage*/) {}
   virtual void on_unpin(StorageId /*storage*/) {}
   virtual void on_evict_request(StorageId /*storage*/) {}
+  virtual void on_part(StorageId /*storage*/) {}
   virtual void on_materialize_all() {}
   virtual void on_step(std::string_view /*name*/) {}
   // An op, and all that its kernel allocates and frees in between, ends in one of the last two. A

@@ -20,7 +20,7 @@ std::optional<Nanoseconds> Spiller::price_of(const Value& value) const {
 bool Spiller::spill(ValueId id) {
   RECOUP_CHECK(lineage_[id].evictable());
   const std::optional<BlockId> slot =
-      lineage_[id].spillable ? tier_.take(lineage_[id].size) : std::nullopt;
+      lineage_[id].spillable ? tier_.take(lineage_[id].size, lineage_[id].leaf()) : std::nullopt;
   if (!slot || !write(id, *slot)) {
     values_.set_spillable(id, false);
     refused_.push_back(id);
@@ -38,7 +38,7 @@ bool Spiller::spill(ValueId id) {
 }
 
 bool Spiller::spill_outside(ValueId id) {
-  const std::optional<BlockId> slot = tier_.take(lineage_[id].size);
+  const std::optional<BlockId> slot = tier_.take(lineage_[id].size, /*leaf=*/true);
   if (!slot || !write(id, *slot)) {
     return false;
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -45,24 +46,54 @@ class Tier {
   // Nothing more is written to it. What it has can be fetched.
   void close() { closed_ = true; }
 
-  // nullopt: there is no room.
-  [[nodiscard]] std::optional<BlockId> take(Bytes nbytes) {
-    const auto slot = slots_->allocate(nbytes, Zone::kLow);
+  // nullopt: there is no room. For a leaf one of those that are held will do.
+  [[nodiscard]] std::optional<BlockId> take(Bytes nbytes, bool leaf) {
+    std::optional<BlockId> slot = leaf ? take_held(nbytes) : std::nullopt;
+    if (!slot) {
+      slot = slots_->allocate(nbytes, Zone::kLow);
+    }
     peak_ = std::max(peak_, used());
     return slot;
   }
   void give_back(BlockId slot) {
+    if (holding_) {
+      put_held(slot);
+      return;
+    }
     slots_->free(slot);
     gave_back_ = true;
+  }
+
+  // Note [Parts] in in_parts.h. From here on slots that are given back are held for leaves of just
+  // their size, until let_go.
+  void hold_slots() { holding_ = true; }
+  // One more of that size. False: there is no room.
+  [[nodiscard]] bool hold(Bytes nbytes) {
+    const auto slot = slots_->allocate(nbytes, Zone::kLow);
+    if (slot) {
+      put_held(*slot);
+    }
+    return slot.has_value();
+  }
+  void let_go() noexcept {
+    for (const auto& [size, slots] : held_) {
+      for (const BlockId slot : slots) {
+        slots_->free(slot);
+        gave_back_ = true;
+      }
+    }
+    held_.clear();
+    held_bytes_ = Bytes(0);
+    holding_ = false;
   }
   // Whether a slot was given back since this was asked last.
   [[nodiscard]] bool gave_back() { return std::exchange(gave_back_, false); }
   [[nodiscard]] Bytes offset(BlockId slot) const { return slots_->offset(slot); }
   [[nodiscard]] Bytes size(BlockId slot) const { return slots_->size(slot); }
-  [[nodiscard]] Bytes used() const { return slots_ ? slots_->used() : Bytes(0); }
+  [[nodiscard]] Bytes used() const { return slots_ ? slots_->used() - held_bytes_ : Bytes(0); }
   [[nodiscard]] Bytes peak() const { return peak_; }
   [[nodiscard]] bool has_room(Bytes nbytes) const {
-    return open() && slots_->largest_free() >= nbytes;
+    return open() && (slots_->largest_free() >= nbytes || has_held(nbytes));
   }
 
   [[nodiscard]] Nanoseconds write_cost(Bytes nbytes) const {
@@ -79,6 +110,24 @@ class Tier {
   }
 
  private:
+  void put_held(BlockId slot) {
+    held_[size(slot).count()].push_back(slot);
+    held_bytes_ += size(slot);
+  }
+  [[nodiscard]] bool has_held(Bytes nbytes) const {
+    const auto found = held_.find(slots_->round_up(nbytes).count());
+    return found != held_.end() && !found->second.empty();
+  }
+  [[nodiscard]] std::optional<BlockId> take_held(Bytes nbytes) {
+    if (!has_held(nbytes)) {
+      return std::nullopt;
+    }
+    std::vector<BlockId>& slots = held_[slots_->round_up(nbytes).count()];
+    const BlockId slot = slots.back();
+    slots.pop_back();
+    held_bytes_ -= size(slot);
+    return slot;
+  }
   [[nodiscard]] Nanoseconds cost(Bytes nbytes, double ns_per_byte) const {
     return speed_.each + Nanoseconds(static_cast<std::int64_t>(
                              ns_per_byte * static_cast<double>(nbytes.count())));
@@ -90,6 +139,9 @@ class Tier {
   Bytes peak_{0};
   bool closed_ = false;
   bool gave_back_ = false;
+  bool holding_ = false;
+  std::unordered_map<std::int64_t, std::vector<BlockId>> held_;  // by their size
+  Bytes held_bytes_{0};
 };
 
 }  // namespace recoup::detail

@@ -203,7 +203,8 @@ constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
     {"escape", TraceEvent::Kind::kEscape},     {"pin", TraceEvent::Kind::kPin},
     {"unpin", TraceEvent::Kind::kUnpin},       {"evict", TraceEvent::Kind::kEvict},
     {"forsake", TraceEvent::Kind::kForsake},   {"step", TraceEvent::Kind::kStep},
-    {"settle", TraceEvent::Kind::kSettle},     {"plan", TraceEvent::Kind::kPlan}};
+    {"settle", TraceEvent::Kind::kSettle},     {"part", TraceEvent::Kind::kPart},
+    {"plan", TraceEvent::Kind::kPlan}};
 
 // (kind, index, bytes) each.
 py::list event_rows(const Trace& trace) {

@@ -202,6 +202,9 @@ void Simulator::apply(const TraceEvent& event) {
     case Kind::kEvict:
       (void)engine_->user().evict(storages_[event.index]);
       break;
+    case Kind::kPart:
+      engine_->in_parts().settle(storages_[event.index]);
+      break;
     case Kind::kForsake:
       forsake(storages_[event.index]);
       break;

@@ -28,6 +28,7 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
       }
       case Kind::kEscape:
       case Kind::kPin:
+      case Kind::kPart:
         add_use(event.index, false);
         break;
       case Kind::kDie:

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -16,6 +17,7 @@
 #include "csrc/torch/gpus.h"
 #include "csrc/torch/kernel_frame.h"
 #include "csrc/torch/op_call.h"
+#include "csrc/torch/parts.h"
 #include "csrc/torch/pointer_readers.h"
 #include "csrc/torch/scope_thread.h"
 #include "csrc/torch/session.h"
@@ -123,21 +125,44 @@ void run_guest(const c10::OperatorHandle& op, const OpTraits& traits, c10::Dispa
   op.redispatchBoxed(below, stack);
 }
 
+// Brings plain tensors among the arguments back for a kernel that looks at them by pointer.
+template <class Wanted>
+void hold_arguments(KernelFrame& frame, const c10::OperatorHandle& op,
+                    const torch::jit::Stack& stack, Wanted&& wanted) {
+  const Visit visit;
+  const std::size_t count = op.schema().arguments().size();
+  const Arguments arguments(stack.data() + (stack.size() - count), count);
+  for_each_tensor(arguments,
+                  [&](const at::Tensor& tensor, std::size_t argument, std::int64_t /*element*/) {
+                    Session* const session = Sessions::on(tensor.device());
+                    if (session != nullptr && wanted(tensor, arguments[argument]) &&
+                        is_plain(*tensor.unsafeGetTensorImpl())) {
+                      frame.hold(*session, tensor);
+                    }
+                  });
+}
+
 // Note [Pointer readers].
 void run_reader(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
                 torch::jit::Stack* stack) {
   KernelFrame frame(traits.pointers);
-  {
-    const Visit visit;
-    const std::size_t count = op.schema().arguments().size();
-    const Arguments arguments(stack->data() + (stack->size() - count), count);
-    for_each_tensor(arguments, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
-      const bool wanted = traits.pointers == Pointers::kArguments ||
-                          at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
-      Session* const session = Sessions::on(tensor.device());
-      if (wanted && session != nullptr && is_plain(*tensor.unsafeGetTensorImpl())) {
-        frame.hold(*session, tensor);
-      }
+  hold_arguments(frame, op, *stack, [&](const at::Tensor& tensor, const c10::IValue&) {
+    return traits.pointers == Pointers::kArguments ||
+           at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+  });
+  op.redispatchBoxed(below, stack);
+}
+
+// Note [Ops on lists].
+void run_list_loop(const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                   torch::jit::Stack* stack) {
+  const auto is_shared = [](const c10::IValue& argument) { return argument.isTensor(); };
+  const std::size_t count = op.schema().arguments().size();
+  std::optional<KernelFrame> frame;  // costs the ops inside
+  if (std::any_of(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end(), is_shared)) {
+    frame.emplace(Pointers::kArguments);
+    hold_arguments(*frame, op, *stack, [&](const at::Tensor&, const c10::IValue& argument) {
+      return is_shared(argument);
     });
   }
   op.redispatchBoxed(below, stack);
@@ -149,7 +174,8 @@ void run(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKey
   with_concerned(op, *stack, [&](std::span<Session* const> sessions) {
     if (sessions.empty()) {
       redispatch(op, below, stack);
-    } else {
+    } else if (!traits.in_parts || sessions.size() != 1 ||
+               !PartedCall(*sessions.front(), op, traits, below, *stack).run()) {
       OpCall(*sessions.front(), op, traits, below, *stack, sessions.subspan(1)).run();
     }
   });
@@ -199,6 +225,7 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
     case OpKind::kRecorded:
     case OpKind::kGuest:
     case OpKind::kReader:
+    case OpKind::kListLoop:
       break;
   }
   try {
@@ -206,6 +233,9 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
       run_guest(op, traits, below, stack);
     } else if (traits.kind == OpKind::kReader) {
       run_reader(op, traits, below, stack);
+    } else if (traits.kind == OpKind::kListLoop &&
+               below.highestPriorityTypeId() == c10::DispatchKey::CPU) {
+      run_list_loop(op, below, stack);
     } else {
       run(op, traits, below, stack);
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "csrc/torch/list_ops.h"
 #include "csrc/torch/overrides.h"
 
 namespace recoup::detail {
@@ -363,6 +364,9 @@ std::vector<NamedOp> known_names() {
   for (const PointerReader& each : pointer_readers()) {
     known.push_back({.table = "pointer readers", .name = std::string(each.op), .arguments = {}});
   }
+  for (const std::string_view name : ops_in_parts()) {
+    known.push_back({.table = "in parts", .name = std::string(name), .arguments = {}});
+  }
   return known;
 }
 
@@ -401,6 +405,9 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed) {
       base.find("rnn") != std::string::npos;
   traits.repeatable = (own || allowed) && !kUninitialized.contains(base) &&
                       !kNotRepeatable.contains(base) && !rebinds;
+  const auto in_parts = ops_in_parts();
+  traits.in_parts =
+      own && std::find(in_parts.begin(), in_parts.end(), traits.name) != in_parts.end();
   if (const auto pointers = pointers_of(traits.name)) {
     traits.kind = *pointers == Pointers::kAny ? OpKind::kGuest : OpKind::kReader;
     traits.pointers = *pointers;
@@ -412,6 +419,8 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed) {
     traits.kind = OpKind::kOtherStream;
   } else if (!own) {
     traits.kind = allowed ? OpKind::kRecorded : OpKind::kGuest;
+  } else if (is_list_loop(op)) {
+    traits.kind = OpKind::kListLoop;
   } else if (base == "aten::lift_fresh" || reads_to_view(schema)) {
     // lift_fresh: how torch.tensor announces what it filled by pointer. From here on it is a leaf
     // with an owner, so that it can be moved out of the way.

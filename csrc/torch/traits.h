@@ -23,6 +23,7 @@ enum class OpKind : std::uint8_t {
   kOtherStream,  // record_stream: says something of an address, not of a value
   kGuest,        // a kernel that is not ATen's own: Note [Guests]
   kReader,       // a composite that looks at bytes by pointer: Note [Pointer readers]
+  kListLoop,     // on the CPU made of ops that are seen one by one: Note [Ops on lists]
 };
 
 // Whether two runs of an op on a GPU may differ in their bits, because sums are added up in the
@@ -59,6 +60,7 @@ struct OpTraits {
   bool verifiable = true;              // false: some result bytes are uninitialized
   Pointers pointers = Pointers::kAny;  // of a reader
   bool matrix_product = false;  // costs more than its bytes: on a GPU a first guess takes that in
+  bool in_parts = false;        // runs for one tensor of its lists after the other
   bool gated = false;           // draws behind a gate: Note [The generator's gate]
   VariesOnGpu varies_on_gpu = VariesOnGpu::kNo;
   std::int8_t varies_if = -1;  // an argument that must be true for that

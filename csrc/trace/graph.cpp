@@ -148,6 +148,7 @@ TraceGraph build_graph(const Trace& trace, Bytes small_leaf) {
       case Kind::kFree:
       case Kind::kUnpin:
       case Kind::kEvict:
+      case Kind::kPart:
       case Kind::kPlan:
         break;
       case Kind::kSettle:

@@ -33,6 +33,7 @@ class TraceRecorder final : public Observer {
   void on_pin(StorageId storage) override { add(TraceEvent::Kind::kPin, storage); }
   void on_unpin(StorageId storage) override { add(TraceEvent::Kind::kUnpin, storage); }
   void on_evict_request(StorageId storage) override { add(TraceEvent::Kind::kEvict, storage); }
+  void on_part(StorageId storage) override { add(TraceEvent::Kind::kPart, storage); }
   void on_materialize_all() override;
   void on_step(std::string_view name) override;
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;

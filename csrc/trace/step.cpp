@@ -99,6 +99,7 @@ class StepCutter {
       case Kind::kForsake:
       case Kind::kEscape:
       case Kind::kEvict:
+      case Kind::kPart:
         follow(event);
         added.index = storages_[event.index].number;
         break;

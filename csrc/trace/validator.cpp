@@ -274,6 +274,7 @@ void TraceValidator::add_event(const TraceEvent& event) {
       break;
     case Kind::kEscape:
     case Kind::kEvict:
+    case Kind::kPart:
       (void)living(event.index);
       break;
     case Kind::kPin:

@@ -99,6 +99,7 @@ struct TraceEvent {
     kForsake,   // external storage `index` has lost the bytes that were known
     kStep,      // a training step ends; `index` is its name
     kSettle,    // the scope is left: all that lives gets its bytes back
+    kPart,      // storage `index` will be written by a part of an op on lists
     kPlan,      // plan `index` is in force; with the policy and the budget that it was made for
   };
   Kind kind = Kind::kOp;

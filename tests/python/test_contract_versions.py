@@ -189,6 +189,7 @@ def test_foreach_writes() -> None:
         old = [v.tanh() for v in values]
         hand.evict(*values, *old)
         torch._foreach_mul_(values, 0.5)
+        torch._foreach_add_(values, old)
         hand.evict(*values, *old)
         torch._foreach_addcdiv_(values, old, [v.abs() + 1 for v in values])
         hand.assert_leaf(*values)  # read and changed again

@@ -22,6 +22,8 @@ OPTIMIZERS = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, 1e-3),
     "amsgrad": lambda parameters: torch.optim.Adam(parameters, 1e-3, amsgrad=True),
     "momentum": lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9),
+    "adamw foreach": lambda parameters: torch.optim.AdamW(parameters, 1e-3, foreach=True),
+    "adamw fused": lambda parameters: torch.optim.AdamW(parameters, 1e-3, fused=True),
     "lion-like": lambda parameters: torch.optim.RMSprop(parameters, 1e-3, centered=True),
 }
 

@@ -73,6 +73,7 @@ class FactFinder {
         case TraceEvent::Kind::kPin:
         case TraceEvent::Kind::kUnpin:
         case TraceEvent::Kind::kEvict:
+        case TraceEvent::Kind::kPart:
         case TraceEvent::Kind::kForsake:
         case TraceEvent::Kind::kSettle:
         case TraceEvent::Kind::kPlan:

@@ -62,6 +62,7 @@ class Builder {
       case Kind::kFree:
       case Kind::kUnpin:
       case Kind::kEvict:
+      case Kind::kPart:
       case Kind::kSettle:
       case Kind::kPlan:
         break;

@@ -98,6 +98,7 @@ class Reorder {
         step.tail.push_back({.event = event});
         break;
       case Kind::kEvict:
+      case Kind::kPart:
       case Kind::kDie:
       case Kind::kForsake:
         (uses_[event.index].is_kept ? step.tail : behind(event.index, &Use::last))
@@ -148,6 +149,7 @@ class Reorder {
         case Kind::kPin:
         case Kind::kUnpin:
         case Kind::kEvict:
+        case Kind::kPart:
         case Kind::kDie:
         case Kind::kForsake:
           event.index = new_storage_[event.index];
