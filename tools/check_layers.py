@@ -29,6 +29,7 @@ LAYERS = (
     "csrc/simulate",
     "csrc/foresight",
     "csrc/cuda",
+    "csrc/disk",
     "csrc/offline/dtr_simulator",
     "csrc/offline/simulate",
     "csrc/offline/layout",

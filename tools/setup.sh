@@ -28,8 +28,9 @@ missing_packages() {
     has_header boost/version.hpp || echo libboost-dev
     has_header zlib.h || echo zlib1g-dev
     has_header xxhash.h || echo libxxhash-dev
+    has_header liburing.h || echo liburing-dev
   else
-    echo g++ libgtest-dev libboost-dev zlib1g-dev libxxhash-dev
+    echo g++ libgtest-dev libboost-dev zlib1g-dev libxxhash-dev liburing-dev
   fi
   "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
   "$python" -c 'import os, sys, sysconfig

@@ -46,6 +46,9 @@ TierSpeed speed_of_tier(const Options& options, Device& device) {
   }
   speed.write_ns_per_byte = options.spill_write_ns_per_byte.value_or(speed.write_ns_per_byte);
   speed.read_ns_per_byte = options.spill_read_ns_per_byte.value_or(speed.read_ns_per_byte);
+  if (options.spill_request_ns) {
+    speed.each = Nanoseconds(static_cast<std::int64_t>(*options.spill_request_ns));
+  }
   return speed;
 }
 

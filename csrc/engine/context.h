@@ -7,6 +7,7 @@
 
 #include "csrc/engine/cost_memory.h"
 #include "csrc/engine/device.h"
+#include "csrc/engine/landing.h"
 #include "csrc/engine/move_price.h"
 #include "csrc/engine/observer.h"
 #include "csrc/engine/placement.h"
@@ -20,11 +21,16 @@
 
 namespace recoup::detail {
 
+class Flights;
+
 // What takes the budget, and books.
 struct Charges {
   Bytes external{0};     // outside the pool
   Bytes kernel_held{0};  // in blocks of the pool that no value owns
   int kernel_blocks = 0;
+  Bytes ahead{0};  // in blocks of the pool into which spilled values are being read
+  int ahead_blocks = 0;
+  Bytes spilled{0};      // of values that have bytes in the second tier alone
   Bytes plain{0};        // of the live storages in the pool, evicted or not
   Bytes dead_leaves{0};  // in the pool
   int islands = 0;
@@ -84,6 +90,8 @@ struct Context {
   Observer* observer = nullptr;       // null: nobody looks on
   ScheduleHooks* schedule = nullptr;  // null: there is no schedule
   PlannedVictims* planned = nullptr;  // null: the policy alone decides
+  Landing* landing = nullptr;         // of its copies
+  Flights* flights = nullptr;         // the engine's
 };
 
 // Of a pool in a budget, in whole units of alignment.

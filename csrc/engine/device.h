@@ -65,12 +65,19 @@ class Device {
   // the engine is made.
   [[nodiscard]] virtual std::optional<double> copy_ns_per_byte() const { return std::nullopt; }
   // ---- the second tier: bytes at offsets of its own ----
-  // Writes `size` bytes there, a copy. False: it cannot be; what was there may be gone.
-  [[nodiscard]] virtual bool spill(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) {
-    return false;
+  // Begins to write `size` bytes there, a copy. Nobody changes them until it has ended.
+  virtual void begin_spill(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) {}
+  // Waits for the copy to that place. False: it cannot be written; what was there may be gone.
+  [[nodiscard]] virtual bool end_spill(Bytes /*to*/) { return false; }
+  // Whether these bytes are those that were written there last.
+  [[nodiscard]] virtual bool unchanged(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) {
+    return true;
   }
-  // Reads what was written there last. Throws what says that it cannot be read, or is not the same.
-  virtual void fetch(PoolOffset /*to*/, Bytes /*from*/, Bytes /*size*/) {}
+  // Begins to read what was written there last. Nobody looks at the bytes until it has ended.
+  virtual void begin_fetch(PoolOffset /*to*/, Bytes /*from*/, Bytes /*size*/) {}
+  // Waits for the copy from that place. Throws what says that it cannot be read, or is not the
+  // same.
+  virtual void end_fetch(Bytes /*from*/) {}
   // What copies there take, measured; nullopt: unknown. Asked while the engine is made, if there
   // is to be one.
   [[nodiscard]] virtual std::optional<TierSpeed> tier_speed() const { return std::nullopt; }

@@ -44,7 +44,8 @@ Engine::Engine(const Options& options, Device& device)
       pages_(context_),
       enough_(context_),
       reporter_(context_, enough_),
-      spiller_(context_, values_),
+      flights_(context_, values_),
+      spiller_(context_, values_, flights_),
       evictor_(context_, values_, candidates_, *policy_, spiller_),
       mover_(context_, values_, pages_),
       importer_(context_, {.values = values_, .spiller = spiller_, .pages = pages_}),
@@ -62,18 +63,31 @@ Engine::Engine(const Options& options, Device& device)
                  .values = values_,
                  .room = room_,
                  .evictor = evictor_,
-                 .spiller = spiller_,
                  .verifier = verifier_,
                  .disturber = disturber_,
                  .reporter = reporter_},
                 leaves_),
-      freezer_(context_, values_, leaves_, mover_, room_, replayer_),
+      freezer_(context_, {.values = values_,
+                          .leaves = leaves_,
+                          .mover = mover_,
+                          .room = room_,
+                          .replayer = replayer_,
+                          .spiller = spiller_}),
       records_(context_, {.values = values_,
                           .candidates = candidates_,
                           .verifier = verifier_,
                           .mover = mover_,
                           .room = room_,
                           .enough = enough_}),
+      write_behind_(
+          context_,
+          {.values = values_, .evictor = evictor_, .spiller = spiller_, .flights = flights_}),
+      read_ahead_(context_, {.values = values_,
+                             .pages = pages_,
+                             .enough = enough_,
+                             .evictor = evictor_,
+                             .spiller = spiller_,
+                             .flights = flights_}),
       op_(context_, {.values = values_,
                      .candidates = candidates_,
                      .evictor = evictor_,
@@ -81,11 +95,14 @@ Engine::Engine(const Options& options, Device& device)
                      .room = room_,
                      .replayer = replayer_,
                      .freezer = freezer_,
-                     .records = records_}),
+                     .records = records_,
+                     .write_behind = write_behind_,
+                     .read_ahead = read_ahead_}),
       in_parts_(context_, {.values = values_,
                            .freezer = freezer_,
                            .replayer = replayer_,
                            .importer = importer_,
+                           .spiller = spiller_,
                            .reporter = reporter_}),
       user_(context_, {.values = values_,
                        .leaves = leaves_,
@@ -94,9 +111,13 @@ Engine::Engine(const Options& options, Device& device)
                        .replayer = replayer_,
                        .freezer = freezer_,
                        .reporter = reporter_}),
-      schedule_(context_, values_, evictor_, replayer_) {}
+      schedule_(context_, values_, evictor_, replayer_) {
+  context_.landing = context_.flights = &flights_;
+}
 
+// The device's memory is not given back while a copy goes on in it.
 Engine::~Engine() {
+  flights_.land_all();
   context_.lineage.for_each_op([this](OpId, const Op& op) { context_.device.release(op.payload); });
   context_.lineage.for_each_value([this](ValueId, const Value& value) {
     if (value.external != nullptr) {
@@ -223,6 +244,7 @@ void Engine::check() const {
   candidates_.check();
   values_.check(context_.running_op.empty() && !context_.replaying);
   context_.tier.check();
+  flights_.check();
   pages_.check();
   RECOUP_CHECK(charged() <= context_.options.budget);
 }

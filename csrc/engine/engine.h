@@ -16,6 +16,7 @@
 #include "csrc/engine/disturber.h"
 #include "csrc/engine/enough.h"
 #include "csrc/engine/evictor.h"
+#include "csrc/engine/flights.h"
 #include "csrc/engine/freezer.h"
 #include "csrc/engine/in_parts.h"
 #include "csrc/engine/leaves.h"
@@ -24,6 +25,7 @@
 #include "csrc/engine/out_of_budget.h"
 #include "csrc/engine/pages.h"
 #include "csrc/engine/program_op.h"
+#include "csrc/engine/read_ahead.h"
 #include "csrc/engine/records.h"
 #include "csrc/engine/replayer.h"
 #include "csrc/engine/room.h"
@@ -32,6 +34,7 @@
 #include "csrc/engine/user_requests.h"
 #include "csrc/engine/values.h"
 #include "csrc/engine/verifier.h"
+#include "csrc/engine/write_behind.h"
 #include "recoup/errors.h"
 #include "recoup/options.h"
 #include "recoup/policy.h"
@@ -152,6 +155,7 @@ class Engine final {
   Pages pages_;
   Enough enough_;
   OutOfBudgetReporter reporter_;
+  Flights flights_;
   Spiller spiller_;
   Evictor evictor_;
   Mover mover_;
@@ -161,6 +165,8 @@ class Engine final {
   Replayer replayer_;
   Freezer freezer_;
   Records records_;
+  WriteBehind write_behind_;
+  ReadAhead read_ahead_;
   ProgramOp op_;
   InParts in_parts_;
   UserRequests user_;

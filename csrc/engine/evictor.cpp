@@ -28,10 +28,18 @@ EvictionPlan Evictor::plan(const RoomRequest& request) {
       return {.victims = {victim}};
     }
   }
+  return ask_policy(request);
+}
+
+EvictionPlan Evictor::ask_policy(const RoomRequest& request) {
   const auto start = std::chrono::steady_clock::now();
   EvictionPlan plan = policy_.plan(candidates_, request);
   context_.stats.search_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
   return plan;
+}
+
+std::vector<ValueId> Evictor::would_evict(const RoomRequest& request) {
+  return candidates_.list().empty() ? std::vector<ValueId>() : ask_policy(request).victims;
 }
 
 bool Evictor::evict_one(const RoomRequest& request) {
@@ -52,7 +60,7 @@ void Evictor::evict_all(std::span<const ValueId> victims) {
 void Evictor::evict(ValueId id) {
   const Value& value = lineage_[id];
   RECOUP_CHECK(value.evictable());
-  if (value.leaf() || spilling_pays(id)) {
+  if (would_spill(id)) {
     if (spiller_.spill(id) || value.leaf()) {
       return;
     }
@@ -86,7 +94,10 @@ void Evictor::evict_everything_as_told() {
   evict_candidates();
 }
 
-bool Evictor::spilling_pays(ValueId id) const {
+bool Evictor::would_spill(ValueId id) const {
+  if (lineage_[id].leaf()) {
+    return true;
+  }
   const std::optional<Nanoseconds> price = spiller_.price_of(lineage_[id]);
   return price && *price < replay_price(id);
 }

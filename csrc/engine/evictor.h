@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "csrc/engine/candidates.h"
 #include "csrc/engine/context.h"
@@ -22,6 +23,10 @@ class Evictor final : public GiveUp {
 
   // Evicts what the policy plans for the request; false: it has no plan.
   bool evict_one(const RoomRequest& request);
+  // What the policy would name first for the request.
+  [[nodiscard]] std::vector<ValueId> would_evict(const RoomRequest& request);
+  // Whether an evictable value would be spilled.
+  [[nodiscard]] bool would_spill(ValueId id) const;
   // It must be evictable. What costs less to spill than to replay is spilled, and a leaf is. A
   // storage that refuses becomes a leaf instead; what cannot be spilled is evicted, or stays as a
   // leaf that is not evictable any more.
@@ -39,8 +44,8 @@ class Evictor final : public GiveUp {
 
  private:
   EvictionPlan plan(const RoomRequest& request);
+  EvictionPlan ask_policy(const RoomRequest& request);
   void evict_all(std::span<const ValueId> victims);
-  [[nodiscard]] bool spilling_pays(ValueId id) const;
   [[nodiscard]] Nanoseconds replay_price(ValueId id) const;
   [[nodiscard]] Nanoseconds price_of(const EvictionPlan& plan) const;
 

@@ -6,15 +6,15 @@
 
 namespace recoup::detail {
 
-Freezer::Freezer(Context& context, Values& values, Leaves& leaves, Mover& mover, Room& room,
-                 Replayer& replayer)
+Freezer::Freezer(Context& context, const Parts& parts)
     : context_(context),
       lineage_(context.lineage),
-      values_(values),
-      leaves_(leaves),
-      mover_(mover),
-      room_(room),
-      replayer_(replayer) {}
+      values_(parts.values),
+      leaves_(parts.leaves),
+      mover_(parts.mover),
+      room_(parts.room),
+      replayer_(parts.replayer),
+      spiller_(parts.spiller) {}
 
 // The storage goes on with a new value in the same place; the old value keeps a private copy.
 void Freezer::keep_copy(ValueId leaf) {
@@ -38,7 +38,7 @@ void Freezer::keep_copy(ValueId leaf) {
   replayer_.release(leaf);
 }
 
-void Freezer::freeze_or_copy(StorageId storage) {
+void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
   const ValueId leaf = values_.current(storage);
   if (!lineage_[leaf].leaf() || !lineage_.has_consumers(leaf)) {
     return;
@@ -46,6 +46,10 @@ void Freezer::freeze_or_copy(StorageId storage) {
   const Dependents found = leaves_.dependents(leaf, Leaves::Reach::kPastDead);
   if (found.needed.empty()) {
     leaves_.freeze(leaf);
+    return;
+  }
+  const bool may_be_spilled = old == OldVersion::kResidentOrSpilled;
+  if (may_be_spilled && lineage_[leaf].slot.valid()) {
     return;
   }
   Bytes to_restore{0};
@@ -56,6 +60,9 @@ void Freezer::freeze_or_copy(StorageId storage) {
   // back now than kept replayable by a copy, unless it would crowd out everything else.
   if (to_restore.count() * 2 > context_.options.budget.count() &&
       lineage_[leaf].size <= to_restore) {
+    if (may_be_spilled && spiller_.save(leaf)) {
+      return;
+    }
     try {
       keep_copy(leaf);
       return;
@@ -127,8 +134,8 @@ void Freezer::make_state(StorageId storage) {
   replayer_.release(one);
 }
 
-void Freezer::before_write(StorageId storage) {
-  freeze_or_copy(storage);
+void Freezer::before_write(StorageId storage, OldVersion old) {
+  freeze_or_copy(storage, old);
   if (context_.options.in_place == InPlace::kShare) {
     mover_.place_low(storage);
   }
@@ -138,7 +145,7 @@ void Freezer::before_write(StorageId storage) {
 bool Freezer::start_writing(std::span<const StorageId> storages) {
   for (StorageId storage : storages) {
     const ValueId id = values_.current(storage);
-    if (lineage_[id].leaf() && lineage_.has_consumers(id)) {
+    if (lineage_[id].leaf() && lineage_.has_consumers(id) && !lineage_[id].slot.valid()) {
       return false;
     }
   }

@@ -1,6 +1,7 @@
 // Freezer: what must happen to a content before it changes.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "csrc/engine/mover.h"
 #include "csrc/engine/replayer.h"
 #include "csrc/engine/room.h"
+#include "csrc/engine/spiller.h"
 #include "csrc/engine/values.h"
 
 namespace recoup::detail {
@@ -24,20 +26,33 @@ namespace recoup::detail {
 // Stopping at the first lost value would be wrong: b could be evicted later and recomputed from the
 // new parameter. So would be stopping at a resident value that a kernel is writing over: nothing
 // can be recomputed from it as soon as it is a leaf. Where getting c back does not fit, the old
-// content is kept as a private copy instead, for as long as something hangs on it.
+// content is kept as a private copy instead, for as long as something hangs on it; where the second
+// tier has the old content, or takes it, it is kept there.
 //
 // A dead b on which an evicted gradient hangs would be a leaf that stays until somebody asks for
 // the gradient. So what is evicted behind dead values is brought back too: then nobody needs b.
 class Freezer {
  public:
+  struct Parts {
+    Values& values;
+    Leaves& leaves;
+    Mover& mover;
+    Room& room;
+    Replayer& replayer;
+    Spiller& spiller;
+  };
   // All must outlive it.
-  Freezer(Context& context, Values& values, Leaves& leaves, Mover& mover, Room& room,
-          Replayer& replayer);
+  Freezer(Context& context, const Parts& parts);
 
+  // Where the old content may be if something is to be recomputed from it still.
+  enum class OldVersion : std::uint8_t {
+    kResident,           // a private copy in the pool
+    kResidentOrSpilled,  // the storage's own slot in the second tier, too
+  };
   // Nothing evicted may be recomputed from what the storage holds. Throws OutOfBudget.
-  void freeze_or_copy(StorageId storage);
+  void freeze_or_copy(StorageId storage, OldVersion old);
   // The same for a storage that an op will write, before its arguments are acquired.
-  void before_write(StorageId storage);
+  void before_write(StorageId storage, OldVersion old = OldVersion::kResidentOrSpilled);
   // An op is about to change it in place by other values that it reads: Note [State].
   void make_state(StorageId storage);
   // A kernel that writes these storages is about to run. False: one of them has to be given to
@@ -58,6 +73,7 @@ class Freezer {
   Mover& mover_;
   Room& room_;
   Replayer& replayer_;
+  Spiller& spiller_;
 };
 
 }  // namespace recoup::detail

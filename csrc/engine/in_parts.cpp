@@ -14,6 +14,7 @@ InParts::InParts(Context& context, const Sources& sources)
       freezer_(sources.freezer),
       replayer_(sources.replayer),
       importer_(sources.importer),
+      spiller_(sources.spiller),
       reporter_(sources.reporter) {}
 
 // Copies of what is written (in_place) and segments are there to compare with.
@@ -63,7 +64,7 @@ void InParts::settle(StorageId storage) {
       replayer_.release(one);
     }
   }
-  freezer_.before_write(storage);
+  freezer_.before_write(storage, Freezer::OldVersion::kResident);
 }
 
 // No part replays anything for it.
@@ -98,6 +99,7 @@ bool InParts::hold_slots(std::span<const Part> parts) {
   if (!context_.tier.open()) {
     return true;
   }
+  spiller_.drop_all_copies();
   context_.tier.hold_slots();
   (void)context_.tier.gave_back();  // else what is refused here would be taken again; see end()
   const auto wants = [](const Value& value) { return value.leaf() && value.evictable(); };

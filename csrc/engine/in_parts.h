@@ -10,6 +10,7 @@
 #include "csrc/engine/importer.h"
 #include "csrc/engine/out_of_budget.h"
 #include "csrc/engine/replayer.h"
+#include "csrc/engine/spiller.h"
 #include "csrc/engine/values.h"
 
 namespace recoup::detail {
@@ -32,7 +33,8 @@ struct Part {
 //
 // 1. What will be written is settled: it is a leaf on which nothing hangs. Then no part replays
 //    anything, and what one writes is a leaf, too: a part takes bytes, and may fetch some.
-// 2. Every leaf that the second tier could take gets a slot there, which it keeps: what is fetched
+// 2. Copies of what is resident go. Every leaf that the second tier could take gets a slot there,
+//    which it keeps: what is fetched
 //    for a part leaves its slot to what the part has made of it, which is as large. What gets none
 //    is not spilled meanwhile, for it would take another's.
 // 3. Then the largest part must fit beside what stays in any case.
@@ -46,6 +48,7 @@ class InParts {
     Freezer& freezer;
     Replayer& replayer;
     Importer& importer;
+    Spiller& spiller;
     const OutOfBudgetReporter& reporter;
   };
   // All must outlive it.
@@ -81,6 +84,7 @@ class InParts {
   Freezer& freezer_;
   Replayer& replayer_;
   Importer& importer_;
+  Spiller& spiller_;
   const OutOfBudgetReporter& reporter_;
   std::vector<bool> has_slot_;  // by the value's index
 };

@@ -1,9 +1,11 @@
-// PlannedVictims: names victims before the policy is asked.
+// PlannedVictims: names victims before the policy is asked, and knows what comes.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "csrc/engine/op.h"
 #include "recoup/stats.h"
@@ -31,6 +33,15 @@ class PlannedVictims {
   // A trace says that this is in force from now on.
   virtual void on_recorded(const TracePlan& /*plan*/,
                            std::span<const TraceEviction> /*evictions*/) {}
+  // Adds what the op will use that comes `n` ops after the running one; false: that is not known.
+  [[nodiscard]] virtual bool uses_ahead(std::uint32_t /*n*/,
+                                        std::vector<StorageId>& /*storages*/) const {
+    return false;
+  }
+  // How many ops from the running one the storage is used next, if that is known.
+  [[nodiscard]] virtual std::optional<std::uint32_t> next_use(StorageId /*storage*/) const {
+    return std::nullopt;
+  }
   // What is measured now takes longer than it would.
   [[nodiscard]] virtual bool disturbs() const { return false; }
   // Adds what it has done.

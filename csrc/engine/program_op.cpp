@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/engine/flights.h"
+
 namespace recoup::detail {
 namespace {
 
@@ -27,7 +29,9 @@ ProgramOp::ProgramOp(Context& context, const Parts& parts)
       room_(parts.room),
       replayer_(parts.replayer),
       freezer_(parts.freezer),
-      records_(parts.records) {}
+      records_(parts.records),
+      write_behind_(parts.write_behind),
+      read_ahead_(parts.read_ahead) {}
 
 void ProgramOp::release_operands(std::span<const Operand> operands) noexcept {
   for (const Operand& operand : operands) {
@@ -40,6 +44,7 @@ void ProgramOp::release_operands(std::span<const Operand> operands) noexcept {
 void ProgramOp::begin(std::string_view name, std::span<Operand> operands) {
   context_.running_op = name;
   const std::int64_t replays = context_.stats.replays;
+  context_.flights->land_ended();
   try {
     if (context_.schedule != nullptr) {
       context_.schedule->before_op(name, operands);
@@ -48,6 +53,7 @@ void ProgramOp::begin(std::string_view name, std::span<Operand> operands) {
       context_.planned->before_op(name, operands);
     }
     take_operands(operands);
+    read_ahead_.before_kernel();
   } catch (...) {
     context_.running_op = {};  // the name is the caller's
     if (context_.planned != nullptr) {
@@ -83,6 +89,7 @@ void ProgramOp::take_operands(std::span<Operand> operands) {
   }
   for (;;) {
     for (StorageId storage : std::span<const StorageId>(written)) {
+      values_.stop_copying(values_.current(storage));
       freezer_.before_write(storage);
     }
     for (Operand& operand : operands) {
@@ -161,6 +168,7 @@ void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operan
   if (context_.options.evict_after_op) {
     evictor_.evict_everything_as_told();
   }
+  write_behind_.after_op();
 }
 
 void ProgramOp::abort(std::span<const Operand> operands) {

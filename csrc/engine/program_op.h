@@ -11,10 +11,12 @@
 #include "csrc/engine/evictor.h"
 #include "csrc/engine/freezer.h"
 #include "csrc/engine/op.h"
+#include "csrc/engine/read_ahead.h"
 #include "csrc/engine/records.h"
 #include "csrc/engine/replayer.h"
 #include "csrc/engine/room.h"
 #include "csrc/engine/values.h"
+#include "csrc/engine/write_behind.h"
 
 namespace recoup::detail {
 
@@ -29,6 +31,8 @@ class ProgramOp {
     Replayer& replayer;
     Freezer& freezer;
     Records& records;
+    WriteBehind& write_behind;
+    ReadAhead& read_ahead;
   };
   // All must outlive it.
   ProgramOp(Context& context, const Parts& parts);
@@ -72,6 +76,8 @@ class ProgramOp {
   Replayer& replayer_;
   Freezer& freezer_;
   Records& records_;
+  WriteBehind& write_behind_;
+  ReadAhead& read_ahead_;
 };
 
 }  // namespace recoup::detail

@@ -49,10 +49,12 @@ Nanoseconds Records::cost_by_bytes(const OpRecord& record) const {
 
 // The new content of `storage` after `op` wrote it; no op: a leaf.
 void Records::supersede(StorageId id, OpId op, bool overwritten) {
+  values_.stop_copying(values_.current(id));
   HeldStorage& storage = values_[id];
   const ValueId before = storage.current;
   if (!op.valid() && lineage_[before].leaf() && !lineage_.has_consumers(before)) {
     lineage_[before].writing = false;
+    values_.drop_copy(before);
     touch(before);
     values_.discard_copy(storage);
     return;
@@ -77,6 +79,8 @@ void Records::supersede(StorageId id, OpId op, bool overwritten) {
   const bool was_leaf = lineage_[before].leaf();
   if (copy.valid() && !was_leaf) {
     candidates_.update(before);
+  } else if (lineage_[before].slot.valid() && lineage_.has_consumers(before)) {
+    values_.transition(before, Residency::kSpilled);
   } else {
     values_.transition(before, was_leaf ? Residency::kLost : Residency::kEvicted);
   }

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "csrc/engine/flights.h"
+
 namespace recoup::detail {
 namespace {
 
@@ -41,7 +43,6 @@ Replay::Replay(const Parts& parts, std::vector<ValueId>& dead_leaves, Order orde
       values_(parts.values),
       room_(parts.room),
       evictor_(parts.evictor),
-      spiller_(parts.spiller),
       verifier_(parts.verifier),
       disturber_(parts.disturber),
       reporter_(parts.reporter),
@@ -133,9 +134,15 @@ void Replay::secure(Frame& frame) {
 
 // A copy that cannot be read is none: what can be replayed is evicted then.
 void Replay::fetch(ValueId id) {
+  if (context_.flights->contains(id)) {
+    context_.flights->land(id);
+    if (lineage_[id].resident()) {
+      return;
+    }
+  }
   const BlockId block = room_.take_block(lineage_[id].nbytes);
   try {
-    spiller_.fetch(id, block);
+    context_.flights->read(id, block);
   } catch (...) {
     values_.free_kernel_block(block);
     if (lineage_[id].leaf()) {

@@ -42,7 +42,6 @@ class Replay final : public WaitingReplay {
     Values& values;
     Room& room;
     Evictor& evictor;
-    Spiller& spiller;
     Verifier& verifier;
     Disturber& disturber;
     const OutOfBudgetReporter& reporter;
@@ -109,7 +108,6 @@ class Replay final : public WaitingReplay {
   Values& values_;
   Room& room_;
   Evictor& evictor_;
-  Spiller& spiller_;
   Verifier& verifier_;
   Disturber& disturber_;
   const OutOfBudgetReporter& reporter_;

@@ -6,6 +6,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
+#include "csrc/engine/flights.h"
 
 namespace recoup::detail {
 namespace {
@@ -117,6 +118,9 @@ void Room::make_room(Bytes size) {
       context_.device.sweep_external();
       continue;
     }
+    if (context_.flights->land_all()) {
+      continue;
+    }
     if (!leaves_.drop_one(missing)) {
       if (missing <= Bytes(0)) {
         reporter_.fail(size, kInPieces, true);
@@ -139,7 +143,7 @@ bool Room::make_one_piece(Bytes size, Nanoseconds& lost) {
     reporter_.fail(size, kInPieces, true);  // it is run again, with memory in order
   }
   while (pool_.largest_free() < size) {
-    if (!give_up({.size = size, .shortfall = Bytes(0)}, lost)) {
+    if (!give_up({.size = size, .shortfall = Bytes(0)}, lost) && !context_.flights->land_all()) {
       return false;
     }
   }
@@ -199,7 +203,7 @@ void Room::count_misfit() {
 // Where only the sum of what is free counts. False: nothing is left to give up.
 bool Room::free_some(Bytes missing) {
   return evictor_.evict_one({.size = Bytes(0), .shortfall = missing}) || evict_soft_pinned() ||
-         leaves_.drop_one(missing);
+         context_.flights->land_all() || leaves_.drop_one(missing);
 }
 
 bool Room::evict_soft_pinned() {
@@ -228,6 +232,7 @@ void Room::charge_external(Bytes size) {
 }
 
 bool Room::defragment(std::span<const ValueId> pinned, Bytes need) {
+  context_.flights->land_all();
   for (ValueId id : pinned) {
     --context_.lineage[id].fixed;
   }
@@ -262,6 +267,7 @@ void Room::shrink(Bytes budget) {
                                         recoup::to_string(options.outside), " and less than ",
                                         recoup::to_string(options.budget)));
   }
+  context_.flights->land_all();
   const Bytes less = options.budget - budget;
   const auto missing = [&] { return context_.shortfall(less); };
   if (missing() > Bytes(0)) {

@@ -1,17 +1,24 @@
 #include "csrc/engine/spiller.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "csrc/base/check.h"
 #include "csrc/engine/device.h"
-#include "csrc/engine/timer.h"
 
 namespace recoup::detail {
-Spiller::Spiller(Context& context, Values& values)
-    : context_(context), lineage_(context.lineage), values_(values), tier_(context.tier) {}
+Spiller::Spiller(Context& context, Values& values, Flights& flights)
+    : context_(context),
+      lineage_(context.lineage),
+      values_(values),
+      flights_(flights),
+      tier_(context.tier) {}
 
 std::optional<Nanoseconds> Spiller::price_of(const Value& value) const {
-  if (!value.spillable || !tier_.has_room(value.size)) {
+  if (value.clean()) {
+    return tier_.read_cost(value.size);
+  }
+  if (!value.spillable || !has_room(value.size)) {
     return std::nullopt;
   }
   return tier_.write_cost(value.size) + tier_.read_cost(value.size);
@@ -19,9 +26,7 @@ std::optional<Nanoseconds> Spiller::price_of(const Value& value) const {
 
 bool Spiller::spill(ValueId id) {
   RECOUP_CHECK(lineage_[id].evictable());
-  const std::optional<BlockId> slot =
-      lineage_[id].spillable ? tier_.take(lineage_[id].size, lineage_[id].leaf()) : std::nullopt;
-  if (!slot || !write(id, *slot)) {
+  if (!copy(id)) {
     values_.set_spillable(id, false);
     refused_.push_back(id);
     return false;
@@ -29,31 +34,118 @@ bool Spiller::spill(ValueId id) {
   const Value& value = lineage_[id];
   if (value.storage.valid() &&
       !context_.device.detach(values_[value.storage].handle, context_.pool.offset(value.block))) {
-    tier_.give_back(*slot);
     values_.forsake(id);
     return false;
   }
-  keep(id, *slot);
+  keep(id);
   return true;
 }
 
 bool Spiller::spill_outside(ValueId id) {
-  const std::optional<BlockId> slot = tier_.take(lineage_[id].size, /*leaf=*/true);
-  if (!slot || !write(id, *slot)) {
+  const std::optional<BlockId> slot = take_slot(lineage_[id].size, /*leaf=*/true);
+  if (!slot) {
+    return false;
+  }
+  if (!flights_.write(id, *slot)) {
+    tier_.give_back(*slot);
     return false;
   }
   values_.leave_outside(id);
-  keep(id, *slot);
+  lineage_[id].slot = *slot;
+  keep(id);
   return true;
 }
 
-// The slot has all that it holds, and its storage has no bytes any more.
-void Spiller::keep(ValueId id, BlockId slot) {
-  Value& value = lineage_[id];
-  value.slot = slot;
-  ++context_.stats.spills;
-  context_.stats.spilled_bytes += value.size.count();
-  context_.stats.spill_cost_ns += tier_.write_cost(value.size).count();
+bool Spiller::begin_write(ValueId id) {
+  const std::optional<BlockId> slot = take_slot(lineage_[id].size, lineage_[id].leaf());
+  if (slot) {
+    flights_.begin_write(id, *slot);
+  }
+  return slot.has_value();
+}
+
+bool Spiller::save(ValueId id) {
+  return lineage_[id].block.valid() && !lineage_[id].copying && copy(id);
+}
+
+// The tier has what a value of the pool has. What was written before is compared: a kernel may
+// write what it does not name.
+bool Spiller::copy(ValueId id) {
+  const Value& value = lineage_[id];
+  if (value.clean()) {
+    if (context_.device.unchanged(tier_.offset(value.slot), values_.location(id), value.nbytes)) {
+      ++context_.stats.clean_spills;
+      return true;
+    }
+    values_.drop_copy(id);
+  }
+  const std::optional<BlockId> slot =
+      value.spillable ? take_slot(value.size, value.leaf()) : std::nullopt;
+  if (!slot) {
+    return false;
+  }
+  if (!flights_.write(id, *slot)) {
+    tier_.give_back(*slot);
+    return false;
+  }
+  lineage_[id].slot = *slot;
+  return true;
+}
+
+bool Spiller::has_room(Bytes nbytes) const {
+  return tier_.open() &&
+         (tier_.has_room(nbytes) || tier_.used() - context_.charges.spilled >= nbytes);
+}
+
+// A copy of what is resident is worth less than one of what is not.
+std::optional<BlockId> Spiller::take_slot(Bytes nbytes, bool leaf) {
+  if (!tier_.open()) {
+    return std::nullopt;
+  }
+  if (!tier_.has_room(nbytes) && tier_.used() > context_.charges.spilled) {
+    drop_copies(nbytes);
+    if (!tier_.has_room(nbytes) && flights_.land_all()) {
+      drop_copies(nbytes);
+    }
+  }
+  return tier_.open() ? tier_.take(nbytes, leaf) : std::nullopt;
+}
+
+void Spiller::drop_all_copies() {
+  flights_.land_all();
+  std::vector<ValueId> clean;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.clean()) {
+      clean.push_back(id);
+    }
+  });
+  for (const ValueId id : clean) {
+    values_.drop_copy(id);
+  }
+}
+
+// Those that were not used for longest, until there is a place for so many bytes. What is being
+// written over lives on there, if something hangs on it.
+void Spiller::drop_copies(Bytes needed) {
+  std::vector<ValueId> clean;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.clean() && !value.writing) {
+      clean.push_back(id);
+    }
+  });
+  std::stable_sort(clean.begin(), clean.end(), [this](ValueId a, ValueId b) {
+    return lineage_[a].last_access < lineage_[b].last_access;
+  });
+  for (const ValueId id : clean) {
+    if (tier_.has_room(needed)) {
+      break;
+    }
+    values_.drop_copy(id);
+  }
+}
+
+// Its slot has all that it holds, and its storage has no bytes any more.
+void Spiller::keep(ValueId id) {
   context_.stats.spill_peak_bytes = tier_.peak().count();
   if (context_.observer != nullptr) {
     context_.observer->on_spill(id);
@@ -62,51 +154,12 @@ void Spiller::keep(ValueId id, BlockId slot) {
   values_.drain();
 }
 
-// A tier that fails once is not asked again.
-bool Spiller::write(ValueId id, BlockId slot) {
-  const Timer timer(context_.stats.spill_ns);
-  const Value& value = lineage_[id];
-  const Bytes size = value.external != nullptr ? value.nbytes : value.size;
-  if (context_.device.spill(tier_.offset(slot), values_.location(id), size)) {
-    return true;
-  }
-  tier_.give_back(slot);
-  close();
-  return false;
-}
-
-void Spiller::close() {
-  tier_.close();
-  std::vector<ValueId> all;
-  lineage_.for_each_value([&](ValueId id, const Value&) { all.push_back(id); });
-  for (ValueId id : all) {
-    values_.set_spillable(id, false);
-  }
-}
-
 void Spiller::take_refused() {
   for (ValueId id : std::exchange(refused_, {})) {
     if (lineage_.contains(id) && lineage_[id].block.valid() && tier_.takes(lineage_[id].nbytes)) {
       values_.set_spillable(id, true);
     }
   }
-}
-
-void Spiller::fetch(ValueId id, BlockId block) {
-  const Timer timer(context_.stats.fetch_ns);
-  const Value& value = lineage_[id];
-  RECOUP_CHECK(value.spilled() && context_.pool.size(block) == value.size);
-  context_.device.fetch(context_.pool.offset(block), tier_.offset(value.slot), value.size);
-  ++context_.stats.fetches;
-  context_.stats.fetched_bytes += value.size.count();
-  context_.stats.spill_cost_ns += tier_.read_cost(value.size).count();
-  if (context_.observer != nullptr) {
-    context_.observer->on_fetch(id);
-  }
-  context_.charges.remove_kernel_block(value.size);
-  values_.transition(id, Residency::kResident, block);
-  lineage_[id].last_access = context_.now;
-  values_.count_dead_leaf(id);
 }
 
 }  // namespace recoup::detail

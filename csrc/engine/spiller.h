@@ -1,18 +1,19 @@
-// Spiller: takes bytes that the second tier keeps, and fetches them.
+// Spiller: takes bytes that the second tier keeps.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "csrc/engine/context.h"
+#include "csrc/engine/flights.h"
 #include "csrc/engine/values.h"
 
 namespace recoup::detail {
 
 class Spiller {
  public:
-  // Both must outlive it.
-  Spiller(Context& context, Values& values);
+  // All must outlive it.
+  Spiller(Context& context, Values& values, Flights& flights);
 
   // What it costs to spill an evictable value and to fetch it once; nullopt: it cannot be.
   [[nodiscard]] std::optional<Nanoseconds> price_of(const Value& value) const;
@@ -21,25 +22,32 @@ class Spiller {
   bool spill(ValueId id);
   // The same of one whose bytes are outside of the pool, and may leave there.
   bool spill_outside(ValueId id);
+  // Begins to write an evictable value, which keeps its bytes. False: there is no room.
+  bool begin_write(ValueId id);
+  // Writes a resident value of the pool, which keeps its bytes. False: that cannot be.
+  bool save(ValueId id);
+  // The tier has nothing of what is resident, and no copy is under way.
+  void drop_all_copies();
   // What had no room there is evictable again, if some came free.
   void reconsider() {
     if (!refused_.empty() && tier_.gave_back()) {
       take_refused();
     }
   }
-  // Gives a spilled value its bytes back, in a block that a kernel held. Throws what the device
-  // throws; then the value is as it was.
-  void fetch(ValueId id, BlockId block);
 
  private:
-  bool write(ValueId id, BlockId slot);
-  void keep(ValueId id, BlockId slot);
-  void close();
+  [[nodiscard]] bool has_room(Bytes nbytes) const;
+  // For a leaf, one that is held for it will do.
+  std::optional<BlockId> take_slot(Bytes nbytes, bool leaf);
+  void drop_copies(Bytes needed);
+  bool copy(ValueId id);
+  void keep(ValueId id);
   void take_refused();
 
   Context& context_;
   Lineage& lineage_;
   Values& values_;
+  Flights& flights_;
   Tier& tier_;
   std::vector<ValueId> refused_;  // may be gone, and others in their place
 };

@@ -93,7 +93,7 @@ class Tier {
   [[nodiscard]] Bytes used() const { return slots_ ? slots_->used() - held_bytes_ : Bytes(0); }
   [[nodiscard]] Bytes peak() const { return peak_; }
   [[nodiscard]] bool has_room(Bytes nbytes) const {
-    return open() && (slots_->largest_free() >= nbytes || has_held(nbytes));
+    return slots_->largest_free() >= nbytes || has_held(nbytes);
   }
 
   [[nodiscard]] Nanoseconds write_cost(Bytes nbytes) const {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/base/strings.h"
+#include "csrc/engine/flights.h"
 
 namespace recoup::detail {
 
@@ -39,17 +40,25 @@ void UserRequests::escape(StorageId storage) {
   }
   const ValueId one[] = {first};
   replayer_.acquire(one);
+  without_copy(first);
   values_.make_leaf(first);
   values_.drain();
   replayer_.release(one);
-  freezer_.freeze_or_copy(storage);
+  freezer_.freeze_or_copy(storage, Freezer::OldVersion::kResident);
   // For what that brought back the second tier may have taken the leaf itself.
   const ValueId now[] = {values_.current(storage)};
   replayer_.acquire(now);
+  without_copy(now[0]);
   lineage_[now[0]].escaped = true;
   values_.set_island(values_[storage], true);
   replayer_.release(now);
   ++context_.stats.escapes;
+}
+
+// Whoever has the address may write there unseen.
+void UserRequests::without_copy(ValueId resident) {
+  values_.stop_copying(resident);
+  values_.drop_copy(resident);
 }
 
 bool UserRequests::has_needed_dependents(StorageId storage) const {
@@ -59,6 +68,7 @@ bool UserRequests::has_needed_dependents(StorageId storage) const {
 PinTicket UserRequests::pin(StorageId storage) {
   const ValueId one[] = {values_.current(storage)};
   replayer_.acquire(one);
+  without_copy(one[0]);
   HeldStorage& held = values_[storage];
   ++held.user_pins;
   values_.set_island(held, true);
@@ -87,6 +97,7 @@ void UserRequests::materialize_all() {
   if (context_.observer != nullptr) {
     context_.observer->on_materialize_all();
   }
+  context_.flights->land_all();
   std::vector<ValueId> held;
   Bytes live = context_.charges.external;
   lineage_.for_each_value([&](ValueId id, const Value& value) {
@@ -109,6 +120,7 @@ void UserRequests::materialize_all() {
     throw OutOfBudget(std::move(report));
   }
   for (ValueId id : held) {
+    values_.drop_copy(id);
     values_.make_leaf(id);
   }
   values_.drain();
@@ -145,7 +157,7 @@ PinnedRow UserRequests::pinned_row(const Value& value) const {
 std::vector<PinnedRow> UserRequests::pinned() const {
   std::vector<PinnedRow> rows;
   lineage_.for_each_value([&](ValueId, const Value& value) {
-    if (value.resident() && !value.evictable()) {
+    if (value.resident() && !value.evictable() && !value.copying) {
       rows.push_back(pinned_row(value));
     }
   });

@@ -48,6 +48,7 @@ class UserRequests {
   [[nodiscard]] std::vector<PinnedRow> pinned() const;
 
  private:
+  void without_copy(ValueId resident);
   [[nodiscard]] PinnedRow pinned_row(const Value& value) const;
 
   Context& context_;

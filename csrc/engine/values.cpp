@@ -5,6 +5,7 @@
 //   resident   resident    block           evict; write; make_leaf; death
 //   evicted    evicted     -               Replayer (bytes come back); death
 //   spilled    spilled     slot            Replayer fetches it; death
+//   clean      resident    block and slot  as leaf or resident; what is given up needs no copy then
 //   lost       lost        -               its record goes with its last consumer
 //
 // A value without a storage is dead (the user let it go) or an old version (a write superseded it).
@@ -33,12 +34,13 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
   Value& value = lineage_[id];
   RECOUP_CHECK(value.residency != to, "value ", id.index());
   candidates_.before_transition(id, value, to);
+  charges_.spilled += to == Residency::kSpilled ? value.size : Bytes(0);
+  charges_.spilled -= value.spilled() ? value.size : Bytes(0);
   switch (to) {
     case Residency::kResident:
       value.block = block;
       pool_.set_owner(block, id);
       value.recomputes += value.evicted() ? 1U : 0U;
-      give_back_slot(value);
       value.residency = to;
       candidates_.after_transition(id, to);
       if (value.storage.valid()) {
@@ -48,7 +50,7 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
     case Residency::kSpilled:
     case Residency::kEvicted:
     case Residency::kLost:
-      RECOUP_CHECK(!value.external && !value.escaped);
+      RECOUP_CHECK(!value.external && !value.escaped && !value.copying);
       if (value.resident()) {
         // A storage has been told before, by detach in evict_value: it may refuse.
         if (value.block.valid()) {
@@ -73,9 +75,20 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
 }
 
 void Values::give_back_slot(Value& value) {
-  if (value.spilled()) {
+  if (value.slot.valid()) {
     context_.tier.give_back(std::exchange(value.slot, BlockId()));
   }
+}
+
+void Values::stop_copying(ValueId id) {
+  if (lineage_[id].copying) {
+    context_.landing->land(id);
+  }
+}
+
+void Values::drop_copy(ValueId id) {
+  RECOUP_CHECK(lineage_[id].resident() && !lineage_[id].copying);
+  give_back_slot(lineage_[id]);
 }
 
 void Values::soft_pin(ValueId id) {
@@ -296,6 +309,8 @@ bool Values::holds(const ValueTicket& ticket) const {
 }
 
 void Values::forsake(ValueId id) {
+  stop_copying(id);
+  drop_copy(id);
   lineage_[id].escaped = true;
   set_island(storages_[lineage_[id].storage], true);
   // What a running op writes over is about to be gone from there. What hangs on it is replayed
@@ -341,6 +356,7 @@ void Values::hand_over(ValueId from, ValueId to) {
 // A new value becomes what the storage holds: it takes over the bytes, where they are, and all that
 // belongs to whoever has them. The old one has none from now on, and no storage.
 ValueId Values::add_version(StorageId id) {
+  stop_copying(storages_[id].current);
   HeldStorage& storage = storages_[id];
   const ValueId before = storage.current;
   const auto [after, now] = lineage_.emplace_value();
@@ -403,7 +419,8 @@ void Values::free_bytes(BlockId block) {
 void Values::check_value(ValueId id, const Value& value, bool at_rest) const {
   RECOUP_CHECK((value.resident() && value.external == nullptr) == value.block.valid(), "value ",
                id.index());
-  RECOUP_CHECK(value.spilled() == value.slot.valid(), "value ", id.index());
+  RECOUP_CHECK(!value.spilled() || value.slot.valid(), "value ", id.index());
+  RECOUP_CHECK(!value.slot.valid() || value.has_content(), "value ", id.index());
   if (value.block.valid()) {
     const BlockView block = pool_.view(value.block);
     RECOUP_CHECK(block.owner == id && block.size == value.size && !block.free);
@@ -411,11 +428,13 @@ void Values::check_value(ValueId id, const Value& value, bool at_rest) const {
   RECOUP_CHECK(!value.storage.valid() || storages_[value.storage].current == id);
   RECOUP_CHECK(value.hard_pins >= value.fixed && value.fixed >= 0 && value.soft_pins >= 0);
   const int user_pins = value.storage.valid() ? storages_[value.storage].user_pins : 0;
-  RECOUP_CHECK(!at_rest || (value.hard_pins == user_pins && value.soft_pins == 0 &&
-                            value.fixed == user_pins && !value.writing),
-               "value ", id.index(), " is still pinned: ", value.hard_pins, " hard, ",
-               value.soft_pins, " soft, ", value.fixed, " in place; ", user_pins, " by the user",
-               value.writing ? "; written" : "");
+  const int by_flight = value.copying ? 1 : 0;
+  RECOUP_CHECK(
+      !at_rest || (value.hard_pins == user_pins + by_flight && value.soft_pins == 0 &&
+                   value.fixed == user_pins + (value.resident() ? by_flight : 0) && !value.writing),
+      "value ", id.index(), " is still pinned: ", value.hard_pins, " hard, ", value.soft_pins,
+      " soft, ", value.fixed, " in place; ", user_pins, " by the user",
+      value.writing ? "; written" : "");
   RECOUP_CHECK(value.held() || lineage_.has_consumers(id), "value ", id.index(),
                " is kept for nobody");
 }
@@ -424,13 +443,14 @@ void Values::check(bool at_rest) const {
   Charges counted;
   Bytes owned{0};
   std::size_t owned_blocks = 0;
-  Bytes spilled{0};
+  Bytes slots{0};
   storages_.for_each([&](StorageId, const HeldStorage& storage) {
     counted.islands += static_cast<int>(storage.island);
   });
   lineage_.for_each_value([&](ValueId id, const Value& value) {
     check_value(id, value, at_rest);
-    spilled += value.spilled() ? context_.tier.size(value.slot) : Bytes(0);
+    slots += value.slot.valid() ? context_.tier.size(value.slot) : Bytes(0);
+    counted.spilled += value.spilled() ? value.size : Bytes(0);
     if (value.block.valid()) {
       owned += value.size;
       ++owned_blocks;
@@ -445,11 +465,13 @@ void Values::check(bool at_rest) const {
   RECOUP_CHECK(counted.plain == charges_.plain && counted.dead_leaves == charges_.dead_leaves &&
                counted.islands == charges_.islands);
   RECOUP_CHECK(counted.external + context_.options.outside == charges_.external);
-  RECOUP_CHECK(owned_blocks + static_cast<std::size_t>(charges_.kernel_blocks) ==
+  RECOUP_CHECK(owned_blocks +
+                   static_cast<std::size_t>(charges_.kernel_blocks + charges_.ahead_blocks) ==
                pool_.taken_blocks());
-  RECOUP_CHECK(owned + charges_.kernel_held == pool_.used(), owned.count(), " + ",
-               charges_.kernel_held.count(), " != ", pool_.used().count());
-  RECOUP_CHECK(spilled == context_.tier.used());
+  RECOUP_CHECK(owned + charges_.kernel_held + charges_.ahead == pool_.used(), owned.count(), " + ",
+               charges_.kernel_held.count(), " + ", charges_.ahead.count(),
+               " != ", pool_.used().count());
+  RECOUP_CHECK(slots == context_.tier.used() && counted.spilled == charges_.spilled);
   RECOUP_CHECK(!settling_ && settle_work_.empty());
 }
 

@@ -50,6 +50,11 @@ class Values {
   }
   [[nodiscard]] Location location(ValueId id) const;
 
+  // A copy of it in the second tier that is under way is waited for.
+  void stop_copying(ValueId id);
+  // The second tier has no copy of a resident value any more.
+  void drop_copy(ValueId id);
+
   // ---- pins ----
   void hard_pin(ValueId id) {
     Value& value = lineage_[id];

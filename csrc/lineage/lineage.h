@@ -58,7 +58,8 @@ struct Value {
   bool dead_leaf = false;      // a leaf in the pool that no storage holds any more
   bool spillable = false;      // the second tier takes it
   bool writing = false;  // a kernel that pins it writes over it: what it holds is about to be gone
-  BlockId slot;          // of the second tier; valid iff spilled
+  bool copying = false;  // Note [Copies beside ops]: one is under way
+  BlockId slot;          // of the second tier: of a spilled value, or of a copy of a resident one
   void* external =
       nullptr;  // made outside the pool: the device's record of it; charged, not evicted
 
@@ -66,6 +67,8 @@ struct Value {
   [[nodiscard]] bool resident() const { return residency == Residency::kResident; }
   [[nodiscard]] bool evicted() const { return residency == Residency::kEvicted; }
   [[nodiscard]] bool spilled() const { return residency == Residency::kSpilled; }
+  // It has bytes, and the second tier has the same.
+  [[nodiscard]] bool clean() const { return resident() && slot.valid() && !copying; }
   // Nothing has to be replayed for what it holds.
   [[nodiscard]] bool has_content() const { return resident() || spilled(); }
   [[nodiscard]] bool leaf() const { return !producer.valid(); }

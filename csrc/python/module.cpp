@@ -89,8 +89,11 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(imported_bytes);
   RECOUP_FIELD(spills);
   RECOUP_FIELD(spilled_bytes);
+  RECOUP_FIELD(written_behind_bytes);
+  RECOUP_FIELD(clean_spills);
   RECOUP_FIELD(fetches);
   RECOUP_FIELD(fetched_bytes);
+  RECOUP_FIELD(fetched_ahead_bytes);
   RECOUP_FIELD(unread_copies);
   RECOUP_FIELD(spill_ns);
   RECOUP_FIELD(fetch_ns);

@@ -90,9 +90,7 @@ class Simulator final : private Device {
   void take_over(void* /*external*/) noexcept override {}
   void forget(void* /*external*/) noexcept override {}
   void copy(PoolOffset /*to*/, const Location& /*from*/, Bytes /*size*/) override {}
-  [[nodiscard]] bool spill(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) override {
-    return true;
-  }
+  [[nodiscard]] bool end_spill(Bytes /*to*/) override { return true; }
   void poison(PoolOffset /*at*/, Bytes /*size*/) noexcept override {}
   std::uint64_t hash(const Location& /*from*/, Bytes /*size*/, const void* /*payload*/,
                      std::size_t /*result*/) override {

@@ -83,8 +83,11 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
     engine_.set_schedule(runner_.get());
     observe(nullptr);
   }
-  // A plan knows of no second tier.
-  if (policy.foresees && options.planning != Planning::kOff && options.spill == Bytes(0)) {
+  if (has_itinerary(options)) {
+    itinerary_ = std::make_unique<Itinerary>(engine_);
+    engine_.set_planned(itinerary_.get());
+    observe(nullptr);
+  } else if (has_foresight(options)) {
     const bool beside = options.planning == Planning::kBackground;
     foresight_ = std::make_unique<Foresight>(engine_, Foresight::Settings{.beside = beside});
     engine_.set_planned(foresight_.get());
@@ -154,7 +157,7 @@ void Session::record(const std::string& path) {
 }
 
 void Session::mark_step(std::string_view name) {
-  if (!recording_ && !runner_ && !foresight_) {
+  if (!recording_ && !runner_ && !foresight_ && !itinerary_) {
     return;
   }
   const EngineLock lock(mutex_);
@@ -189,7 +192,12 @@ void Session::log_decisions() {
 }
 
 void Session::observe(Observer* other) {
-  Observer* const steps = runner_ ? static_cast<Observer*>(runner_.get()) : foresight_.get();
+  Observer* steps = runner_.get();
+  if (foresight_) {
+    steps = foresight_.get();
+  } else if (itinerary_) {
+    steps = itinerary_.get();
+  }
   observers_ = ObserverPair(steps, other);
   engine_.set_observer(&observers_);
 }

@@ -15,6 +15,7 @@
 #include "csrc/engine/engine.h"
 #include "csrc/engine/observer_pair.h"
 #include "csrc/foresight/foresight.h"
+#include "csrc/foresight/itinerary.h"
 #include "csrc/schedule/runner.h"
 #include "csrc/torch/delay.h"
 #include "csrc/torch/engine_lock.h"
@@ -125,6 +126,7 @@ class Session {
   TensorMemory memory_;
   std::unique_ptr<ScheduleRunner> runner_;  // of a policy with a schedule
   std::unique_ptr<Foresight> foresight_;    // of one that plans evictions
+  std::unique_ptr<Itinerary> itinerary_;    // where there is a second tier
   BlockId bounce_;                          // of a GPU: what moves go through
 };
 

@@ -82,16 +82,33 @@ void TensorDevice::open_tier(const Options& options) {
   spilled_ = std::make_unique<SpillFile>(options.spill_dir);
 }
 
-bool TensorDevice::spill(Bytes to, const Location& from, Bytes size) {
-  return spilled_->write(to, address(from), size);
+void TensorDevice::begin_spill(Bytes to, const Location& from, Bytes size) {
+  spilled_->begin_write(to, address(from), size);
 }
 
-void TensorDevice::fetch(PoolOffset to, Bytes from, Bytes size) {
-  spilled_->read(arena_->at(to), from, size);
+bool TensorDevice::end_spill(Bytes to) { return spilled_->end_write(to); }
+
+bool TensorDevice::unchanged(Bytes to, const Location& from, Bytes size) {
+  return spilled_->holds(to, address(from), size);
 }
+
+void TensorDevice::begin_fetch(PoolOffset to, Bytes from, Bytes size) {
+  spilled_->begin_read(arena_->at(to), from, size);
+}
+
+void TensorDevice::end_fetch(Bytes from) { spilled_->end_read(from); }
 
 std::optional<TierSpeed> TensorDevice::tier_speed() const {
-  return spilled_ ? std::optional(spilled_->measure()) : std::nullopt;
+  if (!spilled_) {
+    return std::nullopt;
+  }
+  const DiskSpeed speed = spilled_->measure();
+  if (speed.write_ns_per_byte <= 0) {
+    return std::nullopt;
+  }
+  return TierSpeed{.write_ns_per_byte = speed.write_ns_per_byte,
+                   .read_ns_per_byte = speed.read_ns_per_byte,
+                   .each = Nanoseconds(static_cast<std::int64_t>(speed.request_ns))};
 }
 
 std::optional<double> TensorDevice::copy_ns_per_byte() const {

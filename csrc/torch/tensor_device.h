@@ -14,12 +14,12 @@
 #include <string>
 #include <vector>
 
+#include "csrc/disk/spill_file.h"
 #include "csrc/engine/device.h"
 #include "csrc/torch/arena.h"
 #include "csrc/torch/engine_lock.h"
 #include "csrc/torch/gpu.h"
 #include "csrc/torch/payload.h"
-#include "csrc/torch/spill_file.h"
 #include "csrc/torch/storage_hooks.h"
 #include "csrc/torch/storage_records.h"
 #include "recoup/options.h"
@@ -117,8 +117,11 @@ class TensorDevice final : public Device {
   void taken_over() noexcept override;
   void forget(void* external) noexcept override;
   void copy(PoolOffset to, const Location& from, Bytes size) override;
-  [[nodiscard]] bool spill(Bytes to, const Location& from, Bytes size) override;
-  void fetch(PoolOffset to, Bytes from, Bytes size) override;
+  void begin_spill(Bytes to, const Location& from, Bytes size) override;
+  [[nodiscard]] bool end_spill(Bytes to) override;
+  [[nodiscard]] bool unchanged(Bytes to, const Location& from, Bytes size) override;
+  void begin_fetch(PoolOffset to, Bytes from, Bytes size) override;
+  void end_fetch(Bytes from) override;
   [[nodiscard]] std::optional<TierSpeed> tier_speed() const override;
   void poison(PoolOffset at, Bytes size) noexcept override;
   [[nodiscard]] std::optional<double> copy_ns_per_byte() const override;

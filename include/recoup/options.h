@@ -73,6 +73,8 @@ struct Options {
   // What a byte takes to be written and read there. Unset: measured; in simulations 1.25.
   std::optional<double> spill_write_ns_per_byte = std::nullopt;
   std::optional<double> spill_read_ns_per_byte = std::nullopt;
+  // What each copy takes beside its bytes. Unset: measured; in simulations 100,000.
+  std::optional<double> spill_request_ns = std::nullopt;
   // Of the budget, what was there before the scope takes, whether the scope comes to see it or not;
   // the pool has the rest. For devices that give memory by the piece.
   Bytes outside{0};

@@ -68,7 +68,10 @@ def _work_table(stats: Stats) -> str:
         rows.append(("brought in from outside", f"{stats.imports:,}", size))
     if stats.spills:
         rows.append(("spills", f"{stats.spills:,}", format_bytes(stats.spilled_bytes)))
+        rows.append(("of them while ops ran", "", format_bytes(stats.written_behind_bytes)))
+        rows.append(("given up with a copy", f"{stats.clean_spills:,}", ""))
         rows.append(("fetches", f"{stats.fetches:,}", format_bytes(stats.fetched_bytes)))
+        rows.append(("of them while ops ran", "", format_bytes(stats.fetched_ahead_bytes)))
         if stats.unread_copies:
             rows.append(("copies that could not be read", f"{stats.unread_copies:,}", ""))
         rows.append(("most spilled at once", "", format_bytes(stats.spill_peak_bytes)))

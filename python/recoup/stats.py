@@ -69,21 +69,27 @@ class Stats:
     imported_bytes: int
     """Their bytes."""
     spills: int
-    """Values that were written to the second tier, and their bytes taken."""
+    """Values that were written to the second tier."""
     spilled_bytes: int
     """Their bytes."""
+    written_behind_bytes: int
+    """Of them those that were written while ops ran."""
+    clean_spills: int
+    """Values given up of which it had a copy: nothing was written."""
     fetches: int
     """Values that were read back from there."""
     fetched_bytes: int
     """Their bytes."""
+    fetched_ahead_bytes: int
+    """Of them those that were read while ops ran."""
     unread_copies: int
     """Copies that could not be read; what they held was replayed."""
     spill_ns: int
-    """Writing there."""
+    """Waiting until they were written."""
     fetch_ns: int
-    """Reading from there."""
+    """Waiting until they were read."""
     spill_cost_ns: int
-    """Both, by the price of a copy."""
+    """What both cost the program, by the price of a copy."""
     spill_peak_bytes: int
     """The most that was there."""
     escapes: int

@@ -28,7 +28,7 @@ TEST_F(EngineImport, WhatIsOutsideStaysWhileThereIsRoom) {
 
 //   outside: aaa bb   room for 8: the op's four units do not fit beside them
 TEST_F(EngineImport, ItComesInWhenRoomIsShort) {
-  Program& p = start(options(8, 8));
+  Program& p = start(options(8, 12));
   const Tensor a = p.external(units(3));
   const Tensor b = p.external(units(2));
   const Tensor c = p.leaf(units(4));
@@ -45,6 +45,7 @@ TEST_F(EngineImport, ItComesInWhenRoomIsShort) {
   p.drop(b);
   p.drop(c);
   p.check();
+  p.engine().user().materialize_all();
   EXPECT_EQ(p.engine().charged(), Bytes(0));
   EXPECT_EQ(p.engine().context().tier.used(), Bytes(0));
 }

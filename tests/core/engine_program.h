@@ -195,7 +195,7 @@ class Program {
     for (Tensor tensor : live_) {
       ASSERT_EQ(storage(tensor).external || storage(tensor).offset.has_value(), resident(tensor));
       if (operands_.empty()) {
-        ASSERT_EQ(value(tensor).hard_pins, pins(tensor));
+        ASSERT_EQ(value(tensor).hard_pins, pins(tensor) + (value(tensor).copying ? 1 : 0));
       }
       if (resident(tensor)) {
         expect_resident(tensor);

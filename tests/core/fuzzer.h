@@ -37,6 +37,30 @@ class Decisions final : public Observer {
   std::vector<std::tuple<char, std::uint64_t, std::int64_t>> log;
 };
 
+// Says that the next ops use storages of which some are there, in a random order.
+class RandomItinerary final : public PlannedVictims {
+ public:
+  RandomItinerary(Program& program, std::uint64_t seed) : program_(program), random_(seed) {}
+
+  void before_op(std::string_view /*name*/, std::span<const Operand> /*operands*/) override {}
+  void on_no_op() override {}
+  [[nodiscard]] ValueId next() const override { return {}; }
+  bool uses_ahead(std::uint32_t n, std::vector<StorageId>& storages) const override {
+    const std::vector<Tensor>& live = program_.live();
+    if (n > 3 || live.empty()) {
+      return false;
+    }
+    for (std::size_t i = random_() % 3; i > 0; --i) {
+      storages.push_back(program_.id(live[random_() % live.size()]));
+    }
+    return true;
+  }
+
+ private:
+  Program& program_;
+  mutable std::mt19937_64 random_;
+};
+
 // One random program.
 class Fuzzer {
  public:
@@ -55,6 +79,10 @@ class Fuzzer {
       observers_.emplace(nullptr, &decisions_);
     }
     program_.engine().set_observer(&*observers_);
+    if (options_.spill > Bytes(0) && seed % 3 > 0 && !runner_) {
+      itinerary_.emplace(program_, seed);
+      program_.engine().set_planned(&*itinerary_);
+    }
   }
 
   [[nodiscard]] const Decisions& decisions() const { return decisions_; }
@@ -352,6 +380,7 @@ class Fuzzer {
   std::vector<Argument> arguments_;  // of the running op
   std::int64_t faults_ = 0;
   std::optional<ChaosSchedule> runner_;
+  std::optional<RandomItinerary> itinerary_;
   Decisions decisions_;
   std::optional<ObserverPair> observers_;
 };

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -293,23 +294,46 @@ class NumericDevice final : public Device {
                      std::size_t /*result*/) override {
     return digest(at(from, size), 1);
   }
-  [[nodiscard]] bool spill(Bytes to, const Location& from, Bytes size) override {
+  // The bytes are copied when it ends, and must be what they were: nobody writes them in between.
+  void begin_spill(Bytes to, const Location& from, Bytes size) override {
+    const auto end = static_cast<std::size_t>(engine_->pool().round_up(to + size).count());
+    tier_.resize(std::max(tier_.size(), end), kPoison);
+    std::fill_n(tier_.begin() + to.count(), size.count(), kGivenUp);
+    const Span source = at(from, size);
+    EXPECT_TRUE(writes_.emplace(to.count(), Write{from, {source.begin(), source.end()}}).second);
+  }
+  [[nodiscard]] bool end_spill(Bytes to) override {
+    const auto found = writes_.find(to.count());
+    const Write write = std::move(found->second);
+    writes_.erase(found);
+    const Span now = at(write.from, Bytes(static_cast<std::int64_t>(write.bytes.size())));
+    EXPECT_TRUE(std::equal(now.begin(), now.end(), write.bytes.begin()));
     if (spill_fault_ > 0 && --spill_fault_ == 0) {
       return false;
     }
-    const auto end = static_cast<std::size_t>(engine_->pool().round_up(to + size).count());
-    tier_.resize(std::max(tier_.size(), end), kPoison);
-    const Span source = at(from, size);
-    std::copy(source.begin(), source.end(), tier_.begin() + to.count());
+    std::copy(now.begin(), now.end(), tier_.begin() + to.count());
     return true;
   }
-  void fetch(PoolOffset to, Bytes from, Bytes size) override {
+  // Whatever the engine takes for a copy is one.
+  [[nodiscard]] bool unchanged(Bytes to, const Location& from, Bytes size) override {
+    const Span bytes = at(from, size);
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), tier_.begin() + to.count()));
+    return true;
+  }
+  void begin_fetch(PoolOffset to, Bytes from, Bytes size) override {
+    EXPECT_FALSE(writes_.contains(from.count()));
+    EXPECT_TRUE(reads_.emplace(from.count(), Read{to, size}).second);
+    poison(to, size);
+  }
+  void end_fetch(Bytes from) override {
+    const auto found = reads_.find(from.count());
+    const Read read = found->second;
+    reads_.erase(found);
     if (fetch_fault_ > 0 && --fetch_fault_ == 0) {
       throw FetchFailed();
     }
-    const Span target = at({.external = nullptr, .offset = to}, size);
-    std::copy_n(tier_.begin() + from.count(), size.count(), target.begin());
-    std::fill_n(tier_.begin() + from.count(), size.count(), kGivenUp);  // it is read once
+    const Span target = at({.external = nullptr, .offset = read.to}, read.size);
+    std::copy_n(tier_.begin() + from.count(), read.size.count(), target.begin());
   }
   [[nodiscard]] std::optional<TierSpeed> tier_speed() const override {
     return TierSpeed{.each = Nanoseconds(10)};
@@ -345,7 +369,17 @@ class NumericDevice final : public Device {
   std::int64_t payloads_ = 0;
   std::int64_t allocation_fault_ = 0;
   std::int64_t kernel_fault_ = 0;
+  struct Write {
+    Location from;
+    std::vector<std::uint8_t> bytes;
+  };
+  struct Read {
+    PoolOffset to;
+    Bytes size;
+  };
   std::vector<std::uint8_t> tier_;
+  std::map<std::int64_t, Write> writes_;  // under way, by place
+  std::map<std::int64_t, Read> reads_;
   std::int64_t spill_fault_ = 0;
   std::int64_t fetch_fault_ = 0;
 };

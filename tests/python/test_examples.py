@@ -29,7 +29,7 @@ def test_gpt2_below_what_it_keeps(plain: finetune_gpt2.Plain, share: float) -> N
     found = finetune_gpt2.train_in(budget, plain, SIZE, STEPS, 0)
     assert found.difference is None
     assert found.stats.peak_bytes <= budget
-    assert found.stats.spills >= found.stats.fetches > 0
+    assert found.stats.spills > 0 and found.stats.fetches > 0
     assert found.stats.imports > 0
 
 

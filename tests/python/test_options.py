@@ -20,6 +20,7 @@ SIMULATED_ONLY = {"oracle", "chain_cost", "address_bytes"} | {
     "spill_unit_bytes",
     "spill_read_ns_per_byte",
     "spill_write_ns_per_byte",
+    "spill_request_ns",
 }
 # None there stands for these.
 NONE_IS = {"block_size": 0, "spill": 0, "spill_dir": ""}

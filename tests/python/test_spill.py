@@ -65,9 +65,10 @@ def test_below_the_floor(optimizer: str) -> None:
         assert train(optimizer) == plain
     stats = run.stats()
     kinds = Counter(decision.kind for decision in run.decisions())
-    assert (kinds["spill"], kinds["fetch"]) == (stats.spills, stats.fetches)
+    assert kinds["fetch"] == stats.fetches
+    assert kinds["spill"] >= stats.clean_spills > 0
     assert stats.peak_bytes <= budget
-    assert stats.spills >= stats.fetches > 0
+    assert stats.spills + stats.clean_spills >= stats.fetches > 0
     assert 0 < stats.spill_peak_bytes <= 1 << 30
     assert "spills" in run.report()
 
@@ -222,7 +223,8 @@ def test_a_simulation_has_one_too(tmp_path: Path) -> None:
     tiered = trace.simulate(budget, spill="1GiB", decisions=True)
     assert tiered.status == "ok" and tiered.stats.spills > 0
     kinds = Counter(decision.kind for decision in tiered.decisions)
-    assert (kinds["spill"], kinds["fetch"]) == (tiered.stats.spills, tiered.stats.fetches)
+    assert kinds["fetch"] == tiered.stats.fetches
+    assert kinds["spill"] >= tiered.stats.clean_spills > 0
     assert tiered.spill_cost_ns > 0 and tiered.time_ratio > 1
 
 

@@ -7,6 +7,7 @@
 #include "csrc/engine/decisions.h"
 #include "csrc/engine/observer_pair.h"
 #include "csrc/foresight/foresight.h"
+#include "csrc/foresight/itinerary.h"
 #include "csrc/offline/simulate/timeline.h"
 #include "csrc/simulate/simulator.h"
 
@@ -57,8 +58,12 @@ class Simulation {
   Simulation(const Trace& trace, const SimulationOptions& options, detail::Observer* observer)
       : simulator_(trace, options, observer), observers_(nullptr, observer) {
     const bool recorded = has_plans(trace, options);
-    if (find_policy(options.engine.policy).foresees && options.engine.planning != Planning::kOff &&
-        options.engine.spill == Bytes(0)) {  // a plan knows of no second tier
+    if (detail::has_itinerary(options.engine)) {
+      itinerary_.emplace(simulator_.engine());
+      observers_ = detail::ObserverPair(&*itinerary_, observer);
+      simulator_.engine().set_planned(&*itinerary_);
+      simulator_.observe(&observers_);
+    } else if (detail::has_foresight(options.engine)) {
       foresight_.emplace(simulator_.engine(), detail::Foresight::Settings{.recorded = recorded});
       observers_ = detail::ObserverPair(&*foresight_, observer);
       simulator_.engine().set_planned(&*foresight_);
@@ -80,6 +85,7 @@ class Simulation {
  private:
   detail::Simulator simulator_;
   std::optional<detail::Foresight> foresight_;
+  std::optional<detail::Itinerary> itinerary_;
   detail::ObserverPair observers_;
 };
 

@@ -247,6 +247,7 @@ def _engine_options(
     policy: str = "planned",
     oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
     spill_bandwidth: tuple[float, float] | None = None,
+    spill_request_ns: float | None = None,
     chain_cost: bool | None = None,
     kinetic: bool | None = None,
     **changes: Any,
@@ -258,6 +259,7 @@ def _engine_options(
     if spill_bandwidth is not None:
         read, write = spill_bandwidth
         made |= {"spill_read_ns_per_byte": 1 / read, "spill_write_ns_per_byte": 1 / write}
+    made["spill_request_ns"] = spill_request_ns
     if not layout:
         made["address_bytes"] = min(max(budget_bytes, 1 << 40) << 8, MOST_BYTES)
     return _C.Options(**made)

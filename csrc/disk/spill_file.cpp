@@ -1,0 +1,242 @@
+#include "csrc/disk/spill_file.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/base/strings.h"
+
+namespace recoup::detail {
+namespace {
+
+bool is_memory(const struct statfs& found) {
+  return found.f_type == TMPFS_MAGIC || found.f_type == RAMFS_MAGIC;
+}
+
+// The first that is on a disk.
+std::string default_directory() {
+  const char* const given = std::getenv("TMPDIR");
+  for (const std::string directory : {given == nullptr ? "" : given, "/tmp", "/var/tmp"}) {
+    struct statfs found{};
+    if (!directory.empty() && statfs(directory.c_str(), &found) == 0 && !is_memory(found)) {
+      return directory;
+    }
+  }
+  throw std::invalid_argument(
+      "recoup: the system's directories for temporary files are memory (tmpfs), not a disk: give "
+      "a spill_dir");
+}
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+void refuse_memory(const std::string& directory) {
+  struct statfs found{};
+  if (statfs(directory.c_str(), &found) != 0) {
+    fail(str_cat("recoup: no second tier in ", directory));
+  }
+  if (is_memory(found)) {
+    throw std::invalid_argument(str_cat("recoup: ", directory,
+                                        " is memory (tmpfs), not a disk: what is spilled there "
+                                        "would take what it shall save. Give another spill_dir"));
+  }
+}
+
+}  // namespace
+
+SpillFile::SpillFile(const std::string& directory, const Settings& settings)
+    : directory_(directory.empty() ? default_directory() : directory), owner_(getpid()) {
+  refuse_memory(directory_);
+  open(true);
+  make_copier(settings);
+  const std::unique_ptr<char[]> block(new char[kBlock]());
+  if (direct_ && !write(Bytes(0), block.get(), Bytes(kBlock))) {
+    copier_.reset();
+    close(file_);
+    open(false);
+    make_copier(settings);
+    if (!write(Bytes(0), block.get(), Bytes(kBlock))) {
+      copier_.reset();
+      close(file_);
+      fail(str_cat("recoup: a second tier in ", directory_, " cannot be written"));
+    }
+  }
+}
+
+SpillFile::~SpillFile() {
+  if (forked() && copier_) {
+    copier_->abandon();
+    copier_.reset();
+  }
+  const bool stuck = copier_ && copier_->stuck();
+  copier_.reset();
+  if (!stuck) {
+    close(file_);
+  }
+}
+
+void SpillFile::make_copier(const Settings& settings) {
+  std::unique_ptr<BlockIo> io = settings.make_io ? settings.make_io() : nullptr;
+  if (!io) {
+    io = make_uring_io(Copier::kBuffers);
+  }
+  copier_ =
+      std::make_unique<Copier>(file_, io ? std::move(io) : make_plain_io(), settings.patience);
+}
+
+// Without a name where the system can; else the name is taken away at once.
+void SpillFile::open(bool direct) {
+  direct_ = direct;
+  const int flags = O_RDWR | O_CLOEXEC | (direct ? O_DIRECT : 0);
+  file_ = ::open(directory_.c_str(), flags | O_TMPFILE, 0600);
+  if (file_ >= 0) {
+    return;
+  }
+  if (direct && errno == EINVAL) {
+    open(false);
+    return;
+  }
+  std::string name = str_cat(directory_, "/recoup-XXXXXX");
+  file_ = mkostemp(name.data(), O_CLOEXEC | (direct ? O_DIRECT : 0));
+  if (file_ < 0) {
+    fail(str_cat("recoup: no second tier in ", directory_));
+  }
+  unlink(name.c_str());
+}
+
+bool SpillFile::forked() const noexcept { return getpid() != owner_; }
+
+void SpillFile::keep_nothing() noexcept {
+  if (!direct_) {
+    fdatasync(file_);
+    posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);
+  }
+}
+
+void SpillFile::begin_write(Bytes to, const void* from, Bytes size) {
+  if (!forked()) {
+    written_[to.count()] = {.size = size, .sums = {}};
+    copier_->begin_write(to.count(), from, size.count());
+  }
+}
+
+bool SpillFile::end_write(Bytes to) noexcept {
+  if (forked()) {
+    return false;
+  }
+  Copier::Result result = copier_->end(to.count());
+  keep_nothing();
+  if (result.kind != Copier::Result::Kind::kDone) {
+    errno = result.error;
+    written_.erase(to.count());
+    return false;
+  }
+  written_[to.count()].sums = std::move(result.sums);
+  return true;
+}
+
+bool SpillFile::write(Bytes to, const void* from, Bytes size) {
+  begin_write(to, from, size);
+  return end_write(to);
+}
+
+void SpillFile::begin_read(void* to, Bytes from, Bytes size) {
+  if (!forked()) {
+    const Written& written = written_.at(from.count());
+    RECOUP_CHECK(written.size == size);
+    copier_->begin_read(to, from.count(), size.count(), written.sums);
+  }
+}
+
+void SpillFile::end_read(Bytes from) {
+  using Kind = Copier::Result::Kind;
+  if (forked()) {
+    throw std::runtime_error(
+        "recoup: a forked process cannot read what its parent has spilled. Use it before the fork, "
+        "or start the process with spawn");
+  }
+  const Copier::Result result = copier_->end(from.count());
+  keep_nothing();
+  const Bytes size = written_.at(from.count()).size;
+  switch (result.kind) {
+    case Kind::kDone:
+      return;
+    case Kind::kFailed:
+      errno = result.error;
+      fail(str_cat("recoup: what was spilled to ", directory_, " cannot be read"));
+    case Kind::kTooShort:
+      errno = EIO;
+      fail(str_cat("recoup: what was spilled to ", directory_, " is not there"));
+    case Kind::kTimedOut:
+      throw std::runtime_error(str_cat("recoup: the disk of ", directory_,
+                                       " has not answered for long: ", size.count(), " bytes at ",
+                                       from.count(), " cannot be read now"));
+    case Kind::kDifferent:
+      throw std::runtime_error(str_cat("recoup: what was spilled to ", directory_,
+                                       " is not what was written there: ", size.count(),
+                                       " bytes at ", from.count(), ". Is the disk broken?"));
+  }
+}
+
+bool SpillFile::holds(Bytes place, const void* bytes, Bytes size) const {
+  const auto found = written_.find(place.count());
+  return found != written_.end() && found->second.size == size &&
+         found->second.sums == Copier::sums_of(bytes, size.count());
+}
+
+// The quickest of a few, of each: the others were disturbed.
+DiskSpeed SpillFile::measure() {
+  using Clock = std::chrono::steady_clock;
+  using Ns = std::chrono::duration<double, std::nano>;
+  constexpr std::int64_t kLong = 8 * Copier::kBuffer;
+  constexpr int kTimes = 3;
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  const std::unique_ptr<char[]> bytes(new char[kLong]());
+  const auto quickest = [&](const auto& copy) {
+    double best = kNone;
+    for (int i = 0; i < kTimes; ++i) {
+      const auto start = Clock::now();
+      if (!copy()) {
+        return kNone;
+      }
+      best = std::min(best, Ns(Clock::now() - start).count());
+    }
+    return best;
+  };
+  const auto write_of = [&](std::int64_t size) {
+    return quickest([&] { return write(Bytes(0), bytes.get(), Bytes(size)); });
+  };
+  const auto read_of = [&](std::int64_t size) {
+    return quickest([&] {
+      begin_read(bytes.get(), Bytes(0), Bytes(size));
+      end_read(Bytes(0));
+      return true;
+    });
+  };
+  const double written = write_of(kLong);
+  if (written == kNone) {
+    return {};
+  }
+  const double read = read_of(kLong);
+  const double short_write = write_of(kBlock);
+  const double short_read = short_write == kNone ? kNone : read_of(kBlock);
+  const double request = std::min(short_write, short_read);
+  return {.write_ns_per_byte = written / kLong,
+          .read_ns_per_byte = read / kLong,
+          .request_ns = request == kNone ? 0 : request};
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,239 @@
+#include "csrc/foresight/itinerary.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "csrc/policy/registry.h"
+
+namespace recoup::detail {
+
+Itinerary::Itinerary(const Engine& engine) : engine_(engine), log_(engine) {}
+
+void Itinerary::before_op(std::string_view name, std::span<const Operand> operands) {
+  if (given_up_) {
+    return;
+  }
+  if (running_ || log_.op_count() == kMostOps) {
+    give_up_step();
+    return;
+  }
+  running_ = log_.with(name, operands);
+  const std::uint32_t op = log_.op_count();
+  const auto agrees = [&](const Step& step) {
+    return op < step.hashes.size() && step.hashes[op] == *running_;
+  };
+  if (following_ == nullptr || !agrees(*following_)) {
+    const auto found =
+        std::find_if(known_.begin(), known_.end(), [&](const auto& step) { return agrees(*step); });
+    following_ = found == known_.end() ? nullptr : found->get();
+    if (following_ != nullptr) {
+      follow(*following_);
+    }
+  }
+}
+
+// What is used before the running op is used again in the next step, if the step repeats.
+void Itinerary::follow(const Step& step) {
+  next_uses_.clear();
+  for (std::size_t op = step.hashes.size(); op-- > 0;) {
+    for (std::uint32_t row = step.first[op]; row < step.first[op + 1]; ++row) {
+      if (!step.uses[row].made) {
+        set_next_use(step.uses[row].storage, static_cast<std::uint32_t>(op));
+      }
+    }
+  }
+}
+
+void Itinerary::set_next_use(const PinTicket& storage, std::uint32_t op) {
+  const std::size_t index = storage.storage.index();
+  if (index >= next_uses_.size()) {
+    next_uses_.resize(index + std::size_t{256});
+  }
+  next_uses_[index] = {.birth = storage.birth, .op = op};
+}
+
+std::optional<std::uint32_t> Itinerary::next_use(StorageId storage) const {
+  if (following_ == nullptr || storage.index() >= next_uses_.size()) {
+    return std::nullopt;
+  }
+  const NextUse& found = next_uses_[storage.index()];
+  if (found.op == kNever || found.birth != engine_.values()[storage].birth) {
+    return std::nullopt;
+  }
+  const auto ops = static_cast<std::uint32_t>(following_->hashes.size());
+  const std::uint32_t at = found.op < log_.op_count() ? found.op + ops : found.op;
+  return at - log_.op_count();
+}
+
+// An op that was foreseen has ended.
+void Itinerary::pass_op(std::span<const StorageId> fresh) {
+  const std::size_t op = log_.op_count() - std::size_t{1};
+  const Step& step = *following_;
+  for (std::uint32_t row = step.first[op]; row < step.first[op + 1]; ++row) {
+    if (const StorageId storage = find(step.uses[row]); storage.valid()) {
+      set_next_use({.storage = storage, .birth = engine_.values()[storage].birth}, step.next[row]);
+    }
+  }
+  for (std::size_t i = 0; i < fresh.size(); ++i) {
+    const std::size_t row = step.first_made[op] + i;
+    if (row < step.first_made[op + 1]) {
+      set_next_use({.storage = fresh[i], .birth = engine_.values()[fresh[i]].birth},
+                   step.first_use[row]);
+    }
+  }
+}
+
+// Finds the next use of each, from the last one on. What was there before is used again when the
+// step is.
+void Itinerary::connect(Step& step) {
+  const auto ops = static_cast<std::uint32_t>(step.hashes.size());
+  std::unordered_map<std::uint64_t, std::uint32_t> later;  // by storage that was there
+  step.next.assign(step.uses.size(), kNever);
+  step.first_use.assign(step.first_made.back(), kNever);
+  const auto go_back = [&](bool again) {
+    for (std::uint32_t op = ops; op-- > 0;) {
+      for (std::uint32_t row = step.first[op + 1]; row-- > step.first[op];) {
+        const Use& use = step.uses[row];
+        std::uint32_t& next =
+            use.made ? step.first_use[step.first_made[use.made->op] + use.made->slot]
+                     : later.emplace(use.storage.storage.index(), kNever).first->second;
+        if (again && !use.made) {
+          step.next[row] = next;
+          next = op;
+        } else if (!again) {
+          step.next[row] = use.made ? next : kNever;
+          next = use.made ? op : op + ops;
+        }
+      }
+    }
+  };
+  go_back(false);
+  go_back(true);
+}
+
+bool Itinerary::uses_ahead(std::uint32_t n, std::vector<StorageId>& storages) const {
+  const std::size_t op = std::size_t{log_.op_count()} + n;
+  if (following_ == nullptr || op >= following_->hashes.size()) {
+    return false;
+  }
+  for (std::uint32_t row = following_->first[op]; row < following_->first[op + 1]; ++row) {
+    if (const StorageId storage = find(following_->uses[row]); storage.valid()) {
+      storages.push_back(storage);
+    }
+  }
+  return true;
+}
+
+void Itinerary::on_op_begin(std::string_view /*name*/, std::span<const Operand> /*operands*/) {
+  ++open_ops_;
+}
+
+void Itinerary::on_external(StorageId storage, Bytes /*nbytes*/) { log_.add_storage(storage); }
+
+void Itinerary::on_adopt(const FreshStorage& /*fresh*/, StorageId storage) {
+  log_.add_storage(storage);
+}
+
+void Itinerary::on_op_end(const OpRecord& record, std::span<const Operand> operands,
+                          std::span<const StorageId> fresh) {
+  --open_ops_;
+  if (!running_) {
+    return;
+  }
+  for (const Operand& operand : operands) {
+    if (operand.storage.valid() && (operand.reads || operand.written)) {
+      step_.uses.push_back(use_of(operand.storage));
+    }
+  }
+  step_.first.push_back(static_cast<std::uint32_t>(step_.uses.size()));
+  step_.hashes.push_back(*running_);
+  log_.add_op(*std::exchange(running_, std::nullopt), record, operands, fresh);
+  for (const StorageId storage : fresh) {
+    made_.push_back({.storage = storage, .birth = engine_.values()[storage].birth});
+  }
+  first_made_.push_back(static_cast<std::uint32_t>(made_.size()));
+  if (following_ != nullptr) {
+    pass_op(fresh);
+  }
+}
+
+void Itinerary::on_op_failed() {
+  --open_ops_;
+  running_.reset();
+}
+
+void Itinerary::on_step(std::string_view /*name*/) {
+  if (open_ops_ > 0) {  // on another thread
+    give_up_step();
+  }
+  end_step();
+  begin_step();
+}
+
+void Itinerary::begin_step() {
+  log_.begin_step();
+  step_ = {};
+  made_.clear();
+  first_made_.assign(1, 0);
+  running_.reset();
+  following_ = nullptr;
+  given_up_ = open_ops_ > 0;
+}
+
+// What a step uses is known by its last run: a storage that was there before may be another.
+void Itinerary::end_step() {
+  if (given_up_ || step_.hashes.empty()) {
+    return;
+  }
+  following_ = nullptr;
+  step_.hash = log_.hash();
+  step_.first_made = first_made_;
+  connect(step_);
+  std::erase_if(known_, [this](const auto& step) { return step->hash == step_.hash; });
+  if (known_.size() == kMostKnown) {
+    known_.pop_back();
+  }
+  known_.insert(known_.begin(), std::make_unique<Step>(std::move(step_)));
+}
+
+void Itinerary::give_up_step() {
+  begin_step();
+  given_up_ = true;
+}
+
+Itinerary::Use Itinerary::use_of(StorageId storage) const {
+  if (const std::optional<Made> made = log_.maker_in_step(storage)) {
+    return {.made = made, .storage = {}};
+  }
+  return {.made = std::nullopt,
+          .storage = {.storage = storage, .birth = engine_.values()[storage].birth}};
+}
+
+// Invalid: it is not there, or not yet.
+StorageId Itinerary::find(const Use& use) const {
+  PinTicket ticket = use.storage;
+  if (use.made) {
+    if (use.made->op + std::size_t{1} >= first_made_.size()) {
+      return {};
+    }
+    const std::size_t row = first_made_[use.made->op] + std::size_t{use.made->slot};
+    if (row >= first_made_[use.made->op + std::size_t{1}]) {
+      return {};
+    }
+    ticket = made_[row];
+  }
+  return engine_.values().holds(ticket) ? ticket.storage : StorageId();
+}
+
+bool has_itinerary(const Options& options) {
+  return options.planning != Planning::kOff && options.spill > Bytes(0) &&
+         find_policy(options.policy).schedule == ScheduleKind::kNone;
+}
+
+bool has_foresight(const Options& options) {
+  return options.planning != Planning::kOff && options.spill <= Bytes(0) &&
+         find_policy(options.policy).foresees;
+}
+
+}  // namespace recoup::detail
