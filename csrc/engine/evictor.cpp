@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <vector>
 
 #include "csrc/base/check.h"
 #include "csrc/lineage/neighborhood.h"
 
 namespace recoup::detail {
+namespace {
+
+// Victims that would be spilled, looked past for one that would be replayed.
+constexpr std::size_t kMostHidden = 16;
+
+}  // namespace
 
 Evictor::Evictor(Context& context, Values& values, Candidates& candidates, EvictionPolicy& policy,
                  Spiller& spiller)
@@ -34,8 +41,96 @@ EvictionPlan Evictor::plan(const RoomRequest& request) {
 EvictionPlan Evictor::ask_policy(const RoomRequest& request) {
   const auto start = std::chrono::steady_clock::now();
   EvictionPlan plan = policy_.plan(candidates_, request);
+  if (plan.victims.size() == 1 && would_spill(plan.victims[0])) {
+    const ValueId spilled =
+        context_.planned == nullptr ? plan.victims[0] : used_last(plan.victims[0]);
+    const ValueId replayed = cheaper_replay(request, spilled);
+    plan.victims[0] = replayed.valid() ? replayed : spilled;
+  }
   context_.stats.search_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
   return plan;
+}
+
+// Note [What is spilled is used last]
+// A training passes over its state once a step, so what was not used for longest is what is used
+// next. Where the next uses are known, what the policy would spill gives way to what costs less for
+// its size and for how long it is not used.
+ValueId Evictor::used_last(ValueId victim) const {
+  ValueId best = victim;
+  std::optional<double> lowest = price_of_absence(victim);
+  for (const ValueId id : lowest ? candidates_.list() : std::vector<ValueId>()) {
+    if (!lineage_[id].leaf() && !lineage_[id].clean()) {
+      continue;
+    }
+    if (const std::optional<double> price = price_of_absence(id); price && *price < *lowest) {
+      lowest = price;
+      best = id;
+    }
+  }
+  return best;
+}
+
+// Of a value that is spilled: of a byte, for each op until it is used. Nothing: that is not known.
+std::optional<double> Evictor::price_of_absence(ValueId id) const {
+  const Value& value = lineage_[id];
+  const std::optional<std::uint32_t> use =
+      value.storage.valid() ? context_.planned->next_use(value.storage) : std::nullopt;
+  const std::optional<Nanoseconds> price = spiller_.price_of(value);
+  if (!use || !price) {
+    return std::nullopt;
+  }
+  return static_cast<double>(price->count()) /
+         (static_cast<double>(value.size.count()) * (1.0 + *use));
+}
+
+// Whether what can be spilled is enough.
+bool Evictor::can_spill(Bytes missing) const {
+  Bytes sum{0};
+  for (const ValueId id : candidates_.list()) {
+    sum += lineage_[id].leaf() || lineage_[id].clean() ? lineage_[id].size : Bytes(0);
+    if (sum >= missing) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Note [Replay before spill]
+// A policy divides what a victim costs by its age: what was not used for long may not be used for
+// long. For state that is wrong: it is used once a step, however long ago that was, and each copy
+// is paid for. So where the policy would spill, what it would replay first is compared with that by
+// the price of a byte alone, and goes if it is cheaper.
+ValueId Evictor::cheaper_replay(const RoomRequest& request, ValueId spilled) {
+  const double price = price_per_byte(spilled);
+  std::vector<ValueId> hidden;
+  ValueId found;
+  while (hidden.size() < kMostHidden && !candidates_.list().empty()) {
+    const EvictionPlan plan = policy_.plan(candidates_, request);
+    if (plan.victims.size() != 1) {
+      break;
+    }
+    const ValueId victim = plan.victims[0];
+    if (!would_spill(victim)) {
+      const bool takes = price_per_byte(victim) < price || !can_spill(request.shortfall);
+      found = takes ? victim : ValueId();
+      break;
+    }
+    values_.soft_pin(victim);
+    hidden.push_back(victim);
+  }
+  for (const ValueId each : hidden) {
+    values_.soft_unpin(each);
+  }
+  return found;
+}
+
+double Evictor::price_per_byte(ValueId id) const {
+  const Value& value = lineage_[id];
+  const std::optional<Nanoseconds> spilled = spiller_.price_of(value);
+  const Nanoseconds price = value.leaf()
+                                ? spilled.value_or(Nanoseconds(0))
+                                : std::min(replay_price(id), spilled.value_or(Nanoseconds::max()));
+  return static_cast<double>(price.count()) / static_cast<double>(value.size.count());
 }
 
 std::vector<ValueId> Evictor::would_evict(const RoomRequest& request) {
@@ -103,7 +198,7 @@ bool Evictor::would_spill(ValueId id) const {
 }
 
 Nanoseconds Evictor::replay_price(ValueId id) const {
-  return lineage_[lineage_[id].producer].cost + exact_neighborhood_cost(lineage_, id);
+  return lineage_[lineage_[id].producer].cost + ancestor_cost(lineage_, id);
 }
 
 Nanoseconds Evictor::price_of(const EvictionPlan& plan) const {

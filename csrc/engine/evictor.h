@@ -45,6 +45,11 @@ class Evictor final : public GiveUp {
  private:
   EvictionPlan plan(const RoomRequest& request);
   EvictionPlan ask_policy(const RoomRequest& request);
+  [[nodiscard]] ValueId used_last(ValueId victim) const;
+  [[nodiscard]] ValueId cheaper_replay(const RoomRequest& request, ValueId spilled);
+  [[nodiscard]] double price_per_byte(ValueId id) const;
+  [[nodiscard]] std::optional<double> price_of_absence(ValueId id) const;
+  [[nodiscard]] bool can_spill(Bytes missing) const;
   void evict_all(std::span<const ValueId> victims);
   [[nodiscard]] Nanoseconds replay_price(ValueId id) const;
   [[nodiscard]] Nanoseconds price_of(const EvictionPlan& plan) const;
