@@ -193,7 +193,7 @@ void SpillFile::end_read(Bytes from) {
 
 bool SpillFile::holds(Bytes place, const void* bytes, Bytes size) const {
   const auto found = written_.find(place.count());
-  return found != written_.end() && found->second.size == size &&
+  return !forked() && found != written_.end() && found->second.size == size &&
          found->second.sums == Copier::sums_of(bytes, size.count());
 }
 

@@ -59,7 +59,7 @@ class SpillFile {
   // Throws std::system_error when not all of it can be read; std::runtime_error in a child, when
   // the disk does nothing for long, and when it is not what was written there.
   void end_read(Bytes from);
-  // Whether the bytes are those that were written there last.
+  // Whether the bytes are those that were written there last, and can be read. In a child: false.
   [[nodiscard]] bool holds(Bytes place, const void* bytes, Bytes size) const;
 
   // Measured now, by copies at its start. 0: it cannot be written.

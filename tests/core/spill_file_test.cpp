@@ -301,7 +301,8 @@ TEST_F(SpillFileTest, AChildNeitherReadsNorWritesAndItsParentGoesOn) {
   for (int i = 0; i < 4; ++i) {
     const pid_t child = fork();
     if (child == 0) {
-      bool right = !file.end_write(Bytes(8 * kMiB)) && !write(file, 16 * kMiB, bytes);
+      bool right = !file.end_write(Bytes(8 * kMiB)) && !write(file, 16 * kMiB, bytes) &&
+                   !file.holds(Bytes(0), bytes.data(), Bytes(6 * kMiB));
       try {
         file.end_read(Bytes(0));
         right = false;

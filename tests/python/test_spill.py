@@ -163,6 +163,44 @@ def flip_bits(path: str) -> None:
             os.pwrite(file.fileno(), bytes(byte ^ 16 for byte in old), place + 512)
 
 
+FORKS = """
+import os, sys, torch, recoup
+torch.set_num_threads(1)
+with recoup.budget("8MiB", spill="64MiB") as run:
+    held = [torch.full((1 << 18,), float(i)) for i in range(12)]
+    for tensor in held:
+        tensor.add_(torch.ones(1))
+        tensor.add_(torch.ones(1))
+    for tensor in held[:5]:
+        tensor.sum()
+    here = [i for i, tensor in enumerate(held) if recoup.is_resident(tensor)]
+    away = [i for i in range(12) if i not in here]
+    child = os.fork()
+    if child == 0:
+        try:
+            [torch.randn(1 << 18).sum() for _ in range(20)]
+        except recoup.OutOfBudgetError as error:
+            assert "second tier could not be written" in str(error), error
+        assert all(held[i].eq(i + 2).all() for i in here)
+        try:
+            held[away[0]].sum()
+        except RuntimeError as error:
+            assert "forked process" in str(error) or "out of budget" in str(error), error
+        else:
+            os._exit(3)
+        os._exit(0)
+    assert os.WEXITSTATUS(os.waitpid(child, 0)[1]) == 0
+    assert here and away and all(held[i].eq(i + 2).all() for i in range(12))
+    del tensor, held
+"""
+
+
+def test_a_child_keeps_what_was_there() -> None:
+    """What has a copy in the tier must not be given up by who cannot read it there."""
+    run = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
 def test_other_bits_from_the_disk_are_an_error(tmp_path: Path) -> None:
     with recoup.budget("8MiB", spill="64MiB", spill_dir=tmp_path):
         made = [torch.full((1 << 18,), float(i)) for i in range(12)]
