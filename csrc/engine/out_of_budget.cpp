@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/strings.h"
 #include "csrc/pool/compactor.h"
 
 namespace recoup::detail {
@@ -25,6 +26,22 @@ Bytes OutOfBudgetReporter::all_resident() const {
          Bytes((context_.charges.islands + context_.charges.kernel_blocks +
                 static_cast<std::int64_t>(inputs)) *
                gap.count());
+}
+
+// Why leaves stay that it could have; empty: for no such reason.
+std::string OutOfBudgetReporter::of_second_tier() const {
+  if (context_.tier.closed()) {
+    return "the second tier could not be written, so nothing more is spilled";
+  }
+  Bytes refused{0};
+  context_.lineage.for_each_value([&](ValueId, const Value& value) {
+    const bool could = value.leaf() && value.block.valid() && context_.tier.takes(value.nbytes);
+    refused += could && !value.spillable ? value.size : Bytes(0);
+  });
+  return refused == Bytes(0) ? std::string()
+                             : str_cat("leaves of ", recoup::to_string(refused),
+                                       " find no room in the second tier of ",
+                                       recoup::to_string(context_.options.spill));
 }
 
 void OutOfBudgetReporter::fail(Bytes asked, std::string reason, bool fragmented) const {
@@ -64,6 +81,9 @@ void OutOfBudgetReporter::fail(Bytes asked, std::string reason, bool fragmented)
       report.evictable += value.size;
     }
   });
+  if (const std::string why = of_second_tier(); !why.empty()) {
+    report.reason += report.reason.empty() ? why : str_cat("; ", why);
+  }
   report.largest_window = std::min(Compactor(context_.pool).largest_window([this](ValueId owner) {
     if (!owner.valid()) {
       return false;

@@ -22,6 +22,7 @@ class OutOfBudgetReporter {
   [[nodiscard]] Bytes all_resident() const;
 
  private:
+  [[nodiscard]] std::string of_second_tier() const;
   const Context& context_;
   const Enough& enough_;
 };

@@ -45,6 +45,7 @@ class Tier {
   [[nodiscard]] bool takes(Bytes nbytes) const { return open() && nbytes >= unit_; }
   // Nothing more is written to it. What it has can be fetched.
   void close() { closed_ = true; }
+  [[nodiscard]] bool closed() const { return closed_; }
 
   // nullopt: there is no room. For a leaf one of those that are held will do.
   [[nodiscard]] std::optional<BlockId> take(Bytes nbytes, bool leaf) {
