@@ -93,25 +93,25 @@ bool InParts::hold_slot(ValueId id) {
   return has_slot_[id.index()];
 }
 
-// Those of the parts come first, and all of them must have one.
-bool InParts::hold_slots(std::span<const Part> parts) {
+// Those of the parts come first.
+void InParts::hold_slots(std::span<const Part> parts) {
   has_slot_.clear();
   if (!context_.tier.open()) {
-    return true;
+    return;
   }
   spiller_.drop_all_copies();
   context_.tier.hold_slots();
   (void)context_.tier.gave_back();  // else what is refused here would be taken again; see end()
+  std::vector<ValueId> refused;
   const auto wants = [](const Value& value) { return value.leaf() && value.evictable(); };
   for (const Part& part : parts) {
     for (const PartOperand& operand : part.operands) {
       const ValueId id = values_.current(operand.storage);
       if (wants(lineage_[id]) && !hold_slot(id)) {
-        return false;
+        refused.push_back(id);
       }
     }
   }
-  std::vector<ValueId> refused;
   lineage_.for_each_value([&](ValueId id, const Value& value) {
     if (wants(value) && !hold_slot(id)) {
       refused.push_back(id);
@@ -120,7 +120,6 @@ bool InParts::hold_slots(std::span<const Part> parts) {
   for (const ValueId id : refused) {
     values_.set_spillable(id, false);
   }
-  return true;
 }
 
 // What got no slot may be spilled again, as far as there is room.
@@ -168,7 +167,8 @@ Bytes InParts::need_of(const Part& part) const {
 }
 
 InParts::Need InParts::look(std::span<const Part> parts) {
-  bool known = hold_slots(parts);
+  hold_slots(parts);
+  bool known = true;
   const Charges& charges = context_.charges;
   Need need;
   for (const Part& part : parts) {

@@ -72,7 +72,7 @@ class InParts {
 
   [[nodiscard]] bool is_there(std::span<const Part> parts) const;
   [[nodiscard]] Need look(std::span<const Part> parts);
-  [[nodiscard]] bool hold_slots(std::span<const Part> parts);
+  void hold_slots(std::span<const Part> parts);
   [[nodiscard]] bool hold_slot(ValueId id);
   [[nodiscard]] bool is_settled(const PartOperand& operand) const;
   [[nodiscard]] bool may_go(ValueId id) const;
