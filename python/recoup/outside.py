@@ -17,8 +17,9 @@ import gc
 import itertools
 import sys
 import threading
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -31,7 +32,9 @@ _PART = 4096  # objects asked at once
 def offer(engine: _C.Engine) -> None:
     """Offers to the entered scope's second tier all that may be taken over."""
     _tell_of_threads()
-    if len(sys._current_frames()) > 1:
+    others = sys._current_frames().keys() - {threading.get_ident()}
+    if others:
+        _warn_of(others)
         return
     objects = gc.get_objects()
     # By type: the class that an object says it has may run code.
@@ -45,6 +48,19 @@ def offer(engine: _C.Engine) -> None:
         for count, name in zip(references, map(id, tensors), strict=True)
     ]
     _C.offer(engine, tensors, accounted)
+
+
+def _warn_of(others: Collection[int]) -> None:
+    """Says why what there is stays outside, if there is anything."""
+    if any(issubclass(type(each), torch.Tensor) for each in gc.get_objects()):
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        running = ", ".join(sorted(names.get(other, "one without a name") for other in others))
+        warnings.warn(
+            "recoup: tensors that were made before the scope stay outside of its second tier, for "
+            f"other threads of Python run and could use them: {running}. Open the scope before "
+            "they start, or make the model inside of it",
+            stacklevel=4,
+        )
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -322,7 +323,11 @@ def test_nothing_comes_in_while_another_thread_runs(when: str) -> None:
     if when == "before":
         other.start()
     try:
-        with recoup.budget("30MiB", spill="256MiB") as run, torch.no_grad():
+        with (
+            warnings.catch_warnings(record=True) as warned,
+            recoup.budget("30MiB", spill="256MiB") as run,
+            torch.no_grad(),
+        ):
             if when == "inside":
                 other.start()
             for _ in range(3):
@@ -331,6 +336,10 @@ def test_nothing_comes_in_while_another_thread_runs(when: str) -> None:
                     press()
             assert (run.stats().imports > 0) == (when == "never")
             run.grow("1GiB")
+        said = [str(each.message) for each in warned]
+        assert any("stay outside" in each and other.name in each for each in said) == (
+            when == "before"
+        )
     finally:
         over.set()
         if when != "never":
