@@ -115,8 +115,10 @@ Engine::Engine(const Options& options, Device& device)
   context_.landing = context_.flights = &flights_;
 }
 
-// The device's memory is not given back while a copy goes on in it.
+// The device's memory is not given back while a copy goes on in it. Who looked on may be gone.
 Engine::~Engine() {
+  context_.observer = nullptr;
+  context_.planned = nullptr;
   flights_.land_all();
   context_.lineage.for_each_op([this](OpId, const Op& op) { context_.device.release(op.payload); });
   context_.lineage.for_each_value([this](ValueId, const Value& value) {

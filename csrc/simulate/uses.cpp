@@ -60,7 +60,11 @@ void TraceUses::add_storage(StorageId id) {
   numbers_[id.index()] = next_number_++;
 }
 
+// What the op that is about to end has made is not known yet: it is used soon.
 Nanoseconds TraceUses::until_use(StorageId id) const {
+  if (id.index() >= numbers_.size()) {
+    return Nanoseconds(0);
+  }
   const Storage& storage = storages_[numbers_[id.index()]];
   const auto next = std::partition_point(storage.uses.begin(), storage.uses.end(),
                                          [this](const Use& use) { return use.op < op_; });
