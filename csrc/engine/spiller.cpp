@@ -42,16 +42,10 @@ bool Spiller::spill(ValueId id) {
 }
 
 bool Spiller::spill_outside(ValueId id) {
-  const std::optional<BlockId> slot = take_slot(lineage_[id].size, /*leaf=*/true);
-  if (!slot) {
-    return false;
-  }
-  if (!flights_.write(id, *slot)) {
-    tier_.give_back(*slot);
+  if (!write(id)) {
     return false;
   }
   values_.leave_outside(id);
-  lineage_[id].slot = *slot;
   keep(id);
   return true;
 }
@@ -79,8 +73,11 @@ bool Spiller::copy(ValueId id) {
     }
     values_.drop_copy(id);
   }
-  const std::optional<BlockId> slot =
-      value.spillable ? take_slot(value.size, value.leaf()) : std::nullopt;
+  return value.spillable && write(id);
+}
+
+bool Spiller::write(ValueId id) {
+  const std::optional<BlockId> slot = take_slot(lineage_[id].size, lineage_[id].leaf());
   if (!slot) {
     return false;
   }
@@ -113,26 +110,26 @@ std::optional<BlockId> Spiller::take_slot(Bytes nbytes, bool leaf) {
 
 void Spiller::drop_all_copies() {
   flights_.land_all();
+  for (const ValueId id : clean_values()) {
+    values_.drop_copy(id);
+  }
+}
+
+std::vector<ValueId> Spiller::clean_values() const {
   std::vector<ValueId> clean;
   lineage_.for_each_value([&](ValueId id, const Value& value) {
     if (value.clean()) {
       clean.push_back(id);
     }
   });
-  for (const ValueId id : clean) {
-    values_.drop_copy(id);
-  }
+  return clean;
 }
 
 // Those that were not used for longest, until there is a place for so many bytes. What is being
 // written over lives on there, if something hangs on it.
 void Spiller::drop_copies(Bytes needed) {
-  std::vector<ValueId> clean;
-  lineage_.for_each_value([&](ValueId id, const Value& value) {
-    if (value.clean() && !value.writing) {
-      clean.push_back(id);
-    }
-  });
+  std::vector<ValueId> clean = clean_values();
+  std::erase_if(clean, [this](ValueId id) { return lineage_[id].writing; });
   std::stable_sort(clean.begin(), clean.end(), [this](ValueId a, ValueId b) {
     return lineage_[a].last_access < lineage_[b].last_access;
   });

@@ -40,7 +40,9 @@ class Spiller {
   // For a leaf, one that is held for it will do.
   std::optional<BlockId> take_slot(Bytes nbytes, bool leaf);
   void drop_copies(Bytes needed);
+  [[nodiscard]] std::vector<ValueId> clean_values() const;
   bool copy(ValueId id);
+  bool write(ValueId id);
   void keep(ValueId id);
   void take_refused();
 

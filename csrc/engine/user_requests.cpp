@@ -75,7 +75,7 @@ PinTicket UserRequests::pin(StorageId storage) {
   if (context_.observer != nullptr) {
     context_.observer->on_pin(storage);
   }
-  return {.storage = storage, .birth = held.birth};
+  return values_.ticket(storage);
 }
 
 void UserRequests::unpin(const PinTicket& ticket) noexcept {

@@ -5,26 +5,15 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/base/slab.h"
 #include "csrc/engine/candidates.h"
 #include "csrc/engine/context.h"
+#include "csrc/engine/held_storage.h"
 #include "csrc/engine/op.h"
 #include "csrc/engine/schedule_hooks.h"
 #include "csrc/engine/verifier.h"
 #include "csrc/lineage/lineage.h"
 
 namespace recoup::detail {
-
-// A storage of the program, and which value it holds.
-struct HeldStorage {
-  ValueId current;
-  void* handle = nullptr;
-  std::int32_t user_pins = 0;  // part of its current value's hard pins
-  std::uint64_t birth = 0;     // tells it from an earlier one with the same id
-  BlockId before_write{};      // Note [Copy on write]: while an op writes it
-  bool island = false;         // pinned or escaped: its block stays where it is
-  bool placed = false;  // was moved to the low end, as a leaf that is written again and again
-};
 
 // What a pin of the user's is on. Ids are used again, births are not.
 struct PinTicket {
@@ -107,6 +96,9 @@ class Values {
   void for_each_storage(Function&& function) const {
     storages_.for_each(function);
   }
+  [[nodiscard]] PinTicket ticket(StorageId storage) const {
+    return {.storage = storage, .birth = storages_[storage].birth};
+  }
   // Whether the storage of a pin is still alive.
   [[nodiscard]] bool holds(const PinTicket& pin) const {
     return storages_.contains(pin.storage) && storages_[pin.storage].birth == pin.birth;
@@ -150,7 +142,6 @@ class Values {
   void check(bool at_rest) const;
 
  private:
-  void check_value(ValueId id, const Value& value, bool at_rest) const;
   void give_back_slot(Value& value);
   void settle_one(ValueId id);
   void cut(ValueId id);
@@ -164,7 +155,7 @@ class Values {
   Charges& charges_;
   Candidates& candidates_;
   Verifier& verifier_;
-  Slab<HeldStorage, StorageId> storages_;
+  HeldStorages storages_;
   std::uint64_t next_birth_;  // starts at the clock's time: not even a later engine repeats one
   std::vector<ValueId> settle_work_;
   bool settling_ = false;

@@ -72,14 +72,13 @@ void Itinerary::pass_op(std::span<const StorageId> fresh) {
   const Step& step = *following_;
   for (std::uint32_t row = step.first[op]; row < step.first[op + 1]; ++row) {
     if (const StorageId storage = find(step.uses[row]); storage.valid()) {
-      set_next_use({.storage = storage, .birth = engine_.values()[storage].birth}, step.next[row]);
+      set_next_use(engine_.values().ticket(storage), step.next[row]);
     }
   }
   for (std::size_t i = 0; i < fresh.size(); ++i) {
     const std::size_t row = step.first_made[op] + i;
     if (row < step.first_made[op + 1]) {
-      set_next_use({.storage = fresh[i], .birth = engine_.values()[fresh[i]].birth},
-                   step.first_use[row]);
+      set_next_use(engine_.values().ticket(fresh[i]), step.first_use[row]);
     }
   }
 }
@@ -150,7 +149,7 @@ void Itinerary::on_op_end(const OpRecord& record, std::span<const Operand> opera
   step_.hashes.push_back(*running_);
   log_.add_op(*std::exchange(running_, std::nullopt), record, operands, fresh);
   for (const StorageId storage : fresh) {
-    made_.push_back({.storage = storage, .birth = engine_.values()[storage].birth});
+    made_.push_back(engine_.values().ticket(storage));
   }
   first_made_.push_back(static_cast<std::uint32_t>(made_.size()));
   if (following_ != nullptr) {
@@ -206,8 +205,7 @@ Itinerary::Use Itinerary::use_of(StorageId storage) const {
   if (const std::optional<Made> made = log_.maker_in_step(storage)) {
     return {.made = made, .storage = {}};
   }
-  return {.made = std::nullopt,
-          .storage = {.storage = storage, .birth = engine_.values()[storage].birth}};
+  return {.made = std::nullopt, .storage = engine_.values().ticket(storage)};
 }
 
 // Invalid: it is not there, or not yet.
