@@ -19,8 +19,7 @@ All of it does nothing to tensors that no active engine manages. `Tensor.__array
 import contextlib
 import functools
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -32,82 +31,19 @@ import torch.serialization
 import torch.utils.dlpack
 
 from recoup import _C, scripts
+from recoup.call_pins import (
+    UNSEEN_KEYS,
+    alias_of,
+    escape,
+    held_pins,
+    pin,
+    pin_each,
+    reading_pins,
+    thread,
+)
 from recoup.patches import Patches, Replacement, hide
 
 _Function = Callable[..., Any]
-
-# An alias of a storage is for our own use: neither the engine nor a mode of the user's sees it.
-_UNSEEN_KEYS = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("Fake"))
-for _name in ("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode"):
-    _UNSEEN_KEYS = _UNSEEN_KEYS.add(torch._C._dispatch_key_parse(_name))
-
-
-class _ThreadState(threading.local):
-    """What this thread's outermost reading call has pinned, by storage; None outside such calls."""
-
-    pins: dict[int, _C.Pin] | None = None
-    saved: dict[int, torch.Tensor] | None = None
-    """A tensor of each storage that the call is to write one by one, see `_saving_each`."""
-
-
-_thread = _ThreadState()
-
-
-@contextlib.contextmanager
-def _held() -> Iterator[dict[int, _C.Pin]]:
-    pins: dict[int, _C.Pin] = {}
-    try:
-        yield pins
-    finally:
-        for pin in pins.values():
-            pin.release()
-
-
-@contextlib.contextmanager
-def _reading() -> Iterator[dict[int, _C.Pin]]:
-    if _thread.pins is not None:
-        yield _thread.pins
-        return
-    with _held() as pins:
-        _thread.pins = pins
-        try:
-            yield pins
-        finally:
-            _thread.pins = None
-
-
-def _alias(storage: torch.UntypedStorage) -> torch.Tensor:
-    with (
-        torch._C.DisableTorchFunction(),
-        torch._C._DisableTorchDispatch(),
-        torch._C._ExcludeDispatchKeyGuard(_UNSEEN_KEYS),
-    ):
-        return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-
-
-def _pin(thing: object, pins: dict[int, _C.Pin]) -> None:
-    """Adds a pin of a tensor's or storage's bytes, unless `pins` has it; ignores anything else."""
-    if isinstance(thing, torch.UntypedStorage):
-        if thing._cdata not in pins:
-            pins[thing._cdata] = _C.pin(_alias(thing))
-    # Sparse tensors and wrapper subclasses have no storage and are not ours.
-    elif isinstance(thing, torch.Tensor) and torch._C._has_storage(thing):
-        key = torch._C._storage_address(thing)  # type: ignore[attr-defined]
-        if key not in pins:
-            pins[key] = _C.pin(thing)
-
-
-def _pin_each(things: Iterable[object], pins: dict[int, _C.Pin]) -> None:
-    for thing in things:
-        _pin(thing, pins)
-
-
-def _escape(thing: object) -> None:
-    if isinstance(thing, torch.UntypedStorage):
-        _C.escape(_alias(thing))
-    elif isinstance(thing, torch.Tensor):
-        _C.escape(thing)
-
 
 def _escaping(original: _Function) -> _Function:
     """The first argument escapes; other tensors and storages are read during the call."""
@@ -115,7 +51,7 @@ def _escaping(original: _Function) -> _Function:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if args:
-            _escape(args[0])
+            escape(args[0])
         if len(args) < 2:
             return original(*args, **kwargs)
         return _pinning(original)(*args, **kwargs)
@@ -128,8 +64,8 @@ def _pinning(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with _reading() as pins:
-            _pin_each(args, pins)
+        with reading_pins() as pins:
+            pin_each(args, pins)
             return original(*args, **kwargs)
 
     return wrapper
@@ -145,10 +81,10 @@ def _pointing(original: _Function) -> _Function:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if args:
-            if _thread.pins is None:
-                _escape(args[0])
+            if thread.pins is None:
+                escape(args[0])
             else:
-                _pin(args[0], _thread.pins)
+                pin(args[0], thread.pins)
         return original(*args, **kwargs)
 
     return wrapper
@@ -163,12 +99,12 @@ def _data_ptr(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if _thread.pins is None or not args:
+        if thread.pins is None or not args:
             return outside(*args, **kwargs)
-        if _thread.saved and args[0]._cdata in _thread.saved and _of_torch(sys._getframe(1)):
+        if thread.saved and args[0]._cdata in thread.saved and _of_torch(sys._getframe(1)):
             return args[0]._cdata  # it only tells storages apart
-        _pin(args[0], _thread.pins)
-        tensor = _alias(args[0]) if isinstance(args[0], torch.UntypedStorage) else args[0]
+        pin(args[0], thread.pins)
+        tensor = alias_of(args[0]) if isinstance(args[0], torch.UntypedStorage) else args[0]
         return torch._C.TensorBase.const_data_ptr(tensor)  # type: ignore[attr-defined]
 
     return wrapper
@@ -179,7 +115,7 @@ def _reading_call(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with _reading():
+        with reading_pins():
             return original(*args, **kwargs)
 
     return wrapper
@@ -194,12 +130,12 @@ def _saving_each(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with _reading():
-            before, _thread.saved = _thread.saved, {}
+        with reading_pins():
+            before, thread.saved = thread.saved, {}
             try:
                 return original(*args, **kwargs)
             finally:
-                _thread.saved = before
+                thread.saved = before
 
     return wrapper
 
@@ -210,12 +146,12 @@ def _storage_of(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if _thread.saved is None or not args or not _of_torch(sys._getframe(1)):
+        if thread.saved is None or not args or not _of_torch(sys._getframe(1)):
             return outside(*args, **kwargs)
         if args[0].device.type != "cpu":  # PyTorch copies it to the CPU before it writes
             return outside(*args, **kwargs)
         storage = original(*args, **kwargs)
-        _thread.saved[storage._cdata] = args[0]
+        thread.saved[storage._cdata] = args[0]
         return storage
 
     return wrapper
@@ -226,10 +162,10 @@ def _writing(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        saved = _thread.saved or {}
-        with _held() as pins:
+        saved = thread.saved or {}
+        with held_pins() as pins:
             # A storage without bytes has no alias, but a tensor of it has a pin.
-            _pin_each((saved.get(getattr(each, "_cdata", 0), each) for each in args), pins)
+            pin_each((saved.get(getattr(each, "_cdata", 0), each) for each in args), pins)
             return original(*args, **kwargs)
 
     return wrapper
@@ -240,8 +176,8 @@ def _saving(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def wrapper(script: Any, *args: Any, **kwargs: Any) -> Any:
-        with _reading() as pins:
-            _pin_each(scripts.leaves_of(script), pins)
+        with reading_pins() as pins:
+            pin_each(scripts.leaves_of(script), pins)
             return original(script, *args, **kwargs)
 
     return wrapper
@@ -251,7 +187,7 @@ def _charge(thing: object) -> None:
     """Charges what was made outside of any op; ignores anything else."""
     if isinstance(thing, torch.UntypedStorage):
         if thing.device.type != "meta":
-            _C.charge(_alias(thing))
+            _C.charge(alias_of(thing))
     elif isinstance(thing, torch.Tensor) and torch._C._has_storage(thing):
         _C.charge(thing)
 
@@ -306,11 +242,11 @@ def _sharing(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def wrapper(storage: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
-        _escape(storage)
+        escape(storage)
         with (
             _made_anew(storage, 0 if storage.is_shared() else storage.nbytes()),
             # The copy goes to a storage that gives its bytes away; they are reserved already.
-            torch._C._ExcludeDispatchKeyGuard(_UNSEEN_KEYS),
+            torch._C._ExcludeDispatchKeyGuard(UNSEEN_KEYS),
         ):
             return original(storage, *args, **kwargs)
 
@@ -322,8 +258,8 @@ def _resizing(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def wrapper(storage: torch.UntypedStorage, size: Any) -> Any:
-        _escape(storage)
-        outside = type(size) is int and _C.grows_outside(_alias(storage))
+        escape(storage)
+        outside = type(size) is int and _C.grows_outside(alias_of(storage))
         with _made_anew(storage, size if outside else 0):
             return original(storage, size)
 
@@ -350,7 +286,7 @@ def _numpy(original: _Function) -> _Function:
         if force and not torch.overrides.has_torch_function_unary(self):
             self = self.detach().cpu().resolve_conj().resolve_neg()
             force = False
-        _escape(self)
+        escape(self)
         return original(self, force=force)
 
     return wrapper
@@ -364,7 +300,7 @@ def _dlpack(original: _Function) -> _Function:
         if kwargs.get("copy"):
             tensor = tensor.detach().clone()
             kwargs["copy"] = None
-        _escape(tensor)
+        escape(tensor)
         return original(tensor, *args, **kwargs)
 
     return wrapper
