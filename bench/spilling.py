@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python bench/spilling.py floors --folder runs
     OMP_NUM_THREADS=1 python bench/spilling.py overheads --folder runs
+    OMP_NUM_THREADS=1 python bench/spilling.py policies --folder runs
 
 The nets of `recoup bench` are trained for four steps each, all made inside the scope; a trace that
 is in --folder already is not recorded again.
@@ -13,7 +14,11 @@ floors     The least budget that runs, without a tier and with one, beside what 
 overheads  Replays and copies over the program's own ops, in shares of the unbudgeted peak: without
            a tier under `planned` and `recoup`, and with one of 0.8 GB/s each way and of ten times
            the rate at which the last step makes what it keeps for its backward pass. `planned`
-           makes no lists where there is a tier. A copy takes 100 us beside its bytes.
+           makes no lists where there is a tier. A copy takes 100 us beside its bytes, or what
+           --request says.
+
+policies   The same with the quicker of these tiers, under `recoup` and under what others do: the
+           least recently used spilled, and the rules of TFLMS and Capuchin, which know the future.
 """
 
 import argparse
@@ -41,6 +46,8 @@ ASKED_MORE = 4 << 20
 DISK = 0.8  # GB/s, a virtual disk
 SHARES = (0.8, 0.6, 0.5, 0.4, 0.3, 0.25)
 TIMES_THE_RATE = 10
+REQUEST_US = 100.0  # of a copy, beside its bytes
+OTHERS = ("recoup", "lru-copy", "tflms", "capuchin")
 MOST_RATIO = 100.0  # slower than that is not gone on with
 
 
@@ -161,16 +168,20 @@ def rate_of(trace: recoup.Trace) -> float:
     return (most.charged_bytes - moments[0].charged_bytes) / passed
 
 
+def tier_of(rate: float, request_us: float) -> dict[str, Any]:
+    return {"spill_bandwidth": (rate, rate), "spill_request_ns": int(request_us * 1000), **TIER}
+
+
 def overhead_row(
-    name: str, trace: recoup.Trace, shares: Iterable[float]
+    name: str, trace: recoup.Trace, shares: Iterable[float], request_us: float = REQUEST_US
 ) -> Iterator[dict[str, Any]]:
     peak, rate = trace.unbudgeted_peak_bytes(), rate_of(trace)
-    fast = TIMES_THE_RATE * rate
+    fast = tier_of(TIMES_THE_RATE * rate, request_us)
     kinds: dict[str, dict[str, Any]] = {
         "planned": {"policy": "planned"},
         "recoup": {"policy": POLICY},
-        "disk": {"policy": POLICY, "spill_bandwidth": (DISK, DISK), **TIER},
-        "fast": {"policy": POLICY, "spill_bandwidth": (fast, fast), **TIER},
+        "disk": {"policy": POLICY, **tier_of(DISK, request_us)},
+        "fast": {"policy": POLICY, **fast},
     }
     for share in shares:
         row: dict[str, Any] = {"net": name, "share": share, "rate_gb_per_s": rate}
@@ -197,7 +208,7 @@ def is_above(row: dict[str, Any], kind: str, times: float = 1.0) -> bool:
 
 
 def measure_overheads(args: argparse.Namespace) -> None:
-    rows = [row for each in traces(args) for row in overhead_row(*each, args.shares)]
+    rows = [row for each in traces(args) for row in overhead_row(*each, args.shares, args.request)]
     kinds = ("planned", "recoup", "disk", "fast")
     print_table(
         "overhead",
@@ -223,6 +234,44 @@ def measure_overheads(args: argparse.Namespace) -> None:
     write_result(args.json, "overheads", rows)
 
 
+# --- policies ------------------------------------------------------------------------------------
+def policy_row(
+    name: str, trace: recoup.Trace, shares: Iterable[float], request_us: float = REQUEST_US
+) -> Iterator[dict[str, Any]]:
+    peak, rate = trace.unbudgeted_peak_bytes(), rate_of(trace)
+    tier = tier_of(TIMES_THE_RATE * rate, request_us)
+    for share in shares:
+        row: dict[str, Any] = {"net": name, "share": share}
+        for policy in OTHERS:
+            run = trace.simulate(
+                int(share * peak), policy=policy, max_time_ratio=MOST_RATIO, **tier
+            )
+            row[policy] = run.time_ratio - 1 if run.status == "ok" else None
+        say(f"{row}")
+        yield row
+
+
+def measure_policies(args: argparse.Namespace) -> None:
+    rows = [row for each in traces(args) for row in policy_row(*each, args.shares, args.request)]
+    print_table(
+        "overhead with a tier of 10x the rate",
+        ("net", "budget", *OTHERS),
+        (
+            (row["net"], f"{row['share']:.0%}", *(percent(row[policy]) for policy in OTHERS))
+            for row in rows
+        ),
+    )
+    for policy in OTHERS[1:]:
+        below = [row for row in rows if row[policy] is not None and is_below(row, policy)]
+        names = ", ".join(f"{row['net']} {row['share']:.0%}" for row in below)
+        print(f"{policy}: below recoup in {len(below)} of {len(rows)}: {names}")
+    write_result(args.json, "policies", rows)
+
+
+def is_below(row: dict[str, Any], policy: str) -> bool:
+    return row["recoup"] is None or row[policy] < row["recoup"] - 1e-9
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -232,8 +281,12 @@ def main() -> int:
     floors.set_defaults(measure=measure_floors)
     overheads = commands.add_parser("overheads", help="time at equal budgets")
     overheads.set_defaults(measure=measure_overheads)
-    overheads.add_argument("--shares", type=float, nargs="+", default=list(SHARES))
-    for each in (floors, overheads):
+    policies = commands.add_parser("policies", help="beside what others do")
+    policies.set_defaults(measure=measure_policies)
+    for each in (overheads, policies):
+        each.add_argument("--shares", type=float, nargs="+", default=list(SHARES))
+        each.add_argument("--request", type=float, metavar="US", default=REQUEST_US)
+    for each in (floors, overheads, policies):
         each.add_argument("--size", choices=["small", "real"], default="small")
         each.add_argument("--nets", nargs="+", metavar="NET", help="default: all")
         each.add_argument("--folder", type=Path, required=True, help="of the traces")

@@ -80,6 +80,7 @@ Candidate Candidates::candidate(std::size_t index) const {
                                                : sets_.cost_at_least(value),
       .walked_at_least = needs_.walks && !leaf ? changes_.at_least(id) : Nanoseconds{},
       .until_use = needs_.future ? until_use(id) : Nanoseconds{},
+      .copy_cost = needs_.copies ? copy_cost(value) : Candidate::kNever,
       .free_around = needs_.free_around ? pool_.free_around(value.block) : Bytes(0),
       .recomputes = value.recomputes,
       .priority = needs_.priority && future_ != nullptr ? future_->priority(id) : std::int8_t{0}};
@@ -89,6 +90,13 @@ Candidate Candidates::candidate(std::size_t index) const {
 Nanoseconds Candidates::own_cost(const Value& value) const {
   return value.leaf() ? tier_.write_cost(value.size) + tier_.read_cost(value.size)
                       : lineage_[value.producer].cost;
+}
+
+Nanoseconds Candidates::copy_cost(const Value& value) const {
+  const bool takes = value.clean() || (value.spillable && tier_.open());
+  return takes ? (value.clean() ? Nanoseconds(0) : tier_.write_cost(value.size)) +
+                     tier_.read_cost(value.size)
+               : Candidate::kNever;
 }
 
 Bytes Candidates::mean_candidate_size() const {

@@ -82,6 +82,7 @@ class Candidates final : public PolicyView {
   void change(ValueId id);  // lists it when it is not listed, and the other way round
   [[nodiscard]] Nanoseconds until_use(ValueId id) const;
   [[nodiscard]] Nanoseconds own_cost(const Value& value) const;
+  [[nodiscard]] Nanoseconds copy_cost(const Value& value) const;
 
   const PolicyNeeds needs_;
   const Pool& pool_;

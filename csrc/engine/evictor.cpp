@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "csrc/base/check.h"
+#include "csrc/engine/hidden.h"
 #include "csrc/lineage/neighborhood.h"
 
 namespace recoup::detail {
@@ -32,7 +33,7 @@ EvictionPlan Evictor::plan(const RoomRequest& request) {
   }
   if (context_.planned != nullptr) {
     if (const ValueId victim = context_.planned->next(); victim.valid()) {
-      return {.victims = {victim}};
+      return {.victims = {victim}, .by = GetBack::kCheapest};
     }
   }
   return ask_policy(request);
@@ -41,7 +42,8 @@ EvictionPlan Evictor::plan(const RoomRequest& request) {
 EvictionPlan Evictor::ask_policy(const RoomRequest& request) {
   const auto start = std::chrono::steady_clock::now();
   EvictionPlan plan = policy_.plan(candidates_, request);
-  if (plan.victims.size() == 1 && would_spill(plan.victims[0])) {
+  if (plan.by == GetBack::kCheapest && plan.victims.size() == 1 &&
+      would_spill(plan.victims[0], plan.by)) {
     const ValueId spilled =
         context_.planned == nullptr ? plan.victims[0] : used_last(plan.victims[0]);
     const ValueId replayed = cheaper_replay(request, spilled);
@@ -56,9 +58,12 @@ EvictionPlan Evictor::ask_policy(const RoomRequest& request) {
 // next. Where the next uses are known, what the policy would spill gives way to what costs less for
 // its size and for how long it is not used.
 ValueId Evictor::used_last(ValueId victim) const {
-  ValueId best = victim;
   std::optional<double> lowest = price_of_absence(victim);
-  for (const ValueId id : lowest ? candidates_.list() : std::vector<ValueId>()) {
+  if (!lowest) {
+    return victim;
+  }
+  ValueId best = victim;
+  for (const ValueId id : candidates_.list()) {
     if (!lineage_[id].leaf() && !lineage_[id].clean()) {
       continue;
     }
@@ -102,60 +107,50 @@ bool Evictor::can_spill(Bytes missing) const {
 // the price of a byte alone, and goes if it is cheaper.
 ValueId Evictor::cheaper_replay(const RoomRequest& request, ValueId spilled) {
   const double price = price_per_byte(spilled);
-  std::vector<ValueId> hidden;
-  ValueId found;
-  while (hidden.size() < kMostHidden && !candidates_.list().empty()) {
+  Hidden hidden(values_);
+  while (hidden.count() < kMostHidden && !candidates_.list().empty()) {
     const EvictionPlan plan = policy_.plan(candidates_, request);
     if (plan.victims.size() != 1) {
       break;
     }
     const ValueId victim = plan.victims[0];
-    if (!would_spill(victim)) {
+    if (!would_spill(victim, plan.by)) {
       const bool takes = price_per_byte(victim) < price || !can_spill(request.shortfall);
-      found = takes ? victim : ValueId();
-      break;
+      return takes ? victim : ValueId();
     }
-    values_.soft_pin(victim);
-    hidden.push_back(victim);
+    hidden.hide(victim);
   }
-  for (const ValueId each : hidden) {
-    values_.soft_unpin(each);
-  }
-  return found;
+  return {};
 }
 
 double Evictor::price_per_byte(ValueId id) const {
-  const Value& value = lineage_[id];
-  const std::optional<Nanoseconds> spilled = spiller_.price_of(value);
-  const Nanoseconds price = value.leaf()
-                                ? spilled.value_or(Nanoseconds(0))
-                                : std::min(replay_price(id), spilled.value_or(Nanoseconds::max()));
-  return static_cast<double>(price.count()) / static_cast<double>(value.size.count());
+  const Nanoseconds price = price_of(id, GetBack::kCheapest);
+  return static_cast<double>(price.count()) / static_cast<double>(lineage_[id].size.count());
 }
 
-std::vector<ValueId> Evictor::would_evict(const RoomRequest& request) {
-  return candidates_.list().empty() ? std::vector<ValueId>() : ask_policy(request).victims;
+EvictionPlan Evictor::would_evict(const RoomRequest& request) {
+  return candidates_.list().empty() ? EvictionPlan() : ask_policy(request);
 }
 
 bool Evictor::evict_one(const RoomRequest& request) {
   const EvictionPlan planned = plan(request);
-  evict_all(planned.victims);
+  evict_all(planned);
   return !planned.victims.empty();
 }
 
 // What becomes of one victim may make a leaf of the next one, or end its record.
-void Evictor::evict_all(std::span<const ValueId> victims) {
-  for (ValueId victim : victims) {
+void Evictor::evict_all(const EvictionPlan& plan) {
+  for (ValueId victim : plan.victims) {
     if (lineage_.contains(victim) && lineage_[victim].evictable()) {
-      evict(victim);
+      evict(victim, plan.by);
     }
   }
 }
 
-void Evictor::evict(ValueId id) {
+void Evictor::evict(ValueId id, GetBack by) {
   const Value& value = lineage_[id];
   RECOUP_CHECK(value.evictable());
-  if (would_spill(id)) {
+  if (would_spill(id, by)) {
     if (spiller_.spill(id) || value.leaf()) {
       return;
     }
@@ -175,8 +170,7 @@ void Evictor::evict(ValueId id) {
 }
 
 void Evictor::evict_candidates() {
-  const std::vector<ValueId> all = candidates_.list();
-  evict_all(all);
+  evict_all({.victims = candidates_.list(), .by = GetBack::kCheapest});
 }
 
 void Evictor::evict_as_told(ValueId id) {
@@ -189,25 +183,30 @@ void Evictor::evict_everything_as_told() {
   evict_candidates();
 }
 
-bool Evictor::would_spill(ValueId id) const {
+bool Evictor::would_spill(ValueId id, GetBack by) const {
   if (lineage_[id].leaf()) {
     return true;
   }
+  if (by == GetBack::kReplay) {
+    return false;
+  }
   const std::optional<Nanoseconds> price = spiller_.price_of(lineage_[id]);
-  return price && *price < replay_price(id);
+  return price && (by == GetBack::kCopy || *price < replay_price(id));
 }
 
 Nanoseconds Evictor::replay_price(ValueId id) const {
   return lineage_[lineage_[id].producer].cost + ancestor_cost(lineage_, id);
 }
 
+Nanoseconds Evictor::price_of(ValueId id, GetBack by) const {
+  return would_spill(id, by) ? spiller_.price_of(lineage_[id]).value_or(Nanoseconds(0))
+                             : replay_price(id);
+}
+
 Nanoseconds Evictor::price_of(const EvictionPlan& plan) const {
   Nanoseconds price{0};
-  for (ValueId victim : plan.victims) {
-    const std::optional<Nanoseconds> spilled = spiller_.price_of(lineage_[victim]);
-    price += lineage_[victim].leaf()
-                 ? spilled.value_or(Nanoseconds(0))
-                 : std::min(replay_price(victim), spilled.value_or(Nanoseconds::max()));
+  for (const ValueId victim : plan.victims) {
+    price += price_of(victim, plan.by);
   }
   return price;
 }
@@ -225,7 +224,7 @@ std::optional<Nanoseconds> Evictor::offer(const RoomRequest& request, Nanosecond
 
 void Evictor::take(Nanoseconds& lost) {
   lost += offered_price_;
-  evict_all(offered_.victims);
+  evict_all(offered_);
 }
 
 }  // namespace recoup::detail

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "csrc/engine/candidates.h"
@@ -24,13 +23,15 @@ class Evictor final : public GiveUp {
   // Evicts what the policy plans for the request; false: it has no plan.
   bool evict_one(const RoomRequest& request);
   // What the policy would name first for the request.
-  [[nodiscard]] std::vector<ValueId> would_evict(const RoomRequest& request);
-  // Whether an evictable value would be spilled.
-  [[nodiscard]] bool would_spill(ValueId id) const;
+  [[nodiscard]] EvictionPlan would_evict(const RoomRequest& request);
+  // Whether an evictable value would be spilled if it is to be got back like that.
+  [[nodiscard]] bool would_spill(ValueId id, GetBack by) const;
   // It must be evictable. What costs less to spill than to replay is spilled, and a leaf is. A
   // storage that refuses becomes a leaf instead; what cannot be spilled is evicted, or stays as a
   // leaf that is not evictable any more.
-  void evict(ValueId id);
+  void evict(ValueId id, GetBack by = GetBack::kCheapest);
+  // What of the plan's victims is still evictable, one after the other.
+  void evict_all(const EvictionPlan& plan);
   // Everything that may be evicted, for a second try.
   void evict_candidates();
   // For the user, a schedule or a test, and not for room: see Context::told_to_evict.
@@ -50,8 +51,8 @@ class Evictor final : public GiveUp {
   [[nodiscard]] double price_per_byte(ValueId id) const;
   [[nodiscard]] std::optional<double> price_of_absence(ValueId id) const;
   [[nodiscard]] bool can_spill(Bytes missing) const;
-  void evict_all(std::span<const ValueId> victims);
   [[nodiscard]] Nanoseconds replay_price(ValueId id) const;
+  [[nodiscard]] Nanoseconds price_of(ValueId id, GetBack by) const;
   [[nodiscard]] Nanoseconds price_of(const EvictionPlan& plan) const;
 
   Context& context_;

@@ -79,26 +79,22 @@ bool ReadAhead::make_room(Bytes size) {
     if (enough_.roomy()) {
       return false;
     }
-    const std::vector<ValueId> victims = evictor_.would_evict({.size = size, .shortfall = missing});
-    if (victims.empty()) {
+    const EvictionPlan plan = evictor_.would_evict({.size = size, .shortfall = missing});
+    if (plan.victims.empty()) {
       return false;
     }
-    for (const ValueId victim : victims) {
+    for (const ValueId victim : plan.victims) {
       if (used_soon(victim)) {
         return false;
       }
-      if (evictor_.would_spill(victim) && !lineage_[victim].clean()) {
+      if (evictor_.would_spill(victim, plan.by) && !lineage_[victim].clean()) {
         if (context_.tier.open() && !flights_.writing()) {
           (void)spiller_.begin_write(victim);
         }
         return false;
       }
     }
-    for (const ValueId victim : victims) {
-      if (lineage_.contains(victim) && lineage_[victim].evictable()) {
-        evictor_.evict(victim);
-      }
-    }
+    evictor_.evict_all(plan);
   }
 }
 

@@ -1,6 +1,8 @@
 #include "csrc/engine/write_behind.h"
 
-#include <vector>
+#include <algorithm>
+
+#include "csrc/engine/hidden.h"
 
 namespace recoup::detail {
 namespace {
@@ -32,28 +34,24 @@ void WriteBehind::write_next() {
 
 // Those that the policy names are hidden from it, so that it names others.
 ValueId WriteBehind::next_to_write(Bytes wanted) {
-  std::vector<ValueId> named;
-  ValueId found;
-  while (wanted > Bytes(0) && named.size() < kMostVictims && !found.valid()) {
-    const std::vector<ValueId> victims =
-        evictor_.would_evict({.size = Bytes(0), .shortfall = wanted});
-    if (victims.empty()) {
+  Hidden named(values_);
+  while (wanted > Bytes(0) && named.count() < kMostVictims) {
+    const EvictionPlan plan = evictor_.would_evict({.size = Bytes(0), .shortfall = wanted});
+    const auto found = std::find_if(plan.victims.begin(), plan.victims.end(), [&](ValueId victim) {
+      return !context_.lineage[victim].clean() && evictor_.would_spill(victim, plan.by);
+    });
+    if (found != plan.victims.end()) {
+      return *found;
+    }
+    if (plan.victims.empty()) {
       break;
     }
-    for (const ValueId victim : victims) {
-      const Value& value = context_.lineage[victim];
-      wanted -= value.size;
-      if (!found.valid() && !value.clean() && evictor_.would_spill(victim)) {
-        found = victim;
-      }
-      values_.soft_pin(victim);
-      named.push_back(victim);
+    for (const ValueId victim : plan.victims) {
+      wanted -= context_.lineage[victim].size;
+      named.hide(victim);
     }
   }
-  for (const ValueId each : named) {
-    values_.soft_unpin(each);
-  }
-  return found;
+  return {};
 }
 
 }  // namespace recoup::detail

@@ -27,6 +27,11 @@ ScorePolicy::Rank ScorePolicy::rank(const Candidate& candidate, double cost, Tic
   return {candidate.priority, value, candidate.size, candidate.id};
 }
 
+ScorePolicy::Bound ScorePolicy::bound(const Candidate& candidate, Nanoseconds around, Tick now) {
+  const double cost = nanoseconds(candidate.own_cost) + nanoseconds(around);
+  return {rank(candidate, cost, now), cost, &candidate};
+}
+
 EvictionPlan ScorePolicy::do_plan(const PolicyView& view, const RoomRequest& /*request*/) {
   if (kinetic_) {
     return plan_in_order(view);
@@ -37,8 +42,7 @@ EvictionPlan ScorePolicy::do_plan(const PolicyView& view, const RoomRequest& /*r
   for (const Candidate& candidate : search_.shortlist(view, work_)) {
     const Nanoseconds around =
         kind == Neighborhood::kEquivalence ? candidate.equivalence_at_least : Nanoseconds(0);
-    bounds_.push_back(
-        {rank(candidate, nanoseconds(candidate.own_cost) + nanoseconds(around), now), &candidate});
+    bounds_.push_back(bound(candidate, around, now));
   }
   if (bounds_.empty()) {
     return {};
@@ -48,27 +52,26 @@ EvictionPlan ScorePolicy::do_plan(const PolicyView& view, const RoomRequest& /*r
     const auto first =
         std::min_element(bounds_.begin(), bounds_.end(),
                          [](const Bound& a, const Bound& b) { return a.rank < b.rank; });
-    return {.victims = {first->rank.id}};
+    return plan_for(*first);
   }
 
   // The neighborhood is the dear part of a score, and the rank with the least that it may cost is a
   // lower bound. In order of that bound, stop at the first that cannot beat the best: no search
   // asks for fewer neighborhoods. Perf only: asking for all of them changes no result.
-  std::optional<Rank> best;
+  std::optional<Bound> best;
   const auto later = [](const Bound& a, const Bound& b) { return b.rank < a.rank; };
   std::make_heap(bounds_.begin(), bounds_.end(), later);
-  while (!bounds_.empty() && (!best || bounds_.front().rank < *best)) {
+  while (!bounds_.empty() && (!best || bounds_.front().rank < best->rank)) {
     const Candidate& candidate = *bounds_.front().candidate;
-    const double around = nanoseconds(view.neighborhood_cost(candidate.id, *kind));
-    const Rank full = rank(candidate, nanoseconds(candidate.own_cost) + around, now);
+    const Bound full = bound(candidate, view.neighborhood_cost(candidate.id, *kind), now);
     ++work_.scored;
-    if (!best || full < *best) {
+    if (!best || full.rank < best->rank) {
       best = full;
     }
     std::pop_heap(bounds_.begin(), bounds_.end(), later);
     bounds_.pop_back();
   }
-  return {.victims = {best->id}};
+  return plan_for(*best);
 }
 
 EvictionPlan ScorePolicy::plan_in_order(const PolicyView& view) {
@@ -80,7 +83,7 @@ EvictionPlan ScorePolicy::plan_in_order(const PolicyView& view) {
   if (!first) {  // as in Search: when the mean is not exact
     first = first_in_order(view, Bytes(0));
   }
-  return {.victims = {first->id}};
+  return {.victims = {first->id}, .by = GetBack::kCheapest};
 }
 
 // The same as above where the order of the bounds is there already: from the winner of the

@@ -23,6 +23,7 @@ class ScorePolicy : public EvictionPolicy {
             .future = looks_ahead(),
             .priority = has_priorities(),
             .free_around = looks_around(),
+            .copies = looks_at_copies(),
             .changes = kinetic_,
             .walks = kinetic_ && !equivalence ? kind : std::nullopt};
   }
@@ -39,15 +40,20 @@ class ScorePolicy : public EvictionPolicy {
     bool operator<(const Rank& other) const;
   };
 
-  // A candidate and the least that it may rank.
+  // A candidate, what it costs to get it back, and its rank; or the least that these may be.
   struct Bound {
     Rank rank;
+    double cost;
     const Candidate* candidate;
   };
 
   EvictionPlan do_plan(const PolicyView& view, const RoomRequest& request) final;
   EvictionPlan plan_in_order(const PolicyView& view);
   std::optional<Rank> first_in_order(const PolicyView& view, Bytes smallest);
+  [[nodiscard]] EvictionPlan plan_for(const Bound& first) const {
+    return {.victims = {first.rank.id}, .by = get_back(*first.candidate, first.cost)};
+  }
+  Bound bound(const Candidate& candidate, Nanoseconds around, Tick now);
   Rank rank(const Candidate& candidate, double cost, Tick now);
 
   // The evicted values whose cost is added to a candidate's own; none: its own cost only.
@@ -59,7 +65,15 @@ class ScorePolicy : public EvictionPolicy {
   // Whether the score asks for Candidate::free_around.
   [[nodiscard]] virtual bool looks_around() const noexcept { return false; }
 
+  // Whether Candidate::copy_cost is asked for.
+  [[nodiscard]] virtual bool looks_at_copies() const noexcept { return false; }
+
   [[nodiscard]] virtual bool ages_by_root() const noexcept { return false; }
+
+  // How a victim is got back, whose cost is as in score(). Not asked with PolicyInfo::has_order.
+  [[nodiscard]] virtual GetBack get_back(const Candidate& /*victim*/, double /*cost*/) const {
+    return GetBack::kCheapest;
+  }
 
   // `cost`: nanoseconds to get the candidate back. Never NaN; infinity is allowed. Where there is a
   // neighborhood() the score must not fall when only the cost rises. With PolicyInfo::has_order it

@@ -32,6 +32,7 @@ struct PolicyNeeds {
   bool blocks = false;       // blocks() will be asked for
   bool inputs = false;       // inputs() will be asked for
   bool moves = false;        // PoolBlock::move_cost will be looked at
+  bool copies = false;       // Candidate::copy_cost will be looked at
   bool changes = false;      // changes() will be asked for
   // kExact or kAncestors: Candidate::walked_at_least will be looked at; with changes only.
   std::optional<Neighborhood> walks = {};
@@ -39,6 +40,8 @@ struct PolicyNeeds {
 
 // A resident, unpinned value with lineage: one that may be evicted. A copy, valid during a plan.
 struct Candidate {
+  static constexpr Nanoseconds kNever = Nanoseconds::max();
+
   ValueId id;
   Bytes size;              // of its block, > 0
   PoolOffset offset;       // where its block is
@@ -51,14 +54,15 @@ struct Candidate {
   // Plain cost of the program's ops until it, or an evicted value that is made from it, is used
   // next; kNever. Known in simulations only, and only if PolicyNeeds asks for it.
   Nanoseconds until_use{};
+  // Of writing it to the second tier and reading it once; kNever: it has to be replayed. Only if
+  // PolicyNeeds asks for it.
+  Nanoseconds copy_cost = kNever;
   // Of the free blocks that touch its own, >= 0. Only if PolicyNeeds asks for it.
   Bytes free_around{0};
   std::uint32_t recomputes = 0;  // how often a replay brought it back
   // Below 0: it goes before all others; above 0: after them. In simulations only, and only if
   // PolicyNeeds asks for it.
   std::int8_t priority = 0;
-
-  static constexpr Nanoseconds kNever = Nanoseconds::max();
 };
 
 // A block of the pool: free, a candidate's, or neither. Nothing can evict what is in the last, but
@@ -115,8 +119,16 @@ struct SearchWork {
   std::int64_t filtered = 0;  // candidates skipped by the small-value filter
 };
 
+// Where there is a second tier. What cannot be got back like that is in the other way.
+enum class GetBack : std::uint8_t {
+  kCheapest,  // what costs less
+  kCopy,      // from the second tier
+  kReplay,    // by its op
+};
+
 struct EvictionPlan {
   std::vector<ValueId> victims;  // distinct candidates, in the order of their eviction
+  GetBack by = GetBack::kCheapest;
 };
 
 // Score of `oracle`: cost^a / (size^b * distance^c * age^d), where cost = own + w * evicted

@@ -59,6 +59,22 @@ TEST_F(EngineSpill, TheCheaperWayIsTaken) {
   }
 }
 
+//   x! -> {a} [b] [c]   room for three of four: `lru-copy` copies what a replay would cost less
+TEST_F(EngineSpill, APolicyMaySayHowAVictimIsGotBack) {
+  for (const bool copies : {true, false}) {
+    Options chosen = options(3, 8, kDear);
+    chosen.policy = copies ? "lru-copy" : "lru";
+    Program& p = start(chosen);
+    const Tensor x = p.leaf(kUnit);
+    const Tensor a = p.op({x}, kUnit);
+    static_cast<void>(p.op({x}, kUnit));
+    static_cast<void>(p.op({x}, kUnit));
+    EXPECT_EQ(p.value(a).spilled(), copies);
+    EXPECT_EQ(p.value(a).evicted(), !copies);
+    p.expect_all();
+  }
+}
+
 //   x! -> {a} -> (b)    x changes: b is made from a, which x does not change any more
 TEST_F(EngineSpill, ASpilledValueNeedsNothingThatItWasMadeFrom) {
   Program& p = start(options(8, 8, kCheap));

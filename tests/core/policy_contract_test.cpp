@@ -310,6 +310,7 @@ TEST(PolicyRegistry, UnknownNameIsAnErrorThatListsTheKnown) {
 TEST(PolicyRegistry, NothingIsAskedForInVain) {
   const std::set<std::string_view> windows = {"coop", "coop-move"};
   const std::set<std::string_view> defaults = {"recoup", "planned"};
+  const std::set<std::string_view> futures = {"oracle", "tflms", "capuchin"};
   const std::set<std::string_view> sets = {"dtr-eq", "dte", "coop", "coop-move"};
   for (const PolicyInfo& info : policies()) {
     const PolicyNeeds needs = info.make(info.defaults)->needs();
@@ -318,7 +319,8 @@ TEST(PolicyRegistry, NothingIsAskedForInVain) {
     EXPECT_EQ(needs.blocks, windows.contains(info.name)) << info.name;
     EXPECT_EQ(needs.inputs, windows.contains(info.name) && info.defaults.chain_cost) << info.name;
     EXPECT_EQ(needs.moves, info.name == "coop-move") << info.name;
-    EXPECT_EQ(needs.future, info.name == "oracle") << info.name;
+    EXPECT_EQ(needs.future, futures.contains(info.name)) << info.name;
+    EXPECT_EQ(needs.copies, info.name == "capuchin") << info.name;
     EXPECT_EQ(needs.priority, info.name == "oracle") << info.name;
     EXPECT_EQ(needs.changes, defaults.contains(info.name)) << info.name;
     EXPECT_EQ(needs.walks.has_value(), defaults.contains(info.name)) << info.name;

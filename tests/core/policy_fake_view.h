@@ -184,7 +184,7 @@ inline FakeView random_view(Rng& rng, std::size_t count, RowKind kind) {
                                   .last_access = kNow - number(0, 45),
                                   .equivalence_at_least = {},
                                   .until_use = draw(rng, 0, 9) == 0 ? Candidate::kNever : time(),
-
+                                  .copy_cost = draw(rng, 0, 3) == 0 ? Candidate::kNever : time(),
                                   .recomputes = static_cast<std::uint32_t>(draw(rng, 0, 3) * 1000)},
                     .exact = time(),
                     .equivalence = time(),

@@ -27,6 +27,21 @@ long double recoup_score(const Row& r, long double s) {
   return (own(r) + ns(r.ancestors)) / root;
 }
 
+// A double, where 2^62 and one more are equal.
+long double rounded(long double number) { return static_cast<double>(number); }
+
+long double capuchin_score(const Row& r, long double) {
+  const long double cost = rounded(rounded(own(r)) + rounded(ns(r.ancestors)));
+  const long double left = ns(r.candidate.until_use) - ns(r.candidate.copy_cost);
+  if (r.candidate.until_use == Candidate::kNever) {
+    return -rounded(ns(Candidate::kNever));
+  }
+  if (r.candidate.copy_cost == Candidate::kNever) {
+    return rounded(cost / size(r));
+  }
+  return left >= 0 ? -rounded(left) : rounded(std::min(rounded(-left), cost) / size(r));
+}
+
 const std::map<std::string_view, Oracle>& oracles() {
   static const std::map<std::string_view, Oracle> kOracles = {
       {"dtr", [](const Row& r, long double s) { return (own(r) + ns(r.exact)) / (size(r) * s); }},
@@ -34,6 +49,9 @@ const std::map<std::string_view, Oracle>& oracles() {
        [](const Row& r, long double s) { return (own(r) + ns(r.equivalence)) / (size(r) * s); }},
       {"dtr-local", [](const Row& r, long double s) { return own(r) / (size(r) * s); }},
       {"lru", [](const Row&, long double s) { return 1 / s; }},
+      {"lru-copy", [](const Row&, long double s) { return 1 / s; }},
+      {"tflms", [](const Row& r, long double) { return -rounded(ns(r.candidate.until_use)); }},
+      {"capuchin", capuchin_score},
       {"unbounded", [](const Row& r, long double) { return 1 / size(r); }},
       {"recoup", recoup_score},
       {"planned", recoup_score},
@@ -151,6 +169,39 @@ TEST(PolicyScores, EqualScoresGoByLowerSizeLastThenById) {
   EXPECT_EQ(victim("dtr", {row(1, 8, 0, 2), row(2, 16, 0, 1), row(3, 12, 0, 9)}), 2U);
   // Two outputs of one op, used at the same time.
   EXPECT_EQ(victim("lru", {row(1, 8, 4, 2), row(2, 16, 4, 2)}), 2U);
+}
+
+TEST(PolicyScores, SomeSayHowTheirVictimIsGotBack) {
+  const auto by = [](std::string_view name, Nanoseconds until_use, Nanoseconds copy_cost) {
+    Row only = row(1, 8, 10, 1, 0, 0, 5);
+    only.candidate.until_use = until_use;
+    only.candidate.copy_cost = copy_cost;
+    return exact(name)->plan(FakeView({only}, kNow), kRequest).by;
+  };
+  const Nanoseconds soon{2};
+  for (std::string_view name : {"dtr", "lru", "msps", "oracle", "recoup", "coop"}) {
+    EXPECT_EQ(by(name, soon, Nanoseconds(1)), GetBack::kCheapest) << name;
+  }
+  for (std::string_view name : {"lru-copy", "tflms"}) {
+    EXPECT_EQ(by(name, soon, Nanoseconds(1000)), GetBack::kCopy) << name;
+  }
+  EXPECT_EQ(by("tflms", Candidate::kNever, Nanoseconds(1)), GetBack::kReplay);
+  EXPECT_EQ(by("capuchin", soon, Nanoseconds(2)), GetBack::kCopy);   // hidden
+  EXPECT_EQ(by("capuchin", soon, Nanoseconds(17)), GetBack::kCopy);  // 15 more, as a replay
+  EXPECT_EQ(by("capuchin", soon, Nanoseconds(18)), GetBack::kReplay);
+  EXPECT_EQ(by("capuchin", soon, Candidate::kNever), GetBack::kReplay);
+  EXPECT_EQ(by("capuchin", Candidate::kNever, Nanoseconds(1)), GetBack::kReplay);
+}
+
+TEST(PolicyScores, CapuchinTakesWhatIsHiddenThenWhatAddsLeast) {
+  const auto other = [](std::uint32_t id, std::int64_t until_use, std::int64_t copy_cost) {
+    Row made = row(id, 8, 10, 1, 0, 0, 5);
+    made.candidate.until_use = Nanoseconds(until_use);
+    made.candidate.copy_cost = Nanoseconds(copy_cost);
+    return made;
+  };
+  EXPECT_EQ(victim("capuchin", {other(1, 50, 20), other(2, 90, 50), other(3, 4, 5)}), 2U);
+  EXPECT_EQ(victim("capuchin", {other(1, 50, 80), other(2, 4, 12), other(3, 4, 90)}), 2U);  // 8
 }
 
 TEST(PolicyScores, DteCountsWhatIsFreeAroundAndHowOftenItCameBack) {

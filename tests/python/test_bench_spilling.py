@@ -59,6 +59,13 @@ def test_overheads_say_where_a_tier_costs_more(trace: recoup.Trace) -> None:
     assert not spilling.is_above({"recoup": 0.3, "fast": 0.15}, "fast", 2 / 3)
 
 
+def test_what_others_do_is_beside_it(trace: recoup.Trace) -> None:
+    below, roomy = spilling.policy_row("net", trace, [0.25, 1.0])
+    assert all(below[policy] > 0 and roomy[policy] == 0 for policy in spilling.OTHERS)
+    assert spilling.is_below({"recoup": None, "tflms": 2.0}, "tflms")
+    assert not spilling.is_below({"recoup": 0.5, "tflms": 0.5}, "tflms")
+
+
 def test_policies_beside_the_optimum_with_a_tier() -> None:
     """The state of one layer, which is more than the budget: leaves must go and come back."""
     builder = _C.TraceBuilder()

@@ -1,4 +1,5 @@
-// h_LRU = 1 / s: the value that was not used for longest (DTR, section 4.1).
+// h_LRU = 1 / s: the value that was not used for longest (DTR, section 4.1). `lru-copy` moves it to
+// the second tier whatever a replay costs, as the first systems did that swapped to the host.
 #include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"
@@ -6,7 +7,7 @@
 namespace recoup::detail {
 namespace {
 
-class Lru final : public ScorePolicy {
+class Lru : public ScorePolicy {
  public:
   using ScorePolicy::ScorePolicy;
   [[nodiscard]] std::string_view name() const noexcept override { return "lru"; }
@@ -14,6 +15,17 @@ class Lru final : public ScorePolicy {
  private:
   double score(const Candidate& candidate, double /*cost*/, Tick now) override {
     return 1 / staleness(candidate, now);
+  }
+};
+
+class LruCopy final : public Lru {
+ public:
+  using Lru::Lru;
+  [[nodiscard]] std::string_view name() const noexcept override { return "lru-copy"; }
+
+ private:
+  [[nodiscard]] GetBack get_back(const Candidate& /*victim*/, double /*cost*/) const override {
+    return GetBack::kCopy;
   }
 };
 
@@ -25,6 +37,10 @@ std::span<const PolicyInfo> lru_policies() {
        .summary = "the value that was not used for longest",
        .defaults = kSimulator,
        .make = make_policy<Lru>},
+      {.name = "lru-copy",
+       .summary = "the same, spilled where there is a second tier",
+       .defaults = kSimulator,
+       .make = make_policy<LruCopy>},
   };
   return kPolicies;
 }

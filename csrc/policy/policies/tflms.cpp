@@ -1,0 +1,40 @@
+// What is used last goes to the second tier, once: TFLMS (Le et al., ISMM 2019) swaps what its next
+// use is farther away from than a threshold, and the largest threshold with which a graph fits is
+// this order.
+#include "csrc/policy/registry.h"
+#include "csrc/policy/score_policy.h"
+
+namespace recoup::detail {
+namespace {
+
+class Tflms final : public ScorePolicy {
+ public:
+  using ScorePolicy::ScorePolicy;
+  [[nodiscard]] std::string_view name() const noexcept override { return "tflms"; }
+
+ private:
+  [[nodiscard]] bool looks_ahead() const noexcept override { return true; }
+
+  double score(const Candidate& candidate, double /*cost*/, Tick /*now*/) override {
+    return -static_cast<double>(candidate.until_use.count());
+  }
+
+  [[nodiscard]] GetBack get_back(const Candidate& victim, double /*cost*/) const override {
+    return victim.until_use == Candidate::kNever ? GetBack::kReplay : GetBack::kCopy;
+  }
+};
+
+}  // namespace
+
+std::span<const PolicyInfo> tflms_policies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {.name = "tflms",
+       .summary = "what is used last, spilled where there is a second tier (simulation)",
+       .defaults = kSimulator,
+       .make = make_policy<Tflms>,
+       .simulated_only = true},
+  };
+  return kPolicies;
+}
+
+}  // namespace recoup::detail
