@@ -3,6 +3,9 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "csrc/torch/bypass.h"
 #include "csrc/torch/kernel_frame.h"
 #include "csrc/torch/scope_thread.h"
@@ -12,10 +15,16 @@
 namespace recoup::detail {
 namespace {
 
-// The session of the storage's device, when the access is not by one of its own kernels.
-Session* watching(const c10::StorageImpl& storage) {
-  const bool own = at::in_parallel_region() || Bypass::active() || inside_op();
-  return own ? nullptr : Sessions::on(storage.device());
+bool by_kernel_of_ours() { return at::in_parallel_region() || Bypass::active() || inside_op(); }
+
+// In a Visit.
+bool is_needed_by_suspended(const c10::StorageImpl& storage) {
+  const std::vector<Session*> suspended = Sessions::suspended();
+  return std::any_of(suspended.begin(), suspended.end(), [&](Session* session) {
+    const EngineLock lock(session->mutex());
+    const StorageId id = session->storages(lock).find_known(storage);
+    return id.valid() && session->engine(lock).user().has_needed_dependents(id);
+  });
 }
 
 // Calls act(engine, id) for a storage of ours whose bytes somebody has got hold of, unless it was
@@ -23,7 +32,7 @@ Session* watching(const c10::StorageImpl& storage) {
 template <class Act>
 void on_access(const c10::StorageImpl& storage, bool may_replay, const Act& act) {
   const Visit visit;
-  Session* const session = watching(storage);
+  Session* const session = by_kernel_of_ours() ? nullptr : Sessions::on(storage.device());
   if (session == nullptr) {
     return;
   }
@@ -43,6 +52,13 @@ void on_access(const c10::StorageImpl& storage, bool may_replay, const Act& act)
 }  // namespace
 
 void on_mutable_access(c10::StorageImpl* storage) {
+  {
+    const Visit visit;
+    TORCH_CHECK(by_kernel_of_ours() || !is_needed_by_suspended(*storage),
+                "recoup: a tensor's address was taken for writing, while tensors of a suspended "
+                "budget scope can only be recomputed from its content. Complete the scope's exit "
+                "first, with run.finish(budget), or let go of its run: then they are lost");
+  }
   on_access(*storage, true, [](Engine& engine, StorageId id) {
     TORCH_CHECK(on_scope_thread() || !engine.user().has_needed_dependents(id),
                 "recoup: a tensor's address was taken for writing on a thread outside the budget "
@@ -50,6 +66,13 @@ void on_mutable_access(c10::StorageImpl* storage) {
                 "recoup.materialize on them first, or pin it with recoup.pin");
     engine.user().escape(id);
   });
+}
+
+void on_meeting(c10::StorageImpl* storage) {
+  TORCH_CHECK(!is_needed_by_suspended(*storage),
+              "recoup: a tensor was used in another budget scope, while tensors of a suspended one "
+              "can only be recomputed from its content. Complete that one's exit first, with "
+              "run.finish(budget), or let go of its run: then they are lost");
 }
 
 // Where a frame of ours is trusted, its pin does.

@@ -29,7 +29,8 @@ StorageHooks hooks_on(c10::Device device) {
           .program = plain_allocator()->raw_deleter(),
           .evicted = &evicted_delete,
           .written = &on_mutable_access,
-          .defined = &on_definition};
+          .defined = &on_definition,
+          .met = &on_meeting};
 }
 
 // A forked child (a DataLoader's worker) goes on with the sessions, in its own copy of the arenas;

@@ -128,6 +128,12 @@ void Sessions::end_suspended(Session& session) {
   std::erase(suspended.sessions, &session);
 }
 
+std::vector<Session*> Sessions::suspended() {
+  Suspended& suspended = Suspended::instance();
+  const std::lock_guard lock(suspended.mutex);
+  return suspended.sessions;
+}
+
 Session* Sessions::numbered(std::uint32_t number) {
   Session* found = nullptr;
   for_each([&](Session& session) { found = session.number() == number ? &session : found; });

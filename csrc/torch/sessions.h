@@ -95,6 +95,7 @@ class Sessions {
   // One that could not be left yet keeps its memory and sees no ops.
   static void suspend(Session& session);
   static void end_suspended(Session& session);
+  [[nodiscard]] static std::vector<Session*> suspended();
   // The session of the CPU, at work or suspended, whose arena holds `pointer`.
   [[nodiscard]] static Session* owner_of(const void* pointer);
   // The one with this number, at work or suspended.

@@ -16,6 +16,8 @@ struct StorageHooks {
   // Note [Unseen writers]
   AccessHook written = nullptr;  // somebody takes the address to write to it
   AccessHook defined = nullptr;  // the same, of bytes that nobody has defined yet
+  // Note [Suspended scopes]: a session meets a storage for the first time.
+  AccessHook met = nullptr;
 };
 
 }  // namespace recoup::detail

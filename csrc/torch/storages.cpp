@@ -144,6 +144,7 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
     records_.unindex_external(*known);
     engine_.forsake_external(id);
   }
+  device_.hooks().met(&storage);
   const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
   // Not ours, nor from an earlier scope.
   const bool foreign = deleter != device_.hooks().program && deleter != device_.hooks().pool;

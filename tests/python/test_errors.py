@@ -4,7 +4,7 @@ import gc
 import itertools
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -172,6 +172,9 @@ class FakeEngine:
             raise error
         self.left = True
 
+    def stats(self) -> dict[str, int]:
+        return {"budget_bytes": self.budget_bytes}
+
     def grow(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
 
@@ -274,6 +277,45 @@ def test_a_suspended_scope_says_what_it_is() -> None:
     run.finish("64MiB")
     assert all(recoup.is_resident(value) for value in got)
     assert bits_equal(got, [base.mul(i) for i in range(12)])
+
+
+def test_what_a_suspended_scope_needs_is_not_written() -> None:
+    """From what is there it is recomputed, and nobody sees the ops that come between."""
+
+    def make(base: torch.Tensor) -> list[torch.Tensor]:
+        own = base.add(torch.arange(2.0).repeat(2**17))
+        return [own, *(own.mul(i) for i in range(12))]
+
+    base = torch.arange(float(2**18))
+    plain = make(base)
+    with pytest.raises(recoup.OutOfBudgetError):
+        with recoup.budget("8MiB") as run:
+            got = make(base)
+            run.check()
+    assert sum(recoup.is_resident(each) for each in got) < len(got)
+    writes: list[Callable[[torch.Tensor], object]] = [
+        lambda each: each.add_(1),
+        lambda each: each.numpy(),
+        lambda each: each[3:5].zero_(),
+        lambda each: torch.mul(each.detach(), 2, out=each.detach()),
+        torch.Tensor.data_ptr,
+    ]
+    # What comes between is resident, or stands in for what it was made from.
+    needed = [got[0] if recoup.is_resident(got[0]) else base]
+    for each in needed:
+        before = each.clone()
+        for write in writes:
+            with pytest.raises(RuntimeError, match=r"suspended budget scope.*run\.finish"):
+                write(each)
+        with recoup.budget("64MiB"):
+            with pytest.raises(RuntimeError, match=r"another budget scope.*run\.finish"):
+                each.add_(1)
+        assert torch.equal(each, before)
+    assert needed
+    run.finish("64MiB")
+    assert bits_equal(got, plain)
+    got[0].add_(1)
+    base.add_(1)
 
 
 def test_a_scope_that_was_given_up_says_so() -> None:
