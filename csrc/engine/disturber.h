@@ -23,8 +23,6 @@ class Disturber {
   void before_replay(OpId op);
 
  private:
-  [[nodiscard]] bool strikes(std::int64_t at, std::int64_t count) const;
-
   const Context& context_;
   Evictor& evictor_;
   Mover& mover_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/base/check.h"
+#include "csrc/base/strings.h"
 #include "csrc/engine/device.h"
 #include "csrc/engine/timer.h"
 
@@ -18,6 +19,20 @@ constexpr double kProcessorShare = 0.14;
 Flights::Flights(Context& context, Values& values)
     : context_(context), lineage_(context.lineage), values_(values), tier_(context.tier) {}
 
+// Waits for the disk.
+bool Flights::written(Bytes to) {
+  const TestAids& aids = context_.options.aids;
+  return context_.device.end_spill(to) && !aids.strikes(aids.fail_spill, ++spills_);
+}
+
+void Flights::end_fetch(Bytes from) {
+  const TestAids& aids = context_.options.aids;
+  context_.device.end_fetch(from);
+  if (aids.strikes(aids.fail_fetch, ++fetches_)) {
+    throw InjectedFault(str_cat("recoup: a test aid lets fetch ", fetches_, " fail"));
+  }
+}
+
 // The others wait as long.
 void Flights::wait_for(Nanoseconds cost) {
   advance();
@@ -30,7 +45,7 @@ bool Flights::write(ValueId id, BlockId slot) {
   const Value& value = lineage_[id];
   wait_for(tier_.write_cost(value.size));
   context_.device.begin_spill(tier_.offset(slot), values_.location(id), value.nbytes);
-  if (!context_.device.end_spill(tier_.offset(slot))) {
+  if (!written(tier_.offset(slot))) {
     close();
     return false;
   }
@@ -46,7 +61,7 @@ void Flights::read(ValueId id, BlockId block) {
   wait_for(tier_.read_cost(value.size));
   const Bytes from = tier_.offset(value.slot);
   context_.device.begin_fetch(context_.pool.offset(block), from, value.nbytes);
-  context_.device.end_fetch(from);
+  end_fetch(from);
   context_.charges.remove_kernel_block(value.size);
   make_resident(id, block);
 }
@@ -146,7 +161,7 @@ void Flights::land_at(std::size_t index) {
 void Flights::end_write(ValueId id) {
   const Timer timer(context_.stats.spill_ns);
   Value& value = lineage_[id];
-  if (context_.device.end_spill(tier_.offset(value.slot))) {
+  if (written(tier_.offset(value.slot))) {
     ++context_.stats.spills;
     context_.stats.spilled_bytes += value.size.count();
     context_.stats.written_behind_bytes += value.size.count();
@@ -165,7 +180,7 @@ void Flights::end_read(ValueId id, BlockId block) {
   context_.charges.ahead -= size;
   --context_.charges.ahead_blocks;
   try {
-    context_.device.end_fetch(tier_.offset(lineage_[id].slot));
+    end_fetch(tier_.offset(lineage_[id].slot));
     context_.stats.fetched_ahead_bytes += size.count();
     make_resident(id, block);
   } catch (const std::exception&) {

@@ -60,6 +60,8 @@ class Flights final : public Landing {
   void end_write(ValueId id);
   void end_read(ValueId id, BlockId block);
   void make_resident(ValueId id, BlockId block);
+  [[nodiscard]] bool written(Bytes to);
+  void end_fetch(Bytes from);
   void wait_for(Nanoseconds cost);
   void close();
 
@@ -70,6 +72,8 @@ class Flights final : public Landing {
   std::size_t writes_ = 0;       // of the flights
   std::vector<Flight> flights_;  // in the order in which they began
   Nanoseconds time_{0};          // to which they have been worked off
+  std::int64_t spills_ = 0;      // that have ended, for TestAids
+  std::int64_t fetches_ = 0;
 };
 
 }  // namespace recoup::detail

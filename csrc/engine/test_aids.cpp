@@ -13,7 +13,8 @@ namespace {
   throw std::invalid_argument(
       detail::str_cat("'", word,
                       "' is no test aid; they are poison, shake, fail-allocation=K, fail-replay=K, "
-                      "force-eviction=K and delay=MICROSECONDS with numbers from 1 on, and "
+                      "fail-spill=K, fail-fetch=K, force-eviction=K and delay=MICROSECONDS with "
+                      "numbers from 1 on, and "
                       "persistent beside one with a K"));
 }
 
@@ -47,6 +48,8 @@ TestAids parse_test_aids(std::string_view text) {
     } else {
       std::int64_t* const count = name == "fail-allocation"  ? &aids.fail_allocation
                                   : name == "fail-replay"    ? &aids.fail_replay
+                                  : name == "fail-spill"     ? &aids.fail_spill
+                                  : name == "fail-fetch"     ? &aids.fail_fetch
                                   : name == "force-eviction" ? &aids.force_eviction
                                   : name == "delay"          ? &aids.delay
                                                              : nullptr;
@@ -60,7 +63,9 @@ TestAids parse_test_aids(std::string_view text) {
     }
     text.remove_prefix(comma + 1);
   }
-  if (aids.persistent && aids.fail_allocation + aids.fail_replay + aids.force_eviction == 0) {
+  if (aids.persistent && aids.fail_allocation + aids.fail_replay + aids.fail_spill +
+                                 aids.fail_fetch + aids.force_eviction ==
+                             0) {
     throw_unknown("persistent");
   }
   return aids;

@@ -118,13 +118,39 @@ void UserRequests::materialize_all() {
     report.reason = str_cat("all tensors that are alive at the end of the scope need ",
                             recoup::to_string(live));
     throw OutOfBudget(std::move(report));
+  } catch (const std::exception&) {
+    keep_for_good(acquire_each(held));
+    throw;
   }
-  for (ValueId id : held) {
+  keep_for_good(held);
+}
+
+// What cannot be had takes nothing else with it.
+std::vector<ValueId> UserRequests::acquire_each(std::span<const ValueId> values) {
+  std::vector<ValueId> acquired;
+  acquired.reserve(values.size());
+  for (const ValueId id : values) {
+    if (!lineage_.contains(id) || !lineage_[id].storage.valid()) {
+      continue;  // it died on another thread meanwhile
+    }
+    const ValueId one[] = {id};
+    try {
+      replayer_.acquire(one);
+      acquired.push_back(id);
+    } catch (const std::exception&) {
+      // The first error is told.
+    }
+  }
+  return acquired;
+}
+
+void UserRequests::keep_for_good(std::span<const ValueId> acquired) {
+  for (ValueId id : acquired) {
     values_.drop_copy(id);
     values_.make_leaf(id);
   }
   values_.drain();
-  replayer_.release(held);
+  replayer_.release(acquired);
 }
 
 bool UserRequests::materialized() const {

@@ -48,6 +48,10 @@ class UserRequests {
   [[nodiscard]] std::vector<PinnedRow> pinned() const;
 
  private:
+  // Those that could be had, pinned.
+  std::vector<ValueId> acquire_each(std::span<const ValueId> values);
+  // They become leaves; their pins go.
+  void keep_for_good(std::span<const ValueId> acquired);
   void without_copy(ValueId resident);
   [[nodiscard]] PinnedRow pinned_row(const Value& value) const;
 

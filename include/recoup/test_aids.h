@@ -18,19 +18,26 @@ struct TestAids {
   // Each of these is a count, from 1 on, of what Stats counts; 0: none.
   std::int64_t fail_allocation = 0;  // this allocation raises OutOfBudget
   std::int64_t fail_replay = 0;      // this replay raises InjectedFault
+  std::int64_t fail_spill = 0;       // this copy to the second tier cannot be written
+  std::int64_t fail_fetch = 0;       // this copy from there cannot be read
   std::int64_t force_eviction = 0;   // at this allocation everything evictable is evicted
   bool persistent = false;           // and at every one after it
   // Threads wait up to so many microseconds, at random, before they allocate, free and leave.
   std::int64_t delay = 0;
 
   [[nodiscard]] bool any() const {
-    return poison || shake || fail_allocation > 0 || fail_replay > 0 || force_eviction > 0;
+    return poison || shake || fail_allocation > 0 || fail_replay > 0 || fail_spill > 0 ||
+           fail_fetch > 0 || force_eviction > 0;
+  }
+  // Whether what is to be at count `at` is to be now.
+  [[nodiscard]] bool strikes(std::int64_t at, std::int64_t count) const {
+    return at > 0 && (count == at || (persistent && count > at));
   }
 };
 
 // The words of
-// "poison,shake,delay=50,fail-allocation=17,fail-replay=3,force-eviction=5,persistent", in any
-// order. Throws std::invalid_argument for any other.
+// "poison,shake,delay=50,fail-allocation=17,fail-replay=3,fail-spill=2,fail-fetch=4,
+// force-eviction=5,persistent", in any order. Throws std::invalid_argument for any other.
 RECOUP_API TestAids parse_test_aids(std::string_view text);
 
 }  // namespace recoup

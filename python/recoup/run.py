@@ -124,10 +124,11 @@ class Run:
         self._engine.check()
 
     def finish(self, budget: int | str) -> None:
-        """Completes an exit that raised OutOfBudgetError, with a larger budget.
+        """Completes an exit that failed: of OutOfBudgetError in a larger budget, else in the same.
 
         Raises OutOfBudgetError when that is too small as well (then call again), ValueError as
-        `recoup.budget` does, RuntimeError when the scope is not waiting for it.
+        `recoup.budget` does, RuntimeError when the scope is not waiting for it; and what kept the
+        exit from its end, if that is still so.
         """
         if self._engine.entered():
             raise RuntimeError(
@@ -137,7 +138,8 @@ class Run:
         if not self._engine.suspended():
             raise RuntimeError("finish() completes an exit that failed; this scope is over")
         try:
-            self._engine.grow(self._parse(budget))
+            if (size := self._parse(budget)) != self._engine.stats()["budget_bytes"]:
+                self._engine.grow(size)
             self._leave()
         except BaseException:
             self._settle()
@@ -218,8 +220,15 @@ class Run:
                 "OutOfBudgetError. " + _ways_out(error.least_bytes - error.budget_bytes),
             )
             raise
-        except OSError:  # the trace could not be written; the scope is over
+        except Exception as failure:
             self._clean_up()
+            if self._engine.suspended():
+                add_note(
+                    failure,
+                    "The scope is suspended. What could be had is there; what is evicted or "
+                    "spilled raises when it is touched, until run.finish(budget), with the same "
+                    "budget or a larger one, brings it back. `del` what is lost before.",
+                )
             raise
         self._clean_up()
 

@@ -2,6 +2,9 @@
 // evicted, {x} spilled, x! a leaf.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "tests/core/engine_contract.h"
 
 namespace recoup::detail {
@@ -207,6 +210,25 @@ TEST_F(EngineSpill, WhatLivesAtTheEndFitsOrTheErrorSaysSo) {
   p.engine().user().materialize_all();
   EXPECT_TRUE(p.engine().user().materialized());
   EXPECT_EQ(p.engine().context().tier.used(), Bytes(0));
+}
+
+// What cannot be read at the end takes nothing else with it.
+TEST_F(EngineSpill, WhatCannotBeReadAtTheEndIsAllThatIsMissing) {
+  Options some = options(2, 8, kCheap);
+  Program& p = start(some);
+  std::vector<Tensor> made;
+  for (int i = 0; i < 5; ++i) {
+    made.push_back(p.leaf(kUnit));
+  }
+  p.grow(units(5));
+  p.engine().set_test_aids({.fail_fetch = 2, .persistent = true});
+  EXPECT_THROW(p.engine().user().materialize_all(), InjectedFault);
+  p.check();
+  EXPECT_EQ(std::count_if(made.begin(), made.end(), [&](Tensor t) { return p.resident(t); }), 3);
+  p.engine().set_test_aids({});
+  p.engine().user().materialize_all();
+  EXPECT_TRUE(p.engine().user().materialized());
+  p.expect_all();
 }
 
 }  // namespace

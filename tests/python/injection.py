@@ -22,6 +22,8 @@ COUNTED = {
     "fail-allocation": "allocations",
     "force-eviction": "allocations",
     "fail-replay": "replays",
+    "fail-spill": "spills",
+    "fail-fetch": "fetches",
 }
 """What the k of each kind of fault counts."""
 

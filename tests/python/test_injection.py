@@ -11,13 +11,21 @@ HERE = Path(__file__).parent
 SUITES = ["test_composites.py", "test_guests.py", "test_contract_versions.py"]
 
 
-@pytest.mark.parametrize("kind", ["fail-allocation", "fail-replay"])
-def test_two_faults_in_each(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "suites"),
+    [
+        ("fail-allocation", SUITES),
+        ("fail-replay", SUITES),
+        ("fail-spill", ["test_spill.py::test_below_the_floor"]),
+        ("fail-fetch", ["test_spill.py::test_below_the_floor"]),
+    ],
+)
+def test_two_faults_in_each(kind: str, suites: list[str]) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "injection"),
             *("--inject", kind, "--faults", "2"),
-            *(str(HERE / suite) for suite in SUITES),
+            *(str(HERE / suite) for suite in suites),
         ],
         env={**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"},
         cwd=HERE.parent.parent,
