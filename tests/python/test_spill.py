@@ -292,8 +292,25 @@ def test_the_commands_have_a_tier(tmp_path: Path, capsys: pytest.CaptureFixture[
         (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
         ratios.append(row["time_ratio"])
     assert 1 < ratios[0] < ratios[1]
+    several = ("--spill", "none", "1GiB", "8MiB", "--spill-bandwidth", "10,10", "0.5,0.5")
+    shown = cli_here(capsys, *simulate, *several, "--max-time-ratio", "1000")
+    assert shown.returncode == 0, shown.stderr
+    assert "+ 1GiB 0.5,0.5 GB/s" in shown.stdout
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [(row["spill"], row["spill_bandwidth"]) for row in rows] == [
+        (None, None),
+        *((size, speed) for size in ("1GiB", "8MiB") for speed in ([10, 10], [0.5, 0.5])),
+    ]
+    assert rows[0]["status"] == "out of budget"
+    assert [row["time_ratio"] for row in rows[1:3]] == ratios
+    slow = cli_here(capsys, *simulate, "--spill", "1GiB", "--spill-latency", "5000")
+    assert slow.returncode == 0, slow.stderr
+    (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert row["time_ratio"] > ratios[1]
     for wrong, says in (
         (("--spill-bandwidth", "3,1"), "--spill-bandwidth is of a second tier"),
+        (("--spill-latency", "3"), "--spill-latency is of a second tier"),
+        (("--spill", "1GiB", "--spill-latency", "-1"), "--spill-latency must be from 0"),
         (("--spill", "1GiB", "--spill-bandwidth", "0,1"), "READ,WRITE is wanted"),
         (("--spill", "a lot"), "spill must be"),
     ):

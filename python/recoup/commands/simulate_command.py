@@ -2,26 +2,27 @@
 
 import argparse
 import importlib.util
-import io
+import itertools
 import json
 import math
 import os
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 import recoup
+from recoup.commands.simulate_output import Row, draw_plot, print_table
 from recoup.files import write_atomically
 from recoup.offline.dtr_log import add_trace_argument, is_dtr_log, read_any_trace
 from recoup.offline.dtr_simulator import DtrProgram, dtr_policies
 from recoup.offline.optimum import Optimum, optimum
-from recoup.offline.traces import Simulation, Trace, chrome_trace
+from recoup.offline.traces import Trace, chrome_trace
 from recoup.sizes import MOST_BYTES, check_whole, parse_bytes, percent_range
 
 _Result = TypeVar("_Result")
@@ -40,9 +41,28 @@ _ENGINE_OPTIONS = (
     "time_limit",
     "spill",
     "spill_bandwidth",
+    "spill_latency",
 )
 _MOST_PERCENT = 1_000_000
-_MARKS = {"out of budget": "-", "too slow": "slow"}
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What one column of the table is: a policy and a second tier, or none."""
+
+    policy: str
+    spill: str | None = None
+    bandwidth: tuple[float, float] | None = None
+
+    @property
+    def column(self) -> str:
+        if self.spill is None:
+            return self.policy
+        speed = "" if self.bandwidth is None else " {:g},{:g} GB/s".format(*self.bandwidth)
+        return f"{self.policy}\n+ {self.spill}{speed}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"spill": self.spill, "spill_bandwidth": self.bandwidth}
 
 
 def add_simulate_command(commands: Any) -> None:
@@ -104,14 +124,23 @@ def add_simulate_command(commands: Any) -> None:
     )
     parser.add_argument(
         "--spill",
+        nargs="+",
         metavar="SIZE",
-        help="with a second tier of so many bytes",
+        help="with a second tier of so many bytes; of several there is a column each (none: "
+        "without one)",
     )
     parser.add_argument(
         "--spill-bandwidth",
         type=_bandwidth,
+        nargs="+",
         metavar="READ,WRITE",
-        help="of that tier, in GB/s (default: 0.8,0.8)",
+        help="of that tier, in GB/s; of several there is a column each (default: 0.8,0.8)",
+    )
+    parser.add_argument(
+        "--spill-latency",
+        type=float,
+        metavar="US",
+        help="what each copy takes beside its bytes, in microseconds (default: 100)",
     )
     parser.add_argument(
         "--optimum",
@@ -174,8 +203,7 @@ def _simulate(options: argparse.Namespace) -> int:
     if options.policy is None:
         options.policy = ["planned"] if options.preset is None else ["dtr"]
     names = known if options.policy == ["all"] else options.policy
-    if options.spill_bandwidth is not None and options.spill is None:
-        options.fail("--spill-bandwidth is of a second tier: --spill SIZE")
+    cases = _cases(names, options)
     if options.optimum:
         _check_optimum(options)
     try:
@@ -184,34 +212,40 @@ def _simulate(options: argparse.Namespace) -> int:
         if peak_bytes == 0:
             raise ValueError(f"{options.trace}: it never holds a byte: there is nothing to budget")
         budgets = parse_budgets(options.budgets, peak_bytes)
-        if options.timeline is not None and len(names) * len(budgets) != 1:
-            raise ValueError("--timeline is of one policy and one budget")
-        rows = _run_all(trace, names, budgets, options)
-        if all(row.status == "out of budget" for row in rows):
-            largest = max(rows, key=lambda row: row.budget_bytes)
+        if options.timeline is not None and len(cases) * len(budgets) != 1:
+            raise ValueError("--timeline is of one policy, one budget and one second tier")
+        rows = _run_all(trace, cases, budgets, options)
+        if all(row.run.status == "out of budget" for row in rows):
+            largest = max((row.run for row in rows), key=lambda run: run.budget_bytes)
             raise ValueError(f"no budget is enough; under {largest.policy}: {largest.reason}")
         optima = _search_all(trace, budgets, options) if isinstance(trace, Trace) else []
-        drawn = _rows_to_draw(trace, names, rows, budgets, options)
+        drawn = _rows_to_draw(trace, cases, rows, budgets, options)
     except (OSError, ValueError) as error:
         options.fail(str(error))
-    _print_table(rows, optima, names, budgets, peak_bytes, trace.op_count)
+    print_table(rows, optima, budgets, peak_bytes, trace.op_count)
     result = {
         "trace": options.trace,
         "preset": options.preset,
         "ops": trace.op_count,
         "unbudgeted_peak_bytes": peak_bytes,
-        "rows": [row.to_dict() for row in rows],
+        "rows": [
+            {**case.to_dict(), **row.run.to_dict()}
+            for (case, _), row in zip(itertools.product(cases, budgets), rows, strict=True)
+        ],
         "optima": [found.to_dict() for found in optima],
     }
     try:
         if options.json is not None:
             write_atomically(options.json, json.dumps(result, indent=2) + "\n")
         if options.timeline is not None and isinstance(trace, Trace):
-            moments = trace.timeline(budgets[0], policy=names[0], **_switches(options, names[0]))
+            switches = _switches(options, cases[0])
+            moments = trace.timeline(budgets[0], policy=names[0], **switches)
             chrome = chrome_trace(moments, budgets[0])
             write_atomically(options.timeline, json.dumps(chrome) + "\n")
         if options.plot is not None:
-            _plot(drawn, optima, peak_bytes, options)
+            draw_plot(drawn, optima, peak_bytes, Path(options.trace).name, options.plot)
+    except ModuleNotFoundError:
+        options.fail("--plot needs matplotlib: pip install matplotlib")
     except OSError as error:
         options.fail(str(error))
     return 0
@@ -255,13 +289,33 @@ def _read(options: argparse.Namespace) -> Trace | DtrProgram:
     return trace
 
 
-def _switches(options: argparse.Namespace, policy: str) -> dict[str, Any]:
+def _cases(names: list[str], options: argparse.Namespace) -> list[_Case]:
+    """A column each."""
+    if options.spill is None:
+        for name in ("spill_bandwidth", "spill_latency"):
+            if vars(options)[name] is not None:
+                flag = name.replace("_", "-")
+                options.fail(f"--{flag} is of a second tier: --spill SIZE")
+        return [_Case(name) for name in names]
+    if options.spill_latency is not None and not 0 <= options.spill_latency <= 1e9:
+        options.fail(f"--spill-latency must be from 0 to 1e9 us; got {options.spill_latency}")
+    cases = []
+    for name, spill in itertools.product(names, options.spill):
+        if spill == "none":
+            cases.append(_Case(name))
+        else:
+            cases += [_Case(name, spill, speed) for speed in options.spill_bandwidth or [None]]
+    return list(dict.fromkeys(cases))
+
+
+def _switches(options: argparse.Namespace, case: _Case) -> dict[str, Any]:
     if options.preset is not None:
         return {"max_time_ratio": options.max_time_ratio}
     search = {}
     if options.kinetic:
-        has_order = any(row.name == policy and row.kinetic for row in recoup.policies())
+        has_order = any(row.name == case.policy and row.kinetic for row in recoup.policies())
         search = {"kinetic": has_order, "sampling": False}
+    latency = options.spill_latency
     return {
         **search,
         "max_time_ratio": options.max_time_ratio,
@@ -273,8 +327,9 @@ def _switches(options: argparse.Namespace, policy: str) -> dict[str, Any]:
         "oracle": tuple(options.oracle),
         "plan_ahead": options.plan_ahead,
         "noise": options.noise,
-        "spill": options.spill,
-        "spill_bandwidth": options.spill_bandwidth,
+        "spill": case.spill,
+        "spill_bandwidth": case.bandwidth,
+        "spill_request_ns": None if latency is None else round(1000 * latency),
     }
 
 
@@ -302,15 +357,18 @@ def _bandwidth(text: str) -> tuple[float, float]:
 
 
 def _run_all(
-    trace: Trace | DtrProgram, names: list[str], budgets: list[int], options: argparse.Namespace
-) -> list[Simulation]:
-    def run(case: tuple[str, int]) -> Simulation:
-        name, budget = case
-        return trace.simulate(budget, policy=name, **_switches(options, name))
+    trace: Trace | DtrProgram, cases: list[_Case], budgets: list[int], options: argparse.Namespace
+) -> list[Row]:
+    """Of each case, in the order of the budgets."""
 
-    cases = [(name, budget) for name in names for budget in budgets]
+    def run(cell: tuple[_Case, int]) -> Row:
+        case, budget = cell
+        switches = _switches(options, case)
+        return Row(case.column, trace.simulate(budget, policy=case.policy, **switches))
+
+    cells = list(itertools.product(cases, budgets))
     with ThreadPoolExecutor(options.jobs) as pool:  # a simulation holds no interpreter lock
-        return list(_tracked(pool.map(run, cases), len(cases), "simulating"))
+        return list(_tracked(pool.map(run, cells), len(cells), "simulating"))
 
 
 def _search_all(trace: Trace, budgets: list[int], options: argparse.Namespace) -> list[Optimum]:
@@ -331,107 +389,15 @@ def _tracked(results: Iterable[_Result], total: int, description: str) -> Iterab
     )
 
 
-def _optimum_cell(found: Optimum) -> str:
-    if found.bound is None:
-        return "-"
-    if found.time_ratio is None:
-        return f">= {found.bound:.4f}"
-    if found.status == "optimal":
-        return f"{found.time_ratio:.4f}"
-    return f"{found.bound:.4f}..{found.time_ratio:.4f}"
-
-
-def _print_table(
-    rows: list[Simulation],
-    optima: list[Optimum],
-    names: list[str],
-    budgets: list[int],
-    peak_bytes: int,
-    op_count: int,
-) -> None:
-    print(f"{op_count:,} ops, unbudgeted peak {peak_bytes:,} bytes. Time ratios:")
-    table = Table()
-    table.add_column("budget", justify="right")
-    table.add_column("bytes", justify="right")
-    for name in names:
-        table.add_column(name, justify="right")
-    if optima:
-        table.add_column("optimum", justify="right")
-    optimum_cells = {found.budget_bytes: [_optimum_cell(found)] for found in optima}
-    by_case = {(row.policy, row.budget_bytes): row for row in rows}
-    for budget in budgets:
-        cells = [
-            f"{row.time_ratio:.4f}" if row.status == "ok" else _MARKS[row.status]
-            for row in (by_case[name, budget] for name in names)
-        ]
-        table.add_row(
-            f"{100 * budget / peak_bytes:.4g} %",
-            f"{budget:,}",
-            *cells,
-            *optimum_cells.get(budget, []),
-        )
-    # Figures are worth more than the width of a window.
-    width = 40 + sum(max(12, len(name) + 3) for name in names) + 20 * bool(optima)
-    Console(width=max(Console().width, width)).print(table)
-    if any(row.status != "ok" for row in rows):
-        print("-: out of budget; slow: over the bound of --max-time-ratio")
-    if any(found.status == "feasible" for found in optima):
-        print("A..B: B is reached, and no policy can be below A")
-
-
 def _rows_to_draw(
     trace: Trace | DtrProgram,
-    names: list[str],
-    rows: list[Simulation],
+    cases: list[_Case],
+    rows: list[Row],
     budgets: list[int],
     options: argparse.Namespace,
-) -> list[Simulation]:
+) -> list[Row]:
     """Every plot has the oracle beside what was asked for."""
-    if options.plot is None or "oracle" in names or options.preset is not None:
+    oracle = _Case("oracle")
+    if options.plot is None or oracle in cases or options.preset is not None:
         return rows
-    return rows + _run_all(trace, ["oracle"], budgets, options)
-
-
-def _plot(
-    rows: list[Simulation],
-    optima: list[Optimum],
-    peak_bytes: int,
-    options: argparse.Namespace,
-) -> None:
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        options.fail("--plot needs matplotlib: pip install matplotlib")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4.5))
-    for name in dict.fromkeys(row.policy for row in rows):
-        points = sorted(
-            (100 * row.budget_bytes / peak_bytes, row.time_ratio)
-            for row in rows
-            if row.policy == name and row.status == "ok"
-        )
-        shares, ratios = ([point[i] for point in points] for i in (0, 1))
-        style: dict[str, Any] = (
-            {"color": "grey", "linestyle": "--"} if name == "oracle" else {"marker": "o"}
-        )
-        axes.plot(shares, ratios, markersize=2.5, linewidth=1, label=name, **style)
-    shown = sorted(
-        (100 * found.budget_bytes / peak_bytes, found.bound, found.time_ratio)
-        for found in optima
-        if found.bound is not None and found.time_ratio is not None
-    )
-    if shown:
-        shares, bounds, ratios = ([point[i] for point in shown] for i in (0, 1, 2))
-        axes.plot(shares, ratios, color="black", marker="o", markersize=2.5, label="optimum")
-        axes.fill_between(shares, bounds, ratios, color="black", alpha=0.2, linewidth=0)
-    axes.axhline(1.0, color="grey", linewidth=0.8, linestyle=":")
-    axes.set_xlabel("budget, % of the unbudgeted peak")
-    axes.set_ylabel("time ratio")
-    axes.set_title(Path(options.trace).name, fontsize=10)
-    axes.legend(fontsize=8)
-    figure.tight_layout()
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=150, format=options.plot.suffix.lstrip(".") or "png")
-    write_atomically(options.plot, picture.getvalue())
+    return rows + _run_all(trace, [oracle], budgets, options)
