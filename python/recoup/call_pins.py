@@ -22,7 +22,7 @@ class _ThreadState(threading.local):
 
     pins: dict[int, _C.Pin] | None = None
     saved: dict[int, torch.Tensor] | None = None
-    """A tensor of each storage that the call is to write one by one, see `entry_points._saving_each`."""
+    """Of each storage that the call is to write one by one; see `entry_points._saving_each`."""
 
 
 thread = _ThreadState()

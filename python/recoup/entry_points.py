@@ -45,6 +45,7 @@ from recoup.patches import Patches, Replacement, hide
 
 _Function = Callable[..., Any]
 
+
 def _escaping(original: _Function) -> _Function:
     """The first argument escapes; other tensors and storages are read during the call."""
 

@@ -51,7 +51,7 @@ def test_a_floor_runs_and_one_below_does_not(trace: recoup.Trace) -> None:
 
 def test_overheads_say_where_a_tier_costs_more(trace: recoup.Trace) -> None:
     below, roomy = spilling.overhead_row("net", trace, [0.25, 1.0])
-    # Which of the two is quicker depends on the machine: one is a rate, the other a multiple of its.
+    # Which of the two is quicker depends on the machine: the rate of one is a multiple of its own.
     assert below["recoup"] is None and below["disk"] > 0 and below["fast"] > 0
     assert below["disk_spilled_bytes"] > 0 and not spilling.is_above(below, "disk")
     assert roomy["recoup"] == roomy["disk"] == 0 and not spilling.is_above(roomy, "disk")
