@@ -72,8 +72,18 @@ def _pinning(original: _Function) -> _Function:
     return wrapper
 
 
+def _module_of(frame: FrameType | None) -> str:
+    return "" if frame is None else str(frame.f_globals.get("__name__"))
+
+
 def _of_torch(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+    return _module_of(frame).partition(".")[0] == "torch"
+
+
+def _of_loading(frame: FrameType) -> bool:
+    """`torch.load` asks each storage that it makes whether it has bytes, and no more."""
+    inner, outer = _module_of(frame), _module_of(frame.f_back)
+    return inner in ("torch.storage", "torch._tensor") and outer == "torch.serialization"
 
 
 def _pointing(original: _Function) -> _Function:
@@ -104,6 +114,8 @@ def _data_ptr(original: _Function) -> _Function:
             return outside(*args, **kwargs)
         if thread.saved and args[0]._cdata in thread.saved and _of_torch(sys._getframe(1)):
             return args[0]._cdata  # it only tells storages apart
+        if isinstance(args[0], torch.UntypedStorage) and _of_loading(sys._getframe(1)):
+            return args[0]._cdata if args[0].nbytes() else 0
         pin(args[0], thread.pins)
         tensor = alias_of(args[0]) if isinstance(args[0], torch.UntypedStorage) else args[0]
         return torch._C.TensorBase.const_data_ptr(tensor)  # type: ignore[attr-defined]
@@ -147,6 +159,8 @@ def _storage_of(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if thread.pins is not None and _of_loading(sys._getframe(1)):
+            return original(*args, **kwargs)
         if thread.saved is None or not args or not _of_torch(sys._getframe(1)):
             return outside(*args, **kwargs)
         if args[0].device.type != "cpu":  # PyTorch copies it to the CPU before it writes

@@ -1,5 +1,6 @@
 """A second tier on a disk: the same bits in budgets below what training keeps in any case."""
 
+import copy
 import json
 import os
 import subprocess
@@ -333,3 +334,27 @@ def test_a_state_larger_than_the_budget_is_saved(tmp_path: Path) -> None:
     for name, value in torch.load(plain).items():
         assert torch.equal(value, loaded.pop(name))
     assert not loaded
+
+
+def test_a_state_larger_than_the_budget_is_copied_loaded_and_evaluated(tmp_path: Path) -> None:
+    def program() -> list[str]:
+        torch.manual_seed(0)
+        model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(20)])
+        other = copy.deepcopy(model)
+        with torch.no_grad():
+            for parameter in other.parameters():
+                parameter.mul_(2)
+        torch.save(other.state_dict(), tmp_path / "other.pt")
+        model.load_state_dict(other.state_dict())
+        del other
+        with torch.no_grad():
+            left = [model.eval()(torch.full((4, 512), i)) for i in (0.1, 0.2)]
+        state = torch.load(tmp_path / "other.pt")
+        model.load_state_dict(state)
+        left += [parameter.detach() * (i + 1) for i, parameter in enumerate(model.parameters())]
+        return [each.double().sum().item().hex() for each in left]
+
+    plain = program()
+    with recoup.budget("6MiB", spill="256MiB", spill_dir=tmp_path) as run:  # of 20 MiB
+        assert program() == plain
+        assert run._engine.pinned() == [] or run.stats().escapes == 0
