@@ -151,19 +151,14 @@ bool InParts::may_go(ValueId id) const {
 // pieces as there are of them, and one more.
 Bytes InParts::need_of(const Part& part) const {
   Bytes sum{0};
-  std::vector<ValueId> seen;
   for (const PartOperand& operand : part.operands) {
     const ValueId id = values_.current(operand.storage);
     const Value& value = lineage_[id];
-    if (std::find(seen.begin(), seen.end(), id) != seen.end()) {
-      continue;
-    }
-    seen.push_back(id);
     const bool there = value.external != nullptr || (value.block.valid() && !may_go(id));
     sum += there ? Bytes(0) : value.size;
   }
   const Bytes workspace = context_.pool.round_up(part.workspace);
-  return sum + Bytes(workspace.count() * (static_cast<std::int64_t>(seen.size()) + 1));
+  return sum + Bytes(workspace.count() * (static_cast<std::int64_t>(part.operands.size()) + 1));
 }
 
 InParts::Need InParts::look(std::span<const Part> parts) {

@@ -8,24 +8,13 @@
 #include "csrc/engine/context.h"
 #include "csrc/engine/freezer.h"
 #include "csrc/engine/importer.h"
+#include "csrc/engine/op.h"
 #include "csrc/engine/out_of_budget.h"
 #include "csrc/engine/replayer.h"
 #include "csrc/engine/spiller.h"
 #include "csrc/engine/values.h"
 
 namespace recoup::detail {
-
-struct PartOperand {
-  StorageId storage;
-  bool written = false;
-};
-
-// What one part of an op takes: its operands, some of them perhaps twice, and what its kernel may
-// allocate at most in one piece.
-struct Part {
-  std::vector<PartOperand> operands;
-  Bytes workspace{0};
-};
 
 // Note [Parts]
 // An op on lists (the step of an optimizer, for all parameters) that runs in parts may fail half
@@ -34,9 +23,8 @@ struct Part {
 // 1. What will be written is settled: it is a leaf on which nothing hangs. Then no part replays
 //    anything, and what one writes is a leaf, too: a part takes bytes, and may fetch some.
 // 2. Copies of what is resident go. Every leaf that the second tier could take gets a slot there,
-//    which it keeps: what is fetched
-//    for a part leaves its slot to what the part has made of it, which is as large. What gets none
-//    is not spilled meanwhile, for it would take another's.
+//    which it keeps: what is fetched for a part leaves its slot to what the part has made of it,
+//    which is as large. What gets none is not spilled meanwhile, for it would take another's.
 // 3. Then the largest part must fit beside what stays in any case.
 //
 // Where 3 is not sure (blocks that stay in place cut the pool into pieces) the op runs as a whole.

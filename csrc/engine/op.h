@@ -5,6 +5,7 @@
 #include <boost/container/small_vector.hpp>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "csrc/engine/cost_memory.h"
 #include "recoup/errors.h"
@@ -36,6 +37,18 @@ struct Operand {
   bool left_out = false;     // only in passing: a replay need not write them
   std::uint16_t index = 0;   // the caller's own, as the next
   void* owner = nullptr;
+};
+
+struct PartOperand {
+  StorageId storage;
+  bool written = false;
+};
+
+// What one part of an op on lists takes: its operands, each once, and what its kernel may allocate
+// at most in one piece.
+struct Part {
+  std::vector<PartOperand> operands;
+  Bytes workspace{0};
 };
 
 // What a finished op did.

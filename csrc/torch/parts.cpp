@@ -35,6 +35,17 @@ c10::IValue element(const c10::IValue& list, std::size_t index) {
   return one;
 }
 
+// Two of its tensors may be views of one storage.
+void add_operand(Part& part, StorageId storage, bool written) {
+  const auto found = std::find_if(part.operands.begin(), part.operands.end(),
+                                  [&](const PartOperand& each) { return each.storage == storage; });
+  if (found == part.operands.end()) {
+    part.operands.push_back({.storage = storage, .written = written});
+  } else {
+    found->written |= written;
+  }
+}
+
 }  // namespace
 
 PartedCall::PartedCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
@@ -94,8 +105,7 @@ Part PartedCall::describe(std::size_t part, const EngineLock& lock) const {
   const auto add = [&](const at::Tensor& tensor, std::size_t argument) {
     c10::StorageImpl& storage = *plain_storage(session_.tensors(), tensor);
     if (const StorageId id = session_.storages(lock).find(storage); id.valid()) {
-      described.operands.push_back(
-          {.storage = id, .written = ((traits_.writes >> argument) & 1U) != 0});
+      add_operand(described, id, ((traits_.writes >> argument) & 1U) != 0);
     }
     if (!tensor.is_contiguous()) {  // a kernel may put it in order first
       described.workspace =
