@@ -80,7 +80,8 @@ class Run:
         self._policy = str(setup.options.as_dict()["policy"])
         knows_steps = any(row[0] == self._policy and (row[4] or row[7]) for row in _C.policies())
         self._has_tier = int(setup.options.as_dict()["spill_bytes"]) > 0
-        self._marks_steps = setup.trace is not None or knows_steps
+        # With a tier steps are known under every policy: what they use next is read ahead.
+        self._marks_steps = setup.trace is not None or knows_steps or self._has_tier
         if setup.decisions:
             self._engine.log_decisions()
         # What stands for it where a reference would keep it, and its memory, alive.
