@@ -17,8 +17,30 @@ InParts::InParts(Context& context, const Sources& sources)
       spiller_(sources.spiller),
       reporter_(sources.reporter) {}
 
-// Copies of what is written (in_place) and segments are there to compare with.
+// What is dead outside goes before anybody is told of the parts: in a trace it ends there, and so a
+// simulation counts what is counted here.
 bool InParts::begin(std::span<const Part> parts) {
+  if (context_.charges.external > Bytes(0)) {
+    context_.device.sweep_external();
+  }
+  if (context_.observer != nullptr) {
+    context_.observer->on_parts_begin(context_.running_op, parts);
+  }
+  bool fits = false;
+  try {
+    fits = prepare(parts);
+  } catch (...) {
+    end();
+    throw;
+  }
+  if (!fits) {
+    end();
+  }
+  return fits;
+}
+
+// Copies of what is written (in_place) and segments are there to compare with.
+bool InParts::prepare(std::span<const Part> parts) {
   if (context_.options.in_place != InPlace::kShare || context_.options.block_size > Bytes(0)) {
     return false;
   }
@@ -34,13 +56,12 @@ bool InParts::begin(std::span<const Part> parts) {
   }
   Need need = look(parts);
   if (!need.sure && context_.charges.external > Bytes(0)) {
-    end();
-    context_.device.sweep_external();
+    let_go();
     importer_.bring_in();
     need = look(parts);
   }
   if (!need.sure) {
-    end();
+    let_go();
   }
   if (need.most + need.stays > context_.options.budget) {
     reporter_.fail(need.most, "a part of it needs that");
@@ -49,9 +70,6 @@ bool InParts::begin(std::span<const Part> parts) {
 }
 
 void InParts::settle(StorageId storage) {
-  if (context_.observer != nullptr) {
-    context_.observer->on_part(storage);
-  }
   const ValueId one[] = {values_.current(storage)};
   if (!lineage_[one[0]].leaf()) {
     const bool evicted = lineage_[one[0]].evicted();
@@ -101,7 +119,7 @@ void InParts::hold_slots(std::span<const Part> parts) {
   }
   spiller_.drop_all_copies();
   context_.tier.hold_slots();
-  (void)context_.tier.gave_back();  // else what is refused here would be taken again; see end()
+  (void)context_.tier.gave_back();  // else what is refused here would be taken again; see let_go()
   std::vector<ValueId> refused;
   const auto wants = [](const Value& value) { return value.leaf() && value.evictable(); };
   for (const Part& part : parts) {
@@ -122,8 +140,15 @@ void InParts::hold_slots(std::span<const Part> parts) {
   }
 }
 
-// What got no slot may be spilled again, as far as there is room.
 void InParts::end() {
+  if (context_.observer != nullptr) {
+    context_.observer->on_parts_end();
+  }
+  let_go();
+}
+
+// What got no slot may be spilled again, as far as there is room.
+void InParts::let_go() {
   context_.tier.let_go();
   if (has_slot_.empty()) {
     return;

@@ -43,7 +43,8 @@ class InParts {
   InParts(Context& context, const Sources& sources);
 
   // True: they can be run, one after the other, with nothing else in between; then end() follows.
-  // False: as a whole. Throws OutOfBudget, and what kernels throw.
+  // False: as a whole. Throws OutOfBudget, and what kernels throw. Where it does not say true,
+  // end() has been called.
   [[nodiscard]] bool begin(std::span<const Part> parts);
   void end();
   // Step 1 for one storage.
@@ -58,9 +59,11 @@ class InParts {
     bool sure = false;
   };
 
+  [[nodiscard]] bool prepare(std::span<const Part> parts);
   [[nodiscard]] bool is_there(std::span<const Part> parts) const;
   [[nodiscard]] Need look(std::span<const Part> parts);
   void hold_slots(std::span<const Part> parts);
+  void let_go();
   [[nodiscard]] bool hold_slot(ValueId id);
   [[nodiscard]] bool is_settled(const PartOperand& operand) const;
   [[nodiscard]] bool may_go(ValueId id) const;

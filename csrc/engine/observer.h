@@ -26,7 +26,10 @@ class Observer {
   virtual void on_pin(StorageId /*storage*/) {}
   virtual void on_unpin(StorageId /*storage*/) {}
   virtual void on_evict_request(StorageId /*storage*/) {}
-  virtual void on_part(StorageId /*storage*/) {}
+  // An op on lists is about to run; nothing has happened for it yet. Its parts follow, and the end
+  // of them; or the end at once, and then the op as a whole, or nothing where it does not fit.
+  virtual void on_parts_begin(std::string_view /*name*/, std::span<const Part> /*parts*/) {}
+  virtual void on_parts_end() {}
   virtual void on_materialize_all() {}
   virtual void on_step(std::string_view /*name*/) {}
   // An op, and all that its kernel allocates and frees in between, ends in one of the last two. A

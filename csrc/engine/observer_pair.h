@@ -26,7 +26,10 @@ class ObserverPair : public Observer {
   void on_pin(StorageId storage) override { tell(&Observer::on_pin, storage); }
   void on_unpin(StorageId storage) override { tell(&Observer::on_unpin, storage); }
   void on_evict_request(StorageId storage) override { tell(&Observer::on_evict_request, storage); }
-  void on_part(StorageId storage) override { tell(&Observer::on_part, storage); }
+  void on_parts_begin(std::string_view name, std::span<const Part> parts) override {
+    tell(&Observer::on_parts_begin, name, parts);
+  }
+  void on_parts_end() override { tell(&Observer::on_parts_end); }
   void on_materialize_all() override { tell(&Observer::on_materialize_all); }
   void on_step(std::string_view name) override { tell(&Observer::on_step, name); }
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override {

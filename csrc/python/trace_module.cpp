@@ -204,6 +204,7 @@ constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
     {"unpin", TraceEvent::Kind::kUnpin},       {"evict", TraceEvent::Kind::kEvict},
     {"forsake", TraceEvent::Kind::kForsake},   {"step", TraceEvent::Kind::kStep},
     {"settle", TraceEvent::Kind::kSettle},     {"part", TraceEvent::Kind::kPart},
+    {"parts", TraceEvent::Kind::kParts},       {"end of parts", TraceEvent::Kind::kPartsEnd},
     {"plan", TraceEvent::Kind::kPlan}};
 
 // (kind, index, bytes) each.
@@ -222,7 +223,9 @@ py::list event_rows(const Trace& trace) {
 void add_event(detail::TraceBuilder& builder, const std::string& name, std::uint32_t index,
                std::int64_t bytes) {
   for (const auto& [text, kind] : kEventNames) {
-    if (name == text && kind != TraceEvent::Kind::kOp && kind != TraceEvent::Kind::kPlan) {
+    const bool has_lists = kind == TraceEvent::Kind::kOp || kind == TraceEvent::Kind::kParts ||
+                           kind == TraceEvent::Kind::kPlan;
+    if (name == text && !has_lists) {
       builder.add_event({.kind = kind, .index = index, .size = Bytes(bytes)});
       return;
     }

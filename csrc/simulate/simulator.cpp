@@ -205,6 +205,12 @@ void Simulator::apply(const TraceEvent& event) {
     case Kind::kPart:
       engine_->in_parts().settle(storages_[event.index]);
       break;
+    case Kind::kParts:
+      begin_parts(trace_.list_ops[event.index]);
+      break;
+    case Kind::kPartsEnd:
+      end_parts();
+      break;
     case Kind::kForsake:
       forsake(storages_[event.index]);
       break;
@@ -229,6 +235,35 @@ void Simulator::add_storage(StorageId id) {
   storages_.push_back(id);
   if (uses_) {
     uses_->add_storage(id);
+  }
+}
+
+// Note [Parts in a simulation]
+// The engine is asked as it was in the run, so in the same budget it says the same. In another one
+// it may say otherwise, but a trace has only the way that was gone: how the kernel of the other one
+// would have used memory nobody saw. So what was recorded runs, with what the engine says:
+//
+// - parts that are not sure to fit run all the same, and nothing is held for them. Should one not
+//   fit, the run is out of budget. Live, the whole would have needed more.
+// - a whole runs as such where its parts would have fitted: their end stands before it, so what was
+//   held for them is let go. Live, the parts would have needed less.
+// - where not even the largest part fits, that is the end of the run, as for any op.
+void Simulator::begin_parts(const TraceListOp& op) {
+  std::vector<Part> parts;
+  for (const TracePart& each : trace_.parts_of(op)) {
+    Part& part = parts.emplace_back();
+    part.workspace = each.workspace;
+    for (const TracePartOperand& operand : trace_.operands_of(each)) {
+      part.operands.push_back({.storage = storages_[operand.storage], .written = operand.written});
+    }
+  }
+  engine_->set_running_op(trace_.names[op.name]);
+  in_parts_ = engine_->in_parts().begin(parts);
+}
+
+void Simulator::end_parts() {
+  if (std::exchange(in_parts_, false)) {
+    engine_->in_parts().end();
   }
 }
 

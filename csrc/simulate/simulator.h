@@ -62,6 +62,8 @@ class Simulator final : private Device {
  private:
   void fill_pool();
   void apply(const TraceEvent& event);
+  void begin_parts(const TraceListOp& op);
+  void end_parts();
   void run_op(const TraceOp& op);
   void run_until_it_fits(const TraceOp& op);
   void run_kernel(const TraceOp& op);
@@ -107,7 +109,8 @@ class Simulator final : private Device {
   std::unordered_map<std::uint32_t, std::vector<PinTicket>> pins_;  // by storage number
   std::vector<BlockId> held_;  // of the kernel that runs, by number
   std::vector<Operand> operands_;
-  std::size_t op_ = 0;  // that runs
+  bool in_parts_ = false;  // of an op on lists, with room held for them
+  std::size_t op_ = 0;     // that runs
   std::int64_t replays_ = 0;
   Nanoseconds most_replay_cost_;
   StartingPool starting_pool_;

@@ -31,6 +31,13 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
       case Kind::kPart:
         add_use(event.index, false);
         break;
+      case Kind::kParts:
+        for (const TracePartOperand& operand : trace.operands_of(trace.list_ops[event.index])) {
+          if (operand.written) {
+            add_use(operand.storage, false);
+          }
+        }
+        break;
       case Kind::kDie:
       case Kind::kForsake:
         storages_[event.index].settles = settles_.size();
@@ -43,6 +50,7 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
       case Kind::kUnpin:
       case Kind::kEvict:
       case Kind::kStep:
+      case Kind::kPartsEnd:
       case Kind::kPlan:
         break;
     }

@@ -16,8 +16,9 @@
 namespace recoup::detail {
 
 inline constexpr std::array<unsigned char, 8> kTraceMagic{0x89, 'r', 't', 'r', 'a', 'c', 'e', '\n'};
-inline constexpr std::uint32_t kTraceVersion = 3;
-inline constexpr std::uint32_t kFirstTraceVersion = 1;  // had no plans, 2 no parts; still read
+inline constexpr std::uint32_t kTraceVersion = 4;
+// Still read: 1 had no plans, 2 no parts, 3 no ops on lists.
+inline constexpr std::uint32_t kFirstTraceVersion = 1;
 inline constexpr std::size_t kFrameHeader = 12;
 inline constexpr std::uint32_t kMaxFrame = 64U << 20;
 
@@ -26,6 +27,7 @@ enum class RecordTag : std::uint8_t {
   kKernel = 2,
   kOp = 3,
   kPlan = 4,
+  kListOp = 5,
   kEvent = 16,  // and the number of its kind
 };
 
@@ -35,6 +37,10 @@ inline constexpr std::uint64_t kOperandWritten = 2;
 inline constexpr std::uint64_t kOperandOverwritten = 4;
 inline constexpr std::uint64_t kOperandLeftOut = 8;
 inline constexpr int kOperandBits = 4;
+
+// Bit of an operand of a part, below its storage's distance.
+inline constexpr std::uint64_t kPartOperandWritten = 1;
+inline constexpr int kPartOperandBits = 1;
 
 // Bits of a plan.
 inline constexpr std::uint64_t kPlanListed = 1;

@@ -149,6 +149,8 @@ TraceGraph build_graph(const Trace& trace, Bytes small_leaf) {
       case Kind::kUnpin:
       case Kind::kEvict:
       case Kind::kPart:
+      case Kind::kParts:
+      case Kind::kPartsEnd:
       case Kind::kPlan:
         break;
       case Kind::kSettle:

@@ -20,7 +20,8 @@ inline constexpr Bytes kMostTraffic{std::int64_t{1} << 58};
 inline constexpr Bytes kMostRecordBytes{std::int64_t{1} << 32};
 // Of a name; the recorder cuts what is longer.
 inline constexpr std::size_t kMostNameBytes = 4096;
-// Operands of an op, results of an op, steps of a kernel: what is being read takes 64 MiB at most.
+// Operands of an op, results of an op, steps of a kernel, parts of an op on lists together with all
+// their operands: what is being read takes 64 MiB at most.
 inline constexpr std::size_t kMostElements = std::size_t{1} << 21;
 // Storages, blocks, names, ops, operands, ...: they are numbered in 32 bits.
 inline constexpr std::uint64_t kMostNumbered = 0xfffffffe;
@@ -30,7 +31,8 @@ inline constexpr std::uint32_t kMostSettles = 1000;
 inline constexpr std::uint32_t kMostPlannedOps = 1U << 16;
 // Kernel steps that all ops of a file run. One byte can name an op, and an op a kernel of any
 // length, so a small file could ask for years. The first figure takes seconds; the second is more
-// than 100 times what a trace of the longest kernels known has (an LSTM over 1,000 places).
+// than 100 times what a trace of the longest kernels known has (an LSTM over 1,000 places). Before
+// an op on lists runs in parts the engine looks at all that lives, so each storage is a step there.
 inline constexpr std::uint64_t kFreeKernelSteps = std::uint64_t{1} << 26;
 inline constexpr std::uint64_t kKernelStepsAByte = 4096;
 

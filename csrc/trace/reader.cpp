@@ -91,7 +91,7 @@ class TraceReader {
   void read_record() {
     const std::uint64_t tag = number();
     constexpr auto kFirst = static_cast<std::uint64_t>(RecordTag::kEvent);
-    constexpr auto kLast = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kPart);
+    constexpr auto kLast = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kPartsEnd);
     constexpr auto kNone = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kOp);
     if (tag == static_cast<std::uint64_t>(RecordTag::kName)) {
       read_name();
@@ -101,6 +101,8 @@ class TraceReader {
       read_op();
     } else if (tag == static_cast<std::uint64_t>(RecordTag::kPlan)) {
       read_plan();
+    } else if (tag == static_cast<std::uint64_t>(RecordTag::kListOp)) {
+      read_list_op();
     } else if (tag >= kFirst && tag <= kLast && tag != kNone) {
       read_event(static_cast<TraceEvent::Kind>(tag - kFirst));
     } else {
@@ -167,10 +169,38 @@ class TraceReader {
       fresh_.push_back({.allocation = allocation, .nbytes = Bytes(natural())});
     }
     keep([&](TraceSink& sink) { sink.add_op(op, operands_, fresh_); });
+    check_work();
+  }
+
+  void check_work() {
     if (validator_.kernel_steps() > kFreeKernelSteps + kKernelStepsAByte * frames_.offset()) {
       fail(str_cat("so far its ops run ", validator_.kernel_steps(),
                    " kernel steps, which are more than a trace of this length has"));
     }
+  }
+
+  void read_list_op() {
+    TraceListOp op;
+    op.name = index();
+    parts_.clear();
+    part_operands_.clear();
+    for (std::size_t left = count(); left > 0; --left) {
+      const Bytes workspace(natural());
+      const std::size_t operands = count();
+      if (parts_.size() + part_operands_.size() + operands >= kMostElements) {
+        fail(str_cat("an op on lists has more than ", kMostElements, " parts and operands"));
+      }
+      parts_.push_back({.first_operand = 0,
+                        .operand_count = static_cast<std::uint32_t>(operands),
+                        .workspace = workspace});
+      for (std::size_t more = operands; more > 0; --more) {
+        const std::uint64_t packed = number();
+        part_operands_.push_back({.storage = storage(packed >> kPartOperandBits),
+                                  .written = (packed & kPartOperandWritten) != 0});
+      }
+    }
+    keep([&](TraceSink& sink) { sink.add_list_op(op, parts_, part_operands_); });
+    check_work();
   }
 
   void read_plan() {
@@ -210,6 +240,7 @@ class TraceReader {
         event.index = index();
         break;
       case Kind::kSettle:
+      case Kind::kPartsEnd:
         break;
       default:
         event.index = storage(number());
@@ -226,6 +257,8 @@ class TraceReader {
   std::vector<TraceOperand> operands_;
   std::vector<TraceFresh> fresh_;
   std::vector<TraceEviction> evictions_;
+  std::vector<TracePart> parts_;
+  std::vector<TracePartOperand> part_operands_;
 };
 
 }  // namespace

@@ -62,6 +62,19 @@ void TraceRecorder::tell(const TraceEvent& event) {
   }
 }
 
+void TraceRecorder::tell_deferred() {
+  for (const TraceEvent& event : deferred_) {
+    if (event.kind == Kind::kParts) {
+      const ListOp& list = deferred_list_ops_[event.index];
+      sink_.add_list_op(list.op, list.parts, list.operands);
+    } else {
+      sink_.add_event(event);
+    }
+  }
+  deferred_.clear();
+  deferred_list_ops_.clear();
+}
+
 void TraceRecorder::add(Kind kind, StorageId storage) {
   tell({.kind = kind, .index = storages_[storage.index()], .size = Bytes(0)});
 }
@@ -119,6 +132,34 @@ void TraceRecorder::on_forsake(StorageId storage) { add(Kind::kForsake, storage)
 
 void TraceRecorder::on_materialize_all() {
   tell({.kind = Kind::kSettle, .index = 0, .size = Bytes(0)});
+}
+
+void TraceRecorder::on_parts_begin(std::string_view name, std::span<const Part> parts) {
+  in_parts_ = true;
+  ListOp list{.op = {.name = name_index(name)}, .parts = {}, .operands = {}};
+  for (const Part& part : parts) {
+    list.parts.push_back({.first_operand = 0,
+                          .operand_count = static_cast<std::uint32_t>(part.operands.size()),
+                          .workspace = part.workspace});
+    for (const PartOperand& operand : part.operands) {
+      list.operands.push_back(
+          {.storage = storages_[operand.storage.index()], .written = operand.written});
+    }
+  }
+  if (running_.empty()) {
+    sink_.add_list_op(list.op, list.parts, list.operands);
+    return;
+  }
+  deferred_.push_back({.kind = Kind::kParts,
+                       .index = static_cast<std::uint32_t>(deferred_list_ops_.size()),
+                       .size = Bytes(0)});
+  deferred_list_ops_.push_back(std::move(list));
+}
+
+void TraceRecorder::on_parts_end() {
+  if (std::exchange(in_parts_, false)) {
+    tell({.kind = Kind::kPartsEnd, .index = 0, .size = Bytes(0)});
+  }
 }
 
 void TraceRecorder::on_op_begin(std::string_view name, std::span<const Operand> operands) {
@@ -236,10 +277,7 @@ void TraceRecorder::end_op(TraceOp op, std::span<const TraceFresh> fresh) {
   kept_.clear();
   running_.erase(running_.begin() + (&ended - running_.data()));
   if (running_.empty()) {
-    for (const TraceEvent& event : deferred_) {
-      sink_.add_event(event);
-    }
-    deferred_.clear();
+    tell_deferred();
   }
 }
 

@@ -33,7 +33,8 @@ class TraceRecorder final : public Observer {
   void on_pin(StorageId storage) override { add(TraceEvent::Kind::kPin, storage); }
   void on_unpin(StorageId storage) override { add(TraceEvent::Kind::kUnpin, storage); }
   void on_evict_request(StorageId storage) override { add(TraceEvent::Kind::kEvict, storage); }
-  void on_part(StorageId storage) override { add(TraceEvent::Kind::kPart, storage); }
+  void on_parts_begin(std::string_view name, std::span<const Part> parts) override;
+  void on_parts_end() override;
   void on_materialize_all() override;
   void on_step(std::string_view name) override;
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
@@ -56,10 +57,17 @@ class TraceRecorder final : public Observer {
     std::vector<BlockId> made;  // block by number in the kernel
   };
 
+  struct ListOp {
+    TraceListOp op;
+    std::vector<TracePart> parts;
+    std::vector<TracePartOperand> operands;
+  };
+
   // This thread's op; on a kernel's own worker threads, which run none, the last one that began.
   RunningOp& running();
   void add(TraceEvent::Kind kind, StorageId storage);
   void tell(const TraceEvent& event);
+  void tell_deferred();
   void end_op(TraceOp op, std::span<const TraceFresh> fresh);
   void let_go_of_blocks(RunningOp& op);
   void take_from_kernel(BlockId block);
@@ -87,6 +95,8 @@ class TraceRecorder final : public Observer {
   std::vector<std::uint32_t> allocations_;  // number in its op's kernel by BlockId
   std::vector<TraceEvent> kept_;            // blocks that an ended kernel goes on holding
   std::vector<TraceEvent> deferred_;        // what is told when no op runs any more
+  std::vector<ListOp> deferred_list_ops_;   // that kParts among them are
+  bool in_parts_ = false;                   // they have begun since this looks on
 };
 
 }  // namespace recoup::detail

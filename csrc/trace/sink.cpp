@@ -16,6 +16,9 @@ void tell(const Trace& trace, TraceSink& sink) {
     } else if (event.kind == TraceEvent::Kind::kPlan) {
       const TracePlan& plan = trace.plans[event.index];
       sink.add_plan(plan, trace.evictions_of(plan));
+    } else if (event.kind == TraceEvent::Kind::kParts) {
+      const TraceListOp& op = trace.list_ops[event.index];
+      sink.add_list_op(op, trace.parts_of(op), trace.operands_of(op));
     } else {
       sink.add_event(event);
     }
@@ -46,6 +49,24 @@ void TraceBuilder::add_plan(const TracePlan& plan, std::span<const TraceEviction
                            .index = static_cast<std::uint32_t>(trace_.plans.size()),
                            .size = Bytes(0)});
   trace_.plans.push_back(added);
+}
+
+void TraceBuilder::add_list_op(const TraceListOp& op, std::span<const TracePart> parts,
+                               std::span<const TracePartOperand> operands) {
+  TraceListOp added = op;
+  added.first_part = static_cast<std::uint32_t>(trace_.parts.size());
+  added.part_count = static_cast<std::uint32_t>(parts.size());
+  auto first_operand = static_cast<std::uint32_t>(trace_.part_operands.size());
+  for (TracePart part : parts) {
+    part.first_operand = first_operand;
+    first_operand += part.operand_count;
+    trace_.parts.push_back(part);
+  }
+  trace_.part_operands.insert(trace_.part_operands.end(), operands.begin(), operands.end());
+  trace_.events.push_back({.kind = TraceEvent::Kind::kParts,
+                           .index = static_cast<std::uint32_t>(trace_.list_ops.size()),
+                           .size = Bytes(0)});
+  trace_.list_ops.push_back(added);
 }
 
 }  // namespace recoup::detail

@@ -19,7 +19,11 @@ class RECOUP_API TraceSink {
                       std::span<const TraceFresh> fresh) = 0;
   // first_eviction and eviction_count of `plan` do not matter.
   virtual void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) = 0;
-  // Any event but kOp and kPlan.
+  // first_part of `op` and first_operand of `parts` do not matter: `operands` are those of the
+  // parts one after the other.
+  virtual void add_list_op(const TraceListOp& op, std::span<const TracePart> parts,
+                           std::span<const TracePartOperand> operands) = 0;
+  // Any event but kOp, kPlan and kParts.
   virtual void add_event(const TraceEvent& event) = 0;
 };
 
@@ -35,6 +39,8 @@ class RECOUP_API TraceBuilder final : public TraceSink {
   void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
               std::span<const TraceFresh> fresh) override;
   void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override;
+  void add_list_op(const TraceListOp& op, std::span<const TracePart> parts,
+                   std::span<const TracePartOperand> operands) override;
   void add_event(const TraceEvent& event) override { trace_.events.push_back(event); }
 
   [[nodiscard]] const Trace& trace() const { return trace_; }

@@ -1,6 +1,7 @@
 #include "csrc/trace/step.h"
 
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/strings.h"
@@ -108,6 +109,14 @@ class StepCutter {
         return;
       case Kind::kPlan:
         return;  // of the run
+      case Kind::kParts:
+        add_list_op(trace_.list_ops[event.index]);
+        return;
+      case Kind::kPartsEnd:
+        if (!std::exchange(in_parts_, false)) {
+          return;  // they began before the step
+        }
+        break;
       case Kind::kStep:
       case Kind::kSettle:
         break;
@@ -140,10 +149,23 @@ class StepCutter {
     }
   }
 
+  void add_list_op(const TraceListOp& op) {
+    in_parts_ = inside_;
+    if (inside_) {
+      const auto operands = trace_.operands_of(op);
+      std::vector<TracePartOperand> added(operands.begin(), operands.end());
+      for (TracePartOperand& operand : added) {
+        operand.storage = storages_[operand.storage].number;
+      }
+      built_.add_list_op(op, trace_.parts_of(op), added);
+    }
+  }
+
   const Trace& trace_;
   std::size_t index_;
   TraceBuilder built_;
   bool inside_ = false;
+  bool in_parts_ = false;          // of an op on lists of the step
   std::vector<Storage> storages_;  // by number in the whole trace
   std::vector<Block> blocks_;
   std::uint32_t storage_count_ = 0;  // in the step's trace

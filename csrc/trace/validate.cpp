@@ -21,7 +21,14 @@ class Parts {
         check_op(at, event.index);
       } else if (event.kind == TraceEvent::Kind::kPlan) {
         check_plan(at, event.index);
+      } else if (event.kind == TraceEvent::Kind::kParts) {
+        check_list_op(at, event.index);
       }
+    }
+    if (list_ops_ != trace_.list_ops.size() || parts_ != trace_.parts.size() ||
+        part_operands_ != trace_.part_operands.size()) {
+      throw BadTrace(str_cat("of ", trace_.list_ops.size(), " ops on lists only the first ",
+                             list_ops_, " begin"));
     }
     if (plans_ != trace_.plans.size() || evictions_ != trace_.evictions.size()) {
       throw BadTrace(str_cat("of ", trace_.plans.size(), " plans only the first ", plans_,
@@ -67,7 +74,30 @@ class Parts {
     evictions_ += plan.eviction_count;
   }
 
+  void check_list_op(std::size_t at, std::uint32_t index) {
+    if (index >= trace_.list_ops.size() || index != list_ops_) {
+      throw BadTrace(
+          str_cat("event ", at, ": there is no op on lists ", index, ", or it is not the next"));
+    }
+    const TraceListOp& op = trace_.list_ops[index];
+    bool follow = op.first_part == parts_ && op.part_count <= trace_.parts.size() - parts_;
+    for (std::uint32_t i = 0; follow && i < op.part_count; ++i) {
+      const TracePart& part = trace_.parts[parts_++];
+      follow = part.first_operand == part_operands_ &&
+               part.operand_count <= trace_.part_operands.size() - part_operands_;
+      part_operands_ += part.operand_count;
+    }
+    if (!follow) {
+      throw BadTrace(str_cat("event ", at, ": parts or operands of op on lists ", index,
+                             " do not follow those of the one before it"));
+    }
+    ++list_ops_;
+  }
+
   const Trace& trace_;
+  std::size_t list_ops_ = 0;
+  std::size_t parts_ = 0;
+  std::size_t part_operands_ = 0;
   std::size_t plans_ = 0;
   std::size_t evictions_ = 0;
   std::size_t ops_ = 0;

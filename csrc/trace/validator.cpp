@@ -168,6 +168,60 @@ void TraceValidator::check_results(const TraceOp& op, const Kernel& kernel,
   }
 }
 
+// ---- ops on lists ----
+
+void TraceValidator::add_list_op(const TraceListOp& op, std::span<const TracePart> parts,
+                                 std::span<const TracePartOperand> operands) {
+  place_ = {.noun = "event", .number = events_};
+  if (in_parts_) {
+    fail("an op on lists begins, and the parts of the one before have not ended");
+  }
+  if (op.name >= names_.size()) {
+    fail(str_cat("there is no name ", op.name));
+  }
+  if (parts.size() + operands.size() > kMostElements) {
+    fail(str_cat("an op on lists has more than ", kMostElements, " parts and operands"));
+  }
+  check_count(++list_ops_, "ops on lists");
+  check_count(parts_ += parts.size(), "parts");
+  check_count(part_operands_ += operands.size(), "operands of parts");
+  for (const TracePart& part : parts) {
+    if (part.operand_count > operands.size()) {
+      fail("its parts have other operands than the op on lists");
+    }
+    check_part_of_list(part, operands.first(part.operand_count));
+    operands = operands.subspan(part.operand_count);
+  }
+  if (!operands.empty()) {
+    fail("its parts have other operands than the op on lists");
+  }
+  kernel_steps_ += alive_;
+  in_parts_ = true;
+  ++events_;
+}
+
+// Its kernel may take its workspace once more than it has operands, see InParts::need_of.
+void TraceValidator::check_part_of_list(const TracePart& part,
+                                        std::span<const TracePartOperand> operands) {
+  const auto pieces = static_cast<std::int64_t>(operands.size()) + 1;
+  check_size(part.workspace, Bytes(kMostBytes.count() / pieces));
+  operands_once_.begin();
+  for (const TracePartOperand& operand : operands) {
+    const Storage& storage = living(operand.storage);
+    if (!operands_once_.add(operand.storage)) {
+      fail(str_cat("storage ", operand.storage, " is two operands of a part"));
+    }
+    add_traffic(storage.size);
+  }
+}
+
+void TraceValidator::end_parts() {
+  if (!in_parts_) {
+    fail("parts of an op on lists end, and none have begun");
+  }
+  in_parts_ = false;
+}
+
 // ---- plans ----
 
 // Of what its step makes: the step may never come again.
@@ -222,11 +276,13 @@ void TraceValidator::add_storage(Bytes size, bool external) {
   check_count(storages_.size() + 1, "storages");
   take(size);
   storages_.push_back({.size = size, .external = external});
+  ++alive_;
 }
 
 void TraceValidator::end_storage(std::uint32_t index) {
   Storage& storage = living(index);
   storage.alive = false;
+  --alive_;
   live_ -= storage.size;
 }
 
@@ -295,6 +351,11 @@ void TraceValidator::add_event(const TraceEvent& event) {
         fail(str_cat("the scope is left more than ", kMostSettles, " times"));
       }
       break;
+    case Kind::kPartsEnd:
+      end_parts();
+      break;
+    case Kind::kParts:
+      fail(str_cat("there is no op on lists ", event.index));
     case Kind::kPlan:
       fail(str_cat("there is no plan ", event.index));
     case Kind::kOp:

@@ -23,6 +23,8 @@ namespace recoup::detail {
 //   a block     is held until it is freed or adopted, once; it has at least a byte
 //   a storage   is alive until it dies or is forsaken, once; only one from outside is forsaken;
 //               it is unpinned as often as it was pinned
+//   parts       of an op on lists have each operand once, all of them alive; they end before those
+//               of another begin, and have begun before they end
 //   a plan      names evictions in the order of the ops that run then; one that leaves all to the
 //               default names none
 //   sizes       Note [Bounds of a trace]
@@ -34,10 +36,12 @@ class TraceValidator final : public TraceSink {
   void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
               std::span<const TraceFresh> fresh) override;
   void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override;
+  void add_list_op(const TraceListOp& op, std::span<const TracePart> parts,
+                   std::span<const TracePartOperand> operands) override;
   void add_event(const TraceEvent& event) override;
 
   [[nodiscard]] std::size_t storages() const { return storages_.size(); }
-  // That the ops run, all together.
+  // That the ops run, all together, with the storages that are looked at before ops on lists.
   [[nodiscard]] std::uint64_t kernel_steps() const { return kernel_steps_; }
 
  private:
@@ -89,6 +93,8 @@ class TraceValidator final : public TraceSink {
   void add_traffic(Bytes size);
   void check_costs(const TraceOp& op);
   void check_operands(std::span<const TraceOperand> operands);
+  void check_part_of_list(const TracePart& part, std::span<const TracePartOperand> operands);
+  void end_parts();
   void check_results(const TraceOp& op, const Kernel& kernel, std::span<const TraceFresh> fresh);
 
   std::unordered_set<std::string> name_set_;
@@ -104,11 +110,16 @@ class TraceValidator final : public TraceSink {
   std::uint64_t events_ = 0;
   std::uint64_t plans_ = 0;
   std::uint64_t evictions_ = 0;
+  std::uint64_t list_ops_ = 0;
+  std::uint64_t parts_ = 0;
+  std::uint64_t part_operands_ = 0;
+  bool in_parts_ = false;
   std::uint64_t ops_ = 0;
   std::uint64_t operands_ = 0;
   std::uint64_t results_ = 0;
   std::uint64_t kernel_steps_ = 0;
   std::uint32_t settles_ = 0;
+  std::uint64_t alive_ = 0;  // storages
   Bytes live_{0};
   Bytes traffic_{0};
   Nanoseconds cost_{0};

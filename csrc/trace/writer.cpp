@@ -157,9 +157,26 @@ void TraceWriter::add_plan(const TracePlan& plan, std::span<const TraceEviction>
   end_record();
 }
 
+void TraceWriter::add_list_op(const TraceListOp& op, std::span<const TracePart> parts,
+                              std::span<const TracePartOperand> operands) {
+  put(static_cast<std::uint64_t>(RecordTag::kListOp));
+  put(op.name);
+  put(parts.size());
+  for (const TracePart& part : parts) {
+    put(natural(part.workspace.count()));
+    put(part.operand_count);
+    for (const TracePartOperand& operand : operands.first(part.operand_count)) {
+      put(distance(operand.storage) << kPartOperandBits |
+          (operand.written ? kPartOperandWritten : 0));
+    }
+    operands = operands.subspan(part.operand_count);
+  }
+  end_record();
+}
+
 void TraceWriter::add_event(const TraceEvent& event) {
   using Kind = TraceEvent::Kind;
-  RECOUP_CHECK(event.kind != Kind::kOp && event.kind != Kind::kPlan);
+  RECOUP_CHECK(event.kind != Kind::kOp && event.kind != Kind::kPlan && event.kind != Kind::kParts);
   put(static_cast<std::uint64_t>(RecordTag::kEvent) + static_cast<std::uint64_t>(event.kind));
   switch (event.kind) {
     case Kind::kExternal:
@@ -179,6 +196,7 @@ void TraceWriter::add_event(const TraceEvent& event) {
       put(event.index);
       break;
     case Kind::kSettle:
+    case Kind::kPartsEnd:
       break;
     default:
       put(distance(event.index));

@@ -63,6 +63,30 @@ struct TraceOp {
   friend bool operator==(const TraceOp&, const TraceOp&) = default;
 };
 
+// A storage that a part of an op on lists takes.
+struct TracePartOperand {
+  std::uint32_t storage = 0;
+  bool written = false;
+  friend bool operator==(const TracePartOperand&, const TracePartOperand&) = default;
+};
+
+// What one part of an op on lists takes: distinct storages, and what its kernel may allocate at
+// most in one piece.
+struct TracePart {
+  std::uint32_t first_operand = 0;
+  std::uint32_t operand_count = 0;
+  Bytes workspace{0};
+  friend bool operator==(const TracePart&, const TracePart&) = default;
+};
+
+// An op on lists that could run in parts, one after the other, where it begins.
+struct TraceListOp {
+  std::uint32_t name = 0;  // into Trace::names
+  std::uint32_t first_part = 0;
+  std::uint32_t part_count = 0;
+  friend bool operator==(const TraceListOp&, const TraceListOp&) = default;
+};
+
 // Evicted while `ops` ops of the step have ended: what op `op` of the step made, by slot (its fresh
 // storages in order, then what it wrote); or, for kMoves, blocks are moved.
 struct TraceEviction {
@@ -99,8 +123,11 @@ struct TraceEvent {
     kForsake,   // external storage `index` has lost the bytes that were known
     kStep,      // a training step ends; `index` is its name
     kSettle,    // the scope is left: all that lives gets its bytes back
-    kPart,      // storage `index` will be written by a part of an op on lists
+    kPart,      // storage `index` will be written by a part of an op on lists, whose other parts
+                // are not known: the trace is an old one, or its ops were put in another order
+    kPartsEnd,  // of the last op on lists: its parts have run; if none has, it runs as a whole
     kPlan,      // plan `index` is in force; with the policy and the budget that it was made for
+    kParts,     // op on lists `index` begins
   };
   Kind kind = Kind::kOp;
   std::uint32_t index = 0;
@@ -114,6 +141,9 @@ struct Trace {
   std::vector<TraceOp> ops;
   std::vector<TraceOperand> operands;
   std::vector<TraceFresh> fresh;
+  std::vector<TraceListOp> list_ops;
+  std::vector<TracePart> parts;
+  std::vector<TracePartOperand> part_operands;
   std::vector<TracePlan> plans;
   std::vector<TraceEviction> evictions;  // of plans, ascending by `ops` in each
   std::vector<TraceEvent> events;
@@ -124,6 +154,21 @@ struct Trace {
   }
   [[nodiscard]] std::span<const TraceFresh> fresh_of(const TraceOp& op) const {
     return std::span(fresh).subspan(op.first_fresh, op.fresh_count);
+  }
+  [[nodiscard]] std::span<const TracePart> parts_of(const TraceListOp& op) const {
+    return std::span(parts).subspan(op.first_part, op.part_count);
+  }
+  [[nodiscard]] std::span<const TracePartOperand> operands_of(const TracePart& part) const {
+    return std::span(part_operands).subspan(part.first_operand, part.operand_count);
+  }
+  // Of all its parts.
+  [[nodiscard]] std::span<const TracePartOperand> operands_of(const TraceListOp& op) const {
+    const std::span<const TracePart> its = parts_of(op);
+    return its.empty() ? std::span<const TracePartOperand>()
+                       : std::span(part_operands)
+                             .subspan(its.front().first_operand, its.back().first_operand +
+                                                                     its.back().operand_count -
+                                                                     its.front().first_operand);
   }
   [[nodiscard]] std::span<const TraceEviction> evictions_of(const TracePlan& plan) const {
     return std::span(evictions).subspan(plan.first_eviction, plan.eviction_count);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "csrc/trace/sink.h"
@@ -24,7 +25,7 @@ class RandomTrace {
     for (int i = 0; i < events; ++i) {
       // Half of it ops, as in a program.
       add(below(2) == 0 ? Kind::kOp
-                        : static_cast<Kind>(below(static_cast<std::size_t>(Kind::kPlan) + 1)));
+                        : static_cast<Kind>(below(static_cast<std::size_t>(Kind::kParts) + 1)));
     }
     return builder_.take();
   }
@@ -115,6 +116,27 @@ class RandomTrace {
     }
   }
 
+  void add_list_op() {
+    if (std::exchange(in_parts_, true)) {
+      return;
+    }
+    std::vector<TracePart> parts(below(4));
+    std::vector<TracePartOperand> operands;
+    for (TracePart& part : parts) {
+      part.workspace = below(3) == 0 ? size() : Bytes(0);
+      const auto first = static_cast<std::ptrdiff_t>(operands.size());
+      for (std::uint32_t n = below(5); n > 0 && !live_.empty(); --n) {
+        const std::uint32_t storage = live_[below(live_.size())].number;
+        if (std::none_of(operands.begin() + first, operands.end(),
+                         [&](const TracePartOperand& each) { return each.storage == storage; })) {
+          operands.push_back({.storage = storage, .written = below(3) != 0});
+          ++part.operand_count;
+        }
+      }
+    }
+    builder_.add_list_op({.name = below(3)}, parts, operands);
+  }
+
   void add(Kind kind) {
     TraceEvent event{.kind = kind, .index = 0, .size = Bytes(0)};
     switch (kind) {
@@ -124,6 +146,14 @@ class RandomTrace {
       case Kind::kPlan:
         add_plan();
         return;
+      case Kind::kParts:
+        add_list_op();
+        return;
+      case Kind::kPartsEnd:
+        if (!std::exchange(in_parts_, false)) {
+          return;
+        }
+        break;
       case Kind::kExternal:
         event.size = below(8) == 0 ? Bytes(0) : size();
         live_.push_back({.number = storages_++, .external = true});
@@ -183,6 +213,7 @@ class RandomTrace {
   std::uint32_t storages_ = 0;
   std::uint32_t blocks_ = 0;
   std::size_t settled_ = 0;
+  bool in_parts_ = false;
 };
 
 }  // namespace recoup::detail

@@ -104,6 +104,20 @@ class RecordSink final : public TraceSink {
     }
     records_.push_back(std::move(record));
   }
+  void add_list_op(const TraceListOp& op, std::span<const TracePart> parts,
+                   std::span<const TracePartOperand> operands) override {
+    Record record{.tag = 5, .numbers = {op.name, parts.size()}};
+    for (const TracePart& part : parts) {
+      record.numbers.push_back(static_cast<std::uint64_t>(part.workspace.count()));
+      record.numbers.push_back(part.operand_count);
+      for (const TracePartOperand& each : operands.first(part.operand_count)) {
+        record.numbers.push_back(distance(each.storage) << kPartOperandBits |
+                                 (each.written ? kPartOperandWritten : 0));
+      }
+      operands = operands.subspan(part.operand_count);
+    }
+    records_.push_back(std::move(record));
+  }
   void add_event(const TraceEvent& event) override {
     using Kind = TraceEvent::Kind;
     Record record{.tag = 16 + static_cast<std::uint64_t>(event.kind)};
@@ -124,7 +138,9 @@ class RecordSink final : public TraceSink {
         record.numbers = {event.index};
         break;
       case Kind::kSettle:
+      case Kind::kPartsEnd:
       case Kind::kPlan:
+      case Kind::kParts:
         break;
       default:
         record.numbers = {distance(event.index)};

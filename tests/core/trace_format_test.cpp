@@ -1,6 +1,7 @@
 // Trace files: what was written is read again, and nothing else is read.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -98,30 +99,40 @@ TEST(TraceFormat, AnotherVersionIsRefused) {
   const std::string path = path_in_temp("version");
   write_trace(random_trace(5, 5), path);
   std::string bytes = bytes_of(path);
-  for (const int version : {0, 4}) {
+  for (const int version : {0, 5}) {
     bytes[8] = static_cast<char>(version);
     put_bytes(path, bytes);
     EXPECT_NE(complaint_of([&] {
                 (void)read_trace(path);
-              }).find("version " + std::to_string(version) + "; this recoup reads versions 1 to 3"),
+              }).find("version " + std::to_string(version) + "; this recoup reads versions 1 to 4"),
               std::string::npos);
   }
   std::filesystem::remove(path);
 }
 
-// It had no plans; all else is as it was.
-TEST(TraceFormat, TheVersionBeforeIsRead) {
-  const std::string path = path_in_temp("version_1");
-  Trace trace;
+// What each of them had; all else is as it was.
+bool is_of_version(const Trace& trace, int version) {
+  const bool has_part =
+      std::any_of(trace.events.begin(), trace.events.end(),
+                  [](const TraceEvent& event) { return event.kind == Kind::kPart; });
+  return trace.list_ops.empty() && has_part == (version == 3) &&
+         trace.plans.empty() == (version == 1);
+}
+
+TEST(TraceFormat, TheVersionsBeforeAreRead) {
+  const std::string path = path_in_temp("version");
   std::uint64_t seed = 0;
-  do {
-    trace = random_trace(++seed, 12);
-  } while (!trace.plans.empty());
-  write_trace(trace, path);
-  std::string bytes = bytes_of(path);
-  bytes[8] = 1;
-  put_bytes(path, bytes);
-  EXPECT_EQ(read_trace(path), trace);
+  for (const int version : {1, 2, 3}) {
+    Trace trace;
+    do {
+      trace = random_trace(++seed, 30);
+    } while (!is_of_version(trace, version));
+    write_trace(trace, path);
+    std::string bytes = bytes_of(path);
+    bytes[8] = static_cast<char>(version);
+    put_bytes(path, bytes);
+    EXPECT_EQ(read_trace(path), trace);
+  }
   std::filesystem::remove(path);
 }
 
@@ -194,6 +205,32 @@ TEST(TraceValidate, NamesPlansThatNobodyMade) {
   expect_complaint([](Trace& t) { t.events.push_back({.kind = Kind::kPlan, .index = 0}); },
                    "event 2: there is no plan 0");
   expect_complaint([](Trace& t) { t.plans.push_back({}); }, "come into force");
+}
+
+TEST(TraceValidate, NamesPartsThatNobodyRan) {
+  const auto with_list = [](const std::function<void(Trace&)>& change) {
+    return [change](Trace& trace) {
+      TraceBuilder builder;
+      tell(trace, builder);
+      const TracePart parts[] = {{.operand_count = 1}, {.operand_count = 2}};
+      const TracePartOperand operands[] = {{.storage = 0}, {.storage = 1}, {.storage = 0}};
+      builder.add_list_op({.name = 0}, parts, operands);
+      trace = builder.take();
+      change(trace);
+    };
+  };
+  EXPECT_EQ(complaint_after(with_list([](Trace&) {})), "no complaint");
+  expect_complaint(with_list([](Trace& t) { t.list_ops[0].name = 1; }), "there is no name 1");
+  expect_complaint(with_list([](Trace& t) { t.list_ops[0].part_count = 3; }), "do not follow");
+  expect_complaint(with_list([](Trace& t) { t.parts[1].first_operand = 0; }), "do not follow");
+  expect_complaint(with_list([](Trace& t) { t.parts[1].operand_count = 3; }), "do not follow");
+  expect_complaint(with_list([](Trace& t) { t.part_operands.push_back({}); }), "only the first 1");
+  expect_complaint(with_list([](Trace& t) { t.events.back().index = 1; }),
+                   "event 2: there is no op on lists 1");
+  expect_complaint(with_list([](Trace& t) { t.parts[0].workspace = Bytes(-1); }),
+                   "a size of -1 bytes");
+  expect_complaint([](Trace& t) { t.events.push_back({.kind = Kind::kParts, .index = 0}); },
+                   "there is no op on lists 0");
 }
 
 TEST(TraceValidate, NamesNegativeSizes) {

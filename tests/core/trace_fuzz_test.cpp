@@ -107,7 +107,7 @@ class Fuzzer {
   }
 
   Record stray_record() {
-    Record record{.tag = below(10) == 0 ? below(40) : 16 + below(13)};
+    Record record{.tag = below(10) == 0 ? below(40) : 16 + below(15)};
     for (std::size_t n = below(4); n > 0; --n) {
       record.numbers.push_back(number(0));
     }
@@ -182,6 +182,10 @@ class Fuzzer {
       options.engine.in_place = below(4) == 0 ? InPlace::kCopy : InPlace::kShare;
       options.engine.replay_order = below(4) == 0 ? ReplayOrder::kRecursive : ReplayOrder::kMemory;
       options.engine.evict_after_op = below(8) == 0;
+      if (below(2) == 0) {
+        options.engine.spill_unit = Bytes(64);
+        options.engine.spill = Bytes(peak.count() / 64 * static_cast<std::int64_t>(below(64)));
+      }
       if (below(4) == 0) {  // bytes alone
         options.engine.addresses =
             Bytes(std::max(options.engine.budget.count(), std::int64_t{1} << 40) << 8);

@@ -3,11 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <random>
-#include <thread>
 
 #include "csrc/engine/decisions.h"
+#include "csrc/engine/observer_pair.h"
 #include "csrc/simulate/simulator.h"
 #include "csrc/trace/recorder.h"
 #include "recoup/policy.h"
@@ -42,6 +41,8 @@ class Drawn {
     return true;
   }
   [[nodiscard]] Stats stats() const { return program_.stats(); }
+  // Of each op on lists, whether it ran in parts.
+  [[nodiscard]] const std::vector<bool>& in_parts() const { return in_parts_; }
 
  private:
   std::int64_t number(std::int64_t low, std::int64_t high) {
@@ -57,8 +58,10 @@ class Drawn {
       program_.drop(any());
     }
     const std::int64_t dice = program_.live().empty() ? 0 : number(0, 99);
-    if (dice < 70) {
+    if (dice < 62) {
       call();
+    } else if (dice < 70) {
+      call_on_lists();
     } else if (dice < 82) {
       program_.drop(any());
     } else if (dice < 86) {
@@ -101,8 +104,50 @@ class Drawn {
     program_.run(call);
   }
 
+  // Some of its parts write.
+  void call_on_lists() {
+    std::vector<Tensor> chosen = program_.live();
+    std::shuffle(chosen.begin(), chosen.end(), random_);
+    chosen.resize(std::min(chosen.size(), static_cast<std::size_t>(number(2, 10))));
+    std::vector<Call> calls;
+    std::vector<Part> parts;
+    for (const Tensor tensor : chosen) {
+      if (calls.empty() || number(0, 2) == 0) {
+        calls.push_back({.arguments = {}, .fresh = {}, .cost = Nanoseconds(number(1, 1000))});
+        Part& part = parts.emplace_back();
+        if (number(0, 3) == 0) {
+          part.workspace = Bytes(number(1, 300));
+          calls.back().workspace = {part.workspace};
+        }
+      }
+      const bool written = number(0, 3) > 0;
+      calls.back().arguments.push_back(
+          {.tensor = tensor, .access = written ? Access::kUpdate : Access::kRead});
+      parts.back().operands.push_back({.storage = program_.id(tensor), .written = written});
+    }
+    program_.engine().set_running_op("test::list");
+    in_parts_.push_back(program_.engine().in_parts().begin(parts));
+    if (!in_parts_.back()) {
+      program_.run(whole_of(calls));
+      return;
+    }
+    for (const Call& call : calls) {
+      program_.run(call);
+    }
+    program_.engine().in_parts().end();
+  }
+  static Call whole_of(const std::vector<Call>& calls) {
+    Call whole = calls.front();
+    for (const Call& call : std::span(calls).subspan(1)) {
+      whole.arguments.insert(whole.arguments.end(), call.arguments.begin(), call.arguments.end());
+      whole.workspace.insert(whole.workspace.end(), call.workspace.begin(), call.workspace.end());
+    }
+    return whole;
+  }
+
   std::mt19937_64 random_;
   Program program_;
+  std::vector<bool> in_parts_;
 };
 
 Options options_of(std::string_view policy, std::uint64_t seed) {
@@ -118,15 +163,37 @@ Options options_of(std::string_view policy, std::uint64_t seed) {
   options.sampling = random() % 2 == 0;
   options.in_place = random() % 4 != 0 ? InPlace::kShare : InPlace::kCopy;
   options.placement = random() % 2 == 0 ? Placement::kBestFit : Placement::kTwoEnded;
+  if (random() % 3 != 0) {  // a second tier
+    options.spill_unit = 64_B;
+    options.spill = Bytes(static_cast<std::int64_t>(random() % 120) * 64);
+    options.spill_request_ns = random() % 2 == 0 ? 1.0 : 1000.0;
+  }
   return options;
 }
 
-Trace trace_of(std::uint64_t seed, Options options) {
+struct Recording {
+  Trace trace;
+  std::vector<bool> in_parts;
+
+  // So far as the other went, each op on lists ran as there. In another budget one may run the
+  // other way, and then a trace is another.
+  [[nodiscard]] bool has_all(const std::vector<bool>& others) const {
+    return others.size() <= in_parts.size() &&
+           std::equal(others.begin(), others.end(), in_parts.begin());
+  }
+};
+
+Recording recording_of(std::uint64_t seed, Options options) {
   options.budget = kGenerous;
   TraceBuilder builder;
   TraceRecorder recorder(builder);
-  EXPECT_TRUE(Drawn(seed, options, &recorder).run());
-  return builder.take();
+  Drawn drawn(seed, options, &recorder);
+  EXPECT_TRUE(drawn.run());
+  return {.trace = builder.take(), .in_parts = drawn.in_parts()};
+}
+
+SimulationResult simulated(const Trace& trace, const Options& options, Observer* observer) {
+  return Simulator(trace, {.engine = options, .max_time_ratio = 0}, observer).run();
 }
 
 class Simulation : public testing::TestWithParam<std::string_view> {};
@@ -134,158 +201,91 @@ class Simulation : public testing::TestWithParam<std::string_view> {};
 TEST_P(Simulation, DecidesAsTheLiveRunDoes) {
   std::size_t decisions = 0;
   int finished = 0;
+  int in_parts = 0;
+  int other_way = 0;
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Options options = options_of(GetParam(), seed);
-    const Trace trace = trace_of(seed, options);
-    ASSERT_NO_THROW(validate(trace));
+    const Recording generous = recording_of(seed, options);
+    ASSERT_NO_THROW(validate(generous.trace));
     DecisionLog live;
-    Drawn drawn(seed, options, &live);
+    TraceBuilder builder;
+    TraceRecorder recorder(builder);
+    ObserverPair observers(&live, &recorder);
+    Drawn drawn(seed, options, &observers);
     const bool ran = drawn.run();
-    DecisionLog simulated;
+    const bool as_generous = generous.has_all(drawn.in_parts());
+    if (!as_generous) {
+      ++other_way;
+      (void)simulated(generous.trace, options, nullptr);
+      ASSERT_NO_THROW(validate(builder.trace()));
+    }
+    if (!as_generous && !ran) {
+      continue;  // what did not fit is not in the trace of that budget
+    }
+    DecisionLog log;
     const SimulationResult result =
-        Simulator(trace, {.engine = options, .max_time_ratio = 0}, &simulated).run();
+        simulated(as_generous ? generous.trace : builder.trace(), options, &log);
     ASSERT_EQ(result.status == SimulationResult::Status::kOk, ran) << result.reason;
-    ASSERT_EQ(simulated.decisions(), live.decisions());
+    ASSERT_EQ(log.decisions(), live.decisions());
     EXPECT_EQ(result.stats.peak_bytes, drawn.stats().peak_bytes);
     EXPECT_EQ(result.stats.replay_cost_ns, drawn.stats().replay_cost_ns);
+    EXPECT_EQ(result.stats.spill_cost_ns, drawn.stats().spill_cost_ns);
     decisions += live.decisions().size();
     finished += ran ? 1 : 0;
+    in_parts +=
+        static_cast<int>(std::count(drawn.in_parts().begin(), drawn.in_parts().end(), true));
   }
   EXPECT_GT(decisions, 1000U);
   EXPECT_GT(finished, 20);
+  EXPECT_GT(in_parts, 100);
+  EXPECT_GT(other_way, 3);
 }
 
 TEST_P(Simulation, ATraceDoesNotDependOnTheBudget) {
+  int compared = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Options options = options_of(GetParam(), seed);
-    const Trace expected = trace_of(seed, options);
+    const Options options = options_of(GetParam(), seed);
+    const Recording expected = recording_of(seed, options);
     TraceBuilder builder;
     TraceRecorder recorder(builder);
-    if (Drawn(seed, options, &recorder).run()) {
-      EXPECT_EQ(builder.trace(), expected);
+    Drawn drawn(seed, options, &recorder);
+    if (drawn.run() && expected.has_all(drawn.in_parts())) {
+      EXPECT_EQ(builder.trace(), expected.trace);
+      ++compared;
     }
   }
+  EXPECT_GT(compared, 10);
 }
 
-// ---- what a random program does not do ----
-
-std::vector<std::string> kinds_of(const Trace& trace) {
-  std::vector<std::string> kinds;
-  for (const TraceEvent& event : trace.events) {
-    switch (event.kind) {
-      case TraceEvent::Kind::kAllocate:
-        kinds.emplace_back("allocate");
-        break;
-      case TraceEvent::Kind::kAdopt:
-        kinds.emplace_back("adopt");
-        break;
-      case TraceEvent::Kind::kFree:
-        kinds.emplace_back("free");
-        break;
-      case TraceEvent::Kind::kDie:
-        kinds.emplace_back("die");
-        break;
-      case TraceEvent::Kind::kOp:
-        kinds.push_back(trace.names[trace.ops[event.index].name]);
-        break;
-      default:
-        kinds.emplace_back("other");
-        break;
-    }
+// What ran as a whole goes on as a whole where its parts would have fitted.
+TEST(SimulatedParts, NothingIsHeldForPartsThatDoNotRun) {
+  const KernelStep steps[] = {{.kind = KernelStep::Kind::kAllocate, .index = 0, .size = 64_B}};
+  TraceBuilder builder;
+  builder.add_name("test::op");
+  builder.add_kernel(steps);
+  builder.add_kernel({});
+  std::vector<TracePart> parts;
+  std::vector<TracePartOperand> list;
+  std::vector<TraceOperand> whole;
+  for (std::uint32_t storage = 0; storage < 6; ++storage) {
+    builder.add_op({.repeatable = false}, {}, std::vector<TraceFresh>{{.nbytes = 64_B}});
+    parts.push_back({.operand_count = 1});
+    list.push_back({.storage = storage, .written = true});
+    whole.push_back({.storage = storage, .reads = true, .written = true});
   }
-  return kinds;
-}
-
-class Recorded : public testing::Test {
- protected:
-  void begin(std::string_view name, std::initializer_list<std::uint32_t> storages) {
-    std::vector<Operand> operands;
-    for (std::uint32_t storage : storages) {
-      operands.push_back({.storage = StorageId(storage), .value = {}, .reads = true});
-    }
-    recorder_.on_op_begin(name, operands);
-  }
-  void end(std::initializer_list<std::pair<std::uint32_t, std::uint32_t>> blocks_and_storages) {
-    std::vector<FreshStorage> fresh;
-    std::vector<StorageId> storages;
-    for (const auto& [block, storage] : blocks_and_storages) {
-      fresh.push_back({.block = BlockId(block), .nbytes = 64_B});
-      storages.emplace_back(storage);
-    }
-    OpRecord record;
-    record.fresh = fresh;
-    recorder_.on_op_end(record, {}, storages);
-  }
-  void allocate(std::uint32_t block) { recorder_.on_allocate(BlockId(block), 64_B); }
-  static void on_another_thread(const std::function<void()>& act) { std::thread(act).join(); }
-
-  TraceBuilder builder_;
-  TraceRecorder recorder_{builder_};
-};
-
-TEST_F(Recorded, OpsOfTwoThreadsSideBySide) {
-  recorder_.on_external(StorageId(7), 64_B);
-  begin("first", {7});
-  allocate(1);
-  on_another_thread([this] {
-    begin("second", {7});
-    allocate(2);
-    end({{2, 8}});
-  });
-  recorder_.on_death(StorageId(8));  // goes after both: the first still runs
-  recorder_.on_death(StorageId(7));
-  end({{1, 9}});
-  ASSERT_NO_THROW(validate(builder_.trace()));
-  EXPECT_EQ(kinds_of(builder_.trace()),
-            (std::vector<std::string>{"other", "second", "first", "die", "die"}));
-}
-
-TEST_F(Recorded, ABlockThatOutlivesItsKernel) {
-  begin("keeps", {});
-  allocate(1);
-  allocate(2);
-  end({{2, 5}});
-  recorder_.on_free(BlockId(1));
-  ASSERT_NO_THROW(validate(builder_.trace()));
-  EXPECT_EQ(kinds_of(builder_.trace()), (std::vector<std::string>{"keeps", "allocate", "free"}));
-}
-
-TEST_F(Recorded, AResultThatWasThereBefore) {
-  allocate(3);
-  begin("hands out", {});
-  allocate(4);
-  end({{3, 1}, {4, 2}});
-  begin("reads both", {1, 2});
-  end({});
-  ASSERT_NO_THROW(validate(builder_.trace()));
-  EXPECT_EQ(kinds_of(builder_.trace()),
-            (std::vector<std::string>{"allocate", "hands out", "adopt", "reads both"}));
-  EXPECT_EQ(builder_.trace().operands.front().storage, 1U);  // adopted after the fresh one
-}
-
-// A thread that runs no op allocates, and its block is taken for the op that runs.
-TEST_F(Recorded, ABlockThatAnotherThreadAdopts) {
-  begin("runs", {});
-  allocate(1);
-  on_another_thread([this] {
-    allocate(2);
-    recorder_.on_adopt({.block = BlockId(2), .nbytes = 64_B}, StorageId(4));
-  });
-  end({{1, 5}});
-  begin("reads both", {4, 5});
-  end({});
-  ASSERT_NO_THROW(validate(builder_.trace()));
-  EXPECT_EQ(kinds_of(builder_.trace()),
-            (std::vector<std::string>{"allocate", "adopt", "runs", "reads both"}));
-}
-
-TEST_F(Recorded, ANameIsCutWhereATraceCannotHoldIt) {
-  recorder_.on_step(std::string(5000, 'x'));
-  recorder_.on_step("a\xff");
-  ASSERT_NO_THROW(validate(builder_.trace()));
-  EXPECT_EQ(builder_.trace().names, (std::vector<std::string>{std::string(4096, 'x'), "a"}));
+  builder.add_list_op({}, parts, list);
+  builder.add_event({.kind = TraceEvent::Kind::kPartsEnd});
+  builder.add_op({.kernel = 1}, whole, {});
+  const Trace trace = builder.take();
+  ASSERT_NO_THROW(validate(trace));
+  Options options = plain_options(Bytes(6 * 64));
+  options.spill = Bytes(6 * 64);
+  options.spill_unit = 64_B;
+  EXPECT_EQ(simulated(trace, options, nullptr).status, SimulationResult::Status::kOk);
+  options.budget = Bytes(5 * 64);  // the parts fit, the whole does not
+  EXPECT_EQ(simulated(trace, options, nullptr).status, SimulationResult::Status::kOutOfBudget);
 }
 
 std::vector<std::string_view> policy_names() {

@@ -67,6 +67,27 @@ TEST_F(TraceStepTest, WhatIsThereComesFromOutside) {
   EXPECT_EQ(step.operands_of(step.ops[1])[0].storage, 3U);
 }
 
+TEST_F(TraceStepTest, PartsAreThoseThatBeginInIt) {
+  const TracePart parts[] = {{.operand_count = 1}, {.operand_count = 2, .workspace = Bytes(8)}};
+  const TracePartOperand operands[] = {{.storage = 2}, {.storage = 6, .written = true}, {2, true}};
+  builder_.add_list_op({}, parts, operands);
+  event(Kind::kStep);
+  event(Kind::kPartsEnd);
+  builder_.add_list_op({}, parts, operands);
+  event(Kind::kPartsEnd);
+  event(Kind::kStep);
+  validate(builder_.trace());
+  const Trace step = step_of(builder_.trace(), 3);
+  validate(step);
+  ASSERT_EQ(step.list_ops.size(), 1U);
+  EXPECT_EQ(step.parts_of(step.list_ops[0])[1].workspace, Bytes(8));
+  // s0, s2, s4, s5, s6 and what the last op made are alive.
+  EXPECT_EQ(step.part_operands, (std::vector<TracePartOperand>{{1}, {4, true}, {1, true}}));
+  EXPECT_EQ(step.events[step.events.size() - 2].kind, Kind::kPartsEnd);
+  EXPECT_EQ(step.events[step.events.size() - 3].kind, Kind::kParts);
+  validate(step_of(builder_.trace(), 2));
+}
+
 TEST_F(TraceStepTest, TheFirstStepIsTheStart) {
   const Trace step = step_of(builder_.trace(), 0);
   validate(step);

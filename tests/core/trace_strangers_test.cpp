@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint64_t kNameTag = 1;
 constexpr std::uint64_t kKernelTag = 2;
 constexpr std::uint64_t kOpTag = 3;
+constexpr std::uint64_t kListOpTag = 5;
 constexpr std::uint64_t tag(TraceEvent::Kind kind) { return 16 + static_cast<std::uint64_t>(kind); }
 using Kind = TraceEvent::Kind;
 
@@ -138,6 +139,55 @@ TEST_F(Strangers, UsesAreOfWhatLives) {
   twice.operands = {kOperandWritten};
   expect_refused({kName, kernel({}), external, twice}, "written in part and not read");
   expect_refused({kName, kernel({}), op(0, {}, 16)}, "flags 16");
+}
+
+// Name 0, and of each part its workspace, its count of operands, and them.
+Record list_op(std::vector<std::uint64_t> parts, std::uint64_t count = 1) {
+  Record record{.tag = kListOpTag, .numbers = {0, count}};
+  record.numbers.insert(record.numbers.end(), parts.begin(), parts.end());
+  return record;
+}
+
+TEST_F(Strangers, PartsAreOfWhatLives) {
+  const Record external = event(Kind::kExternal, {64});
+  EXPECT_EQ(complaint(file_of({kName, external, list_op({0, 1, 1}), event(Kind::kPartsEnd)})),
+            "no complaint");
+  expect_refused({external, list_op({0, 1, 1})}, "event 1: there is no name 0");
+  expect_refused({kName, list_op({0, 1, 1})}, "a storage that has not been made");
+  expect_refused({kName, external, event(Kind::kDie, {0}), list_op({0, 1, 1})}, "is gone already");
+  expect_refused({kName, external, list_op({0, 2, 0, 1})}, "storage 0 is two operands of a part");
+  expect_refused({kName, external, list_op({0, 0}), list_op({0, 0})}, "have not ended");
+  expect_refused({event(Kind::kPartsEnd)}, "none have begun");
+  expect_refused({kName, external, list_op({0, 0}), event(Kind::kPartsEnd), event(Kind::kPartsEnd)},
+                 "none have begun");
+}
+
+TEST_F(Strangers, PartsTakeNoMoreThanAMachineHas) {
+  const Record external = event(Kind::kExternal, {64});
+  const std::uint64_t half = std::uint64_t{1} << 46;
+  EXPECT_EQ(complaint(file_of({kName, external, list_op({half, 1, 0})})), "no complaint");
+  expect_refused({kName, external, list_op({half + 1, 1, 0})}, "a size of 70368744177665 bytes");
+  expect_refused({kName, external, list_op({std::uint64_t{1} << 62, 0})}, "a size of");
+  expect_refused({kName, external, list_op({}, 1000)}, "goes over the end of its frame");
+  expect_refused({kName, external, list_op({0, 1000})}, "goes over the end of its frame");
+  std::vector<std::uint64_t> many;
+  for (int part = 0; part < 2; ++part) {
+    many.insert(many.end(), {0, std::uint64_t{1} << 20});
+    many.resize(many.size() + (std::size_t{1} << 20), 0);
+  }
+  expect_little_memory(file_of({kName, external, list_op(many, 2)}));
+  expect_refused({kName, external, list_op(many, 2)}, "more than 2097152 parts and operands");
+}
+
+// Before each the engine looks at all that lives.
+TEST_F(Strangers, PartsThatBeginAgainAndAgainEnd) {
+  std::vector<Record> records(20'000, event(Kind::kExternal, {64}));
+  records.push_back(kName);
+  for (int i = 0; i < 20'000; ++i) {
+    records.push_back(list_op({}, 0));
+    records.push_back(event(Kind::kPartsEnd));
+  }
+  expect_refused(records, "more than a trace of this length has");
 }
 
 TEST_F(Strangers, NamesDifferAndAreText) {

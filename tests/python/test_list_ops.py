@@ -327,7 +327,7 @@ def test_an_op_that_does_not_fit_says_what_a_part_needs() -> None:
 
 
 @pytest.mark.parametrize("how", HOW, ids=lambda how: next(iter(how)))
-@pytest.mark.parametrize("policy", ["dtr", "recoup", "lru"])
+@pytest.mark.parametrize("policy", ["dtr", "planned", "recoup", "lru"])
 def test_a_simulation_decides_as_the_live_run(
     how: dict[str, Any], policy: str, tmp_path: Path
 ) -> None:
@@ -351,8 +351,24 @@ def test_a_simulation_decides_as_the_live_run(
     simulation = trace.simulate(budget, decisions=True, max_time_ratio=0, **options)
     assert simulation.status == "ok"
     assert run.decisions() and simulation.decisions == run.decisions()
-    tiered = trace.simulate(trace.unbudgeted_peak_bytes() // 4, spill="1GiB", max_time_ratio=0)
+    quarter = trace.unbudgeted_peak_bytes() // 4
+    options["spill"] = "1GiB"
+    with recoup.budget(quarter, decisions=True, **options) as run:
+        program()
+    tiered = trace.simulate(quarter, decisions=True, max_time_ratio=0, **options)
     assert tiered.status == "ok" and tiered.stats.spills > 0
+    assert tiered.decisions == run.decisions()
+    assert tiered.stats.spilled_bytes == run.stats().spilled_bytes
+
+
+def test_a_trace_says_where_parts_begin_and_end(tmp_path: Path) -> None:
+    path = tmp_path / "run.rtrace"
+    with recoup.budget("1GiB", trace=path):
+        fused(lists(3, *"pgmv"))
+    kinds = [kind for kind, _, _ in recoup.Trace.read(path)._trace.events()]
+    at = kinds.index("parts")
+    assert kinds[at : at + 5] == ["parts", "op", "op", "op", "end of parts"]
+    assert kinds.count("parts") == kinds.count("end of parts") == 1
 
 
 # ---- the table ----

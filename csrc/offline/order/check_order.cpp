@@ -74,6 +74,8 @@ class FactFinder {
         case TraceEvent::Kind::kUnpin:
         case TraceEvent::Kind::kEvict:
         case TraceEvent::Kind::kPart:
+        case TraceEvent::Kind::kParts:
+        case TraceEvent::Kind::kPartsEnd:
         case TraceEvent::Kind::kForsake:
         case TraceEvent::Kind::kSettle:
         case TraceEvent::Kind::kPlan:

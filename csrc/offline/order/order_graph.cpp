@@ -63,6 +63,8 @@ class Builder {
       case Kind::kUnpin:
       case Kind::kEvict:
       case Kind::kPart:
+      case Kind::kParts:
+      case Kind::kPartsEnd:
       case Kind::kSettle:
       case Kind::kPlan:
         break;

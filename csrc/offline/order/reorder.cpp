@@ -112,8 +112,21 @@ class Reorder {
         step.tail.push_back({.event = event});
         steps_.emplace_back();
         break;
+      case Kind::kParts:
+        settle(trace_.list_ops[event.index]);
+        break;
+      case Kind::kPartsEnd:
       case Kind::kPlan:  // for the order that was
         break;
+    }
+  }
+
+  // Its parts may lie apart: each storage is settled by itself.
+  void settle(const TraceListOp& op) {
+    for (const TracePartOperand& operand : trace_.operands_of(op)) {
+      if (operand.written) {
+        find_place({.kind = Kind::kPart, .index = operand.storage, .size = Bytes(0)});
+      }
     }
   }
 
@@ -160,6 +173,8 @@ class Reorder {
         case Kind::kSettle:
         case Kind::kOp:
         case Kind::kPlan:
+        case Kind::kParts:
+        case Kind::kPartsEnd:
           break;
       }
       result_.events.push_back(event);

@@ -1,0 +1,155 @@
+// What a recorder makes of what no random program does: threads side by side, blocks that outlive
+// their kernel, names that no trace can hold.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "csrc/trace/recorder.h"
+
+namespace recoup::detail {
+namespace {
+
+std::vector<std::string> kinds_of(const Trace& trace) {
+  std::vector<std::string> kinds;
+  for (const TraceEvent& event : trace.events) {
+    switch (event.kind) {
+      case TraceEvent::Kind::kAllocate:
+        kinds.emplace_back("allocate");
+        break;
+      case TraceEvent::Kind::kAdopt:
+        kinds.emplace_back("adopt");
+        break;
+      case TraceEvent::Kind::kFree:
+        kinds.emplace_back("free");
+        break;
+      case TraceEvent::Kind::kDie:
+        kinds.emplace_back("die");
+        break;
+      case TraceEvent::Kind::kParts:
+        kinds.emplace_back("parts");
+        break;
+      case TraceEvent::Kind::kPartsEnd:
+        kinds.emplace_back("end of parts");
+        break;
+      case TraceEvent::Kind::kOp:
+        kinds.push_back(trace.names[trace.ops[event.index].name]);
+        break;
+      default:
+        kinds.emplace_back("other");
+        break;
+    }
+  }
+  return kinds;
+}
+
+class Recorded : public testing::Test {
+ protected:
+  void begin(std::string_view name, std::initializer_list<std::uint32_t> storages) {
+    std::vector<Operand> operands;
+    for (std::uint32_t storage : storages) {
+      operands.push_back({.storage = StorageId(storage), .value = {}, .reads = true});
+    }
+    recorder_.on_op_begin(name, operands);
+  }
+  void end(std::initializer_list<std::pair<std::uint32_t, std::uint32_t>> blocks_and_storages) {
+    std::vector<FreshStorage> fresh;
+    std::vector<StorageId> storages;
+    for (const auto& [block, storage] : blocks_and_storages) {
+      fresh.push_back({.block = BlockId(block), .nbytes = 64_B});
+      storages.emplace_back(storage);
+    }
+    OpRecord record;
+    record.fresh = fresh;
+    recorder_.on_op_end(record, {}, storages);
+  }
+  void allocate(std::uint32_t block) { recorder_.on_allocate(BlockId(block), 64_B); }
+  static void on_another_thread(const std::function<void()>& act) { std::thread(act).join(); }
+
+  TraceBuilder builder_;
+  TraceRecorder recorder_{builder_};
+};
+
+TEST_F(Recorded, OpsOfTwoThreadsSideBySide) {
+  recorder_.on_external(StorageId(7), 64_B);
+  begin("first", {7});
+  allocate(1);
+  on_another_thread([this] {
+    begin("second", {7});
+    allocate(2);
+    end({{2, 8}});
+  });
+  recorder_.on_death(StorageId(8));  // goes after both: the first still runs
+  recorder_.on_death(StorageId(7));
+  end({{1, 9}});
+  ASSERT_NO_THROW(validate(builder_.trace()));
+  EXPECT_EQ(kinds_of(builder_.trace()),
+            (std::vector<std::string>{"other", "second", "first", "die", "die"}));
+}
+
+TEST_F(Recorded, PartsBesideAnOpOfAnotherThread) {
+  recorder_.on_parts_end();  // they began before it looked on
+  recorder_.on_external(StorageId(7), 64_B);
+  begin("first", {7});
+  on_another_thread([this] {
+    const Part parts[] = {{.operands = {{.storage = StorageId(7), .written = true}}}};
+    recorder_.on_parts_begin("list", parts);
+    begin("part", {7});
+    end({});
+    recorder_.on_parts_end();
+  });
+  recorder_.on_death(StorageId(7));
+  end({});
+  ASSERT_NO_THROW(validate(builder_.trace()));
+  EXPECT_EQ(kinds_of(builder_.trace()),
+            (std::vector<std::string>{"other", "part", "first", "parts", "end of parts", "die"}));
+}
+
+TEST_F(Recorded, ABlockThatOutlivesItsKernel) {
+  begin("keeps", {});
+  allocate(1);
+  allocate(2);
+  end({{2, 5}});
+  recorder_.on_free(BlockId(1));
+  ASSERT_NO_THROW(validate(builder_.trace()));
+  EXPECT_EQ(kinds_of(builder_.trace()), (std::vector<std::string>{"keeps", "allocate", "free"}));
+}
+
+TEST_F(Recorded, AResultThatWasThereBefore) {
+  allocate(3);
+  begin("hands out", {});
+  allocate(4);
+  end({{3, 1}, {4, 2}});
+  begin("reads both", {1, 2});
+  end({});
+  ASSERT_NO_THROW(validate(builder_.trace()));
+  EXPECT_EQ(kinds_of(builder_.trace()),
+            (std::vector<std::string>{"allocate", "hands out", "adopt", "reads both"}));
+  EXPECT_EQ(builder_.trace().operands.front().storage, 1U);  // adopted after the fresh one
+}
+
+// A thread that runs no op allocates, and its block is taken for the op that runs.
+TEST_F(Recorded, ABlockThatAnotherThreadAdopts) {
+  begin("runs", {});
+  allocate(1);
+  on_another_thread([this] {
+    allocate(2);
+    recorder_.on_adopt({.block = BlockId(2), .nbytes = 64_B}, StorageId(4));
+  });
+  end({{1, 5}});
+  begin("reads both", {4, 5});
+  end({});
+  ASSERT_NO_THROW(validate(builder_.trace()));
+  EXPECT_EQ(kinds_of(builder_.trace()),
+            (std::vector<std::string>{"allocate", "adopt", "runs", "reads both"}));
+}
+
+TEST_F(Recorded, ANameIsCutWhereATraceCannotHoldIt) {
+  recorder_.on_step(std::string(5000, 'x'));
+  recorder_.on_step("a\xff");
+  ASSERT_NO_THROW(validate(builder_.trace()));
+  EXPECT_EQ(builder_.trace().names, (std::vector<std::string>{std::string(4096, 'x'), "a"}));
+}
+
+}  // namespace
+}  // namespace recoup::detail
