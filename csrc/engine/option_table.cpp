@@ -243,8 +243,8 @@ std::vector<OptionRow> make_rows() {
            &Options::spill_write_ns_per_byte, 1e-3, 1e6),
       real("spill_read_ns_per_byte", "a number from 0.001 to 1,000,000, or None",
            &Options::spill_read_ns_per_byte, 1e-3, 1e6),
-      real("spill_request_ns", "a number from 0.001 to 1,000,000,000, or None",
-           &Options::spill_request_ns, 1e-3, 1e9),
+      real("spill_request_ns", "a number from 0 to 1,000,000,000, or None",
+           &Options::spill_request_ns, 0, 1e9),
       flag("evict_after_op", &Options::evict_after_op),
       flag("verify", &Options::verify),
   };

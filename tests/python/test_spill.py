@@ -308,6 +308,8 @@ def test_the_commands_have_a_tier(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert slow.returncode == 0, slow.stderr
     (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert row["time_ratio"] > ratios[1]
+    quick = cli_here(capsys, *simulate, "--spill", "1GiB", "--spill-latency", "0")
+    assert quick.returncode == 0, quick.stderr
     for wrong, says in (
         (("--spill-bandwidth", "3,1"), "--spill-bandwidth is of a second tier"),
         (("--spill-latency", "3"), "--spill-latency is of a second tier"),

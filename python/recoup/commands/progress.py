@@ -21,7 +21,8 @@ _PLAIN_SECONDS = 5.0
 class Progress:
     """On a terminal one line that renews itself, elsewhere a line every few seconds.
 
-    It shows optimizer steps a second, resident bytes and budget, and replays a second.
+    It shows optimizer steps a second, resident bytes and budget, replays a second, and what was
+    written to a second tier and read from it.
     """
 
     def __init__(self, stats: Callable[[], Stats]) -> None:
@@ -78,4 +79,12 @@ class Progress:
             f"recoup: {steps:,} steps, {(steps - last_steps) / passed_s:.2f}/s | "
             f"{format_bytes(stats.resident_bytes)} of {format_bytes(stats.budget_bytes)} | "
             f"{stats.replays:,} replays, {(stats.replays - last_replays) / passed_s:.0f}/s"
+            + _copies(stats)
         )
+
+
+def _copies(stats: Stats) -> str:
+    if stats.spills == 0:
+        return ""
+    written, read = map(format_bytes, (stats.spilled_bytes, stats.fetched_bytes))
+    return f" | {written} spilled, {read} fetched"
