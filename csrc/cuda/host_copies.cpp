@@ -15,16 +15,22 @@ HostCopies::HostCopies(Runtime& runtime, int device)
 }
 
 HostCopies::~HostCopies() {
+  wait_for_all();
+  for (const Stream stream : {out_, in_}) {
+    runtime_.destroy_stream(stream);
+  }
+  for (const Event event : spare_) {
+    runtime_.destroy_event(event);
+  }
+}
+
+void HostCopies::wait_for_all() noexcept {
   for (const Stream stream : {out_, in_}) {
     try {
       runtime_.synchronize(stream);
     } catch (...) {
       // The driver is gone, and its copies with it.
     }
-    runtime_.destroy_stream(stream);
-  }
-  for (const Event event : spare_) {
-    runtime_.destroy_event(event);
   }
 }
 

@@ -35,12 +35,19 @@ class HostCopies {
   // Copies pinned memory into the range, which begins at `to`.
   [[nodiscard]] Ticket copy_in(StreamOrder& order, Range range, void* to, const void* pinned);
 
+  // What is copied out from now on is behind that copy in; and the other way round. Of one
+  // direction all are in the order in which they were asked for.
+  void order_out_behind(Ticket in) { runtime_.wait(out_, in.event); }
+  void order_in_behind(Ticket out) { runtime_.wait(in_, out.event); }
+
   // Whether the host may read what was copied out, or use again what was copied from. Every ticket
   // is given to release() once.
   [[nodiscard]] bool done(Ticket ticket) const { return runtime_.done(ticket.event); }
   // The host waits until it is.
   void wait(Ticket ticket) { runtime_.synchronize(ticket.event); }
   void release(Ticket ticket) { spare_.push_back(ticket.event); }
+  // The host waits until all are.
+  void wait_for_all() noexcept;
 
   // Recounts everything; throws InternalError on the first difference.
   void check(std::size_t held_tickets) const;

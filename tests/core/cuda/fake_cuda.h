@@ -33,6 +33,7 @@ class FakeCuda final : public Runtime {
     Bytes memory{1 << 30};         // of each device
     Bytes granularity{1 << 16};    // a multiple of the host's page
     std::int64_t forget_each = 0;  // forgets the last of so many waits: for tests of tests
+    Bytes pinned{1 << 30};         // of the host, that can be
   };
 
   explicit FakeCuda(const Options& options) : options_(options), random_(options.seed) {
@@ -78,6 +79,8 @@ class FakeCuda final : public Runtime {
   }
   // So many calls of record() throw.
   void fail_records(int count) { fail_records_ = count; }
+  // One call of copy() throws, after so many that do not.
+  void fail_copy_after(int count) { copies_to_failure_ = count; }
   // One call of map() throws, after so many that do not.
   void fail_map_after(int count) { maps_to_failure_ = count; }
   // For kernels: the device's time goes on.
@@ -96,6 +99,12 @@ class FakeCuda final : public Runtime {
   [[nodiscard]] Bytes allocated(int device) const {
     return used_.contains(device) ? used_.at(device) : 0_B;
   }
+  // Of the host, not given back.
+  [[nodiscard]] Bytes pinned() const {
+    const std::lock_guard lock(mutex_);
+    return pinned_used_;
+  }
+  void set_pinned_limit(Bytes most) { options_.pinned = most; }
   // That are not given back.
   [[nodiscard]] std::size_t reservations() const { return reservations_.size(); }
   // That are not unmapped.
@@ -248,12 +257,27 @@ class FakeCuda final : public Runtime {
     auto* const target = static_cast<char*>(to);
     RECOUP_CHECK(begin + size.count() <= target || target + size.count() <= begin,
                  "a copy over itself");
+    if (copies_to_failure_ >= 0 && --copies_to_failure_ < 0) {
+      throw CudaError("the driver fails");
+    }
     launch(stream, [=] { std::memcpy(to, from, static_cast<std::size_t>(size.count())); });
   }
   void* allocate_pinned(Bytes size) override {
-    return ::operator new(static_cast<std::size_t>(size.count()), kAlignment);
+    const std::lock_guard lock(mutex_);
+    if (pinned_used_ + size > options_.pinned) {
+      return nullptr;
+    }
+    pinned_used_ += size;
+    void* const memory = ::operator new(static_cast<std::size_t>(size.count()), kAlignment);
+    pinned_[memory] = size;
+    return memory;
   }
-  void release_pinned(void* memory) noexcept override { ::operator delete(memory, kAlignment); }
+  void release_pinned(void* memory) noexcept override {
+    const std::lock_guard lock(mutex_);
+    pinned_used_ -= pinned_.at(memory);
+    pinned_.erase(memory);
+    ::operator delete(memory, kAlignment);
+  }
   void synchronize(Stream stream) override {
     const std::lock_guard lock(mutex_);
     ++synchronizations_;
@@ -361,11 +385,13 @@ class FakeCuda final : public Runtime {
 
   Options options_;
   std::mt19937_64 random_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::uintptr_t last_handle_ = 0;
   std::map<Stream, StreamState> streams_;
   std::map<void*, EventState> events_;
   std::map<void*, Bytes> blocks_;
+  std::map<void*, Bytes> pinned_;
+  Bytes pinned_used_{0};
   std::map<char*, Reserved> reservations_;
   std::map<int, Bytes> used_;
   std::set<Stream> captured_;
@@ -377,6 +403,7 @@ class FakeCuda final : public Runtime {
   std::int64_t releases_while_captured_ = 0;
   int fail_records_ = 0;
   int maps_to_failure_ = -1;
+  int copies_to_failure_ = -1;
   int until_favorite_ = 0;
   std::uint64_t favorite_ = 0;
   Nanoseconds now_{0};

@@ -1,0 +1,174 @@
+#include "csrc/cuda/host_tier.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/base/strings.h"
+#include "csrc/cuda/error.h"
+
+namespace recoup::detail::cuda {
+
+HostTier::HostTier(Runtime& runtime, int device, Bytes size, Bytes extent)
+    : runtime_(runtime),
+      device_(device),
+      size_(size),
+      extent_(extent),
+      extents_(static_cast<std::size_t>((size.count() + extent.count() - 1) / extent.count())),
+      copies_(runtime, device) {}
+
+HostTier::~HostTier() {
+  for (Lane& lane : lanes_) {
+    for (const Flying& flying : lane.flying) {
+      copies_.release(flying.ticket);
+    }
+  }
+}
+
+// The last one ends where the tier does.
+Bytes HostTier::extent_size(std::size_t index) const {
+  return std::min(extent_, size_ - Bytes(static_cast<std::int64_t>(index) * extent_.count()));
+}
+
+// Memory behind a place. False: the host has not so much.
+bool HostTier::back(Bytes place, Bytes size) {
+  RECOUP_CHECK(place >= Bytes(0) && size > Bytes(0) && place + size <= size_);
+  const auto last = static_cast<std::size_t>((place + size - Bytes(1)).count() / extent_.count());
+  for (auto i = static_cast<std::size_t>(place.count() / extent_.count()); i <= last; ++i) {
+    if (extents_[i] != nullptr) {
+      continue;
+    }
+    void* const memory = runtime_.allocate_pinned(extent_size(i));
+    if (memory == nullptr) {
+      return false;
+    }
+    extents_[i] = Pinned(memory, [this](void* held) { runtime_.release_pinned(held); });
+    pinned_ += extent_size(i);
+  }
+  return true;
+}
+
+void HostTier::release_done(Lane& lane) {
+  while (!lane.flying.empty() && copies_.done(lane.flying.front().ticket)) {
+    copies_.release(lane.flying.front().ticket);
+    lane.flying.pop_front();
+  }
+}
+
+void HostTier::wait_for_other(Way way, Bytes begin, Bytes end) {
+  for (const Flying& flying : lane(way == Way::kOut ? Way::kIn : Way::kOut).flying) {
+    if (flying.begin < end && begin < flying.end) {
+      if (way == Way::kOut) {
+        copies_.order_out_behind(flying.ticket);
+      } else {
+        copies_.order_in_behind(flying.ticket);
+      }
+    }
+  }
+}
+
+// In pieces, where a place lies in several extents.
+void HostTier::copy(Way way, StreamOrder& order, Bytes place, Range range, char* bytes) {
+  for (Lane& each : lanes_) {
+    release_done(each);
+  }
+  wait_for_other(way, place, place + range.size);
+  std::deque<Flying>& flying = lane(way).flying;
+  for (Bytes done{0}; done < range.size;) {
+    const std::int64_t at = (place + done).count();
+    const auto extent = static_cast<std::size_t>(at / extent_.count());
+    const Bytes skipped(at % extent_.count());
+    const Bytes size = std::min(range.size - done, extent_size(extent) - skipped);
+    const Range piece{.offset = range.offset + done, .size = size};
+    char* const here = static_cast<char*>(extents_[extent].get()) + skipped.count();
+    char* const there = bytes + done.count();
+    flying.push_back({.begin = place + done,
+                      .end = place + done + size,
+                      .ticket = way == Way::kOut ? copies_.copy_out(order, piece, there, here)
+                                                 : copies_.copy_in(order, piece, there, here)});
+    done += size;
+  }
+}
+
+// What could be given only in part is over when this returns, so that nobody needs to wait for it.
+void HostTier::begin(Way way, Bytes place, const std::function<void()>& give) {
+  std::exception_ptr failure;
+  try {
+    give();
+  } catch (const CudaError&) {
+    failure = std::current_exception();
+    copies_.wait_for_all();
+  }
+  const bool fresh = lane(way).begun.emplace(place.count(), failure).second;
+  RECOUP_CHECK(fresh, "a copy at ", place.count(), " has not ended");
+}
+
+void HostTier::forget(Bytes begin, Bytes end) {
+  auto at = written_.upper_bound(begin.count());
+  if (at != written_.begin() && std::prev(at)->first + std::prev(at)->second > begin.count()) {
+    --at;
+  }
+  while (at != written_.end() && at->first < end.count()) {
+    at = written_.erase(at);
+  }
+}
+
+void HostTier::begin_write(StreamOrder& order, Bytes to, Range range, const void* from) {
+  begin(Way::kOut, to, [&] {
+    forget(to, to + range.size);
+    if (!back(to, range.size)) {
+      throw CudaError(str_cat("the host has no ", recoup::to_string(extent_), " to pin"));
+    }
+    copy(Way::kOut, order, to, range, static_cast<char*>(const_cast<void*>(from)));
+    written_.emplace(to.count(), range.size.count());
+  });
+}
+
+bool HostTier::end_write(Bytes to) {
+  const auto ended = lane(Way::kOut).begun.extract(to.count());
+  RECOUP_CHECK(!ended.empty());
+  return ended.mapped() == nullptr;
+}
+
+void HostTier::begin_read(StreamOrder& order, Range range, void* to, Bytes from) {
+  const auto found = written_.find(from.count());
+  RECOUP_CHECK(found != written_.end() && found->second == range.size.count(),
+               "reads what was not written at ", from.count());
+  begin(Way::kIn, from, [&] { copy(Way::kIn, order, from, range, static_cast<char*>(to)); });
+}
+
+void HostTier::end_read(Bytes from) {
+  const auto ended = lane(Way::kIn).begun.extract(from.count());
+  RECOUP_CHECK(!ended.empty());
+  if (ended.mapped() != nullptr) {
+    std::rethrow_exception(ended.mapped());
+  }
+}
+
+LinkSpeed HostTier::measure() {
+  constexpr Bytes kLong(16 << 20);
+  const Bytes size = std::min({kLong, extent_, size_});
+  return back(Bytes(0), size) ? measure_link(runtime_, device_, extents_.front().get(), size)
+                              : LinkSpeed();
+}
+
+void HostTier::check() const {
+  Bytes pinned{0};
+  for (std::size_t i = 0; i < extents_.size(); ++i) {
+    pinned += extents_[i] != nullptr ? extent_size(i) : Bytes(0);
+  }
+  RECOUP_CHECK(pinned == pinned_ && pinned_ <= size_);
+  std::int64_t end = 0;
+  for (const auto& [place, bytes] : written_) {
+    RECOUP_CHECK(place >= end && bytes > 0);
+    end = place + bytes;
+    for (std::int64_t at = place; at < end; at += extent_.count() - at % extent_.count()) {
+      RECOUP_CHECK(extents_[static_cast<std::size_t>(at / extent_.count())] != nullptr);
+    }
+  }
+  RECOUP_CHECK(end <= size_.count());
+  copies_.check(lanes_[0].flying.size() + lanes_[1].flying.size());
+}
+
+}  // namespace recoup::detail::cuda
