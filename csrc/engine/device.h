@@ -69,7 +69,8 @@ class Device {
   virtual void begin_spill(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) {}
   // Waits for the copy to that place. False: it cannot be written; what was there may be gone.
   [[nodiscard]] virtual bool end_spill(Bytes /*to*/) { return false; }
-  // Whether these bytes are those that were written there last.
+  // Whether these bytes are those that were written there last. Options::spill_compares is off: no
+  // kernel has had them since, and true is right.
   [[nodiscard]] virtual bool unchanged(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) {
     return true;
   }

@@ -311,7 +311,10 @@ void Replay::execute_once(OpId op) {
     fill_buffers(op, buffers);
     const AddressGuard fixed(lineage_, op);
     std::vector<Location> inputs;
-    lineage_.for_each_input(op, [&](ValueId id) { inputs.push_back(values_.location(id)); });
+    lineage_.for_each_input(op, [&](ValueId id) {
+      values_.used(id);
+      inputs.push_back(values_.location(id));
+    });
     std::vector<PoolOffset> written;
     for (const Buffer& buffer : buffers) {
       written.push_back(context_.pool.offset(buffer.block));

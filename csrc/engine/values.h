@@ -43,6 +43,16 @@ class Values {
   void stop_copying(ValueId id);
   // The second tier has no copy of a resident value any more.
   void drop_copy(ValueId id);
+  // Note [Copies of what is used]
+  // A kernel is about to get the bytes of a pinned value. It may write what it does not name. Where
+  // that would not be found out there is no copy of it from now on. What the kernel is to write
+  // ends with it, and what hangs on that may go on from the copy.
+  void used(ValueId id) {
+    if (!context_.options.spill_compares && !lineage_[id].writing) {
+      stop_copying(id);
+      drop_copy(id);
+    }
+  }
 
   // ---- pins ----
   void hard_pin(ValueId id) {

@@ -64,17 +64,21 @@ struct Options {
   // Addresses of the pool; 0: as many as the budget. In a simulation with many more, free memory is
   // never in pieces. The device must have them.
   Bytes addresses{0};
-  // Of a second tier, on a disk: so many bytes of values that are given up may be there. 0: none.
+  // Of a second tier: so many bytes of values that are given up may be there. 0: none. It is a disk,
+  // or for a GPU memory of the host.
   Bytes spill{0};
   // What is there takes multiples of it, and no value of less is; what a disk writes at once.
   Bytes spill_unit{4096};
-  // A directory on that disk; empty: the system's for temporary files.
+  // A directory on the disk; empty: the system's for temporary files.
   std::string spill_dir = {};
   // What a byte takes to be written and read there. Unset: measured; in simulations 1.25.
   std::optional<double> spill_write_ns_per_byte = std::nullopt;
   std::optional<double> spill_read_ns_per_byte = std::nullopt;
   // What each copy takes beside its bytes. Unset: measured; in simulations 100,000.
   std::optional<double> spill_request_ns = std::nullopt;
+  // Whether the device compares what an op has used with its copy there, before that stands for it:
+  // a kernel may have written what it does not name. Off: a use ends the copy.
+  bool spill_compares = true;
   // Of the budget, what was there before the scope takes, whether the scope comes to see it or not;
   // the pool has the rest. For devices that give memory by the piece.
   Bytes outside{0};

@@ -91,6 +91,44 @@ TEST_F(EngineSpill, ASpilledValueNeedsNothingThatItWasMadeFrom) {
   EXPECT_TRUE(p.is_leaf(a));
 }
 
+// A kernel may write what it does not name. Where nobody compares, what one has had is written
+// anew.
+TEST_F(EngineSpill, WithoutComparisonAUseEndsTheCopy) {
+  for (const bool compares : {true, false}) {
+    Options with = options(8, 8, kDear);
+    with.spill_compares = compares;
+    Program& p = start(with);
+    const Tensor a = p.leaf(kUnit);
+    p.evict(a);
+    p.expect(a);  // to look at it is no use
+    EXPECT_TRUE(p.value(a).clean());
+    p.evict(a);
+    EXPECT_EQ(p.stats().clean_spills, 1);
+    (void)p.op({a}, kUnit);
+    EXPECT_EQ(p.value(a).clean(), compares);
+    p.evict(a);
+    EXPECT_EQ(p.stats().spills, compares ? 1 : 2);
+    EXPECT_EQ(p.stats().clean_spills, compares ? 2 : 1);
+    p.expect_all();
+  }
+}
+
+//   a! -> {b} -> (c)   b changes: c goes on from the copy, which is of before
+TEST_F(EngineSpill, WhatHangsOnAnOldVersionGoesOnFromItsCopyWithoutComparison) {
+  Options with = options(8, 8, kDear);
+  with.spill_compares = false;
+  Program& p = start(with);
+  const Tensor a = p.leaf(kUnit);
+  const Tensor b = p.op({a}, kUnit);
+  const Tensor c = p.op({b}, kUnit);
+  p.evict(a);
+  p.evict(c);
+  p.update(a);
+  p.update(b);
+  p.expect_all();
+  p.check();
+}
+
 TEST_F(EngineSpill, WhatHasNoRoomThereIsReplayedOrStays) {
   Program& p = start(options(3, 1, kCheap));
   const Tensor a = p.leaf(kUnit);

@@ -146,6 +146,7 @@ class Fuzzer {
       options.spill_unit = 64_B;
       options.spill = Bytes(static_cast<std::int64_t>(options.seed / 16 % 80) * 64);
       const bool cheap = options.seed / 2048 % 2 == 0;
+      options.spill_compares = options.seed / 4096 % 2 == 0;
       options.spill_write_ns_per_byte = cheap ? 0.001 : 2.0;
       options.spill_read_ns_per_byte = cheap ? 0.001 : 1.0;
     }
