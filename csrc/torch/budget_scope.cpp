@@ -152,6 +152,7 @@ bool BudgetScope::abandon() {
   if (state_ == State::kActive && !on_entering_thread()) {
     suspend();
     const EngineLock lock(session_.mutex());
+    session_.wait_for_device();
     session_.cancel_planning();
     return false;
   }
@@ -188,6 +189,7 @@ void BudgetScope::stop(const EngineLock& lock) {
     gpu_scope_->close();
   }
   session_.cancel_planning();
+  session_.wait_for_device();  // nobody orders what is still being fetched from now on
   session_.disown_evicted(lock);
   const std::vector<BlockView> blocks = session_.engine(lock).pool().taken();
   Sessions::end_suspended(session_);

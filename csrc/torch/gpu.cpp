@@ -167,6 +167,25 @@ void Gpu::copy(void* to, const void* from, Bytes size) noexcept {
   }
 }
 
+void Gpu::open_tier(Bytes size) {
+  tier_ = std::make_unique<cuda::HostTier>(*runtime_, device_.index(), size);
+}
+
+void Gpu::begin_spill(Bytes to, const void* from, Bytes size) {
+  tier_->begin_write(order_, to, range_of(from, size), from);
+}
+
+void Gpu::begin_fetch(void* to, Bytes from, Bytes size) {
+  tier_->begin_read(order_, range_of(to, size), to, from);
+}
+
+TierSpeed Gpu::tier_speed() const {
+  const cuda::LinkSpeed speed = tier_->measure();
+  return {.write_ns_per_byte = speed.out_ns_per_byte,
+          .read_ns_per_byte = speed.in_ns_per_byte,
+          .each = Nanoseconds(static_cast<std::int64_t>(speed.copy_ns))};
+}
+
 void* Gpu::keep_copy(const void* memory, std::size_t size) {
   const Bytes bytes(static_cast<std::int64_t>(size));
   const cuda::Stream here = stream();
@@ -298,6 +317,9 @@ void Gpu::check() const {
   order_.check();
   clock_.check();
   RECOUP_CHECK(timed_.size() <= clock_.pending());
+  if (tier_) {
+    tier_->check();
+  }
 }
 
 }  // namespace recoup::detail

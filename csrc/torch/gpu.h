@@ -11,12 +11,14 @@
 #include <optional>
 #include <unordered_map>
 
+#include "csrc/cuda/host_tier.h"
 #include "csrc/cuda/move.h"
 #include "csrc/cuda/op_clock.h"
 #include "csrc/cuda/runtime.h"
 #include "csrc/cuda/stream_order.h"
 #include "csrc/engine/cost_memory.h"
 #include "csrc/engine/engine.h"
+#include "csrc/engine/tier.h"
 #include "csrc/torch/arena.h"
 
 namespace recoup::detail {
@@ -72,6 +74,15 @@ class Gpu {
   // Copies into the arena; the ranges may overlap. What CUDA refuses is thrown by the next
   // require_ready().
   void copy(void* to, const void* from, Bytes size) noexcept;
+  // ---- its second tier: pinned memory of the host; see Device ----
+  // Once, of so many bytes at most, before the rest of this group.
+  void open_tier(Bytes size);
+  void begin_spill(Bytes to, const void* from, Bytes size);
+  [[nodiscard]] bool end_spill(Bytes to) { return tier_->end_write(to); }
+  void begin_fetch(void* to, Bytes from, Bytes size);
+  void end_fetch(Bytes from) { tier_->end_read(from); }
+  [[nodiscard]] TierSpeed tier_speed() const;
+
   // A copy outside of the budget, for the calling thread's stream; null when there is no memory or
   // nothing to copy, and then it cannot be put back.
   [[nodiscard]] void* keep_copy(const void* memory, std::size_t size);
@@ -109,6 +120,7 @@ class Gpu {
   c10::Device device_;
   cuda::Runtime* runtime_;
   c10::impl::VirtualGuardImpl guard_;
+  std::unique_ptr<cuda::HostTier> tier_;  // null: there is none; the order knows its streams
   cuda::StreamOrder order_;
   cuda::OpClock clock_;
   cuda::Bounce bounce_;

@@ -31,6 +31,7 @@ Options options_on(const Gpu* gpu, Options options) {
     options.outside = gpu->outside();
     options.alignment = Bytes(512);  // what kernels expect of PyTorch's own allocator
   }
+  options.spill_compares = options.spill <= Bytes(0);  // the host would have to wait for it
   return options;
 }
 

@@ -56,7 +56,7 @@ StorageId Storages::find(c10::StorageImpl& storage) {
 }
 
 void Storages::offer(c10::StorageImpl& storage) {
-  if (device_.has_tier()) {
+  if (device_.brings_in()) {
     offered_.insert_or_assign(
         &storage, c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr::reclaim_copy(&storage)));
     arm(storage);  // no op has seen it yet
@@ -64,7 +64,7 @@ void Storages::offer(c10::StorageImpl& storage) {
 }
 
 void Storages::withdraw_all() {
-  if (!device_.has_tier()) {
+  if (!device_.brings_in()) {
     return;
   }
   offered_.clear();
@@ -158,7 +158,7 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   records_.index_external(added);
   if (foreign) {
     engine_.user().escape(added.id);
-  } else if (device_.has_tier() && !offered_.contains(&storage)) {
+  } else if (device_.brings_in() && !offered_.contains(&storage)) {
     (void)engine_.user().pin(added.id);  // somebody may hold its address
   }
   return added.id;

@@ -73,7 +73,18 @@ void TensorDevice::open_tier(const Options& options) {
     return;
   }
   if (gpu_) {
-    throw std::invalid_argument("recoup: a budget on a GPU has no second tier");
+    if (!options.spill_dir.empty()) {
+      throw std::invalid_argument(str_cat("recoup: what is spilled from ", device_.str(),
+                                          " is kept in pinned memory of the host, in no directory: "
+                                          "leave spill_dir out"));
+    }
+    if (options.spill > physical_memory()) {
+      throw std::invalid_argument(str_cat("recoup: what is spilled from ", device_.str(),
+                                          " is kept in pinned memory of the host, ", "which has ",
+                                          to_string(physical_memory()), ": take a smaller spill"));
+    }
+    gpu_->open_tier(options.spill);
+    return;
   }
   if (options.spill_unit.count() % SpillFile::kBlock != 0) {
     throw std::invalid_argument(
@@ -83,24 +94,41 @@ void TensorDevice::open_tier(const Options& options) {
 }
 
 void TensorDevice::begin_spill(Bytes to, const Location& from, Bytes size) {
-  spilled_->begin_write(to, address(from), size);
+  if (gpu_) {
+    gpu_->begin_spill(to, address(from), size);
+  } else {
+    spilled_->begin_write(to, address(from), size);
+  }
 }
 
-bool TensorDevice::end_spill(Bytes to) { return spilled_->end_write(to); }
+bool TensorDevice::end_spill(Bytes to) {
+  return gpu_ ? gpu_->end_spill(to) : spilled_->end_write(to);
+}
 
 bool TensorDevice::unchanged(Bytes to, const Location& from, Bytes size) {
-  return spilled_->holds(to, address(from), size);
+  return gpu_ != nullptr || spilled_->holds(to, address(from), size);
 }
 
 void TensorDevice::begin_fetch(PoolOffset to, Bytes from, Bytes size) {
-  spilled_->begin_read(arena_->at(to), from, size);
+  if (gpu_) {
+    gpu_->begin_fetch(arena_->at(to), from, size);
+  } else {
+    spilled_->begin_read(arena_->at(to), from, size);
+  }
 }
 
-void TensorDevice::end_fetch(Bytes from) { spilled_->end_read(from); }
+void TensorDevice::end_fetch(Bytes from) {
+  if (gpu_) {
+    gpu_->end_fetch(from);
+  } else {
+    spilled_->end_read(from);
+  }
+}
 
+// Asked where there is a tier.
 std::optional<TierSpeed> TensorDevice::tier_speed() const {
-  if (!spilled_) {
-    return std::nullopt;
+  if (gpu_) {
+    return gpu_->tier_speed();
   }
   const DiskSpeed speed = spilled_->measure();
   if (speed.write_ns_per_byte <= 0) {

@@ -55,9 +55,11 @@ class TensorDevice final : public Device {
   // much, std::bad_alloc on a CPU that has no such range of addresses.
   void make_arena(const Options& options);
   // The second tier, before the engine is made; nothing without one. Throws std::invalid_argument
-  // on a GPU, and what SpillFile throws.
+  // for what no GPU's can have, and what SpillFile and HostTier throw.
   void open_tier(const Options& options);
-  [[nodiscard]] bool has_tier() const { return spilled_ != nullptr; }
+  // Whether what was made outside of the scope may be brought in. On a GPU its memory would go back
+  // to a cache, which knows nothing of copies that are still under way.
+  [[nodiscard]] bool brings_in() const { return spilled_ != nullptr; }
   [[nodiscard]] Arena& arena() const { return *arena_; }
   // The session stops: there is none from now on.
   [[nodiscard]] std::unique_ptr<Arena> take_arena() { return std::move(arena_); }
@@ -149,7 +151,7 @@ class TensorDevice final : public Device {
   EngineMutex& mutex_;
   StorageRecords& records_;
   std::unique_ptr<Arena> arena_;
-  std::unique_ptr<SpillFile> spilled_;
+  std::unique_ptr<SpillFile> spilled_;  // of the CPU
   std::vector<std::unique_ptr<Payload>> spare_payloads_;
   std::atomic<int> kernels_{0};  // changed under the lock, read without it
   const std::string* evicted_message_;

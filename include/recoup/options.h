@@ -64,8 +64,8 @@ struct Options {
   // Addresses of the pool; 0: as many as the budget. In a simulation with many more, free memory is
   // never in pieces. The device must have them.
   Bytes addresses{0};
-  // Of a second tier: so many bytes of values that are given up may be there. 0: none. It is a disk,
-  // or for a GPU memory of the host.
+  // Of a second tier: so many bytes of values that are given up may be there. 0: none. A disk, or
+  // for a GPU memory of the host.
   Bytes spill{0};
   // What is there takes multiples of it, and no value of less is; what a disk writes at once.
   Bytes spill_unit{4096};

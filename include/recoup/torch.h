@@ -58,8 +58,8 @@ class RECOUP_API Budget {
   void record(const std::string& path);
   // After `enter`, of a tensor that was made before: nobody has taken the address of its bytes, as
   // NumPy or a raw pointer do. So with a second tier they may go there, and their own memory is
-  // given back. Tensors that are not offered stay where they are. Throws std::logic_error when the
-  // scope is not entered.
+  // given back. Tensors that are not offered stay where they are, and on a GPU all do. Throws
+  // std::logic_error when the scope is not entered.
   void offer(const at::Tensor& tensor);
   // A training step ends here: a trace says so, and the policy "planned" plans for steps. A C++
   // optimizer does not say it by itself, as a Python one does.

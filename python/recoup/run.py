@@ -79,9 +79,11 @@ class Run:
             self._engine.record(setup.trace)
         self._policy = str(setup.options.as_dict()["policy"])
         knows_steps = any(row[0] == self._policy and (row[4] or row[7]) for row in _C.policies())
-        self._has_tier = int(setup.options.as_dict()["spill_bytes"]) > 0
+        spills = int(setup.options.as_dict()["spill_bytes"]) > 0
+        # On a GPU what was made outside stays there.
+        self._brings_in = spills and self.device.type == "cpu"
         # With a tier steps are known under every policy: what they use next is read ahead.
-        self._marks_steps = setup.trace is not None or knows_steps or self._has_tier
+        self._marks_steps = setup.trace is not None or knows_steps or spills
         if setup.decisions:
             self._engine.log_decisions()
         # What stands for it where a reference would keep it, and its memory, alive.
@@ -192,7 +194,7 @@ class Run:
         for patches in _PATCHES:
             patches.install(self._key)
         observers.enter(self._key)
-        if self._has_tier:
+        if self._brings_in:
             outside.offer(self._engine)
 
     def _exit(self, error: BaseException | None) -> None:

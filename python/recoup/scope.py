@@ -96,10 +96,11 @@ def budget(
         cheap ones, as Coop; "best-fit" does not tell them apart.
     move_ns_per_byte: what a byte costs to move in the pool, beside what it costs to evict others
         instead. None: as measured on this machine; 0.1 where costs are not measured.
-    spill: a second tier of so many bytes, as `budget`, on a disk; None: none. What recoup cannot
-        compute again (parameters, gradients, the optimizer's state, if they are made inside the
-        scope), or not as cheaply, is written there and read when it is used. For the CPU.
-    spill_dir: a directory on that disk. None: the system's for temporary files.
+    spill: a second tier of so many bytes, as `budget`: of the CPU on a disk, of a GPU in pinned
+        memory of the host; None: none. What recoup cannot compute again (parameters, gradients,
+        the optimizer's state, if they are made inside the scope), or not as cheaply, is written
+        there and read when it is used.
+    spill_dir: a directory on that disk, for the CPU. None: the system's for temporary files.
     trace: record what the program does to this file; see `recoup.trace`.
     decisions: keep what the engine decides, for `Run.decisions`; not together with `trace`.
 

@@ -18,6 +18,7 @@ from gpu_context import (
     same,
     small_budget,
     step,
+    synchronizations,
     with_outside,
 )
 from recoup.bench.nets.tiny import net_named
@@ -96,44 +97,50 @@ def random_numbers() -> None:
 
 
 # ---- streams ----
+def on_three_streams(seed: int) -> list[Tensor]:
+    """Work that the program orders by events."""
+    order = torch.Generator().manual_seed(seed)
+    lanes = [torch.Stream(device=here.device) for _ in range(3)]
+    made: list[tuple[Tensor, Any]] = []
+    torch.manual_seed(0)
+    first = torch.randn(64 * KIB, device=here.device)
+    ready = torch.accelerator.current_stream(here.device).record_event()
+    made.append((first, ready))
+    for _ in range(80):
+        lane = lanes[int(torch.randint(3, (), generator=order))]
+        picks = torch.randint(len(made), (2,), generator=order).tolist()
+        with lane:
+            for pick in picks:
+                lane.wait_event(made[pick][1])
+                made[pick][0].record_stream(lane)
+            a, b = (made[pick][0] for pick in picks)
+            c = torch.sin(a) * 0.5 + b
+            if int(torch.randint(4, (), generator=order)) == 0:
+                c.mul_(0.99)
+            made.append((c, lane.record_event()))
+        if len(made) > 24:
+            del made[int(torch.randint(1, 20, (), generator=order))]
+    own = torch.accelerator.current_stream(here.device)
+    for _, event in made:
+        own.wait_event(event)
+    return [made.pop()[0].cpu() for _ in range(len(made))]
+
+
 @check
 def streams(seed: str = "0") -> None:
-    """Work on three streams that the program orders by events, in too little memory."""
-
-    def program() -> list[Tensor]:
-        order = torch.Generator().manual_seed(int(seed))
-        lanes = [torch.Stream(device=here.device) for _ in range(3)]
-        made: list[tuple[Tensor, Any]] = []
-        torch.manual_seed(0)
-        first = torch.randn(64 * KIB, device=here.device)
-        ready = torch.accelerator.current_stream(here.device).record_event()
-        made.append((first, ready))
-        for _ in range(80):
-            lane = lanes[int(torch.randint(3, (), generator=order))]
-            picks = torch.randint(len(made), (2,), generator=order).tolist()
-            with lane:
-                for pick in picks:
-                    lane.wait_event(made[pick][1])
-                    made[pick][0].record_stream(lane)
-                a, b = (made[pick][0] for pick in picks)
-                c = torch.sin(a) * 0.5 + b
-                if int(torch.randint(4, (), generator=order)) == 0:
-                    c.mul_(0.99)
-                made.append((c, lane.record_event()))
-            if len(made) > 24:
-                del made[int(torch.randint(1, 20, (), generator=order))]
-        own = torch.accelerator.current_stream(here.device)
-        for _, event in made:
-            own.wait_event(event)
-        return [made.pop()[0].cpu() for _ in range(len(made))]
-
-    plain = program()
+    """In too little memory; with a second tier, too."""
+    plain = on_three_streams(int(seed))
     for budget in (64 * MIB, 6 * MIB, 4 * MIB):
         with recoup.budget(with_outside(budget), device=here.device) as run:
-            ours = program()
+            ours = on_three_streams(int(seed))
             run.check()
         assert_same(ours, plain)
     assert run.stats().replays > 0
+    with recoup.budget(with_outside(4 * MIB), device=here.device, spill="64MiB") as run:
+        ours = on_three_streams(int(seed))
+        run.check()
+    assert_same(ours, plain)
+    assert run.stats().spills + run.stats().replays > 0
 
 
 @check
@@ -170,13 +177,6 @@ def the_host_waits_for_nothing_more() -> None:
     ours, replays = waits(recoup.budget(budget, device=here.device))
     assert replays > 0
     assert ours == plain, f"{ours} against {plain}"
-
-
-def synchronizations() -> int:
-    if here.fake is not None:
-        return int(here.fake.synchronizations())
-    torch.cuda.set_sync_debug_mode("error")
-    return 0
 
 
 # ---- CUDA only ----

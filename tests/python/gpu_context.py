@@ -96,6 +96,14 @@ def used_bytes() -> int:
     return total - free
 
 
+def synchronizations() -> int:
+    """How often the host has waited; of CUDA 0, and from now on each time is an error."""
+    if here.fake is not None:
+        return int(here.fake.synchronizations())
+    torch.cuda.set_sync_debug_mode("error")
+    return 0
+
+
 # ---- what is refused ----
 def message(kind: type[BaseException], function: Callable[[], Any]) -> str:
     try:

@@ -1,8 +1,11 @@
 """The random programs of `random_programs.py` on the device that stands for CUDA.
 
 python gpu_random_programs.py --seeds 0:60
+RECOUP_TEST_SPILL=65536 python gpu_random_programs.py --seeds 0:60    with so large a second tier
 """
 
+import dataclasses
+import os
 from typing import Any
 
 import torch
@@ -17,6 +20,14 @@ from recoup.run import outside_bytes
 DEVICE = f"{fakegpu.NAME}:0"
 # Budgets are in pieces of the device's memory.
 UNIT_BYTES = 1 << 16
+# Copies cost nearly nothing, and what is smaller than the programs' tensors is copied too.
+SPILL = {
+    "spill_bytes": int(os.environ.get("RECOUP_TEST_SPILL", "0")),
+    "spill_unit_bytes": 512,
+    "spill_write_ns_per_byte": 0.001,
+    "spill_read_ns_per_byte": 0.001,
+    "spill_request_ns": 1.0,
+}
 
 _bits = differential.bits
 _budget = recoup.budget
@@ -33,7 +44,11 @@ def bits(tensor: torch.Tensor) -> tuple[Any, ...]:
 def budget(budget: int, **options: Any) -> recoup.Budget:
     with torch.device("cpu"):
         outside = outside_bytes(torch.device(DEVICE))
-        return _budget(budget + outside + UNIT_BYTES, device=DEVICE, **options)
+        made = _budget(budget + outside + UNIT_BYTES, device=DEVICE, **options)
+        if SPILL["spill_bytes"] > 0:
+            changed = recoup._C.Options(**(made.setup.options.as_dict() | SPILL))
+            made = recoup.Budget(dataclasses.replace(made.setup, options=changed))
+        return made
 
 
 def namespace(run: Any) -> dict[str, Any]:

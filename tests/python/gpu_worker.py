@@ -20,12 +20,20 @@ import torch
 import fakegpu
 import gpu_checks_bits
 import gpu_checks_refused
+import gpu_checks_spill
 import gpu_checks_tensors
 from forks import HANG_SECONDS, SERVE, serve
 from gpu_context import CHECKS, here
 from recoup.bench.nets.tiny import NETS
 
-__all__ = ["CHECKS", "CUDA_ONLY", "gpu_checks_bits", "gpu_checks_refused", "gpu_checks_tensors"]
+__all__ = [
+    "CHECKS",
+    "CUDA_ONLY",
+    "gpu_checks_bits",
+    "gpu_checks_refused",
+    "gpu_checks_spill",
+    "gpu_checks_tensors",
+]
 
 # Without a backward pass: a thread of autograd's that still lets go of Python's objects while the
 # process ends is ended by Python, and the process with it, in any PyTorch.

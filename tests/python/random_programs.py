@@ -56,6 +56,7 @@ COUNTS = (
     "moves",
     "escapes",
     "listed_evictions",
+    "fetches",
 )
 MARK = "mark()"
 STEPS = 4  # of a program that does the same again

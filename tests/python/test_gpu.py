@@ -75,17 +75,19 @@ def test_a_budget_changes_no_bit(net: str, variant: str, run: Run) -> None:
 
 
 @pytest.mark.skipif(REAL, reason="their numbers are compared on the host each time")
-def test_random_programs() -> None:
+@pytest.mark.parametrize("spill", [0, 1 << 16, 1 << 20])
+def test_random_programs(spill: int) -> None:
     done = subprocess.run(
         [sys.executable, str(PROGRAMS), "--seeds", "0:60"],
         capture_output=True,
         text=True,
         timeout=300,
-        env=os.environ | {"TORCH_CPP_LOG_LEVEL": "ERROR"},
+        env=os.environ | {"TORCH_CPP_LOG_LEVEL": "ERROR", "RECOUP_TEST_SPILL": str(spill)},
     )
     assert done.returncode == 0, done.stderr[-4000:]
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) == 60
     failed = [row for row in rows if "failure" in row]
     assert not failed, failed[0]
-    assert sum(row["value"]["replays"] for row in rows) > 300
+    assert sum(row["value"]["replays"] for row in rows) > (0 if spill else 300)
+    assert (sum(row["value"]["fetches"] for row in rows) > 300) == (spill > 0)

@@ -87,12 +87,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--spill",
         metavar="SIZE",
-        help="a second tier of so many bytes on a disk, for what cannot be computed again",
+        help="a second tier of so many bytes, for what cannot be computed again: on a disk, of a "
+        "GPU in memory of the host",
     )
     run.add_argument(
         "--spill-dir",
         metavar="DIR",
-        help="where that is (default: the system's directory for temporary files)",
+        help="where on a disk (default: the system's directory for temporary files)",
     )
     run.add_argument("--progress", action="store_true", help="say on stderr how it goes")
     run.add_argument("--verify", action="store_true", help="check every replay's bits (slow)")

@@ -42,6 +42,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("give_back", [](int device, std::uintptr_t memory) {
     fake().release(device, reinterpret_cast<void*>(memory));
   });
+  // Of the host.
+  module.def("pinned_bytes", [] { return fake().pinned().count(); });
+  module.def("set_pinned_limit", [](std::int64_t bytes) { fake().set_pinned_limit(Bytes(bytes)); });
   module.def("waits", [] { return fake().waits(); });
   module.def("events", [] { return fake().events(); });
   module.def("synchronizations", [] { return fake().synchronizations() - own_synchronizations(); });

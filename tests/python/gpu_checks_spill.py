@@ -1,0 +1,226 @@
+"""A second tier of a budget on a GPU: pinned memory of the host."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import recoup
+from gpu_context import (
+    KIB,
+    MIB,
+    assert_same,
+    check,
+    here,
+    message,
+    same,
+    synchronizations,
+    with_outside,
+)
+from recoup.run import free_bytes
+
+
+def model_and_optimizer() -> tuple[nn.Sequential, torch.optim.Optimizer]:
+    """Layers so large that on CUDA what its libraries take is little beside them."""
+    torch.manual_seed(0)
+    width = 256 if here.fake is not None else 1024
+    layers = [layer for _ in range(8) for layer in (nn.Linear(width, width), nn.GELU())]
+    model = nn.Sequential(*layers).to(here.device)
+    return model, torch.optim.AdamW(model.parameters(), 1e-3, foreach=False)
+
+
+def steps(model: nn.Sequential, optimizer: torch.optim.Optimizer, count: int = 3) -> list[Tensor]:
+    chance = torch.Generator().manual_seed(1)
+    losses = []
+    for _ in range(count):
+        x = torch.randn(32, model[0].in_features, generator=chance).to(here.device)  # type: ignore[arg-type]
+        loss = model(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach().cpu())
+    return losses
+
+
+def training() -> list[Tensor]:
+    """Parameters and the optimizer's state are most of what it takes."""
+    model, optimizer = model_and_optimizer()
+    losses = steps(model, optimizer)
+    left = [value.detach().cpu() for value in model.parameters()]
+    for state in optimizer.state.values():
+        left += [value.cpu() for value in state.values()]
+    return losses + left
+
+
+def floor_bytes() -> int:
+    """Parameters, gradients and two moments."""
+    model, _ = model_and_optimizer()
+    return 4 * sum(parameter.nbytes for parameter in model.parameters())
+
+
+def tight_budget() -> int:
+    """Half of what the training takes."""
+    with recoup.budget(min(free_bytes(here.device), 240 * MIB), device=here.device) as run:
+        training()
+    stats = run.stats()
+    taken = stats.peak_bytes - stats.external_bytes
+    assert taken // 2 < floor_bytes(), "it has to be below what training keeps in any case"
+    return with_outside(taken // 2)
+
+
+@check
+def spilling() -> None:
+    """The same bits in a budget below parameters, gradients and the optimizer's state."""
+    plain = training()
+    budget = tight_budget()
+    message(recoup.OutOfBudgetError, lambda: within(budget))
+    for options in ({}, {"policy": "lru"}, {"inplace": "copy"}, {"verify": True}):
+        ours, stats = within(budget, spill="512MiB", **options)
+        assert_same(ours, plain)
+        assert stats.spilled_bytes > 0 and stats.fetches > 0, options
+        assert stats.peak_bytes <= budget, options
+        assert 0 < stats.spill_peak_bytes <= 512 * MIB, options
+
+
+def within(budget: int, **options: Any) -> tuple[list[Tensor], recoup.Stats]:
+    with recoup.budget(budget, device=here.device, **options) as run:
+        ours = training()
+        run.check()
+    return ours, run.stats()
+
+
+@check
+def a_small_tier() -> None:
+    """What finds no room there stays, or is computed again; the tier's size is a bound."""
+    plain = training()
+    budget = tight_budget()
+    for share in (4, 8, 64):
+        spill = floor_bytes() // share
+        with recoup.budget(budget + floor_bytes(), device=here.device, spill=spill) as run:
+            ours = training()
+            if here.fake is not None:
+                assert here.fake.pinned_bytes() <= spill
+        assert_same(ours, plain)
+        assert run.stats().spill_peak_bytes <= spill
+    if here.fake is not None:
+        assert here.fake.pinned_bytes() == 0, "the scope is over"
+
+
+@check
+def the_host_has_no_memory_to_pin() -> None:
+    if here.fake is None:
+        print("the host's memory can be taken away on the test device only")
+        return
+    budget = tight_budget()
+    plain = training()
+    here.fake.set_pinned_limit(0)
+    text = message(recoup.OutOfBudgetError, lambda: within(budget, spill="512MiB"))
+    assert "second tier could not be written" in text, text
+    ours, stats = within(budget * 2, spill="512MiB")
+    assert_same(ours, plain)
+    assert stats.spills == 0
+
+
+def leaves() -> list[Tensor]:
+    """Changed twice, for the first result could be computed again."""
+    torch.manual_seed(0)
+    made = [torch.randn(256 * KIB, device=here.device) for _ in range(12)]
+    one = torch.ones(1, device=here.device)
+    for each in made:
+        each.add_(one)
+        each.add_(one)
+    return made
+
+
+@check
+def the_end_of_a_scope_fetches_what_lives() -> None:
+    """It is there for every stream, and for the host, when the scope has been left."""
+    plain = [each.cpu() for each in leaves()]
+    with recoup.budget(with_outside(8 * MIB), device=here.device, spill="64MiB") as run:
+        made = leaves()
+        assert any(not recoup.is_resident(each) for each in made)
+        run.grow(with_outside(32 * MIB))
+    assert run.stats().fetches > 0
+    side = torch.Stream(device=here.device)
+    with side:
+        doubled = [each * 2 for each in made]
+        side.synchronize()
+    assert all(same(a, b * 2) for a, b in zip(doubled, plain, strict=True))
+    assert_same(made, plain)
+
+
+@check
+def what_does_not_fit_at_the_end_is_finished() -> None:
+    plain = [each.cpu() for each in leaves()]
+    budget = recoup.budget(with_outside(8 * MIB), device=here.device, spill="64MiB")
+    run = budget.__enter__()
+    made = leaves()
+    message(recoup.OutOfBudgetError, lambda: budget.__exit__(None, None, None))
+    run.finish(32 * MIB)
+    assert run.stats().fetches > 0
+    assert_same(made, plain)
+
+
+@check
+def what_was_made_outside_stays_there() -> None:
+    def program(scope: Any) -> list[Tensor]:
+        model, optimizer = model_and_optimizer()
+        with scope() as run:
+            losses = steps(model, optimizer)
+            optimizer.zero_grad()
+            optimizer.state.clear()
+            if run is not None:
+                run.check()
+        if run is not None:
+            assert run.stats().imports == 0 and run.stats().spills > 0
+        return losses + [parameter.detach().cpu() for parameter in model.parameters()]
+
+    plain = program(nullcontext)
+
+    def scope() -> recoup.Budget:
+        # Below gradients and moments.
+        budget = with_outside(floor_bytes() // 2)
+        return recoup.budget(budget, device=here.device, spill="512MiB")
+
+    assert_same(program(scope), plain)
+
+
+@check
+def spilling_makes_the_host_wait_for_nothing() -> None:
+    """Copies are ordered on the device."""
+
+    def waits(scope: Any) -> int:
+        with scope as run:
+            model, optimizer = model_and_optimizer()
+            one_step(model, optimizer)  # whatever is done once
+            before = synchronizations()
+            for _ in range(3):
+                one_step(model, optimizer)
+            counted = synchronizations() - before
+        if run is not None:
+            assert run.stats().spills > 0
+        return counted
+
+    def one_step(model: nn.Sequential, optimizer: torch.optim.Optimizer) -> None:
+        model(torch.ones(32, model[0].in_features, device=here.device)).square().mean().backward()  # type: ignore[arg-type]
+        optimizer.step()
+        optimizer.zero_grad()
+
+    budget = tight_budget()
+    plain = waits(nullcontext())
+    ours = waits(recoup.budget(budget + 2 * MIB, device=here.device, spill="512MiB"))
+    assert ours == plain, f"{ours} against {plain}"
+
+
+@check
+def a_tier_that_a_gpu_cannot_have() -> None:
+    def enter(**options: Any) -> None:
+        with recoup.budget(with_outside(16 * MIB), device=here.device, **options):
+            pass
+
+    text = message(ValueError, lambda: enter(spill="64MiB", spill_dir="/var/tmp"))
+    assert "pinned memory of the host, in no directory" in text, text
+    text = message(ValueError, lambda: enter(spill="4096TiB"))
+    assert "take a smaller spill" in text, text
+    enter(spill="64MiB")
