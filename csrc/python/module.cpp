@@ -166,6 +166,7 @@ void bind_engine(py::module_& module) {
              }
            })
       .def("leave", [](Budget& self) { os_errors([&] { self.leave(); }); })
+      .def("abandon", [](Budget& self) { os_errors([&] { self.abandon(); }); })
       .def(
           "record",
           [](Budget& self, const std::string& path) { os_errors([&] { self.record(path); }); },

@@ -320,6 +320,25 @@ def test_the_commands_have_a_tier(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert says in refused(capsys, *simulate, *wrong)
 
 
+def test_nothing_is_fetched_at_the_end_of_a_process(tmp_path: Path) -> None:
+    """Of a command: nobody is there to look at it."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import atexit, torch\n"
+        "def make(i):\n"
+        "    made = torch.full((1 << 18,), float(i))\n"
+        "    return made.add_(torch.ones(1)).add_(torch.ones(1))\n"
+        "made = [make(i) for i in range(12)]\n"
+        "atexit.register(lambda: print(made[11].sum().item()))\n"
+    )
+    report = tmp_path / "report.json"
+    run = [sys.executable, "-m", "recoup", "run", "--budget", "4MiB", "--spill", "64MiB"]
+    done = subprocess.run([*run, "--report", report, script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3407872.0\n", "")
+    stats = json.loads(report.read_text())["stats"]
+    assert stats["spills"] >= 8 and stats["fetches"] == 0
+
+
 def test_a_state_larger_than_the_budget_is_saved(tmp_path: Path) -> None:
     def make() -> nn.Module:
         torch.manual_seed(0)

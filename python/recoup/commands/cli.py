@@ -188,7 +188,10 @@ class _Job:
         if self._progress is not None:
             self._progress.stop()
         try:
-            self._budget.__exit__(None, None, None)
+            if self._options.spill is not None and self._options.trace is None:
+                self._run._abandon()
+            else:
+                self._budget.__exit__(None, None, None)
         except OutOfBudgetError:
             pass  # The program is over: what does not fit is wanted by nobody.
         except OSError as error:
