@@ -106,6 +106,14 @@ void Flights::begin(const Flight& flight) {
   flights_.push_back(flight);
 }
 
+Bytes Flights::in_writing() const {
+  Bytes sum{0};
+  for (const Flight& flight : flights_) {
+    sum += flight.block.valid() ? Bytes(0) : lineage_[flight.value].size;
+  }
+  return sum;
+}
+
 void Flights::advance() {
   const Nanoseconds now(context_.now + context_.stats.spill_cost_ns);
   Nanoseconds passed = now - time_;

@@ -38,6 +38,9 @@ class Flights final : public Landing {
   void begin_read(ValueId id, BlockId block);
   [[nodiscard]] bool any() const { return !flights_.empty(); }
   [[nodiscard]] bool writing() const { return writes_ > 0; }
+  [[nodiscard]] std::size_t writes() const { return writes_; }
+  // The values' bytes.
+  [[nodiscard]] Bytes in_writing() const;
   [[nodiscard]] bool contains(ValueId id) const { return context_.lineage[id].copying; }
   // Lands those whose time is over.
   void land_ended();

@@ -8,6 +8,7 @@ namespace recoup::detail {
 namespace {
 
 constexpr std::int64_t kShare = 8;        // of the budget, one part in so many is looked at
+constexpr std::size_t kMostWrites = 4;    // at once: a long op leaves time for some
 constexpr std::size_t kMostVictims = 16;  // looked at after one op
 
 }  // namespace
@@ -22,13 +23,16 @@ WriteBehind::WriteBehind(Context& context, const Parts& parts)
 void WriteBehind::write_next() {
   const Stats& stats = context_.stats;
   const std::int64_t given_up = stats.evictions + stats.spills + stats.clean_spills;
-  if (given_up == 0 || given_up == nothing_at_ || flights_.writing()) {
+  if (given_up == 0) {
     return;
   }
-  const Bytes wanted = context_.shortfall(Bytes(context_.options.budget.count() / kShare));
-  const ValueId next = wanted > Bytes(0) ? next_to_write(wanted) : ValueId();
-  if (!next.valid() || !spiller_.begin_write(next)) {
-    nothing_at_ = given_up;
+  while (given_up != nothing_at_ && flights_.writes() < kMostWrites) {
+    const Bytes wanted =
+        context_.shortfall(Bytes(context_.options.budget.count() / kShare)) - flights_.in_writing();
+    const ValueId next = wanted > Bytes(0) ? next_to_write(wanted) : ValueId();
+    if (!next.valid() || !spiller_.begin_write(next)) {
+      nothing_at_ = given_up;
+    }
   }
 }
 

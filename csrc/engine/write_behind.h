@@ -11,10 +11,11 @@ namespace recoup::detail {
 
 // Note [Writing behind]
 // A victim of which the second tier has a copy is given up at once; any other is waited for. So
-// after an op, when memory has been short in this scope and no copy is under way, the policy is
-// asked what it would give up next, until that and what is free are a share of the budget. The
-// first of these that would have to be written is written. Nothing is decided by that: what is
-// given up, and when, the policy says when there is need; a copy makes it cheaper, no more.
+// after an op, when memory has been short in this scope and few copies are under way, the policy is
+// asked what it would give up next, until that, what is being written and what is free are a share
+// of the budget. The first of these that would have to be written is written, and so on. Nothing is
+// decided by that: what is given up, and when, the policy says when there is need; a copy makes it
+// cheaper, no more.
 class WriteBehind {
  public:
   struct Parts {
