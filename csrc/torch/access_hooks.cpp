@@ -15,7 +15,10 @@
 namespace recoup::detail {
 namespace {
 
-bool by_kernel_of_ours() { return at::in_parallel_region() || Bypass::active() || inside_op(); }
+// A thread that carries the scope excludes our key in its ops also where no session is at work.
+bool by_kernel_of_ours() {
+  return Bypass::active() || (Sessions::any() && (at::in_parallel_region() || inside_op()));
+}
 
 // In a Visit.
 bool is_needed_by_suspended(const c10::StorageImpl& storage) {
@@ -52,12 +55,8 @@ void on_access(const c10::StorageImpl& storage, bool may_replay, const Act& act)
 }  // namespace
 
 void on_mutable_access(c10::StorageImpl* storage) {
-  {
-    const Visit visit;
-    TORCH_CHECK(by_kernel_of_ours() || !is_needed_by_suspended(*storage),
-                "recoup: a tensor's address was taken for writing, while tensors of a suspended "
-                "budget scope can only be recomputed from its content. Complete the scope's exit "
-                "first, with run.finish(budget), or let go of its run: then they are lost");
+  if (!by_kernel_of_ours()) {
+    refuse_if_suspended_needs(*storage);
   }
   on_access(*storage, true, [](Engine& engine, StorageId id) {
     TORCH_CHECK(on_scope_thread() || !engine.user().has_needed_dependents(id),
@@ -66,6 +65,14 @@ void on_mutable_access(c10::StorageImpl* storage) {
                 "recoup.materialize on them first, or pin it with recoup.pin");
     engine.user().escape(id);
   });
+}
+
+void refuse_if_suspended_needs(const c10::StorageImpl& storage) {
+  const Visit visit;
+  TORCH_CHECK(!is_needed_by_suspended(storage),
+              "recoup: a tensor's address was taken for writing, while tensors of a suspended "
+              "budget scope can only be recomputed from its content. Complete the scope's exit "
+              "first, with run.finish(budget), or let go of its run: then they are lost");
 }
 
 void on_meeting(c10::StorageImpl* storage) {

@@ -17,5 +17,7 @@ void on_definition(c10::StorageImpl* storage);
 // be recomputed from is refused, and so is any use of it in another scope, whose ops take addresses
 // as they like. Throws c10::Error.
 void on_meeting(c10::StorageImpl* storage);
+// Somebody is about to get hold of its address, or to exchange its bytes; the same.
+void refuse_if_suspended_needs(const c10::StorageImpl& storage);
 
 }  // namespace recoup::detail

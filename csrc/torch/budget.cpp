@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
+#include "csrc/torch/access_hooks.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/budget_scope.h"
 #include "csrc/torch/errors.h"
@@ -37,7 +38,7 @@ c10::Device parse_device(const std::string& name) {
 Budget::Budget(const Options& options, const std::string& device)
     : scope_(std::make_unique<detail::BudgetScope>(options, parse_device(device))) {}
 
-Budget::~Budget() { abandon(); }
+Budget::~Budget() { end_as_it_is(/*keeps_trace=*/false); }
 
 bool Budget::suspended() const { return scope_ != nullptr && scope_->in_force() && !entered(); }
 
@@ -67,15 +68,22 @@ void Budget::leave() {
   }
 }
 
-void Budget::abandon() {
+void Budget::abandon() { end_as_it_is(/*keeps_trace=*/true); }
+
+void Budget::end_as_it_is(bool keeps_trace) {
+  std::unique_ptr<Session::Recording> recording;
   if (scope_ && scope_->in_force()) {
     last_stats_ = stats();
     last_pinned_ = pinned();
+    recording = keeps_trace ? scope_->session().end_recording() : nullptr;
     if (!scope_->abandon()) {
       (void)scope_.release();  // never destroyed: its thread may be in it
     }
   }
   scope_.reset();
+  if (recording) {
+    recording->writer.close();
+  }
 }
 
 void Budget::grow(Bytes budget) {
@@ -261,6 +269,9 @@ void materialize(const at::Tensor& tensor) {
 }
 
 void escape(const at::Tensor& tensor) {
+  if (tensor.defined() && tensor.has_storage()) {
+    detail::refuse_if_suspended_needs(*tensor.storage().unsafeGetStorageImpl());
+  }
   with_known(
       tensor, Unknown::kRegister, [&](Session& session, const EngineLock& lock, StorageId storage) {
         require_resident(session, session.engine(lock), storage);

@@ -86,8 +86,10 @@ class TensorDevice final : public Device {
     const c10::DeleterFnPtr deleter = data.get_deleter();
     return (deleter == hooks_.pool || deleter == hooks_.program) && owns(data.get());
   }
+  // By this session: another one that is suspended has records of its own.
   [[nodiscard]] bool is_evicted(const c10::DataPtr& data) const {
-    return data.get_deleter() == hooks_.evicted;
+    return data.get_deleter() == hooks_.evicted &&
+           EvictedContext::unpack(data.get_context()).session == session_;
   }
   [[nodiscard]] c10::DataPtr no_bytes() const { return {nullptr, device_}; }
 

@@ -1,5 +1,6 @@
 """What the user gets for bad input and bad luck."""
 
+import contextlib
 import gc
 import itertools
 import threading
@@ -282,6 +283,10 @@ def test_a_suspended_scope_says_what_it_is() -> None:
 def test_what_a_suspended_scope_needs_is_not_written() -> None:
     """From what is there it is recomputed, and nobody sees the ops that come between."""
 
+    def carried(write: Callable[[], object]) -> None:
+        with recoup.carry():
+            write()
+
     def make(base: torch.Tensor) -> list[torch.Tensor]:
         own = base.add(torch.arange(2.0).repeat(2**17))
         return [own, *(own.mul(i) for i in range(12))]
@@ -299,7 +304,19 @@ def test_what_a_suspended_scope_needs_is_not_written() -> None:
         lambda each: each[3:5].zero_(),
         lambda each: torch.mul(each.detach(), 2, out=each.detach()),
         torch.Tensor.data_ptr,
+        lambda each: each.untyped_storage().resize_(8),
+        lambda each: each.detach().share_memory_(),
+        lambda each: carried(lambda: each.add_(1)),
     ]
+    evicted = next(each for each in got if not recoup.is_resident(each))
+    with recoup.budget("64MiB"):
+        touches = [torch.sum, torch.Tensor.numpy, torch.Tensor.tolist, lambda each: each.add_(1)]
+        for touch in touches:
+            with pytest.raises(RuntimeError, match=r"run\.finish\(budget\)"):
+                touch(evicted)
+        assert not recoup.is_resident(evicted)
+        with contextlib.suppress(RuntimeError), recoup.pin(evicted):
+            pass
     # What comes between is resident, or stands in for what it was made from.
     needed = [got[0] if recoup.is_resident(got[0]) else base]
     for each in needed:
