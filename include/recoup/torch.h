@@ -34,7 +34,7 @@ class RECOUP_API Budget {
   // or a device that does not exist; std::runtime_error, which says what to do, where there can be
   // no budget: see docs/cuda.md.
   explicit Budget(const Options& options, const std::string& device = "cpu");
-  // Leaves as `abandon` when the scope is still entered.
+  // Leaves as `abandon` when the scope is still entered, without a trace.
   ~Budget();
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
@@ -45,7 +45,8 @@ class RECOUP_API Budget {
   // then the scope is suspended and nothing is lost: what is evicted throws when it is touched,
   // until grow() and a second leave() bring it back.
   void leave();
-  // Ends the scope as it is. Tensors that are evicted throw when they are touched.
+  // Ends the scope as it is. Tensors that are evicted throw when they are touched. Throws
+  // std::system_error when the trace cannot be written.
   void abandon();
   void grow(Bytes budget);
   // Evicts and moves until all fits into less. Throws OutOfBudget when it does not, and the budget
@@ -77,6 +78,8 @@ class RECOUP_API Budget {
   void check() const;
 
  private:
+  void end_as_it_is(bool keeps_trace);
+
   std::unique_ptr<detail::BudgetScope> scope_;
   Stats last_stats_;
   std::vector<PinnedRow> last_pinned_;

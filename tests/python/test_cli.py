@@ -257,6 +257,13 @@ def test_report_that_cannot_be_written(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
+def test_a_trace_is_written_though_the_end_does_not_fit(tmp_path: Path) -> None:
+    write(tmp_path, "import torch\nmade = [torch.arange(65536.).mul(i) for i in range(20)]")
+    result = cli("run", "--budget", "2MiB", "--trace", "run.rtrace", "script.py", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert recoup.Trace.read(tmp_path / "run.rtrace").op_count >= 40
+
+
 def test_progress_on_no_terminal_is_plain_lines(tmp_path: Path) -> None:
     write(tmp_path, TRAIN + "    print('out')\n")
     result = cli("run", "--budget", "64MiB", "--progress", "script.py", cwd=tmp_path)

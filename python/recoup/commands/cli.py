@@ -187,13 +187,15 @@ class _Job:
             return
         if self._progress is not None:
             self._progress.stop()
+        # The program is over: what is not there, or does not fit, is wanted by nobody.
         try:
-            if self._options.spill is not None and self._options.trace is None:
+            if self._options.spill is not None:
                 self._run._abandon()
             else:
-                self._budget.__exit__(None, None, None)
-        except OutOfBudgetError:
-            pass  # The program is over: what does not fit is wanted by nobody.
+                try:
+                    self._budget.__exit__(None, None, None)
+                except OutOfBudgetError:
+                    self._run._abandon()
         except OSError as error:
             print(f"recoup run: cannot write the trace: {error}", file=sys.stderr)
         if self._options.report is not None:
