@@ -26,7 +26,9 @@ void WriteBehind::write_next() {
   if (given_up == 0) {
     return;
   }
-  while (given_up != nothing_at_ && flights_.writes() < kMostWrites) {
+  // In a small tier one write may take the place of the one before, and so on for ever.
+  for (std::size_t begun = 0;
+       begun < kMostWrites && flights_.writes() < kMostWrites && given_up != nothing_at_; ++begun) {
     const Bytes wanted =
         context_.shortfall(Bytes(context_.options.budget.count() / kShare)) - flights_.in_writing();
     const ValueId next = wanted > Bytes(0) ? next_to_write(wanted) : ValueId();
