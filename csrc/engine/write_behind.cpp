@@ -7,9 +7,10 @@
 namespace recoup::detail {
 namespace {
 
-constexpr std::int64_t kShare = 8;        // of the budget, one part in so many is looked at
-constexpr std::size_t kMostWrites = 4;    // at once: a long op leaves time for some
-constexpr std::size_t kMostVictims = 16;  // looked at after one op
+constexpr std::int64_t kShare = 8;         // of the budget, one part in so many is looked at
+constexpr std::size_t kMostWrites = 4;     // at once: a long op leaves time for some
+constexpr std::int64_t kMostWritten = 32;  // that part of the budget, for it is pinned
+constexpr std::size_t kMostVictims = 16;   // looked at after one op
 
 }  // namespace
 
@@ -26,9 +27,13 @@ void WriteBehind::write_next() {
   if (given_up == 0) {
     return;
   }
+  const Bytes most(context_.options.budget.count() / kMostWritten);
   // In a small tier one write may take the place of the one before, and so on for ever.
   for (std::size_t begun = 0;
        begun < kMostWrites && flights_.writes() < kMostWrites && given_up != nothing_at_; ++begun) {
+    if (flights_.writing() && flights_.in_writing() > most) {
+      return;
+    }
     const Bytes wanted =
         context_.shortfall(Bytes(context_.options.budget.count() / kShare)) - flights_.in_writing();
     const ValueId next = wanted > Bytes(0) ? next_to_write(wanted) : ValueId();
