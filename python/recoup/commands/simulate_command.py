@@ -213,7 +213,9 @@ def _simulate(options: argparse.Namespace) -> int:
             raise ValueError(f"{options.trace}: it never holds a byte: there is nothing to budget")
         budgets = parse_budgets(options.budgets, peak_bytes)
         if options.timeline is not None and len(cases) * len(budgets) != 1:
-            raise ValueError("--timeline is of one policy, one budget and one second tier")
+            raise ValueError(
+                "--timeline is of one policy and one budget, with one second tier at most"
+            )
         rows = _run_all(trace, cases, budgets, options)
         if all(row.run.status == "out of budget" for row in rows):
             largest = max((row.run for row in rows), key=lambda run: run.budget_bytes)
