@@ -31,11 +31,12 @@ void WriteBehind::write_next() {
   // In a small tier one write may take the place of the one before, and so on for ever.
   for (std::size_t begun = 0;
        begun < kMostWrites && flights_.writes() < kMostWrites && given_up != nothing_at_; ++begun) {
-    if (flights_.writing() && flights_.in_writing() > most) {
+    const Bytes in_writing = flights_.in_writing();
+    if (in_writing > most) {
       return;
     }
     const Bytes wanted =
-        context_.shortfall(Bytes(context_.options.budget.count() / kShare)) - flights_.in_writing();
+        context_.shortfall(Bytes(context_.options.budget.count() / kShare)) - in_writing;
     const ValueId next = wanted > Bytes(0) ? next_to_write(wanted) : ValueId();
     if (!next.valid() || !spiller_.begin_write(next)) {
       nothing_at_ = given_up;
