@@ -75,6 +75,13 @@ Footprint::Pages Footprint::pages_in(PoolOffset from, PoolOffset to) const {
           .touched = first < last && any(first, last)};
 }
 
+Footprint::Pages Footprint::middle(PoolOffset from, PoolOffset to, Bytes size) const {
+  const std::int64_t unit = std::max(sizes_.page, sizes_.huge).count();
+  const std::int64_t begin = (from.count() + to.count() - size.count()) / 2 / unit * unit;
+  const std::int64_t end = (begin + size.count() + unit - 1) / unit * unit + unit;
+  return pages_in(std::max(from, Bytes(begin)), std::min(to, Bytes(end)));
+}
+
 void Footprint::discard(const Pages& pages) {
   const std::int64_t page = sizes_.page.count();
   const std::int64_t end =

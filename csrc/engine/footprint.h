@@ -44,6 +44,9 @@ class Footprint {
     bool touched = false;
   };
   [[nodiscard]] Pages pages_in(PoolOffset from, PoolOffset to) const;
+  // The same of at least `size` in its middle, as far as there is so much. Huge pages are whole
+  // there: of a part of one each page would come by itself.
+  [[nodiscard]] Pages middle(PoolOffset from, PoolOffset to, Bytes size) const;
   // They were given back.
   void discard(const Pages& pages);
 

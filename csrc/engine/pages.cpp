@@ -47,19 +47,26 @@ void Pages::give_back() {
   std::stable_sort(free.begin(), free.end(),
                    [](const BlockView& a, const BlockView& b) { return a.size > b.size; });
   for (const BlockView& block : free) {
-    if (footprint_.touched() + external + spare <= budget) {
-      break;
-    }
-    const Footprint::Pages pages = footprint_.pages_in(block.offset, block.offset + block.size);
-    if (pages.touched) {
-      context_.device.discard(pages.from, pages.to);
-      footprint_.discard(pages);
-    }
+    give_back(block, budget - external - spare);
   }
   in_part_pages_ = std::max(Bytes(0), footprint_.touched() + external + spare - budget);
   const Nanoseconds spent = std::chrono::steady_clock::now() - start;
   context_.room_time += spent;
   context_.stats.bookkeeping_ns += spent.count();
+}
+
+// From the middle: allocations begin at either end. Twice as much each time, for a part of it may
+// have gone back before.
+void Pages::give_back(const BlockView& free, Bytes most) {
+  Bytes part{0};
+  while (footprint_.touched() > most && part < free.size) {
+    part = std::min(free.size, std::max(part + part, footprint_.touched() - most));
+    const Footprint::Pages pages = footprint_.middle(free.offset, free.offset + free.size, part);
+    if (pages.touched) {
+      context_.device.discard(pages.from, pages.to);
+      footprint_.discard(pages);
+    }
+  }
 }
 
 void Pages::check() const {

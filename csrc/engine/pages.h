@@ -23,6 +23,7 @@ class Pages {
  private:
   void fit();
   void give_back();
+  void give_back(const BlockView& free, Bytes most);
 
   Context& context_;
   Footprint footprint_;

@@ -73,6 +73,18 @@ TEST(Footprint, FreeMemoryGivesWayToBytesOutside) {
   p.check();
 }
 
+TEST(Footprint, OfALargeFreeRangeOnlyWhatHasToGoGoes) {
+  Program p(options(), kPages);
+  p.drop(p.leaf(30_KiB));
+  p.external(2_KiB);
+  EXPECT_LE(p.engine().footprint().touched() + 2_KiB, 32_KiB);
+  EXPECT_GE(p.engine().footprint().touched(), 26_KiB) << "and no more than two huge pages beside";
+  p.external(8_KiB);
+  EXPECT_LE(p.engine().footprint().touched() + 10_KiB, 32_KiB) << "the middle is gone already";
+  EXPECT_GE(p.engine().footprint().touched(), 16_KiB);
+  p.check();
+}
+
 TEST(Footprint, StaysWithinTheBudgetWhateverThePool) {
   std::mt19937_64 random(1);
   const auto number = [&](std::int64_t low, std::int64_t high) {
