@@ -88,15 +88,12 @@ Candidate Candidates::candidate(std::size_t index) const {
 
 // What is spilled has to be written, and is read when it is used.
 Nanoseconds Candidates::own_cost(const Value& value) const {
-  return value.leaf() ? tier_.write_cost(value.size) + tier_.read_cost(value.size)
-                      : lineage_[value.producer].cost;
+  return value.leaf() ? tier_.absence_cost(value.size, false) : lineage_[value.producer].cost;
 }
 
 Nanoseconds Candidates::copy_cost(const Value& value) const {
   const bool takes = value.clean() || (value.spillable && tier_.open());
-  return takes ? (value.clean() ? Nanoseconds(0) : tier_.write_cost(value.size)) +
-                     tier_.read_cost(value.size)
-               : Candidate::kNever;
+  return takes ? tier_.absence_cost(value.size, value.clean()) : Candidate::kNever;
 }
 
 Bytes Candidates::mean_candidate_size() const {

@@ -15,13 +15,10 @@ Spiller::Spiller(Context& context, Values& values, Flights& flights)
       tier_(context.tier) {}
 
 std::optional<Nanoseconds> Spiller::price_of(const Value& value) const {
-  if (value.clean()) {
-    return tier_.read_cost(value.size);
-  }
-  if (!value.spillable || !has_room(value.size)) {
+  if (!value.clean() && (!value.spillable || !has_room(value.size))) {
     return std::nullopt;
   }
-  return tier_.write_cost(value.size) + tier_.read_cost(value.size);
+  return tier_.absence_cost(value.size, value.clean());
 }
 
 bool Spiller::spill(ValueId id) {

@@ -103,6 +103,10 @@ class Tier {
   [[nodiscard]] Nanoseconds read_cost(Bytes nbytes) const {
     return cost(nbytes, speed_.read_ns_per_byte);
   }
+  // To be without bytes that are used again. Clean: they have been written.
+  [[nodiscard]] Nanoseconds absence_cost(Bytes nbytes, bool clean) const {
+    return (clean ? Nanoseconds(0) : write_cost(nbytes)) + read_cost(nbytes);
+  }
 
   void check() const {
     if (slots_) {
