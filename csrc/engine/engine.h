@@ -93,6 +93,8 @@ class Engine final {
   // nothing.
   void acquire(std::span<const ValueId> values) { replayer_.acquire(values); }
   void release(std::span<const ValueId> values) noexcept { replayer_.release(values); }
+  // By the ops' names.
+  [[nodiscard]] std::vector<CopyWaitRow> copy_waits() const { return flights_.waits(); }
   UserRequests& user() { return user_; }
   [[nodiscard]] const UserRequests& user() const { return user_; }
   // Evicts until `need` bytes are free, if that is possible, and brings together what is free.

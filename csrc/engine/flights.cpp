@@ -40,8 +40,26 @@ void Flights::wait_for(Nanoseconds cost) {
   time_ += cost;
 }
 
+CopyWaitRow& Flights::waits_of_op() {
+  const auto found = waits_.find(context_.running_op);
+  if (found != waits_.end()) {
+    return found->second;
+  }
+  std::string op(context_.running_op);
+  return waits_.emplace(op, CopyWaitRow{.op = op}).first->second;
+}
+
+std::vector<CopyWaitRow> Flights::waits() const {
+  std::vector<CopyWaitRow> rows;
+  for (const auto& [op, row] : waits_) {
+    rows.push_back(row);
+  }
+  return rows;
+}
+
 bool Flights::write(ValueId id, BlockId slot) {
   const Timer timer(context_.stats.spill_ns);
+  const Timer of_op(waits_of_op().spill_ns);
   const Value& value = lineage_[id];
   wait_for(tier_.write_cost(value.size));
   context_.device.begin_spill(tier_.offset(slot), values_.location(id), value.nbytes);
@@ -56,6 +74,7 @@ bool Flights::write(ValueId id, BlockId slot) {
 
 void Flights::read(ValueId id, BlockId block) {
   const Timer timer(context_.stats.fetch_ns);
+  const Timer of_op(waits_of_op().fetch_ns);
   const Value& value = lineage_[id];
   RECOUP_CHECK(value.spilled() && context_.pool.size(block) == value.size);
   wait_for(tier_.read_cost(value.size));
@@ -168,6 +187,7 @@ void Flights::land_at(std::size_t index) {
 
 void Flights::end_write(ValueId id) {
   const Timer timer(context_.stats.spill_ns);
+  const Timer of_op(waits_of_op().spill_ns);
   Value& value = lineage_[id];
   if (written(tier_.offset(value.slot))) {
     ++context_.stats.spills;
@@ -184,6 +204,7 @@ void Flights::end_write(ValueId id) {
 // What cannot be read now is not read ahead: who needs it asks again, and gets the error.
 void Flights::end_read(ValueId id, BlockId block) {
   const Timer timer(context_.stats.fetch_ns);
+  const Timer of_op(waits_of_op().fetch_ns);
   const Bytes size = lineage_[id].size;
   context_.charges.ahead -= size;
   --context_.charges.ahead_blocks;

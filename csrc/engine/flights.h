@@ -1,11 +1,15 @@
 // Flights: copies to and from the second tier, and those of them that go on while ops run.
 #pragma once
 
+#include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "csrc/engine/context.h"
 #include "csrc/engine/landing.h"
 #include "csrc/engine/values.h"
+#include "recoup/stats.h"
 
 namespace recoup::detail {
 
@@ -48,6 +52,9 @@ class Flights final : public Landing {
   // False: there was none.
   bool land_all();
 
+  // What was waited for the device, measured, by the op for which it was.
+  [[nodiscard]] std::vector<CopyWaitRow> waits() const;
+
   void check() const;
 
  private:
@@ -67,15 +74,17 @@ class Flights final : public Landing {
   void end_fetch(Bytes from);
   void wait_for(Nanoseconds cost);
   void close();
+  CopyWaitRow& waits_of_op();
 
   Context& context_;
   Lineage& lineage_;
   Values& values_;
   Tier& tier_;
-  std::size_t writes_ = 0;       // of the flights
-  std::vector<Flight> flights_;  // in the order in which they began
-  Nanoseconds time_{0};          // to which they have been worked off
-  std::int64_t spills_ = 0;      // that have ended, for TestAids
+  std::size_t writes_ = 0;                                 // of the flights
+  std::vector<Flight> flights_;                            // in the order in which they began
+  std::map<std::string, CopyWaitRow, std::less<>> waits_;  // by op
+  Nanoseconds time_{0};                                    // to which they have been worked off
+  std::int64_t spills_ = 0;                                // that have ended, for TestAids
   std::int64_t fetches_ = 0;
 };
 

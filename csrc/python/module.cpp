@@ -140,6 +140,18 @@ py::list pinned_list(const Budget& budget) {
   return rows;
 }
 
+py::list copy_wait_list(const Budget& budget) {
+  py::list rows;
+  for (const CopyWaitRow& row : budget.copy_waits()) {
+    py::dict dict;
+    dict["op"] = row.op;
+    dict["spill_ns"] = row.spill_ns;
+    dict["fetch_ns"] = row.fetch_ns;
+    rows.append(dict);
+  }
+  return rows;
+}
+
 py::list policy_list() {
   py::list rows;
   for (const PolicyInfo& policy : policies()) {
@@ -189,6 +201,7 @@ void bind_engine(py::module_& module) {
       .def("suspended", &Budget::suspended)
       .def("stats", [](const Budget& self) { return dict_of(self.stats()); })
       .def("pinned", &pinned_list)
+      .def("copy_waits", &copy_wait_list)
       .def("check", [](const Budget& self) { translated([&] { self.check(); }); });
 }
 

@@ -60,6 +60,7 @@ void Budget::leave() {
   scope_->leave();
   last_stats_ = stats();
   last_pinned_ = pinned();
+  last_copy_waits_ = copy_waits();
   last_decisions_ = decisions();
   const auto recording = scope_->session().end_recording();
   scope_.reset();
@@ -75,6 +76,7 @@ void Budget::end_as_it_is(bool keeps_trace) {
   if (scope_ && scope_->in_force()) {
     last_stats_ = stats();
     last_pinned_ = pinned();
+    last_copy_waits_ = copy_waits();
     recording = keeps_trace ? scope_->session().end_recording() : nullptr;
     if (!scope_->abandon()) {
       (void)scope_.release();  // never destroyed: its thread may be in it
@@ -157,6 +159,14 @@ std::vector<PinnedRow> Budget::pinned() const {
   }
   const EngineLock lock(scope_->session().mutex());
   return scope_->session().engine(lock).user().pinned();
+}
+
+std::vector<CopyWaitRow> Budget::copy_waits() const {
+  if (!scope_) {
+    return last_copy_waits_;
+  }
+  const EngineLock lock(scope_->session().mutex());
+  return scope_->session().engine(lock).copy_waits();
 }
 
 void Budget::check() const {

@@ -86,4 +86,11 @@ struct PinnedRow {
   std::string op;  // that made it; empty when it has no lineage
 };
 
+// How long the program waited for copies to and from the second tier, for the sake of one op.
+struct CopyWaitRow {
+  std::string op;  // empty: between ops, as at the end of a scope
+  std::int64_t spill_ns = 0;
+  std::int64_t fetch_ns = 0;
+};
+
 }  // namespace recoup

@@ -74,6 +74,8 @@ class RECOUP_API Budget {
   [[nodiscard]] bool suspended() const;
   [[nodiscard]] Stats stats() const;
   [[nodiscard]] std::vector<PinnedRow> pinned() const;
+  // By the ops' names. After the scope: all of it, its end too.
+  [[nodiscard]] std::vector<CopyWaitRow> copy_waits() const;
   // Recounts every invariant; throws InternalError.
   void check() const;
 
@@ -83,6 +85,7 @@ class RECOUP_API Budget {
   std::unique_ptr<detail::BudgetScope> scope_;
   Stats last_stats_;
   std::vector<PinnedRow> last_pinned_;
+  std::vector<CopyWaitRow> last_copy_waits_;
   std::vector<Decision> last_decisions_;
 };
 

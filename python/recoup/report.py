@@ -7,18 +7,27 @@ from recoup.sizes import format_bytes
 from recoup.stats import Stats
 
 _PINNED_ROWS = 10
+_WAIT_ROWS = 5
 
 
-def format_report(stats: Stats, pinned: Sequence[Mapping[str, Any]], *, policy: str) -> str:
+def format_report(
+    stats: Stats,
+    pinned: Sequence[Mapping[str, Any]],
+    *,
+    policy: str,
+    copy_waits: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """Peak, work, time by kind and what is pinned and by whom, as aligned plain text.
 
-    `pinned` holds rows of `Engine.pinned()`; rows of one holder and op are added up.
+    `pinned` holds rows of `Engine.pinned()`; rows of one holder and op are added up. `copy_waits`
+    holds those of `Run.copy_waits()`.
     """
     parts = [
         f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
         _memory_table(stats),
         _work_table(stats),
         _time_table(stats),
+        *([_wait_table(copy_waits)] if copy_waits else []),
         *([_plan_table(stats)] if stats.foreseen_steps else []),
         _pinned_table(pinned),
     ]
@@ -92,6 +101,17 @@ def _time_table(stats: Stats) -> str:
     return _table(
         ("time", "spent", "of plain"),
         ((name, format_ns(ns), _percent(ns, stats.op_ns)) for name, ns in kinds),
+    )
+
+
+def _wait_table(waits: Sequence[Mapping[str, Any]]) -> str:
+    named = [(str(row["op"]) or "between ops", row["spill_ns"], row["fetch_ns"]) for row in waits]
+    rows, rest = named[:_WAIT_ROWS], named[_WAIT_ROWS:]
+    if rest:
+        rows.append(("others", sum(row[1] for row in rest), sum(row[2] for row in rest)))
+    return _table(
+        ("waited for copies", "spills", "fetches"),
+        ((op, format_ns(spill), format_ns(fetch)) for op, spill, fetch in rows),
     )
 
 

@@ -103,6 +103,15 @@ class Run:
         """
         return self._engine.pinned() if self._is_open else self._pinned
 
+    def copy_waits(self) -> list[dict[str, Any]]:
+        """For which ops the program waited for copies to and from the second tier.
+
+        Rows with keys `op` (empty: between ops, as at the end of the scope), `spill_ns` and
+        `fetch_ns`, longest first. After the scope: its end counts too.
+        """
+        rows = self._engine.copy_waits()
+        return sorted(rows, key=lambda row: -(row["spill_ns"] + row["fetch_ns"]))
+
     def decisions(self) -> list[Decision]:
         """What the engine decided, in order; empty unless `recoup.budget(decisions=True)`."""
         return Decision.rows(self._engine.decisions())
@@ -119,8 +128,13 @@ class Run:
         self._engine.mark_step("optimizer step")
 
     def report(self) -> str:
-        """The run as text: peak, work, time by kind, and what is pinned and by whom."""
-        return format_report(self.stats(), self.pinned(), policy=self._policy)
+        """The run as text: peak, work, time by kind, and what is pinned and by whom.
+
+        With a second tier: for which ops copies were waited for, too.
+        """
+        return format_report(
+            self.stats(), self.pinned(), policy=self._policy, copy_waits=self.copy_waits()
+        )
 
     def check(self) -> None:
         """Recomputes the engine's books from scratch; raises when they are wrong. For tests."""

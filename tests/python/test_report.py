@@ -83,6 +83,24 @@ def test_report() -> None:
         assert line in lines, line
 
 
+def test_report_says_for_whom_copies_were_waited_for() -> None:
+    waits = [
+        {"op": "aten::mm", "spill_ns": 3 * 10**9, "fetch_ns": 10**6},
+        {"op": "", "spill_ns": 0, "fetch_ns": 2 * 10**9},
+        *({"op": f"aten::op{i}", "spill_ns": 10, "fetch_ns": 1} for i in range(5)),
+    ]
+    text = format_report(stats_of(budget_bytes=1), [], policy="lru", copy_waits=waits)
+    lines = [line.split() for line in text.splitlines()]
+    for line in [
+        ["waited", "for", "copies", "spills", "fetches"],
+        ["aten::mm", "3.00", "s", "1.00", "ms"],
+        ["between", "ops", "0", "ns", "2.00", "s"],
+        ["others", "20", "ns", "2", "ns"],
+    ]:
+        assert line in lines, text
+    assert "waited" not in format_report(stats_of(budget_bytes=1), [], policy="lru")
+
+
 def test_report_columns_are_aligned() -> None:
     text = format_report(stats_of(budget_bytes=1), [], policy="lru")
     assert text == "\n".join(line.rstrip() for line in text.splitlines())
