@@ -7,9 +7,12 @@
 // that is one: over, or suspended.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <map>
 #include <string_view>
+#include <vector>
 
+#include "csrc/base/address_map.h"
 #include "csrc/python/common.h"
 #include "recoup/torch.h"
 
@@ -73,6 +76,35 @@ struct Holders {
   std::int64_t count = 0;
   bool all_known = true;
 };
+using HoldersByStorage = std::map<const c10::StorageImpl*, Holders>;
+
+// Of memory that another storage has too the address is known, also where the other holds no
+// reference to it.
+void leave_out_shared(HoldersByStorage& storages) {
+  struct Place {
+    detail::AddressRange range;
+    Holders* holders = nullptr;
+  };
+  std::vector<Place> places;
+  for (auto& [key, holders] : storages) {
+    c10::StorageImpl& impl = *holders.one.storage().unsafeGetStorageImpl();
+    const void* const data = impl._mutable_data_ptr_no_checks().get();
+    if (data != nullptr && !impl.sym_nbytes().is_heap_allocated()) {
+      places.push_back({{data, impl.nbytes()}, &holders});
+    }
+  }
+  std::sort(places.begin(), places.end(),
+            [](const Place& a, const Place& b) { return a.range.from < b.range.from; });
+  const Place* furthest = nullptr;  // of those so far
+  for (const Place& place : places) {
+    if (furthest != nullptr && place.range.from < furthest->range.to) {
+      place.holders->all_known = furthest->holders->all_known = false;
+    }
+    if (furthest == nullptr || place.range.to > furthest->range.to) {
+      furthest = &place;
+    }
+  }
+}
 
 // `accounted[i]`: all references to the Python object of tensors[i] are known. C++ must have none
 // beside, and no tensor of the storage may be missing. The last of the list is there for
@@ -88,7 +120,7 @@ void offer(Budget& budget, const py::list& tensors, const std::vector<bool>& acc
   }
   const std::size_t last = tensors.size() - 1;
   const auto alone = tensor_at(last).use_count();
-  std::map<const c10::StorageImpl*, Holders> storages;
+  HoldersByStorage storages;
   for (std::size_t i = 0; i < last; ++i) {
     const at::Tensor& tensor = tensor_at(i);
     if (!tensor.defined() || !tensor.has_storage()) {
@@ -99,6 +131,7 @@ void offer(Budget& budget, const py::list& tensors, const std::vector<bool>& acc
     holders.all_known &= accounted[i] && tensor.use_count() == alone;
     holders.one = tensor;
   }
+  leave_out_shared(storages);
   translated([&] {
     for (const auto& [storage, holders] : storages) {
       if (holders.all_known &&

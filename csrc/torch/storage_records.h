@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "csrc/base/address_map.h"
 #include "csrc/base/flat_map.h"
 #include "csrc/base/slab.h"
 #include "recoup/types.h"
@@ -22,7 +23,8 @@ struct StorageRecord {
   StoragePtr strong;  // external only
   ValueId let_go;  // external only: what it held when the program let it go; then `id` is of none
   c10::StorageImpl* impl = nullptr;
-  const void* data = nullptr;  // external only: where its bytes were when they were charged
+  AddressRange range;  // external only: where its bytes were when they were charged
+  bool view = false;   // the same: of memory that another storage may own
   StorageId id;
   RecordId self;
 };
@@ -58,14 +60,25 @@ class StorageRecords {
   void remove(const StorageRecord& record) { records_.remove(record.self); }
   [[nodiscard]] StorageRecord& operator[](RecordId id) { return records_[id]; }
 
-  // External ones are found by the address of their storage.
+  // External ones are found by the address of their storage, and by those of their bytes.
   void index_external(const StorageRecord& record) {
     external_.insert(key_of(record.impl), record.self);
+    if (record.view) {
+      memory_.add_view(record.range);
+    } else {
+      memory_.add_owner(record.range, record.self);
+    }
   }
   // Does nothing when another record is found there.
   void unindex_external(const StorageRecord& record) {
-    if (external(record.impl) == &record) {
-      external_.erase(key_of(record.impl));
+    if (external(record.impl) != &record) {
+      return;
+    }
+    external_.erase(key_of(record.impl));
+    if (record.view) {
+      memory_.remove_view(record.range);
+    } else {
+      memory_.remove_owner(record.range, record.self);
     }
   }
   // Null: none.
@@ -73,6 +86,18 @@ class StorageRecords {
     const RecordId id = external_.get(key_of(storage));
     return id.valid() ? &records_[id] : nullptr;
   }
+
+  // An external one that owns bytes in the range; null: none.
+  [[nodiscard]] StorageRecord* owner_in(AddressRange range) {
+    const RecordId id = memory_.owner_in(range);
+    return id.valid() ? &records_[id] : nullptr;
+  }
+  // It is found there no more.
+  void unwatch_owner(const StorageRecord& record) {
+    memory_.remove_owner(record.range, record.self);
+  }
+  // Whether there is a view of some of it.
+  [[nodiscard]] bool has_view_in(AddressRange range) const { return memory_.has_view_in(range); }
 
   // Calls function(record); it must neither add nor remove any.
   template <class Function>
@@ -91,6 +116,7 @@ class StorageRecords {
 
   Slab<StorageRecord, RecordId> records_;
   FlatMap<RecordId> external_;
+  AddressMap<RecordId> memory_;
 };
 
 }  // namespace recoup::detail

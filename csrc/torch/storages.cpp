@@ -1,11 +1,16 @@
 #include "csrc/torch/storages.h"
 
+#include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
+
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "csrc/base/check.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/gpus.h"
+#include "csrc/torch/scope_thread.h"
 #include "csrc/torch/storage_access.h"
 
 namespace recoup::detail {
@@ -17,6 +22,10 @@ c10::DataPtr& data_of(const c10::StorageImpl& storage) {
 
 Bytes size_of(const c10::StorageImpl& storage) {
   return Bytes(static_cast<std::int64_t>(storage.nbytes()));
+}
+
+AddressRange range_of(const c10::StorageImpl& storage) {
+  return {data_of(storage).get(), storage.nbytes()};
 }
 
 }  // namespace
@@ -130,14 +139,69 @@ StorageId Storages::find_pooled(c10::StorageImpl& storage) {
   // Allocated by something that was no op of ours (torch.tensor writes its bytes itself): a leaf.
   StorageRecord& added = records_.add(storage);
   added.id = engine_.adopt({.block = *block, .nbytes = size_of(storage), .handle = &added});
+  if (records_.has_view_in(range_of(storage))) {
+    engine_.user().escape(added.id);
+  }
   return added.id;
+}
+
+// Note [Views of memory]
+// DLPack, NumPy, a slice of a storage, from_blob in C++ make a storage over memory that another one
+// may own: a write through either is a write to both. Such a view escapes when it is met, and so
+// does the owner, whichever of them is met first. Then what was made from the owner is brought
+// back, or is made from a private copy, before an op writes through the view; and nothing that is
+// made later is recomputed from its bytes. Views that share memory have escaped, all of them. Two
+// owners share nothing.
+//
+// What is in the pool is in no list of addresses: a view of it is made inside the scope, by
+// somebody who takes the address, and that is an escape, unless the bytes were not defined by then
+// (Note [Unseen writers]). So the owner is looked for when the view is met.
+void Storages::escape_owners(AddressRange range) {
+  while (StorageRecord* const owner = records_.owner_in(range)) {
+    StoragePtr held = owner->strong;  // or it might be found to be nobody's meanwhile
+    const auto let_go = c10::make_scope_exit([&] { mutex_.graveyard().add(std::move(held)); });
+    const StorageId id = id_of(*owner);
+    TORCH_CHECK(on_scope_thread() || !engine_.user().has_needed_dependents(id),
+                "recoup: evicted tensors depend on the content of a tensor, and another one was "
+                "made of its memory on a thread outside the budget scope. Hold recoup.pin on it, or "
+                "materialize them first");
+    if (device_.brings_in()) {
+      (void)engine_.user().pin(id);
+    }
+    escape_unless_it_has(id);
+    records_.unwatch_owner(*owner);
+  }
+}
+
+// The block may begin before the view does.
+void Storages::escape_in_pool(const void* data) {
+  const Pool& pool = engine_.pool();
+  const PoolOffset offset = device_.arena().offset(data);
+  std::optional<BlockId> block = pool.find(offset);
+  for (BlockId at = pool.first(); !block && at.valid(); at = pool.next(at)) {
+    const BlockView view = pool.view(at);
+    if (offset < view.offset + view.size) {
+      block = at;
+    }
+  }
+  if (block) {
+    if (const StorageId owner = engine_.storage_in(*block); owner.valid()) {
+      escape_unless_it_has(owner);
+    }
+  }
+}
+
+void Storages::escape_unless_it_has(StorageId storage) {
+  if (!engine_.value(engine_.current(storage)).escaped) {
+    engine_.user().escape(storage);
+  }
 }
 
 StorageId Storages::find_external(c10::StorageImpl& storage) {
   const void* const data = data_of(storage).get();
   if (StorageRecord* const known = records_.external(&storage)) {
     const StorageId id = id_of(*known);
-    if (known->data == data) {
+    if (known->range.from == reinterpret_cast<std::uintptr_t>(data)) {
       return id;
     }
     // resize_ or set_ behind our back: what we knew is gone, and nothing was evicted because of it.
@@ -148,15 +212,24 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
   // Not ours, nor from an earlier scope.
   const bool foreign = deleter != device_.hooks().program && deleter != device_.hooks().pool;
+  const AddressRange range = range_of(storage);
+  if (foreign) {
+    // As long as this has not succeeded, the view is not on record.
+    escape_owners(range);
+    if (device_.owns(data)) {
+      escape_in_pool(data);
+    }
+  }
   StorageRecord& added = records_.add(storage);
   added.strong = StoragePtr::reclaim_copy(&storage);
-  added.data = data;
+  added.range = range;
+  added.view = foreign;
   // Memory inside the arena that somebody wrapped (copy-on-write) is charged already.
   const Bytes size = device_.owns(data) ? Bytes(0) : size_of(storage);
   const bool counted = device_.gpu() != nullptr && gpu_allocator().owns(data);
   charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow);
   records_.index_external(added);
-  if (foreign) {
+  if (foreign || records_.has_view_in(range)) {
     engine_.user().escape(added.id);
   } else if (device_.brings_in() && !offered_.contains(&storage)) {
     (void)engine_.user().pin(added.id);  // somebody may hold its address

@@ -70,6 +70,9 @@ class Storages {
   StorageId find_external(c10::StorageImpl& storage);
   StorageId charge_external(StorageRecord& record, Bytes size, Engine::Charge charge);
   StorageId id_of(StorageRecord& external);
+  void escape_owners(AddressRange range);
+  void escape_in_pool(const void* data);
+  void escape_unless_it_has(StorageId storage);
   static void rebind(StorageRecord& record, c10::StorageImpl& storage);
   [[nodiscard]] StoragePtr lock_evicted(const StorageRecord& record) const;
 
