@@ -160,6 +160,10 @@ void Storages::escape_owners(AddressRange range) {
   while (StorageRecord* const owner = records_.owner_in(range)) {
     StoragePtr held = owner->strong;  // or it might be found to be nobody's meanwhile
     const auto let_go = c10::make_scope_exit([&] { mutex_.graveyard().add(std::move(held)); });
+    if (data_of(*held).get() != reinterpret_cast<const void*>(owner->range.from)) {
+      records_.unwatch_owner(*owner);  // it has other memory by now
+      continue;
+    }
     const StorageId id = id_of(*owner);
     TORCH_CHECK(on_scope_thread() || !engine_.user().has_needed_dependents(id),
                 "recoup: evicted tensors depend on the content of a tensor, and another one was "
@@ -205,8 +209,11 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
       return id;
     }
     // resize_ or set_ behind our back: what we knew is gone, and nothing was evicted because of it.
-    records_.unindex_external(*known);
+    // Else this fails, now and the next time.
     engine_.forsake_external(id);
+    if (const StorageRecord* const left = records_.external(&storage)) {
+      records_.unindex_external(*left);
+    }
   }
   device_.hooks().met(&storage);
   const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();

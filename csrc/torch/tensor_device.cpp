@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -147,10 +148,18 @@ std::optional<double> TensorDevice::copy_ns_per_byte() const {
   return measured;
 }
 
+// Of one from outside that was given other memory behind our back the content is gone.
 void* TensorDevice::address(const Location& location) const {
   if (location.external != nullptr) {
     const auto* const record = static_cast<const StorageRecord*>(location.external);
-    return record->strong->_mutable_data_ptr_no_checks().get();
+    void* const data = record->strong->_mutable_data_ptr_no_checks().get();
+    if (reinterpret_cast<std::uintptr_t>(data) != record->range.from) [[unlikely]] {
+      throw std::runtime_error(
+          "recoup: the memory of a tensor was replaced where recoup could not see it, and its old "
+          "content is needed for an evicted tensor that was made from it. Use tensor operations, "
+          "or recoup.materialize what depends on it first");
+    }
+    return data;
   }
   return arena_->at(location.offset);
 }

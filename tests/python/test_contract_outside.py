@@ -1,5 +1,6 @@
 """The contract: what is seen or written from outside stays where it is and is never recomputed."""
 
+import contextlib
 import ctypes
 import io
 import tempfile
@@ -254,4 +255,30 @@ def test_slices_of_storages_do_not_keep_memory_for_ever() -> None:
         for _ in range(30):
             t = torch.ones(2**18) + 0
             assert t.untyped_storage()[:400][3] == 63
+        run.check()
+
+
+# ---- memory that is replaced ----
+
+RESIZE = torch.UntypedStorage.resize_  # as a C extension has it
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_what_was_made_from_memory_that_is_gone_is_never_wrong(used: bool) -> None:
+    source = torch.linspace(1, 2, N)
+    storage = source.untyped_storage()
+    with recoup.budget("64MiB", small_leaf_bytes=0) as run:
+        product, kept = source * 2, source * 3
+        assert recoup.evict(product)
+        RESIZE(storage, 8 * N)
+        for _ in range(3):
+            if used:
+                with contextlib.suppress(RuntimeError):  # it has other memory, in the pool or not
+                    source.add(1)
+            with pytest.raises(RuntimeError, match="memory of a tensor was replaced"):
+                product.sum()
+        assert torch.equal(kept, torch.linspace(1, 2, N) * 3)
+        del product
+        storage.fill_(0)
+        assert source[0].item() == 0
         run.check()
