@@ -2,8 +2,8 @@
 # so that it runs again only when what it depends on has changed.
 
 PYTHON ?= python3
-# As pyproject.toml has it.
-TORCH := $(shell sed -n 's/^dependencies = \["\(torch==[^"]*\)".*/\1/p' pyproject.toml)
+# The PyTorch that is developed with. Of pyproject.toml's range any will do: make test-torch TORCH=2.14.1
+TORCH := $(shell sed -n 's/^torch==//p' requirements-torch.txt)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet --quiet
@@ -37,7 +37,7 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-device \
-        test-cuda test-slow test-injection fuzz bench bench-real bench-smoke clean
+        test-cuda test-torch test-slow test-injection fuzz bench bench-real bench-smoke clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -74,6 +74,9 @@ asan-test: $(SETUP_DONE) ## the core's tests under AddressSanitizer and UBSan
 
 torch-test: build example test-device ## the tests with PyTorch
 	$(BIN)/python -m pytest
+
+test-torch: $(SETUP_DONE) ## the tests with another PyTorch, apart from .venv: TORCH=2.14.1
+	tools/test_torch.sh $(PYTHON) $(TORCH) $(TESTS)
 
 test-device: build ## the device that stands for CUDA in the tests with PyTorch
 	cmake --build build/python --target recoup_test_device
@@ -138,12 +141,12 @@ $(SETUP_DONE): tools/setup.sh
 # First and alone: as somebody's dependency another build of torch could be chosen, with gigabytes of
 # CUDA libraries.
 $(TORCH_DONE): $(SETUP_DONE)
-	$(PIP) install $(TORCH)
+	$(PIP) install torch==$(TORCH)
 	@touch $@
 
 # torch is named again so that nothing here may change it.
 $(PACKAGES_DONE): $(TORCH_DONE) requirements-build.txt requirements-dev.txt
-	$(PIP) install $(TORCH) -r requirements-dev.txt
+	$(PIP) install torch==$(TORCH) -r requirements-dev.txt
 	@touch $@
 
 $(TIDY_DONE): $(SETUP_DONE) requirements-tidy.txt

@@ -1,0 +1,52 @@
+"""The build backend: scikit-build-core, with the PyTorch that is there.
+
+A build for one minor version of PyTorch runs in no other. So recoup is built with the PyTorch of the
+environment that it is installed into, also where pip builds apart from it; only where there is none
+does the build ask for one, and then as its users will: whatever version of the range comes.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from scikit_build_core import build as _build
+from scikit_build_core.build import (  # noqa: F401
+    build_sdist,
+    build_wheel,
+    get_requires_for_build_sdist,
+    prepare_metadata_for_build_wheel,
+)
+
+_FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+
+
+def has_torch() -> bool:
+    """Whether the environment that is built for has it. A build apart hides that by variables."""
+    return subprocess.run([sys.executable, "-E", "-c", _FIND], check=False).returncode == 0
+
+
+def torch_range() -> str:
+    """The versions that it may be, as pyproject.toml has them."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib  # of scikit-build-core
+    text = (Path(__file__).resolve().parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    dependencies: list[str] = tomllib.loads(text)["project"]["dependencies"]
+    return next(name for name in dependencies if name.startswith("torch"))
+
+
+def get_requires_for_build_wheel(config_settings=None):  # type: ignore[no-untyped-def]
+    return [*_build.get_requires_for_build_wheel(config_settings), *_torch()]
+
+
+def get_requires_for_build_editable(config_settings=None):  # type: ignore[no-untyped-def]
+    return [*_build.get_requires_for_build_editable(config_settings), *_torch()]
+
+
+def build_editable(*args, **settings):  # type: ignore[no-untyped-def]
+    return _build.build_editable(*args, **settings)
+
+
+def _torch() -> list[str]:
+    return [] if has_torch() else [torch_range()]
