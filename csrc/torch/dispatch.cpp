@@ -202,7 +202,7 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
     redispatch(op, below, stack);
     return;
   }
-  const OpTraits& traits = TraitsTable::instance().of(op);
+  const OpTraits& traits = TraitsTable::instance().of(op, reach_of(below));
   switch (traits.kind) {
     case OpKind::kTransparent:
       if (!has_composite(op, *stack)) [[likely]] {

@@ -16,7 +16,7 @@ ReplayTraits replay_traits(const std::string& name, const std::string& overload)
     throw std::invalid_argument(detail::str_cat("recoup: no op '", name, "' with overload '",
                                                 overload, "' in this PyTorch"));
   }
-  const detail::OpTraits& traits = detail::TraitsTable::instance().of(*op);
+  const detail::OpTraits& traits = detail::TraitsTable::instance().of(*op, detail::Reach::kHost);
   return {.seen = traits.kind == detail::OpKind::kRecorded,
           .repeatable = traits.repeatable,
           .verifiable = traits.verifiable,

@@ -6,13 +6,12 @@
 namespace recoup::detail {
 namespace {
 
-constexpr c10::DispatchKey kKeys[] = {
-    c10::DispatchKey::CPU,
-    c10::DispatchKey::QuantizedCPU,
-    c10::DispatchKey::SparseCPU,
-    c10::DispatchKey::SparseCsrCPU,
-    c10::DispatchKey::MkldnnCPU,
-    c10::DispatchKey::NestedTensorCPU,
+constexpr c10::DispatchKey kHostKeys[] = {
+    c10::DispatchKey::CPU,       c10::DispatchKey::QuantizedCPU,
+    c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseCsrCPU,
+    c10::DispatchKey::MkldnnCPU, c10::DispatchKey::NestedTensorCPU,
+};
+constexpr c10::DispatchKey kGpuKeys[] = {
     c10::DispatchKey::CUDA,
     c10::DispatchKey::QuantizedCUDA,
     c10::DispatchKey::SparseCUDA,
@@ -44,11 +43,14 @@ const std::string& tree() {
 
 }  // namespace
 
-bool is_overridden(const c10::OperatorHandle& op) {
-  return std::any_of(std::begin(kKeys), std::end(kKeys), [&](c10::DispatchKey key) {
+bool is_overridden(const c10::OperatorHandle& op, Reach reach) {
+  const auto is_anothers = [&](c10::DispatchKey key) {
     const std::string origin = origin_of(op, key);
     return !origin.empty() && origin.rfind(tree(), 0) != 0;
-  });
+  };
+  return std::any_of(std::begin(kHostKeys), std::end(kHostKeys), is_anothers) ||
+         (reach == Reach::kAll &&
+          std::any_of(std::begin(kGpuKeys), std::end(kGpuKeys), is_anothers));
 }
 
 std::vector<std::string> overridden_ops() {
@@ -56,7 +58,7 @@ std::vector<std::string> overridden_ops() {
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
-    if (op && name.name.rfind("aten::", 0) == 0 && is_overridden(*op)) {
+    if (op && name.name.rfind("aten::", 0) == 0 && is_overridden(*op, Reach::kAll)) {
       names.push_back(c10::toString(name));
     }
   }

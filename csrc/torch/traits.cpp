@@ -372,11 +372,11 @@ std::vector<NamedOp> known_names() {
 
 bool is_atens(std::string_view name) { return starts_with(name, "aten::"); }
 
-OpTraits traits_of(const c10::OperatorHandle& op, bool allowed) {
+OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   const c10::FunctionSchema& schema = op.schema();
   OpTraits traits;
   const std::string& base = schema.name();
-  traits.overridden = is_atens(base) && is_overridden(op);
+  traits.overridden = is_atens(base) && is_overridden(op, reach);
   const bool own = is_atens(base) && !traits.overridden;
   traits.name = schema.overload_name().empty() ? base : base + "." + schema.overload_name();
   for (std::size_t i = 0; i < schema.arguments().size() && i < 64; ++i) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/torch/overrides.h"
 #include "csrc/torch/pointer_readers.h"
 #include "recoup/torch.h"
 
@@ -81,8 +82,9 @@ struct OpTraits {
 // What the tables behind traits name.
 std::vector<NamedOp> known_names();
 
-// Of an op of this PyTorch. `allowed`: the user vouches that it can be repeated.
-[[nodiscard]] OpTraits traits_of(const c10::OperatorHandle& op, bool allowed);
+// Of an op of this PyTorch, for calls of this reach. `allowed`: the user vouches that it can be
+// repeated.
+[[nodiscard]] OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach);
 // Whether an op of this name is PyTorch's own.
 [[nodiscard]] bool is_atens(std::string_view name);
 

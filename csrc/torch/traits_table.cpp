@@ -36,8 +36,12 @@ void TraitsTable::forget(const c10::FunctionSchema& schema) {
   const std::lock_guard lock(mutex_);
   const auto found = table_.find(&schema);
   if (found != table_.end()) {
-    found->second->unregistered.set();
-    unregistered_.push_back(std::move(found->second));
+    for (std::unique_ptr<OpTraits>& traits : found->second) {
+      if (traits) {
+        traits->unregistered.set();
+        unregistered_.push_back(std::move(traits));
+      }
+    }
     table_.erase(found);
     gone_.fetch_add(1, std::memory_order_release);
   }
@@ -46,29 +50,35 @@ void TraitsTable::forget(const c10::FunctionSchema& schema) {
 void TraitsTable::allow_replay(const std::string& name) {
   const std::lock_guard lock(mutex_);
   allowed_.insert(name);
-  for (const auto& [schema, traits] : table_) {  // payloads refer to them: they stay where they are
-    if (schema->name() == name) {
-      traits->repeatable = true;
-      traits->kind = traits->kind == OpKind::kGuest ? OpKind::kRecorded : traits->kind;
+  for (const auto& [schema, per_reach] : table_) {
+    for (const std::unique_ptr<OpTraits>& traits : per_reach) {
+      if (traits && schema->name() == name) {  // payloads refer to them: they stay where they are
+        traits->repeatable = true;
+        traits->kind = traits->kind == OpKind::kGuest ? OpKind::kRecorded : traits->kind;
+      }
     }
   }
 }
 
 void TraitsTable::look_for_overrides() {
   const std::lock_guard lock(mutex_);
-  for (const auto& [schema, traits] : table_) {
+  for (const auto& [schema, per_reach] : table_) {
     const auto op = c10::Dispatcher::singleton().findOp(schema->operator_name());
-    if (op && is_atens(schema->name()) && is_overridden(*op) != traits->overridden) {
-      *traits = traits_of(*op, allowed_.contains(schema->name()));
+    for (const Reach reach : {Reach::kHost, Reach::kAll}) {
+      const auto& traits = per_reach[static_cast<std::size_t>(reach)];
+      if (traits && op && is_atens(schema->name()) &&
+          is_overridden(*op, reach) != traits->overridden) {
+        *traits = traits_of(*op, allowed_.contains(schema->name()), reach);
+      }
     }
   }
 }
 
-const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op) {
+const OpTraits& TraitsTable::look_up(const c10::OperatorHandle& op, Reach reach) {
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<OpTraits>& found = table_[&op.schema()];
+  std::unique_ptr<OpTraits>& found = table_[&op.schema()][static_cast<std::size_t>(reach)];
   if (!found) {
-    found = std::make_unique<OpTraits>(traits_of(op, allowed_.contains(op.schema().name())));
+    found = std::make_unique<OpTraits>(traits_of(op, allowed_.contains(op.schema().name()), reach));
   }
   return *found;
 }

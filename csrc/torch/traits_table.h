@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/torch/overrides.h"
 #include "csrc/torch/traits.h"
 
 namespace recoup::detail {
@@ -26,21 +27,22 @@ namespace recoup::detail {
 // Thread safe.
 class TraitsTable {
  public:
-  const OpTraits& of(const c10::OperatorHandle& op) {
+  const OpTraits& of(const c10::OperatorHandle& op, Reach reach) {
     // Perf only: traits never move once made, so each thread may remember where they are.
     struct Recent {
       std::uint32_t gone = 0;
-      std::array<std::pair<const c10::FunctionSchema*, const OpTraits*>, 256> slots{};
+      std::array<std::pair<std::uintptr_t, const OpTraits*>, 256> slots{};
     };
     thread_local Recent recent;
     if (const std::uint32_t gone = gone_.load(std::memory_order_acquire); recent.gone != gone) {
       recent = {.gone = gone, .slots = {}};
     }
-    const c10::FunctionSchema* const schema = &op.schema();
-    auto& slot =
-        recent.slots[(reinterpret_cast<std::uintptr_t>(schema) >> 6) % recent.slots.size()];
-    if (slot.first != schema) {
-      slot = {schema, &look_up(op)};
+    // A schema's address is even.
+    const auto key =
+        reinterpret_cast<std::uintptr_t>(&op.schema()) | static_cast<std::uintptr_t>(reach);
+    auto& slot = recent.slots[(key >> 6) % recent.slots.size()];
+    if (slot.first != key) {
+      slot = {key, &look_up(op, reach)};
     }
     return *slot.second;
   }
@@ -55,10 +57,12 @@ class TraitsTable {
 
  private:
   TraitsTable() = default;
-  const OpTraits& look_up(const c10::OperatorHandle& op);
+  const OpTraits& look_up(const c10::OperatorHandle& op, Reach reach);
 
   std::mutex mutex_;
-  std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<OpTraits>> table_;
+  // By reach; null: not looked up yet.
+  using PerReach = std::array<std::unique_ptr<OpTraits>, 2>;
+  std::unordered_map<const c10::FunctionSchema*, PerReach> table_;
   std::vector<std::unique_ptr<OpTraits>> unregistered_;  // records refer to them
   std::atomic<std::uint32_t> gone_{0};                   // so many ops were unregistered
   std::unordered_set<std::string> allowed_;

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 import recoup
 from differential import Hand, N, both, made
+from torch_versions import read_lines
 
 _KEPT: dict[str, torch.Tensor] = {}
 
@@ -267,7 +268,7 @@ def test_every_composite_was_looked_at() -> None:
     it, or reads bytes without any op. If so, it belongs into csrc/torch/pointer_readers.cpp; then,
     or if not, its name belongs into reviewed_composites.txt.
     """
-    composites, reviewed = set(_composites()), set(REVIEWED.read_text().split())
+    composites, reviewed = set(_composites()), set(read_lines(REVIEWED))
     new, gone = composites - reviewed, reviewed - composites
     assert not new, f"not looked at yet: {', '.join(sorted(new))}"
     assert not gone, f"in the list, and no composites any more: {', '.join(sorted(gone))}"

@@ -13,6 +13,7 @@ from member_calls import OWNERS, wrong
 from members import MEMBERS, SKIPPED
 from patched import rows_of_scopes
 from recoup import entry_points
+from torch_versions import read_lines
 
 FOLDER = Path(__file__).parent
 NOT_CALLED = "not called"
@@ -20,7 +21,7 @@ NOT_CALLED = "not called"
 
 def reviewed() -> dict[str, str]:
     """Names, and a note where the sweep calls them in no way."""
-    lines = (FOLDER / "reviewed_members.txt").read_text(encoding="utf-8").splitlines()
+    lines = read_lines(FOLDER / "reviewed_members.txt")
     return {name: note for name, _, note in (line.partition(" ") for line in lines)}
 
 

@@ -57,6 +57,20 @@ def test_it_is_seen_though_the_op_was_looked_up_before() -> None:
         assert recoup.evict(y) and torch.equal(y, torch.nn.functional.silu(torch.ones(N)))
 
 
+def test_one_for_gpus_is_none_on_the_cpu() -> None:
+    """PyTorch itself has such kernels: the CPU's results could not be evicted any more."""
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        library.impl("silu", counting_silu, "CUDA", allow_override=True)
+        assert "aten::silu" in _C.overridden_ops()
+        with recoup.budget("1MiB"):
+            x = torch.ones(N) + 0
+            y = torch.nn.functional.silu(x)
+            assert recoup.evict(y) and torch.equal(y, torch.nn.functional.silu(x))
+    finally:
+        library._destroy()
+
+
 def test_of_atens_own_kernels_none_is_taken_for_another() -> None:
     theirs = _C.overridden_ops()
     for name in theirs:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from packaging.version import Version
 
 import recoup
 from differential import Hand, both
 from recoup import _C
+from torch_versions import RUNNING
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +119,8 @@ GETTERS: dict[str, tuple[Callable[[Any], Any], Any, Any] | str] = {
     "overrideStaleCaptureStream": (C._set_override_stale_capture_stream, False, True),
     "allowFP16ReductionCPU": NOT_HERE,
 }
+if RUNNING >= Version("2.14"):
+    GETTERS["preferCublasltGroupedGemm"] = (C._set_cublaslt_prefer_grouped_gemm, False, True)
 
 
 def context_class() -> tuple[str, str]:
