@@ -121,6 +121,10 @@ GETTERS: dict[str, tuple[Callable[[Any], Any], Any, Any] | str] = {
 }
 if RUNNING >= Version("2.14"):
     GETTERS["preferCublasltGroupedGemm"] = (C._set_cublaslt_prefer_grouped_gemm, False, True)
+if RUNNING >= Version("2.15"):
+    GETTERS["userEnabledFA4SDP"] = (C._set_sdp_use_fa4, False, True)
+    GETTERS["allowNativeAot"] = (C._set_native_aot_enabled, True, False)
+    GETTERS["maskUnconditionalNativeAot"] = (C._set_native_aot_unconditional_masked, False, True)
 
 
 def context_class() -> tuple[str, str]:
