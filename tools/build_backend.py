@@ -1,6 +1,6 @@
 """The build backend: scikit-build-core, with the PyTorch that is there.
 
-A build for one minor version of PyTorch runs in no other. So recoup is built with the PyTorch of the
+A build for one version of PyTorch runs in no other. So recoup is built with the PyTorch of the
 environment that it is installed into, also where pip builds apart from it; only where there is none
 does the build ask for one, and then as its users will: whatever version of the range comes.
 """
