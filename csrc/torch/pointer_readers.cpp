@@ -33,6 +33,14 @@ constexpr PointerReader kReaders[] = {
     {"aten::fbgemm_linear_fp16_weight.out", Pointers::kAny},
     {"aten::fbgemm_linear_fp16_weight_fp32_activation", Pointers::kAny},
     {"aten::fbgemm_linear_fp16_weight_fp32_activation.out", Pointers::kAny},
+    {"aten::quantile", Pointers::kAny},                // since 2.14
+    {"aten::quantile.scalar", Pointers::kAny},         // since 2.14
+    {"aten::quantile.out", Pointers::kAny},            // since 2.14
+    {"aten::quantile.scalar_out", Pointers::kAny},     // since 2.14
+    {"aten::nanquantile", Pointers::kAny},             // since 2.14
+    {"aten::nanquantile.scalar", Pointers::kAny},      // since 2.14
+    {"aten::nanquantile.out", Pointers::kAny},         // since 2.14
+    {"aten::nanquantile.scalar_out", Pointers::kAny},  // since 2.14
 };
 
 }  // namespace

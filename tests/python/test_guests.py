@@ -278,3 +278,15 @@ def test_pointer_readers_are_entered() -> None:
     """Each is a composite, so that the kernel that enters it is the only one of autograd's."""
     readers = {name for table, name, _ in recoup._C.named_ops() if table == "pointer readers"}
     assert readers <= set(_composites())
+
+
+@pytest.mark.parametrize("op", [torch.quantile, torch.nanquantile])
+def test_a_quantile_of_what_is_evicted(op: Any) -> None:
+    """Since 2.14 its kernel looks by pointer whether the share is one, made inside of it or not."""
+    x = torch.arange(15.0)
+    expected = op(x, 0.4), op(x, torch.tensor([0.4]))
+    with recoup.budget("1GiB", evict_after_op=True, small_leaf_bytes=0):
+        share = torch.tensor([0.4]) + 0
+        recoup.evict(share)
+        found = op(x, 0.4), op(x, share)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
