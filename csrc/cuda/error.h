@@ -19,4 +19,17 @@ inline std::string no_capture_in_budget(const std::string& device) {
          "scope or after it";
 }
 
+// And that fills a memory pool there.
+inline std::string no_pool_in_budget(const std::string& device) {
+  return "recoup: a memory pool, of a CUDA graph or a torch.cuda.MemPool, is filled inside of a "
+         "budget on " +
+         device + ", whose tensors may move. Fill it before the scope or after it";
+}
+
+// And that asks for a handle of memory for another process.
+inline std::string no_sharing_from_budget() {
+  return "recoup: memory of a budget is not shared with other processes, for it is given away when "
+         "it is evicted. Share a copy that is made after the scope (tensor.clone())";
+}
+
 }  // namespace recoup::detail::cuda

@@ -78,6 +78,9 @@ class Runtime {
   // In the order of the stream. The ranges do not overlap; each is on the device or pinned memory
   // of the host.
   virtual void copy(Stream stream, void* to, const void* from, Bytes size) = 0;
+  // The same between two devices, of which `stream` is one's; they need no access to each other.
+  virtual void copy_between(Stream stream, void* to, int to_device, const void* from,
+                            int from_device, Bytes size) = 0;
   // Memory of the host that copies need not wait for; null when there is not so much.
   [[nodiscard]] virtual void* allocate_pinned(Bytes size) = 0;
   virtual void release_pinned(void* memory) noexcept = 0;

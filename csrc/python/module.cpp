@@ -269,16 +269,22 @@ void bind_functions(py::module_& module) {
         dict["outside_bytes"] = memory.outside.count();
         dict["reserved_bytes"] = memory.reserved.count();
         dict["used_bytes"] = memory.used.count();
-        dict["peak_reserved_bytes"] = memory.peak_reserved.count();
-        dict["peak_used_bytes"] = memory.peak_used.count();
         return dict;
       },
       py::arg("device"));
   module.def(
-      "reset_gpu_peaks", [](int device) { translated([&] { reset_gpu_peaks(device); }); },
+      "pluggable_peaks",
+      [](int device) {
+        const PluggablePeaks peaks = translated([&] { return pluggable_peaks(device); });
+        return std::pair(peaks.reserved.count(), peaks.used.count());
+      },
       py::arg("device"));
+  module.def(
+      "reset_pluggable_peaks",
+      [](int device) { translated([&] { reset_pluggable_peaks(device); }); }, py::arg("device"));
   module.attr("with_cuda") = with_cuda();
   module.def("install_cuda", [] { translated([] { install_cuda(); }); });
+  module.def("install_pluggable_cuda", [] { translated([] { install_pluggable_cuda(); }); });
   module.def(
       "set_out_of_budget_error",
       [](py::type cls) {

@@ -95,7 +95,7 @@ void BudgetScope::enter() {
   session_.set_thread(std::this_thread::get_id());
   Visit::begin_uncounted();  // until it is suspended
   if (gpu_scope_) {
-    gpu_allocator().enter(session_.device().index(), gpu_scope_);
+    gpus().enter(session_.device().index(), gpu_scope_);
   } else {
     c10::SetCPUAllocator(pool_allocator(), std::numeric_limits<std::uint8_t>::max());
   }
@@ -172,7 +172,7 @@ void BudgetScope::suspend() {
     }
   }
   if (gpu_scope_) {
-    gpu_allocator().leave(session_.device().index());
+    gpus().leave(session_.device().index());
   }
   // The CPU's allocator stays: it passes all on, and its raw_deallocate is the only one that can
   // tell whose memory it is given (oneDNN asks for it long after).
@@ -196,7 +196,7 @@ void BudgetScope::stop(const EngineLock& lock) {
   std::unique_ptr<Arena> arena = session_.tensors().take_arena();
   if (gpu_scope_) {
     gpu_scope_->retire(std::move(arena), blocks);
-    gpu_allocator().leave(session_.device().index());  // again: now it may be empty
+    gpus().leave(session_.device().index());  // again: now it may be empty
   } else {
     retire(std::move(arena), blocks);
   }

@@ -44,9 +44,9 @@ cuda::Runtime& runtime_for(c10::Device device) {
   if (gpu_type() != device.type()) {
     throw std::runtime_error(
         str_cat("recoup: there can be no budget on ", device.str(),
-                ": recoup gives GPUs no memory in this process. See docs/cuda.md"));
+                ": recoup knows no such GPUs in this process. See docs/cuda.md"));
   }
-  cuda::Runtime& runtime = gpu_allocator().runtime();
+  cuda::Runtime& runtime = gpus().runtime();
   if (const int count = runtime.device_count(); device.index() >= count) {
     throw std::invalid_argument(
         str_cat("there is no device ", device.str(), "; there are ", count, ", numbered from 0"));
@@ -72,7 +72,7 @@ void Gpu::learn_deleter() {
   const Bypass bypass;
   const at::Tensor probe = at::empty({1}, at::TensorOptions().dtype(at::kByte).device(device_));
   const c10::DataPtr& data = probe.storage().data_ptr();
-  if (!gpu_allocator().owns(data.get())) {
+  if (!gpus().is_outside(data)) {
     throw std::runtime_error(str_cat("recoup: PyTorch takes the memory of ", device_.str(),
                                      " from another allocator. See docs/cuda.md"));
   }
@@ -89,8 +89,8 @@ Bytes Gpu::budget(Bytes wanted) const {
 }
 
 Bytes Gpu::outside() const {
-  gpu_allocator().empty_cache();
-  return gpu_allocator().usage(device_.index()).outside;
+  gpus().outside().empty_cache();
+  return gpus().outside_bytes(device_.index());
 }
 
 std::unique_ptr<Arena> Gpu::make_arena(Bytes size) {
@@ -102,14 +102,30 @@ std::unique_ptr<Arena> Gpu::make_arena(Bytes size) {
 }
 
 void Gpu::back(Arena& arena, Bytes size) {
-  if (size <= arena.size() && static_cast<GpuArena&>(arena).back(size)) {
-    return;
+  auto& ours = static_cast<GpuArena&>(arena);
+  if (size <= arena.size()) {
+    if (ours.back(size)) {
+      return;
+    }
+    // What was freed outside since the scope began is still kept there.
+    gpus().outside().empty_cache();
+    if (ours.back(size)) {
+      return;
+    }
   }
   const cuda::DeviceMemory memory = runtime_->memory(device_.index());
   throw std::runtime_error(str_cat(
       "recoup: ", device_.str(), " has not the ", to_string(size),
       " of the budget: ", to_string(memory.free), " of its ", to_string(memory.total),
       " are free. Take a smaller budget, or free what this and other processes hold there"));
+}
+
+// It keeps the allocator that it was made with, which is asked for the new bytes.
+void Gpu::adopt(c10::StorageImpl& storage) {
+  c10::Allocator* const ours = gpus().outside().allocator_in_scopes();
+  if (ours != nullptr && storage.allocator() != nullptr) {
+    storage.set_allocator(ours);
+  }
 }
 
 cuda::Stream Gpu::stream() const {
@@ -140,8 +156,8 @@ void Gpu::take(const void* memory, Bytes size, cuda::Stream stream) {
 
 void Gpu::read_external(void* memory, Bytes size) {
   take(memory, size);
-  if (gpu_allocator().owns(memory)) {
-    gpu_allocator().record_stream(memory, stream().handle);
+  if (!gpus().owns(memory)) {
+    gpus().outside().record_stream(memory, guard_.getStream(device_));
   }
 }
 
@@ -190,14 +206,19 @@ void* Gpu::keep_copy(const void* memory, std::size_t size) {
   const Bytes bytes(static_cast<std::int64_t>(size));
   const cuda::Stream here = stream();
   const Bypass bypass;
-  void* const copy = gpu_allocator().allocate(bytes, device_.index(), here);
+  void* const copy =
+      bytes == Bytes(0) ? nullptr : gpus().outside().allocate(bytes, device_.index(), here);
   if (copy != nullptr) {
     runtime_->copy(here, copy, memory, bytes);
   }
   return copy;
 }
 
-void Gpu::drop_copy(void* copy) noexcept { gpu_allocator().free(copy); }
+void Gpu::drop_copy(void* copy) noexcept {
+  if (copy != nullptr) {
+    gpus().outside().free(copy);
+  }
+}
 
 void Gpu::put_back(void* memory, const void* copy, std::size_t size) noexcept {
   if (copy == nullptr) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/StorageImpl.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstdint>
@@ -49,6 +50,9 @@ class Gpu {
   [[nodiscard]] std::unique_ptr<Arena> make_arena(Bytes size);
   // Memory behind more of them; the same.
   void back(Arena& arena, Bytes size);
+
+  // A storage from outside that grows inside of the scope grows in the budget.
+  static void adopt(c10::StorageImpl& storage);
 
   // The deleter of what PyTorch's allocator gives on this device.
   [[nodiscard]] c10::DeleterFnPtr program_deleter() const { return program_deleter_; }

@@ -1,93 +1,111 @@
 #include "csrc/torch/gpus.h"
 
-#include <c10/util/Exception.h>
-
 #include <stdexcept>
 #include <utility>
 
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
+#include "csrc/cuda/error.h"
 
 namespace recoup::detail {
 namespace {
 
-struct Gpus {
-  Gpus(c10::DeviceType gpu_type, std::unique_ptr<cuda::Runtime> runtime)
-      : type(gpu_type), allocator(std::move(runtime)) {}
-  c10::DeviceType type;
-  cuda::Allocator allocator;
-};
-
-// Set once, and never destroyed: storages may die after static destructors have run.
-Gpus* gpus = nullptr;
-
-[[noreturn]] void throw_out_of_memory(Bytes asked, int device) {
-  const cuda::DeviceMemory memory = gpus->allocator.runtime().memory(device);
-  const cuda::Allocator::Usage usage = gpus->allocator.usage(device);
-  C10_THROW_ERROR(OutOfMemoryError,
-                  str_cat("recoup: GPU ", device, " has not the ", to_string(asked),
-                          " that were asked for: ", to_string(memory.free), " of its ",
-                          to_string(memory.total), " are free, and ", to_string(usage.used),
-                          " are in use by tensors outside of any budget. Inside of a "
-                          "recoup.budget memory is made by evicting what can be computed again"));
-}
+Gpus* the_gpus = nullptr;
 
 }  // namespace
 
-void install_gpus(c10::DeviceType type, std::unique_ptr<cuda::Runtime> runtime) {
-  if (gpus != nullptr) {
-    throw std::logic_error("recoup gives the GPUs their memory already");
+Gpus& Gpus::install(c10::DeviceType type, std::unique_ptr<cuda::Runtime> runtime) {
+  if (the_gpus != nullptr) {
+    throw std::logic_error("recoup knows the GPUs of this process already");
   }
-  gpus = new Gpus(type, std::move(runtime));
+  the_gpus = new Gpus(type, std::move(runtime));
+  return *the_gpus;
+}
+
+void* Gpus::allocate(Bytes size, int device, cuda::Stream stream) {
+  const std::shared_ptr<cuda::Scope> scope = scopes_.wanting(device, size);
+  if (scope == nullptr) {
+    return nullptr;
+  }
+  if (runtime_->capturing(stream)) {
+    throw std::runtime_error(cuda::no_capture_in_budget(str_cat("cuda:", device)));
+  }
+  return scope->allocate(size, stream);
+}
+
+bool Gpus::in_budget(int device) const { return scopes_.wanting(device, Bytes(1)) != nullptr; }
+
+bool Gpus::owns(const void* memory) const { return scopes_.owns(memory); }
+
+bool Gpus::record_stream(void* memory, void* stream) {
+  return scopes_.record_stream(memory, stream);
+}
+
+bool Gpus::free(void* memory) {
+  const bool of_budget = scopes_.free(memory);
+  if (of_budget) {
+    detach_if_unused();
+  }
+  return of_budget;
+}
+
+void Gpus::require_no_budget(int device) const {
+  if (in_budget(device)) {
+    throw std::runtime_error(cuda::no_pool_in_budget(str_cat("cuda:", device)));
+  }
+}
+
+bool Gpus::copy_between(cuda::Stream stream, void* to, int to_device, const void* from,
+                        int from_device, Bytes size) {
+  if (!owns(to) && !owns(from)) {
+    return false;
+  }
+  runtime_->copy_between(stream, to, to_device, from, from_device, size);
+  return true;
+}
+
+bool Gpus::is_outside(const c10::DataPtr& data) {
+  const void* const memory = data.get();
+  return memory != nullptr && (owns(memory) ? scopes_.owns_left(memory) : outside_->owns(data));
+}
+
+Bytes Gpus::outside_bytes(int device) {
+  return outside_->usage(device).reserved + scopes_.usage(device).left;
+}
+
+void Gpus::enter(int device, std::shared_ptr<cuda::Scope> scope) {
+  const std::lock_guard lock(attaching_);
+  outside_->attach();
+  scopes_.enter(device, std::move(scope));
+}
+
+void Gpus::leave(int device) {
+  scopes_.leave(device);
+  detach_if_unused();
+}
+
+// A thread that has loaded the decorator's address before asks it still, which passes all on.
+void Gpus::detach_if_unused() {
+  if (!scopes_.empty()) {
+    return;
+  }
+  const std::lock_guard lock(attaching_);
+  if (scopes_.empty()) {
+    outside_->detach();
+  }
 }
 
 std::optional<c10::DeviceType> gpu_type() {
-  return gpus == nullptr ? std::nullopt : std::optional(gpus->type);
+  return the_gpus == nullptr ? std::nullopt : std::optional(the_gpus->type());
 }
 
-cuda::Allocator& gpu_allocator() {
-  RECOUP_CHECK(gpus != nullptr);
-  return gpus->allocator;
+Gpus& gpus() {
+  RECOUP_CHECK(the_gpus != nullptr);
+  return *the_gpus;
 }
 
-void gpu_delete(void* memory) { gpus->allocator.free(memory); }
+void gpu_delete(void* memory) {
+  RECOUP_CHECK(gpus().free(memory), "memory that no budget has given");
+}
 
 }  // namespace recoup::detail
-
-using recoup::Bytes;
-using recoup::detail::gpus;
-
-void* recoup_cuda_malloc(ssize_t size, int device, void* stream) {
-  void* const memory =
-      gpus->allocator.allocate(Bytes(size), device, {.handle = stream, .device = device});
-  if (memory == nullptr && size > 0) {
-    recoup::detail::throw_out_of_memory(Bytes(size), device);
-  }
-  return memory;
-}
-
-void recoup_cuda_free(void* memory, ssize_t /*size*/, int /*device*/, void* /*stream*/) {
-  gpus->allocator.free(memory);
-}
-
-void recoup_cuda_record_stream(void* memory, void* stream) {
-  gpus->allocator.record_stream(memory, stream);
-}
-
-void recoup_cuda_empty_cache() { gpus->allocator.empty_cache(); }
-
-void recoup_cuda_begin_pool(int device, std::pair<unsigned long long, unsigned long long> pool,
-                            std::function<bool(CUstream_st*)> filter) {
-  gpus->allocator.begin_pool(device, pool,
-                             [filter = std::move(filter)](recoup::detail::cuda::Stream stream) {
-                               return filter(static_cast<CUstream_st*>(stream.handle));
-                             });
-}
-
-void recoup_cuda_end_pool(int device, std::pair<unsigned long long, unsigned long long> pool) {
-  gpus->allocator.end_pool(device, pool);
-}
-
-void recoup_cuda_release_pool(int device, std::pair<unsigned long long, unsigned long long> pool) {
-  gpus->allocator.release_pool(device, pool);
-}

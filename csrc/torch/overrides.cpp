@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "csrc/torch/gpus.h"
+
 namespace recoup::detail {
 namespace {
 
@@ -49,7 +51,7 @@ bool is_overridden(const c10::OperatorHandle& op, Reach reach) {
     return !origin.empty() && origin.rfind(tree(), 0) != 0;
   };
   return std::any_of(std::begin(kHostKeys), std::end(kHostKeys), is_anothers) ||
-         (reach == Reach::kAll &&
+         (reach == Reach::kAll && gpu_type().value_or(c10::kCUDA) == c10::kCUDA &&
           std::any_of(std::begin(kGpuKeys), std::end(kGpuKeys), is_anothers));
 }
 

@@ -227,13 +227,16 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
       escape_in_pool(data);
     }
   }
+  if (device_.gpu() != nullptr && !foreign) {
+    Gpu::adopt(storage);
+  }
   StorageRecord& added = records_.add(storage);
   added.strong = StoragePtr::reclaim_copy(&storage);
   added.range = range;
   added.view = foreign;
   // Memory inside the arena that somebody wrapped (copy-on-write) is charged already.
   const Bytes size = device_.owns(data) ? Bytes(0) : size_of(storage);
-  const bool counted = device_.gpu() != nullptr && gpu_allocator().owns(data);
+  const bool counted = device_.gpu() != nullptr && gpus().is_outside(data_of(storage));
   charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow);
   records_.index_external(added);
   if (foreign || records_.has_view_in(range)) {

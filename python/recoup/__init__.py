@@ -55,7 +55,7 @@ __all__ = [
 __version__ = _C.__version__
 
 _C.set_out_of_budget_error(OutOfBudgetError)
-gpus.install()
+gpus.install_at_import()
 
 # What looks at traces is loaded when it is first asked for: a program in a budget never asks.
 _OFFLINE = {

@@ -1,8 +1,14 @@
-"""Where GPUs get their memory from: recoup, from its import on, in a PyTorch that has CUDA."""
+"""Budgets on GPUs: how PyTorch's CUDA allocator is met, and why there can be none.
+
+Until a budget on a GPU is asked for, recoup does nothing about GPUs. Under RECOUP_GPUS=pluggable it
+is PyTorch's allocator from its import on, in budgets and outside; that goes when budgets with
+PyTorch's own have run on a GPU.
+"""
 
 import ctypes
 import dataclasses
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +17,16 @@ import torch
 from recoup import _C
 from recoup.patches import Patches, Replacement
 
+EXPERIMENTAL = "budgets on GPUs are experimental: they have run on a stand-in for CUDA only"
+
 
 @dataclasses.dataclass
 class _Installed:
-    """What `install` came to; there is one a process."""
+    """What came of the first question whether there can be budgets; there is one a process."""
 
-    problem: str | None = "recoup has not been asked to give GPUs their memory"
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    asked: bool = False
+    problem: str | None = None
     # PyTorch keeps what it is made of, but not for longer than this.
     allocator: Any = None
 
@@ -24,14 +34,35 @@ class _Installed:
 _installed = _Installed()
 
 
-def install() -> None:
-    """Makes recoup PyTorch's CUDA allocator where that is possible; `problem` says why it is not.
+def install_at_import() -> None:
+    """Makes recoup PyTorch's allocator if that is wished, which has to be before CUDA is in use."""
+    if _wish() == "pluggable":
+        problem()
+
+
+def problem() -> str | None:
+    """Why there can be no budget on a GPU; None when there can, and from now on.
 
     Nothing is asked of the driver, so that a process may still fork and use CUDA in the child.
     """
-    _installed.problem = _find_problem()
-    if _installed.problem is not None:
-        return
+    with _installed.lock:
+        if not _installed.asked:
+            _installed.problem = _find_problem() or _install()
+            _installed.asked = True
+        return _installed.problem
+
+
+def _install() -> str | None:
+    if _wish() == "pluggable":
+        return _install_pluggable()
+    try:
+        _C.install_cuda()
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+def _install_pluggable() -> str | None:
     functions = ctypes.CDLL(str(Path(_C.__file__).parent / "librecoup_torch.so"))
 
     def address(name: str) -> int:
@@ -39,7 +70,7 @@ def install() -> None:
         assert value is not None
         return value
 
-    _C.install_cuda()
+    _C.install_pluggable_cuda()
     allocator = torch._C._cuda_customAllocator(
         address("recoup_cuda_malloc"), address("recoup_cuda_free")
     )
@@ -52,17 +83,17 @@ def install() -> None:
     try:
         torch._C._cuda_changeCurrentAllocator(allocator)
     except RuntimeError:
-        _installed.problem = (
+        return (
             "PyTorch's CUDA allocator had been replaced already when recoup was imported: import "
-            "recoup first, or do without the other allocator"
+            "recoup first, or do without RECOUP_GPUS=pluggable"
         )
-        return
     _installed.allocator = allocator
     PATCHES.install("process")  # and never removed
+    return None
 
 
 def memory_stats(device: int) -> dict[str, Any]:
-    """For `torch.cuda.memory_stats`: bytes used and reserved, and 0 for what is not counted."""
+    """For `torch.cuda.memory_stats` of the pluggable one: bytes, and 0 for what is not counted."""
 
     def stat(current: int = 0, peak: int = 0) -> dict[str, dict[str, int]]:
         counted = {"current": current, "peak": peak, "allocated": 0, "freed": 0}
@@ -70,14 +101,15 @@ def memory_stats(device: int) -> dict[str, Any]:
         return {"all": counted, "small_pool": nothing, "large_pool": nothing}
 
     memory = _C.gpu_memory(device)
-    used = stat(memory["used_bytes"], memory["peak_used_bytes"])
+    peak_reserved, peak_used = _C.pluggable_peaks(device)
+    used = stat(memory["used_bytes"], peak_used)
     names = ("allocation", "segment", "active", "inactive_split", "inactive_split_bytes")
     return {
         **{name: stat() for name in names},
         "allocated_bytes": used,
         "active_bytes": used,
         "requested_bytes": used,
-        "reserved_bytes": stat(memory["reserved_bytes"], memory["peak_reserved_bytes"]),
+        "reserved_bytes": stat(memory["reserved_bytes"], peak_reserved),
         **{name: stat()["all"] for name in ("oversize_allocations", "oversize_segments")},
         **dict.fromkeys(
             (
@@ -97,7 +129,9 @@ _OF_CUDA = "PyTorch without CUDA has no statistics of it"
 PATCHES = Patches(
     [
         Replacement(torch._C, "_cuda_memoryStats", lambda _: memory_stats, _OF_CUDA),
-        Replacement(torch._C, "_cuda_resetPeakMemoryStats", lambda _: _C.reset_gpu_peaks, _OF_CUDA),
+        Replacement(
+            torch._C, "_cuda_resetPeakMemoryStats", lambda _: _C.reset_pluggable_peaks, _OF_CUDA
+        ),
         Replacement(
             torch._C, "_cuda_resetAccumulatedMemoryStats", lambda _: lambda device: None, _OF_CUDA
         ),
@@ -106,19 +140,25 @@ PATCHES = Patches(
 """Of a pluggable allocator PyTorch has no statistics: asked for, it raises."""
 
 
+def _wish() -> str:
+    return os.environ.get("RECOUP_GPUS", "")
+
+
 def _find_problem() -> str | None:
-    if os.environ.get("RECOUP_GPUS") == "0":
-        return "RECOUP_GPUS=0 leaves PyTorch its own allocator"
+    if _wish() == "0":
+        return "RECOUP_GPUS=0 asks for none"
+    if _wish() not in ("", "pluggable"):
+        return f"RECOUP_GPUS={_wish()} is neither 0 nor pluggable: unset it"
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} has no CUDA: install a build that has"
     if not _C.with_cuda:
         return (
             "recoup was built without CUDA: install a CUDA Toolkit, 12 or later, and build it again"
         )
-    if _in_use():
+    if _wish() == "pluggable" and _in_use():
         return (
             "CUDA was in use when recoup was imported: import recoup before the first tensor on a "
-            "GPU is made"
+            "GPU is made, or do without RECOUP_GPUS=pluggable"
         )
     return None
 
@@ -128,14 +168,9 @@ def _in_use() -> bool:
     return bool(cuda.is_initialized())
 
 
-def problem() -> str | None:
-    """Why there can be no budget on a GPU; None when there can."""
-    return _installed.problem
-
-
 def default_device() -> str:
     """The GPU that the program uses, if it uses one by now; else the CPU."""
-    if _installed.problem is None and _in_use():
+    if _in_use() and problem() is None:
         return f"cuda:{torch.cuda.current_device()}"
     return "cpu"
 
@@ -155,8 +190,10 @@ def parse_device(device: torch.device | str | int | None) -> torch.device:
         raise ValueError(f"device: {error}") from None
     if parsed.type == "cpu":
         return torch.device("cpu")
-    if parsed.type == "cuda" and _installed.problem is not None:
-        raise RuntimeError(f"there can be no budget on a GPU: {_installed.problem}")
+    if parsed.type == "cuda" and (why := problem()) is not None:
+        raise RuntimeError(
+            f"there can be no budget on a GPU: {why} ({EXPERIMENTAL}; see docs/cuda.md)"
+        )
     if parsed.type not in ("cuda", torch._C._get_privateuse1_backend_name()):
         raise ValueError(f"device must be 'cpu' or a GPU such as 'cuda:0'; got {str(device)!r}")
     if parsed.index is None:

@@ -18,26 +18,29 @@ from typing import Any
 import torch
 
 NAME = "fakegpu"
+ALLOCATOR = os.environ.get("FAKEGPU_ALLOCATOR", "native")  # see test_device/device.h
+PLUGGABLE = "pluggable" in (ALLOCATOR, os.environ.get("RECOUP_GPUS"))  # the first one on CUDA
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def path_of_extension() -> Path | None:
-    """Where `_test_device` is, if it is built."""
+def path_of_extension(name: str = "_test_device") -> Path | None:
+    """Where a module of tests is, if it is built: this one, or one that is built with it."""
+    folders = [folder / "tests/torch" for folder in ROOT.glob("build/python")]
     if given := os.environ.get("RECOUP_TEST_DEVICE"):
-        return Path(given)
-    built = ROOT.glob("build/python/tests/torch/test_device/_test_device*.so")
+        folders = [Path(given).parents[1]]
+    built = [path for folder in folders for path in folder.glob(f"*/{name}*.so")]
     return max(built, key=lambda path: path.stat().st_mtime, default=None)
 
 
-def load_extension() -> Any:
-    path = path_of_extension()
+def load_extension(name: str = "_test_device") -> Any:
+    path = path_of_extension(name)
     assert path, "cmake --build build/python --target recoup_test_device"
-    loader = importlib.machinery.ExtensionFileLoader("_test_device", str(path))
-    spec = importlib.util.spec_from_loader("_test_device", loader)
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader)
     assert spec
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
-    sys.modules["_test_device"] = module
+    sys.modules[name] = module
     return module
 
 
@@ -51,7 +54,7 @@ def install(**options: int) -> Any:
     """
     global _test_device
     _test_device = load_extension()
-    _test_device.install(**options)
+    _test_device.install(allocator=ALLOCATOR, **options)
     torch.utils.rename_privateuse1_backend(NAME)
     torch._register_device_module(NAME, _module())
     torch.utils.generate_methods_for_privateuse1_backend()

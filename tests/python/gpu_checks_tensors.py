@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import recoup
+from fakegpu import PLUGGABLE
 from gpu_context import (
     KIB,
     MIB,
@@ -170,6 +171,39 @@ def what_an_exit_brought_back_is_there_on_any_stream() -> None:
 
 
 @check
+def what_a_replay_reads_is_not_given_away_before() -> None:
+    """Memory from outside, read on another stream than its own, and freed while that is to come.
+
+    Copies, for of the test device's kernels these alone read late.
+    """
+    own = torch.accelerator.current_stream(here.device)
+
+    def overwrite() -> None:
+        made.append(torch.full((MIB,), 100.0, device=here.device))
+
+    for _ in range(5):
+        side = torch.Stream(device=here.device)
+        made: list[Tensor] = []
+        empty_cache()
+        x = torch.ones(MIB, device=here.device)
+        copy = torch.zeros_like(x)
+        with recoup.budget(with_outside(32 * MIB), device=here.device) as run:
+            y = x.clone()
+            assert recoup.evict(y)
+            side.wait_event(own.record_event())
+            with side:
+                copy.copy_(y)
+            assert run.stats().replays > 0
+            del x, y
+            run.mark_step()  # lets go of what nobody has any more
+            stranger = threading.Thread(target=overwrite)
+            stranger.start()
+            stranger.join()
+            synchronize()
+            assert bool((copy.cpu() == 1).all())
+
+
+@check
 def memory_of_others_is_left_alone() -> None:
     x = torch.ones(64 * KIB, device=here.device)
     storage = torch._C._construct_storage_from_data_pointer(
@@ -298,28 +332,74 @@ def the_driver_gives_no_more_than_the_budget() -> None:
 
 @check
 def memory_is_counted() -> None:
-    """What torch.cuda.memory_allocated and the like say."""
+    """In budgets and outside of them; of the pluggable allocator by `torch.cuda` too."""
 
-    def counts() -> tuple[int, int, int]:
-        stats = recoup.gpus.memory_stats(here.device.index)
-        used = stats["allocated_bytes"]["all"]
-        return used["current"], used["peak"], stats["reserved_bytes"]["all"]["current"]
+    def counts() -> tuple[int, int]:
+        memory = recoup._C.gpu_memory(here.device.index)
+        if PLUGGABLE:
+            stats = recoup.gpus.memory_stats(here.device.index)
+            assert stats["allocated_bytes"]["all"]["current"] == memory["used_bytes"]
+            assert stats["reserved_bytes"]["all"]["current"] == memory["reserved_bytes"]
+        return memory["used_bytes"], memory["reserved_bytes"]
 
     gc.collect()
     empty_cache()
-    before, _, reserved = counts()
+    before, reserved = counts()
     x = torch.ones(MIB, device=here.device)
     assert counts()[0] == before + 4 * MIB
     del x
-    now, peak, _ = counts()
-    assert (now, peak) == (before, before + 4 * MIB)
-    recoup._C.reset_gpu_peaks(here.device.index)
-    assert counts()[1] == before
+    assert counts()[0] == before
+    if PLUGGABLE:
+        assert recoup._C.pluggable_peaks(here.device.index)[1] == before + 4 * MIB
+        recoup._C.reset_pluggable_peaks(here.device.index)
+        assert recoup._C.pluggable_peaks(here.device.index)[1] == before
     with recoup.budget(32 * MIB, device=here.device):
         held = counts()[0] - before  # what moves go through
         y = torch.ones(MIB, device=here.device)
         assert counts()[0] == before + held + 4 * MIB
-        assert reserved < counts()[2] <= max(32 * MIB, reserved)
+        assert reserved < counts()[1] <= max(32 * MIB, reserved)
     assert counts()[0] == before + 4 * MIB
     del y
     assert counts()[0] == before
+
+
+@check
+def pytorchs_allocator_is_as_it_was() -> None:
+    """Before the first budget, and when nothing of any is left."""
+    if here.fake is None or PLUGGABLE:
+        return
+    outside = torch.ones(MIB, device=here.device)
+    assert here.fake.undecorated()
+    with recoup.budget(32 * MIB, device=here.device):
+        x = outside + 1
+        assert not here.fake.undecorated()
+        raw = here.fake.raw_alloc(8)
+        before = recoup._C.gpu_memory(here.device.index)["outside_bytes"]
+        grown = torch.ones(2 * MIB, device=here.device)
+        assert recoup._C.gpu_memory(here.device.index)["outside_bytes"] == before
+        del grown
+    gc.collect()
+    assert not here.fake.undecorated()
+    del outside
+    assert same(x.sin(), torch.full((MIB,), 2.0).sin())
+    here.fake.raw_delete(raw)
+    assert not here.fake.undecorated()
+    del x
+    gc.collect()
+    assert here.fake.undecorated()
+
+
+@check
+def what_grows_in_a_scope_grows_in_the_budget() -> None:
+    """Also a storage that was made outside, which keeps the allocator that it was made with."""
+    x = torch.ones(256 * KIB, device=here.device)
+    with recoup.budget(64 * MIB, device=here.device) as run:
+        before = recoup._C.gpu_memory(here.device.index)["outside_bytes"]
+        y = x + 1
+        x.resize_(4 * MIB)
+        assert recoup._C.gpu_memory(here.device.index)["outside_bytes"] == before
+        x[256 * KIB :] = 1
+        run.check()
+    assert same(x, torch.ones(4 * MIB)) and same(y, torch.full((256 * KIB,), 2.0))
+    x.resize_(8 * MIB)  # its allocator is asked after the scope, too
+    assert same(x[: 4 * MIB], torch.ones(4 * MIB))

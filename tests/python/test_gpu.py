@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,27 @@ PROGRAMS = Path(__file__).with_name("gpu_random_programs.py")
 WORKER = Path(__file__).with_name("gpu_worker.py")
 SIMPLE = [name for name in CHECKS if name != "training" and (REAL or name not in CUDA_ONLY)]
 SEEDS = 4  # of programs on several streams
+# Where memory comes from matters to these; budgets are the same either way.
+PLUGGABLE = (
+    "budgets_on_several_devices",
+    "refusals",
+    "out_of_budget",
+    "a_capture_is_refused",
+    "tensors_outlive_the_scope",
+    "frees_on_other_threads",
+    "the_driver_gives_no_more_than_the_budget",
+    "memory_is_counted",
+)
+EXPANDABLE = (
+    "budgets_on_several_devices",
+    "streams",
+    "tensors_outlive_the_scope",
+    "frees_on_other_threads",
+    "the_driver_gives_no_more_than_the_budget",
+    "memory_is_counted",
+    "pytorchs_allocator_is_as_it_was",
+    "what_a_replay_reads_is_not_given_away_before",
+)
 
 pytestmark = pytest.mark.skipif(
     not REAL and fakegpu.path_of_extension() is None, reason="`make test-device` was not run"
@@ -32,13 +54,13 @@ pytestmark = pytest.mark.skipif(
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def fresh(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def fresh(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, str(WORKER), *arguments],
         capture_output=True,
         text=True,
         timeout=300,
-        env=os.environ | {"TORCH_CPP_LOG_LEVEL": "ERROR"},
+        env=os.environ | {"TORCH_CPP_LOG_LEVEL": "ERROR"} | environment,
     )
 
 
@@ -62,6 +84,20 @@ def run_check(run: Run, *arguments: str) -> None:
 @pytest.mark.parametrize("check", SIMPLE)
 def test_gpu(check: str, run: Run) -> None:
     run_check(run, check)
+
+
+@pytest.mark.parametrize("check", PLUGGABLE)
+def test_pluggable(check: str) -> None:
+    """recoup as PyTorch's allocator altogether."""
+    asked = {"RECOUP_GPUS" if REAL else "FAKEGPU_ALLOCATOR": "pluggable"}
+    run_check(partial(fresh, **asked), check)
+
+
+@pytest.mark.skipif(REAL, reason="PYTORCH_CUDA_ALLOC_CONF asks for it")
+@pytest.mark.parametrize("check", EXPANDABLE)
+def test_expandable_segments(check: str) -> None:
+    """PyTorch's allocator tells less of what it has given."""
+    run_check(partial(fresh, FAKEGPU_ALLOCATOR="expandable"), check)
 
 
 @pytest.mark.parametrize("seed", range(1, SEEDS))

@@ -328,6 +328,13 @@ class Cudart final : public Runtime {
                 cudaMemcpyDefault, native(stream));
   }
 
+  void copy_between(Stream stream, void* to, int to_device, const void* from, int from_device,
+                    Bytes size) override {
+    const OnDevice on(stream.device);
+    RECOUP_CUDA(cudaMemcpyPeerAsync, to, to_device, from, from_device,
+                static_cast<std::size_t>(size.count()), native(stream));
+  }
+
   void* allocate_pinned(Bytes size) override {
     const Apart apart;
     void* memory = nullptr;

@@ -9,48 +9,23 @@
 
 #include "csrc/cuda/error.h"
 #include "tests/core/cuda/fake_cuda.h"
+#include "tests/core/cuda/fake_scope.h"
 
 namespace recoup::detail::cuda {
 namespace {
-
-class FakeScope final : public Scope {
- public:
-  explicit FakeScope(Bytes largest) : largest_(largest) {}
-
-  [[nodiscard]] bool wants(Bytes size) const override { return size <= largest_; }
-  void* allocate(Bytes /*size*/, Stream stream) override {
-    streams_.insert(stream);
-    return &memory_[used_++];
-  }
-  [[nodiscard]] bool owns(const void* memory) const override {
-    return memory >= memory_ && memory < memory_ + sizeof memory_;
-  }
-  [[nodiscard]] bool empty() const override { return used_ == 0; }
-  [[nodiscard]] Bytes reserved() const override { return Bytes(sizeof memory_); }
-  [[nodiscard]] Bytes used() const override { return Bytes(static_cast<std::int64_t>(used_)); }
-  void free(void* /*memory*/) override { --used_; }
-  void record_stream(void* /*memory*/, Stream stream) override { streams_.insert(stream); }
-
-  void want(Bytes largest) { largest_ = largest; }
-  [[nodiscard]] const std::set<Stream>& streams() const { return streams_; }
-
- private:
-  Bytes largest_;
-  char memory_[16] = {};
-  std::size_t used_ = 0;
-  std::set<Stream> streams_;
-};
 
 class CudaAllocator : public testing::Test {
  protected:
   CudaAllocator() : CudaAllocator({.seed = 2, .devices = 2, .memory = 256_MiB}) {}
   explicit CudaAllocator(const FakeCuda::Options& options)
-      : CudaAllocator(std::make_unique<FakeCuda>(options)) {}
-  explicit CudaAllocator(std::unique_ptr<FakeCuda> cuda)
-      : cuda_(*cuda), allocator_(std::move(cuda)) {}
-  ~CudaAllocator() override { allocator_.check(); }
+      : cuda_(options), allocator_(cuda_, scopes_) {}
+  ~CudaAllocator() override {
+    scopes_.check();
+    allocator_.check();
+  }
 
-  FakeCuda& cuda_;
+  FakeCuda cuda_;
+  Scopes scopes_;
   Allocator allocator_;
 };
 
@@ -81,7 +56,6 @@ TEST_F(CudaAllocator, SaysWhichDeviceThereIsNot) {
   } catch (const CudaError& error) {
     EXPECT_STREQ(error.what(), "there is no device cuda:2; there are 2");
   }
-  EXPECT_THROW(allocator_.enter(-1, std::make_shared<FakeScope>(1_B)), CudaError);
 }
 
 TEST_F(CudaAllocator, RefusesMemoryForAGraph) {
@@ -96,8 +70,8 @@ TEST_F(CudaAllocator, AScopeGetsWhatItWants) {
   const Stream stream = cuda_.new_stream();
   const auto scope = std::make_shared<FakeScope>(100_B);
   void* const before = allocator_.allocate(100_B, 0, {});
-  allocator_.enter(0, scope);
-  EXPECT_THROW(allocator_.enter(0, std::make_shared<FakeScope>(1_B)), std::logic_error);
+  scopes_.enter(0, scope);
+  EXPECT_THROW(scopes_.enter(0, std::make_shared<FakeScope>(1_B)), std::logic_error);
   void* const inside = allocator_.allocate(100_B, 0, {});
   EXPECT_TRUE(scope->owns(inside));
   EXPECT_FALSE(scope->owns(allocator_.allocate(101_B, 0, {})));
@@ -107,29 +81,29 @@ TEST_F(CudaAllocator, AScopeGetsWhatItWants) {
   allocator_.free(before);
   allocator_.free(inside);
   EXPECT_EQ(scope->used(), 0_B);
-  allocator_.leave(0);
+  scopes_.leave(0);
   EXPECT_EQ(scope.use_count(), 1);
   EXPECT_FALSE(scope->owns(allocator_.allocate(100_B, 0, {})));
 }
 
 TEST_F(CudaAllocator, AScopeThatComesAgainCountsOnce) {
   const auto scope = std::make_shared<FakeScope>(100_B);
-  allocator_.enter(0, scope);
+  scopes_.enter(0, scope);
   void* const inside = allocator_.allocate(100_B, 0, {});
   const Bytes reserved = allocator_.usage(0).reserved;
-  allocator_.leave(0);
+  scopes_.leave(0);
   const Bytes outside = allocator_.usage(0).outside;
-  allocator_.enter(0, scope);
+  scopes_.enter(0, scope);
   EXPECT_EQ(allocator_.usage(0).reserved, reserved);
   EXPECT_EQ(allocator_.usage(0).outside, 0_B);
-  allocator_.leave(0);
+  scopes_.leave(0);
   EXPECT_EQ(allocator_.usage(0).outside, outside);
   allocator_.free(inside);
 }
 
 TEST_F(CudaAllocator, AScopeHasNoGraphs) {
   const auto captured = [this](Stream stream) { return cuda_.capturing(stream); };
-  allocator_.enter(0, std::make_shared<FakeScope>(100_B));
+  scopes_.enter(0, std::make_shared<FakeScope>(100_B));
   try {
     allocator_.begin_pool(0, {1, 0}, captured);
     FAIL() << "a graph inside of a scope";
@@ -140,7 +114,7 @@ TEST_F(CudaAllocator, AScopeHasNoGraphs) {
   }
   allocator_.begin_pool(1, {1, 0}, captured);
   allocator_.end_pool(1, {1, 0});
-  allocator_.leave(0);
+  scopes_.leave(0);
   allocator_.begin_pool(0, {1, 0}, captured);
   allocator_.end_pool(0, {1, 0});
 }
@@ -149,7 +123,7 @@ TEST_F(CudaAllocator, AScopeHasNoGraphs) {
 TEST_F(CudaAllocator, AGraphIsAskedBeforeAScope) {
   const Stream stream = cuda_.new_stream();
   const auto scope = std::make_shared<FakeScope>(0_B);
-  allocator_.enter(0, scope);
+  scopes_.enter(0, scope);
   allocator_.begin_pool(0, {1, 0}, [this](Stream each) { return cuda_.capturing(each); });
   scope->want(100_B);
   cuda_.begin_capture(stream);
@@ -163,11 +137,11 @@ TEST_F(CudaAllocator, AGraphIsAskedBeforeAScope) {
 TEST_F(CudaAllocator, AScopeLivesUntilItsMemoryIsFree) {
   auto first = std::make_shared<FakeScope>(100_B);
   const std::weak_ptr<FakeScope> watched = first;
-  allocator_.enter(0, std::move(first));
+  scopes_.enter(0, std::move(first));
   void* const outlives = allocator_.allocate(100_B, 0, {});
-  allocator_.leave(0);
+  scopes_.leave(0);
   const auto second = std::make_shared<FakeScope>(100_B);
-  allocator_.enter(0, second);
+  scopes_.enter(0, second);
   EXPECT_TRUE(second->owns(allocator_.allocate(100_B, 0, {})));
   EXPECT_FALSE(watched.expired());
   allocator_.free(outlives);
@@ -180,7 +154,7 @@ TEST_F(CudaAllocator, CountsWhatIsGiven) {
   EXPECT_EQ(allocator_.usage(0).used, 1024_B);
   EXPECT_EQ(allocator_.usage(0).outside, 2_MiB);
   auto scope = std::make_shared<FakeScope>(100_B);
-  allocator_.enter(0, scope);
+  scopes_.enter(0, scope);
   EXPECT_EQ(allocator_.usage(0).reserved, 2_MiB + scope->reserved());
   EXPECT_EQ(allocator_.usage(0).outside, 2_MiB) << "the open one's is its own";
   void* const inside = allocator_.allocate(100_B, 0, {});
@@ -188,9 +162,9 @@ TEST_F(CudaAllocator, CountsWhatIsGiven) {
   allocator_.free(outside);
   EXPECT_EQ(allocator_.usage(0).used, 1_B);
   EXPECT_EQ(allocator_.usage(0).peak_used, 1025_B);
-  EXPECT_FALSE(allocator_.owns(inside));
-  allocator_.leave(0);
-  EXPECT_TRUE(allocator_.owns(inside));
+  EXPECT_TRUE(scopes_.owns(inside) && !scopes_.owns_left(inside));
+  scopes_.leave(0);
+  EXPECT_TRUE(scopes_.owns_left(inside) && !allocator_.owns(inside));
   EXPECT_EQ(allocator_.usage(0).outside, 2_MiB + scope->reserved());
   allocator_.reset_peaks(0);
   EXPECT_EQ(allocator_.usage(0).peak_used, 1_B);

@@ -99,6 +99,24 @@ class FakeCuda final : public Runtime {
   [[nodiscard]] Bytes allocated(int device) const {
     return used_.contains(device) ? used_.at(device) : 0_B;
   }
+  // Whose memory or reserved addresses it lies in; none: nobody's.
+  [[nodiscard]] std::optional<int> device_of(const void* memory) const {
+    const std::lock_guard lock(mutex_);
+    const auto lies_in = [&](const void* base, Bytes size) {
+      return memory >= base && memory < static_cast<const char*>(base) + size.count();
+    };
+    for (const auto& [base, block] : blocks_) {
+      if (lies_in(base, block.size)) {
+        return block.device;
+      }
+    }
+    for (const auto& [base, reserved] : reservations_) {
+      if (lies_in(base, reserved.size)) {
+        return reserved.device;
+      }
+    }
+    return std::nullopt;
+  }
   // Of the host, not given back.
   [[nodiscard]] Bytes pinned() const {
     const std::lock_guard lock(mutex_);
@@ -127,6 +145,8 @@ class FakeCuda final : public Runtime {
   }
   [[nodiscard]] std::int64_t synchronizations() const { return synchronizations_; }
   [[nodiscard]] std::int64_t destroyed_streams() const { return destroyed_streams_; }
+  // Calls of copy_between.
+  [[nodiscard]] std::int64_t copies_between() const { return copies_between_; }
   // Which may fail the capture.
   [[nodiscard]] std::int64_t releases_while_captured() const { return releases_while_captured_; }
 
@@ -142,14 +162,14 @@ class FakeCuda final : public Runtime {
     }
     used_[device] += size;
     void* const memory = ::operator new(static_cast<std::size_t>(size.count()), kAlignment);
-    blocks_[memory] = size;
+    blocks_[memory] = {.device = device, .size = size};
     return memory;
   }
   void release(int device, void* memory) noexcept override {
     synchronize_all();
     const std::lock_guard lock(mutex_);
     releases_while_captured_ += captured_.empty() ? 0 : 1;
-    used_[device] -= blocks_.at(memory);
+    used_[device] -= blocks_.at(memory).size;
     blocks_.erase(memory);
     ::operator delete(memory, kAlignment);
   }
@@ -262,6 +282,11 @@ class FakeCuda final : public Runtime {
     }
     launch(stream, [=] { std::memcpy(to, from, static_cast<std::size_t>(size.count())); });
   }
+  void copy_between(Stream stream, void* to, int /*to_device*/, const void* from,
+                    int /*from_device*/, Bytes size) override {
+    ++copies_between_;
+    copy(stream, to, from, size);
+  }
   void* allocate_pinned(Bytes size) override {
     const std::lock_guard lock(mutex_);
     if (pinned_used_ + size > options_.pinned) {
@@ -317,6 +342,10 @@ class FakeCuda final : public Runtime {
     int device = 0;
   };
 
+  struct Block {
+    int device = 0;
+    Bytes size;
+  };
   struct Reserved {
     int device = 0;
     Bytes size;
@@ -389,7 +418,7 @@ class FakeCuda final : public Runtime {
   std::uintptr_t last_handle_ = 0;
   std::map<Stream, StreamState> streams_;
   std::map<void*, EventState> events_;
-  std::map<void*, Bytes> blocks_;
+  std::map<const void*, Block> blocks_;
   std::map<void*, Bytes> pinned_;
   Bytes pinned_used_{0};
   std::map<char*, Reserved> reservations_;
@@ -400,6 +429,7 @@ class FakeCuda final : public Runtime {
   std::int64_t waits_ = 0;
   std::int64_t synchronizations_ = 0;
   std::int64_t destroyed_streams_ = 0;
+  std::int64_t copies_between_ = 0;
   std::int64_t releases_while_captured_ = 0;
   int fail_records_ = 0;
   int maps_to_failure_ = -1;

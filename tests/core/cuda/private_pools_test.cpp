@@ -20,10 +20,9 @@ namespace {
 
 class CudaPools : public testing::Test {
  protected:
-  CudaPools()
-      : CudaPools(std::make_unique<FakeCuda>(
-            FakeCuda::Options{.seed = 3, .devices = 2, .memory = 64_MiB})) {}
-  explicit CudaPools(std::unique_ptr<FakeCuda> cuda) : cuda_(*cuda), allocator_(std::move(cuda)) {}
+  CudaPools() : CudaPools({.seed = 3, .devices = 2, .memory = 64_MiB}) {}
+  explicit CudaPools(const FakeCuda::Options& options)
+      : cuda_(options), allocator_(cuda_, scopes_) {}
   ~CudaPools() override { allocator_.check(); }
 
   // As PyTorch begins and ends a capture.
@@ -36,7 +35,8 @@ class CudaPools : public testing::Test {
     allocator_.end_pool(stream.device, pool);
   }
 
-  FakeCuda& cuda_;
+  FakeCuda cuda_;
+  Scopes scopes_;
   Allocator allocator_;
   Stream stream_ = cuda_.new_stream();
 };
@@ -202,7 +202,7 @@ TEST_F(CudaPools, ALostCaptureDoesNotDisturbTheNext) {
 class CudaPoolsOfThreads : public CudaPools {
  protected:
   // With memory for all: while one thread captures, what others release stays.
-  CudaPoolsOfThreads() : CudaPools(std::make_unique<FakeCuda>(FakeCuda::Options{.seed = 4})) {}
+  CudaPoolsOfThreads() : CudaPools(FakeCuda::Options{.seed = 4}) {}
 };
 
 // Each thread captures graphs and replays them: they write where they were captured. The thread

@@ -5,10 +5,11 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <atomic>
-#include <unordered_map>
+#include <optional>
 
 #include "csrc/torch/gpus.h"
 #include "tests/torch/test_device/generator.h"
+#include "tests/torch/test_device/memory.h"
 
 namespace recoup::test_device {
 namespace {
@@ -157,60 +158,11 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   }
 
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
-    recoup_cuda_record_stream(data.get(), native_stream(stream).handle);
+    slot().load()->recordStream(data, stream);
   }
 };
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, GuardImpl)
-
-class DeviceAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(std::size_t size) override {
-    const c10::DeviceIndex device = current_device();
-    void* const stream = current_stream(device).handle;
-    void* const memory = recoup_cuda_malloc(static_cast<ssize_t>(size), device, stream);
-    {
-      const std::lock_guard lock(mutex_);
-      given_.emplace(memory, Given{size, device, stream});
-    }
-    return {memory, memory, &raw_delete, c10::Device(kType, device)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &raw_delete; }
-  // Not in the order of any stream, but that of the host.
-  void copy_data(void* to, const void* from, std::size_t size) const override {
-    fake().synchronize_all();
-    std::memcpy(to, from, size);
-  }
-  c10::DeviceIndex device_of(const void* memory) {
-    const std::lock_guard lock(mutex_);
-    const auto found = given_.find(const_cast<void*>(memory));
-    TORCH_CHECK(found != given_.end(), "not the start of memory of the device");
-    return found->second.device;
-  }
-
- private:
-  struct Given {
-    std::size_t size;
-    c10::DeviceIndex device;
-    void* stream;
-  };
-
-  static void raw_delete(void* memory) {
-    auto& self = *static_cast<DeviceAllocator*>(allocator());
-    Given given{};
-    {
-      const std::lock_guard lock(self.mutex_);
-      const auto found = self.given_.find(memory);
-      TORCH_CHECK(found != self.given_.end(), "Trying to free a pointer not allocated here");
-      given = found->second;
-      self.given_.erase(found);
-    }
-    recoup_cuda_free(memory, static_cast<ssize_t>(given.size), given.device, given.stream);
-  }
-
-  std::mutex mutex_;
-  std::unordered_map<void*, Given> given_;
-};
 
 // What non-blocking copies need not wait for.
 class PinnedAllocator final : public c10::Allocator {
@@ -280,7 +232,9 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return new_generator(device < 0 ? current_device() : device);
   }
   at::Device getDeviceFromPtr(void* memory) const override {
-    return {kType, static_cast<DeviceAllocator*>(allocator())->device_of(memory)};
+    const std::optional<int> device = fake().device_of(memory);
+    TORCH_CHECK(device.has_value(), "not memory of the device");
+    return {kType, static_cast<c10::DeviceIndex>(*device)};
   }
   bool isPinnedPtr(const void* memory) const override { return pinned_allocator().owns(memory); }
   at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
@@ -291,12 +245,17 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
 }  // namespace
 
-void install(const FakeCuda::Options& options) {
+void install(const FakeCuda::Options& options, const std::string& allocator) {
   TORCH_CHECK(the_fake == nullptr, "the test device is installed already");
   auto runtime = std::make_unique<FakeCuda>(options);
   the_fake = runtime.get();
-  detail::install_gpus(kType, std::move(runtime));
-  c10::SetAllocator(kType, allocator());
+  detail::Gpus& gpus = detail::Gpus::install(kType, std::move(runtime));
+  if (allocator == "pluggable") {
+    use_pluggable_allocator(gpus);
+  } else {
+    TORCH_CHECK_VALUE(allocator == "native" || allocator == "expandable", "no such allocator");
+    use_caching_allocator(gpus, allocator == "expandable");
+  }
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   device_count = options.devices;
 }
@@ -327,15 +286,13 @@ void wait_for(detail::cuda::Stream stream) {
 
 std::int64_t own_synchronizations() { return synchronizations; }
 
-c10::Allocator* allocator() {
-  static auto* const allocator = new DeviceAllocator;
-  return allocator;
-}
+c10::Allocator* allocator() { return slot(); }
 
 void resize_storage(c10::StorageImpl& storage, std::size_t size) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   const c10::DeviceGuard guard(storage.device());
-  c10::DataPtr data = allocator()->allocate(size);
+  // As on CUDA: not what the slot holds now.
+  c10::DataPtr data = storage.allocator()->allocate(size);
   const std::size_t kept = std::min(size, storage.nbytes());
   if (kept > 0) {
     const c10::DeviceIndex device = storage.device().index();

@@ -14,8 +14,9 @@ namespace recoup::test_device {
 
 constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 
-// Once in a process: the memory of these devices comes from recoup from now on.
-void install(const detail::cuda::FakeCuda::Options& options);
+// Once in a process: these devices can have budgets from now on. `allocator` is "native",
+// "expandable": native with expandable segments, or "pluggable": all memory comes from recoup.
+void install(const detail::cuda::FakeCuda::Options& options, const std::string& allocator);
 detail::cuda::FakeCuda& fake();
 
 // Of this thread.
@@ -29,7 +30,7 @@ detail::cuda::Stream native_stream(const c10::Stream& stream);
 void wait_for(detail::cuda::Stream stream);
 std::int64_t own_synchronizations();
 
-// As CUDAPluggableAllocator does it, over recoup's functions.
+// What kernels take memory from.
 c10::Allocator* allocator();
 // More bytes, or fewer; what fits is kept.
 void resize_storage(c10::StorageImpl& storage, std::size_t size);

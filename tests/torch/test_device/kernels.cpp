@@ -10,9 +10,9 @@
 
 #include <string_view>
 
-#include "csrc/torch/gpus.h"
 #include "tests/torch/test_device/device.h"
 #include "tests/torch/test_device/fallback.h"
+#include "tests/torch/test_device/memory.h"
 
 namespace recoup::test_device {
 namespace {
@@ -161,7 +161,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 }
 
 void record_stream(at::Tensor& self, c10::Stream stream) {
-  recoup_cuda_record_stream(self.storage().data_ptr().get(), native_stream(stream).handle);
+  slot().load()->recordStream(self.storage().data_ptr(), stream);
 }
 
 at::Tensor plus(at::Tensor sum, const std::optional<at::Tensor>& bias) {

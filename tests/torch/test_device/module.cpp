@@ -1,20 +1,19 @@
 // _test_device: the test device's face for Python.
 #include <torch/csrc/utils/pybind.h>
 
-#include "csrc/torch/gpus.h"
 #include "tests/torch/test_device/device.h"
 #include "tests/torch/test_device/fallback.h"
 #include "tests/torch/test_device/generator.h"
+#include "tests/torch/test_device/memory.h"
 
 namespace recoup::test_device {
 namespace {
 
 void install_all(std::uint64_t seed, int devices, std::int64_t memory_bytes,
-                 std::int64_t forget_each) {
-  install({.seed = seed,
-           .devices = devices,
-           .memory = Bytes(memory_bytes),
-           .forget_each = forget_each});
+                 std::int64_t forget_each, const std::string& allocator) {
+  install(
+      {.seed = seed, .devices = devices, .memory = Bytes(memory_bytes), .forget_each = forget_each},
+      allocator);
   register_fallback();
 }
 
@@ -23,7 +22,8 @@ void install_all(std::uint64_t seed, int devices, std::int64_t memory_bytes,
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   const py::call_guard<py::gil_scoped_release> no_gil;
   module.def("install", &install_all, py::kw_only(), py::arg("seed") = 0, py::arg("devices") = 2,
-             py::arg("memory_bytes") = (256_MiB).count(), py::arg("forget_each") = 0);
+             py::arg("memory_bytes") = (256_MiB).count(), py::arg("forget_each") = 0,
+             py::arg("allocator") = "native");
   module.def("device_count", [] { return fake().device_count(); });
   module.def("current_device", [] { return int{current_device()}; });
   module.def("set_device",
@@ -33,7 +33,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 
   module.def("synchronize", [] { fake().synchronize_all(); }, no_gil);
   module.def("run", [](int tasks) { fake().run(tasks); }, py::arg("tasks"), no_gil);
-  module.def("empty_cache", &recoup_cuda_empty_cache, no_gil);
+  module.def("empty_cache", [] { slot().load()->emptyCache({0, 0}); }, no_gil);
+  module.def("undecorated", &undecorated);
+  // As C++ code may, apart from tensors.
+  module.def("raw_alloc", [](std::size_t size) {
+    return reinterpret_cast<std::uintptr_t>(slot().load()->raw_alloc(size));
+  });
+  module.def("raw_delete", [](std::uintptr_t memory) {
+    slot().load()->raw_delete(reinterpret_cast<void*>(memory));
+  });
+  module.def("resize_storage", [](const at::Tensor& tensor, std::size_t size) {
+    resize_storage(*tensor.storage().unsafeGetStorageImpl(), size);
+  });
   module.def("allocated_bytes", [](int device) { return fake().allocated(device).count(); });
   // As another process would.
   module.def("take_away", [](int device, std::int64_t bytes) {

@@ -1,0 +1,40 @@
+// A budget on a device that gives bytes of its own, one a request.
+#pragma once
+
+#include <cstddef>
+#include <set>
+
+#include "csrc/cuda/scopes.h"
+
+namespace recoup::detail::cuda {
+
+class FakeScope final : public Scope {
+ public:
+  // It wants requests up to so many bytes.
+  explicit FakeScope(Bytes largest) : largest_(largest) {}
+
+  [[nodiscard]] bool wants(Bytes size) const override { return size <= largest_; }
+  void* allocate(Bytes /*size*/, Stream stream) override {
+    streams_.insert(stream);
+    return &memory_[used_++];
+  }
+  [[nodiscard]] bool owns(const void* memory) const override {
+    return memory >= memory_ && memory < memory_ + sizeof memory_;
+  }
+  [[nodiscard]] bool empty() const override { return used_ == 0; }
+  [[nodiscard]] Bytes reserved() const override { return Bytes(sizeof memory_); }
+  [[nodiscard]] Bytes used() const override { return Bytes(static_cast<std::int64_t>(used_)); }
+  void free(void* /*memory*/) override { --used_; }
+  void record_stream(void* /*memory*/, Stream stream) override { streams_.insert(stream); }
+
+  void want(Bytes largest) { largest_ = largest; }
+  [[nodiscard]] const std::set<Stream>& streams() const { return streams_; }
+
+ private:
+  Bytes largest_;
+  char memory_[16] = {};
+  std::size_t used_ = 0;
+  std::set<Stream> streams_;
+};
+
+}  // namespace recoup::detail::cuda

@@ -1,0 +1,66 @@
+// Which budget gets a request, and which owns an address.
+#include "csrc/cuda/scopes.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <stdexcept>
+
+#include "tests/core/cuda/fake_scope.h"
+
+namespace recoup::detail::cuda {
+namespace {
+
+TEST(CudaScopes, WithoutOneNothingIsWantedOrOwned) {
+  Scopes scopes;
+  char memory = 0;
+  EXPECT_TRUE(scopes.empty());
+  EXPECT_EQ(scopes.wanting(0, 1_B), nullptr);
+  EXPECT_FALSE(scopes.owns(&memory) || scopes.owns(nullptr));
+  EXPECT_FALSE(scopes.free(&memory));
+  EXPECT_FALSE(scopes.record_stream(&memory, nullptr));
+  EXPECT_EQ(scopes.usage(0).reserved, 0_B);
+  scopes.check();
+}
+
+TEST(CudaScopes, OneIsAskedForItsDeviceAlone) {
+  Scopes scopes;
+  const auto scope = std::make_shared<FakeScope>(100_B);
+  scopes.enter(1, scope);
+  EXPECT_THROW(scopes.enter(1, std::make_shared<FakeScope>(1_B)), std::logic_error);
+  EXPECT_EQ(scopes.wanting(1, 100_B), scope);
+  EXPECT_EQ(scopes.wanting(1, 101_B), nullptr);
+  EXPECT_EQ(scopes.wanting(0, 1_B), nullptr);
+  scopes.leave(1);
+  EXPECT_EQ(scopes.wanting(1, 1_B), nullptr);
+  EXPECT_TRUE(scopes.empty());
+}
+
+// What PyTorch frees or records long after is still routed to whom it came from.
+TEST(CudaScopes, AnAddressFindsItsOwnerAfterTheScopeToo) {
+  Scopes scopes;
+  auto first = std::make_shared<FakeScope>(100_B);
+  const std::weak_ptr<FakeScope> watched = first;
+  scopes.enter(0, std::move(first));
+  void* const memory = scopes.wanting(0, 1_B)->allocate(1_B, {});
+  EXPECT_TRUE(scopes.owns(memory) && !scopes.owns_left(memory));
+  scopes.leave(0);
+  EXPECT_FALSE(scopes.empty());
+  EXPECT_TRUE(scopes.owns(memory) && scopes.owns_left(memory));
+  EXPECT_GT(scopes.usage(0).left, 0_B);
+  int stream = 0;
+  EXPECT_TRUE(scopes.record_stream(memory, &stream));
+  EXPECT_TRUE(watched.lock()->streams().contains({.handle = &stream, .device = 0}));
+  const auto second = std::make_shared<FakeScope>(100_B);
+  scopes.enter(0, second);
+  EXPECT_TRUE(scopes.free(memory));
+  EXPECT_TRUE(watched.expired());
+  EXPECT_FALSE(scopes.free(memory));
+  EXPECT_FALSE(scopes.empty());
+  scopes.leave(0);
+  EXPECT_TRUE(scopes.empty());
+  scopes.check();
+}
+
+}  // namespace
+}  // namespace recoup::detail::cuda
