@@ -181,7 +181,8 @@ def test_dear_moves_are_avoided(traced: tuple[str, recoup.Trace]) -> None:
     _, trace = traced
     budget = int(trace.unbudgeted_peak_bytes() * 0.6)
     cheap, dear = (
-        trace.simulate(budget, move_ns_per_byte=price).stats for price in (0.1, 10_000.0)
+        trace.simulate(budget, move_ns_per_byte=price, cost_model="bytes").stats
+        for price in (0.001, 10_000.0)
     )
     assert cheap.moved_bytes > 0
     assert dear.moved_bytes < cheap.moved_bytes
