@@ -6,6 +6,7 @@ everything was evicted once more; or it raises our error, which only storages an
 """
 
 import copy
+import ctypes
 import functools
 import io
 import re
@@ -26,6 +27,8 @@ LITTER = 20
 REPEATS = 8
 FILE = Path("file")
 ZIP = b"PK\3\4"
+# Raises the error that a function has set and returned with: some in C do, without telling.
+raise_error_that_is_set = ctypes.pythonapi.PyErr_Occurred
 
 # Few elements: an error about an argument prints it.
 SIDE = 8
@@ -199,6 +202,7 @@ class Call:
             member = getattr(self._whose, self._name)
             if callable(member):
                 self.result = member(*self._arguments)
+                raise_error_that_is_set()
             elif self._arguments:
                 raise TypeError("it takes no arguments")
             else:

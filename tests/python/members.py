@@ -28,7 +28,6 @@ SKIPPED = {
     "_push_on_torch_dispatch_stack": "takes a mode",
     "_push_on_torch_function_stack": "takes a mode",
     "_set_skip_next_torch_function": "takes a flag and returns with an error set for all else",
-    "_increment_version": "returns with an error set for what is no tensor",
     "_any_output_is_alias_to_input_or_output": "reads more arguments than it has got",
     "_commit_update": "takes each tensor for a functional one",
     "_set_from_file": "takes each number for a file's; `torch.load` of old files calls it",
