@@ -37,7 +37,7 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-device \
-        test-cuda test-torch test-slow test-injection fuzz bench bench-real bench-smoke clean
+        test-cuda test-hook test-torch test-slow test-injection fuzz bench bench-real bench-smoke clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -74,6 +74,14 @@ asan-test: $(SETUP_DONE) ## the core's tests under AddressSanitizer and UBSan
 
 torch-test: build example test-device ## the tests with PyTorch
 	$(BIN)/python -m pytest
+	RECOUP_HOOK=backend_select $(BIN)/python -m pytest $(HOOK_SHORT:%=tests/python/test_%.py)
+
+# Both ways of watching ops pass the same tests; this many of them each time.
+HOOK_SHORT := hook composites contract_outside contract_replays contract_versions guests list_ops \
+  random_programs subclasses
+
+test-hook: build example test-device ## all tests with PyTorch, with ops watched the other way
+	RECOUP_HOOK=backend_select $(BIN)/python -m pytest
 
 test-torch: $(SETUP_DONE) ## the tests with another PyTorch, apart from .venv: TORCH=2.14.1
 	tools/test_torch.sh $(PYTHON) $(TORCH) $(TESTS)

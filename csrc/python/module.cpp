@@ -243,6 +243,7 @@ void bind_functions(py::module_& module) {
     return rows;
   });
   module.def("overridden_ops", &overridden_ops);
+  module.def("set_unseen", &set_unseen, py::arg("on"));
   module.def("pass_through", &pass_through, py::arg("on"));
   module.def(
       "replay_traits",
@@ -310,6 +311,8 @@ PYBIND11_MODULE(_C, module) {
       .hold = [] { return static_cast<int>(PyGILState_Ensure()); },
       .let_go = [](int held) { PyGILState_Release(static_cast<PyGILState_STATE>(held)); }};
   recoup::set_interpreter_lock(kGil);
+  recoup::install_hook();  // an exception is an ImportError
+  module.attr("hook") = recoup::hook_name();
   recoup::bind_options(module);
   recoup::bind_engine(module);
   recoup::bind_functions(module);

@@ -5,6 +5,7 @@
 #include "csrc/torch/access_hooks.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/budget_scope.h"
+#include "csrc/torch/dispatch.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/overrides.h"
 #include "csrc/torch/scope_thread.h"
@@ -357,6 +358,16 @@ bool carry(bool on) {
 std::vector<NamedOp> named_ops() { return detail::known_names(); }
 
 std::vector<std::string> overridden_ops() { return detail::overridden_ops(); }
+
+void install_hook() { detail::watch_ops(); }
+
+const char* hook_name() { return detail::Hook::name(); }
+
+bool set_unseen(bool on) {
+  const bool was = detail::inside_op();
+  detail::Hook::set_inside(on);
+  return was;
+}
 
 void pass_through(bool on) {
   if (!active()) {

@@ -14,9 +14,11 @@
 #include "csrc/base/strings.h"
 #include "csrc/torch/access_hooks.h"
 #include "csrc/torch/allocator.h"
+#include "csrc/torch/dispatch.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/generators.h"
 #include "csrc/torch/gpus.h"
+#include "csrc/torch/hook.h"
 #include "csrc/torch/scope_thread.h"
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/traits_table.h"
@@ -83,6 +85,8 @@ void BudgetScope::enter() {
       pthread_atfork(&lock_before_fork, &unlock_in_parent, &unlock_in_child);
   static const int at_exit = std::atexit(&stop_planning_at_exit);
   RECOUP_CHECK(registered == 0 && at_exit == 0);
+  watch_ops();
+  Hook::watch_new_ops();
   if (!Sessions::any()) {
     TraitsTable::instance().look_for_overrides();
   }

@@ -3,7 +3,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
@@ -15,6 +14,7 @@
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/gpus.h"
+#include "csrc/torch/hook.h"
 #include "csrc/torch/kernel_frame.h"
 #include "csrc/torch/op_call.h"
 #include "csrc/torch/parts.h"
@@ -28,8 +28,8 @@ namespace recoup::detail {
 namespace {
 
 void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
-  op.redispatchBoxed(keys, stack);
+  const Unseen unseen;
+  Hook::proceed(op, keys, stack);
 }
 
 // Two storages that share their bytes until one of them is written, outside any op: who owns them
@@ -122,7 +122,7 @@ void run_guest(const c10::OperatorHandle& op, const OpTraits& traits, c10::Dispa
       }
     });
   }
-  op.redispatchBoxed(below, stack);
+  Hook::proceed(op, below, stack);
 }
 
 // Brings plain tensors among the arguments back for a kernel that looks at them by pointer.
@@ -150,7 +150,7 @@ void run_reader(const c10::OperatorHandle& op, const OpTraits& traits, c10::Disp
     return traits.pointers == Pointers::kArguments ||
            at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
   });
-  op.redispatchBoxed(below, stack);
+  Hook::proceed(op, below, stack);
 }
 
 // Note [Ops on lists].
@@ -165,7 +165,7 @@ void run_list_loop(const c10::OperatorHandle& op, c10::DispatchKeySet below,
       return is_shared(argument);
     });
   }
-  op.redispatchBoxed(below, stack);
+  Hook::proceed(op, below, stack);
 }
 
 void run(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
@@ -195,9 +195,7 @@ bool has_composite(const c10::OperatorHandle& op, const torch::jit::Stack& stack
 
 }  // namespace
 
-void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::DispatchKeySet below =
-      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
+void handle(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
   if (!Sessions::any()) {
     redispatch(op, below, stack);
     return;
@@ -206,7 +204,7 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   switch (traits.kind) {
     case OpKind::kTransparent:
       if (!has_composite(op, *stack)) [[likely]] {
-        op.redispatchBoxed(below, stack);
+        Hook::proceed(op, below, stack);
         return;
       }
       break;  // its kernel for them is another, which reads their sizes by pointer
@@ -276,11 +274,18 @@ void enter_all(torch::Library& library) {
 }
 
 }  // namespace
-}  // namespace recoup::detail
 
-TORCH_LIBRARY_IMPL(_, Fake, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&recoup::detail::handle>());
+void watch_ops() {
+  if (Hook::installed()) {
+    return;
+  }
+  Hook::install(&handle);
+  for (const c10::DispatchKey key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA,
+                                     c10::DispatchKey::AutogradPrivateUse1}) {
+    // For good, as PyTorch's own are.
+    auto* const library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+    enter_all(*library);
+  }
 }
-TORCH_LIBRARY_IMPL(aten, AutogradCPU, library) { recoup::detail::enter_all(library); }
-TORCH_LIBRARY_IMPL(aten, AutogradCUDA, library) { recoup::detail::enter_all(library); }
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) { recoup::detail::enter_all(library); }
+
+}  // namespace recoup::detail

@@ -6,8 +6,11 @@
 
 namespace recoup::detail {
 
-// Runs the op under the eyes of the sessions that it concerns. `keys`: of the call; those above
-// recoup's own are left out.
-void handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+// Runs the op under the eyes of the sessions that it concerns. `below`: of the call's keys those
+// for Hook::proceed.
+void handle(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack);
+
+// From now on ops of scopes come to `handle`: Hook::install, whose errors it has. Once is enough.
+void watch_ops();
 
 }  // namespace recoup::detail

@@ -2,14 +2,15 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "csrc/torch/errors.h"
+#include "csrc/torch/hook.h"
 #include "csrc/torch/payload_writer.h"
+#include "csrc/torch/scope_thread.h"
 #include "csrc/torch/tick_clock.h"
 
 namespace recoup::detail {
@@ -249,9 +250,9 @@ void OpCall::begin_draw(std::optional<Draw>& draw) {
 }
 
 void OpCall::run_below() {
-  const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
+  const Unseen unseen;
   if (others_.empty()) [[likely]] {
-    op_.redispatchBoxed(keys_, &stack_);
+    Hook::proceed(op_, keys_, &stack_);
   } else {
     OpCall(*others_.front(), op_, traits_, keys_, stack_, others_.subspan(1)).run();
   }

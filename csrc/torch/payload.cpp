@@ -15,6 +15,8 @@
 #include "csrc/base/hash.h"
 #include "csrc/torch/bypass.h"
 #include "csrc/torch/digest.h"
+#include "csrc/torch/hook.h"
+#include "csrc/torch/scope_thread.h"
 #include "csrc/torch/settings.h"
 #include "csrc/torch/tick_clock.h"
 
@@ -33,7 +35,7 @@ const c10::DispatchKeySet& replay_excluded() {
            c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
            c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::Functionalize,
            c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
-           c10::DispatchKey::PreDispatch, c10::DispatchKey::Tracer, c10::DispatchKey::Fake});
+           c10::DispatchKey::PreDispatch, c10::DispatchKey::Tracer});
   return keys;
 }
 
@@ -131,6 +133,7 @@ void Payload::find_cost_key(std::span<const std::int64_t> made) {
 }
 
 void Payload::keep_constant(const at::Tensor& tensor) {
+  const Unseen unseen;
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());
   const Bypass bypass;
   arguments.back() = at::clone(tensor);
@@ -209,17 +212,17 @@ void draw_again(const Payload& payload, torch::jit::Stack& stack) {
   if (!payload.device.is_cpu() || traits.generator_slot < 0) {
     const GeneratorGuard generator(*generator_of(payload.arguments, payload.device),
                                    payload.random);
-    payload.op->redispatchBoxed(payload.keys, &stack);
+    Hook::proceed(*payload.op, payload.keys, &stack);
     return;
   }
   at::Generator generator = private_generator(payload.random);
   if (!traits.with_generator) {
     stack[static_cast<std::size_t>(traits.generator_slot)] = std::move(generator);
-    payload.op->redispatchBoxed(payload.keys, &stack);
+    Hook::proceed(*payload.op, payload.keys, &stack);
     return;
   }
   stack.insert(stack.begin() + traits.generator_slot, std::move(generator));
-  traits.with_generator->redispatchBoxed(payload.keys, &stack);
+  Hook::proceed(*traits.with_generator, payload.keys, &stack);
 }
 
 }  // namespace
@@ -233,6 +236,7 @@ Nanoseconds run_again(const Payload& payload,
               " made cannot be brought back, because the op has been unregistered since. Keep its "
               "library as long as what it made, or materialize that first (recoup.materialize)");
   const SettingsGuard settings(*payload.settings, payload.device.type());
+  const Unseen unseen;
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());
   const c10::intrusive_ptr<c10::StorageImpl> nothing = storage_over(nullptr, 0, payload.device);
   stack.assign(payload.arguments.begin(), payload.arguments.end());
@@ -277,7 +281,7 @@ Nanoseconds run_again(const Payload& payload,
   if (payload.random) {
     draw_again(payload, stack);
   } else {
-    payload.op->redispatchBoxed(payload.keys, &stack);
+    Hook::proceed(*payload.op, payload.keys, &stack);
   }
   return TickClock::between(start, TickClock::now());
 }

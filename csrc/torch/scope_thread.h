@@ -1,20 +1,26 @@
-// Which threads are of a scope: those whose ops come to us, by the dispatch key that we live on.
+// Which threads are of a scope: those whose ops come to us.
 #pragma once
 
-#include <c10/core/impl/LocalDispatchKeySet.h>
+#include "csrc/torch/hook.h"
 
 namespace recoup::detail {
 
-// Such a thread may replay: the one that entered a scope, those that carry it, and those that
-// autograd runs its backward on, which are others for each GPU.
-inline bool on_scope_thread() {
-  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake);
-}
-inline void set_scope_thread(bool on) {
-  c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, on);
-}
+inline bool on_scope_thread() { return Hook::on_scope_thread(); }
+inline void set_scope_thread(bool on) { Hook::set_scope_thread(on); }
 
 // Whether the thread is in an op that came to us.
-inline bool inside_op() { return c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake); }
+inline bool inside_op() { return Hook::inside(); }
+
+// Ops of this thread do not come to us for as long as it lives.
+class Unseen {
+ public:
+  Unseen() { Hook::set_inside(true); }
+  ~Unseen() { Hook::set_inside(was_); }
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
+
+ private:
+  const bool was_ = Hook::inside();
+};
 
 }  // namespace recoup::detail

@@ -1,7 +1,6 @@
 #include "csrc/torch/tensor_memory.h"
 
 #include <ATen/Parallel.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 
@@ -23,10 +22,9 @@ bool TensorMemory::in_scope(std::size_t nbytes) const {
   if (Bypass::active()) {
     return false;
   }
-  if (const auto keys = c10::impl::tls_local_dispatch_key_set();
-      keys.included_.has(c10::DispatchKey::Fake)) {
-    return !to_.device.device().is_cpu() || nbytes > kWrappedNumber ||
-           keys.excluded_.has(c10::DispatchKey::Fake);
+  if (on_scope_thread()) {
+    return !to_.device.device().is_cpu() || nbytes > kWrappedNumber || inside_op() ||
+           Hook::fills_by_pointer();
   }
   // Kernels also allocate on OpenMP workers, which know nothing of the scope.
   return to_.device.in_kernel() && at::in_parallel_region();

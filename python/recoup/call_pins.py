@@ -11,10 +11,8 @@ import torch
 
 from recoup import _C
 
-# An alias of a storage is for our own use: neither the engine nor a mode of the user's sees it.
-UNSEEN_KEYS = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("Fake"))
-for _name in ("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode"):
-    UNSEEN_KEYS = UNSEEN_KEYS.add(torch._C._dispatch_key_parse(_name))
+_MODES = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("FuncTorchDynamicLayerFrontMode"))
+_MODES = _MODES.add(torch._C._dispatch_key_parse("FuncTorchDynamicLayerBackMode"))
 
 
 class _ThreadState(threading.local):
@@ -53,12 +51,23 @@ def reading_pins() -> Iterator[dict[int, _C.Pin]]:
             thread.pins = None
 
 
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """For our own use: neither the engine nor a mode of functorch's sees this thread's ops."""
+    was = _C.set_unseen(True)
+    try:
+        with torch._C._ExcludeDispatchKeyGuard(_MODES):
+            yield
+    finally:
+        _C.set_unseen(was)
+
+
 def alias_of(storage: torch.UntypedStorage) -> torch.Tensor:
-    """A tensor of the storage that no mode and no engine sees."""
+    """A tensor of the storage; no mode and no engine sees how it is made."""
     with (
         torch._C.DisableTorchFunction(),
         torch._C._DisableTorchDispatch(),
-        torch._C._ExcludeDispatchKeyGuard(UNSEEN_KEYS),
+        unseen(),
     ):
         return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 

@@ -32,7 +32,6 @@ import torch.utils.dlpack
 
 from recoup import _C, scripts
 from recoup.call_pins import (
-    UNSEEN_KEYS,
     alias_of,
     escape,
     held_pins,
@@ -40,6 +39,7 @@ from recoup.call_pins import (
     pin_each,
     reading_pins,
     thread,
+    unseen,
 )
 from recoup.patches import Patches, Replacement, hide
 
@@ -261,7 +261,7 @@ def _sharing(original: _Function) -> _Function:
         with (
             _made_anew(storage, 0 if storage.is_shared() else storage.nbytes()),
             # The copy goes to a storage that gives its bytes away; they are reserved already.
-            torch._C._ExcludeDispatchKeyGuard(UNSEEN_KEYS),
+            unseen(),
         ):
             return original(storage, *args, **kwargs)
 

@@ -14,7 +14,7 @@ import torch.utils.dlpack
 
 import recoup
 from differential import AMPLE, Hand, N, assert_same, in_thread, made, see
-from recoup.call_pins import UNSEEN_KEYS
+from recoup.call_pins import unseen
 
 # As a C extension has them: not those that a scope puts in their place.
 NUMPY, FROM_NUMPY = torch.Tensor.numpy, torch.from_numpy
@@ -347,7 +347,7 @@ def test_views_of_the_pool_that_c_made(make: str, start: int) -> None:
         elif make == "empty":
             owner = torch.empty(N)
         else:
-            with torch._C._ExcludeDispatchKeyGuard(UNSEEN_KEYS):
+            with unseen():
                 owner = torch.empty(N)
         array = NUMPY(owner)
         array[:] = values

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "recoup/torch.h"
 #include "tests/torch/test_device/device.h"
 #include "tests/torch/test_device/generator.h"
 
@@ -81,17 +82,17 @@ class SeededCpu {
   at::Tensor before_;
 };
 
-// recoup's budget for the CPU takes what this thread allocates while the key is included. Memory of
+// recoup's budget for the CPU takes what this thread allocates while it is of the scope. Memory of
 // the CPU that a kernel of ours uses is none of the program's.
 class OutOfBudgets {
  public:
-  OutOfBudgets() { c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, false); }
+  OutOfBudgets() : before_(carry(false)) {}
   OutOfBudgets(const OutOfBudgets&) = delete;
   OutOfBudgets& operator=(const OutOfBudgets&) = delete;
-  ~OutOfBudgets() { c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, before_); }
+  ~OutOfBudgets() { (void)carry(before_); }
 
  private:
-  const bool before_ = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake);
+  const bool before_;
 };
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

@@ -1,0 +1,70 @@
+"""The two ways in which ops come to recoup, and which of them it takes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import recoup
+from recoup import _C
+
+WORKER = str(Path(__file__).with_name("hook_worker.py"))
+
+
+def run(hook: str | None, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    env = {name: value for name, value in os.environ.items() if name != "RECOUP_HOOK"}
+    return subprocess.run(
+        [sys.executable, WORKER, *arguments],
+        env=env | ({} if hook is None else {"RECOUP_HOOK": hook}),
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("hook", "taken", "name"),
+    [
+        (None, False, "fake"),
+        ("", False, "fake"),
+        ("fake", False, "fake"),
+        ("backend_select", False, "backend_select"),
+        (None, True, "backend_select"),
+        ("backend_select", True, "backend_select"),
+    ],
+)
+def test_each_hook_watches(hook: str | None, taken: bool, name: str) -> None:
+    done = run(hook, *(["taken"] if taken else []))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip() == name
+    assert "Overriding" not in done.stderr
+
+
+def test_a_key_that_is_taken_is_an_import_error() -> None:
+    done = run("fake", "taken")
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1
+    assert last.startswith("ImportError: recoup cannot watch ops by dispatch key Fake")
+    assert "RECOUP_HOOK=backend_select" in last
+
+
+def test_a_name_that_is_none_is_an_import_error() -> None:
+    done = run("vulkan")
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == "ImportError: RECOUP_HOOK must be fake or backend_select, not vulkan"
+
+
+def test_nobody_uses_the_key_that_tells_threads_of_scopes() -> None:
+    assert torch._C._dispatch_get_registrations_for_dispatch_key("CustomRNGKeyId") == []
+
+
+@pytest.mark.skipif(_C.hook != "backend_select", reason="of the kernels per op")
+def test_every_op_has_our_kernel() -> None:
+    with recoup.budget("1MiB"):  # registers those of libraries that were loaded since the last
+        names = torch._C._dispatch_get_all_op_names()
+    watched = set(torch._C._dispatch_get_registrations_for_dispatch_key("BackendSelect"))
+    assert len(watched) > 2000
+    missing = [name for name in names if name not in watched]
+    assert [name for name in missing if torch._C._dispatch_has_kernel(name)] == []
