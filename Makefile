@@ -4,6 +4,7 @@
 PYTHON ?= python3
 # The PyTorch that is developed with. Of pyproject.toml's range any will do: make test-torch TORCH=2.14.1
 TORCH := $(shell sed -n 's/^torch==//p' requirements-torch.txt)
+WHEELS := $(TORCH)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet --quiet
@@ -37,7 +38,7 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-device \
-        test-cuda test-hook test-torch test-slow test-injection fuzz bench bench-real bench-smoke clean
+        test-cuda test-hook test-torch test-slow test-injection wheels fuzz bench bench-real bench-smoke clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -85,6 +86,9 @@ test-hook: build example test-device ## all tests with PyTorch, with ops watched
 
 test-torch: $(SETUP_DONE) ## the tests with another PyTorch, apart from .venv: TORCH=2.14.1
 	tools/test_torch.sh $(PYTHON) $(TORCH) $(TESTS)
+
+wheels: $(PACKAGES_DONE) ## dist/: the sdist and a wheel for each minor version of PyTorch: WHEELS="2.13.0 2.14.1"
+	tools/wheels.sh $(PYTHON) $(BIN)/python $(WHEELS)
 
 test-device: build ## the device that stands for CUDA in the tests with PyTorch
 	cmake --build build/python --target recoup_test_device
