@@ -24,7 +24,7 @@ CPP_FOLDERS := $(wildcard include csrc tests/core tests/torch examples)
 CPP_FILES = $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cpp')
 PYTHON_FOLDERS := $(wildcard python tests tools examples bench)
 # The folders too: their time changes when a file goes, which no file's time shows.
-BUILD_INPUTS = $(shell find include csrc) CMakeLists.txt pyproject.toml
+BUILD_INPUTS = $(shell find include csrc cmake) CMakeLists.txt pyproject.toml
 
 # What `make bench` runs and draws. What build/bench.json has already is not run again.
 BENCH_CASES := --policies recoup dtr dte coop --budgets 80,60,50,40,30

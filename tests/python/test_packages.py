@@ -38,7 +38,7 @@ def needed() -> Iterator[str]:
     """All that a build reads."""
     yield from ("CMakeLists.txt", "pyproject.toml", "LICENSE", "README.md")
     yield from ("tools/build_backend.py", "tools/wheel_version.py")
-    for folder in ("include", "csrc", "python"):
+    for folder in ("include", "csrc", "cmake", "python"):
         for path in (ROOT / folder).rglob("*.*"):
             if path.suffix not in (".pyc", ".so") and path.is_file():
                 yield str(path.relative_to(ROOT))
