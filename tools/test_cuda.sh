@@ -29,7 +29,8 @@ cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPython_EXECUT
   -DRECOUP_WITH_CUDA=ON -DRECOUP_BUILD_TESTS=OFF -DRECOUP_BUILD_EXAMPLES=OFF ${CMAKE_ARGS:-}
 cmake --build "$build"
 rm -rf "$build/site"
-cmake --install "$build" --prefix "$build/site" >/dev/null
+cmake --install "$build" --prefix "$build/site/recoup" >/dev/null
+cmake --install "$build" --prefix "$build/site/recoup" --component python >/dev/null
 cp -r "$root/python/recoup/." "$build/site/recoup/"
 
 # Not the project's settings, which ask for a newer pytest than may be there.

@@ -63,7 +63,7 @@ def _install() -> str | None:
 
 
 def _install_pluggable() -> str | None:
-    functions = ctypes.CDLL(str(Path(_C.__file__).parent / "librecoup_torch.so"))
+    functions = ctypes.CDLL(str(Path(_C.__file__).parent / "lib/librecoup_torch.so"))
 
     def address(name: str) -> int:
         value = ctypes.cast(getattr(functions, name), ctypes.c_void_p).value

@@ -56,7 +56,7 @@ def symbols() -> set[str]:
 
 def _built() -> list[Path]:
     module = Path(recoup._C.__file__)
-    return [module, module.with_name("librecoup_torch.so")]
+    return [module, module.parent / "lib/librecoup_torch.so"]
 
 
 def missing() -> list[str]:
