@@ -1,4 +1,4 @@
-# Finds PyTorch.
+# Finds PyTorch, for recoup's own build and for programs that use the recoup that is installed.
 #
 # Note [No find_package(Torch)]: TorchConfig.cmake of a torch with CUDA, which is what PyPI has for Linux,
 # stops where the CUDA Toolkit is not installed, and it carries flags of torch's own build. What recoup
@@ -16,6 +16,12 @@ function(recoup_torch_version root result)
     endif()
   endforeach()
   set(${result} "${version}" PARENT_SCOPE)
+endfunction()
+
+# Sets `result` to 2.13 of 2.13.0.
+function(recoup_minor_version version result)
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" minor "${version}")
+  set(${result} "${minor}" PARENT_SCOPE)
 endfunction()
 
 # Sets `result` to the folder of the torch package that a Python has, or to nothing.

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import importlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch  # before _C, which is linked against it
@@ -44,6 +45,7 @@ __all__ = [
     "allow_replay",
     "budget",
     "carry",
+    "cmake_prefix_path",
     "evict",
     "is_resident",
     "materialize",
@@ -53,6 +55,9 @@ __all__ = [
     "trace",
 ]
 __version__ = _C.__version__
+# Beside what was built, which in an editable installation is apart from the sources.
+cmake_prefix_path = str(Path(_C.__file__).parent / "lib" / "cmake" / "recoup")
+"""Where CMake finds the package for C++: an entry of CMAKE_PREFIX_PATH, or recoup_DIR."""
 
 _C.set_out_of_budget_error(OutOfBudgetError)
 gpus.install_at_import()
