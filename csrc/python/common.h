@@ -57,5 +57,6 @@ void bind_layout(py::module_& module);
 void bind_dtr_simulator(py::module_& module);
 void bind_order(py::module_& module);
 void bind_scope(py::module_& module);
+void bind_compiled(py::module_& module);
 
 }  // namespace recoup

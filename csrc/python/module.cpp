@@ -321,4 +321,5 @@ PYBIND11_MODULE(_C, module) {
   recoup::bind_dtr_simulator(module);
   recoup::bind_order(module);
   recoup::bind_scope(module);
+  recoup::bind_compiled(module);
 }

@@ -280,6 +280,9 @@ void materialize(const at::Tensor& tensor) {
 }
 
 void escape(const at::Tensor& tensor) {
+  if (detail::in_graph()) {
+    return;  // the graph keeps no pointer beyond its return
+  }
   if (tensor.defined() && tensor.has_storage()) {
     detail::refuse_if_suspended_needs(*tensor.storage().unsafeGetStorageImpl());
   }

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "csrc/torch/allocator.h"
+#include "csrc/torch/compiled_frame.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/gpus.h"
 #include "csrc/torch/hook.h"
@@ -198,6 +199,10 @@ bool has_composite(const c10::OperatorHandle& op, const torch::jit::Stack& stack
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
   if (!Sessions::any()) {
     redispatch(op, below, stack);
+    return;
+  }
+  if (CompiledFrame* const frame = CompiledFrame::current()) [[unlikely]] {
+    frame->pass(op, below, stack);
     return;
   }
   const OpTraits& traits = TraitsTable::instance().of(op, reach_of(below));

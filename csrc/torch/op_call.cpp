@@ -7,6 +7,9 @@
 #include <iterator>
 #include <utility>
 
+#include "csrc/torch/compiled_call.h"
+#include "csrc/torch/draw_tape.h"
+#include "csrc/torch/draws.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/hook.h"
 #include "csrc/torch/payload_writer.h"
@@ -103,6 +106,9 @@ void OpCall::run_until_it_fits() {
       return;
     } catch (const PoolOutOfMemory& error) {
       if (!error.is_of(&session_) || !may_run_twice() || !retry.worth_it(error.report())) {
+        if (traits_.compiled) {
+          compiled_call(operands_.arguments()).draws().undo();
+        }
         throw;
       }
     }
@@ -117,7 +123,11 @@ bool OpCall::may_run_twice() const {
   const bool writes = std::any_of(operands.begin(), operands.end(), [](const Operand& operand) {
     return operand.written && !operand.left_out && !operand.overwritten;
   });
-  return !writes && (!traits_.random || random_ != nullptr);
+  return !writes && (!traits_.random || random_ != nullptr) && !is_once();
+}
+
+bool OpCall::is_once() const {
+  return traits_.compiled && compiled_call(operands_.arguments()).once();
 }
 
 void OpCall::prepare_retry(Retry& retry) {
@@ -209,7 +219,7 @@ void OpCall::prepare_kernel(const EngineLock& lock) {
 void OpCall::run_kernel() {
   std::optional<Draw> draw;
   if (traits_.random) {
-    begin_draw(draw);
+    keep_draw(draw);
   }
   const TickClock::Ticks start = TickClock::now();
   try {
@@ -228,24 +238,17 @@ void OpCall::run_kernel() {
   cost_ = TickClock::between(start, TickClock::now());
 }
 
-// Note [The generator's gate]. A kernel in Python would wait for the GIL behind the gate, and one
-// that is not ATen's may be in Python: what they draw is not drawn again.
-void OpCall::begin_draw(std::optional<Draw>& draw) {
-  const Arguments arguments(stack_.data() + base_, argument_count_);
-  const bool own_slot = traits_.generator_slot >= 0 && !traits_.with_generator;
-  const auto generator = traits_.gated && !keys_.has(c10::DispatchKey::Python)
-                             ? generator_of(arguments, session_.device())
-                             : std::nullopt;
-  if (!generator || !(own_slot || has_gate(session_.device()))) {
+void OpCall::keep_draw(std::optional<Draw>& draw) {
+  const auto generator =
+      repeatable_generator(traits_, keys_, session_.device(), stack_, argument_count_);
+  if (!generator) {
     repeatable_ = false;
     random_ = nullptr;
     const EngineLock lock(session_.mutex());
     session_.engine(lock).op().run_once();
     return;
   }
-  draw.emplace(*generator, own_slot
-                               ? &stack_[base_ + static_cast<std::size_t>(traits_.generator_slot)]
-                               : nullptr);
+  begin_draw(draw, traits_, *generator, stack_, argument_count_);
   random_ = draw->before();
 }
 
@@ -325,7 +328,7 @@ void OpCall::finish(Results results) {
   hold_arguments(lock);
   if (results == Results::kOnStack) {
     fresh_.collect(on_stack(), serial_, lock);
-    repeatable_ &= fresh_.repeatable();
+    repeatable_ &= fresh_.repeatable() && !is_once();
   }
   Gpu* const gpu = session_.gpu(lock);
   if (gpu != nullptr) {

@@ -54,12 +54,14 @@ class OpCall {
   // ---- the kernel ----
   void run_until_it_fits();
   void run_kernel();
-  void begin_draw(std::optional<Draw>& draw);
+  void keep_draw(std::optional<Draw>& draw);
   void run_below();
   // The kernel ran out of memory only because free memory was in pieces: puts everything back as it
   // was, in order, so that the op can be tried again.
   void prepare_retry(Retry& retry);
   [[nodiscard]] bool may_run_twice() const;
+  // Of a compiled graph: this call of it is not run again.
+  [[nodiscard]] bool is_once() const;
   // ---- behind it ----
   void finish(Results results);
   void fail() noexcept;

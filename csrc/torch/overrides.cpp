@@ -55,6 +55,10 @@ bool is_overridden(const c10::OperatorHandle& op, Reach reach) {
           std::any_of(std::begin(kGpuKeys), std::end(kGpuKeys), is_anothers));
 }
 
+bool is_of_torch(const c10::OperatorHandle& op) {
+  return origin_of(op, c10::DispatchKey::CPU).rfind(tree(), 0) == 0;
+}
+
 std::vector<std::string> overridden_ops() {
   std::vector<std::string> names;
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();

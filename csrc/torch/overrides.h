@@ -34,6 +34,9 @@ enum class Reach : std::uint8_t {
 // Whether the op has such a kernel within this reach now. Of a kernel that is registered while a
 // scope is open the next scope knows.
 [[nodiscard]] bool is_overridden(const c10::OperatorHandle& op, Reach reach);
+// Whether its kernels for plain tensors on the CPU are of PyTorch's sources, and in C++. Also of
+// ops that are not ATen's; an op without such a kernel is made of others.
+[[nodiscard]] bool is_of_torch(const c10::OperatorHandle& op);
 // All of ATen's that have one anywhere.
 [[nodiscard]] std::vector<std::string> overridden_ops();
 

@@ -14,7 +14,10 @@
 #include "csrc/base/check.h"
 #include "csrc/base/hash.h"
 #include "csrc/torch/bypass.h"
+#include "csrc/torch/compiled_call.h"
 #include "csrc/torch/digest.h"
+#include "csrc/torch/draw_tape.h"
+#include "csrc/torch/draws.h"
 #include "csrc/torch/hook.h"
 #include "csrc/torch/scope_thread.h"
 #include "csrc/torch/settings.h"
@@ -76,7 +79,8 @@ void Payload::count_memory() {
   // A generator's state is counted whole for each op: sharing is rare and this never understates.
   memory = sizeof(Payload) + outside(arguments, 6) + outside(tensors, 2) + outside(dims, 12) +
            outside(storage_bytes, 3) + outside(fresh_results, 2) +
-           (random ? sizeof(SavedGenerator) : 0);
+           (random ? sizeof(SavedGenerator) : 0) +
+           (traits->compiled ? compiled_call(arguments).draws().memory() : 0);
 }
 
 namespace {
@@ -204,29 +208,6 @@ at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
   return tensor;
 }
 
-namespace {
-
-// Note [The generator's gate]
-void draw_again(const Payload& payload, torch::jit::Stack& stack) {
-  const OpTraits& traits = *payload.traits;
-  if (!payload.device.is_cpu() || traits.generator_slot < 0) {
-    const GeneratorGuard generator(*generator_of(payload.arguments, payload.device),
-                                   payload.random);
-    Hook::proceed(*payload.op, payload.keys, &stack);
-    return;
-  }
-  at::Generator generator = private_generator(payload.random);
-  if (!traits.with_generator) {
-    stack[static_cast<std::size_t>(traits.generator_slot)] = std::move(generator);
-    Hook::proceed(*payload.op, payload.keys, &stack);
-    return;
-  }
-  stack.insert(stack.begin() + traits.generator_slot, std::move(generator));
-  Hook::proceed(*traits.with_generator, payload.keys, &stack);
-}
-
-}  // namespace
-
 Nanoseconds run_again(const Payload& payload,
                       std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
                       std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
@@ -279,7 +260,7 @@ Nanoseconds run_again(const Payload& payload,
   }
   const TickClock::Ticks start = TickClock::now();
   if (payload.random) {
-    draw_again(payload, stack);
+    draw_again(*payload.op, *payload.traits, payload.keys, payload.device, payload.random, stack);
   } else {
     Hook::proceed(*payload.op, payload.keys, &stack);
   }

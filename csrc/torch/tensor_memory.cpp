@@ -6,6 +6,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/torch/bypass.h"
+#include "csrc/torch/compiled_frame.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/scope_thread.h"
 
@@ -50,6 +51,9 @@ BlockId TensorMemory::block_at(const void* pointer) const {
 void TensorMemory::throw_no_room(const OutOfBudget& error) const {
   if (!inside_op() && !at::in_parallel_region()) {
     throw_out_of_budget(error.report());  // inside no op, whose handler would do it
+  }
+  if (CompiledFrame* const frame = CompiledFrame::current()) {
+    frame->note_failure(PoolOutOfMemory(error.report(), to_.session));
   }
   if (to_.device.gpu() != nullptr) {
     throw KernelOutOfMemory(error.report(), to_.session);

@@ -388,6 +388,8 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   const bool rebinds = kRebinders.contains(base);
   traits.may_rebind = traits.writes != 0 || !own;
   traits.captures = returns_unseen(schema) || works_on(base);
+  traits.compiled = base == "recoup::compiled";
+  traits.foreign = !own && !allowed && !traits.compiled && (traits.captures || !is_of_torch(op));
   traits.random = op.hasTag(at::Tag::nondeterministic_seeded);
   if (traits.random && own) {
     find_generator(traits, op);
@@ -403,7 +405,7 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
       base.find("mm") != std::string::npos || base.find("conv") != std::string::npos ||
       base.find("linear") != std::string::npos || base.find("attention") != std::string::npos ||
       base.find("rnn") != std::string::npos;
-  traits.repeatable = (own || allowed) && !kUninitialized.contains(base) &&
+  traits.repeatable = (own || allowed || traits.compiled) && !kUninitialized.contains(base) &&
                       !kNotRepeatable.contains(base) && !rebinds;
   const auto in_parts = ops_in_parts();
   traits.in_parts =
@@ -418,7 +420,7 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   } else if (base == "aten::record_stream") {
     traits.kind = OpKind::kOtherStream;
   } else if (!own) {
-    traits.kind = allowed ? OpKind::kRecorded : OpKind::kGuest;
+    traits.kind = allowed || traits.compiled ? OpKind::kRecorded : OpKind::kGuest;
   } else if (is_list_loop(op)) {
     traits.kind = OpKind::kListLoop;
   } else if (base == "aten::lift_fresh" || reads_to_view(schema)) {

@@ -54,6 +54,7 @@ void TraitsTable::allow_replay(const std::string& name) {
     for (const std::unique_ptr<OpTraits>& traits : per_reach) {
       if (traits && schema->name() == name) {  // payloads refer to them: they stay where they are
         traits->repeatable = true;
+        traits->foreign = false;
         traits->kind = traits->kind == OpKind::kGuest ? OpKind::kRecorded : traits->kind;
       }
     }

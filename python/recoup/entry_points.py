@@ -80,6 +80,17 @@ def _of_torch(frame: FrameType) -> bool:
     return _module_of(frame).partition(".")[0] == "torch"
 
 
+_COMPILERS = frozenset(
+    f"torch.{name}"
+    for name in ("_dynamo", "_functorch", "_guards", "_inductor", "_subclasses", "fx")
+)
+
+
+def _of_compiler(frame: FrameType) -> bool:
+    """`torch.compile` asks storages which they are and how large, and gives none away."""
+    return ".".join(_module_of(frame).split(".")[:2]) in _COMPILERS
+
+
 def _of_loading(frame: FrameType) -> bool:
     """`torch.load` asks each storage that it makes whether it has bytes, and no more."""
     inner, outer = _module_of(frame), _module_of(frame.f_back)
@@ -159,6 +170,8 @@ def _storage_of(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if _of_compiler(sys._getframe(1)):
+            return original(*args, **kwargs)
         if thread.pins is not None and _of_loading(sys._getframe(1)):
             return original(*args, **kwargs)
         if thread.saved is None or not args or not _of_torch(sys._getframe(1)):

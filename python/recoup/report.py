@@ -16,11 +16,13 @@ def format_report(
     *,
     policy: str,
     copy_waits: Sequence[Mapping[str, Any]] = (),
+    kept_graphs: Sequence[tuple[str, int]] = (),
 ) -> str:
     """Peak, work, time by kind and what is pinned and by whom, as aligned plain text.
 
     `pinned` holds rows of `Engine.pinned()`; rows of one holder and op are added up. `copy_waits`
-    holds those of `Run.copy_waits()`.
+    holds those of `Run.copy_waits()`, `kept_graphs` reasons why compiled graphs were not run
+    again, and of how many calls.
     """
     parts = [
         f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
@@ -30,6 +32,7 @@ def format_report(
         *([_wait_table(copy_waits)] if copy_waits else []),
         *([_plan_table(stats)] if stats.foreseen_steps else []),
         _pinned_table(pinned),
+        *([_graph_table(kept_graphs)] if kept_graphs else []),
     ]
     return "\n\n".join(parts)
 
@@ -143,6 +146,13 @@ def _pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:
     if not groups:
         rows.append(("nothing", "-", "-", "-"))
     return _table(("cannot be evicted", "size", "values", "made by"), rows)
+
+
+def _graph_table(kept: Sequence[tuple[str, int]]) -> str:
+    return _table(
+        ("compiled graphs kept", "calls", "", "why what they made was not evicted"),
+        (("", f"{calls:,}", "", why) for why, calls in kept),
+    )
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,13 +5,14 @@ import functools
 import gc
 import inspect
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import torch
 
-from recoup import _C, entry_points, gpus, higher_order, observers, outside, step_marks
+from recoup import _C, compiled, entry_points, gpus, higher_order, observers, outside, step_marks
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.report import format_report
@@ -89,6 +90,8 @@ class Run:
         # What stands for it where a reference would keep it, and its memory, alive.
         self._key = object()
         weakref.finalize(self, _forget, self._key).atexit = False
+        self._graphs_before = compiled.REASONS.so_far()
+        self._kept_graphs: Counter[str] | None = None  # of a scope that is over
         # As the body left it: when the scope is over nothing is pinned any more.
         self._pinned: list[dict[str, Any]] = []
 
@@ -112,6 +115,14 @@ class Run:
         rows = self._engine.copy_waits()
         return sorted(rows, key=lambda row: -(row["spill_ns"] + row["fetch_ns"]))
 
+    def kept_graphs(self) -> list[tuple[str, int]]:
+        """Why calls of compiled graphs could not be run again, so that what they made stayed.
+
+        Rows of a reason and how many calls it was of, most first; of all scopes that were open
+        meanwhile.
+        """
+        return (self._kept_graphs or compiled.kept_since(self._graphs_before)).most_common()
+
     def decisions(self) -> list[Decision]:
         """What the engine decided, in order; empty unless `recoup.budget(decisions=True)`."""
         return Decision.rows(self._engine.decisions())
@@ -133,7 +144,11 @@ class Run:
         With a second tier: for which ops copies were waited for, too.
         """
         return format_report(
-            self.stats(), self.pinned(), policy=self._policy, copy_waits=self.copy_waits()
+            self.stats(),
+            self.pinned(),
+            policy=self._policy,
+            copy_waits=self.copy_waits(),
+            kept_graphs=self.kept_graphs(),
         )
 
     def check(self) -> None:
@@ -283,13 +298,14 @@ class Run:
             return
         step_marks.remove(self._key)
         observers.leave(self._key)
+        self._kept_graphs = compiled.kept_since(self._graphs_before)
         # Of an evicted storage some unwrapped entry points would end the process.
         if not self._engine.suspended():
             for patches in reversed(_PATCHES):
                 patches.remove(self._key)
 
 
-_PATCHES = (entry_points.PATCHES, higher_order.PATCHES, observers.PATCHES)
+_PATCHES = (entry_points.PATCHES, higher_order.PATCHES, observers.PATCHES, compiled.PATCHES)
 
 
 def _forget(key: object) -> None:

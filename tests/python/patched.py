@@ -2,18 +2,19 @@
 
 import sys
 
+from recoup.late_patches import LatePatches
 from recoup.patches import Patches, Replacement
 from recoup.run import _PATCHES as OF_SCOPES
 
 
-def tables() -> dict[str, Patches]:
+def tables() -> dict[str, Patches | LatePatches]:
     """Found, not listed: a new one is in it as soon as `import recoup` loads what holds it."""
     return {
         f"{module}.{name}": value
         for module in sorted(sys.modules)
         if module.startswith("recoup.")
         for name, value in vars(sys.modules[module]).items()
-        if isinstance(value, Patches)
+        if isinstance(value, (Patches, LatePatches))
     }
 
 

@@ -9,6 +9,7 @@ import torch
 
 from patched import OF_SCOPES, rows_of_scopes, tables
 from recoup import gpus
+from recoup.late_patches import LatePatches
 from recoup.patches import Patches
 
 TABLES = tables()
@@ -16,7 +17,7 @@ STUB = Path(torch._C.__file__).parent / "_C" / "__init__.pyi"
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
-def test_every_name_is_there(table: Patches) -> None:
+def test_every_name_is_there(table: Patches | LatePatches) -> None:
     missing = [
         f"{row.owner.__name__}.{row.name}"
         for row in table.replacements
@@ -26,7 +27,7 @@ def test_every_name_is_there(table: Patches) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
-def test_what_is_optional_is_of_pytorch_all_the_same(table: Patches) -> None:
+def test_what_is_optional_is_of_pytorch_all_the_same(table: Patches | LatePatches) -> None:
     """The stub of its module names what other builds have."""
     stub = STUB.read_text(encoding="utf-8")
     for row in table.replacements:

@@ -1,0 +1,71 @@
+// Calls of graphs that torch.compile made: see python/recoup/compiled.py.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/python/common.h"
+#include "csrc/torch/compiled_ops.h"
+
+namespace recoup {
+namespace {
+
+// One whose graph is a callable of Python's: function(read, written) gives a list of tensors.
+class PythonCall final : public CompiledCall {
+ public:
+  explicit PythonCall(py::object function) : function_(std::move(function)) {}
+  ~PythonCall() override {
+    if (Py_IsInitialized() != 0 && _Py_IsFinalizing() == 0) {
+      const py::gil_scoped_acquire gil;
+      function_ = py::object();
+    } else {
+      (void)function_.release();  // there is nobody left to give it to
+    }
+  }
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& read,
+                              const std::vector<at::Tensor>& written) override {
+    const py::gil_scoped_acquire gil;
+    return py::cast<std::vector<at::Tensor>>(function_(read, written));
+  }
+
+ private:
+  py::object function_;
+};
+
+CompiledAs compiled_as(const std::string& how) {
+  if (how == "op") {
+    return CompiledAs::kOp;
+  }
+  if (how == "once") {
+    return CompiledAs::kOnce;
+  }
+  if (how == "guest") {
+    return CompiledAs::kGuest;
+  }
+  throw py::value_error("a compiled graph is run as op, once or as guest, not as " + how);
+}
+
+}  // namespace
+
+void bind_compiled(py::module_& module) {
+  module.def(
+      "run_compiled",
+      [](py::object function, const std::vector<at::Tensor>& read,
+         const std::vector<at::Tensor>& written, const std::string& how) {
+        const CompiledAs as = compiled_as(how);
+        auto call = c10::make_intrusive<PythonCall>(std::move(function));
+        return translated([&] { return run_compiled(std::move(call), read, written, as); });
+      },
+      py::arg("function"), py::arg("read"), py::arg("written"), py::arg("how"));
+  module.def("watching", &watching);
+  module.def("is_foreign_op", &is_foreign_op, py::arg("name"), py::arg("on_gpu"));
+  module.def(
+      "copy_aside", [](const at::Tensor& t) { return translated([&] { return copy_aside(t); }); },
+      py::arg("tensor"));
+  module.def(
+      "copy_back",
+      [](const at::Tensor& t, const at::Tensor& from) { translated([&] { copy_back(t, from); }); },
+      py::arg("tensor"), py::arg("source"));
+}
+
+}  // namespace recoup

@@ -1,0 +1,237 @@
+"""`torch.compile` in a budget: the bits of the compiled program, in less memory than it takes."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import recoup
+from compiled_programs import PROGRAMS, Block, blocks, compiled_each, train
+from recoup.compiled import REASONS
+
+SHARE = 0.6
+# Where the largest graph or what cannot be evicted takes more of the peak.
+SHARES = {
+    "whole_model": 1.1,
+    "max_autotune": 0.8,
+    "without_gradients": 1.05,
+    "in_place": 0.95,
+    "in_place_of_what_is_given": 0.7,
+    "optimizer": 0.95,
+    "custom_op": 1.15,
+    "checkpointed": 0.95,
+}
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def equal(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    def bits(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.contiguous().view(-1).view(torch.uint8)
+
+    return len(a) == len(b) and all(
+        torch.equal(bits(x), bits(y)) for x, y in zip(a, b, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_same_bits_in_less_memory(name: str) -> None:
+    program = PROGRAMS[name]
+    plain = program()
+    torch._dynamo.reset()
+    with recoup.budget("1GiB") as run:
+        roomy = program()
+        run.check()
+    assert equal(plain, roomy)
+    share = SHARES.get(name, SHARE)
+    torch._dynamo.reset()
+    with recoup.budget(int(share * run.stats().peak_bytes)) as run:
+        tight = program()
+        run.check()
+    assert equal(plain, tight)
+    assert run.stats().evictions > 0 or share > SHARE
+    assert run.stats().peak_bytes <= run.stats().budget_bytes
+
+
+@pytest.mark.parametrize("policy", ["recoup", "dtr", "lru"])
+def test_compiled_before_the_scope(policy: str) -> None:
+    """With buffers that PyTorch donates to backward graphs, which their results may lie in."""
+    plain_net = compiled_each(blocks(dropout=0.2, norm=True))
+    plain = train(plain_net, plain_net)
+    net = compiled_each(blocks(dropout=0.2, norm=True))
+    again = blocks(dropout=0.2, norm=True).state_dict()
+    train(net, net, steps=1)
+    net.load_state_dict({name.replace(".", "._orig_mod.", 1): each for name, each in again.items()})
+    for parameter in net.parameters():
+        parameter.grad = None
+    with recoup.budget("7MiB", policy=policy) as run:
+        made = train(net, net)
+        run.check()
+    assert equal(plain, made)
+    assert run.stats().replays > 0
+
+
+def test_every_replay_is_verified() -> None:
+    net = compiled_each(blocks(dropout=0.2, norm=True))
+    with recoup.budget("6MiB", verify=True) as run:
+        train(net, net)
+    assert run.stats().verify_checks > 0 and run.stats().replays > 0
+
+
+def test_a_result_comes_back_with_its_random_numbers() -> None:
+    draw = torch.compile(lambda x: torch.nn.functional.dropout(x * 2, 0.5))
+    x = torch.ones(ROWS_OF_MANY, 64)
+    with recoup.budget("256MiB"):
+        torch.manual_seed(3)
+        first = draw(x)
+        second = draw(x)
+        copies = first.clone(), second.clone()
+        state = torch.get_rng_state()
+        assert recoup.evict(first) and recoup.evict(second)
+        assert torch.equal(second, copies[1]) and torch.equal(first, copies[0])
+        assert torch.equal(torch.get_rng_state(), state)
+        assert not torch.equal(first, second)
+
+
+ROWS_OF_MANY = 4096
+
+
+def test_another_thread_draws_meanwhile() -> None:
+    draw = torch.compile(
+        lambda x: torch.nn.functional.dropout(x @ x, 0.5) + torch.nn.functional.dropout(x, 0.5)
+    )
+    x = torch.randn(512, 512)
+    done = threading.Event()
+
+    def others() -> None:
+        while not done.is_set():
+            torch.rand(1000)
+            torch.manual_seed(5)
+
+    with torch._inductor.config.patch(fallback_random=True), recoup.budget("256MiB"):
+        draw(x)
+        thread = threading.Thread(target=others)
+        thread.start()
+        try:
+            for _ in range(50):
+                made = draw(x)
+                copy = made.clone()
+                assert recoup.evict(made)
+                assert torch.equal(made, copy)
+        finally:
+            done.set()
+            thread.join()
+
+
+def test_an_op_that_does_not_fit_says_so_and_draws_again() -> None:
+    """The error is the budget's own, and the larger budget goes on where the program was."""
+    block = torch.compile(Block(dropout=0.2))
+    x = torch.randn(ROWS_OF_MANY, 64)
+    torch.manual_seed(7)
+    plain = block(x)
+    torch._dynamo.reset()
+    block(x)
+    with recoup.budget("6MiB") as run:
+        torch.manual_seed(7)
+        with pytest.raises(recoup.OutOfBudgetError, match="recoup::compiled"):
+            block(x)
+        run.grow("64MiB")
+        assert torch.equal(block(x), plain)
+    # What was on the way is gone.
+    run.check()
+
+
+def test_a_graph_that_fails_raises_its_own_error() -> None:
+    @torch.library.custom_op("recoup_compiled::fails", mutates_args=())
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise ZeroDivisionError("on purpose")
+
+    fails.register_fake(torch.empty_like)
+    with recoup.budget("64MiB") as run:
+        with pytest.raises(ZeroDivisionError, match="on purpose"):
+            torch.compile(lambda x: fails(x * 2) + 1)(torch.ones(ROWS_OF_MANY))
+        run.check()
+        y = torch.ones(ROWS_OF_MANY) + 1
+        assert recoup.evict(y)
+
+
+def test_a_vouched_custom_op_is_a_part_of_its_graph() -> None:
+    @torch.library.custom_op("recoup_compiled::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    twice.register_fake(torch.empty_like)
+    recoup.allow_replay("recoup_compiled::twice")
+    x = torch.randn(ROWS_OF_MANY)
+    with recoup.budget("64MiB"):
+        y = torch.compile(lambda x: twice(x.sin()).cos())(x)
+        copy = y.clone()
+        assert recoup.evict(y)
+        assert torch.equal(y, copy)
+
+
+def test_what_cannot_be_run_again_is_in_the_report_once() -> None:
+    PROGRAMS["custom_op"]()
+    torch._dynamo.reset()
+    with recoup.budget("64MiB") as run:
+        PROGRAMS["custom_op"]()
+    report = run.report()
+    assert report.count("recoup_compiled::shift") == 1
+    with recoup.budget("64MiB") as run:
+        net = compiled_each(blocks(2))
+        train(net, net, steps=1)
+    assert "graph" not in run.report()
+
+
+def test_a_mode_sees_the_ops_of_a_graph() -> None:
+    class Doubles(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            made = function(*args, **(kwargs or {}))
+            if function is torch.ops.aten.mm.out:
+                made.mul_(2)
+            return made
+
+    x = torch.randn(256, 256)
+    product = torch.compile(lambda x: (x @ x).sin() @ x)
+    product(x)
+    with Doubles():
+        plain = product(x)
+    with recoup.budget("64MiB"):
+        with Doubles():
+            y = product(x)
+        recoup.evict(y)
+        assert torch.equal(y, plain)
+
+
+def test_a_graph_outlives_the_compiler() -> None:
+    x = torch.randn(ROWS_OF_MANY)
+    with recoup.budget("64MiB"):
+        y = torch.compile(lambda x: x.sin().cos())(x)
+        copy = y.clone()
+        assert recoup.evict(y)
+        torch._dynamo.reset()
+        assert torch.equal(y, copy)
+
+
+def test_outside_of_scopes_nothing_is_patched() -> None:
+    from torch._inductor.output_code import CompiledFxGraph
+
+    with recoup.budget("64MiB"):
+        inside = CompiledFxGraph.__call__
+    assert CompiledFxGraph.__call__ is not inside
+    calls = sum(REASONS.so_far().values())
+    torch.compile(lambda x: x.sin().cos())(torch.ones(8))
+    assert sum(REASONS.so_far().values()) == calls
+
+
+def test_compiling_asks_for_no_address() -> None:
+    net = compiled_each(blocks(dropout=0.2, norm=True))
+    with recoup.budget("1GiB") as run:
+        train(net, net)
+    assert run.stats().escapes == 0
