@@ -205,6 +205,17 @@ void bind_engine(py::module_& module) {
       .def("check", [](const Budget& self) { translated([&] { self.check(); }); });
 }
 
+// A tensor of all bytes of a storage, whether they are there or not: `set_` would look at them.
+at::Tensor alias_of(const c10::Storage& storage) {
+  const c10::SymInt size = storage.sym_nbytes();
+  const c10::DispatchKey key = c10::computeDispatchKey(at::kByte, c10::kStrided, storage.device());
+  at::Tensor alias = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(key), at::scalarTypeToTypeMeta(at::kByte));
+  alias.unsafeGetTensorImpl()->set_sizes_contiguous(
+      {size.is_heap_allocated() ? 0 : size.expect_int()});
+  return alias;
+}
+
 void bind_functions(py::module_& module) {
   py::class_<Pin>(module, "Pin", py::is_final()).def("release", [](Pin& self) {
     translated([&] { self.release(); });
@@ -215,9 +226,11 @@ void bind_functions(py::module_& module) {
            }),
            py::arg("bytes"))
       .def("release", [](Reservation& self) { translated([&] { self.release(); }); });
+  module.def("alias_of", &alias_of, py::arg("storage"));
   const auto tensor = py::arg("tensor");
   module.def("charge", [](const at::Tensor& t) { translated([&] { charge(t); }); }, tensor);
   module.def("grows_outside", &grows_outside, tensor);
+  module.def("in_pool", &in_pool, tensor);
   module.def("let_observers_look", &let_observers_look, py::arg("on"));
   module.def("policies", &policy_list);
   module.def("active", &active);

@@ -198,6 +198,13 @@ const Session* suspended_owner(const at::Tensor& tensor) {
   return session == nullptr || Sessions::on(session->device()) == session ? nullptr : session;
 }
 
+void refuse_suspended(const at::Tensor& tensor) {
+  const detail::Visit visit;
+  if (const Session* const session = suspended_owner(tensor)) {
+    TORCH_CHECK(false, session->tensors().evicted_message());
+  }
+}
+
 // Of storages that no op has seen yet: those in the pool could be moved when one does, those made
 // outside could be written by others.
 enum class Unknown : std::uint8_t { kIgnore, kAdopt, kRegister };
@@ -265,10 +272,7 @@ bool is_resident(const at::Tensor& tensor) {
 }
 
 void materialize(const at::Tensor& tensor) {
-  const detail::Visit visit;
-  if (const Session* const session = suspended_owner(tensor)) {
-    TORCH_CHECK(false, session->tensors().evicted_message());
-  }
+  refuse_suspended(tensor);
   with_known(tensor, Unknown::kIgnore,
              [&](Session& session, const EngineLock& lock, StorageId storage) {
                detail::Engine& engine = session.engine(lock);
@@ -283,6 +287,7 @@ void escape(const at::Tensor& tensor) {
   if (detail::in_graph()) {
     return;  // the graph keeps no pointer beyond its return
   }
+  refuse_suspended(tensor);
   if (tensor.defined() && tensor.has_storage()) {
     detail::refuse_if_suspended_needs(*tensor.storage().unsafeGetStorageImpl());
   }
@@ -342,6 +347,16 @@ bool grows_outside(const at::Tensor& tensor) {
          tensor.storage().allocator() == detail::plain_allocator();
 }
 
+bool in_pool(const at::Tensor& tensor) {
+  bool found = false;
+  with_known(tensor, Unknown::kIgnore, [&](Session& session, const EngineLock&, StorageId) {
+    const c10::DataPtr& data =
+        tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+    found = session.tensors().in_pool(data) || session.tensors().is_evicted(data);
+  });
+  return found;
+}
+
 bool active() { return Sessions::any(); }
 
 void allow_replay(const std::string& name) { detail::TraitsTable::instance().allow_replay(name); }
@@ -379,6 +394,7 @@ void pass_through(bool on) {
 }
 
 Pin::Pin(const at::Tensor& tensor) {
+  refuse_suspended(tensor);
   with_known(tensor, Unknown::kAdopt,
              [&](Session& session, const EngineLock& lock, StorageId storage) {
                require_resident(session, session.engine(lock), storage);

@@ -102,6 +102,8 @@ RECOUP_API void withdraw_offers();
 RECOUP_API void charge(const at::Tensor& tensor);
 // Whether its storage grows in memory that is not the pool's.
 RECOUP_API bool grows_outside(const at::Tensor& tensor);
+// Whether its content is an op's, in the pool or evicted from there.
+RECOUP_API bool in_pool(const at::Tensor& tensor);
 RECOUP_API bool active();
 // The user vouches that the op "ns::name" gives the same bits when it is run again.
 RECOUP_API void allow_replay(const std::string& name);

@@ -62,21 +62,11 @@ def unseen() -> Iterator[None]:
         _C.set_unseen(was)
 
 
-def alias_of(storage: torch.UntypedStorage) -> torch.Tensor:
-    """A tensor of the storage; no mode and no engine sees how it is made."""
-    with (
-        torch._C.DisableTorchFunction(),
-        torch._C._DisableTorchDispatch(),
-        unseen(),
-    ):
-        return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-
-
 def pin(thing: object, pins: dict[int, _C.Pin]) -> None:
     """Adds a pin of a tensor's or storage's bytes, unless `pins` has it; ignores anything else."""
     if isinstance(thing, torch.UntypedStorage):
         if thing._cdata not in pins:
-            pins[thing._cdata] = _C.pin(alias_of(thing))
+            pins[thing._cdata] = _C.pin(_C.alias_of(thing))
     # Sparse tensors and wrapper subclasses have no storage and are not ours.
     elif isinstance(thing, torch.Tensor) and torch._C._has_storage(thing):
         key = torch._C._storage_address(thing)  # type: ignore[attr-defined]
@@ -92,6 +82,6 @@ def pin_each(things: Iterable[object], pins: dict[int, _C.Pin]) -> None:
 def escape(thing: object) -> None:
     """A tensor or storage gives its pointer away; anything else is ignored."""
     if isinstance(thing, torch.UntypedStorage):
-        _C.escape(alias_of(thing))
+        _C.escape(_C.alias_of(thing))
     elif isinstance(thing, torch.Tensor):
         _C.escape(thing)

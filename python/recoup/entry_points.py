@@ -32,7 +32,6 @@ import torch.utils.dlpack
 
 from recoup import _C, scripts
 from recoup.call_pins import (
-    alias_of,
     escape,
     held_pins,
     pin,
@@ -80,17 +79,6 @@ def _of_torch(frame: FrameType) -> bool:
     return _module_of(frame).partition(".")[0] == "torch"
 
 
-_COMPILERS = frozenset(
-    f"torch.{name}"
-    for name in ("_dynamo", "_functorch", "_guards", "_inductor", "_subclasses", "fx")
-)
-
-
-def _of_compiler(frame: FrameType) -> bool:
-    """`torch.compile` asks storages which they are and how large, and gives none away."""
-    return ".".join(_module_of(frame).split(".")[:2]) in _COMPILERS
-
-
 def _of_loading(frame: FrameType) -> bool:
     """`torch.load` asks each storage that it makes whether it has bytes, and no more."""
     inner, outer = _module_of(frame), _module_of(frame.f_back)
@@ -128,7 +116,7 @@ def _data_ptr(original: _Function) -> _Function:
         if isinstance(args[0], torch.UntypedStorage) and _of_loading(sys._getframe(1)):
             return args[0]._cdata if args[0].nbytes() else 0
         pin(args[0], thread.pins)
-        tensor = alias_of(args[0]) if isinstance(args[0], torch.UntypedStorage) else args[0]
+        tensor = _C.alias_of(args[0]) if isinstance(args[0], torch.UntypedStorage) else args[0]
         return torch._C.TensorBase.const_data_ptr(tensor)  # type: ignore[attr-defined]
 
     return wrapper
@@ -165,21 +153,18 @@ def _saving_each(original: _Function) -> _Function:
 
 
 def _storage_of(original: _Function) -> _Function:
-    """As `_pointing`; for PyTorch's own pickling it is no pointer yet."""
-    outside = _pointing(original)
+    """A storage is no pointer yet: whoever wants its bytes passes a function that is wrapped.
+
+    PyTorch's own pickling asks for all storages, and for the bytes of one after the other.
+    """
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if _of_compiler(sys._getframe(1)):
-            return original(*args, **kwargs)
-        if thread.pins is not None and _of_loading(sys._getframe(1)):
-            return original(*args, **kwargs)
-        if thread.saved is None or not args or not _of_torch(sys._getframe(1)):
-            return outside(*args, **kwargs)
-        if args[0].device.type != "cpu":  # PyTorch copies it to the CPU before it writes
-            return outside(*args, **kwargs)
         storage = original(*args, **kwargs)
-        thread.saved[storage._cdata] = args[0]
+        # One of a GPU PyTorch copies to the CPU before it writes.
+        if thread.saved is not None and args[0].device.type == "cpu":
+            if _of_torch(sys._getframe(1)):
+                thread.saved[storage._cdata] = args[0]
         return storage
 
     return wrapper
@@ -215,7 +200,7 @@ def _charge(thing: object) -> None:
     """Charges what was made outside of any op; ignores anything else."""
     if isinstance(thing, torch.UntypedStorage):
         if thing.device.type != "meta":
-            _C.charge(alias_of(thing))
+            _C.charge(_C.alias_of(thing))
     elif isinstance(thing, torch.Tensor) and torch._C._has_storage(thing):
         _C.charge(thing)
 
@@ -282,13 +267,20 @@ def _sharing(original: _Function) -> _Function:
 
 
 def _resizing(original: _Function) -> _Function:
-    """Old and new bytes exist for a moment. Those of the pool are charged by the allocator."""
+    """Old and new bytes exist for a moment. Those of the pool are charged by the allocator.
+
+    Of the pool's it is the death of the old content, which stays where something needs it, and a
+    leaf is born: FSDP frees a parameter so, and has it again.
+    """
 
     @functools.wraps(original)
     def wrapper(storage: torch.UntypedStorage, size: Any) -> Any:
-        escape(storage)
-        outside = type(size) is int and _C.grows_outside(alias_of(storage))
-        with _made_anew(storage, size if outside else 0):
+        alias = _C.alias_of(storage)
+        if not _C.in_pool(alias):
+            escape(storage)
+        outside = type(size) is int and _C.grows_outside(alias)
+        with _made_anew(storage, size if outside else 0), held_pins() as pins:
+            pin(storage, pins)
             return original(storage, size)
 
     return wrapper

@@ -39,16 +39,53 @@ def test_storage_resized_away_and_back() -> None:
         hand.evict(y)
         storage = x.untyped_storage()
         size = storage.size()
+        # Nobody took an address: what is made of it may be evicted too.
+        w = x * 2
+        hand.evict(w)
         storage.resize_(0)
         assert storage.size() == 0
-        hand.see(y)
+        hand.see(y, w)
         storage.resize_(size)
         x.copy_(made(2))
         z = x + y
         hand.evict(z)
         return x, y, z
 
-    assert both(program).replays >= 2
+    assert both(program).replays >= 3
+
+
+def test_a_storage_that_grows_keeps_what_it_had() -> None:
+    def program(hand: Hand) -> object:
+        x = made().mul(2)
+        y, part = x.exp(), x[8:]
+        hand.evict(x, y)
+        x.untyped_storage().resize_(8 * N)
+        hand.see(x, y, part)
+        x.mul_(3)
+        z = part + 1
+        hand.evict(y, z)
+        x.untyped_storage().resize_(4 * N)
+        return x, y, z, part
+
+    assert both(program).replays >= 3
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage")
+def test_tensors_of_a_storage_that_was_asked_for_are_evicted_and_come_back() -> None:
+    def program(hand: Hand) -> object:
+        x = made().mul(2)
+        storage = x.untyped_storage()
+        hand.evict(x)
+        again = torch.empty(0).set_(storage, 4, (8,), (2,))  # type: ignore[call-overload]
+        hand.evict(x)
+        typed = x.storage()[5]
+        hand.evict(x)
+        again.add_(1)
+        y = x.exp()
+        hand.evict(y)
+        return x, y, again, typed, storage.tolist()
+
+    assert both(program).replays >= 4
 
 
 def test_views_and_metadata_cost_no_replay() -> None:

@@ -32,6 +32,9 @@ READS: dict[str, Callable[[torch.Tensor], Any]] = {
     "deepcopy of a parameter": lambda value: copy.deepcopy(torch.nn.Parameter(value)).detach(),
     "deepcopy of a dict": lambda value: copy.deepcopy({"a": value, "b": value})["b"],
     "save": saved,
+    # Another tensor of the same storage, and a storage: no address is asked for.
+    "copy": copy.copy,
+    "storage": lambda value: value.storage().tolist(),
 }
 VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
     "legacy save": lambda value: saved(value, _use_new_zipfile_serialization=False),
@@ -42,8 +45,6 @@ VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
     "torch.from_dlpack": torch.from_dlpack,
     "to_dlpack": lambda value: torch.from_dlpack(torch.to_dlpack(value)),
     "pickle": lambda value: pickle.loads(pickle.dumps(value)),
-    "copy": copy.copy,
-    "storage": lambda value: value.storage().tolist(),
     "storage slice": lambda value: (value.untyped_storage()[:4096], value.tolist())[1],
     "apply_": lambda value: value.apply_(lambda x: x),
     "share_memory_": lambda value: value.share_memory_(),

@@ -72,6 +72,7 @@ class _PlainNames(ast.NodeTransformer):
         "SupportsFloat": "float",
         "SupportsIndex": "int",
         "str_": "str",
+        "StorageBase": "UntypedStorage",  # PyTorch's converter has its old name
     }
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
