@@ -224,10 +224,10 @@ bool returns_unseen(const c10::FunctionSchema& schema) {
 }
 
 // Collectives: other threads and processes go on with the tensors after the return, and their
-// schemas say neither that nor what they write.
+// schemas say neither that nor what they write. FSDP's own ops are none: they copy into and out of
+// what a collective works on, before and after it, and are guests like any custom op.
 bool works_on(std::string_view base) {
-  return starts_with(base, "c10d::") || starts_with(base, "fsdp::") ||
-         starts_with(base, "_c10d_functional");
+  return starts_with(base, "c10d::") || starts_with(base, "_c10d_functional");
 }
 
 bool mentions_tensors(const c10::FunctionSchema& schema) {
