@@ -53,6 +53,7 @@ PYTHON = "python"
 PYTHON_LAYERS = (
     "recoup.bench.nets",
     "recoup",
+    "recoup.integrations",
     "recoup.offline",
     "recoup.bench",
     "recoup.bench.real",

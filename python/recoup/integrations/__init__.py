@@ -1,0 +1,31 @@
+"""Callbacks that train inside a budget, for frameworks with a training loop of their own.
+
+from recoup.integrations import TrainerBudget    # for transformers.Trainer
+from recoup.integrations import LightningBudget  # for lightning.Trainer
+
+A framework is imported when its callback is first asked for.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recoup.integrations.lightning_budget import LightningBudget
+    from recoup.integrations.trainer_budget import TrainerBudget
+
+__all__ = ["LightningBudget", "TrainerBudget"]
+
+_MODULES = {"LightningBudget": "lightning_budget", "TrainerBudget": "trainer_budget"}
+
+if not TYPE_CHECKING:  # it would give a type to every name that is misspelt
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -1,0 +1,77 @@
+"""A callback for transformers.Trainer.
+
+from recoup.integrations import TrainerBudget
+
+budget = TrainerBudget("4GiB")
+Trainer(model, arguments, train_dataset=data, callbacks=[budget]).train()
+print(budget.run.report())
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.utils import logging
+
+import recoup
+from recoup.integrations.held_scope import HeldScope
+
+_logger = logging.get_logger("transformers.recoup")
+
+
+class TrainerBudget(TrainerCallback):
+    """Trains inside `recoup.budget`, whose arguments it takes.
+
+    What the trainer logs has the run's metrics too, and its report is logged at the end.
+    """
+
+    def __init__(self, budget: int | str, **options: Any) -> None:
+        self._scope = HeldScope(budget, **options)
+
+    @property
+    def run(self) -> recoup.Run | None:
+        """The last training's; None before the first."""
+        return self._scope.run
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self._scope.enter()
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **said: Any
+    ) -> None:
+        for logs in (said["logs"], *state.log_history[-1:]):
+            logs.update(self._scope.metrics())
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self.leave()
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Ends the scope if it is open."""
+        if self._scope.leave(error) and self.run is not None:
+            _logger.info(self.run.report())
+
+
+def _watched(train: Callable[..., Any]) -> Callable[..., Any]:
+    """No hook is called when a training fails, and callbacks that report come before a user's."""
+
+    @functools.wraps(train)
+    def wrapper(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        callbacks = self.callback_handler.callbacks
+        callbacks.sort(key=lambda each: not isinstance(each, TrainerBudget))
+        try:
+            return train(self, *args, **kwargs)
+        except BaseException as error:
+            for each in callbacks:
+                if isinstance(each, TrainerBudget):
+                    each.leave(error)
+            raise
+
+    return wrapper
+
+
+Trainer.train = _watched(Trainer.train)
