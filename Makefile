@@ -38,7 +38,8 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-device \
-        test-cuda test-hook test-torch test-slow test-injection wheels fuzz bench bench-real bench-smoke clean
+        test-cuda test-frameworks test-hook test-torch test-slow test-injection wheels fuzz bench \
+        bench-real bench-smoke clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -86,6 +87,9 @@ test-hook: build example test-device ## all tests with PyTorch, with ops watched
 
 test-torch: $(SETUP_DONE) ## the tests with another PyTorch, apart from .venv: TORCH=2.14.1
 	tools/test_torch.sh $(PYTHON) $(TORCH) $(TESTS)
+
+test-frameworks: $(SETUP_DONE) ## training with frameworks, in an environment apart from .venv
+	tools/test_frameworks.sh $(PYTHON) $(TORCH) $(TESTS)
 
 wheels: $(PACKAGES_DONE) ## dist/: the sdist and a wheel for each minor version of PyTorch: WHEELS="2.13.0 2.14.1"
 	tools/wheels.sh $(PYTHON) $(BIN)/python $(WHEELS)
