@@ -217,9 +217,9 @@ at::Tensor alias_of(const c10::Storage& storage) {
 }
 
 void bind_functions(py::module_& module) {
-  py::class_<Pin>(module, "Pin", py::is_final()).def("release", [](Pin& self) {
-    translated([&] { self.release(); });
-  });
+  py::class_<Pin>(module, "Pin", py::is_final())
+      .def("release", [](Pin& self) { translated([&] { self.release(); }); })
+      .def("keep", &Pin::keep);
   py::class_<Reservation>(module, "Reservation", py::is_final())
       .def(py::init([](std::int64_t bytes) {
              return translated([&] { return std::make_unique<Reservation>(Bytes(bytes)); });

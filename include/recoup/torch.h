@@ -197,6 +197,8 @@ class RECOUP_API Pin {
   Pin(const Pin&) = delete;
   Pin& operator=(const Pin&) = delete;
   void release();
+  // It is pinned for as long as the storage lives.
+  void keep() { session_ = nullptr; }
 
  private:
   const void* session_ = nullptr;  // none: nothing is pinned

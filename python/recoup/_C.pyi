@@ -43,6 +43,7 @@ class Pin:
     """Keeps one tensor's storage resident and in place until released."""
 
     def release(self) -> None: ...
+    def keep(self) -> None: ...
 
 @final
 class Reservation:

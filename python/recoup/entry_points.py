@@ -110,16 +110,47 @@ def _data_ptr(original: _Function) -> _Function:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if thread.pins is None or not args:
+            if args and _module_of(sys._getframe(1)) in _READERS and _has_bytes(args[0]):
+                return _address_in_place(args[0])
             return outside(*args, **kwargs)
         if thread.saved and args[0]._cdata in thread.saved and _of_torch(sys._getframe(1)):
             return args[0]._cdata  # it only tells storages apart
         if isinstance(args[0], torch.UntypedStorage) and _of_loading(sys._getframe(1)):
             return args[0]._cdata if args[0].nbytes() else 0
         pin(args[0], thread.pins)
-        tensor = _C.alias_of(args[0]) if isinstance(args[0], torch.UntypedStorage) else args[0]
-        return torch._C.TensorBase.const_data_ptr(tensor)  # type: ignore[attr-defined]
+        return _const_address(args[0])
 
     return wrapper
+
+
+# Modules that take addresses to tell tensors apart, or to read within one call, and write through
+# none. All of them do so when they save: if parameters escaped there, nothing that is computed from
+# them could be evicted after the first checkpoint.
+_READERS = frozenset(
+    {
+        "accelerate.utils.modeling",
+        "huggingface_hub.serialization._torch",
+        "safetensors.torch",
+        "transformers.modeling_utils",
+        "transformers.pytorch_utils",
+    }
+)
+
+
+def _has_bytes(thing: Any) -> bool:
+    return isinstance(thing, torch.UntypedStorage) or torch._C._has_storage(thing)
+
+
+def _const_address(thing: Any) -> int:
+    tensor = _C.alias_of(thing) if isinstance(thing, torch.UntypedStorage) else thing
+    return torch._C.TensorBase.const_data_ptr(tensor)  # type: ignore[attr-defined, no-any-return]
+
+
+def _address_in_place(thing: Any) -> int:
+    """It stays there for as long as it lives, and is trusted as before."""
+    tensor = _C.alias_of(thing) if isinstance(thing, torch.UntypedStorage) else thing
+    _C.pin(tensor).keep()
+    return _const_address(tensor)
 
 
 def _reading_call(original: _Function) -> _Function:

@@ -80,3 +80,14 @@ def test_saves_and_resumes(tmp_path: Path) -> None:
         again = resumed()
     compare.assert_same(plain, again)
     compare.assert_squeezed("Trainer, resumed", run.stats(), peak)
+
+
+def test_saving_leaves_as_much_to_evict(tmp_path: Path) -> None:
+    """A library that saves asks parameters for their addresses, and is trusted with them."""
+
+    def train() -> Trained:
+        trainer = trainer_of(tmp_path, save_strategy="steps", save_steps=2)
+        trainer.train()
+        return result_of(trainer)
+
+    check("Trainer, saved, 30 %", train, share=0.3)

@@ -5,11 +5,13 @@ import gc
 import io
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import recoup
 from conftest import bits_equal, halves
@@ -144,6 +146,22 @@ def test_nothing_is_printed_with_wrong_arguments() -> None:
         for wrong in (torch.Tensor.data_ptr, torch.Tensor.tolist, torch.Tensor.untyped_storage):
             with pytest.raises(TypeError):
                 wrong()
+
+
+def test_what_safetensors_saved_is_trusted_as_before(tmp_path: Path) -> None:
+    file = tmp_path / "saved"
+    weight = halves()
+    with recoup.budget("64MiB") as run:
+        made = halves()
+        assert recoup.evict(made)
+        save_file({"weight": weight, "made": made}, file)
+        assert not recoup.evict(made)  # it stays where it is
+        results = [weight * 2, made * 2]
+        assert all(recoup.evict(each) for each in results)
+        assert run.stats().escapes == 0
+        loaded = load_file(file)
+        assert bits_equal([loaded["weight"], loaded["made"]], [weight, made])
+    assert bits_equal(results, [halves() * 2, halves() * 2])
 
 
 def test_modules_and_optimizers_copy_and_save() -> None:
