@@ -56,8 +56,7 @@ class Things:
     def __init__(self) -> None:
         self.tensor, self.other = made(), made(2)
         self.evictable = [self.tensor, self.other]
-        # Behind our back: asked in the open, a storage stays where it is.
-        self.storage, self.second = map(torch._C.TensorBase.untyped_storage, self.evictable)
+        self.storage, self.second = (each.untyped_storage() for each in self.evictable)
         self.typed, self.typed_second = map(_typed, (self.storage, self.second))
 
     @functools.cached_property
