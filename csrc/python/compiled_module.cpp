@@ -9,6 +9,31 @@
 namespace recoup {
 namespace {
 
+// Dynamo compiles what this thread runs in Python, also where ops of C++ call back, and may be at
+// work on what needs us.
+class WithoutDynamo {
+ public:
+  WithoutDynamo() : before_(set()(py::none())) {}
+  ~WithoutDynamo() {
+    try {
+      set()(before_);
+    } catch (py::error_already_set& error) {
+      error.discard_as_unraisable("recoup: Dynamo is set back");
+    }
+  }
+  WithoutDynamo(const WithoutDynamo&) = delete;
+  WithoutDynamo& operator=(const WithoutDynamo&) = delete;
+
+ private:
+  static const py::object& set() {
+    // For good: it is PyTorch's.
+    static const auto* const function =
+        new py::object(py::module_::import("torch._C._dynamo.eval_frame").attr("set_eval_frame"));
+    return *function;
+  }
+  const py::object before_;
+};
+
 // One whose graph is a callable of Python's: function(read, written) gives a list of tensors.
 class PythonCall final : public CompiledCall {
  public:
@@ -25,6 +50,7 @@ class PythonCall final : public CompiledCall {
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& read,
                               const std::vector<at::Tensor>& written) override {
     const py::gil_scoped_acquire gil;
+    const WithoutDynamo not_compiled;
     return py::cast<std::vector<at::Tensor>>(function_(read, written));
   }
 
@@ -58,6 +84,7 @@ void bind_compiled(py::module_& module) {
       },
       py::arg("function"), py::arg("read"), py::arg("written"), py::arg("how"));
   module.def("watching", &watching);
+  module.def("share_memory", &share_memory, py::arg("changed"), py::arg("others"));
   module.def("is_foreign_op", &is_foreign_op, py::arg("name"), py::arg("on_gpu"));
   module.def(
       "copy_aside", [](const at::Tensor& t) { return translated([&] { return copy_aside(t); }); },

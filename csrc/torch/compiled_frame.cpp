@@ -47,8 +47,8 @@ CompiledFrame::~CompiledFrame() {
   Hook::set_inside(was_inside_);
 }
 
-void CompiledFrame::rethrow() const {
-  if (failure_) {
+void CompiledFrame::rethrow_if(std::string_view what) const {
+  if (failure_ && what.find(failure_->report().to_string()) != std::string_view::npos) {
     throw PoolOutOfMemory(*failure_);
   }
 }

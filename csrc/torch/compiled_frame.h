@@ -6,6 +6,7 @@
 #include <c10/core/DispatchKeySet.h>
 
 #include <optional>
+#include <string_view>
 
 #include "csrc/torch/compiled_call.h"
 #include "csrc/torch/errors.h"
@@ -40,9 +41,9 @@ class CompiledFrame {
   // Runs an op of the graph's.
   void pass(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack);
   // An allocation has found no room. Through the languages between here and there the error loses
-  // its kind, so it is kept; rethrow throws it, and returns if there was none.
+  // its kind, so it is kept. rethrow_if throws it, if that is the error with this text.
   void note_failure(const PoolOutOfMemory& error) { failure_.emplace(error); }
-  void rethrow() const;
+  void rethrow_if(std::string_view what) const;
 
  private:
   [[nodiscard]] static CompiledFrame*& innermost() {

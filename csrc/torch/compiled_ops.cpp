@@ -4,6 +4,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -31,8 +33,8 @@ std::vector<at::Tensor> run_call(torch::jit::Stack* stack, bool as_one_op) {
   const CompiledFrame frame(call);
   try {
     return call.run(read, written);
-  } catch (...) {
-    frame.rethrow();
+  } catch (const std::exception& error) {
+    frame.rethrow_if(error.what());
     throw;
   }
 }
@@ -118,6 +120,39 @@ bool is_foreign_op(const std::string& name, bool on_gpu) {
     }
   }
   return !known;
+}
+
+namespace {
+
+// The memory of a tensor's storage; of one without bytes, or that is no plain tensor, nothing.
+std::pair<std::uintptr_t, std::uintptr_t> memory_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) {
+    return {0, 0};
+  }
+  c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  const auto from = reinterpret_cast<std::uintptr_t>(storage._mutable_data_ptr_no_checks().get());
+  return {from, from == 0 ? 0 : from + storage.nbytes()};
+}
+
+}  // namespace
+
+bool share_memory(const std::vector<at::Tensor>& changed, const std::vector<at::Tensor>& others) {
+  const auto share = [](const at::Tensor& one, const at::Tensor& other) {
+    const auto [from, to] = memory_of(one);
+    const auto [other_from, other_to] = memory_of(other);
+    const bool same =
+        one.has_storage() && other.has_storage() &&
+        one.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl();
+    return same || std::max(from, other_from) < std::min(to, other_to);
+  };
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    const auto shares = [&](const at::Tensor& other) { return share(changed[i], other); };
+    if (std::any_of(others.begin(), others.end(), shares) ||
+        std::any_of(changed.begin() + static_cast<std::ptrdiff_t>(i) + 1, changed.end(), shares)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 at::Tensor copy_aside(const at::Tensor& tensor) {

@@ -29,6 +29,9 @@ RECOUP_API bool watching();
 // Whether a kernel of the op "ns::name" may touch tensors that its arguments do not name, or keep
 // them: it is no op of PyTorch's, or works beside its return. An op that there is not may.
 RECOUP_API bool is_foreign_op(const std::string& name, bool on_gpu);
+// Whether a storage of these lies in the memory of another's: of one of them, or of the others.
+RECOUP_API bool share_memory(const std::vector<at::Tensor>& changed,
+                             const std::vector<at::Tensor>& others);
 // A copy, and the copying back, of what a call changes: ops without autograd's books.
 RECOUP_API at::Tensor copy_aside(const at::Tensor& tensor);
 RECOUP_API void copy_back(const at::Tensor& tensor, const at::Tensor& from);

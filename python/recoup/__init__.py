@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch  # before _C, which is linked against it
 
 import recoup.torch_version  # noqa: F401 (before _C too: it may be of another PyTorch)
-from recoup import _C, gpus
+from recoup import _C, compiled_plan, gpus
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError
 from recoup.run import Budget, Run
@@ -159,3 +159,4 @@ def allow_replay(name: str) -> None:
     if not namespace or not op:
         raise ValueError(f"allow_replay takes the name of an op as 'namespace::op'; got {name!r}")
     _C.allow_replay(name)
+    compiled_plan.forget_plans()

@@ -6,7 +6,6 @@ calling the graph again. See Note [Compiled graphs] in compiled_frame.h.
 """
 
 import functools
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +17,8 @@ from torch.utils._python_dispatch import any_torch_dispatch_mode_on_stack
 
 from recoup import _C
 from recoup.compiled_plan import Plan, name_of, plan_of
-from recoup.late_patches import LatePatches, LateReplacement
+from recoup.errors import OutOfBudgetError, add_note
+from recoup.late_patches import LatePatches, LateReplacement, LateSetting
 
 _Function = Callable[..., Any]
 
@@ -51,14 +51,22 @@ class _Call:
             inputs[slot] = tensor
         for slot, tensor in zip(self.written, written, strict=True):
             inputs[slot] = tensor
-        for slot in self.copied:
-            inputs[slot] = torch.clone(inputs[slot])
-        changed = [inputs[slot] for slot in self.copied]
-        results = self._original(self._graph, inputs)  # which clears the list
-        if self.results is None:
+        if self.results is not None:
+            # The program may be within modes of its own when something is needed again.
+            with torch._C.DisableTorchFunction():
+                results, changed = self._run(inputs)
+        else:
+            results, changed = self._run(inputs)
             self.results = [None if isinstance(each, torch.Tensor) else each for each in results]
             self.tensors = [i for i, each in enumerate(results) if isinstance(each, torch.Tensor)]
         return [each for each in results if isinstance(each, torch.Tensor)] + changed
+
+    def _run(self, inputs: list[Any]) -> tuple[Sequence[Any], list[torch.Tensor]]:
+        """What the graph returns, and what it changed of its copies."""
+        for slot in self.copied:
+            inputs[slot] = torch.clone(inputs[slot])
+        changed = [inputs[slot] for slot in self.copied]
+        return self._original(self._graph, inputs), changed  # it clears the list
 
 
 def _as_one_op(original: _Function) -> _Function:
@@ -74,8 +82,8 @@ def _run(original: _Function, graph: Any, inputs: list[Any]) -> tuple[Any, ...]:
     how, why = _how(plan, inputs)
     call = _Call(original, graph, inputs)
     given = [i for i, each in enumerate(inputs) if isinstance(each, torch.Tensor)]
-    if how == "op":
-        call.copied = _copied(inputs, given, plan.mutated)
+    if how == "op" and plan.mutated:
+        call.copied = _copied(inputs, given, plan)
     call.written = sorted((plan.mutated | plan.donated) - set(call.copied))
     call.written = [i for i in call.written if i in given]
     call.read = [i for i in given if i not in call.written]
@@ -83,7 +91,16 @@ def _run(original: _Function, graph: Any, inputs: list[Any]) -> tuple[Any, ...]:
     for i in call.copied:
         inputs[i] = _C.copy_aside(inputs[i])
     read = [inputs[i] for i in call.read] + list(plan.constants)
-    made = _C.run_compiled(call, read, [inputs[i] for i in call.written], how)
+    try:
+        made = _C.run_compiled(call, read, [inputs[i] for i in call.written], how)
+    except OutOfBudgetError as error:
+        if call.written:
+            add_note(
+                error,
+                f"The op is a compiled graph ({name_of(graph)}) that changes what it is given, and "
+                "may have done so before it failed: run again, it changes that once more.",
+            )
+        raise
     inputs.clear()
     results = call.results or []
     count = len(call.tensors)
@@ -102,6 +119,8 @@ def _how(plan: Plan, inputs: Sequence[Any]) -> tuple[str, str]:
     """How it is run, and why not as an op that is run again; else nothing."""
     if plan.why_guest:
         return "guest", plan.why_guest
+    if plan.why_once:
+        return "once", plan.why_once
     for each in inputs:
         if not isinstance(each, (torch.Tensor, *_PLAIN)):
             return "guest", f"it is given an object of {type(each).__name__}"
@@ -114,21 +133,20 @@ def _how(plan: Plan, inputs: Sequence[Any]) -> tuple[str, str]:
     return "op", ""
 
 
-def _copied(inputs: Sequence[Any], given: list[int], mutated: frozenset[int]) -> list[int]:
+def _copied(inputs: Sequence[Any], given: list[int], plan: Plan) -> list[int]:
     """Which of the inputs that the graph changes are copied, so that it can be run again: all.
 
-    None, where that is dear or where another input shares their memory.
+    None, where that is dear or where something else that it reads shares their memory.
     """
-    changed = [i for i in sorted(mutated) if i in given]
-    size = sum(inputs[i].nbytes for i in changed)
+    slots = [i for i in sorted(plan.mutated) if i in given]
+    changed = [inputs[i] for i in slots]
+    size = sum(each.nbytes for each in changed)
     if size * _COPIED_SHARE > sum(inputs[i].nbytes for i in given):
         return []
-    at = Counter(torch._C._storage_address(inputs[i]) for i in given)  # type: ignore[attr-defined]
-    for i in changed:
-        address = torch._C._storage_address(inputs[i])  # type: ignore[attr-defined]
-        if at[address] > 1 or not inputs[i].is_contiguous():
-            return []
-    return changed
+    if not all(each.is_contiguous() for each in changed):
+        return []
+    others = [inputs[i] for i in given if i not in slots]
+    return [] if _C.share_memory(changed, [*others, *plan.constants]) else slots
 
 
 def _in_place_of(result: Any, copy: torch.Tensor, changed: torch.Tensor) -> Any:
@@ -142,23 +160,24 @@ def _in_place_of(result: Any, copy: torch.Tensor, changed: torch.Tensor) -> Any:
 
 
 def _is_alias(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool(torch._C._is_alias_of(one, other))  # type: ignore[attr-defined]
+    address = torch._C._storage_address  # type: ignore[attr-defined]
+    return torch._C._has_storage(one) and address(one) == address(other)
 
 
 class _Reasons:
-    """Which graphs are not run again, and why: for the reports of open scopes."""
+    """Which graphs are not run again, and why: for the reports of open scopes.
+
+    Without a lock, which an interrupt could leave locked: each of these is one call of C.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._calls: Counter[tuple[str, str]] = Counter()
 
     def add(self, graph: str, why: str) -> None:
-        with self._lock:
-            self._calls[graph, why] += 1
+        self._calls.update([(graph, why)])
 
     def so_far(self) -> Counter[tuple[str, str]]:
-        with self._lock:
-            return Counter(self._calls)
+        return Counter(self._calls)
 
 
 REASONS = _Reasons()
@@ -173,28 +192,12 @@ def kept_since(before: Counter[tuple[str, str]]) -> Counter[str]:
     return kept
 
 
-def _nothing_donated(original: _Function) -> _Function:
-    """A backward graph may use what it is given as its own memory, and says so to nobody.
-
-    PyTorch gives it what only it will use; in a scope that may have to be made again.
-    """
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> list[int]:
-        return []
-
-    return wrapper
-
-
 PATCHES = LatePatches(
     [
         LateReplacement("torch._inductor.output_code", "CompiledFxGraph", "__call__", _as_one_op),
-        LateReplacement(
-            "torch._functorch._aot_autograd.graph_compile",
-            "",
-            "collect_bw_donated_buffer_idxs",
-            _nothing_donated,
-        ),
+        # A backward graph may use what it is given as its own memory: in a scope that may have to
+        # be made again. The setting is a part of the keys of compiled graphs on disks.
+        LateSetting("torch._functorch.config", "donated_buffer", False),
     ]
 )
 """What to install while a scope is active."""

@@ -16,6 +16,8 @@ class Plan(NamedTuple):
 
     why_guest: str
     """Why its ops have to be seen one by one; empty: they need not."""
+    why_once: str
+    """Why it is not run again; empty: it may be."""
     mutated: frozenset[int]
     """The inputs that it changes, as it says itself."""
     donated: frozenset[int]
@@ -37,6 +39,11 @@ def plan_of(graph: Any, count: int) -> Plan:
     return known[1]
 
 
+def forget_plans() -> None:
+    """What is known of ops has changed."""
+    _plans.clear()
+
+
 def name_of(graph: Any) -> str:
     """For a person."""
     settings = getattr(graph, "fx_kwargs", None) or {}
@@ -49,9 +56,10 @@ def _make(graph: Any, count: int) -> Plan:
     mutated = frozenset(graph.mutated_input_idxs)
 
     def guest(why: str) -> Plan:
-        return Plan(why, mutated, frozenset(), ())
+        return Plan(why, "", mutated, frozenset(), ())
 
-    source = _Source(str(graph.source_code or ""))
+    text = str(graph.source_code or "")
+    source = _Source(text)
     if source.arguments is None or len(source.arguments) != count:
         return guest("its program is not Python's, so nobody can read what it does")
     on_gpu = any(device != "cpu" for device in graph.device_types)
@@ -65,7 +73,10 @@ def _make(graph: Any, count: int) -> Plan:
     if names is None:
         return guest("its constants are not where they were in other versions of PyTorch")
     constants = tuple(each for each in names.values() if isinstance(each, torch.Tensor))
-    return Plan("", mutated, source.donated(), constants)
+    why_once = ""
+    if "atomic_add" in text:
+        why_once = "it adds up in the order in which threads get there"
+    return Plan("", why_once, mutated, source.donated(), constants)
 
 
 def _globals_of(graph: Any) -> dict[str, Any] | None:

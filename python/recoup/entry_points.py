@@ -16,10 +16,9 @@ All of it does nothing to tensors that no active engine manages. `Tensor.__array
 `TypedStorage` end in an op or in a function listed below, so they need no wrapper of their own.
 """
 
-import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -31,15 +30,8 @@ import torch.serialization
 import torch.utils.dlpack
 
 from recoup import _C, scripts
-from recoup.call_pins import (
-    escape,
-    held_pins,
-    pin,
-    pin_each,
-    reading_pins,
-    thread,
-    unseen,
-)
+from recoup.call_pins import escape, held_pins, pin, pin_each, reading_pins, thread
+from recoup.made_outside import making, making_sized, resizing, sharing
 from recoup.patches import Patches, Replacement, hide
 
 _Function = Callable[..., Any]
@@ -67,6 +59,20 @@ def _pinning(original: _Function) -> _Function:
         with reading_pins() as pins:
             pin_each(args, pins)
             return original(*args, **kwargs)
+
+    return wrapper
+
+
+def _pinning_lists(original: _Function) -> _Function:
+    """As `_pinning`, of tensors in lists."""
+    pinning = _pinning(original)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with reading_pins() as pins:
+            for each in (*args, *kwargs.values()):
+                pin_each(each if isinstance(each, (list, tuple)) else (), pins)
+            return pinning(*args, **kwargs)
 
     return wrapper
 
@@ -227,94 +233,9 @@ def _saving(original: _Function) -> _Function:
     return wrapper
 
 
-def _charge(thing: object) -> None:
-    """Charges what was made outside of any op; ignores anything else."""
-    if isinstance(thing, torch.UntypedStorage):
-        if thing.device.type != "meta":
-            _C.charge(_C.alias_of(thing))
-    elif isinstance(thing, torch.Tensor) and torch._C._has_storage(thing):
-        _C.charge(thing)
-
-
-def _making(original: _Function) -> _Function:
-    """Makes a tensor or storage of bytes that are there, or comes with them."""
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        made = original(*args, **kwargs)
-        _charge(made)
-        return made
-
-    return wrapper
-
-
-def _making_sized(original: _Function) -> _Function:
-    """The same; the last number among the arguments is the size in bytes."""
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        sizes = [argument for argument in (*args, *kwargs.values()) if type(argument) is int]
-        reserved = _C.Reservation(sizes[-1] if sizes else 0)
-        try:
-            made = original(*args, **kwargs)
-        finally:
-            reserved.release()
-        _charge(made)
-        return made
-
-    return wrapper
-
-
 def _static(make: Callable[[_Function], _Function]) -> Callable[[_Function], Any]:
     """For functions that belong to a class and not to its objects."""
     return lambda original: staticmethod(make(original))
-
-
-@contextlib.contextmanager
-def _made_anew(storage: torch.UntypedStorage, size_bytes: int) -> Iterator[None]:
-    """So many bytes are made for a storage in here, outside of the pool: there is room for them."""
-    reserved = _C.Reservation(size_bytes)
-    try:
-        yield
-    finally:
-        reserved.release()
-    _charge(storage)
-
-
-def _sharing(original: _Function) -> _Function:
-    """Moves a storage's bytes to shared memory, unless they are there: both exist for a moment."""
-
-    @functools.wraps(original)
-    def wrapper(storage: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
-        escape(storage)
-        with (
-            _made_anew(storage, 0 if storage.is_shared() else storage.nbytes()),
-            # The copy goes to a storage that gives its bytes away; they are reserved already.
-            unseen(),
-        ):
-            return original(storage, *args, **kwargs)
-
-    return wrapper
-
-
-def _resizing(original: _Function) -> _Function:
-    """Old and new bytes exist for a moment. Those of the pool are charged by the allocator.
-
-    Of the pool's it is the death of the old content, which stays where something needs it, and a
-    leaf is born: FSDP frees a parameter so, and has it again.
-    """
-
-    @functools.wraps(original)
-    def wrapper(storage: torch.UntypedStorage, size: Any) -> Any:
-        alias = _C.alias_of(storage)
-        if not _C.in_pool(alias):
-            escape(storage)
-        outside = type(size) is int and _C.grows_outside(alias)
-        with _made_anew(storage, size if outside else 0), held_pins() as pins:
-            pin(storage, pins)
-            return original(storage, size)
-
-    return wrapper
 
 
 def _storage_getitem(original: _Function) -> _Function:
@@ -388,6 +309,12 @@ _PIN = [
     (torch._C, "_is_alias_of"),
     (torch._C, "_is_cow_tensor"),
 ]
+# Programs that were compiled ahead of time read what they are given by pointer.
+_PIN_LISTS = [
+    (torch._C._aoti.AOTIModelPackageLoader, "run"),
+    (torch._C._aoti.AOTIModelPackageLoader, "boxed_run"),
+    (torch._C._aoti.AOTIModelContainerRunnerCpu, "run"),
+]
 _READ = [
     (torch.Tensor, "__deepcopy__"),
     (torch.serialization, "_legacy_save"),
@@ -441,18 +368,19 @@ _ROWS: list[tuple[Any, str, Callable[[_Function], Any]]] = [
     (torch.UntypedStorage, "data_ptr", _data_ptr),
     *((owner, name, _escaping) for owner, name in _ESCAPE),
     *((owner, name, _pinning) for owner, name in _PIN),
+    *((owner, name, _pinning_lists) for owner, name in _PIN_LISTS),
     *((owner, name, _reading_call) for owner, name in _READ),
     (torch.serialization, "_save", _saving_each),
     (torch._C.PyTorchFileWriter, "write_record", _writing),
     *((owner, name, _saving) for owner, name in _SAVE),
     *((owner, name, _dlpack) for owner, name in _DLPACK),
-    *((owner, name, _making) for owner, name in _MAKE),
-    *((torch.UntypedStorage, name, _static(_making)) for name in _MAKE_STORAGE),
-    *((torch.UntypedStorage, name, _static(_making_sized)) for name in _MAKE_SIZED),
-    (torch.UntypedStorage, "__new__", _static(_making_sized)),
-    (torch.UntypedStorage, "_share_fd_cpu_", _sharing),
-    (torch.UntypedStorage, "_share_filename_cpu_", _sharing),
-    (torch.UntypedStorage, "resize_", _resizing),
+    *((owner, name, making) for owner, name in _MAKE),
+    *((torch.UntypedStorage, name, _static(making)) for name in _MAKE_STORAGE),
+    *((torch.UntypedStorage, name, _static(making_sized)) for name in _MAKE_SIZED),
+    (torch.UntypedStorage, "__new__", _static(making_sized)),
+    (torch.UntypedStorage, "_share_fd_cpu_", sharing),
+    (torch.UntypedStorage, "_share_filename_cpu_", sharing),
+    (torch.UntypedStorage, "resize_", resizing),
     (torch.Tensor, "numpy", _numpy),
     (torch.UntypedStorage, "__getitem__", _storage_getitem),
     # C functions with which extensions take a tensor's pointer and call no Python at all. Where

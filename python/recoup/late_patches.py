@@ -28,18 +28,28 @@ class LateReplacement(NamedTuple):
         return Replacement(owner, self.name, self.make)
 
 
+class LateSetting(NamedTuple):
+    """A setting of PyTorch's `torch.*.config` modules that has another value meanwhile."""
+
+    module: str
+    name: str
+    value: object
+
+
 class LatePatches:
     """As `Patches`, without loading what it replaces in: that may take seconds.
 
     While somebody uses it, it looks on at imports. It may be interrupted anywhere, as `Patches`.
     """
 
-    def __init__(self, replacements: Sequence[LateReplacement]) -> None:
-        self._rows = tuple(replacements)
+    def __init__(self, rows: Sequence[LateReplacement | LateSetting]) -> None:
+        self._rows = tuple(row for row in rows if isinstance(row, LateReplacement))
+        self._settings = tuple(row for row in rows if isinstance(row, LateSetting))
+        self._before: dict[LateSetting, object] = {}
         self._lock = threading.RLock()
         self._users: set[object] = set()
         self._of_loaded: dict[str, Patches] = {}
-        self._finder = _Finder({row.module for row in self._rows}, self._loaded)
+        self._finder = _Finder({row.module for row in rows}, self._loaded)
 
     @property
     def replacements(self) -> tuple[Replacement, ...]:
@@ -53,15 +63,19 @@ class LatePatches:
                 sys.meta_path.insert(0, self._finder)
             for module in self._finder.names:
                 if module in sys.modules:
-                    self._patches(module).install(user)
+                    self._install(module, user)
 
     def remove(self, user: object) -> None:
         with self._lock:
             self._users.discard(user)
             for patches in self._of_loaded.values():
                 patches.remove(user)
-            if not self._users and self._finder in sys.meta_path:
+            if self._users:
+                return
+            if self._finder in sys.meta_path:
                 sys.meta_path.remove(self._finder)
+            for row in self._settings:
+                self._put_back(row)
 
     def forget(self, user: object) -> None:
         """`remove` for a user that is collected."""
@@ -78,16 +92,26 @@ class LatePatches:
         except RuntimeError:  # it is not this thread's
             pass
 
-    def _patches(self, module: str) -> Patches:
+    def _install(self, module: str, user: object) -> None:
         if module not in self._of_loaded:
             rows = [row.row() for row in self._rows if row.module == module]
             self._of_loaded[module] = Patches(rows)
-        return self._of_loaded[module]
+        self._of_loaded[module].install(user)
+        for row in self._settings:
+            if row.module == module and row not in self._before:
+                self._before[row] = getattr(sys.modules[module], row.name)
+                setattr(sys.modules[module], row.name, row.value)
+
+    def _put_back(self, row: LateSetting) -> None:
+        # What somebody has set it to since stays.
+        if row in self._before and getattr(sys.modules[row.module], row.name) == row.value:
+            setattr(sys.modules[row.module], row.name, self._before[row])
+        self._before.pop(row, None)
 
     def _loaded(self, module: str) -> None:
         with self._lock:
             for user in self._users:
-                self._patches(module).install(user)
+                self._install(module, user)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -118,6 +142,9 @@ class _Loader(importlib.abc.Loader):
     def __init__(self, loader: importlib.abc.Loader, loaded: Callable[[str], None]) -> None:
         self._loader = loader
         self._loaded = loaded
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)

@@ -3,7 +3,12 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple
+
+from torch._C._dynamo import eval_frame
+
+_SKIP = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
 
 
 class Replacement(NamedTuple):
@@ -86,7 +91,7 @@ class Patches:
             return
         made = self._made.get(row)
         if made is None or made[0] is not original:
-            made = self._made[row] = (original, row.make(original))
+            made = self._made[row] = (original, _hidden_from_dynamo(row.make(original), original))
         self._undo.append((row.owner, row.name, before, made[1]))
         _put(row.owner, row.name, made[1])
 
@@ -102,6 +107,17 @@ class Patches:
         # The child of a fork goes on in the scope, with a copy of everything; a thread that it does
         # not have may have held the lock.
         self._lock = threading.RLock()
+
+
+def _hidden_from_dynamo(made: object, original: object) -> object:
+    """Dynamo takes a function of ours for the one in whose place it is, which it may know.
+
+    And it does not compile ours, nor what that calls, where the program runs between two graphs.
+    """
+    if isinstance(made, FunctionType) and callable(original):
+        made._torchdynamo_inline = original  # type: ignore[attr-defined]
+        eval_frame.set_code_exec_strategy(made.__code__, _SKIP)
+    return made
 
 
 def _put(owner: Any, name: str, attribute: object) -> None:

@@ -270,3 +270,22 @@ def custom_op() -> list[torch.Tensor]:
     HIDDEN[:] = [torch.ones(ROWS, WIDTH) + 1]
     made = train(torch.compile(forward), net)
     return [*made, HIDDEN.pop()]
+
+
+@program
+def one_memory_in_two_storages() -> list[torch.Tensor]:
+    @torch.compile
+    def step(changed: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+        changed.add_(1)
+        return read * changed.sum()
+
+    made = []
+    for numpy_memory in (True, False):
+        whole = torch.zeros(8192)
+        if numpy_memory:
+            memory = whole.numpy().copy()
+            part, whole = torch.from_numpy(memory[:64]), torch.from_numpy(memory)
+        else:
+            part = torch.empty(0).set_(whole.untyped_storage()[:256], 0, (64,))
+        made += [step(part, whole).clone() for _ in range(3)]
+    return made

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ SHARES = {
     "max_autotune": 0.8,
     "without_gradients": 1.05,
     "in_place": 0.95,
+    "one_memory_in_two_storages": 1.5,
     "in_place_of_what_is_given": 0.7,
     "optimizer": 0.95,
     "custom_op": 1.15,
@@ -235,3 +237,152 @@ def test_compiling_asks_for_no_address() -> None:
     with recoup.budget("1GiB") as run:
         train(net, net)
     assert run.stats().escapes == 0
+
+
+def test_a_replay_at_a_graph_break_is_not_compiled() -> None:
+    """Dynamo runs the Python between two graphs; ops there bring back what other graphs made."""
+    wave = torch.compile(lambda x: x.sin() * 2)
+    x = torch.randn(ROWS_OF_MANY)
+    made: list[torch.Tensor] = []
+
+    @torch.compile
+    def total(x: torch.Tensor) -> torch.Tensor:
+        sum_of_all = 0.0
+        for each in made:
+            sum_of_all += each[3].item()
+        return x + sum_of_all
+
+    def program(evict: bool) -> torch.Tensor:
+        made[:] = [wave(x + i) for i in range(12)]
+        assert not evict or all([recoup.evict(each) for each in made])
+        return total(x)
+
+    plain = program(False)
+    torch._dynamo.reset()
+    with recoup.budget("64MiB") as run:
+        assert torch.equal(program(True), plain)
+        assert run.stats().replays >= 12
+
+
+def test_a_mode_that_is_on_at_a_read_does_not_see_the_replay() -> None:
+    class Halves(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            made = function(*args, **(kwargs or {}))
+            return made.mul_(0.5) if getattr(function, "__name__", "") == "mm" else made
+
+    product = torch.compile(lambda x: x @ x)
+    x = torch.randn(256, 256)
+    with recoup.budget("64MiB"):
+        y = product(x)
+        copy = y.clone()
+        assert recoup.evict(y)
+        with Halves():
+            y.numpy()
+        assert torch.equal(y, copy)
+
+
+def test_sums_in_the_order_of_threads_are_made_once() -> None:
+    scatter = torch.compile(lambda i, x: torch.zeros(64).index_add(0, i, x))
+    i, x = torch.randint(0, 8, (1 << 16,)), torch.randn(1 << 16)
+    with recoup.budget("64MiB") as run:
+        y = scatter(i, x)
+        assert not recoup.evict(y)
+    ((why, calls),) = run.kept_graphs()
+    assert "order" in why and calls == 1
+
+
+def test_a_graph_that_has_changed_what_it_was_given_says_so() -> None:
+    @torch.compile
+    def change(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return (x @ x) @ (x + 2)
+
+    change(torch.zeros(512, 512))
+    with recoup.budget("3400KiB") as run:
+        x = torch.zeros(512, 512)
+        with pytest.raises(recoup.OutOfBudgetError) as caught:
+            change(x)
+        assert any("changes what it is given" in note for note in caught.value.__notes__)
+        run.grow("64MiB")
+
+
+def test_an_error_that_came_behind_a_handled_one_is_raised_itself() -> None:
+    @torch.library.custom_op("recoup_compiled::handles", mutates_args=())
+    def handles(x: torch.Tensor) -> torch.Tensor:
+        with pytest.raises(RuntimeError):
+            torch.empty(1 << 26)
+        raise ZeroDivisionError("its own")
+
+    handles.register_fake(torch.empty_like)
+    recoup.allow_replay("recoup_compiled::handles")
+    with recoup.budget("64MiB"), pytest.raises(ZeroDivisionError, match="its own"):
+        torch.compile(lambda x: handles(x * 2))(torch.randn(5000))
+
+
+def test_a_graph_whose_op_is_vouched_for_later_is_run_again() -> None:
+    @torch.library.custom_op("recoup_compiled::late", mutates_args=())
+    def late(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    late.register_fake(torch.empty_like)
+    function = torch.compile(lambda x: late(x.sin()).cos())
+    x = torch.randn(ROWS_OF_MANY)
+    with recoup.budget("64MiB"):
+        assert not recoup.evict(function(x))
+        recoup.allow_replay("recoup_compiled::late")
+        y = function(x)
+        copy = y.clone()
+        assert recoup.evict(y) and torch.equal(y, copy)
+
+
+def test_the_compilers_setting_is_put_back() -> None:
+    import torch._functorch.config as config
+
+    assert config.donated_buffer
+    with recoup.budget("64MiB"):
+        assert not config.donated_buffer
+        with recoup.carry():
+            pass
+    assert config.donated_buffer
+
+
+def test_what_a_scope_wraps_is_traced_as_ever() -> None:
+    """And nothing of it is compiled, or said to be unknown, between two graphs."""
+
+    @torch.compile(fullgraph=True)
+    def whole(x: torch.Tensor) -> torch.Tensor:
+        other = torch.from_numpy(x.numpy() * 2)
+        return x * torch.as_tensor([1.5, 2.5])[0] + torch.asarray(2.0) + other
+
+    @torch.compile
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        return torch.utils.dlpack.from_dlpack(x * 2) + 1
+
+    x = torch.randn(2000)
+    plain = whole(x), broken(x)
+    torch._dynamo.reset()
+    frames = torch._dynamo.utils.counters["frames"]
+    before = frames["total"]
+    plain = whole(x), broken(x)
+    count = frames["total"] - before
+    torch._dynamo.reset()
+    before = frames["total"]
+    with recoup.budget("64MiB"):
+        assert torch.equal(whole(x), plain[0]) and torch.equal(broken(x), plain[1])
+    assert frames["total"] - before == count
+
+
+def test_a_program_compiled_ahead_of_time_is_given_what_was_evicted(tmp_path: Path) -> None:
+    class Wave(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.gelu(x).sin()
+
+    x = torch.randn(128, 64)
+    program = torch.export.export(Wave(), (x,))
+    path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "w.pt2"))
+    wave = torch._inductor.aoti_load_package(path)
+    plain = wave(x)
+    with recoup.budget("8MiB"):
+        y = x * 1.0
+        assert recoup.evict(y)
+        assert torch.equal(wave(y), plain)
