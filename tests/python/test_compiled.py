@@ -1,11 +1,13 @@
 """`torch.compile` in a budget: the bits of the compiled program, in less memory than it takes."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+import torch._inductor.config
 
 import recoup
 from compiled_programs import PROGRAMS, Block, blocks, compiled_each, train
@@ -28,9 +30,15 @@ SHARES = {
 
 @pytest.fixture(autouse=True)
 def anew() -> Iterator[None]:
+    """No compiler's thread is left behind: a tier takes over nothing where other threads run."""
     torch._dynamo.reset()
-    yield
+    with torch._inductor.config.patch(compile_threads=1):
+        yield
     torch._dynamo.reset()
+    bars = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    if (monitor := getattr(bars, "monitor", None)) is not None:
+        monitor.exit()
+        bars.monitor = None
 
 
 def equal(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
