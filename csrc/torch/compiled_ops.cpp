@@ -30,7 +30,7 @@ std::vector<at::Tensor> run_call(torch::jit::Stack* stack, bool as_one_op) {
   if (!as_one_op) {
     return call.run(read, written);
   }
-  const CompiledFrame frame(call);
+  CompiledFrame frame(call);  // not const: failures are noted in it
   try {
     return call.run(read, written);
   } catch (const std::exception& error) {
