@@ -54,7 +54,14 @@ struct Context {
   [[nodiscard]] Bytes charged() const { return pool.used() + charges.external; }
   // What is missing for `size` bytes more; below 0: what is left then.
   [[nodiscard]] Bytes shortfall(Bytes size) const { return charged() + size - options.budget; }
-  void count_peak() { stats.peak_bytes = std::max(stats.peak_bytes, charged().count()); }
+  void count_peak() {
+    if (charged().count() > stats.peak_bytes) {
+      stats.peak_bytes = charged().count();
+      if (observer != nullptr) {
+        observer->on_peak();
+      }
+    }
+  }
   // What a kind of op costs, now that one took so long. While a plan is being made beside the
   // program nothing is learned, for that disturbs what is measured.
   Nanoseconds learn(CostKey kind, Nanoseconds measured) {
@@ -85,6 +92,7 @@ struct Context {
   // Spent making room so far; who measures an op subtracts its growth.
   Nanoseconds room_time{0};
   std::string_view running_op;  // for messages; empty: none
+  MakerId maker;                // of what it makes
   bool replaying = false;
   bool told_to_evict = false;         // at any time, by the user, a schedule or a test
   Observer* observer = nullptr;       // null: nobody looks on

@@ -13,8 +13,8 @@ class DecisionLog final : public Observer {
   void on_evict(ValueId value) override {
     decisions_.push_back({.kind = Decision::Kind::kEvict, .what = value.index(), .where = 0});
   }
-  void on_replay(std::string_view /*name*/, std::uint64_t sequence, Nanoseconds /*cost*/) override {
-    decisions_.push_back({.kind = Decision::Kind::kReplay, .what = sequence, .where = 0});
+  void on_replay(std::string_view /*name*/, const Op& op) override {
+    decisions_.push_back({.kind = Decision::Kind::kReplay, .what = op.sequence, .where = 0});
   }
   void on_move(ValueId value, PoolOffset to) override {
     decisions_.push_back(

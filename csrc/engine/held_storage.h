@@ -14,7 +14,8 @@ struct HeldStorage {
   std::int32_t user_pins = 0;  // part of its current value's hard pins
   std::uint64_t birth = 0;     // tells it from an earlier one with the same id
   BlockId before_write{};      // Note [Copy on write]: while an op writes it
-  bool island = false;         // pinned or escaped: its block stays where it is
+  NameId name{};
+  bool island = false;  // pinned or escaped: its block stays where it is
   bool placed = false;  // was moved to the low end, as a leaf that is written again and again
 };
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "csrc/engine/op.h"
+#include "csrc/lineage/lineage.h"
 #include "recoup/trace.h"
 #include "recoup/types.h"
 
@@ -44,10 +45,10 @@ class Observer {
   virtual void on_evict(ValueId /*value*/) {}
   virtual void on_spill(ValueId /*value*/) {}
   virtual void on_fetch(ValueId /*value*/) {}
-  // `sequence`: the op's number among all that were recorded.
-  virtual void on_replay(std::string_view /*name*/, std::uint64_t /*sequence*/,
-                         Nanoseconds /*cost*/) {}
+  virtual void on_replay(std::string_view /*name*/, const Op& /*op*/) {}
   virtual void on_move(ValueId /*value*/, PoolOffset /*to*/) {}
+  // More is charged than ever before.
+  virtual void on_peak() {}
   // What is evicted in a step is planned from now on, or no longer.
   virtual void on_plan(const TracePlan& /*plan*/, std::span<const TraceEviction> /*evictions*/) {}
 };

@@ -42,10 +42,11 @@ class ObserverPair : public Observer {
   }
   void on_op_failed() override { tell(&Observer::on_op_failed); }
   void on_evict(ValueId value) override { tell(&Observer::on_evict, value); }
-  void on_replay(std::string_view name, std::uint64_t sequence, Nanoseconds cost) override {
-    tell(&Observer::on_replay, name, sequence, cost);
+  void on_replay(std::string_view name, const Op& op) override {
+    tell(&Observer::on_replay, name, op);
   }
   void on_move(ValueId value, PoolOffset to) override { tell(&Observer::on_move, value, to); }
+  void on_peak() override { tell(&Observer::on_peak); }
   void on_spill(ValueId value) override { tell(&Observer::on_spill, value); }
   void on_fetch(ValueId value) override { tell(&Observer::on_fetch, value); }
   void on_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override {

@@ -139,6 +139,7 @@ void Records::record_op(const OpRecord& record, std::span<StorageId> storages) {
   const OpId id = lineage_.add_op(record.inputs);
   Op& op = lineage_[id];
   op.payload = record.payload;
+  op.maker = context_.maker;
   op.workspace = record.workspace;
   context_.charges.device_books +=
       static_cast<std::ptrdiff_t>(context_.device.payload_bytes(record.payload));

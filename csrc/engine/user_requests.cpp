@@ -162,7 +162,10 @@ bool UserRequests::materialized() const {
 }
 
 PinnedRow UserRequests::pinned_row(const Value& value) const {
-  PinnedRow row{.size = value.size, .by = {}, .op = {}};
+  PinnedRow row{.size = value.size, .by = {}, .op = {}, .maker = value.maker};
+  if (value.storage.valid()) {
+    row.name = values_[value.storage].name;
+  }
   if (value.external != nullptr) {
     row.by = "made outside the scope";
   } else if (value.escaped) {

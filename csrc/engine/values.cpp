@@ -220,6 +220,7 @@ StorageId Values::add_storage(const FreshStorage& fresh) {
   value.nbytes = fresh.nbytes;
   value.storage = storage;
   value.block = fresh.block;
+  value.maker = context_.maker;
   value.spillable = context_.tier.takes(fresh.nbytes);
   value.last_access = context_.now;
   added = {.current = id, .handle = fresh.handle, .birth = next_birth_++, .placed = fresh.placed};
@@ -364,6 +365,7 @@ ValueId Values::add_version(StorageId id) {
   Value& old = lineage_[before];
   now.size = old.size;
   now.nbytes = old.nbytes;
+  now.maker = context_.maker;
   now.storage = std::exchange(old.storage, StorageId());
   now.block = std::exchange(old.block, BlockId());
   now.external = std::exchange(old.external, nullptr);

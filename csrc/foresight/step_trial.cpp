@@ -78,9 +78,9 @@ class Director final : public Observer, public PlannedVictims, public Future {
       done_.push_back({.ops = log_.op_count(), .victim = *made});
     }
   }
-  void on_replay(std::string_view /*name*/, std::uint64_t sequence, Nanoseconds /*cost*/) override {
+  void on_replay(std::string_view /*name*/, const Op& op) override {
     stop_if_asked();
-    ++replays_[ops_[sequence]];
+    ++replays_[ops_[op.sequence]];
   }
 
   [[nodiscard]] std::uint32_t op_count() const { return log_.op_count(); }

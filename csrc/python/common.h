@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "recoup/attribution.h"
 #include "recoup/errors.h"
 #include "recoup/options.h"
 #include "recoup/simulate.h"
@@ -48,6 +49,14 @@ auto os_errors(Function&& function) {
 py::dict dict_of(const Stats& stats);
 // All but the decisions, which are no part of it.
 py::dict dict_of(const SimulationResult& result);
+py::dict dict_of(const Attribution& attribution);
+// Where the program is that this thread runs: a number, for program_lines.
+std::uint32_t program_line();
+// -1: none.
+template <class Tag>
+std::int64_t index_of(Id<Tag> id) {
+  return id.valid() ? std::int64_t{id.index()} : -1;
+}
 // (kind, what, where) each.
 py::list rows_of(const std::vector<Decision>& decisions);
 
@@ -58,5 +67,6 @@ void bind_dtr_simulator(py::module_& module);
 void bind_order(py::module_& module);
 void bind_scope(py::module_& module);
 void bind_compiled(py::module_& module);
+void bind_attribution(py::module_& module);
 
 }  // namespace recoup

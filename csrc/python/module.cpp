@@ -135,6 +135,8 @@ py::list pinned_list(const Budget& budget) {
     dict["bytes"] = row.size.count();
     dict["by"] = row.by;
     dict["op"] = row.op;
+    dict["maker"] = index_of(row.maker);
+    dict["name"] = index_of(row.name);
     rows.append(dict);
   }
   return rows;
@@ -201,6 +203,24 @@ void bind_engine(py::module_& module) {
       .def("suspended", &Budget::suspended)
       .def("stats", [](const Budget& self) { return dict_of(self.stats()); })
       .def("pinned", &pinned_list)
+      .def(
+          "attribute",
+          [](Budget& self, bool lines, bool step, bool moments) {
+            self.attribute(
+                {.line = lines ? &program_line : nullptr, .step = step, .moments = moments});
+          },
+          py::arg("lines"), py::arg("step"), py::arg("moments"))
+      .def(
+          "set_names",
+          [](Budget& self, const std::vector<std::pair<at::Tensor, std::uint32_t>>& names) {
+            translated([&] {
+              for (const auto& [tensor, name] : names) {
+                self.set_name(tensor, name);
+              }
+            });
+          },
+          py::arg("names"))
+      .def("attribution", [](const Budget& self) { return dict_of(self.attribution()); })
       .def("copy_waits", &copy_wait_list)
       .def("check", [](const Budget& self) { translated([&] { self.check(); }); });
 }
@@ -335,4 +355,5 @@ PYBIND11_MODULE(_C, module) {
   recoup::bind_order(module);
   recoup::bind_scope(module);
   recoup::bind_compiled(module);
+  recoup::bind_attribution(module);
 }

@@ -254,10 +254,9 @@ bool ScheduleRunner::keeps(const ValueTicket& ticket) const {
          kept_at(planned->second, following_.next) || kept_at(planned->second, following_.next + 1);
 }
 
-void ScheduleRunner::on_replay(std::string_view /*name*/, std::uint64_t sequence,
-                               Nanoseconds /*cost*/) {
+void ScheduleRunner::on_replay(std::string_view /*name*/, const Op& op) {
   if (following_.plan != nullptr) {
-    replayed_.push_back(sequence);
+    replayed_.push_back(op.sequence);
   }
 }
 

@@ -63,6 +63,7 @@ void Budget::leave() {
   last_pinned_ = pinned();
   last_copy_waits_ = copy_waits();
   last_decisions_ = decisions();
+  last_attribution_ = attribution();
   const auto recording = scope_->session().end_recording();
   scope_.reset();
   if (recording) {
@@ -78,6 +79,7 @@ void Budget::end_as_it_is(bool keeps_trace) {
     last_stats_ = stats();
     last_pinned_ = pinned();
     last_copy_waits_ = copy_waits();
+    last_attribution_ = attribution();
     recording = keeps_trace ? scope_->session().end_recording() : nullptr;
     if (!scope_->abandon()) {
       (void)scope_.release();  // never destroyed: its thread may be in it
@@ -146,6 +148,47 @@ std::vector<Decision> Budget::decisions() const {
   return scope_->session().decisions(lock);
 }
 
+void Budget::attribute(const AttributionOptions& options) {
+  if (!scope_ || scope_->in_force()) {
+    throw std::logic_error("recoup: who holds memory is kept from the scope's beginning");
+  }
+  scope_->session().attribute(options);
+}
+
+void Budget::set_name(const at::Tensor& tensor, std::uint32_t name) {
+  if (!scope_ || !scope_->in_force() || !tensor.defined() || !tensor.has_storage()) {
+    return;
+  }
+  const detail::Visit visit;
+  Session& session = scope_->session();
+  c10::StorageImpl* const storage = session.tensors().managed(tensor.storage());
+  if (storage == nullptr) {
+    return;
+  }
+  const EngineLock lock(session.mutex());
+  if (detail::Attributor* const attributor = session.attributor(lock)) {
+    if (const StorageId id = session.storages(lock).find_known(*storage); id.valid()) {
+      session.engine(lock).set_name(id, NameId(name));
+      attributor->ledger().name(id, NameId(name));
+    }
+  }
+}
+
+Attribution Budget::attribution() const {
+  if (!scope_) {
+    return last_attribution_;
+  }
+  const EngineLock lock(scope_->session().mutex());
+  const detail::Attributor* const attributor = scope_->session().attributor(lock);
+  return attributor == nullptr ? Attribution() : attributor->result();
+}
+
+std::size_t enter_module(std::uint32_t module, bool optimizer) {
+  return detail::enter_module(module, optimizer);
+}
+
+void leave_module(std::size_t depth) { detail::leave_module(depth); }
+
 Stats Budget::stats() const {
   if (!scope_) {
     return last_stats_;
@@ -174,6 +217,9 @@ void Budget::check() const {
   if (scope_) {
     const EngineLock lock(scope_->session().mutex());
     scope_->session().engine(lock).check();
+    if (const detail::Attributor* const attributor = scope_->session().attributor(lock)) {
+      attributor->check();
+    }
     if (const detail::Gpu* const gpu = scope_->session().gpu(lock)) {
       gpu->check();
     }

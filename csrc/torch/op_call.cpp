@@ -160,6 +160,7 @@ void OpCall::prepare() {
   repeatable_ = traits_.repeatable && !operands_.foreign() &&
                 !(framed_ && KernelFrame::in_guest()) &&
                 !(session_.on_gpu() && varies(traits_, stack_, base_));
+  line_ = session_.line();
   const EngineLock lock(session_.mutex());
   Turn turn(session_, lock);
   begin(lock);
@@ -177,6 +178,10 @@ void OpCall::begin(const EngineLock& lock) {
     gpu->require_ready();
   }
   engine.set_running_op(traits_.name);
+  if (Attributor* const attributor = session_.attributor(lock)) {
+    maker_ = attributor->makers().running(traits_.name, line_);
+    engine.set_maker(maker_);
+  }
   Storages& storages = session_.storages(lock);
   for (Operand& operand : operands_.all()) {
     storages.disarm(impl_of(operand));
@@ -335,6 +340,7 @@ void OpCall::finish(Results results) {
     cost_ = timing_.end(*gpu, traits_, operands_.all(), fresh_.storages(),
                         made_room > Nanoseconds(0), session_.recording());
   }
+  engine.set_maker(maker_);
   const OpUses uses(operands_.all());
   OpRecord record = make_record(uses, lock);
   c10::SmallVector<StorageId, 2> storages(fresh_.storages().size());

@@ -95,6 +95,8 @@ class OpCall {
   bool ended_ = false;    // it is on record
   bool running_ = false;  // counted among the session's kernels
   std::uint64_t serial_ = 0;
+  MakerId maker_;  // none: nobody wants to know
+  std::uint32_t line_ = Maker::kNone;
   Nanoseconds cost_{0};
   Nanoseconds room_before_{0};
   GpuTiming timing_;

@@ -158,7 +158,7 @@ void Session::record(const std::string& path) {
 }
 
 void Session::mark_step(std::string_view name) {
-  if (!recording_ && !runner_ && !foresight_ && !itinerary_) {
+  if (!recording_ && !runner_ && !foresight_ && !itinerary_ && !attributor_) {
     return;
   }
   const EngineLock lock(mutex_);
@@ -199,8 +199,15 @@ void Session::observe(Observer* other) {
   } else if (itinerary_) {
     steps = itinerary_.get();
   }
-  observers_ = ObserverPair(steps, other);
+  steps_ = ObserverPair(steps, other);
+  observers_ = ObserverPair(&steps_, attributor_ ? attributor_->observer() : nullptr);
   engine_.set_observer(&observers_);
+}
+
+void Session::attribute(const AttributionOptions& options) {
+  attributor_ = std::make_unique<Attributor>(engine_, options);
+  Observer* const written = recording_ ? static_cast<Observer*>(&recording_->recorder) : log_.get();
+  observe(written);
 }
 
 std::vector<Decision> Session::decisions(const EngineLock&) const {

@@ -17,6 +17,7 @@
 #include "csrc/foresight/foresight.h"
 #include "csrc/foresight/itinerary.h"
 #include "csrc/schedule/runner.h"
+#include "csrc/torch/attributor.h"
 #include "csrc/torch/delay.h"
 #include "csrc/torch/engine_lock.h"
 #include "csrc/torch/storages.h"
@@ -86,6 +87,16 @@ class Session {
   // decides.
   void record(const std::string& path);
   void log_decisions();
+  // Before it is in force: keeps on whose behalf memory is held and time spent.
+  void attribute(const AttributionOptions& options);
+  // Null when nobody asked.
+  [[nodiscard]] Attributor* attributor(const EngineLock& lock) const {
+    return under(lock, attributor_).get();
+  }
+  // Where in the program this thread is; with no lock held.
+  [[nodiscard]] std::uint32_t line() const {
+    return attributor_ ? attributor_->line() : Maker::kNone;
+  }
   struct Recording {
     explicit Recording(const std::string& path) : writer(path), recorder(writer) {}
     TraceWriter writer;
@@ -120,7 +131,9 @@ class Session {
   TensorDevice device_;
   std::unique_ptr<Recording> recording_;
   std::unique_ptr<DecisionLog> log_;
-  ObserverPair observers_{nullptr, nullptr};
+  std::unique_ptr<Attributor> attributor_;
+  ObserverPair steps_{nullptr, nullptr};      // what knows steps, and what writes down
+  ObserverPair observers_{nullptr, nullptr};  // these, and the attributor's
   Engine engine_;  // its destructor calls the device, and nothing of what follows
   Storages storages_;
   TensorMemory memory_;

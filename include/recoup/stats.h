@@ -84,6 +84,8 @@ struct PinnedRow {
   Bytes size;
   std::string by;  // "leaf", "pin", "escape", "made outside the scope", ...
   std::string op;  // that made it; empty when it has no lineage
+  MakerId maker{};
+  NameId name{};
 };
 
 // How long the program waited for copies to and from the second tier, for the sake of one op.

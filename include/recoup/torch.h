@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "recoup/api.h"
+#include "recoup/attribution.h"
 #include "recoup/errors.h"
 #include "recoup/options.h"
 #include "recoup/policy.h"
@@ -68,6 +69,13 @@ class RECOUP_API Budget {
   // Before `enter`, instead of `record`: keeps the decisions of the engine.
   void log_decisions();
   [[nodiscard]] std::vector<Decision> decisions() const;
+  // Before `enter`: keeps on whose behalf memory is held and time is spent. Each op takes longer.
+  void attribute(const AttributionOptions& options);
+  // What a tensor's storage is called, if it is one that the budget knows: a number of the
+  // caller's.
+  void set_name(const at::Tensor& tensor, std::uint32_t name);
+  // Of a scope that is over, all of it; empty unless `attribute` was called.
+  [[nodiscard]] Attribution attribution() const;
 
   [[nodiscard]] bool entered() const;
   // Whether `leave` has failed for lack of room.
@@ -87,7 +95,14 @@ class RECOUP_API Budget {
   std::vector<PinnedRow> last_pinned_;
   std::vector<CopyWaitRow> last_copy_waits_;
   std::vector<Decision> last_decisions_;
+  Attribution last_attribution_;
 };
+
+// This thread runs the forward pass of a module from now on, or a step of an optimizer: what is
+// made and done is said to be for it, see Budget::attribute. Returns how many it was in before; to
+// be given to leave_module when it ends, however it ends.
+RECOUP_API std::size_t enter_module(std::uint32_t module, bool optimizer = false);
+RECOUP_API void leave_module(std::size_t depth);
 
 // All of these do nothing for tensors that no entered budget manages.
 RECOUP_API bool evict(const at::Tensor& tensor);  // whether it is evicted now

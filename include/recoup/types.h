@@ -64,6 +64,10 @@ using ValueId = Id<struct ValueTag>;
 using OpId = Id<struct OpTag>;
 using StorageId = Id<struct StorageTag>;
 using BlockId = Id<struct BlockTag>;
+// Whoever runs ops says on whose behalf; to the engine it is a number. None: nobody said.
+using MakerId = Id<struct MakerTag>;
+// Of what the program calls a storage, into a table of its own; the same.
+using NameId = Id<struct NameTag>;
 
 // A number of bytes. 64 bits, signed so that a difference is exact; never a bare integer in an
 // interface. Overflow cannot happen below 2^63 bytes and is not checked for.

@@ -25,8 +25,8 @@ inline constexpr Bytes kGenerous = 1_MiB;  // more than all that a program ever 
 class Decisions final : public Observer {
  public:
   void on_evict(ValueId value) override { log.push_back({'e', value.index(), 0}); }
-  void on_replay(std::string_view /*name*/, std::uint64_t sequence, Nanoseconds /*cost*/) override {
-    log.push_back({'r', sequence, 0});
+  void on_replay(std::string_view /*name*/, const Op& op) override {
+    log.push_back({'r', op.sequence, 0});
   }
   void on_move(ValueId value, PoolOffset to) override {
     log.push_back({'m', value.index(), to.count()});

@@ -24,8 +24,8 @@ class TimelineLog final : public Observer {
     add(TimelineRow::Kind::kStep, names_.at(name), Nanoseconds(0));
   }
   void on_evict(ValueId /*value*/) override { add(TimelineRow::Kind::kEvict, 0, Nanoseconds(0)); }
-  void on_replay(std::string_view name, std::uint64_t /*sequence*/, Nanoseconds cost) override {
-    add(TimelineRow::Kind::kReplay, names_.at(name), cost);
+  void on_replay(std::string_view name, const Op& op) override {
+    add(TimelineRow::Kind::kReplay, names_.at(name), op.cost);
   }
   void on_op_begin(std::string_view name, std::span<const Operand> /*operands*/) override {
     op_ = names_.at(name);

@@ -1,0 +1,49 @@
+// On whose behalf memory is held and time is spent.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/engine/engine.h"
+#include "csrc/engine/observer.h"
+#include "recoup/attribution.h"
+
+namespace recoup::detail {
+
+class Ledger final : public Observer {
+ public:
+  // The engine must outlive it, and observe through it from its first op on.
+  explicit Ledger(const Engine& engine) : engine_(engine) {}
+
+  // All that was charged when it was most. What a storage is called may be found out later.
+  [[nodiscard]] const std::vector<Holding>& peak() const { return peak_; }
+  [[nodiscard]] Bytes peak_bytes() const { return peak_bytes_; }
+  // By MakerId; shorter than there are makers where the last ones did nothing yet.
+  [[nodiscard]] const std::vector<MakerWork>& work() const { return work_; }
+  // A live storage has that name.
+  void name(StorageId storage, NameId name);
+  // Recounts the peak; throws InternalError.
+  void check() const;
+
+  void on_peak() override;
+  void on_op_end(const OpRecord& record, std::span<const Operand> operands,
+                 std::span<const StorageId> fresh) override;
+  void on_evict(ValueId value) override;
+  void on_replay(std::string_view name, const Op& op) override;
+
+ private:
+  MakerWork& of(MakerId maker);
+  void add(const Value& value);
+
+  const Engine& engine_;
+  Bytes peak_bytes_{0};
+  std::vector<Holding> peak_;
+  // Of the holdings without a name, by the birth of their storage; made when it is asked for.
+  std::unordered_map<std::uint64_t, std::size_t> nameless_;
+  bool nameless_known_ = false;
+  std::vector<MakerWork> work_;
+  MakerWork unknown_;
+};
+
+}  // namespace recoup::detail

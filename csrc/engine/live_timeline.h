@@ -1,0 +1,74 @@
+// What happens in a run, on the clock: which value has bytes when, and what the engine does.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/engine/engine.h"
+#include "csrc/engine/observer.h"
+#include "recoup/attribution.h"
+
+namespace recoup::detail {
+
+// Note [Spans]
+// Behind each op of the program all values are looked at: one that has bytes and had none behind
+// the op before begins a span, one that has none any more ends it. So what comes and goes within
+// one op has no span; the charged bytes, which are told at every allocation, show it.
+class LiveTimeline final : public Observer {
+ public:
+  // The engine must outlive it. `all`: moments of all steps are kept, not of the last alone.
+  LiveTimeline(const Engine& engine, bool all);
+
+  // The last step that ended, else what there is so far.
+  [[nodiscard]] LiveStep step() const;
+  // Of all steps, in order.
+  [[nodiscard]] std::vector<LiveMoment> moments() const {
+    return {moments_.begin(), moments_.end()};
+  }
+
+  void on_allocate(BlockId block, Bytes nbytes) override;
+  void on_external(StorageId storage, Bytes nbytes) override;
+  void on_death(StorageId storage) override;
+  void on_op_end(const OpRecord& record, std::span<const Operand> operands,
+                 std::span<const StorageId> fresh) override;
+  void on_step(std::string_view name) override;
+  void on_evict(ValueId value) override;
+  void on_spill(ValueId value) override;
+  void on_fetch(ValueId value) override;
+  void on_move(ValueId value, PoolOffset to) override;
+  void on_replay(std::string_view name, const Op& op) override;
+
+  // Of one step; what there is more is not kept, and that is said.
+  static constexpr std::size_t kMostSpans = 400'000;
+  static constexpr std::size_t kMostMoments = 1'000'000;
+
+ private:
+  // The span of a value that has bytes; by its id.
+  struct Open {
+    bool open = false;
+    std::uint32_t round = 0;
+    Span span;
+  };
+  [[nodiscard]] Nanoseconds now() const { return std::chrono::steady_clock::now() - start_; }
+  void add(LiveMoment::Kind kind, MakerId maker, Nanoseconds cost, Bytes size);
+  void add_charged();
+  void look_at_values();
+  void look_at(ValueId id, const Value& value, Nanoseconds at);
+  void close(Open& open, Nanoseconds at);
+  [[nodiscard]] LiveStep finished(std::string_view name, Nanoseconds at) const;
+
+  const Engine& engine_;
+  const bool all_;
+  const std::chrono::steady_clock::time_point start_;
+  std::vector<Open> open_;
+  std::uint32_t round_ = 0;
+  LiveStep current_;
+  std::optional<LiveStep> last_;
+  std::deque<LiveMoment> moments_;
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,179 @@
+// On whose behalf memory is held and time is spent, for Python: see python/recoup/attribution.py.
+#include <Python.h>
+#include <frameobject.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "csrc/python/common.h"
+#include "recoup/torch.h"
+
+namespace recoup {
+namespace {
+
+std::int64_t number(std::uint32_t index) {
+  return index == Maker::kNone ? -1 : std::int64_t{index};
+}
+
+// The lines at which ops ran. Under the interpreter's lock, and for good: code may have gone when
+// its line is asked for.
+struct Lines {
+  std::vector<std::string> passed_over;  // folders
+  std::unordered_map<PyCodeObject*, bool> is_program;
+  std::map<std::pair<PyCodeObject*, int>, std::uint32_t> numbers;
+  std::vector<std::string> texts;
+};
+
+Lines& lines() {
+  static auto* const the_lines = new Lines;
+  return *the_lines;
+}
+
+std::string text_of(PyObject* object) {
+  const char* const text = PyUnicode_AsUTF8(object);
+  if (text == nullptr) {
+    PyErr_Clear();
+    return "?";
+  }
+  return text;
+}
+
+bool is_program(PyCodeObject* code) {
+  const auto [found, is_new] = lines().is_program.try_emplace(code, true);
+  if (is_new) {
+    Py_INCREF(code);
+    const std::string file = text_of(code->co_filename);
+    for (const std::string& folder : lines().passed_over) {
+      found->second &= file.rfind(folder, 0) != 0;
+    }
+  }
+  return found->second;
+}
+
+std::uint32_t number_of(PyCodeObject* code, int line) {
+  const auto [found, is_new] =
+      lines().numbers.try_emplace({code, line}, static_cast<std::uint32_t>(lines().texts.size()));
+  if (is_new) {
+    lines().texts.push_back(text_of(code->co_filename) + ":" + std::to_string(line) + " (" +
+                            text_of(code->co_name) + ")");
+  }
+  return found->second;
+}
+
+// The innermost frame that is of no library that was told of.
+std::uint32_t innermost_line() {
+  auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  while (frame) {
+    auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
+    const auto code =
+        py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
+    auto* const raw_code = reinterpret_cast<PyCodeObject*>(code.ptr());
+    if (is_program(raw_code)) {
+      return number_of(raw_code, PyFrame_GetLineNumber(raw));
+    }
+    frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
+  }
+  return Maker::kNone;
+}
+
+py::list maker_rows(const Attribution& attribution) {
+  py::list rows;
+  for (std::size_t i = 0; i < attribution.makers.size(); ++i) {
+    const Maker& maker = attribution.makers[i];
+    const MakerWork& work = attribution.work[i];
+    py::dict row;
+    row["op"] = maker.op;
+    row["module"] = number(maker.module);
+    row["line"] = number(maker.line);
+    row["phase"] = static_cast<int>(maker.phase);
+    row["ops"] = work.ops;
+    row["op_ns"] = work.op_ns;
+    row["replays"] = work.replays;
+    row["replay_ns"] = work.replay_ns;
+    row["evictions"] = work.evictions;
+    row["evicted_bytes"] = work.evicted_bytes;
+    rows.append(std::move(row));
+  }
+  return rows;
+}
+
+// (kind, start, cost, bytes, charged, maker, step) each.
+py::list moment_rows(const std::vector<LiveMoment>& moments) {
+  py::list rows;
+  for (const LiveMoment& moment : moments) {
+    rows.append(py::make_tuple(static_cast<int>(moment.kind), moment.start.count(),
+                               moment.cost.count(), moment.size.count(), moment.charged.count(),
+                               index_of(moment.maker), moment.step));
+  }
+  return rows;
+}
+
+py::dict step_dict(const LiveStep& step) {
+  py::list spans;
+  for (const Span& span : step.spans) {
+    spans.append(py::make_tuple(span.begin.count(), span.end.count(), span.size.count(),
+                                index_of(span.maker), index_of(span.name), span.leaf));
+  }
+  py::list charged;
+  for (const ChargedAt& each : step.charged) {
+    charged.append(py::make_tuple(each.at.count(), each.charged.count()));
+  }
+  py::dict dict;
+  dict["name"] = step.name;
+  dict["number"] = step.number;
+  dict["begin_ns"] = step.begin.count();
+  dict["end_ns"] = step.end.count();
+  dict["budget_bytes"] = step.budget.count();
+  dict["spans"] = std::move(spans);
+  dict["charged"] = std::move(charged);
+  dict["moments"] = moment_rows(step.moments);
+  dict["cut"] = step.cut;
+  return dict;
+}
+
+}  // namespace
+
+std::uint32_t program_line() {
+  if (Py_IsInitialized() == 0 || _Py_IsFinalizing() != 0) {
+    return Maker::kNone;
+  }
+  const py::gil_scoped_acquire gil;
+  return innermost_line();
+}
+
+py::dict dict_of(const Attribution& attribution) {
+  py::list holdings;
+  for (const Holding& holding : attribution.holdings) {
+    holdings.append(py::make_tuple(static_cast<int>(holding.kind), holding.size.count(),
+                                   index_of(holding.maker), index_of(holding.name)));
+  }
+  py::dict dict;
+  dict["makers"] = maker_rows(attribution);
+  dict["peak_bytes"] = attribution.peak.count();
+  dict["holdings"] = std::move(holdings);
+  dict["step"] = attribution.step ? py::object(step_dict(*attribution.step)) : py::none();
+  dict["moments"] = moment_rows(attribution.moments);
+  return dict;
+}
+
+void bind_attribution(py::module_& module) {
+  module.def("enter_module", &enter_module, py::arg("module"), py::arg("optimizer") = false);
+  module.def("leave_module", &leave_module, py::arg("depth"));
+  module.def(
+      "pass_over_lines",
+      [](std::vector<std::string> folders) {
+        lines().passed_over = std::move(folders);
+        for (auto& [code, answer] : lines().is_program) {
+          Py_DECREF(code);
+        }
+        lines().is_program.clear();
+      },
+      py::arg("folders"));
+  module.def("program_lines", [] { return lines().texts; });
+}
+
+}  // namespace recoup

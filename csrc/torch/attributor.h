@@ -1,0 +1,61 @@
+// Attributor: what a session keeps when somebody asks who holds its memory.
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include "csrc/engine/ledger.h"
+#include "csrc/engine/live_timeline.h"
+#include "csrc/engine/observer_pair.h"
+#include "csrc/torch/makers.h"
+#include "recoup/attribution.h"
+
+namespace recoup::detail {
+
+// Called under the engine's lock, but for `line`.
+class Attributor {
+ public:
+  Attributor(const Engine& engine, const AttributionOptions& options)
+      : options_(options),
+        ledger_(engine),
+        timeline_(options.step || options.moments
+                      ? std::optional<LiveTimeline>(std::in_place, engine, options.moments)
+                      : std::nullopt),
+        observers_(&ledger_, timeline_ ? &*timeline_ : nullptr) {}
+  Attributor(const Attributor&) = delete;
+  Attributor& operator=(const Attributor&) = delete;
+
+  [[nodiscard]] Observer* observer() { return &observers_; }
+  Makers& makers() { return makers_; }
+  Ledger& ledger() { return ledger_; }
+  // Where in the program this thread is. With no lock held: it may wait for the interpreter's.
+  [[nodiscard]] std::uint32_t line() const {
+    return options_.line == nullptr ? Maker::kNone : options_.line();
+  }
+  // What there is so far.
+  [[nodiscard]] Attribution result() const {
+    Attribution result;
+    result.makers = makers_.all();
+    result.work = ledger_.work();
+    result.peak = ledger_.peak_bytes();
+    result.holdings = ledger_.peak();
+    result.work.resize(result.makers.size());
+    if (timeline_ && options_.step) {
+      result.step = timeline_->step();
+    }
+    if (timeline_ && options_.moments) {
+      result.moments = timeline_->moments();
+    }
+    return result;
+  }
+  void check() const { ledger_.check(); }
+
+ private:
+  const AttributionOptions options_;
+  Makers makers_;
+  Ledger ledger_;
+  std::optional<LiveTimeline> timeline_;
+  ObserverPair observers_;
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,63 @@
+// Makers: which op, in which module, runs for whom.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "recoup/attribution.h"
+
+namespace recoup::detail {
+
+// This thread runs the forward pass of a module from now on, or a step of an optimizer. Returns how
+// many it was in before, for leave_module.
+std::size_t enter_module(std::uint32_t module, bool optimizer);
+// It is in no more than so many, however the others ended.
+void leave_module(std::size_t depth);
+
+// Note [Who runs an op]
+// In a forward pass the innermost module that the thread is in. Autograd numbers its nodes on each
+// thread in the order in which the forward pass made them, so a node's number says between which
+// ops it was made; an op that runs within a node, in backward, is of the module and the line of
+// the op for which the node was made. A module that is entered within a node runs a forward pass
+// again, as checkpoints do, and what it makes is its own.
+class Makers {
+ public:
+  // Of the op that this thread is about to run. `line`: where the program is.
+  MakerId running(std::string_view op, std::uint32_t line);
+  // By MakerId.
+  [[nodiscard]] std::vector<Maker> all() const { return {makers_.begin(), makers_.end()}; }
+
+ private:
+  struct Place {
+    std::uint32_t module = Maker::kNone;
+    std::uint32_t line = Maker::kNone;
+    Phase phase = Phase::kForward;
+    friend auto operator<=>(const Place&, const Place&) = default;
+  };
+  struct Key {
+    std::string_view op;
+    Place place;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  // The nodes that a thread has made, by the first number of each place.
+  struct Nodes {
+    std::uint64_t next = 0;
+    std::vector<std::pair<std::uint64_t, Place>> places;
+  };
+  [[nodiscard]] Place place_of_node(std::uint64_t thread, std::uint64_t number) const;
+  void note_nodes(const Place& place);
+  MakerId add(const Key& key);
+
+  std::deque<Maker> makers_;  // they stay where they are
+  std::map<Key, MakerId> ids_;
+  std::unordered_map<std::uint64_t, Nodes> nodes_;
+};
+
+}  // namespace recoup::detail
