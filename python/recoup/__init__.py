@@ -18,9 +18,11 @@ import torch  # before _C, which is linked against it
 
 import recoup.torch_version  # noqa: F401 (before _C too: it may be of another PyTorch)
 from recoup import _C, compiled_plan, gpus
+from recoup.budgets import Budget
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError
-from recoup.run import Budget, Run
+from recoup.moments import Moment
+from recoup.run import Run
 from recoup.scope import PRESETS, budget, trace
 from recoup.stats import Stats
 from recoup.threads import carry
@@ -28,7 +30,7 @@ from recoup.threads import carry
 if TYPE_CHECKING:
     from recoup.offline import layout as layout
     from recoup.offline.dtr_log import read_dtr_log
-    from recoup.offline.traces import Moment, Simulation, Trace, TracedOp
+    from recoup.offline.traces import Simulation, Trace, TracedOp
 
 __all__ = [
     "PRESETS",
@@ -64,7 +66,6 @@ gpus.install_at_import()
 
 # What looks at traces is loaded when it is first asked for: a program in a budget never asks.
 _OFFLINE = {
-    "Moment": "traces",
     "Simulation": "traces",
     "Trace": "traces",
     "TracedOp": "traces",

@@ -1,5 +1,6 @@
 """The text that says how a run went."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,6 +9,8 @@ from recoup.stats import Stats
 
 _PINNED_ROWS = 10
 _WAIT_ROWS = 5
+_MODULE_ROWS = 10
+_NO_MODULE = "outside of modules"
 
 
 def format_report(
@@ -17,12 +20,14 @@ def format_report(
     policy: str,
     copy_waits: Sequence[Mapping[str, Any]] = (),
     kept_graphs: Sequence[tuple[str, int]] = (),
+    holders: Sequence[Mapping[str, Any]] = (),
+    modules: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Peak, work, time by kind and what is pinned and by whom, as aligned plain text.
 
     `pinned` holds rows of `Engine.pinned()`; rows of one holder and op are added up. `copy_waits`
     holds those of `Run.copy_waits()`, `kept_graphs` reasons why compiled graphs were not run
-    again, and of how many calls.
+    again, and of how many calls, `holders` those of `Run.holders()`, `modules` of `Run.work()`.
     """
     parts = [
         f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
@@ -31,6 +36,8 @@ def format_report(
         _time_table(stats),
         *([_wait_table(copy_waits)] if copy_waits else []),
         *([_plan_table(stats)] if stats.foreseen_steps else []),
+        *(_holder_tables(holders)),
+        *([_module_table(modules)] if modules else []),
         _pinned_table(pinned),
         *([_graph_table(kept_graphs)] if kept_graphs else []),
     ]
@@ -130,6 +137,49 @@ def _plan_table(stats: Stats) -> str:
         ("planning", "", format_ns(stats.planning_ns)),
     ]
     return _table(("lists of evictions", "count", "time"), rows)
+
+
+def _holder_tables(holders: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not holders:
+        return []
+    peak = sum(row["bytes"] for row in holders)
+    kinds: Counter[str] = Counter()
+    modules: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in holders:
+        kinds[row["kind"]] += row["bytes"]
+        modules[row["module"] or _NO_MODULE][row["kind"]] += row["bytes"]
+    by_kind = [
+        (kind, format_bytes(held), _percent(held, peak)) for kind, held in kinds.most_common()
+    ]
+    largest = sorted(modules.items(), key=lambda item: -item[1].total())
+    by_module = [
+        (name, format_bytes(held.total()), _percent(held.total(), peak), held.most_common(1)[0][0])
+        for name, held in largest[:_MODULE_ROWS]
+    ]
+    if rest := largest[_MODULE_ROWS:]:
+        left = sum(held.total() for _, held in rest)
+        by_module.append((f"{len(rest)} others", format_bytes(left), _percent(left, peak), "-"))
+    return [
+        _table(("at the peak, by kind", "size", "of the peak"), by_kind),
+        _table(("at the peak, by module", "size", "of the peak", "most of it"), by_module),
+    ]
+
+
+def _module_table(modules: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            row["module"] or _NO_MODULE,
+            format_ns(row["op_ns"]),
+            f"{row['ops']:,} ops",
+            f"{row['replays']:,} replays, {format_ns(row['replay_ns'])}" if row["replays"] else "-",
+        )
+        for row in modules[:_MODULE_ROWS]
+    ]
+    if rest := modules[_MODULE_ROWS:]:
+        spent, ops, replays = (sum(row[key] for row in rest) for key in ("op_ns", "ops", "replays"))
+        again = f"{replays:,} replays, {format_ns(sum(row['replay_ns'] for row in rest))}"
+        rows.append((f"{len(rest)} others", format_ns(spent), f"{ops:,} ops", again))
+    return _table(("time, by module", "spent", "", "to get it back"), rows)
 
 
 def _pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:

@@ -1,26 +1,31 @@
 """One run inside a budget: the scope, and what there is to know about it."""
 
 import dataclasses
-import functools
 import gc
-import inspect
 import weakref
 from collections import Counter
-from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal
 
 import torch
 
-from recoup import _C, compiled, entry_points, gpus, higher_order, observers, outside, step_marks
+from recoup import (
+    _C,
+    compiled,
+    entry_points,
+    gpus,
+    higher_order,
+    module_names,
+    observers,
+    outside,
+    step_marks,
+)
+from recoup.attribution import Attribution, Result
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError, add_note
+from recoup.moments import Moment
 from recoup.report import format_report
 from recoup.sizes import parse_bytes
 from recoup.stats import Stats
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 ReplayOrder = Literal["memory", "recursive"]
 CostModel = Literal["measured", "bytes"]
@@ -39,6 +44,12 @@ class Setup:
     """The file to record to."""
     decisions: bool = False
     """Whether they are kept."""
+    modules: bool = False
+    """Whether it is kept for which module memory is held and time is spent."""
+    stacks: bool = False
+    """And the lines of the program."""
+    timeline: bool = False
+    """And what happens when."""
 
 
 def memory_bytes(device: torch.device) -> int:
@@ -78,15 +89,21 @@ class Run:
         self._engine = _C.Engine(setup.options, str(self.device))
         if setup.trace is not None:
             self._engine.record(setup.trace)
-        self._policy = str(setup.options.as_dict()["policy"])
+        self._options = setup.options.as_dict()
+        self._policy = str(self._options["policy"])
         knows_steps = any(row[0] == self._policy and (row[4] or row[7]) for row in _C.policies())
-        spills = int(setup.options.as_dict()["spill_bytes"]) > 0
+        spills = int(self._options["spill_bytes"]) > 0
         # On a GPU what was made outside stays there.
         self._brings_in = spills and self.device.type == "cpu"
         # With a tier steps are known under every policy: what they use next is read ahead.
-        self._marks_steps = setup.trace is not None or knows_steps or spills
+        self._marks_steps = setup.trace is not None or knows_steps or spills or setup.timeline
         if setup.decisions:
             self._engine.log_decisions()
+        self._attribution: Attribution | None = None
+        if setup.modules:
+            self._attribution = Attribution(
+                self._engine, lines=setup.stacks, timeline=setup.timeline
+            )
         # What stands for it where a reference would keep it, and its memory, alive.
         self._key = object()
         weakref.finalize(self, _forget, self._key).atexit = False
@@ -102,9 +119,71 @@ class Run:
     def pinned(self) -> list[dict[str, Any]]:
         """What cannot be evicted and why, largest first: rows with keys `bytes`, `by` and `op`.
 
-        After the scope: what could not be evicted at its end.
+        After the scope: what could not be evicted at its end. Where modules are known, rows have
+        keys `module` and `name` too.
         """
-        return self._engine.pinned() if self._is_open else self._pinned
+        rows = self._engine.pinned() if self._is_open else self._pinned
+        named = self._result() if self._attribution else None
+        return [_pinned_row(row, named) for row in rows]
+
+    def holders(self, *, each: bool = False) -> list[dict[str, Any]]:
+        """Who held the memory when most was charged; needs `recoup.budget(modules=True)`.
+
+        Rows of a module and a kind, largest first, with keys `module` (its qualified name; empty:
+        outside of all), `kind` ('parameters', 'buffers', 'gradients', 'optimizer', 'activations',
+        'inputs', 'workspace' or 'other'), `bytes` and `values`. All rows together are the peak.
+        each: a row for each op and name too, with keys `op`, `name` and, where it is kept, `line`.
+        Raises RuntimeError where that was not kept.
+        """
+        return self._result().holders(each=each)
+
+    def work(self) -> list[dict[str, Any]]:
+        """What was done for each module, longest first; needs `recoup.budget(modules=True)`.
+
+        Rows with keys `module`, `ops`, `op_ns`, `replays`, `replay_ns`, `evictions` and
+        `evicted_bytes`. An op of backward is of the module of its forward op. Raises as `holders`.
+        """
+        return self._result().work()
+
+    def timeline(self) -> list[Moment]:
+        """What happened when, in nanoseconds since the scope began; `recoup.budget(timeline=True)`.
+
+        Of very long runs the last million. Raises RuntimeError where that was not kept.
+        """
+        self._require_timeline()
+        return self._result().timeline()
+
+    def attribution(self) -> Result | None:
+        """All that is known of modules, for who makes pages; None: nothing was kept."""
+        return self._result() if self._attribution else None
+
+    def settings(self) -> dict[str, Any]:
+        """The options that are in force, and the device."""
+        return {"device": str(self.device), **self._options}
+
+    def page(self) -> str:
+        """The run as an HTML page that needs nothing else; best with `timeline=True`."""
+        from recoup.page import render
+        from recoup.page_data import page_data
+
+        return render(page_data(self))
+
+    def _repr_html_(self) -> str:
+        from recoup.page import render_fragment
+        from recoup.page_data import page_data
+
+        return render_fragment(page_data(self))
+
+    def _result(self) -> Result:
+        if self._attribution is None:
+            raise RuntimeError("this run does not know modules: recoup.budget(..., modules=True)")
+        if self._is_open:
+            self._attribution.name_all()
+        return self._attribution.result()
+
+    def _require_timeline(self) -> None:
+        if self._attribution is None or not self._attribution.timeline:
+            raise RuntimeError("this run has no timeline: recoup.budget(..., timeline=True)")
 
     def copy_waits(self) -> list[dict[str, Any]]:
         """For which ops the program waited for copies to and from the second tier.
@@ -149,6 +228,8 @@ class Run:
             policy=self._policy,
             copy_waits=self.copy_waits(),
             kept_graphs=self.kept_graphs(),
+            holders=self.holders() if self._attribution else (),
+            modules=self.work() if self._attribution else (),
         )
 
     def check(self) -> None:
@@ -223,6 +304,8 @@ class Run:
         for patches in _PATCHES:
             patches.install(self._key)
         observers.enter(self._key)
+        if self._attribution:
+            self._attribution.enter(self._key)
         if self._brings_in:
             outside.offer(self._engine)
 
@@ -238,7 +321,7 @@ class Run:
 
     def _leave(self) -> None:
         gpus.forget_workspaces(self.device)
-        self._pinned = self._engine.pinned()
+        self._last_look()
         try:
             self._leave_engine()
         except OutOfBudgetError as error:
@@ -267,9 +350,14 @@ class Run:
     def _abandon(self) -> None:
         """Ends the scope as it is: nothing is brought back, for nobody will look at it."""
         gpus.forget_workspaces(self.device)
-        self._pinned = self._engine.pinned()
+        self._last_look()
         self._engine.abandon()
         self._clean_up()
+
+    def _last_look(self) -> None:
+        if self._attribution:
+            self._attribution.name_all()
+        self._pinned = self._engine.pinned()
 
     def _leave_engine(self) -> None:
         try:
@@ -289,7 +377,7 @@ class Run:
                 self._engine.leave()
         except Exception:  # of an exit that does not fit; who interrupts us has to know nothing
             pass
-        for patches in _PATCHES:
+        for patches in (*_PATCHES, module_names.PATCHES):
             patches.unlock()
         self._clean_up()
 
@@ -298,6 +386,8 @@ class Run:
             return
         step_marks.remove(self._key)
         observers.leave(self._key)
+        if self._attribution:
+            self._attribution.leave(self._key)
         self._kept_graphs = compiled.kept_since(self._graphs_before)
         # Of an evicted storage some unwrapped entry points would end the process.
         if not self._engine.suspended():
@@ -310,8 +400,17 @@ _PATCHES = (entry_points.PATCHES, higher_order.PATCHES, observers.PATCHES, compi
 
 def _forget(key: object) -> None:
     """A suspended run was given up."""
-    for patches in reversed(_PATCHES):
+    for patches in reversed((*_PATCHES, module_names.PATCHES)):
         patches.forget(key)
+
+
+def _pinned_row(row: dict[str, Any], named: Result | None) -> dict[str, Any]:
+    said = {key: row[key] for key in ("bytes", "by", "op")}
+    if named:
+        said["module"] = named.module(row["maker"], row["name"])
+        said["name"] = named.tensor_name(row["name"])
+        said["op"] = said["op"] or named.op(row["maker"])
+    return said
 
 
 def _ways_out(missing_bytes: int) -> str:
@@ -322,49 +421,3 @@ def _ways_out(missing_bytes: int) -> str:
         "all activations that their backward would need), copy to files what is only to be stored, "
         "or set gradients to None."
     )
-
-
-class Budget:
-    """What `recoup.budget` returns: a scope for `with`, or a decorator. Each use is a new run."""
-
-    def __init__(self, setup: Setup) -> None:
-        self.setup = setup
-        self._runs: list[Run] = []
-
-    def _make_run(self) -> Run:
-        return Run(self.setup)
-
-    if TYPE_CHECKING:
-
-        def __enter__(self) -> Run: ...
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            traceback: TracebackType | None,
-        ) -> None: ...
-    else:  # in C++, where no interrupt comes: see scope_module.cpp
-        __enter__ = _C.method(_C.enter_scope)
-        __exit__ = _C.method(_C.exit_scope)
-
-    def __call__(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
-        """`function` with the scope around each call.
-
-        Raises TypeError for coroutines and generators, whose bodies do not run in the call.
-        """
-        if (
-            inspect.iscoroutinefunction(function)
-            or inspect.isgeneratorfunction(function)
-            or inspect.isasyncgenfunction(function)
-        ):
-            raise TypeError(
-                "recoup.budget decorates plain functions; inside a coroutine or a generator "
-                "write `with recoup.budget(...):`"
-            )
-
-        @functools.wraps(function)
-        def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            with Budget(self.setup):
-                return function(*args, **kwargs)
-
-        return wrapper

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from recoup import _C, gpus
+from recoup.budgets import Budget
 from recoup.files import utf8_name
 from recoup.run import (
-    Budget,
     CostModel,
     InPlace,
     Placement,
@@ -62,6 +62,9 @@ def budget(
     spill_dir: str | os.PathLike[str] | None = None,
     trace: str | os.PathLike[str] | None = None,
     decisions: bool = False,
+    modules: bool = False,
+    stacks: bool = False,
+    timeline: bool = False,
 ) -> Budget:
     """A scope in which tensor memory never exceeds `budget`: `with ... as run:` or a decorator.
 
@@ -103,6 +106,12 @@ def budget(
     spill_dir: a directory on that disk, for the CPU. None: the system's for temporary files.
     trace: record what the program does to this file; see `recoup.trace`.
     decisions: keep what the engine decides, for `Run.decisions`; not together with `trace`.
+    modules: keep for which module memory is held and time is spent, for `Run.report`,
+        `Run.holders` and `Run.work`. `Module.__call__` is replaced meanwhile; no module gets a
+        hook, and no bit changes.
+    stacks: the same, and the line of the program that ran each op, which takes longer.
+    timeline: the same as `modules`, and what happens when, for `Run.timeline` and `Run.save_page`.
+        After each op all values are looked at.
 
     Raises ValueError or TypeError, saying what is allowed; RuntimeError where there can be no
     budget on a GPU, saying what to do.
@@ -139,7 +148,17 @@ def budget(
     )
     _check_policy(policy, kinetic)
     to = None if trace is None else utf8_name(trace)
-    return Budget(Setup(options=options, device=on, trace=to, decisions=decisions))
+    return Budget(
+        Setup(
+            options=options,
+            device=on,
+            trace=to,
+            decisions=decisions,
+            modules=modules or stacks or timeline,
+            stacks=stacks,
+            timeline=timeline,
+        )
+    )
 
 
 def _directory(path: str | os.PathLike[str]) -> str:

@@ -16,8 +16,8 @@ from command import cli, cli_here, refused
 from dtr_logs import Row, call, memory, write_log
 from recoup.bench.nets.tiny import net_named
 from recoup.commands.simulate_command import parse_budgets
+from recoup.moments import chrome_trace
 from recoup.offline import layout
-from recoup.offline.traces import chrome_trace
 from train import HUGE, train, variant_named
 
 STEPS = 2

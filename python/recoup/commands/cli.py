@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import recoup
 from recoup import gpus
+from recoup.budgets import Budget
 from recoup.commands.bench_command import add_bench_command
 from recoup.commands.layout_command import add_layout_command
 from recoup.commands.order_command import add_order_command
@@ -25,7 +26,7 @@ from recoup.commands.progress import Progress
 from recoup.commands.simulate_command import add_simulate_command
 from recoup.errors import OutOfBudgetError
 from recoup.files import write_atomically
-from recoup.run import Budget, Run, free_bytes
+from recoup.run import Run, free_bytes
 from recoup.tables import format_table, plain_table
 
 _USAGE_ERROR = 2

@@ -19,10 +19,11 @@ from rich.progress import track
 import recoup
 from recoup.commands.simulate_output import Row, draw_plot, print_table
 from recoup.files import write_atomically
+from recoup.moments import chrome_trace
 from recoup.offline.dtr_log import add_trace_argument, is_dtr_log, read_any_trace
 from recoup.offline.dtr_simulator import DtrProgram, dtr_policies
 from recoup.offline.optimum import Optimum, optimum
-from recoup.offline.traces import Trace, chrome_trace
+from recoup.offline.traces import Trace
 from recoup.sizes import MOST_BYTES, check_whole, parse_bytes, percent_range
 
 _Result = TypeVar("_Result")

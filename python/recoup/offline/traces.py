@@ -8,6 +8,7 @@ from typing import Any, Literal
 from recoup import _C
 from recoup.decisions import Decision
 from recoup.files import utf8_name
+from recoup.moments import Moment
 from recoup.offline.layout import Buffer, Op
 from recoup.offline.lifetimes import Lifetimes
 from recoup.offline.order import Order
@@ -62,20 +63,6 @@ class TracedOp:
     """(storage, whether its bytes are read, whether it is written) of each distinct storage."""
     fresh_bytes: list[int]
     """Of the storages that it made."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Moment:
-    """Something that happened in a simulated run."""
-
-    kind: Literal["op", "replay", "evict", "step"]
-    name: str
-    """Of the op or the step; empty for an eviction."""
-    start_ns: int
-    """On the run's clock, which counts the cost of ops and replays."""
-    cost_ns: int
-    charged_bytes: int
-    """To the budget, right after it."""
 
 
 class Trace:
@@ -263,29 +250,3 @@ def _engine_options(
     if not layout:
         made["address_bytes"] = min(max(budget_bytes, 1 << 40) << 8, MOST_BYTES)
     return _C.Options(**made)
-
-
-def chrome_trace(moments: list[Moment], budget_bytes: int) -> dict[str, Any]:
-    """For chrome://tracing and Perfetto: the program's ops and the replays on a line each.
-
-    Evictions and steps are marks; memory in use and what is left of the budget are counters.
-    """
-    threads = {"op": 1, "replay": 2, "evict": 2, "step": 1}
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": {"name": name}}
-        for tid, name in ((1, "program"), (2, "replays"))
-    ]
-    for moment in moments:
-        at = {"pid": 1, "tid": threads[moment.kind], "ts": moment.start_ns / 1e3}
-        if moment.kind in ("op", "replay"):
-            duration = moment.cost_ns / 1e3
-            events.append({"ph": "X", "name": moment.name, "dur": duration, **at})
-        else:
-            name = moment.name or "evict"
-            events.append(
-                {"ph": "i", "s": "t" if moment.kind == "evict" else "g", "name": name, **at}
-            )
-        memory = {"bytes": moment.charged_bytes, "free": budget_bytes - moment.charged_bytes}
-        end = (moment.start_ns + moment.cost_ns) / 1e3
-        events.append({"ph": "C", "pid": 1, "name": "memory", "ts": end, "args": memory})
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
