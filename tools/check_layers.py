@@ -54,6 +54,7 @@ PYTHON_LAYERS = (
     "recoup.bench.nets",
     "recoup",
     "recoup.integrations",
+    "recoup.page",
     "recoup.offline",
     "recoup.bench",
     "recoup.bench.real",

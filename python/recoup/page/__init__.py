@@ -1,0 +1,127 @@
+"""A run as one HTML page that needs nothing else: no network, no server, no fonts."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from importlib import resources
+from string import Template
+from typing import Any
+
+from recoup.page import shape, tables
+from recoup.page.palette import EVENTS, KINDS, VIRIDIS
+from recoup.page.picture import still_picture
+from recoup.page.steps import Step, read_step
+from recoup.page.summary import figures, header, peak_bar
+from recoup.page.texts import OUTSIDE, escape
+from recoup.report import format_ns
+
+__all__ = ["render", "render_fragment"]
+
+_SCRIPTS = ("texts.js", "sweep.js", "paint.js", "chart.js", "tables.js", "page.js")
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """The page, to be written to a file as UTF-8. It opens from there, and asks for nothing else.
+
+    `report` is what docs/page.md describes: sizes in bytes, times in nanoseconds. Names in it may
+    be any text: none of it is taken for HTML or for a script.
+
+    Raises ValueError or TypeError, saying where, for a report of another shape.
+    """
+    shape.check(report)
+    step = None if report["step"] is None else read_step(report["step"])
+    style = _asset("tables.css") + _asset("page.css")
+    script = "\n".join(map(_asset, _SCRIPTS))
+    return Template(_asset("page.html")).substitute(
+        policy=f"default-src 'none'; script-src '{_digest(script)}'; "
+        f"style-src '{_digest(style)}'; img-src data:; base-uri 'none'; form-action 'none'",
+        title=escape(report["title"]),
+        style=style,
+        header=header(report),
+        memory=_memory(report, step),
+        tables=_tables(report),
+        data=_embedded(None if step is None else _chart_data(step)),
+        script=script,
+    )
+
+
+def render_fragment(report: Mapping[str, Any]) -> str:
+    """What a notebook shows of the same report: a still picture and the tables, without scripts.
+
+    Its style holds for itself alone. Raises as `render` does.
+    """
+    shape.check(report)
+    step = None if report["step"] is None else read_step(report["step"])
+    picture = f"<h3>{_step_title(report['step'])}</h3>{still_picture(step)}" if step else ""
+    return (
+        f'<div class="recoup-page"><style>{_asset("tables.css")}</style>\n'
+        f"{figures(report)}\n{picture}\n"
+        f"<details><summary>Modules</summary>{tables.modules_table(report)}</details>\n"
+        f"<details><summary>At the peak</summary>{tables.peak_table(report['peak'])}</details>\n"
+        "<details><summary>What cannot be evicted</summary>"
+        f"{tables.pinned_table(report['pinned'])}</details>\n"
+        f"{_suggestions(report, '<details><summary>Other budgets</summary>', '</details>')}</div>"
+    )
+
+
+def _memory(report: Mapping[str, Any], step: Step | None) -> str:
+    if step is None:
+        return "<p>No step was recorded, so there is no picture of one.</p>"
+    return Template(_asset("chart.html")).substitute(
+        step=_step_title(report["step"]), still=still_picture(step)
+    )
+
+
+def _step_title(step: Mapping[str, Any]) -> str:
+    name = f" of {escape(step['name'])}" if step["name"] else ""
+    took = format_ns(step["end_ns"] - step["begin_ns"])
+    return f"Memory over step {step['number']:,}{name}, {took}"
+
+
+def _tables(report: Mapping[str, Any]) -> str:
+    settings, versions = report["settings"], report["versions"]
+    counters = "".join(
+        tables.pairs_table(group, label=name) for name, group in report["stats"].items()
+    )
+    return (
+        '<section><h2>Modules</h2><p class="quiet">A row has what was done in a module and '
+        f"in those below it.</p>{tables.modules_table(report)}</section>\n"
+        f"<section><h2>At the peak</h2>{peak_bar(report['peak'])}"
+        f"{tables.peak_table(report['peak'])}</section>\n"
+        "<section><h2>What cannot be evicted, and why</h2>"
+        f"{tables.pinned_table(report['pinned'])}</section>\n"
+        f"{_suggestions(report, '<section><h2>Other budgets</h2>', '</section>')}\n"
+        '<section><h2>Settings and versions</h2><div class="pair">'
+        f"{tables.pairs_table(settings, label='setting')}"
+        f"{tables.pairs_table(versions, label='version of')}</div></section>\n"
+        f'<details><summary>All counters</summary><div class="pair">{counters or "<p>None.</p>"}'
+        "</div></details>"
+    )
+
+
+def _suggestions(report: Mapping[str, Any], before: str, after: str) -> str:
+    suggestions = report["suggestions"]
+    if suggestions is None:
+        return ""
+    return f"{before}{tables.suggestions_table(suggestions)}{after}"
+
+
+def _chart_data(step: Step) -> dict[str, Any]:
+    colours = {"kinds": KINDS, "modules": VIRIDIS, "events": EVENTS, "outside": OUTSIDE}
+    return {**step.to_dict(), "palette": colours}
+
+
+def _embedded(data: object) -> str:
+    """JSON that no HTML parser takes for a tag: in ASCII, which escapes U+2028 too."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _asset(name: str) -> str:
+    return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """What a content security policy knows an inline style or script by."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

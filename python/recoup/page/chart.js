@@ -1,0 +1,146 @@
+// The picture with its controls: what of the step is shown, by what, and what is at the cursor.
+
+class Chart {
+  constructor(step) {
+    this.step = step;
+    this.view = { from: 0, to: Math.max(1, step.length) };
+    this.cursor = -1; // a column, or -1
+    this.lit = -1; // the series that stands out, or -1
+    this.base = document.getElementById("base");
+    this.over = document.getElementById("over");
+    this.lanes = step.lanes.filter(({ kind, events }) => kind === "op" || kind === "replay" || events.length);
+    this.mostBytes = step.events.bytes.reduce((most, size) => Math.max(most, size), 1);
+    this.waiting = false;
+    this.setSeries(moduleSeries(step, depths(step).chosen));
+  }
+
+  setSeries(series) {
+    this.series = series;
+    this.lit = -1;
+    this.swept = null;
+    this.redraw();
+  }
+
+  get columns() {
+    return Math.max(50, Math.floor(this.base.clientWidth) - SPACE.left - SPACE.right);
+  }
+
+  // Shows a part of the step: not less than 100 ns, not more than there is.
+  show(from, to) {
+    const length = Math.max(1, this.step.length);
+    const wide = Math.min(length, Math.max(to - from, Math.min(100, length)));
+    const begin = Math.min(Math.max(0, (from + to - wide) / 2), length - wide);
+    this.view = { from: begin, to: begin + wide };
+    this.swept = null;
+    this.redraw();
+  }
+
+  zoom(factor, column = this.columns / 2) {
+    const { from, to } = this.view;
+    const at = from + ((to - from) * column) / this.columns;
+    this.show(at - (at - from) * factor, at + (to - at) * factor);
+  }
+
+  shift(share) {
+    const { from, to } = this.view;
+    const by = (to - from) * share;
+    const length = Math.max(1, this.step.length);
+    const moved = Math.min(Math.max(by, -from), length - to);
+    this.show(from + moved, to + moved);
+  }
+
+  get whole() {
+    return this.view.to - this.view.from >= this.step.length;
+  }
+
+  redraw() {
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      this.draw();
+    });
+  }
+
+  draw() {
+    const { step, series, view } = this;
+    const columns = this.columns;
+    if (!this.swept || this.swept.totals.length !== columns) {
+      this.swept = sweep(step, series.of, series.names.length, view.from, view.to, columns);
+      this.charged = sweepCharged(step, view.from, view.to, columns);
+    }
+    this.top ??= this.highest();
+    const width = columns + SPACE.left + SPACE.right;
+    const totalHeight = laneTop(this.lanes.length);
+    const scale = 1.04 * this.top.shown;
+    const style = getComputedStyle(document.querySelector(".recoup-page"));
+    const colours = Object.fromEntries(
+      ["back", "text", "grid", "budget", "soft", "tint"].map((name) => [name, style.getPropertyValue(`--${name}`)]),
+    );
+    this.picture = {
+      step, series, view, width, totalHeight, colours, lanes: this.lanes, lit: this.lit, swept: this.swept,
+      charged: this.charged, mostBytes: this.mostBytes, top: scale, budgetShown: this.top.budgetShown,
+      height: (size) => SPACE.top + SPACE.height * (1 - size / scale),
+    };
+    paint(this.resized(this.base, width, totalHeight), this.picture);
+    this.drawCursor();
+    const [from, to, length] = [view.from, view.to, step.length].map(formatNs);
+    document.getElementById("range").textContent = this.whole ? length : `${from} to ${to} of ${length}`;
+    this.onDrawn?.();
+  }
+
+  // The same for all parts of a step, so that they can be compared.
+  highest() {
+    const all = sweep(this.step, new Uint32Array(this.step.groups.length), 1, 0, Math.max(1, this.step.length), 1);
+    const used = this.step.charged.bytes.reduce((most, size) => Math.max(most, size), Math.max(1, all.totals[0]));
+    // A budget far above all that was used would press the rest flat.
+    const budgetShown = this.step.budget <= 3 * used;
+    return { shown: budgetShown ? Math.max(used, this.step.budget) : used, budgetShown };
+  }
+
+  resized(canvas, width, height) {
+    const ratio = window.devicePixelRatio || 1;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = `${height}px`;
+    const context = canvas.getContext("2d");
+    context.setTransform(canvas.width / width, 0, 0, ratio, 0, 0);
+    return context;
+  }
+
+  // The line at the cursor, and the part that is being dragged over.
+  drawCursor(dragged = null) {
+    const { width, totalHeight, colours } = this.picture;
+    const context = this.resized(this.over, width, totalHeight);
+    if (dragged) {
+      context.fillStyle = colours.tint;
+      context.fillRect(SPACE.left + dragged[0], SPACE.top, dragged[1] - dragged[0], totalHeight - SPACE.top);
+      context.strokeStyle = colours.text;
+      context.strokeRect(SPACE.left + dragged[0] + 0.5, SPACE.top + 0.5, dragged[1] - dragged[0], totalHeight - SPACE.top - 1);
+    }
+    if (this.cursor >= 0 && this.cursor < this.columns) {
+      context.fillStyle = colours.text;
+      context.fillRect(SPACE.left + this.cursor, SPACE.top, 1, totalHeight - SPACE.top);
+    }
+  }
+
+  // What a column shows: instant, bytes by series, and the events in it by lane.
+  at(column) {
+    const { view, swept } = this;
+    const wide = (view.to - view.from) / this.columns;
+    const [from, to] = [view.from + wide * column, view.from + wide * (column + 1)];
+    const { begin, duration, bytes } = this.step.events;
+    const lanes = this.lanes.map(({ kind, events }) => {
+      const inside = events.filter((i) => begin[i] < to && begin[i] + duration[i] >= from);
+      inside.sort((a, b) => duration[b] - duration[a]);
+      return { kind, inside, bytes: inside.reduce((sum, i) => sum + bytes[i], 0) };
+    });
+    return {
+      instant: swept.instants[column],
+      total: swept.totals[column],
+      charged: this.charged[column],
+      values: swept.values.subarray(column * swept.count, (column + 1) * swept.count),
+      lanes,
+    };
+  }
+}

@@ -1,0 +1,39 @@
+"""The colours of a page. Each set can be told apart with any common kind of colour blindness."""
+
+from typing import Final
+
+# Okabe and Ito's eight, grey for their black. The order is that of the stack, the steadiest below.
+KINDS: Final = {
+    "parameters": "#0072b2",
+    "buffers": "#f0e442",
+    "optimizer": "#009e73",
+    "gradients": "#e69f00",
+    "inputs": "#cc79a7",
+    "activations": "#56b4e9",
+    "workspace": "#d55e00",
+    "other": "#999999",
+}
+
+# Matplotlib's viridis at even steps: modules have it in the order in which they first run.
+VIRIDIS: Final = (
+    "#440154",
+    "#482878",
+    "#3e4989",
+    "#31688e",
+    "#26828e",
+    "#1f9e89",
+    "#35b779",
+    "#6ece58",
+    "#b5de2b",
+    "#fde725",
+)
+
+# Of the lanes below the picture, in their order; all of the same eight.
+EVENTS: Final = {
+    "op": "#56b4e9",
+    "replay": "#e69f00",
+    "evict": "#d55e00",
+    "spill": "#cc79a7",
+    "fetch": "#009e73",
+    "move": "#0072b2",
+}

@@ -1,0 +1,175 @@
+"""The step that a page draws, as columns: short in JSON, and quick to go through.
+
+Nothing is left out or added up here, however many rows there are: the page's scripts take from
+each column of pixels the instant with the most bytes, for any part of the step that is shown.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recoup.page.palette import EVENTS
+from recoup.page.texts import visible
+
+Counts: TypeAlias = NDArray[np.int64]
+_WHERE = "report['step']"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step. Times are nanoseconds since it began; what was before or after it is cut off."""
+
+    length_ns: int
+    budget_bytes: int
+    groups: Sequence[Mapping[str, Any]]
+    """Each with module, kind and op."""
+    spans: Counts
+    """Rows of begin, end, bytes and group, by begin."""
+    charged: Counts
+    """Rows of time and bytes, by time."""
+    events: Counts
+    """Rows of kind (of palette.EVENTS), begin, duration, bytes, name, and group or -1; by begin."""
+    names: Sequence[str]
+    """What the names of events say."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: tables of texts, and columns of numbers with the differences of times."""
+        modules, kinds, ops = (_Names() for _ in range(3))
+        groups = [
+            [modules.index(row["module"]), kinds.index(row["kind"]), ops.index(row["op"])]
+            for row in self.groups
+        ]
+        begin, end, size, group = self.spans.T
+        kind, event_begin, duration, event_size, name, event_group = self.events.T
+        return {
+            "length": self.length_ns,
+            "budget": self.budget_bytes,
+            "modules": modules.visible(),
+            "kinds": kinds.visible(),
+            "ops": ops.visible(),
+            "groups": groups,
+            "names": list(self.names),
+            "spans": [_differences(begin), (end - begin).tolist(), size.tolist(), group.tolist()],
+            "charged": [_differences(self.charged[:, 0]), self.charged[:, 1].tolist()],
+            "events": [
+                kind.tolist(),
+                _differences(event_begin),
+                duration.tolist(),
+                event_size.tolist(),
+                name.tolist(),
+                event_group.tolist(),
+            ],
+        }
+
+
+class _Names:
+    """Texts, each once."""
+
+    def __init__(self) -> None:
+        self._indices: dict[str, int] = {}
+
+    def visible(self) -> list[str]:
+        return [visible(text) for text in self._indices]
+
+    def index(self, text: str) -> int:
+        return self._indices.setdefault(text, len(self._indices))
+
+
+def read_step(step: Mapping[str, Any]) -> Step:
+    """The step of a report that `shape.check` let pass.
+
+    Raises ValueError or TypeError for rows that are not as they must be.
+    """
+    begin_ns, length_ns = step["begin_ns"], step["end_ns"] - step["begin_ns"]
+    if length_ns < 0:
+        raise ValueError(f"{_WHERE} must not end before it begins")
+    groups = step["groups"]
+    names = _Names()
+    return Step(
+        length_ns=length_ns,
+        budget_bytes=step["budget_bytes"],
+        groups=groups,
+        spans=_read_spans(step["spans"], begin_ns, length_ns, len(groups)),
+        charged=_read_charged(step["charged"], begin_ns, length_ns),
+        events=_read_events(step["events"], begin_ns, length_ns, len(groups), names),
+        names=names.visible(),
+    )
+
+
+def _read_spans(rows: Sequence[Any], begin_ns: int, length_ns: int, groups: int) -> Counts:
+    spans = _table(rows, ("begin_ns", "end_ns", "bytes", "group"), "spans")
+    _check_groups(spans[:, 3], 0, groups, "spans")
+    if (spans[:, 0] > spans[:, 1]).any():
+        raise ValueError(f"{_WHERE}['spans'] must not end before they begin")
+    spans[:, :2] = (spans[:, :2] - begin_ns).clip(0, length_ns)
+    spans = spans[(spans[:, 0] < spans[:, 1]) & (spans[:, 2] > 0)]
+    return spans[np.argsort(spans[:, 0], kind="stable")]
+
+
+def _read_charged(rows: Sequence[Any], begin_ns: int, length_ns: int) -> Counts:
+    charged = _table(rows, ("t_ns", "bytes"), "charged")
+    charged = charged[np.argsort(charged[:, 0], kind="stable")]
+    charged[:, 0] -= begin_ns
+    before = np.searchsorted(charged[:, 0], 0, side="right")
+    charged = charged[max(0, before - 1) :]  # the last of those says how the step began
+    charged[:, 0] = charged[:, 0].clip(0)
+    return charged[charged[:, 0] <= length_ns]
+
+
+def _read_events(
+    rows: Sequence[Any], begin_ns: int, length_ns: int, groups: int, names: _Names
+) -> Counts:
+    columns = ("kind", "t_ns", "duration_ns", "bytes", "name", "group")
+    kinds = {kind: index for index, kind in enumerate(EVENTS)}
+    numbers = []
+    for row in rows:
+        if not isinstance(row, Sequence) or len(row) != len(columns):
+            raise TypeError(f"{_WHERE}['events'] must be rows of {', '.join(columns)}; got {row!r}")
+        kind, begin, duration, size, name, group = row
+        if kind not in kinds or not isinstance(name, str):
+            raise ValueError(
+                f"{_WHERE}['events'] must be of {', '.join(kinds)} and have a name; got {row!r}"
+            )
+        numbers.append((kinds[kind], begin, duration, size, names.index(name), group))
+    events = _table(numbers, columns, "events")
+    _check_groups(events[:, 5], -1, groups, "events")
+    events[:, 1] -= begin_ns
+    events = events[(events[:, 1] + events[:, 2] >= 0) & (events[:, 1] <= length_ns)]
+    end = (events[:, 1] + events[:, 2]).clip(0, length_ns)
+    events[:, 1] = events[:, 1].clip(0)
+    events[:, 2] = end - events[:, 1]
+    return events[np.argsort(events[:, 1], kind="stable")]
+
+
+def _table(rows: Sequence[Any], columns: Sequence[str], what: str) -> Counts:
+    wanted = f"{_WHERE}[{what!r}] must be rows of {', '.join(columns)}"
+    if not rows:
+        return np.empty((0, len(columns)), np.int64)
+    try:
+        found = np.asarray(rows)
+    except ValueError:  # rows of several lengths
+        raise TypeError(wanted) from None
+    if found.ndim != 2 or found.shape[1] != len(columns):
+        raise TypeError(wanted)
+    if found.dtype != np.int64:
+        raise TypeError(f"{wanted}, all whole numbers of at most 63 bits")
+    counts = found[:, :-1] if columns[-1] == "group" else found
+    if (counts < 0).any():
+        raise ValueError(f"{wanted}, all 0 or more")
+    return found.copy()
+
+
+def _check_groups(found: Counts, least: int, groups: int, what: str) -> None:
+    wrong = found[(found < least) | (found >= groups)]
+    if wrong.size:
+        raise ValueError(
+            f"{_WHERE}[{what!r}] must name one of the {groups} groups by its index; got {wrong[0]}"
+        )
+
+
+def _differences(times: Counts) -> list[int]:
+    differences: list[int] = np.diff(times, prepend=0).tolist()
+    return differences

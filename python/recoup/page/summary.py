@@ -1,0 +1,115 @@
+"""The head of a page: what ran, and the three figures that matter."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from recoup.page.palette import KINDS
+from recoup.page.texts import NOTHING, escape, percent
+from recoup.report import format_ns
+from recoup.sizes import format_bytes
+
+# What recoup adds to the ops of a program: fields of recoup.Stats.
+ADDED = (
+    "replay_ns",
+    "search_ns",
+    "bookkeeping_ns",
+    "move_ns",
+    "allocator_ns",
+    "spill_ns",
+    "fetch_ns",
+    "planning_ns",
+)
+
+
+def counters(report: Mapping[str, Any]) -> dict[str, int]:
+    """The counters of all groups."""
+    return {name: count for group in report["stats"].values() for name, count in group.items()}
+
+
+def header(report: Mapping[str, Any]) -> str:
+    """Title, command and figures."""
+    facts = [escape(report["device"])]
+    facts += [f"{format_ns(report['wall_ns'])} in all"] if report["wall_ns"] else []
+    command = shlex.join(report["command"])
+    return (
+        f"<header><h1>{escape(report['title'])}</h1>\n"
+        + (f"<p><code>{escape(command)}</code></p>\n" if command else "")
+        + f'<p class="quiet">{" &middot; ".join(facts)}</p></header>\n'
+        + figures(report)
+    )
+
+
+def figures(report: Mapping[str, Any]) -> str:
+    """Peak of the budget, time over plain, replays."""
+    counts = counters(report)
+    parts = (_peak_figure(report, counts), _time_figure(counts), _replay_figure(counts))
+    return (
+        '<dl class="figures">'
+        + "".join(
+            f"<div><dt>{name}</dt><dd>{escape(value)}</dd><dd>{escape(note)}</dd></div>"
+            for name, value, note in parts
+        )
+        + "</dl>"
+    )
+
+
+def _peak_figure(report: Mapping[str, Any], counts: Mapping[str, int]) -> tuple[str, str, str]:
+    peak = report["peak"]["bytes"]
+    budget = counts.get("budget_bytes") or (report["step"] or {}).get("budget_bytes")
+    note = f"{percent(peak, budget)} of {format_bytes(budget)}" if budget else "without a budget"
+    return "Peak of the budget", format_bytes(peak), note
+
+
+def _time_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:
+    plain = counts.get("op_ns", 0)
+    if not plain:
+        return "Time over plain", NOTHING, "no op was timed"
+    added = {name: counts.get(name, 0) for name in ADDED}
+    total = sum(added.values())
+    note = f"ops took {format_ns(plain)}, recoup added {format_ns(total)}"
+    if total:
+        most = max(added, key=added.__getitem__)
+        note += f", most of it for {most.removesuffix('_ns')} ({format_ns(added[most])})"
+    return "Time over plain", f"{(plain + total) / plain:.2f}x", note
+
+
+def _replay_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:
+    note = f"{counts.get('evictions', 0):,} evictions"
+    if evicted := counts.get("evicted_bytes", 0):
+        note += f" of {format_bytes(evicted)}"
+    if replay := counts.get("replay_ns", 0):
+        note = f"they took {format_ns(replay)}; {note}"
+    return "Replays", f"{counts.get('replays', 0):,}", note
+
+
+def peak_bar(peak: Mapping[str, Any]) -> str:
+    """A bar of the peak by kind, as SVG; empty when nothing was held."""
+    sizes = dict.fromkeys(KINDS, 0)
+    for row in peak["rows"]:
+        sizes[row["kind"]] += row["bytes"]
+    whole = sum(sizes.values())
+    if not whole:
+        return ""
+    parts, keys, left = [], [], 0.0
+    for kind, size in sizes.items():
+        if size:
+            width = 1000 * size / whole
+            parts.append(
+                f'<rect x="{left:.2f}" width="{width:.2f}" height="16" fill="{KINDS[kind]}">'
+                f"<title>{kind}: {format_bytes(size)}</title></rect>"
+            )
+            keys.append(f"<li>{swatch(KINDS[kind])}{kind} {format_bytes(size)}</li>")
+            left += width
+    return (
+        '<svg class="bar" viewBox="0 0 1000 16" preserveAspectRatio="none" role="img" '
+        f'aria-label="The peak by kind">{"".join(parts)}</svg><ul class="keys">{"".join(keys)}</ul>'
+    )
+
+
+def swatch(colour: str) -> str:
+    """A small square."""
+    return (
+        '<svg class="swatch" viewBox="0 0 1 1" aria-hidden="true">'
+        f'<rect width="1" height="1" fill="{colour}"/></svg>'
+    )

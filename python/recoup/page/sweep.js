@@ -1,0 +1,196 @@
+// What is resident when: columns of numbers, and one pass over the changes for what is shown.
+
+function running(differences) {
+  const sums = new Float64Array(differences.length);
+  let sum = 0;
+  for (let i = 0; i < sums.length; i++) sums[i] = sum += differences[i];
+  return sums;
+}
+
+function decodeStep(data) {
+  const [spanBegin, spanLength, spanBytes, spanGroup] = data.spans;
+  const begin = running(spanBegin);
+  const end = begin.map((from, i) => from + spanLength[i]);
+  const [kind, eventBegin, duration, bytes, name, group] = data.events;
+  const step = {
+    length: data.length,
+    budget: data.budget,
+    palette: data.palette,
+    groups: data.groups.map(([module, kindIndex, op]) => ({
+      module: data.modules[module], kind: data.kinds[kindIndex], op: data.ops[op],
+    })),
+    names: data.names,
+    changes: sortChanges(begin, end, spanBytes, spanGroup),
+    charged: { time: running(data.charged[0]), bytes: data.charged[1] },
+    events: { begin: running(eventBegin), duration, bytes, name, group },
+    lanes: Object.keys(data.palette.events).map((text) => ({ kind: text, events: [] })),
+  };
+  kind.forEach((index, i) => step.lanes[index].events.push(i));
+  addWeights(step, begin, end, spanBytes, spanGroup);
+  return step;
+}
+
+// At each instant what goes is before what comes.
+function sortChanges(begin, end, bytes, group) {
+  const count = begin.length;
+  const byEnd = Uint32Array.from(begin, (_, i) => i).sort((a, b) => end[a] - end[b]);
+  const changes = {
+    time: new Float64Array(2 * count),
+    bytes: new Float64Array(2 * count),
+    group: new Uint32Array(2 * count),
+  };
+  let next = 0;
+  let gone = 0;
+  for (let at = 0; at < 2 * count; at++) {
+    const goes = next === count || end[byEnd[gone]] <= begin[next];
+    const span = goes ? byEnd[gone++] : next++;
+    changes.time[at] = goes ? end[span] : begin[span];
+    changes.bytes[at] = goes ? -bytes[span] : bytes[span];
+    changes.group[at] = group[span];
+  }
+  return changes;
+}
+
+// Of each group how much it held for how long, and when it is first heard of: first in an op.
+function addWeights(step, begin, end, bytes, group) {
+  const weight = new Float64Array(step.groups.length);
+  const first = new Float64Array(step.groups.length).fill(Infinity);
+  step.events.group.forEach((index, i) => {
+    if (index >= 0) first[index] = Math.min(first[index], step.events.begin[i]);
+  });
+  const late = step.length + 1;
+  group.forEach((index, i) => {
+    weight[index] += bytes[i] * (end[i] - begin[i]);
+    if (first[index] > late + begin[i]) first[index] = late + begin[i];
+  });
+  Object.assign(step, { weight, first });
+}
+
+// Of each of `width` columns of [from, to] its instant with the most bytes: its time, its total
+// and the bytes of each series then.
+function sweep(step, seriesOf, count, from, to, width) {
+  const { time, bytes, group } = step.changes;
+  const held = new Float64Array(count);
+  const values = new Float64Array(width * count);
+  const totals = new Float64Array(width);
+  const instants = new Float64Array(width);
+  let total = 0;
+  let i = 0;
+  const applyAll = (until) => {
+    for (; i < time.length && time[i] <= until; i++) {
+      held[seriesOf[group[i]]] += bytes[i];
+      total += bytes[i];
+    }
+  };
+  applyAll(from);
+  for (let column = 0; column < width; column++) {
+    const begin = from + ((to - from) * column) / width;
+    const end = from + ((to - from) * (column + 1)) / width;
+    let best = -1;
+    for (let at = begin; ; at = time[i]) {
+      applyAll(at);
+      if (total > best) {
+        best = total;
+        instants[column] = at;
+        values.set(held, column * count);
+      }
+      if (i >= time.length || time[i] >= end) break;
+    }
+    totals[column] = best;
+  }
+  return { values, totals, instants, count };
+}
+
+// The groups that hold the most at an instant: [index, bytes], the largest first.
+function holders(step, instant, most) {
+  const { time, bytes, group } = step.changes;
+  const held = new Float64Array(step.groups.length);
+  for (let i = 0; i < time.length && time[i] <= instant; i++) held[group[i]] += bytes[i];
+  const found = [];
+  held.forEach((size, index) => size > 0 && found.push([index, size]));
+  return found.sort((a, b) => b[1] - a[1]).slice(0, most);
+}
+
+// The most that is charged in each column; NaN before it is known.
+function sweepCharged(step, from, to, width) {
+  const { time, bytes } = step.charged;
+  const found = new Float64Array(width).fill(NaN);
+  let i = 0;
+  let now = NaN;
+  for (let column = 0; column < width; column++) {
+    const begin = from + ((to - from) * column) / width;
+    const end = from + ((to - from) * (column + 1)) / width;
+    for (; i < time.length && time[i] <= begin; i++) now = bytes[i];
+    found[column] = now;
+    for (; i < time.length && time[i] < end; i++) {
+      now = bytes[i];
+      if (!(found[column] > now)) found[column] = now;
+    }
+  }
+  return found;
+}
+
+function prefix(module, depth, outside) {
+  return module === "" ? outside : module.split(".").slice(0, depth).join(".");
+}
+
+// The series that a picture has: their names and colours, and which one each group is in.
+function kindSeries(step) {
+  const used = new Set(step.groups.map((group) => group.kind));
+  const names = Object.keys(step.palette.kinds).filter((kind) => used.has(kind));
+  return {
+    names,
+    colours: names.map((kind) => step.palette.kinds[kind]),
+    of: Uint32Array.from(step.groups, (group) => names.indexOf(group.kind)),
+  };
+}
+
+const MOST_SERIES = 32;
+
+function moduleSeries(step, depth) {
+  const { outside } = step.palette;
+  const found = new Map();
+  step.groups.forEach((group, i) => {
+    const name = prefix(group.module, depth, outside);
+    const at = found.get(name) ?? { name, weight: 0, first: Infinity };
+    at.weight += step.weight[i];
+    at.first = Math.min(at.first, step.first[i]);
+    found.set(name, at);
+  });
+  const rest = found.get(outside);
+  found.delete(outside);
+  const largest = [...found.values()].sort((a, b) => b.weight - a.weight);
+  const shown = largest.slice(0, MOST_SERIES).sort((a, b) => (a.first < b.first ? -1 : 1));
+  const names = shown.map((series) => series.name);
+  const colours = names.map((_, i) => viridis(step, (i + 0.5) / names.length));
+  const others = largest.length - shown.length;
+  if (others) names.push(`${others} smaller modules`);
+  if (rest) names.push(outside);
+  while (colours.length < names.length) colours.push(colours.length === shown.length ? "#999999" : "#c4c4c4");
+  const index = new Map(shown.map((series, i) => [series.name, i]));
+  if (rest) index.set(outside, names.length - 1);
+  const of = Uint32Array.from(
+    step.groups, (group) => index.get(prefix(group.module, depth, outside)) ?? shown.length,
+  );
+  return { names, colours, of };
+}
+
+function viridis(step, share) {
+  const stops = step.palette.modules;
+  const at = (0.06 + 0.9 * share) * (stops.length - 1);
+  const low = Math.min(Math.floor(at), stops.length - 2);
+  const part = (stop, i) => parseInt(stops[stop].slice(1 + 2 * i, 3 + 2 * i), 16);
+  const mixed = [0, 1, 2].map((i) => Math.round(part(low, i) + (at - low) * (part(low + 1, i) - part(low, i))));
+  return `rgb(${mixed.join(", ")})`;
+}
+
+// The deepest names of which all can be shown, and the deepest that there are.
+function depths(step) {
+  const modules = [...new Set(step.groups.map((group) => group.module))];
+  const deepest = Math.min(12, Math.max(1, ...modules.map((module) => module.split(".").length)));
+  let chosen = 1;
+  for (let depth = 2; depth <= deepest; depth++) {
+    if (new Set(modules.map((module) => prefix(module, depth, ""))).size <= MOST_SERIES) chosen = depth;
+  }
+  return { deepest, chosen };
+}

@@ -1,0 +1,180 @@
+"""The tables of a page. They need no scripts; with scripts they can be sorted."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recoup.page.palette import KINDS
+from recoup.page.texts import NOTHING, escape, module_name, percent, value_text
+from recoup.page.tree import Module, module_tree
+from recoup.report import format_ns
+from recoup.sizes import format_bytes
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text, and the number behind it where there is one: the column is sorted by it."""
+
+    text: str
+    number: float | None = None
+
+    def to_html(self) -> str:
+        if self.number is None:
+            return f"<td>{escape(self.text)}</td>"
+        return f'<td class="n" data-v="{self.number}">{escape(self.text)}</td>'
+
+
+def size_cell(count: int) -> Cell:
+    """Bytes."""
+    return Cell(format_bytes(count) if count else NOTHING, count)
+
+
+def time_cell(duration_ns: int) -> Cell:
+    """Nanoseconds."""
+    return Cell(format_ns(duration_ns) if duration_ns else NOTHING, duration_ns)
+
+
+def count_cell(count: int) -> Cell:
+    """A plain count."""
+    return Cell(f"{count:,}" if count else NOTHING, count)
+
+
+def table_html(
+    columns: Sequence[str],
+    texts: Collection[str],
+    rows: Iterable[str],
+    *,
+    label: str,
+    name: str = "plain",
+) -> str:
+    """`rows` as `<tr>` under `columns`; those in `texts` hold no numbers."""
+    heads = "".join(
+        f'<th scope="col"{"" if column in texts else _NUMBERS}>{escape(column)}</th>'
+        for column in columns
+    )
+    body = "\n".join(rows)
+    return (
+        f'<div class="scroll"><table class="{name}" aria-label="{escape(label)}">'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+_NUMBERS = ' class="n"'
+
+
+def _row(cells: Iterable[Cell], attributes: str = "") -> str:
+    return f"<tr{attributes}>{''.join(cell.to_html() for cell in cells)}</tr>"
+
+
+def modules_table(report: Mapping[str, Any]) -> str:
+    """The tree of modules: bytes at the peak by kind, ops, replays and evictions of each."""
+    peak_rows = report["peak"]["rows"]
+    held = {row["kind"] for row in peak_rows if row["bytes"]}
+    kinds = [kind for kind in KINDS if kind in held]
+    modules = module_tree(report["modules"], peak_rows)
+    if not modules:
+        return "<p>No module ran an op or held memory.</p>"
+    columns = ["module", "at the peak", *kinds, "ops", "time", "replays", "replay time"]
+    ids = {module.name: index for index, module in enumerate(modules)}
+    rows = (_module_row(module, kinds, ids) for module in modules)
+    columns += ["evictions", "evicted"]
+    return table_html(columns, {"module"}, rows, label="Modules", name="modules")
+
+
+def _module_row(module: Module, kinds: Sequence[str], ids: Mapping[str, int]) -> str:
+    above, dot, _ = module.name.rpartition(".")
+    parent = f' data-parent="{ids[above]}"' if dot else ""
+    name = f'<th scope="row" title="{escape(module_name(module.name))}">'
+    # No style attribute: the page's policy allows none.
+    name += '<span class="in"></span>' * module.depth
+    name += f"<bdi>{escape(module.label or module_name(module.name))}</bdi></th>"
+    counts = module.counts
+    cells = [
+        size_cell(sum(module.peak_bytes.values())),
+        *(size_cell(module.peak_bytes.get(kind, 0)) for kind in kinds),
+        count_cell(counts["ops"]),
+        time_cell(counts["op_ns"]),
+        count_cell(counts["replays"]),
+        time_cell(counts["replay_ns"]),
+        count_cell(counts["evictions"]),
+        size_cell(counts["evicted_bytes"]),
+    ]
+    rest = "".join(cell.to_html() for cell in cells)
+    return f'<tr data-id="{ids[module.name]}"{parent}>{name}{rest}</tr>'
+
+
+def peak_table(peak: Mapping[str, Any]) -> str:
+    """What was held at the peak, by kind."""
+    sizes: dict[str, list[int]] = {}
+    for row in peak["rows"]:
+        total = sizes.setdefault(row["kind"], [0, 0])
+        total[0] += row["bytes"]
+        total[1] += row["values"]
+    rows = [
+        _row(
+            (
+                Cell(kind),
+                size_cell(size),
+                Cell(percent(size, peak["bytes"]), size),
+                count_cell(values),
+            )
+        )
+        for kind, (size, values) in sorted(sizes.items(), key=lambda item: -item[1][0])
+    ]
+    if not rows:
+        return "<p>Nothing was held.</p>"
+    return table_html(("kind", "size", "of the peak", "values"), {"kind"}, rows, label="Peak")
+
+
+def pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:
+    """What cannot be evicted, and by whom, the largest first."""
+    if not pinned:
+        return "<p>Nothing: each value could be evicted.</p>"
+    rows = (
+        _row(
+            (
+                Cell(row["by"] or NOTHING),
+                Cell(row["op"] or NOTHING),
+                Cell(module_name(row["module"])),
+                size_cell(row["bytes"]),
+                count_cell(row["values"]),
+            )
+        )
+        for row in sorted(pinned, key=lambda row: -int(row["bytes"]))
+    )
+    columns = ("held by", "made by", "module", "size", "values")
+    return table_html(columns, columns[:3], rows, label="Pinned")
+
+
+_MARKS = {"knee": "knee: less memory costs much more time", "least": "least that works"}
+
+
+def suggestions_table(suggestions: Sequence[Mapping[str, Any]]) -> str:
+    """What the program would cost in other budgets."""
+    if not suggestions:
+        return "<p>No budget was tried.</p>"
+    rows = []
+    for row in suggestions:
+        ratio, resident = row["time_ratio"], row["rss_bytes"]
+        cells = (
+            size_cell(row["budget_bytes"]),
+            Cell(f"{100 * row['share']:.0f} %", row["share"]),
+            Cell(NOTHING, -1) if ratio is None else Cell(f"{ratio:.2f}x", ratio),
+            Cell(NOTHING, -1) if resident is None else size_cell(resident),
+            Cell(row["status"] or NOTHING),
+            Cell(_MARKS.get(row["mark"], row["mark"])),
+        )
+        rows.append(_row(cells, ' class="marked"' if row["mark"] else ""))
+    columns = ("budget", "of the peak", "time", "resident", "status", "mark")
+    return table_html(columns, columns[4:], rows, label="Suggestions")
+
+
+def pairs_table(pairs: Mapping[str, Any], *, label: str) -> str:
+    """Names and values: settings, versions, counters."""
+    if not pairs:
+        return "<p>None.</p>"
+    rows = (
+        f'<tr><th scope="row">{escape(name)}</th><td>{escape(value_text(name, value))}</td></tr>'
+        for name, value in pairs.items()
+    )
+    return table_html((label, "value"), (label, "value"), rows, label=label, name="pairs")

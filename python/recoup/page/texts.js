@@ -1,0 +1,50 @@
+"use strict";
+// Sizes and times as Python's recoup.sizes.format_bytes and recoup.report.format_ns write them.
+
+// toFixed, but what lies in the middle goes to the even neighbour as in Python.
+function fixed(value, digits) {
+  const middle = value * 2 ** (digits + 1); // an odd number when it does, and exact
+  if (Number.isInteger(middle) && middle % 2 === 1) {
+    const scale = 10 ** digits;
+    const low = Math.floor(value * scale);
+    return ((low % 2 === 0 ? low : low + 1) / scale).toFixed(digits);
+  }
+  return value.toFixed(digits);
+}
+
+function formatBytes(count) {
+  if (count < 1024) return `${count} B`;
+  const units = ["KiB", "MiB", "GiB", "TiB"];
+  let size = count / 1024;
+  let unit = 0;
+  while (unit < units.length - 1 && size >= 1023.5) {
+    size /= 1024;
+    unit += 1;
+  }
+  return `${fixed(size, size >= 99.95 ? 0 : 1)} ${units[unit]}`;
+}
+
+function formatNs(duration) {
+  for (const [unit, scale] of [["s", 1e9], ["ms", 1e6], ["us", 1e3]]) {
+    if (duration >= scale) return `${fixed(duration / scale, 2)} ${unit}`;
+  }
+  return `${Math.round(duration)} ns`;
+}
+
+// Instants of one axis: all in the unit of the last, as fine as they are apart.
+function timeLabels(instants, apart) {
+  const last = instants.length ? instants[instants.length - 1] : 0;
+  const [unit, scale] = [["s", 1e9], ["ms", 1e6], ["us", 1e3], ["ns", 1]].find(
+    ([, size]) => last >= size || size === 1,
+  );
+  const digits = Math.max(0, Math.ceil(Math.log10(scale / apart) - 1e-9));
+  return instants.map((instant) => `${(instant / scale).toFixed(digits)} ${unit}`);
+}
+
+// An element with text in it, which is never taken for HTML.
+function element(tag, text = "", className = "") {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}

@@ -1,0 +1,51 @@
+"""Text that may go into a page: strangers name modules, ops and arguments."""
+
+import html
+
+from recoup.report import format_ns
+from recoup.sizes import format_bytes
+
+OUTSIDE = "(outside of any module)"
+NOTHING = "-"
+
+
+def visible(text: str) -> str:
+    """`text` with an escape for each character that cannot be seen.
+
+    Lone surrogates are among them, which UTF-8 has no bytes for, and marks that turn the direction
+    of what follows.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character
+        if character.isprintable()
+        else character.encode("unicode_escape", "surrogatepass").decode()
+        for character in text
+    )
+
+
+def escape(text: object) -> str:
+    """For the text of an element and for an attribute in quotes."""
+    return html.escape(visible(str(text)))
+
+
+def module_name(module: str) -> str:
+    """As it is shown: the empty name is what no module ran."""
+    return module or OUTSIDE
+
+
+def value_text(name: str, value: object) -> str:
+    """A counter or a setting; its name says what it is: `peak_bytes`, `op_ns`, `replays`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return NOTHING if value is None else str(value)
+    if name.endswith("bytes") and value >= 1024:
+        return f"{value:,} ({format_bytes(value)})"
+    if name.endswith("_ns") and value >= 1000:
+        return f"{value:,} ({format_ns(value)})"
+    return f"{value:,}"
+
+
+def percent(part: int, whole: int) -> str:
+    """`part` of `whole`, to a tenth."""
+    return f"{100 * part / whole:.1f} %" if whole else NOTHING

@@ -1,0 +1,178 @@
+"""Chromium without a window, driven over a pipe: what a page shows, says and asks for."""
+
+import base64
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_PATIENCE_S = 60
+# Root has no sandbox; the pages are ours.
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+)
+
+
+class Browser:
+    """One page at a time: `open` it, then ask for what is there and act on it."""
+
+    def __init__(self, commands: int, answers: int) -> None:
+        self._commands, self._answers = commands, answers
+        self._buffer = b""
+        self._number = 0
+        self._session = ""
+        self.messages: list[str] = []
+        """Errors, warnings and other output of the page's console, and what its policy refused."""
+        self.requests: list[str] = []
+        """All addresses that the page has asked for."""
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        """A method of Chromium's DevTools."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        while (answer := self._receive()).get("id") != self._number:
+            self._hear(answer)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def open(self, page: Path, width: int = 1280, height: int = 1000) -> None:
+        """In a fresh tab; returns when its scripts have run."""
+        self._session = ""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        self.messages.clear()
+        self.requests.clear()
+        self.call("Page.navigate", url=page.as_uri())
+        self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
+        self.settle()
+
+    def value(self, expression: str) -> Any:
+        """What a script of the page gives, as far as it is JSON."""
+        done = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in done, done
+        return done["result"].get("value")
+
+    def wait(self, condition: str) -> None:
+        """Until `condition` is true."""
+        end = time.monotonic() + _PATIENCE_S
+        while not self.value(condition):
+            assert time.monotonic() < end, f"this does not become true: {condition}"
+
+    def settle(self) -> None:
+        """Until all that waits for the next two frames is painted."""
+        frame = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        self.value(f"{frame}.then(() => 0)")
+
+    def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        """kind: mouseMoved, mousePressed, mouseReleased or mouseWheel."""
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def click(self, selector: str) -> None:
+        """By its own method: it may be anywhere on the page."""
+        self.value(f"document.querySelector({json.dumps(selector)}).click()")
+        self.settle()
+
+    def press(self, key: str) -> None:
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+        self.settle()
+
+    def text(self, selector: str) -> str:
+        """What can be read there."""
+        return str(self.value(f"document.querySelector({json.dumps(selector)}).innerText"))
+
+    def screenshot(self, path: Path, *, dark: bool = False, height: int | None = None) -> None:
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.settle()
+        shown = self.call("Page.captureScreenshot", captureBeyondViewport=height is not None)
+        path.write_bytes(base64.b64decode(shown["data"]))
+
+    def _receive(self) -> dict[str, Any]:
+        end = time.monotonic() + _PATIENCE_S
+        while b"\0" not in self._buffer:
+            readable, _, _ = select.select([self._answers], [], [], max(0, end - time.monotonic()))
+            assert readable, "Chromium does not answer"
+            chunk = os.read(self._answers, 1 << 16)
+            assert chunk, "Chromium has ended"
+            self._buffer += chunk
+        message, _, self._buffer = self._buffer.partition(b"\0")
+        parsed: dict[str, Any] = json.loads(message)
+        return parsed
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        parameters = event.get("params", {})
+        match event.get("method"):
+            case "Network.requestWillBeSent":
+                self.requests.append(parameters["request"]["url"])
+            case "Runtime.exceptionThrown":
+                self.messages.append(json.dumps(parameters["exceptionDetails"]))
+            case "Runtime.consoleAPICalled":
+                self.messages.append(json.dumps(parameters["args"]))
+            case "Log.entryAdded":
+                self.messages.append(parameters["entry"]["text"])
+            case "Page.javascriptDialogOpening":
+                self.messages.append(f"dialog: {parameters['message']}")
+
+
+@contextlib.contextmanager
+def browser(folder: Path) -> Iterator[Browser]:
+    """A Chromium whose profile is in `folder`. Skips the test where there is none."""
+    found = next(filter(None, map(shutil.which, _NAMES)), None)
+    if found is None:
+        pytest.skip("no Chromium here: apt-get install chromium, or any of " + ", ".join(_NAMES))
+    command_end, commands = os.pipe()
+    answers, answer_end = os.pipe()
+    # Chromium reads its descriptor 3 and writes to 4. A shell puts them there, whatever ours are.
+    arguments = [found, *_FLAGS, f"--user-data-dir={folder}", "about:blank"]
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(
+            ["sh", "-c", f'exec "$@" 3<&{command_end} 4>&{answer_end}', "sh", *arguments],
+            pass_fds=(command_end, answer_end),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    os.close(command_end)
+    os.close(answer_end)
+    try:
+        driven = Browser(commands, answers)
+        yield driven
+        driven._session = ""
+        driven.call("Browser.close")
+        process.wait(_PATIENCE_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        os.close(commands)
+        os.close(answers)
