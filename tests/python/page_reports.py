@@ -265,7 +265,9 @@ def empty_step() -> dict[str, Any]:
     return {"name": "", "number": 0, "begin_ns": 5, "end_ns": 5, "budget_bytes": 0, **lists}
 
 
-def large_report(spans: int = 200_000, events: int = 50_000) -> dict[str, Any]:
+def large_report(
+    spans: int = 200_000, events: int = 50_000, charges: int = 50_000
+) -> dict[str, Any]:
     """As many rows as a page must open with."""
     chance = random.Random(3)
     groups = [
@@ -294,7 +296,7 @@ def large_report(spans: int = 200_000, events: int = 50_000) -> dict[str, Any]:
         ]
         for i in range(events)
     ]
-    charged = [[at * (length // 50_000), chance.randrange(2 << 30)] for at in range(50_000)]
+    charged = [[at * (length // charges), chance.randrange(2 << 30)] for at in range(charges)]
     step = {"name": "SGD", "number": 3, "begin_ns": 0, "end_ns": length, "budget_bytes": 3 << 30}
     step |= {"groups": groups, "spans": rows, "charged": charged, "events": happened}
     return {**plain_report(), "title": "Large", "step": step}

@@ -18,6 +18,7 @@ from recoup.report import format_ns
 
 __all__ = ["render", "render_fragment"]
 
+_FRAGMENT_ROWS = 50
 _SCRIPTS = ("texts.js", "sweep.js", "paint.js", "chart.js", "tables.js", "page.js")
 
 
@@ -57,7 +58,8 @@ def render_fragment(report: Mapping[str, Any]) -> str:
     return (
         f'<div class="recoup-page"><style>{_asset("tables.css")}</style>\n'
         f"{figures(report)}\n{picture}\n"
-        f"<details><summary>Modules</summary>{tables.modules_table(report)}</details>\n"
+        f"<details><summary>Modules</summary>"
+        f"{tables.modules_table(report, _FRAGMENT_ROWS)}</details>\n"
         f"<details><summary>At the peak</summary>{tables.peak_table(report['peak'])}</details>\n"
         "<details><summary>What cannot be evicted</summary>"
         f"{tables.pinned_table(report['pinned'])}</details>\n"
@@ -68,8 +70,9 @@ def render_fragment(report: Mapping[str, Any]) -> str:
 def _memory(report: Mapping[str, Any], step: Step | None) -> str:
     if step is None:
         return "<p>No step was recorded, so there is no picture of one.</p>"
+    seen = "" if step.spans.size else "<p>No value was seen in this step.</p>"
     return Template(_asset("chart.html")).substitute(
-        step=_step_title(report["step"]), still=still_picture(step)
+        step=_step_title(report["step"]), seen=seen, still=still_picture(step)
     )
 
 

@@ -84,8 +84,9 @@ class Chart {
     };
     paint(this.resized(this.base, width, totalHeight), this.picture);
     this.drawCursor();
-    const [from, to, length] = [view.from, view.to, step.length].map(formatNs);
-    document.getElementById("range").textContent = this.whole ? length : `${from} to ${to} of ${length}`;
+    const apart = (view.to - view.from) / 100;
+    const shown = `${timeText(view.from, apart)} to ${timeText(view.to, apart)} of `;
+    document.getElementById("range").textContent = `${this.whole ? "" : shown}${formatNs(step.length)}`;
     this.onDrawn?.();
   }
 
@@ -135,10 +136,12 @@ class Chart {
       inside.sort((a, b) => duration[b] - duration[a]);
       return { kind, inside, bytes: inside.reduce((sum, i) => sum + bytes[i], 0) };
     });
+    const instant = swept.instants[column];
     return {
-      instant: swept.instants[column],
+      instant,
+      told: timeText(instant, wide),
       total: swept.totals[column],
-      charged: this.charged[column],
+      charged: chargedAt(this.step, instant),
       values: swept.values.subarray(column * swept.count, (column + 1) * swept.count),
       lanes,
     };

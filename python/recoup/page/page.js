@@ -133,8 +133,8 @@ function tellLegend(chart) {
   if (column < 0 || column >= swept.totals.length) {
     column = swept.totals.reduce((best, total, i) => (total > swept.totals[best] ? i : best), 0);
   }
-  const { instant, values, charged } = chart.at(column);
-  by("legend-title").textContent = `${chart.cursor < 0 ? "At the highest point, " : "At "}${formatNs(instant)}`;
+  const { told, values, charged } = chart.at(column);
+  by("legend-title").textContent = `${chart.cursor < 0 ? "At the highest point, " : "At "}${told}`;
   const rows = series.names.map((name, i) => legendRow(name, formatBytes(values[i]), series.colours[i], ""));
   rows.forEach((row, i) => {
     row.addEventListener("pointerenter", () => light(chart, i));
@@ -171,7 +171,7 @@ function tellCursor(chart) {
   const box = by("hover");
   const head = Number.isNaN(found.charged) ? `${formatBytes(found.total)} held` : `${formatBytes(found.charged)} charged`;
   const share = step.budget && !Number.isNaN(found.charged) ? `, ${fixed((100 * found.charged) / step.budget, 1)} % of the budget` : "";
-  const lines = [element("p", `${formatNs(found.instant)}: ${head}${share}`, "head")];
+  const lines = [element("p", `${found.told}: ${head}${share}`, "head")];
   holders(step, found.instant, 5).forEach(([index, size], i) => {
     const { module, kind, op } = step.groups[index];
     const line = element("p", "", i ? "row" : "row gap");
@@ -199,12 +199,9 @@ function tellLane(step, { kind, inside, bytes }) {
   const [first] = inside;
   const module = group[first] >= 0 ? step.groups[group[first]].module : "";
   const what = [step.names[name[first]], module].filter(Boolean).join(" in ");
-  if (kind === "op" || kind === "replay") {
-    const more = inside.length > 1 ? ` and ${(inside.length - 1).toLocaleString("en")} more` : "";
-    return `${kind}: ${what}, ${formatNs(duration[first])}${more}`;
-  }
-  const many = inside.length > 1 ? ` and ${(inside.length - 1).toLocaleString("en")} more` : "";
-  return `${kind}: ${formatBytes(bytes)}${what ? `, ${what}` : ""}${many}`;
+  const more = inside.length > 1 ? `; ${(inside.length - 1).toLocaleString("en")} more here` : "";
+  if (kind === "op" || kind === "replay") return `${kind}: ${what}, ${formatNs(duration[first])}${more}`;
+  return `${kind}: ${formatBytes(bytes)}${what ? `, ${what}` : ""}${more}`;
 }
 
 startTables();
@@ -212,5 +209,11 @@ const embedded = JSON.parse(by("data").textContent);
 if (embedded) {
   by("still").hidden = true;
   by("chart").hidden = false;
-  startChart(decodeStep(embedded));
+  try {
+    startChart(decodeStep(embedded));
+  } catch (error) {
+    by("still").hidden = false;
+    by("chart").hidden = true;
+    throw error;
+  }
 }

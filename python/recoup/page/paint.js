@@ -27,7 +27,7 @@ function paintAxes(context, { colours, width, height, view, top }) {
   context.strokeStyle = colours.grid;
   context.fillStyle = colours.soft;
   context.lineWidth = 1;
-  const step = 2 ** Math.ceil(Math.log2(top / 8));
+  const step = Math.max(1, 2 ** Math.ceil(Math.log2(top / 8)));
   context.textAlign = "right";
   context.textBaseline = "middle";
   for (let size = 0; size <= top; size += step) {
@@ -154,7 +154,7 @@ function paintLane(context, picture, lane, top) {
       context.fillRect(SPACE.left + left, top, Math.max(1, right - left - (right - left > 4 ? 0.6 : 0)), SPACE.lane);
       painted = Math.floor(right);
     } else {
-      const column = Math.min(plot - 1, Math.floor(left));
+      const column = Math.min(plot - 2, Math.floor(left)); // a mark has two
       largest[column] = Math.max(largest[column], 1 + step.events.bytes[i]);
     }
   }

@@ -1,4 +1,4 @@
-"""The colours of a page. Each set can be told apart with any common kind of colour blindness."""
+"""The colours of a page. Both palettes are made for any common kind of colour blindness."""
 
 from typing import Final
 

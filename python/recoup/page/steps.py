@@ -129,7 +129,7 @@ def _read_events(
         if not isinstance(row, Sequence) or len(row) != len(columns):
             raise TypeError(f"{_WHERE}['events'] must be rows of {', '.join(columns)}; got {row!r}")
         kind, begin, duration, size, name, group = row
-        if kind not in kinds or not isinstance(name, str):
+        if not (isinstance(kind, str) and kind in kinds and isinstance(name, str)):
             raise ValueError(
                 f"{_WHERE}['events'] must be of {', '.join(kinds)} and have a name; got {row!r}"
             )

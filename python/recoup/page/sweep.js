@@ -130,6 +130,19 @@ function sweepCharged(step, from, to, width) {
   return found;
 }
 
+// What is charged at an instant; NaN before it is known.
+function chargedAt(step, instant) {
+  const { time, bytes } = step.charged;
+  let low = 0;
+  let high = time.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (time[middle] <= instant) low = middle + 1;
+    else high = middle;
+  }
+  return low ? bytes[low - 1] : NaN;
+}
+
 function prefix(module, depth, outside) {
   return module === "" ? outside : module.split(".").slice(0, depth).join(".");
 }
@@ -146,6 +159,7 @@ function kindSeries(step) {
 }
 
 const MOST_SERIES = 32;
+const FEW_SERIES = 5;
 
 function moduleSeries(step, depth) {
   const { outside } = step.palette;
@@ -184,13 +198,14 @@ function viridis(step, share) {
   return `rgb(${mixed.join(", ")})`;
 }
 
-// The deepest names of which all can be shown, and the deepest that there are.
+// The deepest names of which all can be shown, if these are not too few to say much; and the
+// deepest that there are.
 function depths(step) {
   const modules = [...new Set(step.groups.map((group) => group.module))];
-  const deepest = Math.min(12, Math.max(1, ...modules.map((module) => module.split(".").length)));
+  const deepest = modules.reduce((most, module) => Math.max(most, module.split(".").length), 1);
+  const last = Math.min(12, deepest);
+  const count = (depth) => new Set(modules.map((module) => prefix(module, depth, ""))).size;
   let chosen = 1;
-  for (let depth = 2; depth <= deepest; depth++) {
-    if (new Set(modules.map((module) => prefix(module, depth, ""))).size <= MOST_SERIES) chosen = depth;
-  }
-  return { deepest, chosen };
+  while (chosen < last && (count(chosen + 1) <= MOST_SERIES || count(chosen) < FEW_SERIES)) chosen++;
+  return { deepest: last, chosen };
 }

@@ -66,19 +66,40 @@ def _row(cells: Iterable[Cell], attributes: str = "") -> str:
     return f"<tr{attributes}>{''.join(cell.to_html() for cell in cells)}</tr>"
 
 
-def modules_table(report: Mapping[str, Any]) -> str:
-    """The tree of modules: bytes at the peak by kind, ops, replays and evictions of each."""
+def modules_table(report: Mapping[str, Any], most_rows: int | None = None) -> str:
+    """The tree of modules: bytes at the peak by kind, ops, replays and evictions of each.
+
+    most_rows: deeper modules are left out, and counted below the table, when there are more.
+    """
     peak_rows = report["peak"]["rows"]
     held = {row["kind"] for row in peak_rows if row["bytes"]}
     kinds = [kind for kind in KINDS if kind in held]
     modules = module_tree(report["modules"], peak_rows)
     if not modules:
         return "<p>No module ran an op or held memory.</p>"
+    shown, left_out = modules, 0
+    if most_rows is not None and len(modules) > most_rows:
+        shown = _upper(modules, most_rows)
+        left_out = len(modules) - len(shown)
     columns = ["module", "at the peak", *kinds, "ops", "time", "replays", "replay time"]
     ids = {module.name: index for index, module in enumerate(modules)}
-    rows = (_module_row(module, kinds, ids) for module in modules)
+    rows = (_module_row(module, kinds, ids) for module in shown)
     columns += ["evictions", "evicted"]
-    return table_html(columns, {"module"}, rows, label="Modules", name="modules")
+    table = table_html(columns, {"module"}, rows, label="Modules", name="modules")
+    if not left_out:
+        return table
+    return f"{table}<p>{left_out:,} more modules are not shown.</p>"
+
+
+def _upper(modules: Sequence[Module], most: int) -> list[Module]:
+    """The first that are not below others, and of the levels below these all that are no more."""
+    shown = [module for module in modules if not module.depth][:most]
+    for depth in range(1, max(module.depth for module in modules) + 1):
+        upper = [module for module in modules if module.depth <= depth]
+        if len(upper) > most:
+            break
+        shown = upper
+    return shown
 
 
 def _module_row(module: Module, kinds: Sequence[str], ids: Mapping[str, int]) -> str:

@@ -41,6 +41,11 @@ function timeLabels(instants, apart) {
   return instants.map((instant) => `${(instant / scale).toFixed(digits)} ${unit}`);
 }
 
+// Both ends of a part of an axis, or one instant, told apart from what is `apart` from it.
+function timeText(instant, apart) {
+  return instant ? timeLabels([instant], apart)[0] : "0 ns";
+}
+
 // An element with text in it, which is never taken for HTML.
 function element(tag, text = "", className = "") {
   const made = document.createElement(tag);
