@@ -7,6 +7,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,17 @@ _FLAGS = (
     "--no-first-run",
     "--remote-debugging-pipe",
 )
+
+# Chromium reads its descriptor 3 and writes to 4, whatever ours are.
+_START = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+os.closerange(3, 10)
+for end, wanted in zip(ends, (3, 4)):
+    os.dup2(end, wanted)
+os.closerange(10, 256)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Browser:
@@ -110,11 +122,12 @@ class Browser:
         """What can be read there."""
         return str(self.value(f"document.querySelector({json.dumps(selector)}).innerText"))
 
-    def screenshot(self, path: Path, *, dark: bool = False, height: int | None = None) -> None:
+    def screenshot(self, path: Path, *, dark: bool = False, whole: bool = False) -> None:
+        """whole: of all of the page, not of what the window shows."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.settle()
-        shown = self.call("Page.captureScreenshot", captureBeyondViewport=height is not None)
+        shown = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shown["data"]))
 
     def _receive(self) -> dict[str, Any]:
@@ -152,11 +165,10 @@ def browser(folder: Path) -> Iterator[Browser]:
         pytest.skip("no Chromium here: apt-get install chromium, or any of " + ", ".join(_NAMES))
     command_end, commands = os.pipe()
     answers, answer_end = os.pipe()
-    # Chromium reads its descriptor 3 and writes to 4. A shell puts them there, whatever ours are.
     arguments = [found, *_FLAGS, f"--user-data-dir={folder}", "about:blank"]
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(
-            ["sh", "-c", f'exec "$@" 3<&{command_end} 4>&{answer_end}', "sh", *arguments],
+            [sys.executable, "-S", "-c", _START, str(command_end), str(answer_end), *arguments],
             pass_fds=(command_end, answer_end),
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 MIB = 1 << 20
+EVIL = '<img src=x onerror="alert(1)">'
+ENDINGS = "</script></style></title><!--<script>alert(1)</script>&amp;'\"\u2028\u202e\udcff\x00\n"
 BLOCK = (  # op, module below the block, MiB, milliseconds
     ("aten::native_layer_norm", "ln_1", 12, 2),
     ("aten::addmm", "attn.c_attn", 36, 9),
@@ -300,3 +302,24 @@ def large_report(
     step = {"name": "SGD", "number": 3, "begin_ns": 0, "end_ns": length, "budget_bytes": 3 << 30}
     step |= {"groups": groups, "spans": rows, "charged": charged, "events": happened}
     return {**plain_report(), "title": "Large", "step": step}
+
+
+def _poison(value: Any) -> Any:
+    """The same report with evil names wherever any text may be."""
+    if isinstance(value, dict):
+        fixed = {"kind": value.get("kind")} if "kind" in value else {}
+        return {key: _poison(item) for key, item in value.items()} | fixed
+    if isinstance(value, list):
+        return [_poison(item) for item in value]
+    return f"{value}.{EVIL}.{ENDINGS}" if isinstance(value, str) else value
+
+
+def evil_report() -> dict[str, Any]:
+    """GPT-2 by somebody who names things so that a page would run them."""
+    report = gpt2_report()
+    events = report["step"].pop("events")
+    evil: dict[str, Any] = _poison(report)
+    evil["step"]["events"] = [[*row[:4], row[4] + EVIL + ENDINGS, row[5]] for row in events]
+    for part in ("settings", "versions", "stats"):
+        evil[part] = {f"{name}{EVIL}{ENDINGS}": item for name, item in evil[part].items()}
+    return evil

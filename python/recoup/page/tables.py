@@ -103,8 +103,7 @@ def _upper(modules: Sequence[Module], most: int) -> list[Module]:
 
 
 def _module_row(module: Module, kinds: Sequence[str], ids: Mapping[str, int]) -> str:
-    above, dot, _ = module.name.rpartition(".")
-    parent = f' data-parent="{ids[above]}"' if dot else ""
+    parent = "" if module.above is None else f' data-parent="{ids[module.above]}"'
     name = f'<th scope="row" title="{escape(module_name(module.name))}">'
     # No style attribute: the page's policy allows none.
     name += '<span class="in"></span>' * module.depth

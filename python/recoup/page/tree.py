@@ -7,6 +7,9 @@ from typing import Any
 
 COUNTS = ("ops", "op_ns", "replays", "replay_ns", "evictions", "evicted_bytes")
 
+# No program nests modules so deep. A name with more dots is not taken apart further.
+_DEEPEST = 30
+
 
 @dataclass
 class Module:
@@ -15,7 +18,9 @@ class Module:
     name: str
     """Qualified; empty for what no module ran."""
     depth: int
-    """The modules above it."""
+    """How many modules are above it."""
+    above: str | None = None
+    """The name of the last of them."""
     peak_bytes: dict[str, int] = field(default_factory=dict)
     """Of each kind."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
@@ -23,8 +28,8 @@ class Module:
 
     @property
     def label(self) -> str:
-        """The last part of its name."""
-        return self.name.rpartition(".")[2]
+        """What its name adds to that of the module above."""
+        return self.name if self.above is None else self.name[len(self.above) + 1 :]
 
 
 def module_tree(
@@ -46,16 +51,17 @@ def module_tree(
 def _path(root: Module, name: str) -> Iterator[Module]:
     """The module and those above it, which are made when they are new."""
     module = root
-    parts = name.split(".")
+    parts = name.split(".", _DEEPEST)
+    above = None
     for depth, part in enumerate(parts):
         if part not in module.children:
-            module.children[part] = Module(".".join(parts[: depth + 1]), depth)
+            module.children[part] = Module(".".join(parts[: depth + 1]), depth, above)
         module = module.children[part]
+        above = module.name
         yield module
 
 
 def _below(module: Module) -> Iterator[Module]:
-    """Not recursive: a name may have any number of dots."""
     waiting = [module]
     while waiting:
         at = waiting.pop()
