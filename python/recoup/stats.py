@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 
@@ -168,6 +169,113 @@ class Stats:
             )
         return cls(**{name: int(count) for name, count in counts.items()})
 
+    @property
+    def added_ns(self) -> int:
+        """Nanoseconds that the budget added to those of the program's ops.
+
+        Replays, looking for victims, making room, moves, waiting for copies and for plans. What
+        recoup does at every op, evictions or not, is not measured and not in it.
+        """
+        return (
+            self.replay_ns
+            + self.search_ns
+            + self.bookkeeping_ns
+            + self.move_ns
+            + self.spill_ns
+            + self.fetch_ns
+            + self.planning_ns
+        )
+
     def to_dict(self) -> dict[str, int]:
         """Field names and values, for JSON."""
         return dataclasses.asdict(self)
+
+    def to_groups(self) -> dict[str, dict[str, int]]:
+        """The same by what they are about: the groups of STATS_GROUPS, in its order."""
+        values = self.to_dict()
+        return {
+            group: {name: values[name] for name in names} for group, names in STATS_GROUPS.items()
+        }
+
+
+STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "memory": (
+            "budget_bytes",
+            "peak_bytes",
+            "resident_bytes",
+            "external_bytes",
+            "workspace_bytes",
+            "imports",
+            "imported_bytes",
+            "allocations",
+            "pressed_allocations",
+            "pressed_free_bytes",
+            "made_room_bytes",
+            "misfits",
+            "misfit_ppm",
+        ),
+        "work": (
+            "op_count",
+            "evictions",
+            "evicted_bytes",
+            "drops",
+            "replays",
+            "replay_depth_max",
+            "replay_chain_max",
+            "restarts",
+            "moves",
+            "moved_bytes",
+            "freezes",
+            "frozen_values",
+            "leaf_copies",
+            "escapes",
+            "plans",
+            "candidates_visited",
+            "candidates_scored",
+            "candidates_filtered",
+            "verify_checks",
+        ),
+        "time": (
+            "op_ns",
+            "replay_ns",
+            "replay_cost_ns",
+            "search_ns",
+            "bookkeeping_ns",
+            "move_ns",
+            "allocator_ns",
+        ),
+        "tier": (
+            "spills",
+            "spilled_bytes",
+            "written_behind_bytes",
+            "clean_spills",
+            "fetches",
+            "fetched_bytes",
+            "fetched_ahead_bytes",
+            "unread_copies",
+            "spill_ns",
+            "fetch_ns",
+            "spill_cost_ns",
+            "spill_peak_bytes",
+        ),
+        "planning": (
+            "foreseen_steps",
+            "eviction_lists",
+            "given_up_lists",
+            "listed_evictions",
+            "followed_steps",
+            "followed_expected_ns",
+            "followed_cost_ns",
+            "planning_ns",
+        ),
+        "books": (
+            "live_values",
+            "live_ops",
+            "lineage_depth_max",
+            "books_bytes",
+            "books_peak_bytes",
+        ),
+    }
+)
+"""Every field of `Stats` in one group, for files that people read."""
