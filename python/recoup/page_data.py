@@ -35,7 +35,7 @@ def page_data(
         "settings": run.settings(),
         "wall_ns": wall_ns,
         "device": str(run.device),
-        "stats": stats.to_dict(),
+        "stats": stats.to_groups(),
         "peak": {
             "bytes": stats.peak_bytes,
             "rows": named.holders() if named else [],

@@ -110,7 +110,7 @@ def budget(
         `Run.holders` and `Run.work`. `Module.__call__` is replaced meanwhile; no module gets a
         hook, and no bit changes.
     stacks: the same, and the line of the program that ran each op, which takes longer.
-    timeline: the same as `modules`, and what happens when, for `Run.timeline` and `Run.save_page`.
+    timeline: the same as `modules`, and what happens when, for `Run.timeline` and `Run.page`.
         After each op all values are looked at.
 
     Raises ValueError or TypeError, saying what is allowed; RuntimeError where there can be no
