@@ -120,7 +120,7 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-PATCHES = Patches([Replacement(torch.nn.Module, "__call__", _calling)])
+PATCHES = Patches([Replacement(torch.nn.Module, "__call__", _calling, runs_program=True)])
 """What to install while a run wants to know."""
 
 

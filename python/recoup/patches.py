@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 from torch._C._dynamo import eval_frame
 
-_SKIP = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
+_SKIP = eval_frame._FrameAction.SKIP
+_SKIP_ALL = eval_frame._FrameExecStrategy(_SKIP, _SKIP)
+_SKIP_ONE = eval_frame._FrameExecStrategy(_SKIP, eval_frame._FrameAction.DEFAULT)
 
 
 class Replacement(NamedTuple):
@@ -20,6 +22,8 @@ class Replacement(NamedTuple):
     """Makes the new attribute from the one that is found there."""
     optional: str = ""
     """Why it may be missing; empty where it may not, which a test checks for every table."""
+    runs_program: bool = False
+    """Whether the program's own functions run within it, which Dynamo is to compile as ever."""
 
 
 _ABSENT = object()
@@ -91,7 +95,7 @@ class Patches:
             return
         made = self._made.get(row)
         if made is None or made[0] is not original:
-            made = self._made[row] = (original, _hidden_from_dynamo(row.make(original), original))
+            made = self._made[row] = (original, _hidden_from_dynamo(row, original))
         self._undo.append((row.owner, row.name, before, made[1]))
         _put(row.owner, row.name, made[1])
 
@@ -109,14 +113,16 @@ class Patches:
         self._lock = threading.RLock()
 
 
-def _hidden_from_dynamo(made: object, original: object) -> object:
+def _hidden_from_dynamo(row: Replacement, original: object) -> object:
     """Dynamo takes a function of ours for the one in whose place it is, which it may know.
 
     And it does not compile ours, nor what that calls, where the program runs between two graphs.
     """
+    made = row.make(original)
     if isinstance(made, FunctionType) and callable(original):
         made._torchdynamo_inline = original  # type: ignore[attr-defined]
-        eval_frame.set_code_exec_strategy(made.__code__, _SKIP)
+        skipped = _SKIP_ONE if row.runs_program else _SKIP_ALL
+        eval_frame.set_code_exec_strategy(made.__code__, skipped)
     return made
 
 

@@ -179,7 +179,7 @@ TEST_F(LedgerTest, RandomPrograms) {
     std::mt19937 random(seed);
     std::int64_t ops = 0;
     for (int i = 0; i < 120; ++i) {
-      p.engine().set_maker(MakerId(random() % 5));
+      p.engine().set_maker(MakerId(static_cast<std::uint32_t>(random() % 5)));
       try {
         if (p.live().size() < 2 || random() % 4 == 0) {
           p.leaf(Bytes(256 << (random() % 3)));
