@@ -65,3 +65,10 @@ def test_a_missing_part_is_named() -> None:
             page.render(report)
     with pytest.raises(TypeError, match="report must be a mapping; got list"):
         page.render([])  # type: ignore[arg-type]
+
+
+def test_further_keys_are_ignored() -> None:
+    report = gpt2_report()
+    want = page.render(report)
+    report["new"] = report["step"]["new"] = report["peak"]["new"] = object()
+    assert page.render(report) == want
