@@ -1,0 +1,104 @@
+"""The program of `recoup run`: found and run as `python` would."""
+
+import argparse
+import builtins
+import functools
+import importlib.machinery
+import io
+import os
+import runpy
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import recoup
+
+
+def find_program(options: argparse.Namespace) -> Callable[[], None]:
+    """What runs the program as `python` would.
+
+    Sets `sys.argv` and `sys.path` for it. Raises OSError when there is no such file.
+    """
+    sys.argv = [options.script, *options.args]
+    if options.is_module:
+        _set_first_path(os.getcwd())
+        return functools.partial(_run_module, options.script)
+    # Absolute, as in the tracebacks and the __file__ of any script.
+    path = os.path.abspath(options.script)
+    if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
+        # Runs the __main__.py inside and sets sys.path[0] itself.
+        _set_first_path(None)
+        return functools.partial(_run_path, path)
+    with io.open_code(path) as file:
+        source = file.read()
+    _set_first_path(os.path.dirname(os.path.realpath(path)))
+    return functools.partial(_run_script, path, source)
+
+
+def run_as_python(program: Callable[[], None]) -> None:
+    """Raises what the program raises; the traceback that Python prints has no frame of ours."""
+    try:
+        program()
+    except BaseException:
+        # What Python prints starts where the program does, whatever hook the program has set.
+        sys.excepthook = functools.partial(_call_hook_without_our_frames, sys.excepthook)
+        raise
+
+
+def _set_first_path(folder: str | None) -> None:
+    """Puts `folder` where Python has put that of our own program; in safe-path mode it put none."""
+    if getattr(sys.flags, "safe_path", False):
+        return
+    sys.path[:1] = [] if folder is None else [folder]
+
+
+def _run_script(path: str, source: bytes) -> None:
+    # A module of its own, which is what pickle, multiprocessing and `import __main__` look for.
+    main_module = types.ModuleType("__main__")
+    namespace: dict[str, Any] = main_module.__dict__
+    namespace.update(
+        __file__=path,
+        __annotations__={},
+        __builtins__=builtins,
+        __cached__=None,
+        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
+    )
+    _replaced.append(sys.modules["__main__"])
+    sys.modules["__main__"] = main_module
+    exec(compile(source, path, "exec", dont_inherit=True), namespace)
+
+
+# Our own `__main__`, kept since its names go when it goes.
+_replaced: list[types.ModuleType] = []
+
+
+def _run_module(name: str) -> None:
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _run_path(path: str) -> None:
+    runpy.run_path(path, run_name="__main__")
+
+
+def _call_hook_without_our_frames(
+    hook: Callable[..., Any],
+    kind: type[BaseException],
+    error: BaseException,
+    traceback: types.TracebackType | None,
+) -> None:
+    # The whole package: the frame of its __main__.py is outside this folder.
+    ours = (os.path.dirname(recoup.__file__) + os.sep, "<frozen runpy>", runpy.__file__)
+    inner = traceback
+    # The launcher's frame, ours and runpy's come first.
+    last_of_ours = None
+    while inner is not None:
+        if inner.tb_frame.f_code.co_filename.startswith(ours):
+            last_of_ours = inner
+        elif last_of_ours is not None:
+            break
+        inner = inner.tb_next
+    # A program that does not compile has no frame: its error says where.
+    if last_of_ours is not None:
+        traceback = inner
+    hook(kind, error.with_traceback(traceback), traceback)
