@@ -1,8 +1,6 @@
 """The command line, run as a user runs it: in a process of its own."""
 
-import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -25,6 +23,7 @@ TRAIN = """
         model(torch.randn(8, 64)).sum().backward()
         optimizer.step()
 """
+RUN_QUIETLY = ["-m", "recoup", "run", "--budget", "64MiB", "--quiet"]
 
 
 def plain(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -43,7 +42,7 @@ def write(folder: Path, text: str, name: str = "script.py") -> Path:
 def both(args: Sequence[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
     """Runs with and without us, asserts that nobody can tell, and returns what both did."""
     want = plain(*args, cwd=cwd)
-    got = cli("run", "--budget", "64MiB", *args, cwd=cwd)
+    got = cli("run", "--budget", "64MiB", "--quiet", *args, cwd=cwd)
     assert (got.returncode, got.stdout, got.stderr) == (want.returncode, want.stdout, want.stderr)
     return got
 
@@ -77,7 +76,7 @@ def test_module(tmp_path: Path) -> None:
     write(tmp_path, source, "package/__main__.py")
     write(tmp_path, source + "\n1 / 0", "package/tool.py")
     assert "package" in both(["-m", "package", "a", "--progress"], tmp_path).stdout
-    result = cli("run", "--budget", "64MiB", "-m", "package.tool", cwd=tmp_path)
+    result = cli("run", "--budget", "64MiB", "--quiet", "-m", "package.tool", cwd=tmp_path)
     assert result.returncode == 1
     # Python itself shows two frames of runpy first.
     assert len([line for line in result.stderr.splitlines() if "File" in line]) == 1
@@ -137,7 +136,7 @@ def test_script_that_does_not_compile(tmp_path: Path) -> None:
 def test_ctrl_c(tmp_path: Path) -> None:
     write(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
     endings = []
-    for command in (["script.py"], ["-m", "recoup", "run", "--budget", "64MiB", "script.py"]):
+    for command in (["script.py"], [*RUN_QUIETLY, "script.py"]):
         process = subprocess.Popen(
             [sys.executable, *command],
             cwd=tmp_path,
@@ -170,7 +169,8 @@ def test_the_child_of_a_fork_writes_no_report(tmp_path: Path) -> None:
         """,
     )
     result = cli("run", "--budget", "64MiB", "--report", "report.json", "script.py", cwd=tmp_path)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "False\n", "")
+    assert (result.returncode, result.stdout) == (0, "False\n")
+    assert len(result.stderr.splitlines()) == 3  # the summary, once
     assert (tmp_path / "report.json").exists()
 
 
@@ -214,89 +214,8 @@ def test_values_that_do_not_fit_at_the_end_are_no_error(tmp_path: Path) -> None:
         """,
     )
     assert both(["script.py"], tmp_path).stdout == "3.0\n"
-    result = cli("run", "--budget", "8MiB", "script.py", cwd=tmp_path)
+    result = cli("run", "--budget", "8MiB", "--quiet", "script.py", cwd=tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "3.0\n", "")
-
-
-# ---- report and progress ----
-
-
-def test_report(tmp_path: Path) -> None:
-    write(tmp_path, TRAIN)
-    report = tmp_path / "report.json"
-    report.write_text("old")
-    result = cli(
-        "run", "--budget", "64MiB", "--policy", "lru", "--report", report, "script.py", "arg",
-        cwd=tmp_path,
-    )  # fmt: skip
-    assert (result.returncode, result.stderr) == (0, "")
-    data = json.loads(report.read_text())
-    assert data["command"] == ["script.py", "arg"]
-    assert data["policy"] == "lru"
-    assert data["wall_ns"] > 0
-    stats = recoup.Stats.from_engine(data["stats"])
-    assert stats.budget_bytes == 64 * 2**20
-    assert {"bytes", "by", "op"} == set().union(*data["pinned"])
-    # No other file is left, and this one has the rights of any other.
-    assert sorted(os.listdir(tmp_path)) == ["report.json", "script.py"]
-    assert report.stat().st_mode == (tmp_path / "script.py").stat().st_mode
-
-
-def test_report_of_a_script_that_fails(tmp_path: Path) -> None:
-    write(tmp_path, TRAIN + "    1 / 0\n")
-    result = cli("run", "--budget", "64MiB", "--report", "r.json", "script.py", cwd=tmp_path)
-    assert result.returncode == 1
-    assert "stats" in json.loads((tmp_path / "r.json").read_text())
-
-
-def test_report_that_cannot_be_written(tmp_path: Path) -> None:
-    write(tmp_path, "import os; os.mkdir('gone/r.json')")
-    (tmp_path / "gone").mkdir()
-    result = cli("run", "--budget", "1MiB", "--report", "gone/r.json", "script.py", cwd=tmp_path)
-    assert result.stderr.startswith("recoup run: cannot write the report: ")
-    assert result.stderr.count("\n") == 1
-
-
-def test_a_trace_is_written_though_the_end_does_not_fit(tmp_path: Path) -> None:
-    write(tmp_path, "import torch\nmade = [torch.arange(65536.).mul(i) for i in range(20)]")
-    result = cli("run", "--budget", "2MiB", "--trace", "run.rtrace", "script.py", cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert recoup.Trace.read(tmp_path / "run.rtrace").op_count >= 40
-
-
-def test_progress_on_no_terminal_is_plain_lines(tmp_path: Path) -> None:
-    write(tmp_path, TRAIN + "    print('out')\n")
-    result = cli("run", "--budget", "64MiB", "--progress", "script.py", cwd=tmp_path)
-    assert (result.returncode, result.stdout) == (0, "out\n")
-    lines = result.stderr.splitlines()
-    assert lines[-1].startswith("recoup: 3 steps, ")
-    assert " of 64.0 MiB | " in lines[-1]
-    assert lines[-1].endswith("replays, 0/s") or "replays" in lines[-1]
-    assert "\x1b" not in result.stderr and "\r" not in result.stderr
-
-
-def test_progress_on_a_terminal_renews_one_line(tmp_path: Path) -> None:
-    write(tmp_path, TRAIN + "    import time; time.sleep(1.5)\n")
-    parent, child = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "recoup", "run", "--budget", "64MiB", "--progress", "script.py"],
-        cwd=tmp_path,
-        stderr=child,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
-    )
-    os.close(child)
-    output = b""
-    try:
-        while chunk := os.read(parent, 4096):
-            output += chunk
-    except OSError:
-        pass  # On Linux this is how the other end of a terminal hangs up.
-    os.close(parent)
-    assert process.wait(timeout=60) == 0
-    assert output.count(b"recoup: 3 steps") >= 2
-    assert b"\x1b[2K" in output
-    # Only the last line is there to stay.
-    assert output.count(b"\n") == 1
 
 
 # ---- other commands, and errors ----
@@ -319,21 +238,9 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["run", "--budget", "4 parsecs", "s.py"], "recoup run: error: budget must be "),
-        (["run", "--budget", "0", "s.py"], "recoup run: error: budget must be "),
-        (["run", "--budget", "-1", "s.py"], "recoup run: error: "),
-        (["run", "--budget", "1000000TB", "s.py"], "recoup run: error: budget must be at most"),
-        (
-            ["run", "--budget", "1MiB", "--policy", "mru", "s.py"],
-            "recoup run: error: policy must be one of ",
-        ),
         (["run", "s.py"], "recoup run: error: the following arguments are required: --budget"),
         (["run", "--budget", "1MiB"], "recoup run: error: the following arguments are required"),
         (["run", "--budget", "1MiB", "--polcy", "lru", "s.py"], "recoup"),
-        (
-            ["run", "--budget", "1MiB", "--report", "no/r.json", "s.py"],
-            "recoup run: error: no such directory for the report: ",
-        ),
         (
             ["run", "--budget", "1MiB", "absent.py"],
             "recoup run: can't open file ",

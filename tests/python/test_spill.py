@@ -288,7 +288,7 @@ def test_the_commands_have_a_tier(tmp_path: Path, capsys: pytest.CaptureFixture[
     files = ("--report", str(report), "--trace", str(trace))
     done = subprocess.run([*run, *sizes, *spill, *files, script], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
-    assert json.loads(report.read_text())["stats"]["spills"] > 0
+    assert json.loads(report.read_text())["stats"]["tier"]["spills"] > 0
     without = subprocess.run([*run, *sizes, script], capture_output=True, text=True)
     assert without.returncode != 0 and "out of budget" in without.stderr
 
@@ -340,9 +340,11 @@ def test_nothing_is_fetched_at_the_end_of_a_process(tmp_path: Path) -> None:
     )
     report = tmp_path / "report.json"
     run = [sys.executable, "-m", "recoup", "run", "--budget", "4MiB", "--spill", "64MiB"]
-    done = subprocess.run([*run, "--report", report, script], capture_output=True, text=True)
+    done = subprocess.run(
+        [*run, "--quiet", "--report", report, script], capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "3407872.0\n", "")
-    stats = json.loads(report.read_text())["stats"]
+    stats = json.loads(report.read_text())["stats"]["tier"]
     assert stats["spills"] >= 8 and stats["fetches"] == 0
 
 

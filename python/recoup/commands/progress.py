@@ -1,16 +1,14 @@
 """A line on stderr that says how a run goes."""
 
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console
-from rich.control import Control
-from rich.segment import ControlType
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from recoup.commands.bottom_line import BottomLine
+from recoup.commands.own_lines import OwnLines
 from recoup.sizes import format_bytes
 from recoup.stats import Stats
 
@@ -19,15 +17,18 @@ _PLAIN_SECONDS = 5.0
 
 
 class Progress:
-    """On a terminal one line that renews itself, elsewhere a line every few seconds.
+    """On a terminal its last row, elsewhere a line every few seconds.
 
     It shows optimizer steps a second, resident bytes and budget, replays a second, and what was
     written to a second tier and read from it.
     """
 
-    def __init__(self, stats: Callable[[], Stats]) -> None:
+    def __init__(self, stats: Callable[[], Stats], own: OwnLines) -> None:
         self._stats = stats
-        self._console = Console(file=sys.stderr)
+        self._own = own
+        self._row: BottomLine | None = None
+        if (terminal := own.terminal) is not None and BottomLine.fits(terminal):
+            self._row = BottomLine(terminal)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="recoup-progress", daemon=True)
         self._hook: Any = None
@@ -39,6 +40,9 @@ class Progress:
     def start(self) -> None:
         """Starts to count optimizer steps and to print."""
         self._hook = register_optimizer_step_post_hook(self._count_step)
+        if self._row is not None:
+            # Before the program prints, and before it can have children.
+            self._row.show(self._line())
         self._thread.start()
 
     def stop(self) -> None:
@@ -47,27 +51,17 @@ class Progress:
         self._thread.join()
         self._hook.remove()
         self._last = (self._start_s, 0, 0)
-        self._erase()
-        self._print(self._line(), end="\n")
+        if self._row is not None:
+            self._row.close()
+        self._own.say_at_the_end(self._line())
 
     def _count_step(self, *_: object) -> None:
         self._steps += 1
 
     def _loop(self) -> None:
-        live = self._console.is_terminal
-        while not self._stop.wait(_LIVE_SECONDS if live else _PLAIN_SECONDS):
-            self._erase()
-            # The cursor goes back, so that what the program prints covers the line.
-            self._print(self._line(), end="\r" if live else "\n")
-
-    def _erase(self) -> None:
-        if self._console.is_terminal:
-            self._console.control(Control((ControlType.ERASE_IN_LINE, 2)))
-
-    def _print(self, line: str, end: str) -> None:
-        self._console.print(
-            line, end=end, markup=False, highlight=False, soft_wrap=end == "\n", no_wrap=True
-        )
+        say = self._own.say if self._row is None else self._row.show
+        while not self._stop.wait(_PLAIN_SECONDS if self._row is None else _LIVE_SECONDS):
+            say(self._line())
 
     def _line(self) -> str:
         stats = self._stats()

@@ -2,20 +2,16 @@
 
 import argparse
 import atexit
-import json
-import os
-import sys
-import time
+import typing
 from pathlib import Path
 from typing import Any
 
-import recoup
-from recoup import gpus
-from recoup.commands.progress import Progress
+from recoup.commands.own_lines import OwnLines
+from recoup.commands.run_job import Job
 from recoup.commands.run_program import find_program, run_as_python
-from recoup.errors import OutOfBudgetError
-from recoup.files import write_atomically
-from recoup.run import Budget, Run, free_bytes
+from recoup.commands.run_settings import OPTIONS, make_budget
+from recoup.files import check_writable, utf8_name
+from recoup.run import Planning
 
 _USAGE_ERROR = 2
 
@@ -34,21 +30,24 @@ def add_run_command(commands: Any) -> None:
         help="bytes, or a size such as 2GiB or 500MB; only a recording needs none",
     )
     run.add_argument(
-        "--policy",
-        default="planned",
-        help="what to evict; see `recoup policies` (default: planned)",
+        "--policy", metavar="NAME", help="what to evict; see `recoup policies` (default: planned)"
+    )
+    run.add_argument(
+        "--planning",
+        metavar="|".join(typing.get_args(Planning)),
+        help="when evictions are planned for a step that repeats: never, at its end, or beside "
+        "the program (default: background)",
+    )
+    run.add_argument(
+        "--max-replay-ratio",
+        metavar="X",
+        help="out of budget when getting the arguments of an op back costs more than this many "
+        "times all ops on record; 0: no bound (default: 10)",
     )
     run.add_argument(
         "--device",
-        default="cpu",
         metavar="NAME",
         help="whose memory: cpu, or a GPU such as cuda:0 (default: cpu)",
-    )
-    run.add_argument(
-        "--report", type=Path, metavar="FILE", help="write statistics to this file, as JSON"
-    )
-    run.add_argument(
-        "--trace", type=Path, metavar="FILE", help="record what the program does to this file"
     )
     run.add_argument(
         "--spill",
@@ -61,8 +60,26 @@ def add_run_command(commands: Any) -> None:
         metavar="DIR",
         help="where on a disk (default: the system's directory for temporary files)",
     )
+    run.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"any other argument of recoup.budget: {', '.join(OPTIONS)}",
+    )
+    run.add_argument(
+        "--verify", action="store_true", default=None, help="check every replay's bits (slow)"
+    )
+    run.add_argument(
+        "--report", type=Path, metavar="FILE", help="write statistics to this file, as JSON"
+    )
+    run.add_argument(
+        "--trace", type=Path, metavar="FILE", help="record what the program does to this file"
+    )
     run.add_argument("--progress", action="store_true", help="say on stderr how it goes")
-    run.add_argument("--verify", action="store_true", help="check every replay's bits (slow)")
+    run.add_argument(
+        "--quiet", action="store_true", help="say nothing but errors, not even how it went"
+    )
     run.add_argument(
         "-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module"
     )
@@ -72,90 +89,42 @@ def add_run_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.budget is None and options.trace is None:
-        options.fail("the following arguments are required: --budget")
-    if options.spill_dir is not None and options.spill is None:
-        options.fail("--spill-dir is of a second tier: --spill SIZE")
-    try:
-        device = gpus.parse_device(options.device)
-        budget = recoup.budget(
-            free_bytes(device) if options.budget is None else options.budget,
-            device=device,
-            policy=options.policy,
-            verify=options.verify,
-            spill=options.spill,
-            spill_dir=options.spill_dir,
-            trace=options.trace,
-        )
-    except (RuntimeError, ValueError) as error:
-        options.fail(str(error))
-    for file, what in ((options.report, "report"), (options.trace, "trace")):
-        if file is not None and not file.absolute().parent.is_dir():
-            options.fail(f"no such directory for the {what}: {file.absolute().parent}")
+    if options.quiet and options.progress:
+        options.fail("--quiet leaves nothing for --progress")
+    _check_files(options)
+    budget, settings = make_budget(options)
+    own = OwnLines()
     try:
         program = find_program(options)
     except OSError as error:
         reason = f"[Errno {error.errno}] {error.strerror}"
-        print(f"recoup run: can't open file {error.filename!r}: {reason}", file=sys.stderr)
+        own.say(f"recoup run: can't open file {error.filename!r}: {reason}")
         return _USAGE_ERROR
 
-    job = _Job(budget, options)
+    job = Job(budget, settings, options, own)
     # First, so that it comes last: the program's own exit handlers still run inside the budget.
     atexit.register(job.end)
     try:
         job.start()
-    except (RuntimeError, ValueError) as error:  # a GPU has not so much
-        options.fail(str(error))
+    except (RuntimeError, ValueError) as error:  # a GPU has not so much, a tier has no place
+        flag = "--budget" if options.spill is None else "--spill"
+        options.fail(f"{flag}: {str(error).removeprefix('recoup: ')}")
     run_as_python(program)
     return 0
 
 
-class _Job:
-    """The scope around a program, its progress line and its report."""
-
-    def __init__(self, budget: Budget, options: argparse.Namespace) -> None:
-        self._budget = budget
-        self._options = options
-        self._process = os.getpid()
-        self._start_ns = time.monotonic_ns()
-        self._run: Run | None = None
-        self._progress: Progress | None = None
-
-    def start(self) -> None:
-        self._run = self._budget.__enter__()
-        if self._options.progress:
-            self._progress = Progress(self._run.stats)
-            self._progress.start()
-
-    def end(self) -> None:
-        # A child that was forked has copies of our exit handlers.
-        if self._run is None or os.getpid() != self._process:
-            return
-        if self._progress is not None:
-            self._progress.stop()
-        # The program is over: what is not there, or does not fit, is wanted by nobody.
+def _check_files(options: argparse.Namespace) -> None:
+    """The files to write, which the program's own `os.chdir` does not move."""
+    for name in ("report", "trace"):
+        file: Path | None = getattr(options, name)
+        if file is None:
+            continue
         try:
-            if self._options.spill is not None:
-                self._run._abandon()
-            else:
-                try:
-                    self._budget.__exit__(None, None, None)
-                except OutOfBudgetError:
-                    self._run._abandon()
-        except OSError as error:
-            print(f"recoup run: cannot write the trace: {error}", file=sys.stderr)
-        if self._options.report is not None:
-            try:
-                write_atomically(self._options.report, self._report_json(self._run))
-            except OSError as error:
-                print(f"recoup run: cannot write the report: {error}", file=sys.stderr)
-
-    def _report_json(self, run: Run) -> str:
-        report = {
-            "command": [self._options.script, *self._options.args],
-            "policy": self._options.policy,
-            "wall_ns": time.monotonic_ns() - self._start_ns,
-            "stats": run.stats().to_dict(),
-            "pinned": run.pinned(),
-        }
-        return json.dumps(report, indent=2) + "\n"
+            check_writable(file)
+            if name == "trace":
+                utf8_name(file)
+        except (OSError, ValueError) as error:
+            options.fail(f"--{name}: {error}")
+        setattr(options, name, file.absolute())
+    if options.report is not None and options.report == options.trace:
+        options.fail("--report and --trace are one file: each needs its own")

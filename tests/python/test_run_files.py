@@ -1,0 +1,202 @@
+"""What `recoup run` leaves behind: the summary on stderr, the report and the trace."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import recoup
+from command import cli
+from recoup.commands.run_summary import summary_lines
+from recoup.stats import STATS_GROUPS
+
+TRAIN = """
+    import torch
+    model = torch.nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.randn(8, 64)).sum().backward()
+        optimizer.step()
+"""
+REPLAYS = """
+    import torch
+    base = torch.ones(2**18)
+    kept = [base.mul(i) for i in range(12)]
+    print(sum(t[0].item() for t in kept))
+"""
+
+
+def run(folder: Path, text: str, *flags: str, budget: str = "64MiB", **options: Any) -> Any:
+    (folder / "script.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    return cli("run", "--budget", budget, *flags, "script.py", cwd=folder, **options)
+
+
+def stats_of(**values: int) -> recoup.Stats:
+    zero = {field.name: 0 for field in fields(recoup.Stats)}
+    return recoup.Stats(**{**zero, "budget_bytes": 1 << 20, **values})
+
+
+# ---- the summary ----
+
+
+def test_summary_says_what_the_report_says(tmp_path: Path) -> None:
+    result = run(tmp_path, REPLAYS, "--report", "r.json", "--trace", "t.rtrace", budget="8MiB")
+    assert (result.returncode, result.stdout) == (0, "66.0\n")
+    memory, time, work = result.stderr.splitlines()
+    stats = json.loads((tmp_path / "r.json").read_text())["stats"]
+    assert stats["work"]["replays"] > 0
+    share = 100 * stats["memory"]["peak_bytes"] / (8 << 20)
+    assert re.fullmatch(r"recoup: peak \S+ MiB of a budget of 8.0 MiB \(.*\)", memory)
+    assert memory.endswith(f"({share:.1f} %)")
+    assert time.startswith("recoup: about ") and "x the time of the program's ops alone: " in time
+    trace, report = tmp_path / "t.rtrace", tmp_path / "r.json"
+    replays = stats["work"]["replays"]
+    assert work == f"recoup: {replays:,} replays, trace in {trace}, report in {report}"
+
+
+def test_the_ratio_of_times() -> None:
+    times = {
+        "replay_ns": 1, "search_ns": 2, "bookkeeping_ns": 4, "move_ns": 8, "spill_ns": 16,
+        "fetch_ns": 32, "planning_ns": 64,
+    }  # fmt: skip
+    # Of the ops themselves, measured twice over, or a price: no time of the budget's.
+    others = {
+        "allocator_ns": 1000, "replay_cost_ns": 1000, "spill_cost_ns": 1000,
+        "followed_cost_ns": 1000, "followed_expected_ns": 1000,
+    }  # fmt: skip
+    stats = stats_of(op_count=1, op_ns=254, **times, **others)
+    assert stats.added_ns == 127
+    assert {name for name in stats.to_dict() if name.endswith("_ns")} == {
+        "op_ns", *times, *others,
+    }  # fmt: skip
+    _, time, _ = summary_lines(stats, "measured", {})
+    assert time == (
+        "recoup: about 1.50x the time of the program's ops alone: 254 ns for them, "
+        "127 ns for the budget"
+    )
+    assert "no estimate of time" in summary_lines(stats, "bytes", {})[1]
+    assert summary_lines(stats_of(), "measured", {})[1:] == [
+        "recoup: no op ran",
+        "recoup: 0 replays",
+    ]
+
+
+def test_a_name_that_would_break_the_line_is_quoted() -> None:
+    assert summary_lines(stats_of(), "measured", {"report": "a\nb"})[2] == (
+        "recoup: 0 replays, report in 'a\\nb'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "last"),
+    [
+        ("1 / 0", 1, "ZeroDivisionError: division by zero"),
+        ("sys.exit('why')", 1, "why"),
+        ("sys.exit(3)", 3, None),
+        ("raise KeyboardInterrupt", -signal.SIGINT, "KeyboardInterrupt"),
+        ("threading.Timer(0.1, lambda: print('late', file=sys.stderr)).start()", 0, "late"),
+        ("atexit.register(lambda: print('bye', file=sys.stderr))", 0, "bye"),
+    ],
+)
+def test_the_summary_comes_last_however_the_program_ends(
+    tmp_path: Path, statement: str, code: int, last: str | None
+) -> None:
+    result = run(tmp_path, f"import atexit, sys, threading\n{statement}\n")
+    assert (result.returncode, result.stdout) == (code, "")
+    *before, memory, _, work = result.stderr.splitlines()
+    assert memory.startswith("recoup: peak ") and work == "recoup: 0 replays"
+    assert not any(line.startswith("recoup") for line in before)
+    assert (before[-1] if before else None) == last
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", ">&- 2>&-", "2>/dev/full"])
+def test_a_stderr_that_takes_nothing_is_no_failure(tmp_path: Path, redirection: str) -> None:
+    (tmp_path / "s.py").write_text("open('out', 'w').write('done')\n")
+    command = f"exec {sys.executable} -m recoup run --budget 1MiB s.py {redirection}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "out").read_text() == "done"
+
+
+def test_nothing_of_ours_is_in_a_file_that_takes_the_place_of_stderr(tmp_path: Path) -> None:
+    result = run(tmp_path, "import os\nos.close(2)\nprint(open('precious', 'w').fileno())\n")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "2\n", "")
+    assert (tmp_path / "precious").read_text() == ""
+
+
+# ---- the report ----
+
+
+def test_every_field_of_stats_is_in_one_group() -> None:
+    grouped = [name for names in STATS_GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(field.name for field in fields(recoup.Stats))
+    values = stats_of(replays=7, spills=3)
+    groups = values.to_groups()
+    assert list(groups) == ["memory", "work", "time", "tier", "planning", "books"]
+    assert {k: v for group in groups.values() for k, v in group.items()} == values.to_dict()
+
+
+def test_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text("old")
+    (tmp_path / "script.py").write_text(textwrap.dedent(TRAIN))
+    result = cli(
+        "run", "--budget", "64MiB", "--policy", "lru", "--option", "seed=5", "--quiet",
+        "--report", report, "script.py", "arg", cwd=tmp_path,
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, "")
+    data = json.loads(report.read_text())
+    assert list(data) == ["command", "settings", "versions", "wall_ns", "stats", "pinned"]
+    assert data["command"] == ["script.py", "arg"]
+    settings = data["settings"]
+    assert (settings["policy"], settings["seed"], settings["budget"]) == ("lru", 5, 64 << 20)
+    assert settings["planning"] == "background" and settings["spill"] is None
+    assert data["versions"]["recoup"] == recoup.__version__
+    assert set(data["versions"]) == {"recoup", "torch", "python"}
+    assert data["wall_ns"] > 0
+    counts = {name: n for group in data["stats"].values() for name, n in group.items()}
+    assert recoup.Stats.from_engine(counts).budget_bytes == 64 * 2**20
+    assert {"bytes", "by", "op"} == set().union(*data["pinned"])
+    # No other file is left, and this one has the rights of any other.
+    assert sorted(os.listdir(tmp_path)) == ["report.json", "script.py"]
+    assert report.stat().st_mode == (tmp_path / "script.py").stat().st_mode
+
+
+def test_files_are_where_they_were_asked_for_though_the_program_goes_elsewhere(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "away").mkdir()
+    text = "import os\nos.chdir('away')\n1 / 0\n"
+    result = run(tmp_path, text, "--report", "r.json", "--trace", "t.rtrace")
+    assert result.returncode == 1
+    assert sorted(os.listdir(tmp_path)) == ["away", "r.json", "script.py", "t.rtrace"]
+    assert "stats" in json.loads((tmp_path / "r.json").read_text())
+
+
+def test_report_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    text = "import os; os.mkdir('gone/r.json')"
+    result = run(tmp_path, text, "--report", "gone/r.json", "--quiet")
+    assert result.stderr.startswith("recoup run: cannot write the report: ")
+    assert result.stderr.count("\n") == 1
+    (tmp_path / "gone/r.json").rmdir()
+    result = run(tmp_path, text, "--report", "gone/r.json")
+    # What was not written is not said to be there.
+    assert result.stderr.splitlines()[-1] == "recoup: 0 replays"
+
+
+def test_a_trace_is_written_though_the_end_does_not_fit(tmp_path: Path) -> None:
+    text = "import torch\nmade = [torch.arange(65536.).mul(i) for i in range(20)]"
+    result = run(tmp_path, text, "--trace", "run.rtrace", "--quiet", budget="2MiB")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert recoup.Trace.read(tmp_path / "run.rtrace").op_count >= 40
