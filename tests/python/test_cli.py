@@ -266,7 +266,7 @@ def test_errors_are_one_line(
 
 
 def test_missing_module(tmp_path: Path) -> None:
-    result = cli("run", "--budget", "1MiB", "-m", "no_such_module", cwd=tmp_path)
+    result = cli("run", "--budget", "1MiB", "--quiet", "-m", "no_such_module", cwd=tmp_path)
     assert result.returncode == 1
     assert result.stderr.endswith("No module named no_such_module\n")
 
