@@ -133,6 +133,8 @@ def _refuse_nonsense(options: argparse.Namespace) -> None:
     if options.json is not None and options.planner == _ALL:
         options.fail("--json needs one planner, not all")
     if options.plot is not None:
+        if options.plot.suffix != ".png":
+            options.fail(f"--plot draws a .png; got {options.plot}")
         try:
             import matplotlib  # noqa: F401
         except ImportError:
