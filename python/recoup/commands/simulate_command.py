@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.progress import track
 
 import recoup
-from recoup.commands.simulate_output import Row, draw_plot, print_table
+from recoup.commands.simulate_output import print_table
+from recoup.commands.simulate_picture import Row, draw_plot
 from recoup.files import write_atomically
 from recoup.moments import chrome_trace
 from recoup.offline.dtr_log import add_trace_argument, is_dtr_log, read_any_trace
@@ -249,7 +250,7 @@ def _simulate(options: argparse.Namespace) -> int:
             draw_plot(drawn, optima, peak_bytes, Path(options.trace).name, options.plot)
     except ModuleNotFoundError:
         options.fail("--plot needs matplotlib: pip install matplotlib")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         options.fail(str(error))
     return 0
 
