@@ -47,10 +47,14 @@ def run_in_terminal(
     cwd: Path,
     rows: int,
     *,
+    before: int = 0,
     watch: Callable[[Terminal, subprocess.Popen[bytes]], None] | None = None,
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Terminal:
-    """Python with `arguments` in a terminal of so many rows. `watch` is called after each read."""
+    """Python with `arguments` in a terminal of so many rows, behind `before` lines of others.
+
+    `watch` is called after each read.
+    """
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
     process = subprocess.Popen(
@@ -64,6 +68,7 @@ def run_in_terminal(
     os.close(child)
     terminal = Terminal(rows)
     stream = pyte.ByteStream(terminal.screen)
+    stream.feed(b"".join(b"before %d\r\n" % i for i in range(before)))
     # On Linux an error is how the other end of a terminal hangs up.
     with contextlib.suppress(OSError):
         while chunk := os.read(parent, 65536):

@@ -53,11 +53,11 @@ def ours(line: str) -> bool:
     return line.startswith("recoup: ")
 
 
-@pytest.mark.parametrize("rows", [ROWS, 30, 200])
-def test_no_line_of_the_program_is_lost(tmp_path: Path, rows: int) -> None:
+@pytest.mark.parametrize(("rows", "before"), [(ROWS, 0), (30, 100)])
+def test_no_line_of_the_program_is_lost(tmp_path: Path, rows: int, before: int) -> None:
     script = write(tmp_path, NOISY)
-    want = run_in_terminal([script], tmp_path, rows - 1)
-    got = run_in_terminal([*RUN, script], tmp_path, rows)
+    want = run_in_terminal([script], tmp_path, rows - 1, before=before)
+    got = run_in_terminal([*RUN, script], tmp_path, rows, before=before)
     assert got.code == want.code == 0
     lines = got.lines()
     of_program = lines.index("the last line") + 1
@@ -155,6 +155,22 @@ def test_a_program_that_takes_stderr_away_gets_no_line_of_ours(tmp_path: Path) -
     assert got.code == 0
     assert (tmp_path / "precious").read_text() == ""
     assert got.lines() == []
+
+
+def test_a_program_that_closes_all_files_gets_no_line_in_its_own(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        "import os, time\n"
+        "os.closerange(3, 100)\n"
+        "files = [open(f'precious {i}', 'w') for i in range(20)]\n"
+        "time.sleep(1.2)\n"
+        "print('goes on')\n",
+    )
+    got = run_in_terminal([*RUN, script], tmp_path, ROWS)
+    assert got.code == 0
+    assert got.lines()[0] == "goes on"
+    assert [path.read_text() for path in tmp_path.glob("precious *")] == [""] * 20
+    assert got.screen.margins is None
 
 
 def test_on_no_terminal_it_is_plain_lines(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import contextlib
 import os
 import subprocess
 
+from recoup.commands.descriptors import Descriptor
+
 # The cursor and its colors are kept, and put back: the program does not know that we were here.
 _KEEP, _BACK = "\x1b7", "\x1b8"
 _WHOLE_SCREEN = "\x1b[r"
@@ -27,8 +29,8 @@ class BottomLine:
 
     def __init__(self, terminal: int) -> None:
         # Of our own: the program may close its stderr, or put a file there.
-        self._terminal: int | None = os.dup(terminal)
-        self._guard: int | None = None
+        self._terminal: Descriptor | None = Descriptor(os.dup(terminal))
+        self._guard: Descriptor | None = None
         self._size: os.terminal_size | None = None
         os.register_at_fork(after_in_child=self._let_go)
 
@@ -43,11 +45,11 @@ class BottomLine:
     def show(self, text: str) -> None:
         """Shows `text`, as much of it as fits. A terminal that is gone or too small shows none."""
         terminal = self._terminal
-        if terminal is None or not self.fits(terminal):
+        if terminal is None or not terminal.is_there() or not self.fits(terminal.number):
             return
         if self._guard is None:
-            self._start_guard(terminal)
-        size = os.get_terminal_size(terminal)
+            self._start_guard(terminal.number)
+        size = os.get_terminal_size(terminal.number)
         frame = ""
         if size != self._size:
             frame = f"{_KEEP}{_WHOLE_SCREEN}{_BACK}{_LEAVE_LAST_ROW}"
@@ -58,16 +60,16 @@ class BottomLine:
         )
         self._size = size
         with contextlib.suppress(OSError):
-            os.write(terminal, frame.encode(errors="replace"))
+            terminal.write(frame.encode(errors="replace"))
 
     def close(self) -> None:
         """Gives the row back, empty."""
         if self._terminal is not None and self._size is not None:
             with contextlib.suppress(OSError):
-                os.write(self._terminal, _RESTORE.encode())
+                self._terminal.write(_RESTORE.encode())
         if self._guard is not None:
             with contextlib.suppress(OSError):
-                os.write(self._guard, b"done\n")
+                self._guard.write(b"done\n")
         self._let_go()
 
     def _start_guard(self, terminal: int) -> None:
@@ -75,7 +77,8 @@ class BottomLine:
 
         No child of ours, which the program might wait for; nor does Ctrl-C reach it.
         """
-        theirs, self._guard = os.pipe()
+        theirs, ours = os.pipe()
+        self._guard = Descriptor(ours)
         with contextlib.suppress(OSError):
             subprocess.run(
                 ["/bin/sh", "-c", _GUARD, "sh", _RESTORE],
@@ -90,5 +93,5 @@ class BottomLine:
     def _let_go(self) -> None:
         for descriptor in (self._terminal, self._guard):
             if descriptor is not None:
-                os.close(descriptor)
+                descriptor.close()
         self._terminal = self._guard = None

@@ -4,6 +4,8 @@ import contextlib
 import os
 import sys
 
+from recoup.commands.descriptors import Descriptor
+
 
 class OwnLines:
     """Lines of ours on what stderr was when this was made; never on anything else.
@@ -14,35 +16,34 @@ class OwnLines:
 
     def __init__(self) -> None:
         self._stream = sys.stderr
-        self._descriptor: int | None = None
+        self._file: Descriptor | None = None
         with contextlib.suppress(AttributeError, OSError, ValueError):
-            descriptor = self._stream.fileno()
-            self._file = _file_of(descriptor)
-            self._descriptor = descriptor
+            self._file = Descriptor(self._stream.fileno())
 
     @property
     def terminal(self) -> int | None:
         """The descriptor when it is a terminal that can move its cursor, else None."""
-        if self._descriptor is None or not os.isatty(self._descriptor):
+        file = self._file
+        if file is None or not file.is_there() or not os.isatty(file.number):
             return None
         if os.environ.get("TERM", "") in ("", "dumb", "unknown"):
             return None
-        return self._descriptor
+        return file.number
 
     def say(self, *lines: str) -> None:
         """Writes them whole. What cannot be written is lost: the program goes on."""
         text = "".join(f"{line}\n" for line in lines)
         with contextlib.suppress(OSError, ValueError):
-            if self._descriptor is not None:
+            if self._file is not None:
                 encoding = getattr(self._stream, "encoding", None) or "utf-8"
-                self._write(text.encode(encoding, "backslashreplace"))
+                self._file.write(text.encode(encoding, "backslashreplace"))
             elif self._stream is not None:
                 self._stream.write(text)
                 self._stream.flush()
 
     def say_at_the_end(self, *lines: str) -> None:
         """The same when the program is over: on a terminal below what it has not ended."""
-        if (terminal := self.terminal) is not None and _file_of(terminal) == self._file:
+        if self._file is not None and (terminal := self.terminal) is not None:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):  # it may be any object
                     if stream.isatty():
@@ -50,18 +51,5 @@ class OwnLines:
             with contextlib.suppress(OSError):
                 # A row of spaces wraps, unless the cursor was at the left already.
                 columns = os.get_terminal_size(terminal).columns
-                self._write(b" " * columns + b"\r")
+                self._file.write(b" " * columns + b"\r")
         self.say(*lines)
-
-    def _write(self, content: bytes) -> None:
-        descriptor = self._descriptor
-        if descriptor is None or _file_of(descriptor) != self._file:
-            return
-        while content:
-            content = content[os.write(descriptor, content) :]
-
-
-def _file_of(descriptor: int) -> tuple[int, int]:
-    """What is open there, whatever its number. Raises OSError when nothing is."""
-    status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino
