@@ -177,10 +177,14 @@ def test_files_are_where_they_were_asked_for_though_the_program_goes_elsewhere(
 ) -> None:
     (tmp_path / "away").mkdir()
     text = "import os\nos.chdir('away')\n1 / 0\n"
-    result = run(tmp_path, text, "--report", "r.json", "--trace", "t.rtrace")
+    files = ("--report", "r.json", "--trace", "t.rtrace")
+    result = run(tmp_path, text, *files, "--max-replay-ratio", "inf")
     assert result.returncode == 1
     assert sorted(os.listdir(tmp_path)) == ["away", "r.json", "script.py", "t.rtrace"]
-    assert "stats" in json.loads((tmp_path / "r.json").read_text())
+    data = json.loads((tmp_path / "r.json").read_text())
+    assert "stats" in data
+    # Infinity is no JSON.
+    assert data["settings"]["max_replay_ratio"] == "inf"
 
 
 def test_report_that_cannot_be_written(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import math
 import re
 import types
 import typing
@@ -126,5 +127,7 @@ def _with_flags(message: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """For JSON."""
+    """For JSON, which has no infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value if isinstance(value, bool | int | float | str | None) else str(value)
