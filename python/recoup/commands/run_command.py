@@ -24,6 +24,26 @@ def add_run_command(commands: Any) -> None:
         allow_abbrev=False,
         usage="recoup run --budget SIZE [options] (SCRIPT | -m MODULE) [args ...]",
     )
+    _add_budget_arguments(run)
+    run.add_argument(
+        "--report", type=Path, metavar="FILE", help="write statistics to this file, as JSON"
+    )
+    run.add_argument(
+        "--trace", type=Path, metavar="FILE", help="record what the program does to this file"
+    )
+    run.add_argument("--progress", action="store_true", help="say on stderr how it goes")
+    run.add_argument(
+        "--quiet", action="store_true", help="say nothing but errors, not even how it went"
+    )
+    run.add_argument(
+        "-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module"
+    )
+    run.add_argument("script", metavar="SCRIPT", help="a Python program")
+    run.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
+    run.set_defaults(command=_run, fail=run.error)
+
+
+def _add_budget_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--budget",
         metavar="SIZE",
@@ -70,22 +90,6 @@ def add_run_command(commands: Any) -> None:
     run.add_argument(
         "--verify", action="store_true", default=None, help="check every replay's bits (slow)"
     )
-    run.add_argument(
-        "--report", type=Path, metavar="FILE", help="write statistics to this file, as JSON"
-    )
-    run.add_argument(
-        "--trace", type=Path, metavar="FILE", help="record what the program does to this file"
-    )
-    run.add_argument("--progress", action="store_true", help="say on stderr how it goes")
-    run.add_argument(
-        "--quiet", action="store_true", help="say nothing but errors, not even how it went"
-    )
-    run.add_argument(
-        "-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module"
-    )
-    run.add_argument("script", metavar="SCRIPT", help="a Python program")
-    run.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
-    run.set_defaults(command=_run, fail=run.error)
 
 
 def _run(options: argparse.Namespace) -> int:
