@@ -54,6 +54,7 @@ void Records::supersede(StorageId id, OpId op, bool overwritten) {
   const ValueId before = storage.current;
   if (!op.valid() && lineage_[before].leaf() && !lineage_.has_consumers(before)) {
     lineage_[before].writing = false;
+    lineage_[before].maker = context_.maker;
     values_.drop_copy(before);
     touch(before);
     values_.discard_copy(storage);

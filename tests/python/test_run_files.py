@@ -156,20 +156,45 @@ def test_report(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
     data = json.loads(report.read_text())
-    assert list(data) == ["command", "settings", "versions", "wall_ns", "stats", "pinned"]
+    assert list(data) == [
+        "title", "command", "versions", "settings", "wall_ns", "device", "stats", "peak",
+        "modules", "pinned",
+    ]  # fmt: skip
+    assert (data["title"], data["device"]) == ("script.py arg", "cpu")
     assert data["command"] == ["script.py", "arg"]
     settings = data["settings"]
     assert (settings["policy"], settings["seed"], settings["budget"]) == ("lru", 5, 64 << 20)
     assert settings["planning"] == "background" and settings["spill"] is None
     assert data["versions"]["recoup"] == recoup.__version__
-    assert set(data["versions"]) == {"recoup", "torch", "python"}
+    assert set(data["versions"]) == {"recoup", "PyTorch", "Python", "hook", "system"}
     assert data["wall_ns"] > 0
     counts = {name: n for group in data["stats"].values() for name, n in group.items()}
     assert recoup.Stats.from_engine(counts).budget_bytes == 64 * 2**20
-    assert {"bytes", "by", "op"} == set().union(*data["pinned"])
+    assert {"bytes", "values", "by", "op", "module"} == set().union(*data["pinned"])
+    assert sum(row["bytes"] for row in data["peak"]["rows"]) == data["peak"]["bytes"]
+    assert data["peak"]["bytes"] == data["stats"]["memory"]["peak_bytes"]
+    assert {"Linear", "SGD"} <= {row["module"] for row in data["modules"]}
     # No other file is left, and this one has the rights of any other.
     assert sorted(os.listdir(tmp_path)) == ["report.json", "script.py"]
     assert report.stat().st_mode == (tmp_path / "script.py").stat().st_mode
+
+
+def test_a_page_and_a_timeline(tmp_path: Path) -> None:
+    result = run(tmp_path, TRAIN, "--report", "r.html", "--timeline", "t.json", "--stacks")
+    assert result.returncode == 0, result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.endswith(f"report in {tmp_path / 'r.html'}, timeline in {tmp_path / 't.json'}")
+    page = (tmp_path / "r.html").read_text()
+    assert page.startswith("<!DOCTYPE html>") and "Linear" in page and "script.py" in page
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert sum(event["ph"] == "i" and event.get("s") == "g" for event in events) == 3  # steps
+    assert any("addmm" in event["name"] for event in events)
+
+
+def test_each_file_has_its_own_name(tmp_path: Path) -> None:
+    result = run(tmp_path, TRAIN, "--report", "r.json", "--timeline", "./r.json")
+    assert result.returncode == 2
+    assert "--report and --timeline are one file: each needs its own" in result.stderr
 
 
 def test_files_are_where_they_were_asked_for_though_the_program_goes_elsewhere(

@@ -25,7 +25,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_every_argument_of_budget_has_a_flag_or_is_an_option() -> None:
     parameters = set(inspect.signature(recoup.budget).parameters)
-    assert parameters == {*FLAGS, *OPTIONS, "decisions"}
+    assert parameters == {*FLAGS, *OPTIONS, "decisions", "modules", "timeline"}
     assert not set(FLAGS) & set(OPTIONS)
 
 
@@ -58,6 +58,7 @@ def test_flags_and_options_arrive(tmp_path: Path) -> None:
     assert settings == {
         **other, **want, "budget": 2**20, "device": "cpu", "decisions": False,
         "spill": None, "spill_dir": None, "trace": None,
+        "modules": True, "stacks": False, "timeline": False,
     }  # fmt: skip
 
 

@@ -26,7 +26,23 @@ def add_run_command(commands: Any) -> None:
     )
     _add_budget_arguments(run)
     run.add_argument(
-        "--report", type=Path, metavar="FILE", help="write statistics to this file, as JSON"
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="write how it went and who held the memory to this file: a page if it ends in .html, "
+        "else JSON",
+    )
+    run.add_argument(
+        "--timeline",
+        type=Path,
+        metavar="FILE",
+        help="write what happened when to this file, for Perfetto and chrome://tracing",
+    )
+    run.add_argument(
+        "--stacks",
+        action="store_true",
+        default=None,
+        help="know the line of the program that ran each op, for --report",
     )
     run.add_argument(
         "--trace", type=Path, metavar="FILE", help="record what the program does to this file"
@@ -119,7 +135,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check_files(options: argparse.Namespace) -> None:
     """The files to write, which the program's own `os.chdir` does not move."""
-    for name in ("report", "trace"):
+    files: dict[Path, str] = {}
+    for name in ("report", "trace", "timeline"):
         file: Path | None = getattr(options, name)
         if file is None:
             continue
@@ -130,5 +147,6 @@ def _check_files(options: argparse.Namespace) -> None:
         except (OSError, ValueError) as error:
             options.fail(f"--{name}: {error}")
         setattr(options, name, file.absolute())
-    if options.report is not None and options.report == options.trace:
-        options.fail("--report and --trace are one file: each needs its own")
+        if other := files.get(file.absolute()):
+            options.fail(f"--{other} and --{name} are one file: each needs its own")
+        files[file.absolute()] = name

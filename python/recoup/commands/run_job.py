@@ -1,21 +1,25 @@
 """What goes on around a program in `recoup run`: its scope, its progress, its files."""
 
 import argparse
+import functools
 import json
 import os
-import platform
+import shlex
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-import torch
-
-import recoup
+from recoup.budgets import Budget
 from recoup.commands.own_lines import OwnLines
 from recoup.commands.progress import Progress
+from recoup.commands.run_settings import is_page
 from recoup.commands.run_summary import summary_lines
 from recoup.errors import OutOfBudgetError
 from recoup.files import write_atomically
-from recoup.run import Budget, Run
+from recoup.moments import chrome_trace
+from recoup.page_data import page_data
+from recoup.run import Run
 
 
 class Job:
@@ -58,12 +62,12 @@ class Job:
                 files["trace"] = self._settings["trace"]
         except OSError as error:
             self._own.say_at_the_end(f"recoup run: cannot write the trace: {error}")
-        if self._options.report is not None:
+        for what, file, text in self._files(self._run):
             try:
-                write_atomically(self._options.report, self._report_json(self._run))
-                files["report"] = str(self._options.report)
+                write_atomically(file, text())
+                files[what] = str(file)
             except OSError as error:
-                self._own.say_at_the_end(f"recoup run: cannot write the report: {error}")
+                self._own.say_at_the_end(f"recoup run: cannot write the {what}: {error}")
         if not self._options.quiet:
             cost_model = self._settings["cost_model"]
             self._own.say_at_the_end(*summary_lines(self._run.stats(), cost_model, files))
@@ -78,17 +82,31 @@ class Job:
         except OutOfBudgetError:
             run._abandon()
 
-    def _report_json(self, run: Run) -> str:
-        report = {
-            "command": [self._options.script, *self._options.args],
-            "settings": self._settings,
-            "versions": {
-                "recoup": recoup.__version__,
-                "torch": str(torch.__version__),
-                "python": platform.python_version(),
-            },
-            "wall_ns": time.monotonic_ns() - self._start_ns,
-            "stats": run.stats().to_groups(),
-            "pinned": run.pinned(),
-        }
-        return json.dumps(report, indent=2) + "\n"
+    def _files(self, run: Run) -> Iterator[tuple[str, Path, Callable[[], str]]]:
+        """What is to be written beside the trace."""
+        report, timeline = self._options.report, self._options.timeline
+        if report is not None:
+            yield "report", report, self._page if is_page(report) else self._json
+        if timeline is not None:
+            drawn = functools.partial(chrome_trace, run.timeline(), run.stats().budget_bytes)
+            yield "timeline", timeline, lambda: json.dumps(drawn()) + "\n"
+
+    def _data(self) -> dict[str, Any]:
+        assert self._run is not None
+        data = page_data(
+            self._run,
+            title=shlex.join([Path(self._options.script).name, *self._options.args]),
+            command=[self._options.script, *self._options.args],
+            wall_ns=time.monotonic_ns() - self._start_ns,
+        )
+        return data | {"settings": self._settings}
+
+    def _page(self) -> str:
+        from recoup.page import render
+
+        return render(self._data())
+
+    def _json(self) -> str:
+        data = self._data()
+        del data["step"], data["suggestions"]  # of pages
+        return json.dumps(data, indent=2) + "\n"

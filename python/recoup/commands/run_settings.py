@@ -7,11 +7,13 @@ import re
 import types
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import recoup
 from recoup import gpus
-from recoup.run import Budget, free_bytes
+from recoup.budgets import Budget
+from recoup.run import free_bytes
 
 FLAGS: Mapping[str, str] = types.MappingProxyType(
     {
@@ -24,17 +26,19 @@ FLAGS: Mapping[str, str] = types.MappingProxyType(
         "spill": "--spill",
         "spill_dir": "--spill-dir",
         "trace": "--trace",
+        "stacks": "--stacks",
     }
 )
 """Arguments of `recoup.budget` that have a flag of their own; `--option` sets the others."""
 
-# `Run.decisions()` is asked for inside a program, and this run is not the program's.
-_NOT_FROM_OUTSIDE = "decisions"
+# `Run.decisions()` is asked for inside a program, and this run is not the program's; the others
+# follow from the files that are to be written.
+_NOT_FROM_OUTSIDE = ("decisions", "modules", "timeline")
 _HINTS: Mapping[str, Any] = typing.get_type_hints(recoup.budget)
 OPTIONS: tuple[str, ...] = tuple(
     name
     for name in inspect.signature(recoup.budget).parameters
-    if name not in FLAGS and name != _NOT_FROM_OUTSIDE
+    if name not in FLAGS and name not in _NOT_FROM_OUTSIDE
 )
 """What `--option` sets."""
 
@@ -93,7 +97,16 @@ def _given(options: argparse.Namespace, fail: Fail) -> dict[str, Any]:
         if name in given:
             fail(f"--option {name} is given twice")
         given[name] = _parse(f"--option {name}", _HINTS[name], value, fail)
+    if options.report is not None:
+        given["modules"] = True
+    if options.timeline is not None or is_page(options.report):
+        given["timeline"] = True
     return given
+
+
+def is_page(report: Path | None) -> bool:
+    """Whether a report is to be a page, and not JSON."""
+    return report is not None and report.suffix.lower() in (".html", ".htm")
 
 
 def _parse(flag: str, hint: Any, text: str, fail: Fail) -> Any:
