@@ -21,11 +21,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import char_gpt
 import digits_resnet
 import finetune_gpt2
+import torch
 from rich.console import Console
 from rich.table import Table
 from trained import Trained, first_difference
 
 import recoup
+from recoup.run import free_bytes
 
 EXAMPLES = (("char_gpt.py", char_gpt.train), ("digits_resnet.py", digits_resnet.train))
 SHARES = (1.0, 0.7, 0.5, 0.3)
@@ -68,7 +70,7 @@ class Demo:
     ) -> None:
         self.train, self.steps, self.pairs, self.policy = train, steps, pairs, policy
         # Far more than it takes: then its peak is what it takes.
-        self.unreached = recoup._C.physical_memory_bytes()
+        self.unreached = free_bytes(torch.device("cpu"))
         self.plain = self.train_plainly()
         self.peak_bytes = self.train_in(self.unreached, steps)[1].peak_bytes
 

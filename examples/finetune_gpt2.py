@@ -28,10 +28,11 @@ from trained import Trained, digests, first_other
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import recoup
+from recoup.run import free_bytes
 
 TEXT = 500_000  # bytes to learn from
 SPILL = "64GiB"  # the most that the file may take; it takes what it needs
-UNREACHED = recoup._C.physical_memory_bytes()
+UNREACHED = free_bytes(torch.device("cpu"))
 
 
 @dataclass(frozen=True)

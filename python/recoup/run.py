@@ -21,10 +21,14 @@ from recoup import (
 )
 from recoup.attribution import Attribution, Result
 from recoup.decisions import Decision
+from recoup.device_memory import free_bytes as free_bytes
+from recoup.device_memory import memory_bytes as memory_bytes
+from recoup.device_memory import outside_bytes as outside_bytes
+from recoup.device_memory import parse_size
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.moments import Moment
 from recoup.report import format_report
-from recoup.sizes import parse_bytes
+from recoup.shares import Share, Sizing
 from recoup.stats import Stats
 
 ReplayOrder = Literal["memory", "recursive"]
@@ -50,33 +54,8 @@ class Setup:
     """And the lines of the program."""
     timeline: bool = False
     """And what happens when."""
-
-
-def memory_bytes(device: torch.device) -> int:
-    """Of the device, all of it."""
-    if device.type == "cpu":
-        return _C.physical_memory_bytes()
-    return _C.gpu_memory(device.index)["total_bytes"]
-
-
-def free_bytes(device: torch.device) -> int:
-    """What a budget on the device can be: on the CPU, all of its memory."""
-    if device.type == "cpu":
-        return _C.physical_memory_bytes()
-    memory = _C.gpu_memory(device.index)
-    return memory["free_bytes"] + memory["outside_bytes"]
-
-
-def outside_bytes(device: torch.device) -> int:
-    """Of a budget on the device, what is taken before its scope begins.
-
-    On the CPU 0: a budget there is charged for what it comes to see.
-    """
-    if device.type == "cpu":
-        return 0
-    gpus.forget_workspaces(device)
-    gpus.empty_cache(device)
-    return _C.gpu_memory(device.index)["outside_bytes"]
+    share: Share | None = None
+    """What decides each run's budget when it begins, in the place of that of the options."""
 
 
 class Run:
@@ -86,10 +65,16 @@ class Run:
         self.device = setup.device
         """The device whose memory is within the budget."""
         gpus.forget_workspaces(self.device)
-        self._engine = _C.Engine(setup.options, str(self.device))
+        self._sizing: Sizing | None = None
+        options = setup.options
+        if setup.share is not None:
+            self._sizing = Sizing(setup.share, self.device)
+            size = {"budget_bytes": self._sizing.budget_bytes}
+            options = _C.Options(**(options.as_dict() | size))
+        self._engine = _C.Engine(options, str(self.device))
         if setup.trace is not None:
             self._engine.record(setup.trace)
-        self._options = setup.options.as_dict()
+        self._options = options.as_dict()
         self._policy = str(self._options["policy"])
         knows_steps = any(row[0] == self._policy and (row[4] or row[7]) for row in _C.policies())
         spills = int(self._options["spill_bytes"]) > 0
@@ -97,6 +82,7 @@ class Run:
         self._brings_in = spills and self.device.type == "cpu"
         # With a tier steps are known under every policy: what they use next is read ahead.
         self._marks_steps = setup.trace is not None or knows_steps or spills or setup.timeline
+        self._hears_steps = self._marks_steps or self._sizing is not None
         if setup.decisions:
             self._engine.log_decisions()
         self._attribution: Attribution | None = None
@@ -213,9 +199,14 @@ class Run:
         nothing.
         """
         self._engine.mark_step(name)
+        if self._sizing is not None:
+            self._sizing.after_step(self._engine)
 
-    def _mark_optimizer_step(self, *_: object) -> None:
-        self._engine.mark_step("optimizer step")
+    def _end_optimizer_step(self, *_: object) -> None:
+        if self._marks_steps:
+            self._engine.mark_step("optimizer step")
+        if self._sizing is not None:
+            self._sizing.after_step(self._engine)
 
     def report(self) -> str:
         """The run as text: peak, work, time by kind, and what is pinned and by whom.
@@ -283,7 +274,7 @@ class Run:
         return self._engine.entered() or self._engine.suspended()
 
     def _parse(self, budget: int | str) -> int:
-        return parse_bytes(budget, limit_bytes=memory_bytes(self.device))
+        return parse_size(budget, self.device)
 
     def _require_open(self, name: str) -> None:
         if self._engine.suspended():
@@ -299,8 +290,8 @@ class Run:
 
     def _enter(self) -> None:
         self._engine.enter()
-        if self._marks_steps:
-            step_marks.add(self._key, self._mark_optimizer_step)
+        if self._hears_steps:
+            step_marks.add(self._key, self._end_optimizer_step)
         for patches in _PATCHES:
             patches.install(self._key)
         observers.enter(self._key)
@@ -308,6 +299,8 @@ class Run:
             self._attribution.enter(self._key)
         if self._brings_in:
             outside.offer(self._engine)
+        if self._sizing is not None:
+            self._sizing.enter()
 
     def _exit(self, error: BaseException | None) -> None:
         """At the end of a `with`; `error` is what its body raised."""
@@ -321,6 +314,7 @@ class Run:
 
     def _leave(self) -> None:
         gpus.forget_workspaces(self.device)
+        self._release()
         self._last_look()
         try:
             self._leave_engine()
@@ -350,6 +344,7 @@ class Run:
     def _abandon(self) -> None:
         """Ends the scope as it is: nothing is brought back, for nobody will look at it."""
         gpus.forget_workspaces(self.device)
+        self._release()
         self._last_look()
         self._engine.abandon()
         self._clean_up()
@@ -358,6 +353,10 @@ class Run:
         if self._attribution:
             self._attribution.name_all()
         self._pinned = self._engine.pinned()
+
+    def _release(self) -> None:
+        if self._sizing is not None:
+            self._sizing.leave()
 
     def _leave_engine(self) -> None:
         try:
@@ -373,6 +372,7 @@ class Run:
         """Whatever was interrupted: the scope is over or suspended then, and PyTorch as it was."""
         try:
             if self._engine.entered():
+                self._release()
                 self._pinned = self._engine.pinned()
                 self._engine.leave()
         except Exception:  # of an exit that does not fit; who interrupts us has to know nothing

@@ -9,6 +9,7 @@ import torch
 
 from recoup import _C, gpus
 from recoup.budgets import Budget
+from recoup.device_memory import free_bytes, memory_bytes, parse_size
 from recoup.files import utf8_name
 from recoup.run import (
     CostModel,
@@ -17,9 +18,8 @@ from recoup.run import (
     Planning,
     ReplayOrder,
     Setup,
-    free_bytes,
-    memory_bytes,
 )
+from recoup.shares import ALSO_ALLOWED, parse_share
 from recoup.sizes import parse_bytes
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -68,7 +68,13 @@ def budget(
 ) -> Budget:
     """A scope in which tensor memory never exceeds `budget`: `with ... as run:` or a decorator.
 
-    budget: bytes, or text such as "4GiB" or "500MB".
+    budget: bytes, or text such as "4GiB" or "500MB", at most the memory that the process may take.
+        "60%": that share of what tensors may have when the scope begins, above 0 and at most 100:
+        of the bytes that are free then in the machine and in the process's cgroups, or on the GPU,
+        and of those of tensors that exist already, which are charged to the budget at once.
+        "auto": all of that, less a reserve for what is no tensor; if more comes to that later, the
+        budget is charged for it. Each `with`, and each call of what it decorates, decides anew.
+        See docs/budgets.md.
     device: whose memory: "cpu", "cuda:0", or the index of a GPU. None: the current GPU when the
         program uses GPUs by now, else the CPU. One scope can be open on each device.
     policy: chooses what to evict; a name of `policies()`.
@@ -114,17 +120,19 @@ def budget(
         After each op all values are looked at.
 
     Raises ValueError or TypeError, saying what is allowed; RuntimeError where there can be no
-    budget on a GPU, saying what to do.
+    budget on a GPU, saying what to do. The scope raises RuntimeError when it begins and a share
+    leaves nothing for tensors.
     """
     if trace is not None and decisions:
         raise ValueError("a run keeps a trace or its decisions, not both")
     on = gpus.parse_device(device)
-    limit_bytes = memory_bytes(on)
+    share = parse_share(budget)
     block_size_bytes = 0
     if block_size is not None:
-        block_size_bytes = parse_bytes(block_size, name="block_size", limit_bytes=limit_bytes)
+        block_size_bytes = parse_size(block_size, on, name="block_size")
     options = _C.Options(
-        budget_bytes=parse_bytes(budget, limit_bytes=limit_bytes),
+        # Of a share the most that it can be, until the scope begins.
+        budget_bytes=memory_bytes(on) if share else parse_size(budget, on, also=ALSO_ALLOWED),
         policy=policy,
         small_filter=small_filter,
         sampling=sampling,
@@ -157,6 +165,7 @@ def budget(
             modules=modules or stacks or timeline,
             stacks=stacks,
             timeline=timeline,
+            share=share,
         )
     )
 

@@ -15,46 +15,56 @@ _ALLOWED = (
 )
 
 
-def parse_bytes(value: int | str, *, name: str = "budget", limit_bytes: int | None = None) -> int:
+def parse_bytes(
+    value: int | str,
+    *,
+    name: str = "budget",
+    also: str = "",
+    limit_bytes: int | None = None,
+    limit_source: str = "",
+) -> int:
     """The size in bytes that `value` says; a fraction of a byte is dropped.
 
-    KB is 1,000 bytes and KiB 1,024; case does not matter. `name` stands in the error messages.
+    KB is 1,000 bytes and KiB 1,024; case does not matter. `name` stands in the error messages, and
+    so do `also`, what the caller takes besides, and `limit_source`, the file that sets the limit.
 
     Raises ValueError, saying what is allowed, for 0, a negative number, a float, an unknown unit,
-    any other text, more than `MOST_BYTES`, and more than `limit_bytes` (the device's memory);
+    any other text, more than `MOST_BYTES`, and more than `limit_bytes`;
     TypeError for a bool and for what is neither a number nor text.
     """
+    must_be = f"{name} must be {_ALLOWED}{also}"
     if isinstance(value, bool):
-        raise TypeError(f"{name} must be {_ALLOWED}; got the bool {value}")
+        raise TypeError(f"{must_be}; got the bool {value}")
     if isinstance(value, float):
-        raise ValueError(f"{name} must be {_ALLOWED}; got the float {value!r}")
+        raise ValueError(f"{must_be}; got the float {value!r}")
     if isinstance(value, str):
-        count = _parse_text(value, name)
+        count = _parse_text(value, must_be)
     elif isinstance(value, int):
         count = value
     else:
-        raise TypeError(f"{name} must be {_ALLOWED}; got {type(value).__name__}")
+        raise TypeError(f"{must_be}; got {type(value).__name__}")
     if count <= 0:
-        raise ValueError(f"{name} must be {_ALLOWED}; got {value!r}, which is not above 0")
+        raise ValueError(f"{must_be}; got {value!r}, which is not above 0")
     if count > MOST_BYTES:
         raise ValueError(f"{name} must be at most {MOST_BYTES} bytes (4 EiB); got {value!r}")
     if limit_bytes is not None and count > limit_bytes:
-        raise ValueError(
-            f"{name} must be at most the memory of its device, "
-            f"{limit_bytes} bytes ({format_bytes(limit_bytes)}); got {value!r}"
-        )
+        size = f"{limit_bytes} bytes ({format_bytes(limit_bytes)})"
+        most = f"the memory of its device, {size}"
+        if limit_source:
+            most = f"the memory that this process may take, {size} by {limit_source}"
+        raise ValueError(f"{name} must be at most {most}; got {value!r}")
     return count
 
 
-def _parse_text(text: str, name: str) -> int:
+def _parse_text(text: str, must_be: str) -> int:
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{name} must be {_ALLOWED}; got {text!r}")
+        raise ValueError(f"{must_be}; got {text!r}")
     sign, whole, fraction, unit = match.groups(default="")
     if unit and unit.upper() not in _UNITS:
-        raise ValueError(f"{name} must be {_ALLOWED}; got {text!r} with the unknown unit {unit!r}")
+        raise ValueError(f"{must_be}; got {text!r} with the unknown unit {unit!r}")
     if fraction and not unit:
-        raise ValueError(f"{name} must be {_ALLOWED}; got {text!r}, a fraction without a unit")
+        raise ValueError(f"{must_be}; got {text!r}, a fraction without a unit")
     # In whole numbers: a float would round large sizes.
     scaled = int(whole + fraction) * _UNITS[unit.upper() or "B"]
     count: int = scaled // 10 ** len(fraction)

@@ -21,7 +21,7 @@ from recoup.run import free_bytes, outside_bytes
 
 _T = TypeVar("_T")
 
-UNREACHED = recoup._C.physical_memory_bytes()
+UNREACHED = free_bytes(torch.device("cpu"))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,382 @@
+"""Budgets by share, and "auto": what they come to, on machines that are made up."""
+
+import gc
+import json
+import warnings
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import recoup
+from command import cli, cli_here
+from made_up_machine import GIB, made_up, version_2, write
+from recoup import machine, resident
+from recoup.integrations.held_scope import HeldScope
+from recoup.resident import Process
+from recoup.shares import Share, parse_share
+
+MIB = 1 << 20
+LeaveFree = Callable[[int], None]
+
+
+@pytest.fixture
+def leave_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LeaveFree:
+    """A function that says how much is free, in a cgroup of 2 GiB on a machine of 64."""
+    roots = made_up(tmp_path / "machine", cgroup="0::/job")
+    monkeypatch.setattr(machine, "_roots", roots)
+
+    def leave(free: int) -> None:
+        version_2(roots, "job", 2 * GIB, 2 * GIB - free)
+
+    leave(1024 * MIB)
+    return leave
+
+
+def budget_of(budget: str, **options: Any) -> int:
+    with recoup.budget(budget, **options) as run:
+        return run.stats().budget_bytes
+
+
+def without_other_tensors() -> int:
+    """What tensors that other tests have left count."""
+    gc.collect()
+    return budget_of("100%") - machine.look().free.free_bytes
+
+
+# ---- what is a share ----
+
+
+@pytest.mark.parametrize(
+    ("text", "fraction"),
+    [
+        ("60%", Fraction(3, 5)),
+        ("60 %", Fraction(3, 5)),
+        ("  12.5% ", Fraction(1, 8)),
+        ("100%", Fraction(1)),
+        ("100.0%", Fraction(1)),
+        ("0.001%", Fraction(1, 100_000)),
+        ("007%", Fraction(7, 100)),
+        ("auto", None),
+        (" AUTO\n", None),
+    ],
+)
+def test_what_is_a_share(text: str, fraction: Fraction | None) -> None:
+    assert parse_share(text) == Share(text, fraction)
+
+
+@pytest.mark.parametrize("value", ["60", "4GiB", "", "automatic", "auto 60", 60, None, 0.6, b"60%"])
+def test_what_is_none(value: object) -> None:
+    assert parse_share(value) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("0%", "0.0%", "100.1%", "101%", "-5%", "+5%", "%", " %", "60%%", "1e1%", "nan%", "inf%"),
+        *("1,5%", ".5%", "5.%", "1/2%", "0x5%", "auto%", "4GiB%", "\u0666%", "1" * 101 + "%"),
+    ],
+)
+def test_percents_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"above 0 and at most 100, such as '60%' or '12.5%'.*got"):
+        recoup.budget(text)
+
+
+@pytest.mark.parametrize("value", ["four", "60 percent", "0", True, 0.6, None])
+def test_errors_of_sizes_say_that_shares_are_allowed(value: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"a share such as '60%'.* or 'auto'.*got"):
+        recoup.budget(value)
+
+
+@pytest.mark.parametrize("share", ["60%", "auto"])
+def test_only_a_budget_is_a_share(share: str) -> None:
+    for name in ("spill", "block_size"):
+        with pytest.raises(ValueError, match=f"{name} must be a whole number of bytes"):
+            recoup.budget("1MiB", **{name: share})
+    with recoup.budget("4MiB") as run:
+        for change in (run.grow, run.shrink):
+            with pytest.raises(ValueError, match=r"budget must be a whole .*'500MB'; got"):
+                change(share)
+
+
+# ---- what it comes to ----
+
+
+def test_a_share_is_of_what_is_free_and_of_tensors_that_exist(leave_free: LeaveFree) -> None:
+    others = without_other_tensors()
+    assert budget_of("100%") == 1024 * MIB + others
+    made = torch.ones(32, MIB, dtype=torch.uint8)
+    views = [made[1:], made.t(), made.view(-1)]
+    assert budget_of("100%") == 1056 * MIB + others
+    assert budget_of("50%") == (1056 * MIB + others) // 2
+    assert budget_of("12.5%") == (1056 * MIB + others) // 8
+    del made, views
+    assert budget_of("100%") == 1024 * MIB + others
+
+
+def test_tensors_that_exist_are_charged_at_once(leave_free: LeaveFree) -> None:
+    made = torch.ones(32, MIB, dtype=torch.uint8)
+    with recoup.budget("60%") as run:
+        assert 32 * MIB <= run.stats().external_bytes == run.stats().resident_bytes
+        before = run.stats().external_bytes
+        (made[0] + 1).sum()
+        assert run.stats().external_bytes == before
+        del made
+        torch.ones(1)
+        run.check()
+
+
+def test_each_with_decides_anew(leave_free: LeaveFree) -> None:
+    others = without_other_tensors()
+    budget = recoup.budget("50%")
+    for free in (1024, 512, 700):
+        leave_free(free * MIB)
+        with budget as run:
+            assert run.stats().budget_bytes == (free * MIB + others) // 2
+    seen = []
+
+    @recoup.budget("50%")
+    def decorated() -> None:
+        with pytest.raises(RuntimeError, match="already in force"):
+            recoup.budget("50%").__enter__()
+        seen.append(machine.look().free.free_bytes)
+
+    for free in (1024, 512):
+        leave_free(free * MIB)
+        decorated()
+    assert seen == [1024 * MIB, 512 * MIB]
+
+
+def test_the_scope_of_callbacks_takes_shares(leave_free: LeaveFree) -> None:
+    others = without_other_tensors()
+    held = HeldScope("25%")
+    held.enter()
+    assert held.metrics()["recoup_budget_bytes"] == (1024 * MIB + others) // 4
+    assert held.leave()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR", "ignore:torch.quantize_per_tensor")
+def test_tensors_of_all_kinds_are_looked_at() -> None:
+    class Sub(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, *_: Any, **__: Any) -> Any:
+            raise AssertionError("no code of the program runs")
+
+    with FakeTensorMode():
+        fake = torch.empty(1 << 44)
+    kept = [
+        fake,
+        torch.empty(1 << 44, device="meta"),
+        torch.eye(3).to_sparse(),
+        torch.eye(3).to_sparse_csr(),
+        torch.nn.UninitializedParameter(),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        torch.ones(3).as_subclass(Sub),
+        torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+    ]
+    assert budget_of("50%") < 1 << 44
+    assert budget_of("auto") < 1 << 44
+    del kept
+
+
+def test_a_tier_still_takes_over_what_was_made_before() -> None:
+    model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(16)])
+    made = torch.ones(64, 256)
+    with recoup.budget("50%", spill="64MiB") as run:
+        external = run.stats().external_bytes
+        run.shrink(external + 2 * MIB)
+        model(made).sum().backward()
+        assert run.stats().imports > 0
+        run.grow("256MiB")
+
+
+# ---- what does not fit ----
+
+
+def test_more_than_the_container_may_have_is_refused(leave_free: LeaveFree) -> None:
+    assert budget_of("2GiB") == 2 * GIB
+    with pytest.raises(ValueError) as caught:
+        recoup.budget("3GiB")
+    assert str(caught.value) == (
+        "budget must be at most the memory that this process may take, 2147483648 bytes (2.0 GiB) "
+        f"by {machine.look().most.source}; got '3GiB'"
+    )
+    with recoup.budget("1MiB") as run, pytest.raises(ValueError, match="may take"):
+        run.grow("3GiB")
+
+
+@pytest.mark.parametrize("budget", ["100%", "auto"])
+def test_nothing_is_left(
+    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch, budget: str
+) -> None:
+    leave_free(0)
+    monkeypatch.setattr("recoup.shares._bytes_of_tensors", lambda: 0)
+    with pytest.raises(RuntimeError) as caught:
+        budget_of(budget)
+    text = str(caught.value)
+    assert text.startswith(f"the budget {budget!r} leaves nothing for tensors: 0 B are free by ")
+    assert "memory.max, and tensors that exist have 0 B" in text
+    assert text.endswith("Free memory, raise the limit, or give a size")
+    assert ("reserved for what is no tensor" in text) == (budget == "auto")
+
+
+def test_tensors_that_exist_do_not_fit(leave_free: LeaveFree) -> None:
+    made = torch.ones(64, MIB, dtype=torch.uint8)
+    leave_free(0)
+    with pytest.raises(recoup.OutOfBudgetError) as caught:
+        budget_of("10%")
+    notes = " ".join(getattr(caught.value, "__notes__", []))
+    if notes:  # Python 3.11
+        assert "The budget '10%' is " in notes and "0 B are free by" in notes
+    assert not recoup._C.active()
+    assert made.sum().item() == 64 * MIB
+    leave_free(GIB)
+    assert budget_of("10%") >= GIB // 10
+
+
+# ---- auto ----
+
+
+class Measured:
+    """What the process is said to take."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.no_tensor = 400 * MIB
+        self.files = 100 * MIB
+        self.asked = 0
+        monkeypatch.setattr("recoup.shares._bytes_of_tensors", lambda: 0)
+        monkeypatch.setattr("recoup.shares._tensors", lambda: iter(()))
+        monkeypatch.setattr(resident, "pools", dict)
+        monkeypatch.setattr(resident, "process", self._process)
+
+    def _process(self) -> Process:
+        self.asked += 1
+        return Process(taken=self.no_tensor, files=self.files)
+
+
+def test_auto_reserves_code_and_a_quarter(
+    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Measured(monkeypatch)
+    assert budget_of("auto") == (1024 - 100 - 400 // 4) * MIB
+    assert budget_of("100%") == 1024 * MIB
+
+
+def test_what_comes_to_it_is_charged(
+    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Measured(monkeypatch)
+    with recoup.budget("auto") as run:
+        budget = run.stats().budget_bytes
+        charged = []
+        for no_tensor in (480, 500, 540, 530, 999, 999, 999, 600):
+            measured.no_tensor = no_tensor * MIB
+            run.mark_step()
+            charged.append(run.stats().external_bytes // MIB)
+        # Steps 1, 2, 4 and 8 are looked at; 100 MiB were reserved; nothing is given back.
+        assert charged == [0, 0, 0, 30, 30, 30, 30, 100]
+        assert run.stats().budget_bytes == budget
+        run.check()
+    assert run.stats().external_bytes == 0
+
+
+def test_an_optimizer_ends_steps_under_every_policy(
+    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Measured(monkeypatch)
+    model = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters())
+    for policy in ("lru", "planned"):
+        measured.no_tensor = 400 * MIB
+        with recoup.budget("auto", policy=policy) as run:
+            measured.no_tensor = 510 * MIB
+            model(torch.ones(3)).sum().backward()
+            optimizer.step()
+            assert run.stats().external_bytes >= 10 * MIB
+    with recoup.budget("50%") as run:
+        asked = measured.asked
+        optimizer.step()
+        assert measured.asked == asked and run.stats().external_bytes < MIB
+
+
+def test_a_pool_in_use_gives_pages_back(
+    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = resident.pools
+    leave_free(400 * MIB)
+    before = set(real())
+    measured = Measured(monkeypatch)
+    with recoup.budget("auto", policy="lru") as run:
+        assert run.stats().budget_bytes == 200 * MIB
+        base = torch.ones(MIB)
+        made = [base * i for i in range(45)]
+        behind = sum(size for at, size in real().items() if at not in before)
+        assert 180 * MIB < behind <= 202 * MIB
+        measured.no_tensor += 150 * MIB
+        run.mark_step()
+        assert run.stats().evictions > 0
+        # The memory behind the pool, and not only its books.
+        behind = sum(size for at, size in real().items() if at not in before)
+        assert behind <= 152 * MIB
+        assert [each[0].item() for each in made[::9]] == [0, 9, 18, 27, 36]
+        del made, base
+
+
+def test_what_cannot_be_charged_is_a_warning(
+    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Measured(monkeypatch)
+    with recoup.budget("auto") as run:
+        measured.no_tensor = 2 * GIB
+        with pytest.warns(RuntimeWarning) as warned:
+            run.mark_step()
+        text = str(warned[0].message)
+        assert "has grown by 1.6 GiB since the scope began, 1.5 GiB more than" in text
+        assert "'auto'" in text and "give a smaller budget, as a size or in percent" in text
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run.mark_step()
+        measured.no_tensor = 510 * MIB
+        run.mark_step()
+        run.mark_step()
+        assert run.stats().external_bytes == 10 * MIB
+        assert torch.ones(3).add(1).tolist() == [2, 2, 2]
+
+
+def test_the_memory_behind_a_pool_is_found() -> None:
+    before = set(resident.pools())
+    with recoup.budget("64MiB"):
+        assert [size for at, size in resident.pools().items() if at not in before] < [3 * MIB]
+        kept = torch.ones(8, MIB)
+        (pool,) = (size for at, size in resident.pools().items() if at not in before)
+        assert 32 * MIB <= pool <= 36 * MIB
+        taken = resident.process()
+        assert taken.taken > pool and 0 < taken.files < taken.taken
+    (left,) = (size for at, size in resident.pools().items() if at not in before)
+    assert 32 * MIB <= left <= 36 * MIB
+    del kept
+    assert set(resident.pools()) == before
+
+
+# ---- the command ----
+
+
+def test_the_command_takes_shares(tmp_path: Path) -> None:
+    write(tmp_path / "script.py", "import torch\nprint(torch.ones(3).sum().item())")
+    for budget in ("40%", "auto"):
+        result = cli("run", "--budget", budget, "--report", "r.json", "script.py", cwd=tmp_path)
+        assert (result.returncode, result.stdout, result.stderr) == (0, "3.0\n", "")
+        stats = json.loads((tmp_path / "r.json").read_text())["stats"]
+        assert 0 < stats["budget_bytes"] < machine.look().most.limit_bytes
+
+
+def test_wrong_shares_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "s.py", "")
+    result = cli_here(capsys, "run", "--budget", "160%", tmp_path / "s.py")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("recoup run: error: a budget in percent must be a number above")
+    assert result.stderr.count("\n") == 1
