@@ -3,7 +3,7 @@
 import torch
 
 from recoup import _C, gpus, machine
-from recoup.sizes import parse_bytes
+from recoup.sizes import format_bytes, parse_bytes
 
 
 def memory_bytes(device: torch.device) -> int:
@@ -49,3 +49,15 @@ def parse_size(
     """A size of the device's memory, in bytes. Raises as `parse_bytes`."""
     limit_bytes, source = _most(device)
     return parse_bytes(value, name=name, also=also, limit_bytes=limit_bytes, limit_source=source)
+
+
+def no_addresses() -> str:
+    """Why the system does not give a scope on the CPU its addresses, and what to do."""
+    whole = format_bytes(_C.physical_memory_bytes())
+    limits = [each for each in machine.look().limits if each.kind == "addresses"]
+    because = ", ".join(f"{each.source} is {format_bytes(each.limit_bytes)}" for each in limits)
+    return (
+        f"a scope reserves addresses for all of physical memory, {whole}, before it uses any, and "
+        f"the system refuses that: {because or 'it gives no reason'}. Lift `ulimit -v` and "
+        "`ulimit -d`: a limit of a cgroup counts memory, and not addresses"
+    )

@@ -23,8 +23,8 @@ from recoup.attribution import Attribution, Result
 from recoup.decisions import Decision
 from recoup.device_memory import free_bytes as free_bytes
 from recoup.device_memory import memory_bytes as memory_bytes
+from recoup.device_memory import no_addresses, parse_size
 from recoup.device_memory import outside_bytes as outside_bytes
-from recoup.device_memory import parse_size
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.moments import Moment
 from recoup.report import format_report
@@ -71,7 +71,12 @@ class Run:
             self._sizing = Sizing(setup.share, self.device)
             size = {"budget_bytes": self._sizing.budget_bytes}
             options = _C.Options(**(options.as_dict() | size))
-        self._engine = _C.Engine(options, str(self.device))
+        try:
+            self._engine = _C.Engine(options, str(self.device))
+        except MemoryError:
+            if self.device.type != "cpu":
+                raise
+            raise RuntimeError(no_addresses()) from None
         if setup.trace is not None:
             self._engine.record(setup.trace)
         self._options = options.as_dict()

@@ -55,6 +55,21 @@ def refusals() -> None:
 
 
 @check
+def shares() -> None:
+    empty_cache()
+    whole = free_bytes(here.device)
+    hog = torch.ones(24 * MIB, dtype=torch.uint8, device=here.device)
+    for budget, most in (("50%", whole // 2), ("12.5%", whole // 8), ("auto", whole)):
+        with recoup.budget(budget, device=here.device) as run:
+            got = run.stats().budget_bytes
+            # Up to the pages of the device, and what its driver takes itself.
+            assert most - (16 * MIB if budget != "auto" else whole // 2) <= got <= most, got
+            assert torch.ones(3, device=here.device).add(1).tolist() == [2, 2, 2]
+            run.mark_step()
+    assert hog[:3].tolist() == [1, 1, 1]
+
+
+@check
 def out_of_budget() -> None:
     def program() -> None:
         x = [torch.randn(MIB, device=here.device) for _ in range(3)]

@@ -2,6 +2,8 @@
 
 import gc
 import json
+import os
+import resource
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
@@ -372,6 +374,22 @@ def test_the_command_takes_shares(tmp_path: Path) -> None:
         assert (result.returncode, result.stdout, result.stderr) == (0, "3.0\n", "")
         stats = json.loads((tmp_path / "r.json").read_text())["stats"]
         assert 0 < stats["budget_bytes"] < machine.look().most.limit_bytes
+
+
+@pytest.mark.parametrize("budget", ["1MiB", "auto"])
+def test_a_limit_on_addresses_is_named(tmp_path: Path, budget: str) -> None:
+    write(tmp_path / "script.py", "print('ran')")
+    most = min(8 * GIB, machine.look().limits[0].limit_bytes // 2)
+    result = cli(
+        *("run", "--budget", budget, "script.py"),
+        cwd=tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)),
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert (result.returncode, result.stdout) == (2, ""), result.stderr
+    assert result.stderr.startswith("recoup run: error: a scope reserves addresses for all of")
+    assert "(Max address space) is " in result.stderr and "Lift `ulimit -v`" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_wrong_shares_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
