@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import recoup
 from recoup.commands.bench_command import add_bench_command
+from recoup.commands.doctor_command import add_doctor_command
 from recoup.commands.layout_command import add_layout_command
 from recoup.commands.order_command import add_order_command
 from recoup.commands.run_command import add_run_command
@@ -47,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     add_layout_command(commands)
     add_order_command(commands)
     add_bench_command(commands)
+    add_doctor_command(commands)
     return parser
 
 

@@ -1,0 +1,73 @@
+"""The command `recoup doctor`: this machine as recoup sees it, on one screen."""
+
+import argparse
+import functools
+import json
+from typing import Any
+
+from recoup.commands import doctor_probes
+from recoup.commands.doctor_probes import Finding, look
+
+_MOST_LINES = 24
+
+
+def add_doctor_command(commands: Any) -> None:
+    """Adds `doctor` to the commands of the command line."""
+    parser = commands.add_parser(
+        "doctor",
+        help="say what recoup finds here, and what is unsupported",
+        description="Says versions, memory and its limits, the disk for spilling, GPUs, and what "
+        "is unsupported here. What cannot be found out is `unknown`, with the reason.",
+    )
+    parser.add_argument("--json", action="store_true", help="the same for programs")
+    parser.add_argument(
+        "--spill-dir",
+        metavar="DIR",
+        help="the disk to look at (default: the one that a second tier takes)",
+    )
+    parser.set_defaults(command=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    probes: dict[str, doctor_probes.Probe] = {
+        "versions": doctor_probes.versions,
+        "budgets": doctor_probes.scopes,
+        "memory": doctor_probes.memory,
+        "allocator": doctor_probes.allocator,
+        "huge pages": doctor_probes.huge_pages,
+        "threads": doctor_probes.threads,
+        "disk": functools.partial(doctor_probes.disk, options.spill_dir),
+        "GPUs": doctor_probes.graphics,
+    }
+    findings = {name: look(probe) for name, probe in probes.items()}
+    print(_json(findings) if options.json else _screen(findings))
+    return 0
+
+
+def _json(findings: dict[str, Finding]) -> str:
+    data: dict[str, Any] = {
+        name.replace(" ", "_").lower(): each.data for name, each in findings.items()
+    }
+    data["unsupported"] = _unsupported(findings)
+    return json.dumps(data, indent=2)
+
+
+def _unsupported(findings: dict[str, Finding]) -> list[str]:
+    return [line for each in findings.values() for line in each.unsupported]
+
+
+def _screen(findings: dict[str, Finding]) -> str:
+    """At most `_MOST_LINES` lines."""
+    width = max(map(len, findings)) + 2
+    lines = [f"{name:<{width}}{_in_one_line(each.text)}" for name, each in findings.items()]
+    missing = [f"- {_in_one_line(line)}" for line in _unsupported(findings)]
+    lines.append("unsupported here:" if missing else "unsupported here: nothing that was looked at")
+    room = _MOST_LINES - len(lines)
+    if len(missing) > room:
+        rest = len(missing) - room + 1
+        missing = [*missing[: room - 1], f"- {rest} more: recoup doctor --json"]
+    return "\n".join(lines + missing)
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())
