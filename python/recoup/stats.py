@@ -17,7 +17,9 @@ class Stats:
     resident_bytes: int
     """Bytes charged now (gauge)."""
     external_bytes: int
-    """Bytes charged for tensors that were made outside the scope (gauge)."""
+    """Bytes charged for tensors that were made outside the scope (gauge).
+
+    And of the budget "auto" for what is no tensor, beyond what was reserved for it."""
 
     evictions: int
     """Values whose bytes were dropped because the policy or the user said so."""

@@ -196,6 +196,19 @@ def test_a_tier_still_takes_over_what_was_made_before() -> None:
         run.grow("256MiB")
 
 
+def test_a_tier_takes_over_what_does_not_fit_at_once(leave_free: LeaveFree) -> None:
+    others = without_other_tensors()
+    model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)])
+    want = model(torch.ones(2, 1024)).sum().item()
+    leave_free(0)
+    share = 100 * (others + 12 * MIB) // (others + 32 * MIB)
+    with recoup.budget(f"{share}%", spill="64MiB") as run:
+        assert run.stats().budget_bytes < others + 13 * MIB
+        assert run.stats().imports > 0
+        assert model(torch.ones(2, 1024)).sum().item() == want
+        run.grow("1GiB")
+
+
 # ---- what does not fit ----
 
 
@@ -238,6 +251,23 @@ def test_tensors_that_exist_do_not_fit(leave_free: LeaveFree) -> None:
     assert made.sum().item() == 64 * MIB
     leave_free(GIB)
     assert budget_of("10%") >= GIB // 10
+
+
+@pytest.mark.parametrize("where", ["recoup.made_outside.charge", "recoup.machine.look"])
+def test_an_interrupt_leaves_no_scope(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    made = torch.ones(3)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    budget = recoup.budget("50%")
+    with monkeypatch.context() as patch:
+        patch.setattr(where, interrupt)
+        with pytest.raises(KeyboardInterrupt), budget:
+            raise AssertionError("the scope has begun")
+    assert not recoup._C.active()
+    with budget:
+        assert made.add(1).tolist() == [2, 2, 2]
 
 
 # ---- auto ----
@@ -326,6 +356,35 @@ def test_a_pool_in_use_gives_pages_back(
         assert behind <= 152 * MIB
         assert [each[0].item() for each in made[::9]] == [0, 9, 18, 27, 36]
         del made, base
+
+
+def test_a_trace_of_it_can_be_simulated(
+    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured = Measured(monkeypatch)
+    with recoup.budget("auto", trace=tmp_path / "run.rtrace") as run:
+        budget = run.stats().budget_bytes
+        base = torch.ones(MIB)
+        made = [base * i for i in range(9)]
+        measured.no_tensor += 130 * MIB
+        run.mark_step()
+        assert [each[0].item() for each in made[::4]] == [0, 4, 8]
+    trace = recoup.Trace.read(tmp_path / "run.rtrace")
+    assert trace.simulate(budget).status == "ok"
+    # What was charged for what is no tensor is part of what the run took.
+    assert trace.simulate(25 * MIB).status != "ok"
+
+
+def test_a_body_that_raises_ends_it(leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = Measured(monkeypatch)
+    with pytest.raises(KeyError), recoup.budget("auto") as run:
+        measured.no_tensor += 130 * MIB
+        run.mark_step()
+        assert run.stats().external_bytes == 30 * MIB
+        raise KeyError
+    assert run.stats().external_bytes == 0
+    with recoup.budget("64MiB") as again:
+        assert again.stats().external_bytes == 0
 
 
 def test_what_cannot_be_charged_is_a_warning(
