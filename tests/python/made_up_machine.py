@@ -1,10 +1,15 @@
 """Files of /proc and /sys/fs/cgroup as a test wants them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from recoup import machine
 from recoup.machine import Roots
 
 GIB = 1 << 30
+LeaveFree = Callable[[int], None]
 
 
 def write(path: Path, text: object) -> None:
@@ -50,3 +55,15 @@ def version_1(
         stat += f"\nhierarchical_memory_limit {above}"
     write(folder / "memory.stat", stat)
     return folder
+
+
+def limited(folder: Path, monkeypatch: pytest.MonkeyPatch) -> LeaveFree:
+    """A cgroup of 2 GiB on a machine of 64, and a function that says how much of it is free."""
+    roots = made_up(folder / "machine", cgroup="0::/job")
+    monkeypatch.setattr(machine, "_roots", roots)
+
+    def leave(free: int) -> None:
+        version_2(roots, "job", 2 * GIB, 2 * GIB - free)
+
+    leave(GIB)
+    return leave

@@ -4,8 +4,6 @@ import gc
 import json
 import os
 import resource
-import warnings
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,27 +14,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import recoup
 from command import cli, cli_here
-from made_up_machine import GIB, made_up, version_2, write
-from recoup import machine, resident
+from made_up_machine import GIB, LeaveFree, limited, write
+from recoup import machine
 from recoup.integrations.held_scope import HeldScope
-from recoup.resident import Process
 from recoup.shares import Share, parse_share
 
 MIB = 1 << 20
-LeaveFree = Callable[[int], None]
 
 
 @pytest.fixture
 def leave_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LeaveFree:
-    """A function that says how much is free, in a cgroup of 2 GiB on a machine of 64."""
-    roots = made_up(tmp_path / "machine", cgroup="0::/job")
-    monkeypatch.setattr(machine, "_roots", roots)
-
-    def leave(free: int) -> None:
-        version_2(roots, "job", 2 * GIB, 2 * GIB - free)
-
-    leave(1024 * MIB)
-    return leave
+    return limited(tmp_path, monkeypatch)
 
 
 def budget_of(budget: str, **options: Any) -> int:
@@ -268,159 +256,6 @@ def test_an_interrupt_leaves_no_scope(monkeypatch: pytest.MonkeyPatch, where: st
     assert not recoup._C.active()
     with budget:
         assert made.add(1).tolist() == [2, 2, 2]
-
-
-# ---- auto ----
-
-
-class Measured:
-    """What the process is said to take."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.no_tensor = 400 * MIB
-        self.files = 100 * MIB
-        self.asked = 0
-        monkeypatch.setattr("recoup.shares._bytes_of_tensors", lambda: 0)
-        monkeypatch.setattr("recoup.shares._tensors", lambda: iter(()))
-        monkeypatch.setattr(resident, "pools", dict)
-        monkeypatch.setattr(resident, "process", self._process)
-
-    def _process(self) -> Process:
-        self.asked += 1
-        return Process(taken=self.no_tensor, files=self.files)
-
-
-def test_auto_reserves_code_and_a_quarter(
-    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Measured(monkeypatch)
-    assert budget_of("auto") == (1024 - 100 - 400 // 4) * MIB
-    assert budget_of("100%") == 1024 * MIB
-
-
-def test_what_comes_to_it_is_charged(
-    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = Measured(monkeypatch)
-    with recoup.budget("auto") as run:
-        budget = run.stats().budget_bytes
-        charged = []
-        for no_tensor in (480, 500, 540, 530, 999, 999, 999, 600):
-            measured.no_tensor = no_tensor * MIB
-            run.mark_step()
-            charged.append(run.stats().external_bytes // MIB)
-        # Steps 1, 2, 4 and 8 are looked at; 100 MiB were reserved; nothing is given back.
-        assert charged == [0, 0, 0, 30, 30, 30, 30, 100]
-        assert run.stats().budget_bytes == budget
-        run.check()
-    assert run.stats().external_bytes == 0
-
-
-def test_an_optimizer_ends_steps_under_every_policy(
-    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = Measured(monkeypatch)
-    model = torch.nn.Linear(3, 3)
-    optimizer = torch.optim.SGD(model.parameters())
-    for policy in ("lru", "planned"):
-        measured.no_tensor = 400 * MIB
-        with recoup.budget("auto", policy=policy) as run:
-            measured.no_tensor = 510 * MIB
-            model(torch.ones(3)).sum().backward()
-            optimizer.step()
-            assert run.stats().external_bytes >= 10 * MIB
-    with recoup.budget("50%") as run:
-        asked = measured.asked
-        optimizer.step()
-        assert measured.asked == asked and run.stats().external_bytes < MIB
-
-
-def test_a_pool_in_use_gives_pages_back(
-    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = resident.pools
-    leave_free(400 * MIB)
-    before = set(real())
-    measured = Measured(monkeypatch)
-    with recoup.budget("auto", policy="lru") as run:
-        assert run.stats().budget_bytes == 200 * MIB
-        base = torch.ones(MIB)
-        made = [base * i for i in range(45)]
-        behind = sum(size for at, size in real().items() if at not in before)
-        assert 180 * MIB < behind <= 202 * MIB
-        measured.no_tensor += 150 * MIB
-        run.mark_step()
-        assert run.stats().evictions > 0
-        # The memory behind the pool, and not only its books.
-        behind = sum(size for at, size in real().items() if at not in before)
-        assert behind <= 152 * MIB
-        assert [each[0].item() for each in made[::9]] == [0, 9, 18, 27, 36]
-        del made, base
-
-
-def test_a_trace_of_it_can_be_simulated(
-    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    measured = Measured(monkeypatch)
-    with recoup.budget("auto", trace=tmp_path / "run.rtrace") as run:
-        budget = run.stats().budget_bytes
-        base = torch.ones(MIB)
-        made = [base * i for i in range(9)]
-        measured.no_tensor += 130 * MIB
-        run.mark_step()
-        assert [each[0].item() for each in made[::4]] == [0, 4, 8]
-    trace = recoup.Trace.read(tmp_path / "run.rtrace")
-    assert trace.simulate(budget).status == "ok"
-    # What was charged for what is no tensor is part of what the run took.
-    assert trace.simulate(25 * MIB).status != "ok"
-
-
-def test_a_body_that_raises_ends_it(leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = Measured(monkeypatch)
-    with pytest.raises(KeyError), recoup.budget("auto") as run:
-        measured.no_tensor += 130 * MIB
-        run.mark_step()
-        assert run.stats().external_bytes == 30 * MIB
-        raise KeyError
-    assert run.stats().external_bytes == 0
-    with recoup.budget("64MiB") as again:
-        assert again.stats().external_bytes == 0
-
-
-def test_what_cannot_be_charged_is_a_warning(
-    leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = Measured(monkeypatch)
-    with recoup.budget("auto") as run:
-        measured.no_tensor = 2 * GIB
-        with pytest.warns(RuntimeWarning) as warned:
-            run.mark_step()
-        text = str(warned[0].message)
-        assert "has grown by 1.6 GiB since the scope began, 1.5 GiB more than" in text
-        assert "'auto'" in text and "give a smaller budget, as a size or in percent" in text
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            run.mark_step()
-        measured.no_tensor = 510 * MIB
-        run.mark_step()
-        run.mark_step()
-        assert run.stats().external_bytes == 10 * MIB
-        assert torch.ones(3).add(1).tolist() == [2, 2, 2]
-
-
-def test_the_memory_behind_a_pool_is_found() -> None:
-    before = set(resident.pools())
-    with recoup.budget("64MiB"):
-        assert [size for at, size in resident.pools().items() if at not in before] < [3 * MIB]
-        kept = torch.ones(8, MIB)
-        (pool,) = (size for at, size in resident.pools().items() if at not in before)
-        assert 32 * MIB <= pool <= 36 * MIB
-        taken = resident.process()
-        assert taken.taken > pool and 0 < taken.files < taken.taken
-    (left,) = (size for at, size in resident.pools().items() if at not in before)
-    assert 32 * MIB <= left <= 36 * MIB
-    del kept
-    assert set(resident.pools()) == before
 
 
 # ---- the command ----
