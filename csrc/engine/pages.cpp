@@ -19,6 +19,20 @@ void Pages::charged_outside() {
   }
 }
 
+void Pages::shrunk(PoolOffset from, PoolOffset to) {
+  if (context_.device.page_sizes().page <= Bytes(0)) {
+    return;  // there is no memory
+  }
+  const Footprint::Pages pages = footprint_.pages_in(from, to);
+  if (pages.from < pages.to) {
+    context_.device.discard(pages.from, pages.to);
+  }
+  if (pages.touched) {
+    footprint_.discard(pages);
+  }
+  fit();
+}
+
 // Note [Footprint] in footprint.h.
 void Pages::fit() {
   if (!footprint_.counting() || context_.charges.external == context_.options.outside) {

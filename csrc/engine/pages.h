@@ -15,6 +15,8 @@ class Pages {
   void touch(PoolOffset from, Bytes size);
   // Bytes outside the pool have been charged.
   void charged_outside();
+  // The budget is smaller, and the pool, which ended at `to`, ends at `from`.
+  void shrunk(PoolOffset from, PoolOffset to);
 
   [[nodiscard]] const Footprint& footprint() const { return footprint_; }
   // That whatever owns bytes counts as touched.

@@ -287,7 +287,10 @@ void Room::shrink(Bytes budget) {
       reporter_.fail(Bytes(0), str_cat("in a budget of ", recoup::to_string(budget),
                                        " what may not move would lie outside"));
     }
+    const Bytes before = pool_.capacity();
     pool_.shrink(capacity);
+    options.budget = budget;
+    pages_.shrunk(capacity, before);
   }
   options.budget = budget;
   context_.placer.set_budget(budget);

@@ -57,6 +57,24 @@ TEST(Footprint, NothingIsCountedWhileAllOfTheBudgetIsThePools) {
   EXPECT_EQ(p.device().discards, 0);
 }
 
+TEST(Footprint, ASmallerPoolGivesBackWhatItLeaves) {
+  Program p(options(), kPages);
+  const Tensor kept = p.leaf(4_KiB);
+  p.drop(p.leaf(24_KiB));
+  p.shrink(24_KiB);
+  EXPECT_EQ(p.device().discards, 1) << "what was written there, though nothing is counted yet";
+  p.external(1_KiB);
+  p.drop(p.leaf(16_KiB));
+  p.shrink(12_KiB);
+  EXPECT_GT(p.device().discards, 1);
+  EXPECT_LE(p.engine().footprint().touched() + 1_KiB, 12_KiB + kParts);
+  const int before = p.device().discards;
+  p.leaf(1_KiB);
+  EXPECT_EQ(p.device().discards, before) << "what is gone is not given back again";
+  p.expect(kept);
+  p.check();
+}
+
 TEST(Footprint, FreeMemoryGivesWayToBytesOutside) {
   Program p(options(), kPages);
   p.drop(p.leaf(30_KiB));

@@ -298,6 +298,26 @@ with recoup.budget("128MiB"):
     assert int(run.stdout) < 150
 
 
+def test_a_smaller_budget_gives_memory_back() -> None:
+    code = """
+import torch, recoup
+def rss():
+    with open("/proc/self/statm") as f: return int(f.read().split()[1]) * 4096
+torch.ones(1 << 20).sum(); start = rss()
+with recoup.budget("256MiB") as run:
+    kept = torch.full((1 << 20,), 2.)
+    made = [torch.full((1 << 20,), 1.) for _ in range(60)]; del made
+    full = rss() - start
+    run.shrink("64MiB")
+    print(full >> 20, (rss() - start) >> 20, kept.sum().item())
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    full, left, kept = run.stdout.split()
+    assert int(full) > 200
+    assert int(left) < 80
+    assert float(kept) == 2 * 2**20
+
+
 def test_a_storage_that_is_let_go_is_destroyed() -> None:
     array = np.ones(MIB, np.uint8)
     gone = weakref.ref(array)
