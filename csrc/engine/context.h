@@ -8,6 +8,7 @@
 #include "csrc/engine/cost_memory.h"
 #include "csrc/engine/device.h"
 #include "csrc/engine/landing.h"
+#include "csrc/engine/maker_table.h"
 #include "csrc/engine/move_price.h"
 #include "csrc/engine/observer.h"
 #include "csrc/engine/placement.h"
@@ -92,13 +93,13 @@ struct Context {
   // Spent making room so far; who measures an op subtracts its growth.
   Nanoseconds room_time{0};
   std::string_view running_op;  // for messages; empty: none
-  MakerId maker;                // of what it makes
   bool replaying = false;
   bool told_to_evict = false;         // at any time, by the user, a schedule or a test
   Observer* observer = nullptr;       // null: nobody looks on
   ScheduleHooks* schedule = nullptr;  // null: there is no schedule
   PlannedVictims* planned = nullptr;  // null: the policy alone decides
   Landing* landing = nullptr;         // of its copies
+  MakerTable* makers = nullptr;       // null: nobody asks
   Flights* flights = nullptr;         // the engine's
 };
 

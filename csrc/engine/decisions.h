@@ -13,7 +13,7 @@ class DecisionLog final : public Observer {
   void on_evict(ValueId value) override {
     decisions_.push_back({.kind = Decision::Kind::kEvict, .what = value.index(), .where = 0});
   }
-  void on_replay(std::string_view /*name*/, const Op& op) override {
+  void on_replay(std::string_view /*name*/, OpId /*id*/, const Op& op) override {
     decisions_.push_back({.kind = Decision::Kind::kReplay, .what = op.sequence, .where = 0});
   }
   void on_move(ValueId value, PoolOffset to) override {

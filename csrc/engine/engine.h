@@ -87,8 +87,14 @@ class Engine final {
   // The name is the caller's and must live until the next call. For messages.
   void set_running_op(std::string_view name) { context_.running_op = name; }
   [[nodiscard]] std::string_view running_op() const { return context_.running_op; }
+  // Null: nobody asks who makes what. It must outlive the engine or be taken away.
+  void set_makers(MakerTable* makers) { context_.makers = makers; }
   // Of what is made from now on; in force until the next call.
-  void set_maker(MakerId maker) { context_.maker = maker; }
+  void set_maker(MakerId maker) {
+    if (context_.makers != nullptr) {
+      context_.makers->run(maker);
+    }
+  }
   void set_name(StorageId storage, NameId name) { values_[storage].name = name; }
 
   // ---- the user's wishes ----

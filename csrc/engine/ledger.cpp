@@ -16,27 +16,27 @@ MakerWork& Ledger::of(MakerId maker) {
 
 void Ledger::on_op_end(const OpRecord& record, std::span<const Operand> /*operands*/,
                        std::span<const StorageId> /*fresh*/) {
-  MakerWork& work = of(engine_.context().maker);
+  MakerWork& work = of(makers_.running());
   ++work.ops;
   work.op_ns += record.cost.count();
 }
 
 void Ledger::on_evict(ValueId value) {
-  MakerWork& work = of(engine_.value(value).maker);
+  MakerWork& work = of(makers_.of(value));
   ++work.evictions;
   work.evicted_bytes += engine_.value(value).size.count();
 }
 
-void Ledger::on_replay(std::string_view /*name*/, const Op& op) {
-  MakerWork& work = of(op.maker);
+void Ledger::on_replay(std::string_view /*name*/, OpId id, const Op& op) {
+  MakerWork& work = of(makers_.of(id));
   ++work.replays;
   work.replay_ns += op.cost.count();
 }
 
-void Ledger::add(const Value& value) {
+void Ledger::add(ValueId id, const Value& value) {
   Holding holding{.kind = value.leaf() ? HoldingKind::kLeaf : HoldingKind::kValue,
                   .size = value.size,
-                  .maker = value.maker};
+                  .maker = makers_.of(id)};
   if (value.storage.valid()) {
     const HeldStorage& storage = engine_.values()[value.storage];
     holding.name = storage.name;
@@ -53,15 +53,15 @@ void Ledger::on_peak() {
   nameless_known_ = false;
   peak_bytes_ = context.charged();
   Bytes rest = peak_bytes_;
-  context.lineage.for_each_value([&](ValueId, const Value& value) {
+  context.lineage.for_each_value([&](ValueId id, const Value& value) {
     if (value.block.valid() || (value.external != nullptr && !value.among_outside)) {
-      add(value);
+      add(id, value);
       rest -= value.size;
     }
   });
   const auto add_rest = [&](HoldingKind kind, Bytes size) {
     if (size > Bytes(0)) {
-      peak_.push_back({.kind = kind, .size = size, .maker = context.maker});
+      peak_.push_back({.kind = kind, .size = size, .maker = makers_.running()});
       rest -= size;
     }
   };

@@ -13,8 +13,8 @@ namespace recoup::detail {
 
 class Ledger final : public Observer {
  public:
-  // The engine must outlive it, and observe through it from its first op on.
-  explicit Ledger(const Engine& engine) : engine_(engine) {}
+  // Both must outlive it; the engine has the table, and observes through it from its first op on.
+  Ledger(const Engine& engine, const MakerTable& makers) : engine_(engine), makers_(makers) {}
 
   // All that was charged when it was most. What a storage is called may be found out later.
   [[nodiscard]] const std::vector<Holding>& peak() const { return peak_; }
@@ -30,13 +30,14 @@ class Ledger final : public Observer {
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
   void on_evict(ValueId value) override;
-  void on_replay(std::string_view name, const Op& op) override;
+  void on_replay(std::string_view name, OpId id, const Op& op) override;
 
  private:
   MakerWork& of(MakerId maker);
-  void add(const Value& value);
+  void add(ValueId id, const Value& value);
 
   const Engine& engine_;
+  const MakerTable& makers_;
   Bytes peak_bytes_{0};
   std::vector<Holding> peak_;
   // Of the holdings without a name, by the birth of their storage; made when it is asked for.

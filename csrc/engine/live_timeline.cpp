@@ -5,8 +5,8 @@
 
 namespace recoup::detail {
 
-LiveTimeline::LiveTimeline(const Engine& engine, bool all)
-    : engine_(engine), all_(all), start_(std::chrono::steady_clock::now()) {}
+LiveTimeline::LiveTimeline(const Engine& engine, const MakerTable& makers, bool all)
+    : engine_(engine), makers_(makers), all_(all), start_(std::chrono::steady_clock::now()) {}
 
 void LiveTimeline::add(LiveMoment::Kind kind, MakerId maker, Nanoseconds cost, Bytes size) {
   const LiveMoment moment{.kind = kind,
@@ -57,13 +57,14 @@ void LiveTimeline::look_at(ValueId id, const Value& value, Nanoseconds at) {
     open_.resize(id.index() + 1);
   }
   Open& open = open_[id.index()];
-  if (open.open && (open.span.maker != value.maker || open.span.size != value.size)) {
+  const MakerId maker = makers_.of(id);
+  if (open.open && (open.span.maker != maker || open.span.size != value.size)) {
     close(open, at);  // another one has its id now
   }
   if (!open.open) {
     open = {.open = true,
             .round = round_,
-            .span = {.begin = at, .size = value.size, .maker = value.maker, .leaf = value.leaf()}};
+            .span = {.begin = at, .size = value.size, .maker = maker, .leaf = value.leaf()}};
   }
   open.round = round_;
   if (value.storage.valid()) {
@@ -127,34 +128,30 @@ void LiveTimeline::on_death(StorageId /*storage*/) { add_charged(); }
 void LiveTimeline::on_op_end(const OpRecord& record, std::span<const Operand> /*operands*/,
                              std::span<const StorageId> /*fresh*/) {
   look_at_values();
-  add(LiveMoment::Kind::kOp, engine_.context().maker, record.cost, Bytes(0));
+  add(LiveMoment::Kind::kOp, makers_.running(), record.cost, Bytes(0));
 }
 
 void LiveTimeline::on_evict(ValueId value) {
   if (value.index() < open_.size() && open_[value.index()].open) {
     close(open_[value.index()], now());
   }
-  add(LiveMoment::Kind::kEvict, engine_.value(value).maker, Nanoseconds(0),
-      engine_.value(value).size);
+  add(LiveMoment::Kind::kEvict, makers_.of(value), Nanoseconds(0), engine_.value(value).size);
 }
 
 void LiveTimeline::on_spill(ValueId value) {
-  add(LiveMoment::Kind::kSpill, engine_.value(value).maker, Nanoseconds(0),
-      engine_.value(value).size);
+  add(LiveMoment::Kind::kSpill, makers_.of(value), Nanoseconds(0), engine_.value(value).size);
 }
 
 void LiveTimeline::on_fetch(ValueId value) {
-  add(LiveMoment::Kind::kFetch, engine_.value(value).maker, Nanoseconds(0),
-      engine_.value(value).size);
+  add(LiveMoment::Kind::kFetch, makers_.of(value), Nanoseconds(0), engine_.value(value).size);
 }
 
 void LiveTimeline::on_move(ValueId value, PoolOffset /*to*/) {
-  add(LiveMoment::Kind::kMove, engine_.value(value).maker, Nanoseconds(0),
-      engine_.value(value).size);
+  add(LiveMoment::Kind::kMove, makers_.of(value), Nanoseconds(0), engine_.value(value).size);
 }
 
-void LiveTimeline::on_replay(std::string_view /*name*/, const Op& op) {
-  add(LiveMoment::Kind::kReplay, op.maker, op.cost, Bytes(0));
+void LiveTimeline::on_replay(std::string_view /*name*/, OpId id, const Op& op) {
+  add(LiveMoment::Kind::kReplay, makers_.of(id), op.cost, Bytes(0));
 }
 
 }  // namespace recoup::detail

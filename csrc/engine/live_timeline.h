@@ -20,8 +20,8 @@ namespace recoup::detail {
 // one op has no span; the charged bytes, which are told at every allocation, show it.
 class LiveTimeline final : public Observer {
  public:
-  // The engine must outlive it. `all`: moments of all steps are kept, not of the last alone.
-  LiveTimeline(const Engine& engine, bool all);
+  // Both must outlive it. `all`: moments of all steps are kept, not of the last alone.
+  LiveTimeline(const Engine& engine, const MakerTable& makers, bool all);
 
   // The last step that ended, else what there is so far.
   [[nodiscard]] LiveStep step() const;
@@ -40,7 +40,7 @@ class LiveTimeline final : public Observer {
   void on_spill(ValueId value) override;
   void on_fetch(ValueId value) override;
   void on_move(ValueId value, PoolOffset to) override;
-  void on_replay(std::string_view name, const Op& op) override;
+  void on_replay(std::string_view name, OpId id, const Op& op) override;
 
   // Of one step; what there is more is not kept, and that is said.
   static constexpr std::size_t kMostSpans = 400'000;
@@ -62,6 +62,7 @@ class LiveTimeline final : public Observer {
   [[nodiscard]] LiveStep finished(std::string_view name, Nanoseconds at) const;
 
   const Engine& engine_;
+  const MakerTable& makers_;
   const bool all_;
   const std::chrono::steady_clock::time_point start_;
   std::vector<Open> open_;

@@ -45,7 +45,7 @@ class Observer {
   virtual void on_evict(ValueId /*value*/) {}
   virtual void on_spill(ValueId /*value*/) {}
   virtual void on_fetch(ValueId /*value*/) {}
-  virtual void on_replay(std::string_view /*name*/, const Op& /*op*/) {}
+  virtual void on_replay(std::string_view /*name*/, OpId /*id*/, const Op& /*op*/) {}
   virtual void on_move(ValueId /*value*/, PoolOffset /*to*/) {}
   // More is charged than ever before.
   virtual void on_peak() {}

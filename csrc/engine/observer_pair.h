@@ -42,8 +42,8 @@ class ObserverPair : public Observer {
   }
   void on_op_failed() override { tell(&Observer::on_op_failed); }
   void on_evict(ValueId value) override { tell(&Observer::on_evict, value); }
-  void on_replay(std::string_view name, const Op& op) override {
-    tell(&Observer::on_replay, name, op);
+  void on_replay(std::string_view name, OpId id, const Op& op) override {
+    tell(&Observer::on_replay, name, id, op);
   }
   void on_move(ValueId value, PoolOffset to) override { tell(&Observer::on_move, value, to); }
   void on_peak() override { tell(&Observer::on_peak); }

@@ -54,7 +54,7 @@ void Records::supersede(StorageId id, OpId op, bool overwritten) {
   const ValueId before = storage.current;
   if (!op.valid() && lineage_[before].leaf() && !lineage_.has_consumers(before)) {
     lineage_[before].writing = false;
-    lineage_[before].maker = context_.maker;
+    values_.made(before);
     values_.drop_copy(before);
     touch(before);
     values_.discard_copy(storage);
@@ -140,7 +140,9 @@ void Records::record_op(const OpRecord& record, std::span<StorageId> storages) {
   const OpId id = lineage_.add_op(record.inputs);
   Op& op = lineage_[id];
   op.payload = record.payload;
-  op.maker = context_.maker;
+  if (context_.makers != nullptr) {
+    context_.makers->ran(id);
+  }
   op.workspace = record.workspace;
   context_.charges.device_books +=
       static_cast<std::ptrdiff_t>(context_.device.payload_bytes(record.payload));

@@ -227,7 +227,7 @@ void Replay::execute(OpId op) {
   context_.stats.replay_cost_ns += lineage_[op].cost.count();
   if (context_.observer != nullptr) {
     const Op& record = lineage_[op];
-    context_.observer->on_replay(context_.device.name(record.payload), record);
+    context_.observer->on_replay(context_.device.name(record.payload), op, record);
   }
   context_.now += lineage_[op].cost.count();
 }

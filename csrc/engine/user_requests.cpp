@@ -161,8 +161,11 @@ bool UserRequests::materialized() const {
   return all;
 }
 
-PinnedRow UserRequests::pinned_row(const Value& value) const {
-  PinnedRow row{.size = value.size, .by = {}, .op = {}, .maker = value.maker};
+PinnedRow UserRequests::pinned_row(ValueId id, const Value& value) const {
+  PinnedRow row{.size = value.size, .by = {}, .op = {}};
+  if (context_.makers != nullptr) {
+    row.maker = context_.makers->of(id);
+  }
   if (value.storage.valid()) {
     row.name = values_[value.storage].name;
   }
@@ -185,9 +188,9 @@ PinnedRow UserRequests::pinned_row(const Value& value) const {
 
 std::vector<PinnedRow> UserRequests::pinned() const {
   std::vector<PinnedRow> rows;
-  lineage_.for_each_value([&](ValueId, const Value& value) {
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
     if (value.resident() && !value.evictable() && !value.copying) {
-      rows.push_back(pinned_row(value));
+      rows.push_back(pinned_row(id, value));
     }
   });
   std::stable_sort(rows.begin(), rows.end(),

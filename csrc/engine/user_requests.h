@@ -53,7 +53,7 @@ class UserRequests {
   // They become leaves; their pins go.
   void keep_for_good(std::span<const ValueId> acquired);
   void without_copy(ValueId resident);
-  [[nodiscard]] PinnedRow pinned_row(const Value& value) const;
+  [[nodiscard]] PinnedRow pinned_row(ValueId id, const Value& value) const;
 
   Context& context_;
   Lineage& lineage_;

@@ -220,11 +220,11 @@ StorageId Values::add_storage(const FreshStorage& fresh) {
   value.nbytes = fresh.nbytes;
   value.storage = storage;
   value.block = fresh.block;
-  value.maker = context_.maker;
   value.spillable = context_.tier.takes(fresh.nbytes);
   value.last_access = context_.now;
   added = {.current = id, .handle = fresh.handle, .birth = next_birth_++, .placed = fresh.placed};
   pool_.set_owner(fresh.block, id);
+  made(id);
   charges_.remove_kernel_block(size);
   charges_.plain += size;
   candidates_.update(id, value);
@@ -240,6 +240,9 @@ StorageId Values::add_external(void* handle, Bytes nbytes, bool among_outside) {
   value.external = handle;
   value.among_outside = among_outside;
   value.last_access = context_.now;
+  if (context_.makers != nullptr) {
+    context_.makers->came(id);
+  }
   added = {.current = id, .handle = handle, .birth = next_birth_++};
   return storage;
 }
@@ -362,10 +365,10 @@ ValueId Values::add_version(StorageId id) {
   HeldStorage& storage = storages_[id];
   const ValueId before = storage.current;
   const auto [after, now] = lineage_.emplace_value();
+  made(after);
   Value& old = lineage_[before];
   now.size = old.size;
   now.nbytes = old.nbytes;
-  now.maker = context_.maker;
   now.storage = std::exchange(old.storage, StorageId());
   now.block = std::exchange(old.block, BlockId());
   now.external = std::exchange(old.external, nullptr);

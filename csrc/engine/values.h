@@ -31,6 +31,12 @@ class Values {
   void transition(ValueId id, Residency to, BlockId block = {});
   // Cuts a value from its lineage. Its bytes, if any, are all there is of it from now on.
   void make_leaf(ValueId id);
+  // Its content is of who runs now.
+  void made(ValueId id) {
+    if (context_.makers != nullptr) {
+      context_.makers->made(id);
+    }
+  }
   void count_dead_leaf(ValueId id);
   // Whether the second tier takes it, from now on.
   void set_spillable(ValueId id, bool on) {

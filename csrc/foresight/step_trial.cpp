@@ -78,7 +78,7 @@ class Director final : public Observer, public PlannedVictims, public Future {
       done_.push_back({.ops = log_.op_count(), .victim = *made});
     }
   }
-  void on_replay(std::string_view /*name*/, const Op& op) override {
+  void on_replay(std::string_view /*name*/, OpId /*id*/, const Op& op) override {
     stop_if_asked();
     ++replays_[ops_[op.sequence]];
   }

@@ -47,7 +47,6 @@ struct Value {
   std::int32_t demand = 0;  // ops that read it and have an output that is evicted and needed
   std::uint32_t candidate_index = kNotCandidate;
   mutable std::uint32_t mark = 0;  // of the last traversal that visited it
-  MakerId maker;
   Residency residency = Residency::kResident;
   bool escaped = false;        // somebody holds its address
   bool among_outside = false;  // external, and of the budget already: Options::outside
@@ -102,7 +101,6 @@ struct Op {
   Bytes workspace{0};  // most bytes that its kernel held beside its outputs
   Bytes forgotten{0};  // of outputs that have no record: a replay makes them, too
   std::uint64_t sequence = 0;
-  MakerId maker;
   std::int32_t depth = 0;                              // ops on the longest path from a leaf
   std::int32_t live_outputs = 0;                       // outputs that still have a record
   bool demanding = false;                              // has an output that is evicted and needed

@@ -254,7 +254,7 @@ bool ScheduleRunner::keeps(const ValueTicket& ticket) const {
          kept_at(planned->second, following_.next) || kept_at(planned->second, following_.next + 1);
 }
 
-void ScheduleRunner::on_replay(std::string_view /*name*/, const Op& op) {
+void ScheduleRunner::on_replay(std::string_view /*name*/, OpId /*id*/, const Op& op) {
   if (following_.plan != nullptr) {
     replayed_.push_back(op.sequence);
   }

@@ -52,7 +52,7 @@ class ScheduleRunner final : public ScheduleHooks, public Observer {
   void on_escape(StorageId storage) override { builder_.escape(storage.index()); }
   void on_pin(StorageId storage) override { builder_.keep(storage.index()); }
   void on_step(std::string_view name) override;
-  void on_replay(std::string_view name, const Op& op) override;
+  void on_replay(std::string_view name, OpId id, const Op& op) override;
 
   // Makes a plan of what has run since the last step, as if a step ended here.
   void end_step();

@@ -15,13 +15,16 @@ namespace recoup::detail {
 // Called under the engine's lock, but for `line`.
 class Attributor {
  public:
-  Attributor(const Engine& engine, const AttributionOptions& options)
+  // The engine must outlive it, and not be used beyond its end.
+  Attributor(Engine& engine, const AttributionOptions& options)
       : options_(options),
-        ledger_(engine),
+        ledger_(engine, table_),
         timeline_(options.step || options.moments
-                      ? std::optional<LiveTimeline>(std::in_place, engine, options.moments)
+                      ? std::optional<LiveTimeline>(std::in_place, engine, table_, options.moments)
                       : std::nullopt),
-        observers_(&ledger_, timeline_ ? &*timeline_ : nullptr) {}
+        observers_(&ledger_, timeline_ ? &*timeline_ : nullptr) {
+    engine.set_makers(&table_);
+  }
   Attributor(const Attributor&) = delete;
   Attributor& operator=(const Attributor&) = delete;
 
@@ -53,6 +56,7 @@ class Attributor {
  private:
   const AttributionOptions options_;
   Makers makers_;
+  MakerTable table_;
   Ledger ledger_;
   std::optional<LiveTimeline> timeline_;
   ObserverPair observers_;

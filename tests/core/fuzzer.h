@@ -25,7 +25,7 @@ inline constexpr Bytes kGenerous = 1_MiB;  // more than all that a program ever 
 class Decisions final : public Observer {
  public:
   void on_evict(ValueId value) override { log.push_back({'e', value.index(), 0}); }
-  void on_replay(std::string_view /*name*/, const Op& op) override {
+  void on_replay(std::string_view /*name*/, OpId /*id*/, const Op& op) override {
     log.push_back({'r', op.sequence, 0});
   }
   void on_move(ValueId value, PoolOffset to) override {

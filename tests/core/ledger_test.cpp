@@ -18,11 +18,13 @@ class LedgerTest : public testing::Test {
  protected:
   explicit LedgerTest(Bytes budget = 64_KiB) : p_(plain_options(budget)) {
     p_.engine().set_observer(&both_);
+    p_.engine().set_makers(&makers_);
   }
   ~LedgerTest() override {
     ledger_.check();
     p_.check();
     p_.engine().set_observer(nullptr);
+    p_.engine().set_makers(nullptr);
   }
   void as(std::uint32_t maker) { p_.engine().set_maker(MakerId(maker)); }
   Bytes held_by(std::uint32_t maker) const {
@@ -34,8 +36,9 @@ class LedgerTest : public testing::Test {
   }
 
   Program p_;
-  Ledger ledger_{p_.engine()};
-  LiveTimeline timeline_{p_.engine(), /*all=*/true};
+  MakerTable makers_;
+  Ledger ledger_{p_.engine(), makers_};
+  LiveTimeline timeline_{p_.engine(), makers_, /*all=*/true};
   ObserverPair both_{&ledger_, &timeline_};
 };
 
@@ -172,10 +175,12 @@ TEST_F(LedgerTest, OnlyTheLastStepHasSpans) {
 TEST_F(LedgerTest, RandomPrograms) {
   for (std::uint32_t seed = 0; seed < 40; ++seed) {
     Program p(plain_options(12_KiB));
-    Ledger ledger(p.engine());
-    LiveTimeline timeline(p.engine(), /*all=*/false);
+    MakerTable makers;
+    Ledger ledger(p.engine(), makers);
+    LiveTimeline timeline(p.engine(), makers, /*all=*/false);
     ObserverPair both(&ledger, &timeline);
     p.engine().set_observer(&both);
+    p.engine().set_makers(&makers);
     std::mt19937 random(seed);
     std::int64_t ops = 0;
     for (int i = 0; i < 120; ++i) {
@@ -217,6 +222,7 @@ TEST_F(LedgerTest, RandomPrograms) {
     EXPECT_GE(at_end, p.engine().charged());  // what went at the very end was there a moment before
     p.check();
     p.engine().set_observer(nullptr);
+    p.engine().set_makers(nullptr);
   }
 }
 

@@ -24,7 +24,7 @@ class TimelineLog final : public Observer {
     add(TimelineRow::Kind::kStep, names_.at(name), Nanoseconds(0));
   }
   void on_evict(ValueId /*value*/) override { add(TimelineRow::Kind::kEvict, 0, Nanoseconds(0)); }
-  void on_replay(std::string_view name, const Op& op) override {
+  void on_replay(std::string_view name, OpId /*id*/, const Op& op) override {
     add(TimelineRow::Kind::kReplay, names_.at(name), op.cost);
   }
   void on_op_begin(std::string_view name, std::span<const Operand> /*operands*/) override {
