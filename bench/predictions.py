@@ -2,10 +2,10 @@
 
     OMP_NUM_THREADS=1 python bench/predictions.py [--nets gpt2 ...] [--out predictions.json]
 
-A net is trained once while a trace is recorded. For each share of the peak of that trace the trace is
-simulated, and the net is trained in that budget and in one where nothing is evicted, by turns. Prints a
-table in Markdown: peak and compute ratio, simulated and live, and the wall time that is predicted from
-the compute ratio beside that of the pairs, with its range. Bits are compared in every run.
+A net is trained once while a trace is recorded. For each share of the peak of that trace the trace
+is simulated, and the net is trained in that budget and in one where nothing is evicted, by turns.
+Prints a table in Markdown: peak and compute ratio, simulated and live, and the wall time of the
+pairs, with its range. Bits are compared in every run.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nets", nargs="+", default=[net.name for net in NETS])
     parser.add_argument("--shares", nargs="+", type=float, default=SHARES)
     parser.add_argument("--steps", type=int, default=6)

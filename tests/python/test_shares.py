@@ -264,10 +264,13 @@ def test_an_interrupt_leaves_no_scope(monkeypatch: pytest.MonkeyPatch, where: st
 def test_the_command_takes_shares(tmp_path: Path) -> None:
     write(tmp_path / "script.py", "import torch\nprint(torch.ones(3).sum().item())")
     for budget in ("40%", "auto"):
-        result = cli("run", "--budget", budget, "--report", "r.json", "script.py", cwd=tmp_path)
+        files = ("--quiet", "--report", "r.json")
+        result = cli("run", "--budget", budget, *files, "script.py", cwd=tmp_path)
         assert (result.returncode, result.stdout, result.stderr) == (0, "3.0\n", "")
-        stats = json.loads((tmp_path / "r.json").read_text())["stats"]
-        assert 0 < stats["budget_bytes"] < machine.look().most.limit_bytes
+        report = json.loads((tmp_path / "r.json").read_text())
+        found = report["stats"]["memory"]["budget_bytes"]
+        assert 0 < found < machine.look().most.limit_bytes
+        assert report["settings"]["budget"] == found
 
 
 @pytest.mark.parametrize("budget", ["1MiB", "auto"])
@@ -281,7 +284,9 @@ def test_a_limit_on_addresses_is_named(tmp_path: Path, budget: str) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
-    assert result.stderr.startswith("recoup run: error: a scope reserves addresses for all of")
+    assert result.stderr.startswith(
+        "recoup run: error: --budget: a scope reserves addresses for all of"
+    )
     assert "(Max address space) is " in result.stderr and "Lift `ulimit -v`" in result.stderr
     assert result.stderr.count("\n") == 1
 

@@ -1,4 +1,4 @@
-"""The command line: `recoup run`, `policies`, `simulate`, `layout`, `order` and `bench`."""
+"""The command line: its commands, and what they have in common."""
 
 import argparse
 from collections.abc import Sequence

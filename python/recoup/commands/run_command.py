@@ -63,7 +63,8 @@ def _add_budget_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--budget",
         metavar="SIZE",
-        help="bytes, or a size such as 2GiB or 500MB; only a recording needs none",
+        help="bytes, a size such as 2GiB or 500MB, a share of what is free such as 60%%, or auto; "
+        "only a recording needs none",
     )
     run.add_argument(
         "--policy", metavar="NAME", help="what to evict; see `recoup policies` (default: planned)"

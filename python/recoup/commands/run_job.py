@@ -99,7 +99,9 @@ class Job:
             command=[self._options.script, *self._options.args],
             wall_ns=time.monotonic_ns() - self._start_ns,
         )
-        return data | {"settings": self._settings}
+        # What "60%" or "auto" came to.
+        budget = self._run.stats().budget_bytes
+        return data | {"settings": {**self._settings, "budget": budget}}
 
     def _page(self) -> str:
         from recoup.page import render

@@ -72,8 +72,6 @@ def make_budget(options: argparse.Namespace) -> tuple[Budget, dict[str, Any]]:
         fail(_with_flags(str(error)))
     call.apply_defaults()
     settings = {name: _plain(value) for name, value in call.arguments.items()}
-    # What "60%" or None came to.
-    settings["budget"] = budget.setup.options.as_dict()["budget_bytes"]
     return budget, settings
 
 
