@@ -100,6 +100,22 @@ def format_bytes(count: int) -> str:
     return f"{size:.0f} {unit}" if abs(size) >= 99.95 else f"{size:.1f} {unit}"
 
 
+def short_size(count: int) -> str:
+    """About `count` bytes as `parse_bytes` takes them: at most three digits behind their first 0s.
+
+    '1.4GiB', '512MiB': off by at most half a percent.
+    """
+    size = float(count)
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    unit = units.pop(0)
+    while units and size >= 999.5:
+        size /= 1024
+        unit = units.pop(0)
+    decimals = 0 if unit == "B" or size >= 99.95 else 1 if size >= 9.995 else 2
+    text = f"{size:.{decimals}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + unit
+
+
 _RANGE = re.compile(r"([0-9]{1,20})\.\.([0-9]{1,20})(?::([0-9]{1,20}))?")
 _MOST_PERCENT = 10_000  # a range is run at each of its percents
 

@@ -1,0 +1,255 @@
+"""Which budgets a program runs in, and what a step takes there: predicted from one trace."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from recoup.offline.trace_file import OpRecord, Record, records_of, step_ends, trace_of
+from recoup.offline.traces import Simulation, Status, Trace
+from recoup.sizes import parse_bytes, short_size
+
+LADDER = range(100, 0, -10)
+"""Percents of the unbudgeted peak."""
+_RESOLUTION = 0.01  # of the peak, for the least budget
+# A busy machine measures costs that are off by so much: what is suggested must fit there too.
+_NOISES = (None, (1, 30.0), (2, 30.0))
+
+
+@dataclass(frozen=True)
+class SteadyStep:
+    """The steps that a long training repeats: one, or one of each optimizer."""
+
+    first_mark: int
+    """The number of the mark where they begin."""
+    last_mark: int
+    """The number of the mark where they end."""
+    repeats: int
+    """How often in a row, to the last mark, the same ops ran."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a budget would do."""
+
+    budget: str
+    """As `recoup run --budget` takes it."""
+    budget_bytes: int
+    share: float
+    """Of the unbudgeted peak."""
+    status: Status
+    """Of the whole trace: whether it completes."""
+    reason: str
+    """Why it is not "ok"; else empty."""
+    time_ratio: float | None
+    """Of the steady step: its ops, replays and copies over its ops. None: it is not reached."""
+    replays: int
+    """In the whole trace."""
+    spill_peak_bytes: int
+    """The most that the second tier holds."""
+
+
+@dataclass(frozen=True)
+class Suggestions:
+    """What a ladder of budgets and a search below it have found."""
+
+    predictions: list[Prediction]
+    """From the largest budget down."""
+    knee: Prediction | None
+    """See `knee_of`. None: no budget that was tried holds."""
+    least: Prediction | None
+    """The least budget that holds; None likewise."""
+
+
+def steady_step(records: Sequence[Record]) -> SteadyStep:
+    """The shortest round of steps that ran twice at the end, by the names of its ops.
+
+    The last step if nothing ran twice. Raises ValueError for a trace with less than two steps.
+    """
+    steps = _ops_of_steps(records)
+    count = len(steps)
+    if count < 2:
+        raise ValueError(
+            f"{count} step{'' if count == 1 else 's'} ended in it, and 2 are needed: a step of an "
+            "optimizer marks its end, and run.mark_step() does in a scope of recoup.trace()"
+        )
+    for period in range(1, count // 2 + 1):
+        last = steps[count - period :]
+        repeats = 1
+        while steps[count - (repeats + 1) * period : count - repeats * period] == last:
+            repeats += 1
+        if repeats > 1:
+            return SteadyStep(count - period - 1, count - 1, repeats)
+    return SteadyStep(count - 2, count - 1, 1)
+
+
+def _ops_of_steps(records: Sequence[Record]) -> list[list[int]]:
+    """The names of the ops of each whole step."""
+    steps = []
+    start = 0
+    for end in step_ends(records):
+        steps.append([op.name for op in records[start:end] if isinstance(op, OpRecord)])
+        start = end
+    return steps
+
+
+class Predictor:
+    """Simulates a trace as a live run would go: a step has a plan only when two like it ended.
+
+    max_time_ratio: a run, or a steady step, that costs more than so many times its own ops is
+        "too slow".
+    spill: of a second tier, as `recoup.budget` takes it.
+    Raises ValueError for a trace with less than two steps, and where nothing takes memory.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        *,
+        policy: str = "planned",
+        max_time_ratio: float = 10.0,
+        spill: str | None = None,
+    ) -> None:
+        self.steady = steady_step(records)
+        ends = step_ends(records)
+        before, behind = ends[self.steady.first_mark], ends[self.steady.last_mark]
+        self._whole = trace_of(records)
+        self._before = trace_of(records[:before])
+        has_tail = any(isinstance(record, OpRecord) for record in records[behind:])
+        self._until = trace_of(records[:behind]) if has_tail else None
+        self._policy, self._spill = policy, spill
+        self._max_time_ratio = max_time_ratio
+        self.peak_bytes = self._whole.unbudgeted_peak_bytes()
+        if self.peak_bytes == 0:
+            raise ValueError("it never holds a byte: there is nothing to budget")
+        ops = [op for op in records[before:behind] if isinstance(op, OpRecord)]
+        self.step_ops = len(ops)
+        """Ops of the steady step."""
+        self.step_ns = sum(op.cost_ns for op in ops)
+        """What they cost."""
+
+    @staticmethod
+    def of(trace: Trace, **options: object) -> "Predictor":
+        """Options as above."""
+        return Predictor(records_of(trace), **options)  # type: ignore[arg-type]
+
+    def predict(self, budget: str) -> Prediction:
+        """Of a size such as "1.4GiB"."""
+        budget_bytes = parse_bytes(budget)
+        run = self._simulate(self._whole, budget_bytes)
+        status, reason, ratio = run.status, run.reason, None
+        if status == "ok":
+            until = run if self._until is None else self._simulate(self._until, budget_bytes)
+            before = self._simulate(self._before, budget_bytes)
+            ratio = 1.0 + (_extra_ns(until) - _extra_ns(before)) / max(self.step_ns, 1)
+            if ratio > self._max_time_ratio > 0:
+                status = "too slow"
+        if status == "too slow":
+            reason = f"it takes more than {self._max_time_ratio:g} times as long"
+        return Prediction(
+            budget=budget,
+            budget_bytes=budget_bytes,
+            share=budget_bytes / self.peak_bytes,
+            status=status,
+            reason=reason,
+            time_ratio=ratio,
+            replays=run.stats.replays,
+            spill_peak_bytes=run.stats.spill_peak_bytes,
+        )
+
+    def holds(self, budget_bytes: int) -> bool:
+        """Whether the whole trace completes without plans too, and where costs are misjudged."""
+        return all(
+            self._simulate(self._whole, budget_bytes, noise=noise, planning="off").status == "ok"
+            for noise in _NOISES
+        )
+
+    def _simulate(
+        self,
+        trace: Trace,
+        budget_bytes: int,
+        *,
+        noise: tuple[int, float] | None = None,
+        planning: str = "background",
+    ) -> Simulation:
+        return trace.simulate(
+            budget_bytes,
+            policy=self._policy,
+            max_time_ratio=self._max_time_ratio,
+            plan_ahead=False,
+            noise=noise,
+            planning=planning,
+            spill=self._spill,
+        )
+
+
+def _extra_ns(run: Simulation) -> int:
+    return run.replay_cost_ns + run.spill_cost_ns
+
+
+def suggest(predictor: Predictor) -> Suggestions:
+    """Tries a ladder of budgets, then halves the interval below the least one that holds.
+
+    A budget is suggested only if its own simulations completed, `Predictor.holds` included. That
+    smaller budgets do not is not said: memory in pieces lets one fit where a larger one does not.
+    """
+    peak = predictor.peak_bytes
+    ladder = dict.fromkeys(short_size(max(1, peak * percent // 100)) for percent in LADDER)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # a simulation holds no interpreter lock
+        predictions = list(pool.map(predictor.predict, ladder))
+    holding = {one.budget for one in predictions if _may_be_suggested(predictor, one)}
+    below = 0
+    if holding:
+        least = min(one.budget_bytes for one in predictions if one.budget in holding)
+        below = max(
+            (one.budget_bytes for one in predictions if one.budget_bytes < least), default=0
+        )
+        while least - below > _RESOLUTION * peak:
+            tried = predictor.predict(short_size((least + below) // 2))
+            if not below < tried.budget_bytes < least:  # sizes are written with three digits
+                break
+            predictions.append(tried)
+            if _may_be_suggested(predictor, tried):
+                holding.add(tried.budget)
+                least = tried.budget_bytes
+            else:
+                below = tried.budget_bytes
+    predictions.sort(key=lambda one: -one.budget_bytes)
+    good = [one for one in predictions if one.budget in holding]
+    return Suggestions(
+        predictions=predictions,
+        knee=knee_of(good),
+        least=good[-1] if good else None,
+    )
+
+
+def _may_be_suggested(predictor: Predictor, tried: Prediction) -> bool:
+    return tried.status == "ok" and predictor.holds(tried.budget_bytes)
+
+
+_FLAT = 0.01  # of the time of a step
+
+
+def knee_of(predictions: Sequence[Prediction]) -> Prediction | None:
+    """Where less memory begins to cost much: the point farthest below the chord.
+
+    This is Kneedle (Satopaa, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, 2011)
+    without its smoothing: shares and ratios are scaled to 0..1, and the chord goes from the least
+    budget to the largest. Where all times are within 1 %, it is the least budget. Of points that
+    are equally far, the smaller budget.
+    """
+    points = [(one.share, one.time_ratio) for one in predictions if one.time_ratio is not None]
+    if not points or len(points) != len(predictions):
+        return None
+    shares, ratios = zip(*points, strict=True)
+    width, height = max(shares) - min(shares), max(ratios) - min(ratios)
+    least = min(predictions, key=lambda one: one.share)
+    if height < _FLAT or width == 0:
+        return least
+
+    def below_chord(one: Prediction) -> tuple[float, float]:
+        x = (one.share - min(shares)) / width
+        y = ((one.time_ratio or 0.0) - min(ratios)) / height
+        return (1 - x) - y, -x
+
+    return max(predictions, key=below_chord)
