@@ -1,0 +1,95 @@
+"""How large a batch may be in a budget: a search over traces that are scaled from one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recoup.offline.scaled_trace import ScaledTrace
+from recoup.offline.suggestions import Prediction, Predictor
+from recoup.offline.trace_file import Record
+from recoup.sizes import parse_bytes
+
+_RESOLUTION = 100  # the result is right to a hundredth, and to 1 where that is less
+_MOST_DOUBLINGS = 30
+
+
+@dataclass(frozen=True)
+class BatchTried:
+    """A batch size in the budget. What the batch was recorded with is exact, others are not."""
+
+    batch: int
+    unbudgeted_peak_bytes: int
+    sample_time_ratio: float | None
+    """A sample's time there over that of the batch that was recorded, without a budget. None: the
+    steady step is not reached."""
+    holds: bool
+    """Whether it completes, where costs are misjudged too."""
+    prediction: Prediction
+
+
+@dataclass(frozen=True)
+class LargestBatch:
+    """What a search has found."""
+
+    recorded_batch: int
+    largest: BatchTried
+    """That holds."""
+    smallest_too_large: BatchTried | None
+    """Of those that were tried. None: all held."""
+    tried: list[BatchTried]
+    """In the order in which they were."""
+
+
+def largest_batch(
+    records: Sequence[Record],
+    *,
+    batch: int,
+    budget: str,
+    policy: str = "planned",
+    spill: str | None = None,
+    max_time_ratio: float = 2.0,
+) -> LargestBatch:
+    """The largest batch that completes in `budget`, to 1 %: by doubling, then by halving.
+
+    batch: that of the records, see `ScaledTrace`. max_time_ratio: as `Predictor` has it.
+    Raises ValueError when not even a batch of 1 does, and as `Predictor` does.
+    """
+    scaled = ScaledTrace(records, batch)
+    now = Predictor(records, policy=policy, max_time_ratio=max_time_ratio, spill=spill)
+    tried: list[BatchTried] = []
+
+    def fits(size: int) -> bool:
+        predictor = now
+        if size != batch:
+            predictor = Predictor(
+                scaled.records(size), policy=policy, max_time_ratio=max_time_ratio, spill=spill
+            )
+        tried.append(_try(predictor, size, budget, now.step_ns / batch))
+        return tried[-1].holds
+
+    low, high = 0, batch
+    while fits(high):
+        low, high = high, 2 * high
+        if high > batch << _MOST_DOUBLINGS:
+            break
+    while high - low > max(1, low // _RESOLUTION):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    if low == 0:
+        reason = tried[-1].prediction.reason or "it does not complete where costs are misjudged"
+        raise ValueError(f"not even a batch of 1 works in {budget}: {reason}")
+    by_size = {one.batch: one for one in tried}
+    return LargestBatch(batch, by_size[low], by_size.get(high), tried)
+
+
+def _try(predictor: Predictor, size: int, budget: str, sample_ns: float) -> BatchTried:
+    prediction = predictor.predict(budget)
+    ratio = None
+    if prediction.time_ratio is not None:
+        ratio = prediction.time_ratio * predictor.step_ns / size / max(sample_ns, 1.0)
+    return BatchTried(
+        batch=size,
+        unbudgeted_peak_bytes=predictor.peak_bytes,
+        sample_time_ratio=ratio,
+        holds=prediction.status == "ok" and predictor.holds(parse_bytes(budget)),
+        prediction=prediction,
+    )

@@ -1,0 +1,325 @@
+"""The trace of a training at one batch size, as that of another: sizes and costs are scaled.
+
+A trace has bytes and no shapes, so what grows with the batch is inferred:
+
+1. What the batch size does not divide stays as it is: a prime one such as 13 tells most.
+2. So does what lives through a whole step (parameters, the optimizer's state, a data set), and what
+   was made before the first step began.
+3. A gradient stays: what is read by an op that writes such a storage of the same size. So does
+   what has that size, and is read to make gradients from what has that size, and for nothing else.
+4. What is made of parameters and nothing else stays, if it is as large as one of them, in the same
+   or another type of numbers. So does such a copy of what else stays.
+5. All else grows in proportion, and so does the cost of an op that touches it.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from recoup.offline.suggestions import steady_step
+from recoup.offline.trace_file import (
+    ADOPT,
+    ALLOCATE,
+    DIE,
+    EXTERNAL,
+    FORSAKE,
+    IN_PASSING,
+    WRITTEN,
+    EventRecord,
+    KernelRecord,
+    ListOpRecord,
+    NameRecord,
+    OpRecord,
+    Record,
+    step_ends,
+)
+
+_ALIKE_OPS = 8  # as many in a row are a place in the step
+
+
+class _Kind(Enum):
+    WEIGHT = "parameters, the optimizer's state, gradients, and what is made of these alone"
+    OTHER = "what stays as large as it is, and may be read with what grows"
+    GROWS = "what is as many times as large as the batch"
+
+
+@dataclass
+class _Storage:
+    size_bytes: int
+    born: int
+    """The place of the record that made it."""
+    dies: int
+    reads: int = 0
+    """Ops that use it."""
+    is_written: bool = False
+    kind: _Kind = _Kind.GROWS
+    is_settled: bool = False
+    """Its kind is known without looking at what it was made of."""
+
+
+class ScaledTrace:
+    """Makes traces of other batch sizes from that of one.
+
+    batch: the size that was recorded. Raises ValueError as `steady_step` does.
+    """
+
+    def __init__(self, records: Sequence[Record], batch: int) -> None:
+        self._records = records
+        self._batch = batch
+        self._storages: list[_Storage] = []
+        self._first_fresh: dict[int, int] = {}  # by the place of the op
+        self._block_of: dict[int, int] = {}  # storage by block, where one was adopted
+        self._read_records()
+        self._setup_end = _setup_end(records)
+        self._settle_what_stays()
+        self._settle_gradients()
+        self._settle_the_rest()
+
+    def grows(self) -> list[bool]:
+        """Of each storage, in the order in which they appear."""
+        return [storage.kind is _Kind.GROWS for storage in self._storages]
+
+    # ---- what grows ----
+
+    def _read_records(self) -> None:
+        for place, record in enumerate(self._records):
+            if isinstance(record, OpRecord):
+                for number, bits in record.operands:
+                    self._storages[number].reads += 1
+                    self._storages[number].is_written |= bool(bits & WRITTEN)
+                self._first_fresh[place] = len(self._storages)
+                for _, size_bytes in record.fresh:
+                    self._add(size_bytes, place)
+            elif isinstance(record, EventRecord):
+                if record.tag == ADOPT:
+                    self._block_of[record.index] = len(self._storages)
+                if record.tag in (EXTERNAL, ADOPT):
+                    self._add(record.size_bytes, place)
+                elif record.tag in (DIE, FORSAKE):
+                    self._storages[record.index].dies = place
+
+    def _add(self, size_bytes: int, place: int) -> None:
+        self._storages.append(_Storage(size_bytes, place, dies=len(self._records)))
+
+    def _settle_what_stays(self) -> None:
+        steady = steady_step(self._records)
+        period = steady.last_mark - steady.first_mark
+        ends = step_ends(self._records)[steady.last_mark % period :: period]
+        for storage in self._storages:
+            # With the last step's end, which a storage that is alive there goes through as well.
+            passed = sum(storage.born < end < storage.dies for end in ends)
+            if passed >= 2:
+                _settle(storage, _Kind.WEIGHT if storage.is_written else _Kind.OTHER)
+            elif storage.size_bytes % self._batch or storage.born < self._setup_end:
+                _settle(storage, _Kind.OTHER)
+
+    def _settle_gradients(self) -> None:
+        """From the end: what is made is looked at when all that read it has been."""
+        of_gradients = [0] * len(self._storages)  # reads by ops that make gradients alone
+        for place in reversed(self._first_fresh):
+            op = self._op(place)
+            for storage in self._gradients_of(op):
+                _settle(storage, _Kind.WEIGHT)
+            first = self._first_fresh[place]
+            for number in range(first, first + len(op.fresh)):
+                if 0 < self._storages[number].reads == of_gradients[number]:
+                    _settle(self._storages[number], _Kind.WEIGHT)
+            made = self._storages[first : first + len(op.fresh)]
+            if made and all(one.kind is _Kind.WEIGHT for one in made):
+                sizes = {one.size_bytes for one in made}
+                if len(op.operands) == 1:  # into another type of numbers
+                    sizes |= {size // 2 for size in sizes} | {2 * size for size in sizes}
+                if all(self._storages[number].size_bytes in sizes for number, _ in op.operands):
+                    for number, _ in op.operands:
+                        of_gradients[number] += 1
+
+    def _gradients_of(self, op: OpRecord) -> list[_Storage]:
+        """What has the size of a parameter, or of its state, that the op writes."""
+        written = {
+            self._storages[number].size_bytes
+            for number, bits in op.operands
+            if bits & WRITTEN
+            and not bits & IN_PASSING
+            and self._storages[number].kind is _Kind.WEIGHT
+        }
+        operands = [self._storages[number] for number, _ in op.operands]
+        return [one for one in operands if one.size_bytes in written]
+
+    def _settle_the_rest(self) -> None:
+        for place, first in self._first_fresh.items():
+            op = self._op(place)
+            operands = [self._storages[number] for number, _ in op.operands]
+            for one in self._storages[first : first + len(op.fresh)]:
+                if not one.is_settled:
+                    one.kind = _kind_of_result(one.size_bytes, operands)
+
+    def _op(self, place: int) -> OpRecord:
+        op = self._records[place]
+        assert isinstance(op, OpRecord)
+        return op
+
+    # ---- the scaled trace ----
+
+    def records(self, batch: int) -> list[Record]:
+        """What the program would do with batches of that size, if it did the same ops."""
+        return _Scaler(self, batch).records()
+
+
+def _settle(storage: _Storage, kind: _Kind) -> None:
+    if not storage.is_settled:
+        storage.kind, storage.is_settled = kind, True
+
+
+def _kind_of_result(size_bytes: int, operands: Sequence[_Storage]) -> _Kind:
+    kinds = {one.kind for one in operands}
+    if not operands or _Kind.GROWS in kinds:
+        return _Kind.GROWS
+    is_alike = any(
+        size_bytes * ratio == one.size_bytes or size_bytes == one.size_bytes * ratio
+        for one in operands
+        for ratio in (1, 2, 4)
+    )
+    if is_alike and kinds == {_Kind.WEIGHT}:
+        return _Kind.WEIGHT
+    # With several operands it may be a batch that lives on, times a parameter.
+    return _Kind.OTHER if is_alike and len(operands) == 1 else _Kind.GROWS
+
+
+def _setup_end(records: Sequence[Record]) -> int:
+    """Where the first step does what the second does: what was made before stays as it is."""
+    ends = step_ends(records)
+    first, second = (
+        [(place, one.name) for place, one in enumerate(part, start) if isinstance(one, OpRecord)]
+        for start, part in ((0, records[: ends[0]]), (ends[0], records[ends[0] : ends[1]]))
+    )
+    runs = {
+        tuple(name for _, name in first[at : at + _ALIKE_OPS]): first[at][0]
+        for at in reversed(range(max(0, len(first) - _ALIKE_OPS + 1)))
+    }
+    for at in range(max(0, len(second) - _ALIKE_OPS + 1)):
+        place = runs.get(tuple(name for _, name in second[at : at + _ALIKE_OPS]))
+        if place is not None:
+            return place
+    return 0
+
+
+class _Scaler:
+    """Writes one scaled trace down."""
+
+    def __init__(self, source: ScaledTrace, batch: int) -> None:
+        self._source = source
+        self._batch = batch
+        self._kernels: list[KernelRecord] = []
+        self._numbers: dict[tuple[int, ...], int] = {}  # of kernels, by what they do
+        self._records: list[Record] = []
+
+    def records(self) -> list[Record]:
+        blocks = storages = 0
+        source = self._source
+        for place, record in enumerate(source._records):
+            if isinstance(record, KernelRecord):
+                self._kernels.append(record)
+            elif isinstance(record, OpRecord):
+                self._add_op(record, source._first_fresh[place])
+                storages += len(record.fresh)
+            elif isinstance(record, ListOpRecord):
+                self._records.append(self._list_op(record))
+            elif isinstance(record, NameRecord):
+                self._records.append(record)
+            else:
+                size_bytes = record.size_bytes
+                if record.tag == ALLOCATE:
+                    if self._block_grows(blocks, place, size_bytes):
+                        size_bytes = self._grown(size_bytes)
+                    blocks += 1
+                elif record.tag in (EXTERNAL, ADOPT):
+                    if self._grows(storages):
+                        size_bytes = self._grown(size_bytes)
+                    storages += 1
+                self._records.append(dataclasses.replace(record, size_bytes=size_bytes))
+        return self._records
+
+    def _grown(self, number: int) -> int:
+        return -(-number * self._batch // self._source._batch)
+
+    def _grows(self, storage: int) -> bool:
+        return self._source._storages[storage].kind is _Kind.GROWS
+
+    def _block_grows(self, block: int, place: int, size_bytes: int) -> bool:
+        if block in self._source._block_of:
+            return self._grows(self._source._block_of[block])
+        return place >= self._source._setup_end and size_bytes % self._source._batch == 0
+
+    def _list_op(self, op: ListOpRecord) -> ListOpRecord:
+        parts = []
+        for workspace_bytes, operands in op.parts:
+            if any(self._grows(storage) for storage, _ in operands):
+                workspace_bytes = self._grown(workspace_bytes)
+            parts.append((workspace_bytes, operands))
+        return ListOpRecord(op.name, tuple(parts))
+
+    def _add_op(self, op: OpRecord, first: int) -> None:
+        used = [storage for storage, _ in op.operands]
+        made = range(first, first + len(op.fresh))
+        if not any(map(self._grows, (*used, *made))):
+            self._append(op, self._kernels[op.kernel].steps)
+            return
+        stay = {
+            self._source._storages[storage].size_bytes
+            for storage in (*used, *made)
+            if not self._grows(storage)
+        }
+        results = {
+            allocation: self._grows(storage)
+            for (allocation, _), storage in zip(op.fresh, made, strict=True)
+        }
+        old = self._kernels[op.kernel].steps
+        new = self._grown_kernel(old, results, stay)
+        fresh = tuple(
+            (allocation, self._grown(size) if results[allocation] else size)
+            for allocation, size in op.fresh
+        )
+        more = _workspace(new, fresh) - _workspace(old, op.fresh)
+        changed = dataclasses.replace(
+            op,
+            cost_ns=self._grown(op.cost_ns),
+            workspace_bytes=max(0, op.workspace_bytes + more),
+            fresh=fresh,
+        )
+        self._append(changed, new)
+
+    def _grown_kernel(
+        self, steps: tuple[int, ...], results: dict[int, bool], stay: set[int]
+    ) -> tuple[int, ...]:
+        """Copies of what stays, such as weights in another order, stay too."""
+        grown = []
+        allocation = 0
+        for step in steps:
+            if not step & 1:
+                size = step >> 1
+                default = size % self._source._batch == 0 and size not in stay
+                step = (self._grown(size) if results.get(allocation, default) else size) << 1
+                allocation += 1
+            grown.append(step)
+        return tuple(grown)
+
+    def _append(self, op: OpRecord, kernel: tuple[int, ...]) -> None:
+        if kernel not in self._numbers:
+            self._numbers[kernel] = len(self._numbers)
+            self._records.append(KernelRecord(kernel))
+        self._records.append(dataclasses.replace(op, kernel=self._numbers[kernel]))
+
+
+def _workspace(steps: Iterable[int], fresh: Sequence[tuple[int, int]]) -> int:
+    """The most that a kernel holds beside what it returns, in bytes."""
+    sizes: list[int] = []
+    held = most = 0
+    for step in steps:
+        if step & 1:
+            held -= sizes[step >> 1]
+        else:
+            sizes.append(step >> 1)
+            held += sizes[-1]
+            most = max(most, held)
+    return most - sum(size for _, size in fresh)
