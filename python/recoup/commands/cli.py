@@ -11,6 +11,7 @@ from recoup.commands.layout_command import add_layout_command
 from recoup.commands.order_command import add_order_command
 from recoup.commands.run_command import add_run_command
 from recoup.commands.simulate_command import add_simulate_command
+from recoup.commands.suggest_command import add_suggest_command
 from recoup.tables import format_table, plain_table
 
 _USAGE_ERROR = 2
@@ -44,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     add_run_command(commands)
     policies = commands.add_parser("policies", help="list the policies")
     policies.set_defaults(command=_print_policies)
+    add_suggest_command(commands)
     add_simulate_command(commands)
     add_layout_command(commands)
     add_order_command(commands)

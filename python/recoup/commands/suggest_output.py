@@ -1,0 +1,136 @@
+"""What `recoup suggest` shows."""
+
+import argparse
+import shlex
+from collections.abc import Sequence
+
+from recoup.offline.batch_size import LargestBatch
+from recoup.offline.suggestions import Prediction, Predictor, Suggestions
+from recoup.sizes import format_bytes
+from recoup.tables import plain_table, print_table
+
+_MARKS = {"out of budget": "-", "too slow": "slow"}
+
+
+def print_suggestions(
+    predictor: Predictor,
+    found: Suggestions,
+    without_tier: Sequence[Prediction] | None,
+    beside_bytes: int | None,
+    options: argparse.Namespace,
+) -> None:
+    """The table, and the commands of the knee and of the least budget.
+
+    without_tier: the predictions of the same budgets without the second tier, if there is one.
+    beside_bytes: what the process has resident beside tensors; None: it is not known.
+    """
+    steady = predictor.steady
+    steps = steady.last_mark - steady.first_mark
+    print(
+        f"A step has {predictor.step_ops / steps:,.0f} ops, which take "
+        f"{predictor.step_ns / steps / 1e6:,.3g} ms. "
+        f"Without a budget tensors take {format_bytes(predictor.peak_bytes)}."
+    )
+    for note in _notes(predictor):
+        print(note)
+    print()
+    columns = ["budget", "of peak", "step time"]
+    columns += [] if without_tier is None else [f"with {options.spill} on disk"]
+    columns += [] if beside_bytes is None else ["resident"]
+    table = plain_table(*columns, "", texts=0)
+    for index, one in enumerate(found.predictions):
+        times = [one] if without_tier is None else [without_tier[index], one]
+        cells = [one.budget, f"{one.share:.0%}", *map(_time, times)]
+        if beside_bytes is not None:
+            resident = format_bytes(beside_bytes + one.budget_bytes)
+            cells.append(resident if one.status == "ok" else "")
+        marks = {"knee": one == found.knee, "least": one == found.least}
+        table.add_row(*cells, ", ".join(mark for mark, is_it in marks.items() if is_it))
+    print_table(table)
+    _print_legend(found.predictions, without_tier or (), beside_bytes, options)
+    _print_commands(found, options)
+
+
+def _notes(predictor: Predictor) -> list[str]:
+    if predictor.steady.repeats == 1:
+        return ["No two of its steps did the same ops: times are those of the last one."]
+    if predictor.steady.repeats == 2:
+        return ["A step ran but twice alike, and has no plan before its third time: record more."]
+    return []
+
+
+def _time(one: Prediction) -> str:
+    if one.status == "ok" and one.time_ratio is not None:
+        return f"{one.time_ratio:.2f}x"
+    return _MARKS[one.status]
+
+
+def _print_legend(
+    predictions: Sequence[Prediction],
+    others: Sequence[Prediction],
+    beside_bytes: int | None,
+    options: argparse.Namespace,
+) -> None:
+    print()
+    print("step time: its ops and replays over its ops, as simulated.", end="")
+    seen = {one.status for one in (*predictions, *others)}
+    if "out of budget" in seen:
+        print(" -: out of budget.", end="")
+    if "too slow" in seen:
+        print(f" slow: over {options.max_time_ratio:g}x.", end="")
+    print()
+    if beside_bytes is not None:
+        print(f"resident: the budget, and {format_bytes(beside_bytes)} that are no tensors.")
+
+
+def _print_commands(found: Suggestions, options: argparse.Namespace) -> None:
+    if found.knee is None or found.least is None:
+        return
+    print("\nThe knee, below which time rises fastest:")
+    print(f"  {run_command(options, found.knee.budget)}")
+    if found.least != found.knee:
+        print("The least budget that was found to work:")
+        print(f"  {run_command(options, found.least.budget)}")
+
+
+def print_batch(found: LargestBatch, beside_bytes: int | None, options: argparse.Namespace) -> None:
+    """The largest batch, what it costs, and how far that can be relied on."""
+    largest, budget = found.largest, options.batch_size_for
+    print(f"In {budget} the batch may be {largest.batch}; it was recorded with {options.batch}.")
+    ratio = largest.prediction.time_ratio or 1.0
+    print(
+        f"A step then takes {ratio:.2f}x the time of its ops, a sample "
+        f"{largest.sample_time_ratio or 0.0:.2f}x what it takes now without a budget."
+    )
+    print(
+        f"Without a budget that batch would take {format_bytes(largest.unbudgeted_peak_bytes)}.",
+        end="",
+    )
+    if beside_bytes is not None:
+        resident = beside_bytes + largest.prediction.budget_bytes
+        print(f" In it the process has about {format_bytes(resident)} resident.", end="")
+    print()
+    if (above := found.smallest_too_large) is not None:
+        reason: str = above.prediction.status
+        if reason == "ok":
+            reason = "it does not complete where costs are misjudged"
+        elif reason == "too slow":
+            reason = f"over {options.max_time_ratio:g}x"
+        print(f"A batch of {above.batch} does not do: {reason}.")
+    if largest.batch != options.batch:
+        print(
+            f"This is an extrapolation from a batch of {options.batch}: sizes and costs are taken "
+            "to grow in proportion to it."
+        )
+    print(f"\nWith a batch of {largest.batch}:\n  {run_command(options, budget)}")
+
+
+def run_command(options: argparse.Namespace, budget: str) -> str:
+    """To be copied into a shell."""
+    command = ["recoup", "run", "--budget", budget]
+    if options.policy != "planned":
+        command += ["--policy", options.policy]
+    if options.spill is not None:
+        command += ["--spill", options.spill]
+    command += ["-m"] if options.is_module else []
+    return shlex.join([*command, *(options.program or ["SCRIPT"])])
