@@ -22,7 +22,8 @@ from recoup.files import write_atomically
 from recoup.run import Run
 from recoup.scope import trace
 
-# A program that catches what ends it comes to the end of its next step, and is told again.
+# A program that catches what ends it comes to the end of its next step, and is told again. One
+# that does so in a loop without an end is ended.
 _MOST_CATCHES = 100
 
 
@@ -106,6 +107,7 @@ class _Recording:
             "steps": self._steps,
             "marks": self._marks,
             "is_over": self.is_over,
+            "was_killed": self._catches > _MOST_CATCHES,
             "beside_bytes": self._beside_bytes,
             "error": None,
         }

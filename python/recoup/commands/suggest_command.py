@@ -197,9 +197,11 @@ def _record(options: argparse.Namespace) -> _Recorded:
     if status["is_over"]:
         exit_code = 0
         records = first_steps(records, status["marks"])  # it may have caught what ended it
+        if status["was_killed"]:
+            notes.append("It caught what was to end it, so its exit handlers have not run.")
     else:
         how = f" with exit code {exit_code}" if exit_code else ""
-        notes.append(f"The program ended{how} by itself, after {status['steps']} steps.")
+        notes.append(f"The program ended{how} by itself, after {_steps(status)}.")
     return _Recorded(records, status["beside_bytes"], exit_code, tuple(notes))
 
 
@@ -231,7 +233,7 @@ def _require_steps(options: argparse.Namespace, status: dict[str, Any], exit_cod
     if status["steps"] >= _LEAST_STEPS:
         return
     what = (
-        f"the program ended (exit code {exit_code}) after {status['steps']} steps of an "
+        f"the program ended (exit code {exit_code}) after {_steps(status)} of an "
         f"optimizer, and {_LEAST_STEPS} are needed"
     )
     if exit_code == 0:
@@ -240,6 +242,10 @@ def _require_steps(options: argparse.Namespace, status: dict[str, Any], exit_cod
             "run.mark_step(), and pass --trace"
         )
     _refuse(options, what, exit_code)
+
+
+def _steps(status: dict[str, Any]) -> str:
+    return "1 step" if status["steps"] == 1 else f"{status['steps']} steps"
 
 
 def _ended_abruptly(exit_code: int) -> str:

@@ -53,15 +53,15 @@ def print_suggestions(
 
 def _notes(predictor: Predictor) -> list[str]:
     if predictor.steady.repeats == 1:
-        return ["No two of its steps did the same ops: times are those of the last one."]
+        return ["No two of its steps did the same ops, and so none has a plan."]
     if predictor.steady.repeats == 2:
-        return ["A step ran but twice alike, and has no plan before its third time: record more."]
+        return ["A step ran but twice alike, and has a plan from its third time on: record more."]
     return []
 
 
 def _time(one: Prediction) -> str:
     if one.status == "ok" and one.time_ratio is not None:
-        return f"{one.time_ratio:.2f}x"
+        return f"{one.time_ratio:.2f}x{'' if one.holds else ' ?'}"
     return _MARKS[one.status]
 
 
@@ -73,11 +73,14 @@ def _print_legend(
 ) -> None:
     print()
     print("step time: its ops and replays over its ops, as simulated.", end="")
-    seen = {one.status for one in (*predictions, *others)}
+    shown = [*predictions, *others]
+    seen = {one.status for one in shown}
     if "out of budget" in seen:
         print(" -: out of budget.", end="")
     if "too slow" in seen:
         print(f" slow: over {options.max_time_ratio:g}x.", end="")
+    if any(one.status == "ok" and not one.holds for one in shown):
+        print(" ?: not without plans, or where costs are misjudged.", end="")
     print()
     if beside_bytes is not None:
         print(f"resident: the budget, and {format_bytes(beside_bytes)} that are no tensors.")
@@ -86,11 +89,11 @@ def _print_legend(
 def _print_commands(found: Suggestions, options: argparse.Namespace) -> None:
     if found.knee is None or found.least is None:
         return
-    print("\nThe knee, below which time rises fastest:")
-    print(f"  {run_command(options, found.knee.budget)}")
+    print("\nThe knee, below which time rises fastest:" if found.least != found.knee else "")
     if found.least != found.knee:
-        print("The least budget that was found to work:")
-        print(f"  {run_command(options, found.least.budget)}")
+        print(f"  {run_command(options, found.knee.budget)}")
+    print("The least budget that was found to work:")
+    print(f"  {run_command(options, found.least.budget)}")
 
 
 def print_batch(found: LargestBatch, beside_bytes: int | None, options: argparse.Namespace) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from recoup.offline.scaled_trace import ScaledTrace
 from recoup.offline.suggestions import Prediction, Predictor
 from recoup.offline.trace_file import Record
-from recoup.sizes import parse_bytes
 
 _RESOLUTION = 100  # the result is right to a hundredth, and to 1 where that is less
 _MOST_DOUBLINGS = 30
@@ -21,8 +20,6 @@ class BatchTried:
     sample_time_ratio: float | None
     """A sample's time there over that of the batch that was recorded, without a budget. None: the
     steady step is not reached."""
-    holds: bool
-    """Whether it completes, where costs are misjudged too."""
     prediction: Prediction
 
 
@@ -64,7 +61,7 @@ def largest_batch(
                 scaled.records(size), policy=policy, max_time_ratio=max_time_ratio, spill=spill
             )
         tried.append(_try(predictor, size, budget, now.step_ns / batch))
-        return tried[-1].holds
+        return tried[-1].prediction.holds
 
     low, high = 0, batch
     while fits(high):
@@ -90,6 +87,5 @@ def _try(predictor: Predictor, size: int, budget: str, sample_ns: float) -> Batc
         batch=size,
         unbudgeted_peak_bytes=predictor.peak_bytes,
         sample_time_ratio=ratio,
-        holds=prediction.status == "ok" and predictor.holds(parse_bytes(budget)),
         prediction=prediction,
     )

@@ -1,16 +1,18 @@
 """Which budgets a program runs in, and what a step takes there: predicted from one trace."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from recoup.offline.trace_file import OpRecord, Record, records_of, step_ends, trace_of
+from recoup.offline.trace_file import OpRecord, Record, step_ends, trace_of
 from recoup.offline.traces import Simulation, Status, Trace
 from recoup.sizes import parse_bytes, short_size
 
 LADDER = range(100, 0, -10)
 """Percents of the unbudgeted peak."""
+_ALIKE = 0.9  # of the ops of two steps
 _RESOLUTION = 0.01  # of the peak, for the least budget
 # A busy machine measures costs that are off by so much: what is suggested must fit there too.
 _NOISES = (None, (1, 30.0), (2, 30.0))
@@ -25,7 +27,7 @@ class SteadyStep:
     last_mark: int
     """The number of the mark where they end."""
     repeats: int
-    """How often in a row, to the last mark, the same ops ran."""
+    """How often in a row, to the last mark, exactly the same ops ran."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class Prediction:
     share: float
     """Of the unbudgeted peak."""
     status: Status
-    """Of the whole trace: whether it completes."""
+    """Of the whole trace, and of the steady step."""
+    holds: bool
+    """Whether it is "ok", and completes too without plans and where costs are misjudged."""
     reason: str
     """Why it is not "ok"; else empty."""
     time_ratio: float | None
@@ -62,9 +66,10 @@ class Suggestions:
 
 
 def steady_step(records: Sequence[Record]) -> SteadyStep:
-    """The shortest round of steps that ran twice at the end, by the names of its ops.
+    """The shortest round of steps that ran twice at the end, by the names of nine ops in ten.
 
-    The last step if nothing ran twice. Raises ValueError for a trace with less than two steps.
+    A loader with workers, say, is not in every step as far ahead. The last step if nothing ran
+    twice. Raises ValueError for a trace with less than two steps.
     """
     steps = _ops_of_steps(records)
     count = len(steps)
@@ -74,13 +79,18 @@ def steady_step(records: Sequence[Record]) -> SteadyStep:
             "optimizer marks its end, and run.mark_step() does in a scope of recoup.trace()"
         )
     for period in range(1, count // 2 + 1):
-        last = steps[count - period :]
-        repeats = 1
-        while steps[count - (repeats + 1) * period : count - repeats * period] == last:
-            repeats += 1
-        if repeats > 1:
-            return SteadyStep(count - period - 1, count - 1, repeats)
+        rounds = [steps[end - period : end] for end in range(count, period - 1, -period)]
+        if all(map(_are_alike, rounds[0], rounds[1])):
+            repeats = 1
+            while repeats < len(rounds) and rounds[repeats] == rounds[0]:
+                repeats += 1
+            return SteadyStep(max(0, count - period - 1), count - 1, repeats)
     return SteadyStep(count - 2, count - 1, 1)
+
+
+def _are_alike(one: list[int], other: list[int]) -> bool:
+    shared = (Counter(one) & Counter(other)).total()
+    return shared >= _ALIKE * max(len(one), len(other))
 
 
 def _ops_of_steps(records: Sequence[Record]) -> list[list[int]]:
@@ -121,17 +131,15 @@ class Predictor:
         self._max_time_ratio = max_time_ratio
         self.peak_bytes = self._whole.unbudgeted_peak_bytes()
         if self.peak_bytes == 0:
-            raise ValueError("it never holds a byte: there is nothing to budget")
+            raise ValueError(
+                "it never holds a byte: there is nothing to budget (of threads that the program "
+                "starts, only those in recoup.carry() are seen)"
+            )
         ops = [op for op in records[before:behind] if isinstance(op, OpRecord)]
         self.step_ops = len(ops)
         """Ops of the steady step."""
         self.step_ns = sum(op.cost_ns for op in ops)
         """What they cost."""
-
-    @staticmethod
-    def of(trace: Trace, **options: object) -> "Predictor":
-        """Options as above."""
-        return Predictor(records_of(trace), **options)  # type: ignore[arg-type]
 
     def predict(self, budget: str) -> Prediction:
         """Of a size such as "1.4GiB"."""
@@ -151,14 +159,14 @@ class Predictor:
             budget_bytes=budget_bytes,
             share=budget_bytes / self.peak_bytes,
             status=status,
+            holds=status == "ok" and self._holds(budget_bytes),
             reason=reason,
             time_ratio=ratio,
             replays=run.stats.replays,
             spill_peak_bytes=run.stats.spill_peak_bytes,
         )
 
-    def holds(self, budget_bytes: int) -> bool:
-        """Whether the whole trace completes without plans too, and where costs are misjudged."""
+    def _holds(self, budget_bytes: int) -> bool:
         return all(
             self._simulate(self._whole, budget_bytes, noise=noise, planning="off").status == "ok"
             for noise in _NOISES
@@ -190,17 +198,15 @@ def _extra_ns(run: Simulation) -> int:
 def suggest(predictor: Predictor) -> Suggestions:
     """Tries a ladder of budgets, then halves the interval below the least one that holds.
 
-    A budget is suggested only if its own simulations completed, `Predictor.holds` included. That
-    smaller budgets do not is not said: memory in pieces lets one fit where a larger one does not.
+    A budget is suggested only if it holds. Memory in pieces lets some fit where a larger one does
+    not, so a smaller one than the least that was found may do.
     """
     peak = predictor.peak_bytes
     ladder = dict.fromkeys(short_size(max(1, peak * percent // 100)) for percent in LADDER)
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # a simulation holds no interpreter lock
         predictions = list(pool.map(predictor.predict, ladder))
-    holding = {one.budget for one in predictions if _may_be_suggested(predictor, one)}
-    below = 0
-    if holding:
-        least = min(one.budget_bytes for one in predictions if one.budget in holding)
+    if any(one.holds for one in predictions):
+        least = min(one.budget_bytes for one in predictions if one.holds)
         below = max(
             (one.budget_bytes for one in predictions if one.budget_bytes < least), default=0
         )
@@ -209,22 +215,17 @@ def suggest(predictor: Predictor) -> Suggestions:
             if not below < tried.budget_bytes < least:  # sizes are written with three digits
                 break
             predictions.append(tried)
-            if _may_be_suggested(predictor, tried):
-                holding.add(tried.budget)
+            if tried.holds:
                 least = tried.budget_bytes
             else:
                 below = tried.budget_bytes
     predictions.sort(key=lambda one: -one.budget_bytes)
-    good = [one for one in predictions if one.budget in holding]
+    good = [one for one in predictions if one.holds]
     return Suggestions(
         predictions=predictions,
         knee=knee_of(good),
         least=good[-1] if good else None,
     )
-
-
-def _may_be_suggested(predictor: Predictor, tried: Prediction) -> bool:
-    return tried.status == "ok" and predictor.holds(tried.budget_bytes)
 
 
 _FLAT = 0.01  # of the time of a step
