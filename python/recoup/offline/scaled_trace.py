@@ -2,11 +2,13 @@
 
 A trace has bytes and no shapes, so what grows with the batch is inferred:
 
-1. What the batch size does not divide stays as it is: a prime one such as 13 tells most.
-2. So does what lives through a whole step (parameters, the optimizer's state, a data set), and what
-   was made before the first step began.
-3. A gradient stays: what is read by an op that writes such a storage of the same size. So does
-   what has that size, and is read to make gradients from what has that size, and for nothing else.
+1. What lives through a whole step stays as it is (parameters, the optimizer's state, a data set),
+   and so does what was made before the first step began.
+2. A gradient stays: what is read by an op that writes such a storage of the same size. So does
+   what has that size, and is read to make gradients from what has that size, and for nothing else;
+   or is never read.
+3. What the batch size does not divide stays: a prime one such as 13 tells most. Only what is more
+   than all that grows among an op's operands does not: a workspace.
 4. What is made of parameters and nothing else stays, if it is as large as one of them, in the same
    or another type of numbers. So does such a copy of what else stays.
 5. All else grows in proportion, and so does the cost of an op that touches it.
@@ -111,11 +113,14 @@ class ScaledTrace:
             passed = sum(storage.born < end < storage.dies for end in ends)
             if passed >= 2:
                 _settle(storage, _Kind.WEIGHT if storage.is_written else _Kind.OTHER)
-            elif storage.size_bytes % self._batch or storage.born < self._setup_end:
+            elif storage.born < self._setup_end or (
+                storage.born not in self._first_fresh and storage.size_bytes % self._batch
+            ):
                 _settle(storage, _Kind.OTHER)
 
     def _settle_gradients(self) -> None:
         """From the end: what is made is looked at when all that read it has been."""
+        sizes_of_weights = {one.size_bytes for one in self._storages if one.kind is _Kind.WEIGHT}
         of_gradients = [0] * len(self._storages)  # reads by ops that make gradients alone
         for place in reversed(self._first_fresh):
             op = self._op(place)
@@ -123,8 +128,10 @@ class ScaledTrace:
                 _settle(storage, _Kind.WEIGHT)
             first = self._first_fresh[place]
             for number in range(first, first + len(op.fresh)):
-                if 0 < self._storages[number].reads == of_gradients[number]:
-                    _settle(self._storages[number], _Kind.WEIGHT)
+                one = self._storages[number]
+                is_dropped = one.reads == 0 and one.size_bytes in sizes_of_weights
+                if is_dropped or 0 < one.reads == of_gradients[number]:
+                    _settle(one, _Kind.WEIGHT)
             made = self._storages[first : first + len(op.fresh)]
             if made and all(one.kind is _Kind.WEIGHT for one in made):
                 sizes = {one.size_bytes for one in made}
@@ -152,7 +159,31 @@ class ScaledTrace:
             operands = [self._storages[number] for number, _ in op.operands]
             for one in self._storages[first : first + len(op.fresh)]:
                 if not one.is_settled:
-                    one.kind = _kind_of_result(one.size_bytes, operands)
+                    one.kind = self._kind_of_result(one.size_bytes, operands)
+
+    def _kind_of_result(self, size_bytes: int, operands: Sequence[_Storage]) -> _Kind:
+        if not self.may_grow(size_bytes, operands):
+            return _Kind.OTHER
+        kinds = {one.kind for one in operands}
+        if not operands or _Kind.GROWS in kinds:
+            return _Kind.GROWS
+        is_alike = any(
+            size_bytes * ratio == one.size_bytes or size_bytes == one.size_bytes * ratio
+            for one in operands
+            for ratio in (1, 2, 4)
+        )
+        if is_alike and kinds == {_Kind.WEIGHT}:
+            return _Kind.WEIGHT
+        # With several operands it may be a batch that lives on, times a parameter.
+        return _Kind.OTHER if is_alike and len(operands) == 1 else _Kind.GROWS
+
+    def may_grow(self, size_bytes: int, operands: Sequence[_Storage]) -> bool:
+        """Whether so much may be in proportion to the batch, in an op with these operands.
+
+        What is larger than all that grows among them is a workspace, if it is not divided.
+        """
+        growing = [one.size_bytes for one in operands if one.kind is _Kind.GROWS]
+        return size_bytes % self._batch == 0 or (growing != [] and size_bytes > sum(growing))
 
     def _op(self, place: int) -> OpRecord:
         op = self._records[place]
@@ -169,21 +200,6 @@ class ScaledTrace:
 def _settle(storage: _Storage, kind: _Kind) -> None:
     if not storage.is_settled:
         storage.kind, storage.is_settled = kind, True
-
-
-def _kind_of_result(size_bytes: int, operands: Sequence[_Storage]) -> _Kind:
-    kinds = {one.kind for one in operands}
-    if not operands or _Kind.GROWS in kinds:
-        return _Kind.GROWS
-    is_alike = any(
-        size_bytes * ratio == one.size_bytes or size_bytes == one.size_bytes * ratio
-        for one in operands
-        for ratio in (1, 2, 4)
-    )
-    if is_alike and kinds == {_Kind.WEIGHT}:
-        return _Kind.WEIGHT
-    # With several operands it may be a batch that lives on, times a parameter.
-    return _Kind.OTHER if is_alike and len(operands) == 1 else _Kind.GROWS
 
 
 def _setup_end(records: Sequence[Record]) -> int:
@@ -275,7 +291,8 @@ class _Scaler:
             for (allocation, _), storage in zip(op.fresh, made, strict=True)
         }
         old = self._kernels[op.kernel].steps
-        new = self._grown_kernel(old, results, stay)
+        operands = [self._source._storages[storage] for storage in used]
+        new = self._grown_kernel(old, results, stay, operands)
         fresh = tuple(
             (allocation, self._grown(size) if results[allocation] else size)
             for allocation, size in op.fresh
@@ -290,7 +307,11 @@ class _Scaler:
         self._append(changed, new)
 
     def _grown_kernel(
-        self, steps: tuple[int, ...], results: dict[int, bool], stay: set[int]
+        self,
+        steps: tuple[int, ...],
+        results: dict[int, bool],
+        stay: set[int],
+        operands: Sequence[_Storage],
     ) -> tuple[int, ...]:
         """Copies of what stays, such as weights in another order, stay too."""
         grown = []
@@ -298,7 +319,7 @@ class _Scaler:
         for step in steps:
             if not step & 1:
                 size = step >> 1
-                default = size % self._source._batch == 0 and size not in stay
+                default = size not in stay and self._source.may_grow(size, operands)
                 step = (self._grown(size) if results.get(allocation, default) else size) << 1
                 allocation += 1
             grown.append(step)
