@@ -103,7 +103,7 @@ def _suggest(options: argparse.Namespace) -> int:
         else:
             found = _batch(options, recorded)
     except ValueError as error:
-        options.fail(str(error))
+        options.fail(str(error) if options.trace is None else f"{options.trace}: {error}")
     if options.json is not None:
         result = {
             "program": options.program,
@@ -136,7 +136,7 @@ def _check(options: argparse.Namespace) -> None:
         fail(f"--steps must be {_LEAST_STEPS} or more; got {options.steps}")
     for one, other in (("batch_size_for", "batch"), ("batch", "batch_size_for")):
         if vars(options)[one] is not None and vars(options)[other] is None:
-            fail(f"{_SHOWN[one]} needs {_SHOWN[other]}")
+            fail(f"{_SHOWN[one]} goes with {_SHOWN[other]}")
     if options.batch is not None and options.batch < 1:
         fail(f"--batch must be 1 or more; got {options.batch}")
     if options.max_time_ratio is None:
@@ -161,7 +161,7 @@ _SHOWN = {
     "steps": "--steps",
     "keep_trace": "--keep-trace",
     "batch_size_for": "--batch-size-for SIZE",
-    "batch": "--batch B, the batch size that the program runs with",
+    "batch": "--batch B",
 }
 
 

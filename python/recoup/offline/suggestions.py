@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from recoup.offline.trace_file import OpRecord, Record, step_ends, trace_of
 from recoup.offline.traces import Simulation, Status, Trace
+from recoup.run import CostModel
 from recoup.sizes import parse_bytes, short_size
 
 LADDER = range(100, 0, -10)
@@ -108,7 +109,7 @@ class Predictor:
 
     max_time_ratio: a run, or a steady step, that costs more than so many times its own ops is
         "too slow".
-    spill: of a second tier, as `recoup.budget` takes it.
+    spill, cost_model: as `recoup.budget` takes them.
     Raises ValueError for a trace with less than two steps, and where nothing takes memory.
     """
 
@@ -119,6 +120,7 @@ class Predictor:
         policy: str = "planned",
         max_time_ratio: float = 10.0,
         spill: str | None = None,
+        cost_model: CostModel = "measured",
     ) -> None:
         self.steady = steady_step(records)
         ends = step_ends(records)
@@ -127,7 +129,7 @@ class Predictor:
         self._before = trace_of(records[:before])
         has_tail = any(isinstance(record, OpRecord) for record in records[behind:])
         self._until = trace_of(records[:behind]) if has_tail else None
-        self._policy, self._spill = policy, spill
+        self._policy, self._spill, self._cost_model = policy, spill, cost_model
         self._max_time_ratio = max_time_ratio
         self.peak_bytes = self._whole.unbudgeted_peak_bytes()
         if self.peak_bytes == 0:
@@ -167,9 +169,10 @@ class Predictor:
         )
 
     def _holds(self, budget_bytes: int) -> bool:
+        noises = _NOISES if self._cost_model == "measured" else (None,)
         return all(
             self._simulate(self._whole, budget_bytes, noise=noise, planning="off").status == "ok"
-            for noise in _NOISES
+            for noise in noises
         )
 
     def _simulate(
@@ -188,6 +191,7 @@ class Predictor:
             noise=noise,
             planning=planning,
             spill=self._spill,
+            cost_model=self._cost_model,
         )
 
 
