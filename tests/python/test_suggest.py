@@ -88,7 +88,7 @@ def test_what_it_suggests_holds(tmp_path: Path) -> None:
         run = cli(*command[1:4], "--report", "report.json", *command[4:], cwd=tmp_path)
         assert (run.returncode, run.stdout) == (0, plain.stdout)
         stats = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["stats"]
-        assert stats["peak_bytes"] <= budget and stats["replays"] > 0
+        assert stats["memory"]["peak_bytes"] <= budget and stats["work"]["replays"] > 0
 
 
 def test_the_figures(tmp_path: Path) -> None:

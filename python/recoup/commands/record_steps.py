@@ -17,7 +17,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from recoup import step_marks
-from recoup.commands.cli import _call_hook_without_our_frames, _find_program
+from recoup.commands.run_program import find_program, run_as_python
 from recoup.files import write_atomically
 from recoup.run import Run
 from recoup.scope import trace
@@ -25,6 +25,7 @@ from recoup.scope import trace
 # A program that catches what ends it comes to the end of its next step, and is told again. One
 # that does so in a loop without an end is ended.
 _MOST_CATCHES = 100
+_USAGE_ERROR = 2
 
 
 class StepsAreRecorded(BaseException):
@@ -41,17 +42,21 @@ def main() -> int:
     parser.add_argument("script")
     parser.add_argument("args", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    program = _find_program(options)
+    try:
+        program = find_program(options)
+    except OSError as error:
+        reason = f"[Errno {error.errno}] {error.strerror}"
+        print(f"recoup suggest: can't open file {error.filename!r}: {reason}", file=sys.stderr)
+        return _USAGE_ERROR
     recording = _Recording(options)
     # First, so that it comes last: the program's own exit handlers still run inside the scope.
     atexit.register(recording.end)
     recording.start()
     try:
-        program()
+        run_as_python(program)
     except BaseException as error:
         if recording.is_over and _comes_of_the_end(error):
             return 0
-        sys.excepthook = functools.partial(_call_hook_without_our_frames, sys.excepthook)
         raise
     return 0
 
