@@ -72,7 +72,7 @@ TEST(Footprint, ASmallerPoolGivesBackWhatItLeaves) {
   p.leaf(1_KiB);
   EXPECT_EQ(p.device().discards, before) << "what is gone is not given back again";
   p.expect(kept);
-  p.check();
+  p.engine().check();
 }
 
 TEST(Footprint, FreeMemoryGivesWayToBytesOutside) {
