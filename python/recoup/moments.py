@@ -1,6 +1,8 @@
 """What happens in a run, moment by moment, and as a file for Perfetto."""
 
 import dataclasses
+import json
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -38,12 +40,21 @@ _LINE_OF = {
     "fetch": 3,
 }
 
+# Perfetto shows JSON's escapes as they are written, and stops at a name that ends with a backslash.
+_UNREADABLE = re.compile(r"[\x00-\x1f\\\ud800-\udfff]")
+
+
+def chrome_json(moments: Sequence[Moment], budget_bytes: int) -> str:
+    """The text of a file of `chrome_trace`, which is to be written as UTF-8."""
+    return json.dumps(chrome_trace(moments, budget_bytes), ensure_ascii=False) + "\n"
+
 
 def chrome_trace(moments: Sequence[Moment], budget_bytes: int) -> dict[str, Any]:
     """For chrome://tracing and Perfetto: the program's ops and the replays on a line each.
 
     Evictions, copies, moves and steps are marks; memory in use and what is left of the budget are
-    counters.
+    counters. What Perfetto cannot read in a name (backslashes, control characters, halves of
+    characters) becomes a replacement character.
     """
     used = {_LINE_OF[moment.kind] for moment in moments} | {1, 2}
     events: list[dict[str, Any]] = [
@@ -61,15 +72,20 @@ def chrome_trace(moments: Sequence[Moment], budget_bytes: int) -> dict[str, Any]
 
 def _event(moment: Moment) -> dict[str, Any]:
     at = {"pid": 1, "tid": _LINE_OF[moment.kind], "ts": moment.start_ns / 1e3}
+    name = _readable(moment.name)
     said: dict[str, Any] = {}
     if moment.module:
-        said["module"] = moment.module
+        said["module"] = _readable(moment.module)
     if moment.size_bytes:
         said["bytes"] = moment.size_bytes
     about = {"args": said} if said else {}
     if moment.kind in ("op", "replay"):
-        return {"ph": "X", "name": moment.name, "dur": moment.cost_ns / 1e3, **at, **about}
+        return {"ph": "X", "name": name, "dur": moment.cost_ns / 1e3, **at, **about}
     if moment.kind == "step":
-        return {"ph": "i", "s": "g", "name": moment.name, **at}
-    name = f"{moment.kind} {moment.name}" if moment.name else moment.kind
-    return {"ph": "i", "s": "t", "name": name, **at, **about}
+        return {"ph": "i", "s": "g", "name": name, **at}
+    said_name = f"{moment.kind} {name}" if name else moment.kind
+    return {"ph": "i", "s": "t", "name": said_name, **at, **about}
+
+
+def _readable(name: str) -> str:
+    return _UNREADABLE.sub("\N{REPLACEMENT CHARACTER}", name)

@@ -17,7 +17,7 @@ from recoup.commands.run_settings import is_page
 from recoup.commands.run_summary import summary_lines
 from recoup.errors import OutOfBudgetError
 from recoup.files import write_atomically
-from recoup.moments import chrome_trace
+from recoup.moments import chrome_json
 from recoup.page_data import page_data
 from recoup.run import Run
 
@@ -88,8 +88,8 @@ class Job:
         if report is not None:
             yield "report", report, self._page if is_page(report) else self._json
         if timeline is not None:
-            drawn = functools.partial(chrome_trace, run.timeline(), run.stats().budget_bytes)
-            yield "timeline", timeline, lambda: json.dumps(drawn()) + "\n"
+            drawn = functools.partial(chrome_json, run.timeline(), run.stats().budget_bytes)
+            yield "timeline", timeline, drawn
 
     def _data(self) -> dict[str, Any]:
         assert self._run is not None

@@ -20,7 +20,7 @@ import recoup
 from recoup.commands.simulate_output import print_table
 from recoup.commands.simulate_picture import Row, draw_plot
 from recoup.files import write_atomically
-from recoup.moments import chrome_trace
+from recoup.moments import chrome_json
 from recoup.offline.dtr_log import add_trace_argument, is_dtr_log, read_any_trace
 from recoup.offline.dtr_simulator import DtrProgram, dtr_policies
 from recoup.offline.optimum import Optimum, optimum
@@ -244,8 +244,7 @@ def _simulate(options: argparse.Namespace) -> int:
         if options.timeline is not None and isinstance(trace, Trace):
             switches = _switches(options, cases[0])
             moments = trace.timeline(budgets[0], policy=names[0], **switches)
-            chrome = chrome_trace(moments, budgets[0])
-            write_atomically(options.timeline, json.dumps(chrome) + "\n")
+            write_atomically(options.timeline, chrome_json(moments, budgets[0]))
         if options.plot is not None:
             draw_plot(drawn, optima, peak_bytes, Path(options.trace).name, options.plot)
     except ModuleNotFoundError:
