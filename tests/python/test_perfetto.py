@@ -1,16 +1,23 @@
 """Perfetto shows a timeline as what happened: its own trace processor is asked.
 
-Skipped where there is none.
+Skipped where there is none, but for the last tests.
 """
 
 import json
-from collections.abc import Iterator
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-from recoup.moments import Moment, MomentKind, chrome_json
+import recoup
+from command import cli, cli_here
+from recoup.moments import Moment, MomentKind, chrome_json, chrome_trace
 from trace_processor import TraceProcessor, trace_processor
 
 SLICES = """
@@ -23,6 +30,8 @@ SLICES = """
 STEPS = """
     SELECT slice.name, slice.ts FROM slice JOIN track ON track_id = track.id
     WHERE track.type = 'legacy_chrome_global_instants' ORDER BY slice.ts"""
+MEMORY = """
+    SELECT ts, track.name, value FROM counter JOIN track ON track_id = track.id ORDER BY ts"""
 LOST = """
     SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value != 0"""
 
@@ -52,7 +61,137 @@ def lines(perfetto: TraceProcessor) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
+def train(budget: str | int, **options: Any) -> recoup.Run:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(6)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.randn(512, 64)
+    with recoup.budget(budget, timeline=True, **options) as run:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+    return run
+
+
+# By what is measured, and by a cost that has nothing to do with time.
+@pytest.mark.parametrize("cost_model", ["measured", "bytes"])
+def test_a_run_in_half_of_its_memory(
+    perfetto: TraceProcessor, tmp_path: Path, cost_model: str
+) -> None:
+    run = train(train("64MiB").stats().peak_bytes // 2, cost_model=cost_model)
+    stats, moments = run.stats(), run.timeline()
+    load(perfetto, tmp_path, chrome_json(moments, stats.budget_bytes))
+    drawn = lines(perfetto)
+    assert set(drawn) == {"program", "replays", "making room"}
+
+    program, replays, room = drawn["program"], drawn["replays"], drawn["making room"]
+    assert len(program) == stats.op_count
+    assert len(replays) == stats.replays > 0
+    assert sum(cost for *_, cost, _, _ in program) == stats.op_ns
+    assert sum(cost for *_, cost, _, _ in replays) == stats.replay_cost_ns
+    assert all(0 <= duration <= cost for _, _, duration, cost, _, _ in program + replays)
+    for kind, line in (("op", program), ("replay", replays)):
+        told = [(each.name, each.module) for each in moments if each.kind == kind]
+        assert [(name, module or "") for name, *_, module, _ in line] == told
+    assert {module for *_, module, _ in program} > {"0.0", "5.1"}
+
+    evictions = [size for name, *_, size in room if name.startswith("evict aten::")]
+    assert len(evictions) == stats.evictions > 0
+    assert sum(evictions) == stats.evicted_bytes
+    assert [name for name, _ in perfetto.rows(STEPS)] == ["step 0", "step 1", "step 2"]
+
+
+def test_memory_is_a_counter_below_the_budget(perfetto: TraceProcessor, tmp_path: Path) -> None:
+    run = train(train("64MiB").stats().peak_bytes // 2)
+    stats, moments = run.stats(), run.timeline()
+    load(perfetto, tmp_path, chrome_json(moments, stats.budget_bytes))
+    values = perfetto.rows(MEMORY)
+    used = [value for _, name, value in values if name == "memory bytes"]
+    free = [value for _, name, value in values if name == "memory free"]
+    assert used == [moment.charged_bytes for moment in moments]
+    assert stats.budget_bytes // 2 < max(used) <= stats.peak_bytes <= stats.budget_bytes
+    assert {sum(both) for both in zip(used, free, strict=True)} == {stats.budget_bytes}
+    assert perfetto.rows("SELECT name FROM process WHERE pid = 1") == [("recoup",)]
+
+
+def test_a_simulation_takes_as_long_as_it_costs(
+    perfetto: TraceProcessor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, file = tmp_path / "run.rtrace", tmp_path / "timeline.json"
+    train("64MiB", trace=trace)
+    whole = recoup.Trace.read(trace)
+    budget = whole.unbudgeted_peak_bytes() // 2
+    options = ["--policy", "lru", "--budgets", f"{budget}B", "--timeline", file]
+    assert cli_here(capsys, "simulate", trace, *options).returncode == 0
+    simulated = whole.simulate(budget, policy="lru")
+    perfetto.load(file)
+    drawn = lines(perfetto)
+    program, replays = drawn["program"], drawn["replays"]
+    assert (len(program), len(replays)) == (simulated.ops, simulated.stats.replays)
+    assert len(drawn["making room"]) == simulated.stats.evictions > 0
+    assert all(duration == cost for _, _, duration, cost, _, _ in program + replays)
+    assert sum(duration for _, _, duration, *_ in program) == simulated.plain_cost_ns
+    assert sum(duration for _, _, duration, *_ in replays) == simulated.replay_cost_ns > 0
+    (_, start, duration, *_) = program[-1]
+    end = max(start + duration, sum(replays[-1][1:3]))
+    assert end == simulated.plain_cost_ns + simulated.replay_cost_ns
+    assert len(perfetto.rows(STEPS)) == 3
+
+
+def test_recoup_run_writes_one(perfetto: TraceProcessor, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import torch\n"
+        "base = torch.ones(2**18)\n"
+        "kept = [base.mul(i) for i in range(12)]\n"
+        "print(sum(t[0].item() for t in kept))\n"
+    )
+    files = ["--report", "report.json", "--timeline", "timeline.json"]
+    result = cli("run", "--budget", "8MiB", *files, "script.py", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "66.0\n"), result.stderr
+    work = json.loads((tmp_path / "report.json").read_text())["stats"]["work"]
+    perfetto.load(tmp_path / "timeline.json")
+    drawn = lines(perfetto)
+    assert len(drawn["program"]) == work["op_count"]
+    assert len(drawn["replays"]) == work["replays"] > 0
+    evictions = [name for name, *_ in drawn["making room"] if name.startswith("evict ")]
+    assert len(evictions) == work["evictions"]
+
+
 KINDS: tuple[MomentKind, ...] = ("op", "replay", "evict", "move", "spill", "fetch", "step")
+
+
+def made_up(seed: int, count: int = 2000) -> list[Moment]:
+    """Many at one time, of no cost, and of more cost than has passed, as a live run has them."""
+    chance = random.Random(seed)
+    now, moments = 0, []
+    for number in range(count):
+        kind = chance.choice(KINDS)
+        now += chance.choice([0, 0, 1, 999, chance.randrange(10**6)])
+        cost = chance.choice([0, 1, 500, chance.randrange(2 * 10**6)])
+        cost *= kind in ("op", "replay")
+        moments.append(Moment(kind, f"a{number}", max(0, now - cost), cost, number))
+    return moments
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_overlaps_is_kept(perfetto: TraceProcessor, tmp_path: Path, seed: int) -> None:
+    moments = made_up(seed)
+    load(perfetto, tmp_path, chrome_json(moments, len(moments)))
+    drawn = lines(perfetto)
+    kinds = Counter(moment.kind for moment in moments)
+    assert {line: len(found) for line, found in drawn.items()} == {
+        "program": kinds["op"],
+        "replays": kinds["replay"],
+        "making room": kinds["evict"] + kinds["move"],
+        "second tier": kinds["spill"] + kinds["fetch"],
+    }
+    for line, kind in (("program", "op"), ("replays", "replay")):
+        told = [(each.name, each.cost_ns) for each in moments if each.kind == kind]
+        assert [(name, cost) for name, _, _, cost, *_ in drawn[line]] == told
+        assert all(duration <= cost for _, _, duration, cost, *_ in drawn[line])
+    steps = [each.name for each in moments if each.kind == "step"]
+    assert [name for name, _ in perfetto.rows(STEPS)] == steps
 
 
 def test_what_perfetto_would_drop_is_told(perfetto: TraceProcessor, tmp_path: Path) -> None:
@@ -99,3 +238,36 @@ def test_a_run_of_nothing_opens(perfetto: TraceProcessor, tmp_path: Path) -> Non
     load(perfetto, tmp_path, chrome_json([], 1))
     assert lines(perfetto) == {}
     assert perfetto.rows("SELECT name FROM thread WHERE tid > 0") == [("program",), ("replays",)]
+
+
+# ---- without Perfetto ----
+
+
+def spans(moments: Sequence[Moment], kind: str) -> list[tuple[float, float]]:
+    """Start and end in the drawing, in nanoseconds, of all ops or replays."""
+    tid = {"op": 1, "replay": 2}[kind]
+    return [
+        (round(event["ts"] * 1e3), round((event["ts"] + event["dur"]) * 1e3))
+        for event in chrome_trace(moments, 1)["traceEvents"]
+        if event["ph"] == "X" and event["tid"] == tid
+    ]
+
+
+def test_what_costs_more_than_has_passed_begins_later() -> None:
+    moments = [
+        Moment("op", "a", 0, 900, 0),  # of which 100 had passed: see the next one
+        Moment("replay", "b", 50, 50, 0),
+        Moment("op", "c", 150, 50, 0),  # there was time before it
+        Moment("op", "d", 120, 130, 0),
+        Moment("op", "e", 250, 0, 0),
+        Moment("op", "f", 250, 10, 0),
+    ]
+    assert spans(moments, "op") == [(0, 100), (150, 200), (200, 250), (250, 250), (251, 260)]
+    assert spans(moments, "replay") == [(100, 100)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_op_or_replay_is_drawn_at_a_time(seed: int) -> None:
+    moments = made_up(seed, 500)
+    together = sorted(spans(moments, "op") + spans(moments, "replay"))
+    assert all(first[1] <= second[0] for first, second in pairwise(together))
