@@ -102,6 +102,8 @@ class Engine final {
   // nothing.
   void acquire(std::span<const ValueId> values) { replayer_.acquire(values); }
   void release(std::span<const ValueId> values) noexcept { replayer_.release(values); }
+  // No copy to or from the second tier is under way when this returns.
+  void end_copies() { flights_.land_all(); }
   // By the ops' names.
   [[nodiscard]] std::vector<CopyWaitRow> copy_waits() const { return flights_.waits(); }
   UserRequests& user() { return user_; }

@@ -125,6 +125,11 @@ void LiveTimeline::on_external(StorageId /*storage*/, Bytes /*nbytes*/) { add_ch
 // What it held may be gone already, or go now: the next op tells.
 void LiveTimeline::on_death(StorageId /*storage*/) { add_charged(); }
 
+void LiveTimeline::on_op_begin(std::string_view /*name*/, std::span<const Operand> /*operands*/) {
+  look_at_values();
+  add_charged();
+}
+
 void LiveTimeline::on_op_end(const OpRecord& record, std::span<const Operand> /*operands*/,
                              std::span<const StorageId> /*fresh*/) {
   look_at_values();

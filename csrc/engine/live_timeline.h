@@ -15,9 +15,9 @@
 namespace recoup::detail {
 
 // Note [Spans]
-// Behind each op of the program all values are looked at: one that has bytes and had none behind
-// the op before begins a span, one that has none any more ends it. So what comes and goes within
-// one op has no span; the charged bytes, which are told at every allocation, show it.
+// Before and behind each op of the program all values are looked at: one that has bytes and had none
+// when they were looked at last begins a span, one that has none any more ends it. So what comes and
+// goes in between has no span; the charged bytes, which are told at every allocation, show it.
 class LiveTimeline final : public Observer {
  public:
   // Both must outlive it. `all`: moments of all steps are kept, not of the last alone.
@@ -33,6 +33,7 @@ class LiveTimeline final : public Observer {
   void on_allocate(BlockId block, Bytes nbytes) override;
   void on_external(StorageId storage, Bytes nbytes) override;
   void on_death(StorageId storage) override;
+  void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
   void on_step(std::string_view name) override;

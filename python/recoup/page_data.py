@@ -93,7 +93,7 @@ def _step(named: "Result") -> dict[str, Any] | None:
     ]
     return {
         "name": step["name"] or "the run so far",
-        "number": step["number"],
+        "number": step["number"] + 1,
         "begin_ns": step["begin_ns"],
         "end_ns": step["end_ns"],
         "budget_bytes": step["budget_bytes"],

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import recoup
-from command import cli_here, refused
+from command import cli, cli_here, refused
 
 STEPS = 3
 WIDTH = 256
@@ -346,6 +346,31 @@ def test_nothing_is_fetched_at_the_end_of_a_process(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "3407872.0\n", "")
     stats = json.loads(report.read_text())["stats"]["tier"]
     assert stats["spills"] >= 8 and stats["fetches"] == 0
+
+
+READS_AHEAD_AT_THE_END = """
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+net = torch.nn.Sequential(
+    *[layer for _ in range(6) for layer in (torch.nn.Linear(256, 256), torch.nn.Tanh())]
+)
+optimizer = torch.optim.Adam(net.parameters())
+for _ in range(8):
+    loss = net(torch.randn(512, 256)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(loss.item())
+"""
+
+
+@pytest.mark.parametrize("budget", [f"{4.0 + i / 100:.2f}MiB" for i in range(4)])
+def test_a_process_ends_while_copies_are_under_way(tmp_path: Path, budget: str) -> None:
+    (tmp_path / "script.py").write_text(READS_AHEAD_AT_THE_END)
+    result = cli("run", "--budget", budget, "--spill", "64MiB", "script.py", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "replays" in result.stderr.splitlines()[-1]
 
 
 def test_a_state_larger_than_the_budget_is_saved(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def _memory(report: Mapping[str, Any], step: Step | None) -> str:
 
 
 def _step_title(step: Mapping[str, Any]) -> str:
-    name = f" of {escape(step['name'])}" if step["name"] else ""
+    name = f" ({escape(step['name'])})" if step["name"] else ""
     took = format_ns(step["end_ns"] - step["begin_ns"])
     return f"Memory over step {step['number']:,}{name}, {took}"
 
