@@ -9,11 +9,19 @@ if TYPE_CHECKING:
     from recoup.run import Run
 
 
+_LAST_WORDS = " Frameworks take this for out of memory."
+
+
 class OutOfBudgetError(torch.OutOfMemoryError):
     """The program needs more memory than its budget. A larger budget can go on.
 
     Its text is a report of the fields below. Sizes are bytes of the pool, alignment included.
     """
+
+    def __init__(self, text: str = "") -> None:
+        # By its last words frameworks know it that try again with a smaller batch. An error that
+        # is unpickled has them.
+        super().__init__(text if text.endswith(_LAST_WORDS) else text + _LAST_WORDS)
 
     op: str = ""
     """The op that asked for memory, or what else did ("scope exit")."""
