@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -56,13 +56,21 @@ class Attribution:
 
     def name_all(self) -> None:
         """Tells the engine what the tensors are called that the program holds by now."""
-        self._engine.set_names(list(module_names.tensors()))
+        self._tell(module_names.tensors())
 
     def _name_held(self, _: Optimizer) -> None:
         self.name_all()
 
     def _name_state(self, stepped: Optimizer) -> None:
-        self._engine.set_names(list(module_names.state_of(stepped)))
+        self._tell(module_names.state_of(stepped))
+
+    def _tell(self, named: Iterator[tuple[torch.Tensor, int]]) -> None:
+        names = []
+        try:
+            names.extend(named)
+        except Exception:  # of a class with attributes of its own; a name is not worth an error
+            pass
+        self._engine.set_names(names)
 
     # ---- what came of it ----
 

@@ -15,6 +15,7 @@ import pytest
 
 import recoup
 from command import cli
+from recoup.commands.run_suggestions import read_suggestions
 from recoup.commands.run_summary import summary_lines
 from recoup.stats import STATS_GROUPS
 
@@ -189,6 +190,35 @@ def test_a_page_and_a_timeline(tmp_path: Path) -> None:
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert sum(event["ph"] == "i" and event.get("s") == "g" for event in events) == 3  # steps
     assert any("addmm" in event["name"] for event in events)
+
+
+def test_a_page_shows_what_was_suggested(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(textwrap.dedent(TRAIN), encoding="utf-8")
+    suggested = cli("suggest", "--json", "s.json", "script.py", cwd=tmp_path)
+    assert suggested.returncode == 0, suggested.stderr
+    found = json.loads((tmp_path / "s.json").read_text())
+    result = run(tmp_path, TRAIN, "--report", "r.html", "--suggestions", "s.json")
+    assert result.returncode == 0, result.stderr
+    page = (tmp_path / "r.html").read_text()
+    rows = read_suggestions(tmp_path / "s.json")
+    assert [row["budget_bytes"] for row in rows] == [
+        each["budget_bytes"] for each in found["predictions"]
+    ]
+    assert {row["mark"] for row in rows} >= {"least"}
+    assert "knee" in page or "least" in page
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"predictions": 3}', "[" * 5000, "\0"])
+def test_suggestions_of_another_kind_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.json").write_text(text)
+    with pytest.raises(ValueError, match="is no file of `recoup suggest --json`"):
+        read_suggestions(tmp_path / "s.json")
+
+
+def test_suggestions_need_a_page(tmp_path: Path) -> None:
+    result = run(tmp_path, TRAIN, "--suggestions", "s.json")
+    assert result.returncode == 2
+    assert "--suggestions are shown by a page: --report FILE.html" in result.stderr
 
 
 def test_each_file_has_its_own_name(tmp_path: Path) -> None:

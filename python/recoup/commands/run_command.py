@@ -9,7 +9,8 @@ from typing import Any
 from recoup.commands.own_lines import OwnLines
 from recoup.commands.run_job import Job
 from recoup.commands.run_program import find_program, run_as_python
-from recoup.commands.run_settings import OPTIONS, make_budget
+from recoup.commands.run_settings import OPTIONS, is_page, make_budget
+from recoup.commands.run_suggestions import read_suggestions
 from recoup.files import check_writable, utf8_name
 from recoup.run import Planning
 
@@ -31,6 +32,12 @@ def add_run_command(commands: Any) -> None:
         metavar="FILE",
         help="write how it went and who held the memory to this file: a page if it ends in .html, "
         "else JSON",
+    )
+    run.add_argument(
+        "--suggestions",
+        type=Path,
+        metavar="FILE",
+        help="of `recoup suggest --json`: the page of --report shows these budgets too",
     )
     run.add_argument(
         "--timeline",
@@ -113,6 +120,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.quiet and options.progress:
         options.fail("--quiet leaves nothing for --progress")
     _check_files(options)
+    _read_suggestions(options)
     budget, settings = make_budget(options)
     own = OwnLines()
     try:
@@ -132,6 +140,17 @@ def _run(options: argparse.Namespace) -> int:
         options.fail(f"{flag}: {str(error).removeprefix('recoup: ')}")
     run_as_python(program)
     return 0
+
+
+def _read_suggestions(options: argparse.Namespace) -> None:
+    if options.suggestions is None:
+        return
+    if not is_page(options.report):
+        options.fail("--suggestions are shown by a page: --report FILE.html")
+    try:
+        options.suggestions = read_suggestions(options.suggestions)
+    except (OSError, ValueError) as error:
+        options.fail(f"--suggestions: {error}")
 
 
 def _check_files(options: argparse.Namespace) -> None:

@@ -98,6 +98,7 @@ class Job:
             title=shlex.join([Path(self._options.script).name, *self._options.args]),
             command=[self._options.script, *self._options.args],
             wall_ns=time.monotonic_ns() - self._start_ns,
+            suggestions=self._options.suggestions,
         )
         # What "60%" or "auto" came to.
         budget = self._run.stats().budget_bytes
