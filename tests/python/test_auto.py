@@ -78,7 +78,7 @@ def test_auto_trains_what_plain_pytorch_is_killed_for(tmp_path: Path, script: Pa
     assert code == 0 and len(plain) == 65
     code, output, _, _ = watched([python, script], LIMIT)
     assert (code, output) == (-signal.SIGKILL, "")
-    run = [WORKER, tmp_path / "machine", LIMIT, "run", "--budget", "auto", script]
+    run = [WORKER, tmp_path / "machine", LIMIT, "run", "--quiet", "--budget", "auto", script]
     code, output, errors, peak = watched([python, *run], LIMIT)
     assert (code, output, errors) == (0, plain, ""), f"{peak / MIB:.0f} MiB at most"
     # It takes what there is, and not the least that would do.
@@ -132,5 +132,5 @@ def test_the_kernel_kills_plain_pytorch_and_auto_trains(script: Path, cgroup: Pa
     assert code == 0
     code, output, _, _ = watched([*enter, script], None)
     assert (code, output) == (-signal.SIGKILL, "")
-    run = ["-m", "recoup", "run", "--budget", "auto", script]
+    run = ["-m", "recoup", "run", "--quiet", "--budget", "auto", script]
     assert watched([*enter, *run], None)[:3] == (0, plain, "")
