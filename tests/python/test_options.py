@@ -15,7 +15,7 @@ HEADER = Path(__file__).parents[2] / "include" / "recoup" / "options.h"
 NOT_BY_NAME = {"outside", "alignment", "aids", "spill_compares"}
 # What `recoup.budget` has under a name of its own.
 BUDGET_NAMES = {"budget": "budget_bytes", "block_size": "block_size_bytes", "spill": "spill_bytes"}
-NO_OPTIONS = {"device", "trace", "decisions"}
+NO_OPTIONS = {"device", "trace", "decisions", "modules", "stacks", "timeline"}
 SIMULATED_ONLY = {"oracle", "chain_cost", "address_bytes"} | {
     "spill_unit_bytes",
     "spill_read_ns_per_byte",
