@@ -15,9 +15,10 @@
 namespace recoup::detail {
 
 // Note [Spans]
-// Before and behind each op of the program all values are looked at: one that has bytes and had none
-// when they were looked at last begins a span, one that has none any more ends it. So what comes and
-// goes in between has no span; the charged bytes, which are told at every allocation, show it.
+// Before and behind each op of the program all values are looked at: one that has bytes and had
+// none when they were looked at last begins a span, one that has none any more ends it. So what
+// comes and goes in between has no span; the charged bytes, which are told at every allocation,
+// show it.
 class LiveTimeline final : public Observer {
  public:
   // Both must outlive it. `all`: moments of all steps are kept, not of the last alone.

@@ -193,7 +193,7 @@ void BudgetScope::stop(const EngineLock& lock) {
     gpu_scope_->close();
   }
   session_.cancel_planning();
-  session_.wait_for_device();  // nobody orders what is still being fetched from now on
+  session_.wait_for_device();          // nobody orders what is still being fetched from now on
   session_.engine(lock).end_copies();  // while they have memory to go to
   session_.disown_evicted(lock);
   const std::vector<BlockView> blocks = session_.engine(lock).pool().taken();
