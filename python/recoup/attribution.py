@@ -65,7 +65,7 @@ class Attribution:
         self._tell(module_names.state_of(stepped))
 
     def _tell(self, named: Iterator[tuple[torch.Tensor, int]]) -> None:
-        names = []
+        names: list[tuple[torch.Tensor, int]] = []
         try:
             names.extend(named)
         except Exception:  # of a class with attributes of its own; a name is not worth an error
