@@ -8,18 +8,7 @@ from recoup.page.palette import KINDS
 from recoup.page.texts import NOTHING, escape, percent
 from recoup.report import format_ns
 from recoup.sizes import format_bytes
-
-# What recoup adds to the ops of a program: fields of recoup.Stats.
-ADDED = (
-    "replay_ns",
-    "search_ns",
-    "bookkeeping_ns",
-    "move_ns",
-    "allocator_ns",
-    "spill_ns",
-    "fetch_ns",
-    "planning_ns",
-)
+from recoup.stats import ADDED_NS
 
 
 def counters(report: Mapping[str, Any]) -> dict[str, int]:
@@ -65,7 +54,7 @@ def _time_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:
     plain = counts.get("op_ns", 0)
     if not plain:
         return "Time over plain", NOTHING, "no op was timed"
-    added = {name: counts.get(name, 0) for name in ADDED}
+    added = {name: counts.get(name, 0) for name in ADDED_NS}
     total = sum(added.values())
     note = f"ops took {format_ns(plain)}, recoup added {format_ns(total)}"
     if total:
