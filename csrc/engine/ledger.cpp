@@ -34,9 +34,10 @@ void Ledger::on_replay(std::string_view /*name*/, OpId id, const Op& op) {
 }
 
 void Ledger::add(ValueId id, const Value& value) {
-  Holding holding{.kind = value.leaf() ? HoldingKind::kLeaf : HoldingKind::kValue,
-                  .size = value.size,
-                  .maker = makers_.of(id)};
+  Holding holding{
+      .kind = value.leaf() || value.from_nothing ? HoldingKind::kLeaf : HoldingKind::kValue,
+      .size = value.size,
+      .maker = makers_.of(id)};
   if (value.storage.valid()) {
     const HeldStorage& storage = engine_.values()[value.storage];
     holding.name = storage.name;

@@ -64,7 +64,10 @@ void LiveTimeline::look_at(ValueId id, const Value& value, Nanoseconds at) {
   if (!open.open) {
     open = {.open = true,
             .round = round_,
-            .span = {.begin = at, .size = value.size, .maker = maker, .leaf = value.leaf()}};
+            .span = {.begin = at,
+                     .size = value.size,
+                     .maker = maker,
+                     .leaf = value.leaf() || value.from_nothing}};
   }
   open.round = round_;
   if (value.storage.valid()) {
