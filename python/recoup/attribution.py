@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -46,7 +46,7 @@ class Attribution:
     # ---- while the scope is open; each may be done again, or not have been done ----
 
     def enter(self, user: object) -> None:
-        _C.leave_module(0)  # what an interrupt left
+        module_names.enter()
         module_names.PATCHES.install(user)
         self._hooks.add()
 
@@ -56,21 +56,13 @@ class Attribution:
 
     def name_all(self) -> None:
         """Tells the engine what the tensors are called that the program holds by now."""
-        self._tell(module_names.tensors())
+        self._engine.set_names(module_names.tensors())
 
     def _name_held(self, _: Optimizer) -> None:
         self.name_all()
 
     def _name_state(self, stepped: Optimizer) -> None:
-        self._tell(module_names.state_of(stepped))
-
-    def _tell(self, named: Iterator[tuple[torch.Tensor, int]]) -> None:
-        names: list[tuple[torch.Tensor, int]] = []
-        try:
-            names.extend(named)
-        except Exception:  # of a class with attributes of its own; a name is not worth an error
-            pass
-        self._engine.set_names(names)
+        self._engine.set_names(module_names.state_of(stepped))
 
     # ---- what came of it ----
 
@@ -168,6 +160,21 @@ class Result:
             for key, (size, count) in sums.items()
         ]
         return sorted(rows, key=lambda row: -int(row["bytes"]))
+
+    def holding_lines(self) -> list[dict[str, Any]]:
+        """What was charged at the peak: rows of a `line` of the program, its `bytes` and `values`.
+
+        Largest first; empty where lines were not kept.
+        """
+        sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for _, size, maker, _ in self._holdings:
+            if line := self.line(maker):
+                sums[line][0] += size
+                sums[line][1] += 1
+        rows = [
+            {"line": line, "bytes": size, "values": count} for line, (size, count) in sums.items()
+        ]
+        return sorted(rows, key=lambda row: -row["bytes"])
 
     def timeline(self) -> list[Moment]:
         """What happened, in order."""
