@@ -39,6 +39,7 @@ def page_data(
         "peak": {
             "bytes": stats.peak_bytes,
             "rows": named.holders() if named else [],
+            "lines": named.holding_lines() if named else [],
         },
         "modules": named.work() if named else [],
         "pinned": _pinned(run.pinned()),

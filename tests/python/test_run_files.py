@@ -181,7 +181,7 @@ def test_report(tmp_path: Path) -> None:
 
 
 def test_a_page_and_a_timeline(tmp_path: Path) -> None:
-    result = run(tmp_path, TRAIN, "--report", "r.html", "--timeline", "t.json", "--stacks")
+    result = run(tmp_path, TRAIN, "--report", "r.html", "--timeline", "t.json")
     assert result.returncode == 0, result.stderr
     last = result.stderr.splitlines()[-1]
     assert last.endswith(f"report in {tmp_path / 'r.html'}, timeline in {tmp_path / 't.json'}")
@@ -219,6 +219,32 @@ def test_suggestions_need_a_page(tmp_path: Path) -> None:
     result = run(tmp_path, TRAIN, "--suggestions", "s.json")
     assert result.returncode == 2
     assert "--suggestions are shown by a page: --report FILE.html" in result.stderr
+
+
+def test_lines_of_the_program_are_in_the_report(tmp_path: Path) -> None:
+    result = run(tmp_path, TRAIN, "--report", "r.json", "--stacks")
+    assert result.returncode == 0, result.stderr
+    lines = json.loads((tmp_path / "r.json").read_text())["peak"]["lines"]
+    assert lines and all("script.py:" in row["line"] for row in lines)
+    result = run(tmp_path, TRAIN, "--stacks")
+    assert result.returncode == 2
+    assert "--stacks are lines for a report: --report FILE.json" in result.stderr
+
+
+@pytest.mark.parametrize("report", ["r.html", "r.json"])
+def test_ctrl_c_ends_a_program_with_a_report_as_it_ends_others(tmp_path: Path, report: str) -> None:
+    text = "import torch\ntorch.ones(3)\nraise KeyboardInterrupt\n"
+    result = run(tmp_path, text, "--report", report, "--quiet")
+    assert result.returncode == -signal.SIGINT
+    assert (tmp_path / report).exists()
+
+
+def test_the_program_is_not_written_over(tmp_path: Path) -> None:
+    for flag in ("--report", "--trace", "--timeline"):
+        result = run(tmp_path, TRAIN, flag, "./script.py")
+        assert result.returncode == 2
+        assert f"{flag} would write over the program: script.py" in result.stderr
+        assert "import torch" in (tmp_path / "script.py").read_text()
 
 
 def test_each_file_has_its_own_name(tmp_path: Path) -> None:

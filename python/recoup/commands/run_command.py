@@ -49,7 +49,7 @@ def add_run_command(commands: Any) -> None:
         "--stacks",
         action="store_true",
         default=None,
-        help="know the line of the program that ran each op, for --report",
+        help="of a JSON report: the lines of the program that hold the memory, too",
     )
     run.add_argument(
         "--trace", type=Path, metavar="FILE", help="record what the program does to this file"
@@ -119,6 +119,8 @@ def _add_budget_arguments(run: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.quiet and options.progress:
         options.fail("--quiet leaves nothing for --progress")
+    if options.stacks and options.report is None:
+        options.fail("--stacks are lines for a report: --report FILE.json")
     _check_files(options)
     _read_suggestions(options)
     budget, settings = make_budget(options)
@@ -156,6 +158,7 @@ def _read_suggestions(options: argparse.Namespace) -> None:
 def _check_files(options: argparse.Namespace) -> None:
     """The files to write, which the program's own `os.chdir` does not move."""
     files: dict[Path, str] = {}
+    script = None if options.is_module else Path(options.script).absolute()
     for name in ("report", "trace", "timeline"):
         file: Path | None = getattr(options, name)
         if file is None:
@@ -167,6 +170,8 @@ def _check_files(options: argparse.Namespace) -> None:
         except (OSError, ValueError) as error:
             options.fail(f"--{name}: {error}")
         setattr(options, name, file.absolute())
+        if file.absolute() == script:
+            options.fail(f"--{name} would write over the program: {file}")
         if other := files.get(file.absolute()):
             options.fail(f"--{other} and --{name} are one file: each needs its own")
         files[file.absolute()] = name

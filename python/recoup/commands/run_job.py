@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import importlib
 import json
 import os
 import shlex
@@ -43,6 +44,10 @@ class Job:
 
     def start(self) -> None:
         """Enters the scope. Raises RuntimeError or ValueError where there can be none."""
+        if is_page(self._options.report):
+            # Not at the end: a module that is loaded there may run code from text, and then Python
+            # forgets that the program was ended by Ctrl-C.
+            importlib.import_module("recoup.page")
         self._run = self._budget.__enter__()
         if self._options.progress:
             self._progress = Progress(self._run.stats, self._own)
