@@ -79,7 +79,7 @@ torch-test: build example test-device ## the tests with PyTorch
 	RECOUP_HOOK=backend_select $(BIN)/python -m pytest $(HOOK_SHORT:%=tests/python/test_%.py)
 
 # Both ways of watching ops pass the same tests; this many of them each time.
-HOOK_SHORT := hook attribution compiled composites contract_outside contract_replays contract_versions guests list_ops \
+HOOK_SHORT := hook attribution module_names compiled composites contract_outside contract_replays contract_versions guests list_ops \
   random_programs subclasses
 
 test-hook: build example test-device ## all tests with PyTorch, with ops watched the other way
