@@ -17,7 +17,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from recoup import step_marks
-from recoup.commands.run_program import find_program, run_as_python
+from recoup.commands.run_program import cannot_open, find_program, run_as_python
 from recoup.files import write_atomically
 from recoup.run import Run
 from recoup.scope import trace
@@ -45,8 +45,7 @@ def main() -> int:
     try:
         program = find_program(options)
     except OSError as error:
-        reason = f"[Errno {error.errno}] {error.strerror}"
-        print(f"recoup suggest: can't open file {error.filename!r}: {reason}", file=sys.stderr)
+        print(f"recoup suggest: {cannot_open(error)}", file=sys.stderr)
         return _USAGE_ERROR
     recording = _Recording(options)
     # First, so that it comes last: the program's own exit handlers still run inside the scope.

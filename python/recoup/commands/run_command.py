@@ -8,7 +8,7 @@ from typing import Any
 
 from recoup.commands.own_lines import OwnLines
 from recoup.commands.run_job import Job
-from recoup.commands.run_program import find_program, run_as_python
+from recoup.commands.run_program import cannot_open, find_program, run_as_python
 from recoup.commands.run_settings import OPTIONS, is_page, make_budget
 from recoup.commands.run_suggestions import read_suggestions
 from recoup.files import check_writable, utf8_name
@@ -128,8 +128,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         program = find_program(options)
     except OSError as error:
-        reason = f"[Errno {error.errno}] {error.strerror}"
-        own.say(f"recoup run: can't open file {error.filename!r}: {reason}")
+        own.say(f"recoup run: {cannot_open(error)}")
         return _USAGE_ERROR
 
     job = Job(budget, settings, options, own)

@@ -36,6 +36,11 @@ def find_program(options: argparse.Namespace) -> Callable[[], None]:
     return functools.partial(_run_script, path, source)
 
 
+def cannot_open(error: OSError) -> str:
+    """What `find_program` raised, as Python says it."""
+    return f"can't open file {error.filename!r}: [Errno {error.errno}] {error.strerror}"
+
+
 def run_as_python(program: Callable[[], None]) -> None:
     """Raises what the program raises; the traceback that Python prints has no frame of ours."""
     try:
