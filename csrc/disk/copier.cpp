@@ -1,7 +1,5 @@
 #include "csrc/disk/copier.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -12,27 +10,10 @@
 #include <xxhash.h>
 
 #include "csrc/base/check.h"
+#include "csrc/disk/copy_buffer.h"
 
 namespace recoup::detail {
 namespace {
-
-struct Free {
-  void operator()(void* memory) const noexcept {
-    madvise(memory, Copier::kBuffer, MADV_DOFORK);
-    std::free(memory);
-  }
-};
-using Buffer = std::unique_ptr<void, Free>;
-
-Buffer make_buffer() {
-  Buffer buffer(std::aligned_alloc(Copier::kBlock, Copier::kBuffer));
-  if (!buffer) {
-    throw std::bad_alloc();
-  }
-  std::memset(buffer.get(), 0, Copier::kBuffer);
-  madvise(buffer.get(), Copier::kBuffer, MADV_DONTFORK);
-  return buffer;
-}
 
 std::uint64_t sum_of(const void* bytes, std::int64_t size) {
   return XXH3_64bits(bytes, static_cast<std::size_t>(size));
@@ -79,7 +60,7 @@ struct Copier::State {
   State(int its_file, std::unique_ptr<BlockIo> its_io, Patience its_patience)
       : file(its_file), io(std::move(its_io)), patience(its_patience) {
     for (int i = 0; i < kBuffers; ++i) {
-      buffers.push_back(make_buffer());
+      buffers.push_back(make_copy_buffer(kBlock, kBuffer));
     }
     parts.resize(kBuffers);
   }
@@ -95,7 +76,7 @@ struct Copier::State {
   const int file;
   const std::unique_ptr<BlockIo> io;  // the thread's alone
   const Patience patience;
-  std::vector<Buffer> buffers;  // the same
+  std::vector<CopyBuffer> buffers;  // the same
 
   std::mutex mutex;
   std::condition_variable work;   // for the thread

@@ -13,7 +13,7 @@ namespace recoup::detail {
 namespace {
 
 constexpr double kMostPercent = 200;
-constexpr double kMostCost = 1e15;  // nanoseconds
+constexpr double kMostNoisyCost = 1e15;  // nanoseconds
 
 std::vector<Bytes> sizes_of_storages(const Trace& trace) {
   std::vector<Bytes> sizes;
@@ -69,7 +69,7 @@ Measurement CostNoise::measure(std::uint32_t op) {
   const double radius = std::sqrt(-2 * std::log(uniform()));
   const double normal = radius * std::cos(2 * std::numbers::pi * uniform());
   const auto cost = static_cast<double>(trace_.ops[op].cost.count());
-  const double took = std::min(cost * std::exp(spread_ * normal), kMostCost);
+  const double took = std::min(cost * std::exp(spread_ * normal), kMostNoisyCost);
   return {.key = kinds_[op], .took = Nanoseconds(static_cast<std::int64_t>(took))};
 }
 

@@ -8,7 +8,7 @@
 
 namespace recoup::detail {
 
-using Kind = TraceEvent::Kind;
+using EventKind = TraceEvent::Kind;
 
 namespace {
 
@@ -86,7 +86,7 @@ SimulationResult Simulator::run() {
     fill_pool();
     for (const TraceEvent& event : trace_.events) {
       apply(event);
-      if (event.kind == Kind::kOp && too_slow()) {
+      if (event.kind == EventKind::kOp && too_slow()) {
         result.status = SimulationResult::Status::kTooSlow;
         break;
       }
@@ -165,64 +165,64 @@ void Simulator::forsake(StorageId storage) {
 
 void Simulator::apply(const TraceEvent& event) {
   switch (event.kind) {
-    case Kind::kExternal:
+    case EventKind::kExternal:
       add_external(event.size);
       break;
-    case Kind::kAllocate:
+    case EventKind::kAllocate:
       engine_->set_running_op({});
       blocks_.push_back(blocks_.size() < first_blocks_.size() &&
                                 first_blocks_[blocks_.size()].valid()
                             ? first_blocks_[blocks_.size()]
                             : engine_->allocate(event.size));
       break;
-    case Kind::kFree:
+    case EventKind::kFree:
       engine_->free(blocks_[event.index]);
       break;
-    case Kind::kAdopt:
+    case EventKind::kAdopt:
       adopt(event.index, event.size);
       break;
-    case Kind::kDie:
+    case EventKind::kDie:
       engine_->storage_died(storages_[event.index]);
       break;
-    case Kind::kOp:
+    case EventKind::kOp:
       run_op(trace_.ops[event.index]);
       break;
-    case Kind::kEscape:
+    case EventKind::kEscape:
       engine_->user().escape(storages_[event.index]);
       break;
-    case Kind::kPin:
+    case EventKind::kPin:
       pins_[event.index].push_back(engine_->user().pin(storages_[event.index]));
       break;
-    case Kind::kUnpin:
+    case EventKind::kUnpin:
       if (std::vector<PinTicket>& pins = pins_[event.index]; !pins.empty()) {
         engine_->user().unpin(pins.back());
         pins.pop_back();
       }
       break;
-    case Kind::kEvict:
+    case EventKind::kEvict:
       (void)engine_->user().evict(storages_[event.index]);
       break;
-    case Kind::kPart:
+    case EventKind::kPart:
       engine_->in_parts().settle(storages_[event.index]);
       break;
-    case Kind::kParts:
+    case EventKind::kParts:
       begin_parts(trace_.list_ops[event.index]);
       break;
-    case Kind::kPartsEnd:
+    case EventKind::kPartsEnd:
       end_parts();
       break;
-    case Kind::kForsake:
+    case EventKind::kForsake:
       forsake(storages_[event.index]);
       break;
-    case Kind::kStep:
+    case EventKind::kStep:
       if (observer_ != nullptr) {
         observer_->on_step(trace_.names[event.index]);
       }
       break;
-    case Kind::kSettle:
+    case EventKind::kSettle:
       engine_->user().materialize_all();
       break;
-    case Kind::kPlan:
+    case EventKind::kPlan:
       if (engine_->context().planned != nullptr) {
         const TracePlan& plan = trace_.plans[event.index];
         engine_->context().planned->on_recorded(plan, trace_.evictions_of(plan));

@@ -6,16 +6,16 @@
 
 namespace recoup::detail {
 
-using Kind = TraceEvent::Kind;
+using EventKind = TraceEvent::Kind;
 
 TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
   for (const TraceEvent& event : trace.events) {
     switch (event.kind) {
-      case Kind::kExternal:
-      case Kind::kAdopt:
+      case EventKind::kExternal:
+      case EventKind::kAdopt:
         storages_.emplace_back();
         break;
-      case Kind::kOp: {
+      case EventKind::kOp: {
         const TraceOp& op = trace.ops[event.index];
         for (const TraceOperand& operand : trace.operands_of(op)) {
           if (operand.reads || operand.written) {
@@ -26,32 +26,32 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
         starts_.push_back(starts_.back() + op.cost);
         break;
       }
-      case Kind::kEscape:
-      case Kind::kPin:
-      case Kind::kPart:
+      case EventKind::kEscape:
+      case EventKind::kPin:
+      case EventKind::kPart:
         add_use(event.index, false);
         break;
-      case Kind::kParts:
+      case EventKind::kParts:
         for (const TracePartOperand& operand : trace.operands_of(trace.list_ops[event.index])) {
           if (operand.written) {
             add_use(operand.storage, false);
           }
         }
         break;
-      case Kind::kDie:
-      case Kind::kForsake:
+      case EventKind::kDie:
+      case EventKind::kForsake:
         storages_[event.index].settles = settles_.size();
         break;
-      case Kind::kSettle:
+      case EventKind::kSettle:
         settles_.push_back(now());
         break;
-      case Kind::kAllocate:
-      case Kind::kFree:
-      case Kind::kUnpin:
-      case Kind::kEvict:
-      case Kind::kStep:
-      case Kind::kPartsEnd:
-      case Kind::kPlan:
+      case EventKind::kAllocate:
+      case EventKind::kFree:
+      case EventKind::kUnpin:
+      case EventKind::kEvict:
+      case EventKind::kStep:
+      case EventKind::kPartsEnd:
+      case EventKind::kPlan:
         break;
     }
   }

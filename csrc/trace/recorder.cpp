@@ -7,7 +7,7 @@
 
 namespace recoup::detail {
 
-using Kind = TraceEvent::Kind;
+using EventKind = TraceEvent::Kind;
 
 void TraceRecorder::put(std::vector<std::uint32_t>& table, std::uint32_t index,
                         std::uint32_t number) {
@@ -64,7 +64,7 @@ void TraceRecorder::tell(const TraceEvent& event) {
 
 void TraceRecorder::tell_deferred() {
   for (const TraceEvent& event : deferred_) {
-    if (event.kind == Kind::kParts) {
+    if (event.kind == EventKind::kParts) {
       const ListOp& list = deferred_list_ops_[event.index];
       sink_.add_list_op(list.op, list.parts, list.operands);
     } else {
@@ -75,12 +75,12 @@ void TraceRecorder::tell_deferred() {
   deferred_list_ops_.clear();
 }
 
-void TraceRecorder::add(Kind kind, StorageId storage) {
+void TraceRecorder::add(EventKind kind, StorageId storage) {
   tell({.kind = kind, .index = storages_[storage.index()], .size = Bytes(0)});
 }
 
 void TraceRecorder::on_step(std::string_view name) {
-  tell({.kind = Kind::kStep, .index = name_index(name), .size = Bytes(0)});
+  tell({.kind = EventKind::kStep, .index = name_index(name), .size = Bytes(0)});
 }
 
 void TraceRecorder::on_allocate(BlockId block, Bytes nbytes) {
@@ -92,7 +92,7 @@ void TraceRecorder::on_allocate(BlockId block, Bytes nbytes) {
     return;
   }
   put(blocks_, block.index(), block_count_++);
-  sink_.add_event({.kind = Kind::kAllocate, .index = 0, .size = nbytes});
+  sink_.add_event({.kind = EventKind::kAllocate, .index = 0, .size = nbytes});
 }
 
 void TraceRecorder::on_free(BlockId block) {
@@ -105,13 +105,13 @@ void TraceRecorder::on_free(BlockId block) {
     }
   } else if (const std::uint32_t outer = get(blocks_, block.index()); outer != kNone) {
     blocks_[block.index()] = kNone;
-    tell({.kind = Kind::kFree, .index = outer, .size = Bytes(0)});
+    tell({.kind = EventKind::kFree, .index = outer, .size = Bytes(0)});
   }
 }
 
 void TraceRecorder::on_external(StorageId storage, Bytes nbytes) {
   add_storage(storage);
-  sink_.add_event({.kind = Kind::kExternal, .index = 0, .size = nbytes});
+  sink_.add_event({.kind = EventKind::kExternal, .index = 0, .size = nbytes});
 }
 
 void TraceRecorder::on_adopt(const FreshStorage& fresh, StorageId storage) {
@@ -119,19 +119,19 @@ void TraceRecorder::on_adopt(const FreshStorage& fresh, StorageId storage) {
   if (get(blocks_, fresh.block.index()) == kNone) {
     // It was allocated while nobody looked on: by another thread, while a replay ran.
     put(blocks_, fresh.block.index(), block_count_++);
-    sink_.add_event({.kind = Kind::kAllocate, .index = 0, .size = fresh.nbytes});
+    sink_.add_event({.kind = EventKind::kAllocate, .index = 0, .size = fresh.nbytes});
   }
   const std::uint32_t block = std::exchange(blocks_[fresh.block.index()], kNone);
   add_storage(storage);
-  sink_.add_event({.kind = Kind::kAdopt, .index = block, .size = fresh.nbytes});
+  sink_.add_event({.kind = EventKind::kAdopt, .index = block, .size = fresh.nbytes});
 }
 
-void TraceRecorder::on_death(StorageId storage) { add(Kind::kDie, storage); }
+void TraceRecorder::on_death(StorageId storage) { add(EventKind::kDie, storage); }
 
-void TraceRecorder::on_forsake(StorageId storage) { add(Kind::kForsake, storage); }
+void TraceRecorder::on_forsake(StorageId storage) { add(EventKind::kForsake, storage); }
 
 void TraceRecorder::on_materialize_all() {
-  tell({.kind = Kind::kSettle, .index = 0, .size = Bytes(0)});
+  tell({.kind = EventKind::kSettle, .index = 0, .size = Bytes(0)});
 }
 
 void TraceRecorder::on_parts_begin(std::string_view name, std::span<const Part> parts) {
@@ -150,7 +150,7 @@ void TraceRecorder::on_parts_begin(std::string_view name, std::span<const Part> 
     sink_.add_list_op(list.op, list.parts, list.operands);
     return;
   }
-  deferred_.push_back({.kind = Kind::kParts,
+  deferred_.push_back({.kind = EventKind::kParts,
                        .index = static_cast<std::uint32_t>(deferred_list_ops_.size()),
                        .size = Bytes(0)});
   deferred_list_ops_.push_back(std::move(list));
@@ -158,7 +158,7 @@ void TraceRecorder::on_parts_begin(std::string_view name, std::span<const Part> 
 
 void TraceRecorder::on_parts_end() {
   if (std::exchange(in_parts_, false)) {
-    tell({.kind = Kind::kPartsEnd, .index = 0, .size = Bytes(0)});
+    tell({.kind = EventKind::kPartsEnd, .index = 0, .size = Bytes(0)});
   }
 }
 
@@ -232,7 +232,7 @@ void TraceRecorder::take_from_kernel(BlockId block) {
     allocations_[block.index()] = kNone;
     op.steps.push_back({.kind = KernelStep::Kind::kFree, .index = number, .size = Bytes(0)});
     put(blocks_, block.index(), block_count_++);
-    sink_.add_event({.kind = Kind::kAllocate, .index = 0, .size = size_of(op, number)});
+    sink_.add_event({.kind = EventKind::kAllocate, .index = 0, .size = size_of(op, number)});
     return;
   }
 }
@@ -261,7 +261,7 @@ void TraceRecorder::let_go_of_blocks(RunningOp& op) {
     allocations_[op.made[i].index()] = kNone;
     put(blocks_, op.made[i].index(), block_count_++);
     op.steps.push_back({.kind = KernelStep::Kind::kFree, .index = i, .size = Bytes(0)});
-    kept_.push_back({.kind = Kind::kAllocate, .index = 0, .size = sizes[i]});
+    kept_.push_back({.kind = EventKind::kAllocate, .index = 0, .size = sizes[i]});
   }
 }
 

@@ -10,7 +10,7 @@
 namespace recoup::detail {
 namespace {
 
-using Kind = TraceEvent::Kind;
+using EventKind = TraceEvent::Kind;
 
 class StepCutter {
  public:
@@ -29,7 +29,7 @@ class StepCutter {
         begin();
       }
       apply(event);
-      if (event.kind == Kind::kStep && marks++ == index_) {
+      if (event.kind == EventKind::kStep && marks++ == index_) {
         return built_.take();
       }
     }
@@ -55,16 +55,16 @@ class StepCutter {
     for (Storage& storage : storages_) {
       if (storage.live) {
         storage.number = storage_count_++;
-        add({.kind = Kind::kExternal, .index = 0, .size = storage.size});
+        add({.kind = EventKind::kExternal, .index = 0, .size = storage.size});
         for (std::size_t pin = 0; pin < storage.pins; ++pin) {
-          add({.kind = Kind::kPin, .index = storage.number, .size = Bytes(0)});
+          add({.kind = EventKind::kPin, .index = storage.number, .size = Bytes(0)});
         }
       }
     }
     for (Block& block : blocks_) {
       if (block.held) {
         block.number = block_count_++;
-        add({.kind = Kind::kAllocate, .index = 0, .size = block.size});
+        add({.kind = EventKind::kAllocate, .index = 0, .size = block.size});
       }
     }
   }
@@ -81,44 +81,44 @@ class StepCutter {
   void apply(const TraceEvent& event) {
     TraceEvent added = event;
     switch (event.kind) {
-      case Kind::kExternal:
+      case EventKind::kExternal:
         add_storage(event.size);
         break;
-      case Kind::kAllocate:
+      case EventKind::kAllocate:
         blocks_.push_back({.size = event.size, .number = inside_ ? block_count_++ : 0});
         break;
-      case Kind::kAdopt:
+      case EventKind::kAdopt:
         add_storage(event.size);
         [[fallthrough]];
-      case Kind::kFree:
+      case EventKind::kFree:
         blocks_[event.index].held = false;
         added.index = blocks_[event.index].number;
         break;
-      case Kind::kPin:
-      case Kind::kUnpin:
-      case Kind::kDie:
-      case Kind::kForsake:
-      case Kind::kEscape:
-      case Kind::kEvict:
-      case Kind::kPart:
+      case EventKind::kPin:
+      case EventKind::kUnpin:
+      case EventKind::kDie:
+      case EventKind::kForsake:
+      case EventKind::kEscape:
+      case EventKind::kEvict:
+      case EventKind::kPart:
         follow(event);
         added.index = storages_[event.index].number;
         break;
-      case Kind::kOp:
+      case EventKind::kOp:
         add_op(trace_.ops[event.index]);
         return;
-      case Kind::kPlan:
+      case EventKind::kPlan:
         return;  // of the run
-      case Kind::kParts:
+      case EventKind::kParts:
         add_list_op(trace_.list_ops[event.index]);
         return;
-      case Kind::kPartsEnd:
+      case EventKind::kPartsEnd:
         if (!std::exchange(in_parts_, false)) {
           return;  // they began before the step
         }
         break;
-      case Kind::kStep:
-      case Kind::kSettle:
+      case EventKind::kStep:
+      case EventKind::kSettle:
         break;
     }
     add(added);
@@ -126,11 +126,11 @@ class StepCutter {
 
   void follow(const TraceEvent& event) {
     Storage& storage = storages_[event.index];
-    if (event.kind == Kind::kPin) {
+    if (event.kind == EventKind::kPin) {
       ++storage.pins;
-    } else if (event.kind == Kind::kUnpin && storage.pins > 0) {
+    } else if (event.kind == EventKind::kUnpin && storage.pins > 0) {
       --storage.pins;
-    } else if (event.kind == Kind::kDie || event.kind == Kind::kForsake) {
+    } else if (event.kind == EventKind::kDie || event.kind == EventKind::kForsake) {
       storage.live = false;
     }
   }

@@ -5,7 +5,7 @@
 namespace recoup::detail {
 namespace {
 
-using Kind = TraceEvent::Kind;
+using EventKind = TraceEvent::Kind;
 
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
@@ -36,37 +36,37 @@ class Builder {
 
   void apply(const TraceEvent& event) {
     switch (event.kind) {
-      case Kind::kExternal:
-      case Kind::kAdopt:
+      case EventKind::kExternal:
+      case EventKind::kAdopt:
         add_storage(event.size, false);
         break;
-      case Kind::kEscape:
+      case EventKind::kEscape:
         escape(event.index);
         break;
-      case Kind::kPin:
+      case EventKind::kPin:
         kept_[event.index] = true;
         break;
-      case Kind::kDie:
-      case Kind::kForsake:
+      case EventKind::kDie:
+      case EventKind::kForsake:
         graph_.storages[event.index].last_step = step() + (kept_[event.index] ? 1 : 0);
         break;
-      case Kind::kOp:
+      case EventKind::kOp:
         if (!trace_.ops[event.index].failed) {
           add_node(event.index);
         }
         break;
-      case Kind::kStep:
+      case EventKind::kStep:
         end_step();
         break;
-      case Kind::kAllocate:
-      case Kind::kFree:
-      case Kind::kUnpin:
-      case Kind::kEvict:
-      case Kind::kPart:
-      case Kind::kParts:
-      case Kind::kPartsEnd:
-      case Kind::kSettle:
-      case Kind::kPlan:
+      case EventKind::kAllocate:
+      case EventKind::kFree:
+      case EventKind::kUnpin:
+      case EventKind::kEvict:
+      case EventKind::kPart:
+      case EventKind::kParts:
+      case EventKind::kPartsEnd:
+      case EventKind::kSettle:
+      case EventKind::kPlan:
         break;
     }
   }

@@ -11,7 +11,7 @@
 namespace recoup {
 namespace {
 
-using Kind = TraceEvent::Kind;
+using EventKind = TraceEvent::Kind;
 
 constexpr std::uint32_t kNobody = std::numeric_limits<std::uint32_t>::max();
 
@@ -78,45 +78,45 @@ class Reorder {
   void find_place(const TraceEvent& event) {
     Step& step = steps_.back();
     switch (event.kind) {
-      case Kind::kOp:
+      case EventKind::kOp:
         add_uses(event.index);
         break;
-      case Kind::kExternal:
-      case Kind::kAdopt:
+      case EventKind::kExternal:
+      case EventKind::kAdopt:
         step.head.push_back({.event = event, .born = static_cast<std::uint32_t>(uses_.size())});
         uses_.emplace_back();
         break;
-      case Kind::kAllocate:
+      case EventKind::kAllocate:
         step.head.push_back({.event = event});
         break;
-      case Kind::kEscape:
-      case Kind::kPin:
+      case EventKind::kEscape:
+      case EventKind::kPin:
         behind(event.index, &Use::writer).push_back({.event = event});
         uses_[event.index].is_kept = true;
         break;
-      case Kind::kUnpin:
+      case EventKind::kUnpin:
         step.tail.push_back({.event = event});
         break;
-      case Kind::kEvict:
-      case Kind::kPart:
-      case Kind::kDie:
-      case Kind::kForsake:
+      case EventKind::kEvict:
+      case EventKind::kPart:
+      case EventKind::kDie:
+      case EventKind::kForsake:
         (uses_[event.index].is_kept ? step.tail : behind(event.index, &Use::last))
             .push_back({.event = event});
         break;
-      case Kind::kFree:
-      case Kind::kSettle:
+      case EventKind::kFree:
+      case EventKind::kSettle:
         step.tail.push_back({.event = event});
         break;
-      case Kind::kStep:
+      case EventKind::kStep:
         step.tail.push_back({.event = event});
         steps_.emplace_back();
         break;
-      case Kind::kParts:
+      case EventKind::kParts:
         settle(trace_.list_ops[event.index]);
         break;
-      case Kind::kPartsEnd:
-      case Kind::kPlan:  // for the order that was
+      case EventKind::kPartsEnd:
+      case EventKind::kPlan:  // for the order that was
         break;
     }
   }
@@ -125,7 +125,7 @@ class Reorder {
   void settle(const TraceListOp& op) {
     for (const TracePartOperand& operand : trace_.operands_of(op)) {
       if (operand.written) {
-        find_place({.kind = Kind::kPart, .index = operand.storage, .size = Bytes(0)});
+        find_place({.kind = EventKind::kPart, .index = operand.storage, .size = Bytes(0)});
       }
     }
   }
@@ -154,27 +154,27 @@ class Reorder {
   void emit(const std::vector<Placed>& events) {
     for (auto [event, born] : events) {
       switch (event.kind) {
-        case Kind::kExternal:
-        case Kind::kAdopt:
+        case EventKind::kExternal:
+        case EventKind::kAdopt:
           new_storage_[born] = storages_++;
           break;
-        case Kind::kEscape:
-        case Kind::kPin:
-        case Kind::kUnpin:
-        case Kind::kEvict:
-        case Kind::kPart:
-        case Kind::kDie:
-        case Kind::kForsake:
+        case EventKind::kEscape:
+        case EventKind::kPin:
+        case EventKind::kUnpin:
+        case EventKind::kEvict:
+        case EventKind::kPart:
+        case EventKind::kDie:
+        case EventKind::kForsake:
           event.index = new_storage_[event.index];
           break;
-        case Kind::kAllocate:  // blocks and names keep their numbers
-        case Kind::kFree:
-        case Kind::kStep:
-        case Kind::kSettle:
-        case Kind::kOp:
-        case Kind::kPlan:
-        case Kind::kParts:
-        case Kind::kPartsEnd:
+        case EventKind::kAllocate:  // blocks and names keep their numbers
+        case EventKind::kFree:
+        case EventKind::kStep:
+        case EventKind::kSettle:
+        case EventKind::kOp:
+        case EventKind::kPlan:
+        case EventKind::kParts:
+        case EventKind::kPartsEnd:
           break;
       }
       result_.events.push_back(event);
@@ -195,7 +195,7 @@ class Reorder {
     for (std::uint32_t i = 0; i < op.fresh_count; ++i) {
       new_storage_[fresh_[index] + i] = storages_++;
     }
-    result_.events.push_back({.kind = Kind::kOp,
+    result_.events.push_back({.kind = EventKind::kOp,
                               .index = static_cast<std::uint32_t>(result_.ops.size()),
                               .size = Bytes(0)});
     result_.ops.push_back(op);
