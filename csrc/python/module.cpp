@@ -251,6 +251,8 @@ void bind_functions(py::module_& module) {
   module.def("charge", [](const at::Tensor& t) { translated([&] { charge(t); }); }, tensor);
   module.def("grows_outside", &grows_outside, tensor);
   module.def("in_pool", &in_pool, tensor);
+  module.def("is_unused_mapping", &is_unused_mapping, tensor);
+  module.def("learn_slices", &learn_slices, py::arg("slice"), py::arg("whole"));
   module.def("let_observers_look", &let_observers_look, py::arg("on"));
   module.def("policies", &policy_list);
   module.def("active", &active);
@@ -356,4 +358,5 @@ PYBIND11_MODULE(_C, module) {
   recoup::bind_scope(module);
   recoup::bind_compiled(module);
   recoup::bind_attribution(module);
+  recoup::bind_scripts(module);
 }

@@ -16,7 +16,7 @@ void EngineMutex::unlock_and_bury() {
     std::swap(dead, graveyard_);
   }
   const bool notify = waiting_ > 0;
-  mutex_.unlock();
+  unlock();
   if (notify) {
     changed_.notify_all();
   }

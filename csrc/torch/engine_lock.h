@@ -1,10 +1,12 @@
 // The lock around an engine, and whose turn it is to run an op.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 
+#include "csrc/base/check.h"
 #include "csrc/base/fast_mutex.h"
 #include "csrc/torch/graveyard.h"
 #include "csrc/torch/interpreter.h"
@@ -19,15 +21,28 @@ class EngineMutex {
   EngineMutex(const EngineMutex&) = delete;
   EngineMutex& operator=(const EngineMutex&) = delete;
 
-  // Around a kernel, and around fork; EngineLock does it for all others.
-  void lock() { mutex_.lock(); }
+  // Around a kernel, and around fork; EngineLock does it for all others. A thread that holds it
+  // must not come back: the usual cause is a storage of the program's that dies under the lock
+  // instead of in the graveyard. That is a broken invariant, and not a wait without end.
+  void lock() {
+    RECOUP_CHECK(!is_mine(), "the engine's lock is taken by the thread that holds it");
+    mutex_.lock();
+    holder_.store(this_thread(), std::memory_order_relaxed);
+  }
   // What is in the graveyard stays there.
-  void unlock() { mutex_.unlock(); }
+  void unlock() {
+    holder_.store(nullptr, std::memory_order_relaxed);
+    mutex_.unlock();
+  }
+  // Whether the calling thread holds it.
+  [[nodiscard]] bool is_mine() const {
+    return holder_.load(std::memory_order_relaxed) == this_thread();
+  }
 
   // Gives the lock up until done(), which another thread makes true under the lock.
   template <class Done>
   void wait_until(const EngineLock&, Done&& done) {
-    std::unique_lock<FastMutex> held(mutex_, std::adopt_lock);
+    std::unique_lock<EngineMutex> held(*this, std::adopt_lock);
     ++waiting_;
     while (!done()) {
       held.unlock();
@@ -51,8 +66,14 @@ class EngineMutex {
  private:
   friend class EngineLock;
   void unlock_and_bury();
+  // An address that no other thread has.
+  static const void* this_thread() {
+    thread_local char marker = 0;
+    return &marker;
+  }
 
   FastMutex mutex_;
+  std::atomic<const void*> holder_{nullptr};  // the thread that holds mutex_; null: no thread
   std::condition_variable_any changed_;
   int waiting_ = 0;
   Graveyard graveyard_;

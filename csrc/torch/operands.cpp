@@ -1,5 +1,9 @@
 #include "csrc/torch/operands.h"
 
+#include <ATen/core/List.h>
+#include <ATen/core/jit_type.h>
+
+#include <algorithm>
 #include <typeinfo>
 
 namespace recoup::detail {
@@ -9,6 +13,49 @@ namespace {
 bool covers_storage(const at::Tensor& tensor) {
   return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
          tensor.nbytes() == tensor.storage().unsafeGetStorageImpl()->nbytes();
+}
+
+enum class ListKind : std::uint8_t { kTensors, kOptionalTensors, kOther };
+
+// By its elements too: TorchScript passes a Tensor?[] as a list of a type of its own.
+ListKind list_kind(const c10::IValue& list) {
+  if (list.isTensorList()) {
+    return ListKind::kTensors;
+  }
+  if (list.isOptionalTensorList()) {
+    return ListKind::kOptionalTensors;
+  }
+  const auto elements = list.toListRef();
+  const auto is_none = [](const c10::IValue& each) { return each.isNone(); };
+  const auto is_tensor_or_none = [](const c10::IValue& each) {
+    return each.isTensor() || each.isNone();
+  };
+  if (!std::all_of(elements.begin(), elements.end(), is_tensor_or_none)) {
+    return ListKind::kOther;
+  }
+  if (!std::all_of(elements.begin(), elements.end(), is_none)) {
+    return ListKind::kOptionalTensors;
+  }
+  // Empty, or without a tensor in it.
+  const c10::TypePtr type = list.toList().elementType();
+  const auto* const optional = type->castRaw<c10::OptionalType>();
+  return optional != nullptr && optional->getElementType()->kind() == c10::TypeKind::TensorType
+             ? ListKind::kOptionalTensors
+             : ListKind::kOther;
+}
+
+template <class Element>
+c10::List<Element> typed_copy(const c10::IValue& list) {
+  c10::List<Element> copy;
+  for (const c10::IValue& element : list.toListRef()) {
+    copy.push_back(element.to<Element>());
+  }
+  return copy;
+}
+
+bool has_lists(const c10::IValue& list) {
+  const auto elements = list.toListRef();
+  return !elements.empty() && elements.front().isList();
 }
 
 }  // namespace
@@ -33,13 +80,27 @@ std::optional<c10::Scalar> wrapped_number(const at::Tensor& tensor) {
 }
 
 c10::IValue own_copy(const c10::IValue& value) {
-  if (value.isTensorList()) {
-    return value.toTensorList().copy();
+  if (!value.isList()) {
+    return value;
   }
-  if (value.isOptionalTensorList()) {
-    return value.toOptionalTensorList().copy();
+  switch (list_kind(value)) {
+    case ListKind::kTensors:
+      return typed_copy<at::Tensor>(value);
+    case ListKind::kOptionalTensors:
+      return typed_copy<std::optional<at::Tensor>>(value);
+    case ListKind::kOther:
+      break;
   }
-  return value;
+  if (value.use_count() == 1 && !has_lists(value)) [[likely]] {
+    return value;
+  }
+  c10::List<c10::IValue> copy = value.toList().copy();
+  for (std::size_t i = 0; i < copy.size(); ++i) {
+    if (copy.get(i).isList()) {
+      copy.set(i, own_copy(copy.get(i)));
+    }
+  }
+  return copy;
 }
 
 void Operands::find(Arguments arguments, bool in_passing) {

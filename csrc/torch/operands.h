@@ -32,7 +32,9 @@ inline c10::StorageImpl& impl_of(const Operand& operand) {
   return *static_cast<c10::StorageImpl*>(operand.owner);
 }
 
-// Lists share their elements, and some kernels change the list that they are given.
+// A list of our own with the same elements: IValues share lists, some kernels change the list that
+// they are given, and TorchScript passes lists that the program may change afterwards. Lists of
+// tensors get the type that kernels are called with.
 c10::IValue own_copy(const c10::IValue& value);
 
 // The storage of a plain tensor on the device; null for others.

@@ -136,6 +136,38 @@ void Payload::find_cost_key(std::span<const std::int64_t> made) {
   cost_key = mixer.hash() | 1U;  // 0 is none
 }
 
+namespace {
+
+// Whether a record may keep it.
+bool may_be_kept(const c10::IValue& value) {
+  return !value.isTuple() && !value.isGenericDict() && !value.isPyObject() && !value.isFuture() &&
+         !value.isAwait() && !value.isStorage();
+}
+
+// Whether destroying it runs no code but the C library's.
+bool is_harmless(const c10::IValue& value) { return !value.isPtrType() || value.isString(); }
+
+}  // namespace
+
+bool Payload::add_argument(const c10::IValue& argument) {
+  if (argument.isGenerator() && argument.toGenerator().device().is_cpu()) {
+    arguments.emplace_back();
+    return true;
+  }
+  arguments.push_back(argument);
+  if (!argument.isList()) {
+    harmless &= is_harmless(argument);
+    return may_be_kept(argument);
+  }
+  bool kept = true;
+  for (const c10::IValue& element : argument.toListRef()) {
+    // A list in a list is one of numbers in every schema; it is looked at no further.
+    harmless &= is_harmless(element);
+    kept &= may_be_kept(element);
+  }
+  return kept;
+}
+
 void Payload::keep_constant(const at::Tensor& tensor) {
   const Unseen unseen;
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());

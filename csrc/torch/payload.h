@@ -68,7 +68,8 @@ struct Payload {
   c10::SmallVector<std::uint16_t, 2> fresh_results;
   std::unique_ptr<Coverage> coverage;  // in verify mode
 
-  // Destroying it cannot run code of others: no custom class object is among the arguments.
+  // Destroying it runs no code of the program's or of PyTorch's: `arguments` are numbers, strings
+  // and lists of these. Any other payload is destroyed after the engine's lock has been given up.
   bool harmless = true;
   std::size_t memory = 0;  // that it takes, as count_memory found it
 
@@ -78,15 +79,10 @@ struct Payload {
   void find_cost_key(std::span<const std::int64_t> made);
 
   void count_memory();
-  // Appends to `arguments` one that is no tensor.
-  void add_argument(const c10::IValue& argument) {
-    if (argument.isGenerator() && argument.toGenerator().device().is_cpu()) {
-      arguments.emplace_back();
-      return;
-    }
-    harmless &= !argument.isPtrType() || argument.isList() || argument.isString();
-    arguments.push_back(argument);
-  }
+  // Appends to `arguments` one that holds no tensor, a list only if no other holds it. Returns
+  // false for an object that a record cannot keep: the program may change it, or it keeps tensors
+  // of the program alive.
+  [[nodiscard]] bool add_argument(const c10::IValue& argument);
   // A tensor on the CPU as it is now, in the place of the last argument.
   void keep_constant(const at::Tensor& tensor);
   void clear();

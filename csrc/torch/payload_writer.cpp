@@ -146,7 +146,7 @@ void PayloadWriter::describe_list(const c10::IValue& list, std::size_t argument)
     empty.resize(list.toOptionalTensorList().size());
     payload_->arguments.emplace_back(std::move(empty));
   } else {
-    payload_->add_argument(list);
+    repeatable_ &= payload_->add_argument(list);
   }
   for_each_tensor(Arguments(list),
                   [&](const at::Tensor& tensor, std::size_t, std::int64_t element) {
@@ -171,7 +171,7 @@ void PayloadWriter::describe_arguments() {
     } else if (argument.isList()) {
       describe_list(argument, i);
     } else {
-      payload_->add_argument(argument);
+      repeatable_ &= payload_->add_argument(argument);
     }
   }
 }

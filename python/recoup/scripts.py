@@ -6,17 +6,17 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from recoup import _C
+
 
 def leaves_of(script: Any) -> Iterator[Any]:
     """All that its file holds: attributes of a module and of those in it, constants of code."""
     if isinstance(script, torch._C.ScriptFunction):
         yield from _constants(script.graph)
         return
+    yield from _C.tensors_of_script(script._c)
     for module in script.modules():
         compiled = module._c
-        kind: Any = torch._C.ConcreteModuleType
-        for name in kind.from_jit_type(compiled._type()).get_attributes():
-            yield from tree_leaves(compiled.getattr(name))
         for name in compiled._method_names():
             yield from _constants(compiled._get_method(name).graph)
 
