@@ -34,7 +34,7 @@ c10::Device device_of_draw(c10::DispatchKeySet below, const std::vector<c10::IVa
 }  // namespace
 
 CompiledFrame::CompiledFrame(CompiledCall& call)
-    : call_(call), outer_(innermost()), was_inside_(Hook::inside()) {
+    : call_(call), outer_(innermost()), was_inside_(Hook::state()) {
   call_.draws().rewind();
   innermost() = this;
   set_in_graph(true);
@@ -44,7 +44,7 @@ CompiledFrame::CompiledFrame(CompiledCall& call)
 CompiledFrame::~CompiledFrame() {
   innermost() = outer_;
   set_in_graph(outer_ != nullptr);
-  Hook::set_inside(was_inside_);
+  Hook::set_state(was_inside_);
 }
 
 void CompiledFrame::rethrow_if(std::string_view what) const {

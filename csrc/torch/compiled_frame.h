@@ -10,6 +10,7 @@
 
 #include "csrc/torch/compiled_call.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/hook.h"
 #include "csrc/torch/traits.h"
 
 namespace recoup::detail {
@@ -55,7 +56,7 @@ class CompiledFrame {
 
   CompiledCall& call_;
   CompiledFrame* const outer_;
-  const bool was_inside_;
+  const Hook::State was_inside_;
   std::optional<PoolOutOfMemory> failure_;
 };
 

@@ -30,6 +30,15 @@ void on_fake(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Sta
   Hook::handle(op, keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::Fake), stack);
 }
 
+// Note [Ops without Fake]: those that read a tensor of the program's where PyTorch has excluded
+// Fake. A test looks for others.
+constexpr std::pair<const char*, const char*> kReadWithoutFake[] = {
+    {"aten::_local_scalar_dense", ""},
+    {"aten::_to_copy", ""},
+    {"aten::set_", "source_Storage"},
+    {"aten::set_", "source_Storage_storage_offset"},
+};
+
 // ---- BackendSelect ----
 
 // The op whose call goes past our kernel to the one behind it.
@@ -71,6 +80,44 @@ class Watcher final : public c10::OperatorKernel {
   const std::optional<c10::SafeKernelFunction> behind_;
 };
 
+// The same for an op that comes to us on Fake, and here where PyTorch has excluded Fake.
+class WatcherWithoutFake final : public c10::OperatorKernel {
+ public:
+  explicit WatcherWithoutFake(std::optional<c10::SafeKernelFunction> behind)
+      : behind_(std::move(behind)) {}
+
+  void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
+    DispatchKeySet below =
+        keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::BackendSelect);
+    if (Hook::on_scope_thread() && Hook::without_fake()) [[unlikely]] {
+      if (behind_) {
+        below = below.add(DispatchKey::BackendSelect);  // to proceed is to come here again
+      }
+      Hook::handle(op, below, stack);
+    } else if (behind_) {
+      behind_->callBoxed(op, keys, stack);
+    } else {
+      op.redispatchBoxed(below, stack);
+    }
+  }
+
+ private:
+  const std::optional<c10::SafeKernelFunction> behind_;
+};
+
+// A kernel of ours in front of what the op has on BackendSelect.
+template <class Kernel>
+c10::RegistrationHandleRAII put_in_front(const c10::OperatorHandle& op) {
+  std::optional<c10::SafeKernelFunction> behind;
+  if (op.hasKernelForDispatchKey(DispatchKey::BackendSelect)) {
+    behind.emplace(op.getComputedKernelForDispatchKey(DispatchKey::BackendSelect));
+  }
+  return c10::Dispatcher::singleton().registerImpl(
+      op.operator_name(), DispatchKey::BackendSelect,
+      c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(std::move(behind))),
+      std::nullopt, nullptr, "registered by recoup, to watch");
+}
+
 class SilentWarnings final : public c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
@@ -106,23 +153,12 @@ class Watchers {
     for (const c10::OperatorName& name : ops) {
       const auto op = c10::Dispatcher::singleton().findSchema(name);
       if (op && !kernels_.contains(name)) {
-        kernels_.emplace(name, make(*op));
+        kernels_.emplace(name, put_in_front<Watcher>(*op));
       }
     }
   }
 
  private:
-  static c10::RegistrationHandleRAII make(const c10::OperatorHandle& op) {
-    std::optional<c10::SafeKernelFunction> behind;
-    if (op.hasKernelForDispatchKey(DispatchKey::BackendSelect)) {
-      behind.emplace(op.getComputedKernelForDispatchKey(DispatchKey::BackendSelect));
-    }
-    return c10::Dispatcher::singleton().registerImpl(
-        op.operator_name(), DispatchKey::BackendSelect,
-        c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Watcher>(std::move(behind))),
-        std::nullopt, nullptr, "registered by recoup, to watch");
-  }
-
   std::mutex registering_;  // held while kernels are registered, so before the dispatcher's
   std::mutex mutex_;        // the other way round
   std::atomic<bool> any_new_ = false;
@@ -130,6 +166,17 @@ class Watchers {
   // By names: an op that goes and comes again has its kernel still.
   std::unordered_map<c10::OperatorName, c10::RegistrationHandleRAII> kernels_;
 };
+
+// For good, as PyTorch's own are.
+void watch_without_fake() {
+  static auto* const kernels = new std::vector<c10::RegistrationHandleRAII>;
+  SilentWarnings silent;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  for (const auto& [name, overload] : kReadWithoutFake) {
+    kernels->push_back(put_in_front<WatcherWithoutFake>(
+        c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)));
+  }
+}
 
 class Listener final : public c10::OpRegistrationListener {
   void onOperatorRegistered(const c10::OperatorHandle& op) override {
@@ -171,6 +218,7 @@ void Hook::install(Handler handler) {
     static auto* const library =
         new torch::Library(torch::Library::IMPL, "_", DispatchKey::Fake, __FILE__, __LINE__);
     library->fallback(torch::CppFunction::makeFromBoxedFunction<&on_fake>());
+    watch_without_fake();
   } else {
     static auto* const listening = new c10::RegistrationHandleRAII(
         c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>()));

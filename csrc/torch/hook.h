@@ -63,13 +63,27 @@ class Hook {
     return on_fake_ ? c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Fake)
                     : inside_flag();
   }
-  static void set_inside(bool on) {
+  // Note [Ops without Fake]
+  // PyTorch excludes Fake too, where it reads nested sequences and storages into a new tensor
+  // (internal_new_from_data: torch.tensor, Tensor.new, the constructors of sparse tensors). The ops
+  // that read a tensor of the program's there have a kernel of ours on BackendSelect, which takes
+  // them for ops of the program's if it is not recoup that excluded Fake.
+  struct State {
+    bool inside = false;  // no op comes to us
+    bool ours = false;    // because of us
+  };
+  [[nodiscard]] static State state() { return {.inside = inside(), .ours = ours_flag()}; }
+  static void set_state(State state) {
+    ours_flag() = state.ours;
     if (on_fake_) {
-      c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::Fake, on);
+      c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::Fake, state.inside);
     } else {
-      inside_flag() = on;
+      inside_flag() = state.inside;
     }
   }
+  static void set_inside(bool on) { set_state({.inside = on, .ours = on}); }
+  // Whether PyTorch has excluded Fake, and the ops that read come to us on BackendSelect.
+  [[nodiscard]] static bool without_fake() { return on_fake_ && inside() && !ours_flag(); }
   // Whether a tensor that the thread makes is one that PyTorch fills by pointer (torch.tensor),
   // which it does without Fake. No op of ours makes it: it is taken for what it is when one first
   // meets it.
@@ -95,6 +109,10 @@ class Hook {
   // A test looks that nobody uses it. It is below Python, whose kernel excludes all above.
   static constexpr c10::DispatchKey kScope = c10::DispatchKey::CustomRNGKeyId;
 
+  static bool& ours_flag() {
+    thread_local bool ours = false;
+    return ours;
+  }
   static bool& inside_flag() {
     thread_local bool inside = false;
     return inside;

@@ -12,6 +12,11 @@ constexpr PointerReader kReaders[] = {
     {"aten::rnn_relu.data", Pointers::kIntegers},
     {"aten::lstm.data", Pointers::kIntegers},
     {"aten::gru.data", Pointers::kIntegers},
+    // They look at the least and the largest index, if invariants are checked.
+    {"aten::sparse_coo_tensor.indices", Pointers::kIntegers},
+    {"aten::sparse_coo_tensor.indices_size", Pointers::kIntegers},
+    {"aten::_sparse_coo_tensor_unsafe", Pointers::kIntegers},
+    {"aten::_validate_sparse_coo_tensor_args", Pointers::kIntegers},
     {"aten::_pad_packed_sequence", Pointers::kIntegers},
     {"aten::_pack_padded_sequence_backward", Pointers::kIntegers},
     {"aten::max_pool1d", Pointers::kArguments},

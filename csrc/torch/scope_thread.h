@@ -23,12 +23,12 @@ inline bool inside_op() { return Hook::inside() || in_graph(); }
 class Unseen {
  public:
   Unseen() { Hook::set_inside(true); }
-  ~Unseen() { Hook::set_inside(was_); }
+  ~Unseen() { Hook::set_state(was_); }
   Unseen(const Unseen&) = delete;
   Unseen& operator=(const Unseen&) = delete;
 
  private:
-  const bool was_ = Hook::inside();
+  const Hook::State was_ = Hook::state();
 };
 
 }  // namespace recoup::detail

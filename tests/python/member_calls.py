@@ -55,8 +55,11 @@ class Things:
 
     def __init__(self) -> None:
         self.tensor, self.other = made(), made(2)
-        self.evictable = [self.tensor, self.other]
-        self.storage, self.second = (each.untyped_storage() for each in self.evictable)
+        # Integers too: they are indices, sizes and elements.
+        self.scalars = [made(5)[SIDE] * 1, made(7)[SIDE] * 1]
+        self.integers = [self.tensor[SIDE].mul(0).long() + i for i in (1, 2)]
+        self.evictable = [self.tensor, self.other, *self.scalars, *self.integers]
+        self.storage, self.second = (each.untyped_storage() for each in self.evictable[:2])
         self.typed, self.typed_second = map(_typed, (self.storage, self.second))
 
     @functools.cached_property
@@ -99,6 +102,20 @@ OF_TENSORS: dict[str, Arguments] = PLAIN | {
     "(tensor)": lambda t: (t.other,),
     "(tensor, 0)": lambda t: (t.other, 0),
     "(0, tensor)": lambda t: (0, t.other),
+    # Python reads these element by element.
+    "(scalars)": lambda t: (t.scalars,),
+    "(nested scalars)": lambda t: ([t.scalars, tuple(t.scalars)],),
+    "(mixed scalars)": lambda t: ([t.scalars[0], 1.5, t.integers[0]],),
+    "(integers)": lambda t: (t.integers,),
+    "(integers, scalars)": lambda t: ([t.integers], t.scalars),
+    "(tensors)": lambda t: ([t.tensor, t.other],),
+    "(tensor, integers)": lambda t: (t.other, t.integers),
+    "(scalar)": lambda t: (t.scalars[0],),
+    "(integer)": lambda t: (t.integers[0],),
+    "(tensor, scalar)": lambda t: (t.other, t.scalars[0]),
+    "(tensor, integer, integer)": lambda t: (t.other, *t.integers),
+    "(storage)": lambda t: (t.storage,),
+    "(typed)": lambda t: (t.typed,),
     "(function)": lambda t: (first,),
     "(tensor, function)": lambda t: (t.other, first),
     "(tensor, tensor, function)": lambda t: (t.other, t.other, first),
