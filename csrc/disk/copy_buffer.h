@@ -26,8 +26,8 @@ class FreeCopyBuffer {
 
 using CopyBuffer = std::unique_ptr<void, FreeCopyBuffer>;
 
-// Allocates `size` zero bytes at a multiple of `alignment`. The child of a fork does not get them: the
-// kernel would copy a page that a disk is writing to. Throws std::bad_alloc.
+// Allocates `size` zero bytes at a multiple of `alignment`. The child of a fork does not get them:
+// the kernel would copy a page that a disk is writing to. Throws std::bad_alloc.
 inline CopyBuffer make_copy_buffer(std::int64_t alignment, std::int64_t size) {
   const auto bytes = static_cast<std::size_t>(size);
   CopyBuffer buffer(std::aligned_alloc(static_cast<std::size_t>(alignment), bytes),

@@ -50,6 +50,15 @@ class Device {
   virtual void taken_over() noexcept {}
   // An external storage is no longer needed by anybody but its owner.
   virtual void forget(void* external) noexcept = 0;
+  // Note [Who keeps an external storage]
+  // A record of lineage reads an external storage from now on: the device keeps its bytes, also
+  // when the program lets the storage go. Called again while it is so.
+  virtual void keep(void* /*external*/) noexcept {}
+  // No record reads it any more: the program alone keeps it.
+  virtual void let_go(void* /*external*/) noexcept {}
+  // Keeps its bytes until the current call into the engine has ended. False: the program has let it
+  // go, and there are none.
+  [[nodiscard]] virtual bool hold(void* /*external*/) { return true; }
 
   // How the pool's memory comes and goes; asked while the engine is made. By default none is given
   // back.
@@ -89,7 +98,7 @@ class Device {
                              std::size_t result) = 0;
   // Name of the op of a payload, for messages.
   [[nodiscard]] virtual std::string name(const void* payload) const = 0;
-  // External storages whose only owner is the device itself are reported with Engine::storage_died.
+  // External storages that the program has let go are reported with Engine::storage_died.
   virtual void sweep_external() = 0;
 };
 

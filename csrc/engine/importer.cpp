@@ -41,7 +41,7 @@ bool Importer::may_leave(const Value& value) const {
 std::vector<ValueId> Importer::importable() const {
   std::vector<ValueId> found;
   lineage_.for_each_value([&](ValueId id, const Value& value) {
-    if (may_leave(value)) {
+    if (may_leave(value) && context_.device.hold(value.external)) {
       found.push_back(id);
     }
   });

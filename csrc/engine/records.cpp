@@ -138,6 +138,11 @@ void Records::record_op(const OpRecord& record, std::span<StorageId> storages) {
   const bool verifiable = verifier_.defined(record);
   std::size_t result = 0;
   const OpId id = lineage_.add_op(record.inputs);
+  for (const ValueId input : record.inputs) {
+    if (lineage_[input].external != nullptr) {
+      context_.device.keep(lineage_[input].external);
+    }
+  }
   Op& op = lineage_[id];
   op.payload = record.payload;
   if (context_.makers != nullptr) {

@@ -192,6 +192,9 @@ void Values::cut(ValueId id) {
   if (lineage_.cut(id).valid()) {
     release_payload(lineage_[producer].payload);
     lineage_.remove_op(producer, [this](ValueId orphan, const Value& value) {
+      if (value.external != nullptr && !lineage_.has_consumers(orphan)) {
+        device_.let_go(value.external);
+      }
       // For the others nothing follows: they are settled when their storage dies or their last pin
       // goes.
       if (!value.resident() || (!value.storage.valid() && value.hard_pins == 0)) {
@@ -372,6 +375,9 @@ ValueId Values::add_version(StorageId id) {
   now.storage = std::exchange(old.storage, StorageId());
   now.block = std::exchange(old.block, BlockId());
   now.external = std::exchange(old.external, nullptr);
+  if (now.external != nullptr) {
+    device_.let_go(now.external);  // records read the old version
+  }
   now.among_outside = std::exchange(old.among_outside, false);
   now.escaped = std::exchange(old.escaped, false);
   now.frozen = old.frozen;

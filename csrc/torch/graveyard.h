@@ -13,7 +13,11 @@ namespace recoup::detail {
 // It is destroyed after the lock is given up, because destroying it may come back to us.
 class Graveyard {
  public:
-  void add(StoragePtr storage) { storages_.push_back(std::move(storage)); }
+  void add(StoragePtr storage) {
+    if (storage) {
+      storages_.push_back(std::move(storage));
+    }
+  }
   void add(std::unique_ptr<Payload> payload) { payloads_.push_back(std::move(payload)); }
   [[nodiscard]] bool empty() const { return payloads_.empty() && storages_.empty(); }
 

@@ -16,11 +16,13 @@ namespace recoup::detail {
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 using RecordId = Id<struct RecordTag>;
 
-// Pool storages are held weakly (their deleter says when they die); external ones strongly, since
-// lineage may need their bytes after the program let them go.
+// Storages are held weakly. The deleter of one in the pool says when it dies. An external one dies
+// as it would without recoup, at once, unless a record of lineage reads it: then it is held
+// strongly, and was let go when no other owner is left.
 struct StorageRecord {
   c10::weak_intrusive_ptr<c10::StorageImpl> weak{StoragePtr()};
-  StoragePtr strong;  // external only
+  StoragePtr strong;  // external only: while a record reads it, or the engine is at work on it
+  bool read = false;  // external only: by a record of lineage
   ValueId let_go;  // external only: what it held when the program let it go; then `id` is of none
   c10::StorageImpl* impl = nullptr;
   AddressRange range;  // external only: where its bytes were when they were charged
@@ -98,6 +100,9 @@ class StorageRecords {
   }
   // Whether there is a view of some of it.
   [[nodiscard]] bool has_view_in(AddressRange range) const { return memory_.has_view_in(range); }
+
+  [[nodiscard]] bool contains(RecordId id) const { return records_.contains(id); }
+  [[nodiscard]] std::size_t external_count() const { return external_.size(); }
 
   // Calls function(record); it must neither add nor remove any.
   template <class Function>

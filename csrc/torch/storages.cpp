@@ -1,7 +1,6 @@
 #include "csrc/torch/storages.h"
 
 #include <c10/util/Exception.h>
-#include <c10/util/ScopeExit.h>
 
 #include <optional>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "csrc/base/check.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/gpus.h"
+#include "csrc/torch/private_memory.h"
 #include "csrc/torch/scope_thread.h"
 #include "csrc/torch/storage_access.h"
 
@@ -158,12 +158,16 @@ StorageId Storages::find_pooled(c10::StorageImpl& storage) {
 // (Note [Unseen writers]). So the owner is looked for when the view is met.
 void Storages::escape_owners(AddressRange range) {
   while (StorageRecord* const owner = records_.owner_in(range)) {
-    StoragePtr held = owner->strong;  // or it might be found to be nobody's meanwhile
-    const auto let_go = c10::make_scope_exit([&] { mutex_.graveyard().add(std::move(held)); });
-    if (data_of(*held).get() != reinterpret_cast<const void*>(owner->range.from)) {
-      records_.unwatch_owner(*owner);  // it has other memory by now
+    // It may die on another thread, but not what is read here: weak references keep that.
+    const bool dead = owner->weak.expired();
+    if (dead || data_of(*owner->impl).get() != reinterpret_cast<const void*>(owner->range.from)) {
+      records_.unwatch_owner(*owner);  // it has other memory by now, or none
+      if (dead) {
+        device_.note_dead(*owner);
+      }
       continue;
     }
+    const RecordId self = owner->self;
     const StorageId id = id_of(*owner);
     TORCH_CHECK(on_scope_thread() || !engine_.user().has_needed_dependents(id),
                 "recoup: evicted tensors depend on the content of a tensor, and another one was "
@@ -173,7 +177,58 @@ void Storages::escape_owners(AddressRange range) {
       (void)engine_.user().pin(id);
     }
     escape_unless_it_has(id);
-    records_.unwatch_owner(*owner);
+    if (records_.contains(self)) {
+      records_.unwatch_owner(records_[self]);
+    }
+  }
+}
+
+// Note [Private memory]. Of memory that PyTorch did not allocate: whether tensors of this storage
+// alone are written there. Another mapping may lie where a dead one was.
+bool Storages::is_private_owner(const c10::StorageImpl& storage) {
+  const c10::DataPtr& data = data_of(storage);
+  if (device_.owns(data.get()) || !is_private(data, device_.hooks())) {
+    return false;
+  }
+  while (StorageRecord* const owner = records_.owner_in(range_of(storage))) {
+    if (owner->weak.expired()) {
+      records_.unwatch_owner(*owner);
+      device_.note_dead(*owner);
+    } else if (!is_shown_by_slices_alone(*owner, storage)) {
+      return false;
+    } else {
+      forget_whole(*owner);
+    }
+  }
+  return true;
+}
+
+// Whether `slice` is a slice of the owner's storage, and slices are all that holds that storage,
+// but for its Python object. Then no tensor shows it.
+bool Storages::is_shown_by_slices_alone(const StorageRecord& owner,
+                                        const c10::StorageImpl& slice) const {
+  if (whole_of(data_of(slice)) != owner.impl) {
+    return false;
+  }
+  std::size_t holders = owner.impl->pyobj_slot()->load_pyobj() == nullptr ? 1 : 2;
+  records_.for_each_external([&](const StorageRecord& record) {
+    holders += record.strong || !record.weak.expired()
+                   ? static_cast<std::size_t>(whole_of(data_of(*record.impl)) == owner.impl)
+                   : 0;
+  });
+  holders += owner.strong ? 1 : 0;
+  return c10::raw::intrusive_ptr::use_count(owner.impl) <= holders;
+}
+
+// What was computed from all of it is computed from nothing now. When a tensor shows it again, it
+// is met again.
+void Storages::forget_whole(StorageRecord& owner) {
+  const RecordId self = owner.self;
+  const StorageId id = id_of(owner);
+  escape_unless_it_has(id);
+  engine_.forsake_external(id);
+  if (records_.contains(self)) {
+    records_.unindex_external(records_[self]);
   }
 }
 
@@ -216,11 +271,13 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
     }
   }
   device_.hooks().met(&storage);
+  device_.sweep_before_meeting();
   const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
   // Not ours, nor from an earlier scope.
   const bool foreign = deleter != device_.hooks().program && deleter != device_.hooks().pool;
   const AddressRange range = range_of(storage);
-  if (foreign) {
+  const bool view = foreign && !is_private_owner(storage);
+  if (view) {
     // As long as this has not succeeded, the view is not on record.
     escape_owners(range);
     if (device_.owns(data)) {
@@ -231,15 +288,14 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
     Gpu::adopt(storage);
   }
   StorageRecord& added = records_.add(storage);
-  added.strong = StoragePtr::reclaim_copy(&storage);
   added.range = range;
-  added.view = foreign;
+  added.view = view;
   // Memory inside the arena that somebody wrapped (copy-on-write) is charged already.
   const Bytes size = device_.owns(data) ? Bytes(0) : size_of(storage);
   const bool counted = device_.gpu() != nullptr && gpus().is_outside(data_of(storage));
   charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow);
   records_.index_external(added);
-  if (foreign || records_.has_view_in(range)) {
+  if (view || records_.has_view_in(range)) {
     engine_.user().escape(added.id);
   } else if (device_.brings_in() && !offered_.contains(&storage)) {
     (void)engine_.user().pin(added.id);  // somebody may hold its address
@@ -285,7 +341,8 @@ void Storages::disown_evicted() {
 void Storages::arm_with(c10::StorageImpl& storage, AccessHook hook) const {
   const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
   const StorageHooks& hooks = device_.hooks();
-  if ((deleter == hooks.pool || deleter == hooks.program) && !has_access_hook(storage)) {
+  if ((deleter == hooks.pool || deleter == hooks.program || is_slice_or_mapping(deleter)) &&
+      !has_access_hook(storage)) {
     set_access_hook(storage, hook);
   }
 }
@@ -296,7 +353,8 @@ void Storages::disarm(c10::StorageImpl& storage) const {
   }
   const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
   const StorageHooks& hooks = device_.hooks();
-  if (deleter == hooks.pool || deleter == hooks.evicted || deleter == hooks.program) {
+  if (deleter == hooks.pool || deleter == hooks.evicted || deleter == hooks.program ||
+      is_slice_or_mapping(deleter)) {
     clear_access_hook(storage);
   }
 }

@@ -71,6 +71,10 @@ class Storages {
   StorageId charge_external(StorageRecord& record, Bytes size, Engine::Charge charge);
   StorageId id_of(StorageRecord& external);
   void escape_owners(AddressRange range);
+  [[nodiscard]] bool is_private_owner(const c10::StorageImpl& storage);
+  [[nodiscard]] bool is_shown_by_slices_alone(const StorageRecord& owner,
+                                              const c10::StorageImpl& slice) const;
+  void forget_whole(StorageRecord& owner);
   void escape_in_pool(const void* data);
   void escape_unless_it_has(StorageId storage);
   static void rebind(StorageRecord& record, c10::StorageImpl& storage);

@@ -119,6 +119,11 @@ RECOUP_API void charge(const at::Tensor& tensor);
 RECOUP_API bool grows_outside(const at::Tensor& tensor);
 // Whether its content is an op's, in the pool or evicted from there.
 RECOUP_API bool in_pool(const at::Tensor& tensor);
+// Whether it is a private mapping of a file that no op has met. Such a mapping takes memory where
+// tensors show it, and is charged there.
+RECOUP_API bool is_unused_mapping(const at::Tensor& tensor);
+// For the Python package: shows how PyTorch makes a slice of a storage.
+RECOUP_API void learn_slices(const at::Tensor& slice, const at::Tensor& whole);
 RECOUP_API bool active();
 // The user vouches that the op "ns::name" gives the same bits when it is run again.
 RECOUP_API void allow_replay(const std::string& name);

@@ -31,7 +31,7 @@ import torch.utils.dlpack
 
 from recoup import _C, scripts
 from recoup.call_pins import escape, held_pins, pin, pin_each, reading_pins, thread
-from recoup.made_outside import making, making_sized, resizing, sharing
+from recoup.made_outside import making, making_sized, mapping, resizing, sharing
 from recoup.patches import Patches, Replacement, hide
 
 _Function = Callable[..., Any]
@@ -239,13 +239,19 @@ def _static(make: Callable[[_Function], _Function]) -> Callable[[_Function], Any
 
 
 def _storage_getitem(original: _Function) -> _Function:
-    """A number is read, but a slice is a storage that points into this one."""
+    """A number is read, but a slice is a storage that points into this one.
+
+    A slice of a mapped file that no op has met is met by itself: Note [Private memory].
+    """
     read, share = _pinning(original), _escaping(original)
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        is_slice = any(isinstance(argument, slice) for argument in args)
-        return (share if is_slice else read)(*args, **kwargs)
+        if not any(isinstance(argument, slice) for argument in args):
+            return read(*args, **kwargs)
+        if _C.is_unused_mapping(_C.alias_of(args[0])):
+            return original(*args, **kwargs)
+        return share(*args, **kwargs)
 
     return wrapper
 
@@ -349,7 +355,6 @@ _MAKE = [
 ]
 _MAKE_STORAGE = ["from_buffer", "_new_with_file", "_new_with_weak_ptr"]
 _MAKE_SIZED = [
-    "from_file",
     "_new_shared_fd_cpu",
     "_new_shared_filename_cpu",
     "_new_using_fd_cpu",
@@ -378,6 +383,7 @@ _ROWS: list[tuple[Any, str, Callable[[_Function], Any]]] = [
     *((torch.UntypedStorage, name, _static(making)) for name in _MAKE_STORAGE),
     *((torch.UntypedStorage, name, _static(making_sized)) for name in _MAKE_SIZED),
     (torch.UntypedStorage, "__new__", _static(making_sized)),
+    (torch.UntypedStorage, "from_file", _static(mapping)),
     (torch.UntypedStorage, "_share_fd_cpu_", sharing),
     (torch.UntypedStorage, "_share_filename_cpu_", sharing),
     (torch.UntypedStorage, "resize_", resizing),
@@ -387,5 +393,14 @@ _ROWS: list[tuple[Any, str, Callable[[_Function], Any]]] = [
     # it is missing they call `__dlpack__`.
     (torch.Tensor, "__dlpack_c_exchange_api__", hide),
 ]
+
+
+def _learn_slices() -> None:
+    whole = torch.UntypedStorage(2)
+    _C.learn_slices(_C.alias_of(whole[0:1]), _C.alias_of(whole))
+
+
+_learn_slices()
+
 PATCHES = Patches([Replacement(*row) for row in _ROWS])
 """What to install while a scope is active."""

@@ -55,6 +55,18 @@ def making_sized(original: _Function) -> _Function:
     return wrapper
 
 
+def mapping(original: _Function) -> _Function:
+    """Maps a file. A private mapping takes memory where tensors show it, and is charged there."""
+    shared = making_sized(original)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        is_shared = kwargs.get("shared", args[1] if len(args) > 1 else False)
+        return (shared if is_shared else original)(*args, **kwargs)
+
+    return wrapper
+
+
 @contextlib.contextmanager
 def _made_anew(storage: torch.UntypedStorage, size_bytes: int) -> Iterator[None]:
     """So many bytes are made for a storage in here, outside of the pool: there is room for them."""

@@ -1,0 +1,183 @@
+"""Storages that were made outside the pool go when the program lets them go, as in plain PyTorch."""
+
+import copy
+import gc
+import io
+import os
+import pickle
+import resource
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from conftest import bits_equal
+from torch.utils.data import DataLoader, TensorDataset
+
+import recoup
+
+N = 1 << 16  # floats of a tensor: 256 KiB
+
+
+def _from_numpy() -> tuple[torch.Tensor, list[weakref.ref[numpy.ndarray]]]:
+    array = numpy.ones(N, dtype=numpy.float32)
+    return torch.from_numpy(array), [weakref.ref(array)]
+
+
+@pytest.mark.parametrize("uses", [0, 1, 20])
+def test_an_array_dies_with_its_last_tensor(uses: int) -> None:
+    with recoup.budget("256MiB") as run:
+        tensor, arrays = _from_numpy()
+        for _ in range(uses):
+            result = tensor * 2
+        assert arrays[0]() is not None
+        del tensor
+        assert arrays[0]() is None, "no op in between: it dies when the program drops it"
+        if uses:
+            assert bits_equal(result, torch.full((N,), 2.0))
+        run.check()
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return copy.deepcopy(tensor)
+
+
+def _pickled(tensor: torch.Tensor) -> torch.Tensor:
+    return pickle.loads(pickle.dumps(tensor))
+
+
+def _loaded(tensor: torch.Tensor) -> torch.Tensor:
+    buffer = io.BytesIO()
+    torch.save(tensor, buffer)
+    buffer.seek(0)
+    return torch.load(buffer)
+
+
+def _of_storage(tensor: torch.Tensor) -> torch.Tensor:
+    storage = torch.UntypedStorage(tensor.nbytes)
+    return torch.empty(0).set_(storage, 0, tensor.shape).copy_(tensor)
+
+
+def _of_array(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(tensor.detach().clone().numpy().copy())
+
+
+MAKERS = [_copied, _pickled, _loaded, _of_storage, _of_array]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_copies_do_not_fill_the_budget(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Copies of 16 MiB, each used and dropped: memory and charge are those of a few, not of all."""
+    size = 16 << 20
+    rounds = 40
+    source = torch.ones(size // 4)
+    with recoup.budget("2GiB") as run:
+        sums = []
+        for i in range(rounds):
+            made = make(source)
+            sums.append((made * 2).sum())
+            del made
+            if i == 3:
+                before = _resident_bytes()
+        assert _resident_bytes() - before < 8 * size
+        assert run.stats().peak_bytes < 10 * size
+        assert run.stats().external_bytes <= 3 * size
+        assert bits_equal(torch.stack(sums), torch.full((rounds,), 2.0 * size / 4))
+        run.check()
+
+
+def test_a_result_that_can_be_replayed_keeps_what_it_was_made_from() -> None:
+    source = torch.linspace(-1, 1, N)
+    with recoup.budget("64MiB") as run:
+        kept = copy.deepcopy(source)
+        result = kept.sin().exp()
+        del kept
+        gc.collect()
+        assert recoup.evict(result)
+        assert bits_equal(result, source.sin().exp())
+        run.check()
+
+
+def test_it_goes_with_the_last_result() -> None:
+    source = torch.ones(4 * N)
+    with recoup.budget("64MiB") as run:
+        kept = copy.deepcopy(source)
+        result = kept * 2
+        del kept
+        before = run.stats().external_bytes
+        del result
+        assert run.stats().external_bytes <= before - source.nbytes
+        run.check()
+
+
+def test_a_dead_one_is_not_charged_when_another_comes() -> None:
+    with recoup.budget("3MiB") as run:
+        for _ in range(50):
+            tensor = torch.from_numpy(numpy.ones(N, dtype=numpy.float32))
+            tensor.mul(3).sum().item()
+        assert run.stats().peak_bytes < 4 * tensor.nbytes
+        run.check()
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _mappings() -> int:
+    return Path("/proc/self/maps").read_text().count("\n")
+
+
+@pytest.fixture
+def few_descriptors() -> object:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("grad", [False, True])
+def test_batches_of_workers_go(few_descriptors: object, grad: bool) -> None:
+    """More batches than the process may have descriptors, in evaluation and in training."""
+    model = torch.nn.Linear(64, 10)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches = 1200
+    loader = DataLoader(TensorDataset(torch.randn(batches, 64)), batch_size=1, num_workers=1)
+    with recoup.budget("1GiB") as run, torch.set_grad_enabled(grad):
+        start = _descriptors(), _mappings()
+        most = [0, 0]
+        for i, (x,) in enumerate(loader):
+            loss = model(x).square().mean()
+            if grad and i % 100 == 0:  # mostly without a step: accumulation
+                loss.backward()
+                optimizer.step()
+            if i % 50 == 0:
+                most = [max(most[0], _descriptors()), max(most[1], _mappings())]
+        assert most[0] < start[0] + 64
+        assert most[1] < start[1] + 200
+        run.check()
+
+
+def test_what_is_found_again_is_the_programs() -> None:
+    """A tensor that lineage alone keeps, and that a weak reference finds, is charged once."""
+    with recoup.budget("64MiB") as run:
+        tensor = copy.deepcopy(torch.ones(N))
+        result = tensor * 2
+        weak = torch.UntypedStorage._new_with_weak_ptr
+        handle = tensor.untyped_storage()._weak_ref()
+        del tensor
+        gc.collect()
+        found = weak(handle)
+        if found is not None:
+            again = torch.empty(0).set_(found, 0, (N,))
+            assert bits_equal(again + 1, torch.full((N,), 2.0))
+        torch.UntypedStorage._free_weak_ref(handle)
+        assert recoup.evict(result)
+        assert bits_equal(result, torch.full((N,), 2.0))
+        run.check()
