@@ -1,4 +1,4 @@
-"""Storages that were made outside the pool go when the program lets them go, as in plain PyTorch."""
+"""Storages made outside the pool go when the program lets them go, as in plain PyTorch."""
 
 import copy
 import gc
@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from conftest import bits_equal
 from torch.utils.data import DataLoader, TensorDataset
 
 import recoup
+from conftest import bits_equal
 
 N = 1 << 16  # floats of a tensor: 256 KiB
 

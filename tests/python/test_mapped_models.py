@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from conftest import bits_equal
 from torch import nn
 
 import recoup
+from conftest import bits_equal
 
 WIDTH = 128
 

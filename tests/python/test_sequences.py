@@ -1,4 +1,4 @@
-"""Constructors of tensors read what they are given element by element, and without dispatch key Fake."""
+"""Constructors of tensors read their elements by pointer, without dispatch key Fake."""
 
 import warnings
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import bits_equal
 
 import recoup
+from conftest import bits_equal
 
 Elements = list[torch.Tensor]
 Make = Callable[[Elements], Any]

@@ -4,10 +4,10 @@ import io
 
 import pytest
 import torch
-from conftest import bits_equal
 from torch import Tensor, nn
 
 import recoup
+from conftest import bits_equal
 
 OPTIONS: list[dict[str, object]] = [
     {},
