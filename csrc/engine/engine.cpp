@@ -26,7 +26,7 @@ PolicyOptions policy_options(const Options& options, const PolicyInfo& info) {
   return chosen;
 }
 
-std::unique_ptr<EvictionPolicy> make_policy(const Options& options) {
+std::unique_ptr<EvictionPolicy> policy_of(const Options& options) {
   const PolicyInfo& info = find_policy(options.policy);
   return info.make(policy_options(options, info));
 }
@@ -35,7 +35,7 @@ std::unique_ptr<EvictionPolicy> make_policy(const Options& options) {
 
 Engine::Engine(const Options& options, Device& device)
     : context_(options, device),
-      policy_(make_policy(options)),
+      policy_(policy_of(options)),
       candidates_(policy_->needs(), context_.pool, context_.lineage,
                   {.moves = context_.move_price, .tier = context_.tier}, context_.now),
       verifier_(context_.options, device, context_.lineage, context_.stats),

@@ -13,7 +13,7 @@ namespace recoup::detail {
 namespace {
 
 // More than any machine has; sums of a few of them fit in 64 bits.
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;
+constexpr std::uint64_t kMostInOption = std::uint64_t{1} << 62;
 
 template <class T>
 struct IsOptional : std::false_type {};
@@ -205,7 +205,7 @@ OptionRow oracle_row() {
 std::vector<OptionRow> make_rows() {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return {
-      whole("budget_bytes", &Options::budget, 1, kMostBytes),
+      whole("budget_bytes", &Options::budget, 1, kMostInOption),
       policy_row(),
       flag("small_filter", &Options::small_filter),
       flag("sampling", &Options::sampling),
@@ -228,16 +228,16 @@ std::vector<OptionRow> make_rows() {
       chosen("placement", &Options::placement,
              Choices<Placement>{{"best-fit", Placement::kBestFit},
                                 {"two-ended", Placement::kTwoEnded}}),
-      whole("block_size_bytes", &Options::block_size, 0, kMostBytes),
-      whole("address_bytes", &Options::addresses, 0, kMostBytes),
-      whole("small_leaf_bytes", &Options::small_leaf, 0, kMostBytes),
+      whole("block_size_bytes", &Options::block_size, 0, kMostInOption),
+      whole("address_bytes", &Options::addresses, 0, kMostInOption),
+      whole("small_leaf_bytes", &Options::small_leaf, 0, kMostInOption),
       whole("max_depth", &Options::max_depth, 1, std::numeric_limits<std::int32_t>::max()),
       chosen("cost_model", &Options::cost_model,
              Choices<CostModel>{{"measured", CostModel::kMeasured}, {"bytes", CostModel::kBytes}}),
       real("move_ns_per_byte", "a number from 0.001 to 1,000,000, or None",
            &Options::move_ns_per_byte, 1e-3, 1e6),
-      whole("spill_bytes", &Options::spill, 0, kMostBytes),
-      whole("spill_unit_bytes", &Options::spill_unit, 1, kMostBytes),
+      whole("spill_bytes", &Options::spill, 0, kMostInOption),
+      whole("spill_unit_bytes", &Options::spill_unit, 1, kMostInOption),
       text("spill_dir", "a directory", &Options::spill_dir),
       real("spill_write_ns_per_byte", "a number from 0.001 to 1,000,000, or None",
            &Options::spill_write_ns_per_byte, 1e-3, 1e6),

@@ -5,7 +5,7 @@
 namespace recoup::detail {
 namespace {
 
-constexpr std::int64_t kShare = 8;       // of the budget, one part in so many may be on its way
+constexpr std::int64_t kReadShare = 8;   // of the budget, one part in so many may be on its way
 constexpr std::uint32_t kMostOps = 256;  // looked at
 
 }  // namespace
@@ -43,7 +43,7 @@ void ReadAhead::read_next() {
         continue;
       }
       const Bytes on_its_way = context_.charges.ahead;
-      const bool enough = (on_its_way + value.size).count() > budget.count() / kShare;
+      const bool enough = (on_its_way + value.size).count() > budget.count() / kReadShare;
       if ((enough && on_its_way > Bytes(0)) || !read(id)) {
         return;
       }

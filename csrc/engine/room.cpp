@@ -10,7 +10,7 @@
 
 namespace recoup::detail {
 namespace {
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 // One allocation of so many is timed. A prime: what a training repeats has another period.
 constexpr std::int64_t kTimedOf = 61;
@@ -69,14 +69,14 @@ std::optional<BlockId> Room::find_block(Bytes size) {
   if (context_.stats.allocations % kTimedOf != 0) {
     return pool_.allocate(size, context_.placer.zone(size));
   }
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   const std::optional<BlockId> block = pool_.allocate(size, context_.placer.zone(size));
-  context_.stats.allocator_ns += kTimedOf * Nanoseconds(Clock::now() - start).count();
+  context_.stats.allocator_ns += kTimedOf * Nanoseconds(SteadyClock::now() - start).count();
   return block;
 }
 
 void Room::make_room(Bytes size) {
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   Stats& stats = context_.stats;
   const auto apart = [&stats] { return stats.search_ns + stats.move_ns + stats.spill_ns; };
   const std::int64_t apart_before = apart();
@@ -128,7 +128,7 @@ void Room::make_room(Bytes size) {
       reporter_.fail(size, "");
     }
   }
-  const Nanoseconds spent = Clock::now() - start;
+  const Nanoseconds spent = SteadyClock::now() - start;
   context_.room_time += spent;
   stats.bookkeeping_ns += spent.count() - (apart() - apart_before);
 }

@@ -7,7 +7,7 @@
 namespace recoup::detail {
 namespace {
 
-constexpr std::int64_t kShare = 8;         // of the budget, one part in so many is looked at
+constexpr std::int64_t kWriteShare = 8;    // of the budget, one part in so many is looked at
 constexpr std::size_t kMostWrites = 4;     // at once: a long op leaves time for some
 constexpr std::int64_t kMostWritten = 32;  // that part of the budget, for it is pinned
 constexpr std::size_t kMostVictims = 16;   // looked at after one op
@@ -36,7 +36,7 @@ void WriteBehind::write_next() {
       return;
     }
     const Bytes wanted =
-        context_.shortfall(Bytes(context_.options.budget.count() / kShare)) - in_writing;
+        context_.shortfall(Bytes(context_.options.budget.count() / kWriteShare)) - in_writing;
     const ValueId next = wanted > Bytes(0) ? next_to_write(wanted) : ValueId();
     if (!next.valid() || !spiller_.begin_write(next)) {
       nothing_at_ = given_up;

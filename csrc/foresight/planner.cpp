@@ -22,9 +22,9 @@ constexpr std::int64_t kAsGood = 500;
 // A list that was made in less memory leaves room for free memory in pieces.
 constexpr std::array kShares = {1.0, 0.97, 0.94};
 
-class Planner {
+class StepPlanner {
  public:
-  Planner(const RecordedStep& step, std::int64_t work, const std::atomic<bool>* stop)
+  StepPlanner(const RecordedStep& step, std::int64_t work, const std::atomic<bool>* stop)
       : trial_(step, stop), work_(work) {}
 
   std::optional<StepEvictions> plan(const EvictionList& before) {
@@ -130,7 +130,7 @@ std::optional<StepEvictions> plan_step(const RecordedStep& step, const EvictionL
   } catch (const BadTrace&) {
     return std::nullopt;  // threads did what a trace cannot say
   }
-  return Planner(step, work, stop).plan(before);
+  return StepPlanner(step, work, stop).plan(before);
 }
 
 }  // namespace recoup::detail

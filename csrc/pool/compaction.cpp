@@ -76,7 +76,7 @@ std::optional<CompactionPlan> cheapest_slide(const std::vector<Piece>& layout, s
 }
 
 using Holes = CompactionScratch::Holes;
-using Window = CompactionScratch::Window;
+using MoveWindow = CompactionScratch::Window;
 
 // Finds a place outside [begin, end) for each movable piece inside: largest first, best fit.
 std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, std::size_t begin,
@@ -121,7 +121,7 @@ std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, 
 // Windows without unmovable pieces of at least `size` bytes, none of whose first pieces can be left
 // out, that cost at most `limit`.
 void find_windows(const std::vector<Piece>& layout, std::int64_t size, std::int64_t a_move,
-                  std::int64_t limit, std::vector<Window>& windows) {
+                  std::int64_t limit, std::vector<MoveWindow>& windows) {
   windows.clear();
   std::size_t begin = 0;
   std::int64_t total = 0;
@@ -161,11 +161,11 @@ std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layo
       scratch.all_holes.emplace(piece.size, piece.offset);
     }
   }
-  std::vector<Window>& windows = scratch.windows;
+  std::vector<MoveWindow>& windows = scratch.windows;
   find_windows(layout, size, a_move, limit, windows);
   const std::size_t tries = std::min(windows.size(), kTries);
   std::partial_sort(windows.begin(), windows.begin() + static_cast<std::ptrdiff_t>(tries),
-                    windows.end(), [](const Window& a, const Window& b) {
+                    windows.end(), [](const MoveWindow& a, const MoveWindow& b) {
                       return std::tie(a.cost, a.begin, a.end) < std::tie(b.cost, b.begin, b.end);
                     });
   for (std::size_t i = 0; i < tries; ++i) {

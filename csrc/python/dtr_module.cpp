@@ -13,7 +13,7 @@ namespace recoup {
 namespace {
 
 // outputs: (bytes, place of the argument that it is a view of, or -1) each.
-std::vector<std::uint32_t> add_op(
+std::vector<std::uint32_t> add_dtr_op(
     DtrProgram& program, const std::string& name, std::int64_t cost_ns,
     const std::vector<std::uint32_t>& arguments,
     const std::vector<std::pair<std::int64_t, std::int32_t>>& outputs) {
@@ -44,7 +44,7 @@ void bind_dtr_simulator(py::module_& module) {
           "add_constant",
           [](Program& self, std::int64_t size) { return self.add_constant(Bytes(size)).index(); },
           py::arg("size_bytes"))
-      .def("add_op", &add_op, py::arg("name"), py::arg("cost_ns"), py::arg("arguments"),
+      .def("add_op", &add_dtr_op, py::arg("name"), py::arg("cost_ns"), py::arg("arguments"),
            py::arg("outputs"))
       .def(
           "hold", [](Program& self, std::uint32_t id) { self.hold(DtrTensorId(id)); }, tensor)

@@ -4,6 +4,7 @@
 
 #include "csrc/torch/session.h"
 #include "csrc/torch/sessions.h"
+#include "csrc/torch/storage_access.h"
 
 namespace recoup::detail {
 
@@ -25,14 +26,6 @@ void evicted_delete(void* context) {
     session->tensors().collect();
   }  // else it stopped while the storage was dying
 }
-
-namespace {
-
-const c10::DataPtr& data_of(const c10::StorageImpl& storage) {
-  return const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
-}
-
-}  // namespace
 
 bool is_evicted(const c10::StorageImpl& storage) {
   return data_of(storage).get_deleter() == &evicted_delete;

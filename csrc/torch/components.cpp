@@ -9,9 +9,9 @@
 namespace recoup::detail {
 namespace {
 
-using Visit = c10::function_ref<void(const c10::Storage&)>;
+using VisitStorage = c10::function_ref<void(const c10::Storage&)>;
 
-void visit_tensor(const at::Tensor& tensor, const Visit& visit) {
+void visit_tensor(const at::Tensor& tensor, const VisitStorage& visit) {
   if (!tensor.defined()) {
     return;
   }
@@ -23,7 +23,7 @@ void visit_tensor(const at::Tensor& tensor, const Visit& visit) {
   }
 }
 
-void visit_quantizer(const at::Quantizer* quantizer, const Visit& visit) {
+void visit_quantizer(const at::Quantizer* quantizer, const VisitStorage& visit) {
   if (const auto* per_channel = dynamic_cast<const at::PerChannelAffineQuantizer*>(quantizer)) {
     visit_tensor(per_channel->scales(), visit);
     visit_tensor(per_channel->zero_points(), visit);
@@ -47,7 +47,7 @@ TensorKind kind_of(const at::Tensor& tensor) {
   return known ? TensorKind::kComposite : TensorKind::kOpaque;
 }
 
-void for_each_component(const at::Tensor& tensor, Visit visit) {
+void for_each_component(const at::Tensor& tensor, VisitStorage visit) {
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (const auto* sparse = dynamic_cast<const at::SparseTensorImpl*>(impl)) {
     visit_tensor(sparse->indices(), visit);
@@ -65,7 +65,7 @@ void for_each_component(const at::Tensor& tensor, Visit visit) {
   }
 }
 
-void for_each_description(const at::Tensor& tensor, Visit visit) {
+void for_each_description(const at::Tensor& tensor, VisitStorage visit) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (const auto* nested = dynamic_cast<const at::native::NestedTensorImpl*>(impl)) {
     visit_tensor(nested->get_nested_sizes(), visit);

@@ -73,8 +73,8 @@ void last_at_end(const at::RecordFunction& /*function*/, at::ObserverContext* /*
   forbid();
 }
 
-at::CallbackHandle first = at::INVALID_CALLBACK_HANDLE;
-thread_local at::CallbackHandle last = at::INVALID_CALLBACK_HANDLE;
+at::CallbackHandle first_callback = at::INVALID_CALLBACK_HANDLE;
+thread_local at::CallbackHandle last_callback = at::INVALID_CALLBACK_HANDLE;
 
 void remove(at::CallbackHandle& handle) {
   if (handle != at::INVALID_CALLBACK_HANDLE) {
@@ -88,19 +88,19 @@ void remove(at::CallbackHandle& handle) {
 
 // Those of all threads come before those of one, and among them the one that was there first.
 void let_observers_look(bool on) {
-  detail::remove(detail::last);
+  detail::remove(detail::last_callback);
   if (!on) {
-    detail::remove(detail::first);
+    detail::remove(detail::first_callback);
     detail::forbid();
     return;
   }
-  if (detail::first == at::INVALID_CALLBACK_HANDLE) {
-    detail::first = at::addGlobalCallback(
+  if (detail::first_callback == at::INVALID_CALLBACK_HANDLE) {
+    detail::first_callback = at::addGlobalCallback(
         at::RecordFunctionCallback(&detail::first_at_start, &detail::first_at_end)
             .needsInputs(true)
             .needsOutputs(true));
   }
-  detail::last = at::addThreadLocalCallback(
+  detail::last_callback = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&detail::last_at_start, &detail::last_at_end));
 }
 

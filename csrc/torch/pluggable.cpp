@@ -47,14 +47,14 @@ class PluggableMemory final : public OutsideMemory {
 // Set once; the GPUs own it and are never destroyed.
 cuda::Allocator* the_allocator = nullptr;
 
-cuda::Allocator& allocator() {
+cuda::Allocator& gpu_allocator() {
   RECOUP_CHECK(the_allocator != nullptr);
   return *the_allocator;
 }
 
 [[noreturn]] void throw_out_of_memory(Bytes asked, int device) {
   const cuda::DeviceMemory memory = gpus().runtime().memory(device);
-  const cuda::Allocator::Usage usage = allocator().usage(device);
+  const cuda::Allocator::Usage usage = gpu_allocator().usage(device);
   C10_THROW_ERROR(OutOfMemoryError,
                   str_cat("recoup: GPU ", device, " has not the ", to_string(asked),
                           " that were asked for: ", to_string(memory.free), " of its ",
@@ -76,11 +76,11 @@ cuda::Allocator* pluggable_allocator() { return the_allocator; }
 }  // namespace recoup::detail
 
 using recoup::Bytes;
-using recoup::detail::allocator;
+using recoup::detail::gpu_allocator;
 
 void* recoup_cuda_malloc(ssize_t size, int device, void* stream) {
   void* const memory =
-      allocator().allocate(Bytes(size), device, {.handle = stream, .device = device});
+      gpu_allocator().allocate(Bytes(size), device, {.handle = stream, .device = device});
   if (memory == nullptr && size > 0) {
     recoup::detail::throw_out_of_memory(Bytes(size), device);
   }
@@ -88,27 +88,27 @@ void* recoup_cuda_malloc(ssize_t size, int device, void* stream) {
 }
 
 void recoup_cuda_free(void* memory, ssize_t /*size*/, int /*device*/, void* /*stream*/) {
-  allocator().free(memory);
+  gpu_allocator().free(memory);
 }
 
 void recoup_cuda_record_stream(void* memory, void* stream) {
-  allocator().record_stream(memory, stream);
+  gpu_allocator().record_stream(memory, stream);
 }
 
-void recoup_cuda_empty_cache() { allocator().empty_cache(); }
+void recoup_cuda_empty_cache() { gpu_allocator().empty_cache(); }
 
 void recoup_cuda_begin_pool(int device, std::pair<unsigned long long, unsigned long long> pool,
                             std::function<bool(CUstream_st*)> filter) {
-  allocator().begin_pool(device, pool,
-                         [filter = std::move(filter)](recoup::detail::cuda::Stream stream) {
-                           return filter(static_cast<CUstream_st*>(stream.handle));
-                         });
+  gpu_allocator().begin_pool(device, pool,
+                             [filter = std::move(filter)](recoup::detail::cuda::Stream stream) {
+                               return filter(static_cast<CUstream_st*>(stream.handle));
+                             });
 }
 
 void recoup_cuda_end_pool(int device, std::pair<unsigned long long, unsigned long long> pool) {
-  allocator().end_pool(device, pool);
+  gpu_allocator().end_pool(device, pool);
 }
 
 void recoup_cuda_release_pool(int device, std::pair<unsigned long long, unsigned long long> pool) {
-  allocator().release_pool(device, pool);
+  gpu_allocator().release_pool(device, pool);
 }

@@ -45,13 +45,13 @@ int set_threads(int threads, int mkl_threads) {
 constexpr std::uint32_t kFloatFlags = 0x3f;  // of MXCSR: what has happened, not what is set
 
 // Where at::Context keeps what is set. Note [Raw settings]
-struct Context {
+struct RawContext {
   std::byte* begin = nullptr;
   std::size_t size = 0;
   std::array<at::Float32Precision*, 16> precisions{};
   std::size_t count = 0;
 
-  Context() {
+  RawContext() {
     at::Context& context = at::globalContext();
     auto& first = context.*member_of(FirstSetting());
     auto& by_op = context.*member_of(Float32Precisions());
@@ -62,8 +62,8 @@ struct Context {
       precisions[count++] = &precision;  // stays there: its setter inserts and erases nothing
     }
   }
-  static const Context& instance() {
-    static const Context context;
+  static const RawContext& instance() {
+    static const RawContext context;
     return context;
   }
 };
@@ -86,7 +86,7 @@ Settings::OfThread Settings::OfThread::now(c10::DeviceType device) {
 }
 
 Settings::OfProcess Settings::OfProcess::now() {
-  const Context& context = Context::instance();
+  const RawContext& context = RawContext::instance();
   OfProcess process;
   RECOUP_CHECK(context.size <= process.context.size());
   std::memcpy(process.context.data(), context.begin, context.size);
@@ -98,7 +98,7 @@ Settings::OfProcess Settings::OfProcess::now() {
 }
 
 bool Settings::OfProcess::holds_now() const {
-  const Context& now = Context::instance();
+  const RawContext& now = RawContext::instance();
   bool same = default_dtype == static_cast<std::int64_t>(c10::get_default_dtype_as_scalartype()) &&
               std::memcmp(context.data(), now.begin, now.size) == 0;
   for (std::size_t i = 0; i < now.count; ++i) {
@@ -171,7 +171,7 @@ void change_each(const std::array<Element, kSize>& from, const std::array<Elemen
 
 // Only what differs is written: another thread may be changing something else.
 void SettingsGuard::change(const Settings& from, const Settings& to) {
-  const Context& context = Context::instance();
+  const RawContext& context = RawContext::instance();
   change_each(from.process_.context, to.process_.context, context.size,
               [&](std::size_t i) -> std::byte& { return context.begin[i]; });
   change_each(from.process_.precisions, to.process_.precisions, context.count,

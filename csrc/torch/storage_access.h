@@ -8,6 +8,11 @@
 
 namespace recoup::detail {
 
+// Whatever the storage refuses: no hook is called.
+inline c10::DataPtr& data_of(const c10::StorageImpl& storage) {
+  return const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
+}
+
 using AccessHook = void (*)(c10::StorageImpl*);
 
 #if __has_include(<c10/core/StorageMaterializer.h>)

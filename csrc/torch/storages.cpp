@@ -16,10 +16,6 @@
 namespace recoup::detail {
 namespace {
 
-c10::DataPtr& data_of(const c10::StorageImpl& storage) {
-  return const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
-}
-
 Bytes size_of(const c10::StorageImpl& storage) {
   return Bytes(static_cast<std::int64_t>(storage.nbytes()));
 }

@@ -5,9 +5,9 @@
 namespace recoup::detail {
 namespace {
 
-class Listener final : public c10::OpRegistrationListener {
+class TraitsListener final : public c10::OpRegistrationListener {
  public:
-  explicit Listener(TraitsTable& table) : table_(table) {}
+  explicit TraitsListener(TraitsTable& table) : table_(table) {}
   void onOperatorRegistered(const c10::OperatorHandle& /*op*/) override {}
   void onOperatorDeregistered(const c10::OperatorHandle& op) override {
     table_.forget(op.schema());
@@ -23,8 +23,9 @@ TraitsTable& TraitsTable::instance() {
   static auto* const table = [] {
     auto* const made = new TraitsTable;
     // For good: the handle would take the listener away.
-    static auto* const listening = new c10::RegistrationHandleRAII(
-        c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>(*made)));
+    static auto* const listening =
+        new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(
+            std::make_unique<TraitsListener>(*made)));
     (void)listening;
     return made;
   }();

@@ -9,11 +9,11 @@
 namespace recoup::detail {
 namespace {
 
-constexpr Bytes kUnit = 64_B;
+constexpr Bytes kLink = 64_B;
 
 Options chain_options(std::string policy, std::int64_t budget_units) {
   Options options;
-  options.budget = Bytes(budget_units * kUnit.count());
+  options.budget = Bytes(budget_units * kLink.count());
   options.policy = std::move(policy);
   options.small_filter = false;
   options.sampling = false;
@@ -30,14 +30,14 @@ Options chain_options(std::string policy, std::int64_t budget_units) {
 std::int64_t train_chain(const std::string& policy, std::int64_t length) {
   const auto root = static_cast<std::int64_t>(std::ceil(std::sqrt(length)));
   Program program(chain_options(policy, 2 * root));
-  std::vector<Tensor> forward{program.op({}, kUnit)};
+  std::vector<Tensor> forward{program.op({}, kLink)};
   while (std::ssize(forward) < length) {
-    forward.push_back(program.op({forward.back()}, kUnit));
+    forward.push_back(program.op({forward.back()}, kLink));
   }
-  Tensor gradient = program.op({forward.back()}, kUnit);
+  Tensor gradient = program.op({forward.back()}, kLink);
   program.drop(forward.back());
   for (std::size_t i = forward.size() - 1; i-- > 0;) {
-    const Tensor next = program.op({forward[i], gradient}, kUnit);
+    const Tensor next = program.op({forward[i], gradient}, kLink);
     program.drop(forward[i]);
     program.drop(gradient);
     gradient = next;
@@ -46,7 +46,7 @@ std::int64_t train_chain(const std::string& policy, std::int64_t length) {
   program.check();
   const Stats stats = program.stats();
   EXPECT_EQ(stats.op_count, 2 * length);
-  EXPECT_LE(stats.peak_bytes, 2 * root * kUnit.count());
+  EXPECT_LE(stats.peak_bytes, 2 * root * kLink.count());
   return stats.op_count + stats.replays;
 }
 
@@ -62,9 +62,9 @@ TEST(EngineChain, RunsInTheRootOfItsLengthWithLinearWork) {
 TEST(EngineChain, AVeryDeepReplayNeedsNoStack) {
   constexpr std::int64_t kLength = 20'000;
   Program program(chain_options("dtr-eq", 40));
-  Tensor last = program.op({}, kUnit);
+  Tensor last = program.op({}, kLink);
   for (std::int64_t i = 1; i < kLength; ++i) {
-    const Tensor next = program.op({last}, kUnit);
+    const Tensor next = program.op({last}, kLink);
     program.drop(last);
     last = next;
   }
@@ -74,7 +74,7 @@ TEST(EngineChain, AVeryDeepReplayNeedsNoStack) {
   EXPECT_EQ(program.stats().replays, kLength);
   EXPECT_EQ(program.stats().replay_depth_max, kLength);
   program.engine().user().evict_everything();
-  const Tensor next = program.op({last}, kUnit);
+  const Tensor next = program.op({last}, kLink);
   EXPECT_EQ(program.stats().replay_chain_max, kLength);
   program.check();
   program.drop(next);
@@ -86,8 +86,8 @@ TEST(EngineChain, AVeryDeepReplayNeedsNoStack) {
 TEST(EngineChain, AVeryOftenWrittenStorageNeedsNoStack) {
   constexpr std::int64_t kLength = 20'000;
   Program program(chain_options("lru", 40));
-  const Tensor input = program.leaf(kUnit);
-  const Tensor state = program.op({input}, kUnit);
+  const Tensor input = program.leaf(kLink);
+  const Tensor state = program.op({input}, kLink);
   for (std::int64_t i = 1; i < kLength; ++i) {
     program.update(state, {input});
   }

@@ -1,16 +1,12 @@
 // What the engine makes of Coop's windows: one plan makes the room, and the allocation lands in it.
 #include <gtest/gtest.h>
 
-#include "tests/core/engine_program.h"
+#include "tests/core/engine_contract.h"
 
 namespace recoup::detail {
 namespace {
 
-constexpr Bytes kUnit = 1_KiB;
-
-Bytes units(std::int64_t count) { return Bytes(count * kUnit.count()); }
-
-Options options_of(std::int64_t budget_units) {
+Options coop_options(std::int64_t budget_units) {
   Options options;
   options.budget = units(budget_units);
   options.policy = "coop";
@@ -29,7 +25,7 @@ std::vector<Tensor> row_of(Program& p, Tensor x, int count) {
 
 //   |r6|r5|r4|r3|r2|r1|r0|x!|     and 3 units are asked for: r2, r1, r0 are the oldest
 TEST(EngineCoop, OneWindowMakesTheRoom) {
-  Program p(options_of(8));
+  Program p(coop_options(8));
   const Tensor x = p.leaf(kUnit);
   const std::vector<Tensor> row = row_of(p, x, 7);
   const auto address = p.storage(row[2]).offset;
@@ -47,7 +43,7 @@ TEST(EngineCoop, OneWindowMakesTheRoom) {
 
 //   |....|r2|r1|r0|x!| + 4 units outside: there is a place for two units, and no budget
 TEST(EngineCoop, WhereThereIsAPlaceAnyBytesDo) {
-  Program p(options_of(8));
+  Program p(coop_options(8));
   p.external(units(4));
   const Tensor x = p.leaf(kUnit);
   const std::vector<Tensor> row = row_of(p, x, 3);
@@ -62,7 +58,7 @@ TEST(EngineCoop, WhereThereIsAPlaceAnyBytesDo) {
 
 //   |r2|x2!|r1|x1!|r0|x0!|     no two units lie together: two are evicted, and a leaf moves
 TEST(EngineCoop, WhereNoWindowIsWideEnoughSomethingMoves) {
-  Program p(options_of(6));
+  Program p(coop_options(6));
   std::vector<Tensor> leaves;
   for (int i = 0; i < 3; ++i) {
     leaves.push_back(p.leaf(kUnit));
@@ -83,7 +79,7 @@ TEST(EngineCoop, WhereNoWindowIsWideEnoughSomethingMoves) {
 //   |r5|r4|r3|x1!|r1|r0|x0!|     r1 and r0 are dear, r3 is cheap: x1 leaves its place to r3 and r1
 TEST(EngineCoop, AWindowGoesAcrossWhatMayMove) {
   for (const bool moves : {false, true}) {
-    Options options = options_of(7);
+    Options options = coop_options(7);
     options.policy = moves ? "coop-move" : "coop";
     Program p(options);
     const Tensor x = p.leaf(kUnit);
@@ -109,7 +105,7 @@ TEST(EngineCoop, AWindowGoesAcrossWhatMayMove) {
 }
 
 TEST(EngineCoop, BytesFromOutsideNeedNoWindow) {
-  Program p(options_of(6));
+  Program p(coop_options(6));
   const Tensor x = p.leaf(kUnit);
   const std::vector<Tensor> row = row_of(p, x, 5);
   p.external(units(2));

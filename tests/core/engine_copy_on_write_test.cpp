@@ -2,16 +2,14 @@
 // replayable.
 #include <gtest/gtest.h>
 
-#include "tests/core/engine_program.h"
+#include "tests/core/engine_contract.h"
 
 namespace recoup::detail {
 namespace {
 
-constexpr Bytes kUnit = 1_KiB;
-
-Options options_of(std::int64_t budget_units, InPlace in_place) {
+Options in_place_options(std::int64_t budget_units, InPlace in_place) {
   Options options;
-  options.budget = Bytes(budget_units * kUnit.count());
+  options.budget = units(budget_units);
   options.small_leaf = 64_B;
   options.in_place = in_place;
   return options;
@@ -19,7 +17,7 @@ Options options_of(std::int64_t budget_units, InPlace in_place) {
 
 TEST(EngineCopyOnWrite, TheStorageMovesAndTheRoomComesBack) {
   for (const InPlace in_place : {InPlace::kShare, InPlace::kCopy}) {
-    Program p(options_of(4, in_place));
+    Program p(in_place_options(4, in_place));
     const Tensor y = p.op({p.leaf(kUnit)}, kUnit);
     const auto address = p.storage(y).offset;
     p.update(y);
@@ -32,12 +30,12 @@ TEST(EngineCopyOnWrite, TheStorageMovesAndTheRoomComesBack) {
 }
 
 TEST(EngineCopyOnWrite, AWriteNeedsRoomForBoth) {
-  Program share(options_of(2, InPlace::kShare));
+  Program share(in_place_options(2, InPlace::kShare));
   const Tensor written = share.op({share.leaf(kUnit)}, kUnit);
   share.update(written);
   share.expect_all();
 
-  Program copy(options_of(2, InPlace::kCopy));
+  Program copy(in_place_options(2, InPlace::kCopy));
   const Tensor stays = copy.op({copy.leaf(kUnit)}, kUnit);
   EXPECT_THROW(copy.update(stays), OutOfBudget);
   copy.check();
@@ -45,7 +43,7 @@ TEST(EngineCopyOnWrite, AWriteNeedsRoomForBoth) {
 }
 
 TEST(EngineCopyOnWrite, AnOldVersionThatIsNeededKeepsItsBytes) {
-  Program p(options_of(6, InPlace::kCopy));
+  Program p(in_place_options(6, InPlace::kCopy));
   const Tensor y = p.op({p.leaf(kUnit)}, kUnit);
   const Tensor z = p.op({y}, kUnit);
   ASSERT_TRUE(p.evict(z));  // it is made from what y was
@@ -58,7 +56,7 @@ TEST(EngineCopyOnWrite, AnOldVersionThatIsNeededKeepsItsBytes) {
 }
 
 TEST(EngineCopyOnWrite, LeavesMoveTooAndLeaveNothingBehind) {
-  Program p(options_of(4, InPlace::kCopy));
+  Program p(in_place_options(4, InPlace::kCopy));
   const Tensor x = p.leaf(kUnit);
   const auto address = p.storage(x).offset;
   p.update(x);
@@ -69,7 +67,7 @@ TEST(EngineCopyOnWrite, LeavesMoveTooAndLeaveNothingBehind) {
 }
 
 TEST(EngineCopyOnWrite, WhatIsPinnedOrEscapedStaysInPlace) {
-  Program p(options_of(6, InPlace::kCopy));
+  Program p(in_place_options(6, InPlace::kCopy));
   const Tensor pinned = p.leaf(kUnit);
   const Tensor escaped = p.leaf(kUnit);
   p.pin(pinned);
@@ -85,7 +83,7 @@ TEST(EngineCopyOnWrite, WhatIsPinnedOrEscapedStaysInPlace) {
 }
 
 TEST(EngineCopyOnWrite, AKernelThatFailsLeavesNoCopyBehind) {
-  Program p(options_of(6, InPlace::kCopy));
+  Program p(in_place_options(6, InPlace::kCopy));
   const Tensor y = p.op({p.leaf(kUnit)}, kUnit);
   EXPECT_THROW(p.run({.arguments = {{y, Access::kUpdate}}, .fresh = {}, .stops_half_way = true}),
                KernelFailed);

@@ -11,7 +11,7 @@ namespace recoup::detail {
 namespace {
 
 constexpr std::uint64_t kProgramsAPolicy = 400;
-constexpr int kOps = 60;
+constexpr int kOpsAProgram = 60;
 
 OutOfBudgetReport report_of(const std::function<void()>& act) {
   try {
@@ -67,7 +67,7 @@ class RandomRun {
 
   // The report of the first op that does not fit, if one does not.
   std::optional<OutOfBudgetReport> run() {
-    for (ops_ = 0; ops_ < kOps; ++ops_) {
+    for (ops_ = 0; ops_ < kOpsAProgram; ++ops_) {
       try {
         act();
       } catch (const OutOfBudget& error) {

@@ -6,12 +6,12 @@
 namespace recoup::detail {
 namespace {
 
-constexpr std::uint64_t kProgramsAPolicy = 300;
+constexpr std::uint64_t kRandomPrograms = 300;
 
 class EngineRandom : public testing::TestWithParam<const PolicyInfo*> {};
 
 TEST_P(EngineRandom, HoldsWhatAPlainInterpreterSays) {
-  for (std::uint64_t seed = 0; seed < programs(kProgramsAPolicy) && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < programs(kRandomPrograms) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Fuzzer fuzzer(GetParam()->name, seed);
     ASSERT_NO_THROW(fuzzer.run());
@@ -22,7 +22,7 @@ class EngineRandomOrder : public EngineRandom {};
 
 TEST_P(EngineRandomOrder, DecidesAsASearchThroughAll) {
   std::size_t decisions = 0;
-  for (std::uint64_t seed = 0; seed < programs(kProgramsAPolicy) && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < programs(kRandomPrograms) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Fuzzer all(GetParam()->name, seed, false);
     Fuzzer order(GetParam()->name, seed, true);
@@ -31,7 +31,7 @@ TEST_P(EngineRandomOrder, DecidesAsASearchThroughAll) {
     ASSERT_EQ(all.decisions().log, order.decisions().log);
     decisions += all.decisions().log.size();
   }
-  EXPECT_GT(decisions, 20 * programs(kProgramsAPolicy));
+  EXPECT_GT(decisions, 20 * programs(kRandomPrograms));
 }
 
 std::vector<const PolicyInfo*> all_policies(bool with_order = false) {

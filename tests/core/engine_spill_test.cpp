@@ -10,8 +10,8 @@
 namespace recoup::detail {
 namespace {
 
-constexpr double kCheap = 0.001;
-constexpr double kDear = 1000;
+constexpr double kCheapTier = 0.001;
+constexpr double kDearTier = 1000;
 
 class EngineSpill : public EngineContract {
  protected:
@@ -26,7 +26,7 @@ class EngineSpill : public EngineContract {
 
 //   a! b! c!   room for two: the one that was not used for longest is spilled
 TEST_F(EngineSpill, ALeafIsSpilledAndFetched) {
-  Program& p = start(options(2, 4, kDear));
+  Program& p = start(options(2, 4, kDearTier));
   const Tensor a = p.leaf(kUnit);
   const Tensor b = p.leaf(kUnit);
   const Tensor c = p.leaf(kUnit);
@@ -50,7 +50,7 @@ TEST_F(EngineSpill, ALeafIsSpilledAndFetched) {
 //   x! -> [a]   what costs more to replay than to copy is spilled; nothing replays then
 TEST_F(EngineSpill, TheCheaperWayIsTaken) {
   for (const bool cheap : {true, false}) {
-    Program& p = start(options(8, 8, cheap ? kCheap : kDear));
+    Program& p = start(options(8, 8, cheap ? kCheapTier : kDearTier));
     const Tensor x = p.leaf(kUnit);
     const Tensor a = p.op({x}, kUnit);
     p.evict(a);
@@ -65,7 +65,7 @@ TEST_F(EngineSpill, TheCheaperWayIsTaken) {
 //   x! -> {a} [b] [c]   room for three of four: `lru-copy` copies what a replay would cost less
 TEST_F(EngineSpill, APolicyMaySayHowAVictimIsGotBack) {
   for (const bool copies : {true, false}) {
-    Options chosen = options(3, 8, kDear);
+    Options chosen = options(3, 8, kDearTier);
     chosen.policy = copies ? "lru-copy" : "lru";
     Program& p = start(chosen);
     const Tensor x = p.leaf(kUnit);
@@ -80,7 +80,7 @@ TEST_F(EngineSpill, APolicyMaySayHowAVictimIsGotBack) {
 
 //   x! -> {a} -> (b)    x changes: b is made from a, which x does not change any more
 TEST_F(EngineSpill, ASpilledValueNeedsNothingThatItWasMadeFrom) {
-  Program& p = start(options(8, 8, kCheap));
+  Program& p = start(options(8, 8, kCheapTier));
   const Tensor x = p.leaf(kUnit);
   const Tensor a = p.op({x}, kUnit);
   p.evict(a);
@@ -95,7 +95,7 @@ TEST_F(EngineSpill, ASpilledValueNeedsNothingThatItWasMadeFrom) {
 // anew.
 TEST_F(EngineSpill, WithoutComparisonAUseEndsTheCopy) {
   for (const bool compares : {true, false}) {
-    Options with = options(8, 8, kDear);
+    Options with = options(8, 8, kDearTier);
     with.spill_compares = compares;
     Program& p = start(with);
     const Tensor a = p.leaf(kUnit);
@@ -115,7 +115,7 @@ TEST_F(EngineSpill, WithoutComparisonAUseEndsTheCopy) {
 
 //   a! -> {b} -> (c)   b changes: c goes on from the copy, which is of before
 TEST_F(EngineSpill, WhatHangsOnAnOldVersionGoesOnFromItsCopyWithoutComparison) {
-  Options with = options(8, 8, kDear);
+  Options with = options(8, 8, kDearTier);
   with.spill_compares = false;
   Program& p = start(with);
   const Tensor a = p.leaf(kUnit);
@@ -130,7 +130,7 @@ TEST_F(EngineSpill, WhatHangsOnAnOldVersionGoesOnFromItsCopyWithoutComparison) {
 }
 
 TEST_F(EngineSpill, WhatHasNoRoomThereIsReplayedOrStays) {
-  Program& p = start(options(3, 1, kCheap));
+  Program& p = start(options(3, 1, kCheapTier));
   const Tensor a = p.leaf(kUnit);
   const Tensor b = p.op({a}, kUnit);
   const Tensor c = p.op({b}, kUnit);
@@ -154,7 +154,7 @@ TEST_F(EngineSpill, WhatHasNoRoomThereIsReplayedOrStays) {
 }
 
 TEST_F(EngineSpill, ADiskThatCannotBeWrittenIsNotAskedAgain) {
-  Program& p = start(options(3, 8, kCheap));
+  Program& p = start(options(3, 8, kCheapTier));
   const Tensor a = p.leaf(kUnit);
   const Tensor b = p.op({a}, kUnit);
   const Tensor c = p.op({b}, kUnit);
@@ -169,7 +169,7 @@ TEST_F(EngineSpill, ADiskThatCannotBeWrittenIsNotAskedAgain) {
 }
 
 TEST_F(EngineSpill, WhatCannotBeReadIsStillThere) {
-  Program& p = start(options(2, 8, kCheap));
+  Program& p = start(options(2, 8, kCheapTier));
   const Tensor a = p.leaf(kUnit);
   const Tensor b = p.leaf(kUnit);
   const Tensor c = p.leaf(kUnit);
@@ -184,7 +184,7 @@ TEST_F(EngineSpill, WhatCannotBeReadIsStillThere) {
 }
 
 TEST_F(EngineSpill, WhatCannotBeReadIsReplayedWhereThatCanBe) {
-  Program& p = start(options(8, 8, kCheap));
+  Program& p = start(options(8, 8, kCheapTier));
   const Tensor x = p.leaf(kUnit);
   const Tensor a = p.op({x}, kUnit);
   const Tensor b = p.op({a}, kUnit);
@@ -202,7 +202,7 @@ TEST_F(EngineSpill, WhatCannotBeReadIsReplayedWhereThatCanBe) {
 
 //   x! -> (a)   what is brought back for the escape takes the place of x, unless x has its own
 TEST_F(EngineSpill, WhatEscapesHasItsBytes) {
-  Program& p = start(options(3, 8, kDear));
+  Program& p = start(options(3, 8, kDearTier));
   const Tensor x = p.leaf(kUnit);
   const Tensor a = p.op({x}, kUnit);
   p.leaf(kUnit);
@@ -219,7 +219,7 @@ TEST_F(EngineSpill, WhatEscapesHasItsBytes) {
 
 // A replay whose inputs are leaves has room for one of them and for what it makes.
 TEST_F(EngineSpill, TheFloorIsTheLargestOp) {
-  Program& p = start(options(3, 64, kDear));
+  Program& p = start(options(3, 64, kDearTier));
   std::vector<Tensor> leaves;
   std::vector<Tensor> made;
   for (int i = 0; i < 12; ++i) {
@@ -238,7 +238,7 @@ TEST_F(EngineSpill, TheFloorIsTheLargestOp) {
 
 // The end of a scope: all that lives has to be there at once.
 TEST_F(EngineSpill, WhatLivesAtTheEndFitsOrTheErrorSaysSo) {
-  Program& p = start(options(2, 8, kCheap));
+  Program& p = start(options(2, 8, kCheapTier));
   for (int i = 0; i < 3; ++i) {
     (void)p.leaf(kUnit);
   }
@@ -252,7 +252,7 @@ TEST_F(EngineSpill, WhatLivesAtTheEndFitsOrTheErrorSaysSo) {
 
 // What cannot be read at the end takes nothing else with it.
 TEST_F(EngineSpill, WhatCannotBeReadAtTheEndIsAllThatIsMissing) {
-  Options some = options(2, 8, kCheap);
+  Options some = options(2, 8, kCheapTier);
   Program& p = start(some);
   std::vector<Tensor> made;
   for (int i = 0; i < 5; ++i) {

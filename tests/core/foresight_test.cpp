@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kWork = 30'000;
 
-Options options_of(Bytes budget, const std::string& policy = "planned") {
+Options step_options(Bytes budget, const std::string& policy = "planned") {
   Options options;
   options.policy = policy;
   options.budget = budget;
@@ -86,7 +86,7 @@ class Foreseen {
 
 // Of step `steps` under the default; none: it does not fit.
 std::optional<std::int64_t> default_cost(std::uint64_t seed, Bytes budget, int steps) {
-  StepProgram program(seed, options_of(budget, "recoup"));
+  StepProgram program(seed, step_options(budget, "recoup"));
   std::int64_t before = 0;
   try {
     for (int i = 0; i < steps; ++i) {
@@ -105,7 +105,7 @@ TEST(Foresight, StepsThatRepeatCostLess) {
   int lists = 0;
   for (std::uint64_t seed = 0; seed < 60 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Foreseen run(seed, options_of(budget_of(seed)));
+    Foreseen run(seed, step_options(budget_of(seed)));
     std::optional<std::int64_t> cost = 0;
     for (int i = 0; i < 4 && cost; ++i) {
       cost = run.step();
@@ -129,7 +129,8 @@ TEST(Foresight, AStepCostsWhatWasPlanned) {
   int equal = 0;
   int followed = 0;
   for (std::uint64_t seed = 300; seed < 600; ++seed) {
-    Foreseen run(seed, options_of(budget_of(seed)), nullptr, false, StepProgram::Keep::kGradients);
+    Foreseen run(seed, step_options(budget_of(seed)), nullptr, false,
+                 StepProgram::Keep::kGradients);
     for (int i = 0; i < 6 && run.counts().followed_steps == 0 && run.step(); ++i) {
     }
     if (const Stats stats = run.counts(); stats.followed_steps > 0) {
@@ -145,7 +146,7 @@ TEST(Foresight, KeepsTheBudget) {
   int finished = 0;
   for (std::uint64_t seed = 100; seed < 200 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Foreseen run(seed, options_of(budget_of(seed)));
+    Foreseen run(seed, step_options(budget_of(seed)));
     int steps = 0;
     while (steps < 5 && run.step()) {
       ++steps;
@@ -161,7 +162,7 @@ TEST(Foresight, LeavesAStepThatDiffersToThePolicyAndComesBack) {
   int checked = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Foreseen run(seed, options_of(budget_of(seed)));
+    Foreseen run(seed, step_options(budget_of(seed)));
     if (!run.step() || !run.step() || run.counts().eviction_lists == 0) {
       continue;
     }
@@ -187,7 +188,7 @@ TEST(Foresight, GivesUpAListThatTurnsOutDearer) {
   int given_up = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Foreseen run(seed, options_of(budget_of(seed)));
+    Foreseen run(seed, step_options(budget_of(seed)));
     if (!run.step() || !run.step() || run.counts().eviction_lists == 0) {
       continue;
     }
@@ -215,7 +216,8 @@ TEST(Foresight, KeepsAListWhenAllCostsMore) {
   int kept = 0;
   for (std::uint64_t seed = 300; seed < 400 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Foreseen run(seed, options_of(budget_of(seed)), nullptr, false, StepProgram::Keep::kGradients);
+    Foreseen run(seed, step_options(budget_of(seed)), nullptr, false,
+                 StepProgram::Keep::kGradients);
     for (int i = 0; i < 4 && run.counts().eviction_lists == 0 && run.step(); ++i) {
     }
     if (run.counts().eviction_lists == 0 || !run.step()) {
@@ -243,7 +245,7 @@ TEST(Foresight, PlansAnewForAnotherBudget) {
   int checked = 0;
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Foreseen run(seed, options_of(budget_of(seed)));
+    Foreseen run(seed, step_options(budget_of(seed)));
     if (!run.step() || !run.step()) {
       continue;
     }
@@ -265,7 +267,7 @@ TEST(Foresight, ASimulationDecidesAsTheLiveRunDoes) {
     TraceBuilder builder;
     {
       TraceRecorder recorder(builder);
-      StepProgram recorded(seed, options_of(1_MiB, "recoup"));
+      StepProgram recorded(seed, step_options(1_MiB, "recoup"));
       recorded.program().engine().set_observer(&recorder);
       for (int i = 0; i < 5; ++i) {
         recorded.step();
@@ -278,14 +280,14 @@ TEST(Foresight, ASimulationDecidesAsTheLiveRunDoes) {
     DecisionLog live;
     bool fits = true;
     {
-      Foreseen run(seed, options_of(budget), &live);
+      Foreseen run(seed, step_options(budget), &live);
       for (int i = 0; i < 5 && fits; ++i) {
         fits = run.step().has_value();
       }
     }
     // The same as simulate(), with as much work a plan.
     DecisionLog simulated;
-    Simulator simulator(trace, {.engine = options_of(budget), .max_time_ratio = 0}, nullptr);
+    Simulator simulator(trace, {.engine = step_options(budget), .max_time_ratio = 0}, nullptr);
     Foresight foresight(simulator.engine(), {.work = kWork});
     ObserverPair observers(&foresight, &simulated);
     simulator.engine().set_planned(&foresight);
@@ -304,7 +306,7 @@ TEST(Foresight, ASimulationFollowsThePlansOfATrace) {
   for (std::uint64_t seed = 0; seed < 160 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const bool beside = seed % 4 != 0;
-    const Options options = options_of(budget_of(seed));
+    const Options options = step_options(budget_of(seed));
     DecisionLog live;
     TraceBuilder builder;
     bool fits = true;
@@ -344,7 +346,7 @@ TEST(Foresight, ASimulationFollowsThePlansOfATrace) {
 // A step that needs replays, in the least of some budgets in which it fits.
 RecordedStep recorded_step(std::uint64_t seed) {
   for (std::int64_t budget = 1200;; budget += 100) {
-    StepProgram program(seed, options_of(Bytes(budget)));
+    StepProgram program(seed, step_options(Bytes(budget)));
     try {
       program.step();
       const StepLog log(program.program().engine());
@@ -401,8 +403,8 @@ TEST(Foresight, PlansBesideTheProgram) {
   std::int64_t followed = 0;
   for (std::uint64_t seed = 0; seed < 30 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Foreseen beside(seed, options_of(budget_of(seed)), nullptr, true);
-    Foreseen there(seed, options_of(budget_of(seed)));
+    Foreseen beside(seed, step_options(budget_of(seed)), nullptr, true);
+    Foreseen there(seed, step_options(budget_of(seed)));
     for (int i = 0; i < 10; ++i) {
       const std::optional<std::int64_t> cost = beside.step();
       beside.wait();
@@ -422,7 +424,7 @@ TEST(Foresight, PlansBesideTheProgram) {
 TEST(Foresight, NeedsNoWaiting) {
   for (std::uint64_t seed = 0; seed < 30 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Foreseen run(seed, options_of(budget_of(seed)), nullptr, true);
+    Foreseen run(seed, step_options(budget_of(seed)), nullptr, true);
     for (int i = 0; i < 10 && run.step(); ++i) {
     }
     EXPECT_LE(run.engine().stats().peak_bytes, budget_of(seed).count());
@@ -433,7 +435,7 @@ TEST(Foresight, WhateverHappensNoBitChangesAndNothingStays) {
   for (std::uint64_t seed = 0; seed < 200 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     DisturbedSteps steps(seed);
-    Options options = options_of(steps.budget());
+    Options options = step_options(steps.budget());
     options = steps.options(options);
     Foreseen run(seed, options);
     ASSERT_NO_THROW(steps.run(run.program(), [&run] { run.end_step(); }));

@@ -8,7 +8,7 @@
 namespace recoup {
 namespace {
 
-constexpr Tick kNow = Tick{1} << 40;
+constexpr Tick kCoopNow = Tick{1} << 40;
 // Exact for sums of what the layouts below are made of.
 __extension__ using Exact = __float128;
 
@@ -19,7 +19,7 @@ struct Layout {
   std::vector<std::vector<std::uint32_t>> inputs;
 
   [[nodiscard]] FakeView view() const {
-    FakeView view(rows, kNow);
+    FakeView view(rows, kCoopNow);
     view.set_blocks(blocks);
     view.set_inputs(inputs);
     return view;
@@ -39,7 +39,7 @@ struct Layout {
                                   .size = Bytes(size),
                                   .offset = Bytes(0),
                                   .own_cost = Nanoseconds(cost),
-                                  .last_access = kNow - staleness},
+                                  .last_access = kCoopNow - staleness},
                     .exact = {},
                     .equivalence = Nanoseconds(around),
                     .ancestors = {}});
@@ -48,7 +48,7 @@ struct Layout {
 };
 
 double staleness(const Row& row) {
-  return static_cast<double>(std::max<Tick>(kNow - row.candidate.last_access, 1));
+  return static_cast<double>(std::max<Tick>(kCoopNow - row.candidate.last_access, 1));
 }
 
 double cost(const Row& row) {

@@ -114,7 +114,7 @@ TEST(PolicyKinetic, TakesWhatASearchThroughAllTakes) {
   }
 }
 
-Row row(std::uint32_t id, std::int64_t size, std::int64_t cost, Tick last_access) {
+Row sized_row(std::uint32_t id, std::int64_t size, std::int64_t cost, Tick last_access) {
   return {.candidate = {.id = ValueId(id),
                         .size = Bytes(size),
                         .offset = Bytes(0),
@@ -141,19 +141,19 @@ TEST(PolicyKinetic, EqualScoresGoAsInASearch) {
   for (std::uint32_t id = 0; id < 40; ++id) {
     switch (id % 5) {
       case 0:  // equal in all
-        rows.push_back(row(id, 64, 10, 100));
+        rows.push_back(sized_row(id, 64, 10, 100));
         break;
       case 1:  // costs nothing, of three sizes
-        rows.push_back(row(id, 64 << (id % 3), 0, 100));
+        rows.push_back(sized_row(id, 64 << (id % 3), 0, 100));
         break;
       case 2:  // equal scores of other sizes
-        rows.push_back(row(id, 64 << (id % 3), 10 << (id % 3), 100));
+        rows.push_back(sized_row(id, 64 << (id % 3), 10 << (id % 3), 100));
         break;
       case 3:  // used at this tick and the one before: equally old now, not later
-        rows.push_back(row(id, 64, 10, 1000 - id % 2));
+        rows.push_back(sized_row(id, 64, 10, 1000 - id % 2));
         break;
       default:
-        rows.push_back(row(id, kHuge, kHuge, id % 2));
+        rows.push_back(sized_row(id, kHuge, kHuge, id % 2));
         break;
     }
   }
@@ -171,8 +171,8 @@ TEST(PolicyKinetic, ScoresThatDifferInTheirLastBitGoAsInASearch) {
   for (const Tick now : {Tick{1} << 30, Tick{1} << 53, Tick{1} << 61}) {
     std::vector<Row> rows;
     for (std::uint32_t id = 0; id < 60; ++id) {
-      rows.push_back(
-          row(id, (std::int64_t{1} << 40) + id % 3, (std::int64_t{1} << 55) + id % 4, id % 7));
+      rows.push_back(sized_row(id, (std::int64_t{1} << 40) + id % 3,
+                               (std::int64_t{1} << 55) + id % 4, id % 7));
     }
     for (const Tick ticks : {Tick{0}, Tick{1}, Tick{1} << 20}) {
       const FakeView view(rows, now);
@@ -225,7 +225,7 @@ double visits_a_plan(std::string_view name, std::uint32_t count) {
   Rng rng(1);
   std::vector<Row> rows;
   for (std::uint32_t id = 0; id < count; ++id) {
-    rows.push_back(row(id, draw(rng, 1000, 9000), draw(rng, 1000, 9000), id));
+    rows.push_back(sized_row(id, draw(rng, 1000, 9000), draw(rng, 1000, 9000), id));
   }
   FakeView view(rows, count);
   const auto policy = make(name, true, true);

@@ -14,7 +14,7 @@
 namespace recoup::detail {
 namespace {
 
-Options options_of(Bytes budget) {
+Options scheduled_options(Bytes budget) {
   Options options;
   options.budget = budget;
   options.small_leaf = 64_B;
@@ -30,7 +30,7 @@ class KeepsNothing final : public ScheduleHooks {
 };
 
 TEST(ScheduleContract, WhatIsRestoredMayDieMeanwhile) {
-  Program program(options_of(1400_B));
+  Program program(scheduled_options(1400_B));
   Engine& engine = program.engine();
   const Tensor x = program.external(100_B);
   const Tensor a = program.op({x}, 100_B);
@@ -55,7 +55,7 @@ TEST(ScheduleContract, WhatIsRestoredMayDieMeanwhile) {
 
 TEST(ScheduleContract, NoPlanWhereReplaysMayNotCostAStep) {
   for (const double ratio : {0.3, 1.0, 2.0, 0.0}) {
-    Options options = options_of(1_MiB);
+    Options options = scheduled_options(1_MiB);
     options.max_replay_ratio = ratio;
     Program program(options);
     ScheduleRunner runner(program.engine(), ScheduleKind::kSqrtN, 1_MiB);
@@ -82,7 +82,7 @@ TEST(ScheduleContract, NoPlanWhereReplaysMayNotCostAStep) {
 
 TEST(ScheduleContract, DroppingWhatAReplayPassesMakesNothingTwice) {
   for (const ReplayOrder order : {ReplayOrder::kMemory, ReplayOrder::kRecursive}) {
-    Options options = options_of(1_MiB);
+    Options options = scheduled_options(1_MiB);
     options.replay_order = order;
     Program program(options);
     KeepsNothing runner;
@@ -151,7 +151,7 @@ class ChainProgram {
   }
 
  private:
-  Program program_{options_of(1_MiB)};
+  Program program_{scheduled_options(1_MiB)};
   ScheduleRunner runner_;
   Tensor input_ = 0;
 };

@@ -17,8 +17,8 @@
 namespace recoup::detail {
 namespace {
 
-constexpr Bytes kGenerous = 1_MiB;
-constexpr int kSteps = 4;
+constexpr Bytes kAmple = 1_MiB;
+constexpr int kDrivenSteps = 4;
 
 std::vector<const PolicyInfo*> scheduled_policies() {
   std::vector<const PolicyInfo*> found;
@@ -30,7 +30,7 @@ std::vector<const PolicyInfo*> scheduled_policies() {
   return found;
 }
 
-Options options_of(const PolicyInfo& policy, std::uint64_t seed, Bytes budget) {
+Options drawn_options(const PolicyInfo& policy, std::uint64_t seed, Bytes budget) {
   std::mt19937_64 random(seed);
   Options options;
   options.policy = policy.name;
@@ -52,7 +52,7 @@ class Scheduled {
  public:
   Scheduled(const PolicyInfo& policy, std::uint64_t seed, Bytes budget,
             Observer* observer = nullptr)
-      : Scheduled(policy, seed, budget, options_of(policy, seed, budget), observer) {}
+      : Scheduled(policy, seed, budget, drawn_options(policy, seed, budget), observer) {}
   Scheduled(const PolicyInfo& policy, std::uint64_t seed, Bytes budget, Options options,
             Observer* observer = nullptr)
       : program_(seed, with_budget(options, budget)),
@@ -98,15 +98,15 @@ TEST_P(ScheduleRunnerTest, DrivesStepsAndChangesNoBit) {
   std::int64_t evictions = 0;
   for (std::uint64_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Scheduled run(*GetParam(), seed, kGenerous);
+    Scheduled run(*GetParam(), seed, kAmple);
     ASSERT_TRUE(run.step());
     const Stats first = run.engine().stats();
     EXPECT_EQ(first.evictions, 0);
     EXPECT_EQ(run.runner().driven(), 0);
-    for (int i = 1; i < kSteps; ++i) {
+    for (int i = 1; i < kDrivenSteps; ++i) {
       ASSERT_TRUE(run.step());
     }
-    EXPECT_EQ(run.runner().driven(), (kSteps - 1) * first.op_count);
+    EXPECT_EQ(run.runner().driven(), (kDrivenSteps - 1) * first.op_count);
     EXPECT_LE(run.engine().stats().peak_bytes, first.peak_bytes * 3 / 2);
     evictions += run.engine().stats().evictions;
   }
@@ -123,10 +123,10 @@ TEST_P(ScheduleRunnerTest, KeepsTheBudget) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Scheduled run(*GetParam(), seed, Bytes(static_cast<std::int64_t>(1500 + 37 * (seed % 60))));
     int steps = 0;
-    while (steps < kSteps && run.step()) {
+    while (steps < kDrivenSteps && run.step()) {
       ++steps;
     }
-    finished += steps == kSteps ? 1 : 0;
+    finished += steps == kDrivenSteps ? 1 : 0;
   }
   EXPECT_GT(finished, 40);
 }
@@ -134,7 +134,7 @@ TEST_P(ScheduleRunnerTest, KeepsTheBudget) {
 TEST_P(ScheduleRunnerTest, LeavesAStepThatDiffersToThePolicy) {
   for (std::uint64_t seed = 0; seed < 30 && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Scheduled run(*GetParam(), seed, kGenerous);
+    Scheduled run(*GetParam(), seed, kAmple);
     ASSERT_TRUE(run.step());
     const std::int64_t ops = run.engine().stats().op_count;
     ASSERT_TRUE(run.step());
@@ -154,8 +154,8 @@ TEST_P(ScheduleRunnerTest, ASimulationDecidesAsTheLiveRunDoes) {
     TraceBuilder builder;
     {
       TraceRecorder recorder(builder);
-      Scheduled recorded(*GetParam(), seed, kGenerous, &recorder);
-      for (int i = 0; i < kSteps; ++i) {
+      Scheduled recorded(*GetParam(), seed, kAmple, &recorder);
+      for (int i = 0; i < kDrivenSteps; ++i) {
         ASSERT_TRUE(recorded.step());
       }
     }
@@ -165,12 +165,13 @@ TEST_P(ScheduleRunnerTest, ASimulationDecidesAsTheLiveRunDoes) {
     bool fits = true;
     {
       Scheduled run(*GetParam(), seed, budget, &live);
-      for (int i = 0; i < kSteps && fits; ++i) {
+      for (int i = 0; i < kDrivenSteps && fits; ++i) {
         fits = run.step();
       }
     }
     DecisionLog simulated;
-    SimulationOptions options{.engine = options_of(*GetParam(), seed, budget), .max_time_ratio = 0};
+    SimulationOptions options{.engine = drawn_options(*GetParam(), seed, budget),
+                              .max_time_ratio = 0};
     const SimulationResult result = Simulator(trace, options, &simulated).run();
     EXPECT_EQ(result.status == SimulationResult::Status::kOk, fits) << result.reason;
     ASSERT_EQ(simulated.decisions(), live.decisions());
@@ -185,7 +186,7 @@ TEST_P(ScheduleRunnerTest, WhateverHappensNoBitChangesAndNothingStays) {
     DisturbedSteps steps(seed);
     const Bytes budget = steps.budget();
     Scheduled run(*GetParam(), seed, budget,
-                  steps.options(options_of(*GetParam(), seed, Bytes(1))));
+                  steps.options(drawn_options(*GetParam(), seed, Bytes(1))));
     ASSERT_NO_THROW(steps.run(run.program(), [&run] { run.end_step(); }));
   }
 }

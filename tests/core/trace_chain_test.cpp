@@ -14,13 +14,14 @@
 namespace recoup::detail {
 namespace {
 
-constexpr Bytes kUnit = 64_MiB;  // so that 1 % of the budgets holds the books of the whole chain
+constexpr Bytes kActivation =
+    64_MiB;  // so that 1 % of the budgets holds the books of the whole chain
 
 class Chain {
  public:
   Chain() {
     builder_.add_name("op");
-    builder_.add_kernel({{{.kind = KernelStep::Kind::kAllocate, .index = 0, .size = kUnit}}});
+    builder_.add_kernel({{{.kind = KernelStep::Kind::kAllocate, .index = 0, .size = kActivation}}});
   }
   // Returns the number of the storage that it makes.
   std::uint32_t op(std::initializer_list<std::uint32_t> inputs) {
@@ -30,7 +31,7 @@ class Chain {
     for (const std::uint32_t input : inputs) {
       operands.push_back({.storage = input, .reads = true});
     }
-    builder_.add_op(op, operands, {{{.allocation = 0, .nbytes = kUnit}}});
+    builder_.add_op(op, operands, {{{.allocation = 0, .nbytes = kActivation}}});
     return storages_++;
   }
   void event(TraceEvent::Kind kind, std::uint32_t storage) {
@@ -65,7 +66,7 @@ Trace training_chain(std::uint32_t length) {
 
 SimulationResult run(const Trace& trace, std::string policy, std::int64_t units) {
   Options options;
-  options.budget = Bytes(units * kUnit.count());
+  options.budget = Bytes(units * kActivation.count());
   options.policy = std::move(policy);
   options.small_filter = false;
   options.sampling = false;
@@ -79,7 +80,7 @@ SimulationResult train(const std::string& policy, std::uint32_t length) {
   const SimulationResult result = run(training_chain(length), policy, 2 * root);
   EXPECT_EQ(result.status, SimulationResult::Status::kOk) << result.reason;
   EXPECT_EQ(result.ops, 2 * std::int64_t{length});
-  EXPECT_LE(result.stats.peak_bytes, 2 * root * kUnit.count());
+  EXPECT_LE(result.stats.peak_bytes, 2 * root * kActivation.count());
   return result;
 }
 

@@ -16,8 +16,8 @@
 namespace recoup::detail {
 namespace {
 
-constexpr Bytes kGenerous = 1_MiB;
-constexpr int kSteps = 120;
+constexpr Bytes kPlenty = 1_MiB;
+constexpr int kDrawnOps = 120;
 
 // A program whose choices depend on its seed alone.
 class Drawn {
@@ -31,7 +31,7 @@ class Drawn {
   // False: it ran out of budget.
   bool run() {
     try {
-      for (int step = 0; step < kSteps; ++step) {
+      for (int step = 0; step < kDrawnOps; ++step) {
         act();
       }
       program_.engine().user().materialize_all();
@@ -150,7 +150,7 @@ class Drawn {
   std::vector<bool> in_parts_;
 };
 
-Options options_of(std::string_view policy, std::uint64_t seed) {
+Options simulated_options(std::string_view policy, std::uint64_t seed) {
   std::mt19937_64 random(seed * 77 + 1);
   Options options;
   options.policy = policy;
@@ -184,7 +184,7 @@ struct Recording {
 };
 
 Recording recording_of(std::uint64_t seed, Options options) {
-  options.budget = kGenerous;
+  options.budget = kPlenty;
   TraceBuilder builder;
   TraceRecorder recorder(builder);
   Drawn drawn(seed, options, &recorder);
@@ -205,7 +205,7 @@ TEST_P(Simulation, DecidesAsTheLiveRunDoes) {
   int other_way = 0;
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const Options options = options_of(GetParam(), seed);
+    const Options options = simulated_options(GetParam(), seed);
     const Recording generous = recording_of(seed, options);
     ASSERT_NO_THROW(validate(generous.trace));
     DecisionLog live;
@@ -246,7 +246,7 @@ TEST_P(Simulation, ATraceDoesNotDependOnTheBudget) {
   int compared = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const Options options = options_of(GetParam(), seed);
+    const Options options = simulated_options(GetParam(), seed);
     const Recording expected = recording_of(seed, options);
     TraceBuilder builder;
     TraceRecorder recorder(builder);

@@ -11,7 +11,7 @@ namespace {
 
 // `range_of` numbers the range of a size, from 0 to below `ranges`.
 template <class RangeOf>
-Placement place_in_blocks(const PlanInput& input, std::size_t ranges, RangeOf range_of) {
+LayoutPlacement place_in_blocks(const PlanInput& input, std::size_t ranges, RangeOf range_of) {
   std::vector<Units> size;  // of each block
   std::vector<std::size_t> block_of;
   std::vector<FreeBlocks> free(ranges);
@@ -22,7 +22,7 @@ Placement place_in_blocks(const PlanInput& input, std::size_t ranges, RangeOf ra
     block_of.push_back(block);
   }
 
-  Placement result;
+  LayoutPlacement result;
   std::vector<Units> start;
   for (const Units units : size) {
     start.push_back(result.size);
@@ -36,13 +36,13 @@ Placement place_in_blocks(const PlanInput& input, std::size_t ranges, RangeOf ra
 
 }  // namespace
 
-Placement place_max_block(const PlanInput& input) {
+LayoutPlacement place_max_block(const PlanInput& input) {
   return place_in_blocks(input, 1, [](Units) { return std::size_t{0}; });
 }
 
 // The lowest range ends at the power of two above the smallest size: 512 to 4096 bytes give the
 // ranges up to 1024, 2048 and 4096.
-Placement place_binary_block(const PlanInput& input) {
+LayoutPlacement place_binary_block(const PlanInput& input) {
   Units smallest = input.items.empty() ? 1 : input.items.front().size;
   for (const PlanItem& item : input.items) {
     smallest = std::min(smallest, item.size);

@@ -18,12 +18,12 @@ Units height(std::span<const PlanItem> items, std::span<const Units> offsets) {
   return top;
 }
 
-std::optional<Placement> place_in_order(const PlanInput& input,
-                                        std::span<const std::uint32_t> order,
-                                        const Deadline& deadline) {
+std::optional<LayoutPlacement> place_in_order(const PlanInput& input,
+                                              std::span<const std::uint32_t> order,
+                                              const Deadline& deadline) {
   PlacedRows placed;
   Overtime overtime(deadline);
-  Placement result;
+  LayoutPlacement result;
   result.offsets.resize(input.items.size());
   for (const std::uint32_t i : order) {
     if (overtime.now()) {
@@ -49,7 +49,7 @@ std::vector<std::uint32_t> order_by_size(std::span<const PlanItem> items, Equals
   return order;
 }
 
-Placement place_greedy_by_size(const PlanInput& input) {
+LayoutPlacement place_greedy_by_size(const PlanInput& input) {
   return *place_in_order(input, order_by_size(input.items), {});
 }
 

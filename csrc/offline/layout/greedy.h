@@ -12,9 +12,9 @@ namespace recoup::detail {
 
 // Each item at the lowest offset that is free when its turn comes. `order` holds every item once.
 // Nothing when that takes too long.
-std::optional<Placement> place_in_order(const PlanInput& input,
-                                        std::span<const std::uint32_t> order,
-                                        const Deadline& deadline);
+std::optional<LayoutPlacement> place_in_order(const PlanInput& input,
+                                              std::span<const std::uint32_t> order,
+                                              const Deadline& deadline);
 
 // Large to small; of equals the one that lives longer first, or the one that comes first.
 enum class Equals : std::uint8_t { kLongestFirst, kAsTheyCome };

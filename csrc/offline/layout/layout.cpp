@@ -42,7 +42,7 @@ void place_streams(const LayoutProblem& problem, const Planner& planner,
   layout.offsets.resize(problem.buffers.size());
   Units start = 0;
   for (const StreamInput& stream : streams) {
-    const Placement placement = planner.place(stream.input);
+    const LayoutPlacement placement = planner.place(stream.input);
     const std::vector<PlanItem>& items = stream.input.items;
     RECOUP_CHECK(placement.offsets.size() == items.size(), planner.info.name);
     for (std::size_t i = 0; i < items.size(); ++i) {

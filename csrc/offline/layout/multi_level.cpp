@@ -99,11 +99,11 @@ struct Outer {
 };
 
 // Nothing when that takes too long.
-std::optional<Placement> level_two(const PlanInput& input, const std::vector<Joined>& blocks,
-                                   const Deadline& deadline) {
+std::optional<LayoutPlacement> level_two(const PlanInput& input, const std::vector<Joined>& blocks,
+                                         const Deadline& deadline) {
   std::vector<Outer> outers;
   Overtime overtime(deadline);
-  Placement result;
+  LayoutPlacement result;
   result.offsets.resize(input.items.size());
   for (const Joined& block : blocks) {
     if (overtime.now()) {
@@ -141,15 +141,15 @@ std::optional<Placement> level_two(const PlanInput& input, const std::vector<Joi
 
 }  // namespace
 
-std::optional<Placement> place_multi_level(const PlanInput& input, const Deadline& deadline) {
-  std::optional<Placement> joined = level_two(input, level_one(input, true), deadline);
+std::optional<LayoutPlacement> place_multi_level(const PlanInput& input, const Deadline& deadline) {
+  std::optional<LayoutPlacement> joined = level_two(input, level_one(input, true), deadline);
   if (!joined || joined->size == input.bound) {
     return joined;
   }
-  std::optional<Placement> apart = level_two(input, level_one(input, false), deadline);
+  std::optional<LayoutPlacement> apart = level_two(input, level_one(input, false), deadline);
   return apart && apart->size < joined->size ? apart : joined;
 }
 
-Placement place_multi_level(const PlanInput& input) { return *place_multi_level(input, {}); }
+LayoutPlacement place_multi_level(const PlanInput& input) { return *place_multi_level(input, {}); }
 
 }  // namespace recoup::detail

@@ -78,11 +78,11 @@ class Gaps {
 };
 
 template <class Choose>
-Placement place_online(const PlanInput& input, Choose choose) {
+LayoutPlacement place_online(const PlanInput& input, Choose choose) {
   using Death = std::pair<std::int32_t, std::size_t>;  // (when, item)
   std::priority_queue<Death, std::vector<Death>, std::greater<>> deaths;
   Gaps gaps;
-  Placement result;
+  LayoutPlacement result;
   for (std::size_t i = 0; i < input.items.size(); ++i) {
     const PlanItem& item = input.items[i];
     for (; !deaths.empty() && deaths.top().first <= item.lower; deaths.pop()) {
@@ -100,11 +100,11 @@ Placement place_online(const PlanInput& input, Choose choose) {
 
 }  // namespace
 
-Placement place_first_fit(const PlanInput& input) {
+LayoutPlacement place_first_fit(const PlanInput& input) {
   return place_online(input, [](const Gaps& gaps, Units size) { return gaps.first_fit(size); });
 }
 
-Placement place_best_fit(const PlanInput& input) {
+LayoutPlacement place_best_fit(const PlanInput& input) {
   return place_online(input, [](const Gaps& gaps, Units size) { return gaps.best_fit(size); });
 }
 

@@ -62,7 +62,7 @@ struct PlanInput {
   std::int64_t node_limit = 0;  // 0: none
 };
 
-struct Placement {
+struct LayoutPlacement {
   std::vector<Units> offsets;  // one an item
   Units size = 0;              // the largest end
   Units least = 0;             // proved by search: nothing takes less; 0: only the bound is known
@@ -71,7 +71,7 @@ struct Placement {
 
 struct Planner {
   PlannerInfo info;
-  Placement (*place)(const PlanInput& input);
+  LayoutPlacement (*place)(const PlanInput& input);
 };
 
 const Planner& planner_named(std::string_view name);

@@ -13,7 +13,7 @@ namespace recoup::detail {
 namespace {
 
 // The sum of all sizes must stay far from the end of 64 bits.
-constexpr Bytes kMostBytes{std::int64_t{1} << 62};
+constexpr Bytes kMostMemory{std::int64_t{1} << 62};
 
 Units units_of(Bytes size, Bytes alignment) {
   return (size.count() + alignment.count() - 1) / alignment.count();
@@ -81,7 +81,7 @@ void check_problem(const LayoutProblem& problem, const LayoutOptions& options) {
   const auto refuse = [](const auto&... parts) { throw std::invalid_argument(str_cat(parts...)); };
   const std::int64_t alignment = options.alignment.count();
   if (alignment < 1 || !std::has_single_bit(static_cast<std::uint64_t>(alignment)) ||
-      options.alignment > kMostBytes) {
+      options.alignment > kMostMemory) {
     refuse("alignment must be a power of two, such as 512; got ", alignment);
   }
   if (options.capacity && options.capacity->count() < 0) {
@@ -96,7 +96,7 @@ void check_problem(const LayoutProblem& problem, const LayoutOptions& options) {
   if (problem.buffers.size() >= std::size_t{1} << 31) {
     refuse("at most 2^31 buffers can be laid out; got ", problem.buffers.size());
   }
-  Bytes left = kMostBytes;
+  Bytes left = kMostMemory;
   for (std::uint32_t i = 0; i < problem.buffers.size(); ++i) {
     const LayoutBuffer& buffer = problem.buffers[i];
     const auto name = [&] { return describe(problem, BufferId(i)); };

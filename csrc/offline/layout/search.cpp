@@ -18,8 +18,8 @@
 
 namespace recoup::detail {
 
-std::optional<Placement> place_multi_level(const PlanInput& input, const Deadline& deadline);
-Placement place_best_fit(const PlanInput& input);
+std::optional<LayoutPlacement> place_multi_level(const PlanInput& input, const Deadline& deadline);
+LayoutPlacement place_best_fit(const PlanInput& input);
 
 namespace {
 
@@ -32,9 +32,9 @@ constexpr int kRunsInARow = 16;            // at one capacity
 // Of the way from the goal to `best`, in 16ths; 16: one grain below `best`.
 constexpr std::array kSteps = {16, 14, 12, 8, 4, 1};
 
-class Search {
+class LayoutSearch {
  public:
-  explicit Search(const PlanInput& input) : input_(input) {
+  explicit LayoutSearch(const PlanInput& input) : input_(input) {
     for (const PlanItem& item : input.items) {
       grain_ = std::gcd(grain_, item.size);
     }
@@ -42,7 +42,7 @@ class Search {
     best_ = place_best_fit(input);  // the quickest by far
   }
 
-  Placement run() {
+  LayoutPlacement run() {
     try_heuristics();
     if (best_.size > input_.target && input_.items.size() <= kMostItems) {
       search();
@@ -59,7 +59,7 @@ class Search {
     Progress progress;  // of its last run
   };
 
-  void keep(const std::optional<Placement>& placement) {
+  void keep(const std::optional<LayoutPlacement>& placement) {
     if (placement && placement->size < best_.size) {
       best_ = *placement;
     }
@@ -119,10 +119,10 @@ class Search {
       line.progress = {.most_placed = tree.most_placed(),
                        .fails = {tree.fails().begin(), tree.fails().end()}};
       if (outcome == TreeSearch::Outcome::kFound) {
-        keep(Placement{.offsets = tree.offsets(),
-                       .size = height(input_.items, tree.offsets()),
-                       .least = 0,
-                       .nodes = 0});
+        keep(LayoutPlacement{.offsets = tree.offsets(),
+                             .size = height(input_.items, tree.offsets()),
+                             .least = 0,
+                             .nodes = 0});
         return;
       }
       if (outcome == TreeSearch::Outcome::kInfeasible) {
@@ -142,14 +142,14 @@ class Search {
   std::vector<Line> lines_;  // the goal's, and those of kSteps
   Units grain_ = 0;
   Units low_ = 0;  // no layout takes less
-  Placement best_;
+  LayoutPlacement best_;
   std::int64_t nodes_ = 0;
 };
 
 }  // namespace
 
-Placement place_by_search(const PlanInput& input) {
-  return input.items.empty() ? Placement{} : Search(input).run();
+LayoutPlacement place_by_search(const PlanInput& input) {
+  return input.items.empty() ? LayoutPlacement{} : LayoutSearch(input).run();
 }
 
 }  // namespace recoup::detail

@@ -13,14 +13,14 @@ namespace {
 
 using EventKind = TraceEvent::Kind;
 
-constexpr std::uint32_t kNobody = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint32_t kNoOp = std::numeric_limits<std::uint32_t>::max();
 
 class Reorder {
  public:
   Reorder(const Trace& trace, std::span<const std::uint32_t> ops)
       : trace_(trace),
         ops_(ops),
-        place_(trace.ops.size(), kNobody),
+        place_(trace.ops.size(), kNoOp),
         behind_(trace.ops.size()),
         fresh_(trace.ops.size()),
         steps_(1) {
@@ -51,7 +51,7 @@ class Reorder {
  private:
   struct Placed {
     TraceEvent event;
-    std::uint32_t born = kNobody;  // the storage that it makes, as the old trace numbers it
+    std::uint32_t born = kNoOp;  // the storage that it makes, as the old trace numbers it
   };
   struct Step {
     std::vector<Placed> head;
@@ -61,9 +61,9 @@ class Reorder {
   // Of a storage, in the step that used it last.
   struct Use {
     std::size_t step = 0;
-    std::uint32_t writer = kNobody;  // so far
-    std::uint32_t last = kNobody;    // in the new order
-    bool is_kept = false;            // pinned or escaped: lives to the end of its step
+    std::uint32_t writer = kNoOp;  // so far
+    std::uint32_t last = kNoOp;    // in the new order
+    bool is_kept = false;          // pinned or escaped: lives to the end of its step
   };
 
   void use(std::uint32_t storage, std::uint32_t op, bool writes) {
@@ -72,7 +72,7 @@ class Reorder {
       use = {.step = steps_.size(), .is_kept = use.is_kept};
     }
     use.writer = writes ? op : use.writer;
-    use.last = use.last == kNobody || place_[op] > place_[use.last] ? op : use.last;
+    use.last = use.last == kNoOp || place_[op] > place_[use.last] ? op : use.last;
   }
 
   void find_place(const TraceEvent& event) {
@@ -132,7 +132,7 @@ class Reorder {
 
   void add_uses(std::uint32_t index) {
     const TraceOp& op = trace_.ops[index];
-    if (place_[index] == kNobody) {
+    if (place_[index] == kNoOp) {
       return;
     }
     ++steps_.back().ops;
@@ -148,7 +148,7 @@ class Reorder {
 
   std::vector<Placed>& behind(std::uint32_t storage, std::uint32_t Use::* op) {
     const Use& use = uses_[storage];
-    return use.step == steps_.size() && use.*op != kNobody ? behind_[use.*op] : steps_.back().head;
+    return use.step == steps_.size() && use.*op != kNoOp ? behind_[use.*op] : steps_.back().head;
   }
 
   void emit(const std::vector<Placed>& events) {

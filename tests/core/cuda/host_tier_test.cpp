@@ -215,21 +215,21 @@ TEST_F(CudaHostTier, IsNotMeasuredWithoutMemory) {
 
 // Values are made, read, spilled, fetched and dropped on two streams of the program; blocks and
 // slots are used again at once.
-class RandomProgram {
+class TierProgram {
  public:
-  RandomProgram(std::uint64_t seed, std::int64_t forget_each)
+  TierProgram(std::uint64_t seed, std::int64_t forget_each)
       : random_(seed),
         cuda_({.seed = seed, .forget_each = forget_each}),
         arena_(static_cast<char*>(cuda_.allocate(0, kArena))),
         streams_{Stream{}, cuda_.new_stream()} {}
-  ~RandomProgram() {
+  ~TierProgram() {
     cuda_.synchronize_all();
     order_.reset();
     tier_.reset();
     cuda_.release(0, arena_);
   }
-  RandomProgram(const RandomProgram&) = delete;
-  RandomProgram& operator=(const RandomProgram&) = delete;
+  TierProgram(const TierProgram&) = delete;
+  TierProgram& operator=(const TierProgram&) = delete;
 
   // How many reads found something else than was written.
   int run(int steps) {
@@ -376,7 +376,7 @@ TEST(CudaHostTierRandom, EveryReadFindsWhatWasWritten) {
   int fetches = 0;
   int failures = 0;
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
-    RandomProgram program(seed, 0);
+    TierProgram program(seed, 0);
     EXPECT_EQ(program.run(400), 0) << "seed " << seed;
     fetches += program.fetches();
     failures += program.failures();
@@ -388,7 +388,7 @@ TEST(CudaHostTierRandom, EveryReadFindsWhatWasWritten) {
 TEST(CudaHostTierRandom, AMissingWaitIsNoticed) {
   int noticed = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
-    noticed += RandomProgram(seed, 5).run(400) > 0 ? 1 : 0;
+    noticed += TierProgram(seed, 5).run(400) > 0 ? 1 : 0;
   }
   EXPECT_GT(noticed, 50);
 }

@@ -179,9 +179,9 @@ TEST_F(CudaReservation, MoreThanItsAddressesIsOurBug) {
 
 // Backs and gives back at random while others take of the device's memory, beside an oracle that
 // goes granule by granule. Numbers are of granules where they are no Bytes.
-class Program {
+class ReservedProgram {
  public:
-  explicit Program(std::uint64_t seed)
+  explicit ReservedProgram(std::uint64_t seed)
       : random_(seed), cuda_({.seed = seed, .memory = size(kMemory), .granularity = size(1)}) {}
 
   void step() {
@@ -283,7 +283,7 @@ TEST(CudaReservationRandom, IsWhatAListOfGranulesSays) {
   int backs = 0;
   int failures = 0;
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
-    Program program(seed);
+    ReservedProgram program(seed);
     for (int step = 0; step < 100; ++step) {
       ASSERT_NO_FATAL_FAILURE(program.step()) << "seed " << seed << ", step " << step;
     }

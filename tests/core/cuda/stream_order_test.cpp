@@ -15,9 +15,9 @@ namespace {
 
 // A program and an engine in one: values come and go on any stream, and are evicted, replayed and
 // moved on others, of which the program does not know.
-class Program {
+class StreamProgram {
  public:
-  Program(std::uint64_t seed, int streams, std::int64_t forget_each = 0)
+  StreamProgram(std::uint64_t seed, int streams, std::int64_t forget_each = 0)
       : random_(seed),
         cuda_({.seed = seed, .forget_each = forget_each}),
         base_(static_cast<char*>(cuda_.allocate(0, kCapacity))),
@@ -28,7 +28,7 @@ class Program {
       streams_.push_back(i == 0 ? Stream() : cuda_.new_stream());
     }
   }
-  ~Program() {
+  ~StreamProgram() {
     cuda_.synchronize_all();
     cuda_.release(0, base_);
   }
@@ -200,14 +200,14 @@ class Program {
 
 TEST(StreamOrder, EveryKernelFindsItsBytes) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
-    Program program(seed, 2 + static_cast<int>(seed % 4));
+    StreamProgram program(seed, 2 + static_cast<int>(seed % 4));
     EXPECT_EQ(program.run(300), 0) << "seed " << seed;
     EXPECT_EQ(program.cuda().synchronizations(), 0) << "the host waited";
   }
 }
 
 TEST(StreamOrder, OneStreamPaysForNothing) {
-  Program program(7, 1);
+  StreamProgram program(7, 1);
   EXPECT_EQ(program.run(2000), 0);
   EXPECT_EQ(program.waits(), 0);
   EXPECT_EQ(program.cuda().waits(), 0);
@@ -219,7 +219,7 @@ TEST(StreamOrder, ForgottenWaitsShow) {
   int shown = 0;
   constexpr int kRuns = 200;
   for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
-    Program program(seed, 3, 5);
+    StreamProgram program(seed, 3, 5);
     shown += program.run(300) > 0 ? 1 : 0;
   }
   EXPECT_GT(shown, kRuns / 2);
