@@ -4,6 +4,8 @@
 
 #include <atomic>
 
+#include "csrc/torch/storage_access.h"
+
 namespace recoup::detail {
 namespace {
 
@@ -15,10 +17,6 @@ std::atomic<c10::DeleterFnPtr>& slice_deleter() {
 std::atomic<c10::DeleterFnPtr>& mapping_deleter() {
   static std::atomic<c10::DeleterFnPtr> deleter{nullptr};
   return deleter;
-}
-
-const c10::DataPtr& data_of(const c10::StorageImpl& storage) {
-  return const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
 }
 
 bool is_private_mapping(const c10::DataPtr& data) {
