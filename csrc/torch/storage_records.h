@@ -16,6 +16,7 @@ namespace recoup::detail {
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 using RecordId = Id<struct RecordTag>;
 
+// Note [Who keeps an external storage]
 // Storages are held weakly. The deleter of one in the pool says when it dies. An external one dies
 // as it would without recoup, at once, unless a record of lineage reads it: then it is held
 // strongly, and was let go when no other owner is left.
