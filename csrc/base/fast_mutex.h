@@ -9,9 +9,12 @@ namespace recoup::detail {
 // guards.
 class FastMutex {
  public:
-  void lock() {
+  [[nodiscard]] bool try_lock() {
     int expected = kFree;
-    if (state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) {
+    return state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire);
+  }
+  void lock() {
+    if (try_lock()) {
       return;
     }
     while (state_.exchange(kContended, std::memory_order_acquire) != kFree) {

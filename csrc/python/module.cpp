@@ -344,7 +344,10 @@ PYBIND11_MODULE(_C, module) {
       .take_back =
           [](void* released) { PyEval_RestoreThread(static_cast<PyThreadState*>(released)); },
       .hold = [] { return static_cast<int>(PyGILState_Ensure()); },
-      .let_go = [](int held) { PyGILState_Release(static_cast<PyGILState_STATE>(held)); }};
+      .let_go = [](int held) { PyGILState_Release(static_cast<PyGILState_STATE>(held)); },
+      .references = [](const void* object) -> std::int64_t {
+        return Py_REFCNT(static_cast<PyObject*>(const_cast<void*>(object)));
+      }};
   recoup::set_interpreter_lock(kGil);
   recoup::install_hook();  // an exception is an ImportError
   module.attr("hook") = recoup::hook_name();

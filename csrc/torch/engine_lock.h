@@ -25,8 +25,9 @@ class EngineMutex {
   // must not come back: the usual cause is a storage of the program's that dies under the lock
   // instead of in the graveyard. That is a broken invariant, and not a wait without end.
   void lock() {
-    RECOUP_CHECK(!is_mine(), "the engine's lock is taken by the thread that holds it");
-    mutex_.lock();
+    if (!mutex_.try_lock()) [[unlikely]] {
+      wait();
+    }
     holder_.store(this_thread(), std::memory_order_relaxed);
   }
   // What is in the graveyard stays there.
@@ -66,6 +67,7 @@ class EngineMutex {
  private:
   friend class EngineLock;
   void unlock_and_bury();
+  void wait();
   // An address that no other thread has.
   static const void* this_thread() {
     thread_local char marker = 0;

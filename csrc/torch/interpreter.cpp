@@ -38,6 +38,11 @@ WithInterpreter::~WithInterpreter() {
   }
 }
 
+std::int64_t references_to(const void* object) {
+  const InterpreterLock* const lock = interpreter_lock.load(std::memory_order_acquire);
+  return lock == nullptr ? 0 : lock->references(object);
+}
+
 }  // namespace detail
 
 void set_interpreter_lock(const InterpreterLock& lock) {

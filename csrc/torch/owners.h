@@ -4,6 +4,8 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include "csrc/torch/interpreter.h"
+
 namespace recoup::detail {
 
 // Whether nobody but `storage` itself holds it. A storage and its Python object keep one another
@@ -14,8 +16,12 @@ namespace recoup::detail {
 // found again] in storages.cpp.
 inline bool is_sole_owner(const c10::intrusive_ptr<c10::StorageImpl>& storage) {
   const auto owners = storage.use_count();
-  return owners == 1 ||
-         (owners == 2 && storage->pyobj_slot()->has_unique_reference() && storage.use_count() == 2);
+  if (owners != 2) {
+    return owners == 1;
+  }
+  // PyTorch's own function for it takes the interpreter's lock, whose holder may wait for ours.
+  const PyObject* const object = storage->pyobj_slot()->load_pyobj();
+  return object != nullptr && references_to(object) == 1 && storage.use_count() == 2;
 }
 
 }  // namespace recoup::detail

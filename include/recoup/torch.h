@@ -167,6 +167,9 @@ struct InterpreterLock {
   void (*take_back)(void* released);
   int (*hold)();  // whether this thread holds it already or not
   void (*let_go)(int held);
+  // How many references the interpreter counts to an object of its own that is alive. Called
+  // without its lock: the number may be old.
+  std::int64_t (*references)(const void* object);
 };
 // `lock` must live as long as the process.
 RECOUP_API void set_interpreter_lock(const InterpreterLock& lock);

@@ -5,10 +5,13 @@ import gc
 import io
 import os
 import pickle
+import random
 import resource
+import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -161,6 +164,51 @@ def test_batches_of_workers_go(few_descriptors: object, grad: bool) -> None:
                 most = [max(most[0], _descriptors()), max(most[1], _mappings())]
         assert most[0] < start[0] + 64
         assert most[1] < start[1] + 200
+        run.check()
+
+
+def _make_and_drop(seed: int, wrong: list[object]) -> None:
+    """Storages of each kind, some of which only their Python object keeps."""
+    rng = random.Random(seed)
+    makers = [
+        lambda n: torch.from_numpy(numpy.full(n, seed, dtype=numpy.float32)),
+        lambda n: copy.deepcopy(torch.full((n,), float(seed))),
+        lambda n: torch.full((n,), float(seed)),
+        lambda n: torch.frombuffer(bytearray(4 * n), dtype=torch.float32).add_(seed),
+        lambda n: torch.empty(0).set_(torch.UntypedStorage(4 * n), 0, (n,)).fill_(seed),
+    ]
+    live: list[tuple[torch.Tensor, object]] = []
+    for _ in range(150):
+        tensor = rng.choice(makers)(rng.choice([64, 4096, 65536]))
+        storage = tensor.untyped_storage() if rng.random() < 0.3 else None
+        live.append(((tensor * 2).sin(), storage))
+        del tensor
+        if len(live) > 15:
+            result, _ = live.pop(rng.randrange(len(live)))
+            if rng.random() < 0.5:
+                recoup.evict(result)
+            if not bits_equal(result, torch.full(result.shape, 2.0 * seed).sin()):
+                wrong.append(result)
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("options", [{}, {"evict_after_op": True}], ids=str)
+def test_storages_come_and_go_on_threads(options: dict[str, Any]) -> None:
+    """A thread with the interpreter's lock never waits for one that needs it."""
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        with recoup.carry():
+            _make_and_drop(seed, wrong)
+
+    with recoup.budget("16MiB", **options) as run:
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2, 3)]
+        for thread in threads:
+            thread.start()
+        _make_and_drop(4, wrong)
+        for thread in threads:
+            thread.join()
+        assert not wrong
         run.check()
 
 
