@@ -38,7 +38,7 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-device \
-        test-cuda test-frameworks test-hook test-torch test-slow test-injection wheels fuzz bench \
+        test-cuda test-frameworks test-hook test-torch test-peer test-slow test-injection wheels fuzz bench \
         bench-real bench-smoke clean
 
 help: ## list these targets
@@ -90,6 +90,9 @@ test-torch: $(SETUP_DONE) ## the tests with another PyTorch, apart from .venv: T
 
 test-frameworks: $(SETUP_DONE) ## training with frameworks, in an environment apart from .venv
 	tools/test_frameworks.sh $(PYTHON) $(TORCH) $(TESTS)
+
+test-peer: build ## other people's tests, plain and in scopes: SUITE=folder MODE="force dflt"
+	$(BIN)/python tools/peer_tests $(SUITE) $(if $(MODE),--mode $(MODE)) $(ARGUMENTS)
 
 wheels: $(PACKAGES_DONE) ## dist/: the sdist and a wheel for each minor version of PyTorch: WHEELS="2.13.0 2.14.1"
 	tools/wheels.sh $(PYTHON) $(BIN)/python $(WHEELS)

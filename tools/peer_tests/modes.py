@@ -1,0 +1,40 @@
+"""Ways to run a suite: plainly, or each test in a scope of its own."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+BUDGET = 2 << 30
+# Beside the peak that a test had when everything was evicted after every op.
+SLACK = 4096
+
+PLAIN = "plain"
+# A second plain run: what differs in it is not deterministic by itself.
+AGAIN = "again"
+
+
+@dataclass(frozen=True)
+class Mode:
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of `recoup.budget`."""
+    aids: str = ""
+    """RECOUP_TEST_AIDS: "poison" overwrites the bytes of evicted values."""
+    needs: str = ""
+    """The mode whose peaks are the budgets."""
+
+
+SCOPES = {
+    "force": Mode({"small_leaf_bytes": 0, "evict_after_op": True}, "poison"),
+    "dflt": Mode({"evict_after_op": True}, "poison"),
+    "loose": Mode(),
+    "small": Mode({"small_leaf_bytes": 0, "verify": True}, "poison", needs="force"),
+}
+MODES = (*SCOPES, AGAIN)
+
+
+def with_needs(modes: list[str]) -> list[str]:
+    """In the order to run: plain first, and before each mode the one that it needs."""
+    order = [PLAIN]
+    for mode in modes:
+        needs = SCOPES[mode].needs if mode in SCOPES else ""
+        order += [name for name in (needs, mode) if name and name not in order]
+    return order
