@@ -5,12 +5,16 @@ A pytest plugin beside peer_plugin, loaded for files that use `torch.testing._in
 
 from typing import Any
 
-import torch.testing._internal.common_device_type as device_types
+import torch.testing._internal.common_device_type
+import torch.testing._internal.common_utils
 from peer_plugin import digest
-from torch.testing._internal.common_utils import TestCase
 
+# Untyped, and replaced in part.
+internal: Any = torch.testing._internal
+device_types = internal.common_device_type
+test_case = internal.common_utils.TestCase
 real_instantiate = device_types.instantiate_device_type_tests
-real_assert_equal = TestCase.assertEqual
+real_assert_equal = test_case.assertEqual
 
 
 def instantiate(test_class: type, scope: dict[str, Any], *_: Any, **__: Any) -> None:
@@ -18,10 +22,10 @@ def instantiate(test_class: type, scope: dict[str, Any], *_: Any, **__: Any) -> 
     real_instantiate(test_class, scope, only_for=("cpu",))
 
 
-def assert_equal(self: TestCase, x: Any, y: Any, *arguments: Any, **options: Any) -> None:
+def assert_equal(self: Any, x: Any, y: Any, *arguments: Any, **options: Any) -> None:
     digest.add(x, y)
     real_assert_equal(self, x, y, *arguments, **options)
 
 
 device_types.instantiate_device_type_tests = instantiate
-TestCase.assertEqual = assert_equal
+test_case.assertEqual = assert_equal
