@@ -9,6 +9,7 @@ anew. The exit status is 1 when there are differences.
 """
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -53,6 +54,8 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
+    # As Ctrl-C: ends the process of the suite too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = arguments()
     suite: Path = options.suite.resolve()
     files = files_of(suite)
