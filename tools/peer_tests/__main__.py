@@ -49,8 +49,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--every", type=int, default=1, help="run each n-th test only")
     parser.add_argument("--together", action="store_true", help="all files in one process")
-    parser.add_argument("pytest", nargs="*", help="arguments of pytest, after --")
-    return parser.parse_args()
+    given = sys.argv[1:]
+    split = given.index("--") if "--" in given else len(given)
+    return parser.parse_args(given[:split], argparse.Namespace(pytest=given[split + 1 :]))
 
 
 def main() -> int:
