@@ -40,8 +40,9 @@ def run_files(
     environment = _environment(mode, path, stem, limits)
     while True:
         status, output = _run(command, environment, files[0].parent, limits)
-        path.with_suffix(".log").write_text(output, encoding="utf-8")
-        if not _record_the_lost(path, status):
+        with path.with_suffix(".log").open("a", encoding="utf-8") as log:
+            log.write(output)
+        if not _record_the_lost(path, status, output):
             break
     if not path.exists():
         print(f"{stem.name}, {mode}: no test ran\n{output[-TRACEBACK_LENGTH:]}", file=sys.stderr)
@@ -89,7 +90,7 @@ def _run(
     return process.returncode, output
 
 
-def _record_the_lost(path: Path, status: int) -> bool:
+def _record_the_lost(path: Path, status: int, output: str) -> bool:
     """Whether the process ended in a test: that test gets a record, and the others are to go on."""
     current = path.with_suffix(".current")
     if not current.exists():
@@ -99,6 +100,7 @@ def _record_the_lost(path: Path, status: int) -> bool:
     if test not in records.read(path):
         traceback = path.with_suffix(".traceback").read_text(encoding="utf-8")
         outcome = HANG if traceback.startswith("Timeout") else CRASH
-        error = f"exit status {status}\n{traceback[:TRACEBACK_LENGTH]}"
+        said = traceback[:TRACEBACK_LENGTH] or output[-TRACEBACK_LENGTH:]
+        error = f"exit status {status}\n{said}"
         records.append(path, Record(test, outcome, error=error))
     return True
