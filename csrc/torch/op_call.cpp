@@ -32,6 +32,12 @@ bool varies(const OpTraits& traits, const torch::jit::Stack& stack, std::size_t 
            context.deterministicCuDNN());
 }
 
+// PyTorch's Python dispatcher is on while it traces: a kernel in Python may stand for the op's own,
+// and a replay has no such dispatcher.
+bool in_python_dispatcher() {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::PythonDispatcher);
+}
+
 // What an op takes on a GPU is there before it begins.
 void order_on_gpu(Gpu& gpu, std::span<const Operand> operands) {
   for (const Operand& operand : operands) {
@@ -158,7 +164,7 @@ void OpCall::prepare() {
   operands_.find(Arguments(stack_.data() + base_, argument_count_), leaves_out_);
   framed_ = KernelFrame::any();
   repeatable_ = traits_.repeatable && !operands_.foreign() &&
-                !(framed_ && KernelFrame::in_guest()) &&
+                !(framed_ && KernelFrame::in_guest()) && !in_python_dispatcher() &&
                 !(session_.on_gpu() && varies(traits_, stack_, base_));
   line_ = session_.line();
   const EngineLock lock(session_.mutex());

@@ -32,13 +32,14 @@ namespace {
 const c10::DispatchKeySet& replay_excluded() {
   static const c10::DispatchKeySet keys =
       c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-      c10::DispatchKeySet(
-          {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchVmapMode,
-           c10::DispatchKey::Batched, c10::DispatchKey::VmapMode,
-           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-           c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::Functionalize,
-           c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
-           c10::DispatchKey::PreDispatch, c10::DispatchKey::Tracer});
+      c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchVmapMode,
+                           c10::DispatchKey::Batched, c10::DispatchKey::VmapMode,
+                           c10::DispatchKey::FuncTorchGradWrapper,
+                           c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                           c10::DispatchKey::FuncTorchDynamicLayerBackMode,
+                           c10::DispatchKey::Functionalize, c10::DispatchKey::Python,
+                           c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::PythonDispatcher,
+                           c10::DispatchKey::PreDispatch, c10::DispatchKey::Tracer});
   return keys;
 }
 

@@ -18,7 +18,8 @@ bool is_rewritten(const Operand& operand) {
 std::unique_ptr<Payload> PayloadWriter::write(GeneratorState random, const EngineLock& lock) {
   payload_ = session_.tensors().new_payload(op_.handle);
   payload_->traits = &op_.traits;
-  payload_->keys = op_.keys;
+  // Every set of the keys below one has PythonDispatcher too. A replay runs the op's own kernel.
+  payload_->keys = op_.keys.remove(c10::DispatchKey::PythonDispatcher);
   payload_->device = session_.device();
   payload_->settings = &Settings::current(session_.device().type());
   payload_->random = std::move(random);

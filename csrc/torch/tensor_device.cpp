@@ -464,8 +464,8 @@ void TensorDevice::taken_over() noexcept {
 }
 
 // The C library also keeps a large block that lies between small ones, and cannot give it to an
-// aligned block of the same size: a loop that makes and drops one tensor would take a block more each
-// time.
+// aligned block of the same size: a loop that makes and drops one tensor would take a block more
+// each time.
 void TensorDevice::note_freed(Bytes size) noexcept {
   constexpr Bytes kMost(64 << 20);
   freed_ += size;

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import recoup
+from conftest import bits_equal
 from recoup import _C
 
 WORKER = str(Path(__file__).with_name("hook_worker.py"))
@@ -68,3 +69,22 @@ def test_every_op_has_our_kernel() -> None:
     assert len(watched) > 2000
     missing = [name for name in names if name not in watched]
     assert [name for name in missing if torch._C._dispatch_has_kernel(name)] == []
+
+
+@pytest.mark.parametrize("budget", ["512KiB", "64MiB"])
+def test_what_is_made_under_the_python_dispatcher_stays_readable(budget: str) -> None:
+    """PyTorch has it on while it traces, and no replay can have it."""
+    from torch._dispatch.python import enable_python_dispatcher
+
+    with recoup.budget(budget, small_leaf_bytes=0) as run:
+        before = torch.arange(4096.0).mul(0.25)
+        recoup.evict(before)
+        with enable_python_dispatcher():
+            made = torch.arange(4096.0).mul(0.5)
+            recoup.evict(made)
+            assert bits_equal(before, torch.arange(4096.0) * 0.25)
+        recoup.evict(made)
+        kept = [torch.arange(16384.0).mul(i) for i in range(20)]
+        assert bits_equal(made, torch.arange(4096.0) * 0.5)
+        assert bits_equal(kept[3], torch.arange(16384.0) * 3)
+        run.check()
