@@ -69,5 +69,6 @@ void bind_scope(py::module_& module);
 void bind_compiled(py::module_& module);
 void bind_attribution(py::module_& module);
 void bind_scripts(py::module_& module);
+void bind_collectives(py::module_& module);
 
 }  // namespace recoup

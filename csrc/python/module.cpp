@@ -362,4 +362,5 @@ PYBIND11_MODULE(_C, module) {
   recoup::bind_compiled(module);
   recoup::bind_attribution(module);
   recoup::bind_scripts(module);
+  recoup::bind_collectives(module);
 }

@@ -31,7 +31,7 @@ bool is_needed_by_suspended(const c10::StorageImpl& storage) {
 }
 
 // Calls act(engine, id) for a storage of ours whose bytes somebody has got hold of, unless it was
-// an op that is known not to keep them.
+// an op that is known not to keep them, or a collective that is under way.
 template <class Act>
 void on_access(const c10::StorageImpl& storage, bool may_replay, const Act& act) {
   const Visit visit;
@@ -47,7 +47,8 @@ void on_access(const c10::StorageImpl& storage, bool may_replay, const Act& act)
   if (!id.valid()) {
     session->storages(lock).withdraw(storage);
   }
-  if (id.valid() && !KernelFrame::trusts(*session, id, lock)) {
+  if (id.valid() && !KernelFrame::trusts(*session, id, lock) &&
+      !session->in_flight(lock).used_by_others(session->engine(lock).values().ticket(id))) {
     act(session->engine(lock), id);
   }
 }

@@ -16,6 +16,7 @@
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/dispatch.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/evicted_access.h"
 #include "csrc/torch/generators.h"
 #include "csrc/torch/gpus.h"
 #include "csrc/torch/hook.h"
@@ -61,6 +62,7 @@ void stop_planning_at_exit() {
 void unlock_in_child() {
   Visit::forget_others();
   Sessions::for_each([](Session& session) { session.forget_turns_of_others(); });
+  Sessions::for_each([](Session& session) { session.leave_flights_to_parent(); });
   unlock_sessions();
   renew_generator_in_child();
 }
@@ -86,6 +88,7 @@ void BudgetScope::enter() {
   static const int at_exit = std::atexit(&stop_planning_at_exit);
   RECOUP_CHECK(registered == 0 && at_exit == 0);
   watch_ops();
+  answer_questions_outside_ops();
   Hook::watch_new_ops();
   if (!Sessions::any()) {
     TraitsTable::instance().look_for_overrides();
@@ -118,6 +121,7 @@ void BudgetScope::leave() {
       session_.materialize_all();
       session_.delay().wait();
     } while (!stop_if_materialized());
+    session_.forget_flights();
   } catch (...) {
     session_.wait_for_device();
     // Other threads that carry the scope end their op first: the next one is unseen.
@@ -161,6 +165,7 @@ bool BudgetScope::abandon() {
     return false;
   }
   while_nobody_visits([this](const EngineLock& lock) { stop(lock); });
+  session_.forget_flights();
   return true;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "csrc/torch/allocator.h"
+#include "csrc/torch/collective_call.h"
 #include "csrc/torch/compiled_frame.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/gpus.h"
@@ -119,11 +120,22 @@ void run_guest(const c10::OperatorHandle& op, const OpTraits& traits, c10::Dispa
     const Visit visit;
     with_concerned(op, *stack, [&](std::span<Session* const> sessions) {
       for (Session* const session : sessions) {
+        session->land();
         OpCall(*session, op, traits, below, *stack).announce(frame);
       }
     });
   }
-  Hook::proceed(op, below, stack);
+  if (traits.collective) {
+    CollectiveCall collective(frame);
+    Hook::proceed(op, below, stack);
+    collective.returned(op, *stack);
+  } else if (traits.waits) {
+    const WaitCall wait(frame);
+    Hook::proceed(op, below, stack);
+    wait.returned();
+  } else {
+    Hook::proceed(op, below, stack);
+  }
 }
 
 // Brings plain tensors among the arguments back for a kernel that looks at them by pointer.
@@ -175,8 +187,13 @@ void run(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKey
   with_concerned(op, *stack, [&](std::span<Session* const> sessions) {
     if (sessions.empty()) {
       redispatch(op, below, stack);
-    } else if (!traits.in_parts || sessions.size() != 1 ||
-               !PartedCall(*sessions.front(), op, traits, below, *stack).run()) {
+      return;
+    }
+    for (Session* const session : sessions) {
+      session->land();
+    }
+    if (!traits.in_parts || sessions.size() != 1 ||
+        !PartedCall(*sessions.front(), op, traits, below, *stack).run()) {
       OpCall(*sessions.front(), op, traits, below, *stack, sessions.subspan(1)).run();
     }
   });

@@ -70,6 +70,17 @@ void KernelFrame::hold(Session& session, StorageId storage, bool trusted, const 
   }
 }
 
+std::vector<StorageId> KernelFrame::held(const Session& session, const EngineLock& lock) const {
+  std::vector<StorageId> storages;
+  for (const auto& [key, held] : held_) {
+    const PinTicket pin{.storage = held.storage, .birth = key.second};
+    if (key.first == session.number() && session.engine(lock).values().holds(pin)) {
+      storages.push_back(held.storage);
+    }
+  }
+  return storages;
+}
+
 // What an outer frame holds stays longer, so an inner one need not.
 void KernelFrame::hold_in_all(Session& session, StorageId storage, bool integral, bool trusted,
                               const EngineLock& lock) {

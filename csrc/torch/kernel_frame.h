@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "csrc/engine/values.h"
 #include "csrc/torch/engine_lock.h"
@@ -50,6 +51,8 @@ class KernelFrame {
   void hold(Session& session, const at::Tensor& tensor);
   // As above, for this frame.
   void hold(Session& session, StorageId storage, bool trusted, const EngineLock& lock);
+  // What it holds of the session.
+  [[nodiscard]] std::vector<StorageId> held(const Session& session, const EngineLock& lock) const;
 
  private:
   using Key = std::pair<std::uint32_t, std::uint64_t>;  // number of a session, birth of a storage

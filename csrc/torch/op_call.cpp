@@ -193,7 +193,7 @@ void OpCall::begin(const EngineLock& lock) {
     storages.disarm(impl_of(operand));
     operand.storage = storages.find(impl_of(operand));
   }
-  if (traits_.captures) {
+  if (traits_.captures || (traits_.collective && session_.on_gpu())) {
     for (Operand& operand : operands_.all()) {
       if (operand.storage.valid()) {
         engine.user().escape(operand.storage);

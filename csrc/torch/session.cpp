@@ -128,6 +128,55 @@ void Session::shrink(Bytes budget) {
   engine_.set_running_op({});
 }
 
+// Flights are destroyed after the lock is given up: they hold tensors of the program.
+void Session::land(std::span<const WorkId> works) {
+  std::vector<Flight> landed;
+  const EngineLock lock(mutex_);
+  landed = in_flight_.take(works);
+  unpin_landed(landed, lock);
+}
+
+void Session::land_dropped(std::span<const WorkId> works) {
+  std::vector<Flight> landed;
+  const EngineLock lock(mutex_);
+  landed = in_flight_.take_dropped(works);
+  unpin_landed(landed, lock);
+}
+
+void Session::land_ended() {
+  std::vector<Work> works;
+  {
+    const EngineLock lock(mutex_);
+    works = in_flight_.works();
+  }
+  const Ended ended = ended_among(works);
+  if (ended.finished.empty() && ended.dropped.empty()) {
+    return;
+  }
+  land(ended.finished);
+  std::vector<Flight> unknown;
+  const EngineLock lock(mutex_);
+  unknown = in_flight_.take(ended.dropped);
+}
+
+void Session::forget_flights() {
+  std::vector<Flight> flights;
+  const EngineLock lock(mutex_);
+  flights = in_flight_.take_all();
+}
+
+// The storages are watched again.
+void Session::unpin_landed(std::span<const Flight> flights, const EngineLock& lock) {
+  for (const Flight& flight : flights) {
+    for (const PinTicket& pin : flight.pins) {
+      if (engine_.values().holds(pin)) {
+        storages_.arm(*storages(lock).record(pin.storage).impl);
+        engine_.user().unpin(pin);
+      }
+    }
+  }
+}
+
 void Session::materialize_all() {
   const EngineLock lock(mutex_);
   const Turn turn(*this, lock);

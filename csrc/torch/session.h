@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -20,6 +21,7 @@
 #include "csrc/torch/attributor.h"
 #include "csrc/torch/delay.h"
 #include "csrc/torch/engine_lock.h"
+#include "csrc/torch/in_flight.h"
 #include "csrc/torch/storages.h"
 #include "csrc/torch/tensor_device.h"
 #include "csrc/torch/tensor_memory.h"
@@ -71,6 +73,23 @@ class Session {
   // They need no lock to arm and disarm.
   [[nodiscard]] const Storages& storages() const { return storages_; }
 
+  // ---- collectives: Note [In flight] ----
+  [[nodiscard]] InFlight& in_flight(const EngineLock& lock) { return under(lock, in_flight_); }
+  // Before an op, without the lock: releases what collectives that have finished had pinned.
+  void land() {
+    if (in_flight_.any()) [[unlikely]] {
+      land_ended();
+    }
+  }
+  // The same for those with these works, without the lock: they have finished.
+  void land(std::span<const WorkId> works);
+  // For those among them that nobody else holds any more.
+  void land_dropped(std::span<const WorkId> works);
+  // Without the lock, when the session has stopped.
+  void forget_flights();
+  // In the child of a fork.
+  void leave_flights_to_parent() { in_flight_.leave_to_parent(); }
+
   // ---- the user's wishes ----
   // As Budget::grow, and Budget::shrink.
   void grow(Bytes budget);
@@ -121,6 +140,8 @@ class Session {
     return part;
   }
   void observe(Observer* other);  // beside what knows steps; may be null
+  void land_ended();
+  void unpin_landed(std::span<const Flight> flights, const EngineLock& lock);
 
   const std::uint32_t number_;
   std::thread::id thread_;
@@ -137,6 +158,7 @@ class Session {
   Engine engine_;  // its destructor calls the device, and nothing of what follows
   Storages storages_;
   TensorMemory memory_;
+  InFlight in_flight_;
   std::unique_ptr<ScheduleRunner> runner_;  // of a policy with a schedule
   std::unique_ptr<Foresight> foresight_;    // of one that plans evictions
   std::unique_ptr<Itinerary> itinerary_;    // where there is a second tier

@@ -223,11 +223,25 @@ bool returns_unseen(const c10::FunctionSchema& schema) {
                       [](const c10::Argument& result) { return can_be_seen(result.type()); });
 }
 
-// Collectives: other threads and processes go on with the tensors after the return, and their
-// schemas say neither that nor what they write. FSDP's own ops are none: they copy into and out of
-// what a collective works on, before and after it, and are guests like any custom op.
-bool works_on(std::string_view base) {
-  return starts_with(base, "c10d::") || starts_with(base, "_c10d_functional");
+// Collectives, whose results depend on other processes. FSDP's own ops are none: they copy into and
+// out of what a collective works on, before and after it, and are guests like any custom op.
+bool is_collective(std::string_view base) { return starts_with(base, "c10d::"); }
+// They are made of those, and of a table of those that are not waited for yet.
+bool is_functional_collective(std::string_view base) {
+  return starts_with(base, "_c10d_functional");
+}
+
+// The schemas of c10d do not say what an op writes. Its names do: an op with an underscore at its
+// end writes its tensors, but for those that are called inputs. A test runs them all.
+std::uint64_t written_by_collective(const c10::FunctionSchema& schema) {
+  std::uint64_t written = 0;
+  for (std::size_t i = 0; i < schema.arguments().size() && schema.name().back() == '_'; ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    if (holds_tensor(argument.type()) && !starts_with(argument.name(), "input")) {
+      written |= std::uint64_t{1} << i;
+    }
+  }
+  return written;
 }
 
 bool mentions_tensors(const c10::FunctionSchema& schema) {
@@ -387,9 +401,16 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   add_hidden_writes(traits, schema);
   const bool rebinds = kRebinders.contains(base);
   traits.may_rebind = traits.writes != 0 || !own;
-  traits.captures = returns_unseen(schema) || works_on(base);
+  traits.collective = is_collective(base);
+  if (traits.collective) {
+    traits.writes |= written_by_collective(schema);
+  }
+  traits.waits = base == "_c10d_functional::wait_tensor";
+  traits.captures = returns_unseen(schema) && !traits.collective;
   traits.compiled = base == "recoup::compiled";
-  traits.foreign = !own && !allowed && !traits.compiled && (traits.captures || !is_of_torch(op));
+  traits.foreign =
+      !own && !allowed && !traits.compiled &&
+      (traits.captures || traits.collective || is_functional_collective(base) || !is_of_torch(op));
   traits.random = op.hasTag(at::Tag::nondeterministic_seeded);
   if (traits.random && own) {
     find_generator(traits, op);

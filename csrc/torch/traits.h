@@ -55,6 +55,8 @@ struct OpTraits {
   bool repeatable = false;             // may be replayed
   bool random = false;                 // draws from a generator
   bool captures = false;               // may keep its tensors beyond its return: they escape
+  bool collective = false;             // of c10d: Note [In flight]
+  bool waits = false;                  // for functional collectives on its argument
   bool compiled = false;               // a call of a compiled graph: Note [Compiled graphs]
   bool foreign = false;                // its kernel may touch tensors that no argument names
   bool may_rebind = true;              // may give an argument another storage

@@ -124,6 +124,8 @@ RECOUP_API bool in_pool(const at::Tensor& tensor);
 RECOUP_API bool is_unused_mapping(const at::Tensor& tensor);
 // For the Python package: shows how PyTorch makes a slice of a storage.
 RECOUP_API void learn_slices(const at::Tensor& slice, const at::Tensor& whole);
+// A c10d::Work has been waited for: no thread uses the tensors of its collective any more.
+RECOUP_API void waited(const c10::intrusive_ptr_target* work);
 RECOUP_API bool active();
 // The user vouches that the op "ns::name" gives the same bits when it is run again.
 RECOUP_API void allow_replay(const std::string& name);

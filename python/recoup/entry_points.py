@@ -116,7 +116,10 @@ def _data_ptr(original: _Function) -> _Function:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if thread.pins is None or not args:
-            if args and _module_of(sys._getframe(1)) in _READERS and _has_bytes(args[0]):
+            caller = _module_of(sys._getframe(1)) if args and _has_bytes(args[0]) else ""
+            if caller in _COMPARERS:
+                return _identity(args[0])
+            if caller in _READERS:
                 return _address_in_place(args[0])
             return outside(*args, **kwargs)
         if thread.saved and args[0]._cdata in thread.saved and _of_torch(sys._getframe(1)):
@@ -137,10 +140,32 @@ _READERS = frozenset(
         "accelerate.utils.modeling",
         "huggingface_hub.serialization._torch",
         "safetensors.torch",
+        "torch.distributed._state_dict_utils",
+        "torch.distributed.checkpoint._state_dict_stager",
         "transformers.modeling_utils",
         "transformers.pytorch_utils",
     }
 )
+
+
+# Modules that compare addresses with one another and with 0, and do nothing else with them.
+_COMPARERS = frozenset(
+    {
+        "torch.distributed.fsdp._flat_param",
+        "torch.distributed.fsdp._fully_shard._fsdp_param",
+        "torch.distributed.fsdp._runtime_utils",
+        "torch.distributed.utils",
+    }
+)
+
+
+def _identity(thing: Any) -> int:
+    """Equal for two things that begin at the same byte of one storage; 0: there are no bytes."""
+    if isinstance(thing, torch.UntypedStorage):
+        return thing._cdata if thing.nbytes() else 0
+    storage: int = torch._C._storage_address(thing)  # type: ignore[attr-defined]
+    offset: int = thing.storage_offset() * thing.element_size()
+    return storage + offset if thing.numel() else 0
 
 
 def _has_bytes(thing: Any) -> bool:

@@ -1,5 +1,6 @@
 """Errors, and notes on errors."""
 
+import sys
 import warnings
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ class OutOfBudgetError(torch.OutOfMemoryError):
     def __init__(self, text: str = "") -> None:
         # By its last words frameworks know it that try again with a smaller batch. An error that
         # is unpickled has them.
-        super().__init__(text if text.endswith(_LAST_WORDS) else text + _LAST_WORDS)
+        super().__init__(text if text.endswith(_LAST_WORDS) else text + _rank() + _LAST_WORDS)
 
     op: str = ""
     """The op that asked for memory, or what else did ("scope exit")."""
@@ -50,6 +51,15 @@ class OutOfBudgetError(torch.OutOfMemoryError):
     program needs is not known; 0: no budget would do."""
     run: "Run | None" = None
     """At the end of a scope: its run, for `run.finish`. While it is kept nothing is lost."""
+
+
+def _rank() -> str:
+    """Which process of a distributed program this is; empty in any other program."""
+    distributed = sys.modules.get("torch.distributed")
+    is_initialized = getattr(distributed, "is_initialized", None)  # not before it is imported
+    if distributed is None or is_initialized is None or not is_initialized():
+        return ""
+    return f" This is rank {distributed.get_rank()} of {distributed.get_world_size()}."
 
 
 def add_note(error: BaseException, note: str) -> None:

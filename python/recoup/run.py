@@ -10,6 +10,7 @@ import torch
 
 from recoup import (
     _C,
+    collectives,
     compiled,
     entry_points,
     gpus,
@@ -400,7 +401,13 @@ class Run:
                 patches.remove(self._key)
 
 
-_PATCHES = (entry_points.PATCHES, higher_order.PATCHES, observers.PATCHES, compiled.PATCHES)
+_PATCHES = (
+    entry_points.PATCHES,
+    higher_order.PATCHES,
+    observers.PATCHES,
+    compiled.PATCHES,
+    collectives.PATCHES,
+)
 
 
 def _forget(key: object) -> None:
