@@ -39,29 +39,35 @@ std::string_view file_of(const char* path) {
   return whole.substr(whole.rfind('/') + 1);
 }
 
-// The function outside of recoup that asked, as far as the libraries' symbols tell.
+// The innermost function that is no accessor and that its library names, or at least the library.
 std::string who_asked() {
-  constexpr int kMost = 16;
+  constexpr int kMost = 24;
   std::array<void*, kMost> frames{};
   const int count = backtrace(frames.data(), kMost);
   Dl_info own{};
   (void)dladdr(reinterpret_cast<const void*>(&answer_questions_outside_ops), &own);
+  std::string_view library;
   for (int i = 0; i < count; ++i) {
     Dl_info info{};
     const void* const call = static_cast<const char*>(frames[static_cast<std::size_t>(i)]) - 1;
     if (dladdr(call, &info) == 0 || info.dli_fbase == own.dli_fbase) {
       continue;
     }
-    if (info.dli_sname == nullptr) {
-      return str_cat("a function of ", file_of(info.dli_fname));
+    const std::string_view file = file_of(info.dli_fname);
+    if (!library.empty() && file != library) {
+      break;
     }
-    const std::string name = c10::demangle(info.dli_sname);
+    const std::string name = info.dli_sname == nullptr ? "" : c10::demangle(info.dli_sname);
     const std::string_view function = std::string_view(name).substr(0, name.find('('));
-    if (!is_accessor(function)) {
-      return str_cat(function, " of ", file_of(info.dli_fname));
+    if (is_accessor(function)) {
+      continue;
     }
+    if (!function.empty()) {
+      return str_cat(function, " of ", file);
+    }
+    library = file;
   }
-  return "an unknown function";
+  return library.empty() ? "an unknown function" : str_cat("a function of ", library);
 }
 
 [[noreturn]] void refuse(const c10::StorageImpl* storage) {

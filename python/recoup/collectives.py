@@ -1,11 +1,18 @@
-"""When a collective of `torch.distributed` has finished: Note [In flight] in in_flight.h."""
+"""When collectives have finished, and on which threads their callbacks run.
+
+See Note [In flight] in in_flight.h.
+"""
 
 import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from recoup import _C
 from recoup.late_patches import LatePatches, LateReplacement
+from recoup.patches import Patches, Replacement
+from recoup.threads import carry
 
 
 def _waiting(original: Callable[..., bool]) -> Callable[..., bool]:
@@ -21,7 +28,27 @@ def _waiting(original: Callable[..., bool]) -> Callable[..., bool]:
     return wrapper
 
 
-PATCHES = LatePatches(
+def _calling_back(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What a thread of a scope has called back carries the scope.
+
+    It may run on a thread of the process group: communication hooks of DDP write buckets there.
+    """
+
+    @functools.wraps(original)
+    def wrapper(future: Any, callback: Callable[..., Any]) -> Any:
+        on_scope_thread = _C.carry(True)
+        _C.carry(on_scope_thread)
+        return original(future, carry()(callback) if on_scope_thread else callback)
+
+    return wrapper
+
+
+LATE_PATCHES = LatePatches(
     [LateReplacement("torch.distributed.distributed_c10d", "Work", "wait", _waiting)]
+)
+"""What to install while a scope is active, where torch.distributed is loaded."""
+
+PATCHES = Patches(
+    [Replacement(torch._C.Future, name, _calling_back) for name in ("then", "add_done_callback")]
 )
 """What to install while a scope is active."""

@@ -407,6 +407,7 @@ _PATCHES = (
     observers.PATCHES,
     compiled.PATCHES,
     collectives.PATCHES,
+    collectives.LATE_PATCHES,
 )
 
 

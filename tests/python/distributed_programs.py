@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
 import torch.distributed.checkpoint as dcp
 import torch.distributed.pipelining as pipelining
 import torch.nn.functional as F
@@ -31,8 +32,12 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
 
-WIDTH, LAYERS, STEPS, BATCH = 64, 4, 3, 256
+import recoup
+from recoup import _C
+
+WIDTH, LAYERS, STEPS, BATCH = 64, 4, 3, 512
 
 Program = Callable[[int, int], list[object]]
 
@@ -287,6 +292,60 @@ def by_hand(rank: int, world: int) -> list[object]:
     return [loss.item(), sums, received, dropped, part(model.parameters())]
 
 
+def each_collective(rank: int, world: int) -> list[object]:
+    """Inputs are computed, and evicted when the collective is over: are they what they were?"""
+
+    def made(scale: float) -> torch.Tensor:
+        return (torch.arange(BATCH * WIDTH) % 97 * (rank + 1.5)).view(BATCH, WIDTH) * scale
+
+    def parts(x: torch.Tensor) -> list[torch.Tensor]:
+        return [each.clone() for each in x.chunk(world)]
+
+    def like(x: torch.Tensor, count: int) -> list[torch.Tensor]:
+        return [torch.zeros_like(x) for _ in range(count)]
+
+    seen: list[torch.Tensor] = []
+
+    def call(collective: Callable[..., Any], *tensors: Any, **kwargs: Any) -> None:
+        collective(*tensors, **kwargs)
+        taken = [each for each in tree_leaves(tensors) if isinstance(each, torch.Tensor)]
+        taken += [each * 2 for each in taken]
+        for each in taken if _C.active() else []:
+            recoup.evict(each)
+        seen.extend(taken)
+
+    x, small = made(1), made(2)[: BATCH // world]
+    whole = torch.zeros(world * BATCH, WIDTH)
+    first = rank == 0
+    call(dist.all_reduce, made(3))
+    call(dist.all_reduce_coalesced, [made(4), made(5)])
+    call(dist.reduce, made(6), 0)
+    call(dist.broadcast, made(7), 0)
+    call(dist.all_gather, like(x, world), made(8))
+    call(dist.all_gather_into_tensor, whole, made(9))
+    call(dist.all_gather_coalesced, [like(x, 2) for _ in range(world)], [made(10), made(11)])
+    call(dist.gather, made(12), like(x, world) if first else None)
+    call(dist.scatter, torch.zeros_like(x), [made(13), made(14)] * (world // 2) if first else None)
+    call(dist.reduce_scatter, torch.zeros_like(small), parts(made(15)))
+    call(dist.reduce_scatter_tensor, torch.zeros_like(small), made(16))
+    call(dist.all_to_all, like(small, world), parts(made(17)))
+    call(dist.all_to_all_single, torch.zeros_like(x), made(18))
+    after, before = (rank + 1) % world, (rank - 1) % world
+    call(dist.send if first else dist.recv, made(19), after if first else before)
+    call(dist.recv if first else dist.send, made(20), before if first else after)
+    sent = dist.isend(made(21), after)
+    call(dist.recv, made(22), None)
+    sent.wait()
+    dist.barrier()
+    for functional in (
+        collectives.all_gather_tensor(made(23), 0, dist.group.WORLD),
+        collectives.reduce_scatter_tensor(made(24), "sum", 0, dist.group.WORLD),
+        collectives.all_reduce(made(25), "sum", dist.group.WORLD),
+    ):
+        call(collectives.wait_tensor, functional)
+    return [seen]
+
+
 PROGRAMS: dict[str, Program] = {
     each.__name__: each
     for each in (
@@ -304,5 +363,6 @@ PROGRAMS: dict[str, Program] = {
         one_forward_one_backward,
         checkpoint,
         by_hand,
+        each_collective,
     )
 }

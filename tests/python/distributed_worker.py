@@ -17,7 +17,7 @@ from differential import see
 from distributed_programs import PROGRAMS
 
 # The share of the peak of even and of odd ranks, and whether there is a second tier.
-SETTINGS = (((0.75, 0.6), False), ((0.45, 0.55), True))
+SETTINGS = (((0.75, 0.7), False), ((0.45, 0.55), True))
 
 
 def main(rank: int, world: int, file: str, names: list[str]) -> None:

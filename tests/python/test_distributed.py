@@ -1,4 +1,4 @@
-"""Two processes that train together, each in a budget of its own: same bits on each."""
+"""Processes that train together, each in a budget of its own: same bits on each."""
 
 import json
 import subprocess
@@ -7,28 +7,40 @@ from pathlib import Path
 
 import pytest
 
+from distributed_programs import PROGRAMS
+
 WORKER = Path(__file__).with_name("distributed_worker.py")
-RANKS = 2
+# One group of processes runs all programs: to start one takes seconds.
+ON_TWO = [name for name in PROGRAMS if name != "tensor_and_data_parallel"]
+ON_FOUR = ["ddp", "sequence_parallel", "tensor_and_data_parallel", "one_forward_one_backward"]
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp2", "fsdp2_bf16"])
-def test_each_rank_trains_in_a_share_of_its_peak(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("world", "names"), [(2, ON_TWO), (4, ON_FOUR)])
+def test_each_rank_trains_in_a_share_of_its_peak(
+    world: int, names: list[str], tmp_path: Path
+) -> None:
     ranks = [
         subprocess.Popen(
-            [sys.executable, WORKER, kind, str(rank), str(RANKS), tmp_path / "ranks"],
+            [sys.executable, WORKER, str(rank), str(world), tmp_path / "ranks", *names],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(RANKS)
+        for rank in range(world)
     ]
     try:
-        outputs = [rank.communicate(timeout=300) for rank in ranks]
+        outputs = [rank.communicate(timeout=900) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()  # one that waits for another, which failed
+    spills = 0
     for rank, (lines, errors) in zip(ranks, outputs, strict=True):
         assert rank.returncode == 0, errors[-2000:]
         runs = [json.loads(line) for line in lines.splitlines()]
-        assert len(runs) == 2
-        assert all(run["same"] and run["within"] and run["replays"] > 0 for run in runs)
+        assert [(run["program"], run["tier"]) for run in runs] == [
+            (name, tier) for name in names for tier in (False, True)
+        ]
+        assert not [run for run in runs if not run["same"] or not run["within"]]
+        assert not [run for run in runs if not run["replays"]]
+        spills += sum(run["spills"] for run in runs if run["tier"])
+    assert spills > 0
