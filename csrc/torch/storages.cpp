@@ -212,7 +212,7 @@ bool Storages::is_shown_by_slices_alone(const StorageRecord& owner,
                    ? static_cast<std::size_t>(whole_of(data_of(*record.impl)) == owner.impl)
                    : 0;
   });
-  holders += owner.strong ? 1 : 0;
+  holders += owner.strong ? 1U : 0U;
   return c10::raw::intrusive_ptr::use_count(owner.impl) <= holders;
 }
 
