@@ -11,8 +11,10 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet --quiet
 
 # The tools of .venv come first: a CMake that setup.sh puts there, and no ruff or mypy of the system's.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-# A compile of torch's headers takes gigabytes: two at a time fit everywhere.
-export CMAKE_BUILD_PARALLEL_LEVEL := 2
+# Compilers and test processes that run at a time. Another number: make test JOBS=4
+export JOBS := $(or $(shell $(PYTHON) tools/parallel_jobs.py 2>/dev/null),1)
+export CMAKE_BUILD_PARALLEL_LEVEL = $(JOBS)
+export CTEST_PARALLEL_LEVEL = $(JOBS)
 
 SETUP_DONE := $(VENV)/.stamp-setup
 TORCH_DONE := $(VENV)/.stamp-torch
@@ -37,7 +39,7 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test build lint format tidy core-test asan-test example torch-test test-device \
+.PHONY: help demo test build plain-build lint format tidy core-test asan-test example torch-test test-device \
         test-cuda test-frameworks test-hook test-torch test-peer test-slow test-injection wheels fuzz bench \
         bench-real bench-smoke clean
 
@@ -50,6 +52,10 @@ demo: build ## train a network in less memory than it needs
 test: lint core-test asan-test torch-test ## lint, core tests, core tests under sanitizers, torch tests
 
 build: $(BUILD_DONE) ## .venv with everything in it, recoup too (editable)
+
+plain-build: $(PACKAGES_DONE) ## compile each source file alone: finds missing includes (no part of `make test`)
+	cmake --preset plain
+	cmake --build --preset plain
 
 lint: $(PACKAGES_DONE) ## formats, ruff, mypy, layer order
 	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)

@@ -3,12 +3,17 @@
 A build for one version of PyTorch runs in no other. So recoup is built with the PyTorch of the
 environment that it is installed into, also where pip builds apart from it; only where there is none
 does the build ask for one, and then as its users will: whatever version of the range comes.
+
+It runs as many compilers at a time as the machine has cores and memory for, unless
+CMAKE_BUILD_PARALLEL_LEVEL says how many.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+from parallel_jobs import jobs
 from scikit_build_core import build as _build
 from scikit_build_core.build import (  # noqa: F401
     build_sdist,
@@ -16,6 +21,8 @@ from scikit_build_core.build import (  # noqa: F401
     get_requires_for_build_sdist,
     prepare_metadata_for_build_wheel,
 )
+
+os.environ.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(jobs()))
 
 _FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 

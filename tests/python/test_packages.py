@@ -37,7 +37,7 @@ def test_the_sdist_is_small(sdist: Path) -> None:
 def needed() -> Iterator[str]:
     """All that a build reads."""
     yield from ("CMakeLists.txt", "pyproject.toml", "LICENSE", "README.md")
-    yield from ("tools/build_backend.py", "tools/wheel_version.py")
+    yield from (f"tools/{name}.py" for name in ("build_backend", "parallel_jobs", "wheel_version"))
     for folder in ("include", "csrc", "cmake", "python"):
         for path in (ROOT / folder).rglob("*.*"):
             if path.suffix not in (".pyc", ".so") and path.is_file():
