@@ -421,7 +421,7 @@ _ROWS: list[tuple[Any, str, Callable[[_Function], Any]]] = [
 
 
 def _learn_slices() -> None:
-    whole = torch.UntypedStorage(2)
+    whole = torch.UntypedStorage(2)  # type: ignore[no-untyped-call]
     _C.learn_slices(_C.alias_of(whole[0:1]), _C.alias_of(whole))
 
 
