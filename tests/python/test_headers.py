@@ -98,7 +98,6 @@ KEPT_KEYS = {
     "DeferredInit": "PyTorch itself has nothing there",
     "TESTING_ONLY_GenericWrapper": "is of PyTorch's tests",
     "TESTING_ONLY_GenericMode": "is of PyTorch's tests",
-    "PythonDispatcher": "is on while PyTorch traces",
 }
 
 

@@ -230,9 +230,12 @@ def test_mapped_files_are_charged_where_tensors_show_them(tmp_path: Path) -> Non
         run.check()
 
 
-def test_from_pretrained(tmp_path: Path) -> None:
+def test_from_pretrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A BERT that is saved and loaded, in 40 % of its peak."""
+    import tqdm
     import transformers
+
+    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # else a thread watches all progress bars
 
     config = transformers.BertConfig(
         hidden_size=64,
