@@ -154,13 +154,17 @@ def test_bytes_that_are_alive_are_charged(alive: Any) -> None:
         run.check()
 
 
-@pytest.mark.parametrize("name", ["from_file", "torch.from_file"])
+@pytest.mark.parametrize("name", ["from_file", "shared from_file", "torch.from_file"])
 def test_a_file_in_memory_is_charged(name: str, tmp_path: Path) -> None:
     path = tmp_path / "bytes"
     path.write_bytes(bytes(MIB))
     with recoup.budget("8MiB") as run:
         if name == "from_file":
-            made: Any = torch.UntypedStorage.from_file(str(path), shared=False, nbytes=MIB)
+            mapped = torch.UntypedStorage.from_file(str(path), shared=False, nbytes=MIB)
+            assert run.stats().external_bytes == 0, "it is charged where a tensor shows it"
+            made: Any = torch.empty(0, dtype=torch.uint8).set_(mapped)
+        elif name == "shared from_file":
+            made = torch.UntypedStorage.from_file(str(path), shared=True, nbytes=MIB)
         else:
             made = torch.from_file(str(path), shared=False, size=MIB, dtype=torch.uint8)
         assert run.stats().external_bytes >= MIB
