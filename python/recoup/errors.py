@@ -21,8 +21,8 @@ class OutOfBudgetError(torch.OutOfMemoryError):
 
     def __init__(self, text: str = "") -> None:
         # By its last words frameworks know it that try again with a smaller batch. An error that
-        # is unpickled has them.
-        super().__init__(text if text.endswith(_LAST_WORDS) else text + _rank() + _LAST_WORDS)
+        # is unpickled, or raised again with another text around it, has them.
+        super().__init__(text if _LAST_WORDS in text else text + _rank() + _LAST_WORDS)
 
     op: str = ""
     """The op that asked for memory, or what else did ("scope exit")."""

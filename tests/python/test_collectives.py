@@ -255,6 +255,12 @@ def test_an_error_names_its_rank() -> None:
         torch.zeros(1 << 20)
 
 
+def test_an_error_that_is_raised_again_names_its_rank_once() -> None:
+    error = recoup.OutOfBudgetError("recoup: out of budget.")
+    again = recoup.OutOfBudgetError(f"Caught in a worker: {error}\n")
+    assert str(again).count("This is rank 0 of 1.") == 1
+
+
 def test_a_pipeline_wraps_the_error() -> None:
     model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
     stage = pipelining.PipelineStage(model, 0, 1, torch.device("cpu"))
