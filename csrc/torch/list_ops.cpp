@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/torch/schemas.h"
+
 namespace recoup::detail {
 namespace {
 
@@ -28,7 +30,7 @@ bool is_list(const c10::Argument& argument) {
 }
 
 bool is_written_list(const c10::Argument& argument) {
-  return is_list(argument) && argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+  return is_list(argument) && writes(argument);
 }
 
 }  // namespace

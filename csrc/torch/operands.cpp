@@ -15,42 +15,22 @@ bool covers_storage(const at::Tensor& tensor) {
          tensor.nbytes() == tensor.storage().unsafeGetStorageImpl()->nbytes();
 }
 
-enum class ListKind : std::uint8_t { kTensors, kOptionalTensors, kOther };
-
-// By its elements too: TorchScript passes a Tensor?[] as a list of a type of its own.
-ListKind list_kind(const c10::IValue& list) {
-  if (list.isTensorList()) {
-    return ListKind::kTensors;
-  }
-  if (list.isOptionalTensorList()) {
-    return ListKind::kOptionalTensors;
-  }
+// Whether a list of another type is one of optional tensors: TorchScript passes a Tensor?[] as a
+// list of a type of its own.
+bool is_optional_tensors(const c10::IValue& list) {
   const auto elements = list.toListRef();
   const auto is_none = [](const c10::IValue& each) { return each.isNone(); };
-  const auto is_tensor_or_none = [](const c10::IValue& each) {
-    return each.isTensor() || each.isNone();
-  };
-  if (!std::all_of(elements.begin(), elements.end(), is_tensor_or_none)) {
-    return ListKind::kOther;
+  if (!std::all_of(elements.begin(), elements.end(),
+                   [&](const c10::IValue& each) { return each.isTensor() || is_none(each); })) {
+    return false;
   }
   if (!std::all_of(elements.begin(), elements.end(), is_none)) {
-    return ListKind::kOptionalTensors;
+    return true;
   }
   // Empty, or without a tensor in it.
   const c10::TypePtr type = list.toList().elementType();
   const auto* const optional = type->castRaw<c10::OptionalType>();
-  return optional != nullptr && optional->getElementType()->kind() == c10::TypeKind::TensorType
-             ? ListKind::kOptionalTensors
-             : ListKind::kOther;
-}
-
-template <class Element>
-c10::List<Element> typed_copy(const c10::IValue& list) {
-  c10::List<Element> copy;
-  for (const c10::IValue& element : list.toListRef()) {
-    copy.push_back(element.to<Element>());
-  }
-  return copy;
+  return optional != nullptr && optional->getElementType()->kind() == c10::TypeKind::TensorType;
 }
 
 bool has_lists(const c10::IValue& list) {
@@ -83,13 +63,18 @@ c10::IValue own_copy(const c10::IValue& value) {
   if (!value.isList()) {
     return value;
   }
-  switch (list_kind(value)) {
-    case ListKind::kTensors:
-      return typed_copy<at::Tensor>(value);
-    case ListKind::kOptionalTensors:
-      return typed_copy<std::optional<at::Tensor>>(value);
-    case ListKind::kOther:
-      break;
+  if (value.isTensorList()) {
+    return value.toTensorList().copy();
+  }
+  if (value.isOptionalTensorList()) {
+    return value.toOptionalTensorList().copy();
+  }
+  if (is_optional_tensors(value)) {
+    c10::List<std::optional<at::Tensor>> typed;
+    for (const c10::IValue& element : value.toListRef()) {
+      typed.push_back(element.toOptional<at::Tensor>());
+    }
+    return typed;
   }
   if (value.use_count() == 1 && !has_lists(value)) [[likely]] {
     return value;

@@ -7,6 +7,7 @@
 
 #include "csrc/torch/list_ops.h"
 #include "csrc/torch/overrides.h"
+#include "csrc/torch/schemas.h"
 
 namespace recoup::detail {
 namespace {
@@ -139,96 +140,12 @@ VariesOnGpu varies_on_gpu(const std::string& base) {
                                                     : VariesOnGpu::kNo;
 }
 
-bool starts_with(std::string_view text, std::string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
-
-bool holds_tensor(const c10::TypePtr& type) {
-  switch (type->kind()) {
-    case c10::TypeKind::TensorType:
-      return true;
-    case c10::TypeKind::OptionalType:
-    case c10::TypeKind::ListType:
-      return holds_tensor(type->containedType(0));
-    default:
-      return false;
-  }
-}
-
-bool writes(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
-// Every tensor that it returns is, by its schema, a view of an argument that it does not write.
-bool is_annotated_view(const c10::FunctionSchema& schema) {
-  bool any = false;
-  for (const c10::Argument& result : schema.returns()) {
-    if (!holds_tensor(result.type())) {
-      continue;
-    }
-    any = true;
-    if (result.alias_info() == nullptr || result.alias_info()->isWrite()) {
-      return false;
-    }
-  }
-  for (const c10::Argument& argument : schema.arguments()) {
-    if (writes(argument)) {
-      return false;
-    }
-  }
-  return any;
-}
-
-// A view that takes other tensors too: it reads those (sizes of a nested tensor).
-bool reads_to_view(const c10::FunctionSchema& schema) {
-  return is_annotated_view(schema) &&
-         std::count_if(schema.arguments().begin(), schema.arguments().end(),
-                       [](const c10::Argument& each) { return holds_tensor(each.type()); }) > 1;
-}
-
-// What cannot hold a tensor, and what holds tensors that can be seen.
-bool can_be_seen(const c10::TypePtr& type) {
-  switch (type->kind()) {
-    case c10::TypeKind::TensorType:
-    case c10::TypeKind::NumberType:
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::FloatType:
-    case c10::TypeKind::ComplexType:
-    case c10::TypeKind::BoolType:
-    case c10::TypeKind::StringType:
-    case c10::TypeKind::NoneType:
-    case c10::TypeKind::SymIntType:
-    case c10::TypeKind::SymFloatType:
-    case c10::TypeKind::SymBoolType:
-    case c10::TypeKind::DeviceObjType:
-    case c10::TypeKind::ScalarTypeType:
-    case c10::TypeKind::LayoutType:
-    case c10::TypeKind::MemoryFormatType:
-    case c10::TypeKind::QSchemeType:
-      return true;
-    case c10::TypeKind::OptionalType:
-    case c10::TypeKind::ListType:
-    case c10::TypeKind::TupleType:
-      return std::all_of(type->containedTypes().begin(), type->containedTypes().end(),
-                         &can_be_seen);
-    default:
-      return false;
-  }
-}
-
-// An object may keep the tensors that it was made from (packed weights keep their bias).
-bool returns_unseen(const c10::FunctionSchema& schema) {
-  return schema.is_varret() ||
-         !std::all_of(schema.returns().begin(), schema.returns().end(),
-                      [](const c10::Argument& result) { return can_be_seen(result.type()); });
-}
-
 // Collectives, whose results depend on other processes. FSDP's own ops are none: they copy into and
 // out of what a collective works on, before and after it, and are guests like any custom op.
-bool is_collective(std::string_view base) { return starts_with(base, "c10d::"); }
+bool is_collective(std::string_view base) { return base.starts_with("c10d::"); }
 // They are made of those, and of a table of those that are not waited for yet.
 bool is_functional_collective(std::string_view base) {
-  return starts_with(base, "_c10d_functional");
+  return base.starts_with("_c10d_functional");
 }
 
 // The schemas of c10d do not say what an op writes. Its names do: an op with an underscore at its
@@ -237,25 +154,11 @@ std::uint64_t written_by_collective(const c10::FunctionSchema& schema) {
   std::uint64_t written = 0;
   for (std::size_t i = 0; i < schema.arguments().size() && schema.name().back() == '_'; ++i) {
     const c10::Argument& argument = schema.arguments()[i];
-    if (holds_tensor(argument.type()) && !starts_with(argument.name(), "input")) {
+    if (holds_tensor(argument.type()) && !argument.name().starts_with("input")) {
       written |= std::uint64_t{1} << i;
     }
   }
   return written;
-}
-
-bool mentions_tensors(const c10::FunctionSchema& schema) {
-  for (const c10::Argument& argument : schema.arguments()) {
-    if (holds_tensor(argument.type())) {
-      return true;
-    }
-  }
-  for (const c10::Argument& result : schema.returns()) {
-    if (holds_tensor(result.type())) {
-      return true;
-    }
-  }
-  return schema.is_vararg() || schema.is_varret();
 }
 
 // Composite ops reach us whole when autograd is off; their parts are better recorded one by one.
@@ -384,7 +287,7 @@ std::vector<NamedOp> known_names() {
   return known;
 }
 
-bool is_atens(std::string_view name) { return starts_with(name, "aten::"); }
+bool is_atens(std::string_view name) { return name.starts_with("aten::"); }
 
 OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   const c10::FunctionSchema& schema = op.schema();
@@ -434,7 +337,7 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   if (const auto pointers = pointers_of(traits.name)) {
     traits.kind = *pointers == Pointers::kAny ? OpKind::kGuest : OpKind::kReader;
     traits.pointers = *pointers;
-  } else if (starts_with(base, "profiler::") || !mentions_tensors(schema) || is_composite(op)) {
+  } else if (base.starts_with("profiler::") || !mentions_tensors(schema) || is_composite(op)) {
     traits.kind = OpKind::kTransparent;
   } else if (base == "aten::_lazy_clone") {
     traits.kind = OpKind::kLazyClone;
