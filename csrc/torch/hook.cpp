@@ -55,7 +55,7 @@ class Watcher final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
     constexpr DispatchKeySet kBelow(DispatchKeySet::FULL_AFTER, DispatchKey::BackendSelect);
     if (!behind_) {
-      if (is_watched()) {
+      if (Hook::comes_on_backend_select(/*may_make=*/false)) {
         watch(op, keys & kBelow, stack);
       } else {
         op.redispatchBoxed(keys & kBelow, stack);
@@ -63,7 +63,7 @@ class Watcher final : public c10::OperatorKernel {
       return;
     }
     const bool passes = std::exchange(passing(), nullptr) == &op.schema();
-    if (!passes && is_watched() && !Hook::fills_by_pointer()) {
+    if (!passes && Hook::comes_on_backend_select(/*may_make=*/true)) {
       watch(op, keys & kBelow.add(DispatchKey::BackendSelect), stack);
     } else {
       behind_->callBoxed(op, keys, stack);
@@ -71,7 +71,6 @@ class Watcher final : public c10::OperatorKernel {
   }
 
  private:
-  static bool is_watched() { return Hook::on_scope_thread() && !Hook::inside(); }
   static void watch(const c10::OperatorHandle& op, DispatchKeySet below, torch::jit::Stack* stack) {
     Hook::watch_new_ops();
     Hook::handle(op, below, stack);
@@ -80,33 +79,7 @@ class Watcher final : public c10::OperatorKernel {
   const std::optional<c10::SafeKernelFunction> behind_;
 };
 
-// The same for an op that comes to us on Fake, and here where PyTorch has excluded Fake.
-class WatcherWithoutFake final : public c10::OperatorKernel {
- public:
-  explicit WatcherWithoutFake(std::optional<c10::SafeKernelFunction> behind)
-      : behind_(std::move(behind)) {}
-
-  void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
-    DispatchKeySet below =
-        keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::BackendSelect);
-    if (Hook::on_scope_thread() && Hook::without_fake()) [[unlikely]] {
-      if (behind_) {
-        below = below.add(DispatchKey::BackendSelect);  // to proceed is to come here again
-      }
-      Hook::handle(op, below, stack);
-    } else if (behind_) {
-      behind_->callBoxed(op, keys, stack);
-    } else {
-      op.redispatchBoxed(below, stack);
-    }
-  }
-
- private:
-  const std::optional<c10::SafeKernelFunction> behind_;
-};
-
 // A kernel of ours in front of what the op has on BackendSelect.
-template <class Kernel>
 c10::RegistrationHandleRAII put_in_front(const c10::OperatorHandle& op) {
   std::optional<c10::SafeKernelFunction> behind;
   if (op.hasKernelForDispatchKey(DispatchKey::BackendSelect)) {
@@ -114,7 +87,7 @@ c10::RegistrationHandleRAII put_in_front(const c10::OperatorHandle& op) {
   }
   return c10::Dispatcher::singleton().registerImpl(
       op.operator_name(), DispatchKey::BackendSelect,
-      c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(std::move(behind))),
+      c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Watcher>(std::move(behind))),
       std::nullopt, nullptr, "registered by recoup, to watch");
 }
 
@@ -153,7 +126,7 @@ class Watchers {
     for (const c10::OperatorName& name : ops) {
       const auto op = c10::Dispatcher::singleton().findSchema(name);
       if (op && !kernels_.contains(name)) {
-        kernels_.emplace(name, put_in_front<Watcher>(*op));
+        kernels_.emplace(name, put_in_front(*op));
       }
     }
   }
@@ -173,8 +146,8 @@ void watch_without_fake() {
   SilentWarnings silent;
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);
   for (const auto& [name, overload] : kReadWithoutFake) {
-    kernels->push_back(put_in_front<WatcherWithoutFake>(
-        c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)));
+    kernels->push_back(
+        put_in_front(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)));
   }
 }
 

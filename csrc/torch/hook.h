@@ -84,6 +84,14 @@ class Hook {
   static void set_inside(bool on) { set_state({.inside = on, .ours = on}); }
   // Whether PyTorch has excluded Fake, and the ops that read come to us on BackendSelect.
   [[nodiscard]] static bool without_fake() { return on_fake_ && inside() && !ours_flag(); }
+  // Whether an op that has a kernel of ours on BackendSelect comes to us now. `may_make`: it may be
+  // one that makes a tensor which PyTorch fills by pointer.
+  [[nodiscard]] static bool comes_on_backend_select(bool may_make) {
+    if (!on_scope_thread()) {
+      return false;
+    }
+    return on_fake_ ? without_fake() : !inside() && !(may_make && fills_by_pointer());
+  }
   // Whether a tensor that the thread makes is one that PyTorch fills by pointer (torch.tensor),
   // which it does without Fake. No op of ours makes it: it is taken for what it is when one first
   // meets it.
@@ -98,7 +106,7 @@ class Hook {
   // and those above, as the op came with; its arguments are on the stack.
   static void proceed(const c10::OperatorHandle& op, c10::DispatchKeySet below,
                       torch::jit::Stack* stack) {
-    if (!on_fake_ && below.has(c10::DispatchKey::BackendSelect)) [[unlikely]] {
+    if ((!on_fake_ || without_fake()) && below.has(c10::DispatchKey::BackendSelect)) [[unlikely]] {
       proceed_past_ours(op, below, stack);
       return;
     }
