@@ -23,7 +23,6 @@ void evicted_delete(void* context) {
   if (Session* const session = Sessions::numbered(evicted.session)) {
     const EngineLock lock(session->mutex());
     session->storages(lock).evicted_died(evicted.record);
-    session->tensors().collect();
   }  // else it stopped while the storage was dying
 }
 

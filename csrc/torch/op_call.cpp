@@ -361,7 +361,7 @@ void OpCall::finish(Results results) {
   arm_storages();
   ended_ = true;
   fresh_.charge_made_outside(lock);
-  session_.tensors().collect();
+  session_.tensors().external().collect();
 }
 
 // Calls function(storage id, whether the tensor is of integers) for all tensors of the session.

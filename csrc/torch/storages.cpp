@@ -29,6 +29,7 @@ AddressRange range_of(const c10::StorageImpl& storage) {
 void Storages::died(StorageRecord& record) {
   engine_.storage_died(record.id);
   records_.remove(record);
+  device_.external().collect();
 }
 
 void Storages::rebind(StorageRecord& record, c10::StorageImpl& storage) {
@@ -153,14 +154,10 @@ StorageId Storages::find_pooled(c10::StorageImpl& storage) {
 // somebody who takes the address, and that is an escape, unless the bytes were not defined by then
 // (Note [Unseen writers]). So the owner is looked for when the view is met.
 void Storages::escape_owners(AddressRange range) {
-  while (StorageRecord* const owner = records_.owner_in(range)) {
+  while (StorageRecord* const owner = live_owner_in(range)) {
     // It may die on another thread, but not what is read here: weak references keep that.
-    const bool dead = owner->weak.expired();
-    if (dead || data_of(*owner->impl).get() != reinterpret_cast<const void*>(owner->range.from)) {
-      records_.unwatch_owner(*owner);  // it has other memory by now, or none
-      if (dead) {
-        device_.note_dead(*owner);
-      }
+    if (data_of(*owner->impl).get() != reinterpret_cast<const void*>(owner->range.from)) {
+      records_.unwatch_owner(*owner);  // it has other memory by now
       continue;
     }
     const RecordId self = owner->self;
@@ -179,22 +176,29 @@ void Storages::escape_owners(AddressRange range) {
   }
 }
 
+// Other memory may lie where that of a dead owner was.
+StorageRecord* Storages::live_owner_in(AddressRange range) {
+  StorageRecord* owner = records_.owner_in(range);
+  while (owner != nullptr && owner->weak.expired()) {
+    records_.unwatch_owner(*owner);
+    device_.external().note_dead(*owner);
+    owner = records_.owner_in(range);
+  }
+  return owner;
+}
+
 // Note [Private memory]. Of memory that PyTorch did not allocate: whether tensors of this storage
-// alone are written there. Another mapping may lie where a dead one was.
+// alone are written there.
 bool Storages::is_private_owner(const c10::StorageImpl& storage) {
   const c10::DataPtr& data = data_of(storage);
   if (device_.owns(data.get()) || !is_private(data, device_.hooks())) {
     return false;
   }
-  while (StorageRecord* const owner = records_.owner_in(range_of(storage))) {
-    if (owner->weak.expired()) {
-      records_.unwatch_owner(*owner);
-      device_.note_dead(*owner);
-    } else if (!is_shown_by_slices_alone(*owner, storage)) {
+  while (StorageRecord* const owner = live_owner_in(range_of(storage))) {
+    if (!is_shown_by_slices_alone(*owner, storage)) {
       return false;
-    } else {
-      forget_whole(*owner);
     }
+    forget_whole(*owner);
   }
   return true;
 }
@@ -216,16 +220,21 @@ bool Storages::is_shown_by_slices_alone(const StorageRecord& owner,
   return c10::raw::intrusive_ptr::use_count(owner.impl) <= holders;
 }
 
+// The storage is met anew the next time.
+void Storages::forsake(const c10::StorageImpl& storage, StorageId id) {
+  engine_.forsake_external(id);
+  if (const StorageRecord* const left = records_.external(&storage)) {
+    records_.unindex_external(*left);
+  }
+}
+
 // What was computed from all of it is computed from nothing now. When a tensor shows it again, it
 // is met again.
 void Storages::forget_whole(StorageRecord& owner) {
-  const RecordId self = owner.self;
+  const c10::StorageImpl& storage = *owner.impl;
   const StorageId id = id_of(owner);
   escape_unless_it_has(id);
-  engine_.forsake_external(id);
-  if (records_.contains(self)) {
-    records_.unindex_external(records_[self]);
-  }
+  forsake(storage, id);
 }
 
 // The block may begin before the view does.
@@ -261,13 +270,10 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
     }
     // resize_ or set_ behind our back: what we knew is gone, and nothing was evicted because of it.
     // Else this fails, now and the next time.
-    engine_.forsake_external(id);
-    if (const StorageRecord* const left = records_.external(&storage)) {
-      records_.unindex_external(*left);
-    }
+    forsake(storage, id);
   }
   device_.hooks().met(&storage);
-  device_.sweep_before_meeting();
+  device_.external().sweep_before_meeting();
   const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
   // Not ours, nor from an earlier scope.
   const bool foreign = deleter != device_.hooks().program && deleter != device_.hooks().pool;
@@ -326,6 +332,12 @@ void Storages::disown_evicted() {
   });
 }
 
+bool Storages::is_watchable(const c10::StorageImpl& storage) const {
+  const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
+  const StorageHooks& hooks = device_.hooks();
+  return deleter == hooks.pool || deleter == hooks.program || is_slice_or_mapping(deleter);
+}
+
 // Note [Unseen writers]
 // A C extension that takes tensor.data_ptr() writes where no op shows it, and what was made from
 // the storage would be recomputed from the new content. So every storage that an op has read or
@@ -335,10 +347,7 @@ void Storages::disown_evicted() {
 // case, so that is no reason to distrust it ever after; but whoever filled it may come back to the
 // pointer (DDP's reducer does), so it stays where it is.
 void Storages::arm_with(c10::StorageImpl& storage, AccessHook hook) const {
-  const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
-  const StorageHooks& hooks = device_.hooks();
-  if ((deleter == hooks.pool || deleter == hooks.program || is_slice_or_mapping(deleter)) &&
-      !has_access_hook(storage)) {
+  if (is_watchable(storage) && !has_access_hook(storage)) {
     set_access_hook(storage, hook);
   }
 }
@@ -347,10 +356,8 @@ void Storages::disarm(c10::StorageImpl& storage) const {
   if (!has_access_hook(storage)) {
     return;
   }
-  const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
-  const StorageHooks& hooks = device_.hooks();
-  if (deleter == hooks.pool || deleter == hooks.evicted || deleter == hooks.program ||
-      is_slice_or_mapping(deleter)) {
+  const bool evicted = data_of(storage).get_deleter() == device_.hooks().evicted;
+  if (is_watchable(storage) || evicted) {
     clear_access_hook(storage);
   }
 }

@@ -71,10 +71,14 @@ class Storages {
   StorageId charge_external(StorageRecord& record, Bytes size, Engine::Charge charge);
   StorageId id_of(StorageRecord& external);
   void escape_owners(AddressRange range);
+  [[nodiscard]] StorageRecord* live_owner_in(AddressRange range);
   [[nodiscard]] bool is_private_owner(const c10::StorageImpl& storage);
   [[nodiscard]] bool is_shown_by_slices_alone(const StorageRecord& owner,
                                               const c10::StorageImpl& slice) const;
   void forget_whole(StorageRecord& owner);
+  void forsake(const c10::StorageImpl& storage, StorageId id);
+  // Whether a hook of ours may tell of accesses: PyTorch has hooks of its own on copy-on-write.
+  [[nodiscard]] bool is_watchable(const c10::StorageImpl& storage) const;
   void escape_in_pool(const void* data);
   void escape_unless_it_has(StorageId storage);
   static void rebind(StorageRecord& record, c10::StorageImpl& storage);

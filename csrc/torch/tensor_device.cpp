@@ -2,7 +2,6 @@
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -52,6 +51,7 @@ TensorDevice::TensorDevice(c10::Device device, std::uint32_t session, const Stor
       engine_(neighbors.engine),
       mutex_(neighbors.mutex),
       records_(neighbors.records),
+      external_(engine_, mutex_, records_),
       evicted_message_(&detail::evicted_message()) {
   if (gpu_) {
     hooks_.program = gpu_->program_deleter();
@@ -360,13 +360,6 @@ void TensorDevice::take_over(void* external) noexcept {
   storage->set_data_ptr_noswap({nullptr, context.pack(), hooks_.evicted, device_});
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
   mutex_.graveyard().add(std::move(storage));
-}
-
-// The C library keeps what is freed in small parts.
-void TensorDevice::taken_over() noexcept {
-#ifdef __GLIBC__
-  malloc_trim(0);
-#endif
 }
 
 void TensorDevice::forget(void* external) noexcept {

@@ -18,6 +18,7 @@
 #include "csrc/engine/device.h"
 #include "csrc/torch/arena.h"
 #include "csrc/torch/engine_lock.h"
+#include "csrc/torch/external_storages.h"
 #include "csrc/torch/gpu.h"
 #include "csrc/torch/payload.h"
 #include "csrc/torch/storage_hooks.h"
@@ -103,21 +104,14 @@ class TensorDevice final : public Device {
   // Any thread, without the lock.
   [[nodiscard]] bool in_kernel() const { return kernels_.load(std::memory_order_relaxed) > 0; }
 
-  // ---- external storages ----
-  // Lets go of what was held for a call into the engine, and reports what has died by now. At the
-  // end of such a call.
-  void collect();
-  // Before another external storage is charged: those that have died are counted no more.
-  void sweep_before_meeting();
-  // It has died, and is to be reported by `collect`.
-  void note_dead(const StorageRecord& record) { dead_.push_back(record.self); }
+  [[nodiscard]] ExternalStorages& external() { return external_; }
 
   // What touching an evicted tensor says from now on; it lives for ever.
   void set_evicted_message(const std::string& message) { evicted_message_ = &message; }
   [[nodiscard]] const std::string& evicted_message() const { return *evicted_message_; }
 
   // Device.
-  void sweep_external() override;
+  void sweep_external() override { external_.sweep(); }
 
  private:
   Measurement replay(void* payload, std::span<const Location> inputs,
@@ -127,11 +121,17 @@ class TensorDevice final : public Device {
   void attach(void* handle, PoolOffset offset) noexcept override;
   [[nodiscard]] bool detach(void* handle, PoolOffset offset) noexcept override;
   void take_over(void* external) noexcept override;
-  void taken_over() noexcept override;
+  void taken_over() noexcept override { trim_heap(); }
   void forget(void* external) noexcept override;
-  void keep(void* external) noexcept override;
-  void let_go(void* external) noexcept override;
-  [[nodiscard]] bool hold(void* external) override;
+  void keep(void* external) noexcept override {
+    ExternalStorages::keep(*static_cast<StorageRecord*>(external));
+  }
+  void let_go(void* external) noexcept override {
+    external_.let_go(*static_cast<StorageRecord*>(external));
+  }
+  [[nodiscard]] bool hold(void* external) override {
+    return external_.hold(*static_cast<StorageRecord*>(external));
+  }
   void copy(PoolOffset to, const Location& from, Bytes size) override;
   void begin_spill(Bytes to, const Location& from, Bytes size) override;
   [[nodiscard]] bool end_spill(Bytes to) override;
@@ -148,9 +148,6 @@ class TensorDevice final : public Device {
   [[nodiscard]] std::string name(const void* payload) const override;
 
   [[nodiscard]] void* address(const Location& location);
-  void release(StorageRecord& record) noexcept;
-  void report_dead(StorageRecord& record);
-  void note_freed(Bytes size) noexcept;
   void order_replay(const StoragePtr& storage, bool external);
   Nanoseconds run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
                            std::span<const StoragePtr> written, torch::jit::Stack& stack);
@@ -167,13 +164,10 @@ class TensorDevice final : public Device {
   Engine& engine_;
   EngineMutex& mutex_;
   StorageRecords& records_;
+  ExternalStorages external_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<SpillFile> spilled_;  // of the CPU
   std::vector<std::unique_ptr<Payload>> spare_payloads_;
-  std::vector<RecordId> held_;   // external storages, for a call into the engine
-  std::vector<RecordId> dead_;   // external storages that are to be reported
-  std::size_t met_ = 0;          // external storages since the last sweep
-  Bytes freed_{0};               // of external storages, since the C library was last told
   std::atomic<int> kernels_{0};  // changed under the lock, read without it
   const std::string* evicted_message_;
 };

@@ -118,7 +118,6 @@ void TensorMemory::free(void* pointer) {
   const BlockId block = block_at(pointer);
   if (const StorageId storage = to_.engine.storage_in(block); storage.valid()) {
     to_.storages.died(to_.storages.record(storage));
-    to_.device.collect();
   } else {
     held_ -= to_.engine.pool().size(block).count();
     to_.engine.free(block);
