@@ -35,10 +35,6 @@ class EngineMutex {
     holder_.store(nullptr, std::memory_order_relaxed);
     mutex_.unlock();
   }
-  // Whether the calling thread holds it.
-  [[nodiscard]] bool is_mine() const {
-    return holder_.load(std::memory_order_relaxed) == this_thread();
-  }
 
   // Gives the lock up until done(), which another thread makes true under the lock.
   template <class Done>
@@ -68,6 +64,10 @@ class EngineMutex {
   friend class EngineLock;
   void unlock_and_bury();
   void wait();
+  // Whether the calling thread holds it.
+  [[nodiscard]] bool is_mine() const {
+    return holder_.load(std::memory_order_relaxed) == this_thread();
+  }
   // An address that no other thread has.
   static const void* this_thread() {
     thread_local char marker = 0;

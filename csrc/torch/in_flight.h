@@ -44,9 +44,9 @@ class InFlight {
   // Whether threads of a process group may be using the storage, for a call that took the storage's
   // address on another thread than the one that started the collective.
   [[nodiscard]] bool used_by_others(const PinTicket& storage) const;
-  // The works that use the storage and that somebody else holds too.
+  // The works that use the storage and that have another owner.
   [[nodiscard]] std::vector<WorkId> waited_for(const PinTicket& storage) const;
-  // Removes those of `works` that nobody else holds.
+  // Removes the flights of `works` whose Work has no other owner.
   [[nodiscard]] std::vector<Flight> take_dropped(std::span<const WorkId> works);
   // Removes those of `works`. What is returned must not be destroyed under the lock.
   [[nodiscard]] std::vector<Flight> take(std::span<const WorkId> works);

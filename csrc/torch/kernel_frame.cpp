@@ -24,18 +24,9 @@ KernelFrame::~KernelFrame() {
   for (const auto& [key, held] : held_) {
     // The kernel may have left the scope.
     if (Session* const session = Sessions::numbered(key.first)) {
-      let_go(*session, {.storage = held.storage, .birth = key.second});
+      const EngineLock lock(session->mutex());
+      session->unpin_and_watch({.storage = held.storage, .birth = key.second}, lock);
     }
-  }
-}
-
-// The storage is watched again.
-void KernelFrame::let_go(Session& session, const PinTicket& pin) {
-  const EngineLock lock(session.mutex());
-  Engine& engine = session.engine(lock);
-  if (engine.values().holds(pin)) {
-    session.storages().arm(*session.storages(lock).record(pin.storage).impl);
-    engine.user().unpin(pin);
   }
 }
 

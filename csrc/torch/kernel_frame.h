@@ -65,7 +65,6 @@ class KernelFrame {
     thread_local KernelFrame* frame = nullptr;
     return frame;
   }
-  static void let_go(Session& session, const PinTicket& pin);
   [[nodiscard]] static Key key_of(const Session& session, StorageId storage,
                                   const EngineLock& lock);
 

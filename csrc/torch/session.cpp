@@ -165,14 +165,18 @@ void Session::forget_flights() {
   flights = in_flight_.take_all();
 }
 
-// The storages are watched again.
+void Session::unpin_and_watch(const PinTicket& pin, const EngineLock& lock) {
+  Engine& held = engine(lock);
+  if (held.values().holds(pin)) {
+    storages_.arm(*storages(lock).record(pin.storage).impl);
+    held.user().unpin(pin);
+  }
+}
+
 void Session::unpin_landed(std::span<const Flight> flights, const EngineLock& lock) {
   for (const Flight& flight : flights) {
     for (const PinTicket& pin : flight.pins) {
-      if (engine_.values().holds(pin)) {
-        storages_.arm(*storages(lock).record(pin.storage).impl);
-        engine_.user().unpin(pin);
-      }
+      unpin_and_watch(pin, lock);
     }
   }
 }

@@ -73,6 +73,10 @@ class Session {
   // They need no lock to arm and disarm.
   [[nodiscard]] const Storages& storages() const { return storages_; }
 
+  // Ends a pin of a frame or a collective, if its storage is alive; writes from outside of ops are
+  // watched again.
+  void unpin_and_watch(const PinTicket& pin, const EngineLock& lock);
+
   // ---- collectives: Note [In flight] ----
   [[nodiscard]] InFlight& in_flight(const EngineLock& lock) { return under(lock, in_flight_); }
   // Before an op, without the lock: releases what collectives that have finished had pinned.
@@ -83,7 +87,7 @@ class Session {
   }
   // The same for those with these works, without the lock: they have finished.
   void land(std::span<const WorkId> works);
-  // For those among them that nobody else holds any more.
+  // The same for the works of these that have no other owner.
   void land_dropped(std::span<const WorkId> works);
   // Without the lock, when the session has stopped.
   void forget_flights();
