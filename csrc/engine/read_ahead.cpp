@@ -5,7 +5,7 @@
 namespace recoup::detail {
 namespace {
 
-constexpr std::int64_t kReadShare = 8;   // of the budget, one part in so many may be on its way
+constexpr std::int64_t kReadShare = 8;   // 1/8 of the budget may be in fetches that are under way
 constexpr std::uint32_t kMostOps = 256;  // looked at
 
 }  // namespace

@@ -7,7 +7,8 @@
 namespace recoup::detail {
 namespace {
 
-constexpr std::int64_t kWriteShare = 8;    // of the budget, one part in so many is looked at
+constexpr std::int64_t kWriteShare =
+    8;  // copies are written while less than 1/8 of the budget is free
 constexpr std::size_t kMostWrites = 4;     // at once: a long op leaves time for some
 constexpr std::int64_t kMostWritten = 32;  // that part of the budget, for it is pinned
 constexpr std::size_t kMostVictims = 16;   // looked at after one op

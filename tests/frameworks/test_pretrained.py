@@ -7,6 +7,7 @@ from typing import Any
 import diffusers
 import peft
 import pytest
+import sentence_transformers
 import torch
 import transformers
 
@@ -115,7 +116,6 @@ def diffusion(folder: Path) -> Program:
 
 
 def sentences(folder: Path) -> Program:
-    library = pytest.importorskip("sentence_transformers")
     _bert().bert.save_pretrained(folder)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
     (folder / "vocab.txt").write_text("\n".join(words))
@@ -124,7 +124,8 @@ def sentences(folder: Path) -> Program:
 
     def program() -> Losses:
         torch.manual_seed(3)  # its pooler is not in the file
-        model = library.SentenceTransformer(str(folder), device="cpu")  # with mean pooling
+        # With mean pooling.
+        model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
         tokens = model.tokenize(texts)
         return _steps(model, lambda: model(tokens)["sentence_embedding"].square().mean())
 

@@ -170,9 +170,8 @@ def test_every_kind_of_argument_is_known() -> None:
 
     def add(kind: torch._C.Type) -> None:
         kinds.add(kind.kind())
-        for inner in ("getElementType",):
-            if hasattr(kind, inner):
-                add(getattr(kind, inner)())
+        if hasattr(kind, "getElementType"):
+            add(kind.getElementType())
 
     names = torch._C._dispatch_get_all_op_names()
     for schema in torch._C._jit_get_all_schemas():

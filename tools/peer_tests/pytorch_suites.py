@@ -18,7 +18,7 @@ real_assert_equal = test_case.assertEqual
 
 
 def instantiate(test_class: type, scope: dict[str, Any], *_: Any, **__: Any) -> None:
-    """Copies of these tests name the device of whoever made the copy."""
+    """Run the tests on the CPU only: some copies of these tests name another device."""
     real_instantiate(test_class, scope, only_for=("cpu",))
 
 
