@@ -81,15 +81,15 @@ asan-test: $(SETUP_DONE) ## the core's tests under AddressSanitizer and UBSan
 	cmake --workflow --preset asan
 
 torch-test: build example test-device ## the tests with PyTorch
-	$(BIN)/python -m pytest
-	RECOUP_HOOK=backend_select $(BIN)/python -m pytest $(HOOK_SHORT:%=tests/python/test_%.py)
+	tools/run_tests.sh $(BIN)/python
+	RECOUP_HOOK=backend_select OMP_NUM_THREADS=2 tools/run_tests.sh $(BIN)/python $(HOOK_SHORT:%=tests/python/test_%.py)
 
-# Both ways of watching ops pass the same tests; this many of them each time.
+# Both ways of watching ops pass the same tests; these of them each time, and with two threads in kernels.
 HOOK_SHORT := hook attribution module_names compiled composites contract_outside contract_replays contract_versions guests list_ops \
   random_programs subclasses
 
 test-hook: build example test-device ## all tests with PyTorch, with ops watched the other way
-	RECOUP_HOOK=backend_select $(BIN)/python -m pytest
+	RECOUP_HOOK=backend_select tools/run_tests.sh $(BIN)/python
 
 test-torch: $(SETUP_DONE) ## the tests with another PyTorch, apart from .venv: TORCH=2.14.1
 	tools/test_torch.sh $(PYTHON) $(TORCH) $(TESTS)

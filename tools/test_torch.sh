@@ -16,4 +16,4 @@ $pip install --no-build-isolation --no-deps --force-reinstall -C build-dir="$fol
 cmake --build "$folder/build" --target recoup_test_device
 RECOUP_TEST_DEVICE=$(find "$folder/build" -name '_test_device*.so')
 export RECOUP_TEST_DEVICE
-exec "$venv/bin/python" -m pytest -p no:cacheprovider "$@"
+exec tools/run_tests.sh "$venv/bin/python" -p no:cacheprovider "$@"

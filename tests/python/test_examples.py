@@ -13,6 +13,8 @@ import demo
 import finetune_gpt2
 from trained import first_other
 
+pytestmark = pytest.mark.serial
+
 SIZE = finetune_gpt2.Size(layers=2, width=128, heads=2, vocabulary=512, length=16, batch=2)
 STEPS = 2
 

@@ -412,6 +412,7 @@ def test_a_thread_outside_the_scope_is_told() -> None:
 # ---- the second tier ----
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("name", VIEWS)
 def test_what_somebody_views_is_not_taken_over(name: str) -> None:
     def make() -> Parts:

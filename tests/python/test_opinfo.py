@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.serial
+
 WORKER = Path(__file__).with_name("opinfo_worker.py")
 WORKERS = 2
 HANG_SECONDS = 300  # also on a machine that has much else to do

@@ -20,6 +20,8 @@ from torch import nn
 import recoup
 from test_spill import OPTIMIZERS, STEPS, WIDTH
 
+pytestmark = pytest.mark.serial
+
 KEPT: list[Any] = []  # a module's variable: the collector finds it
 
 

@@ -173,6 +173,7 @@ def test_tensors_of_all_kinds_are_looked_at() -> None:
     del kept
 
 
+@pytest.mark.serial
 def test_a_tier_still_takes_over_what_was_made_before() -> None:
     model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(16)])
     made = torch.ones(64, 256)
@@ -184,6 +185,7 @@ def test_a_tier_still_takes_over_what_was_made_before() -> None:
         run.grow("256MiB")
 
 
+@pytest.mark.serial
 def test_a_tier_takes_over_what_does_not_fit_at_once(leave_free: LeaveFree) -> None:
     others = without_other_tensors()
     model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)])
