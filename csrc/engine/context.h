@@ -34,6 +34,7 @@ struct Charges {
   Bytes spilled{0};      // of values that have bytes in the second tier alone
   Bytes plain{0};        // of the live storages in the pool, evicted or not
   Bytes dead_leaves{0};  // in the pool
+  Bytes dead_frozen{0};  // those of them that a freeze made
   int islands = 0;
   std::ptrdiff_t device_books = 0;
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "csrc/lineage/neighborhood.h"
 #include "recoup/errors.h"
 
 namespace recoup::detail {
@@ -48,8 +49,7 @@ void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
     leaves_.freeze(leaf);
     return;
   }
-  const bool may_be_spilled = old == OldVersion::kResidentOrSpilled;
-  if (may_be_spilled && lineage_[leaf].slot.valid()) {
+  if (old == OldVersion::kResidentOrSpilled && lineage_[leaf].slot.valid()) {
     return;
   }
   Bytes to_restore{0};
@@ -58,29 +58,68 @@ void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
   }
   // What is needed will mostly be used soon (gradients by the optimizer), so it is better brought
   // back now than kept replayable by a copy, unless it would crowd out everything else.
-  if (to_restore.count() * 2 > context_.options.budget.count() &&
-      lineage_[leaf].size <= to_restore) {
-    if (may_be_spilled && spiller_.save(leaf)) {
-      return;
-    }
-    try {
-      keep_copy(leaf);
-      return;
-    } catch (const OutOfBudget&) {
-      // The other way may still fit.
-    }
+  const Bytes size = lineage_[leaf].size;
+  const bool crowds =
+      to_restore.count() * 2 > context_.options.budget.count() && size <= to_restore;
+  if (crowds ? keep_old(leaf, old) : restore_cheaply(leaf, found.needed)) {
+    return;
+  }
+  // Copies, like all that is restored, cannot be evicted: what takes less room is tried first.
+  const Charges& charges = context_.charges;
+  const bool copies_are_less = charges.dead_leaves - charges.dead_frozen + size <= to_restore;
+  if (copies_are_less && keep_old(leaf, old)) {
+    return;
   }
   try {
-    restore_and_freeze(leaf);
+    restore_and_freeze(leaf, {});
   } catch (const OutOfBudget&) {
-    keep_copy(leaf);
+    if (!keep_old(leaf, old)) {
+      throw;
+    }
   }
 }
 
-void Freezer::restore_and_freeze(ValueId leaf) {
+// Note [Restoring cheaply]
+// What was brought back stays pinned until all is, so each replay has less room than the one before
+// it, and evicts what a later one needs. Where saved activations outlive a step (retain_graph) they
+// nearly fill the budget: a hundred times the ops of the step were replayed before it fitted, or
+// did not. So one attempt may cost at most twice what it costs when each op runs just once, and
+// there is none while failed ones have cost more than a tenth of the program's own ops. A program
+// whose attempts fail loses no more than that tenth, and what one of them costs.
+bool Freezer::restore_cheaply(ValueId leaf, const std::vector<ValueId>& needed) {
+  constexpr int kMostOfLeast = 2;
+  constexpr int kWastedPart = 10;  // a tenth of the program's op time
+  if (wasted_.count() > context_.stats.op_ns / kWastedPart) {
+    return false;
+  }
+  const std::int64_t before = context_.stats.replay_cost_ns;
+  try {
+    const Nanoseconds most = replay_cost(lineage_, needed) * kMostOfLeast;
+    restore_and_freeze(leaf, {.tries = Tries::kOne, .most = most});
+    return true;
+  } catch (const OutOfBudget&) {
+    wasted_ += Nanoseconds(context_.stats.replay_cost_ns - before);
+    return false;
+  }
+}
+
+// So that what was recomputed from it can be, after the storage has changed. False: no room.
+bool Freezer::keep_old(ValueId leaf, OldVersion old) {
+  if (old == OldVersion::kResidentOrSpilled && spiller_.save(leaf)) {
+    return true;
+  }
+  try {
+    keep_copy(leaf);
+    return true;
+  } catch (const OutOfBudget&) {
+    return false;
+  }
+}
+
+void Freezer::restore_and_freeze(ValueId leaf, const Effort& effort) {
   std::vector<ValueId> held;
   try {
-    restore_dependents(leaf, held);
+    restore_dependents(leaf, effort, held);
   } catch (...) {
     replayer_.release(held);
     throw;
@@ -92,7 +131,8 @@ void Freezer::restore_and_freeze(ValueId leaf) {
 // Makes resident, and pins, all that the user holds of what hangs on a leaf. Bringing some of it
 // back may evict other parts, or open the way to what was hidden behind them, so this goes on until
 // nothing is missing; it ends, because what was brought back stays.
-void Freezer::restore_dependents(ValueId leaf, std::vector<ValueId>& held) {
+void Freezer::restore_dependents(ValueId leaf, const Effort& effort, std::vector<ValueId>& held) {
+  Effort left = effort;
   for (;;) {
     const Dependents found = leaves_.dependents(leaf, Leaves::Reach::kPastDead);
     if (found.needed.empty()) {
@@ -104,7 +144,9 @@ void Freezer::restore_dependents(ValueId leaf, std::vector<ValueId>& held) {
         wanted.push_back(id);
       }
     }
-    replayer_.acquire(wanted);
+    const Nanoseconds before(context_.stats.replay_cost_ns);
+    replayer_.acquire(wanted, left);
+    left.most -= Nanoseconds(context_.stats.replay_cost_ns) - before;
     held.insert(held.end(), wanted.begin(), wanted.end());
   }
 }

@@ -25,9 +25,9 @@ namespace recoup::detail {
 //
 // Stopping at the first lost value would be wrong: b could be evicted later and recomputed from the
 // new parameter. So would be stopping at a resident value that a kernel is writing over: nothing
-// can be recomputed from it as soon as it is a leaf. Where getting c back does not fit, the old
-// content is kept as a private copy instead, for as long as something hangs on it; where the second
-// tier has the old content, or takes it, it is kept there.
+// can be recomputed from it as soon as it is a leaf. Where getting c back does not fit, or
+// costs too much, the old content is kept as a private copy instead, for as long as something hangs
+// on it; where the second tier has the old content, or takes it, it is kept there.
 //
 // A dead b on which an evicted gradient hangs would be a leaf that stays until somebody asks for
 // the gradient. So what is evicted behind dead values is brought back too: then nobody needs b.
@@ -62,8 +62,10 @@ class Freezer {
   void stop_writing(std::span<const StorageId> storages) noexcept;
 
  private:
-  void restore_and_freeze(ValueId leaf);
-  void restore_dependents(ValueId leaf, std::vector<ValueId>& held);
+  bool keep_old(ValueId leaf, OldVersion old);
+  bool restore_cheaply(ValueId leaf, const std::vector<ValueId>& needed);
+  void restore_and_freeze(ValueId leaf, const Effort& effort);
+  void restore_dependents(ValueId leaf, const Effort& effort, std::vector<ValueId>& held);
   void keep_copy(ValueId leaf);
 
   Context& context_;
@@ -74,6 +76,7 @@ class Freezer {
   Room& room_;
   Replayer& replayer_;
   Spiller& spiller_;
+  Nanoseconds wasted_{0};  // by attempts that failed: Note [Restoring cheaply] in freezer.cpp
 };
 
 }  // namespace recoup::detail

@@ -50,7 +50,9 @@ void Recount::check(bool at_rest) const {
     if (value.block.valid()) {
       owned += value.size;
       ++owned_blocks;
-      counted.dead_leaves += value.leaf() && !value.storage.valid() ? value.size : Bytes(0);
+      const bool dead_leaf = value.leaf() && !value.storage.valid();
+      counted.dead_leaves += dead_leaf ? value.size : Bytes(0);
+      counted.dead_frozen += dead_leaf && value.frozen ? value.size : Bytes(0);
     }
     if (value.external == nullptr) {
       counted.plain += value.storage.valid() ? value.size : Bytes(0);
@@ -59,7 +61,7 @@ void Recount::check(bool at_rest) const {
     }
   });
   RECOUP_CHECK(counted.plain == charges_.plain && counted.dead_leaves == charges_.dead_leaves &&
-               counted.islands == charges_.islands);
+               counted.dead_frozen == charges_.dead_frozen && counted.islands == charges_.islands);
   RECOUP_CHECK(counted.external + outside_ == charges_.external);
   RECOUP_CHECK(owned_blocks +
                    static_cast<std::size_t>(charges_.kernel_blocks + charges_.ahead_blocks) ==

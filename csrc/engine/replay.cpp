@@ -37,7 +37,7 @@ class AddressGuard {
 
 }  // namespace
 
-Replay::Replay(const Parts& parts, std::vector<ValueId>& dead_leaves, Order order)
+Replay::Replay(const Parts& parts, std::vector<ValueId>& dead_leaves, Order order, Nanoseconds most)
     : context_(parts.context),
       lineage_(parts.context.lineage),
       values_(parts.values),
@@ -47,6 +47,7 @@ Replay::Replay(const Parts& parts, std::vector<ValueId>& dead_leaves, Order orde
       disturber_(parts.disturber),
       reporter_(parts.reporter),
       order_(order),
+      most_(most),
       dead_leaves_(dead_leaves) {
   RECOUP_CHECK(!context_.replaying);
   room_.set_replay(this);
@@ -243,6 +244,9 @@ void Replay::place(OpId op) {
 
 void Replay::charge_cost(OpId op) {
   spent_ += lineage_[op].cost;
+  if (spent_ > most_) {
+    reporter_.fail(Bytes(0), "getting its arguments back costs more than this attempt may");
+  }
   const double ratio = context_.options.max_replay_ratio;
   const double limit = ratio * static_cast<double>(lineage_.total_cost().count());
   if (limit > 0 && static_cast<double>(spent_.count()) > limit) {

@@ -52,7 +52,8 @@ class Replay final : public WaitingReplay {
     kPinned,         // as given, and all that is resident is pinned hard: DTR's recursion
   };
   // Adds to `dead_leaves` those that were read: Note [Dead leaves] may let them go afterwards.
-  Replay(const Parts& parts, std::vector<ValueId>& dead_leaves, Order order);
+  // What it costs is bounded by `most` and by Options::max_replay_ratio.
+  Replay(const Parts& parts, std::vector<ValueId>& dead_leaves, Order order, Nanoseconds most);
   ~Replay() override;
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
@@ -112,6 +113,7 @@ class Replay final : public WaitingReplay {
   Disturber& disturber_;
   const OutOfBudgetReporter& reporter_;
   Order order_;
+  Nanoseconds most_;
   std::vector<Frame> frames_;
   std::unordered_map<OpId, Bytes> rooms_;
   std::vector<ValueId>& dead_leaves_;

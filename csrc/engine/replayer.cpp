@@ -8,12 +8,12 @@
 
 namespace recoup::detail {
 
-void Replayer::acquire(std::span<const ValueId> values, Tries tries) {
+void Replayer::acquire(std::span<const ValueId> values, const Effort& effort) {
   Lineage& lineage = parts_.context.lineage;
   const bool resident =
       std::all_of(values.begin(), values.end(), [&](ValueId id) { return lineage[id].resident(); });
   if (!resident) {
-    bring_back(values, tries);
+    bring_back(values, effort);
   }
   for (ValueId id : values) {
     ++lineage[id].fixed;
@@ -30,7 +30,7 @@ void Replayer::release(std::span<const ValueId> values) noexcept {
 }
 
 // Pins each once, too.
-void Replayer::bring_back(std::span<const ValueId> values, Tries tries) {
+void Replayer::bring_back(std::span<const ValueId> values, const Effort& effort) {
   Context& context = parts_.context;
   const auto start = std::chrono::steady_clock::now();
   const auto others = [&context] {
@@ -43,7 +43,7 @@ void Replayer::bring_back(std::span<const ValueId> values, Tries tries) {
     context.stats.replay_ns += (elapsed - (others() - others_before)).count();
   };
   try {
-    replay(values, tries, dead_leaves);
+    replay(values, effort, dead_leaves);
   } catch (...) {
     add_time();
     throw;
@@ -57,17 +57,17 @@ void Replayer::bring_back(std::span<const ValueId> values, Tries tries) {
 }
 
 // Note [Other tries] in replay.h.
-void Replayer::replay(std::span<const ValueId> values, Tries tries,
+void Replayer::replay(std::span<const ValueId> values, const Effort& effort,
                       std::vector<ValueId>& dead_leaves) {
   using Order = Replay::Order;
   Context& context = parts_.context;
   const Order first =
       context.options.replay_order == ReplayOrder::kMemory ? Order::kHeaviestFirst : Order::kPinned;
   const Order orders[] = {first, first, Order::kAsGiven};
-  const std::size_t last = tries == Tries::kOne ? 0 : std::size(orders) - 1;
+  const std::size_t last = effort.tries == Tries::kOne ? 0 : std::size(orders) - 1;
   for (std::size_t attempt = 0;; ++attempt) {
     try {
-      Replay(parts_, dead_leaves, orders[attempt]).run(values);
+      Replay(parts_, dead_leaves, orders[attempt], effort.most).run(values);
       return;
     } catch (const OutOfBudget& error) {
       if (error.report().asked == Bytes(0) || attempt == last) {

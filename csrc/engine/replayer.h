@@ -11,6 +11,11 @@ namespace recoup::detail {
 
 enum class Tries : std::uint8_t { kOne, kAll };  // Note [Other tries] in replay.h
 
+struct Effort {
+  Tries tries = Tries::kAll;
+  Nanoseconds most = Nanoseconds::max();  // that the ops of one try may cost
+};
+
 class Replayer {
  public:
   // All of them must outlive it.
@@ -18,7 +23,7 @@ class Replayer {
 
   // Makes the values resident, replaying what it takes, and pins each once, in place. All or
   // nothing. Throws OutOfBudget, and what kernels throw.
-  void acquire(std::span<const ValueId> values, Tries tries = Tries::kAll);
+  void acquire(std::span<const ValueId> values, const Effort& effort = {});
   void release(std::span<const ValueId> values) noexcept;
   void release(ValueId id) noexcept {
     Value& value = parts_.context.lineage[id];
@@ -27,8 +32,9 @@ class Replayer {
   }
 
  private:
-  void bring_back(std::span<const ValueId> values, Tries tries);
-  void replay(std::span<const ValueId> values, Tries tries, std::vector<ValueId>& dead_leaves);
+  void bring_back(std::span<const ValueId> values, const Effort& effort);
+  void replay(std::span<const ValueId> values, const Effort& effort,
+              std::vector<ValueId>& dead_leaves);
 
   Replay::Parts parts_;
   Leaves& leaves_;

@@ -58,7 +58,7 @@ void ScheduleRequests::restore(std::span<const ValueTicket> tickets) {
     }
   };
   try {
-    replayer_.acquire(wanted, Tries::kOne);
+    replayer_.acquire(wanted, {.tries = Tries::kOne});
   } catch (const OutOfBudget&) {
     unpin_all();
     return;

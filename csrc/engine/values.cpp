@@ -60,6 +60,7 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
         }
         if (value.dead_leaf) {
           charges_.dead_leaves -= value.size;
+          charges_.dead_frozen -= value.frozen ? value.size : Bytes(0);
           value.dead_leaf = false;
         }
       }
@@ -180,6 +181,7 @@ void Values::count_dead_leaf(ValueId id) {
   if (value.leaf() && !value.storage.valid() && value.block.valid() && !value.dead_leaf) {
     value.dead_leaf = true;
     charges_.dead_leaves += value.size;
+    charges_.dead_frozen += value.frozen ? value.size : Bytes(0);
   }
 }
 

@@ -67,6 +67,20 @@ Nanoseconds ancestor_cost(const Lineage& lineage, ValueId value) {
   return reached_cost(lineage, value, Direction::kUp);
 }
 
+Nanoseconds replay_cost(const Lineage& lineage, std::span<const ValueId> values) {
+  const std::uint32_t mark = lineage.next_mark();
+  Nanoseconds sum{0};
+  const auto add = [&](const Value& value) { sum += count_once(lineage, value.producer, mark); };
+  for (ValueId id : values) {
+    const Value& value = lineage[id];
+    if (value.evicted() && value.mark != mark) {
+      add(value);
+      reach(lineage, id, Direction::kUp, mark, add);
+    }
+  }
+  return sum;
+}
+
 Nanoseconds soonest_use(const Lineage& lineage, ValueId value,
                         const std::function<Nanoseconds(const Value&)>& until_use) {
   Nanoseconds soonest = until_use(lineage[value]);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "csrc/base/slab.h"
@@ -18,6 +19,10 @@ Nanoseconds exact_neighborhood_cost(const Lineage& lineage, ValueId value);
 
 // The same over evicted ancestors only: what a replay of `value` would run besides its own op.
 Nanoseconds ancestor_cost(const Lineage& lineage, ValueId value);
+
+// What the ops cost that make `values` resident, if each of them has to run just once: those that
+// made an evicted one of them, or an evicted ancestor.
+Nanoseconds replay_cost(const Lineage& lineage, std::span<const ValueId> values);
 
 // The least of `until_use` over the value and its evicted descendants, reached through evicted
 // values only: getting those back asks for it too.
