@@ -1,0 +1,88 @@
+"""Less memory costs more: no budget costs much more than the next smaller one."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+import recoup
+from conftest import bits_equal
+from long_lineage_programs import LARGE, PROGRAMS, Program
+from recoup.offline.traces import Trace
+
+HUGE = "8GiB"
+MOST = 1.5  # times what the next smaller budget costs that runs
+FEASIBLE = 10.0  # a run that costs more times its own ops counts as none
+# By bytes, so that the costs, and so the decisions, are the same in each run.
+OPTIONS = {"cost_model": "bytes"}
+
+
+def traced(program: Program, folder: Path) -> Trace:
+    path = folder / "run.rtrace"
+    with recoup.trace(path):
+        program()
+    return Trace.read(path)
+
+
+def simulated_work(trace: Trace, policy: str, percents: range) -> dict[int, tuple[float, float]]:
+    """By budget: what the ops and replays cost over the ops, and how many those are over them."""
+    peak = trace.unbudgeted_peak_bytes()
+    work = {}
+    for percent in percents:
+        result = trace.simulate(
+            peak * percent // 100, policy=policy, max_time_ratio=FEASIBLE, **OPTIONS
+        )
+        if result.status == "ok":
+            work[percent] = (result.time_ratio, 1 + result.stats.replays / result.ops)
+    return work
+
+
+def assert_no_cliff(work: dict[int, tuple[float, float]]) -> None:
+    percents = sorted(work)
+    assert len(percents) > 3
+    for smaller, larger in itertools.pairwise(percents):
+        for a, b in zip(work[smaller], work[larger], strict=True):
+            assert b <= MOST * a, f"{larger} % of the peak costs {b:.2f}, {smaller} % {a:.2f}"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_simulated(name: str, tmp_path: Path) -> None:
+    trace = traced(PROGRAMS[name], tmp_path)
+    assert_no_cliff(simulated_work(trace, "recoup", range(90, 20, -4)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS | LARGE)
+@pytest.mark.parametrize("policy", ["recoup", "planned"])
+def test_simulated_in_small_steps(policy: str, name: str, tmp_path: Path) -> None:
+    trace = traced((PROGRAMS | LARGE)[name], tmp_path)
+    assert_no_cliff(simulated_work(trace, policy, range(90, 20, -2)))
+
+
+def assert_no_cliff_live(program: Program, percents: range) -> None:
+    plain = program()
+    with recoup.budget(HUGE, **OPTIONS) as run:
+        program()
+    peak = run.stats().peak_bytes
+    work: dict[int, tuple[float, float]] = {}
+    for percent in percents:
+        # Bounded, or a cliff would take minutes.
+        with recoup.budget(peak * percent // 100, max_replay_ratio=FEASIBLE, **OPTIONS) as run:
+            results = program()
+        stats = run.stats()
+        assert bits_equal(results, plain)
+        replays = 1 + stats.replays / stats.op_count
+        work[percent] = (1 + stats.replay_cost_ns / stats.op_ns, replays)
+    assert_no_cliff(work)
+
+
+@pytest.mark.parametrize("name", ["retained", "retained, Adam", "several backwards"])
+def test_live(name: str) -> None:
+    """With the optimizer's writes to parameters on whose old content a retained graph hangs."""
+    assert_no_cliff_live(PROGRAMS[name], range(70, 30, -4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in ("sampled", "beams")])
+def test_live_in_small_steps(name: str) -> None:
+    assert_no_cliff_live(PROGRAMS[name], range(90, 60, -2))
