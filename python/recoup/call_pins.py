@@ -64,6 +64,8 @@ def unseen() -> Iterator[None]:
 
 def pin(thing: object, pins: dict[int, _C.Pin]) -> None:
     """Adds a pin of a tensor's or storage's bytes, unless `pins` has it; ignores anything else."""
+    if isinstance(thing, torch.TypedStorage):
+        thing = thing._untyped_storage
     if isinstance(thing, torch.UntypedStorage):
         if thing._cdata not in pins:
             pins[thing._cdata] = _C.pin(_C.alias_of(thing))

@@ -77,6 +77,18 @@ def _pinning_lists(original: _Function) -> _Function:
     return wrapper
 
 
+def _pinning_trees(original: _Function) -> _Function:
+    """As `_pinning`, of tensors in nested lists, dictionaries and scripts."""
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with reading_pins() as pins:
+            pin_each(scripts.leaves_of_tree([args, kwargs]), pins)
+            return original(*args, **kwargs)
+
+    return wrapper
+
+
 def _module_of(frame: FrameType | None) -> str:
     return "" if frame is None else str(frame.f_globals.get("__name__"))
 
@@ -336,6 +348,8 @@ _PIN = [
     # Of an evicted storage these two end the process, where others raise.
     (torch.UntypedStorage, "is_shared"),
     (torch.UntypedStorage, "_get_filename"),
+    (torch.UntypedStorage, "_shared_decref"),
+    (torch.UntypedStorage, "_shared_incref"),
     (torch.UntypedStorage, "copy_"),
     (torch._C, "_is_alias_of"),
     (torch._C, "_is_cow_tensor"),
@@ -345,6 +359,11 @@ _PIN_LISTS = [
     (torch._C._aoti.AOTIModelPackageLoader, "run"),
     (torch._C._aoti.AOTIModelPackageLoader, "boxed_run"),
     (torch._C._aoti.AOTIModelContainerRunnerCpu, "run"),
+]
+# Picklers in C++ that are given values and no module.
+_PIN_TREES = [
+    (torch._C, "_pickle_save"),
+    (torch._C, "_save_parameters"),
 ]
 _READ = [
     (torch.Tensor, "__deepcopy__"),
@@ -399,6 +418,7 @@ _ROWS: list[tuple[Any, str, Callable[[_Function], Any]]] = [
     *((owner, name, _escaping) for owner, name in _ESCAPE),
     *((owner, name, _pinning) for owner, name in _PIN),
     *((owner, name, _pinning_lists) for owner, name in _PIN_LISTS),
+    *((owner, name, _pinning_trees) for owner, name in _PIN_TREES),
     *((owner, name, _reading_call) for owner, name in _READ),
     (torch.serialization, "_save", _saving_each),
     (torch._C.PyTorchFileWriter, "write_record", _writing),

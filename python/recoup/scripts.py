@@ -21,6 +21,17 @@ def leaves_of(script: Any) -> Iterator[Any]:
             yield from _constants(compiled._get_method(name).graph)
 
 
+def leaves_of_tree(tree: Any) -> Iterator[Any]:
+    """The leaves of nested containers; of a script among them, the tensors that its file holds."""
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, torch.jit.ScriptModule):
+            yield from leaves_of(leaf)
+        elif isinstance(leaf, torch._C.ScriptModule):
+            yield from _C.tensors_of_script(leaf)
+        else:
+            yield leaf
+
+
 def _constants(graph: Any) -> Iterator[Any]:
     for node in graph.findAllNodes("prim::Constant"):
         kind = node.kindOf("value") if node.hasAttribute("value") else ""
