@@ -15,16 +15,22 @@ import torch
 
 import recoup
 
+# What is loaded by now stays. An exit that does not fit looks for garbage, in a tenth of a second
+# if it has to go through all objects of PyTorch's, and tests make thousands of such exits.
+gc.collect()
+gc.freeze()
+
 
 @pytest.fixture(autouse=True, scope="module")
-def no_garbage_in_modules() -> None:
-    """Take all objects that are loaded by now out of the garbage collector's sight.
+def freeze_what_tests_loaded() -> None:
+    """The same for the parts of PyTorch that earlier tests of this process have loaded.
 
-    A scope whose end does not fit looks for garbage. That takes a tenth of a second when the
-    collector visits all objects of PyTorch's modules, and the tests leave thousands of such scopes.
+    Only beside other processes: tests marked `serial` need the collector to find references to
+    tensors in variables of their modules, which are loaded by now.
     """
-    gc.collect()
-    gc.freeze()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
