@@ -1,5 +1,7 @@
 #include "csrc/torch/evicted_access.h"
 
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>
@@ -8,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +18,7 @@
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/imported_calls.h"
+#include "recoup/torch.h"
 
 namespace recoup::detail {
 namespace {
@@ -79,14 +83,27 @@ std::string who_asked() {
   storage->throw_data_ptr_access_error();
 }
 
+// Python's binding calls it with the program's tensor, whose bytes it copies.
+void set_state(at::Generator& generator, const at::Tensor& state) {
+  std::optional<Pin> pin;
+  try {
+    pin.emplace(state);
+  } catch (const OutOfBudget& error) {
+    throw_out_of_budget(error.report());
+  }
+  generator.set_state(state);
+}
+
 }  // namespace
 
 void answer_questions_outside_ops() {
-  const std::array<ImportedCall, 2> calls = {
+  const std::array<ImportedCall, 3> calls = {
       ImportedCall{"_ZN3c1020isSharedStorageAliasERKNS_7StorageES2_",
                    reinterpret_cast<void*>(&share_memory)},
       ImportedCall{"_ZNK3c1011StorageImpl27throw_data_ptr_access_errorEv",
-                   reinterpret_cast<void*>(&refuse)}};
+                   reinterpret_cast<void*>(&refuse)},
+      ImportedCall{"_ZN2at9Generator9set_stateERKNS_6TensorE",
+                   reinterpret_cast<void*>(&set_state)}};
   redirect_imports(calls);
 }
 
