@@ -7,6 +7,7 @@ seconds after which no further test begins), PEER_EVERY (take each n-th test).
 """
 
 import faulthandler
+import importlib
 import os
 import random
 import time
@@ -127,6 +128,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
             faulthandler.cancel_dump_traceback_later()
             if time.monotonic() > end:
                 item.session.shouldstop = "the time of this process is over"
+
+
+def pytest_configure() -> None:
+    """Have tests that draw examples with Hypothesis draw the same ones in each run."""
+    try:
+        settings = importlib.import_module("hypothesis").settings
+    except ImportError:
+        return
+    settings.register_profile("peer", derandomize=True, database=None, deadline=None)
+    settings.load_profile("peer")
 
 
 @pytest.hookimpl(wrapper=True)
