@@ -1,7 +1,5 @@
 #include "csrc/torch/evicted_access.h"
 
-#include <ATen/core/Generator.h>
-#include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>
@@ -10,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,7 +15,6 @@
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/imported_calls.h"
-#include "recoup/torch.h"
 
 namespace recoup::detail {
 namespace {
@@ -83,27 +79,14 @@ std::string who_asked() {
   storage->throw_data_ptr_access_error();
 }
 
-// Python's binding calls it with the program's tensor, whose bytes it copies.
-void set_state(at::Generator& generator, const at::Tensor& state) {
-  std::optional<Pin> pin;
-  try {
-    pin.emplace(state);
-  } catch (const OutOfBudget& error) {
-    throw_out_of_budget(error.report());
-  }
-  generator.set_state(state);
-}
-
 }  // namespace
 
 void answer_questions_outside_ops() {
-  const std::array<ImportedCall, 3> calls = {
+  const std::array<ImportedCall, 2> calls = {
       ImportedCall{"_ZN3c1020isSharedStorageAliasERKNS_7StorageES2_",
                    reinterpret_cast<void*>(&share_memory)},
       ImportedCall{"_ZNK3c1011StorageImpl27throw_data_ptr_access_errorEv",
-                   reinterpret_cast<void*>(&refuse)},
-      ImportedCall{"_ZN2at9Generator9set_stateERKNS_6TensorE",
-                   reinterpret_cast<void*>(&set_state)}};
+                   reinterpret_cast<void*>(&refuse)}};
   redirect_imports(calls);
 }
 

@@ -10,9 +10,7 @@ namespace recoup::detail {
 // storage had a block of its own, so it shares memory with no other storage. PyTorch's library c10
 // answers this question, and raises the error for all others. Both functions are replaced by ours
 // for the libraries that call them: the first knows evicted storages, the second adds to the error
-// which function asked. Python's binding of generators reads a state by pointer, and its class
-// takes no wrapper, so the function that it calls is replaced too, by one that brings the state
-// back.
+// which function asked.
 //
 // To be called when a scope begins.
 void answer_questions_outside_ops();

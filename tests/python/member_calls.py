@@ -71,14 +71,6 @@ class Things:
         return script
 
     @functools.cached_property
-    def state(self) -> torch.Tensor:
-        """Of a generator; a copy, which can be made again from the original."""
-        self.original = torch.Generator().manual_seed(7).get_state()
-        state = self.original.clone()
-        self.evictable.append(state)
-        return state
-
-    @functools.cached_property
     def graph(self) -> Any:
         graph = _graph().copy()
         for node in graph.findAllNodes("prim::Constant"):
@@ -132,12 +124,6 @@ OF_STORAGES: dict[str, Arguments] = PLAIN | {
     "(storage)": lambda t: (t.second,),
     "(typed)": lambda t: (t.typed_second,),
 }
-OF_GENERATORS: dict[str, Arguments] = PLAIN | {
-    "(state)": lambda t: (t.state,),
-    # As `__reduce__` makes it: seed, offset, state.
-    "(reduced)": lambda t: ((3, None, t.state),),
-    "(generator)": lambda t: (torch.Generator().manual_seed(5),),
-}
 OF_FUNCTIONS: dict[str, Arguments] = {
     "(tensor)": lambda t: (t.tensor,),
     "(tensor, tensor)": lambda t: (t.tensor, t.other),
@@ -175,7 +161,6 @@ OWNERS = {
     "UntypedStorage": Owner(lambda t: t.storage, OF_STORAGES),
     "TypedStorage": Owner(lambda t: t.typed, OF_STORAGES),
     "RecursiveScriptModule": Owner(lambda t: t.script, PLAIN),
-    "Generator": Owner(lambda t: torch.Generator().manual_seed(3), OF_GENERATORS),
     "torch": Owner(lambda t: torch, OF_TENSORS),
     "torch._C": Owner(lambda t: torch._C, OF_FUNCTIONS),
 }
@@ -198,8 +183,6 @@ def seen(thing: Any) -> list[Any]:
             # The rest differs where an object has one reference more.
             with zipfile.ZipFile(io.BytesIO(thing)) as file:
                 return [file.read(name) for name in file.namelist() if "/data/" in name]
-        case torch.Generator():
-            return seen(thing.get_state())
         case torch.nn.Module():
             return seen([*thing.parameters(), *thing.buffers()])
         case dict():
