@@ -85,6 +85,16 @@ scopes: dict[str, Scope] = {}
 end = 0.0
 
 
+def draw_same_examples() -> None:
+    """Have tests that draw examples with Hypothesis draw the same ones in each run."""
+    try:
+        settings = importlib.import_module("hypothesis").settings
+    except ImportError:
+        return
+    settings.register_profile("peer", derandomize=True, database=None, deadline=None)
+    settings.load_profile("peer")
+
+
 def pytest_configure() -> None:
     real = torch.testing.assert_close
 
@@ -94,6 +104,7 @@ def pytest_configure() -> None:
 
     torch.testing.assert_close = assert_close
     faulthandler.enable(TRACEBACK.open("w"))
+    draw_same_examples()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -128,16 +139,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
             faulthandler.cancel_dump_traceback_later()
             if time.monotonic() > end:
                 item.session.shouldstop = "the time of this process is over"
-
-
-def pytest_configure() -> None:
-    """Have tests that draw examples with Hypothesis draw the same ones in each run."""
-    try:
-        settings = importlib.import_module("hypothesis").settings
-    except ImportError:
-        return
-    settings.register_profile("peer", derandomize=True, database=None, deadline=None)
-    settings.load_profile("peer")
 
 
 @pytest.hookimpl(wrapper=True)
