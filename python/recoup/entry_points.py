@@ -63,20 +63,6 @@ def _pinning(original: _Function) -> _Function:
     return wrapper
 
 
-def _pinning_lists(original: _Function) -> _Function:
-    """As `_pinning`, of tensors in lists."""
-    pinning = _pinning(original)
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with reading_pins() as pins:
-            for each in (*args, *kwargs.values()):
-                pin_each(each if isinstance(each, (list, tuple)) else (), pins)
-            return pinning(*args, **kwargs)
-
-    return wrapper
-
-
 def _pinning_trees(original: _Function) -> _Function:
     """As `_pinning`, of tensors in nested lists, dictionaries and scripts."""
 
@@ -354,14 +340,12 @@ _PIN = [
     (torch._C, "_is_alias_of"),
     (torch._C, "_is_cow_tensor"),
 ]
-# Programs that were compiled ahead of time read what they are given by pointer.
-_PIN_LISTS = [
+_PIN_TREES = [
+    # Programs that were compiled ahead of time read what they are given by pointer.
     (torch._C._aoti.AOTIModelPackageLoader, "run"),
     (torch._C._aoti.AOTIModelPackageLoader, "boxed_run"),
     (torch._C._aoti.AOTIModelContainerRunnerCpu, "run"),
-]
-# Picklers in C++ that are given values and no module.
-_PIN_TREES = [
+    # Picklers in C++ that are given values and no module.
     (torch._C, "_pickle_save"),
     (torch._C, "_save_parameters"),
 ]
@@ -417,7 +401,6 @@ _ROWS: list[tuple[Any, str, Callable[[_Function], Any]]] = [
     (torch.UntypedStorage, "data_ptr", _data_ptr),
     *((owner, name, _escaping) for owner, name in _ESCAPE),
     *((owner, name, _pinning) for owner, name in _PIN),
-    *((owner, name, _pinning_lists) for owner, name in _PIN_LISTS),
     *((owner, name, _pinning_trees) for owner, name in _PIN_TREES),
     *((owner, name, _reading_call) for owner, name in _READ),
     (torch.serialization, "_save", _saving_each),
