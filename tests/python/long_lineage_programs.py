@@ -19,6 +19,13 @@ def _results(module: nn.Module, losses: Iterable[Tensor]) -> list[Tensor]:
     return [*(loss.detach() for loss in losses), *(p.detach() for p in module.parameters())]
 
 
+def _update(loss: Tensor, updates: torch.optim.Optimizer, retain: bool) -> Tensor:
+    loss.backward(retain_graph=retain)
+    updates.step()
+    updates.zero_grad()
+    return loss.detach()
+
+
 def _retained(length: int, width: int, optimizer: type[torch.optim.Optimizer]) -> Program:
     """The graph of a step is alive while the optimizer changes the parameters."""
 
@@ -33,10 +40,7 @@ def _retained(length: int, width: int, optimizer: type[torch.optim.Optimizer]) -
             for _ in range(length):
                 h, c = cell(torch.randn(BATCH, INPUTS), (h, c))
                 loss = loss + h.square().mean()
-            loss.backward(retain_graph=True)
-            updates.step()
-            updates.zero_grad()
-            losses.append(loss.detach())
+            losses.append(_update(loss, updates, retain=True))
         return _results(cell, losses)
 
     return program
@@ -59,10 +63,7 @@ def _truncated(retain: bool) -> Program:
                 x = torch.randn(BATCH, INPUTS)
                 h = cell(x, h)
                 loss = loss + functional.mse_loss(head(h), x)
-            loss.backward(retain_graph=retain)
-            updates.step()
-            updates.zero_grad()
-            losses.append(loss.detach())
+            losses.append(_update(loss, updates, retain=retain))
         return _results(net, losses)
 
     return program
