@@ -128,6 +128,19 @@ py::dict dict_of(const Stats& stats) {
 
 namespace {
 
+// setattr, or delattr where no attribute is given, of a type of C's that Python does not let
+// change.
+void put_in_type(const py::type& type, const py::str& name, const py::object& attribute) {
+  auto* const object = reinterpret_cast<PyTypeObject*>(type.ptr());
+  const auto attributes = py::reinterpret_borrow<py::dict>(object->tp_dict);
+  if (attribute.is_none()) {
+    attributes.attr("pop")(name, py::none());
+  } else {
+    attributes[name] = attribute;
+  }
+  PyType_Modified(object);
+}
+
 py::list pinned_list(const Budget& budget) {
   py::list rows;
   for (const PinnedRow& row : budget.pinned()) {
@@ -269,6 +282,7 @@ void bind_functions(py::module_& module) {
       [](const at::Tensor& t) { return translated([&] { return std::make_unique<Pin>(t); }); },
       tensor);
   module.def("allow_replay", &allow_replay, py::arg("name"));
+  module.def("put_in_type", &put_in_type, py::arg("type"), py::arg("name"), py::arg("attribute"));
   module.def("carry", &carry, py::arg("on"));
   module.def("named_ops", [] {
     py::list rows;

@@ -348,6 +348,9 @@ _PIN_TREES = [
     # Picklers in C++ that are given values and no module.
     (torch._C, "_pickle_save"),
     (torch._C, "_save_parameters"),
+    # A state is read while PyTorch holds the generator's lock, for which a replay may wait.
+    (torch.Generator, "set_state"),
+    (torch.Generator, "__setstate__"),
 ]
 _READ = [
     (torch.Tensor, "__deepcopy__"),

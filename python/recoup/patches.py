@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from torch._C._dynamo import eval_frame
 
+from recoup import _C
+
 _SKIP = eval_frame._FrameAction.SKIP
 _SKIP_ALL = eval_frame._FrameExecStrategy(_SKIP, _SKIP)
 _SKIP_ONE = eval_frame._FrameExecStrategy(_SKIP, eval_frame._FrameAction.DEFAULT)
@@ -126,8 +128,14 @@ def _hidden_from_dynamo(row: Replacement, original: object) -> object:
     return made
 
 
+_IMMUTABLE = 1 << 8
+"""`Py_TPFLAGS_IMMUTABLETYPE`: of types of C's that take no new attributes from Python."""
+
+
 def _put(owner: Any, name: str, attribute: object) -> None:
-    if attribute is not _ABSENT:
+    if isinstance(owner, type) and owner.__flags__ & _IMMUTABLE:
+        _C.put_in_type(owner, name, None if attribute is _ABSENT else attribute)
+    elif attribute is not _ABSENT:
         setattr(owner, name, attribute)
     elif name in vars(owner):
         delattr(owner, name)

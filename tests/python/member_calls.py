@@ -58,6 +58,7 @@ class Things:
         # Integers too: they are indices, sizes and elements.
         self.scalars = [made(5)[SIDE] * 1, made(7)[SIDE] * 1]
         self.integers = [self.tensor[SIDE].mul(0).long() + i for i in (1, 2)]
+        self.generator = torch.Generator().manual_seed(5)
         self.evictable = [self.tensor, self.other, *self.scalars, *self.integers]
         self.storage, self.second = (each.untyped_storage() for each in self.evictable[:2])
         self.typed, self.typed_second = map(_typed, (self.storage, self.second))
@@ -69,6 +70,14 @@ class Things:
         script.weight = torch.nn.Parameter(weight)
         self.evictable.append(weight)
         return script
+
+    @functools.cached_property
+    def state(self) -> torch.Tensor:
+        """Of another generator."""
+        self.made_from = torch.Generator().manual_seed(3).get_state()
+        state = self.made_from.clone()
+        self.evictable.append(state)
+        return state
 
     @functools.cached_property
     def graph(self) -> Any:
@@ -124,6 +133,11 @@ OF_STORAGES: dict[str, Arguments] = PLAIN | {
     "(storage)": lambda t: (t.second,),
     "(typed)": lambda t: (t.typed_second,),
 }
+OF_GENERATORS: dict[str, Arguments] = PLAIN | {
+    "(state)": lambda t: (t.state,),
+    "((seed, offset, state))": lambda t: ((0, None, t.state),),
+    "(generator)": lambda t: (torch.Generator(),),
+}
 OF_FUNCTIONS: dict[str, Arguments] = {
     "(tensor)": lambda t: (t.tensor,),
     "(tensor, tensor)": lambda t: (t.tensor, t.other),
@@ -161,6 +175,7 @@ OWNERS = {
     "UntypedStorage": Owner(lambda t: t.storage, OF_STORAGES),
     "TypedStorage": Owner(lambda t: t.typed, OF_STORAGES),
     "RecursiveScriptModule": Owner(lambda t: t.script, PLAIN),
+    "Generator": Owner(lambda t: t.generator, OF_GENERATORS),
     "torch": Owner(lambda t: torch, OF_TENSORS),
     "torch._C": Owner(lambda t: torch._C, OF_FUNCTIONS),
 }
@@ -183,6 +198,8 @@ def seen(thing: Any) -> list[Any]:
             # The rest differs where an object has one reference more.
             with zipfile.ZipFile(io.BytesIO(thing)) as file:
                 return [file.read(name) for name in file.namelist() if "/data/" in name]
+        case torch.Generator():
+            return seen(thing.get_state())
         case torch.nn.Module():
             return seen([*thing.parameters(), *thing.buffers()])
         case dict():
@@ -226,7 +243,8 @@ class Call:
             return ["raised", type(self.error).__name__]
         written = FILE.read_bytes() if FILE.exists() else b""
         things = self.things
-        return seen([self.result, things.tensor, things.other, things.storage, written])
+        left = [things.tensor, things.other, things.storage, things.generator]
+        return seen([self.result, *left, written])
 
     def is_pointer(self) -> bool:
         return type(self.result) is int and self.result == self.things.tensor.data_ptr()

@@ -16,6 +16,7 @@ CLASSES: dict[str, Any] = {
     "UntypedStorage": torch.UntypedStorage,
     "TypedStorage": torch.TypedStorage,
     "RecursiveScriptModule": torch.jit._script.RecursiveScriptModule,
+    "Generator": torch.Generator,
 }
 MODULES: dict[str, Any] = {"torch": torch._C._VariableFunctions, "torch._C": torch._C}
 
