@@ -1,5 +1,8 @@
 #include "recoup/errors.h"
 
+#include <iomanip>
+#include <string_view>
+
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
 
@@ -14,21 +17,62 @@ void check_failed(const char* condition, const char* file, int line, const std::
 
 }  // namespace detail
 
+namespace {
+
+// A line of the table: a size with its name. Nothing for what is not there.
+std::string row(std::string_view name, Bytes size) {
+  constexpr std::size_t kName = 36;
+  constexpr std::size_t kSize = 10;
+  const std::string text = detail::short_text(size);
+  return size <= Bytes(0) ? std::string()
+                          : detail::str_cat("  ", std::left, std::setw(kName), name, std::right,
+                                            std::setw(kSize), text, "\n");
+}
+
+}  // namespace
+
+std::string OutOfBudgetReport::headline() const {
+  using detail::short_text;
+  const std::string head = detail::str_cat("recoup: out of budget in ", op, ": ");
+  if (asked <= Bytes(0)) {
+    return head + reason;
+  }
+  if (fragmented) {
+    return detail::str_cat(head, short_text(asked), " are free in the budget of ",
+                           short_text(budget), ", but not in one piece");
+  }
+  return detail::str_cat(head, short_text(asked), " more do not fit in the budget of ",
+                         short_text(budget), reason.empty() ? "" : "; ", reason);
+}
+
 std::string OutOfBudgetReport::to_string() const {
-  using recoup::to_string;
-  return detail::str_cat(
-      "recoup: out of budget in ", op, ": asked for ", to_string(asked), " of a budget of ",
-      to_string(budget), reason.empty() ? "" : "; ", reason, ". Held: ", to_string(leaves),
-      " leaves, ", to_string(pinned), " pinned, ", to_string(workspace), " workspace, ",
-      to_string(external), " made outside the scope; ", to_string(evictable),
-      " evictable; largest window that can be freed: ", to_string(largest_window),
-      ". This needs at least ", to_string(least), "; ",
-      enough == Bytes(0)
-          ? "no budget would do"
-          : detail::str_cat("a budget of ", to_string(enough),
-                            " is enough for all that ran so far and for this, and nobody knows yet "
-                            "what comes after it"),
-      ".");
+  using detail::str_cat;
+  std::string text = headline() + ".\n";
+  text += row("budget", budget);
+  text += row("cannot be recomputed", leaves);
+  text += row("pinned, in use, or address known", pinned);
+  text += row("workspace of kernels", workspace);
+  text += row("outside of the pool", external);
+  text += row("can be evicted", evictable);
+  text += row("largest range that can be freed", largest_window);
+  text += row("least budget that could be enough", least);
+  text += row("budget that is most likely enough", enough > Bytes(0) ? likely : Bytes(0));
+  text += row("budget that is enough", enough);
+  if (fragmented) {
+    text += str_cat("Blocks that may not be moved divide the memory: ", immovable,
+                    " are pinned, in use, or have an address that other code knows. ");
+  }
+  if (enough == Bytes(0)) {
+    return text + "No budget is enough for it.";
+  }
+  const std::string size = detail::short_size(enough);
+  if (leaving) {
+    return text + str_cat("Next: run.finish(\"", size,
+                          "\"). It brings back what is evicted and completes the exit.");
+  }
+  return text + str_cat("Next: recoup.budget(\"", size, "\"), or recoup run --budget ", size,
+                        ". It is enough for all that ran so far and for this allocation; what the "
+                        "program needs after it is not known.");
 }
 
 }  // namespace recoup

@@ -5,6 +5,8 @@
 #include <sstream>
 #include <string>
 
+#include "recoup/types.h"
+
 namespace recoup::detail {
 
 template <class... Parts>
@@ -18,6 +20,10 @@ std::string str_cat(const Parts&... parts) {
   }
 }
 
+// For a person, with at most four digits: "1.5 GiB", "512 B".
+std::string short_text(Bytes bytes);
+// As a user writes it, with at most three digits, rounded up: "1.5GiB".
+std::string short_size(Bytes bytes);
 // 1234567 -> "1,234,567".
 std::string with_commas(std::int64_t number);
 

@@ -48,6 +48,10 @@ class Device {
   virtual void take_over(void* external) noexcept = 0;
   // All that there was to take over has been.
   virtual void taken_over() noexcept {}
+  // Note [Leaving the pool]: the reverse. Copies the bytes of a storage, `nbytes` at `offset`, to
+  // memory of its own; its handle is an external record from now on. False, and nothing done, when
+  // they are not there, or there is no memory.
+  [[nodiscard]] virtual bool move_out(void* handle, PoolOffset offset, Bytes nbytes) noexcept = 0;
   // An external storage is no longer needed by anybody but its owner.
   virtual void forget(void* external) noexcept = 0;
   // Note [Who keeps an external storage]
@@ -88,6 +92,8 @@ class Device {
   // Waits for the copy from that place. Throws what says that it cannot be read, or is not the
   // same.
   virtual void end_fetch(Bytes /*from*/) {}
+  // Makes room for a second tier that was not asked for. False: there is none.
+  [[nodiscard]] virtual bool lend_tier() noexcept { return false; }
   // What copies there take, measured; nullopt: unknown. Asked while the engine is made, if there
   // is to be one.
   [[nodiscard]] virtual std::optional<TierSpeed> tier_speed() const { return std::nullopt; }

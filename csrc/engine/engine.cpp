@@ -110,6 +110,7 @@ Engine::Engine(const Options& options, Device& device)
                        .evictor = evictor_,
                        .replayer = replayer_,
                        .freezer = freezer_,
+                       .pages = pages_,
                        .reporter = reporter_}),
       schedule_(context_, values_, evictor_, replayer_) {
   context_.landing = context_.flights = &flights_;

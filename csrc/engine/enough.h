@@ -51,16 +51,23 @@ class Enough {
     } else {
       slack = Bytes((state.islands + state.held_blocks + operands_) * gap);
     }
-    count(state.plain + size + slack);
+    count(state.plain + size, slack);
     if (const Bytes segment = context_.options.block_size; segment > Bytes(0)) {
       const auto blocks =
           static_cast<std::int64_t>(context_.lineage.value_count()) + state.held_blocks + 1;
-      count(context_.charges.external + Bytes(blocks * context_.pool.round_up(segment).count()));
+      count(context_.charges.external + Bytes(blocks * context_.pool.round_up(segment).count()),
+            Bytes(0));
     }
   }
   // Bytes outside of the pool: no address matters.
-  void charge(Bytes size) { count(now().plain + size); }
+  void charge(Bytes size) { count(now().plain + size, Bytes(0)); }
   [[nodiscard]] Bytes most() const { return context_.enough; }
+  // The same without slack: enough if no memory is lost to fragmentation.
+  [[nodiscard]] Bytes likely() const { return likely_; }
+  // Blocks that may not be moved now.
+  [[nodiscard]] int immovable() const {
+    return context_.charges.islands + context_.charges.kernel_blocks + operands_;
+  }
   // Whether the budget is enough so far: then nothing is evicted.
   [[nodiscard]] bool roomy() const { return most() <= context_.options.budget; }
 
@@ -85,9 +92,13 @@ class Enough {
     allocated_ = Bytes(0);
     before_ = state;
   }
-  void count(Bytes budget) { context_.enough = std::max(context_.enough, budget); }
+  void count(Bytes taken, Bytes slack) {
+    likely_ = std::max(likely_, taken);
+    context_.enough = std::max(context_.enough, taken + slack);
+  }
 
   Context& context_;
+  Bytes likely_{0};
   Bytes allocated_{0};  // by the running kernel, freed or not
   State before_{};      // when it began
   int operands_ = 0;

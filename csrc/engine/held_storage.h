@@ -16,6 +16,7 @@ struct HeldStorage {
   BlockId before_write{};      // Note [Copy on write]: while an op writes it
   NameId name{};
   bool island = false;  // pinned or escaped: its block stays where it is
+  bool left = false;    // Note [Leaving the pool]: it has
   bool placed = false;  // was moved to the low end, as a leaf that is written again and again
 };
 

@@ -12,7 +12,9 @@ Importer::Importer(Context& context, const Parts& parts)
       pages_(parts.pages) {}
 
 void Importer::bring_in() {
-  if (!context_.tier.open() || left_ == context_.charges.external) {
+  // A tier that was lent is for what is in the pool.
+  if (context_.options.spill <= Bytes(0) || !context_.tier.open() ||
+      left_ == context_.charges.external) {
     return;
   }
   const std::int64_t before = context_.stats.imports;

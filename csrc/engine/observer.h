@@ -6,6 +6,7 @@
 
 #include "csrc/engine/op.h"
 #include "csrc/lineage/lineage.h"
+#include "recoup/errors.h"
 #include "recoup/trace.h"
 #include "recoup/types.h"
 
@@ -24,6 +25,8 @@ class Observer {
   virtual void on_death(StorageId /*storage*/) {}
   virtual void on_forsake(StorageId /*storage*/) {}
   virtual void on_escape(StorageId /*storage*/) {}
+  // One that escaped has left the pool.
+  virtual void on_leave(StorageId /*storage*/) {}
   virtual void on_pin(StorageId /*storage*/) {}
   virtual void on_unpin(StorageId /*storage*/) {}
   virtual void on_evict_request(StorageId /*storage*/) {}
@@ -49,6 +52,8 @@ class Observer {
   virtual void on_move(ValueId /*value*/, PoolOffset /*to*/) {}
   // More is charged than ever before.
   virtual void on_peak() {}
+  // A request does not fit: this is about to be thrown.
+  virtual void on_out_of_budget(const OutOfBudgetReport& /*report*/) {}
   // What is evicted in a step is planned from now on, or no longer.
   virtual void on_plan(const TracePlan& /*plan*/, std::span<const TraceEviction> /*evictions*/) {}
 };

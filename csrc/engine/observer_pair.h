@@ -23,6 +23,7 @@ class ObserverPair : public Observer {
   void on_death(StorageId storage) override { tell(&Observer::on_death, storage); }
   void on_forsake(StorageId storage) override { tell(&Observer::on_forsake, storage); }
   void on_escape(StorageId storage) override { tell(&Observer::on_escape, storage); }
+  void on_leave(StorageId storage) override { tell(&Observer::on_leave, storage); }
   void on_pin(StorageId storage) override { tell(&Observer::on_pin, storage); }
   void on_unpin(StorageId storage) override { tell(&Observer::on_unpin, storage); }
   void on_evict_request(StorageId storage) override { tell(&Observer::on_evict_request, storage); }
@@ -47,6 +48,9 @@ class ObserverPair : public Observer {
   }
   void on_move(ValueId value, PoolOffset to) override { tell(&Observer::on_move, value, to); }
   void on_peak() override { tell(&Observer::on_peak); }
+  void on_out_of_budget(const OutOfBudgetReport& report) override {
+    tell(&Observer::on_out_of_budget, report);
+  }
   void on_spill(ValueId value) override { tell(&Observer::on_spill, value); }
   void on_fetch(ValueId value) override { tell(&Observer::on_fetch, value); }
   void on_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) override {

@@ -44,7 +44,8 @@ std::string OutOfBudgetReporter::of_second_tier() const {
                                        recoup::to_string(context_.options.spill));
 }
 
-void OutOfBudgetReporter::fail(Bytes asked, std::string reason, bool fragmented) const {
+void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
+                                  bool fragmented) const {
   OutOfBudgetReport report{
       .op = context_.running_op.empty() ? "an allocation" : std::string(context_.running_op),
       .asked = asked,
@@ -56,9 +57,11 @@ void OutOfBudgetReporter::fail(Bytes asked, std::string reason, bool fragmented)
       .evictable = {},
       .largest_window = {},
       .least = {},
+      .likely = {},
       .enough = {},
       .reason = std::move(reason),
-      .fragmented = fragmented};
+      .fragmented = fragmented,
+      .immovable = enough_.immovable()};
   report.least = context_.charges.external + asked +
                  (context_.replaying ? Bytes(0) : context_.charges.kernel_held);
   context_.lineage.for_each_value([&](ValueId, const Value& value) {
@@ -102,10 +105,20 @@ void OutOfBudgetReporter::fail(Bytes asked, std::string reason, bool fragmented)
   if (report.enough <= context_.options.budget) {
     report.enough += context_.options.budget;
   }
+  report.likely = std::min(report.enough, enough_.likely());
+  if (report.likely <= context_.options.budget) {
+    report.likely = report.enough;
+  }
+  if (report.least <= budget) {
+    report.least = Bytes(0);
+  }
   if (context_.options.block_size > Bytes(0) &&
       asked > context_.pool.round_up(context_.options.block_size)) {
     report.enough = Bytes(0);
     report.reason = "it is larger than a block of the pool";
+  }
+  if (context_.observer != nullptr) {
+    context_.observer->on_out_of_budget(report);
   }
   throw OutOfBudget(std::move(report));
 }

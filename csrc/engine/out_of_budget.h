@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "csrc/engine/context.h"
 #include "csrc/engine/enough.h"
@@ -16,7 +17,12 @@ class OutOfBudgetReporter {
 
   // Throws OutOfBudget for `asked` bytes. An empty reason: they are not there. `fragmented`: they
   // are, but in pieces.
-  [[noreturn]] void fail(Bytes asked, std::string reason, bool fragmented = false) const;
+  [[noreturn]] void fail(Bytes asked, std::string reason, bool fragmented = false) const {
+    fail_in(context_.options.budget, asked, std::move(reason), fragmented);
+  }
+  // The same of a budget that is not in force.
+  [[noreturn]] void fail_in(Bytes budget, Bytes asked, std::string reason,
+                            bool fragmented = false) const;
   // A budget in which everything on record could have its bytes at once, and a replay what it needs
   // beside them, so that nothing is evicted to get something else back.
   [[nodiscard]] Bytes all_resident() const;

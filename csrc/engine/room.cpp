@@ -277,15 +277,17 @@ void Room::shrink(Bytes budget) {
   const bool possible = unevictable() <= budget;  // else nothing is given up for it
   while (missing() > Bytes(0)) {
     if (!possible || !free_some(missing())) {
-      reporter_.fail(Bytes(0), str_cat("a budget of ", recoup::to_string(budget),
-                                       " does not hold what cannot be evicted"));
+      reporter_.fail_in(
+          budget, Bytes(0),
+          str_cat("a budget of ", short_text(budget), " does not hold what cannot be evicted"));
     }
   }
   if (options.addresses <= Bytes(0)) {
     const Bytes capacity = capacity_in(options, budget);
     if (!clear_addresses(capacity)) {
-      reporter_.fail(Bytes(0), str_cat("in a budget of ", recoup::to_string(budget),
-                                       " what may not move would lie outside"));
+      reporter_.fail_in(
+          budget, Bytes(0),
+          str_cat("in a budget of ", short_text(budget), " what may not move would lie outside"));
     }
     const Bytes before = pool_.capacity();
     pool_.shrink(capacity);

@@ -32,13 +32,18 @@ class Tier {
  public:
   // Of `options.spill` bytes; 0: there is none.
   Tier(const Options& options, const TierSpeed& speed) : unit_(options.spill_unit), speed_(speed) {
-    if (options.spill >= unit_ && unit_ > Bytes(0)) {
-      slots_.emplace(
-          PoolOptions{.capacity = Bytes(options.spill.count() / unit_.count() * unit_.count()),
-                      .segment_size = Bytes(0),
-                      .alignment = unit_});
+    open(options.spill);
+  }
+
+  // There was none.
+  void open(Bytes size) {
+    if (size >= unit_ && unit_ > Bytes(0)) {
+      slots_.emplace(PoolOptions{.capacity = Bytes(size.count() / unit_.count() * unit_.count()),
+                                 .segment_size = Bytes(0),
+                                 .alignment = unit_});
     }
   }
+  [[nodiscard]] Bytes unit() const { return unit_; }
 
   // Whether values are spilled to it.
   [[nodiscard]] bool open() const { return slots_ && !closed_; }

@@ -17,6 +17,7 @@ UserRequests::UserRequests(Context& context, const Parts& parts)
       evictor_(parts.evictor),
       replayer_(parts.replayer),
       freezer_(parts.freezer),
+      pages_(parts.pages),
       reporter_(parts.reporter) {}
 
 bool UserRequests::evict(StorageId storage) {
@@ -53,6 +54,26 @@ void UserRequests::escape(StorageId storage) {
   values_.set_island(values_[storage], true);
   replayer_.release(now);
   ++context_.stats.escapes;
+}
+
+void UserRequests::leave_pool(StorageId storage) {
+  const ValueId id = values_.current(storage);
+  const Value& value = lineage_[id];
+  RECOUP_CHECK(value.escaped && value.resident());
+  const bool used = value.hard_pins > 0 || value.soft_pins > 0 || value.fixed > 0;
+  if (used || lineage_.has_consumers(id) || values_[storage].before_write.valid()) {
+    return;
+  }
+  if (value.block.valid()) {
+    if (!values_.move_out(id)) {
+      return;
+    }
+    pages_.charged_outside();
+  }
+  // Of one that is outside too: in a smaller budget it may have been brought in.
+  if (context_.observer != nullptr) {
+    context_.observer->on_leave(storage);
+  }
 }
 
 // Whoever has the address may write there unseen.
@@ -98,31 +119,80 @@ void UserRequests::materialize_all() {
     context_.observer->on_materialize_all();
   }
   context_.flights->land_all();
-  std::vector<ValueId> held;
   Bytes live = context_.charges.external;
-  lineage_.for_each_value([&](ValueId id, const Value& value) {
-    // What the second tier would take stays, or room for one would be made by spilling another.
-    if (value.storage.valid() && (!value.leaf() || value.spilled() || value.evictable())) {
-      held.push_back(id);
-    }
+  lineage_.for_each_value([&](ValueId, const Value& value) {
     live += value.storage.valid() && value.external == nullptr ? value.size : Bytes(0);
   });
+  std::vector<ValueId> held = to_get_back();
   try {
-    replayer_.acquire(held);
+    acquire_all(held);
   } catch (const OutOfBudget& error) {
     OutOfBudgetReport report = error.report();
     // From here on it is not a new run: what was evicted has to come back, through all that it is
     // made from.
     report.enough = std::max(report.enough, reporter_.all_resident());
-    report.least = std::max(report.least, live);
+    report.likely = std::max(report.likely, std::min(report.enough, live + report.asked));
+    report.leaving = true;
+    report.least = live > report.budget ? live : Bytes(0);
     report.reason = str_cat("all tensors that are alive at the end of the scope need ",
-                            recoup::to_string(live));
+                            short_text(live), report.reason.empty() ? "" : "; ", report.reason);
+    if (context_.options.spill_to_leave && context_.options.spill <= Bytes(0) &&
+        !context_.tier.open() && !context_.tier.closed()) {
+      report.reason += "; no file could be made in a directory for temporary files to spill to";
+    }
     throw OutOfBudget(std::move(report));
   } catch (const std::exception&) {
     keep_for_good(acquire_each(held));
     throw;
   }
   keep_for_good(held);
+}
+
+// What the second tier would take is among them, or room for one would be made by spilling another.
+std::vector<ValueId> UserRequests::to_get_back() const {
+  std::vector<ValueId> found;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.storage.valid() && (!value.leaf() || value.spilled() || value.evictable())) {
+      found.push_back(id);
+    }
+  });
+  return found;
+}
+
+void UserRequests::acquire_all(std::vector<ValueId>& held) {
+  try {
+    replayer_.acquire(held);
+    return;
+  } catch (const OutOfBudget&) {
+    if (!borrow_tier()) {
+      throw;
+    }
+  }
+  held = to_get_back();
+  replayer_.acquire(held);
+}
+
+bool UserRequests::borrow_tier() {
+  const Options& options = context_.options;
+  if (!options.spill_to_leave || options.spill > Bytes(0) || context_.tier.open() ||
+      context_.tier.closed() || !context_.device.lend_tier()) {
+    return false;
+  }
+  Bytes size{0};  // of all copies at once
+  lineage_.for_each_value([&](ValueId, const Value& value) {
+    size += value.block.valid() || value.evicted() ? value.size + context_.tier.unit() : Bytes(0);
+  });
+  context_.tier.open(size);
+  std::vector<ValueId> in_pool;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.block.valid() && context_.tier.takes(value.nbytes)) {
+      in_pool.push_back(id);
+    }
+  });
+  for (const ValueId id : in_pool) {
+    values_.set_spillable(id, true);
+  }
+  return true;
 }
 
 // What cannot be had takes nothing else with it.
@@ -169,7 +239,8 @@ PinnedRow UserRequests::pinned_row(ValueId id, const Value& value) const {
   if (value.storage.valid()) {
     row.name = values_[value.storage].name;
   }
-  if (value.external != nullptr) {
+  const bool left = value.storage.valid() && values_[value.storage].left;
+  if (value.external != nullptr && !left) {
     row.by = "made outside the scope";
   } else if (value.escaped) {
     row.by = "escape";

@@ -9,12 +9,25 @@
 #include "csrc/engine/freezer.h"
 #include "csrc/engine/leaves.h"
 #include "csrc/engine/out_of_budget.h"
+#include "csrc/engine/pages.h"
 #include "csrc/engine/replayer.h"
 #include "csrc/engine/values.h"
 #include "recoup/stats.h"
 
 namespace recoup::detail {
 
+// Note [Leaving the pool]
+// What escapes stays where it is, and blocks that may not move cut the pool into pieces: a hundred
+// small arrays of NumPy may lie such that no free range is as large as one activation. So a storage
+// leaves the pool when it escapes: its bytes are copied to memory of its own before anybody has its
+// address. It is charged as before. What nobody asked us about (a custom op that kept a pointer),
+// what is pinned, and what an op uses stays in the pool, and so does what escapes on a GPU. Note
+// [Exits through a file] At the end of a scope all that lives gets its bytes back, at once. Each
+// replay needs room for what it reads and makes, which may be more than what the budget has beside
+// all that lives. With a second tier there is: leaves are spilled for a while. Where there is none,
+// the exit would fail for a program that has just failed because its budget is too small, or has
+// lived at its limit. So the device lends a tier, a file, for the rest of the scope, which is its
+// exit.
 class UserRequests {
  public:
   struct Parts {
@@ -24,6 +37,7 @@ class UserRequests {
     Evictor& evictor;
     Replayer& replayer;
     Freezer& freezer;
+    Pages& pages;
     const OutOfBudgetReporter& reporter;
   };
   // All must outlive it.
@@ -34,6 +48,8 @@ class UserRequests {
   void evict_everything() { evictor_.evict_everything_as_told(); }
   // Its bytes are seen from outside: it is resident and stays where it is until it dies.
   void escape(StorageId storage);
+  // Note [Leaving the pool]. One that has just escaped, and whose address nobody has got yet.
+  void leave_pool(StorageId storage);
   // Whether escaping or overwriting it would replay.
   [[nodiscard]] bool has_needed_dependents(StorageId storage) const;
   // Makes it resident and keeps it so, through writes; counted.
@@ -50,6 +66,11 @@ class UserRequests {
  private:
   // Those that could be had, pinned.
   std::vector<ValueId> acquire_each(std::span<const ValueId> values);
+  // The values of live storages that have to be acquired to be leaves with bytes.
+  [[nodiscard]] std::vector<ValueId> to_get_back() const;
+  // Note [Exits through a file]. They may be more afterwards.
+  void acquire_all(std::vector<ValueId>& held);
+  [[nodiscard]] bool borrow_tier();
   // They become leaves; their pins go.
   void keep_for_good(std::span<const ValueId> acquired);
   void without_copy(ValueId resident);
@@ -63,6 +84,7 @@ class UserRequests {
   Evictor& evictor_;
   Replayer& replayer_;
   Freezer& freezer_;
+  Pages& pages_;
   const OutOfBudgetReporter& reporter_;
 };
 

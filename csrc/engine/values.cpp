@@ -277,6 +277,25 @@ void Values::bring_in(ValueId id, BlockId block) {
   candidates_.update(id);
 }
 
+bool Values::move_out(ValueId id) {
+  Value& value = lineage_[id];
+  RECOUP_CHECK(value.block.valid() && value.storage.valid() && !value.slot.valid() &&
+               !lineage_.has_consumers(id));
+  HeldStorage& storage = storages_[value.storage];
+  if (!device_.move_out(storage.handle, pool_.offset(value.block), value.nbytes)) {
+    return false;
+  }
+  free_bytes(std::exchange(value.block, BlockId()));
+  value.external = storage.handle;
+  value.spillable = false;
+  storage.left = true;
+  charges_.plain -= value.size;
+  charges_.external += value.size;
+  set_island(storage, false);
+  candidates_.update(id);
+  return true;
+}
+
 StorageId Values::revive_external(ValueId id) {
   Value& value = lineage_[id];
   RECOUP_CHECK(value.external != nullptr && !value.storage.valid());

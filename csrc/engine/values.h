@@ -97,6 +97,8 @@ class Values {
   StorageId add_storage(const FreshStorage& fresh);
   // One outside the pool, which is charged by now.
   StorageId add_external(void* handle, Bytes nbytes, bool among_outside);
+  // Note [Leaving the pool]: false, and nothing done, where the device cannot.
+  [[nodiscard]] bool move_out(ValueId id);
   // A value outside the pool whose storage was gone has a storage again.
   StorageId revive_external(ValueId id);
   // What it holds outside of the pool has been copied elsewhere: its own memory is given back.
@@ -119,7 +121,8 @@ class Values {
   [[nodiscard]] bool holds(const PinTicket& pin) const {
     return storages_.contains(pin.storage) && storages_[pin.storage].birth == pin.birth;
   }
-  void set_island(HeldStorage& storage, bool on) {
+  void set_island(HeldStorage& storage, bool wanted) {
+    const bool on = wanted && lineage_[storage.current].external == nullptr;
     charges_.islands += static_cast<int>(on) - static_cast<int>(storage.island);
     storage.island = on;
   }

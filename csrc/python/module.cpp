@@ -48,6 +48,7 @@ void throw_python(const OutOfBudgetReport& report) {
   set_int(error, "evictable_bytes", report.evictable);
   set_int(error, "largest_window_bytes", report.largest_window);
   set_int(error, "least_bytes", report.least);
+  set_int(error, "likely_bytes", report.likely);
   set_int(error, "enough_bytes", report.enough);
   PyErr_SetObject(out_of_budget_class, error.ptr());
   python_error raised;
@@ -276,7 +277,8 @@ void bind_functions(py::module_& module) {
       tensor);
   module.def(
       "materialize", [](const at::Tensor& t) { translated([&] { materialize(t); }); }, tensor);
-  module.def("escape", [](const at::Tensor& t) { translated([&] { escape(t); }); }, tensor);
+  module.def(
+      "escape", [](const at::Tensor& t) { translated([&] { escape(t, Address::kNew); }); }, tensor);
   module.def(
       "pin",
       [](const at::Tensor& t) { return translated([&] { return std::make_unique<Pin>(t); }); },

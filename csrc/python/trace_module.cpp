@@ -44,6 +44,7 @@ SimulationOptions how(const Options& options, double max_time_ratio, std::option
                       const SeedAndPercent& noise) {
   SimulationOptions made{
       .engine = options, .max_time_ratio = max_time_ratio, .plan_ahead = plan_ahead};
+  made.engine.spill_to_leave = true;  // as a live run on the CPU
   if (noise) {
     made.noise = {.seed = noise->first, .percent = noise->second};
   }
@@ -205,7 +206,7 @@ constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
     {"forsake", TraceEvent::Kind::kForsake},   {"step", TraceEvent::Kind::kStep},
     {"settle", TraceEvent::Kind::kSettle},     {"part", TraceEvent::Kind::kPart},
     {"parts", TraceEvent::Kind::kParts},       {"end of parts", TraceEvent::Kind::kPartsEnd},
-    {"plan", TraceEvent::Kind::kPlan}};
+    {"plan", TraceEvent::Kind::kPlan},         {"leave", TraceEvent::Kind::kLeave}};
 
 // (kind, index, bytes) each.
 py::list event_rows(const Trace& trace) {

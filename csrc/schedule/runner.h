@@ -50,6 +50,7 @@ class ScheduleRunner final : public ScheduleHooks, public Observer {
   void on_death(StorageId storage) override { builder_.end_storage(storage.index()); }
   void on_forsake(StorageId storage) override { builder_.end_storage(storage.index()); }
   void on_escape(StorageId storage) override { builder_.escape(storage.index()); }
+  void on_leave(StorageId storage) override { builder_.leave(storage.index()); }
   void on_pin(StorageId storage) override { builder_.keep(storage.index()); }
   void on_step(std::string_view name) override;
   void on_replay(std::string_view name, OpId id, const Op& op) override;

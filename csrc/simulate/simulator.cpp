@@ -93,7 +93,7 @@ SimulationResult Simulator::run() {
     }
   } catch (const OutOfBudget& error) {
     result.status = SimulationResult::Status::kOutOfBudget;
-    result.reason = error.what();
+    result.reason = error.report().headline();
   } catch (const TooSlow&) {
     result.status = SimulationResult::Status::kTooSlow;
   }
@@ -189,6 +189,9 @@ void Simulator::apply(const TraceEvent& event) {
       break;
     case EventKind::kEscape:
       engine_->user().escape(storages_[event.index]);
+      break;
+    case EventKind::kLeave:
+      engine_->user().leave_pool(storages_[event.index]);
       break;
     case EventKind::kPin:
       pins_[event.index].push_back(engine_->user().pin(storages_[event.index]));

@@ -90,9 +90,14 @@ class Simulator final : private Device {
     return true;
   }
   void take_over(void* /*external*/) noexcept override {}
+  [[nodiscard]] bool move_out(void* /*handle*/, PoolOffset /*offset*/,
+                              Bytes /*nbytes*/) noexcept override {
+    return true;
+  }
   void forget(void* /*external*/) noexcept override {}
   void copy(PoolOffset /*to*/, const Location& /*from*/, Bytes /*size*/) override {}
   [[nodiscard]] bool end_spill(Bytes /*to*/) override { return true; }
+  [[nodiscard]] bool lend_tier() noexcept override { return true; }
   void poison(PoolOffset /*at*/, Bytes /*size*/) noexcept override {}
   std::uint64_t hash(const Location& /*from*/, Bytes /*size*/, const void* /*payload*/,
                      std::size_t /*result*/) override {

@@ -2,18 +2,37 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <vector>
+
 #include "csrc/torch/session.h"
 #include "csrc/torch/sessions.h"
 #include "csrc/torch/storage_access.h"
 
 namespace recoup::detail {
 
+namespace {
+
+// Note [Leaving the pool]. Its session may be over.
+void free_moved_out(void* pointer) {
+  std::vector<Session*> sessions = Sessions::suspended();
+  sessions.push_back(Sessions::on_cpu());
+  for (Session* const session : sessions) {
+    if (session != nullptr) {
+      const EngineLock lock(session->mutex());
+      session->storages(lock).moved_out_died(pointer);
+    }
+  }
+  plain_allocator()->raw_deallocate(pointer);
+}
+
+}  // namespace
+
 void pool_delete(void* pointer) {
   const Visit visit;
   if (Session* const session = Sessions::owner_of(pointer)) {
     session->memory().free(pointer);
-  } else {
-    release_retired(pointer);
+  } else if (!release_retired(pointer)) {
+    free_moved_out(pointer);
   }
 }
 

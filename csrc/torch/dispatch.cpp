@@ -2,7 +2,10 @@
 #include "csrc/torch/dispatch.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/clone.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 

@@ -21,6 +21,7 @@ TestAids aids_of(const Options& options) {
 Options options_on(const Gpu* gpu, Options options) {
   options.aids = aids_of(options);
   if (gpu == nullptr) {
+    options.spill_to_leave = true;
     return options;
   }
   if (options.aids.poison) {

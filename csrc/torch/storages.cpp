@@ -32,6 +32,14 @@ void Storages::died(StorageRecord& record) {
   device_.external().collect();
 }
 
+void Storages::moved_out_died(const void* address) {
+  StorageRecord* const record = device_.moved_out_to(address);
+  if (record != nullptr && record->id.valid()) {
+    engine_.storage_died(record->id);
+    device_.external().collect();
+  }
+}
+
 void Storages::rebind(StorageRecord& record, c10::StorageImpl& storage) {
   record.weak = c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr::reclaim_copy(&storage));
   record.impl = &storage;
@@ -263,6 +271,12 @@ void Storages::escape_unless_it_has(StorageId storage) {
 
 StorageId Storages::find_external(c10::StorageImpl& storage) {
   const void* const data = data_of(storage).get();
+  StorageRecord* const moved_out = device_.moved_out_to(data);
+  if (moved_out != nullptr && moved_out->impl != &storage) {
+    records_.unindex_external(*moved_out);
+    rebind(*moved_out, storage);  // its DataPtr was swapped into another storage
+    records_.index_external(*moved_out);
+  }
   if (StorageRecord* const known = records_.external(&storage)) {
     const StorageId id = id_of(*known);
     if (known->range.from == reinterpret_cast<std::uintptr_t>(data)) {

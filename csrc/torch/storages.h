@@ -51,6 +51,8 @@ class Storages {
   void died(StorageRecord& record);
   // The same of an evicted one.
   void evicted_died(RecordId record) { died(records_[record]); }
+  // The storage that has left the pool to this address dies, if there is one.
+  void moved_out_died(const void* address);
   // Storages that are evicted say this from now on; it lives for ever.
   void tell_evicted(const std::string& message);
   // Evicted ones, which outlive the session, have lost their bytes: they say so.

@@ -13,6 +13,7 @@
 
 #include "csrc/base/strings.h"
 #include "csrc/engine/engine.h"
+#include "csrc/torch/allocator.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/storage_access.h"
 #include "recoup/torch.h"
@@ -91,6 +92,19 @@ void TensorDevice::open_tier(const Options& options) {
         str_cat("recoup: a disk is written in units of ", SpillFile::kBlock, " bytes"));
   }
   spilled_ = std::make_unique<SpillFile>(options.spill_dir);
+  brings_in_ = true;
+}
+
+// In the system's directory for temporary files.
+bool TensorDevice::lend_tier() noexcept {
+  if (gpu_ == nullptr && spilled_ == nullptr) {
+    try {
+      spilled_ = std::make_unique<SpillFile>(std::string());
+    } catch (const std::exception&) {
+      return false;  // that is in memory, or no file can be made there
+    }
+  }
+  return gpu_ == nullptr;
 }
 
 void TensorDevice::begin_spill(Bytes to, const Location& from, Bytes size) {
@@ -362,9 +376,40 @@ void TensorDevice::take_over(void* external) noexcept {
   mutex_.graveyard().add(std::move(storage));
 }
 
+// The deleter is that of the pool, which tells the engine when the storage dies.
+bool TensorDevice::move_out(void* handle, PoolOffset offset, Bytes nbytes) noexcept {
+  auto* const record = static_cast<StorageRecord*>(handle);
+  StoragePtr storage = gpu_ == nullptr ? record->weak.lock() : StoragePtr();
+  if (!storage) {
+    return false;
+  }
+  c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+  const auto size = static_cast<std::size_t>(nbytes.count());
+  void* own = nullptr;
+  if (data.get() == arena_->at(offset) && in_pool(data)) {
+    try {
+      own = plain_allocator()->raw_allocate(size);
+    } catch (const std::exception&) {  // there is no memory
+    }
+  }
+  if (own != nullptr) {
+    std::memcpy(own, data.get(), size);
+    data.release_context();
+    storage->set_data_ptr_noswap({own, own, hooks_.pool, device_});
+    record->range = {own, size};
+    records_.index_external(*record);
+    moved_out_.insert_or_assign(record->range.from, record->self);
+  }
+  mutex_.graveyard().add(std::move(storage));
+  return own != nullptr;
+}
+
 void TensorDevice::forget(void* external) noexcept {
   auto* const record = static_cast<StorageRecord*>(external);
   records_.unindex_external(*record);
+  if (moved_out_to(reinterpret_cast<const void*>(record->range.from)) == record) {
+    moved_out_.erase(record->range.from);
+  }
   mutex_.graveyard().add(std::move(record->strong));
   records_.remove(*record);
 }

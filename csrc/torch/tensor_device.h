@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "csrc/disk/spill_file.h"
@@ -60,7 +61,7 @@ class TensorDevice final : public Device {
   void open_tier(const Options& options);
   // Whether what was made outside of the scope may be brought in. On a GPU its memory would go back
   // to a cache, which knows nothing of copies that are still under way.
-  [[nodiscard]] bool brings_in() const { return spilled_ != nullptr; }
+  [[nodiscard]] bool brings_in() const { return brings_in_; }
   [[nodiscard]] Arena& arena() const { return *arena_; }
   // The session stops: there is none from now on.
   [[nodiscard]] std::unique_ptr<Arena> take_arena() { return std::move(arena_); }
@@ -105,6 +106,11 @@ class TensorDevice final : public Device {
   [[nodiscard]] bool in_kernel() const { return kernels_.load(std::memory_order_relaxed) > 0; }
 
   [[nodiscard]] ExternalStorages& external() { return external_; }
+  // The record of a storage that has left the pool, by the address of its bytes; null: none.
+  [[nodiscard]] StorageRecord* moved_out_to(const void* address) {
+    const auto found = moved_out_.find(reinterpret_cast<std::uintptr_t>(address));
+    return found == moved_out_.end() ? nullptr : &records_[found->second];
+  }
 
   // What touching an evicted tensor says from now on; it lives for ever.
   void set_evicted_message(const std::string& message) { evicted_message_ = &message; }
@@ -121,6 +127,7 @@ class TensorDevice final : public Device {
   void attach(void* handle, PoolOffset offset) noexcept override;
   [[nodiscard]] bool detach(void* handle, PoolOffset offset) noexcept override;
   void take_over(void* external) noexcept override;
+  [[nodiscard]] bool move_out(void* handle, PoolOffset offset, Bytes nbytes) noexcept override;
   void taken_over() noexcept override { trim_heap(); }
   void forget(void* external) noexcept override;
   void keep(void* external) noexcept override {
@@ -138,6 +145,7 @@ class TensorDevice final : public Device {
   [[nodiscard]] bool unchanged(Bytes to, const Location& from, Bytes size) override;
   void begin_fetch(PoolOffset to, Bytes from, Bytes size) override;
   void end_fetch(Bytes from) override;
+  [[nodiscard]] bool lend_tier() noexcept override;
   [[nodiscard]] std::optional<TierSpeed> tier_speed() const override;
   void poison(PoolOffset at, Bytes size) noexcept override;
   [[nodiscard]] std::optional<double> copy_ns_per_byte() const override;
@@ -165,8 +173,10 @@ class TensorDevice final : public Device {
   EngineMutex& mutex_;
   StorageRecords& records_;
   ExternalStorages external_;
+  std::unordered_map<std::uintptr_t, RecordId> moved_out_;  // by the address of the bytes
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<SpillFile> spilled_;  // of the CPU
+  bool brings_in_ = false;
   std::vector<std::unique_ptr<Payload>> spare_payloads_;
   std::atomic<int> kernels_{0};  // changed under the lock, read without it
   const std::string* evicted_message_;

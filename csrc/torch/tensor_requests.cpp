@@ -123,7 +123,7 @@ void materialize(const at::Tensor& tensor) {
              });
 }
 
-void escape(const at::Tensor& tensor) {
+void escape(const at::Tensor& tensor, Address address) {
   if (detail::in_graph()) {
     return;  // the graph keeps no pointer beyond its return
   }
@@ -139,6 +139,9 @@ void escape(const at::Tensor& tensor) {
         "recoup: evicted tensors depend on this one's content, and it was asked for its address on a "
         "thread outside the budget scope. Hold recoup.pin on it, or materialize them first");
         session.engine(lock).user().escape(storage);
+        if (address == Address::kNew && !session.on_gpu()) {
+          session.engine(lock).user().leave_pool(storage);
+        }
       });
 }
 

@@ -42,6 +42,12 @@ void GraphBuilder::escape(std::uint32_t storage) {
   }
 }
 
+void GraphBuilder::leave(std::uint32_t storage) {
+  if (knows(storage)) {
+    value_of(storage).external = true;
+  }
+}
+
 // By the rules of Records::recordable.
 bool GraphBuilder::recordable(std::span<const TraceOperand> operands) {
   return std::none_of(operands.begin(), operands.end(), [this](const TraceOperand& operand) {
@@ -137,6 +143,9 @@ TraceGraph build_graph(const Trace& trace, Bytes small_leaf) {
       }
       case Kind::kEscape:
         builder.escape(event.index);
+        break;
+      case Kind::kLeave:
+        builder.leave(event.index);
         break;
       case Kind::kPin:
         builder.keep(event.index);

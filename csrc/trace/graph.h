@@ -70,6 +70,7 @@ class GraphBuilder {
   void end_storage(std::uint32_t storage);
   void keep(std::uint32_t storage);
   void escape(std::uint32_t storage);
+  void leave(std::uint32_t storage);  // the pool
   // The scope is left: what lives is what is settled, unless an op follows.
   void settle();
   void end_step() { graph_.step_ends.push_back(now()); }

@@ -30,6 +30,7 @@ class TraceRecorder final : public Observer {
   void on_death(StorageId storage) override;
   void on_forsake(StorageId storage) override;
   void on_escape(StorageId storage) override { add(TraceEvent::Kind::kEscape, storage); }
+  void on_leave(StorageId storage) override { add(TraceEvent::Kind::kLeave, storage); }
   void on_pin(StorageId storage) override { add(TraceEvent::Kind::kPin, storage); }
   void on_unpin(StorageId storage) override { add(TraceEvent::Kind::kUnpin, storage); }
   void on_evict_request(StorageId storage) override { add(TraceEvent::Kind::kEvict, storage); }

@@ -41,6 +41,7 @@ class StepCutter {
   struct Storage {
     Bytes size{0};
     bool live = true;
+    bool escaped = false;  // in this step
     std::size_t pins = 0;
     std::uint32_t number = 0;  // in the step's trace
   };
@@ -99,8 +100,12 @@ class StepCutter {
       case EventKind::kDie:
       case EventKind::kForsake:
       case EventKind::kEscape:
+      case EventKind::kLeave:
       case EventKind::kEvict:
       case EventKind::kPart:
+        if (event.kind == EventKind::kLeave && !storages_[event.index].escaped) {
+          return;  // it is outside from the beginning
+        }
         follow(event);
         added.index = storages_[event.index].number;
         break;
@@ -132,6 +137,8 @@ class StepCutter {
       --storage.pins;
     } else if (event.kind == EventKind::kDie || event.kind == EventKind::kForsake) {
       storage.live = false;
+    } else if (event.kind == EventKind::kEscape) {
+      storage.escaped = inside_;
     }
   }
 

@@ -286,6 +286,14 @@ void TraceValidator::end_storage(std::uint32_t index) {
   live_ -= storage.size;
 }
 
+void TraceValidator::leave(std::uint32_t storage) {
+  Storage& leaving = living(storage);
+  if (!leaving.escaped) {
+    fail(str_cat("storage ", storage, " leaves the pool and has not escaped"));
+  }
+  leaving.external = true;
+}
+
 Bytes TraceValidator::let_go_of_block(std::uint32_t block) {
   if (block >= blocks_.size() || blocks_[block] == kFreed) {
     fail(str_cat("block ", block, " is not held"));
@@ -328,7 +336,12 @@ void TraceValidator::add_event(const TraceEvent& event) {
       }
       end_storage(event.index);
       break;
+    case Kind::kLeave:
+      leave(event.index);
+      break;
     case Kind::kEscape:
+      living(event.index).escaped = true;
+      break;
     case Kind::kEvict:
     case Kind::kPart:
       (void)living(event.index);

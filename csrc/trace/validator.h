@@ -60,6 +60,7 @@ class TraceValidator final : public TraceSink {
     std::uint32_t pins = 0;
     bool alive = true;
     bool external = false;
+    bool escaped = false;
   };
   // Finds what is named twice, without clearing anything in between.
   class Once {
@@ -88,6 +89,7 @@ class TraceValidator final : public TraceSink {
   Storage& living(std::uint32_t storage);
   void add_storage(Bytes size, bool external);
   void end_storage(std::uint32_t storage);
+  void leave(std::uint32_t storage);
   void take(Bytes size);
   Bytes let_go_of_block(std::uint32_t block);
   void add_traffic(Bytes size);

@@ -79,6 +79,9 @@ struct Options {
   // Whether the device compares what an op has used with its copy there, before that stands for it:
   // a kernel may have written what it does not name. Off: a use ends the copy.
   bool spill_compares = true;
+  // Without a second tier: whether one is lent where the exit of a scope does not fit.
+  // Note [Exits through a file] in user_requests.h.
+  bool spill_to_leave = false;
   // Of the budget, what was there before the scope takes, whether the scope comes to see it or not;
   // the pool has the rest. For devices that give memory by the piece.
   Bytes outside{0};

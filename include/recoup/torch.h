@@ -108,8 +108,11 @@ RECOUP_API void leave_module(std::size_t depth);
 RECOUP_API bool evict(const at::Tensor& tensor);  // whether it is evicted now
 RECOUP_API bool is_resident(const at::Tensor& tensor);
 RECOUP_API void materialize(const at::Tensor& tensor);
+// Whether code outside of recoup may have the address of a tensor already. Where none has, its
+// bytes may be moved once more.
+enum class Address : std::uint8_t { kKnown, kNew };
 // The tensor's address is known outside from now on: resident and in place until it dies.
-RECOUP_API void escape(const at::Tensor& tensor);
+RECOUP_API void escape(const at::Tensor& tensor, Address address = Address::kKnown);
 // Of what was offered to a second tier nothing more goes there: a thread that nobody sees may use
 // it from now on. See Budget::offer.
 RECOUP_API void withdraw_offers();

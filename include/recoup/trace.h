@@ -126,6 +126,7 @@ struct TraceEvent {
     kPart,      // storage `index` will be written by a part of an op on lists, whose other parts
                 // are not known: the trace is an old one, or its ops were put in another order
     kPartsEnd,  // of the last op on lists: its parts have run; if none has, it runs as a whole
+    kLeave,     // storage `index`, which escaped, leaves the pool
     kPlan,      // plan `index` is in force; with the policy and the budget that it was made for
     kParts,     // op on lists `index` begins
   };

@@ -80,8 +80,10 @@ class DisturbedSteps {
     }
     if (chance(3)) {
       program.pin(any(program));
-    } else if (chance(2)) {
+    } else if (chance(1)) {
       program.escape(any(program));
+    } else if (chance(1)) {
+      program.escape_and_leave(any(program));
     } else if (chance(5)) {
       program.evict(any(program));
     } else if (chance(2)) {

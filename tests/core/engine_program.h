@@ -140,6 +140,14 @@ class Program {
     engine_->user().escape(id(tensor));
     tensors_[tensor].escaped = true;
   }
+  // Its address is given away, and its bytes leave the pool before, if they can.
+  void escape_and_leave(Tensor tensor) {
+    const bool known = escaped(tensor);
+    escape(tensor);
+    if (!known) {
+      engine_->user().leave_pool(id(tensor));
+    }
+  }
   [[nodiscard]] bool escaped(Tensor tensor) const { return tensors_[tensor].escaped; }
   // Somebody outside writes through an address that an escape gave away.
   void foreign_write(Tensor tensor) {

@@ -218,8 +218,11 @@ class Fuzzer {
     const Tensor tensor = any();
     switch (number(0, 5)) {
       case 0:
-      case 1:
         program_.escape(tensor);
+        program_.foreign_write(tensor);
+        break;
+      case 1:
+        program_.escape_and_leave(tensor);
         program_.foreign_write(tensor);
         break;
       case 2:

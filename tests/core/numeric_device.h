@@ -276,6 +276,20 @@ class NumericDevice final : public Device {
     storage->external = false;
     std::fill(storage->outside.begin(), storage->outside.end(), kGivenUp);
   }
+  [[nodiscard]] bool move_out(void* handle, PoolOffset offset, Bytes nbytes) noexcept override {
+    auto* const storage = static_cast<NumericStorage*>(handle);
+    EXPECT_FALSE(storage->dead || storage->external);
+    EXPECT_EQ(storage->offset, offset);
+    if (storage->shared) {
+      return false;
+    }
+    const Span bytes = at({.external = nullptr, .offset = offset}, nbytes);
+    storage->outside.assign(bytes.begin(), bytes.end());
+    storage->offset.reset();
+    storage->external = true;
+    externals.push_back(storage);
+    return true;
+  }
   void forget(void* external) noexcept override {
     auto* const storage = static_cast<NumericStorage*>(external);
     EXPECT_FALSE(storage->forgotten);
@@ -314,6 +328,7 @@ class NumericDevice final : public Device {
     std::copy(now.begin(), now.end(), tier_.begin() + to.count());
     return true;
   }
+  [[nodiscard]] bool lend_tier() noexcept override { return true; }
   // Whatever the engine takes for a copy is one.
   [[nodiscard]] bool unchanged(Bytes to, const Location& from, Bytes size) override {
     const Span bytes = at(from, size);

@@ -39,6 +39,7 @@ class RandomTrace {
     std::uint32_t number = 0;
     bool external = false;
     int pins = 0;
+    bool escaped = false;
   };
 
   std::uint32_t below(std::size_t n) { return static_cast<std::uint32_t>(random_() % n); }
@@ -195,9 +196,12 @@ class RandomTrace {
     Storage& storage = live_[at];
     event.index = storage.number;
     if ((event.kind == Kind::kForsake && !storage.external) ||
+        (event.kind == Kind::kLeave && !storage.escaped) ||
         (event.kind == Kind::kUnpin && storage.pins == 0)) {
       return false;
     }
+    storage.escaped |= event.kind == Kind::kEscape;
+    storage.external |= event.kind == Kind::kLeave;
     storage.pins += event.kind == Kind::kPin ? 1 : event.kind == Kind::kUnpin ? -1 : 0;
     if (event.kind == Kind::kDie || event.kind == Kind::kForsake) {
       live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(at));

@@ -74,8 +74,10 @@ class Drawn {
       if (const Tensor tensor = any(); program_.pins(tensor) > 0) {
         program_.unpin(tensor);
       }
-    } else {
+    } else if (number(0, 1) == 0) {
       program_.escape(any());
+    } else {
+      program_.escape_and_leave(any());
     }
   }
 

@@ -15,7 +15,7 @@ import recoup
 from command import cli, cli_here, refused
 from dtr_logs import Row, call, memory, write_log
 from recoup.bench.nets.tiny import net_named
-from recoup.commands.simulate_command import parse_budgets
+from recoup.commands.simulate_checks import parse_budgets
 from recoup.moments import chrome_trace
 from recoup.offline import layout
 from train import HUGE, train, variant_named
@@ -211,7 +211,7 @@ def test_results_of_a_simulation(tmp_path: Path) -> None:
     assert (free.status, free.time_ratio, free.stats.evictions) == ("ok", 1.0, 0)
     assert free.ops == trace.op_count
     small = trace.simulate(5000)
-    assert small.status == "out of budget" and "5,000 bytes" in small.reason
+    assert small.status == "out of budget" and "the budget of 4.9 KiB" in small.reason
     assert small.ops < trace.op_count
     assert not small.decisions
     assert trace.simulate(peak * 9 // 10, max_time_ratio=1.0, policy="lru").status != "ok"
@@ -391,7 +391,7 @@ def test_bad_arguments_of_simulate(tmp_path: Path, capsys: pytest.CaptureFixture
         ([tmp_path / "none.rtrace"], "No such file"),
         ([__file__], "offset 0: this is not a recoup trace"),
         ([cut], "offset"),
-        ([trace, "--policy", "best"], "policy must be one of planned"),
+        ([trace, "--policy", "best"], "--policy must be one of planned"),
         ([trace, "--budgets", "0"], "above 0 %"),
         ([trace, "--budgets", "100..0"], "ends at 1 % or more"),
         ([trace, "--budgets", "1" + "0" * 30], "at most 1000000 %"),

@@ -73,6 +73,7 @@ class FactFinder {
         case TraceEvent::Kind::kPin:
         case TraceEvent::Kind::kUnpin:
         case TraceEvent::Kind::kEvict:
+        case TraceEvent::Kind::kLeave:
         case TraceEvent::Kind::kPart:
         case TraceEvent::Kind::kParts:
         case TraceEvent::Kind::kPartsEnd:

@@ -62,6 +62,7 @@ class Builder {
       case EventKind::kFree:
       case EventKind::kUnpin:
       case EventKind::kEvict:
+      case EventKind::kLeave:
       case EventKind::kPart:
       case EventKind::kParts:
       case EventKind::kPartsEnd:

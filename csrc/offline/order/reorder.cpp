@@ -90,6 +90,7 @@ class Reorder {
         step.head.push_back({.event = event});
         break;
       case EventKind::kEscape:
+      case EventKind::kLeave:
       case EventKind::kPin:
         behind(event.index, &Use::writer).push_back({.event = event});
         uses_[event.index].is_kept = true;
@@ -159,6 +160,7 @@ class Reorder {
           new_storage_[born] = storages_++;
           break;
         case EventKind::kEscape:
+        case EventKind::kLeave:
         case EventKind::kPin:
         case EventKind::kUnpin:
         case EventKind::kEvict:

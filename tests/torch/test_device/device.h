@@ -4,6 +4,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/StorageImpl.h>
 #include <c10/core/Stream.h>
 
 #include <cstdint>
