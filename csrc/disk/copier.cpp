@@ -60,7 +60,7 @@ struct Copier::State {
   State(int its_file, std::unique_ptr<BlockIo> its_io, Patience its_patience)
       : file(its_file), io(std::move(its_io)), patience(its_patience) {
     for (int i = 0; i < kBuffers; ++i) {
-      buffers.push_back(make_copy_buffer(kBlock, kBuffer));
+      buffers.push_back(make_copy_buffer(kBuffer));
     }
     parts.resize(kBuffers);
   }

@@ -4,21 +4,16 @@
 #include <sys/mman.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <new>
 
 namespace recoup::detail {
 
-// Frees a buffer; before that, the children of a fork get it again.
+// Gives a buffer back to the system.
 class FreeCopyBuffer {
  public:
   explicit FreeCopyBuffer(std::int64_t size = 0) : size_(size) {}
-  void operator()(void* memory) const noexcept {
-    madvise(memory, static_cast<std::size_t>(size_), MADV_DOFORK);
-    std::free(memory);
-  }
+  void operator()(void* memory) const noexcept { munmap(memory, static_cast<std::size_t>(size_)); }
 
  private:
   std::int64_t size_;  // bytes
@@ -26,17 +21,18 @@ class FreeCopyBuffer {
 
 using CopyBuffer = std::unique_ptr<void, FreeCopyBuffer>;
 
-// Allocates `size` zero bytes at a multiple of `alignment`. The child of a fork does not get them:
-// the kernel would copy a page that a disk is writing to. Throws std::bad_alloc.
-inline CopyBuffer make_copy_buffer(std::int64_t alignment, std::int64_t size) {
+// Maps `size` zero bytes, in whole pages: the heap would keep some of them when they are freed. The
+// child of a fork does not get them: the kernel would copy a page that a disk is writing to. Throws
+// std::bad_alloc.
+inline CopyBuffer make_copy_buffer(std::int64_t size) {
   const auto bytes = static_cast<std::size_t>(size);
-  CopyBuffer buffer(std::aligned_alloc(static_cast<std::size_t>(alignment), bytes),
-                    FreeCopyBuffer(size));
-  if (!buffer) {
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
     throw std::bad_alloc();
   }
-  std::memset(buffer.get(), 0, bytes);
-  madvise(buffer.get(), bytes, MADV_DONTFORK);
+  CopyBuffer buffer(memory, FreeCopyBuffer(size));
+  madvise(memory, bytes, MADV_DONTFORK);
   return buffer;
 }
 

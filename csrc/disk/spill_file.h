@@ -64,6 +64,8 @@ class SpillFile {
 
   // Measured now, by copies at its start. 0: it cannot be written.
   [[nodiscard]] DiskSpeed measure();
+  // Measured by the first file of the process on this disk.
+  [[nodiscard]] DiskSpeed speed();
   [[nodiscard]] const std::string& directory() const { return directory_; }
 
  private:

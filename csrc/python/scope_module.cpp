@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "csrc/base/address_map.h"
@@ -106,6 +107,39 @@ void leave_out_shared(HoldersByStorage& storages) {
   }
 }
 
+// The tensors among Python's `objects`, and how many references to each of them these objects hold.
+// tp_traverse tells what the garbage collector sees; gc.get_referents would make a list of it
+// first.
+py::tuple tensors_among(const py::list& objects) {
+  std::unordered_map<const PyObject*, std::int64_t> references;
+  py::list tensors;
+  // By type: the class that an object says it has may run code.
+  auto* const tensor = reinterpret_cast<PyTypeObject*>(THPVariableClass);
+  for (const py::handle& each : objects) {
+    if (PyType_IsSubtype(Py_TYPE(each.ptr()), tensor) != 0) {
+      references.emplace(each.ptr(), 0);
+      tensors.append(each);
+    }
+  }
+  const visitproc count = [](PyObject* object, void* found) {
+    auto& all = *static_cast<decltype(references)*>(found);
+    if (const auto at = all.find(object); at != all.end()) {
+      ++at->second;
+    }
+    return 0;
+  };
+  for (const py::handle& each : objects) {
+    if (PyObject_IS_GC(each.ptr()) != 0 && Py_TYPE(each.ptr())->tp_traverse != nullptr) {
+      Py_TYPE(each.ptr())->tp_traverse(each.ptr(), count, &references);
+    }
+  }
+  py::list counts;
+  for (const py::handle& each : tensors) {
+    counts.append(references.at(each.ptr()));
+  }
+  return py::make_tuple(tensors, counts);
+}
+
 // `accounted[i]`: all references to the Python object of tensors[i] are known. C++ must have none
 // beside, and no tensor of the storage may be missing. The last of the list is there for
 // comparison: it has no holder but its object.
@@ -157,6 +191,7 @@ void bind_scope(py::module_& module) {
              "becomes a note on it.");
   module.def("offer", &offer, py::arg("engine"), py::arg("tensors"), py::arg("accounted"),
              "Offers to the second tier the storages of which all holders are known.");
+  module.def("tensors_among", &tensors_among, py::arg("objects"));
   module.def("withdraw_offers", [] { translated([] { withdraw_offers(); }); });
   // A function of C++ becomes a method when it is an attribute of a class, as those of Python do.
   module.def(

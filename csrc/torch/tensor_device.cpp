@@ -1,5 +1,6 @@
 #include "csrc/torch/tensor_device.h"
 
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -13,7 +14,6 @@
 
 #include "csrc/base/strings.h"
 #include "csrc/engine/engine.h"
-#include "csrc/torch/allocator.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/storage_access.h"
 #include "recoup/torch.h"
@@ -144,7 +144,7 @@ std::optional<TierSpeed> TensorDevice::tier_speed() const {
   if (gpu_) {
     return gpu_->tier_speed();
   }
-  const DiskSpeed speed = spilled_->measure();
+  const DiskSpeed speed = spilled_->speed();
   if (speed.write_ns_per_byte <= 0) {
     return std::nullopt;
   }
@@ -388,7 +388,7 @@ bool TensorDevice::move_out(void* handle, PoolOffset offset, Bytes nbytes) noexc
   void* own = nullptr;
   if (data.get() == arena_->at(offset) && in_pool(data)) {
     try {
-      own = plain_allocator()->raw_allocate(size);
+      own = c10::GetDefaultCPUAllocator()->raw_allocate(size);
     } catch (const std::exception&) {  // there is no memory
     }
   }

@@ -14,19 +14,16 @@ a variable of its own stays: to look there would keep alive what is found.
 import _thread
 import functools
 import gc
-import itertools
 import sys
 import threading
 import warnings
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 
 from recoup import _C
-
-_PART = 4096  # objects asked at once
+from recoup.warning import RecoupWarning
 
 
 def offer(engine: _C.Engine) -> None:
@@ -37,15 +34,14 @@ def offer(engine: _C.Engine) -> None:
         _warn_of(others)
         return
     objects = gc.get_objects()
-    # By type: the class that an object says it has may run code.
-    tensors = [each for each in objects if issubclass(type(each), torch.Tensor)]
-    known = _references_from(objects)
+    tensors, known = _C.tensors_among(objects)
     tensors.append(torch.empty(0))
+    known.append(0)
     objects.append(tensors[-1])  # held by both lists, as all of them, and by nobody else
     references = list(map(sys.getrefcount, tensors))
     accounted = [
-        count - known[name] == references[-1]
-        for count, name in zip(references, map(id, tensors), strict=True)
+        count - from_objects == references[-1]
+        for count, from_objects in zip(references, known, strict=True)
     ]
     _C.offer(engine, tensors, accounted)
 
@@ -59,6 +55,7 @@ def _warn_of(others: Collection[int]) -> None:
             "recoup: tensors that were made before the scope stay outside of its second tier, for "
             f"other threads of Python run and could use them: {running}. Open the scope before "
             "they start, or make the model inside of it",
+            RecoupWarning,
             stacklevel=4,
         )
 
@@ -84,17 +81,3 @@ def _telling(start: Callable[..., int]) -> Callable[..., int]:
         return start(*args, **kwargs)
 
     return wrapper
-
-
-def _references_from(objects: list[Any]) -> Counter[int]:
-    """How often they refer to each object, by its id."""
-    found: Counter[int] = Counter()
-    for part in _parts(objects):
-        found.update(map(id, gc.get_referents(*part)))
-    return found
-
-
-def _parts(objects: list[Any]) -> Iterator[list[Any]]:
-    rest = iter(objects)
-    while part := list(itertools.islice(rest, _PART)):
-        yield part

@@ -177,6 +177,17 @@ TEST_F(SpillFileTest, GivesBackWhatWasWritten) {
   }
 }
 
+// Only the first file of a disk is measured: another one is not written.
+TEST_F(SpillFileTest, ADiskIsMeasuredOnce) {
+  const DiskSpeed first = SpillFile("").speed();
+  EXPECT_GT(first.write_ns_per_byte, 0);
+  SpillFile file("");
+  const DiskSpeed second = file.speed();
+  EXPECT_EQ(second.write_ns_per_byte, first.write_ns_per_byte);
+  EXPECT_EQ(second.read_ns_per_byte, first.read_ns_per_byte);
+  EXPECT_EQ(second.request_ns, first.request_ns);
+}
+
 // Many at once, of both kinds, ended in another order than begun.
 TEST_F(SpillFileTest, ManyCopiesGoOnBesideEachOther) {
   SpillFile file("");

@@ -101,6 +101,31 @@ def test_every_switch(options: dict[str, Any]) -> None:
     assert run.stats().spills > 0
 
 
+MEMORY = """
+import gc, sys, torch, recoup
+def resident():
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+with recoup.budget("16MiB"):
+    torch.ones(1000).sum()
+gc.collect()
+before = resident()
+for _ in range(5):
+    with recoup.budget("16MiB", spill="2GiB", spill_dir=sys.argv[1]):
+        inside = resident()
+    print(inside - before)
+"""
+
+
+def test_a_tier_takes_as_little_memory_as_is_documented(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    # 4 MiB of buffers, and what the first scope of a kind loads.
+    assert max(map(int, done.stdout.split())) < 8 * 1024, done.stdout
+
+
 def test_nothing_is_written_where_there_is_room() -> None:
     with recoup.budget("1GiB", spill="1GiB") as run:
         train()
@@ -321,8 +346,8 @@ def test_the_commands_have_a_tier(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("--spill-bandwidth", "3,1"), "--spill-bandwidth is of a second tier"),
         (("--spill-latency", "3"), "--spill-latency is of a second tier"),
         (("--spill", "1GiB", "--spill-latency", "-1"), "--spill-latency must be from 0"),
-        (("--spill", "1GiB", "--spill-bandwidth", "0,1"), "READ,WRITE is wanted"),
-        (("--spill", "a lot"), "spill must be"),
+        (("--spill", "1GiB", "--spill-bandwidth", "0,1"), "must be READ,WRITE"),
+        (("--spill", "a lot"), "--spill must be"),
     ):
         assert says in refused(capsys, *simulate, *wrong)
 
