@@ -1,11 +1,11 @@
 // On whose behalf memory is held and time is spent.
 #pragma once
 
-#include <cstdint>
-#include <unordered_map>
+#include <optional>
 #include <vector>
 
 #include "csrc/engine/engine.h"
+#include "csrc/engine/holdings.h"
 #include "csrc/engine/observer.h"
 #include "recoup/attribution.h"
 
@@ -17,8 +17,10 @@ class Ledger final : public Observer {
   Ledger(const Engine& engine, const MakerTable& makers) : engine_(engine), makers_(makers) {}
 
   // All that was charged when it was most. What a storage is called may be found out later.
-  [[nodiscard]] const std::vector<Holding>& peak() const { return peak_; }
-  [[nodiscard]] Bytes peak_bytes() const { return peak_bytes_; }
+  [[nodiscard]] const std::vector<Holding>& peak() const { return peak_.rows(); }
+  [[nodiscard]] Bytes peak_bytes() const { return peak_.charged(); }
+  // The last request that did not fit, and who held the memory then; nothing: there was none.
+  [[nodiscard]] std::optional<Refusal> refusal() const;
   // By MakerId; shorter than there are makers where the last ones did nothing yet.
   [[nodiscard]] const std::vector<MakerWork>& work() const { return work_; }
   // A live storage has that name.
@@ -27,6 +29,7 @@ class Ledger final : public Observer {
   void check() const;
 
   void on_peak() override;
+  void on_out_of_budget(const OutOfBudgetReport& report) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
   void on_evict(ValueId value) override;
@@ -34,15 +37,12 @@ class Ledger final : public Observer {
 
  private:
   MakerWork& of(MakerId maker);
-  void add(ValueId id, const Value& value);
 
   const Engine& engine_;
   const MakerTable& makers_;
-  Bytes peak_bytes_{0};
-  std::vector<Holding> peak_;
-  // Of the holdings without a name, by the birth of their storage; made when it is asked for.
-  std::unordered_map<std::uint64_t, std::size_t> nameless_;
-  bool nameless_known_ = false;
+  Holdings peak_;
+  std::optional<Refusal> refusal_;  // without its holdings, which are in `at_refusal_`
+  Holdings at_refusal_;
   std::vector<MakerWork> work_;
   MakerWork unknown_;
 };

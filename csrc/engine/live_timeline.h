@@ -16,9 +16,11 @@ namespace recoup::detail {
 
 // Note [Spans]
 // Before and behind each op of the program all values are looked at: one that has bytes and had
-// none when they were looked at last begins a span, one that has none any more ends it. So what
-// comes and goes in between has no span; the charged bytes, which are told at every allocation,
-// show it.
+// none when they were looked at last begins a span, one that has none any more ends it. Many values
+// come and go in between: in replays, by deaths, by drops that nobody is told of. So whenever the
+// charge is noted and the open spans have more than is charged, all values are looked at again, at
+// the same instant: at none do the spans have more. What has less than an op between its beginning
+// and its end may have no span; the charged bytes, which are noted at every allocation, show it.
 class LiveTimeline final : public Observer {
  public:
   // Both must outlive it. `all`: moments of all steps are kept, not of the last alone.
@@ -26,10 +28,14 @@ class LiveTimeline final : public Observer {
 
   // The last step that ended, else what there is so far.
   [[nodiscard]] LiveStep step() const;
+  // The step under way until the last request in it that was refused; nothing: none was.
+  [[nodiscard]] std::optional<LiveStep> refused_step() const;
   // Of all steps, in order.
   [[nodiscard]] std::vector<LiveMoment> moments() const {
     return {moments_.begin(), moments_.end()};
   }
+  // Adds up the open spans; throws InternalError.
+  void check() const;
 
   void on_allocate(BlockId block, Bytes nbytes) override;
   void on_external(StorageId storage, Bytes nbytes) override;
@@ -37,12 +43,15 @@ class LiveTimeline final : public Observer {
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
+  void on_op_failed() override;
   void on_step(std::string_view name) override;
   void on_evict(ValueId value) override;
   void on_spill(ValueId value) override;
   void on_fetch(ValueId value) override;
   void on_move(ValueId value, PoolOffset to) override;
   void on_replay(std::string_view name, OpId id, const Op& op) override;
+  void on_peak() override;
+  void on_out_of_budget(const OutOfBudgetReport& report) override;
 
   // Of one step; what there is more is not kept, and that is said.
   static constexpr std::size_t kMostSpans = 400'000;
@@ -56,11 +65,14 @@ class LiveTimeline final : public Observer {
     Span span;
   };
   [[nodiscard]] Nanoseconds now() const { return std::chrono::steady_clock::now() - start_; }
-  void add(LiveMoment::Kind kind, MakerId maker, Nanoseconds cost, Bytes size);
-  void add_charged();
-  void look_at_values();
-  void look_at(ValueId id, const Value& value, Nanoseconds at);
+  [[nodiscard]] bool full() const;
+  void add(LiveMoment::Kind kind, MakerId maker, Nanoseconds cost, Bytes size, Nanoseconds at);
+  void note_charge(Nanoseconds at);
+  void look_at_values(Nanoseconds at);
+  void look_at(ValueId id, Nanoseconds at);
+  void leave(ValueId id, Nanoseconds at);
   void close(Open& open, Nanoseconds at);
+  void close_all(Nanoseconds at);
   [[nodiscard]] LiveStep finished(std::string_view name, Nanoseconds at) const;
 
   const Engine& engine_;
@@ -68,9 +80,11 @@ class LiveTimeline final : public Observer {
   const bool all_;
   const std::chrono::steady_clock::time_point start_;
   std::vector<Open> open_;
+  Bytes held_{0};  // by those that are open
   std::uint32_t round_ = 0;
-  LiveStep current_;
+  LiveStep current_;  // its end: where it was cut
   std::optional<LiveStep> last_;
+  std::optional<Nanoseconds> refused_;  // right after the last refusal in this step
   std::deque<LiveMoment> moments_;
 };
 

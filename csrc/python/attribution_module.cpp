@@ -112,15 +112,30 @@ py::list moment_rows(const std::vector<LiveMoment>& moments) {
   return rows;
 }
 
+// (at, bytes) each.
+py::list line_rows(const std::vector<BytesAt>& line) {
+  py::list rows;
+  for (const BytesAt& each : line) {
+    rows.append(py::make_tuple(each.at.count(), each.bytes.count()));
+  }
+  return rows;
+}
+
+// (kind, bytes, maker, name) each.
+py::list holding_rows(const std::vector<Holding>& holdings) {
+  py::list rows;
+  for (const Holding& holding : holdings) {
+    rows.append(py::make_tuple(static_cast<int>(holding.kind), holding.size.count(),
+                               index_of(holding.maker), index_of(holding.name)));
+  }
+  return rows;
+}
+
 py::dict step_dict(const LiveStep& step) {
   py::list spans;
   for (const Span& span : step.spans) {
     spans.append(py::make_tuple(span.begin.count(), span.end.count(), span.size.count(),
                                 index_of(span.maker), index_of(span.name), span.leaf));
-  }
-  py::list charged;
-  for (const ChargedAt& each : step.charged) {
-    charged.append(py::make_tuple(each.at.count(), each.charged.count()));
   }
   py::dict dict;
   dict["name"] = step.name;
@@ -129,9 +144,23 @@ py::dict step_dict(const LiveStep& step) {
   dict["end_ns"] = step.end.count();
   dict["budget_bytes"] = step.budget.count();
   dict["spans"] = std::move(spans);
-  dict["charged"] = std::move(charged);
+  dict["charged"] = line_rows(step.charged);
+  dict["budgets"] = line_rows(step.budgets);
   dict["moments"] = moment_rows(step.moments);
   dict["cut"] = step.cut;
+  return dict;
+}
+
+py::dict refusal_dict(const Refusal& refusal) {
+  py::dict dict;
+  dict["asked_bytes"] = refusal.report.asked.count();
+  dict["leaf_bytes"] = refusal.report.leaves.count();
+  dict["pinned_bytes"] = refusal.report.pinned.count();
+  dict["evictable_bytes"] = refusal.report.evictable.count();
+  dict["maker"] = index_of(refusal.maker);
+  dict["charged_bytes"] = refusal.charged.count();
+  dict["holdings"] = holding_rows(refusal.holdings);
+  dict["step"] = refusal.step ? py::object(step_dict(*refusal.step)) : py::none();
   return dict;
 }
 
@@ -146,15 +175,12 @@ std::uint32_t program_line() {
 }
 
 py::dict dict_of(const Attribution& attribution) {
-  py::list holdings;
-  for (const Holding& holding : attribution.holdings) {
-    holdings.append(py::make_tuple(static_cast<int>(holding.kind), holding.size.count(),
-                                   index_of(holding.maker), index_of(holding.name)));
-  }
   py::dict dict;
   dict["makers"] = maker_rows(attribution);
   dict["peak_bytes"] = attribution.peak.count();
-  dict["holdings"] = std::move(holdings);
+  dict["holdings"] = holding_rows(attribution.holdings);
+  dict["refusal"] =
+      attribution.refusal ? py::object(refusal_dict(*attribution.refusal)) : py::none();
   dict["step"] = attribution.step ? py::object(step_dict(*attribution.step)) : py::none();
   dict["moments"] = moment_rows(attribution.moments);
   return dict;

@@ -42,16 +42,25 @@ class Attributor {
     result.work = ledger_.work();
     result.peak = ledger_.peak_bytes();
     result.holdings = ledger_.peak();
+    result.refusal = ledger_.refusal();
     result.work.resize(result.makers.size());
     if (timeline_ && options_.step) {
       result.step = timeline_->step();
+      if (result.refusal) {
+        result.refusal->step = timeline_->refused_step();
+      }
     }
     if (timeline_ && options_.moments) {
       result.moments = timeline_->moments();
     }
     return result;
   }
-  void check() const { ledger_.check(); }
+  void check() const {
+    ledger_.check();
+    if (timeline_) {
+      timeline_->check();
+    }
+  }
 
  private:
   const AttributionOptions options_;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "recoup/errors.h"
 #include "recoup/types.h"
 
 namespace recoup {
@@ -71,9 +72,10 @@ struct LiveMoment {
   std::uint32_t step = 0;  // its number
 };
 
-struct ChargedAt {
+// From then on.
+struct BytesAt {
   Nanoseconds at{0};
-  Bytes charged{0};
+  Bytes bytes{0};
 };
 
 // The last training step that ended; of a program without any, all of it.
@@ -82,18 +84,31 @@ struct LiveStep {
   std::uint32_t number = 0;
   Nanoseconds begin{0};
   Nanoseconds end{0};
-  Bytes budget{0};
+  Bytes budget{0};  // in force at its end
+  // At each instant the spans together have no more than what is charged, and that is no more than
+  // the budget.
   std::vector<Span> spans;
-  std::vector<ChargedAt> charged;
+  std::vector<BytesAt> charged;
+  std::vector<BytesAt> budgets;
   std::vector<LiveMoment> moments;
-  bool cut = false;  // there was more than is kept
+  bool cut = false;  // it went on; its end is that of what is kept
+};
+
+// A request for memory that did not fit.
+struct Refusal {
+  OutOfBudgetReport report;
+  MakerId maker{};                // of the op that asked; none: no op did
+  Bytes charged{0};               // at that moment
+  std::vector<Holding> holdings;  // what it was, in all
+  std::optional<LiveStep> step;   // until then, if steps were asked for and it has not ended since
 };
 
 struct Attribution {
-  std::vector<Maker> makers;      // by MakerId
-  std::vector<MakerWork> work;    // the same
-  Bytes peak;                     // the most that was charged
-  std::vector<Holding> holdings;  // what it was, in all
+  std::vector<Maker> makers;       // by MakerId
+  std::vector<MakerWork> work;     // the same
+  Bytes peak;                      // the most that was charged
+  std::vector<Holding> holdings;   // what it was, in all
+  std::optional<Refusal> refusal;  // the last one
   std::optional<LiveStep> step;
   std::vector<LiveMoment> moments;  // of all steps, if they were asked for
 };

@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -78,6 +78,7 @@ class Result:
         self._makers: list[dict[str, Any]] = raw["makers"]
         self._holdings: list[tuple[int, int, int, int]] = raw["holdings"]
         self.peak_bytes: int = raw["peak_bytes"]
+        self.refusal: dict[str, Any] | None = raw["refusal"]
         self.step: dict[str, Any] | None = raw["step"]
         self.moments: list[tuple[int, int, int, int, int, int, int]] = raw["moments"]
         self._lines: list[str] = _C.program_lines()
@@ -142,8 +143,14 @@ class Result:
         Keys `module`, `kind`, `bytes` and `values`; the bytes of all rows are the peak. each: a row
         for each op and name too, with keys `op`, `name` and `line`.
         """
+        return self.rows_of(self._holdings, each=each)
+
+    def rows_of(
+        self, holdings: Iterable[tuple[int, int, int, int]], *, each: bool = False
+    ) -> list[dict[str, Any]]:
+        """The same of what was charged at another instant."""
         sums: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
-        for holding, size, maker, name in self._holdings:
+        for holding, size, maker, name in holdings:
             outside = holding in (_AHEAD, _OUTSIDE)
             key: tuple[str, ...] = (
                 "" if outside else self.module(maker, name),
@@ -160,6 +167,23 @@ class Result:
             for key, (size, count) in sums.items()
         ]
         return sorted(rows, key=lambda row: -int(row["bytes"]))
+
+    @property
+    def outside_bytes(self) -> int:
+        """What was taken before the scope began, which is charged all the time."""
+        return sum(size for holding, size, _, _ in self._holdings if holding == _OUTSIDE)
+
+    def pinned_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row of `Engine.pinned()` with names instead of numbers."""
+        maker, name = row["maker"], row["name"]
+        return {
+            "bytes": row["bytes"],
+            "by": row["by"],
+            "op": row["op"] or self.op(maker),
+            "module": self.module(maker, name),
+            "kind": self.kind(maker, name, leaf=row["by"] == "leaf"),
+            "name": self.tensor_name(name),
+        }
 
     def holding_lines(self) -> list[dict[str, Any]]:
         """What was charged at the peak: rows of a `line` of the program, its `bytes` and `values`.

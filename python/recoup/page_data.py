@@ -28,6 +28,9 @@ def page_data(
     """
     named = run.attribution()
     stats = run.stats()
+    failures = run.failures()
+    failed_step = next((each.step for each in failures if each.step), None)
+    step = failed_step or (named.step if named else None)
     return {
         "title": title or "a run in recoup",
         "command": list(command),
@@ -35,6 +38,7 @@ def page_data(
         "settings": run.settings(),
         "wall_ns": wall_ns,
         "device": str(run.device),
+        "failures": [failure.to_dict() for failure in failures],
         "stats": stats.to_groups(),
         "peak": {
             "bytes": stats.peak_bytes,
@@ -43,7 +47,7 @@ def page_data(
         },
         "modules": named.work() if named else [],
         "pinned": _pinned(run.pinned()),
-        "step": _step(named) if named else None,
+        "step": _step(named, step) if named and step else None,
         "suggestions": suggestions,
     }
 
@@ -60,23 +64,21 @@ def versions() -> dict[str, str]:
 
 
 def _pinned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Those of one holder, op and module together, largest first."""
-    sizes: Counter[tuple[str, str, str]] = Counter()
-    counts: Counter[tuple[str, str, str]] = Counter()
+    """Those of one holder, kind, op and module together, largest first."""
+    sizes: Counter[tuple[str, str, str, str]] = Counter()
+    counts: Counter[tuple[str, str, str, str]] = Counter()
     for row in rows:
-        key = (row["by"], row["op"], row.get("module", ""))
+        key = (row["by"], row.get("kind", ""), row["op"], row.get("module", ""))
         sizes[key] += row["bytes"]
         counts[key] += 1
+    names = ("by", "kind", "op", "module")
     return [
-        {"bytes": size, "values": counts[key], "by": key[0], "op": key[1], "module": key[2]}
+        {"bytes": size, "values": counts[key], **dict(zip(names, key, strict=True))}
         for key, size in sizes.most_common()
     ]
 
 
-def _step(named: "Result") -> dict[str, Any] | None:
-    step = named.step
-    if step is None:
-        return None
+def _step(named: "Result", step: Mapping[str, Any]) -> dict[str, Any]:
     groups: dict[tuple[str, str, str], int] = {}
 
     def group(maker: int, name: int, leaf: bool) -> int:
@@ -87,13 +89,16 @@ def _step(named: "Result") -> dict[str, Any] | None:
         [begin, end, size, group(maker, name, leaf)]
         for begin, end, size, maker, name, leaf in step["spans"]
     ]
+    if outside := named.outside_bytes:
+        other = groups.setdefault(("", "other", ""), len(groups))
+        spans.append([step["begin_ns"], step["end_ns"], outside, other])
     events = [
         [moment.kind, moment.start_ns, moment.cost_ns, moment.size_bytes, moment.name, of]
         for moment, of in ((named.moment(row), group(row[5], -1, False)) for row in step["moments"])
         if moment.kind != "step"
     ]
     return {
-        "name": step["name"] or "the run so far",
+        "name": step["name"] or ("not finished" if step["number"] else "the run so far"),
         "number": step["number"] + 1,
         "begin_ns": step["begin_ns"],
         "end_ns": step["end_ns"],
@@ -101,6 +106,7 @@ def _step(named: "Result") -> dict[str, Any] | None:
         "groups": [{"module": module, "kind": kind, "op": op} for module, kind, op in groups],
         "spans": spans,
         "charged": [list(each) for each in step["charged"]],
+        "budgets": [list(each) for each in step["budgets"]],
         "events": events,
         "cut": step["cut"],
     }

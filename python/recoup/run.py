@@ -27,9 +27,11 @@ from recoup.device_memory import memory_bytes as memory_bytes
 from recoup.device_memory import no_addresses, parse_size
 from recoup.device_memory import outside_bytes as outside_bytes
 from recoup.errors import OutOfBudgetError, add_note
+from recoup.failures import Failure, Where, failure_of
 from recoup.moments import Moment
 from recoup.report import format_report
 from recoup.shares import Share, Sizing
+from recoup.sizes import format_bytes
 from recoup.stats import Stats
 
 ReplayOrder = Literal["memory", "recursive"]
@@ -103,6 +105,7 @@ class Run:
         self._kept_graphs: Counter[str] | None = None  # of a scope that is over
         # As the body left it: when the scope is over nothing is pinned any more.
         self._pinned: list[dict[str, Any]] = []
+        self._failures: list[Failure] = []
 
     def stats(self) -> Stats:
         """What the engine has done so far. May be called from any thread."""
@@ -112,11 +115,12 @@ class Run:
         """What cannot be evicted and why, largest first: rows with keys `bytes`, `by` and `op`.
 
         After the scope: what could not be evicted at its end. Where modules are known, rows have
-        keys `module` and `name` too.
+        keys `module`, `kind` (as in `holders`) and `name` too.
         """
         rows = self._engine.pinned() if self._is_open else self._pinned
-        named = self._result() if self._attribution else None
-        return [_pinned_row(row, named) for row in rows]
+        if self._attribution:
+            return list(map(self._result().pinned_row, rows))
+        return [{key: row[key] for key in ("bytes", "by", "op")} for row in rows]
 
     def holders(self, *, each: bool = False) -> list[dict[str, Any]]:
         """Who held the memory when most was charged; needs `recoup.budget(modules=True)`.
@@ -148,6 +152,10 @@ class Run:
     def attribution(self) -> Result | None:
         """All that is known of modules, for who makes pages; None: nothing was kept."""
         return self._result() if self._attribution else None
+
+    def failures(self) -> list[Failure]:
+        """What ended the body of the scope, and what its exit raised; empty: it went well."""
+        return list(self._failures)
 
     def settings(self) -> dict[str, Any]:
         """The options that are in force, and the device."""
@@ -254,6 +262,7 @@ class Run:
         except BaseException:
             self._settle()
             raise
+        self._note_failure(None, "exit")
 
     def grow(self, budget: int | str) -> None:
         """Gives the open scope a larger budget; what was evicted comes back when it is used.
@@ -310,13 +319,23 @@ class Run:
 
     def _exit(self, error: BaseException | None) -> None:
         """At the end of a `with`; `error` is what its body raised."""
+        if error is not None:
+            self._note_failure(error, "body")
         try:
             self._leave()
-        except Exception as leaving:
+        except BaseException as leaving:
+            self._note_failure(leaving, "exit")
             if error is None or isinstance(error, GeneratorExit):  # that one nobody sees
+                raise
+            if not isinstance(leaving, Exception):
                 raise
             notes = " ".join(getattr(leaving, "__notes__", []))
             add_note(error, f"recoup: leaving the scope failed too: {leaving} {notes}".rstrip())
+
+    def _note_failure(self, error: BaseException | None, where: Where) -> None:
+        self._failures = [each for each in self._failures if each.where != where]
+        if failure := failure_of(error, where, self._attribution):
+            self._failures.append(failure)
 
     def _leave(self) -> None:
         gpus.forget_workspaces(self.device)
@@ -327,13 +346,7 @@ class Run:
         except OutOfBudgetError as error:
             self._clean_up()
             error.run = self
-            add_note(
-                error,
-                "The scope is suspended. What is evicted raises when it is touched, until "
-                f"run.finish(budget) brings it back; {error.enough_bytes} bytes would do. Nothing "
-                "is lost while the run is kept: it is what `with` gives `as run`, and `run` of the "
-                "OutOfBudgetError. " + _ways_out(error.least_bytes - error.budget_bytes),
-            )
+            add_note(error, _about_suspension(error))
             raise
         except Exception as failure:
             self._clean_up()
@@ -354,6 +367,7 @@ class Run:
         self._last_look()
         self._engine.abandon()
         self._clean_up()
+        self._note_failure(None, "exit")
 
     def _last_look(self) -> None:
         if self._attribution:
@@ -417,20 +431,14 @@ def _forget(key: object) -> None:
         patches.forget(key)
 
 
-def _pinned_row(row: dict[str, Any], named: Result | None) -> dict[str, Any]:
-    said = {key: row[key] for key in ("bytes", "by", "op")}
-    if named:
-        said["module"] = named.module(row["maker"], row["name"])
-        said["name"] = named.tensor_name(row["name"])
-        said["op"] = said["op"] or named.op(row["maker"])
-    return said
-
-
-def _ways_out(missing_bytes: int) -> str:
-    much = f"at least {missing_bytes} bytes" if missing_bytes > 0 else "tensors"
+def _about_suspension(error: OutOfBudgetError) -> str:
+    missing = error.least_bytes - error.budget_bytes
+    much = f"at least {format_bytes(missing)} of tensors" if missing > 0 else "tensors"
     return (
-        f"A way out without a larger budget is to let go of {much} before the scope ends: `del` "
-        "results that are not needed behind it (a loss that was not `detach`ed, or outputs, keep "
-        "all activations that their backward would need), copy to files what is only to be stored, "
-        "or set gradients to None."
+        "The scope is suspended. Nothing is lost while its run is kept: `with ... as run` gives "
+        "it, and `error.run` has it. Until run.finish, an evicted tensor raises when it is "
+        "touched.\n"
+        f"Without a larger budget, let go of {much} before the scope ends: `del` results that are "
+        "not needed after it (a loss that was not detached keeps all activations of its backward "
+        "pass), save to files what is only to be stored, or set gradients to None."
     )

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <map>
+#include <optional>
 #include <random>
 
 #include "csrc/engine/live_timeline.h"
@@ -149,7 +151,7 @@ TEST_F(LedgerTest, SpansSayWhatWasChargedBetweenOps) {
   }
   // `a` had its bytes, lost them, and had them again at the end.
   EXPECT_EQ(spans, (std::map<std::int64_t, int>{{1024, 1}, {2048, 2}, {4096, 1}}));
-  EXPECT_EQ(step.charged.back().charged, p_.engine().charged());
+  EXPECT_EQ(step.charged.back().bytes, p_.engine().charged());
 }
 
 TEST_F(LedgerTest, OnlyTheLastStepHasSpans) {
@@ -170,8 +172,127 @@ TEST_F(LedgerTest, OnlyTheLastStepHasSpans) {
   EXPECT_EQ(step.moments.size(), 2U);
 }
 
-// Random programs that evict and replay all the time: at the end of each op the spans that are open
-// are what is charged, and what was held at the peak is the peak.
+// At each instant of a step: what the spans have, what is charged, and the budget.
+void expect_in_order(const LiveStep& step) {
+  std::map<std::int64_t, std::int64_t> changes;  // of the stack
+  for (const recoup::Span& span : step.spans) {
+    changes[span.begin.count()] += span.size.count();
+    changes[span.end.count()] -= span.size.count();
+  }
+  std::map<std::int64_t, Bytes> charged;
+  std::map<std::int64_t, Bytes> budgets;
+  for (const BytesAt& each : step.charged) {
+    charged[each.at.count()] = each.bytes;  // the last one of an instant holds
+    changes[each.at.count()] += 0;
+  }
+  for (const BytesAt& each : step.budgets) {
+    budgets[each.at.count()] = each.bytes;
+    changes[each.at.count()] += 0;
+  }
+  const auto at = [](const std::map<std::int64_t, Bytes>& line, std::int64_t instant) {
+    const auto after = line.upper_bound(instant);
+    return after == line.begin() ? 0_B : std::prev(after)->second;
+  };
+  std::int64_t stack = 0;
+  for (const auto& [instant, change] : changes) {
+    stack += change;
+    if (instant < step.end.count()) {
+      ASSERT_LE(stack, at(charged, instant).count()) << "at " << instant;
+      ASSERT_LE(at(charged, instant), at(budgets, instant)) << "at " << instant;
+    }
+  }
+  EXPECT_EQ(stack, 0);
+}
+
+TEST_F(LedgerTest, ARefusalSaysWhoHeldTheMemoryThen) {
+  as(0);
+  const Tensor x = p_.leaf(16_KiB);
+  as(1);
+  p_.op({x}, 4_KiB);
+  p_.drop(p_.leaf(24_KiB));  // the peak, which is gone when memory is refused
+  EXPECT_FALSE(ledger_.refusal());
+  as(2);
+  EXPECT_THROW(p_.op({x}, 60_KiB), OutOfBudget);
+  p_.engine().set_name(p_.id(x), NameId(7));
+  ledger_.name(p_.id(x), NameId(7));
+  const std::optional<Refusal> refusal = ledger_.refusal();
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->report.asked, 60_KiB);
+  EXPECT_EQ(refusal->maker, MakerId(2));
+  Bytes sum{0};
+  Bytes named{0};
+  for (const Holding& holding : refusal->holdings) {
+    sum += holding.size;
+    named += holding.name == NameId(7) ? holding.size : 0_B;
+  }
+  EXPECT_EQ(sum, refusal->charged);
+  EXPECT_LT(refusal->charged, ledger_.peak_bytes());
+  EXPECT_EQ(named, 16_KiB);
+}
+
+TEST_F(LedgerTest, AStepInWhichMemoryWasRefusedIsToldUntilThen) {
+  as(0);
+  const Tensor x = p_.leaf(16_KiB);
+  timeline_.on_step("one");
+  EXPECT_EQ(timeline_.step().name, "one");
+  p_.leaf(8_KiB);
+  EXPECT_THROW(p_.op({x}, 60_KiB), OutOfBudget);
+  p_.leaf(2_KiB);
+  EXPECT_EQ(timeline_.step().name, "one");
+  ASSERT_TRUE(timeline_.refused_step());
+  const LiveStep refused = *timeline_.refused_step();
+  EXPECT_EQ(refused.name, "");
+  EXPECT_EQ(refused.number, 1U);
+  expect_in_order(refused);
+  Bytes held{0};
+  for (const recoup::Span& span : refused.spans) {
+    held += span.end == refused.end ? span.size : 0_B;
+  }
+  EXPECT_EQ(held, 24_KiB);
+  EXPECT_EQ(refused.charged.back().bytes, 24_KiB);
+  timeline_.on_step("two");
+  EXPECT_FALSE(timeline_.refused_step());
+  EXPECT_EQ(timeline_.step().name, "two");
+}
+
+TEST_F(LedgerTest, AStepOfMoreThanIsKeptEndsWhereItIsCut) {
+  as(0);
+  const Tensor x = p_.leaf(1_KiB);
+  const ValueId value = p_.engine().current(p_.id(x));
+  for (std::size_t i = 0; i < LiveTimeline::kMostMoments; ++i) {
+    timeline_.on_move(value, Bytes(0));
+  }
+  const Tensor late = p_.leaf(2_KiB);
+  const LiveStep cut = timeline_.step();
+  EXPECT_TRUE(cut.cut);
+  EXPECT_EQ(cut.moments.size(), LiveTimeline::kMostMoments);
+  ASSERT_EQ(cut.spans.size(), 1U);
+  EXPECT_EQ(cut.spans[0].end, cut.end);
+  timeline_.on_step("one");
+  EXPECT_TRUE(timeline_.step().cut);
+  timeline_.on_step("two");
+  const LiveStep next = timeline_.step();
+  EXPECT_FALSE(next.cut);
+  EXPECT_EQ(next.spans.size(), 2U);
+  expect_in_order(next);
+  p_.drop(late);
+}
+
+TEST_F(LedgerTest, ABudgetThatChangesIsALine) {
+  as(0);
+  p_.leaf(16_KiB);
+  p_.grow(128_KiB);
+  p_.leaf(80_KiB);
+  const LiveStep step = timeline_.step();
+  ASSERT_EQ(step.budgets.size(), 2U);
+  EXPECT_EQ(step.budgets[0].bytes, 64_KiB);
+  EXPECT_EQ(step.budgets[1].bytes, 128_KiB);
+  EXPECT_EQ(step.budget, 128_KiB);
+  expect_in_order(step);
+}
+
+// Random programs that evict and replay all the time: at no instant do the spans have more than
+// what is charged, and what was held at the peak is the peak.
 TEST_F(LedgerTest, RandomPrograms) {
   for (std::uint32_t seed = 0; seed < 40; ++seed) {
     Program p(plain_options(12_KiB));
@@ -206,6 +327,7 @@ TEST_F(LedgerTest, RandomPrograms) {
         p.drop(p.live()[random() % p.live().size()]);
       }
       ASSERT_NO_THROW(ledger.check()) << "seed " << seed;
+      ASSERT_NO_THROW(timeline.check()) << "seed " << seed;
     }
     std::int64_t counted = 0;
     for (const MakerWork& work : ledger.work()) {
@@ -214,8 +336,9 @@ TEST_F(LedgerTest, RandomPrograms) {
     EXPECT_EQ(counted, ops);
     EXPECT_EQ(p.stats().op_count, ops);
     timeline.on_step("all");
-    Bytes at_end{0};
     const LiveStep step = timeline.step();
+    expect_in_order(step);
+    Bytes at_end{0};
     for (const recoup::Span& span : step.spans) {
       at_end += span.end == step.end ? span.size : Bytes(0);
     }

@@ -193,7 +193,9 @@ def gpt2_report(budget_bytes: int = 3300 * MIB, spilled: bool = False) -> dict[s
             "groups": [dict(zip(("module", "kind", "op"), name, strict=True)) for name in names],
             "spans": step.spans,
             "charged": step.charged,
+            "budgets": [[step.begin, budget_bytes]],
             "events": step.events,
+            "cut": False,
         },
         "suggestions": [
             suggestion(5200 * MIB, 0.75, 1.01, ""),
@@ -244,6 +246,7 @@ def plain_report() -> dict[str, Any]:
         "wall_ns": 74_000_000_000,
         "device": "cpu",
         "stats": {},
+        "failures": [],
         "peak": {"bytes": 0, "rows": []},
         "modules": [],
         "pinned": [
@@ -251,10 +254,26 @@ def plain_report() -> dict[str, Any]:
                 "bytes": 786 * MIB,
                 "values": 1,
                 "by": "the program",
+                "kind": "activations",
                 "op": "aten::mm",
                 "module": "lm_head",
             },
-            {"bytes": 475 * MIB, "values": 148, "by": "in use outside", "op": "", "module": ""},
+            {
+                "bytes": 475 * MIB,
+                "values": 148,
+                "by": "leaf",
+                "kind": "parameters",
+                "op": "",
+                "module": "",
+            },
+            {
+                "bytes": 9 * MIB,
+                "values": 2,
+                "by": "leaf",
+                "kind": "parameters",
+                "op": "aten::empty",
+                "module": "lm_head",
+            },
         ],
         "step": None,
         "suggestions": None,
@@ -263,8 +282,46 @@ def plain_report() -> dict[str, Any]:
 
 def empty_step() -> dict[str, Any]:
     """In which nothing was seen."""
-    lists: dict[str, list[Any]] = {"groups": [], "spans": [], "charged": [], "events": []}
-    return {"name": "", "number": 0, "begin_ns": 5, "end_ns": 5, "budget_bytes": 0, **lists}
+    lists: dict[str, list[Any]] = {
+        name: [] for name in ("groups", "spans", "charged", "budgets", "events")
+    }
+    head = {"name": "", "number": 0, "begin_ns": 5, "end_ns": 5, "budget_bytes": 0, "cut": False}
+    return {**head, **lists}
+
+
+def failed_report() -> dict[str, Any]:
+    """GPT-2 again, out of budget in its head."""
+    report = gpt2_report()
+    figures = {"asked_bytes": 786 * MIB, "budget_bytes": 3300 * MIB, "external_bytes": 0}
+    figures |= {"leaf_bytes": 1400 * MIB, "pinned_bytes": 12 * MIB, "workspace_bytes": 0}
+    figures |= {"evictable_bytes": 0, "largest_window_bytes": 700 * MIB}
+    figures |= {"least_bytes": 3400 * MIB, "likely_bytes": 5100 * MIB}
+    figures |= {"enough_bytes": 5200 * MIB}
+    report["failures"] = [
+        {
+            "where": "body",
+            "type": "recoup.errors.OutOfBudgetError",
+            "message": "recoup: out of budget in aten::mm",
+            "op": "aten::mm",
+            "module": "lm_head",
+            "figures": figures,
+            "help": ["A budget of 5.1 GiB is enough for all that ran so far and for this request."],
+            "charged_bytes": report["peak"]["bytes"],
+            "rows": report["peak"]["rows"],
+        },
+        {
+            "where": "exit",
+            "type": "OSError",
+            "message": "",
+            "op": "",
+            "module": "",
+            "figures": {},
+            "help": [],
+            "charged_bytes": 0,
+            "rows": None,
+        },
+    ]
+    return report
 
 
 def large_report(
@@ -301,13 +358,14 @@ def large_report(
     charged = [[at * (length // charges), chance.randrange(2 << 30)] for at in range(charges)]
     step = {"name": "SGD", "number": 3, "begin_ns": 0, "end_ns": length, "budget_bytes": 3 << 30}
     step |= {"groups": groups, "spans": rows, "charged": charged, "events": happened}
+    step |= {"budgets": [], "cut": False}
     return {**plain_report(), "title": "Large", "step": step}
 
 
 def _poison(value: Any) -> Any:
     """The same report with evil names wherever any text may be."""
     if isinstance(value, dict):
-        fixed = {"kind": value.get("kind")} if "kind" in value else {}
+        fixed = {name: value[name] for name in ("kind", "where") if name in value}
         return {key: _poison(item) for key, item in value.items()} | fixed
     if isinstance(value, list):
         return [_poison(item) for item in value]
@@ -316,10 +374,12 @@ def _poison(value: Any) -> Any:
 
 def evil_report() -> dict[str, Any]:
     """GPT-2 by somebody who names things so that a page would run them."""
-    report = gpt2_report()
+    report = failed_report()
     events = report["step"].pop("events")
     evil: dict[str, Any] = _poison(report)
     evil["step"]["events"] = [[*row[:4], row[4] + EVIL + ENDINGS, row[5]] for row in events]
     for part in ("settings", "versions", "stats"):
         evil[part] = {f"{name}{EVIL}{ENDINGS}": item for name, item in evil[part].items()}
+    figures = evil["failures"][0]["figures"]
+    evil["failures"][0]["figures"] = {f"{name}{EVIL}": size for name, size in figures.items()}
     return evil

@@ -284,7 +284,7 @@ def test_what_is_pinned_has_a_name() -> None:
         rows = run.pinned()
     named = {row["name"]: row["module"] for row in rows if row["name"]}
     assert named["blocks.1.up.weight"] == "blocks.1.up"
-    assert all(set(row) == {"bytes", "by", "op", "module", "name"} for row in rows)
+    assert all(set(row) == {"bytes", "by", "op", "module", "kind", "name"} for row in rows)
     assert run.pinned()[0]["module"]
 
 

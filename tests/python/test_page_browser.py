@@ -13,7 +13,7 @@ import pytest
 from chromium import Browser, browser
 from page_reports import EVIL, MIB, empty_step, evil_report, gpt2_report, large_report, plain_report
 from recoup import page
-from recoup.page.picture import column_charges, sample
+from recoup.page.picture import column_highest, sample
 from recoup.page.steps import read_step
 from recoup.report import format_ns
 from recoup.sizes import format_bytes
@@ -69,7 +69,8 @@ def pixels(chromium: Browser, canvas: str = "base") -> dict[str, int]:
 def place(chromium: Browser, share: float) -> tuple[float, float]:
     """In the window, of a share of the picture's width; its lower half."""
     x, y, width = chromium.value(
-        "(() => { const box = by('over').getBoundingClientRect();"
+        "(() => { by('over').scrollIntoView({ block: 'nearest' });"
+        " const box = by('over').getBoundingClientRect();"
         " return [box.x, box.y, box.width]; })()"
     )
     return x + LEFT + share * (width - LEFT - RIGHT), y + TOP + HEIGHT * 0.75
@@ -128,7 +129,7 @@ def test_modules_are_grouped_at_the_chosen_depth(shown: Browser) -> None:
     names = shown.value(
         "[...document.querySelectorAll('#legend-rows bdi')].map((at) => at.innerText)"
     )
-    assert names[2:] == ["(outside of any module)", "lm_head", "transformer"]
+    assert names[2:] == ["transformer", "(outside of any module)", "lm_head"]
 
 
 def test_the_legend_has_the_sizes_of_the_highest_point(chromium: Browser, tmp_path: Path) -> None:
@@ -181,6 +182,43 @@ def test_hovering_says_what_is_there(chromium: Browser, tmp_path: Path) -> None:
     chromium.mouse("mouseMoved", 1, 1)
     chromium.settle()
     assert chromium.value("by('hover').hidden")
+    assert chromium.messages == []
+
+
+def test_the_legend_keeps_its_order_and_says_which(shown: Browser) -> None:
+    names = "[...document.querySelectorAll('#legend-rows li bdi')].map((at) => at.innerText)"
+    before = shown.value(names)
+    move(shown, 0.3)
+    title = shown.text("#legend-title")
+    assert title.startswith("At ") and title.endswith("; in the order of the highest point")
+    series = [name for name in shown.value(names) if name != "workspace"]
+    assert series == [name for name in before if name != "workspace"]
+    shown.press("Escape")
+    shown.mouse("mouseMoved", 1, 1)
+    drag(shown, 0.1, 0.2)
+    shown.mouse("mouseMoved", 1, 1)
+    shown.settle()
+    title = shown.text("#legend-title")
+    assert title.startswith("At the highest point shown, ")
+
+
+def test_a_budget_that_changed_is_told_where_it_was_in_force(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    group = [{"module": "net", "kind": "activations", "op": "aten::mm"}]
+    step = empty_step() | {"begin_ns": 0, "end_ns": 1_000_000, "budget_bytes": 40 * MIB}
+    step |= {"groups": group, "charged": [[0, 60 * MIB], [500_000, 30 * MIB]]}
+    step["budgets"] = [[0, 80 * MIB], [500_000, 40 * MIB]]
+    step["spans"] = [[0, 1_000_000, 10 * MIB, 0]]
+    open_report(chromium, tmp_path, {**plain_report(), "step": step})
+    assert chromium.text("#legend-rows").splitlines()[:6:2] == [
+        "budget",
+        "all that is charged",
+        "workspace",
+    ]
+    for share, said in ((0.25, "60.0 MiB charged, 75.0 %"), (0.75, "30.0 MiB charged, 75.0 %")):
+        move(chromium, share)
+        assert said in chromium.text("#hover")
     assert chromium.messages == []
 
 
@@ -280,14 +318,14 @@ def test_columns_show_their_highest_instant(chromium: Browser, tmp_path: Path) -
         const step = decodeStep(embedded);
         const series = kindSeries(step);
         const found = sweep(step, series.of, series.names.length, 0, step.length, 40);
-        return [series.names, [...found.values], [...sweepCharged(step, 0, step.length, 40)]];
+        return [series.names, [...found.values], [...sweepLine(step.charged, 0, step.length, 40)]];
         })()"""
     )
     names, values, charged = swept
     assert names == ["parameters", "gradients", "activations"]
     stacks = sample(step, 40)
     assert values == stacks[:, stacks.any(axis=0)].reshape(-1).tolist()
-    assert charged == column_charges(step, 40).tolist()
+    assert charged == column_highest(step.charged, step.length_ns, 40).tolist()
 
 
 def test_names_of_strangers_run_nothing(chromium: Browser, tmp_path: Path) -> None:

@@ -9,11 +9,13 @@ from string import Template
 from typing import Any
 
 from recoup.page import shape, tables
+from recoup.page.failure import failure_section
+from recoup.page.holders import holders_tables, pinned_table
 from recoup.page.palette import EVENTS, KINDS, VIRIDIS
 from recoup.page.picture import still_picture
 from recoup.page.steps import Step, read_step
 from recoup.page.summary import figures, header, peak_bar
-from recoup.page.texts import OUTSIDE, escape
+from recoup.page.texts import OUTSIDE, count_text, escape
 from recoup.report import format_ns
 
 __all__ = ["render", "render_fragment"]
@@ -39,7 +41,7 @@ def render(report: Mapping[str, Any]) -> str:
         f"style-src '{_digest(style)}'; img-src data:; base-uri 'none'; form-action 'none'",
         title=escape(report["title"]),
         style=style,
-        header=header(report),
+        header=header(report) + "\n" + failure_section(report),
         memory=_memory(report, step),
         tables=_tables(report),
         data=_embedded(None if step is None else _chart_data(step)),
@@ -54,15 +56,19 @@ def render_fragment(report: Mapping[str, Any]) -> str:
     """
     shape.check(report)
     step = None if report["step"] is None else read_step(report["step"])
-    picture = f"<h3>{_step_title(report['step'])}</h3>{still_picture(step)}" if step else ""
+    picture = (
+        f"<h3>{_step_title(report['step'])}</h3>{_step_note(report)}{still_picture(step)}"
+        if step
+        else ""
+    )
     return (
         f'<div class="recoup-page"><style>{_asset("tables.css")}</style>\n'
-        f"{figures(report)}\n{picture}\n"
+        f"{figures(report)}\n{failure_section(report)}{picture}\n"
         f"<details><summary>Modules</summary>"
         f"{tables.modules_table(report, _FRAGMENT_ROWS)}</details>\n"
-        f"<details><summary>At the peak</summary>{tables.peak_table(report['peak'])}</details>\n"
+        f"<details><summary>At the peak</summary>{_peak(report)}</details>\n"
         "<details><summary>What cannot be evicted</summary>"
-        f"{tables.pinned_table(report['pinned'])}</details>\n"
+        f"{pinned_table(report['pinned'])}</details>\n"
         f"{_suggestions(report, '<details><summary>Other budgets</summary>', '</details>')}</div>"
     )
 
@@ -72,14 +78,29 @@ def _memory(report: Mapping[str, Any], step: Step | None) -> str:
         return "<p>No step was recorded, so there is no picture of one.</p>"
     seen = "" if step.spans.size else "<p>No value was seen in this step.</p>"
     return Template(_asset("chart.html")).substitute(
-        step=_step_title(report["step"]), seen=seen, still=still_picture(step)
+        step=_step_title(report["step"]), seen=_step_note(report) + seen, still=still_picture(step)
     )
 
 
 def _step_title(step: Mapping[str, Any]) -> str:
     name = f" ({escape(step['name'])})" if step["name"] else ""
     took = format_ns(step["end_ns"] - step["begin_ns"])
-    return f"Memory over step {step['number']:,}{name}, {took}"
+    return f"Memory over step {count_text(step['number'])}{name}, {took}"
+
+
+def _step_note(report: Mapping[str, Any]) -> str:
+    """What is special about the step."""
+    notes = []
+    if any(failure["rows"] is not None for failure in report["failures"]):
+        notes.append("It ends where memory was refused.")
+    if report["step"]["cut"]:
+        notes.append("It went on: the page has as much as was kept.")
+    return f'<p class="note">{" ".join(notes)}</p>' if notes else ""
+
+
+def _peak(report: Mapping[str, Any]) -> str:
+    peak = report["peak"]
+    return holders_tables(peak["rows"], peak["bytes"], label="Peak")
 
 
 def _tables(report: Mapping[str, Any]) -> str:
@@ -91,9 +112,9 @@ def _tables(report: Mapping[str, Any]) -> str:
         '<section><h2>Modules</h2><p class="quiet">A row has what was done in a module and '
         f"in those below it.</p>{tables.modules_table(report)}</section>\n"
         f"<section><h2>At the peak</h2>{peak_bar(report['peak'])}"
-        f"{tables.peak_table(report['peak'])}</section>\n"
+        f"{_peak(report)}</section>\n"
         "<section><h2>What cannot be evicted, and why</h2>"
-        f"{tables.pinned_table(report['pinned'])}</section>\n"
+        f"{pinned_table(report['pinned'])}</section>\n"
         f"{_suggestions(report, '<section><h2>Other budgets</h2>', '</section>')}\n"
         '<section><h2>Settings and versions</h2><div class="pair">'
         f"{tables.pairs_table(settings, label='setting')}"

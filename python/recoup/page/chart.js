@@ -16,6 +16,7 @@ class Chart {
 
   setSeries(series) {
     this.series = series;
+    this.order = largestFirst(this.step, series);
     this.lit = -1;
     this.swept = null;
     this.redraw();
@@ -67,7 +68,8 @@ class Chart {
     const columns = this.columns;
     if (!this.swept || this.swept.totals.length !== columns) {
       this.swept = sweep(step, series.of, series.names.length, view.from, view.to, columns);
-      this.charged = sweepCharged(step, view.from, view.to, columns);
+      this.charged = sweepLine(step.charged, view.from, view.to, columns);
+      this.budgets = sweepLine(step.budgets, view.from, view.to, columns);
     }
     this.top ??= this.highest();
     const width = columns + SPACE.left + SPACE.right;
@@ -79,7 +81,7 @@ class Chart {
     );
     this.picture = {
       step, series, view, width, totalHeight, colours, lanes: this.lanes, lit: this.lit, swept: this.swept,
-      charged: this.charged, mostBytes: this.mostBytes, top: scale, budgetShown: this.top.budgetShown,
+      charged: this.charged, budgets: this.budgets, mostBytes: this.mostBytes, top: scale, budgetShown: this.top.budgetShown,
       height: (size) => SPACE.top + SPACE.height * (1 - size / scale),
     };
     paint(this.resized(this.base, width, totalHeight), this.picture);
@@ -94,9 +96,10 @@ class Chart {
   highest() {
     const all = sweep(this.step, new Uint32Array(this.step.groups.length), 1, 0, Math.max(1, this.step.length), 1);
     const used = this.step.charged.bytes.reduce((most, size) => Math.max(most, size), Math.max(1, all.totals[0]));
+    const budget = this.step.budgets.bytes.reduce((most, size) => Math.max(most, size), 0);
     // A budget far above all that was used would press the rest flat.
-    const budgetShown = this.step.budget <= 3 * used;
-    return { shown: budgetShown ? Math.max(used, this.step.budget) : used, budgetShown };
+    const budgetShown = budget <= 3 * used;
+    return { shown: budgetShown ? Math.max(used, budget) : used, budgetShown };
   }
 
   resized(canvas, width, height) {
@@ -125,6 +128,18 @@ class Chart {
     }
   }
 
+  // The highest point of what is shown: when it is, and the bytes by series then.
+  highestShown() {
+    const { step, series, view } = this;
+    const instant = highestInstant(step, view.from, view.to);
+    return {
+      told: timeText(instant, (view.to - view.from) / this.columns),
+      charged: lineAt(step.charged, instant),
+      budget: lineAt(step.budgets, instant),
+      values: heldAt(step, series.of, series.names.length, instant),
+    };
+  }
+
   // What a column shows: instant, bytes by series, and the events in it by lane.
   at(column) {
     const { view, swept } = this;
@@ -141,7 +156,8 @@ class Chart {
       instant,
       told: timeText(instant, wide),
       total: swept.totals[column],
-      charged: chargedAt(this.step, instant),
+      charged: lineAt(this.step.charged, instant),
+      budget: lineAt(this.step.budgets, instant),
       values: swept.values.subarray(column * swept.count, (column + 1) * swept.count),
       lanes,
     };

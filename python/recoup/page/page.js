@@ -128,24 +128,34 @@ function moveCursor(chart, column, dragged = null) {
 }
 
 function tellLegend(chart) {
-  const { series, swept, step } = chart;
-  let column = chart.cursor;
-  if (column < 0 || column >= swept.totals.length) {
-    column = swept.totals.reduce((best, total, i) => (total > swept.totals[best] ? i : best), 0);
-  }
-  const { told, values, charged } = chart.at(column);
-  by("legend-title").textContent = `${chart.cursor < 0 ? "At the highest point, " : "At "}${told}`;
-  const rows = series.names.map((name, i) => legendRow(name, formatBytes(values[i]), series.colours[i], ""));
-  rows.forEach((row, i) => {
+  const { series, swept } = chart;
+  const follows = chart.cursor >= 0 && chart.cursor < swept.totals.length;
+  const { told, values, charged, budget } = follows ? chart.at(chart.cursor) : chart.highestShown();
+  by("legend-title").textContent = legendTitle(chart, follows, told);
+  const rows = chart.order.map((i) => {
+    const row = legendRow(series.names[i], formatBytes(values[i]), series.colours[i], "");
+    row.dataset.bytes = values[i];
     row.addEventListener("pointerenter", () => light(chart, i));
     row.addEventListener("pointerleave", () => light(chart, -1));
+    return row;
   });
   const old = by("legend-rows");
+  const { colours } = chart.picture;
   const lines = [];
-  if (step.budget) lines.push(legendRow("budget", formatBytes(step.budget), chart.picture.colours.budget, "line dashed"));
-  if (!Number.isNaN(charged)) lines.push(legendRow("all that is charged", formatBytes(charged), chart.picture.colours.text, "line"));
+  if (budget > 0) lines.push(legendRow("budget", formatBytes(budget), colours.budget, "line dashed"));
+  if (!Number.isNaN(charged)) {
+    lines.push(legendRow("all that is charged", formatBytes(charged), colours.text, "line"));
+    const rest = charged - values.reduce((sum, size) => sum + size, 0);
+    if (rest > 0) lines.push(legendRow("workspace", formatBytes(rest), "transparent", ""));
+  }
   // While one of its rows is under the pointer they stay: a new one would say that it was entered.
-  if (!old.matches(":hover")) old.replaceChildren(...lines, ...rows.reverse());
+  if (!old.matches(":hover")) old.replaceChildren(...lines, ...rows);
+}
+
+function legendTitle(chart, follows, told) {
+  if (follows) return `At ${told}; in the order of the highest point`;
+  if (chart.whole) return `At the highest point, ${told}; largest first`;
+  return `At the highest point shown, ${told}; in the order of that of the step`;
 }
 
 function light(chart, index) {
@@ -170,7 +180,7 @@ function tellCursor(chart) {
   const found = chart.at(column);
   const box = by("hover");
   const head = Number.isNaN(found.charged) ? `${formatBytes(found.total)} held` : `${formatBytes(found.charged)} charged`;
-  const share = step.budget && !Number.isNaN(found.charged) ? `, ${fixed((100 * found.charged) / step.budget, 1)} % of the budget` : "";
+  const share = found.budget > 0 && !Number.isNaN(found.charged) ? `, ${percentText(found.charged, found.budget)} of the budget` : "";
   const lines = [element("p", `${found.told}: ${head}${share}`, "head")];
   holders(step, found.instant, 5).forEach(([index, size], i) => {
     const { module, kind, op } = step.groups[index];
@@ -199,7 +209,7 @@ function tellLane(step, { kind, inside, bytes }) {
   const [first] = inside;
   const module = group[first] >= 0 ? step.groups[group[first]].module : "";
   const what = [step.names[name[first]], module].filter(Boolean).join(" in ");
-  const more = inside.length > 1 ? `; ${(inside.length - 1).toLocaleString("en")} more here` : "";
+  const more = inside.length > 1 ? `; ${countText(inside.length - 1)} more here` : "";
   if (kind === "op" || kind === "replay") return `${kind}: ${what}, ${formatNs(duration[first])}${more}`;
   return `${kind}: ${formatBytes(bytes)}${what ? `, ${what}` : ""}${more}`;
 }

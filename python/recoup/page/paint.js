@@ -93,12 +93,11 @@ function edge(context, sizes, height, back) {
   }
 }
 
-function paintLines(context, { colours, charged, height, step, budgetShown, width }) {
-  context.strokeStyle = colours.text;
-  context.lineWidth = 1.3;
+// Of each column the size, or nothing where it is NaN.
+function paintLine(context, sizes, height) {
   context.beginPath();
   let pen = false;
-  charged.forEach((size, column) => {
+  sizes.forEach((size, column) => {
     if (Number.isNaN(size)) return;
     const y = height(size);
     if (pen) context.lineTo(SPACE.left + column, y);
@@ -107,6 +106,12 @@ function paintLines(context, { colours, charged, height, step, budgetShown, widt
     pen = true;
   });
   context.stroke();
+}
+
+function paintLines(context, { colours, charged, budgets, height, step, budgetShown, width }) {
+  context.strokeStyle = colours.text;
+  context.lineWidth = 1.3;
+  paintLine(context, charged, height);
   if (!step.budget) return;
   context.fillStyle = colours.budget;
   context.textAlign = "right";
@@ -116,16 +121,13 @@ function paintLines(context, { colours, charged, height, step, budgetShown, widt
     context.fillText(`${text}, above this picture`, width - SPACE.right, SPACE.top - 3);
     return;
   }
-  const y = Math.round(height(step.budget)) + 0.5;
+  const rounded = (size) => Math.round(height(size)) + 0.5;
   context.strokeStyle = colours.budget;
   context.setLineDash([6, 4]);
   context.lineWidth = 1.5;
-  context.beginPath();
-  context.moveTo(SPACE.left, y);
-  context.lineTo(width - SPACE.right, y);
-  context.stroke();
+  paintLine(context, budgets, rounded);
   context.setLineDash([]);
-  context.fillText(text, width - SPACE.right, y - 3);
+  context.fillText(text, width - SPACE.right, rounded(step.budget) - 3);
 }
 
 function paintLane(context, picture, lane, top) {

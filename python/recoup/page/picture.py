@@ -17,11 +17,12 @@ _WIDTH, _HEIGHT = 720, 180
 def still_picture(step: Step) -> str:
     """Bytes by kind in 240 columns, each the instant of it with the most bytes."""
     stacks = sample(step, _COLUMNS)
-    charged = column_charges(step, _COLUMNS)
+    charged = column_highest(step.charged, step.length_ns, _COLUMNS)
+    budgets = column_highest(step.budgets, step.length_ns, _COLUMNS)
     top = max(stacks.sum(axis=1).max(initial=0), charged.max(initial=0), 1)
     # A budget far above all that was used would press the rest flat.
-    shown_budget = step.budget_bytes if step.budget_bytes <= 3 * top else 0
-    top = 1.04 * max(top, shown_budget)
+    shows_budget = 0 < budgets.max(initial=0) <= 3 * top
+    top = 1.04 * max(top, budgets.max(initial=0) if shows_budget else 0)
     parts = []
     lower = np.zeros(_COLUMNS)
     for kind, sizes in zip(KINDS, stacks.T, strict=True):
@@ -33,9 +34,9 @@ def still_picture(step: Step) -> str:
     if step.charged.size:
         line = _steps(_HEIGHT * (1 - charged / top))
         parts.append(f'<path d="M{line}" fill="none" stroke="currentColor"/>')
-    if shown_budget:
-        y = _HEIGHT * (1 - shown_budget / top)
-        parts.append(f'<path d="M0 {y:.1f}H{_WIDTH}" stroke="#d55e00" stroke-dasharray="6 4"/>')
+    if shows_budget:
+        line = _steps(_HEIGHT * (1 - budgets / top))
+        parts.append(f'<path d="M{line}" fill="none" stroke="#d55e00" stroke-dasharray="6 4"/>')
     label = f"Memory over a step of {format_ns(step.length_ns)}"
     keys = "".join(
         f"<li>{swatch(KINDS[kind])}{kind}</li>"
@@ -45,12 +46,12 @@ def still_picture(step: Step) -> str:
     return (
         f'<svg class="still" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" '
         f'role="img" aria-label="{escape(label)}">{"".join(parts)}</svg><ul class="keys">{keys}'
-        f"<li>{_budget_text(step, shown_budget)}</li><li>line: all that is charged</li>"
+        f"<li>{_budget_text(step, shows_budget)}</li><li>line: all that is charged</li>"
         f"<li>{format_ns(step.length_ns)} from left to right</li></ul>"
     )
 
 
-def _budget_text(step: Step, shown: int) -> str:
+def _budget_text(step: Step, shown: bool) -> str:
     if not step.budget_bytes:
         return "no budget"
     text = format_bytes(step.budget_bytes)
@@ -80,14 +81,14 @@ def sample(step: Step, columns: int) -> NDArray[np.float64]:
     return stacks
 
 
-def column_charges(step: Step, columns: int) -> NDArray[np.float64]:
-    """The most bytes that were charged in each column; 0 before the first that is known."""
-    if not step.charged.size:
+def column_highest(line: Counts, length_ns: int, columns: int) -> NDArray[np.float64]:
+    """The most bytes of a line, as `Step.charged`, in each column; 0 before the first known."""
+    if not line.size:
         return np.zeros(columns)
-    times, sizes = step.charged.T
-    chosen = _highest(times, sizes, step.length_ns, columns)
-    charged: NDArray[np.float64] = np.append(sizes, 0)[chosen].astype(float)
-    return charged
+    times, sizes = line.T
+    chosen = _highest(times, sizes, length_ns, columns)
+    highest: NDArray[np.float64] = np.append(sizes, 0)[chosen].astype(float)
+    return highest
 
 
 def _highest(times: Counts, sizes: Counts, length_ns: int, columns: int) -> NDArray[np.intp]:

@@ -30,6 +30,7 @@ class OneOf:
 
 
 _KIND = OneOf(list(KINDS))
+_HOLDERS = [{"module": str, "kind": _KIND, "bytes": int, "values": int}]
 # A type stands for itself, int for a count from 0 and float for any number; a dict for a mapping
 # that has at least these keys; a list for a sequence of any length; object for whatever there is.
 REPORT = {
@@ -40,10 +41,20 @@ REPORT = {
     "wall_ns": int,
     "device": str,
     "stats": Each(Each(int)),
-    "peak": {
-        "bytes": int,
-        "rows": [{"module": str, "kind": _KIND, "bytes": int, "values": int}],
-    },
+    "failures": [
+        {
+            "where": OneOf(["body", "exit"]),
+            "type": str,
+            "message": str,
+            "op": str,
+            "module": str,
+            "figures": Each(int),
+            "help": [str],
+            "charged_bytes": int,
+            "rows": OrNone(_HOLDERS),
+        }
+    ],
+    "peak": {"bytes": int, "rows": _HOLDERS},
     "modules": [
         {
             "module": str,
@@ -55,7 +66,16 @@ REPORT = {
             "evicted_bytes": int,
         }
     ],
-    "pinned": [{"bytes": int, "values": int, "by": str, "op": str, "module": str}],
+    "pinned": [
+        {
+            "bytes": int,
+            "values": int,
+            "by": str,
+            "kind": OneOf([*KINDS, ""]),
+            "op": str,
+            "module": str,
+        }
+    ],
     # The rows of its spans, charges and events are many: recoup.page.steps looks at them.
     "step": OrNone(
         {
@@ -67,7 +87,9 @@ REPORT = {
             "groups": [{"module": str, "kind": _KIND, "op": str}],
             "spans": [object],
             "charged": [object],
+            "budgets": [object],
             "events": [object],
+            "cut": bool,
         }
     ),
     "suggestions": OrNone(

@@ -30,6 +30,8 @@ class Step:
     """Rows of begin, end, bytes and group, by begin."""
     charged: Counts
     """Rows of time and bytes, by time."""
+    budgets: Counts
+    """The same of the budget, which a run may change."""
     events: Counts
     """Rows of kind (of palette.EVENTS), begin, duration, bytes, name, and group or -1; by begin."""
     names: Sequence[str]
@@ -53,7 +55,8 @@ class Step:
             "groups": groups,
             "names": list(self.names),
             "spans": [_differences(begin), (end - begin).tolist(), size.tolist(), group.tolist()],
-            "charged": [_differences(self.charged[:, 0]), self.charged[:, 1].tolist()],
+            "charged": _line(self.charged),
+            "budgets": _line(self.budgets),
             "events": [
                 kind.tolist(),
                 _differences(event_begin),
@@ -93,7 +96,10 @@ def read_step(step: Mapping[str, Any]) -> Step:
         budget_bytes=step["budget_bytes"],
         groups=groups,
         spans=_read_spans(step["spans"], begin_ns, length_ns, len(groups)),
-        charged=_read_charged(step["charged"], begin_ns, length_ns),
+        charged=_read_line(step["charged"], "charged", begin_ns, length_ns),
+        budgets=_read_line(
+            step["budgets"] or _constant(step["budget_bytes"]), "budgets", begin_ns, length_ns
+        ),
         events=_read_events(step["events"], begin_ns, length_ns, len(groups), names),
         names=names.visible(),
     )
@@ -109,14 +115,18 @@ def _read_spans(rows: Sequence[Any], begin_ns: int, length_ns: int, groups: int)
     return spans[np.argsort(spans[:, 0], kind="stable")]
 
 
-def _read_charged(rows: Sequence[Any], begin_ns: int, length_ns: int) -> Counts:
-    charged = _table(rows, ("t_ns", "bytes"), "charged")
-    charged = charged[np.argsort(charged[:, 0], kind="stable")]
-    charged[:, 0] -= begin_ns
-    before = np.searchsorted(charged[:, 0], 0, side="right")
-    charged = charged[max(0, before - 1) :]  # the last of those says how the step began
-    charged[:, 0] = charged[:, 0].clip(0)
-    return charged[charged[:, 0] <= length_ns]
+def _constant(budget_bytes: int) -> list[list[int]]:
+    return [[0, budget_bytes]] if budget_bytes else []
+
+
+def _read_line(rows: Sequence[Any], what: str, begin_ns: int, length_ns: int) -> Counts:
+    line = _table(rows, ("t_ns", "bytes"), what)
+    line = line[np.argsort(line[:, 0], kind="stable")]
+    line[:, 0] -= begin_ns
+    before = np.searchsorted(line[:, 0], 0, side="right")
+    line = line[max(0, before - 1) :]  # the last of those says how the step began
+    line[:, 0] = line[:, 0].clip(0)
+    return line[line[:, 0] <= length_ns]
 
 
 def _read_events(
@@ -168,6 +178,10 @@ def _check_groups(found: Counts, least: int, groups: int, what: str) -> None:
         raise ValueError(
             f"{_WHERE}[{what!r}] must name one of the {groups} groups by its index; got {wrong[0]}"
         )
+
+
+def _line(line: Counts) -> list[list[int]]:
+    return [_differences(line[:, 0]), line[:, 1].tolist()]
 
 
 def _differences(times: Counts) -> list[int]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recoup.page.palette import KINDS
-from recoup.page.texts import NOTHING, escape, percent
+from recoup.page.texts import NOTHING, count_text, escape, percent, ratio_text
 from recoup.report import format_ns
 from recoup.sizes import format_bytes
 from recoup.stats import ADDED_NS
@@ -60,16 +60,16 @@ def _time_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:
     if total:
         most = max(added, key=added.__getitem__)
         note += f", most of it for {most.removesuffix('_ns')} ({format_ns(added[most])})"
-    return "Time over plain", f"{(plain + total) / plain:.2f}x", note
+    return "Time over plain", ratio_text((plain + total) / plain), note
 
 
 def _replay_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:
-    note = f"{counts.get('evictions', 0):,} evictions"
+    note = f"{count_text(counts.get('evictions', 0))} evictions"
     if evicted := counts.get("evicted_bytes", 0):
         note += f" of {format_bytes(evicted)}"
     if replay := counts.get("replay_ns", 0):
         note = f"they took {format_ns(replay)}; {note}"
-    return "Replays", f"{counts.get('replays', 0):,}", note
+    return "Replays", count_text(counts.get("replays", 0)), note
 
 
 def peak_bar(peak: Mapping[str, Any]) -> str:

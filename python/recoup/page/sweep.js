@@ -22,6 +22,7 @@ function decodeStep(data) {
     names: data.names,
     changes: sortChanges(begin, end, spanBytes, spanGroup),
     charged: { time: running(data.charged[0]), bytes: data.charged[1] },
+    budgets: { time: running(data.budgets[0]), bytes: data.budgets[1] },
     events: { begin: running(eventBegin), duration, bytes, name, group },
     lanes: Object.keys(data.palette.events).map((text) => ({ kind: text, events: [] })),
   };
@@ -101,19 +102,24 @@ function sweep(step, seriesOf, count, from, to, width) {
   return { values, totals, instants, count };
 }
 
+// What each series holds at an instant.
+function heldAt(step, seriesOf, count, instant) {
+  const { time, bytes, group } = step.changes;
+  const held = new Float64Array(count);
+  for (let i = 0; i < time.length && time[i] <= instant; i++) held[seriesOf[group[i]]] += bytes[i];
+  return held;
+}
+
 // The groups that hold the most at an instant: [index, bytes], the largest first.
 function holders(step, instant, most) {
-  const { time, bytes, group } = step.changes;
-  const held = new Float64Array(step.groups.length);
-  for (let i = 0; i < time.length && time[i] <= instant; i++) held[group[i]] += bytes[i];
+  const held = heldAt(step, step.groups.map((_, i) => i), step.groups.length, instant);
   const found = [];
   held.forEach((size, index) => size > 0 && found.push([index, size]));
   return found.sort((a, b) => b[1] - a[1]).slice(0, most);
 }
 
-// The most that is charged in each column; NaN before it is known.
-function sweepCharged(step, from, to, width) {
-  const { time, bytes } = step.charged;
+// The most of a line, the charges or the budgets, in each column; NaN before it is known.
+function sweepLine({ time, bytes }, from, to, width) {
   const found = new Float64Array(width).fill(NaN);
   let i = 0;
   let now = NaN;
@@ -130,9 +136,8 @@ function sweepCharged(step, from, to, width) {
   return found;
 }
 
-// What is charged at an instant; NaN before it is known.
-function chargedAt(step, instant) {
-  const { time, bytes } = step.charged;
+// What a line has at an instant; NaN before it is known.
+function lineAt({ time, bytes }, instant) {
   let low = 0;
   let high = time.length;
   while (low < high) {
@@ -141,6 +146,25 @@ function chargedAt(step, instant) {
     else high = middle;
   }
   return low ? bytes[low - 1] : NaN;
+}
+
+// The first instant of [from, to] at which most is charged; where that is not known, at which the
+// spans have most.
+function highestInstant(step, from, to) {
+  const { time, bytes } = step.charged;
+  if (!time.length) return sweep(step, new Uint32Array(step.groups.length), 1, from, to, 1).instants[0];
+  let instant = from;
+  let most = lineAt(step.charged, from);
+  for (let i = 0; i < time.length && time[i] <= to; i++) {
+    if (time[i] > from && !(bytes[i] <= most)) [instant, most] = [time[i], bytes[i]];
+  }
+  return instant;
+}
+
+// The series, the one that holds most at the highest point of the step first.
+function largestFirst(step, series) {
+  const held = heldAt(step, series.of, series.names.length, highestInstant(step, 0, step.length));
+  return series.names.map((_, i) => i).sort((a, b) => held[b] - held[a]);
 }
 
 function prefix(module, depth, outside) {
@@ -178,7 +202,7 @@ function moduleSeries(step, depth) {
   const names = shown.map((series) => series.name);
   const colours = names.map((_, i) => viridis(step, (i + 0.5) / names.length));
   const others = largest.length - shown.length;
-  if (others) names.push(`${others} smaller modules`);
+  if (others) names.push(`${countText(others)} smaller modules`);
   if (rest) names.push(outside);
   while (colours.length < names.length) colours.push(colours.length === shown.length ? "#999999" : "#c4c4c4");
   const index = new Map(shown.map((series, i) => [series.name, i]));

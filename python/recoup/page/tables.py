@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from recoup.page.palette import KINDS
-from recoup.page.texts import NOTHING, escape, module_name, percent, value_text
+from recoup.page.texts import (
+    NOTHING,
+    count_text,
+    escape,
+    module_name,
+    percent,
+    ratio_text,
+    value_text,
+)
 from recoup.page.tree import Module, module_tree
 from recoup.report import format_ns
 from recoup.sizes import format_bytes
@@ -36,7 +44,7 @@ def time_cell(duration_ns: int) -> Cell:
 
 def count_cell(count: int) -> Cell:
     """A plain count."""
-    return Cell(f"{count:,}" if count else NOTHING, count)
+    return Cell(count_text(count) if count else NOTHING, count)
 
 
 def table_html(
@@ -62,7 +70,8 @@ def table_html(
 _NUMBERS = ' class="n"'
 
 
-def _row(cells: Iterable[Cell], attributes: str = "") -> str:
+def row_html(cells: Iterable[Cell], attributes: str = "") -> str:
+    """`cells` as a `<tr>`."""
     return f"<tr{attributes}>{''.join(cell.to_html() for cell in cells)}</tr>"
 
 
@@ -81,14 +90,14 @@ def modules_table(report: Mapping[str, Any], most_rows: int | None = None) -> st
     if most_rows is not None and len(modules) > most_rows:
         shown = _upper(modules, most_rows)
         left_out = len(modules) - len(shown)
-    columns = ["module", "at the peak", *kinds, "ops", "time", "replays", "replay time"]
+    columns = ["module", "at the peak", *kinds, "ops", "time", "replays", "cost of replays"]
     ids = {module.name: index for index, module in enumerate(modules)}
     rows = (_module_row(module, kinds, ids) for module in shown)
     columns += ["evictions", "evicted"]
     table = table_html(columns, {"module"}, rows, label="Modules", name="modules")
     if not left_out:
         return table
-    return f"{table}<p>{left_out:,} more modules are not shown.</p>"
+    return f"{table}<p>{count_text(left_out)} more modules are not shown.</p>"
 
 
 def _upper(modules: Sequence[Module], most: int) -> list[Module]:
@@ -123,49 +132,6 @@ def _module_row(module: Module, kinds: Sequence[str], ids: Mapping[str, int]) ->
     return f'<tr data-id="{ids[module.name]}"{parent}>{name}{rest}</tr>'
 
 
-def peak_table(peak: Mapping[str, Any]) -> str:
-    """What was held at the peak, by kind."""
-    sizes: dict[str, list[int]] = {}
-    for row in peak["rows"]:
-        total = sizes.setdefault(row["kind"], [0, 0])
-        total[0] += row["bytes"]
-        total[1] += row["values"]
-    rows = [
-        _row(
-            (
-                Cell(kind),
-                size_cell(size),
-                Cell(percent(size, peak["bytes"]), size),
-                count_cell(values),
-            )
-        )
-        for kind, (size, values) in sorted(sizes.items(), key=lambda item: -item[1][0])
-    ]
-    if not rows:
-        return "<p>Nothing was held.</p>"
-    return table_html(("kind", "size", "of the peak", "values"), {"kind"}, rows, label="Peak")
-
-
-def pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:
-    """What cannot be evicted, and by whom, the largest first."""
-    if not pinned:
-        return "<p>Nothing: each value could be evicted.</p>"
-    rows = (
-        _row(
-            (
-                Cell(row["by"] or NOTHING),
-                Cell(row["op"] or NOTHING),
-                Cell(module_name(row["module"])),
-                size_cell(row["bytes"]),
-                count_cell(row["values"]),
-            )
-        )
-        for row in sorted(pinned, key=lambda row: -int(row["bytes"]))
-    )
-    columns = ("held by", "made by", "module", "size", "values")
-    return table_html(columns, columns[:3], rows, label="Pinned")
-
-
 _MARKS = {"knee": "knee: less memory costs much more time", "least": "least that works"}
 
 
@@ -178,13 +144,13 @@ def suggestions_table(suggestions: Sequence[Mapping[str, Any]]) -> str:
         ratio, resident = row["time_ratio"], row["rss_bytes"]
         cells = (
             size_cell(row["budget_bytes"]),
-            Cell(f"{100 * row['share']:.0f} %", row["share"]),
-            Cell(NOTHING, -1) if ratio is None else Cell(f"{ratio:.2f}x", ratio),
+            Cell(percent(row["share"], 1), row["share"]),
+            Cell(NOTHING, -1) if ratio is None else Cell(ratio_text(ratio), ratio),
             Cell(NOTHING, -1) if resident is None else size_cell(resident),
             Cell(row["status"] or NOTHING),
             Cell(_MARKS.get(row["mark"], row["mark"])),
         )
-        rows.append(_row(cells, ' class="marked"' if row["mark"] else ""))
+        rows.append(row_html(cells, ' class="marked"' if row["mark"] else ""))
     columns = ("budget", "of the peak", "time", "resident", "status", "mark")
     return table_html(columns, columns[4:], rows, label="Suggestions")
 

@@ -1,5 +1,6 @@
 "use strict";
-// Sizes and times as Python's recoup.sizes.format_bytes and recoup.report.format_ns write them.
+// Sizes, times, counts and shares as Python writes them: recoup.sizes.format_bytes,
+// recoup.report.format_ns, and count_text and percent of recoup.page.texts.
 
 // toFixed, but what lies in the middle goes to the even neighbour as in Python.
 function fixed(value, digits) {
@@ -29,6 +30,14 @@ function formatNs(duration) {
     if (duration >= scale) return `${fixed(duration / scale, 2)} ${unit}`;
   }
   return `${Math.round(duration)} ns`;
+}
+
+function countText(count) {
+  return count.toLocaleString("en");
+}
+
+function percentText(part, whole) {
+  return `${fixed((100 * part) / whole, 1)} %`;
 }
 
 // Instants of one axis: all in the unit of the last, as fine as they are apart.

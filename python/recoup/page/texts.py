@@ -1,6 +1,8 @@
 """Text that may go into a page: strangers name modules, ops and arguments."""
 
 import html
+import math
+from decimal import Decimal
 
 from recoup.report import format_ns
 from recoup.sizes import format_bytes
@@ -35,17 +37,29 @@ def module_name(module: str) -> str:
     return module or OUTSIDE
 
 
+def count_text(count: int) -> str:
+    """A plain count, with a comma at each thousand."""
+    return f"{count:,}"
+
+
+def ratio_text(ratio: float) -> str:
+    """Times something else, to a hundredth: '1.13x'."""
+    return f"{ratio:,.2f}x"
+
+
+def percent(part: float, whole: float) -> str:
+    """`part` of `whole`, to a tenth."""
+    return f"{100 * part / whole:,.1f} %" if whole else NOTHING
+
+
 def value_text(name: str, value: object) -> str:
     """A counter or a setting; its name says what it is: `peak_bytes`, `op_ns`, `replays`."""
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{Decimal(repr(value)):,f}"  # all of its digits, and no exponent
     if isinstance(value, bool) or not isinstance(value, int):
         return NOTHING if value is None else str(value)
     if name.endswith("bytes") and value >= 1024:
-        return f"{value:,} ({format_bytes(value)})"
+        return f"{count_text(value)} ({format_bytes(value)})"
     if name.endswith("_ns") and value >= 1000:
-        return f"{value:,} ({format_ns(value)})"
-    return f"{value:,}"
-
-
-def percent(part: int, whole: int) -> str:
-    """`part` of `whole`, to a tenth."""
-    return f"{100 * part / whole:.1f} %" if whole else NOTHING
+        return f"{count_text(value)} ({format_ns(value)})"
+    return count_text(value)

@@ -1,0 +1,80 @@
+"""The part of a page that says how a run failed, and who held its memory then."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recoup.page.holders import holders_tables
+from recoup.page.tables import pairs_table
+from recoup.page.texts import NOTHING, escape, module_name
+from recoup.sizes import format_bytes
+
+_ENDED = {
+    "body": "The program ended with an exception.",
+    "exit": "The exit of the scope raised an exception.",
+}
+_ENDED_BY = {
+    "KeyboardInterrupt": "The program was interrupted.",
+    "SystemExit": "The program ended with an exit code that says that it failed.",
+}
+_LABELS = {
+    "asked_bytes": "asked for",
+    "budget_bytes": "budget",
+    "external_bytes": "outside of the pool",
+    "leaf_bytes": "leaves, which cannot be computed again",
+    "pinned_bytes": "pinned",
+    "workspace_bytes": "workspace of kernels",
+    "evictable_bytes": "evictable",
+    "largest_window_bytes": "largest range that could be emptied",
+    "least_bytes": "no smaller budget is enough",
+    "likely_bytes": "a budget most likely enough for all so far",
+    "enough_bytes": "a budget enough for all so far",
+}
+_BUDGETS = ("least_bytes", "likely_bytes", "enough_bytes")  # 0: there is none, or it is not known
+
+
+def failure_section(report: Mapping[str, Any]) -> str:
+    """How the run failed; empty when it went well."""
+    failures: Sequence[Mapping[str, Any]] = report["failures"]
+    if not failures:
+        return ""
+    told = "\n".join(map(_failure, failures))
+    return f'<section id="failure"><h2>How it failed</h2>\n{told}</section>\n'
+
+
+def _failure(failure: Mapping[str, Any]) -> str:
+    message = f": {escape(failure['message'])}" if failure["message"] else ""
+    ended = _ENDED[failure["where"]]
+    if failure["where"] == "body":
+        ended = _ENDED_BY.get(failure["type"], ended)
+    parts = [
+        f'<div class="failed"><p>{ended}</p>\n'
+        f"<p><code><b>{escape(failure['type'])}</b>{message}</code></p></div>"
+    ]
+    if failure["figures"]:
+        parts.append(_refused(failure))
+    if failure["help"]:
+        lines = "".join(f"<li>{escape(line)}</li>" for line in failure["help"])
+        parts.append(f"<h3>What would have helped</h3><ul>{lines}</ul>")
+    if failure["rows"] is not None:
+        held = format_bytes(failure["charged_bytes"])
+        parts.append(
+            f"<h3>Who held the {held} that were charged at that moment</h3>"
+            f"{holders_tables(failure['rows'], failure['charged_bytes'], label='At the failure')}"
+        )
+    elif failure["figures"]:
+        parts.append(
+            '<p class="quiet">Who held the memory is known of runs with '
+            "recoup.budget(modules=True).</p>"
+        )
+    return "\n".join(parts)
+
+
+def _refused(failure: Mapping[str, Any]) -> str:
+    what = {"op": failure["op"], "module": module_name(failure["module"])}
+    if failure["rows"] is None:
+        del what["module"]  # it is not known
+    sizes = {
+        _LABELS.get(name, name): format_bytes(size) if size or name not in _BUDGETS else NOTHING
+        for name, size in failure["figures"].items()
+    }
+    return pairs_table({**what, **sizes}, label="the request that did not fit")

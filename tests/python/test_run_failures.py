@@ -1,0 +1,183 @@
+"""What the report of `recoup run` says of a program that failed, and `Run.failures`."""
+
+import gc
+import json
+import signal
+import textwrap
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import recoup
+from command import cli
+
+MEMORY = """
+    import torch
+    from torch import nn
+
+    class Greedy(nn.Module):
+        def forward(self, x):
+            return x.repeat(4096, 64)
+
+    model = nn.Sequential(nn.Linear(64, 64), Greedy())
+    try:
+        model(torch.randn(64, 64))
+    finally:
+        torch.ones(64).sum().item()  # what runs after it changes nothing of what is told
+"""
+EXIT = """
+    import torch
+    base = torch.randn(2**18)
+    kept = [base * i for i in range(40)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("1 / 0", "ZeroDivisionError", "division by zero"),
+        ("import sys; sys.exit(3)", "SystemExit", "3"),
+        ("raise ValueError('first\\nsecond')", "ValueError", "first"),
+        ("import signal; signal.raise_signal(signal.SIGINT)", "KeyboardInterrupt", ""),
+        (MEMORY, "recoup.errors.OutOfBudgetError", "recoup: out of budget in aten::repeat"),
+    ],
+)
+def test_both_reports_say_how_the_program_failed(
+    tmp_path: Path, text: str, kind: str, message: str
+) -> None:
+    (tmp_path / "script.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    for name in ("r.json", "r.html"):
+        result = cli("run", "--budget", "8MiB", "--report", name, "script.py", cwd=tmp_path)
+        assert result.returncode not in (0, None)
+        assert kind != "KeyboardInterrupt" or result.returncode in (-signal.SIGINT, 130)
+    report = json.loads((tmp_path / "r.json").read_text())
+    (failure,) = report["failures"]
+    assert (failure["where"], failure["type"]) == ("body", kind)
+    assert failure["message"].startswith(message) and "second" not in failure["message"]
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<h2>How it failed</h2>" in page and f"<b>{kind}</b>" in page
+    if text == MEMORY:
+        assert (failure["op"], failure["module"]) == ("aten::repeat", "1")
+        assert failure["figures"]["asked_bytes"] == 64 * 64 * 4096 * 64 * 4
+        assert failure["figures"]["budget_bytes"] == 8 << 20
+        assert sum(row["bytes"] for row in failure["rows"]) == failure["charged_bytes"]
+        assert {row["kind"] for row in failure["rows"]} >= {"parameters", "activations"}
+        assert "It ends where memory was refused." in page
+
+
+@pytest.mark.parametrize("text", ["pass", "import sys; sys.exit(0)", EXIT])
+def test_a_program_that_went_well_has_no_failure(tmp_path: Path, text: str) -> None:
+    """What does not fit at the end is wanted by nobody."""
+    (tmp_path / "script.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    result = cli("run", "--budget", "8MiB", "--report", "r.json", "script.py", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["failures"] == []
+
+
+def test_an_exit_that_failed_is_told_until_it_is_completed() -> None:
+    kept: list[torch.Tensor] = []
+    with pytest.raises(recoup.OutOfBudgetError) as caught:
+        with recoup.budget("1MiB", modules=True) as run:
+            x = torch.randn(1 << 14)
+            kept.extend(x * i for i in range(32))
+    (failure,) = run.failures()
+    assert (failure.where, failure.op) == ("exit", caught.value.op)
+    assert any("run.finish(" in line for line in failure.help)
+    assert failure.rows is not None
+    assert sum(row["bytes"] for row in failure.rows) == failure.charged_bytes > 0
+    assert "The exit of the scope raised an exception." in run.page()
+    run.finish("64MiB")
+    assert run.failures() == []
+    assert "How it failed" not in run.page()
+
+
+def test_both_the_body_and_the_exit_may_fail() -> None:
+    kept: list[torch.Tensor] = []
+    with pytest.raises(ValueError, match="on purpose"):
+        with recoup.budget("1MiB") as run:
+            x = torch.randn(1 << 14)
+            kept.extend(x * i for i in range(32))
+            raise ValueError("on purpose")
+    assert [each.where for each in run.failures()] == ["body", "exit"]
+    assert run.failures()[1].rows is None  # modules are not known
+    assert [each.type.rpartition(".")[2] for each in run.failures()] == [
+        "ValueError",
+        "OutOfBudgetError",
+    ]
+    run.finish("64MiB")
+    assert [each.where for each in run.failures()] == ["body"]
+
+
+def test_an_error_that_was_raised_for_it_has_its_figures() -> None:
+    def fails() -> None:
+        try:
+            torch.empty(1 << 24).fill_(1)
+        except recoup.OutOfBudgetError as error:
+            raise RuntimeError("the batch is too large") from error
+
+    with pytest.raises(RuntimeError, match="too large"):
+        with recoup.budget("1MiB", modules=True) as run:
+            model = nn.Linear(8, 8)
+            model(torch.randn(4, 8))
+            fails()
+    (failure,) = run.failures()
+    assert (failure.type, failure.message) == ("RuntimeError", "the batch is too large")
+    assert failure.figures["asked_bytes"] == 1 << 26
+    assert failure.rows is not None
+    assert "parameters" in {row["kind"] for row in failure.rows}
+
+
+def test_an_error_that_the_program_caught_is_no_failure() -> None:
+    with recoup.budget("1MiB", timeline=True) as run:
+        for size in (1 << 24, 1 << 10):
+            try:
+                torch.empty(size).fill_(1)
+            except recoup.OutOfBudgetError:
+                continue
+        torch.ones(64).cos()
+    assert run.failures() == []
+    named = run.attribution()
+    assert named is not None and named.step is not None
+    assert any("cos" in moment.name for moment in run.timeline())
+    ops = [named.moment(row).name for row in named.step["moments"]]
+    assert any("cos" in name for name in ops)  # the picture does not end at the error
+
+
+def test_what_ends_a_generator_is_no_failure() -> None:
+    runs: list[recoup.Run] = []
+
+    def generate() -> Any:
+        with recoup.budget("1MiB") as run:
+            runs.append(run)
+            yield torch.ones(4)
+
+    generator = generate()
+    next(generator)
+    generator.close()
+    assert runs[0].failures() == []
+
+
+class Held:
+    """Dies with the frame that has it."""
+
+
+def test_a_failure_keeps_nothing_of_the_program_alive() -> None:
+    seen: list[weakref.ref[Held]] = []
+
+    def body(run: recoup.Run) -> None:
+        held = Held()
+        seen.append(weakref.ref(held))
+        raise ValueError(run.stats().op_count)
+
+    try:
+        with recoup.budget("1MiB", timeline=True) as run:
+            body(run)
+    except ValueError:
+        pass
+    gc.collect()
+    assert len(run.failures()) == 1
+    assert seen[0]() is None
