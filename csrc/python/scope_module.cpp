@@ -11,6 +11,7 @@
 #include <map>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/address_map.h"
@@ -110,7 +111,7 @@ void leave_out_shared(HoldersByStorage& storages) {
 // The tensors among Python's `objects`, and how many references to each of them these objects hold.
 // tp_traverse tells what the garbage collector sees; gc.get_referents would make a list of it
 // first.
-py::tuple tensors_among(const py::list& objects) {
+std::pair<py::list, py::list> tensors_among(const py::list& objects) {
   std::unordered_map<const PyObject*, std::int64_t> references;
   py::list tensors;
   // By type: the class that an object says it has may run code.
@@ -137,7 +138,7 @@ py::tuple tensors_among(const py::list& objects) {
   for (const py::handle& each : tensors) {
     counts.append(references.at(each.ptr()));
   }
-  return py::make_tuple(tensors, counts);
+  return {tensors, counts};
 }
 
 // `accounted[i]`: all references to the Python object of tensors[i] are known. C++ must have none

@@ -1,4 +1,4 @@
-"""Storages whose address Python gives away leave the pool, so that they divide it into no pieces."""
+"""Storages whose address Python gives away leave the pool, so that they do not fragment it."""
 
 import gc
 import threading
