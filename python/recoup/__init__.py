@@ -7,30 +7,35 @@ with recoup.budget("4GiB") as run:
 print(run.report())
 """
 
-import contextlib
-import dataclasses
+# Note [Loaded when asked for]: the core is linked to PyTorch, and both take seconds to load. The
+# command line answers `--help` and wrong arguments without them. So where this process is the
+# command line, each name is loaded when it is first asked for. Everywhere else all is loaded at
+# once: PyTorch's profiler, for one, fails when modules are loaded while it records. What looks at
+# traces is an exception, for a program in a budget never asks for it.
+
 import importlib
-from collections.abc import Iterator
-from pathlib import Path
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
-import torch  # before _C, which is linked against it
-
-import recoup.torch_version  # noqa: F401 (before _C too: it may be of another PyTorch)
-from recoup import _C, compiled_plan, gpus
-from recoup.budgets import Budget
-from recoup.decisions import Decision
-from recoup.errors import OutOfBudgetError
-from recoup.moments import Moment
-from recoup.run import Run
-from recoup.scope import PRESETS, budget, trace
-from recoup.stats import Stats
-from recoup.threads import carry
+from recoup import _build
 
 if TYPE_CHECKING:
+    from recoup import _C as _C
+    from recoup.budgets import Budget
+    from recoup.decisions import Decision
+    from recoup.errors import OutOfBudgetError
+    from recoup.known_names import Policy, policies
+    from recoup.moments import Moment
     from recoup.offline import layout as layout
     from recoup.offline.dtr_log import read_dtr_log
     from recoup.offline.traces import Simulation, Trace, TracedOp
+    from recoup.run import Run
+    from recoup.scope import PRESETS, budget, trace
+    from recoup.stats import Stats
+    from recoup.tensors import allow_replay, evict, is_resident, materialize, pin
+    from recoup.threads import carry
+    from recoup.warning import RecoupWarning
 
 __all__ = [
     "PRESETS",
@@ -39,6 +44,7 @@ __all__ = [
     "Moment",
     "OutOfBudgetError",
     "Policy",
+    "RecoupWarning",
     "Run",
     "Simulation",
     "Stats",
@@ -56,108 +62,91 @@ __all__ = [
     "read_dtr_log",
     "trace",
 ]
-__version__ = _C.__version__
+__version__ = _build.VERSION
 # Beside what was built, which in an editable installation is apart from the sources.
-cmake_prefix_path = str(Path(_C.__file__).parent / "lib" / "cmake" / "recoup")
+cmake_prefix_path = os.path.join(os.path.dirname(_build.__file__), "lib", "cmake", "recoup")
 """Where CMake finds the package for C++: an entry of CMAKE_PREFIX_PATH, or recoup_DIR."""
 
-_C.set_out_of_budget_error(OutOfBudgetError)
-gpus.install_at_import()
-
-# What looks at traces is loaded when it is first asked for: a program in a budget never asks.
-_OFFLINE = {
-    "Simulation": "traces",
-    "Trace": "traces",
-    "TracedOp": "traces",
-    "layout": "layout",
-    "read_dtr_log": "dtr_log",
+# The module of each name that is not here.
+_HOMES = {
+    "PRESETS": "scope",
+    "Budget": "budgets",
+    "Decision": "decisions",
+    "Moment": "moments",
+    "OutOfBudgetError": "errors",
+    "Policy": "known_names",
+    "RecoupWarning": "warning",
+    "Run": "run",
+    "Simulation": "offline.traces",
+    "Stats": "stats",
+    "Trace": "offline.traces",
+    "TracedOp": "offline.traces",
+    "allow_replay": "tensors",
+    "budget": "scope",
+    "carry": "threads",
+    "evict": "tensors",
+    "is_resident": "tensors",
+    "materialize": "tensors",
+    "pin": "tensors",
+    "policies": "known_names",
+    "read_dtr_log": "offline.dtr_log",
+    "trace": "scope",
 }
+_MODULES = {"layout": "offline.layout"}
 
 if not TYPE_CHECKING:  # it would give a type to every name that is misspelt
 
     def __getattr__(name: str) -> Any:
-        if name not in _OFFLINE:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = importlib.import_module(f"recoup.offline.{_OFFLINE[name]}")
-        found = module if name == _OFFLINE[name] else getattr(module, name)
+        if name == "_C":
+            importlib.import_module("recoup.native")
+            return globals()[name]
+        if name in _HOMES:
+            found = getattr(importlib.import_module(f"recoup.{_HOMES[name]}"), name)
+        elif not name.startswith("_"):
+            found = _module(name)
+        else:
+            raise _no_attribute(name)
         globals()[name] = found
         return found
 
+    def _module(name: str) -> Any:
+        full_name = f"recoup.{_MODULES.get(name, name)}"
+        try:
+            return importlib.import_module(full_name)
+        except ModuleNotFoundError as error:
+            if error.name != full_name:
+                raise
+            raise _no_attribute(name) from None
+
+    def _no_attribute(name: str) -> AttributeError:
+        return AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_OFFLINE})
+    return sorted({*globals(), *_HOMES, *_MODULES})
 
 
-@dataclasses.dataclass(frozen=True)
-class Policy:
-    """A row of `policies()`."""
-
-    name: str
-    """What `budget(policy=...)` takes."""
-    summary: str
-    """One line."""
-    small_filter: bool
-    """Whether its paper leaves out values below 1 % of the mean size."""
-    sampling: bool
-    """Whether its paper scores only about 2 sqrt(N) candidates."""
-    schedule: bool
-    """Whether it makes a schedule of one training step, which drives the next ones."""
-    kinetic: bool
-    """Whether `budget(kinetic=True)` takes it: its score falls with staleness or its root."""
-    foresees: bool
-    """Whether it plans the evictions of steps that repeat."""
+def _load() -> None:
+    """Loads all that a program in a budget may ask for."""
+    for name, home in _HOMES.items():
+        if not home.startswith("offline."):
+            globals()[name] = getattr(importlib.import_module(f"recoup.{home}"), name)
+    if os.environ.get("RECOUP_GPUS") == "pluggable":
+        # Makes recoup PyTorch's allocator, which has to be before CUDA is in use.
+        importlib.import_module("recoup.gpus").problem()
 
 
-def policies(*, simulated: bool = False) -> list[Policy]:
-    """The policies that a run may have, in the order of all tables.
+def _is_command_line() -> bool:
+    """Whether this process is `recoup` or `python -m recoup`, as far as that can be seen.
 
-    simulated: those too that know the future and can only be simulated.
+    A wrong answer changes only when modules are loaded.
     """
-    return [Policy(*row[:5], *row[6:]) for row in _C.policies() if simulated or not row[5]]
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if script is not None:
+        return os.path.basename(str(script)) == "recoup"
+    words = sys.orig_argv
+    return "-m" in words and words[words.index("-m") + 1 :][:1] == ["recoup"]
 
 
-def evict(tensor: torch.Tensor) -> bool:
-    """Drops the bytes of the tensor's storage if they can be recomputed.
-
-    Returns whether the storage is evicted now. The program cannot tell: the next op that needs the
-    bytes gets them back.
-    """
-    return _C.evict(tensor)
-
-
-def is_resident(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's storage has its bytes; true for tensors that no scope manages."""
-    return _C.is_resident(tensor)
-
-
-def materialize(tensor: torch.Tensor) -> None:
-    """Recomputes the tensor's storage if it is evicted. It may be evicted again; see `pin`.
-
-    Raises OutOfBudgetError when it does not fit.
-    """
-    _C.materialize(tensor)
-
-
-@contextlib.contextmanager
-def pin(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Inside the `with` block the tensor's storage is resident and stays in place.
-
-    Raises OutOfBudgetError when it does not fit.
-    """
-    held = _C.pin(tensor)
-    try:
-        yield tensor
-    finally:
-        held.release()
-
-
-def allow_replay(name: str) -> None:
-    """Says that a custom op, "namespace::op", computes its outputs from its inputs and no more.
-
-    Without it what the op writes is never evicted. Raises ValueError for text of another form.
-    """
-    namespace, _, op = name.partition("::") if isinstance(name, str) else ("", "", "")
-    if not namespace or not op:
-        raise ValueError(f"allow_replay takes the name of an op as 'namespace::op'; got {name!r}")
-    _C.allow_replay(name)
-    compiled_plan.forget_plans()
+if not _is_command_line():
+    _load()

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from recoup.warning import RecoupWarning
+
 if TYPE_CHECKING:
     from recoup.run import Run
 
@@ -31,7 +33,8 @@ class OutOfBudgetError(torch.OutOfMemoryError):
     budget_bytes: int = 0
     """The budget."""
     external_bytes: int = 0
-    """Charged for tensors that were made outside the scope."""
+    """Charged for memory outside of the pool: tensors that were made before the scope or by other
+    libraries, and tensors whose address NumPy or other code was given."""
     leaf_bytes: int = 0
     """Values in the pool that cannot be recomputed."""
     pinned_bytes: int = 0
@@ -43,7 +46,10 @@ class OutOfBudgetError(torch.OutOfMemoryError):
     largest_window_bytes: int = 0
     """Largest contiguous range that evicting and moving could have emptied."""
     least_bytes: int = 0
-    """Live tensors that cannot be evicted, and what was asked for: no smaller budget would do."""
+    """Live tensors that cannot be evicted, and what was asked for, where that is more than the
+    budget: no smaller budget is enough. 0: no least budget is known."""
+    likely_bytes: int = 0
+    """`enough_bytes` without its reserve for fragmentation: most likely enough."""
     enough_bytes: int = 0
     """A budget in which all that ran so far, and this allocation, fit without evicting anything.
 
@@ -67,4 +73,4 @@ def add_note(error: BaseException, note: str) -> None:
     if hasattr(error, "add_note"):
         error.add_note(note)
     else:
-        warnings.warn(note, RuntimeWarning, stacklevel=3)
+        warnings.warn(note, RecoupWarning, stacklevel=3)

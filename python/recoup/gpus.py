@@ -34,12 +34,6 @@ class _Installed:
 _installed = _Installed()
 
 
-def install_at_import() -> None:
-    """Makes recoup PyTorch's allocator if that is wished, which has to be before CUDA is in use."""
-    if _wish() == "pluggable":
-        problem()
-
-
 def problem() -> str | None:
     """Why there can be no budget on a GPU; None when there can, and from now on.
 

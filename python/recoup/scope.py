@@ -1,6 +1,7 @@
 """The scopes that users open: a budget, or a recording."""
 
 import os
+import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -19,8 +20,9 @@ from recoup.run import (
     ReplayOrder,
     Setup,
 )
-from recoup.shares import ALSO_ALLOWED, parse_share
-from recoup.sizes import parse_bytes
+from recoup.share_text import ALSO_ALLOWED, parse_share
+from recoup.sizes import missing_unit, parse_bytes
+from recoup.warning import RecoupWarning
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -68,7 +70,8 @@ def budget(
 ) -> Budget:
     """A scope in which tensor memory never exceeds `budget`: `with ... as run:` or a decorator.
 
-    budget: bytes, or text such as "4GiB" or "500MB", at most the memory that the process may take.
+    budget: bytes, or text such as "4GiB", "4g" or "500MB", at most the memory that the process may
+        take. A number below 64 KiB that has no unit is taken as bytes, with a RecoupWarning.
         "60%": that share of what tensors may have when the scope begins, above 0 and at most 100:
         of the bytes that are free then in the machine and in the process's cgroups, or on the GPU,
         and of those of tensors that exist already, which are charged to the budget at once.
@@ -156,6 +159,8 @@ def budget(
     )
     _check_policy(policy, kinetic)
     to = None if trace is None else utf8_name(trace)
+    if (doubt := missing_unit(budget)) is not None:
+        warnings.warn(doubt, RecoupWarning, stacklevel=2)
     return Budget(
         Setup(
             options=options,

@@ -20,60 +20,21 @@ docs/decisions/sizes.md says why.
 """
 
 import gc
-import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from fractions import Fraction
 
 import torch
 
 from recoup import _C, machine, made_outside, resident
 from recoup.device_memory import free_bytes, memory_bytes
 from recoup.errors import OutOfBudgetError, add_note
+from recoup.share_text import Share as Share
 from recoup.sizes import format_bytes
+from recoup.warning import RecoupWarning
 
-ALSO_ALLOWED = (
-    ", or a share such as '60%' of what tensors may have when the scope begins, or 'auto': all of "
-    "that less a reserve"
-)
-_PERCENT = re.compile(r"([0-9]{1,100})(?:\.([0-9]{1,100}))?\s*%")
 # What is no tensor may grow by one part in so many.
 _GROWTH = 4
 _GROWTH_ON_GPU = 2
-
-
-@dataclass(frozen=True)
-class Share:
-    """A budget that is decided when its scope begins."""
-
-    text: str
-    """As it was given."""
-    fraction: Fraction | None
-    """Of what tensors may have then, above 0 and at most 1. None: all less a reserve."""
-
-
-def parse_share(value: object) -> Share | None:
-    """The share that `value` is; None for what is no text of one.
-
-    Raises ValueError, saying what is allowed, for text that ends with % and is no percent from
-    above 0 to 100.
-    """
-    if not isinstance(value, str):
-        return None
-    text = value.strip()
-    if text.lower() == "auto":
-        return Share(value, None)
-    if not text.endswith("%"):
-        return None
-    match = _PERCENT.fullmatch(text)
-    percent = Fraction(text.removesuffix("%").strip()) if match else Fraction(0)
-    if not 0 < percent <= 100:
-        raise ValueError(
-            "a budget in percent must be a number above 0 and at most 100, such as '60%' or "
-            f"'12.5%': a share of what tensors may have when the scope begins; got {value!r}"
-        )
-    return Share(value, percent / 100)
 
 
 class Sizing:
@@ -182,7 +143,7 @@ class Sizing:
             f"{format_bytes(excess)} more than the budget {self._share.text!r} has for it, and "
             f"tensors cannot make room: {why} The process may take more memory than there is: "
             "give a smaller budget, as a size or in percent",
-            RuntimeWarning,
+            RecoupWarning,
             stacklevel=2,
         )
 

@@ -5,14 +5,18 @@ import re
 
 _DECIMAL = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-_UNITS = _DECIMAL | _BINARY
+# As Docker has them.
+_LETTERS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_UNITS = _DECIMAL | _BINARY | _LETTERS
 # More than any machine has; sums of a few of them fit in 64 bits.
 MOST_BYTES = 1 << 62
 _PATTERN = re.compile(r"([+-]?)([0-9]{1,100})(?:\.([0-9]{1,100}))?\s*([A-Za-z]*)")
 _ALLOWED = (
     "a whole number of bytes above 0, or a number with one of the units "
-    "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, such as '4GiB', '1.5 GiB' or '500MB'"
+    "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, k, m, g, t, such as '4GiB', '1.5 GiB' or '500MB'"
 )
+# No training takes so little: a number below it that has no unit was meant to have one.
+_LEAST_BARE_BYTES = 64 * 2**10
 
 
 def parse_bytes(
@@ -25,8 +29,9 @@ def parse_bytes(
 ) -> int:
     """The size in bytes that `value` says; a fraction of a byte is dropped.
 
-    KB is 1,000 bytes and KiB 1,024; case does not matter. `name` stands in the error messages, and
-    so do `also`, what the caller takes besides, and `limit_source`, the file that sets the limit.
+    KB is 1,000 bytes, KiB and k are 1,024; case does not matter. `name` stands in the error
+    messages, and so do `also`, what the caller takes besides, and `limit_source`, the file that
+    sets the limit.
 
     Raises ValueError, saying what is allowed, for 0, a negative number, a float, an unknown unit,
     any other text, more than `MOST_BYTES`, and more than `limit_bytes`;
@@ -69,6 +74,18 @@ def _parse_text(text: str, must_be: str) -> int:
     scaled = int(whole + fraction) * _UNITS[unit.upper() or "B"]
     count: int = scaled // 10 ** len(fraction)
     return -count if sign == "-" else count
+
+
+def missing_unit(value: int | str) -> str | None:
+    """What to ask about a budget of less than 64 KiB that has no unit; None for any other value.
+
+    4 is 4 bytes, and whoever writes it means another unit.
+    """
+    text = str(value).strip()
+    if not text.isdecimal() or not 0 < int(text) < _LEAST_BARE_BYTES:
+        return None
+    meant = f"{text}GiB" if int(text) < 1024 else f"{text}MiB"
+    return f"a budget of {text} bytes; did you mean {meant}?"
 
 
 def check_whole(value: object, name: str, least: int, most: int) -> int:

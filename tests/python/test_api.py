@@ -1,18 +1,101 @@
 """The public Python face: the package, scope, decorator and queries."""
 
+import ast
 import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import recoup
+from command import cli
 from conftest import bits_equal, halves
 
 # ---- the package ----
+
+
+def python(script: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return result.stdout
+
+
+def test_the_command_line_loads_nothing_until_a_name_is_used(tmp_path: Path) -> None:
+    loaded = "{'torch', 'recoup._C', 'recoup.scope'} & {*sys.modules}"
+    script = tmp_path / "recoup"  # as the script of the command line is called
+    script.write_text(f"""
+import sys, recoup
+recoup.__version__, recoup.cmake_prefix_path, recoup.policies(), dir(recoup)
+assert not hasattr(recoup, "nothing") and not hasattr(recoup, "__wrapped__")
+assert not {loaded}
+recoup.budget
+assert {loaded} == {{'torch', 'recoup._C', 'recoup.scope'}}
+from recoup import *
+assert budget is recoup.budget and Trace is recoup.Trace
+""")
+    subprocess.run([sys.executable, script], check=True)
+
+
+LATER = """
+import sys, recoup
+before = {*sys.modules}
+for name, home in recoup._HOMES.items():
+    if not home.startswith("offline"):
+        getattr(recoup, name)
+print({*sys.modules} - before)
+"""
+
+
+def test_a_program_has_loaded_all_when_it_has_imported_recoup(tmp_path: Path) -> None:
+    assert python(LATER) == "set()\n"
+    (tmp_path / "script.py").write_text(LATER)
+    result = cli("run", "--budget", "1MiB", "--quiet", "script.py", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "set()\n"), result.stderr
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "from recoup import _C",
+        "import recoup.scope",
+        "from recoup.offline.traces import Trace",
+        "from recoup import OutOfBudgetError, Run",
+        "import recoup; recoup.stats.STATS_GROUPS",
+    ],
+)
+def test_any_part_may_be_loaded_first(first: str) -> None:
+    script = f"""
+{first}
+import torch, recoup
+try:
+    with recoup.budget("1MiB"):
+        torch.ones(2**20)
+except recoup.OutOfBudgetError as error:
+    print(type(error).__module__)
+"""
+    assert python(script) == "recoup.errors\n"
+
+
+def test_type_checkers_see_the_names_that_are_loaded() -> None:
+    tree = ast.parse(Path(recoup.__file__).read_bytes())
+    checked = next(
+        node for node in tree.body if isinstance(node, ast.If) and "TYPE" in ast.unparse(node.test)
+    )
+    seen = {
+        alias.name: node.module
+        for node in checked.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen.pop("_C") == "recoup" and seen.pop("layout") == "recoup.offline"
+    assert seen == {name: f"recoup.{home}" for name, home in recoup._HOMES.items()}
+    assert {*recoup.__all__} == {*seen, "cmake_prefix_path"}
+    assert recoup.__version__ == recoup._C.__version__
 
 
 def test_import_loads_no_offline_tools() -> None:
@@ -21,10 +104,7 @@ def test_import_loads_no_offline_tools() -> None:
         "print({m.split('.')[1] for m in sys.modules if m.startswith('recoup.')}"
         " & {'offline', 'bench', 'commands', 'tables'} | {'rich'} & {*sys.modules})"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert result.stdout == "set()\n"
+    assert python(script) == "set()\n"
 
 
 def test_offline_names_are_there_when_asked_for() -> None:

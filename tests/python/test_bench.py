@@ -144,12 +144,12 @@ def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--nets", "vgg"], "unknown net 'vgg'; there are resnet50"),
-        (["--policies", "oracle"], "unknown policy 'oracle'; there are planned"),
+        (["--nets", "vgg"], "--nets must be one of resnet50"),
+        (["--policies", "oracle"], "--policies must be one of planned"),
         (["--budgets", "half"], "budgets are percents"),
         (["--budgets", "0"], "budgets are percents above 0"),
         (["--steps", "0"], "--steps must be 1 or more"),
-        (["--plot", "picture.gif"], "--plot draws .png, .svg or .pdf"),
+        (["--plot", "picture.gif"], "--plot must end in .png or .svg or .pdf"),
         (["--plot", "nowhere/picture.png"], "there is no directory"),
         (["--timeline", "picture.png"], "--timeline draws at most 12 cases"),
     ],

@@ -207,7 +207,7 @@ def test_every_net_names_its_blocks(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--nets", "vgg"], "unknown net 'vgg'; there are gpt2"),
+        (["--nets", "vgg"], "--nets must be one of gpt2"),
         (["--policies", "dtr"], "--policies goes with --size small, not with --size real"),
         (["--alternatives", "all"], "--alternatives goes with --size small"),
         (["--plot-of", "time"], "--plot-of goes with --size small"),

@@ -14,6 +14,7 @@ import pytest
 
 import recoup
 from command import cli, cli_here, refused
+from recoup.commands.exit_codes import OUT_OF_BUDGET
 
 TRAIN = """
     import torch
@@ -199,7 +200,7 @@ def test_a_scope_of_the_scripts_own_is_nested(tmp_path: Path) -> None:
 def test_the_budget_holds(tmp_path: Path) -> None:
     write(tmp_path, "import torch\ntorch.ones(2**20)\n")
     result = cli("run", "--budget", "1MiB", "script.py", cwd=tmp_path)
-    assert result.returncode == 1
+    assert result.returncode == OUT_OF_BUDGET
     assert "OutOfBudgetError" in result.stderr
 
 
@@ -243,7 +244,7 @@ def test_version() -> None:
         (["run", "--budget", "1MiB", "--polcy", "lru", "s.py"], "recoup"),
         (
             ["run", "--budget", "1MiB", "absent.py"],
-            "recoup run: can't open file ",
+            "recoup run: error: can't open file ",
         ),
         (["walk"], "recoup: error: "),
         ([], "recoup: error: the following arguments are required: COMMAND"),

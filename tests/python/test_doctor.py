@@ -212,5 +212,5 @@ def test_no_gpus_are_a_consequence() -> None:
 
 
 def test_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(capsys, "doctor", "--yaml").startswith("recoup: error: ")
-    assert refused(capsys, "doctor", "now").startswith("recoup: error: ")
+    assert refused(capsys, "doctor", "--yaml").startswith("recoup doctor: error: ")
+    assert refused(capsys, "doctor", "now").startswith("recoup doctor: error: ")

@@ -212,10 +212,11 @@ def test_the_command_prints_and_writes_as_for_traces(
 def test_bad_arguments_with_the_preset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = write_log(tmp_path / "small.log", SMALL)
     out = tmp_path / "out.json"
+    (tmp_path / "run.rtrace").touch()
     for arguments, words in (
         ([tmp_path / "run.rtrace"], "runs logs of the DTR authors (.log, .log.gz); got"),
         ([tmp_path / "none.log"], "No such file"),
-        ([log, "--policy", "random"], "unknown policy 'random'"),
+        ([log, "--policy", "random"], "--policy must be one of dtr, dtr-eq"),
         ([log, "--eager-drop"], "has no --eager-drop"),
         ([log, "--timeline", tmp_path / "t.json"], "has no --timeline"),
     ):

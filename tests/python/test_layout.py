@@ -136,16 +136,18 @@ def test_what_does_not_fit_leaves_no_file(
 def test_command_errors_are_one_line(
     example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "missing.csv: No such file" in fails(capsys, tmp_path / "missing.csv")
+    assert "FILE cannot be read: [Errno 2] No such file" in fails(capsys, tmp_path / "missing.csv")
     capsys.readouterr()
     cut = tmp_path / "cut.csv"
     cut.write_text(EXAMPLE[:-3], encoding="utf-8")
     assert "cut.csv, line 6: no line feed ends it" in fails(capsys, cut)
-    assert "no such directory for --json" in fails(capsys, example, "--json", tmp_path / "x" / "y")
+    assert "--json cannot be written: there is no" in fails(
+        capsys, example, "--json", tmp_path / "x" / "y"
+    )
     assert "not all" in fails(capsys, example, "--planner", "all", "--json", tmp_path / "x")
     assert "bound gives none" in fails(capsys, example, "--planner", "bound", "--plot", "x.png")
     assert "has no ops" in fails(capsys, example, "--disable-inplace-ops", "relu")
-    assert "invalid choice: 'worst-fit'" in fails(capsys, example, "--planner", "worst-fit")
+    assert "; did you mean first-fit?" in fails(capsys, example, "--planner", "worst-fit")
 
 
 def test_published_instance_fits() -> None:

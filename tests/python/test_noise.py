@@ -44,7 +44,7 @@ def test_the_command_takes_noise(
     shown = cli_here(capsys, "simulate", path, "--budgets", "60", "--noise", "3:40")
     assert shown.returncode == 0, shown.stderr
     for wrong in ("40", "x:40", "1:-1", "1:201", "1:nan"):
-        assert "SEED:PERCENT" in refused(capsys, "simulate", path, "--noise", wrong)
+        assert "must be SEED:PERCENT" in refused(capsys, "simulate", path, "--noise", wrong)
     counted = ("--noise", "1:10", "--cost-model", "bytes")
     assert "measured" in refused(capsys, "simulate", path, *counted)
     with pytest.raises(ValueError, match="200 percent"):

@@ -101,9 +101,15 @@ def test_bad_input_is_one_line(
         ([tmp_path / "none.rtrace"], "No such file"),
         ([cut], "offset"),
         ([version], "version 99"),
-        ([run, "--order", "best"], "invalid choice: 'best'"),
-        ([run, "--long-life", "long"], "invalid choice: 'long'"),
-        ([run, "--write", tmp_path / "no" / "x.rtrace"], "no such directory for --write"),
+        ([run, "--order", "best"], "--order must be one of program, bfs, "),
+        (
+            [run, "--long-life", "long"],
+            "--long-life must be one of none, fixed, dynamic, all; got 'long'",
+        ),
+        (
+            [run, "--write", tmp_path / "no" / "x.rtrace"],
+            "--write cannot be written: there is no directory",
+        ),
     ):
         assert words in refused(capsys, "order", *arguments, "--json", out)
         assert not out.exists()

@@ -184,4 +184,4 @@ def test_a_layout_is_drawn_as_png_only(tmp_path: Path, capsys: pytest.CaptureFix
     file = tmp_path / "example.csv"
     file.write_text("id,lower,upper,size\n1,0,2,3\n")
     line = refused(capsys, "layout", file, "--plot", tmp_path / "x.svg")
-    assert line.startswith("recoup layout: error: --plot draws a .png; got ")
+    assert line.startswith("recoup layout: error: --plot must end in .png; got ")

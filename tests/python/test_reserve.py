@@ -144,7 +144,7 @@ def test_what_cannot_be_charged_is_a_warning(
     measured = Measured(monkeypatch)
     with recoup.budget("auto") as run:
         measured.no_tensor = 2 * GIB
-        with pytest.warns(RuntimeWarning) as warned:
+        with pytest.warns(recoup.RecoupWarning) as warned:
             run.mark_step()
         text = str(warned[0].message)
         assert "has grown by 1.6 GiB since the scope began, 1.5 GiB more than" in text

@@ -15,6 +15,7 @@ import pytest
 
 import recoup
 from command import cli
+from recoup.commands.exit_codes import NOT_WRITTEN
 from recoup.commands.run_suggestions import read_suggestions
 from recoup.commands.run_summary import summary_lines
 from recoup.stats import STATS_GROUPS
@@ -158,8 +159,8 @@ def test_report(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     data = json.loads(report.read_text())
     assert list(data) == [
-        "title", "command", "versions", "settings", "wall_ns", "device", "stats", "peak",
-        "modules", "pinned",
+        "title", "command", "versions", "settings", "wall_ns", "device", "failures", "stats",
+        "peak", "modules", "pinned",
     ]  # fmt: skip
     assert (data["title"], data["device"]) == ("script.py arg", "cpu")
     assert data["command"] == ["script.py", "arg"]
@@ -171,7 +172,7 @@ def test_report(tmp_path: Path) -> None:
     assert data["wall_ns"] > 0
     counts = {name: n for group in data["stats"].values() for name, n in group.items()}
     assert recoup.Stats.from_engine(counts).budget_bytes == 64 * 2**20
-    assert {"bytes", "values", "by", "op", "module"} == set().union(*data["pinned"])
+    assert {"bytes", "values", "by", "kind", "op", "module"} == set().union(*data["pinned"])
     assert sum(row["bytes"] for row in data["peak"]["rows"]) == data["peak"]["bytes"]
     assert data["peak"]["bytes"] == data["stats"]["memory"]["peak_bytes"]
     assert {"Linear", "SGD"} <= {row["module"] for row in data["modules"]}
@@ -272,6 +273,7 @@ def test_report_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     text = "import os; os.mkdir('gone/r.json')"
     result = run(tmp_path, text, "--report", "gone/r.json", "--quiet")
+    assert result.returncode == NOT_WRITTEN
     assert result.stderr.startswith("recoup run: cannot write the report: ")
     assert result.stderr.count("\n") == 1
     (tmp_path / "gone/r.json").rmdir()

@@ -1,8 +1,11 @@
 """The flags of `recoup run`: what they set, and what is said about wrong ones."""
 
+import argparse
 import inspect
 import json
 import sys
+import types
+import typing
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 import recoup
 from command import cli, cli_here, refused
 from recoup import gpus
-from recoup.commands.run_settings import FLAGS, OPTIONS
+from recoup.commands.budget_arguments import FLAGS, OPTION_TYPES, OPTIONS, PLANNING
 
 B = ["--budget", "1MiB"]
 
@@ -24,9 +27,51 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_every_argument_of_budget_has_a_flag_or_is_an_option() -> None:
-    parameters = set(inspect.signature(recoup.budget).parameters)
-    assert parameters == {*FLAGS, *OPTIONS, "decisions", "modules", "timeline"}
+    parameters = inspect.signature(recoup.budget).parameters
+    assert set(parameters) == {*FLAGS, *OPTIONS, "decisions", "modules", "timeline"}
     assert not set(FLAGS) & set(OPTIONS)
+    for name, parse in OPTION_TYPES.items():
+        default = parameters[name].default
+        assert parse(str(default)) == default, name
+
+
+BOUNDS = {
+    "seed": (0, 2**64 - 1, 1),
+    "small_leaf_bytes": (0, 2**62, 1),
+    "max_depth": (1, 2**31 - 1, 1),
+    "move_ns_per_byte": (0.001, 1e6, 0.0001),
+}
+
+
+def test_options_have_the_types_of_the_arguments() -> None:
+    hints = typing.get_type_hints(recoup.budget)
+    for name, parse in OPTION_TYPES.items():
+        kinds = typing.get_args(hints[name]) or (hints[name],)
+        if types.NoneType in kinds:
+            assert parse("None") is None
+        if typing.get_origin(hints[name]) is typing.Literal:
+            assert [parse(each) for each in kinds] == list(kinds)
+            with pytest.raises(argparse.ArgumentTypeError, match=f"one of {', '.join(kinds)}; got"):
+                parse("other")
+        elif bool in kinds:
+            assert parse("true") is True and parse("False") is False
+        elif str in kinds:  # a size
+            assert parse("4KiB") == "4KiB"
+        else:
+            assert name in BOUNDS, "test its bounds too"
+    assert typing.get_args(hints["planning"]) == PLANNING
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_options_have_the_bounds_of_the_arguments(name: str) -> None:
+    least, most, step = BOUNDS[name]
+    for good in (least, most):
+        recoup.budget("1MiB", **{name: OPTION_TYPES[name](str(good))})  # type: ignore[arg-type]
+    for wrong in (least - step, most + step):
+        with pytest.raises(ValueError, match=f"^{name} must be "):
+            recoup.budget("1MiB", **{name: wrong})  # type: ignore[arg-type]
+        with pytest.raises(argparse.ArgumentTypeError, match=r"^must be "):
+            OPTION_TYPES[name](str(wrong))
 
 
 def test_flags_and_options_arrive(tmp_path: Path) -> None:
@@ -79,7 +124,7 @@ def test_flags_and_options_arrive(tmp_path: Path) -> None:
         ([*B, "--spill", "1MiB", "--spill-dir", ""], "--spill-dir must be the path of a directory"),
         ([*B, "--spill", "1MiB", "--spill-dir", "absent"], "--spill: no second tier in absent: "),
         ([*B, "--planning", "later"], "--planning must be one of off, wait, background; got "),
-        ([*B, "--max-replay-ratio", "x"], "--max-replay-ratio must be a number; got 'x'"),
+        ([*B, "--max-replay-ratio", "x"], "--max-replay-ratio must be a number above 0, or 0 "),
         ([*B, "--max-replay-ratio", "nan"], "--max-replay-ratio must be a number above 0, or 0 "),
         ([*B, "--option", "seed=x"], "--option seed must be a whole number; got 'x'"),
         ([*B, "--option", "seed=-1"], "--option seed must be a whole number from 0 to "),
@@ -89,7 +134,7 @@ def test_flags_and_options_arrive(tmp_path: Path) -> None:
         ([*B, "--option", "block_size=x"], "--option block_size must be a whole number of bytes"),
         (
             [*B, "--option", "move_ns_per_byte=x"],
-            "--option move_ns_per_byte must be a number, or none; got 'x'",
+            "--option move_ns_per_byte must be a number from 0.001 to 1,000,000, or none; got 'x'",
         ),
         (
             [*B, "--policy", "lru", "--option", "kinetic=true"],
@@ -104,9 +149,9 @@ def test_flags_and_options_arrive(tmp_path: Path) -> None:
         ([*B, "--option", "seed"], "--option must be NAME=VALUE, with one of "),
         ([*B, "--option", ""], "--option must be NAME=VALUE, with one of "),
         ([*B, "--quiet", "--progress"], "--quiet leaves nothing for --progress"),
-        ([*B, "--report", "no/r.json"], "--report: there is no directory "),
-        ([*B, "--report", "."], "--report: . is a directory"),
-        ([*B, "--trace", "no/t"], "--trace: there is no directory "),
+        ([*B, "--report", "no/r.json"], "--report cannot be written: there is no directory "),
+        ([*B, "--report", "."], "--report cannot be written: . is a directory"),
+        ([*B, "--trace", "no/t"], "--trace cannot be written: there is no directory "),
         ([*B, "--trace", "\udcff"], "--trace: the name of a file must be UTF-8; got "),
         ([*B, "--report", "x", "--trace", "./x"], "--report and --trace are one file"),
     ],
@@ -129,6 +174,7 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(cli_here(capsys, "run", "--help").stdout.split())
     assert ", ".join(OPTIONS) in text
     assert "--planning off|wait|background" in text
+    assert f"what to evict: {', '.join(policy.name for policy in recoup.policies())};" in text
     parameters = inspect.signature(recoup.budget).parameters
     defaults = {"policy": "planned", "planning": "background", "max_replay_ratio": "10"}
     for name, default in defaults.items():

@@ -17,7 +17,7 @@ from command import cli, cli_here
 from made_up_machine import GIB, LeaveFree, limited, write
 from recoup import machine
 from recoup.integrations.held_scope import HeldScope
-from recoup.shares import Share, parse_share
+from recoup.share_text import Share, parse_share
 
 MIB = 1 << 20
 
@@ -297,5 +297,5 @@ def test_wrong_shares_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     write(tmp_path / "s.py", "")
     result = cli_here(capsys, "run", "--budget", "160%", tmp_path / "s.py")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("recoup run: error: a budget in percent must be a number above")
+    assert result.stderr.startswith("recoup run: error: --budget in percent must be a number above")
     assert result.stderr.count("\n") == 1

@@ -7,7 +7,7 @@ import pytest
 import recoup
 from recoup import _C
 from recoup.offline import layout
-from recoup.sizes import format_bytes, parse_bytes
+from recoup.sizes import format_bytes, missing_unit, parse_bytes
 
 UNITS = {
     "B": 1,
@@ -19,6 +19,10 @@ UNITS = {
     "MiB": 2**20,
     "GiB": 2**30,
     "TiB": 2**40,
+    "k": 2**10,
+    "m": 2**20,
+    "g": 2**30,
+    "t": 2**40,
 }
 
 
@@ -85,6 +89,29 @@ def test_numbers_that_do_not_fit() -> None:
         layout.plan([layout.Buffer("a", 0, 1, 1)], node_limit=10**30)
 
 
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        (4, "4GiB"),
+        ("4", "4GiB"),
+        (" 512 ", "512GiB"),
+        (4096, "4096MiB"),
+        (65535, "65535MiB"),
+        *((value, None) for value in (65536, 10**9, "4GiB", "4B", "4k", "60%", "auto", 0, -4, "x")),
+    ],
+)
+def test_a_small_budget_without_a_unit_is_asked_about(value: int | str, meant: str | None) -> None:
+    size = str(value).strip()
+    asks = None if meant is None else f"a budget of {size} bytes; did you mean {meant}?"
+    assert missing_unit(value) == asks
+
+
+def test_such_a_budget_is_warned_of() -> None:
+    with pytest.warns(recoup.RecoupWarning, match="of 4 bytes; did you mean 4GiB") as warned:
+        recoup.budget(4, device="cpu")
+    assert [each.filename for each in warned] == [__file__]
+
+
 @pytest.mark.parametrize("count", [1, 4096, 2**62])
 def test_whole_numbers_are_bytes(count: int) -> None:
     assert parse_bytes(count) == count
@@ -102,7 +129,7 @@ def test_floats(value: float) -> None:
         parse_bytes(value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["4G", "4Gi", "4PB", "4bits", "4 gigabytes", "4K"])
+@pytest.mark.parametrize("text", ["4Gi", "4PB", "4bits", "4 gigabytes", "4P"])
 def test_unknown_unit_is_named_and_the_known_are_listed(text: str) -> None:
     with pytest.raises(ValueError, match=r"B, KB, MB, GB, TB, KiB.*the unknown unit '"):
         parse_bytes(text)

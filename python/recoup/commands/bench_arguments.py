@@ -1,10 +1,19 @@
-"""The arguments of `recoup bench`."""
+"""The arguments of `recoup bench`, and what is wrong with them before anything is loaded."""
 
 import argparse
 import importlib.util
-from pathlib import Path
+from typing import Any
 
-from recoup.files import check_writable
+from recoup.commands.argument_types import (
+    check_choice,
+    choice,
+    device,
+    file_to_write,
+    policy,
+    whole,
+    wrong,
+)
+from recoup.known_names import names
 from recoup.sizes import percent_range
 
 _SIZES = ("small", "real")
@@ -17,27 +26,73 @@ _ONLY = {
     "page": "real",
 }
 """Options that say something of one size alone."""
+ALL, NONE = "all", "none"
+_PICTURES = (".png", ".svg", ".pdf")
+_PLOTS = ("time", "compute", "fragmentation", "layout", "scatter", "search")
 _STEPS = {"small": 4, "real": 3}
 _ROUNDS = {"small": 3, "real": 5}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is trained, then the files that are written."""
-    parser.add_argument(
-        "--size", choices=_SIZES, default="small", help="of the networks (default: small)"
+def add_bench_command(commands: Any) -> None:
+    """Adds the command to the parser's subparsers."""
+    parser = commands.add_parser(
+        "bench",
+        help="train networks in budgets, and compare",
+        usage="recoup bench [options]",
+        description="Each case trains a network in a budget, a share of the network's unbudgeted "
+        "peak. A case whose bits differ stops it. Small: eleven narrow networks under policies, in "
+        "turns with plain trainings, in this process. Real: six networks of published size beside "
+        "other allocators, each case in a process of its own; about half an hour a round on two "
+        "cores that do nothing else, and 16 GB of memory. --nets, --budgets and --rounds cut it.",
     )
-    parser.add_argument("--nets", nargs="+", default=["all"], metavar="NET", help="or `all`")
+    _add_cases(parser)
     parser.add_argument(
-        "--policies", nargs="+", metavar="NAME", help="or `all` (the default); small"
+        "--steps", type=whole(1), metavar="N", help="of a training (default: 4; real: 3)"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=whole(1),
+        metavar="N",
+        help="in each, every case runs once (default: 3; real: 5)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=whole(0, 2**63 - 1),
+        default=0,
+        metavar="N",
+        help="of weights and data (default: 0)",
+    )
+    _add_files(parser)
+    parser.set_defaults(command=_bench, fail=parser.error)
+
+
+def _add_cases(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--size",
+        type=choice(_SIZES),
+        default="small",
+        metavar="|".join(_SIZES),
+        help="of the networks (default: small)",
+    )
+    parser.add_argument("--nets", nargs="+", default=[ALL], metavar="NET", help="or `all`")
+    parser.add_argument(
+        "--policies",
+        nargs="+",
+        type=policy(ALL),
+        metavar="NAME",
+        help="or `all` (the default); small",
     )
     parser.add_argument(
         "--budgets",
+        type=_budgets,
+        metavar="LIST",
         help="percents: FROM..TO:STEP, or a list such as 80,50,30 (default: 100..20:20; real: "
         "100,80,70,60,50,45,40,35,30 for gpt2 and resnet50, 100,60,40 for the others)",
     )
     parser.add_argument(
         "--alternatives",
         nargs="+",
+        type=choice([ALL, NONE, *names("bench_alternatives")]),
         metavar="NAME",
         help="what users would pick instead, such as checkpoint-block, selective or compile-0.5, "
         "and the policies in the memory that each takes; `all` (without the slow inductor) or "
@@ -45,76 +100,84 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--device",
+        type=device,
+        metavar="NAME",
         help="where to train: cpu (the default), or a GPU such as cuda:0, with PyTorch's "
         "deterministic algorithms, since bits are compared; small",
     )
-    parser.add_argument("--steps", type=int, help="of a training (default: 4; real: 3)")
-    parser.add_argument(
-        "--rounds", type=int, help="in each, every case runs once (default: 3; real: 5)"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    _add_files(parser)
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
-        type=Path,
+        type=file_to_write(),
         metavar="FILE",
         help="results as JSON, written after every round (real: after every case); what it has is "
         "not run again",
     )
     parser.add_argument(
         "--plot",
-        type=Path,
+        type=file_to_write(*_PICTURES),
         metavar="FILE",
         help="draw time ratios against budgets, a panel a net (.png, .svg or .pdf)",
     )
     parser.add_argument(
         "--plot-of",
-        choices=["time", "compute", "fragmentation", "layout", "scatter", "search"],
-        help="what the plot shows (default: time); small",
+        type=choice(_PLOTS),
+        metavar="NAME",
+        help=f"what the plot shows: {', '.join(_PLOTS)} (default: time); small",
     )
     parser.add_argument(
         "--timeline",
-        type=Path,
+        type=file_to_write(*_PICTURES),
         metavar="FILE",
         help="run no case, but draw the memory, ops, replays and evictions of each over one step, "
         "as simulated; small",
     )
     parser.add_argument(
-        "--page", type=Path, metavar="FILE", help="write the tables as Markdown; real"
+        "--page", type=file_to_write(), metavar="FILE", help="write the tables as Markdown; real"
     )
 
 
-def settle(options: argparse.Namespace) -> None:
-    """Fills in the size's defaults. Raises ValueError or OSError for what cannot be done."""
-    given = vars(options)
+def _bench(options: argparse.Namespace) -> int:
+    if importlib.util.find_spec("transformers") is None:
+        options.fail("recoup bench needs transformers: pip install 'recoup[bench]'")
+    _settle(options)
+    from recoup.commands.bench_command import run
+
+    return run(options)
+
+
+def _settle(options: argparse.Namespace) -> None:
+    """Fills in the defaults of the size, and refuses what does not go together."""
+    given, fail = vars(options), options.fail
     for name, size in _ONLY.items():
         if given[name] is not None and size != options.size:
             option = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{option} goes with --size {size}, not with --size {options.size}")
+            fail(f"{option} goes with --size {size}, not with --size {options.size}")
     for name, defaults in (("steps", _STEPS), ("rounds", _ROUNDS)):
         if given[name] is None:
             given[name] = defaults[options.size]
-        if given[name] < 1:
-            raise ValueError(f"--{name} must be 1 or more; got {given[name]}")
     for name in ("plot", "timeline"):
-        _check_picture(name, given[name])
-    for name in ("out", "page"):
-        if given[name] is not None:
-            check_writable(given[name])
+        if given[name] is not None and importlib.util.find_spec("matplotlib") is None:
+            fail(f"--{name} needs matplotlib: pip install 'recoup[bench]'")
+    for name in (ALL, NONE):
+        if name in (options.alternatives or []) and len(options.alternatives) > 1:
+            fail(f"--alternatives {name} stands alone; leave out the others")
+    known = names("bench_nets" if options.size == "small" else "bench_real_nets")
+    for net in options.nets:
+        try:
+            check_choice(net, [*known, ALL])
+        except ValueError as error:
+            fail(f"--nets {error}")
 
 
-def _check_picture(option: str, path: Path | None) -> None:
-    """Before hours are spent. Raises ValueError or OSError when it could not be drawn."""
-    if path is None:
-        return
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(f"--{option} needs matplotlib: pip install 'recoup[bench]'")
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"--{option} draws .png, .svg or .pdf; got {path}")
-    check_writable(path)
+def _budgets(text: str) -> str:
+    try:
+        parse_shares(text)
+    except ValueError as error:
+        raise wrong(f": {error}") from None
+    return text
 
 
 def parse_shares(text: str) -> list[float]:
@@ -132,11 +195,6 @@ def parse_shares(text: str) -> list[float]:
     return [percent / 100 for percent in dict.fromkeys(percents)]
 
 
-def chosen(kind: str, asked: list[str], known: list[str]) -> list[str]:
-    """`all` are those that are known. Raises ValueError that lists them."""
-    if "all" in asked:
-        return known
-    for name in asked:
-        if name not in known:
-            raise ValueError(f"unknown {kind} {name!r}; there are {', '.join(known)}")
-    return list(dict.fromkeys(asked))
+def chosen(asked: list[str], known: list[str]) -> list[str]:
+    """`all` are those that are known."""
+    return known if ALL in asked else list(dict.fromkeys(asked))

@@ -1,27 +1,22 @@
-"""The command line: its commands, and what they have in common."""
+"""The command line: its commands, and what they have in common.
 
-import argparse
+Note [Arguments first]: this module and those of the arguments of each command load neither PyTorch
+nor the core, which take seconds. A command loads what it needs when its arguments are checked.
+"""
+
+import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 import recoup
-from recoup.commands.bench_command import add_bench_command
-from recoup.commands.doctor_command import add_doctor_command
-from recoup.commands.layout_command import add_layout_command
-from recoup.commands.order_command import add_order_command
-from recoup.commands.run_command import add_run_command
-from recoup.commands.simulate_command import add_simulate_command
-from recoup.commands.suggest_command import add_suggest_command
-from recoup.tables import format_table, plain_table
-
-_USAGE_ERROR = 2
-
-
-class _Parser(argparse.ArgumentParser):
-    """Errors are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(_USAGE_ERROR, f"{self.prog}: error: {message}\n")
+from recoup.commands.bench_arguments import add_bench_command
+from recoup.commands.doctor_arguments import add_doctor_command
+from recoup.commands.layout_arguments import add_layout_command
+from recoup.commands.order_arguments import add_order_command
+from recoup.commands.parser import CommandParser, did_you_mean
+from recoup.commands.policies_command import add_policies_command
+from recoup.commands.run_arguments import add_run_command
+from recoup.commands.simulate_arguments import add_simulate_command
+from recoup.commands.suggest_arguments import add_suggest_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,37 +25,56 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns the exit code. What the user's program raises passes through, SystemExit and
     KeyboardInterrupt included, so that Python ends as it would without us.
     """
-    options = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser, commands = make_parser()
+    _check_first(words, parser, commands)
+    options = parser.parse_args(words)
     code: int = options.command(options)
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="recoup", description="Runs an unmodified PyTorch program in a memory budget."
+def make_parser() -> tuple[CommandParser, dict[str, CommandParser]]:
+    """The parser, and those of its commands by their names."""
+    parser = CommandParser(
+        prog="recoup",
+        usage="recoup [--help | --version] COMMAND ...",
+        description="Runs an unmodified PyTorch program in a memory budget.",
     )
     parser.add_argument("--version", action="version", version=f"recoup {recoup.__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
+    commands = parser.add_subparsers(
+        prog="recoup", title="commands", required=True, metavar="COMMAND"
+    )
     add_run_command(commands)
-    policies = commands.add_parser("policies", help="list the policies")
-    policies.set_defaults(command=_print_policies)
+    add_policies_command(commands)
     add_suggest_command(commands)
     add_simulate_command(commands)
     add_layout_command(commands)
     add_order_command(commands)
     add_bench_command(commands)
     add_doctor_command(commands)
-    return parser
+    return parser, dict(commands.choices)
 
 
-def _print_policies(_: argparse.Namespace) -> int:
-    def yes(is_on: bool) -> str:
-        return "yes" if is_on else "no"
+def _check_first(
+    words: Sequence[str], parser: CommandParser, commands: dict[str, CommandParser]
+) -> None:
+    """Ends the process when the first word is neither a command nor an option of `recoup`."""
+    if not words or words[0] in commands or words[0] in parser.option_names():
+        return
+    word = words[0].partition("=")[0]
+    if not word.startswith("-"):
+        if word.endswith(".py"):
+            parser.error(f"there is no command {word}; write recoup run --budget SIZE {word}")
+        near = did_you_mean(word, commands)
+        parser.error(f"there is no command {word}{near or f'; there are {_listed(commands)}'}")
+    owners = [name for name, command in commands.items() if word in command.option_names()]
+    if owners:
+        parser.error(f"{word} is an option of recoup {owners[0]}; put it after that command")
+    near = did_you_mean(word, parser.option_names())
+    parser.error(
+        f"there is no option {word} before the command{near or f'; there are {_listed(commands)}'}"
+    )
 
-    columns = ("policy", "small filter", "sampling", "what it evicts first")
-    table = plain_table(*columns, texts=len(columns), ruled=False)
-    for p in recoup.policies(simulated=True):
-        table.add_row(p.name, yes(p.small_filter), yes(p.sampling), p.summary)
-    print(format_table(table))
-    return 0
+
+def _listed(commands: dict[str, CommandParser]) -> str:
+    return ", ".join(commands)

@@ -11,24 +11,8 @@ from recoup.commands.doctor_probes import Finding, look
 _MOST_LINES = 24
 
 
-def add_doctor_command(commands: Any) -> None:
-    """Adds `doctor` to the commands of the command line."""
-    parser = commands.add_parser(
-        "doctor",
-        help="say what recoup finds here, and what is unsupported",
-        description="Says versions, memory and its limits, the disk for spilling, GPUs, and what "
-        "is unsupported here. What cannot be found out is `unknown`, with the reason.",
-    )
-    parser.add_argument("--json", action="store_true", help="the same for programs")
-    parser.add_argument(
-        "--spill-dir",
-        metavar="DIR",
-        help="the disk to look at (default: the one that a second tier takes)",
-    )
-    parser.set_defaults(command=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Prints what the probes found. Returns the exit code."""
     probes: dict[str, doctor_probes.Probe] = {
         "versions": doctor_probes.versions,
         "budgets": doctor_probes.scopes,

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rich.table import Table
 
+from recoup.commands.exit_codes import NOT_WRITTEN, USAGE_ERROR
+from recoup.commands.layout_arguments import ALL
 from recoup.files import write_atomically
 from recoup.offline import layout
 from recoup.offline.dtr_log import read_any_trace
@@ -19,58 +21,6 @@ from recoup.offline.layout_picture import draw_layouts
 from recoup.sizes import format_bytes, parse_bytes
 from recoup.tables import plain_table, print_table
 
-_ALL = "all"
-
-
-class _Commands(Protocol):
-    """What `add_subparsers` gives."""
-
-    def add_parser(self, name: str, *, help: str) -> argparse.ArgumentParser: ...
-
-
-def add_layout_command(commands: _Commands) -> None:
-    """Adds `layout` to the commands of the command line."""
-    names = [planner.name for planner in layout.planners()]
-    parser = commands.add_parser("layout", help="plan addresses for known lifetimes")
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        help="a .csv of id,lower,upper,size with that header, a trace, or a log of the DTR authors",
-    )
-    parser.add_argument(
-        "--planner",
-        default="search",
-        choices=[*names, _ALL],
-        metavar="NAME",
-        help=f"{', '.join(names)}, or all: one row each (default: search)",
-    )
-    parser.add_argument("--capacity", metavar="BYTES", help="what it must fit in; 4GiB works too")
-    parser.add_argument(
-        "--alignment",
-        default="1",
-        metavar="N",
-        help="of all addresses, a power of two (default: 1)",
-    )
-    parser.add_argument(
-        "--time-limit", type=float, default=10.0, metavar="S", help="for search (default: 10)"
-    )
-    parser.add_argument(
-        "--no-in-place",
-        action="store_true",
-        help="of a trace: no op writes its output over an input that dies there",
-    )
-    parser.add_argument(
-        "--disable-inplace-ops",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="of a trace: ops that do not, such as relu or aten::add.Tensor",
-    )
-    parser.add_argument("--dump", action="store_true", help="print where each tensor lies")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw addresses over time")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the layout to this file")
-    parser.set_defaults(command=_run, fail=parser.error)
-
 
 @dataclass(frozen=True)
 class _Problem:
@@ -78,9 +28,9 @@ class _Problem:
     ops: list[Op]
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Prints the layouts and writes the files. Returns the exit code."""
     fail: Callable[[str], None] = options.fail
-    _refuse_nonsense(options)
     try:
         problem = _read(options)
         rows = _plan_all(problem, options)
@@ -94,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
             _print_dump(row)
     print_table(_planner_table(rows))
     if not _any_fits(rows, options):
-        return 2
+        return USAGE_ERROR
     try:
         if options.json is not None:
             write_atomically(options.json, json.dumps(_as_json(rows[0], options), indent=2) + "\n")
@@ -102,15 +52,13 @@ def _run(options: argparse.Namespace) -> int:
             write_atomically(options.plot, draw_layouts(placed, Path(options.file).name))
     except OSError as error:
         print(f"recoup layout: cannot write: {_text(error)}", file=sys.stderr)
-        return 1
+        return NOT_WRITTEN
     return 0
 
 
 def _read(options: argparse.Namespace) -> _Problem:
     disabled: list[str] = options.disable_inplace_ops
     if options.file.endswith(".csv"):
-        if disabled:
-            raise ValueError("--disable-inplace-ops needs a trace: a .csv has no ops")
         return _Problem(layout.read_csv(options.file), [])
     trace = read_any_trace(options.file)
     ops = [] if options.no_in_place else trace.layout_ops()
@@ -119,30 +67,6 @@ def _read(options: argparse.Namespace) -> _Problem:
         if name not in known:
             raise ValueError(f"--disable-inplace-ops: there is no op {name!r} in {options.file}")
     return _Problem(trace.buffers(), ops)
-
-
-def _refuse_nonsense(options: argparse.Namespace) -> None:
-    for name, path in (("--json", options.json), ("--plot", options.plot)):
-        if path is not None and not path.absolute().parent.is_dir():
-            options.fail(f"no such directory for {name}: {path.absolute().parent}")
-    wants_addresses = options.dump or options.plot is not None
-    if wants_addresses and options.planner != _ALL and not _places(options.planner):
-        options.fail(f"--dump and --plot need addresses, and {options.planner} gives none")
-    if options.no_in_place and options.disable_inplace_ops:
-        options.fail("--no-in-place leaves nothing for --disable-inplace-ops")
-    if options.json is not None and options.planner == _ALL:
-        options.fail("--json needs one planner, not all")
-    if options.plot is not None:
-        if options.plot.suffix != ".png":
-            options.fail(f"--plot draws a .png; got {options.plot}")
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError:
-            options.fail("--plot needs matplotlib: pip install matplotlib")
-
-
-def _places(name: str) -> bool:
-    return any(planner.places for planner in layout.planners() if planner.name == name)
 
 
 def _text(error: Exception) -> str:
@@ -170,7 +94,7 @@ def _plan(
 
 def _plan_all(problem: _Problem, options: argparse.Namespace) -> list[Layout]:
     """The layout of the planner, or of each. One of several need not fit in the capacity."""
-    if options.planner != _ALL:
+    if options.planner != ALL:
         return [_plan(problem, options.planner, options)]
     rows = []
     for planner in layout.planners():

@@ -3,58 +3,20 @@
 import argparse
 import dataclasses
 import json
-from pathlib import Path
-from typing import Any
+import sys
 
+from recoup.commands.exit_codes import NOT_WRITTEN
+from recoup.commands.order_arguments import ALL
 from recoup.files import write_atomically
-from recoup.offline.dtr_log import add_trace_argument, read_any_trace
-from recoup.offline.order import Choice, Order, long_life_rules, traversals
+from recoup.offline.dtr_log import read_any_trace
+from recoup.offline.order import Order, long_life_rules, traversals
 from recoup.offline.traces import Trace
 from recoup.sizes import format_bytes
 from recoup.tables import plain_table, print_table
 
-_ALL = "all"
 
-
-def add_order_command(commands: Any) -> None:
-    """Adds `order` to the commands of the command line."""
-    parser = commands.add_parser(
-        "order",
-        help="order a trace's ops so that fewer bytes live",
-        description="Orders the ops of each step anew and prints the lower bound: the most bytes "
-        "that live at one op. No layout of that order takes less.",
-    )
-    add_trace_argument(parser)
-    _add_choice(parser, "--order", "NAME", traversals(), "")
-    _add_choice(parser, "--long-life", "RULE", long_life_rules(), "what moves ops afterwards: ")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all orders to this file")
-    parser.add_argument(
-        "--write",
-        type=Path,
-        metavar="FILE.rtrace",
-        help="write the trace in the order of the least bound",
-    )
-    parser.set_defaults(command=_run, fail=parser.error)
-
-
-def _add_choice(
-    parser: argparse.ArgumentParser, option: str, metavar: str, rows: list[Choice], what: str
-) -> None:
-    """An option that takes the name of a row, or all."""
-    names = [row.name for row in rows]
-    parser.add_argument(
-        option,
-        default=_ALL,
-        choices=[*names, _ALL],
-        metavar=metavar,
-        help=f"{what}{', '.join(names)}, or all (default: all)",
-    )
-
-
-def _run(options: argparse.Namespace) -> int:
-    for name, path in (("--json", options.json), ("--write", options.write)):
-        if path is not None and not path.absolute().parent.is_dir():
-            options.fail(f"no such directory for {name}: {path.absolute().parent}")
+def run(options: argparse.Namespace) -> int:
+    """Prints the orders and writes the files. Returns the exit code."""
     try:
         trace = read_any_trace(options.trace)
         rows = _orders(trace, options)
@@ -74,7 +36,8 @@ def _run(options: argparse.Namespace) -> int:
             trace.reordered(least.ops).write(options.write)
             print(f"{options.write}: {least.traversal}, {least.long_life}")
     except OSError as error:
-        options.fail(f"cannot write: {error}")
+        print(f"recoup order: cannot write: {error}", file=sys.stderr)
+        return NOT_WRITTEN
     return 0
 
 
@@ -83,7 +46,7 @@ def _orders(trace: Trace, options: argparse.Namespace) -> list[Order]:
         trace.order(traversal=order.name, long_life=rule.name)
         for order in traversals()
         for rule in long_life_rules()
-        if options.order in (order.name, _ALL) and options.long_life in (rule.name, _ALL)
+        if options.order in (order.name, ALL) and options.long_life in (rule.name, ALL)
     ]
 
 

@@ -4,21 +4,18 @@ import argparse
 import sys
 from typing import Any
 
-from recoup.commands.bench_arguments import parse_shares
+from recoup.commands.bench_arguments import chosen, parse_shares
 from recoup.tables import plain_table, print_table
 
 
 def run(options: argparse.Namespace) -> None:
     """Raises ValueError for what is not known, BitsDifferError, RuntimeError."""
-    from recoup.bench.nets.real import REAL_NETS, real_net_named
+    from recoup.bench.nets.real import REAL_NETS
     from recoup.bench.real import page, picture, runner
     from recoup.bench.real.results import Plan, open_results
 
-    nets = [real.net.name for real in REAL_NETS]
-    if "all" not in options.nets:
-        nets = [real_net_named(name).net.name for name in dict.fromkeys(options.nets)]
     plan = Plan(
-        nets=nets,
+        nets=chosen(options.nets, [real.net.name for real in REAL_NETS]),
         shares=None if options.budgets is None else parse_shares(options.budgets),
         steps=options.steps,
         rounds=options.rounds,

@@ -53,29 +53,41 @@ class Job:
             self._progress = Progress(self._run.stats, self._own)
             self._progress.start()
 
-    def end(self) -> None:
-        """Leaves the scope when the program is over, writes what is to be written and sums up."""
+    def failed(self, error: BaseException) -> None:
+        """The program ended with `error`: the report says so."""
+        if self._run is not None and os.getpid() == self._process:
+            self._run._note_failure(error, "body")
+
+    def end(self) -> bool:
+        """Leaves the scope when the program is over, writes what is to be written and sums up.
+
+        Returns whether all files were written.
+        """
         # A child that was forked has copies of our exit handlers.
         if self._run is None or os.getpid() != self._process:
-            return
+            return True
         if self._progress is not None:
             self._progress.stop()
         files: dict[str, str] = {}
+        is_complete = True
         try:
             self._leave(self._run)
             if self._settings["trace"] is not None:
                 files["trace"] = self._settings["trace"]
         except OSError as error:
+            is_complete = False
             self._own.say_at_the_end(f"recoup run: cannot write the trace: {error}")
         for what, file, text in self._files(self._run):
             try:
                 write_atomically(file, text())
                 files[what] = str(file)
             except OSError as error:
+                is_complete = False
                 self._own.say_at_the_end(f"recoup run: cannot write the {what}: {error}")
         if not self._options.quiet:
             cost_model = self._settings["cost_model"]
             self._own.say_at_the_end(*summary_lines(self._run.stats(), cost_model, files))
+        return is_complete
 
     def _leave(self, run: Run) -> None:
         # The program is over: what is not there, or does not fit, is wanted by nobody.

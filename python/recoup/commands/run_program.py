@@ -13,6 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import recoup
+from recoup.commands.exit_codes import OUT_OF_BUDGET
+from recoup.commands.programs import cannot_open as cannot_open
+from recoup.errors import OutOfBudgetError
 
 
 def find_program(options: argparse.Namespace) -> Callable[[], None]:
@@ -36,16 +39,18 @@ def find_program(options: argparse.Namespace) -> Callable[[], None]:
     return functools.partial(_run_script, path, source)
 
 
-def cannot_open(error: OSError) -> str:
-    """What `find_program` raised, as Python says it."""
-    return f"can't open file {error.filename!r}: [Errno {error.errno}] {error.strerror}"
+def run_as_python(
+    program: Callable[[], None], failed: Callable[[BaseException], None] | None = None
+) -> None:
+    """Raises what the program raises; the traceback that Python prints has no frame of ours.
 
-
-def run_as_python(program: Callable[[], None]) -> None:
-    """Raises what the program raises; the traceback that Python prints has no frame of ours."""
+    `failed` is told of it first. An OutOfBudgetError then ends the process with its own exit code.
+    """
     try:
         program()
-    except BaseException:
+    except BaseException as error:
+        if failed is not None:
+            failed(error)
         # What Python prints starts where the program does, whatever hook the program has set.
         sys.excepthook = functools.partial(_call_hook_without_our_frames, sys.excepthook)
         raise
@@ -107,3 +112,5 @@ def _call_hook_without_our_frames(
     if last_of_ours is not None:
         traceback = inner
     hook(kind, error.with_traceback(traceback), traceback)
+    if isinstance(error, OutOfBudgetError):
+        raise SystemExit(OUT_OF_BUDGET)  # Python takes the exit code of a hook

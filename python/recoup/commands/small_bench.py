@@ -9,8 +9,9 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-import recoup
-from recoup.commands.bench_arguments import chosen, parse_shares
+from recoup import gpus
+from recoup.commands.bench_arguments import ALL, NONE, chosen, parse_shares
+from recoup.known_names import names, policy_names
 from recoup.tables import plain_table, print_table
 
 
@@ -26,22 +27,21 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _plan(options: argparse.Namespace) -> Any:
-    from recoup.bench import nets, runner
+    from recoup.bench import runner
 
-    policies = [policy.name for policy in recoup.policies()]
     return runner.Plan(
-        nets=chosen("net", options.nets, [net.name for net in nets.NETS]),
-        policies=chosen("policy", options.policies or ["all"], policies),
+        nets=chosen(options.nets, names("bench_nets")),
+        policies=chosen(options.policies or [ALL], policy_names()),
         shares=parse_shares(options.budgets or "100..20:20"),
         steps=options.steps,
         rounds=options.rounds,
         seed=options.seed,
-        device=str(recoup.gpus.parse_device(options.device or "cpu")),
+        device=str(gpus.parse_device(options.device or "cpu")),
     )
 
 
 def _prepare_gpu(options: argparse.Namespace) -> None:
-    if options.alternatives not in (None, ["none"]):
+    if options.alternatives not in (None, [NONE]):
         raise ValueError("alternatives are measured on the CPU: leave out --alternatives")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -53,7 +53,7 @@ def _run(plan: Any, options: argparse.Namespace) -> None:
     from recoup.bench.alternatives import alternatives_named
     from recoup.commands.bench_comparison import print_comparison
 
-    alternatives = alternatives_named(options.alternatives or ["none"])
+    alternatives = alternatives_named(options.alternatives or [NONE])
     results = runner.open_results(options.out, plan)
     with _progress() as progress:
         rounds = plan.rounds * len(list(plan.cases()))

@@ -2,9 +2,7 @@
 
 import argparse
 import contextlib
-import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,18 +14,14 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-import recoup
+from recoup.commands.exit_codes import INTERRUPTED, NOT_WRITTEN
+from recoup.commands.suggest_arguments import LEAST_STEPS
 from recoup.commands.suggest_output import print_batch, print_suggestions
-from recoup.files import check_writable, write_atomically
+from recoup.files import write_atomically
 from recoup.offline.batch_size import LargestBatch, largest_batch
 from recoup.offline.suggestions import Predictor, Suggestions, suggest
 from recoup.offline.trace_file import Record, first_steps, records_of
 from recoup.offline.traces import Trace
-from recoup.sizes import parse_bytes
-
-_USAGE_ERROR = 2
-_LEAST_STEPS = 2
-_BUDGET_RATIO, _BATCH_RATIO = 10.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -42,57 +36,8 @@ class _Recorded:
     notes: tuple[str, ...] = ()
 
 
-def add_suggest_command(commands: Any) -> None:
-    """Adds the command to the parser's subparsers."""
-    parser = commands.add_parser(
-        "suggest",
-        help="record some steps of a program, and say which budget to run it in",
-        allow_abbrev=False,
-        usage="recoup suggest [options] (SCRIPT | -m MODULE) [args ...]\n"
-        "       recoup suggest --trace FILE [options]",
-        description="Runs the program until some steps have ended, simulates what it did in a "
-        "ladder of budgets, and prints what each would cost. Or: how large its batch may be.",
-    )
-    parser.add_argument(
-        "--steps",
-        type=int,
-        metavar="N",
-        help="end the program behind so many steps of its optimizer (default: 4: the first makes "
-        "the optimizer's state, the second and the third are alike, and so the fourth has a plan)",
-    )
-    parser.add_argument("--policy", default="planned", help="what to evict (default: planned)")
-    parser.add_argument(
-        "--spill", metavar="SIZE", help="with a second tier of so many bytes, beside none"
-    )
-    parser.add_argument(
-        "--max-time-ratio",
-        type=float,
-        metavar="RATIO",
-        help="what takes more than so many times as long does not work (default: 10; of a batch "
-        "size: 2)",
-    )
-    parser.add_argument(
-        "--batch-size-for", metavar="SIZE", help="how large the batch may be in this budget"
-    )
-    parser.add_argument(
-        "--batch", type=int, metavar="B", help="the batch size that the program runs with now"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
-    parser.add_argument("--keep-trace", type=Path, metavar="FILE", help="keep what was recorded")
-    parser.add_argument(
-        "--trace", type=Path, metavar="FILE", help="run nothing: take this recording"
-    )
-    parser.add_argument(
-        "-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module"
-    )
-    parser.add_argument(
-        "program", nargs=argparse.REMAINDER, metavar="SCRIPT [args ...]", help="a Python program"
-    )
-    parser.set_defaults(command=_suggest, fail=parser.error)
-
-
-def _suggest(options: argparse.Namespace) -> int:
-    _check(options)
+def run(options: argparse.Namespace) -> int:
+    """Prints what was found, and returns the exit code: that of the program if it failed."""
     recorded = _from_file(options) if options.trace is not None else _record(options)
     for note in recorded.notes:
         print(note)
@@ -117,52 +62,9 @@ def _suggest(options: argparse.Namespace) -> int:
         try:
             write_atomically(options.json, json.dumps(result, indent=2) + "\n")
         except OSError as error:
-            options.fail(f"cannot write {options.json}: {error}")
+            print(f"recoup suggest: cannot write {options.json}: {error}", file=sys.stderr)
+            return recorded.exit_code or NOT_WRITTEN
     return recorded.exit_code
-
-
-def _check(options: argparse.Namespace) -> None:
-    """Refuses, before the program runs, what could not be done behind it."""
-    fail = options.fail
-    if options.trace is not None:
-        for name in ("program", "is_module", "steps", "keep_trace"):
-            if vars(options)[name]:
-                fail(f"--trace runs nothing: it goes without {_SHOWN[name]}")
-    elif not options.program:
-        fail("the following arguments are required: SCRIPT, or --trace FILE")
-    if options.steps is None:
-        options.steps = 4
-    if options.steps < _LEAST_STEPS:
-        fail(f"--steps must be {_LEAST_STEPS} or more; got {options.steps}")
-    for one, other in (("batch_size_for", "batch"), ("batch", "batch_size_for")):
-        if vars(options)[one] is not None and vars(options)[other] is None:
-            fail(f"{_SHOWN[one]} goes with {_SHOWN[other]}")
-    if options.batch is not None and options.batch < 1:
-        fail(f"--batch must be 1 or more; got {options.batch}")
-    if options.max_time_ratio is None:
-        is_batch = options.batch is not None
-        options.max_time_ratio = _BATCH_RATIO if is_batch else _BUDGET_RATIO
-    if not options.max_time_ratio > 1:  # that of no replay at all
-        fail(f"--max-time-ratio must be above 1; got {options.max_time_ratio}")
-    try:
-        recoup.budget(1, device="cpu", policy=options.policy, spill=options.spill)
-        if options.batch_size_for is not None:
-            parse_bytes(options.batch_size_for, name="--batch-size-for")
-        for file in (options.json, options.keep_trace):
-            if file is not None:
-                check_writable(file)
-    except (OSError, ValueError) as error:
-        fail(str(error))
-
-
-_SHOWN = {
-    "program": "a program",
-    "is_module": "-m",
-    "steps": "--steps",
-    "keep_trace": "--keep-trace",
-    "batch_size_for": "--batch-size-for SIZE",
-    "batch": "--batch B",
-}
 
 
 # ---- what to predict from ----
@@ -177,7 +79,6 @@ def _from_file(options: argparse.Namespace) -> _Recorded:
 
 
 def _record(options: argparse.Namespace) -> _Recorded:
-    _check_script(options)
     notes = []
     with tempfile.TemporaryDirectory(prefix="recoup-") as folder:
         trace_file, status_file = Path(folder) / "trace", Path(folder) / "status.json"
@@ -193,7 +94,10 @@ def _record(options: argparse.Namespace) -> _Recorded:
             try:
                 shutil.copyfile(trace_file, options.keep_trace)
             except OSError as error:
-                options.fail(f"cannot write {options.keep_trace}: {error}")
+                print(
+                    f"recoup suggest: cannot write {options.keep_trace}: {error}", file=sys.stderr
+                )
+                sys.exit(NOT_WRITTEN)
     if status["is_over"]:
         exit_code = 0
         records = first_steps(records, status["marks"])  # it may have caught what ended it
@@ -205,16 +109,6 @@ def _record(options: argparse.Namespace) -> _Recorded:
     return _Recorded(records, status["beside_bytes"], exit_code, tuple(notes))
 
 
-def _check_script(options: argparse.Namespace) -> None:
-    path = os.path.abspath(options.program[0])
-    if options.is_module or os.path.isdir(path):
-        return
-    try:
-        io.open_code(path).close()
-    except OSError as error:
-        options.fail(f"can't open file {path!r}: [Errno {error.errno}] {error.strerror}")
-
-
 def _run(command: list[str]) -> int:
     """The exit code. Ctrl-C is the program's, and ends both."""
     sys.stdout.flush()
@@ -223,18 +117,18 @@ def _run(command: list[str]) -> int:
             return process.wait()
         except KeyboardInterrupt:
             process.wait()
-            sys.exit(130)  # as of a shell
+            sys.exit(INTERRUPTED)
 
 
 def _require_steps(options: argparse.Namespace, status: dict[str, Any], exit_code: int) -> None:
     """Ends the process when there is too little to go by."""
     if status["error"] is not None:
         _refuse(options, f"the recording failed: {status['error']}", exit_code)
-    if status["steps"] >= _LEAST_STEPS:
+    if status["steps"] >= LEAST_STEPS:
         return
     what = (
         f"the program ended (exit code {exit_code}) after {_steps(status)} of an "
-        f"optimizer, and {_LEAST_STEPS} are needed"
+        f"optimizer, and {LEAST_STEPS} are needed"
     )
     if exit_code == 0:
         what += (

@@ -1,6 +1,5 @@
 """Logs of the simulator that was published with DTR."""
 
-import argparse
 import gzip
 import json
 import os
@@ -12,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from recoup import _C
+from recoup.offline.trace_names import is_dtr_log
 from recoup.offline.traces import Trace
-
-_SUFFIXES = (".log", ".log.gz")
 
 
 def read_dtr_log(path: str | os.PathLike[str]) -> Trace:
@@ -32,23 +30,9 @@ def read_dtr_log(path: str | os.PathLike[str]) -> Trace:
         raise ValueError(f"{os.fspath(path)}: {error}") from error
 
 
-def is_dtr_log(path: str) -> bool:
-    """By its name."""
-    return path.endswith(_SUFFIXES)
-
-
 def read_any_trace(path: str) -> Trace:
     """A log of the DTR authors by its name (.log, .log.gz), a trace otherwise."""
     return read_dtr_log(path) if is_dtr_log(path) else Trace.read(path)
-
-
-def add_trace_argument(parser: argparse.ArgumentParser) -> None:
-    """`trace`: what `read_any_trace` reads."""
-    parser.add_argument(
-        "trace",
-        metavar="TRACE",
-        help="a file of `recoup run --trace`, or a log of the DTR authors (.log, .log.gz)",
-    )
 
 
 # ---- lines ----

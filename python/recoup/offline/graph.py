@@ -74,7 +74,7 @@ class Graph:
 def graph_of(trace: Trace, *, small_leaf_bytes: int | None = None) -> Graph:
     """small_leaf_bytes: as `recoup.budget` has it; results up to this size are never recomputed."""
     if small_leaf_bytes is None:
-        small_leaf_bytes = budget(1).setup.options.as_dict()["small_leaf_bytes"]
+        small_leaf_bytes = budget("1B").setup.options.as_dict()["small_leaf_bytes"]
     found = trace._trace.graph(small_leaf_bytes=small_leaf_bytes)
     return Graph(
         [GraphOp(**row) for row in found["ops"]],

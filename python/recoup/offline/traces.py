@@ -240,7 +240,7 @@ def _engine_options(
     **changes: Any,
 ) -> _C.Options:
     check_budget(budget_bytes)
-    made = budget(1, **changes).setup.options.as_dict()
+    made = budget("1B", **changes).setup.options.as_dict()
     made |= {"policy": policy, "oracle": oracle, "chain_cost": chain_cost, "kinetic": kinetic}
     made["budget_bytes"] = budget_bytes
     if spill_bandwidth is not None:

@@ -93,6 +93,11 @@ _TINY = RealNet(
 _BY_NAME = {real.net.name: real for real in (*REAL_NETS, _TINY)}
 
 
+def real_net_names() -> list[str]:
+    """Of all that there are, the tiny one too."""
+    return list(_BY_NAME)
+
+
 def real_net_named(name: str) -> RealNet:
     """Raises ValueError that lists the names there are."""
     if name not in _BY_NAME:

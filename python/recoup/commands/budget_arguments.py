@@ -1,0 +1,66 @@
+"""The arguments of `recoup.budget` on the command line: which have a flag, and their types.
+
+tests/python/test_run_flags.py compares this with the signature, which is not loaded here: PyTorch
+would be too.
+"""
+
+import argparse
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from recoup.commands.argument_types import Parse, choice, or_none, real, size, truth, whole, wrong
+from recoup.commands.parser import did_you_mean
+from recoup.sizes import MOST_BYTES
+
+FLAGS: Mapping[str, str] = types.MappingProxyType(
+    {
+        "budget": "--budget",
+        "device": "--device",
+        "policy": "--policy",
+        "planning": "--planning",
+        "max_replay_ratio": "--max-replay-ratio",
+        "verify": "--verify",
+        "spill": "--spill",
+        "spill_dir": "--spill-dir",
+        "trace": "--trace",
+        "stacks": "--stacks",
+    }
+)
+"""Arguments of `recoup.budget` that have a flag of their own; `--option` sets the others."""
+
+OPTION_TYPES: Mapping[str, Parse[Any]] = types.MappingProxyType(
+    {
+        "small_filter": or_none(truth),
+        "sampling": or_none(truth),
+        "kinetic": or_none(truth),
+        "seed": whole(0, 2**64 - 1),
+        "usefulness": truth,
+        "replay_order": choice(("memory", "recursive")),
+        "block_size": or_none(size),
+        "small_leaf_bytes": whole(0, MOST_BYTES),
+        "max_depth": whole(1, 2**31 - 1),
+        "evict_after_op": truth,
+        "cost_model": choice(("measured", "bytes")),
+        "inplace": choice(("share", "copy")),
+        "placement": choice(("best-fit", "two-ended")),
+        "move_ns_per_byte": or_none(real("a number from 0.001 to 1,000,000", 1e-3, 1e6)),
+    }
+)
+"""What `--option` sets, with the type of each."""
+OPTIONS = tuple(OPTION_TYPES)
+PLANNING = ("off", "wait", "background")
+
+
+def option_setting(text: str) -> tuple[str, Any]:
+    """The type of `--option`: NAME=VALUE as the name and the value."""
+    name, equals, value = text.partition("=")
+    if name in FLAGS:
+        raise wrong(f"{name}: it has a flag of its own, {FLAGS[name]}")
+    if not equals or name not in OPTION_TYPES:
+        hint = "" if name in OPTION_TYPES else did_you_mean(name, OPTIONS)
+        raise wrong(f"must be NAME=VALUE, with one of {', '.join(OPTIONS)}; got {text!r}{hint}")
+    try:
+        return name, OPTION_TYPES[name](value)
+    except argparse.ArgumentTypeError as error:
+        raise wrong(f"{name} {error}") from None

@@ -1,0 +1,55 @@
+"""What a program may say and ask about single tensors and ops."""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from recoup import _C, compiled_plan
+
+
+def evict(tensor: torch.Tensor) -> bool:
+    """Drops the bytes of the tensor's storage if they can be recomputed.
+
+    Returns whether the storage is evicted now. The program cannot tell: the next op that needs the
+    bytes gets them back.
+    """
+    return _C.evict(tensor)
+
+
+def is_resident(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's storage has its bytes; true for tensors that no scope manages."""
+    return _C.is_resident(tensor)
+
+
+def materialize(tensor: torch.Tensor) -> None:
+    """Recomputes the tensor's storage if it is evicted. It may be evicted again; see `pin`.
+
+    Raises OutOfBudgetError when it does not fit.
+    """
+    _C.materialize(tensor)
+
+
+@contextlib.contextmanager
+def pin(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Inside the `with` block the tensor's storage is resident and stays in place.
+
+    Raises OutOfBudgetError when it does not fit.
+    """
+    held = _C.pin(tensor)
+    try:
+        yield tensor
+    finally:
+        held.release()
+
+
+def allow_replay(name: str) -> None:
+    """Says that a custom op, "namespace::op", computes its outputs from its inputs and no more.
+
+    Without it what the op writes is never evicted. Raises ValueError for text of another form.
+    """
+    namespace, _, op = name.partition("::") if isinstance(name, str) else ("", "", "")
+    if not namespace or not op:
+        raise ValueError(f"allow_replay takes the name of an op as 'namespace::op'; got {name!r}")
+    _C.allow_replay(name)
+    compiled_plan.forget_plans()
