@@ -206,7 +206,8 @@ constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
     {"forsake", TraceEvent::Kind::kForsake},   {"step", TraceEvent::Kind::kStep},
     {"settle", TraceEvent::Kind::kSettle},     {"part", TraceEvent::Kind::kPart},
     {"parts", TraceEvent::Kind::kParts},       {"end of parts", TraceEvent::Kind::kPartsEnd},
-    {"plan", TraceEvent::Kind::kPlan},         {"leave", TraceEvent::Kind::kLeave}};
+    {"plan", TraceEvent::Kind::kPlan},         {"leave", TraceEvent::Kind::kLeave},
+    {"time", TraceEvent::Kind::kTime}};
 
 // (kind, index, bytes) each.
 py::list event_rows(const Trace& trace) {

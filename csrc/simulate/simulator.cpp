@@ -222,6 +222,8 @@ void Simulator::apply(const TraceEvent& event) {
         observer_->on_step(trace_.names[event.index]);
       }
       break;
+    case EventKind::kTime:
+      break;
     case EventKind::kSettle:
       engine_->user().materialize_all();
       break;

@@ -50,6 +50,7 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
       case EventKind::kUnpin:
       case EventKind::kEvict:
       case EventKind::kLeave:
+      case EventKind::kTime:
       case EventKind::kStep:
       case EventKind::kPartsEnd:
       case EventKind::kPlan:

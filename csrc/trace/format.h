@@ -17,7 +17,8 @@ namespace recoup::detail {
 
 inline constexpr std::array<unsigned char, 8> kTraceMagic{0x89, 'r', 't', 'r', 'a', 'c', 'e', '\n'};
 inline constexpr std::uint32_t kTraceVersion = 5;
-// Still read: 1 had no plans, 2 no parts, 3 no ops on lists, 4 no storages that leave the pool.
+// Still read: 1 had no plans, 2 no parts, 3 no ops on lists, 4 no storages that leave the pool
+// and no times of steps.
 inline constexpr std::uint32_t kFirstTraceVersion = 1;
 inline constexpr std::size_t kFrameHeader = 12;
 inline constexpr std::uint32_t kMaxFrame = 64U << 20;

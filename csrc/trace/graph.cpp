@@ -156,6 +156,7 @@ TraceGraph build_graph(const Trace& trace, Bytes small_leaf) {
       case Kind::kAllocate:
       case Kind::kFree:
       case Kind::kUnpin:
+      case Kind::kTime:
       case Kind::kEvict:
       case Kind::kPart:
       case Kind::kParts:

@@ -1,5 +1,7 @@
 #include "csrc/trace/recorder.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "csrc/base/check.h"
@@ -80,6 +82,16 @@ void TraceRecorder::add(EventKind kind, StorageId storage) {
 }
 
 void TraceRecorder::on_step(std::string_view name) {
+  if (times_ == Times::kOfSteps) {
+    using Microseconds = std::chrono::microseconds;
+    const auto now = std::chrono::steady_clock::now();
+    const auto took = std::chrono::duration_cast<Microseconds>(now - step_began_).count();
+    step_began_ = now;
+    const auto most = static_cast<std::int64_t>(std::numeric_limits<std::int32_t>::max());
+    tell({.kind = EventKind::kTime,
+          .index = static_cast<std::uint32_t>(std::clamp(took, std::int64_t{0}, most)),
+          .size = Bytes(0)});
+  }
   tell({.kind = EventKind::kStep, .index = name_index(name), .size = Bytes(0)});
 }
 

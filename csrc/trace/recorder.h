@@ -1,6 +1,7 @@
 // Writes down what a program does on an engine.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -21,7 +22,10 @@ namespace recoup::detail {
 // are used again; a trace numbers its storages and blocks as they appear.
 class TraceRecorder final : public Observer {
  public:
-  explicit TraceRecorder(TraceSink& sink) : sink_(sink) {}
+  // Times of steps differ from run to run, so they are in a trace only where that is wanted.
+  enum class Times : std::uint8_t { kNone, kOfSteps };
+  explicit TraceRecorder(TraceSink& sink, Times times = Times::kNone)
+      : sink_(sink), times_(times) {}
 
   void on_allocate(BlockId block, Bytes nbytes) override;
   void on_free(BlockId block) override;
@@ -84,6 +88,8 @@ class TraceRecorder final : public Observer {
   void add_storage(StorageId storage) { put(storages_, storage.index(), storage_count_++); }
 
   TraceSink& sink_;
+  Times times_;
+  std::chrono::steady_clock::time_point step_began_ = std::chrono::steady_clock::now();
   std::unordered_map<std::string, std::uint32_t> names_;
   std::unordered_map<std::string, std::uint32_t> kernels_;  // by the bytes of their steps
   std::vector<std::uint32_t> storages_;                     // number by StorageId

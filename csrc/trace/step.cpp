@@ -123,6 +123,7 @@ class StepCutter {
         }
         break;
       case EventKind::kStep:
+      case EventKind::kTime:
       case EventKind::kSettle:
         break;
     }

@@ -359,6 +359,8 @@ void TraceValidator::add_event(const TraceEvent& event) {
         fail(str_cat("there is no name ", event.index));
       }
       break;
+    case Kind::kTime:
+      break;
     case Kind::kSettle:
       if (++settles_ > kMostSettles) {
         fail(str_cat("the scope is left more than ", kMostSettles, " times"));

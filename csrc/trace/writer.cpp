@@ -193,6 +193,7 @@ void TraceWriter::add_event(const TraceEvent& event) {
       break;
     case Kind::kFree:
     case Kind::kStep:
+    case Kind::kTime:
       put(event.index);
       break;
     case Kind::kSettle:

@@ -127,6 +127,7 @@ struct TraceEvent {
                 // are not known: the trace is an old one, or its ops were put in another order
     kPartsEnd,  // of the last op on lists: its parts have run; if none has, it runs as a whole
     kLeave,     // storage `index`, which escaped, leaves the pool
+    kTime,      // the step whose end follows took `index` microseconds, all that the program did
     kPlan,      // plan `index` is in force; with the policy and the budget that it was made for
     kParts,     // op on lists `index` begins
   };

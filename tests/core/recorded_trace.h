@@ -182,6 +182,9 @@ class RandomTrace {
       case Kind::kStep:
         event.index = 3;
         break;
+      case Kind::kTime:
+        event.index = below(1U << 31);
+        break;
       default:
         if (live_.empty() || !of_a_storage(event)) {
           return;

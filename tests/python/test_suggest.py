@@ -80,8 +80,10 @@ def test_what_it_suggests_holds(tmp_path: Path) -> None:
     assert "the end" not in result.stdout
     commands = commands_in(result.stdout)
     assert [each[3] for each in commands] == [
-        figures[which]["budget"] for which in ("knee", "least")
+        figures[which]["budget"] for which in ("suggested_knee", "suggested_least")
     ]
+    assert figures["suggested_least"]["budget_bytes"] > 1.14 * figures["least"]["budget_bytes"]
+    assert "because only the first steps were recorded" in result.stdout
     assert list(tmp_path.glob("*.rtrace*")) == []
     for command in commands:
         budget = parse_bytes(command[3])
@@ -117,7 +119,10 @@ def test_the_figures(tmp_path: Path) -> None:
         assert ("knee" in line) == (row == figures["knee"])
     # The same from the recording, of which nobody knows the process.
     again, same = suggest(tmp_path, "--trace", "run.rtrace")
-    assert same["predictions"] == rows and same["beside_tensors_bytes"] is None
+    without_times = [
+        [each | {"time_ratio": None} for each in table] for table in (rows, same["predictions"])
+    ]
+    assert without_times[0] == without_times[1] and same["beside_tensors_bytes"] is None
     assert figures["beside_tensors_bytes"] > 100 << 20 and "resident" not in again.stdout
     assert commands_in(again.stdout)[0][-1] == "SCRIPT"
 
@@ -329,3 +334,36 @@ def test_traces_that_say_too_little(capsys: pytest.CaptureFixture[str], tmp_path
         run.mark_step()
     line = refused(capsys, "suggest", "--trace", path)
     assert f"{path}: 1 step ended in it, and 2 are needed" in line
+
+
+PHASES = """
+    import torch
+    torch.manual_seed(0)
+    layers = [m for _ in range(6) for m in (torch.nn.Linear(256, 256), torch.nn.GELU())]
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.Adam(model.parameters())
+    for rows in (512,) * 6 + (2048,):  # the last batch is larger
+        loss = model(torch.randn(rows, 256)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print(f"{loss.item():.9e}")
+"""
+
+
+def test_a_whole_run_counts_what_comes_later(tmp_path: Path) -> None:
+    script = write(tmp_path, PHASES)
+    plain = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    early, first = suggest(tmp_path, script)
+    result, whole = suggest(tmp_path, "--whole-run", script)
+    assert "only the first steps were recorded" in early.stdout
+    assert "margin of 5%: costs differ between runs" in result.stdout
+    assert "--whole-run" not in result.stdout
+    assert whole["least"]["budget_bytes"] > first["suggested_least"]["budget_bytes"]
+    for command in commands_in(result.stdout):
+        run = cli(*command[1:], cwd=tmp_path)
+        assert (run.returncode, run.stdout) == (0, plain.stdout)
+    refused = cli("suggest", "--whole-run", "--steps", "3", script, cwd=tmp_path)
+    assert refused.returncode == 2 and "goes without --steps" in refused.stderr

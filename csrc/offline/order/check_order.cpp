@@ -74,6 +74,7 @@ class FactFinder {
         case TraceEvent::Kind::kUnpin:
         case TraceEvent::Kind::kEvict:
         case TraceEvent::Kind::kLeave:
+        case TraceEvent::Kind::kTime:
         case TraceEvent::Kind::kPart:
         case TraceEvent::Kind::kParts:
         case TraceEvent::Kind::kPartsEnd:

@@ -63,6 +63,7 @@ class Builder {
       case EventKind::kUnpin:
       case EventKind::kEvict:
       case EventKind::kLeave:
+      case EventKind::kTime:
       case EventKind::kPart:
       case EventKind::kParts:
       case EventKind::kPartsEnd:

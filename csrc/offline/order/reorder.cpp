@@ -113,6 +113,8 @@ class Reorder {
         step.tail.push_back({.event = event});
         steps_.emplace_back();
         break;
+      case EventKind::kTime:  // of the order that was
+        break;
       case EventKind::kParts:
         settle(trace_.list_ops[event.index]);
         break;
@@ -172,6 +174,7 @@ class Reorder {
         case EventKind::kAllocate:  // blocks and names keep their numbers
         case EventKind::kFree:
         case EventKind::kStep:
+        case EventKind::kTime:
         case EventKind::kSettle:
         case EventKind::kOp:
         case EventKind::kPlan:

@@ -20,6 +20,7 @@ _SHOWN = {
     "program": "a program",
     "is_module": "-m",
     "steps": "--steps",
+    "whole_run": "--whole-run",
     "keep_trace": "--keep-trace",
     "batch_size_for": "--batch-size-for SIZE",
     "batch": "--batch B",
@@ -43,6 +44,12 @@ def add_suggest_command(commands: Any) -> None:
         metavar="N",
         help="end the program after N steps of its optimizer (default: 4: the first makes the "
         "optimizer's state, the second and the third are alike, and so the fourth has a plan)",
+    )
+    parser.add_argument(
+        "--whole-run",
+        action="store_true",
+        help="record all that the program does, to its end: evaluation, checkpoints and ragged "
+        "batches count too",
     )
     parser.add_argument(
         "--policy",
@@ -113,7 +120,7 @@ def _check(options: argparse.Namespace) -> None:
     """Refuses, before the program runs, what could not be done after it; fills in defaults."""
     fail = options.fail
     if options.trace is not None:
-        for name in ("program", "is_module", "steps", "keep_trace"):
+        for name in ("program", "is_module", "steps", "whole_run", "keep_trace"):
             if vars(options)[name]:
                 fail(f"--trace runs nothing: it goes without {_SHOWN[name]}")
     elif not options.program:
@@ -121,6 +128,8 @@ def _check(options: argparse.Namespace) -> None:
     for one, other in (("batch_size_for", "batch"), ("batch", "batch_size_for")):
         if vars(options)[one] is not None and vars(options)[other] is None:
             fail(f"{_SHOWN[one]} goes with {_SHOWN[other]}")
+    if options.whole_run and options.steps is not None:
+        fail("--whole-run records all steps: it goes without --steps")
     if options.steps is None:
         options.steps = _STEPS
     if options.max_time_ratio is None:

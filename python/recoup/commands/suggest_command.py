@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,11 +16,20 @@ from rich.console import Console
 
 from recoup.commands.exit_codes import INTERRUPTED, NOT_WRITTEN
 from recoup.commands.suggest_arguments import LEAST_STEPS
-from recoup.commands.suggest_output import print_batch, print_suggestions
+from recoup.commands.suggest_output import print_batch, print_commands, print_suggestions
 from recoup.files import write_atomically
 from recoup.offline.batch_size import LargestBatch, largest_batch
-from recoup.offline.suggestions import Predictor, Suggestions, suggest
-from recoup.offline.trace_file import Record, first_steps, records_of
+from recoup.offline.margins import margin_of, with_margin
+from recoup.offline.suggestions import Predictor, Suggestions, Watching, suggest
+from recoup.offline.trace_file import (
+    SETTLE,
+    EventRecord,
+    Record,
+    first_steps,
+    records_of,
+    step_ends,
+    trace_of,
+)
 from recoup.offline.traces import Trace
 
 
@@ -34,6 +43,10 @@ class _Recorded:
     exit_code: int = 0
     """Of the program, if it ended by itself."""
     notes: tuple[str, ...] = ()
+    whole_run: bool = False
+    """Whether the program ended by itself, so that nothing comes after what was recorded."""
+    watching: Watching | None = None
+    """What recoup takes for an op there; None: it was not measured."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -75,7 +88,9 @@ def _from_file(options: argparse.Namespace) -> _Recorded:
         trace = Trace.read(options.trace)
     except (OSError, ValueError) as error:
         options.fail(str(error))
-    return _Recorded(records_of(trace))
+    records = records_of(trace)
+    is_whole = any(isinstance(one, EventRecord) and one.tag == SETTLE for one in records)
+    return _Recorded(records, whole_run=is_whole)  # a scope that was left
 
 
 def _record(options: argparse.Namespace) -> _Recorded:
@@ -83,7 +98,8 @@ def _record(options: argparse.Namespace) -> _Recorded:
     with tempfile.TemporaryDirectory(prefix="recoup-") as folder:
         trace_file, status_file = Path(folder) / "trace", Path(folder) / "status.json"
         command = [sys.executable, "-m", "recoup.commands.record_steps"]
-        command += [str(trace_file), str(status_file), str(options.steps)]
+        steps = 0 if options.whole_run else options.steps
+        command += [str(trace_file), str(status_file), str(steps)]
         exit_code = _run([*command, *(["-m"] if options.is_module else []), *options.program])
         if not status_file.exists():
             _refuse(options, _ended_abruptly(exit_code), exit_code)
@@ -106,7 +122,14 @@ def _record(options: argparse.Namespace) -> _Recorded:
     else:
         how = f" with exit code {exit_code}" if exit_code else ""
         notes.append(f"The program ended{how} by itself, after {_steps(status)}.")
-    return _Recorded(records, status["beside_bytes"], exit_code, tuple(notes))
+    return _Recorded(
+        records,
+        status["beside_bytes"],
+        exit_code,
+        tuple(notes),
+        whole_run=not status["is_over"] and exit_code == 0,
+        watching=Watching(**status["watching"]),
+    )
 
 
 def _run(command: list[str]) -> int:
@@ -159,7 +182,8 @@ def _refuse(options: argparse.Namespace, what: str, exit_code: int) -> NoReturn:
 
 
 def _budgets(options: argparse.Namespace, recorded: _Recorded) -> Suggestions:
-    made = {"policy": options.policy, "max_time_ratio": options.max_time_ratio}
+    made: dict[str, Any] = {"policy": options.policy, "max_time_ratio": options.max_time_ratio}
+    made["watching"] = recorded.watching
     predictor = Predictor(recorded.records, spill=options.spill, **made)
     with _waiting("simulating budgets"):
         found = suggest(predictor)
@@ -167,7 +191,15 @@ def _budgets(options: argparse.Namespace, recorded: _Recorded) -> Suggestions:
         if options.spill is not None:
             alone = Predictor(recorded.records, **made)
             without = [alone.predict(one.budget) for one in found.predictions]
+        trace, steps = trace_of(recorded.records), len(step_ends(recorded.records))
+        margin = margin_of(trace, steps, whole_run=recorded.whole_run)
+        advised = [
+            None if one is None else with_margin(predictor, one, margin)
+            for one in (found.knee, found.least)
+        ]
+        found = replace(found, suggested_knee=advised[0], suggested_least=advised[1])
     print_suggestions(predictor, found, without, recorded.beside_bytes, options)
+    print_commands(found, margin, options)
     if found.least is None:
         reason = found.predictions[0].reason or "it does not complete where costs are misjudged"
         raise ValueError(f"no budget up to the unbudgeted peak is enough: {reason}")

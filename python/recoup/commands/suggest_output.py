@@ -5,7 +5,9 @@ import shlex
 from collections.abc import Sequence
 
 from recoup.offline.batch_size import LargestBatch
+from recoup.offline.margins import Margin
 from recoup.offline.suggestions import Prediction, Predictor, Suggestions
+from recoup.report import format_ns
 from recoup.sizes import format_bytes
 from recoup.tables import plain_table, print_table
 
@@ -27,8 +29,9 @@ def print_suggestions(
     steady = predictor.steady
     steps = steady.last_mark - steady.first_mark
     print(
-        f"A step has {predictor.step_ops / steps:,.0f} ops, which take "
-        f"{predictor.step_ns / steps / 1e6:,.3g} ms. "
+        f"A step has {predictor.step_ops / steps:,.0f} ops and takes "
+        f"{format_ns(predictor.plain_ns // steps)}, of which "
+        f"{format_ns(predictor.step_ns // steps)} in ops. "
         f"Without a budget tensors take {format_bytes(predictor.peak_bytes)}."
     )
     for note in _notes(predictor):
@@ -48,7 +51,6 @@ def print_suggestions(
         table.add_row(*cells, ", ".join(mark for mark, is_it in marks.items() if is_it))
     print_table(table)
     _print_legend(found.predictions, without_tier or (), beside_bytes, options)
-    _print_commands(found, options)
 
 
 def _notes(predictor: Predictor) -> list[str]:
@@ -72,7 +74,7 @@ def _print_legend(
     options: argparse.Namespace,
 ) -> None:
     print()
-    print("step time: its ops and replays over its ops, as simulated.", end="")
+    print("step time: of a step without recoup, as predicted.", end="")
     shown = [*predictions, *others]
     seen = {one.status for one in shown}
     if "out of budget" in seen:
@@ -86,14 +88,17 @@ def _print_legend(
         print(f"resident: the budget, and {format_bytes(beside_bytes)} that are no tensors.")
 
 
-def _print_commands(found: Suggestions, options: argparse.Namespace) -> None:
-    if found.knee is None or found.least is None:
+def print_commands(found: Suggestions, margin: Margin, options: argparse.Namespace) -> None:
+    """The commands of the knee and of the least budget, with their margin."""
+    knee, least = found.suggested_knee, found.suggested_least
+    if knee is None or least is None:
         return
-    print("\nThe knee, below which time rises fastest:" if found.least != found.knee else "")
-    if found.least != found.knee:
-        print(f"  {run_command(options, found.knee.budget)}")
-    print("The least budget that was found to work:")
-    print(f"  {run_command(options, found.least.budget)}")
+    print(f"\n{margin.text()}")
+    if knee != least:
+        print("The knee, below which time rises fastest, and its margin:")
+        print(f"  {run_command(options, knee.budget)}")
+    print("The least budget that was found to work, and its margin:")
+    print(f"  {run_command(options, least.budget)}")
 
 
 def print_batch(found: LargestBatch, beside_bytes: int | None, options: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from recoup.offline.trace_file import OpRecord, Record, step_ends, trace_of
+from recoup.offline.trace_file import OpRecord, Record, step_ends, step_times_ns, trace_of
 from recoup.offline.traces import Simulation, Status, Trace
 from recoup.run import CostModel
 from recoup.sizes import parse_bytes, short_size
@@ -32,6 +32,16 @@ class SteadyStep:
 
 
 @dataclass(frozen=True)
+class Watching:
+    """What recoup takes for each op, in nanoseconds, measured where the trace was recorded."""
+
+    budget_ns: float
+    """Of a budget in which nothing is evicted."""
+    recording_ns: float
+    """Of a recording."""
+
+
+@dataclass(frozen=True)
 class Prediction:
     """What a budget would do."""
 
@@ -47,7 +57,8 @@ class Prediction:
     reason: str
     """Why it is not "ok"; else empty."""
     time_ratio: float | None
-    """Of the steady step: its ops, replays and copies over its ops. None: it is not reached."""
+    """Of the steady step: its time in this budget over its time without recoup. None: it is not
+    reached."""
     replays: int
     """In the whole trace."""
     spill_peak_bytes: int
@@ -64,6 +75,10 @@ class Suggestions:
     """See `knee_of`. None: no budget that was tried holds."""
     least: Prediction | None
     """The least budget that holds; None likewise."""
+    suggested_knee: Prediction | None = None
+    """The knee with a margin, which is what users are told to take; see recoup.offline.margins."""
+    suggested_least: Prediction | None = None
+    """The same of the least budget."""
 
 
 def steady_step(records: Sequence[Record]) -> SteadyStep:
@@ -89,6 +104,21 @@ def steady_step(records: Sequence[Record]) -> SteadyStep:
     return SteadyStep(count - 2, count - 1, 1)
 
 
+def _between_ops_ns(records: Sequence[Record], steady: SteadyStep) -> int:
+    """What a steady step takes beside its ops: the least of its repetitions. 0: not recorded."""
+    ends = [0, *step_ends(records)]
+    times = step_times_ns(records)
+    period = steady.last_mark - steady.first_mark
+    found = []
+    for last in range(steady.last_mark, 0, -period)[: steady.repeats]:
+        first = last - period + 1
+        clock = times[first : last + 1]
+        ops = (one for one in records[ends[first] : ends[last + 1]] if isinstance(one, OpRecord))
+        if first >= 0 and all(one is not None for one in clock):
+            found.append(sum(filter(None, clock)) - sum(op.cost_ns for op in ops))
+    return max(min(found, default=0), 0)
+
+
 def _are_alike(one: list[int], other: list[int]) -> bool:
     shared = (Counter(one) & Counter(other)).total()
     return shared >= _ALIKE * max(len(one), len(other))
@@ -110,6 +140,10 @@ class Predictor:
     max_time_ratio: a run, or a steady step, that costs more than so many times its own ops is
         "too slow".
     spill, cost_model: as `recoup.budget` takes them.
+    watching: what recoup takes for an op; None: not measured, and left out.
+    The time of a step is that of the recording, by the clock, less what the recording took; in a
+    budget replays, copies and recoup's own time for each op are added. Of a recording without
+    times, made by an older version, the ops alone count.
     Raises ValueError for a trace with less than two steps, and where nothing takes memory.
     """
 
@@ -121,6 +155,7 @@ class Predictor:
         max_time_ratio: float = 10.0,
         spill: str | None = None,
         cost_model: CostModel = "measured",
+        watching: Watching | None = None,
     ) -> None:
         self.steady = steady_step(records)
         ends = step_ends(records)
@@ -142,6 +177,12 @@ class Predictor:
         """Ops of the steady step."""
         self.step_ns = sum(op.cost_ns for op in ops)
         """What they cost."""
+        self._watching = watching or Watching(0.0, 0.0)
+        self._is_measured = cost_model == "measured"
+        recording_ns = self.step_ops * self._watching.recording_ns
+        between_ns = _between_ops_ns(records, self.steady) if self._is_measured else 0
+        self.plain_ns = max(self.step_ns + round(max(between_ns - recording_ns, 0.0)), 1)
+        """What the steady step takes without recoup."""
 
     def predict(self, budget: str) -> Prediction:
         """Of a size such as "1.4GiB"."""
@@ -151,7 +192,9 @@ class Predictor:
         if status == "ok":
             until = run if self._until is None else self._simulate(self._until, budget_bytes)
             before = self._simulate(self._before, budget_bytes)
-            ratio = 1.0 + (_extra_ns(until) - _extra_ns(before)) / max(self.step_ns, 1)
+            watching_ns = self.step_ops * self._watching.budget_ns
+            added_ns = watching_ns + _extra_ns(until) - _extra_ns(before)
+            ratio = 1.0 + added_ns / self.plain_ns
             if ratio > self._max_time_ratio > 0:
                 status = "too slow"
         if status == "too slow":

@@ -14,11 +14,11 @@ from pathlib import Path
 from recoup.offline.traces import Trace
 
 _MAGIC = b"\x89rtrace\n"
-_VERSION = 4
+_VERSION = 5
 _FRAME_BYTES = 1 << 18
 _NAME, _KERNEL, _OP, _PLAN, _LIST_OP = 1, 2, 3, 4, 5
 EXTERNAL, ALLOCATE, FREE, ADOPT, DIE = 16, 17, 18, 19, 20
-FORSAKE, STEP, SETTLE, PARTS_END = 26, 27, 28, 30
+FORSAKE, STEP, SETTLE, PARTS_END, TIME = 26, 27, 28, 30, 32
 _OPERAND_BITS = 4
 READ, WRITTEN, OVERWRITTEN, IN_PASSING = 1, 2, 4, 8
 """Bits of an operand."""
@@ -109,6 +109,19 @@ def step_ends(records: Sequence[Record]) -> list[int]:
     ]
 
 
+def step_times_ns(records: Sequence[Record]) -> list[int | None]:
+    """What each whole step took by the clock, in nanoseconds; None where the trace does not say."""
+    times: list[int | None] = []
+    took: int | None = None
+    for record in records:
+        if isinstance(record, EventRecord) and record.tag == TIME:
+            took = record.index * 1000
+        elif isinstance(record, EventRecord) and record.tag == STEP:
+            times.append(took)
+            took = None
+    return times
+
+
 def first_steps(records: Sequence[Record], count: int) -> list[Record]:
     """Up to the mark of that step, counted from 1."""
     return list(records[: step_ends(records)[count - 1] + 1])
@@ -186,7 +199,7 @@ class _Reader:
             return EventRecord(tag, size_bytes=self._number())
         if tag == ADOPT:
             return EventRecord(tag, self._number(), self._number())
-        if tag in (FREE, STEP):
+        if tag in (FREE, STEP, TIME):
             return EventRecord(tag, self._number())
         if tag in (SETTLE, PARTS_END):
             return EventRecord(tag)
@@ -252,7 +265,7 @@ class _Writer:
             self._put(event.size_bytes)
         elif event.tag == ADOPT:
             self._put(event.index, event.size_bytes)
-        elif event.tag in (FREE, STEP):
+        elif event.tag in (FREE, STEP, TIME):
             self._put(event.index)
         elif event.tag not in (SETTLE, PARTS_END):
             self._put(self._storages - 1 - event.index)
