@@ -34,7 +34,13 @@ class Enough {
   void end_op() { begin({}, 0, false); }
   // The running op cannot be run again.
   void run_once() { again_ = false; }
-  [[nodiscard]] bool again() const { return again_; }
+  // The running op failed and is run again, for the last time, with its operands slid together. In
+  // a larger budget it would be too, so the same counts.
+  void begin_retry() {
+    begin(now(), operands_, again_);
+    is_retry_ = true;
+  }
+  [[nodiscard]] bool again() const { return again_ && !is_retry_; }
 
   // The program asks for a block. In a pool of segments a free one is found when there are more of
   // them than blocks.
@@ -89,6 +95,7 @@ class Enough {
   void begin(const State& state, int operands, bool again) {
     operands_ = operands;
     again_ = again;
+    is_retry_ = false;
     allocated_ = Bytes(0);
     before_ = state;
   }
@@ -103,6 +110,7 @@ class Enough {
   State before_{};      // when it began
   int operands_ = 0;
   bool again_ = false;
+  bool is_retry_ = false;
 };
 
 }  // namespace recoup::detail

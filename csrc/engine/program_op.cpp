@@ -138,8 +138,9 @@ bool ProgramOp::retry(std::span<const Operand> operands, Bytes need) {
   if (context_.observer != nullptr) {
     context_.observer->on_op_retry();
   }
-  enough_.run_once();  // again is not again and again
-  return room_.defragment(pinned_by(operands), need);
+  const bool is_enough = room_.defragment(pinned_by(operands), need);
+  enough_.begin_retry();
+  return is_enough;
 }
 
 void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operand> operands,

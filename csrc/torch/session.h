@@ -121,7 +121,8 @@ class Session {
     return attributor_ ? attributor_->line() : Maker::kNone;
   }
   struct Recording {
-    explicit Recording(const std::string& path) : writer(path), recorder(writer, TraceRecorder::Times::kOfSteps) {}
+    explicit Recording(const std::string& path)
+        : writer(path), recorder(writer, TraceRecorder::Times::kOfSteps) {}
     TraceWriter writer;
     TraceRecorder recorder;
   };
