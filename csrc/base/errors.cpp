@@ -63,7 +63,7 @@ std::string OutOfBudgetReport::to_string() const {
                     " are pinned, in use, or have an address that other code knows. ");
   }
   if (enough == Bytes(0)) {
-    return text + "No budget is enough for it.";
+    return text + "No budget is enough: leave out block_size, or give a larger one.";
   }
   const std::string size = detail::short_size(enough);
   if (leaving) {

@@ -51,7 +51,8 @@ void* Allocator::allocate(Bytes size, int device, Stream stream) {
     if (runtime_.capturing(stream)) {
       throw CudaError(
           "memory was asked for on a stream that is captured into a CUDA graph of which PyTorch "
-          "has not told recoup, or whose capture has failed; nobody knows how long that memory "
+          "has not told recoup, or whose capture has failed; recoup cannot know how long that "
+          "memory "
           "must stay in place: capture by torch.cuda.graph");
     }
     scope = scopes_.wanting(device, size);

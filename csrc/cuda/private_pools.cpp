@@ -49,7 +49,7 @@ void PrivatePools::end(Id id) {
 void PrivatePools::release(Id id) {
   const auto found = pools_.find(id);
   if (found == pools_.end() || found->second.users == 0) {
-    throw std::logic_error(str_cat(name_of(id), " has no user who could release it"));
+    throw std::logic_error(str_cat(name_of(id), " is not in use, so it cannot be released"));
   }
   --found->second.users;
   give_back();

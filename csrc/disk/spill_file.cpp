@@ -50,12 +50,12 @@ std::string default_directory() {
 void refuse_memory(const std::string& directory) {
   struct statfs found{};
   if (statfs(directory.c_str(), &found) != 0) {
-    fail(str_cat("recoup: no second tier in ", directory));
+    fail(str_cat("recoup: no file for a second tier can be made in ", directory));
   }
   if (is_memory(found)) {
     throw std::invalid_argument(str_cat("recoup: ", directory,
-                                        " is memory (tmpfs), not a disk: what is spilled there "
-                                        "would take what it shall save. Give another spill_dir"));
+                                        " is memory (tmpfs), not a disk: spilling there would save "
+                                        "no memory. Give a spill_dir on a disk"));
   }
 }
 
@@ -75,7 +75,7 @@ SpillFile::SpillFile(const std::string& directory, const Settings& settings)
     if (!write(Bytes(0), block.get(), Bytes(kBlock))) {
       copier_.reset();
       close(file_);
-      fail(str_cat("recoup: a second tier in ", directory_, " cannot be written"));
+      fail(str_cat("recoup: the file of the second tier in ", directory_, " cannot be written"));
     }
   }
 }
@@ -116,7 +116,7 @@ void SpillFile::open(bool direct) {
   std::string name = str_cat(directory_, "/recoup-XXXXXX");
   file_ = mkostemp(name.data(), O_CLOEXEC | (direct ? O_DIRECT : 0));
   if (file_ < 0) {
-    fail(str_cat("recoup: no second tier in ", directory_));
+    fail(str_cat("recoup: no file for a second tier can be made in ", directory_));
   }
   unlink(name.c_str());
 }
@@ -183,15 +183,15 @@ void SpillFile::end_read(Bytes from) {
       fail(str_cat("recoup: what was spilled to ", directory_, " cannot be read"));
     case Kind::kTooShort:
       errno = EIO;
-      fail(str_cat("recoup: what was spilled to ", directory_, " is not there"));
+      fail(str_cat("recoup: what was spilled to ", directory_, " is missing"));
     case Kind::kTimedOut:
       throw std::runtime_error(str_cat("recoup: the disk of ", directory_,
-                                       " has not answered for long: ", size.count(), " bytes at ",
-                                       from.count(), " cannot be read now"));
+                                       " has not answered for a long time: ", size.count(),
+                                       " bytes at ", from.count(), " cannot be read now"));
     case Kind::kDifferent:
       throw std::runtime_error(str_cat("recoup: what was spilled to ", directory_,
                                        " is not what was written there: ", size.count(),
-                                       " bytes at ", from.count(), ". Is the disk broken?"));
+                                       " bytes at ", from.count(), ". The disk may be broken"));
   }
 }
 

@@ -185,8 +185,8 @@ void Engine::forsake_external(StorageId storage) {
   if (!found.needed.empty()) {
     throw std::runtime_error(
         "recoup: the memory of a tensor was replaced where recoup could not see it, and an evicted "
-        "tensor was made from its old content. Use tensor operations, or recoup.materialize what "
-        "depends on it first");
+        "tensor was made from its old content. Replace it with tensor operations, or call "
+        "recoup.materialize on what depends on it first");
   }
   if (context_.observer != nullptr) {
     context_.observer->on_forsake(storage);

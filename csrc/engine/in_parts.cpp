@@ -64,7 +64,7 @@ bool InParts::prepare(std::span<const Part> parts) {
     let_go();
   }
   if (need.most + need.stays > context_.options.budget) {
-    reporter_.fail(need.most, "a part of it needs that");
+    reporter_.fail(need.most, "one part of this op on lists needs that much");
   }
   return need.sure;
 }

@@ -38,10 +38,11 @@ std::string OutOfBudgetReporter::of_second_tier() const {
     const bool could = value.leaf() && value.block.valid() && context_.tier.takes(value.nbytes);
     refused += could && !value.spillable ? value.size : Bytes(0);
   });
-  return refused == Bytes(0) ? std::string()
-                             : str_cat("leaves of ", recoup::to_string(refused),
-                                       " find no room in the second tier of ",
-                                       recoup::to_string(context_.options.spill));
+  return refused == Bytes(0)
+             ? std::string()
+             : str_cat(recoup::to_string(refused),
+                       " that cannot be recomputed do not fit in the second tier of ",
+                       recoup::to_string(context_.options.spill));
 }
 
 void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
@@ -115,7 +116,8 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
   if (context_.options.block_size > Bytes(0) &&
       asked > context_.pool.round_up(context_.options.block_size)) {
     report.enough = Bytes(0);
-    report.reason = "it is larger than a block of the pool";
+    report.fragmented = false;
+    report.reason = "the allocation is larger than a segment of the pool (block_size)";
   }
   if (context_.observer != nullptr) {
     context_.observer->on_out_of_budget(report);

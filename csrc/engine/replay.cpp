@@ -245,13 +245,13 @@ void Replay::place(OpId op) {
 void Replay::charge_cost(OpId op) {
   spent_ += lineage_[op].cost;
   if (spent_ > most_) {
-    reporter_.fail(Bytes(0), "getting its arguments back costs more than this attempt may");
+    reporter_.fail(Bytes(0), "recomputing its arguments costs more than this attempt may");
   }
   const double ratio = context_.options.max_replay_ratio;
   const double limit = ratio * static_cast<double>(lineage_.total_cost().count());
   if (limit > 0 && static_cast<double>(spent_.count()) > limit) {
-    reporter_.fail(Bytes(0), str_cat("getting its arguments back costs more than ", ratio,
-                                     " times all ops on record"));
+    reporter_.fail(Bytes(0), str_cat("recomputing its arguments costs more than ", ratio,
+                                     " times all recorded ops (max_replay_ratio)"));
   }
 }
 

@@ -223,7 +223,9 @@ void Room::charge_external(Bytes size) {
   }
   while (missing() > Bytes(0)) {
     if (!(enough_.roomy() && leaves_.drop_one(missing())) && !free_some(missing())) {
-      reporter_.fail(size, "a tensor made outside the scope came into it");
+      reporter_.fail(
+          size,
+          "it is charged for memory outside of the pool, such as a tensor made outside the scope");
     }
   }
   context_.charges.external += size;
@@ -250,8 +252,9 @@ bool Room::defragment(std::span<const ValueId> pinned, Bytes need) {
 void Room::grow(Bytes budget) {
   Options& options = context_.options;
   if (budget <= options.budget) {
-    throw std::invalid_argument(
-        str_cat("a budget can only grow: it is ", recoup::to_string(options.budget)));
+    throw std::invalid_argument(str_cat("grow needs a budget above the current ",
+                                        recoup::to_string(options.budget),
+                                        "; shrink makes it smaller"));
   }
   options.budget = budget;
   context_.placer.set_budget(budget);
@@ -263,8 +266,8 @@ void Room::grow(Bytes budget) {
 void Room::shrink(Bytes budget) {
   Options& options = context_.options;
   if (budget <= options.outside || budget >= options.budget) {
-    throw std::invalid_argument(str_cat("a smaller budget must be more than ",
-                                        recoup::to_string(options.outside), " and less than ",
+    throw std::invalid_argument(str_cat("shrink needs a budget above ",
+                                        recoup::to_string(options.outside), " and below ",
                                         recoup::to_string(options.budget)));
   }
   context_.flights->land_all();
@@ -279,7 +282,7 @@ void Room::shrink(Bytes budget) {
     if (!possible || !free_some(missing())) {
       reporter_.fail_in(
           budget, Bytes(0),
-          str_cat("a budget of ", short_text(budget), " does not hold what cannot be evicted"));
+          str_cat("a budget of ", short_text(budget), " is less than what cannot be evicted"));
     }
   }
   if (options.addresses <= Bytes(0)) {
@@ -287,7 +290,7 @@ void Room::shrink(Bytes budget) {
     if (!clear_addresses(capacity)) {
       reporter_.fail_in(
           budget, Bytes(0),
-          str_cat("in a budget of ", short_text(budget), " what may not move would lie outside"));
+          str_cat("tensors that may not move lie beyond a budget of ", short_text(budget)));
     }
     const Bytes before = pool_.capacity();
     pool_.shrink(capacity);

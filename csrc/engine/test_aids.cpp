@@ -10,12 +10,12 @@ namespace recoup {
 namespace {
 
 [[noreturn]] void throw_unknown(std::string_view word) {
-  throw std::invalid_argument(
-      detail::str_cat("'", word,
-                      "' is no test aid; they are poison, shake, fail-allocation=K, fail-replay=K, "
-                      "fail-spill=K, fail-fetch=K, force-eviction=K and delay=MICROSECONDS with "
-                      "numbers from 1 on, and "
-                      "persistent beside one with a K"));
+  throw std::invalid_argument(detail::str_cat(
+      "'", word,
+      "' is not a test aid; they are poison, shake, fail-allocation=K, fail-replay=K, "
+      "fail-spill=K, fail-fetch=K, force-eviction=K and delay=MICROSECONDS with "
+      "numbers from 1 on, and "
+      "persistent beside one with a K"));
 }
 
 std::int64_t parse_count(std::string_view word, std::string_view digits) {

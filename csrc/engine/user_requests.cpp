@@ -138,7 +138,8 @@ void UserRequests::materialize_all() {
                             short_text(live), report.reason.empty() ? "" : "; ", report.reason);
     if (context_.options.spill_to_leave && context_.options.spill <= Bytes(0) &&
         !context_.tier.open() && !context_.tier.closed()) {
-      report.reason += "; no file could be made in a directory for temporary files to spill to";
+      report.reason +=
+          "; no file for a second tier could be made in the directories for temporary files";
     }
     throw OutOfBudget(std::move(report));
   } catch (const std::exception&) {

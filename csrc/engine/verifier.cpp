@@ -30,7 +30,9 @@ void Verifier::compare(ValueId id, const Location& at, OpId op) {
   if (device_.hash(at, lineage_[id].nbytes, lineage_[op].payload, result) != hash) {
     throw ReplayDiffers(str_cat("recoup: a replay of ", device_.name(lineage_[op].payload),
                                 " gave other bits than its first run (output of ",
-                                to_string(lineage_[id].nbytes), ")"));
+                                to_string(lineage_[id].nbytes),
+                                "). If it is a custom op, recoup.allow_replay must not name it; "
+                                "else please report it"));
   }
 }
 

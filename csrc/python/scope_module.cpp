@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <stdexcept>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -48,6 +49,11 @@ py::object enter(const py::object& budget) {
 void leave(const py::object& budget, const py::object& /*kind*/, const py::object& error,
            const py::object& /*traceback*/) {
   const py::object runs = budget.attr("_runs");
+  if (py::len(runs) == 0) {
+    throw std::runtime_error(
+        "recoup: this budget is not in force, so its scope cannot be left: enter it with "
+        "`with recoup.budget(...):`");
+  }
   const py::object run = runs.attr("__getitem__")(-1);
   try {
     run.attr("_exit")(error);

@@ -47,7 +47,7 @@ Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Obser
   observe(observer);
   if (options.noise) {
     if (options.engine.cost_model != CostModel::kMeasured) {
-      throw std::invalid_argument("noise is of measured costs; these are counted");
+      throw std::invalid_argument("noise needs measured costs: leave out cost_model='bytes'");
     }
     noise_.emplace(*options.noise, trace);
   }

@@ -41,14 +41,14 @@ bool Budget::entered() const {
 
 void Budget::enter() {
   if (!scope_) {
-    throw std::logic_error("recoup: a budget can be entered once");
+    throw std::logic_error("recoup: a budget can be entered only once: make another one");
   }
   scope_->enter();
 }
 
 void Budget::leave() {
   if (!scope_ || !scope_->in_force()) {
-    throw std::logic_error("recoup: this budget is not in force");
+    throw std::logic_error("recoup: this budget is not in force: enter it first");
   }
   scope_->leave();
   last_stats_ = stats();
@@ -85,28 +85,28 @@ void Budget::end_as_it_is(bool keeps_trace) {
 
 void Budget::grow(Bytes budget) {
   if (!scope_) {
-    throw std::logic_error("recoup: this budget is not in force");
+    throw std::logic_error("recoup: this budget is not in force: enter it first");
   }
   scope_->session().grow(budget);
 }
 
 void Budget::shrink(Bytes budget) {
   if (!scope_) {
-    throw std::logic_error("recoup: this budget is not in force");
+    throw std::logic_error("recoup: this budget is not in force: enter it first");
   }
   scope_->session().shrink(budget);
 }
 
 void Budget::record(const std::string& path) {
   if (!scope_ || scope_->in_force()) {
-    throw std::logic_error("recoup: a trace is recorded from the scope's beginning");
+    throw std::logic_error("recoup: ask for a trace before the budget is entered");
   }
   scope_->session().record(path);
 }
 
 void Budget::offer(const at::Tensor& tensor) {
   if (!entered()) {
-    throw std::logic_error("recoup: tensors are offered to a budget that is entered");
+    throw std::logic_error("recoup: enter the budget before tensors are offered to it");
   }
   if (!tensor.defined() || !tensor.has_storage()) {
     return;
@@ -127,7 +127,7 @@ void Budget::mark_step(const std::string& name) {
 
 void Budget::log_decisions() {
   if (!scope_ || scope_->in_force()) {
-    throw std::logic_error("recoup: decisions are kept from the scope's beginning");
+    throw std::logic_error("recoup: ask for decisions before the budget is entered");
   }
   scope_->session().log_decisions();
 }
@@ -142,7 +142,7 @@ std::vector<Decision> Budget::decisions() const {
 
 void Budget::attribute(const AttributionOptions& options) {
   if (!scope_ || scope_->in_force()) {
-    throw std::logic_error("recoup: who holds memory is kept from the scope's beginning");
+    throw std::logic_error("recoup: ask who holds memory before the budget is entered");
   }
   scope_->session().attribute(options);
 }

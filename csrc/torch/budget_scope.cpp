@@ -95,7 +95,9 @@ void BudgetScope::enter() {
   }
   if (!Sessions::enter(session_)) {
     throw std::logic_error(str_cat("recoup: a budget is already in force on ",
-                                   session_.device().str(), "; budgets cannot be nested"));
+                                   session_.device().str(),
+                                   "; budgets cannot be nested: leave its scope first, or change "
+                                   "it with run.grow or run.shrink"));
   }
   Sessions::end_suspended(session_);
   state_ = State::kActive;

@@ -37,7 +37,7 @@ const std::string& suspended_message() {
 const std::string& lost_message() {
   static const std::string message =
       "recoup: this tensor's bytes were evicted when its budget scope was given up, before "
-      "run.finish(budget) had brought them back: they are gone";
+      "run.finish(budget) had brought them back: they are lost. Compute them again";
   return message;
 }
 

@@ -115,7 +115,7 @@ void Gpu::back(Arena& arena, Bytes size) {
   }
   const cuda::DeviceMemory memory = runtime_->memory(device_.index());
   throw std::runtime_error(str_cat(
-      "recoup: ", device_.str(), " has not the ", to_string(size),
+      "recoup: ", device_.str(), " does not have the ", to_string(size),
       " of the budget: ", to_string(memory.free), " of its ", to_string(memory.total),
       " are free. Take a smaller budget, or free what this and other processes hold there"));
 }

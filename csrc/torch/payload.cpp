@@ -248,7 +248,7 @@ Nanoseconds run_again(const Payload& payload,
   TORCH_CHECK(!payload.traits->unregistered.is_set(), "recoup: a tensor that ",
               payload.traits->name,
               " made cannot be brought back, because the op has been unregistered since. Keep its "
-              "library as long as what it made, or materialize that first (recoup.materialize)");
+              "library as long as what it made, or call recoup.materialize on that first");
   const SettingsGuard settings(*payload.settings, payload.device.type());
   const Unseen unseen;
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());

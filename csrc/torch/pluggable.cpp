@@ -56,7 +56,7 @@ cuda::Allocator& gpu_allocator() {
   const cuda::DeviceMemory memory = gpus().runtime().memory(device);
   const cuda::Allocator::Usage usage = gpu_allocator().usage(device);
   C10_THROW_ERROR(OutOfMemoryError,
-                  str_cat("recoup: GPU ", device, " has not the ", to_string(asked),
+                  str_cat("recoup: GPU ", device, " does not have the ", to_string(asked),
                           " that were asked for: ", to_string(memory.free), " of its ",
                           to_string(memory.total), " are free, and ", to_string(usage.used),
                           " are in use by tensors outside of any budget. Inside of a "

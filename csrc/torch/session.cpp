@@ -70,8 +70,8 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
                .session = this}) {
   const PolicyInfo& policy = find_policy(options.policy);
   if (policy.simulated_only) {
-    throw std::invalid_argument(
-        str_cat("policy '", options.policy, "' knows the future: only a simulation can have it"));
+    throw std::invalid_argument(str_cat(
+        "policy '", options.policy, "' needs to know the future: only a simulation can have it"));
   }
   device_.make_arena(engine_.options());
   if (Gpu* const gpu = device_.gpu()) {
@@ -119,7 +119,7 @@ void Session::shrink(Bytes budget) {
     throw std::invalid_argument("recoup: a budget on a GPU cannot be made smaller");
   }
   wait_for_replays(lock);
-  engine_.set_running_op("shrinking the budget");
+  engine_.set_running_op("the change to a smaller budget");
   try {
     engine_.shrink(budget);
   } catch (...) {
@@ -188,7 +188,7 @@ void Session::materialize_all() {
   if (const Gpu* const gpu = device_.gpu()) {
     gpu->require_ready();
   }
-  engine_.set_running_op("leaving the scope");
+  engine_.set_running_op("the exit of the scope");
   engine_.user().materialize_all();
   wait_for_device();
 }

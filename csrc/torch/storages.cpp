@@ -33,9 +33,8 @@ void Storages::died(StorageRecord& record) {
 }
 
 void Storages::moved_out_died(const void* address) {
-  StorageRecord* const record = device_.moved_out_to(address);
-  if (record != nullptr && record->id.valid()) {
-    engine_.storage_died(record->id);
+  if (StorageRecord* const record = device_.take_moved_out(address)) {
+    device_.external().note_dead(*record);
     device_.external().collect();
   }
 }
@@ -173,7 +172,7 @@ void Storages::escape_owners(AddressRange range) {
     TORCH_CHECK(on_scope_thread() || !engine_.user().has_needed_dependents(id),
                 "recoup: evicted tensors depend on the content of a tensor, and another one was "
                 "made of its memory on a thread outside the budget scope. Hold recoup.pin on it, or "
-                "materialize them first");
+                "call recoup.materialize on them first");
     if (device_.brings_in()) {
       (void)engine_.user().pin(id);
     }
@@ -271,7 +270,9 @@ void Storages::escape_unless_it_has(StorageId storage) {
 
 StorageId Storages::find_external(c10::StorageImpl& storage) {
   const void* const data = data_of(storage).get();
-  StorageRecord* const moved_out = device_.moved_out_to(data);
+  // A view of it has the same address and another deleter.
+  const bool ours = data_of(storage).get_deleter() == device_.hooks().pool;
+  StorageRecord* const moved_out = ours ? device_.moved_out_to(data) : nullptr;
   if (moved_out != nullptr && moved_out->impl != &storage) {
     records_.unindex_external(*moved_out);
     rebind(*moved_out, storage);  // its DataPtr was swapped into another storage

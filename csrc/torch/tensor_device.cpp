@@ -171,8 +171,8 @@ void* TensorDevice::address(const Location& location) {
     if (reinterpret_cast<std::uintptr_t>(data) != record->range.from) [[unlikely]] {
       throw std::runtime_error(
           "recoup: the memory of a tensor was replaced where recoup could not see it, and its old "
-          "content is needed for an evicted tensor that was made from it. Use tensor operations, "
-          "or recoup.materialize what depends on it first");
+          "content is needed for an evicted tensor that was made from it. Replace it with tensor "
+          "operations, or call recoup.materialize on what depends on it first");
     }
     return data;
   }

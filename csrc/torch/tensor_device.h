@@ -111,6 +111,12 @@ class TensorDevice final : public Device {
     const auto found = moved_out_.find(reinterpret_cast<std::uintptr_t>(address));
     return found == moved_out_.end() ? nullptr : &records_[found->second];
   }
+  // The same, for the last time: the bytes are gone.
+  [[nodiscard]] StorageRecord* take_moved_out(const void* address) {
+    StorageRecord* const record = moved_out_to(address);
+    moved_out_.erase(reinterpret_cast<std::uintptr_t>(address));
+    return record;
+  }
 
   // What touching an evicted tensor says from now on; it lives for ever.
   void set_evicted_message(const std::string& message) { evicted_message_ = &message; }

@@ -137,10 +137,12 @@ void escape(const at::Tensor& tensor, Address address) {
         TORCH_CHECK(
         detail::on_scope_thread() || !session.engine(lock).user().has_needed_dependents(storage),
         "recoup: evicted tensors depend on this one's content, and it was asked for its address on a "
-        "thread outside the budget scope. Hold recoup.pin on it, or materialize them first");
-        session.engine(lock).user().escape(storage);
-        if (address == Address::kNew && !session.on_gpu()) {
-          session.engine(lock).user().leave_pool(storage);
+        "thread outside the budget scope. Hold recoup.pin on it, or call recoup.materialize on them first");
+        detail::Engine& engine = session.engine(lock);
+        const bool known = engine.value(engine.current(storage)).escaped;
+        engine.user().escape(storage);
+        if (address == Address::kNew && !known && !session.on_gpu()) {
+          engine.user().leave_pool(storage);
         }
       });
 }

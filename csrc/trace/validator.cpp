@@ -25,7 +25,7 @@ void TraceValidator::check_size(Bytes size, Bytes most) const {
 void TraceValidator::check_block_size(Bytes size) const {
   check_size(size);
   if (size == Bytes(0)) {
-    fail("0 bytes of the pool");
+    fail("an allocation of 0 bytes");
   }
 }
 
@@ -55,11 +55,11 @@ void TraceValidator::add_name(std::string_view name) {
   place_ = {.noun = "name", .number = names_.size()};
   check_count(names_.size() + 1, "names");
   if (const std::size_t good = recordable_name(name).size(); good < name.size()) {
-    fail(str_cat("it is no UTF-8 of at most ", kMostNameBytes, " bytes, from byte ", good, " on"));
+    fail(str_cat("it is not UTF-8 of at most ", kMostNameBytes, " bytes, from byte ", good, " on"));
   }
   const auto [added, is_new] = name_set_.emplace(name);
   if (!is_new) {
-    fail(str_cat("'", name, "' is there already"));
+    fail(str_cat("'", name, "' is the name of another one"));
   }
   names_.push_back(&*added);
 }
@@ -124,7 +124,7 @@ void TraceValidator::check_operands(std::span<const TraceOperand> operands) {
   for (const TraceOperand& operand : operands) {
     const Storage& storage = living(operand.storage);
     if (!operands_once_.add(operand.storage)) {
-      fail(str_cat("storage ", operand.storage, " is two of its operands"));
+      fail(str_cat("storage ", operand.storage, " is an operand of it twice"));
     }
     if (operand.overwritten && (!operand.written || operand.reads)) {
       fail(str_cat("storage ", operand.storage, " is overwritten, and read or not written"));
@@ -161,7 +161,7 @@ void TraceValidator::check_results(const TraceOp& op, const Kernel& kernel,
     check_part(each.nbytes, size, "it returns");
   }
   if (fresh.size() < kernel.kept) {
-    fail("its kernel goes on holding what it does not return");
+    fail("its kernel keeps an allocation that it does not return");
   }
   for (const TraceFresh& each : fresh) {
     add_storage(allocations_[kernel.first + each.allocation], false);
@@ -209,7 +209,7 @@ void TraceValidator::check_part_of_list(const TracePart& part,
   for (const TracePartOperand& operand : operands) {
     const Storage& storage = living(operand.storage);
     if (!operands_once_.add(operand.storage)) {
-      fail(str_cat("storage ", operand.storage, " is two operands of a part"));
+      fail(str_cat("storage ", operand.storage, " is an operand of a part twice"));
     }
     add_traffic(storage.size);
   }
@@ -231,7 +231,7 @@ void TraceValidator::add_plan(const TracePlan& plan, std::span<const TraceEvicti
   check_count(evictions_ += evictions.size(), "evictions of plans");
   check_size(plan.budget);
   if (plan.expected < Nanoseconds(0) || plan.expected > kMostCost) {
-    fail(str_cat("a plan is to cost ", plan.expected.count(), " ns"));
+    fail(str_cat("a plan expects a cost of ", plan.expected.count(), " ns, which is out of range"));
   }
   if (!plan.listed && !evictions.empty()) {
     fail("a plan leaves all to the default, and names evictions");

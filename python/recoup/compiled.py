@@ -111,7 +111,9 @@ def _run(original: _Function, graph: Any, inputs: list[Any]) -> tuple[Any, ...]:
         results = [_in_place_of(each, new, tensor) for each in results]
     call.results = []
     if call.tensors and (why or call.written):
-        REASONS.add(name_of(graph), why or "it changes much of what it is given")
+        REASONS.add(
+            name_of(graph), why or "it changes much of what it is given, which is expensive to copy"
+        )
     return tuple(results)
 
 
@@ -123,13 +125,13 @@ def _how(plan: Plan, inputs: Sequence[Any]) -> tuple[str, str]:
         return "once", plan.why_once
     for each in inputs:
         if not isinstance(each, (torch.Tensor, *_PLAIN)):
-            return "guest", f"it is given an object of {type(each).__name__}"
+            return "guest", f"one of its arguments is an object of type {type(each).__name__}"
     # Modes see the ops that the graph calls, and may change what they do.
     if any_torch_dispatch_mode_on_stack() or not all(
         isinstance(mode, DeviceContext)  # graphs name each device
         for mode in torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     ):
-        return "once", "a mode that sees functions or ops was on"
+        return "once", "a mode that intercepts functions or ops was active"
     return "op", ""
 
 

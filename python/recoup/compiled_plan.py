@@ -61,7 +61,7 @@ def _make(graph: Any, count: int) -> Plan:
     text = str(graph.source_code or "")
     source = _Source(text)
     if source.arguments is None or len(source.arguments) != count:
-        return guest("its program is not Python's, so nobody can read what it does")
+        return guest("its program is not Python code, so recoup cannot read what it does")
     on_gpu = any(device != "cpu" for device in graph.device_types)
     for op in sorted(source.ops):
         if _C.is_foreign_op(op, on_gpu):
@@ -71,11 +71,11 @@ def _make(graph: Any, count: int) -> Plan:
             return guest(f"it calls {name}, which may use other tensors")
     names = _globals_of(graph)
     if names is None:
-        return guest("its constants are not where they were in other versions of PyTorch")
+        return guest("recoup does not find its constants in this version of PyTorch")
     constants = tuple(each for each in names.values() if isinstance(each, torch.Tensor))
     why_once = ""
     if "atomic_add" in text:
-        why_once = "it adds up in the order in which threads get there"
+        why_once = "it adds in an order that differs between runs (atomic_add)"
     return Plan("", why_once, mutated, source.donated(), constants)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from recoup.run import Run
 
 
-_LAST_WORDS = " Frameworks take this for out of memory."
+_LAST_WORDS = " This counts as out of memory."
 
 
 class OutOfBudgetError(torch.OutOfMemoryError):

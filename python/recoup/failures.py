@@ -135,14 +135,14 @@ def _is_of(refusal: Mapping[str, Any], error: OutOfBudgetError) -> bool:
 def _help(error: OutOfBudgetError, where: Where) -> Iterator[str]:
     if error.enough_bytes == 0:
         yield (
-            "No budget would do with these segments: the request is larger than `block_size`. "
+            "No budget is enough with these segments: the request is larger than `block_size`. "
             "Leave `block_size` out."
         )
     elif where == "exit":
         yield (
             f"run.finish({error.enough_bytes}) completes the exit; that is a budget of "
             f"{format_bytes(error.enough_bytes)}. `del` tensors that are not needed after the "
-            "scope, and less will do."
+            "scope, and a smaller budget is enough."
         )
     else:
         least = f" No budget below {format_bytes(error.least_bytes)} is." * bool(error.least_bytes)
@@ -164,8 +164,8 @@ def _help(error: OutOfBudgetError, where: Where) -> Iterator[str]:
     if error.pinned_bytes:
         yield (
             f"{format_bytes(error.pinned_bytes)} could not move or go: the running op used them, "
-            "or recoup.pin or other code held them. They can be evicted again when nobody holds "
-            "them any more."
+            "or recoup.pin or other code held them. They can be evicted again when they are "
+            "no longer held."
         )
     if error.evictable_bytes and error.largest_window_bytes < error.asked_bytes:
         yield (

@@ -112,7 +112,7 @@ class _Reader:
     def parse(self, text: str, source: object) -> int | None:
         if text.isascii() and text.isdecimal() and len(text) < 20:
             return int(text)
-        self._problems.append(f"{source} says {text[:40]!r}, which is no number of bytes")
+        self._problems.append(f"{source} says {text[:40]!r}, which is not a number of bytes")
         return None
 
     def table(self, path: Path) -> dict[str, str]:

@@ -44,6 +44,20 @@ def format_report(
     return "\n\n".join(parts)
 
 
+def run_line(stats: Stats, state: str) -> str:
+    """A run in a line, for `repr`: its state, its peak, and what was done to stay in the budget."""
+    peak, budget = format_bytes(stats.peak_bytes), format_bytes(stats.budget_bytes)
+    done = [counted(stats.evictions, "eviction"), counted(stats.replays, "replay")]
+    if stats.spills:
+        done.append(counted(stats.spills, "spill"))
+    return f"<recoup.Run: {state}, peak {peak} of a budget of {budget}, {', '.join(done)}>"
+
+
+def counted(count: int, what: str) -> str:
+    """'1 replay', '1,234 replays'."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def format_ns(duration_ns: int) -> str:
     """Nanoseconds for a person: '850 ns', '1.25 ms', '12.50 s'."""
     for unit, scale in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
@@ -65,7 +79,7 @@ def _memory_table(stats: Stats) -> str:
         ("peak", stats.peak_bytes),
         ("resident", stats.resident_bytes),
         ("made outside", stats.external_bytes),
-        ("books, peak", stats.books_peak_bytes),
+        ("own records, peak", stats.books_peak_bytes),
     ]
     return _table(
         ("memory", "size", "of budget"),
@@ -170,15 +184,17 @@ def _module_table(modules: Sequence[Mapping[str, Any]]) -> str:
         (
             row["module"] or _NO_MODULE,
             format_ns(row["op_ns"]),
-            f"{row['ops']:,} ops",
-            f"{row['replays']:,} replays, {format_ns(row['replay_ns'])}" if row["replays"] else "-",
+            counted(row["ops"], "op"),
+            f"{counted(row['replays'], 'replay')}, {format_ns(row['replay_ns'])}"
+            if row["replays"]
+            else "-",
         )
         for row in modules[:_MODULE_ROWS]
     ]
     if rest := modules[_MODULE_ROWS:]:
         spent, ops, replays = (sum(row[key] for row in rest) for key in ("op_ns", "ops", "replays"))
-        again = f"{replays:,} replays, {format_ns(sum(row['replay_ns'] for row in rest))}"
-        rows.append((f"{len(rest)} others", format_ns(spent), f"{ops:,} ops", again))
+        again = f"{counted(replays, 'replay')}, {format_ns(sum(row['replay_ns'] for row in rest))}"
+        rows.append((f"{len(rest)} others", format_ns(spent), counted(ops, "op"), again))
     return _table(("time, by module", "spent", "", "to get it back"), rows)
 
 

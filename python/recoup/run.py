@@ -19,6 +19,7 @@ from recoup import (
     observers,
     outside,
     step_marks,
+    suspension,
 )
 from recoup.attribution import Attribution, Result
 from recoup.decisions import Decision
@@ -29,9 +30,8 @@ from recoup.device_memory import outside_bytes as outside_bytes
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.failures import Failure, Where, failure_of
 from recoup.moments import Moment
-from recoup.report import format_report
+from recoup.report import format_report, run_line
 from recoup.shares import Share, Sizing
-from recoup.sizes import format_bytes
 from recoup.stats import Stats
 
 ReplayOrder = Literal["memory", "recursive"]
@@ -107,6 +107,9 @@ class Run:
         self._pinned: list[dict[str, Any]] = []
         self._failures: list[Failure] = []
 
+    def __repr__(self) -> str:
+        return run_line(self.stats(), suspension.state_of(self._engine, was_left=self._was_left))
+
     def stats(self) -> Stats:
         """What the engine has done so far. May be called from any thread."""
         return Stats.from_engine(self._engine.stats())
@@ -176,14 +179,18 @@ class Run:
 
     def _result(self) -> Result:
         if self._attribution is None:
-            raise RuntimeError("this run does not know modules: recoup.budget(..., modules=True)")
+            raise RuntimeError(
+                "this run has not recorded modules: recoup.budget(..., modules=True) records them"
+            )
         if self._is_open:
             self._attribution.name_all()
         return self._attribution.result()
 
     def _require_timeline(self) -> None:
         if self._attribution is None or not self._attribution.timeline:
-            raise RuntimeError("this run has no timeline: recoup.budget(..., timeline=True)")
+            raise RuntimeError(
+                "this run has not recorded a timeline: recoup.budget(..., timeline=True) records it"
+            )
 
     def copy_waits(self) -> list[dict[str, Any]]:
         """For which ops the program waited for copies to and from the second tier.
@@ -248,13 +255,7 @@ class Run:
         `recoup.budget` does, RuntimeError when the scope is not waiting for it; and what kept the
         exit from its end, if that is still so.
         """
-        if self._engine.entered():
-            raise RuntimeError(
-                "finish() completes an exit that failed; this scope is open: run.grow(budget) "
-                "gives it more memory"
-            )
-        if not self._engine.suspended():
-            raise RuntimeError("finish() completes an exit that failed; this scope is over")
+        suspension.require_suspended(self._engine, was_left=self._was_left)
         try:
             if (size := self._parse(budget)) != self._engine.stats()["budget_bytes"]:
                 self._engine.grow(size)
@@ -270,7 +271,7 @@ class Run:
         Raises ValueError when it is not larger, and as `recoup.budget` does; RuntimeError when the
         scope is not open.
         """
-        self._require_open("grow")
+        suspension.require_open(self._engine, "grow", was_left=self._was_left)
         self._engine.grow(self._parse(budget))
 
     def shrink(self, budget: int | str) -> None:
@@ -280,8 +281,12 @@ class Run:
         then; ValueError when it is not smaller, and as `recoup.budget` does; RuntimeError when the
         scope is not open.
         """
-        self._require_open("shrink")
+        suspension.require_open(self._engine, "shrink", was_left=self._was_left)
         self._engine.shrink(self._parse(budget))
+
+    @property
+    def _was_left(self) -> bool:
+        return self._kept_graphs is not None
 
     @property
     def _is_open(self) -> bool:
@@ -290,15 +295,6 @@ class Run:
 
     def _parse(self, budget: int | str) -> int:
         return parse_size(budget, self.device)
-
-    def _require_open(self, name: str) -> None:
-        if self._engine.suspended():
-            raise RuntimeError(
-                f"{name}() changes the budget of an open scope; this one is suspended: "
-                "run.finish(budget) completes its exit"
-            )
-        if not self._engine.entered():
-            raise RuntimeError(f"{name}() changes the budget of an open scope; this one is not")
 
     # What follows may be interrupted between any two instructions. So what is so far is asked of
     # the engine, whose calls are whole, and each part may be done again: see scope_module.cpp.
@@ -329,8 +325,9 @@ class Run:
                 raise
             if not isinstance(leaving, Exception):
                 raise
-            notes = " ".join(getattr(leaving, "__notes__", []))
-            add_note(error, f"recoup: leaving the scope failed too: {leaving} {notes}".rstrip())
+            if isinstance(error, OutOfBudgetError) and isinstance(leaving, OutOfBudgetError):
+                error.run = self  # as the note says
+            add_note(error, suspension.of_two_errors(leaving))
 
     def _note_failure(self, error: BaseException | None, where: Where) -> None:
         self._failures = [each for each in self._failures if each.where != where]
@@ -346,17 +343,12 @@ class Run:
         except OutOfBudgetError as error:
             self._clean_up()
             error.run = self
-            add_note(error, _about_suspension(error))
+            add_note(error, suspension.of_no_room(error))
             raise
         except Exception as failure:
             self._clean_up()
             if self._engine.suspended():
-                add_note(
-                    failure,
-                    "The scope is suspended. What could be had is there; what is evicted or "
-                    "spilled raises when it is touched, until run.finish(budget), with the same "
-                    "budget or a larger one, brings it back. `del` what is lost before.",
-                )
+                add_note(failure, suspension.OF_A_FAILURE)
             raise
         self._clean_up()
 
@@ -429,16 +421,3 @@ def _forget(key: object) -> None:
     """A suspended run was given up."""
     for patches in reversed((*_PATCHES, module_names.PATCHES)):
         patches.forget(key)
-
-
-def _about_suspension(error: OutOfBudgetError) -> str:
-    missing = error.least_bytes - error.budget_bytes
-    much = f"at least {format_bytes(missing)} of tensors" if missing > 0 else "tensors"
-    return (
-        "The scope is suspended. Nothing is lost while its run is kept: `with ... as run` gives "
-        "it, and `error.run` has it. Until run.finish, an evicted tensor raises when it is "
-        "touched.\n"
-        f"Without a larger budget, let go of {much} before the scope ends: `del` results that are "
-        "not needed after it (a loss that was not detached keeps all activations of its backward "
-        "pass), save to files what is only to be stored, or set gradients to None."
-    )

@@ -127,7 +127,7 @@ def budget(
     leaves nothing for tensors.
     """
     if trace is not None and decisions:
-        raise ValueError("a run keeps a trace or its decisions, not both")
+        raise ValueError("trace and decisions exclude each other: give only one of them")
     on = gpus.parse_device(device)
     share = parse_share(budget)
     block_size_bytes = 0
@@ -190,7 +190,7 @@ def _check_policy(policy: str, kinetic: bool | None) -> None:
     with_order = [row[0] for row in rows if row[6]]
     if kinetic and policy not in with_order:
         raise ValueError(
-            f"kinetic needs a policy that has an order of candidates: {', '.join(with_order)}; "
+            f"kinetic needs a policy that keeps its candidates in order: {', '.join(with_order)}; "
             f"got {policy!r}"
         )
 

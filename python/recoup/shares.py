@@ -88,7 +88,7 @@ class Sizing:
             size = int(whole * self._share.fraction)
         else:
             size = whole - reserve
-            said += f"; {format_bytes(reserve)} are reserved for what is no tensor"
+            said += f"; {format_bytes(reserve)} are reserved for memory that no tensor has"
         if size <= 0:
             raise RuntimeError(
                 f"the budget {self._share.text!r} leaves nothing for tensors: {said}. Free memory, "
@@ -139,10 +139,10 @@ class Sizing:
             return
         self._warned = True
         warnings.warn(
-            f"recoup: what is no tensor has grown by {format_bytes(grown)} since the scope began, "
-            f"{format_bytes(excess)} more than the budget {self._share.text!r} has for it, and "
-            f"tensors cannot make room: {why} The process may take more memory than there is: "
-            "give a smaller budget, as a size or in percent",
+            f"recoup: the memory that no tensor has grew by {format_bytes(grown)} since the scope "
+            f"began, {format_bytes(excess)} more than the budget {self._share.text!r} reserves for "
+            f"it, and tensors cannot make room: {why} The process may take more memory than there "
+            "is: give a smaller budget, as a size or in percent",
             RecoupWarning,
             stacklevel=2,
         )

@@ -147,7 +147,9 @@ def percent_range(text: str) -> range | None:
         return None
     first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
     if max(first, last) > _MOST_PERCENT:
-        raise ValueError(f"a budget is at most {_MOST_PERCENT} %; got {text!r}")
+        raise ValueError(f"a budget must be at most {_MOST_PERCENT} %; got {text!r}")
     if step < 1 or last < 1:
-        raise ValueError(f"a range of budgets ends at 1 % or more, by 1 or more; got {text!r}")
+        raise ValueError(
+            f"a range of budgets must end at 1 % or more, in steps of 1 or more; got {text!r}"
+        )
     return range(first, last - 1, -step) if first >= last else range(first, last + 1, step)

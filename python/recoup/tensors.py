@@ -14,11 +14,13 @@ def evict(tensor: torch.Tensor) -> bool:
     Returns whether the storage is evicted now. The program cannot tell: the next op that needs the
     bytes gets them back.
     """
+    _require_tensor(tensor, "evict")
     return _C.evict(tensor)
 
 
 def is_resident(tensor: torch.Tensor) -> bool:
     """Whether the tensor's storage has its bytes; true for tensors that no scope manages."""
+    _require_tensor(tensor, "is_resident")
     return _C.is_resident(tensor)
 
 
@@ -27,6 +29,7 @@ def materialize(tensor: torch.Tensor) -> None:
 
     Raises OutOfBudgetError when it does not fit.
     """
+    _require_tensor(tensor, "materialize")
     _C.materialize(tensor)
 
 
@@ -36,11 +39,17 @@ def pin(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
     Raises OutOfBudgetError when it does not fit.
     """
+    _require_tensor(tensor, "pin")
     held = _C.pin(tensor)
     try:
         yield tensor
     finally:
         held.release()
+
+
+def _require_tensor(value: object, name: str) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"recoup.{name} takes a tensor; got {type(value).__name__}")
 
 
 def allow_replay(name: str) -> None:
@@ -50,6 +59,6 @@ def allow_replay(name: str) -> None:
     """
     namespace, _, op = name.partition("::") if isinstance(name, str) else ("", "", "")
     if not namespace or not op:
-        raise ValueError(f"allow_replay takes the name of an op as 'namespace::op'; got {name!r}")
+        raise ValueError(f"recoup.allow_replay takes the name of an op as 'namespace::op'; got {name!r}")
     _C.allow_replay(name)
     compiled_plan.forget_plans()

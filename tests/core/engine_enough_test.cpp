@@ -59,7 +59,8 @@ TEST(EngineEnough, NoBudgetDoesForMoreThanABlock) {
   Program p(segmented);
   const OutOfBudgetReport report = report_of([&] { p.leaf(2_KiB); });
   EXPECT_EQ(report.enough, Bytes(0));
-  EXPECT_NE(report.to_string().find("No budget is enough for it."), std::string::npos);
+  EXPECT_NE(report.to_string().find("No budget is enough: leave out block_size"),
+            std::string::npos);
 }
 
 // The same program for a seed, whatever the budget, as long as it fits.

@@ -29,7 +29,7 @@ TEST(LayoutCsv, NamesTheLineOfAFault) {
   const std::string header = "id,lower,upper,size\n";
   const std::string start = header + "a,0,1,2\n";
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "f.csv: is empty; its first line must be id,lower,upper,size"},
+      {"", "f.csv: the file is empty; its first line must be id,lower,upper,size"},
       {"id,size\n", "f.csv, line 1: the header must be id,lower,upper,size, got 'id,size'"},
       {"a,0,1,2\n", "f.csv, line 1: the header must be id,lower,upper,size, got 'a,0,1,2'"},
       {start + "b,0,1,-2\n", "f.csv, line 3: size must be 0 bytes or more, got -2"},
@@ -41,13 +41,15 @@ TEST(LayoutCsv, NamesTheLineOfAFault) {
       {start + "b,0,1,99999999999999999999\n",
        "f.csv, line 3: size does not fit in 64 bits: '99999999999999999999'"},
       {start + "b,0,1,2,3\n",
-       "f.csv, line 3: has 5 fields and not the 4 of id,lower,upper,size: 'b,0,1,2,3'"},
-      {start + "\n", "f.csv, line 3: has 1 field and not the 4 of id,lower,upper,size: ''"},
+       "f.csv, line 3: this line has 5 fields, not the 4 of id,lower,upper,size: 'b,0,1,2,3'"},
+      {start + "\n", "f.csv, line 3: this line has 1 field, not the 4 of id,lower,upper,size: ''"},
       {start + ",0,1,2\n", "f.csv, line 3: the id is empty"},
       {start + "b,0,",
-       "f.csv, line 3: has 3 fields and not the 4 of id,lower,upper,size; the file seems cut off: "
+       "f.csv, line 3: this line has 3 fields, not the 4 of id,lower,upper,size; the file seems "
+       "cut off: "
        "'b,0,'"},
-      {start + "b,0,1,2", "f.csv, line 3: no line feed ends it; the file seems cut off: 'b,0,1,2'"},
+      {start + "b,0,1,2",
+       "f.csv, line 3: no line feed ends this line; the file seems cut off: 'b,0,1,2'"},
   };
   for (const auto& [text, message] : cases) {
     try {

@@ -280,7 +280,7 @@ class CheckOrder : public testing::Test {
 TEST_F(CheckOrder, OpsMissing) {
   rows_.op({.reads = {}, .makes = {1_B}});
   rows_.op({.reads = {}, .makes = {1_B}});
-  expect_wrong({0, 0}, "not the 2 that the trace ran");
+  expect_wrong({0, 0}, "not the 2 ops of the trace");
 }
 TEST_F(CheckOrder, InputNotMade) {
   rows_.op({.reads = {rows_.op({.reads = {}, .makes = {1_B}})}, .makes = {1_B}});
@@ -296,7 +296,7 @@ TEST_F(CheckOrder, TheLastWriteIsAnother) {
   const std::uint32_t x = rows_.external(1_B);
   rows_.op({.reads = {}, .writes = {x}, .overwrites = true});
   rows_.op({.reads = {}, .writes = {x}, .overwrites = true});
-  expect_wrong({1, 0}, "a storage ends with other bytes");
+  expect_wrong({1, 0}, "a storage has other bytes at the end");
 }
 TEST_F(CheckOrder, RandomNumbersInAnotherOrder) {
   rows_.op({.reads = {}, .makes = {1_B}, .random = true});
@@ -313,25 +313,25 @@ TEST_F(CheckOrder, BeforeTheProgramKnows) {
   const std::uint32_t x = rows_.external(1_B);
   rows_.op({.reads = {x}});  // item()
   rows_.op({.reads = {}, .makes = {1_B}});
-  expect_wrong({1, 0}, "op 1 (op) runs before the program knew");
+  expect_wrong({1, 0}, "op 1 (op) runs before the program has read");
 }
 TEST_F(CheckOrder, BeforeTheProgramCouldSee) {
   rows_.escape(rows_.op({.reads = {}, .makes = {1_B}}));  // numpy()
   rows_.op({.reads = {}, .makes = {1_B}});
-  expect_wrong({1, 0}, "op 1 (op) runs before the program knew");
+  expect_wrong({1, 0}, "op 1 (op) runs before the program has read");
 }
 TEST_F(CheckOrder, BeforeAWriteThatTheProgramSees) {
   const std::uint32_t x = rows_.external(1_B);
   rows_.escape(x);
   rows_.op({.reads = {}, .writes = {x}});
   rows_.op({.reads = {}, .makes = {1_B}});
-  expect_wrong({1, 0}, "op 1 (op) runs before the program knew");
+  expect_wrong({1, 0}, "op 1 (op) runs before the program has read");
 }
 TEST_F(CheckOrder, OutOfItsStep) {
   rows_.op({.reads = {}, .makes = {1_B}});
   rows_.step();
   rows_.op({.reads = {}, .makes = {1_B}});
-  expect_wrong({1, 0}, "op 0 (op) has left its step");
+  expect_wrong({1, 0}, "op 0 (op) is not in its step");
 }
 
 }  // namespace

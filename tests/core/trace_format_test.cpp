@@ -200,7 +200,7 @@ TEST(TraceValidate, NamesPlansThatNobodyMade) {
   expect_complaint(with_plan(plan, {{.ops = 2}, {.ops = 1}}), "another order");
   expect_complaint(with_plan(plan, {{.ops = 1U << 17}}), "more than 65536 ops");
   expect_complaint(with_plan({.budget = Bytes(-1)}, {}), "a size of -1 bytes");
-  expect_complaint(with_plan({.expected = Nanoseconds(-1)}, {}), "a plan is to cost -1 ns");
+  expect_complaint(with_plan({.expected = Nanoseconds(-1)}, {}), "a plan expects a cost of -1 ns");
   expect_complaint(with_plan({.listed = false}, {{.ops = 1}}), "leaves all to the default");
   expect_complaint([](Trace& t) { t.events.push_back({.kind = Kind::kPlan, .index = 0}); },
                    "event 2: there is no plan 0");

@@ -88,7 +88,7 @@ TEST_F(Strangers, AnOpThatFailedReturnsNothing) {
 
 TEST_F(Strangers, AKernelKeepsNothing) {
   expect_refused({kName, kernel({allocates(64), allocates(64)}), op(0, {0, 64})},
-                 "its kernel goes on holding what it does not return");
+                 "its kernel keeps an allocation that it does not return");
   expect_refused({kName, kernel({allocates(64)}), op(0, {0, 64, 0, 64})},
                  "it returns allocation 0");
   expect_refused({kName, kernel({allocates(64), frees(0)}), op(0, {0, 64})},
@@ -98,9 +98,10 @@ TEST_F(Strangers, AKernelKeepsNothing) {
 }
 
 TEST_F(Strangers, ABlockHasBytes) {
-  expect_refused({kName, kernel({allocates(0)})}, "kernel 0: 0 bytes of the pool");
-  expect_refused({event(Kind::kAllocate, {0})}, "event 0: 0 bytes of the pool");
-  expect_refused({event(Kind::kAllocate, {8}), event(Kind::kAdopt, {0, 0})}, "0 bytes of the pool");
+  expect_refused({kName, kernel({allocates(0)})}, "kernel 0: an allocation of 0 bytes");
+  expect_refused({event(Kind::kAllocate, {0})}, "event 0: an allocation of 0 bytes");
+  expect_refused({event(Kind::kAllocate, {8}), event(Kind::kAdopt, {0, 0})},
+                 "an allocation of 0 bytes");
   expect_refused({event(Kind::kAllocate, {8}), event(Kind::kAdopt, {0, 9})}, "it adopts 9 bytes");
 }
 
@@ -131,7 +132,7 @@ TEST_F(Strangers, UsesAreOfWhatLives) {
   expect_refused({external, event(Kind::kDie, {0}), event(Kind::kDie, {0})}, "is gone already");
   Record twice = op(0, {});
   twice.operands = {kOperandReads, kOperandReads | kOperandWritten};
-  expect_refused({kName, kernel({}), external, twice}, "storage 0 is two of its operands");
+  expect_refused({kName, kernel({}), external, twice}, "storage 0 is an operand of it twice");
   twice.operands = {kOperandOverwritten};
   expect_refused({kName, kernel({}), external, twice}, "overwritten, and read or not written");
   twice.operands = {kOperandReads | kOperandWritten | kOperandOverwritten};
@@ -155,7 +156,8 @@ TEST_F(Strangers, PartsAreOfWhatLives) {
   expect_refused({external, list_op({0, 1, 1})}, "event 1: there is no name 0");
   expect_refused({kName, list_op({0, 1, 1})}, "a storage that has not been made");
   expect_refused({kName, external, event(Kind::kDie, {0}), list_op({0, 1, 1})}, "is gone already");
-  expect_refused({kName, external, list_op({0, 2, 0, 1})}, "storage 0 is two operands of a part");
+  expect_refused({kName, external, list_op({0, 2, 0, 1})},
+                 "storage 0 is an operand of a part twice");
   expect_refused({kName, external, list_op({0, 0}), list_op({0, 0})}, "have not ended");
   expect_refused({event(Kind::kPartsEnd)}, "none have begun");
   expect_refused({kName, external, list_op({0, 0}), event(Kind::kPartsEnd), event(Kind::kPartsEnd)},
@@ -191,7 +193,7 @@ TEST_F(Strangers, PartsThatBeginAgainAndAgainEnd) {
 }
 
 TEST_F(Strangers, NamesDifferAndAreText) {
-  expect_refused({kName, kName}, "name 1: 'a' is there already");
+  expect_refused({kName, kName}, "name 1: 'a' is the name of another one");
   expect_refused({{.tag = kNameTag, .text = "\xff"}}, "UTF-8");
   expect_refused({{.tag = kNameTag, .text = "a\xc3"}}, "from byte 1 on");
   expect_refused({{.tag = kNameTag, .text = std::string(5000, 'x')}}, "longer than 4096");

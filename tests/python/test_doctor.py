@@ -104,7 +104,7 @@ def test_the_file_that_sets_the_limit_is_named(
         f"limit of a cgroup: 8.0 GiB by {folder}/memory.max"
     )
     assert (
-        f"- a limit is unknown: {folder}/memory.high says 'much', which is no number of bytes"
+        f"- a limit is unknown: {folder}/memory.high says 'much', which is not a number of bytes"
         in (lines)
     )
 

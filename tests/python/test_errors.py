@@ -255,7 +255,7 @@ def test_an_open_scope_grows() -> None:
             run.grow("nothing")
         run.check()
     for change in (run.grow, run.shrink):
-        with pytest.raises(RuntimeError, match="this one is not"):
+        with pytest.raises(RuntimeError, match="this one is over"):
             change("16MiB")
 
 

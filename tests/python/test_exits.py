@@ -48,8 +48,9 @@ def test_it_is_suspended_where_no_file_can_be_written() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "leaving the scope failed too" in done.stdout
-    assert "no file could be made in a directory for temporary files" in done.stdout
+    assert "no file for a second tier could be made" in done.stdout
     assert "Next: run.finish(" in done.stdout
+    assert "finished" in done.stdout
 
 
 @pytest.mark.parametrize("percent", [75, 72, 70, 65, 50])
@@ -72,3 +73,6 @@ if __name__ == "__main__":
             train()
     except recoup.OutOfBudgetError as error:
         print(*error.__notes__)
+        assert error.run is not None
+        error.run.finish("1GiB")
+        print("finished")

@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,3 +137,61 @@ def test_storages_die_on_other_threads() -> None:
         run.check()
     assert not errors
     assert [array[0] for array in arrays] == list(map(float, range(20)))
+
+
+def test_an_address_that_was_given_away_in_place_stays() -> None:
+    """The first one was asked for while the tensor was pinned: the second is the same."""
+    with recoup.budget("1MiB") as run:
+        x = torch.arange(N).float() + 1
+        with recoup.pin(x):
+            first = x.numpy()
+        second = x.numpy()
+        second[0] = 100.0
+        x.add_(1)
+        assert first.ctypes.data == second.ctypes.data == x.data_ptr()
+        assert first[:2].tolist() == [101.0, 3.0]
+        run.check()
+
+
+def test_an_address_that_an_op_gave_away_stays() -> None:
+    seen: list[np.ndarray[Any, Any]] = []
+
+    @torch.library.custom_op("leaving::look", mutates_args=())  # type: ignore[misc]
+    def look(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.numpy())
+        return x + 1
+
+    with recoup.budget("1MiB") as run:
+        x = torch.arange(N).float() + 1
+        look(x)
+        again = x.numpy()
+        x.add_(1)
+        assert seen[0].ctypes.data == again.ctypes.data
+        assert seen[0][0] == again[0] == 2.0
+        run.check()
+
+
+@pytest.mark.parametrize("how", ["tensor", "storage", "nothing"])
+def test_its_last_reference_may_go_within_an_op(how: str) -> None:
+    with recoup.budget("1MiB") as run:
+        x, other = torch.ones(N), torch.full((N,), 5.0)
+        x.data_ptr()
+        if how == "tensor":
+            x.set_(other)  # type: ignore[call-overload]
+        elif how == "storage":
+            x.set_(other.untyped_storage())  # type: ignore[call-overload]
+        else:
+            x.set_()  # type: ignore[call-overload]
+        assert x.numel() == (0 if how == "nothing" else N)
+        assert x.sum().item() == (0 if how == "nothing" else 5 * N)
+        run.check()
+
+
+def test_a_recording_of_views_of_it_can_be_read(tmp_path: Path) -> None:
+    with recoup.trace(tmp_path / "run.rtrace"):
+        x = torch.arange(N).float() + 1
+        y = x + torch.from_numpy(x.numpy())
+        y += x + torch.from_dlpack(x)
+        x.copy_(torch.from_numpy(x.numpy()))
+        assert y[1].item() == 8.0
+    recoup.Trace.read(tmp_path / "run.rtrace").simulate(1 << 20)

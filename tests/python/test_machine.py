@@ -118,7 +118,7 @@ def test_what_is_no_number_is_told_and_is_no_limit(tmp_path: Path, text: str) ->
     folder = version_2(roots, "job", text, GIB)
     found = look(roots)
     assert found.free.kind == "physical"
-    assert found.problems == [f"{folder}/memory.max says {text!r}, which is no number of bytes"]
+    assert found.problems == [f"{folder}/memory.max says {text!r}, which is not a number of bytes"]
 
 
 def test_garbage_in_other_files(tmp_path: Path) -> None:

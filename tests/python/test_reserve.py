@@ -147,7 +147,7 @@ def test_what_cannot_be_charged_is_a_warning(
         with pytest.warns(recoup.RecoupWarning) as warned:
             run.mark_step()
         text = str(warned[0].message)
-        assert "has grown by 1.6 GiB since the scope began, 1.5 GiB more than" in text
+        assert "grew by 1.6 GiB since the scope began, 1.5 GiB more than" in text
         assert "'auto'" in text and "give a smaller budget, as a size or in percent" in text
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -212,14 +212,14 @@ def test_a_page_shows_what_was_suggested(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"predictions": 3}', "[" * 5000, "\0"])
 def test_suggestions_of_another_kind_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "s.json").write_text(text)
-    with pytest.raises(ValueError, match="is no file of `recoup suggest --json`"):
+    with pytest.raises(ValueError, match="is not a file of `recoup suggest --json`"):
         read_suggestions(tmp_path / "s.json")
 
 
 def test_suggestions_need_a_page(tmp_path: Path) -> None:
     result = run(tmp_path, TRAIN, "--suggestions", "s.json")
     assert result.returncode == 2
-    assert "--suggestions are shown by a page: --report FILE.html" in result.stderr
+    assert "--suggestions needs a page: add --report FILE.html" in result.stderr
 
 
 def test_lines_of_the_program_are_in_the_report(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_lines_of_the_program_are_in_the_report(tmp_path: Path) -> None:
     assert lines and all("script.py:" in row["line"] for row in lines)
     result = run(tmp_path, TRAIN, "--stacks")
     assert result.returncode == 2
-    assert "--stacks are lines for a report: --report FILE.json" in result.stderr
+    assert "--stacks needs a report: add --report FILE.json" in result.stderr
 
 
 @pytest.mark.parametrize("report", ["r.html", "r.json"])
@@ -251,7 +251,7 @@ def test_the_program_is_not_written_over(tmp_path: Path) -> None:
 def test_each_file_has_its_own_name(tmp_path: Path) -> None:
     result = run(tmp_path, TRAIN, "--report", "r.json", "--timeline", "./r.json")
     assert result.returncode == 2
-    assert "--report and --timeline are one file: each needs its own" in result.stderr
+    assert "--report and --timeline name the same file: each needs its own" in result.stderr
 
 
 def test_files_are_where_they_were_asked_for_though_the_program_goes_elsewhere(

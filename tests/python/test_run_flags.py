@@ -120,7 +120,7 @@ def test_flags_and_options_arrive(tmp_path: Path) -> None:
         ([*B, "--device", "tpu"], "--device must be cpu, or a GPU such as cuda:0; got 'tpu'"),
         ([*B, "--device", ""], "--device must be cpu, or a GPU such as cuda:0; got ''"),
         ([*B, "--spill", "lots"], "--spill must be a whole number of bytes above 0, "),
-        ([*B, "--spill-dir", "."], "--spill-dir is of a second tier: --spill SIZE"),
+        ([*B, "--spill-dir", "."], "--spill-dir needs a second tier: add --spill SIZE"),
         ([*B, "--spill", "1MiB", "--spill-dir", ""], "--spill-dir must be the path of a directory"),
         ([*B, "--spill", "1MiB", "--spill-dir", "absent"], "--spill: no second tier in absent: "),
         ([*B, "--planning", "later"], "--planning must be one of off, wait, background; got "),
@@ -138,7 +138,7 @@ def test_flags_and_options_arrive(tmp_path: Path) -> None:
         ),
         (
             [*B, "--policy", "lru", "--option", "kinetic=true"],
-            "--option kinetic needs a policy that has an order of candidates: ",
+            "--option kinetic needs a policy that keeps its candidates in order: ",
         ),
         ([*B, "--option", "seed=1", "--option", "seed=1"], "--option seed is given twice"),
         (
@@ -148,7 +148,7 @@ def test_flags_and_options_arrive(tmp_path: Path) -> None:
         ([*B, "--option", "decisions=true"], "--option must be NAME=VALUE, with one of "),
         ([*B, "--option", "seed"], "--option must be NAME=VALUE, with one of "),
         ([*B, "--option", ""], "--option must be NAME=VALUE, with one of "),
-        ([*B, "--quiet", "--progress"], "--quiet leaves nothing for --progress"),
+        ([*B, "--quiet", "--progress"], "--quiet and --progress exclude each other"),
         ([*B, "--report", "no/r.json"], "--report cannot be written: there is no directory "),
         ([*B, "--report", "."], "--report cannot be written: . is a directory"),
         ([*B, "--trace", "no/t"], "--trace cannot be written: there is no directory "),

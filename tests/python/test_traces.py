@@ -294,7 +294,7 @@ def test_import_of_a_dtr_log(tmp_path: Path, suffix: str) -> None:
         (4, call("relu" * 1000, ["w"], ["a"], 1), "line 4.*more than 1024 characters"),
         (4, call("relu\ud800", ["w"], ["a"], 1), "line 4.*surrogates not allowed"),
         (4, {**call("relu", ["w"], ["a"], 1), "ARGS": "[" * 100_000}, "line 4.*too deep"),
-        (4, {**call("relu", ["w"], ["a"], 1), "ARGS": [["w"]]}, "line 4.*is no name"),
+        (4, {**call("relu", ["w"], ["a"], 1), "ARGS": [["w"]]}, "line 4.*is not a name"),
         (4, {**call("relu", ["w"], ["a"], 1), "TIME": 1.5}, "line 4.*no whole number"),
         (6, memory("a", 1, 7)[1], "there is no argument 7"),
     ],
@@ -345,7 +345,7 @@ def test_a_line_without_an_end_takes_little_memory(tmp_path: Path, suffix: str) 
 def test_a_file_that_is_no_gzip_file(tmp_path: Path) -> None:
     path = tmp_path / "bad.log.gz"
     path.write_bytes(b"{}")
-    with pytest.raises(ValueError, match="line 1: it is no gzip file"):
+    with pytest.raises(ValueError, match="line 1: it is not a gzip file"):
         recoup.read_dtr_log(path)
 
 

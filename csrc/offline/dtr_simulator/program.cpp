@@ -43,7 +43,7 @@ void DtrProgram::check(DtrTensorId tensor) const {
 void DtrProgram::check_held(DtrTensorId tensor) const {
   check(tensor);
   if (holders_[(*this)[tensor].storage.index()] == 0) {
-    throw std::invalid_argument(str_cat("nobody holds tensor ", tensor.index(), " any more"));
+    throw std::invalid_argument(str_cat("no holder of tensor ", tensor.index(), " is left"));
   }
 }
 

@@ -31,7 +31,7 @@ class LineReader {
     }
     ++number_;
     if (line_.size() > kMostLine) {
-      refuse("is longer than ", kMostLine, " bytes");
+      refuse("this line is longer than ", kMostLine, " bytes");
     }
     if (!line_.empty() && line_.back() == '\r') {
       line_.pop_back();
@@ -95,7 +95,8 @@ std::array<std::string_view, kColumns> split(const LineReader& reader) {
     rest.remove_prefix(more ? comma + 1 : rest.size());
   }
   if (count != kColumns) {
-    reader.refuse("has ", count, count == 1 ? " field" : " fields", " and not the 4 of ", kHeader,
+    reader.refuse("this line has ", count, count == 1 ? " field" : " fields", ", not the 4 of ",
+                  kHeader,
                   count < kColumns && reader.is_cut_off() ? "; the file seems cut off: " : ": ",
                   quoted(reader.line()));
   }
@@ -119,7 +120,8 @@ std::int64_t number(const LineReader& reader, std::string_view column, std::stri
 LayoutProblem read_layout_csv(std::istream& input, std::string_view name) {
   LineReader reader(input, name);
   if (!reader.next()) {
-    throw std::invalid_argument(str_cat(name, ": is empty; its first line must be ", kHeader));
+    throw std::invalid_argument(
+        str_cat(name, ": the file is empty; its first line must be ", kHeader));
   }
   if (reader.line() != kHeader) {
     reader.refuse("the header must be ", kHeader, ", got ", quoted(reader.line()));
@@ -129,7 +131,7 @@ LayoutProblem read_layout_csv(std::istream& input, std::string_view name) {
   while (reader.next()) {
     const auto [id, lower, upper, size] = split(reader);
     if (reader.is_cut_off()) {  // 1024 could be the start of 10240
-      reader.refuse("no line feed ends it; the file seems cut off: ", quoted(reader.line()));
+      reader.refuse("no line feed ends this line; the file seems cut off: ", quoted(reader.line()));
     }
     const LayoutBuffer buffer{.name = std::string(id),
                               .lower = number(reader, "lower", lower),

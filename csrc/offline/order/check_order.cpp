@@ -194,7 +194,7 @@ std::string check_order(const Trace& trace, std::span<const std::uint32_t> ops) 
   std::sort(all.begin(), all.end());
   if (sorted != all) {
     return str_cat("the order has ", ops.size(), " ops, which are not the ", all.size(),
-                   " that the trace ran");
+                   " ops of the trace");
   }
   std::vector<View> expected(trace.ops.size());
   Run program(trace, facts);
@@ -208,11 +208,11 @@ std::string check_order(const Trace& trace, std::span<const std::uint32_t> ops) 
       return str_cat("op ", op, " (", trace.names[trace.ops[op].name], ") ", what);
     };
     if (facts.step[op] < step) {
-      return wrong("has left its step");
+      return wrong("is not in its step");
     }
     step = facts.step[op];
     if (!run.knows_enough_for(op)) {
-      return wrong("runs before the program knew enough to run it");
+      return wrong("runs before the program has read a value that decides about it");
     }
     const View view = run.step(op);
     const View& was = expected[op];
@@ -223,10 +223,10 @@ std::string check_order(const Trace& trace, std::span<const std::uint32_t> ops) 
       return wrong("reads other bytes than in the program");
     }
     if (view.drawn != was.drawn || view.effects != was.effects) {
-      return wrong("draws random numbers, or has effects, at another place among its like");
+      return wrong("draws random numbers, or has effects, in another order than in the program");
     }
   }
-  return run.writer() == program.writer() ? "" : "a storage ends with other bytes";
+  return run.writer() == program.writer() ? "" : "a storage has other bytes at the end";
 }
 
 }  // namespace recoup

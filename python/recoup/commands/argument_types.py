@@ -53,7 +53,7 @@ def policy(*others: str) -> Parse[str]:
     """A policy that a run may have, or one of `others`."""
     live = policy_names()
     only = {
-        name: f"{name} knows what no running program knows, and is for `recoup simulate`"
+        name: f"{name} needs to know the future, and is for `recoup simulate` only"
         for name in policy_names(simulated=True)
         if name not in live
     }

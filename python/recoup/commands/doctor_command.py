@@ -45,7 +45,7 @@ def _screen(findings: dict[str, Finding]) -> str:
     width = max(map(len, findings)) + 2
     lines = [f"{name:<{width}}{_in_one_line(each.text)}" for name, each in findings.items()]
     missing = [f"- {_in_one_line(line)}" for line in _unsupported(findings)]
-    lines.append("unsupported here:" if missing else "unsupported here: nothing that was looked at")
+    lines.append("unsupported here:" if missing else "unsupported here: nothing")
     room = _MOST_LINES - len(lines)
     if len(missing) > room:
         rest = len(missing) - room + 1

@@ -96,7 +96,7 @@ def huge_pages() -> Finding:
         raise ValueError(f"the kernel says {text.strip()!r}")
     mode = chosen[1]
     barred = any(line.split() == ["THP_enabled:", "0"] for line in _lines("/proc/self/status"))
-    found = Finding(f"transparent, {mode}" + (", barred for this process" if barred else ""))
+    found = Finding(f"transparent, {mode}" + (", switched off for this process" if barred else ""))
     found.data = {"transparent": mode, "barred_for_this_process": barred}
     if mode == "never" or barred:
         found.unsupported.append(

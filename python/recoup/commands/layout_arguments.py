@@ -49,7 +49,7 @@ def add_layout_command(commands: Any) -> None:
     )
     parser.add_argument(
         "--time-limit",
-        type=real("a number of seconds from 0", 0),
+        type=real("a number of seconds, 0 or more", 0),
         default=10.0,
         metavar="S",
         help="for search (default: 10)",
@@ -96,7 +96,7 @@ def _check_together(options: argparse.Namespace) -> None:
     if wants_addresses and options.planner != ALL and not layout_planners()[options.planner]:
         options.fail(f"--dump and --plot need addresses, and {options.planner} gives none")
     if options.no_in_place and options.disable_inplace_ops:
-        options.fail("--no-in-place leaves nothing for --disable-inplace-ops")
+        options.fail("--no-in-place and --disable-inplace-ops exclude each other: leave out one")
     if options.disable_inplace_ops and options.file.endswith(".csv"):
         options.fail("--disable-inplace-ops needs a trace: a .csv has no ops")
     if options.json is not None and options.planner == ALL:

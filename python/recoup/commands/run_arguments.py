@@ -190,11 +190,11 @@ def _check_together(options: argparse.Namespace) -> None:
     """Refuses options that do not go together."""
     fail = options.fail
     if options.quiet and options.progress:
-        fail("--quiet leaves nothing for --progress")
+        fail("--quiet and --progress exclude each other: leave out one")
     if options.stacks and options.report is None:
-        fail("--stacks are lines for a report: --report FILE.json")
+        fail("--stacks needs a report: add --report FILE.json")
     if options.spill_dir is not None and options.spill is None:
-        fail("--spill-dir is of a second tier: --spill SIZE")
+        fail("--spill-dir needs a second tier: add --spill SIZE")
     names = [name for name, _ in options.option]
     for name in names:
         if names.count(name) > 1:
@@ -203,7 +203,7 @@ def _check_together(options: argparse.Namespace) -> None:
     with_order = [policy.name for policy in policies() if policy.kinetic]
     if dict(options.option).get("kinetic") and chosen not in with_order:
         fail(
-            "--option kinetic needs a policy that has an order of candidates: "
+            "--option kinetic needs a policy that keeps its candidates in order: "
             f"{', '.join(with_order)}; got {chosen!r}"
         )
     _read_suggestions(options)
@@ -218,7 +218,7 @@ def _read_suggestions(options: argparse.Namespace) -> None:
     if options.suggestions is None:
         return
     if not is_page(options.report):
-        options.fail("--suggestions are shown by a page: --report FILE.html")
+        options.fail("--suggestions needs a page: add --report FILE.html")
     try:
         options.suggestions = read_suggestions(options.suggestions)
     except (OSError, ValueError) as error:
@@ -242,5 +242,5 @@ def _check_files(options: argparse.Namespace) -> None:
         if file.absolute() == script:
             options.fail(f"--{name} would write over the program: {file}")
         if other := files.get(file.absolute()):
-            options.fail(f"--{other} and --{name} are one file: each needs its own")
+            options.fail(f"--{other} and --{name} name the same file: each needs its own")
         files[file.absolute()] = name

@@ -17,7 +17,7 @@ def read_suggestions(file: Path) -> list[dict[str, Any]]:
         }
         return [_row(each, beside, marks) for each in found["predictions"]]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{file} is no file of `recoup suggest --json`") from error
+        raise ValueError(f"{file} is not a file of `recoup suggest --json`") from error
 
 
 def _row(each: dict[str, Any], beside: int | None, marks: dict[int, str]) -> dict[str, Any]:

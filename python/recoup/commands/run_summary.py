@@ -1,6 +1,6 @@
 """What `recoup run` says at the end."""
 
-from recoup.report import format_ns
+from recoup.report import counted, format_ns
 from recoup.sizes import format_bytes
 from recoup.stats import Stats
 
@@ -12,7 +12,7 @@ def summary_lines(stats: Stats, cost_model: str, files: dict[str, str]) -> list[
     """
     share = 100 * stats.peak_bytes / stats.budget_bytes
     peak, budget = format_bytes(stats.peak_bytes), format_bytes(stats.budget_bytes)
-    done = [f"{stats.replays:,} replays"]
+    done = [counted(stats.replays, "replay")]
     done += [f"{what} in {_shown(path)}" for what, path in files.items()]
     return [
         f"recoup: peak {peak} of a budget of {budget} ({share:.1f} %)",
@@ -25,7 +25,7 @@ def _time(stats: Stats, cost_model: str) -> str:
     if stats.op_count == 0:
         return "no op ran"
     if cost_model != "measured" or stats.op_ns <= 0:
-        return f"no estimate of time: the cost model {cost_model!r} does not measure"
+        return f"no estimate of time: the cost model {cost_model!r} does not measure time"
     ratio = (stats.op_ns + stats.added_ns) / stats.op_ns
     return (
         f"about {ratio:.2f}x the time of the program's ops alone: {format_ns(stats.op_ns)} for "

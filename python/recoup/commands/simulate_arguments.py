@@ -190,7 +190,7 @@ def _noise(text: str) -> tuple[int, float]:
     except ValueError:
         colon = ""
     if not colon or not 0 <= noise[0] < 2**64 or not 0 <= noise[1] <= 200:
-        raise wrong(f"must be SEED:PERCENT, as 1:30, of at most 200; got {text!r}")
+        raise wrong(f"must be SEED:PERCENT, such as 1:30, with at most 200 percent; got {text!r}")
     return noise
 
 
@@ -200,7 +200,7 @@ def _bandwidth(text: str) -> tuple[float, float]:
     except ValueError:
         read = write = 0.0
     if not (0 < read < math.inf and 0 < write < math.inf):
-        raise wrong(f"must be READ,WRITE, in GB/s, as 3,1.5; got {text!r}")
+        raise wrong(f"must be READ,WRITE in GB/s, such as 3,1.5; got {text!r}")
     return read, write
 
 

@@ -105,7 +105,7 @@ def _check_preset(options: argparse.Namespace) -> None:
         )
     for name in _ENGINE_OPTIONS:
         if vars(options)[name] != options.default(name):
-            options.fail(f"--preset dtr has no --{name.replace('_', '-')}: it is of our engine")
+            options.fail(f"--preset dtr does not take --{name.replace('_', '-')}")
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:
@@ -114,7 +114,7 @@ def _cases(options: argparse.Namespace) -> list[Case]:
         for name in ("spill_bandwidth", "spill_latency"):
             if vars(options)[name] is not None:
                 flag = name.replace("_", "-")
-                options.fail(f"--{flag} is of a second tier: --spill SIZE")
+                options.fail(f"--{flag} needs a second tier: add --spill SIZE")
         return [Case(name) for name in options.policy]
     cases = []
     for name, spill in itertools.product(options.policy, options.spill):
@@ -131,9 +131,9 @@ def _check_optimum(options: argparse.Namespace) -> None:
     if importlib.util.find_spec("scipy") is None:
         options.fail("--optimum needs SciPy: pip install 'recoup[optimum]'")
     if options.spill is not None:
-        options.fail("--optimum knows of no second tier: leave out --spill")
+        options.fail("--optimum has no second tier: leave out --spill")
     if options.cost_model != "measured":
-        options.fail("--optimum is of measured costs: leave out --cost-model")
+        options.fail("--optimum takes measured costs: leave out --cost-model")
 
 
 def _check_pictures(options: argparse.Namespace) -> None:
@@ -141,4 +141,4 @@ def _check_pictures(options: argparse.Namespace) -> None:
         options.fail("--plot needs matplotlib: pip install matplotlib")
     count = len(options.cases) * len(parse_budgets(options.budgets, ANY_PEAK))
     if options.timeline is not None and count != 1:
-        options.fail("--timeline is of one policy and one budget, with one second tier at most")
+        options.fail("--timeline draws one policy in one budget, with at most one second tier")

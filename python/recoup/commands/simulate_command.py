@@ -34,7 +34,9 @@ def run(options: argparse.Namespace) -> int:
         trace = _read(options)
         peak_bytes = trace.unbudgeted_peak_bytes()
         if peak_bytes == 0:
-            raise ValueError(f"{options.trace}: it never holds a byte: there is nothing to budget")
+            raise ValueError(
+                f"{options.trace}: no tensor in it has bytes, so there is nothing to budget"
+            )
         budgets = parse_budgets(options.budgets, peak_bytes)
         rows = _run_all(trace, cases, budgets, options)
         if all(row.run.status == "out of budget" for row in rows):

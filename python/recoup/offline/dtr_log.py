@@ -80,7 +80,7 @@ def apply_dtr_log(path: str | os.PathLike[str], apply: Callable[[DtrInstruction]
     except RecursionError:
         reason = "its lists are too deep"
     except gzip.BadGzipFile as error:
-        reason = f"it is no gzip file: {error}"
+        reason = f"it is not a gzip file: {error}"
     except (ValueError, IndexError, TypeError, EOFError, zlib.error) as error:
         reason = str(error)
     else:
@@ -118,7 +118,7 @@ class _Lines:
                 size = _natural(row["MEMORY"], _MOST_SIZE)
                 self.traffic += size
                 if self.traffic > _MOST_TRAFFIC:
-                    raise ValueError(f"with it all sizes are more than {_MOST_TRAFFIC} bytes")
+                    raise ValueError(f"the sizes so far add up to more than {_MOST_TRAFFIC} bytes")
                 self.sizes[_text(row, "NAME")] = size
             elif kind == "ALIAS":
                 self.aliases[_text(row, "NAME")] = _alias(row["ALIAS"])
@@ -145,7 +145,7 @@ class _Lines:
                     raise ValueError(f"it is longer than {_MOST_LINE} bytes")
                 row = json.loads(text)
                 if not isinstance(row, dict):
-                    raise ValueError("it is no JSON object")
+                    raise ValueError("it is not a JSON object")
                 yield row
 
     def _instruction(self, row: dict[str, Any]) -> DtrInstruction:
@@ -189,7 +189,7 @@ class _Lines:
 def _text(row: dict[str, Any], key: str) -> str:
     value = row[key]
     if not isinstance(value, str):
-        raise ValueError(f"{key} is no text")
+        raise ValueError(f"{key} is not a string")
     return _name(value)
 
 
@@ -202,7 +202,7 @@ def _name(value: str) -> str:
 
 def _list(value: object) -> list[object]:
     if not isinstance(value, list):
-        raise ValueError(f"{value!r:.100} is no list")
+        raise ValueError(f"{value!r:.100} is not a list")
     return value
 
 
@@ -211,7 +211,7 @@ def _names(value: object) -> list[str]:
     names = _list(json.loads(value) if isinstance(value, str) else value)
     for name in names:
         if not isinstance(name, str):
-            raise ValueError(f"{name!r:.100} is no name")
+            raise ValueError(f"{name!r:.100} is not a name")
     return [_name(name) for name in names if isinstance(name, str)]
 
 
@@ -220,7 +220,7 @@ def _whole(value: object) -> int:
         text = str(value) if isinstance(value, str) or abs(value) < 1 << 64 else "larger"
         if re.fullmatch(r"-?[0-9]{1,20}", text):
             return int(text)
-    raise ValueError(f"{value!r:.100} is no whole number of at most 20 digits")
+    raise ValueError(f"{value!r:.100} is not a whole number of at most 20 digits")
 
 
 def _natural(value: object, most: int) -> int:
@@ -228,7 +228,7 @@ def _natural(value: object, most: int) -> int:
     if number < 0:
         raise ValueError(f"{number} is negative")
     if number > most:
-        raise ValueError(f"{number} is more than {most}, which is more than there can be")
+        raise ValueError(f"{number} is more than the most that is possible, {most}")
     return number
 
 

@@ -1,0 +1,144 @@
+"""docs/messages.md has all messages of the sources, each as it is said now."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+import messages
+from message_cases.case import Said, programs
+from message_cases.exceptions import EXCEPTIONS
+from message_cases.templates import Template, of_cpp, of_python
+from recoup._build import TORCH_VERSION
+
+# What is on the page is said by the PyTorch that recoup is developed with, without CUDA. Python
+# before 3.11 has no notes on errors.
+IS_THAT_OF_THE_PAGE = (
+    torch.__version__.partition("+")[0] == TORCH_VERSION
+    and torch.version.cuda is None
+    and sys.version_info >= (3, 11)
+)
+
+Found = tuple[list[messages.Entry], messages.Coverage]
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    entries = messages.collect()
+    return entries, messages.compare(entries)
+
+
+def test_every_message_of_the_sources_has_a_case(found: Found) -> None:
+    unsaid = [f"{each.file}:{each.line}: {each.text!r}" for each in found[1].unsaid]
+    assert unsaid == [], "write a case in tests/python/message_cases, or an exception with a reason"
+
+
+def test_every_exception_is_needed(found: Found) -> None:
+    assert [exempt for exempt, templates in found[1].exempt if not templates] == []
+    assert len(EXCEPTIONS) < 50 and all(each.reason.endswith(".") for each in EXCEPTIONS)
+
+
+def test_every_case_says_something(found: Found) -> None:
+    assert [entry.shown for entry in found[0] if not entry.said] == []
+    for section, entries in Counter(entry.section for entry in found[0]).items():
+        assert entries >= 3, section
+
+
+@pytest.mark.skipif(not IS_THAT_OF_THE_PAGE, reason="the page is of another PyTorch or Python")
+def test_the_page_is_what_is_said(found: Found) -> None:
+    said = messages.page(*found).splitlines()
+    page = messages.PAGE.read_text(encoding="utf-8").splitlines()
+    assert said == page, "python tests/python/messages.py --write writes it"
+
+
+def test_no_place_of_this_machine_is_on_the_page(found: Found) -> None:
+    text = messages.page(*found)
+    assert str(messages.ROOT) not in text and str(Path.home()) + "/" not in text
+
+
+# ---- what looks for messages finds them ----
+
+
+def test_messages_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("message_cases.templates.ROOT", tmp_path)
+    file = tmp_path / "module.py"
+    file.write_text(
+        '''"""A docstring of many words is no message."""
+
+def function(size, add_argument):
+    """Neither is this one, of many words."""
+    add_argument("--size", help="nor is this one, of many words")
+    if size < 0:
+        raise ValueError(f"size is {size}; {'it is negative' if size else ''}")
+    print("short")
+    return "a text of four words", "three words only"
+''',
+        encoding="utf-8",
+    )
+    assert [each.text for each in of_python(file)] == [
+        "size is ...; ",
+        "it is negative",
+        "short",
+        "a text of four words",
+    ]
+
+
+def test_messages_in_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("message_cases.templates.ROOT", tmp_path)
+    file = tmp_path / "source.cpp"
+    file.write_text(
+        r"""
+#include "csrc/not/a/message/of/many/words.h"
+// "a comment of many words"
+void f(int n) {
+  RECOUP_CHECK(n > 0, "for our own bugs alone: n ", n);
+  TORCH_CHECK(n > 1, "there are ", n, " tensors, "
+              "not ", std::max(n, 2));
+  throw std::invalid_argument(str_cat("a size of ", n, n > 2 ? " bytes" : " is wrong"));
+  module.def("f", &f, "A docstring of many words");
+}
+""",
+        encoding="utf-8",
+    )
+    assert [each.text for each in of_cpp(file)] == [
+        "there are ... tensors, not ",
+        "a size of ",
+        " bytes",
+        " is wrong",
+    ]
+
+
+def test_a_template_is_said_by_one_text_and_not_by_two() -> None:
+    template = Template("file.py", 1, ("there are ", " tensors"))
+    assert template.is_said_in("note\0recoup: there are 3 tensors.")
+    assert not template.is_said_in("there are three\0 tensors")
+
+
+def test_what_differs_between_runs_is_hidden() -> None:
+    text = "about 1.13x: 2.48 ms at 0x7f9a15b24bf0, 4.17/s, PyTorch 2.13.0+cpu in 3 steps"
+    said = "about RATIOx: TIME at ADDRESS, RATE/s, PyTorch VERSION in 3 steps"
+    assert messages.normalized(text) == said
+    entry = messages.Entry("section", "f()", [Said("stdout", "peak 3.1 MiB of 16 MiB")], True)
+    assert "    peak N of N" in messages._lines(entry, messages._Origins(), set())
+
+
+def test_a_case_has_what_its_process_says(tmp_path: Path) -> None:
+    code = """
+import sys, warnings
+warnings.warn("a warning")
+print("out")
+print("err", file=sys.stderr)
+raise ValueError("an error")
+"""
+    (case,) = programs(code)
+    from message_cases.case import all_said
+
+    kinds = {each.kind: each.text for each in all_said([case])[0]}
+    assert kinds == {
+        "ValueError": "an error",
+        "UserWarning": "a warning",
+        "stderr": "err",
+        "stdout": "out",
+    }
