@@ -52,9 +52,9 @@ def _warn_of(others: Collection[int]) -> None:
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         running = ", ".join(sorted(names.get(other, "one without a name") for other in others))
         warnings.warn(
-            "recoup: tensors that were made before the scope stay outside of its second tier, because "
-            f"other threads of Python are running and could use them: {running}. Open the scope "
-            "before they start, or make the model inside of it",
+            "recoup: tensors that were made before the scope stay outside of its second tier, "
+            f"because other threads of Python are running and could use them: {running}. Open the "
+            "scope before they start, or make the model inside of it",
             RecoupWarning,
             stacklevel=4,
         )

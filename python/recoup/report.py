@@ -11,6 +11,7 @@ _PINNED_ROWS = 10
 _WAIT_ROWS = 5
 _MODULE_ROWS = 10
 _NO_MODULE = "outside of modules"
+_WORDS = "What the words mean: docs/glossary.md, or recoup.words.WORDS."
 
 
 def format_report(
@@ -41,7 +42,7 @@ def format_report(
         _pinned_table(pinned),
         *([_graph_table(kept_graphs)] if kept_graphs else []),
     ]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, _WORDS])
 
 
 def run_line(stats: Stats, state: str) -> str:

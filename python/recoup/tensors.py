@@ -59,6 +59,8 @@ def allow_replay(name: str) -> None:
     """
     namespace, _, op = name.partition("::") if isinstance(name, str) else ("", "", "")
     if not namespace or not op:
-        raise ValueError(f"recoup.allow_replay takes the name of an op as 'namespace::op'; got {name!r}")
+        raise ValueError(
+            f"recoup.allow_replay takes the name of an op as 'namespace::op'; got {name!r}"
+        )
     _C.allow_replay(name)
     compiled_plan.forget_plans()

@@ -177,12 +177,12 @@ def _lines(entry: Entry, origins: "_Origins", seen: set[str]) -> Iterator[str]:
     yield "" if is_command else ">>> " + code[0]
     yield from code if is_command else ["... " + line for line in code[1:]]
     for each in entry.said:
+        if each.kind == "exit code":
+            yield f"  exit code {each.text}"
+            continue
         text = normalized(each.text)
         if entry.masked:
             text = re.sub(r" {2,}", "  ", _NUMBER.sub("N", text))
-        if each.kind == "exit code":
-            yield f"  exit code {text}"
-            continue
         origin = origins.of(each)
         yield f"  {each.kind}{f', {origin}' if origin else ''}:"
         if each.kind == "note" and text in seen:

@@ -42,5 +42,5 @@ def test_a_fault_is_reported_and_a_retry_goes_on(monkeypatch: pytest.MonkeyPatch
 
 def test_unknown_words_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOUP_TEST_AIDS", "poisson")
-    with pytest.raises(ValueError, match="'poisson' is no test aid"), recoup.budget("8MiB"):
+    with pytest.raises(ValueError, match="'poisson' is not a test aid"), recoup.budget("8MiB"):
         pass

@@ -40,7 +40,7 @@ MISTAKES: dict[str, list[tuple[Sequence[str], str]]] = {
         ([*BUDGET, "--option", "verify=true", "script.py"], "a flag of its own, --verify"),
         ([*BUDGET, "--option", "placement=ends", "script.py"], "one of best-fit, two-ended"),
         ([*BUDGET, "--quiet=yes", "script.py"], "give --quiet alone"),
-        ([*BUDGET, "--quiet", "--progress", "script.py"], "--quiet and --progress exclude each other"),
+        ([*BUDGET, "--quiet", "--progress", "script.py"], "--progress exclude each other"),
         ([*BUDGET, "--spill", "lots", "script.py"], "such as '4GiB'"),
         ([*BUDGET, "--spill-dir", ".", "script.py"], "--spill SIZE"),
         ([*BUDGET, "--report", "no/r.json", "script.py"], "there is no directory"),

@@ -140,7 +140,7 @@ def test_command_errors_are_one_line(
     capsys.readouterr()
     cut = tmp_path / "cut.csv"
     cut.write_text(EXAMPLE[:-3], encoding="utf-8")
-    assert "cut.csv, line 6: no line feed ends it" in fails(capsys, cut)
+    assert "cut.csv, line 6: no line feed ends this line" in fails(capsys, cut)
     assert "--json cannot be written: there is no" in fails(
         capsys, example, "--json", tmp_path / "x" / "y"
     )

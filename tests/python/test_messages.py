@@ -2,16 +2,19 @@
 
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
 import messages
+import recoup
 from message_cases.case import Said, programs
 from message_cases.exceptions import EXCEPTIONS
 from message_cases.templates import Template, of_cpp, of_python
 from recoup._build import TORCH_VERSION
+from recoup.words import WORDS
 
 # What is on the page is said by the PyTorch that recoup is developed with, without CUDA. Python
 # before 3.11 has no notes on errors.
@@ -21,41 +24,47 @@ IS_THAT_OF_THE_PAGE = (
     and sys.version_info >= (3, 11)
 )
 
-Found = tuple[list[messages.Entry], messages.Coverage]
+
+@dataclass(frozen=True)
+class Found:
+    entries: list[messages.Entry]
+    coverage: messages.Coverage
+    page: str
 
 
 @pytest.fixture(scope="module")
 def found() -> Found:
     entries = messages.collect()
-    return entries, messages.compare(entries)
+    coverage = messages.compare(entries)
+    return Found(entries, coverage, messages.page(entries, coverage))
 
 
 def test_every_message_of_the_sources_has_a_case(found: Found) -> None:
-    unsaid = [f"{each.file}:{each.line}: {each.text!r}" for each in found[1].unsaid]
+    unsaid = [f"{each.file}:{each.line}: {each.text!r}" for each in found.coverage.unsaid]
     assert unsaid == [], "write a case in tests/python/message_cases, or an exception with a reason"
 
 
 def test_every_exception_is_needed(found: Found) -> None:
-    assert [exempt for exempt, templates in found[1].exempt if not templates] == []
+    assert [exempt for exempt, templates in found.coverage.exempt if not templates] == []
     assert len(EXCEPTIONS) < 50 and all(each.reason.endswith(".") for each in EXCEPTIONS)
 
 
 def test_every_case_says_something(found: Found) -> None:
-    assert [entry.shown for entry in found[0] if not entry.said] == []
-    for section, entries in Counter(entry.section for entry in found[0]).items():
+    assert [entry.shown for entry in found.entries if not entry.said] == []
+    for section, entries in Counter(entry.section for entry in found.entries).items():
         assert entries >= 3, section
 
 
 @pytest.mark.skipif(not IS_THAT_OF_THE_PAGE, reason="the page is of another PyTorch or Python")
 def test_the_page_is_what_is_said(found: Found) -> None:
-    said = messages.page(*found).splitlines()
+    said = found.page.splitlines()
     page = messages.PAGE.read_text(encoding="utf-8").splitlines()
     assert said == page, "python tests/python/messages.py --write writes it"
 
 
 def test_no_place_of_this_machine_is_on_the_page(found: Found) -> None:
-    text = messages.page(*found)
-    assert str(messages.ROOT) not in text and str(Path.home()) + "/" not in text
+    assert str(messages.ROOT) not in found.page
+    assert f"{Path.home()}/" not in found.page
 
 
 # ---- what looks for messages finds them ----
@@ -142,3 +151,18 @@ raise ValueError("an error")
         "stderr": "err",
         "stdout": "out",
     }
+
+
+# ---- the words that they use ----
+
+
+def test_the_glossary_has_the_words_of_pages_and_reports() -> None:
+    text = " ".join((messages.ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").split())
+    for word, meaning in WORDS.items():
+        assert f"**{word}**: {meaning}." in text
+    assert text.count("**") == 2 * len(WORDS)
+    with recoup.budget("1MiB") as run:
+        torch.ones(4)
+    assert "docs/glossary.md" in run.report()
+    for word in WORDS:
+        assert f'<th scope="row">{word}</th>' in run.page()

@@ -122,7 +122,10 @@ def test_flags_and_options_arrive(tmp_path: Path) -> None:
         ([*B, "--spill", "lots"], "--spill must be a whole number of bytes above 0, "),
         ([*B, "--spill-dir", "."], "--spill-dir needs a second tier: add --spill SIZE"),
         ([*B, "--spill", "1MiB", "--spill-dir", ""], "--spill-dir must be the path of a directory"),
-        ([*B, "--spill", "1MiB", "--spill-dir", "absent"], "--spill: no second tier in absent: "),
+        (
+            [*B, "--spill", "1MiB", "--spill-dir", "absent"],
+            "--spill: no file for a second tier can be made in absent: ",
+        ),
         ([*B, "--planning", "later"], "--planning must be one of off, wait, background; got "),
         ([*B, "--max-replay-ratio", "x"], "--max-replay-ratio must be a number above 0, or 0 "),
         ([*B, "--max-replay-ratio", "nan"], "--max-replay-ratio must be a number above 0, or 0 "),
@@ -153,7 +156,7 @@ def test_flags_and_options_arrive(tmp_path: Path) -> None:
         ([*B, "--report", "."], "--report cannot be written: . is a directory"),
         ([*B, "--trace", "no/t"], "--trace cannot be written: there is no directory "),
         ([*B, "--trace", "\udcff"], "--trace: the name of a file must be UTF-8; got "),
-        ([*B, "--report", "x", "--trace", "./x"], "--report and --trace are one file"),
+        ([*B, "--report", "x", "--trace", "./x"], "--report and --trace name the same file"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line_that_names_the_flag(

@@ -226,7 +226,7 @@ def test_nothing_is_left(
     assert text.startswith(f"the budget {budget!r} leaves nothing for tensors: 0 B are free by ")
     assert "memory.max, and tensors that exist have 0 B" in text
     assert text.endswith("Free memory, raise the limit, or give a size")
-    assert ("reserved for what is no tensor" in text) == (budget == "auto")
+    assert ("reserved for memory that no tensor has" in text) == (budget == "auto")
 
 
 def test_tensors_that_exist_do_not_fit(leave_free: LeaveFree) -> None:

@@ -53,7 +53,7 @@ def test_a_run_without_bytes(
     records: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "empty.rtrace", records)
-    assert "it never holds a byte" in refused(capsys, "simulate", path, "--policy", "all")
+    assert "nothing to budget" in refused(capsys, "simulate", path, "--policy", "all")
     for command in ("layout", "order"):
         result = cli_here(capsys, command, path)
         assert (result.returncode, result.stderr) == (0, "")

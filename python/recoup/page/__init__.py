@@ -17,6 +17,7 @@ from recoup.page.steps import Step, read_step
 from recoup.page.summary import figures, header, peak_bar
 from recoup.page.texts import OUTSIDE, count_text, escape
 from recoup.report import format_ns
+from recoup.words import WORDS
 
 __all__ = ["render", "render_fragment"]
 
@@ -120,8 +121,13 @@ def _tables(report: Mapping[str, Any]) -> str:
         f"{tables.pairs_table(settings, label='setting')}"
         f"{tables.pairs_table(versions, label='version of')}</div></section>\n"
         f'<details><summary>All counters</summary><div class="pair">{counters or "<p>None.</p>"}'
-        "</div></details>"
+        f"</div></details>\n{_words()}"
     )
+
+
+def _words() -> str:
+    """What the words of the page mean."""
+    return f"<details><summary>Words</summary>{tables.pairs_table(WORDS, label='word')}</details>"
 
 
 def _suggestions(report: Mapping[str, Any], before: str, after: str) -> str:

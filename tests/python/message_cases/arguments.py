@@ -86,8 +86,8 @@ recoup.budget("1MiB", device=1.0)
 recoup._C.gpu_memory(0)
 recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cuda:0").enter()
 """)
-    + calls(ON_A_GPU, environment={"RECOUP_GPUS": "0"})
-    + calls(ON_A_GPU, environment={"RECOUP_GPUS": "all"})
+    + calls(ON_A_GPU, light=False, environment={"RECOUP_GPUS": "0"})
+    + calls(ON_A_GPU, light=False, environment={"RECOUP_GPUS": "all"})
 )
 
 WARNINGS = programs("""

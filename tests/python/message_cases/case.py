@@ -47,6 +47,8 @@ class Case:
     """Whether notes on errors are listed."""
     masked: bool = False
     """Whether all numbers are those of this machine, or of this run."""
+    light: bool = False
+    """Whether it leaves nothing behind, so that others may follow in its process."""
 
 
 # ---- making cases ----
@@ -62,9 +64,18 @@ def programs(text: str, **settings: Any) -> list[Case]:
 
 
 def calls(text: str, **settings: Any) -> list[Case]:
-    """Of Python: one in each line."""
+    """Of Python: one in each line. Each raises, and leaves nothing behind."""
     lines = textwrap.dedent(text).strip().splitlines()
-    return [_program(line, **settings) for line in lines if line]
+    return [_program(line, **{"light": True, **settings}) for line in lines if line]
+
+
+def readings(call: str, contents: Mapping[str, str | bytes]) -> list[Case]:
+    """Of files that are wrong: `call` reads "NAME", and each content is listed by what it is."""
+    name = call.split('"')[1]
+    return [
+        _program(f"{call}  # {what}", files={name: content}, light=True)
+        for what, content in contents.items()
+    ]
 
 
 def commands(text: str, **settings: Any) -> list[Case]:
@@ -103,24 +114,34 @@ def _call(words: list[str]) -> None:
 
 
 _AT_ONCE = 2
+_IN_A_PROCESS = 30
 
 
 def all_said(cases: Sequence[Case]) -> list[list[Said]]:
-    """What each case says, each in a copy of this process."""
+    """What each case says, in copies of this process: one for each case that is not light."""
     with tempfile.TemporaryDirectory(prefix="recoup-messages-") as folder:
         folders = [Path(folder).resolve() / str(index) / "DIR" for index in range(len(cases))]
         running: set[int] = set()
-        for case, here in zip(cases, folders, strict=True):
-            here.mkdir(parents=True)
+        for batch in _batches(list(zip(cases, folders, strict=True))):
             child = os.fork()
             if child == 0:
-                _run_and_end(case, here)
+                _run_and_end(batch)
             running.add(child)
             while len(running) >= _AT_ONCE:
                 running.remove(os.wait()[0])
         while running:
             running.remove(os.wait()[0])
         return [_read(*each) for each in zip(cases, folders, strict=True)]
+
+
+_Placed = tuple[Case, Path]
+
+
+def _batches(cases: list[_Placed]) -> Iterator[list[_Placed]]:
+    light = [each for each in cases if each[0].light]
+    for first in range(0, len(light), _IN_A_PROCESS):
+        yield light[first : first + _IN_A_PROCESS]
+    yield from ([each] for each in cases if not each[0].light)
 
 
 def _read(case: Case, here: Path) -> list[Said]:
@@ -151,24 +172,30 @@ def _lines(said: Iterable[Said], only: str) -> Iterator[Said]:
         yield dataclasses.replace(each, text="\n".join(lines))
 
 
-def _run_and_end(case: Case, here: Path) -> NoReturn:
+def _run_and_end(cases: list[_Placed]) -> NoReturn:
     """In the child: it ends whatever happens."""
     failed = open(os.dup(2), "w")
     end = os._exit  # a case may replace it
     try:
-        os.chdir(here)
-        os.environ.update(case.environment)
-        for name, content in case.files.items():
-            Path(name).parent.mkdir(exist_ok=True)
-            data = content.encode() if isinstance(content, str) else content
-            Path(name).write_bytes(data)
-        said = _listen(case.run, here.parent)
-        text = json.dumps([dataclasses.astuple(each) for each in said])
-        (here.parent / _ANSWER).write_text(text, encoding="utf-8")
+        for case, here in cases:
+            _run(case, here)
     except BaseException:
         traceback.print_exc(file=failed)
         failed.flush()
     end(0)
+
+
+def _run(case: Case, here: Path) -> None:
+    here.mkdir(parents=True)
+    os.chdir(here)
+    os.environ.update(case.environment)
+    for name, content in case.files.items():
+        data = content.encode() if isinstance(content, str) else content
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_bytes(data)
+    said = _listen(case.run, here.parent)
+    text = json.dumps([dataclasses.astuple(each) for each in said])
+    (here.parent / _ANSWER).write_text(text, encoding="utf-8")
 
 
 def _listen(run: Callable[[], None], folder: Path) -> list[Said]:

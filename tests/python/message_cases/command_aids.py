@@ -14,7 +14,8 @@ def run_to_the_end(words: list[str]) -> NoReturn:
     atexit._clear()
     suggest_command._run = _run_in_a_fork
     sys.argv = ["recoup", *words]
-    os._exit = _raise_exit  # type: ignore[assignment]
+    last: list[int] = []  # what the last exit handler ends with, when files are not written
+    os._exit = last.append  # type: ignore[assignment]
     code: object = 0
     try:
         code = main(words)
@@ -22,15 +23,8 @@ def run_to_the_end(words: list[str]) -> NoReturn:
         code = ending.code
     except BaseException as error:
         code = _shown(error)
-    try:
-        atexit._run_exitfuncs()
-    except SystemExit as ending:  # the last handler says another one
-        code = ending.code
-    raise SystemExit(code)
-
-
-def _raise_exit(code: int) -> NoReturn:
-    raise SystemExit(code)
+    atexit._run_exitfuncs()
+    raise SystemExit(last[0] if last else code)
 
 
 def _shown(error: BaseException) -> object:

@@ -57,7 +57,7 @@ def mistakes(command: str) -> list[Case]:
     found = MISTAKES[command] if command else OTHERS
     before = ["recoup", command] if command else ["recoup"]
     lines = (" ".join([*before, *(_quoted(word) for word in words)]) for words, _ in found)
-    return commands("\n".join(lines), files=EMPTY)
+    return commands("\n".join(lines), files=EMPTY, light=True)
 
 
 def _quoted(word: str) -> str:

@@ -5,11 +5,12 @@ import json
 from typing import Any
 
 from message_cases import trace_files
-from message_cases.case import Case, calls, programs
+from message_cases.case import Case, calls, programs, readings
 
 Row = dict[str, Any]
 
-TRACES = calls("""
+TRACES = calls(
+    """
 trace().step(5)
 trace().simulate(0)
 trace().simulate(1 << 20, policy="nothing")
@@ -30,7 +31,9 @@ recoup.offline.optimum.optimum(trace(), 1 << 20, time_limit=0)
 recoup._C.TraceBuilder().add_event("nothing", 0, 0)
 recoup.Trace.read("not-there.rtrace")
 trace().write("no/such/folder.rtrace")
-""")
+""",
+    light=False,
+)
 
 SIMULATED = programs("""
 print(trace_of("outside", "an op").simulate(512).reason)
@@ -110,18 +113,7 @@ LOGS = {
 }
 
 
-def logs() -> list[Case]:
-    return [
-        case
-        for what, content in LOGS.items()
-        for case in programs(f'recoup.read_dtr_log("a.log")  # {what}', files={"a.log": content})
-    ] + programs(
-        'recoup.read_dtr_log("a.log.gz")  # no gzip file', files={"a.log.gz": "hello"}
-    ) + programs(
-        'recoup.read_dtr_log("a.log.gz")  # a file that is cut',
-        files={"a.log.gz": gzip.compress(b"hello" * 99)[:-12]},
-    )  # fmt: skip
-
+PACKED = {"no gzip file": "hello", "a file that is cut": gzip.compress(b"hello" * 99)[:-12]}
 
 LAYOUTS = calls("""
 plan([("a", 0, 1, 64)], planner="serch")
@@ -158,17 +150,11 @@ CSVS = {
 }
 
 
-def csvs() -> list[Case]:
-    return [
-        case
-        for what, content in CSVS.items()
-        for case in programs(f'recoup.layout.read_csv("a.csv")  # {what}', files={"a.csv": content})
-    ]
-
-
 SECTIONS: dict[str, list[Case]] = {
     "Recordings and simulations": TRACES + SIMULATED,
-    "Logs of the DTR authors": logs() + DTR,
-    "Layouts": LAYOUTS + csvs(),
+    "Logs of the DTR authors": readings('recoup.read_dtr_log("a.log")', LOGS)
+    + readings('recoup.read_dtr_log("a.log.gz")', PACKED)
+    + DTR,
+    "Layouts": LAYOUTS + readings('recoup.layout.read_csv("a.csv")', CSVS),
     "Damaged recordings": trace_files.cases(),
 }

@@ -37,7 +37,4 @@ for where, value, _ in wrong_reports():
     say_what_is_wrong(where, value)
 """)
 
-SECTIONS: dict[str, list[Case]] = {
-    "Reports": REPORTS + HELP + REASONS,
-    "Reports that are drawn as pages": PAGES,
-}
+SECTIONS: dict[str, list[Case]] = {"Reports": REPORTS + HELP + REASONS + PAGES}

@@ -4,7 +4,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 
-from message_cases.case import Case, programs
+from message_cases.case import Case, readings
 
 MAGIC = b"\x89rtrace\n"
 
@@ -107,13 +107,7 @@ FILES = {
 
 def cases() -> list[Case]:
     contents = FILES | {what: file(records) for what, records in RECORDS.items()}
-    return [
-        case
-        for what, content in contents.items()
-        for case in programs(
-            f'recoup.Trace.read("file.rtrace")  # {what}', files={"file.rtrace": content}
-        )
-    ]
+    return readings('recoup.Trace.read("file.rtrace")', contents)
 
 
 def steps(lengths: Iterable[int]) -> bytes:
