@@ -67,7 +67,7 @@ def test_results_are_gone_on_with(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="measured with steps = 2, not 3"):
         runner.open_results(out, runner.Plan(["unet"], ["dtr"], [1.0], steps=3))
     out.write_text("{}")
-    with pytest.raises(ValueError, match="no result of `recoup bench`"):
+    with pytest.raises(ValueError, match="not a result of `recoup bench`"):
         runner.open_results(out, small)
 
 

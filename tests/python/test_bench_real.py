@@ -102,7 +102,7 @@ def test_a_round_more_is_run_later(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="measured with steps = 1, not 2"):
         open_results(out, Plan(["tiny"], steps=2))
     out.write_text('{"benchmark": "bench", "settings": {}}')
-    with pytest.raises(ValueError, match="no result of `recoup bench --size real`"):
+    with pytest.raises(ValueError, match="not a result of `recoup bench --size real`"):
         open_results(out, plan)
 
 

@@ -143,7 +143,7 @@ def test_it_begins_at_the_start(tmp_path: Path) -> None:
     ("rows", "words"),
     [
         ([call("f", ["nobody"], ["a"], 1)], "line 1: there is no 'nobody'"),
-        ([*constant("w", 1), release("w"), release("w")], "line 4: nobody holds"),
+        ([*constant("w", 1), release("w"), release("w")], "line 4: no holder of tensor"),
         ([*constant("w", 1), mutate("f", ["w"], [1], 1)], "line 3: .* no argument 1"),
         ([call("f", [], ["a"], 1), *memory("a", 1, 0)], "line 1: .* no argument 0"),
         ([call("f", [], [], 1)], "line 1: f costs 1 ns and has 0 results"),
@@ -217,8 +217,8 @@ def test_bad_arguments_with_the_preset(tmp_path: Path, capsys: pytest.CaptureFix
         ([tmp_path / "run.rtrace"], "runs logs of the DTR authors (.log, .log.gz); got"),
         ([tmp_path / "none.log"], "No such file"),
         ([log, "--policy", "random"], "--policy must be one of dtr, dtr-eq"),
-        ([log, "--eager-drop"], "has no --eager-drop"),
-        ([log, "--timeline", tmp_path / "t.json"], "has no --timeline"),
+        ([log, "--eager-drop"], "does not take --eager-drop"),
+        ([log, "--timeline", tmp_path / "t.json"], "does not take --timeline"),
     ):
         said = refused(capsys, "simulate", *arguments, "--preset", "dtr", "--json", out)
         assert words in said

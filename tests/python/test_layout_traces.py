@@ -99,7 +99,7 @@ def test_ops_that_are_never_in_place(
     ("options", "words"),
     [
         (["--disable-inplace-ops", "rleu"], "there is no op 'rleu' in"),
-        (["--no-in-place", "--disable-inplace-ops", "relu"], "leaves nothing for"),
+        (["--no-in-place", "--disable-inplace-ops", "relu"], "exclude each other"),
         (["--capacity", "3MB"], "3,350,000 bytes (3.2 MiB) would do"),
     ],
 )

@@ -12,7 +12,7 @@ import recoup
 
 HEADER = Path(__file__).parents[2] / "include" / "recoup" / "options.h"
 # The device's to say, or a test's.
-NOT_BY_NAME = {"outside", "alignment", "aids", "spill_compares"}
+NOT_BY_NAME = {"outside", "alignment", "aids", "spill_compares", "spill_to_leave"}
 # What `recoup.budget` has under a name of its own.
 BUDGET_NAMES = {"budget": "budget_bytes", "block_size": "block_size_bytes", "spill": "spill_bytes"}
 NO_OPTIONS = {"device", "trace", "decisions", "modules", "stacks", "timeline"}

@@ -343,8 +343,8 @@ def test_the_commands_have_a_tier(tmp_path: Path, capsys: pytest.CaptureFixture[
     quick = cli_here(capsys, *simulate, "--spill", "1GiB", "--spill-latency", "0")
     assert quick.returncode == 0, quick.stderr
     for wrong, says in (
-        (("--spill-bandwidth", "3,1"), "--spill-bandwidth is of a second tier"),
-        (("--spill-latency", "3"), "--spill-latency is of a second tier"),
+        (("--spill-bandwidth", "3,1"), "--spill-bandwidth needs a second tier"),
+        (("--spill-latency", "3"), "--spill-latency needs a second tier"),
         (("--spill", "1GiB", "--spill-latency", "-1"), "--spill-latency must be from 0"),
         (("--spill", "1GiB", "--spill-bandwidth", "0,1"), "must be READ,WRITE"),
         (("--spill", "a lot"), "--spill must be"),

@@ -406,7 +406,7 @@ def test_bad_arguments_of_simulate(tmp_path: Path, capsys: pytest.CaptureFixture
             [trace, "--budgets", "100B"],
             "no budget is enough; under planned: recoup: out of budget in ",
         ),
-        ([trace, "--timeline", tmp_path / "t.json"], "one policy and one budget"),
+        ([trace, "--timeline", tmp_path / "t.json"], "one policy in one budget"),
     ):
         assert words in refused(capsys, "simulate", *arguments, "--json", out)
         assert not out.exists()
