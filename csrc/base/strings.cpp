@@ -1,7 +1,6 @@
 #include "csrc/base/strings.h"
 
 #include <array>
-#include <cmath>
 #include <cstdio>
 
 #include "recoup/types.h"

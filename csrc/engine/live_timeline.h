@@ -17,10 +17,11 @@ namespace recoup::detail {
 // Note [Spans]
 // Before and behind each op of the program all values are looked at: one that has bytes and had
 // none when they were looked at last begins a span, one that has none any more ends it. Many values
-// come and go in between: in replays, by deaths, by drops that nobody is told of. So whenever the
-// charge is noted and the open spans have more than is charged, all values are looked at again, at
-// the same instant: at none do the spans have more. What has less than an op between its beginning
-// and its end may have no span; the charged bytes, which are noted at every allocation, show it.
+// come and go in between: in replays, by deaths, by drops that no observer is told of. So whenever
+// the charge is noted and the open spans have more than is charged, all values are looked at again,
+// at the same instant: at none do the spans have more. What has less than an op between its
+// beginning and its end may have no span; the charged bytes, which are noted at every allocation,
+// show it.
 class LiveTimeline final : public Observer {
  public:
   // Both must outlive it. `all`: moments of all steps are kept, not of the last alone.

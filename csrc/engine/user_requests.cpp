@@ -56,6 +56,14 @@ void UserRequests::escape(StorageId storage) {
   ++context_.stats.escapes;
 }
 
+void UserRequests::escape_and_leave(StorageId storage) {
+  const bool known = lineage_[values_.current(storage)].escaped;
+  escape(storage);
+  if (!known) {
+    leave_pool(storage);
+  }
+}
+
 void UserRequests::leave_pool(StorageId storage) {
   const ValueId id = values_.current(storage);
   const Value& value = lineage_[id];

@@ -17,17 +17,20 @@
 namespace recoup::detail {
 
 // Note [Leaving the pool]
-// What escapes stays where it is, and blocks that may not move cut the pool into pieces: a hundred
-// small arrays of NumPy may lie such that no free range is as large as one activation. So a storage
-// leaves the pool when it escapes: its bytes are copied to memory of its own before anybody has its
-// address. It is charged as before. What nobody asked us about (a custom op that kept a pointer),
-// what is pinned, and what an op uses stays in the pool, and so does what escapes on a GPU. Note
-// [Exits through a file] At the end of a scope all that lives gets its bytes back, at once. Each
-// replay needs room for what it reads and makes, which may be more than what the budget has beside
-// all that lives. With a second tier there is: leaves are spilled for a while. Where there is none,
-// the exit would fail for a program that has just failed because its budget is too small, or has
-// lived at its limit. So the device lends a tier, a file, for the rest of the scope, which is its
-// exit.
+// A storage that has escaped keeps its address, and blocks that may not move cut the pool into
+// pieces: a hundred small arrays of NumPy may lie such that no free range is as large as one
+// activation. So a storage leaves the pool when it escapes: its bytes are copied to memory of its
+// own before any code has its address. It is charged as before. A storage stays in the pool if its
+// address was taken without a request (a custom op kept a pointer), if it is pinned or in use, and
+// on a GPU. A storage that escaped in place stays there for good: its address is known.
+//
+// Note [Exits through a file]
+// At the exit of a scope all that lives gets its bytes back, at once. Each replay needs room for
+// what it reads and makes, which may be more than what the budget has beside all that lives. With a
+// second tier there is room, because leaves are spilled for a while. Without one the exit would
+// fail for a program whose budget is too small, or that lives at its limit. So the device lends a
+// tier, a file, for the rest of the scope, which is its exit.
+
 class UserRequests {
  public:
   struct Parts {
@@ -48,7 +51,10 @@ class UserRequests {
   void evict_everything() { evictor_.evict_everything_as_told(); }
   // Its bytes are seen from outside: it is resident and stays where it is until it dies.
   void escape(StorageId storage);
-  // Note [Leaving the pool]. One that has just escaped, and whose address nobody has got yet.
+  // The same before any code has its address, unless it escaped earlier: it leaves the pool if it
+  // can. Note [Leaving the pool].
+  void escape_and_leave(StorageId storage);
+  // The second half of that, of a storage that has just escaped; for who repeats a trace.
   void leave_pool(StorageId storage);
   // Whether escaping or overwriting it would replay.
   [[nodiscard]] bool has_needed_dependents(StorageId storage) const;

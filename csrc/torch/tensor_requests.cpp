@@ -138,11 +138,11 @@ void escape(const at::Tensor& tensor, Address address) {
         detail::on_scope_thread() || !session.engine(lock).user().has_needed_dependents(storage),
         "recoup: evicted tensors depend on this one's content, and it was asked for its address on a "
         "thread outside the budget scope. Hold recoup.pin on it, or call recoup.materialize on them first");
-        detail::Engine& engine = session.engine(lock);
-        const bool known = engine.value(engine.current(storage)).escaped;
-        engine.user().escape(storage);
-        if (address == Address::kNew && !known && !session.on_gpu()) {
-          engine.user().leave_pool(storage);
+        detail::UserRequests& user = session.engine(lock).user();
+        if (address == Address::kNew && !session.on_gpu()) {
+          user.escape_and_leave(storage);
+        } else {
+          user.escape(storage);
         }
       });
 }

@@ -108,7 +108,7 @@ def budget(
         cheap ones, as Coop; "best-fit" does not tell them apart.
     move_ns_per_byte: what a byte costs to move in the pool, beside what it costs to evict others
         instead. None: as measured on this machine; 0.1 where costs are not measured.
-    spill: a second tier of so many bytes, as `budget`: of the CPU on a disk, of a GPU in pinned
+    spill: a second tier of this size, as `budget`: of the CPU on a disk, of a GPU in pinned
         memory of the host; None: none. What recoup cannot compute again (parameters, gradients,
         the optimizer's state, if they are made inside the scope), or not as cheaply, is written
         there and read when it is used.

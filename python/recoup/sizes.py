@@ -79,7 +79,7 @@ def _parse_text(text: str, must_be: str) -> int:
 def missing_unit(value: int | str) -> str | None:
     """What to ask about a budget of less than 64 KiB that has no unit; None for any other value.
 
-    4 is 4 bytes, and whoever writes it means another unit.
+    4 is 4 bytes, but a user who writes it means another unit.
     """
     text = str(value).strip()
     if not text.isdecimal() or not 0 < int(text) < _LEAST_BARE_BYTES:

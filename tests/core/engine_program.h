@@ -142,11 +142,8 @@ class Program {
   }
   // Its address is given away, and its bytes leave the pool before, if they can.
   void escape_and_leave(Tensor tensor) {
-    const bool known = escaped(tensor);
-    escape(tensor);
-    if (!known) {
-      engine_->user().leave_pool(id(tensor));
-    }
+    engine_->user().escape_and_leave(id(tensor));
+    tensors_[tensor].escaped = true;
   }
   [[nodiscard]] bool escaped(Tensor tensor) const { return tensors_[tensor].escaped; }
   // Somebody outside writes through an address that an escape gave away.

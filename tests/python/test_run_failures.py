@@ -71,7 +71,7 @@ def test_both_reports_say_how_the_program_failed(
 
 @pytest.mark.parametrize("text", ["pass", "import sys; sys.exit(0)", EXIT])
 def test_a_program_that_went_well_has_no_failure(tmp_path: Path, text: str) -> None:
-    """What does not fit at the end is wanted by nobody."""
+    """The program has ended: no code uses a tensor that does not fit at the exit."""
     (tmp_path / "script.py").write_text(textwrap.dedent(text), encoding="utf-8")
     result = cli("run", "--budget", "8MiB", "--report", "r.json", "script.py", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

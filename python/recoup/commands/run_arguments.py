@@ -123,7 +123,7 @@ def _add_budget_arguments(run: argparse.ArgumentParser) -> None:
         "--spill",
         type=size,
         metavar="SIZE",
-        help="a second tier of so many bytes, for what cannot be computed again: on a disk, of a "
+        help="a second tier of this size, for what cannot be computed again: on a disk, of a "
         "GPU in memory of the host",
     )
     run.add_argument(

@@ -62,14 +62,14 @@ def add_suggest_command(commands: Any) -> None:
         "--spill",
         type=size,
         metavar="SIZE",
-        help="with a second tier of so many bytes, beside none",
+        help="with a second tier of this size, beside none",
     )
     parser.add_argument(
         "--max-time-ratio",
         type=real("above 1", 1, above=True),  # 1 is that of no replay at all
         metavar="RATIO",
-        help="what takes more than so many times as long does not work (default: 10; of a batch "
-        "size: 2)",
+        help="a budget in which a step takes more than RATIO times as long does not count "
+        "(default: 10; of a batch size: 2)",
     )
     _add_batch(parser)
     _add_files(parser)

@@ -27,8 +27,6 @@ from recoup.offline.trace_file import (
     Record,
     first_steps,
     records_of,
-    step_ends,
-    trace_of,
 )
 from recoup.offline.traces import Trace
 
@@ -191,8 +189,7 @@ def _budgets(options: argparse.Namespace, recorded: _Recorded) -> Suggestions:
         if options.spill is not None:
             alone = Predictor(recorded.records, **made)
             without = [alone.predict(one.budget) for one in found.predictions]
-        trace, steps = trace_of(recorded.records), len(step_ends(recorded.records))
-        margin = margin_of(trace, steps, whole_run=recorded.whole_run)
+        margin = margin_of(predictor.trace, whole_run=recorded.whole_run)
         advised = [
             None if one is None else with_margin(predictor, one, margin)
             for one in (found.knee, found.least)

@@ -36,14 +36,14 @@ class Margin:
         )
 
 
-def margin_of(trace: Trace, steps: int, *, whole_run: bool) -> Margin:
-    """The margin for a recording of so many whole steps.
+def margin_of(trace: Trace, *, whole_run: bool) -> Margin:
+    """The margin for a recording.
 
     whole_run: the program ended by itself.
     """
     if whole_run:
         return Margin(_ALWAYS, True, 0.0)
-    peaks = [trace.step(index).unbudgeted_peak_bytes() for index in range(1, steps)]
+    peaks = [trace.step(index).unbudgeted_peak_bytes() for index in range(1, trace.steps())]
     spread = max(peaks) / max(min(peaks), 1) - 1 if peaks else 0.0
     return Margin(_ALWAYS + _UNSEEN + spread, False, spread)
 

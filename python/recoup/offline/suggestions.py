@@ -160,13 +160,14 @@ class Predictor:
         self.steady = steady_step(records)
         ends = step_ends(records)
         before, behind = ends[self.steady.first_mark], ends[self.steady.last_mark]
-        self._whole = trace_of(records)
+        self.trace = trace_of(records)
+        """All that was recorded."""
         self._before = trace_of(records[:before])
         has_tail = any(isinstance(record, OpRecord) for record in records[behind:])
         self._until = trace_of(records[:behind]) if has_tail else None
         self._policy, self._spill, self._cost_model = policy, spill, cost_model
         self._max_time_ratio = max_time_ratio
-        self.peak_bytes = self._whole.unbudgeted_peak_bytes()
+        self.peak_bytes = self.trace.unbudgeted_peak_bytes()
         if self.peak_bytes == 0:
             raise ValueError(
                 "it never holds a byte: there is nothing to budget (of threads that the program "
@@ -187,7 +188,7 @@ class Predictor:
     def predict(self, budget: str) -> Prediction:
         """Of a size such as "1.4GiB"."""
         budget_bytes = parse_bytes(budget)
-        run = self._simulate(self._whole, budget_bytes)
+        run = self._simulate(self.trace, budget_bytes)
         status, reason, ratio = run.status, run.reason, None
         if status == "ok":
             until = run if self._until is None else self._simulate(self._until, budget_bytes)
@@ -214,7 +215,7 @@ class Predictor:
     def _holds(self, budget_bytes: int) -> bool:
         noises = _NOISES if self._cost_model == "measured" else (None,)
         return all(
-            self._simulate(self._whole, budget_bytes, noise=noise, planning="off").status == "ok"
+            self._simulate(self.trace, budget_bytes, noise=noise, planning="off").status == "ok"
             for noise in noises
         )
 

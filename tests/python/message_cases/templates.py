@@ -18,7 +18,7 @@ SAYING = {"warn", "print", "error", "fail", "say", "add_note", "exit", "wrong", 
 OF_HELP = {"help", "description", "epilog", "usage", "metavar", "title", "label", "prog"}
 # Folders of pages, pictures and nets: there only what is raised, warned or printed is a message.
 NO_TEXTS = ("python/recoup/page/", "python/recoup/bench/")
-# From so many words on a text is a message wherever it stands.
+# A text of at least this many words is a message wherever it stands.
 WORDS = 4
 
 # Of C++: what ends a scope or an op, and what makes texts.
