@@ -58,13 +58,14 @@ struct OpRecord {
   std::span<const FreshStorage> fresh;
   Nanoseconds cost{0};
   Bytes workspace{0};
-  void* payload = nullptr;  // null: cannot be replayed, so what it made are leaves
-  bool verifiable = true;   // false: some of its bytes are uninitialized
-  bool recordable = false;  // ProgramOp::recordable has said yes: finish need not ask again
-  Bytes record_bytes{0};    // of the payload
-  bool repeatable = false;  // the op could be replayed, whatever the engine makes of that
-  bool random = false;      // it drew random numbers
-  CostKey cost_key = 0;     // Note [Costs are learned]
+  void* payload = nullptr;   // null: cannot be replayed, so what it made are leaves
+  bool verifiable = true;    // false: some of its bytes are uninitialized
+  bool recordable = false;   // ProgramOp::recordable has said yes: finish need not ask again
+  Bytes record_bytes{0};     // of the payload
+  bool repeatable = false;   // the op could be replayed, whatever the engine makes of that
+  bool random = false;       // it drew random numbers
+  CostKey cost_key = 0;      // Note [Costs are learned]
+  std::uint32_t copies = 0;  // as TraceOp::copies
 
   // The bytes of the storages that it made.
   [[nodiscard]] Bytes made() const {

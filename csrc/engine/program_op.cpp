@@ -33,9 +33,15 @@ ProgramOp::ProgramOp(Context& context, const Parts& parts)
       write_behind_(parts.write_behind),
       read_ahead_(parts.read_ahead) {}
 
+// An operand that the kernel gave other memory is no longer among what the op wrote.
 void ProgramOp::release_operands(std::span<const Operand> operands) noexcept {
   for (const Operand& operand : operands) {
     if (operand.value.valid()) {
+      Value& value = lineage_[operand.value];
+      value.writing = false;
+      if (value.storage.valid()) {
+        lineage_[values_.current(value.storage)].writing = false;
+      }
       replayer_.release(operand.value);
     }
   }

@@ -309,10 +309,11 @@ void Simulator::run_until_it_fits(const TraceOp& op) {
   Retry retry;
   for (;;) {
     try {
-      run_kernel(op);
+      run_kernel(op, 0);
       return;
     } catch (const OutOfBudget& error) {
-      if (!retry.worth_it(error.report())) {
+      // An op fails at once if its copies do not fit.
+      if (held_.size() < op.copies || !retry.worth_it(error.report())) {
         throw;
       }
     }
@@ -320,24 +321,25 @@ void Simulator::run_until_it_fits(const TraceOp& op) {
   }
 }
 
-// Leaves in held_ what the kernel allocated and did not free, by number.
-void Simulator::run_kernel(const TraceOp& op) {
+// Runs the kernel without its allocations before number `first`. Leaves in held_ the blocks that
+// the kernel allocated and did not free, by number. After an exception, held_ has an invalid block
+// for each allocation that succeeded.
+void Simulator::run_kernel(const TraceOp& op, std::uint32_t first) {
   held_.clear();
   try {
     for (const KernelStep& step : trace_.kernels[op.kernel]) {
       if (step.kind == KernelStep::Kind::kAllocate) {
-        held_.push_back(engine_->allocate(step.size));
-      } else {
+        held_.push_back(held_.size() < first ? BlockId() : engine_->allocate(step.size));
+      } else if (step.index >= first) {
         engine_->free(std::exchange(held_[step.index], BlockId()));
       }
     }
   } catch (...) {
-    for (BlockId block : held_) {
+    for (BlockId& block : held_) {
       if (block.valid()) {
-        engine_->free(block);
+        engine_->free(std::exchange(block, BlockId()));
       }
     }
-    held_.clear();
     throw;
   }
 }
@@ -387,7 +389,7 @@ Measurement Simulator::replay(void* payload, std::span<const Location> /*inputs*
   const TraceOp& op = *static_cast<const TraceOp*>(payload);
   const Nanoseconds room_before = engine_->context().room_time;
   const std::vector<BlockId> outer = std::exchange(held_, {});
-  run_kernel(op);
+  run_kernel(op, op.copies);
   const std::span<const TraceFresh> fresh = trace_.fresh_of(op);
   for (std::size_t i = 0; i < fresh.size(); ++i) {
     outputs[i] = held_[fresh[i].allocation];

@@ -311,6 +311,7 @@ OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
                   .payload = nullptr,
                   .verifiable = traits_.verifiable};
   record.random = traits_.random;
+  record.copies = copies_;
   if (repeatable_ && session_.engine(lock).op().recordable(record)) {
     PayloadWriter writer(session_, {.handle = op_,
                                     .traits = traits_,
@@ -334,6 +335,7 @@ void OpCall::finish(Results results) {
   Engine& engine = session_.engine(lock);
   const Nanoseconds made_room = engine.context().room_time - room_before_;
   cost_ -= std::min(cost_, made_room);
+  copies_ = left_out_before_.in_pool();
   left_out_before_.drop(session_, lock);
   note_written(lock);
   hold_arguments(lock);

@@ -102,6 +102,7 @@ class OpCall {
   GpuTiming timing_;
   // What the op writes in passing, from before: a kernel that runs out of memory may have done so.
   Snapshots left_out_before_;
+  std::uint32_t copies_ = 0;  // in the pool, of left_out_before_
   GeneratorState random_;
   Operands operands_;
   FreshResults fresh_;

@@ -1,5 +1,6 @@
 #include "csrc/torch/snapshots.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace recoup::detail {
@@ -31,6 +32,12 @@ void Snapshots::drop(Session& session, const EngineLock& lock) noexcept {
     }
   }
   all_.clear();
+}
+
+std::uint32_t Snapshots::in_pool() const noexcept {
+  return static_cast<std::uint32_t>(std::count_if(
+      all_.begin(), all_.end(),
+      [](const Snapshot& each) { return each.copy != nullptr && each.gpu == nullptr; }));
 }
 
 void Snapshots::restore() const noexcept {

@@ -24,6 +24,8 @@ class Snapshots {
   void restore() const noexcept;
   // Lets go of them; to be called before this is destroyed.
   void drop(Session& session, const EngineLock& lock) noexcept;
+  // The number of copies in the pool's memory.
+  [[nodiscard]] std::uint32_t in_pool() const noexcept;
 
  private:
   struct Snapshot {

@@ -16,7 +16,7 @@
 namespace recoup::detail {
 
 inline constexpr std::array<unsigned char, 8> kTraceMagic{0x89, 'r', 't', 'r', 'a', 'c', 'e', '\n'};
-inline constexpr std::uint32_t kTraceVersion = 5;
+inline constexpr std::uint32_t kTraceVersion = 6;
 // Still read: 1 had no plans, 2 no parts, 3 no ops on lists, 4 no storages that leave the pool
 // and no times of steps.
 inline constexpr std::uint32_t kFirstTraceVersion = 1;
@@ -46,10 +46,11 @@ inline constexpr int kPartOperandBits = 1;
 // Bits of a plan.
 inline constexpr std::uint64_t kPlanListed = 1;
 
-// Bits of an op.
+// Bits of an op, below the number of its copies.
 inline constexpr std::uint64_t kOpRepeatable = 1;
 inline constexpr std::uint64_t kOpRandom = 2;
 inline constexpr std::uint64_t kOpVerifiable = 4;
 inline constexpr std::uint64_t kOpFailed = 8;
+inline constexpr int kOpBits = 4;
 
 }  // namespace recoup::detail

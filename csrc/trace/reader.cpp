@@ -144,9 +144,10 @@ class TraceReader {
     op.name = index();
     op.kernel = index();
     const std::uint64_t flags = number();
-    if (flags > (kOpRepeatable | kOpRandom | kOpVerifiable | kOpFailed)) {
-      fail(str_cat("an op has flags ", flags, ", which no version has"));
+    if (flags >> kOpBits > kMostNumbered) {
+      fail(str_cat("an op makes ", flags >> kOpBits, " copies, which is out of range"));
     }
+    op.copies = static_cast<std::uint32_t>(flags >> kOpBits);
     op.repeatable = (flags & kOpRepeatable) != 0;
     op.random = (flags & kOpRandom) != 0;
     op.verifiable = (flags & kOpVerifiable) != 0;

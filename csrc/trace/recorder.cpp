@@ -215,6 +215,7 @@ void TraceRecorder::on_op_end(const OpRecord& record, std::span<const Operand> /
   op.cost = record.cost;
   op.workspace = record.workspace;
   op.record_bytes = record.record_bytes;
+  op.copies = record.copies;
   op.repeatable = record.repeatable;
   op.random = record.random;
   op.verifiable = record.verifiable;

@@ -151,11 +151,15 @@ void TraceValidator::check_results(const TraceOp& op, const Kernel& kernel,
   if (op.failed && !fresh.empty()) {
     fail("it failed, and returns something");
   }
+  if (op.copies > kernel.made) {
+    fail(str_cat("it makes ", op.copies, " copies, but its kernel has ", kernel.made,
+                 " allocations"));
+  }
   results_once_.begin();
   for (const TraceFresh& each : fresh) {
     const bool made = each.allocation < kernel.made;
     const Bytes size = made ? allocations_[kernel.first + each.allocation] : kFreed;
-    if (size == kFreed || !results_once_.add(each.allocation)) {
+    if (size == kFreed || each.allocation < op.copies || !results_once_.add(each.allocation)) {
       fail(str_cat("it returns allocation ", each.allocation, ", which its kernel does not hold"));
     }
     check_part(each.nbytes, size, "it returns");

@@ -54,8 +54,11 @@ struct TraceOp {
   std::uint32_t first_fresh = 0;
   std::uint32_t fresh_count = 0;
   Nanoseconds cost{0};
-  Bytes workspace{0};      // most that the kernel held beside what it made
-  Bytes record_bytes{0};   // that the runtime keeps to run it again
+  Bytes workspace{0};     // most that the kernel held beside what it made
+  Bytes record_bytes{0};  // that the runtime keeps to run it again
+  // The number of copies of what the op writes in passing, kept in case its kernel has to start
+  // again: the first allocations of the kernel. A replay does not make them.
+  std::uint32_t copies = 0;
   bool repeatable = true;  // may be replayed
   bool random = false;     // draws random numbers
   bool verifiable = true;  // all bytes of its results are defined

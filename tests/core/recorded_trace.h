@@ -84,6 +84,15 @@ class RandomTrace {
     builder_.add_plan(plan, evictions);
   }
 
+  // The least allocation that a kernel does not free, or 0.
+  static std::uint32_t first_kept(const std::vector<TraceFresh>& fresh) {
+    std::uint32_t first = fresh.empty() ? 0 : fresh.front().allocation;
+    for (const TraceFresh& each : fresh) {
+      first = std::min(first, each.allocation);
+    }
+    return first;
+  }
+
   void add_op() {
     TraceOp op;
     op.name = below(3);
@@ -96,6 +105,7 @@ class RandomTrace {
     op.random = below(4) == 0;
     op.verifiable = below(2) == 0;
     op.failed = fresh.empty() && below(8) == 0;
+    op.copies = below(16) == 0 ? below(first_kept(fresh) + 1) : 0;
     std::vector<TraceOperand> operands;
     for (std::uint32_t n = below(4); n > 0 && !live_.empty(); --n) {
       const std::uint32_t storage = live_[below(live_.size())].number;

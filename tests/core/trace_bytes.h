@@ -71,7 +71,8 @@ class RecordSink final : public TraceSink {
   void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
               std::span<const TraceFresh> fresh) override {
     const std::uint64_t flags = (op.repeatable ? kOpRepeatable : 0) | (op.random ? kOpRandom : 0) |
-                                (op.verifiable ? kOpVerifiable : 0) | (op.failed ? kOpFailed : 0);
+                                (op.verifiable ? kOpVerifiable : 0) | (op.failed ? kOpFailed : 0) |
+                                std::uint64_t{op.copies} << kOpBits;
     Record record{
         .tag = 3,
         .numbers = {op.name, op.kernel, flags, static_cast<std::uint64_t>(op.cost.count()),

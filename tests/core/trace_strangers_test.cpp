@@ -139,7 +139,8 @@ TEST_F(Strangers, UsesAreOfWhatLives) {
   expect_refused({kName, kernel({}), external, twice}, "overwritten, and read or not written");
   twice.operands = {kOperandWritten};
   expect_refused({kName, kernel({}), external, twice}, "written in part and not read");
-  expect_refused({kName, kernel({}), op(0, {}, 16)}, "flags 16");
+  expect_refused({kName, kernel({}), op(0, {}, 16)},
+                 "it makes 1 copies, but its kernel has 0 allocations");
 }
 
 // Name 0, and of each part its workspace, its count of operands, and them.

@@ -263,6 +263,19 @@ def test_slices_of_storages_do_not_keep_memory_for_ever() -> None:
 RESIZE = torch.UntypedStorage.resize_  # as a C extension has it
 
 
+def test_a_resized_tensor_from_before_a_scope_is_no_longer_being_written() -> None:
+    for _ in range(2):  # the scope after the first one took over what it finds
+        x = torch.ones(57)
+        view = x.as_strided((5,), (1,), 0)
+        with recoup.budget("1MiB", spill="64MiB", small_leaf_bytes=0) as run:
+            (x + 1).sum()
+            x.resize_(7288)
+            run.check()
+            assert x.fill_(1).sum().item() == 7288
+            run.check()
+        assert torch.equal(view, torch.ones(5))
+
+
 @pytest.mark.parametrize("used", [True, False])
 def test_what_was_made_from_memory_that_is_gone_is_never_wrong(used: bool) -> None:
     source = torch.linspace(1, 2, N)

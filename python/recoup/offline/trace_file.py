@@ -14,7 +14,7 @@ from pathlib import Path
 from recoup.offline.traces import Trace
 
 _MAGIC = b"\x89rtrace\n"
-_VERSION = 5
+_VERSION = 6
 _FRAME_BYTES = 1 << 18
 _NAME, _KERNEL, _OP, _PLAN, _LIST_OP = 1, 2, 3, 4, 5
 EXTERNAL, ALLOCATE, FREE, ADOPT, DIE = 16, 17, 18, 19, 20
@@ -46,6 +46,7 @@ class OpRecord:
     name: int
     kernel: int
     flags: int
+    """The bits 1 repeatable, 2 random, 4 verifiable, 8 failed; above them the number of copies."""
     cost_ns: int
     workspace_bytes: int
     record_bytes: int
