@@ -118,19 +118,18 @@ def format_bytes(count: int) -> str:
 
 
 def short_size(count: int) -> str:
-    """About `count` bytes as `parse_bytes` takes them: at most three digits behind their first 0s.
+    """The least size of at most three digits that is no less than `count` bytes.
 
-    '1.4GiB', '512MiB': off by at most half a percent.
+    The result is text for `parse_bytes`, such as '1.4GiB' or '512MiB', and exceeds `count` by less
+    than 1 %.
     """
-    size = float(count)
-    units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    unit = units.pop(0)
-    while units and size >= 999.5:
-        size /= 1024
-        unit = units.pop(0)
-    decimals = 0 if unit == "B" or size >= 99.95 else 1 if size >= 9.995 else 2
-    text = f"{size:.{decimals}f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text) + unit
+    for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB")):
+        for decimals in (2, 1, 0) if power > 0 else (0,):
+            digits = -(-count * 10**decimals // 1024**power)
+            if digits < 1000:
+                text = f"{digits / 10**decimals:.{decimals}f}"
+                return (text.rstrip("0").rstrip(".") if decimals > 0 else text) + unit
+    return f"{-(-count // 1024**4)}TiB"
 
 
 _RANGE = re.compile(r"([0-9]{1,20})\.\.([0-9]{1,20})(?::([0-9]{1,20}))?")

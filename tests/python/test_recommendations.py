@@ -79,15 +79,6 @@ def test_suggested_budgets_are_enough(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(reason="its peak, rounded, is too small"))
-        if name == "evaluation"
-        else name
-        for name in PROGRAMS
-        if name not in ALWAYS_SUGGESTED
-    ],
-)
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in ALWAYS_SUGGESTED])
 def test_all_suggested_budgets_are_enough(name: str, tmp_path: Path) -> None:
     follow(name, tmp_path)
