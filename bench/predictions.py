@@ -1,26 +1,32 @@
-"""How well a simulation tells what a run does: bytes, compute and wall time in smaller budgets.
+"""How well `recoup suggest` tells what a run takes: its peak and the time of a step.
 
     OMP_NUM_THREADS=1 python bench/predictions.py [--nets gpt2 ...] [--out predictions.json]
 
-A net is trained once while a trace is recorded. For each share of the peak of that trace the trace
-is simulated, and the net is trained in that budget and in one where nothing is evicted, by turns.
-Prints a table in Markdown: peak and compute ratio, simulated and live, and the wall time of the
-pairs, with its range. Bits are compared in every run.
+A net is trained once while a trace is recorded. For each share of the peak of that trace the time
+of a step is predicted as `recoup suggest` does, and the net is trained in that budget and without
+recoup, by turns. Prints a table in Markdown: the predicted ratio of a step's time to that without
+recoup, the median ratio of the pairs and their range, and the peak. Bits are compared in every run.
+A prediction is right if it is within 5 % of the median or within the range of the pairs.
 """
 
 import argparse
 import json
 import statistics
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import recoup
 from recoup.bench.nets import NETS, Net, net_named
 from recoup.bench.nets.real import real_net_named
-from recoup.bench.trial import Trial, record, run_in, train
+from recoup.bench.trial import record, run_in, run_plainly, train
+from recoup.offline.overheads import measure_overheads
+from recoup.offline.suggestions import Predictor
+from recoup.offline.trace_file import records_of
 
 SHARES = [0.8, 0.6, 0.5, 0.4]
+NEAR = 0.05
 
 
 def find(name: str) -> Net:
@@ -29,55 +35,72 @@ def find(name: str) -> Net:
     return real_net_named(real).net if kind == "real" else net_named(name)
 
 
-def compute_ratio(stats: recoup.Stats) -> float:
-    """As `Simulation.time_ratio`, of a live run."""
-    return (stats.op_ns + stats.replay_cost_ns) / stats.op_ns
+@dataclass(frozen=True)
+class Recorded:
+    """A net, and the predictor that its recording made."""
+
+    name: str
+    net: Net
+    predictor: Predictor
+    steps: int
 
 
-def measured(name: str, share: float, steps: int, rounds: int, trace: recoup.Trace) -> Any:
+def recorded(name: str, steps: int) -> Recorded:
     net = find(name)
-    peak = trace.unbudgeted_peak_bytes()
+    train(net, 1, 0)  # warms up
+    with tempfile.TemporaryDirectory() as folder:
+        overheads = measure_overheads(Path(folder) / "overheads.rtrace")
+        trace = record(net, steps, 0, Path(folder) / "run.rtrace")
+        predictor = Predictor(records_of(trace), overheads=overheads)
+    return Recorded(name, net, predictor, steps)
+
+
+def measured(run: Recorded, share: float, rounds: int) -> dict[str, Any]:
+    peak = run.predictor.peak_bytes
     budget = int(share * peak)
-    simulated = trace.simulate(budget)
+    predicted = run.predictor.predict(f"{budget}B")
     row: dict[str, Any] = {
-        "net": name, "share": share, "budget_bytes": budget, "peak_bytes": peak,
-        "simulated": simulated.status, "simulated_ratio": simulated.time_ratio,
-        "simulated_peak_bytes": simulated.stats.peak_bytes,
+        "net": run.name, "share": share, "budget_bytes": budget, "peak_bytes": peak,
+        "predicted": predicted.status, "predicted_ratio": predicted.time_ratio,
     }  # fmt: skip
-    live, whole = [], []
+    ratios = []
     for _ in range(rounds):
-        whole.append(run_in(net, steps, 0, 2 * peak))
+        plain = run_plainly(run.net, run.steps, 0)
         try:
-            live.append(run_in(net, steps, 0, budget))
+            live = run_in(run.net, run.steps, 0, budget, planning="wait")
         except recoup.OutOfBudgetError:
             return row | {"live": "out of budget"}
-        if live[-1].digest != whole[-1].digest:
-            raise SystemExit(f"{name} in {budget} bytes: other bits")
-    ratios = [one.step_seconds / other.step_seconds for one, other in zip(live, whole, strict=True)]
+        if live.digest != plain.digest:
+            raise SystemExit(f"{run.name} in {budget} bytes: other bits")
+        ratios.append(live.step_seconds / plain.step_seconds)
+    whole = run_in(run.net, run.steps, 0, 2 * peak)
+    assert whole.stats is not None
     return row | {
         "live": "ok",
-        "unbudgeted_peak_bytes": stats_of(whole[0]).peak_bytes,
-        "live_peak_bytes": stats_of(live[0]).peak_bytes,
-        "live_ratio": statistics.median(compute_ratio(stats_of(trial)) for trial in live),
-        "wall": ratios,
+        "unbudgeted_peak_bytes": whole.stats.peak_bytes,
+        "ratios": ratios,
     }
 
 
-def stats_of(trial: Trial) -> recoup.Stats:
-    assert trial.stats is not None
-    return trial.stats
+def is_right(row: dict[str, Any]) -> bool:
+    if row["live"] != "ok" or row["predicted"] != "ok":
+        return bool(row["live"] == row["predicted"])
+    predicted, ratios = row["predicted_ratio"], row["ratios"]
+    near = abs(predicted / statistics.median(ratios) - 1) <= NEAR
+    return near or min(ratios) <= predicted <= max(ratios)
 
 
 def line(row: dict[str, Any]) -> str:
     head = f"| {row['net']} | {row['share']:.0%} | {row['budget_bytes'] / 2**20:.1f} | "
-    if row["live"] != "ok":
-        return head + f"{row['simulated']} | {row['live']} | | | | |"
-    predicted, live = row["simulated_ratio"], row["live_ratio"]
-    wall = sorted(row["wall"])
+    right = "yes" if is_right(row) else "no"
+    if row["live"] != "ok" or row["predicted"] != "ok":
+        return head + f"{row['predicted']} | {row['live']} | | | | {right} |"
+    predicted, ratios = row["predicted_ratio"], sorted(row["ratios"])
+    median = statistics.median(ratios)
     exact = "exact" if row["unbudgeted_peak_bytes"] == row["peak_bytes"] else "differs"
     return head + (
-        f"{predicted:.3f} | {live:.3f} | {100 * (predicted / live - 1):+.1f} % | {exact} | "
-        f"{statistics.median(wall):.3f} | {wall[0]:.3f} to {wall[-1]:.3f} |"
+        f"{predicted:.3f} | {median:.3f} | {ratios[0]:.3f} to {ratios[-1]:.3f} | "
+        f"{100 * (predicted / median - 1):+.1f} % | {exact} | {right} |"
     )
 
 
@@ -85,21 +108,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nets", nargs="+", default=[net.name for net in NETS])
     parser.add_argument("--shares", nargs="+", type=float, default=SHARES)
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    print("| net | budget | MiB | simulated | live | off by | peak | wall | range |")
+    print("| net | budget | MiB | predicted | measured | range | off by | peak | right |")
     print("|---|---|---|---|---|---|---|---|---|")
     rows = []
     for name in options.nets:
-        net = find(name)
-        train(net, 1, 0)  # warms up
-        with tempfile.TemporaryDirectory() as folder:
-            trace = record(net, options.steps, 0, Path(folder) / "run.rtrace")
+        run = recorded(name, options.steps)
         for share in options.shares:
-            rows.append(measured(name, share, options.steps, options.rounds, trace))
+            rows.append(measured(run, share, options.rounds))
             print(line(rows[-1]), flush=True)
+    print(f"\n{sum(map(is_right, rows))} of {len(rows)} predictions are right")
     if options.out:
         options.out.write_text(json.dumps(rows, indent=2) + "\n")
 

@@ -1,4 +1,4 @@
-"""The program of `recoup suggest`, in a process of its own: it ends behind some steps.
+"""The program of `recoup suggest`, in a process of its own: it ends after some steps.
 
 Usage: python -m recoup.commands.record_steps TRACE STATUS STEPS [-m] SCRIPT [args ...]
 STEPS is 0 where the program is to end by itself.
@@ -6,25 +6,24 @@ STEPS is 0 where the program is to end by itself.
 
 import argparse
 import atexit
+import dataclasses
 import functools
 import json
-import math
 import os
 import sys
 import threading
-import time
 import weakref
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
 from recoup import step_marks
 from recoup.commands.run_program import cannot_open, find_program, run_as_python
 from recoup.files import write_atomically
+from recoup.offline.overheads import Overheads, measure_overheads
 from recoup.run import Run
-from recoup.scope import budget, trace
+from recoup.scope import trace
 
 # A program that catches what ends it comes to the end of its next step, and is told again. One
 # that does so in a loop without an end is ended.
@@ -51,8 +50,7 @@ def main() -> int:
     except OSError as error:
         print(f"recoup suggest: {cannot_open(error)}", file=sys.stderr)
         return _USAGE_ERROR
-    watching = measure_watching(options.trace)
-    recording = _Recording(options, watching)
+    recording = _Recording(options, measure_overheads(options.trace))
     # First, so that it comes last: the program's own exit handlers still run inside the scope.
     atexit.register(recording.end)
     recording.start()
@@ -68,8 +66,8 @@ def main() -> int:
 class _Recording:
     """The scope around the program, and what the other process wants to know."""
 
-    def __init__(self, options: argparse.Namespace, watching: dict[str, float]) -> None:
-        self._watching = watching
+    def __init__(self, options: argparse.Namespace, overheads: Overheads) -> None:
+        self._overheads = overheads
         self._wanted = options.steps
         self._status_file: Path = options.status
         self._scope = trace(options.trace, device="cpu")
@@ -119,7 +117,7 @@ class _Recording:
             "is_over": self.is_over,
             "was_killed": self._catches > _MOST_CATCHES,
             "beside_bytes": self._beside_bytes,
-            "watching": self._watching,
+            "overheads": dataclasses.asdict(self._overheads),
             "error": None,
         }
         step_marks.remove(self)
@@ -134,35 +132,6 @@ class _Recording:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(0)
-
-
-def measure_watching(trace_file: Path) -> dict[str, float]:
-    """What recoup takes for an op: in a budget that evicts nothing, and in a recording.
-
-    In nanoseconds, measured here and now with a small op. The file is for a recording that is
-    thrown away.
-    """
-    operand = torch.zeros(8)
-
-    def op_ns() -> float:
-        fastest = math.inf
-        for _ in range(5):
-            start = time.perf_counter_ns()
-            for _ in range(400):
-                operand.add(1)
-            fastest = min(fastest, (time.perf_counter_ns() - start) / 400)
-        return fastest
-
-    plain = op_ns()
-    with budget("1MiB", device="cpu"):
-        watched = op_ns()
-    with trace(trace_file, device="cpu"):
-        recorded = op_ns()
-    trace_file.unlink()
-    return {
-        "budget_ns": max(watched - plain, 0.0),
-        "recording_ns": max(recorded - plain, 0.0),
-    }
 
 
 def beside_tensors_bytes(run: Run) -> int | None:

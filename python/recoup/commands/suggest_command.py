@@ -20,7 +20,8 @@ from recoup.commands.suggest_output import print_batch, print_commands, print_su
 from recoup.files import write_atomically
 from recoup.offline.batch_size import LargestBatch, largest_batch
 from recoup.offline.margins import margin_of, with_margin
-from recoup.offline.suggestions import Predictor, Suggestions, Watching, suggest
+from recoup.offline.overheads import Overheads
+from recoup.offline.suggestions import Predictor, Suggestions, suggest
 from recoup.offline.trace_file import (
     SETTLE,
     EventRecord,
@@ -43,7 +44,7 @@ class _Recorded:
     notes: tuple[str, ...] = ()
     whole_run: bool = False
     """Whether the program ended by itself, so that nothing comes after what was recorded."""
-    watching: Watching | None = None
+    overheads: Overheads | None = None
     """What recoup takes for an op there; None: it was not measured."""
 
 
@@ -126,7 +127,7 @@ def _record(options: argparse.Namespace) -> _Recorded:
         exit_code,
         tuple(notes),
         whole_run=not status["is_over"] and exit_code == 0,
-        watching=Watching(**status["watching"]),
+        overheads=Overheads(**status["overheads"]),
     )
 
 
@@ -181,7 +182,7 @@ def _refuse(options: argparse.Namespace, what: str, exit_code: int) -> NoReturn:
 
 def _budgets(options: argparse.Namespace, recorded: _Recorded) -> Suggestions:
     made: dict[str, Any] = {"policy": options.policy, "max_time_ratio": options.max_time_ratio}
-    made["watching"] = recorded.watching
+    made["overheads"] = recorded.overheads
     predictor = Predictor(recorded.records, spill=options.spill, **made)
     with _waiting("simulating budgets"):
         found = suggest(predictor)

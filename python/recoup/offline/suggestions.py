@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from recoup.offline.overheads import Overheads
 from recoup.offline.trace_file import OpRecord, Record, step_ends, step_times_ns, trace_of
 from recoup.offline.traces import Simulation, Status, Trace
 from recoup.run import CostModel
@@ -29,16 +30,6 @@ class SteadyStep:
     """The number of the mark where they end."""
     repeats: int
     """How often in a row, to the last mark, exactly the same ops ran."""
-
-
-@dataclass(frozen=True)
-class Watching:
-    """What recoup takes for each op, in nanoseconds, measured where the trace was recorded."""
-
-    budget_ns: float
-    """Of a budget in which nothing is evicted."""
-    recording_ns: float
-    """Of a recording."""
 
 
 @dataclass(frozen=True)
@@ -140,10 +131,11 @@ class Predictor:
     max_time_ratio: a run, or a steady step, that costs more than so many times its own ops is
         "too slow".
     spill, cost_model: as `recoup.budget` takes them.
-    watching: what recoup takes for an op; None: not measured, and left out.
-    The time of a step is that of the recording, by the clock, less what the recording took; in a
-    budget replays, copies and recoup's own time for each op are added. Of a recording without
-    times, made by an older version, the ops alone count.
+    overheads: what recoup itself takes on this machine; None: not measured, and left out.
+    The time of a step without recoup is that of the recording, by the clock, less what the
+    recording took. In a budget are added: the costs of replays and of copies to and from the
+    second tier, moves within the pool, and recoup's time for each op, replay and eviction. Of a
+    recording without times, made by an older version, the ops alone count.
     Raises ValueError for a trace with less than two steps, and where nothing takes memory.
     """
 
@@ -155,7 +147,7 @@ class Predictor:
         max_time_ratio: float = 10.0,
         spill: str | None = None,
         cost_model: CostModel = "measured",
-        watching: Watching | None = None,
+        overheads: Overheads | None = None,
     ) -> None:
         self.steady = steady_step(records)
         ends = step_ends(records)
@@ -178,9 +170,9 @@ class Predictor:
         """Ops of the steady step."""
         self.step_ns = sum(op.cost_ns for op in ops)
         """What they cost."""
-        self._watching = watching or Watching(0.0, 0.0)
+        self._overheads = overheads or Overheads()
         self._is_measured = cost_model == "measured"
-        recording_ns = self.step_ops * self._watching.recording_ns
+        recording_ns = self.step_ops * self._overheads.recording_op_ns
         between_ns = _between_ops_ns(records, self.steady) if self._is_measured else 0
         self.plain_ns = max(self.step_ns + round(max(between_ns - recording_ns, 0.0)), 1)
         """What the steady step takes without recoup."""
@@ -193,8 +185,9 @@ class Predictor:
         if status == "ok":
             until = run if self._until is None else self._simulate(self._until, budget_bytes)
             before = self._simulate(self._before, budget_bytes)
-            watching_ns = self.step_ops * self._watching.budget_ns
-            added_ns = watching_ns + _extra_ns(until) - _extra_ns(before)
+            watching_ns = self.step_ops * self._overheads.op_ns
+            evicting_ns = self._extra_ns(until) - self._extra_ns(before)
+            added_ns = watching_ns + max(evicting_ns, 0.0)
             ratio = 1.0 + added_ns / self.plain_ns
             if ratio > self._max_time_ratio > 0:
                 status = "too slow"
@@ -211,6 +204,16 @@ class Predictor:
             replays=run.stats.replays,
             spill_peak_bytes=run.stats.spill_peak_bytes,
         )
+
+    def _extra_ns(self, run: Simulation) -> float:
+        """What evictions cost the run in all."""
+        extra = float(run.replay_cost_ns + run.spill_cost_ns)
+        stats, overheads = run.stats, self._overheads
+        if self._is_measured:
+            extra += stats.replays * overheads.replay_ns
+            extra += stats.moved_bytes * overheads.moved_byte_ns
+            extra += stats.evictions * overheads.eviction_ns
+        return extra
 
     def _holds(self, budget_bytes: int) -> bool:
         noises = _NOISES if self._cost_model == "measured" else (None,)
@@ -237,10 +240,6 @@ class Predictor:
             spill=self._spill,
             cost_model=self._cost_model,
         )
-
-
-def _extra_ns(run: Simulation) -> int:
-    return run.replay_cost_ns + run.spill_cost_ns
 
 
 def suggest(predictor: Predictor) -> Suggestions:
