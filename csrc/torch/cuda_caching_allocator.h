@@ -1,8 +1,7 @@
 // PyTorch's interface of CUDA allocators, for a library that is loaded beside builds of PyTorch
-// without CUDA too; and what differs in it between versions.
+// without CUDA too. The build looks into its header for the methods that only some versions have:
+// RECOUP_CUDA_ALLOCATOR_..., in cmake/recoup-cuda.cmake.
 #pragma once
-
-#include <torch/headeronly/version.h>
 
 // A file that builds with CUDA have, and that says nothing on Linux.
 #define C10_CUDA_NO_CMAKE_CONFIGURE_FILE
@@ -16,10 +15,6 @@
 #define C10_CUDA_CHECK(call) static_cast<void>(call)
 #include <c10/cuda/CUDACachingAllocator.h>
 #pragma pop_macro("C10_CUDA_CHECK")
-
-// CUDAAllocator::supportsUserMetadata and annotateMemory.
-#define RECOUP_CUDA_ALLOCATOR_ANNOTATES \
-  (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 14))
 
 namespace recoup::detail {
 

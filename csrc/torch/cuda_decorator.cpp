@@ -18,9 +18,11 @@ ShareableHandle CudaDecorator::shareIpcHandle(void* memory) {
   return inner().shareIpcHandle(memory);
 }
 
+#if RECOUP_CUDA_ALLOCATOR_KNOWS_CONTEXTS
 std::shared_ptr<c10::GatheredContext> CudaDecorator::getContextForPointer(const void* memory) {
   return gpus().owns(memory) ? nullptr : inner().getContextForPointer(memory);
 }
+#endif
 
 #if RECOUP_CUDA_ALLOCATOR_ANNOTATES
 void CudaDecorator::annotateMemory(const void* memory, const std::string& metadata) {
@@ -41,6 +43,7 @@ cudaError_t CudaDecorator::memcpyAsync(void* to, int to_device, const void* from
   return inner().memcpyAsync(to, to_device, from, from_device, count, stream, peer_access);
 }
 
+#if RECOUP_CUDA_ALLOCATOR_PLACES
 c10::DataPtr CudaDecorator::allocateWithAddress(std::size_t size, void* address) {
   if (gpus().owns(address)) {
     throw std::runtime_error(
@@ -49,6 +52,7 @@ c10::DataPtr CudaDecorator::allocateWithAddress(std::size_t size, void* address)
   }
   return inner().allocateWithAddress(size, address);
 }
+#endif
 
 void CudaDecorator::beginAllocateToPool(Device device, Pool pool,
                                         std::function<bool(cudaStream_t)> filter) {
@@ -84,9 +88,11 @@ void CudaDecorator::endAllocateToPool(Device device, Pool pool) {
   inner().endAllocateToPool(device, pool);
 }
 
+#if RECOUP_CUDA_ALLOCATOR_MARKS_CAPTURES
 void CudaDecorator::markCaptureBegin(Device device) { inner().markCaptureBegin(device); }
 
 void CudaDecorator::markCaptureEnd(Device device) { inner().markCaptureEnd(device); }
+#endif
 
 void CudaDecorator::releasePool(Device device, Pool pool) { inner().releasePool(device, pool); }
 
@@ -147,9 +153,11 @@ void CudaDecorator::attachOutOfMemoryObserver(OutOfMemoryObserver observer) {
   inner().attachOutOfMemoryObserver(std::move(observer));
 }
 
+#if RECOUP_CUDA_ALLOCATOR_OBSERVES_REJECTIONS
 void CudaDecorator::attachOomRejectionObserver(OomRejectionObserver observer) {
   inner().attachOomRejectionObserver(std::move(observer));
 }
+#endif
 
 void CudaDecorator::attachAllocatorTraceTracker(AllocatorTraceTracker tracker) {
   inner().attachAllocatorTraceTracker(std::move(tracker));

@@ -25,14 +25,18 @@ class RECOUP_API CudaDecorator final : public BudgetAllocator<CudaAllocator> {
   using BudgetAllocator::recordStream;
   void recordStream(const c10::DataPtr& data, c10::cuda::CUDAStream stream) override;
   c10::cuda::CUDACachingAllocator::ShareableHandle shareIpcHandle(void* memory) override;
+#if RECOUP_CUDA_ALLOCATOR_KNOWS_CONTEXTS
   // Of a budget's memory nothing is recorded.
   std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* memory) override;
+#endif
 #if RECOUP_CUDA_ALLOCATOR_ANNOTATES
   void annotateMemory(const void* memory, const std::string& metadata) override;
 #endif
   cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device,
                           std::size_t count, cudaStream_t stream, bool peer_access) override;
+#if RECOUP_CUDA_ALLOCATOR_PLACES
   c10::DataPtr allocateWithAddress(std::size_t size, void* address) override;
+#endif
 
   // ---- refused in a budget ----
   void beginAllocateToPool(Device device, Pool pool,
@@ -49,8 +53,10 @@ class RECOUP_API CudaDecorator final : public BudgetAllocator<CudaAllocator> {
   void cacheInfo(Device device, std::size_t* largest_block) override;
   c10::cuda::CUDACachingAllocator::SnapshotInfo snapshot(Pool pool, bool include_traces) override;
   void endAllocateToPool(Device device, Pool pool) override;
+#if RECOUP_CUDA_ALLOCATOR_MARKS_CAPTURES
   void markCaptureBegin(Device device) override;
   void markCaptureEnd(Device device) override;
+#endif
   void releasePool(Device device, Pool pool) override;
   int getPoolUseCount(Device device, Pool pool) override;
   void createOrIncrefPool(Device device, Pool pool,
@@ -74,8 +80,10 @@ class RECOUP_API CudaDecorator final : public BudgetAllocator<CudaAllocator> {
   std::string getUserMetadata() override;
   void attachOutOfMemoryObserver(
       c10::cuda::CUDACachingAllocator::OutOfMemoryObserver observer) override;
+#if RECOUP_CUDA_ALLOCATOR_OBSERVES_REJECTIONS
   void attachOomRejectionObserver(
       c10::cuda::CUDACachingAllocator::OomRejectionObserver observer) override;
+#endif
   void attachAllocatorTraceTracker(
       c10::cuda::CUDACachingAllocator::AllocatorTraceTracker tracker) override;
   void enablePeerAccess(Device device, Device to) override;

@@ -117,14 +117,18 @@ def addresses_go_to_their_owner(module: Any) -> None:
         assert module.base(theirs.address) == theirs.address
         module.share(theirs.address)
         assert module.log() == ["getBaseAllocation", "shareIpcHandle"]
-        for ask in (module.context, *([module.annotate] if hasattr(module, "annotate") else [])):
+        # PyTorch has these from some version on.
+        for ask in (getattr(module, name, None) for name in ("context", "annotate")):
+            if ask is None:
+                continue
             ask(ours.address)
             assert module.log() == []
             ask(theirs.address)
             assert len(module.log()) == 1
-        assert "an address of a budget" in refused(lambda: module.allocate_at(ours.address))
-        module.allocate_at(theirs.address)
-        assert module.log() == ["allocateWithAddress"]
+        if hasattr(module, "allocate_at"):
+            assert "an address of a budget" in refused(lambda: module.allocate_at(ours.address))
+            module.allocate_at(theirs.address)
+            assert module.log() == ["allocateWithAddress"]
         between = module.copies_between()
         module.copy(ours.address, 0, theirs.address, 1)
         assert module.copies_between() == between + 1 and module.log() == []

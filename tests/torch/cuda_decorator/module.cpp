@@ -119,8 +119,10 @@ void call_all() {
   (void)all.snapshot(pool, false);
   all.beginAllocateToPool(0, pool, {});
   all.endAllocateToPool(0, pool);
+#if RECOUP_CUDA_ALLOCATOR_MARKS_CAPTURES
   all.markCaptureBegin(0);
   all.markCaptureEnd(0);
+#endif
   all.releasePool(0, pool);
   (void)all.getPoolUseCount(0, pool);
   all.createOrIncrefPool(0, pool, nullptr);
@@ -130,7 +132,9 @@ void call_all() {
   (void)all.shareIpcHandle(memory);
   (void)all.getIpcDevPtr(text);
   (void)all.isHistoryEnabled();
+#if RECOUP_CUDA_ALLOCATOR_KNOWS_CONTEXTS
   (void)all.getContextForPointer(memory);
+#endif
   all.recordHistory(false, nullptr, 0, RecordContext::NEVER, false, {});
   all.recordAnnotation({});
   all.pushCompileContext(text);
@@ -142,13 +146,17 @@ void call_all() {
   all.setUserMetadata(text);
   (void)all.getUserMetadata();
   all.attachOutOfMemoryObserver({});
+#if RECOUP_CUDA_ALLOCATOR_OBSERVES_REJECTIONS
   all.attachOomRejectionObserver({});
+#endif
   all.attachAllocatorTraceTracker({});
   all.enablePeerAccess(0, 1);
   (void)all.memcpyAsync(memory, 0, memory, 0, 0, nullptr, true);
   (void)all.getCheckpointState(0, pool);
   (void)all.setCheckpointPoolState(0, nullptr);
+#if RECOUP_CUDA_ALLOCATOR_PLACES
   (void)all.allocateWithAddress(1, memory);
+#endif
   (void)all.name();
 }
 
@@ -195,10 +203,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     return address(allocator().getBaseAllocation(pointer(memory), nullptr));
   });
   module.def("share", [](Address memory) { (void)allocator().shareIpcHandle(pointer(memory)); });
+#if RECOUP_CUDA_ALLOCATOR_KNOWS_CONTEXTS
   module.def("context",
              [](Address memory) { (void)allocator().getContextForPointer(pointer(memory)); });
+#endif
+#if RECOUP_CUDA_ALLOCATOR_PLACES
   module.def("allocate_at",
              [](Address memory) { (void)allocator().allocateWithAddress(1, pointer(memory)); });
+#endif
   module.def("copy", [](Address to, int to_device, Address from, int from_device) {
     (void)allocator().memcpyAsync(pointer(to), to_device, pointer(from), from_device, 1, nullptr,
                                   true);

@@ -98,8 +98,10 @@ class Recording final : public CudaAllocator {
     put("beginAllocateToPool");
   }
   void endAllocateToPool(Device /*device*/, Pool /*pool*/) override { put("endAllocateToPool"); }
+#if RECOUP_CUDA_ALLOCATOR_MARKS_CAPTURES
   void markCaptureBegin(Device /*device*/) override { put("markCaptureBegin"); }
   void markCaptureEnd(Device /*device*/) override { put("markCaptureEnd"); }
+#endif
   void releasePool(Device /*device*/, Pool /*pool*/) override { put("releasePool"); }
   int getPoolUseCount(Device /*device*/, Pool /*pool*/) override { return put("getPoolUseCount"); }
   void createOrIncrefPool(Device /*device*/, Pool /*pool*/,
@@ -121,10 +123,12 @@ class Recording final : public CudaAllocator {
     return {};
   }
   bool isHistoryEnabled() override { return put("isHistoryEnabled"); }
+#if RECOUP_CUDA_ALLOCATOR_KNOWS_CONTEXTS
   std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* /*memory*/) override {
     put("getContextForPointer");
     return {};
   }
+#endif
   void recordHistory(bool /*enabled*/, CreateContextFn /*recorder*/, std::size_t /*most*/,
                      RecordContext /*when*/, bool /*clear*/,
                      const std::vector<std::string>& /*skipped*/) override {
@@ -149,9 +153,11 @@ class Recording final : public CudaAllocator {
   void attachOutOfMemoryObserver(OutOfMemoryObserver /*observer*/) override {
     put("attachOutOfMemoryObserver");
   }
+#if RECOUP_CUDA_ALLOCATOR_OBSERVES_REJECTIONS
   void attachOomRejectionObserver(OomRejectionObserver /*observer*/) override {
     put("attachOomRejectionObserver");
   }
+#endif
   void attachAllocatorTraceTracker(AllocatorTraceTracker /*tracker*/) override {
     put("attachAllocatorTraceTracker");
   }
@@ -171,10 +177,12 @@ class Recording final : public CudaAllocator {
     put("setCheckpointPoolState");
     return {};
   }
+#if RECOUP_CUDA_ALLOCATOR_PLACES
   c10::DataPtr allocateWithAddress(std::size_t /*size*/, void* address) override {
     put("allocateWithAddress");
     return {address, address, &deleter, c10::Device(c10::DeviceType::CUDA, 0)};
   }
+#endif
   std::string name() override {
     put("name");
     return "recording";

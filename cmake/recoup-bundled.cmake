@@ -1,0 +1,55 @@
+# Libraries that the core needs: the system's, or the copies in third_party/ where it has none.
+
+option(RECOUP_BUNDLED "Take Boost, xxHash and zlib from third_party/ even where the system has them" OFF)
+
+# Sets `result` to the folder into which the archive of that library has been unpacked.
+function(recoup_unpack name result)
+  file(GLOB archive ${PROJECT_SOURCE_DIR}/third_party/${name}-*.tar.xz)
+  if(NOT archive)
+    message(FATAL_ERROR "the system has no headers of ${name}, and third_party/ has no archive of it: install them")
+  endif()
+  get_filename_component(folder ${archive} NAME)
+  string(REPLACE ".tar.xz" "" folder ${folder})
+  set(unpacked ${PROJECT_BINARY_DIR}/third_party)
+  if(NOT EXISTS ${unpacked}/${folder})
+    message(STATUS "Unpacking ${archive}")
+    file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${unpacked})
+  endif()
+  set(${result} ${unpacked}/${folder} PARENT_SCOPE)
+endfunction()
+
+# Sets `result` to the folder with that header, which is the system's or is unpacked from the archive.
+function(recoup_find_header header name subfolder hint result)
+  set(found "")
+  if(NOT RECOUP_BUNDLED)
+    string(TOUPPER ${name} variable)
+    find_path(${variable}_INCLUDE_DIR ${header} HINTS ${hint})
+    if(${variable}_INCLUDE_DIR)
+      set(found ${${variable}_INCLUDE_DIR})
+    endif()
+  endif()
+  if(NOT found)
+    recoup_unpack(${name} found)
+    string(APPEND found ${subfolder})
+  endif()
+  set(${result} ${found} PARENT_SCOPE)
+endfunction()
+
+# Makes the target ZLIB::ZLIB.
+macro(recoup_find_zlib)
+  if(NOT RECOUP_BUNDLED)
+    find_package(ZLIB QUIET)
+  endif()
+  if(NOT TARGET ZLIB::ZLIB)
+    recoup_unpack(zlib zlib_folder)
+    enable_language(C)
+    file(GLOB zlib_sources ${zlib_folder}/*.c)
+    add_library(recoup_zlib STATIC ${zlib_sources})
+    # DYNAMIC_CRC_TABLE: the table is computed, and not the header of 600 KB that has it.
+    target_compile_definitions(recoup_zlib PRIVATE DYNAMIC_CRC_TABLE PUBLIC Z_HAVE_UNISTD_H)
+    target_include_directories(recoup_zlib SYSTEM PUBLIC ${zlib_folder})
+    # Other libraries of a process must not find these functions in place of their own.
+    set_target_properties(recoup_zlib PROPERTIES C_VISIBILITY_PRESET hidden UNITY_BUILD OFF)
+    add_library(ZLIB::ZLIB ALIAS recoup_zlib)
+  endif()
+endmacro()
