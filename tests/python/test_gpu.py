@@ -16,7 +16,7 @@ import pytest
 import fakegpu
 from forks import Server
 from gpu_worker import CHECKS, CUDA_ONLY
-from test_training_bits import PAIRS
+from train import PAIRS
 
 DEVICE = os.environ.get("RECOUP_TEST_GPU", f"{fakegpu.NAME}:0")
 REAL = not DEVICE.startswith(fakegpu.NAME)

@@ -14,6 +14,7 @@ from recoup.bench.nets.net import Net
 from recoup.bench.nets.tiny import NETS, net_named
 from train import (
     HUGE,
+    PAIRS,
     VARIANTS,
     Result,
     Variant,
@@ -27,24 +28,6 @@ STEPS = 2
 STEPS_OF_LISTS = 5  # the third equal one is the first that has a list
 MUST_FIT_AT_HALF = ("char_gpt", "resnet")
 BISECTIONS = 4  # from half of the peak towards nothing: to a thirty-second of the peak
-
-# Every net as it is, and every variant on a net that suits it; the whole product is the slow test.
-PAIRS = (
-    *((net.name, "plain") for net in NETS),
-    ("char_gpt", "accumulation_and_clipping"),
-    ("resnet", "double_backward"),
-    ("resnet", "sgd_momentum"),
-    ("unet", "ema"),
-    ("unet", "loader_workers"),
-    ("bilstm", "adamw_foreach"),
-    ("tree_lstm", "adamw_fused"),
-    ("bert", "bf16_autocast"),
-    ("gpt2", "tied_weights"),
-    ("gpt2", "checkpoint"),
-    ("vit", "checkpoint_reentrant"),
-    ("resnet50", "evaluation"),
-)
-
 
 # A plan that is made beside the program comes when it comes.
 WAIT = "planned, waited for"

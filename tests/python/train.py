@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 from recoup.bench.nets.net import Batch, Net
-from recoup.bench.nets.tiny import net_named, seeded
+from recoup.bench.nets.tiny import NETS, net_named, seeded
 
 HUGE = 16 << 30  # a budget that no net here comes near: its peak is the unbudgeted peak
 
@@ -155,6 +155,24 @@ def variant_named(name: str) -> Variant:
         if variant.name == name:
             return variant
     raise ValueError(f"no variant {name!r}; there are {', '.join(v.name for v in VARIANTS)}")
+
+
+# Every net as it is, and every variant on a net that suits it; the whole product is the slow test.
+PAIRS = (
+    *((net.name, "plain") for net in NETS),
+    ("char_gpt", "accumulation_and_clipping"),
+    ("resnet", "double_backward"),
+    ("resnet", "sgd_momentum"),
+    ("unet", "ema"),
+    ("unet", "loader_workers"),
+    ("bilstm", "adamw_foreach"),
+    ("tree_lstm", "adamw_fused"),
+    ("bert", "bf16_autocast"),
+    ("gpt2", "tied_weights"),
+    ("gpt2", "checkpoint"),
+    ("vit", "checkpoint_reentrant"),
+    ("resnet50", "evaluation"),
+)
 
 
 def tie_weights(model: nn.Module) -> None:
