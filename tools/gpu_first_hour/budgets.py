@@ -1,0 +1,76 @@
+"""A net in one budget beside plain trainings, which take turns: time, bits, evictions, copies.
+
+A budget that is too small is a result and no failure. Other bits than plain's are a failure.
+"""
+
+import sys
+from typing import Any
+
+import gpu
+from nets import net_named
+from rows import report, settings
+from training import Job, Pairs
+
+import recoup
+
+PAIRS = 5
+STEPS = 8
+GIB = 1 << 30
+
+
+def main() -> int:
+    told = settings()
+    device, tiny = gpu.open_device(told["device"]), told["rehearsal"]
+    gpu.make_repeatable()
+    net = net_named(told["net"], tiny)
+    spill: dict[str, Any] = {"spill": "64MiB" if tiny else "32GiB"} if told.get("spill") else {}
+    # An op on a list needs all of it at once, which a small budget with a tier would not hold.
+    job = Job(net, device, 4 if tiny else STEPS, net.batch, foreach=not spill)
+    plain = job.plainly()
+    repeats = job.plainly().digest == plain.digest
+    peak = job.peak_bytes()
+    budget = peak * told["share"] // 100
+    name = f"{told['share']} %" + (" with pinned memory" if spill else "")
+    common = {"plain GiB": peak / GIB, "budget GiB": budget / GIB}
+    pairs = Pairs([], [])
+    same = True
+    for at in range(PAIRS + 1):
+        base = job.plainly()
+        try:
+            ours, stats = job.in_budget(budget, **spill)
+        except recoup.OutOfBudgetError as error:
+            least = {"needs GiB": error.least_bytes / GIB} if error.least_bytes else {}
+            report(name, **common, result="out of budget", **least)
+            return 0
+        same = same and ours.digest == plain.digest
+        if at == 0:  # warms up
+            continue
+        pairs.plain.append(base.seconds)
+        pairs.ours.append(ours.seconds)
+        bits = "equal" if same else "differ" if repeats else "plain runs differ too"
+        report(name, bits=bits, **common, **pairs.figures(), **a_step(stats, job.steps))
+    if repeats and not same:
+        print(f"{net.name} in {name}: bits differ from those of a plain training")
+        return 1
+    return 0
+
+
+def a_step(stats: recoup.Stats, steps: int) -> dict[str, Any]:
+    """What was done in a step, on the average."""
+    figures: dict[str, Any] = {
+        "peak GiB": (stats.peak_bytes - stats.external_bytes) / GIB,
+        "ops": stats.op_count // steps,
+        "evictions": stats.evictions // steps,
+        "replays": stats.replays // steps,
+    }
+    if stats.spills > 0:
+        figures |= {
+            "out GiB": stats.spilled_bytes / steps / GIB,
+            "in GiB": stats.fetched_bytes / steps / GIB,
+            "host waited ms": (stats.spill_ns + stats.fetch_ns) / steps / 1e6,
+        }
+    return figures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

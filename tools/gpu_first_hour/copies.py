@@ -1,0 +1,143 @@
+"""Copies between a GPU and pinned memory: bandwidth, and what of a training's copies is hidden."""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gpu
+import torch
+from budgets import GIB, a_step
+from nets import net_named
+from rows import report, settings
+from torch.autograd import DeviceType
+from training import Job, Pairs
+
+import recoup
+
+ROUNDS = 5
+SHARE = 40
+"""Of the peak: little enough that most of what is kept for backward is copied."""
+
+Interval = tuple[float, float]
+
+
+def bandwidth(device: torch.device, size: int) -> None:
+    """What PyTorch's own copies reach in each direction, and in both at once."""
+    there = torch.empty(size, dtype=torch.uint8, device=device)
+    back = torch.empty(size, dtype=torch.uint8, device=device)
+    pinned = [torch.empty(size, dtype=torch.uint8, pin_memory=gpu.is_real(device)) for _ in "12"]
+    streams = [torch.Stream(device=device) for _ in "12"]
+
+    def out() -> None:
+        with streams[0]:
+            pinned[0].copy_(there, non_blocking=True)
+
+    def come_in() -> None:
+        with streams[1]:
+            back.copy_(pinned[1], non_blocking=True)
+
+    def both() -> None:
+        out()
+        come_in()
+
+    for name, copy, count in (
+        ("to the host", out, 1),
+        ("to the GPU", come_in, 1),
+        ("both", both, 2),
+    ):
+        times = []
+        for _ in range(ROUNDS + 1):
+            gpu.synchronize(device)
+            start = time.perf_counter()
+            copy()
+            gpu.synchronize(device)
+            times.append(time.perf_counter() - start)
+        rate = count * size / statistics.median(times[1:]) / 1e9
+        report(f"{name}, {size >> 20} MiB pinned", gb_per_second=rate, rounds=ROUNDS)
+
+
+def beside_kernels(train: Callable[[], Any]) -> dict[str, Any]:
+    """By PyTorch's profiler: the time of copies, and the share of it that ran beside kernels."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        train()
+    copies: list[Interval] = []
+    kernels: list[Interval] = []
+    for event in profiler.events():
+        if event.device_type == DeviceType.CUDA:
+            span = (event.time_range.start, event.time_range.end)
+            name = event.name.lower()
+            if "memcpy" in name and "dtod" not in name:
+                copies.append(span)
+            elif "mem" not in name:
+                kernels.append(span)
+    if not copies:
+        return {"copies": "none seen by the profiler"}
+    total = sum(end - start for start, end in copies)
+    hidden = overlap(copies, merged(kernels))
+    return {"copies": len(copies), "copies ms": total / 1e3, "beside kernels": hidden / total}
+
+
+def merged(spans: list[Interval]) -> list[Interval]:
+    """Without overlaps, in order."""
+    found: list[Interval] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def overlap(spans: list[Interval], others: list[Interval]) -> float:
+    """The time of `spans` that lies in one of `others`, which do not overlap."""
+    return sum(
+        max(0.0, min(end, other_end) - max(start, other_start))
+        for start, end in spans
+        for other_start, other_end in others
+    )
+
+
+def main() -> int:
+    told = settings()
+    device, tiny = gpu.open_device(told["device"]), told["rehearsal"]
+    bandwidth(device, (1 if tiny else 512) << 20)
+    gpu.make_repeatable()
+    net = net_named("gpt2", tiny)
+    job = Job(net, device, 4 if tiny else 8, net.batch, foreach=False)
+    spill = "64MiB" if tiny else "32GiB"
+    plain = job.plainly()
+    budget = job.peak_bytes() * SHARE // 100
+    pairs = Pairs([], [])
+    stats: recoup.Stats | None = None
+    for at in range(ROUNDS + 1):
+        base = job.plainly()
+        ours, stats = job.in_budget(budget, spill=spill)
+        if ours.digest != plain.digest == base.digest:
+            print("bits differ from those of a plain training")
+            return 1
+        if at > 0:
+            pairs.plain.append(base.seconds)
+            pairs.ours.append(ours.seconds)
+    assert stats is not None
+    moved = (stats.spilled_bytes + stats.fetched_bytes) / job.steps
+    step = statistics.median(pairs.ours)
+    report(
+        f"gpt2 in {SHARE} % with pinned memory",
+        **pairs.figures(),
+        **a_step(stats, job.steps),
+        moved_gib=moved / GIB,
+        gb_per_second=moved / step / 1e9,
+    )
+    if gpu.is_real(device):
+        traced = Job(net, device, 3, net.batch, foreach=False)
+        found = beside_kernels(lambda: traced.in_budget(budget, spill=spill))
+        report("the same, by the profiler", **found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

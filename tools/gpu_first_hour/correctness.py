@@ -1,0 +1,99 @@
+"""The checks of tests/python/test_gpu.py, each in a process of its own, some at a time; no pytest.
+
+A check that fails beside others runs again alone, for some measure what the driver has given.
+"""
+
+import importlib.util
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import gpu
+from rows import report, settings
+
+TESTS = Path(__file__).parents[2] / "tests/python"
+WORKER = TESTS / "gpu_worker.py"
+SECONDS = 90
+"""Of one check."""
+AT_A_TIME = 6
+STREAM_SEEDS = ("1", "2", "3")
+FROM_TRANSFORMERS = ("bert", "gpt2", "vit", "resnet50")
+IN_REHEARSAL = ("tensors_outlive_the_scope", "memory_is_counted")
+
+Words = tuple[str, ...]
+
+
+def names(rehearsal: bool, real: bool) -> list[Words]:
+    """What the worker is called with, in order: small programs, streams, trainings."""
+    # Imported here, for it takes seconds and needs recoup.
+    import gpu_worker
+    from train import PAIRS
+
+    if rehearsal:
+        return [(name,) for name in IN_REHEARSAL]
+    found: list[Words] = [
+        (name,)
+        for name in gpu_worker.CHECKS
+        if name != "training" and (real or name not in gpu_worker.CUDA_ONLY)
+    ]
+    found += [("streams", seed) for seed in STREAM_SEEDS]
+    there = importlib.util.find_spec("transformers") is not None
+    for net, variant in PAIRS:
+        if there or net not in FROM_TRANSFORMERS:
+            found.append(("training", net, variant))
+        else:
+            row = f"training {net} {variant}"
+            report(row, result="skipped", reason="transformers is not installed")
+    return found
+
+
+def run(device: str, words: Words) -> tuple[str, str, float]:
+    """The result, why it is so, and seconds."""
+    start = time.monotonic()
+    try:
+        done = subprocess.run(
+            [sys.executable, str(WORKER), device, *words],
+            cwd=TESTS, capture_output=True, text=True, errors="replace",
+            timeout=SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "time limit", f"killed after {SECONDS} s", SECONDS
+    seconds = time.monotonic() - start
+    if done.returncode != 0:
+        print(f"---- {' '.join(words)}\n{done.stdout[-500:]}{done.stderr[-3000:]}", flush=True)
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        return "failed", last[:300], seconds
+    if done.stdout.strip():
+        return "skipped", done.stdout.strip()[:300], seconds
+    return "ok", "", seconds
+
+
+def main() -> int:
+    told = settings()
+    device = told["device"]
+    checks = names(told["rehearsal"], device.startswith("cuda"))
+
+    def one(words: Words) -> tuple[Words, str]:
+        result, reason, seconds = run(device, words)
+        report(" ".join(words), result=result, reason=reason, s=seconds)
+        return words, result
+
+    with ThreadPoolExecutor(min(AT_A_TIME, max(1, gpu.cores() // 2))) as pool:
+        results = list(pool.map(one, checks))
+    bad = [words for words, result in results if result in ("failed", "time limit")]
+    failed = []
+    for words in bad:
+        result, reason, seconds = run(device, words)
+        note = "alone; it failed beside others" if result == "ok" else reason
+        report(" ".join(words), result=result, reason=note, s=seconds)
+        if result != "ok":
+            failed.append(" ".join(words))
+    if failed:
+        print(f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}"[:1000])
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

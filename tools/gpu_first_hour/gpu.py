@@ -1,0 +1,54 @@
+"""The device that a check runs on: a GPU, or the tests' double of one in a rehearsal."""
+
+import os
+from typing import Any
+
+import torch
+
+import fakegpu
+
+MIB = 1 << 20
+
+
+def open_device(name: str) -> torch.device:
+    """Makes the double where that is asked for. To be called once, before anything is computed."""
+    if name.startswith(fakegpu.NAME):
+        if fakegpu.path_of_extension() is None:
+            raise RuntimeError("the test device is not built: run `make test-device`")
+        fakegpu.install(seed=1)
+    device = torch.device(name)
+    if is_real(device):
+        import recoup
+
+        why = recoup.gpus.problem()
+        if why is not None:
+            raise RuntimeError(f"recoup can have no budget on {name}: {why}")
+        torch.cuda.set_device(device)
+        torch.cuda.init()
+    return device
+
+
+def is_real(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
+def module(device: torch.device) -> Any:
+    """`torch.cuda`, or what has its functions."""
+    return getattr(torch, device.type)
+
+
+def synchronize(device: torch.device) -> None:
+    torch.accelerator.synchronize(device)
+
+
+def make_repeatable() -> None:
+    """Of two runs each computes the same bits, where PyTorch has kernels that do."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # not what a user's training does
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+
+
+def cores() -> int:
+    """That this process may run on."""
+    return len(os.sched_getaffinity(0))

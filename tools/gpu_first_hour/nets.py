@@ -1,0 +1,115 @@
+"""GPT-2 of 124 M parameters and ResNet-50, written here so that nothing has to be installed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recoup.bench.nets import vision
+
+Loss = Callable[[nn.Module, int, torch.device], Tensor]
+
+
+@dataclass(frozen=True)
+class Net:
+    """A model, and its loss on a new batch of random data."""
+
+    name: str
+    make: Callable[[], nn.Module]
+    loss: Loss
+    batch: int
+    """Examples in a batch."""
+    chains: tuple[str, ...]
+    """Names of the model's sequences of blocks, around which users put checkpoints."""
+
+
+class Block(nn.Module):
+    """Attention and two linear layers, each added to what came in."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, length, width = x.shape
+        parts = self.qkv(self.norm1(x)).view(rows, length, 3, self.heads, width // self.heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout, is_causal=True)
+        mixed = self.out(mixed.transpose(1, 2).reshape(rows, length, width))
+        x = x + F.dropout(mixed, self.dropout)
+        return x + F.dropout(self.down(F.gelu(self.up(self.norm2(x)))), self.dropout)
+
+
+class GPT2(nn.Module):
+    """With the published sizes by default; the output layer shares the weights of the tokens."""
+
+    def __init__(
+        self, vocabulary: int = 50_257, length: int = 1024, width: int = 768, depth: int = 12
+    ) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Block(width, width // 64, 0.1) for _ in range(depth))
+        self.norm = nn.LayerNorm(width)
+        for weight in self.parameters():
+            if weight.dim() > 1:
+                nn.init.normal_(weight, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = F.dropout(self.tokens(tokens) + self.places(places), 0.1)
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x)
+
+    def loss(self, tokens: Tensor) -> Tensor:
+        """Of the next token. Scores of one row at a time: of all they are a third of the memory."""
+        x = self(tokens)
+        losses = [
+            F.cross_entropy(F.linear(row[:-1], self.tokens.weight), want[1:])
+            for row, want in zip(x, tokens, strict=True)
+        ]
+        return torch.stack(losses).mean()
+
+
+def language_loss(vocabulary: int, length: int) -> Loss:
+    def loss(model: nn.Module, batch: int, device: torch.device) -> Tensor:
+        tokens = torch.randint(0, vocabulary, (batch, length), device=device)
+        assert isinstance(model, GPT2)
+        if device.type != "cuda":
+            return model.loss(tokens)
+        with torch.autocast("cuda", torch.bfloat16):
+            return model.loss(tokens)
+
+    return loss
+
+
+def image_loss(side: int, classes: int) -> Loss:
+    def loss(model: nn.Module, batch: int, device: torch.device) -> Tensor:
+        images = torch.randn(batch, 3, side, side, device=device)
+        labels = torch.randint(0, classes, (batch,), device=device)
+        return F.cross_entropy(model(images), labels)
+
+    return loss
+
+
+def _resnet50() -> nn.Module:
+    return vision.resnet((3, 4, 6, 3), 64, vision.imagenet_stem(64), classes=1000)
+
+
+_NETS = {
+    "gpt2": Net("gpt2", GPT2, language_loss(50_257, 512), 16, ("blocks",)),
+    "resnet50": Net("resnet50", _resnet50, image_loss(224, 1000), 64, ("1",)),
+}
+_TINY = {
+    "gpt2": Net("gpt2", lambda: GPT2(128, 32, 64, 4), language_loss(128, 32), 8, ("blocks",)),
+    "resnet50": Net("resnet50", lambda: vision.resnet((1, 1), 8), image_loss(16, 10), 16, ("1",)),
+}
+
+
+def net_named(name: str, tiny: bool) -> Net:
+    return (_TINY if tiny else _NETS)[name]

@@ -1,0 +1,110 @@
+"""The results as one HTML page that needs nothing else."""
+
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+import plan
+import results
+from results import Outcome, Results
+
+_COLOURS = {
+    results.OK: "#1a7f37",
+    results.FAILED: "#cf222e",
+    results.TIMEOUT: "#9a6700",
+    results.RUNNING: "#0969da",
+}
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse; margin: .5rem 0 1rem }
+td, th { border: 1px solid #d0d7de; padding: .2rem .6rem; text-align: right }
+td:first-child, th:first-child { text-align: left }
+pre { background: #f6f8fa; padding: .6rem; overflow-x: auto; font-size: 12px }
+h2 { margin-top: 2rem } .quiet { color: #57606a }
+"""
+
+
+def render(found: Results) -> str:
+    sections = [
+        _section(check, found.outcomes[check.name])
+        for check in plan.CHECKS
+        if check.name in found.outcomes
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>First hour on a GPU</title><style>{_STYLE}</style></head><body>\n"
+        f"<h1>First hour on a GPU</h1>\n{_notice(found)}"
+        f"{_table(['setting', 'value'], found.settings.items())}\n"
+        f"{_overview(found)}\n{''.join(sections)}</body></html>\n"
+    )
+
+
+def _notice(found: Results) -> str:
+    if not found.settings.get("rehearsal"):
+        return ""
+    return (
+        "<p><strong>A rehearsal without a GPU: sizes are tiny, the device is a test double on the "
+        "CPU, and no figure says anything about a GPU.</strong></p>\n"
+    )
+
+
+def _overview(found: Results) -> str:
+    rows = [
+        (check.part, check.name, *_brief(found.outcomes.get(check.name))) for check in plan.CHECKS
+    ]
+    cells = [
+        (f"{part}", name, _coloured(status), seconds, escape(reason))
+        for part, name, status, seconds, reason in rows
+    ]
+    return "<h2>Checks</h2>\n" + _raw_table(["part", "check", "result", "s", "why"], cells)
+
+
+def _brief(outcome: Outcome | None) -> tuple[str, str, str]:
+    if outcome is None:
+        return "not run yet", "", ""
+    return outcome.status, f"{outcome.seconds:.0f}", outcome.reason[:200]
+
+
+def _section(check: plan.Check, outcome: Outcome) -> str:
+    told = f"<p>{escape(outcome.reason)}</p>" if outcome.reason else ""
+    output = ""
+    if outcome.status not in (results.OK, results.SKIPPED, results.NO_TIME) and outcome.output:
+        output = f"<pre>{escape(outcome.output)}</pre>"
+    return (
+        f"<h2>{escape(check.name)}: {_coloured(outcome.status)}</h2>\n"
+        f'<p class="quiet">{escape(check.about)}</p>{told}{_rows(outcome.rows)}{output}\n'
+    )
+
+
+def _rows(rows: list[dict[str, Any]]) -> str:
+    """A table with a column for each figure that any row has."""
+    if not rows:
+        return ""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return _table(
+        ["" if name == "row" else name for name in columns],
+        ([row.get(name, "") for name in columns] for row in rows),
+    )
+
+
+def _table(head: list[str], rows: Iterable[Iterable[Any]]) -> str:
+    return _raw_table(head, ([escape(_text(cell)) for cell in row] for row in rows))
+
+
+def _raw_table(head: list[str], rows: Iterable[Iterable[str]]) -> str:
+    """Cells are HTML already."""
+    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{top}</tr>\n{body}</table>\n"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, float):
+        return (
+            f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        )
+    return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _coloured(status: str) -> str:
+    return f'<span style="color: {_COLOURS.get(status, "#57606a")}">{escape(status)}</span>'

@@ -1,0 +1,124 @@
+"""What runs in the first hour, in which part and in which order, and how long each may take."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+TOTAL_SECONDS = 25 * 60
+PART_SECONDS = {1: 7 * 60, 2: 9 * 60, 3: 9 * 60}
+LEAST_SECONDS = 10
+"""A check does not start when less than that is left."""
+
+NETS = ("gpt2", "resnet50")
+SHARES = (100, 70, 50, 35)
+"""Budgets, in percent of what a plain training takes."""
+SHARE_WITH_TIER = 25
+
+
+@dataclass(frozen=True)
+class Check:
+    """A program that measures or tests one thing, in a process of its own."""
+
+    name: str
+    part: int
+    program: str
+    """A file beside this one."""
+    seconds: int
+    """The longest that it may take."""
+    about: str
+    """What it shows, in one sentence."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    needs_gpu: bool = True
+
+    def arguments(self, device: str, rehearsal: bool, seconds: float) -> str:
+        """What the program is told, as JSON."""
+        told = {"device": device, "rehearsal": rehearsal, "seconds": seconds}
+        return json.dumps({**told, **self.settings})
+
+
+BUILD = Check(
+    "build",
+    1,
+    "build.py",
+    300,
+    "recoup is compiled for this PyTorch, on all cores.",
+    needs_gpu=False,
+)
+
+
+def _first_part() -> Iterator[Check]:
+    yield BUILD
+    yield Check("smallest", 1, "smallest.py", 90, "A small training in a budget ends and is right.")
+    yield Check(
+        "correctness",
+        1,
+        "correctness.py",
+        300,
+        "The checks of tests/python/test_gpu.py, each in a process of its own.",
+    )
+
+
+def _second_part() -> Iterator[Check]:
+    yield Check(
+        "sanitizer",
+        2,
+        "sanitizer.py",
+        90,
+        "compute-sanitizer watches the memory accesses of the small training.",
+    )
+    yield Check(
+        "watching",
+        2,
+        "watching.py",
+        75,
+        "What it costs to be watched when nothing is evicted: ops of three sizes, and a step.",
+    )
+    for net in NETS:
+        for share in SHARES:
+            yield Check(
+                f"{net} in {share} %",
+                2,
+                "budgets.py",
+                75,
+                f"Time of a step of {net} in a budget, over a plain one; bits compared.",
+                {"net": net, "share": share},
+            )
+        yield Check(
+            f"{net} in {SHARE_WITH_TIER} % with pinned memory",
+            2,
+            "budgets.py",
+            75,
+            f"The same of {net} with a second tier in pinned memory of the host.",
+            {"net": net, "share": SHARE_WITH_TIER, "spill": True},
+        )
+
+
+def _third_part() -> Iterator[Check]:
+    yield Check(
+        "copies",
+        3,
+        "copies.py",
+        75,
+        "Bandwidth of copies to pinned memory, and how much of a training's copies is hidden.",
+    )
+    for net in NETS:
+        yield _alternative(net, "checkpoint", 75)
+        yield from (_largest_batch(net, way) for way in ("plain", "recoup"))
+    # Last, because compiling takes most of the time.
+    yield from (_alternative(net, "compiled 0.5", 150) for net in NETS)
+
+
+def _alternative(net: str, way: str, seconds: int) -> Check:
+    about = f"{net} by {way}, beside plain; and recoup in the memory that this takes."
+    settings = {"net": net, "way": way}
+    return Check(f"{net}, {way}", 3, "alternatives.py", seconds, about, settings)
+
+
+def _largest_batch(net: str, way: str) -> Check:
+    about = f"The largest batch of {net} that trains in the memory of the GPU."
+    settings = {"net": net, "way": way}
+    return Check(f"largest batch of {net}, {way}", 3, "batches.py", 60, about, settings)
+
+
+CHECKS = (*_first_part(), *_second_part(), *_third_part())

@@ -1,0 +1,137 @@
+"""A training for some steps, plainly or in a budget: its time, and a digest of its results."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gpu
+import torch
+from nets import Net
+from torch import Tensor, nn
+
+import recoup
+from recoup.bench.trial import call_in
+from recoup.device_memory import free_bytes, outside_bytes
+
+CHUNK = 1 << 20  # elements that are digested at once
+WARM_SHARE = 0.5
+"""Of the steps: they warm up, and a plan is made after the third equal one."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training took and left."""
+
+    seconds: float
+    """The median of a step, without those that warm up."""
+    digest: int
+    """Of losses, parameters, buffers, gradients and the optimizer's state, to the bit."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained."""
+
+    net: Net
+    device: torch.device
+    steps: int
+    batch: int
+    foreach: bool = True
+    """Whether the optimizer takes all parameters in one op."""
+    change: Callable[[nn.Module], nn.Module] = lambda model: model
+    """What is done to the model before it is trained."""
+
+    def train(self) -> Trained:
+        torch.manual_seed(0)
+        with self.device:
+            model = self.net.make().train()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=self.foreach)
+        changed = self.change(model)
+        seconds, losses = [], []
+        for _ in range(self.steps):
+            start = time.perf_counter()
+            loss = self.net.loss(changed, self.batch, self.device)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            gpu.synchronize(self.device)
+            seconds.append(time.perf_counter() - start)
+        counted = seconds[int(WARM_SHARE * len(seconds)) :]
+        return Trained(statistics.median(counted), _digest(_left(model, optimizer), losses))
+
+    def plainly(self) -> Trained:
+        gpu.module(self.device).empty_cache()
+        return self.train()
+
+    def in_budget(self, budget: int, **options: Any) -> tuple[Trained, recoup.Stats]:
+        """Beside what is on the device already. Raises OutOfBudgetError."""
+        budget += outside_bytes(self.device)
+        return call_in(budget, self.train, device=self.device, **options)
+
+    def peak_bytes(self) -> int:
+        """What a training takes that is never short of memory, and its bits are those of plain."""
+        outside = outside_bytes(self.device)
+        ample = int(0.95 * (free_bytes(self.device) - outside))
+        _, stats = self.in_budget(ample)
+        return stats.peak_bytes - stats.external_bytes
+
+
+def _left(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    for parameter in model.parameters():
+        yield parameter
+        if parameter.grad is not None:
+            yield parameter.grad
+    yield from model.buffers()
+    for state in optimizer.state.values():
+        yield from (value for value in state.values() if isinstance(value, Tensor))
+
+
+def _digest(tensors: Iterable[Tensor], losses: list[float]) -> int:
+    """Sums of the bits with weights that depend on the place, modulo 2**64, where a tensor lies.
+
+    A weight is odd, so that no single bit can change without the sum. Copying all to the host takes
+    seconds each time.
+    """
+    found = hash(tuple(losses))
+    for tensor in tensors:
+        found = hash((found, _sum(tensor)))
+    return found
+
+
+@torch.no_grad()
+def _sum(tensor: Tensor) -> int:
+    bits = tensor.detach().contiguous().reshape(-1)
+    bits = bits.view(torch.int32 if bits.element_size() == 4 else torch.uint8)
+    total = torch.zeros((), dtype=torch.int64, device=bits.device)
+    for part in bits.split(CHUNK):
+        weights = torch.arange(part.numel(), dtype=torch.int64, device=bits.device)
+        weights.mul_(2 * 2_654_435_761).add_(1)
+        total = total * 1_000_003 + (part.to(torch.int64) * weights).sum()
+    return int(total.item())
+
+
+@dataclass
+class Pairs:
+    """Times of plain trainings and others that took turns."""
+
+    plain: list[float]
+    ours: list[float]
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(o / p for o, p in zip(self.ours, self.plain, strict=True))
+
+    def figures(self) -> dict[str, Any]:
+        """For a row of the page."""
+        ratios = [o / p for o, p in zip(self.ours, self.plain, strict=True)]
+        return {
+            "plain ms": 1e3 * statistics.median(self.plain),
+            "its ms": 1e3 * statistics.median(self.ours),
+            "over plain": self.ratio,
+            "least": min(ratios),
+            "most": max(ratios),
+            "pairs": len(ratios),
+        }
