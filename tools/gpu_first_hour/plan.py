@@ -41,7 +41,7 @@ BUILD = Check(
     "build",
     1,
     "build.py",
-    300,
+    400,
     "recoup is compiled for this PyTorch, on all cores.",
     needs_gpu=False,
 )
