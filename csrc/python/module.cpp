@@ -262,6 +262,11 @@ void bind_functions(py::module_& module) {
       .def("release", [](Reservation& self) { translated([&] { self.release(); }); });
   module.def("alias_of", &alias_of, py::arg("storage"));
   const auto tensor = py::arg("tensor");
+  // PyTorch has it in Python from 2.13 on.
+  module.def(
+      "const_address",
+      [](const at::Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.const_data_ptr()); },
+      tensor);
   module.def("charge", [](const at::Tensor& t) { translated([&] { charge(t); }); }, tensor);
   module.def("grows_outside", &grows_outside, tensor);
   module.def("in_pool", &in_pool, tensor);

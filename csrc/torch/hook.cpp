@@ -158,6 +158,10 @@ class Listener final : public c10::OpRegistrationListener {
   void onOperatorDeregistered(const c10::OperatorHandle& /*op*/) override {}
 };
 
+// Else tensors that are subclasses in Python would come to us, in place of the ones they consist
+// of. PyTorch has had it so since 2.13; BackendSelect is below both in any case.
+constexpr bool kFakeIsBelowPython = DispatchKey::Fake < DispatchKey::Python;
+
 }  // namespace
 
 void Hook::proceed_past_ours(const c10::OperatorHandle& op, DispatchKeySet below,
@@ -186,7 +190,7 @@ void Hook::install(Handler handler) {
         "recoup cannot watch ops by dispatch key Fake, as RECOUP_HOOK=fake wants it: PyTorch or "
         "another library has a fallback on it. Set RECOUP_HOOK=backend_select, or do not set it");
   }
-  on_fake_ = !taken && wanted != "backend_select";
+  on_fake_ = wanted.empty() ? !taken && kFakeIsBelowPython : wanted == "fake";
   if (on_fake_) {  // for good, as PyTorch's own are
     static auto* const library =
         new torch::Library(torch::Library::IMPL, "_", DispatchKey::Fake, __FILE__, __LINE__);

@@ -23,7 +23,8 @@ namespace recoup::detail {
 //                  one.) Ops outside of scopes come to us too, and pass.
 //
 // The second is for processes in which Fake has another fallback: PyTorch means the key for a
-// FakeTensor mode in C++. One of the two is chosen when recoup is loaded, for good.
+// FakeTensor mode in C++. It is also for versions of PyTorch in which Fake is above Python. One of
+// the two is chosen when recoup is loaded, for good.
 //
 // That a thread is of a scope has to follow autograd to its other threads, as sets of dispatch keys
 // do: it is told by Fake, which is included; with the second hook by a key that means nothing to

@@ -172,7 +172,7 @@ def _has_bytes(thing: Any) -> bool:
 
 def _const_address(thing: Any) -> int:
     tensor = _C.alias_of(thing) if isinstance(thing, torch.UntypedStorage) else thing
-    return torch._C.TensorBase.const_data_ptr(tensor)  # type: ignore[attr-defined, no-any-return]
+    return _C.const_address(tensor)
 
 
 def _address_in_place(thing: Any) -> int:
@@ -433,5 +433,6 @@ def _learn_slices() -> None:
 
 _learn_slices()
 
-PATCHES = Patches([Replacement(*row) for row in _ROWS])
+_SINCE = {"_resize_with_addr_": "2.13", "_swap_data_ptr_": "2.12", "const_data_ptr": "2.13"}
+PATCHES = Patches([Replacement(*row, since=_SINCE.get(row[1], "")) for row in _ROWS])
 """What to install while a scope is active."""

@@ -24,6 +24,8 @@ class Replacement(NamedTuple):
     """Makes the new attribute from the one that is found there."""
     optional: str = ""
     """Why it may be missing; empty where it may not, which a test checks for every table."""
+    since: str = ""
+    """The first PyTorch that has it, as in 2.13; empty where all have it."""
     runs_program: bool = False
     """Whether the program's own functions run within it, which Dynamo is to compile as ever."""
 

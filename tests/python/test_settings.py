@@ -49,7 +49,6 @@ GETTERS: dict[str, tuple[Callable[[Any], Any], Any, Any] | str] = {
     "isPinnedPtr": CONSTANT,
     "getPinnedMemoryAllocator": CONSTANT,
     "isDefaultMobileCPUAllocatorSet": "of mobile builds",
-    "blasDefaultBackend": CONSTANT,
     "userEnabledCuDNN": (C._set_cudnn_enabled, True, False),
     "userEnabledMkldnn": (C._set_mkldnn_enabled, True, False),
     "benchmarkCuDNN": (C._set_cudnn_benchmark, False, True),
@@ -58,7 +57,6 @@ GETTERS: dict[str, tuple[Callable[[Any], Any], Any, Any] | str] = {
     "deterministicCuDNN": (C._set_cudnn_deterministic, False, True),
     "deterministicMkldnn": (C._set_mkldnn_deterministic, False, True),
     "userEnabledNNPACK": (C._set_nnpack_enabled, True, False),
-    "cudnnDepthwiseKernel": (C._set_cudnn_depthwise_kernel, "auto", "native"),
     "sDPPriorityOrder": (C._set_sdp_priority_order, [1, 2, 0, 3, 4], [0, 2, 1, 3, 4]),
     "userEnabledFlashSDP": (C._set_sdp_use_flash, True, False),
     "userEnabledFA3SDP": (C._set_sdp_use_fa3, False, True),
@@ -116,9 +114,12 @@ GETTERS: dict[str, tuple[Callable[[Any], Any], Any, Any] | str] = {
         True,
         False,
     ),
-    "overrideStaleCaptureStream": (C._set_override_stale_capture_stream, False, True),
     "allowFP16ReductionCPU": NOT_HERE,
 }
+if RUNNING >= Version("2.13"):
+    GETTERS["blasDefaultBackend"] = CONSTANT
+    GETTERS["cudnnDepthwiseKernel"] = (C._set_cudnn_depthwise_kernel, "auto", "native")
+    GETTERS["overrideStaleCaptureStream"] = (C._set_override_stale_capture_stream, False, True)
 if RUNNING >= Version("2.14"):
     GETTERS["preferCublasltGroupedGemm"] = (C._set_cublaslt_prefer_grouped_gemm, False, True)
 if RUNNING >= Version("2.15"):

@@ -123,7 +123,8 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream& stream) const override {
     fake().synchronize(native_stream(stream));
   }
-  bool isStreamCapturing(const c10::Stream& stream) const override {
+  // Without `override`: PyTorch 2.11 does not have it yet.
+  bool isStreamCapturing(const c10::Stream& stream) const {
     return fake().capturing(native_stream(stream));
   }
 
