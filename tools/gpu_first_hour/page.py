@@ -14,6 +14,7 @@ _COLOURS = {
     results.TIMEOUT: "#9a6700",
     results.RUNNING: "#0969da",
 }
+_WRONG = (results.FAILED, results.TIMEOUT)
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; margin: .5rem 0 1rem }
@@ -25,11 +26,11 @@ h2 { margin-top: 2rem } .quiet { color: #57606a }
 
 
 def render(found: Results) -> str:
-    sections = [
-        _section(check, found.outcomes[check.name])
-        for check in plan.CHECKS
-        if check.name in found.outcomes
-    ]
+    tables: dict[str, list[plan.Check]] = {}
+    for check in plan.CHECKS:
+        if check.name in found.outcomes:
+            tables.setdefault(check.table or check.name, []).append(check)
+    sections = [_section(title, checks, found) for title, checks in tables.items()]
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f"<title>First hour on a GPU</title><style>{_STYLE}</style></head><body>\n"
@@ -65,15 +66,24 @@ def _brief(outcome: Outcome | None) -> tuple[str, str, str]:
     return outcome.status, f"{outcome.seconds:.0f}", outcome.reason[:200]
 
 
-def _section(check: plan.Check, outcome: Outcome) -> str:
-    told = f"<p>{escape(outcome.reason)}</p>" if outcome.reason else ""
-    output = ""
-    if outcome.status not in (results.OK, results.SKIPPED, results.NO_TIME) and outcome.output:
-        output = f"<pre>{escape(outcome.output)}</pre>"
+def _section(title: str, checks: list[plan.Check], found: Results) -> str:
+    """The rows of all these checks in one table; what went wrong in each."""
+    outcomes = [found.outcomes[check.name] for check in checks]
+    states = ", ".join(_coloured(state) for state in dict.fromkeys(o.status for o in outcomes))
+    notes = "".join(map(_note, checks, outcomes))
+    rows = [row for outcome in outcomes for row in outcome.rows]
     return (
-        f"<h2>{escape(check.name)}: {_coloured(outcome.status)}</h2>\n"
-        f'<p class="quiet">{escape(check.about)}</p>{told}{_rows(outcome.rows)}{output}\n'
+        f"<h2>{escape(title)}: {states}</h2>\n"
+        f'<p class="quiet">{escape(checks[0].about)}</p>{_rows(rows)}{notes}\n'
     )
+
+
+def _note(check: plan.Check, outcome: Outcome) -> str:
+    """Why it was skipped or failed, with the end of what it printed."""
+    if not outcome.reason:
+        return ""
+    output = f"<pre>{escape(outcome.output)}</pre>" if outcome.status in _WRONG else ""
+    return f"<p>{escape(check.name)}: {escape(outcome.reason)}</p>{output}"
 
 
 def _rows(rows: list[dict[str, Any]]) -> str:
@@ -82,7 +92,7 @@ def _rows(rows: list[dict[str, Any]]) -> str:
         return ""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     return _table(
-        ["" if name == "row" else name for name in columns],
+        ["" if name == "row" else name.replace("_", " ") for name in columns],
         ([row.get(name, "") for name in columns] for row in rows),
     )
 

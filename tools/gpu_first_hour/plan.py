@@ -30,6 +30,8 @@ class Check:
     """What it shows, in one sentence."""
     settings: dict[str, Any] = field(default_factory=dict)
     needs_gpu: bool = True
+    table: str = ""
+    """Checks of the same one share a table on the page."""
 
     def arguments(self, device: str, rehearsal: bool, seconds: float) -> str:
         """What the program is told, as JSON."""
@@ -81,8 +83,9 @@ def _second_part() -> Iterator[Check]:
                 2,
                 "budgets.py",
                 75,
-                f"Time of a step of {net} in a budget, over a plain one; bits compared.",
+                f"Time of a step of {net} in budgets, over a plain one; bits compared.",
                 {"net": net, "share": share},
+                table=f"{net} in budgets",
             )
         yield Check(
             f"{net} in {SHARE_WITH_TIER} % with pinned memory",
@@ -91,6 +94,7 @@ def _second_part() -> Iterator[Check]:
             75,
             f"The same of {net} with a second tier in pinned memory of the host.",
             {"net": net, "share": SHARE_WITH_TIER, "spill": True},
+            table=f"{net} in budgets",
         )
 
 
