@@ -216,7 +216,7 @@ for check in plan.CHECKS:
 def test_a_rehearsal_trains_and_goes_on(tmp_path: Path) -> None:
     """The whole rehearsal takes minutes: tools/gpu_first_hour.sh --rehearsal."""
     arguments = ("--rehearsal", "--no-build", "--out", str(tmp_path), "--only")
-    checks = ("gpt2 in 50 %", "largest batch of resnet50, recoup")
+    checks = ("gpt2 in 50 %", "largest batch of resnet50, plain")
     done = tool(*arguments, *checks)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "results.json").read_text())["outcomes"]

@@ -66,6 +66,7 @@ def peak_of(job: Job) -> int:
     """By PyTorch's allocator on a GPU; the double counts no peaks, so there it is a budget's."""
     if not gpu.is_real(job.device):
         return job.peak_bytes()
+    job.plainly()  # compiles
     before = torch.cuda.memory_allocated(job.device)
     torch.cuda.reset_peak_memory_stats(job.device)
     job.plainly()

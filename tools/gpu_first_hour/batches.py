@@ -12,18 +12,29 @@ import gpu
 import torch
 from nets import net_named
 from rows import report, settings
-from training import Job
+from training import Job, Trained
 
 from recoup.device_memory import free_bytes, outside_bytes
 
 STEPS = 3
 STEP_SECONDS = 4.0
 """A batch whose steps take longer is not gone beyond."""
-TIME_SHARE = 0.7
+TIME_SHARE = 0.5
 """Of the time limit: after that nothing more is tried."""
-TINY_MOST = 4
-"""Times the usual batch, in a rehearsal."""
+DOUBLE_BYTES = 16 * gpu.MIB
+"""The memory of the double in a rehearsal, which a few doublings exceed."""
 RESOLUTION = 0.06
+
+
+def train(job: Job, way: str) -> Trained | None:
+    """None: it does not fit."""
+    try:
+        if way == "plain":
+            return job.plainly()
+        room = free_bytes(job.device) - outside_bytes(job.device)
+        return job.in_budget(int(0.92 * room))[0]
+    except torch.OutOfMemoryError:  # OutOfBudgetError is one
+        return None
 
 
 def tries(job_of: Callable[[int], Job], way: str) -> Callable[[int], float | None]:
@@ -32,28 +43,21 @@ def tries(job_of: Callable[[int], Job], way: str) -> Callable[[int], float | Non
     def attempt(batch: int) -> float | None:
         job = job_of(batch)
         start = time.perf_counter()
-        try:
-            if way == "plain":
-                trained = job.plainly()
-            else:
-                room = free_bytes(job.device) - outside_bytes(job.device)
-                trained, stats = job.in_budget(int(0.92 * room))
-        except torch.OutOfMemoryError:  # OutOfBudgetError is one
+        trained = train(job, way)
+        if trained is None:
+            # Not before the error is gone, whose traceback holds the tensors.
             gc.collect()
             gpu.module(job.device).empty_cache()
             report(f"batch {batch}", fits=False, s=time.perf_counter() - start)
             return None
-        figures = {} if way == "plain" else {"replays": stats.replays // STEPS}
         rate = batch / trained.seconds
-        report(f"batch {batch}", fits=True, step_ms=1e3 * trained.seconds, a_second=rate, **figures)
+        report(f"batch {batch}", fits=True, step_ms=1e3 * trained.seconds, a_second=rate)
         return trained.seconds
 
     return attempt
 
 
-def largest(
-    first: int, attempt: Callable[[int], float | None], most: int | None, deadline: float
-) -> int:
+def largest(first: int, attempt: Callable[[int], float | None], deadline: float) -> int:
     """By doubling, and then by halving what lies between."""
     fits, beyond, batch = 0, 0, first
     while True:
@@ -62,8 +66,7 @@ def largest(
             beyond = batch
             break
         fits = batch
-        late = seconds > STEP_SECONDS or time.monotonic() > deadline
-        if late or (most is not None and batch >= most):
+        if seconds > STEP_SECONDS or time.monotonic() > deadline:
             return fits
         batch *= 2
     while beyond - fits > max(1, RESOLUTION * fits) and time.monotonic() < deadline:
@@ -74,12 +77,12 @@ def largest(
 
 def main() -> int:
     told = settings()
-    device, tiny = gpu.open_device(told["device"]), told["rehearsal"]
+    device, tiny = gpu.open_device(told["device"], DOUBLE_BYTES), told["rehearsal"]
     net, way = net_named(told["net"], tiny), told["way"]
     first = net.batch
     attempt = tries(lambda batch: Job(net, device, STEPS, batch), way)
     deadline = time.monotonic() + TIME_SHARE * told["seconds"]
-    found = largest(first, attempt, TINY_MOST * first if tiny else None, deadline)
+    found = largest(first, attempt, deadline)
     report("largest", batch=found)
     if found == 0:
         print(f"not even the first batch, of {first}, fits")

@@ -72,7 +72,7 @@ def beside_kernels(train: Callable[[], Any]) -> dict[str, Any]:
             name = event.name.lower()
             if "memcpy" in name and "dtod" not in name:
                 copies.append(span)
-            elif "mem" not in name:
+            elif not name.startswith(("memcpy", "memset")):
                 kernels.append(span)
     if not copies:
         return {"copies": "none seen by the profiler"}

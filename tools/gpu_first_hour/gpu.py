@@ -10,12 +10,17 @@ import fakegpu
 MIB = 1 << 20
 
 
-def open_device(name: str) -> torch.device:
-    """Makes the double where that is asked for. To be called once, before anything is computed."""
+def open_device(name: str, double_bytes: int = 256 * MIB) -> torch.device:
+    """Makes the double where that is asked for, with so much memory.
+
+    To be called once, before anything is computed.
+    """
+    # Products of cuBLAS can be repeated with workspaces of a fixed size.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if name.startswith(fakegpu.NAME):
         if fakegpu.path_of_extension() is None:
             raise RuntimeError("the test device is not built: run `make test-device`")
-        fakegpu.install(seed=1)
+        fakegpu.install(seed=1, memory_bytes=double_bytes)
     device = torch.device(name)
     if is_real(device):
         import recoup

@@ -119,8 +119,7 @@ class Runner:
         built = list((self._place.out / "build").glob("tests/torch/test_device/_test_device*.so"))
         if built:
             own["RECOUP_TEST_DEVICE"] = str(built[0])
-        # Products of cuBLAS can be repeated with a workspace of a fixed size.
-        return {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} | os.environ | own
+        return os.environ | own
 
     def _keep(self, check: Check, outcome: Outcome) -> None:
         if outcome.status != results.RUNNING:
