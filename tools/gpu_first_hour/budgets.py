@@ -9,7 +9,7 @@ from typing import Any
 import gpu
 from nets import net_named
 from rows import report, settings
-from training import Job, Pairs
+from training import Job, Pairs, spill_of
 
 import recoup
 
@@ -23,7 +23,7 @@ def main() -> int:
     device, tiny = gpu.open_device(told["device"]), told["rehearsal"]
     gpu.make_repeatable()
     net = net_named(told["net"], tiny)
-    spill: dict[str, Any] = {"spill": "64MiB" if tiny else "32GiB"} if told.get("spill") else {}
+    spill: dict[str, Any] = {"spill": spill_of(tiny)} if told.get("spill") else {}
     # An op on a list needs all of it at once, which a small budget with a tier would not hold.
     job = Job(net, device, 4 if tiny else STEPS, net.batch, foreach=not spill)
     plain = job.plainly()

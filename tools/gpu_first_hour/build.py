@@ -11,8 +11,6 @@ from pathlib import Path
 from rows import report, settings
 
 ROOT = Path(__file__).parents[2]
-MANY_CORES = 8
-"""From so many on each source file is compiled alone: as one they are too few for all cores."""
 
 
 def run(*command: str | Path) -> float:
@@ -40,7 +38,6 @@ def main() -> int:
         "Python_EXECUTABLE": sys.executable,
         "RECOUP_BUILD_TESTS": "OFF",
         "RECOUP_BUILD_EXAMPLES": "OFF",
-        "RECOUP_UNITY": "OFF" if jobs >= MANY_CORES else "ON",
         # A compiler that is newer than ours may warn of more.
         "RECOUP_WERROR": "OFF",
     }

@@ -12,7 +12,7 @@ from budgets import GIB, a_step
 from nets import net_named
 from rows import report, settings
 from torch.autograd import DeviceType
-from training import Job, Pairs
+from training import Job, Pairs, spill_of
 
 import recoup
 
@@ -108,7 +108,7 @@ def main() -> int:
     gpu.make_repeatable()
     net = net_named("gpt2", tiny)
     job = Job(net, device, 4 if tiny else 8, net.batch, foreach=False)
-    spill = "64MiB" if tiny else "32GiB"
+    spill = spill_of(tiny)
     plain = job.plainly()
     budget = job.peak_bytes() * SHARE // 100
     pairs = Pairs([], [])

@@ -1,5 +1,6 @@
 """A training for some steps, plainly or in a budget: its time, and a digest of its results."""
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -77,6 +78,14 @@ class Job:
         ample = int(0.95 * (free_bytes(self.device) - outside))
         _, stats = self.in_budget(ample)
         return stats.peak_bytes - stats.external_bytes
+
+
+def spill_of(tiny: bool) -> str:
+    """How much pinned memory a second tier may take: at most half of the host's."""
+    if tiny:
+        return "64MiB"
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{min(32 << 10, (host >> 20) // 2)}MiB"
 
 
 def _left(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
