@@ -97,7 +97,9 @@ def test_the_figures(tmp_path: Path) -> None:
     script = write(tmp_path, TRAIN)
     result, figures = suggest(tmp_path, "--keep-trace", "run.rtrace", script, 3)
     assert "The program ended by itself, after 3 steps.\n" in result.stdout
-    assert "A step ran but twice alike, and has a plan from its third time on" in result.stdout
+    assert (
+        "Only two of its steps did the same ops. A plan is in force from the third" in result.stdout
+    )
     peak = Trace.read(tmp_path / "run.rtrace").unbudgeted_peak_bytes()
     rows = figures["predictions"]
     budgets = [row["budget_bytes"] for row in rows]

@@ -119,7 +119,7 @@ def test_too_few_steps(steps: list[str]) -> None:
 
 
 def test_nothing_to_budget() -> None:
-    with pytest.raises(ValueError, match="never holds a byte"):
+    with pytest.raises(ValueError, match="allocates no memory for tensors"):
         Predictor(
             [
                 NameRecord(b"x"),

@@ -50,14 +50,18 @@ def print_suggestions(
         marks = {"knee": one == found.knee, "least": one == found.least}
         table.add_row(*cells, ", ".join(mark for mark, is_it in marks.items() if is_it))
     print_table(table)
-    _print_legend(found.predictions, without_tier or (), beside_bytes, options)
+    shown = [*found.predictions, *(without_tier or ())]
+    _print_legend(shown, predictor.slowest_ratio, beside_bytes, options)
 
 
 def _notes(predictor: Predictor) -> list[str]:
     if predictor.steady.repeats == 1:
-        return ["No two of its steps did the same ops, and so none has a plan."]
+        return ["No two of its steps did the same ops, so no plan is made for them."]
     if predictor.steady.repeats == 2:
-        return ["A step ran but twice alike, and has a plan from its third time on: record more."]
+        return [
+            "Only two of its steps did the same ops. A plan is in force from the third such step "
+            "on: record more steps."
+        ]
     return []
 
 
@@ -68,24 +72,30 @@ def _time(one: Prediction) -> str:
 
 
 def _print_legend(
-    predictions: Sequence[Prediction],
-    others: Sequence[Prediction],
+    shown: Sequence[Prediction],
+    slowest_ratio: float | None,
     beside_bytes: int | None,
     options: argparse.Namespace,
 ) -> None:
     print()
-    print("step time: of a step without recoup, as predicted.", end="")
-    shown = [*predictions, *others]
+    print("step time: predicted, relative to a step without recoup.", end="")
     seen = {one.status for one in shown}
     if "out of budget" in seen:
         print(" -: out of budget.", end="")
     if "too slow" in seen:
         print(f" slow: over {options.max_time_ratio:g}x.", end="")
     if any(one.status == "ok" and not one.holds for one in shown):
-        print(" ?: not without plans, or where costs are misjudged.", end="")
+        print(" ?: out of budget without plans, or if costs differ from those recorded.", end="")
     print()
+    if slowest_ratio is not None:
+        print(
+            "Of the recorded steps that did the same ops, the slowest took "
+            f"{slowest_ratio:.2f}x the time of the fastest."
+        )
     if beside_bytes is not None:
-        print(f"resident: the budget, and {format_bytes(beside_bytes)} that are no tensors.")
+        print(
+            f"resident: the budget plus {format_bytes(beside_bytes)} of the process's other memory."
+        )
 
 
 def print_commands(found: Suggestions, margin: Margin, options: argparse.Namespace) -> None:
@@ -121,10 +131,10 @@ def print_batch(found: LargestBatch, beside_bytes: int | None, options: argparse
     if (above := found.smallest_too_large) is not None:
         reason: str = above.prediction.status
         if reason == "ok":
-            reason = "it does not complete where costs are misjudged"
+            reason = "it is out of budget if costs differ from those recorded"
         elif reason == "too slow":
             reason = f"over {options.max_time_ratio:g}x"
-        print(f"A batch of {above.batch} does not do: {reason}.")
+        print(f"A batch of {above.batch} is too large: {reason}.")
     if largest.batch != options.batch:
         print(
             f"This is an extrapolation from a batch of {options.batch}: sizes and costs are taken "

@@ -95,8 +95,11 @@ def steady_step(records: Sequence[Record]) -> SteadyStep:
     return SteadyStep(count - 2, count - 1, 1)
 
 
-def _between_ops_ns(records: Sequence[Record], steady: SteadyStep) -> int:
-    """What a steady step takes beside its ops: the least of its repetitions. 0: not recorded."""
+def _repetitions(records: Sequence[Record], steady: SteadyStep) -> list[tuple[int, int]]:
+    """Of each repetition of the steady step: its time by the clock, and the time of its ops.
+
+    In nanoseconds. Empty for a recording without times.
+    """
     ends = [0, *step_ends(records)]
     times = step_times_ns(records)
     period = steady.last_mark - steady.first_mark
@@ -106,8 +109,8 @@ def _between_ops_ns(records: Sequence[Record], steady: SteadyStep) -> int:
         clock = times[first : last + 1]
         ops = (one for one in records[ends[first] : ends[last + 1]] if isinstance(one, OpRecord))
         if first >= 0 and all(one is not None for one in clock):
-            found.append(sum(filter(None, clock)) - sum(op.cost_ns for op in ops))
-    return max(min(found, default=0), 0)
+            found.append((sum(filter(None, clock)), sum(op.cost_ns for op in ops)))
+    return found
 
 
 def _are_alike(one: list[int], other: list[int]) -> bool:
@@ -162,8 +165,8 @@ class Predictor:
         self.peak_bytes = self.trace.unbudgeted_peak_bytes()
         if self.peak_bytes == 0:
             raise ValueError(
-                "it never holds a byte: there is nothing to budget (of threads that the program "
-                "starts, only those in recoup.carry() are seen)"
+                "the program allocates no memory for tensors, so there is nothing to budget (of "
+                "threads that the program starts, recoup sees only those in recoup.carry())"
             )
         ops = [op for op in records[before:behind] if isinstance(op, OpRecord)]
         self.step_ops = len(ops)
@@ -173,9 +176,14 @@ class Predictor:
         self._overheads = overheads or Overheads()
         self._is_measured = cost_model == "measured"
         recording_ns = self.step_ops * self._overheads.recording_op_ns
-        between_ns = _between_ops_ns(records, self.steady) if self._is_measured else 0
+        repetitions = _repetitions(records, self.steady) if self._is_measured else []
+        between_ns = max(min((clock - ops for clock, ops in repetitions), default=0), 0)
         self.plain_ns = max(self.step_ns + round(max(between_ns - recording_ns, 0.0)), 1)
         """What the steady step takes without recoup."""
+        clocks = [clock for clock, _ in repetitions]
+        self.slowest_ratio = max(clocks) / max(min(clocks), 1) if len(clocks) > 1 else None
+        """The time of the slowest repetition of the steady step over that of the fastest one. None:
+        fewer than two were timed."""
 
     def predict(self, budget: str) -> Prediction:
         """Of a size such as "1.4GiB"."""

@@ -98,7 +98,10 @@ recoup run {BUDGET} --report out/a.json --timeline out/b.json --trace out/c.rtra
 """, files=PROGRAMS | {"out/a": ""}, masked=True)  # fmt: skip
 
 # Its table depends on the time that ops take.
-TEXTS = r"^(The program|A step|It caught|In |Without|This|A batch|With|res|Sug|  recoup.* 1MiB)"
+TEXTS = (
+    r"^(The program|Only two|Of the recorded|A step|It caught|In |Without|This|A batch|With|res|"
+    r"Sug|  recoup.* 1MiB)"
+)
 SUGGEST = commands("""
 recoup suggest --steps 3 train.py
 recoup suggest --steps 3 --spill 1GiB train.py

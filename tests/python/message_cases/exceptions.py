@@ -79,7 +79,7 @@ EXCEPTIONS = [
     Exempt(r"commands/simulate_output\.py", "no policy can be below", _SLOW),
     Exempt(
         r"recoup/(commands|offline)/(suggest|batch)\w+\.py",
-        "misjudged|times as long|peak is",
+        "costs differ|times as long|peak is",
         _RARE,
     ),
     Exempt(r"csrc/engine/(in_parts|user_requests)\.cpp", "one part|dead leaf", _RARE),
