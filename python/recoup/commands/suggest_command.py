@@ -199,7 +199,9 @@ def _budgets(options: argparse.Namespace, recorded: _Recorded) -> Suggestions:
     print_suggestions(predictor, found, without, recorded.beside_bytes, options)
     print_commands(found, margin, options)
     if found.least is None:
-        reason = found.predictions[0].reason or "it does not complete where costs are misjudged"
+        reason = (
+            found.predictions[0].reason or "it is out of budget if costs differ from those recorded"
+        )
         raise ValueError(f"no budget up to the unbudgeted peak is enough: {reason}")
     return found
 

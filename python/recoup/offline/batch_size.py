@@ -72,7 +72,9 @@ def largest_batch(
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     if low == 0:
-        reason = tried[-1].prediction.reason or "it does not complete where costs are misjudged"
+        reason = (
+            tried[-1].prediction.reason or "it is out of budget if costs differ from those recorded"
+        )
         raise ValueError(f"not even a batch of 1 works in {budget}: {reason}")
     by_size = {one.batch: one for one in tried}
     return LargestBatch(batch, by_size[low], by_size.get(high), tried)

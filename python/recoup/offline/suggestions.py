@@ -44,7 +44,7 @@ class Prediction:
     status: Status
     """Of the whole trace, and of the steady step."""
     holds: bool
-    """Whether it is "ok", and completes too without plans and where costs are misjudged."""
+    """Whether it is "ok", and completes without plans too, and if costs differ from the record."""
     reason: str
     """Why it is not "ok"; else empty."""
     time_ratio: float | None

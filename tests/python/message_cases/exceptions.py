@@ -78,7 +78,7 @@ EXCEPTIONS = [
     Exempt(r"csrc/policy/registry\.cpp", "", _CPP),
     Exempt(r"commands/simulate_output\.py", "no policy can be below", _SLOW),
     Exempt(
-        r"recoup/(commands|offline)/(suggest|batch)\w+\.py",
+        r"recoup/(commands|offline)/(suggest|batch)\w*\.py",
         "costs differ|times as long|peak is",
         _RARE,
     ),
