@@ -22,7 +22,7 @@ PACKAGES_DONE := $(VENV)/.stamp-packages
 TIDY_DONE := $(VENV)/.stamp-tidy
 BUILD_DONE := build/.stamp-build
 
-CPP_FOLDERS := $(wildcard include csrc tests/core tests/torch examples)
+CPP_FOLDERS := $(wildcard include csrc tests/core tests/torch tests/cuda_stand_in examples)
 CPP_FILES = $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cpp')
 PYTHON_FOLDERS := $(wildcard python tests tools examples bench)
 # The folders too: their time changes when a file goes, which no file's time shows.
@@ -40,7 +40,7 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test build plain-build lint format tidy core-test asan-test example torch-test test-device \
-        test-cuda test-frameworks test-hook test-torch test-peer test-slow test-injection wheels fuzz bench \
+        test-cuda test-cuda-stand-in test-frameworks test-hook test-torch test-peer test-slow test-injection wheels fuzz bench \
         bench-real bench-smoke clean
 
 help: ## list these targets
@@ -108,6 +108,11 @@ test-device: build ## the device that stands for CUDA in the tests with PyTorch
 
 test-cuda: ## the tests on a GPU, with the PyTorch of PYTHON; skipped where there is none
 	tools/test_cuda.sh $(PYTHON)
+
+# A PyTorch with CUDA, of pyproject.toml's range: 1.2 GB are downloaded for it.
+CUDA_TORCH := 2.14.1
+test-cuda-stand-in: $(SETUP_DONE) ## the tests on a GPU without one, on a stand-in for CUDA: CUDA_TORCH=2.14.1
+	tools/test_cuda_stand_in.sh $(PYTHON) $(CUDA_TORCH) $(TESTS)
 
 fuzz: $(SETUP_DONE) ## traces from strangers, long: FUZZ_ROUNDS files, then a tenth under sanitizers
 	cmake --preset core && cmake --build --preset core

@@ -1,0 +1,154 @@
+// Note [Time of the stand-in]
+// Work runs on one thread, and only while somebody waits, but for a few tasks now and then: a seed
+// chooses when, and which stream goes on. That is the laziest device that CUDA allows. The
+// synchronous mode runs all work when it is given.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "tests/cuda_stand_in/device/races.h"
+#include "tests/cuda_stand_in/device/vector_clock.h"
+
+namespace recoup::stand_in {
+
+struct Event;
+struct Graph;
+
+struct Task {
+  enum class Kind { kWork, kRecord, kWait };
+  Kind kind = Kind::kWork;
+  std::function<void()> work;
+  double microseconds = 1;       // of the device's time
+  std::shared_ptr<Event> event;  // of a record or a wait
+  std::uint64_t version = 0;     // of the event
+  const char* what = "";
+  std::vector<Use> uses;
+};
+
+struct Event {
+  int device = 0;
+  bool timed = true;
+  std::uint64_t recorded = 0;                   // the last version that the host has recorded
+  std::set<std::uint64_t> pending;              // versions that the device has not reached
+  std::map<std::uint64_t, double> times;        // microseconds, of the last versions
+  std::map<std::uint64_t, VectorClock> clocks;  // what is over at a version, the same
+  std::shared_ptr<Graph> capture;               // recorded while this graph was captured
+
+  [[nodiscard]] bool is_done(std::uint64_t version) const { return !pending.contains(version); }
+};
+
+struct Stream {
+  StreamId id = 0;
+  int device = 0;
+  int priority = 0;
+  std::deque<Task> tasks;
+  VectorClock clock;  // what is over before its next task
+  bool busy = false;
+  double now = 0;  // microseconds
+  std::shared_ptr<Graph> capture;
+};
+
+// A captured graph: its tasks in the order in which they were given.
+struct Graph {
+  Graph() = default;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph() {
+    for (const auto& function : at_end) {
+      function();
+    }
+  }
+
+  std::uint64_t id = 0;
+  std::vector<Task> tasks;
+  std::vector<std::function<void()>> at_end;
+  int mode = 0;            // cudaStreamCaptureMode
+  std::thread::id thread;  // the one that began the capture
+  Stream* origin = nullptr;
+  bool broken = false;
+  bool over = false;
+};
+
+struct Counters {
+  std::int64_t host_waits = 0;
+  std::int64_t stream_waits = 0;
+  std::int64_t event_records = 0;
+  std::int64_t copies = 0;
+  std::int64_t launches = 0;
+};
+
+// Thread safe; what is public data is guarded by `mutex`.
+class Streams {
+ public:
+  Streams(int devices, std::uint64_t seed, bool synchronous);
+
+  [[nodiscard]] Stream* create(int device, int priority);
+  void destroy(Stream* stream);  // waits for it
+  [[nodiscard]] bool knows(const Stream* stream);
+  [[nodiscard]] Stream* default_of(int device) {
+    return defaults_.at(static_cast<std::size_t>(device));
+  }
+
+  // Appends to the stream, or to the graph that captures it.
+  void push(Stream* stream, Task task);
+  void record(Stream* stream, const std::shared_ptr<Event>& event);
+
+  // The host waits.
+  void wait_for_stream(Stream* stream);
+  void wait_for_event(Event& event);
+  void wait_for_device(int device);  // below 0: for all
+  // The host asks, and the device may go on a little before it answers.
+  [[nodiscard]] bool is_idle(Stream* stream);
+  [[nodiscard]] bool is_done(Event& event);
+
+  // See Races.
+  void forget(const void* memory, std::size_t size, const char* what);
+  [[nodiscard]] int races();
+  [[nodiscard]] Counters counters();
+
+  std::mutex mutex;
+  std::set<Stream*> all;
+  Counters counted;
+
+ private:
+  [[nodiscard]] static bool idle(const Stream& stream) {
+    return stream.tasks.empty() && !stream.busy;
+  }
+  [[nodiscard]] Stream* add(int device, int priority);
+  // Both with the lock held.
+  void order(Stream& stream, const Task& task);
+  [[nodiscard]] std::vector<Stream*> ready() const;
+  void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
+  void let_run(std::unique_lock<std::mutex>& lock);
+  void run();
+  void step(std::unique_lock<std::mutex>& lock, Stream& stream);
+
+  std::vector<Stream*> defaults_;
+  const bool synchronous_;
+  std::mt19937_64 random_;
+  Races races_;
+  VectorClock host_;  // what the host has seen done
+  StreamId last_id_ = 0;
+  std::uint64_t steps_ = 0;
+  std::vector<const std::function<bool()>*> waiters_;
+  std::condition_variable to_device_;
+  std::condition_variable to_host_;
+  bool running_ = false;
+};
+
+// Whether the calling thread is the one that runs the device's work.
+[[nodiscard]] bool on_device();
+// The work that it is at; for messages.
+[[nodiscard]] const char* work_on_device();
+
+}  // namespace recoup::stand_in

@@ -1,0 +1,128 @@
+"""The stand-in for CUDA itself: what it must notice, and that it computes as the CPU does.
+
+`make test-cuda-stand-in` runs these, with tests/cuda_stand_in in LD_PRELOAD.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORKER = Path(__file__).with_name("cuda_stand_in_worker.py")
+ON_STAND_IN = "CUDA_STAND_IN_KERNELS" in os.environ
+
+pytestmark = pytest.mark.skipif(not ON_STAND_IN, reason="`make test-cuda-stand-in` runs these")
+
+# What PyTorch imports and the stand-in refuses: sharing between processes, kernels compiled while a
+# program runs, conditional nodes of graphs, contexts with a part of a device, and multicast.
+REFUSED_RUNTIME = {
+    "cudaGraphAddNode",
+    "cudaGraphConditionalHandleCreate",
+    "cudaIpcOpenEventHandle",
+    "cudaIpcOpenMemHandle",
+    "cudaLibraryGetKernel",
+    "cudaLibraryLoadData",
+    "cudaLibraryUnload",
+    "cudaStreamBeginCaptureToGraph",
+}
+REFUSED_DRIVER = (
+    "cuCtxFromGreenCtx",
+    "cuDevResource",
+    "cuDevSmResource",
+    "cuDeviceGetDevResource",
+    "cuDeviceGetUuid",
+    "cuFunc",
+    "cuGreenCtx",
+    "cuLaunch",
+    "cuLink",
+    "cuLogs",
+    "cuMemExport",
+    "cuMemImport",
+    "cuMemsetD32Async",
+    "cuModule",
+    "cuMulticast",
+    "cuOccupancy",
+    "cuPointerGetAttribute",
+    "cuStreamWriteValue32",
+    "cuTensorMap",
+)
+
+
+def run(check: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, str(WORKER), check],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | environment,
+    )
+
+
+def passes(check: str, **environment: str) -> str:
+    done = run(check, **environment)
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
+    return done.stderr
+
+
+def test_pytorch_wants_no_unknown_function() -> None:
+    """A new version of PyTorch fails here first, with the names that it needs."""
+    import stubs
+    import torch
+
+    toolkit = Path(os.environ["CUDA_STAND_IN_TOOLKIT"])
+    missing = stubs.missing(Path(torch.__file__).parent / "lib", toolkit)
+    assert missing[stubs.RUNTIME] <= REFUSED_RUNTIME
+    assert all(name.startswith(REFUSED_DRIVER) for name in missing[stubs.DRIVER]), missing
+
+
+@pytest.mark.parametrize("mode", ["asynchronous", "synchronous"])
+def test_kernels_compute_as_the_cpu(mode: str) -> None:
+    passes("kernels", CUDA_STAND_IN_SYNCHRONOUS=str(int(mode == "synchronous")))
+
+
+def test_the_host_cannot_read_the_device() -> None:
+    done = run("host_reads_device")
+    assert done.returncode == -signal.SIGSEGV
+    assert "the host used memory of the device" in done.stderr
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_a_missing_wait_is_a_race(seed: str) -> None:
+    assert "race (read after write)" in passes("missing_wait", CUDA_STAND_IN_SEED=seed)
+    assert "race" not in passes("present_wait", CUDA_STAND_IN_SEED=seed)
+
+
+def test_a_missing_record_stream_is_a_race() -> None:
+    assert "race (write after read)" in passes("missing_record_stream")
+    assert "race" not in passes("present_record_stream")
+
+
+def test_memory_given_back_in_use_is_a_race() -> None:
+    assert "race (given back while written)" in passes("unmapped_in_use")
+
+
+def test_work_on_unmapped_memory_is_an_error() -> None:
+    assert "illegal memory access" in passes("freed_in_use")
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "fresh_memory_is_poisoned",
+        "work_is_late",
+        "memory_is_limited",
+        "an_error_arrives",
+        "two_devices",
+        "launches_are_recorded",
+        "a_graph_is_replayed",
+    ],
+)
+def test_stand_in(check: str) -> None:
+    passes(check, CUDA_STAND_IN_DEVICES="2")
+
+
+def test_the_environment_may_ask_for_an_error() -> None:
+    passes("the_first_allocation_fails", CUDA_STAND_IN_FAIL="cudaMalloc:1:2")

@@ -1,0 +1,14 @@
+// The cells of recurrent layers, which are ops of their own on devices alone: on the CPU, with the
+// arguments and results of those ops.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+namespace recoup::test_device {
+
+void lstm_cell(torch::jit::Stack& stack);
+void lstm_cell_backward(torch::jit::Stack& stack);
+void gru_cell(torch::jit::Stack& stack);
+void gru_cell_backward(torch::jit::Stack& stack);
+
+}  // namespace recoup::test_device

@@ -1,0 +1,49 @@
+#!/bin/sh
+# Runs the tests of GPUs with PyTorch's CUDA build on the stand-in for CUDA (tests/cuda_stand_in), on a
+# machine without GPU and driver. Needs the headers of a CUDA toolkit, CMake, Ninja, and what recoup is
+# built from. PyTorch is installed without the packages of NVIDIA and Triton, in an environment apart
+# from .venv.
+#
+#     tools/test_cuda_stand_in.sh PYTHON VERSION [argument of pytest]...
+#
+# CMAKE_ARGS is passed on. JOBS is how many compilers run at a time.
+set -eu
+python=$1
+version=$2
+shift 2
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=$root/build/cuda-stand-in/torch-$version
+venv=$build/venv
+
+if ! [ -e "$venv/.stamp" ]; then
+  "$python" -m venv "$venv"
+  pip="$venv/bin/pip --disable-pip-version-check --quiet"
+  $pip install --no-deps "torch==$version"
+  $pip install typing_extensions sympy networkx jinja2 fsspec filelock setuptools numpy pytest rich
+  touch "$venv/.stamp"
+fi
+
+devices=$build/devices
+cmake -S "$root/tests/cuda_stand_in" -B "$devices" -G Ninja -DPython_EXECUTABLE="$venv/bin/python" >/dev/null
+cmake --build "$devices" -j "${JOBS:-2}"
+
+# shellcheck disable=SC2086
+cmake -S "$root" -B "$build/recoup" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+  -DPython_EXECUTABLE="$venv/bin/python" -DRECOUP_WITH_CUDA=ON -DRECOUP_BUILD_TESTS=OFF \
+  -DRECOUP_BUILD_EXAMPLES=OFF -DCUDA_cudart_static_LIBRARY="$devices/libcudart.so.13" ${CMAKE_ARGS:-}
+cmake --build "$build/recoup" -j "${JOBS:-2}"
+site=$build/site
+rm -rf "$site"
+cmake --install "$build/recoup" --prefix "$site/recoup" >/dev/null
+cmake --install "$build/recoup" --prefix "$site/recoup" --component python >/dev/null
+cp -r "$root/python/recoup/." "$site/recoup/"
+
+cd "$root/tests/python"
+export CUDA_STAND_IN_KERNELS="$devices/libstand_in_kernels.so"
+export CUDA_STAND_IN_TOOLKIT="$(sed -n 's/^CUDAToolkit_CUPTI_INCLUDE_DIR:PATH=//p' "$devices/CMakeCache.txt" | head -n 1)"
+export OMP_NUM_THREADS=1
+export PYTHONPATH="$root/tests/cuda_stand_in/python:$site:$root/tests/python:$root/tests/cuda_stand_in"
+LD_PRELOAD=$(cat "$devices/preload")
+export LD_PRELOAD
+RECOUP_TEST_GPU=${RECOUP_TEST_GPU:-cuda:0} exec "$venv/bin/python" -m pytest -c /dev/null \
+  --rootdir "$root/tests/python" -p no:cacheprovider -ra test_gpu.py test_cuda_stand_in.py "$@"
