@@ -26,7 +26,7 @@ class GPTBlock(nn.Module):
             for part in self.qkv(x).split(width, dim=2)
         )
         scores = (q @ k.transpose(-2, -1)) / (width // self.heads) ** 0.5
-        future = torch.ones(length, length, dtype=torch.bool).triu(1)
+        future = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         weights = self.dropout(scores.masked_fill(future, float("-inf")).softmax(-1))
         out: Tensor = self.out((weights @ v).transpose(1, 2).reshape(batch, length, width))
         return out
