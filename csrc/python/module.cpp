@@ -329,19 +329,8 @@ void bind_functions(py::module_& module) {
         return dict;
       },
       py::arg("device"));
-  module.def(
-      "pluggable_peaks",
-      [](int device) {
-        const PluggablePeaks peaks = translated([&] { return pluggable_peaks(device); });
-        return std::pair(peaks.reserved.count(), peaks.used.count());
-      },
-      py::arg("device"));
-  module.def(
-      "reset_pluggable_peaks",
-      [](int device) { translated([&] { reset_pluggable_peaks(device); }); }, py::arg("device"));
   module.attr("with_cuda") = with_cuda();
   module.def("install_cuda", [] { translated([] { install_cuda(); }); });
-  module.def("install_pluggable_cuda", [] { translated([] { install_pluggable_cuda(); }); });
   module.def(
       "set_out_of_budget_error",
       [](py::type cls) {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "csrc/cuda/allocator.h"
+#include "csrc/cuda/scopes.h"
 #include "csrc/torch/arena.h"
 
 namespace recoup::detail {

@@ -1,5 +1,4 @@
-// Memory on GPUs that is no budget's: PyTorch's own allocator, or recoup's behind the pluggable
-// interface.
+// Memory on GPUs that is no budget's: that of PyTorch's own allocator.
 #pragma once
 
 #include <c10/core/Allocator.h>

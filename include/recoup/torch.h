@@ -143,25 +143,16 @@ struct GpuMemory {
   Bytes reserved;  // all that was given
   Bytes used;
 };
-// Throws std::runtime_error where recoup gives GPUs no memory, or CUDA fails.
+// Works from the start, as install_cuda() does. Throws what that throws, std::runtime_error when
+// CUDA fails, and std::invalid_argument for a device that does not exist.
 RECOUP_API GpuMemory gpu_memory(int device);
 // Whether this build knows CUDA.
 RECOUP_API bool with_cuda();
 // CUDA devices can have budgets from now on; while one is in force PyTorch's CUDA allocator has a
 // decorator. Asks nothing of the driver, and CUDA may be in use. Throws std::runtime_error when the
-// PyTorch that is loaded has no CUDA, std::logic_error when this build has none, and the second
-// time.
+// PyTorch that is loaded has no CUDA, and std::logic_error when this build has none. Does nothing
+// the second time.
 RECOUP_API void install_cuda();
-// The same with all device memory from recoup: PyTorch's allocator must be made of the functions
-// that csrc/torch/pluggable.h exports before CUDA is in use.
-RECOUP_API void install_pluggable_cuda();
-// Of all device memory in bytes since the last reset; only after install_pluggable_cuda().
-struct PluggablePeaks {
-  Bytes reserved;
-  Bytes used;
-};
-RECOUP_API PluggablePeaks pluggable_peaks(int device);
-RECOUP_API void reset_pluggable_peaks(int device);
 // Makes this thread one of the scope's, or no longer: its ops are seen, and may bring back what is
 // evicted. Returns whether it was one. The thread that enters a scope is one by itself.
 RECOUP_API bool carry(bool on);

@@ -131,9 +131,6 @@ def _load() -> None:
     for name, home in _HOMES.items():
         if not home.startswith("offline."):
             globals()[name] = getattr(importlib.import_module(f"recoup.{home}"), name)
-    if os.environ.get("RECOUP_GPUS") == "pluggable":
-        # Makes recoup PyTorch's allocator, which has to be before CUDA is in use.
-        importlib.import_module("recoup.gpus").problem()
 
 
 def _is_command_line() -> bool:

@@ -1,21 +1,16 @@
 """Budgets on GPUs: how PyTorch's CUDA allocator is met, and why there can be none.
 
-Until a budget on a GPU is asked for, recoup does nothing about GPUs. Under RECOUP_GPUS=pluggable it
-is PyTorch's allocator from its import on, in budgets and outside; that goes when budgets with
-PyTorch's own have run on a GPU.
+Until a budget on a GPU is asked for, recoup does nothing about GPUs.
 """
 
-import ctypes
 import dataclasses
 import os
 import threading
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from recoup import _C
-from recoup.patches import Patches, Replacement
 
 EXPERIMENTAL = "budgets on GPUs are experimental: they have run on a stand-in for CUDA only"
 
@@ -27,8 +22,6 @@ class _Installed:
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     asked: bool = False
     problem: str | None = None
-    # PyTorch keeps what it is made of, but not for longer than this.
-    allocator: Any = None
 
 
 _installed = _Installed()
@@ -47,91 +40,11 @@ def problem() -> str | None:
 
 
 def _install() -> str | None:
-    if _wish() == "pluggable":
-        return _install_pluggable()
     try:
         _C.install_cuda()
     except RuntimeError as error:
         return str(error)
     return None
-
-
-def _install_pluggable() -> str | None:
-    functions = ctypes.CDLL(str(Path(_C.__file__).parent / "lib/librecoup_torch.so"))
-
-    def address(name: str) -> int:
-        value = ctypes.cast(getattr(functions, name), ctypes.c_void_p).value
-        assert value is not None
-        return value
-
-    _C.install_pluggable_cuda()
-    allocator = torch._C._cuda_customAllocator(
-        address("recoup_cuda_malloc"), address("recoup_cuda_free")
-    )
-    pluggable: Any = allocator
-    pluggable.set_record_stream_fn(address("recoup_cuda_record_stream"))
-    pluggable.set_reset_fn(address("recoup_cuda_empty_cache"))
-    pluggable.set_begin_allocate_to_pool(address("recoup_cuda_begin_pool"))
-    pluggable.set_end_allocate_to_pool_fn(address("recoup_cuda_end_pool"))
-    pluggable.set_release_pool(address("recoup_cuda_release_pool"))
-    try:
-        torch._C._cuda_changeCurrentAllocator(allocator)
-    except RuntimeError:
-        return (
-            "PyTorch's CUDA allocator had been replaced already when recoup was imported: import "
-            "recoup first, or do without RECOUP_GPUS=pluggable"
-        )
-    _installed.allocator = allocator
-    PATCHES.install("process")  # and never removed
-    return None
-
-
-def memory_stats(device: int) -> dict[str, Any]:
-    """For `torch.cuda.memory_stats` of the pluggable one: bytes, and 0 for what is not counted."""
-
-    def stat(current: int = 0, peak: int = 0) -> dict[str, dict[str, int]]:
-        counted = {"current": current, "peak": peak, "allocated": 0, "freed": 0}
-        nothing = dict.fromkeys(counted, 0)
-        return {"all": counted, "small_pool": nothing, "large_pool": nothing}
-
-    memory = _C.gpu_memory(device)
-    peak_reserved, peak_used = _C.pluggable_peaks(device)
-    used = stat(memory["used_bytes"], peak_used)
-    names = ("allocation", "segment", "active", "inactive_split", "inactive_split_bytes")
-    return {
-        **{name: stat() for name in names},
-        "allocated_bytes": used,
-        "active_bytes": used,
-        "requested_bytes": used,
-        "reserved_bytes": stat(memory["reserved_bytes"], peak_reserved),
-        **{name: stat()["all"] for name in ("oversize_allocations", "oversize_segments")},
-        **dict.fromkeys(
-            (
-                "max_split_size",
-                "num_alloc_retries",
-                "num_device_alloc",
-                "num_device_free",
-                "num_ooms",
-                "num_sync_all_streams",
-            ),
-            0,
-        ),
-    }
-
-
-_OF_CUDA = "PyTorch without CUDA has no statistics of it"
-PATCHES = Patches(
-    [
-        Replacement(torch._C, "_cuda_memoryStats", lambda _: memory_stats, _OF_CUDA),
-        Replacement(
-            torch._C, "_cuda_resetPeakMemoryStats", lambda _: _C.reset_pluggable_peaks, _OF_CUDA
-        ),
-        Replacement(
-            torch._C, "_cuda_resetAccumulatedMemoryStats", lambda _: lambda device: None, _OF_CUDA
-        ),
-    ]
-)
-"""Of a pluggable allocator PyTorch has no statistics: asked for, it raises."""
 
 
 def _wish() -> str:
@@ -141,18 +54,13 @@ def _wish() -> str:
 def _find_problem() -> str | None:
     if _wish() == "0":
         return "RECOUP_GPUS=0 asks for none"
-    if _wish() not in ("", "pluggable"):
-        return f"RECOUP_GPUS={_wish()} is neither 0 nor pluggable: unset it"
+    if _wish() != "":
+        return f"RECOUP_GPUS={_wish()} is not 0: unset it"
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} has no CUDA: install a build that has"
     if not _C.with_cuda:
         return (
             "recoup was built without CUDA: install a CUDA Toolkit, 12 or later, and build it again"
-        )
-    if _wish() == "pluggable" and _in_use():
-        return (
-            "CUDA was in use when recoup was imported: import recoup before the first tensor on a "
-            "GPU is made, or do without RECOUP_GPUS=pluggable"
         )
     return None
 

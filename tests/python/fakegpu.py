@@ -19,7 +19,6 @@ import torch
 
 NAME = "fakegpu"
 ALLOCATOR = os.environ.get("FAKEGPU_ALLOCATOR", "native")  # see test_device/device.h
-PLUGGABLE = "pluggable" in (ALLOCATOR, os.environ.get("RECOUP_GPUS"))  # the first one on CUDA
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -1,5 +1,5 @@
 // The allocator outside of a scope.
-#include "csrc/cuda/cache.h"
+#include "tests/core/cuda/cache.h"
 
 #include <gtest/gtest.h>
 

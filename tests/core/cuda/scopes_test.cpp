@@ -62,5 +62,22 @@ TEST(CudaScopes, AnAddressFindsItsOwnerAfterTheScopeToo) {
   scopes.check();
 }
 
+// A scope that is left and entered again while memory of it is in use.
+TEST(CudaScopes, OneThatComesAgainCountsOnce) {
+  Scopes scopes;
+  const auto scope = std::make_shared<FakeScope>(100_B);
+  scopes.enter(0, scope);
+  void* const memory = scope->allocate(100_B, {});
+  const Bytes reserved = scopes.usage(0).reserved;
+  scopes.leave(0);
+  const Bytes left = scopes.usage(0).left;
+  scopes.enter(0, scope);
+  EXPECT_EQ(scopes.usage(0).reserved, reserved);
+  EXPECT_EQ(scopes.usage(0).left, 0_B);
+  scopes.leave(0);
+  EXPECT_EQ(scopes.usage(0).left, left);
+  EXPECT_TRUE(scopes.free(memory));
+}
+
 }  // namespace
 }  // namespace recoup::detail::cuda

@@ -251,12 +251,8 @@ void install(const FakeCuda::Options& options, const std::string& allocator) {
   auto runtime = std::make_unique<FakeCuda>(options);
   the_fake = runtime.get();
   detail::Gpus& gpus = detail::Gpus::install(kType, std::move(runtime));
-  if (allocator == "pluggable") {
-    use_pluggable_allocator(gpus);
-  } else {
-    TORCH_CHECK_VALUE(allocator == "native" || allocator == "expandable", "no such allocator");
-    use_caching_allocator(gpus, allocator == "expandable");
-  }
+  TORCH_CHECK_VALUE(allocator == "native" || allocator == "expandable", "no such allocator");
+  use_caching_allocator(gpus, allocator == "expandable");
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   device_count = options.devices;
 }

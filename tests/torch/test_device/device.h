@@ -15,8 +15,8 @@ namespace recoup::test_device {
 
 constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 
-// Once in a process: these devices can have budgets from now on. `allocator` is "native",
-// "expandable": native with expandable segments, or "pluggable": all memory comes from recoup.
+// Once in a process: these devices can have budgets from now on. `allocator` is "native", or
+// "expandable": native with expandable segments.
 void install(const detail::cuda::FakeCuda::Options& options, const std::string& allocator);
 detail::cuda::FakeCuda& fake();
 

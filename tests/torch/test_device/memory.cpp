@@ -2,11 +2,9 @@
 
 #include <map>
 #include <mutex>
-#include <unordered_map>
 
-#include "csrc/cuda/cache.h"
 #include "csrc/torch/budget_allocator.h"
-#include "csrc/torch/pluggable.h"
+#include "tests/core/cuda/cache.h"
 #include "tests/torch/test_device/device.h"
 
 namespace recoup::test_device {
@@ -23,9 +21,11 @@ void fill_slot(DeviceAllocator* allocator) {
   c10::SetAllocator(kType, allocator);
 }
 
-// What both have in common.
-class OwnAllocator : public DeviceAllocator {
+class CachingAllocator final : public DeviceAllocator {
  public:
+  // Expandable segments have no base that could be told, as PyTorch's.
+  explicit CachingAllocator(bool expandable) : expandable_(expandable) {}
+
   c10::DataPtr allocate(std::size_t size) override {
     void* const memory = raw_alloc(size);
     return {memory, memory, raw_deleter(), c10::Device(kType, current_device())};
@@ -46,12 +46,6 @@ class OwnAllocator : public DeviceAllocator {
   }
   void resetAccumulatedStats(c10::DeviceIndex /*device*/) override {}
   void resetPeakStats(c10::DeviceIndex /*device*/) override {}
-};
-
-class CachingAllocator final : public OwnAllocator {
- public:
-  // Expandable segments have no base that could be told, as PyTorch's.
-  explicit CachingAllocator(bool expandable) : expandable_(expandable) {}
 
   void* raw_alloc_with_stream(std::size_t size, CUstream_st* stream) override {
     if (size == 0) {
@@ -117,46 +111,6 @@ class CachingAllocator final : public OwnAllocator {
   std::map<int, Cache> caches_;  // by device
 };
 
-class PluggableAllocator final : public OwnAllocator {
- public:
-  void* raw_alloc_with_stream(std::size_t size, CUstream_st* stream) override {
-    const int device = current_device();
-    void* const memory = recoup_cuda_malloc(static_cast<ssize_t>(size), device, stream);
-    const std::lock_guard lock(mutex_);
-    given_.emplace(memory, Given{.size = size, .device = device, .stream = stream});
-    return memory;
-  }
-  void raw_delete(void* memory) override {
-    Given given{};
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = given_.find(memory);
-      TORCH_CHECK(found != given_.end(), "Trying to free a pointer not allocated here");
-      given = found->second;
-      given_.erase(found);
-    }
-    recoup_cuda_free(memory, static_cast<ssize_t>(given.size), given.device, given.stream);
-  }
-  void* getBaseAllocation(void* memory, std::size_t* /*size*/) override { return memory; }
-  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    recoup_cuda_record_stream(data.get(), native_stream(stream).handle);
-  }
-  void emptyCache(c10::MempoolId_t /*pool*/) override { recoup_cuda_empty_cache(); }
-  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex /*device*/) override {
-    TORCH_CHECK(false, "CUDAPluggableAllocator does not yet support getDeviceStats.");
-  }
-
- private:
-  struct Given {
-    std::size_t size;
-    int device;
-    void* stream;
-  };
-
-  std::mutex mutex_;
-  std::unordered_map<void*, Given> given_;
-};
-
 }  // namespace
 
 std::atomic<DeviceAllocator*>& slot() {
@@ -168,11 +122,6 @@ void use_caching_allocator(detail::Gpus& gpus, bool expandable) {
   fill_slot(new CachingAllocator(expandable));
   gpus.set_outside(std::make_unique<detail::DecoratedMemory<DeviceAllocator>>(
       slot(), *new detail::BudgetAllocator<DeviceAllocator>));
-}
-
-void use_pluggable_allocator(detail::Gpus& gpus) {
-  detail::use_pluggable(gpus);
-  fill_slot(new PluggableAllocator);
 }
 
 bool undecorated() { return slot() == filled_with && c10::GetAllocator(kType) == filled_with; }

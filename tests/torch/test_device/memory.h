@@ -27,8 +27,6 @@ std::atomic<DeviceAllocator*>& slot();
 // Fills the slot with an allocator that caches per stream, as PyTorch's does, and gives it to
 // recoup as what it decorates. `expandable` is as with PyTorch's expandable segments.
 void use_caching_allocator(detail::Gpus& gpus, bool expandable);
-// Fills it with one over recoup's functions, as CUDAPluggableAllocator.
-void use_pluggable_allocator(detail::Gpus& gpus);
 
 // Whether the slot holds what it was filled with.
 bool undecorated();

@@ -1,12 +1,9 @@
 // All that knows CUDA, for nvcc: it compiles with its warnings as errors too.
-#include "csrc/cuda/allocator.cpp"
-#include "csrc/cuda/cache.cpp"
 #include "csrc/cuda/host_copies.cpp"
 #include "csrc/cuda/host_tier.cpp"
 #include "csrc/cuda/link_speed.cpp"
 #include "csrc/cuda/move.cpp"
 #include "csrc/cuda/op_clock.cpp"
-#include "csrc/cuda/private_pools.cpp"
 #include "csrc/cuda/reservation.cpp"
 #include "csrc/cuda/stream_order.cpp"
 #include "csrc/cuda/toolkit/cudart.cpp"

@@ -1,4 +1,4 @@
-// Device memory outside of every budget scope: a caching allocator over the runtime.
+// A caching allocator of device memory over the runtime, as the test device has outside of budgets.
 //
 //   small    up to 1 MiB       cut from segments of 2 MiB
 //   large    up to 10 MiB      cut from segments of 20 MiB

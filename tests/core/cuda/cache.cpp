@@ -1,4 +1,4 @@
-#include "csrc/cuda/cache.h"
+#include "tests/core/cuda/cache.h"
 
 #include <algorithm>
 #include <utility>
