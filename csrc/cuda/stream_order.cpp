@@ -20,21 +20,22 @@ StreamOrder::Interval StreamOrder::interval(Range range) {
   return {range.offset.count(), (range.offset + range.size).count()};
 }
 
-// What happened on the first stream before there was a second one is in no range. So every later
-// stream waits for it once, and it counts as a user of everything.
-bool StreamOrder::add_stream(Stream stream) {
+bool StreamOrder::is_only(Stream stream) const {
+  return streams_.empty() || (streams_.size() == 1 && streams_.front() == stream);
+}
+
+// What happened on the first stream before there was a second one is in no range. So the first one
+// counts as a user of everything, and a stream that uses before it has taken waits for it once: who
+// takes waits for users, and for takers that have waited for them.
+void StreamOrder::add_stream(Stream stream) {
   if (std::find(streams_.begin(), streams_.end(), stream) != streams_.end()) {
-    return streams_.size() > 1;
+    return;
   }
-  if (!streams_.empty()) {
-    wait_for(streams_.front(), stream);
-    if (streams_.size() == 1) {
-      ranges_.set(Map::segment_type{Interval(0, std::numeric_limits<std::int64_t>::max()),
-                                    State{.taker = std::nullopt, .users = {streams_.front()}}});
-    }
+  if (streams_.size() == 1) {
+    ranges_.set(Map::segment_type{Interval(0, std::numeric_limits<std::int64_t>::max()),
+                                  State{.taker = std::nullopt, .users = {streams_.front()}}});
   }
   streams_.push_back(stream);
-  return streams_.size() > 1;
 }
 
 void StreamOrder::wait_for(Stream other, Stream stream) {
@@ -54,8 +55,13 @@ void StreamOrder::wait_for(Stream other, Stream stream) {
 }
 
 void StreamOrder::use(Range range, Stream stream) {
-  if (!add_stream(stream)) {
+  if (is_only(stream)) {
+    add_stream(stream);
     return;
+  }
+  if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
+    wait_for(streams_.front(), stream);
+    add_stream(stream);
   }
   std::vector<Stream> takers;
   std::vector<Map::segment_type> changed;
@@ -83,7 +89,8 @@ void StreamOrder::use(Range range, Stream stream) {
 }
 
 void StreamOrder::take(Range range, Stream stream) {
-  if (!add_stream(stream)) {
+  if (is_only(stream)) {
+    add_stream(stream);
     return;
   }
   std::vector<Stream> others;
@@ -92,6 +99,9 @@ void StreamOrder::take(Range range, Stream stream) {
       others.push_back(other);
     }
   };
+  if (ranges_.empty()) {
+    others = streams_;
+  }
   const auto touched = ranges_.equal_range(interval(range));
   for (auto at = touched.first; at != touched.second; ++at) {
     const State& state = at->second;
@@ -103,6 +113,7 @@ void StreamOrder::take(Range range, Stream stream) {
   for (const Stream other : others) {
     wait_for(other, stream);
   }
+  add_stream(stream);
   ranges_.set(Map::segment_type{interval(range), State{.taker = stream, .users = {}}});
 }
 

@@ -70,8 +70,10 @@ class StreamOrder {
       boost::icl::interval_map<std::int64_t, State, boost::icl::partial_enricher, std::less,
                                boost::icl::inplace_plus, boost::icl::inter_section, Interval>;
 
-  // Whether there is more than one stream to tell apart; `stream` is known from now on.
-  bool add_stream(Stream stream);
+  // Whether there is no other stream to tell it apart from.
+  [[nodiscard]] bool is_only(Stream stream) const;
+  // It is known from now on.
+  void add_stream(Stream stream);
   void wait_for(Stream other, Stream stream);
   [[nodiscard]] static Interval interval(Range range);
 

@@ -78,14 +78,18 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
     }
     if (storage.valid()) {
       function(*session, lock, storage);
-      // What the caller does with the address is work of its stream.
-      if (detail::Gpu* const gpu = session->gpu(lock)) {
-        gpu->use(impl._mutable_data_ptr_no_checks().get(),
-                 Bytes(static_cast<std::int64_t>(impl.nbytes())));
-      }
     }
   } catch (const OutOfBudget& error) {
     detail::throw_out_of_budget(error.report());
+  }
+}
+
+// What the caller does with the tensor's address is work of its stream.
+void use_address(Session& session, const EngineLock& lock, const at::Tensor& tensor) {
+  if (detail::Gpu* const gpu = session.gpu(lock)) {
+    c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
+    gpu->use(impl._mutable_data_ptr_no_checks().get(),
+             Bytes(static_cast<std::int64_t>(impl.nbytes())));
   }
 }
 
@@ -120,6 +124,7 @@ void materialize(const at::Tensor& tensor) {
                const ValueId one[] = {engine.current(storage)};
                engine.acquire(one);
                engine.release(one);
+               use_address(session, lock, tensor);
              });
 }
 
@@ -144,6 +149,7 @@ void escape(const at::Tensor& tensor, Address address) {
         } else {
           user.escape(storage);
         }
+        use_address(session, lock, tensor);
       });
 }
 
@@ -261,6 +267,7 @@ Pin::Pin(const at::Tensor& tensor) {
                storage_ = ticket.storage;
                birth_ = ticket.birth;
                session_ = &session;
+               use_address(session, lock, tensor);
              });
 }
 

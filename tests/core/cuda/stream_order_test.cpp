@@ -237,10 +237,18 @@ class TwoStreams : public testing::Test {
 TEST_F(TwoStreams, ABlockOfAnotherStreamIsTakenBehindIt) {
   order_.take(range_, one_);
   order_.take(range_, two_);
-  // That it is the second stream ever is a wait too.
-  EXPECT_EQ(order_.waits(), 2);
+  EXPECT_EQ(order_.waits(), 1);
   order_.take(range_, two_);
-  EXPECT_EQ(order_.waits(), 2);
+  EXPECT_EQ(order_.waits(), 1);
+}
+
+// What the first stream did before there was a second one is in no range.
+TEST_F(TwoStreams, ANewStreamThatUsesWaitsForTheFirst) {
+  order_.take(range_, one_);
+  order_.use(range_, two_);
+  EXPECT_EQ(order_.waits(), 1);
+  order_.use(range_, two_);
+  EXPECT_EQ(order_.waits(), 1);
 }
 
 TEST_F(TwoStreams, WhatTheEngineDidIsWaitedForOnce) {
