@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import recoup
-from fakegpu import PLUGGABLE
 from gpu_context import (
     KIB,
     MIB,
@@ -332,14 +331,10 @@ def the_driver_gives_no_more_than_the_budget() -> None:
 
 @check
 def memory_is_counted() -> None:
-    """In budgets and outside of them; of the pluggable allocator by `torch.cuda` too."""
+    """In budgets and outside of them."""
 
     def counts() -> tuple[int, int]:
         memory = recoup._C.gpu_memory(here.device.index)
-        if PLUGGABLE:
-            stats = recoup.gpus.memory_stats(here.device.index)
-            assert stats["allocated_bytes"]["all"]["current"] == memory["used_bytes"]
-            assert stats["reserved_bytes"]["all"]["current"] == memory["reserved_bytes"]
         return memory["used_bytes"], memory["reserved_bytes"]
 
     gc.collect()
@@ -349,10 +344,6 @@ def memory_is_counted() -> None:
     assert counts()[0] == before + 4 * MIB
     del x
     assert counts()[0] == before
-    if PLUGGABLE:
-        assert recoup._C.pluggable_peaks(here.device.index)[1] == before + 4 * MIB
-        recoup._C.reset_pluggable_peaks(here.device.index)
-        assert recoup._C.pluggable_peaks(here.device.index)[1] == before
     with recoup.budget(32 * MIB, device=here.device):
         held = counts()[0] - before  # what moves go through
         y = torch.ones(MIB, device=here.device)
@@ -366,7 +357,7 @@ def memory_is_counted() -> None:
 @check
 def pytorchs_allocator_is_as_it_was() -> None:
     """Before the first budget, and when nothing of any is left."""
-    if here.fake is None or PLUGGABLE:
+    if here.fake is None:
         return
     outside = torch.ones(MIB, device=here.device)
     assert here.fake.undecorated()

@@ -1,6 +1,7 @@
 """What the checks of budgets on a GPU share: the device, and small programs on it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ class Here:
     device: torch.device = torch.device("cpu")  # noqa: RUF009
     fake: Any = None
     """The extension behind it, if it stands for CUDA."""
+    stand_in: Any = None
+    """The module `recoup_cuda_stand_in`, if CUDA is that of the stand-in."""
 
 
 here = Here()
@@ -96,12 +99,31 @@ def used_bytes() -> int:
     return total - free
 
 
-def synchronizations() -> int:
-    """How often the host has waited; of CUDA 0, and from now on each time is an error."""
+@contextmanager
+def counted_waits() -> Iterator[list[int]]:
+    """Adds how often the host waits for the device within the `with`.
+
+    On a GPU PyTorch raises an error each time that it waits itself; the stand-in counts all times.
+    """
+    counted: list[int] = []
+    if here.fake is not None or here.stand_in is not None:
+        before = host_waits()
+        yield counted
+        counted.append(host_waits() - before)
+        return
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield counted
+        counted.append(0)
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+
+
+def host_waits() -> int:
     if here.fake is not None:
         return int(here.fake.synchronizations())
-    torch.cuda.set_sync_debug_mode("error")
-    return 0
+    return int(here.stand_in.counters()["host_waits"])
 
 
 # ---- what is refused ----

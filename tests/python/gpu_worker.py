@@ -8,17 +8,22 @@ The last words are the check's own arguments. Prints why when there is nothing t
 """
 
 import faulthandler
+import importlib
 import inspect
 import os
 import sys
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # products that can be repeated
+# Products that can be repeated. The larger workspaces, :4096:8, take 32 MiB for each thread: more
+# than most budgets of these checks.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
 
 import torch
 
 import fakegpu
 import gpu_checks_bits
+import gpu_checks_order
+import gpu_checks_programs
 import gpu_checks_refused
 import gpu_checks_spill
 import gpu_checks_tensors
@@ -30,6 +35,8 @@ __all__ = [
     "CHECKS",
     "CUDA_ONLY",
     "gpu_checks_bits",
+    "gpu_checks_order",
+    "gpu_checks_programs",
     "gpu_checks_refused",
     "gpu_checks_spill",
     "gpu_checks_tensors",
@@ -38,7 +45,18 @@ __all__ = [
 # Without a backward pass: a thread of autograd's that still lets go of Python's objects while the
 # process ends is ended by Python, and the process with it, in any PyTorch.
 END_AS_USUAL = ("random_numbers", "streams", "tensors_outlive_the_scope", "out_of_budget")
-CUDA_ONLY = ("fused_attention", "tf32", "graphs_outside_of_budgets")
+CUDA_ONLY = (
+    "fused_attention",
+    "tf32",
+    "graphs_outside_of_budgets",
+    "an_address_is_for_the_stream_that_asks",
+    "a_pinned_loader_and_a_copy_stream",
+    "mixed_precision_with_a_scaler",
+    "checkpoints_inside",
+    "a_memory_pool_outside_of_scopes",
+    "pytorch_is_asked_while_a_budget_is_in_force",
+    "the_driver_fails_at_each_call_in_turn",
+)
 
 
 def run(words: list[str]) -> None:
@@ -46,12 +64,25 @@ def run(words: list[str]) -> None:
     if where.startswith(fakegpu.NAME):
         here.fake = fakegpu.install(seed=int(os.environ.get("RECOUP_TEST_SEED", "1")))
     here.device = torch.device(where)
+    if "CUDA_STAND_IN_KERNELS" in os.environ:
+        here.stand_in = importlib.import_module("recoup_cuda_stand_in")
     function = CHECKS[name]
     inspect.signature(function).bind(*arguments)
     function(*arguments)
+    if here.stand_in is not None:
+        assert_orderly()
     if name not in END_AS_USUAL:
         sys.stdout.flush()
         os._exit(0)
+
+
+def assert_orderly() -> None:
+    """On the stand-in: no races, and all work was computed."""
+    torch.cuda.synchronize()
+    races = here.stand_in.races()
+    assert races == 0, f"{races} races"
+    failures = here.stand_in.kernel_failures()
+    assert not failures, failures
 
 
 def load_nets() -> None:

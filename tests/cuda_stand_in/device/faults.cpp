@@ -47,6 +47,13 @@ void Faults::fail(const std::string& function, std::int64_t call, int code) {
   counted.codes[counted.calls + call] = code;
 }
 
+void Faults::clear() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [function, counted] : functions_) {
+    counted.codes.clear();
+  }
+}
+
 int Faults::count(const char* function) {
   const std::lock_guard lock(mutex_);
   auto found = functions_.find(function);
@@ -112,7 +119,7 @@ bool CallSites::drops(const char* function) {
   }
   std::ostringstream key;
   key << std::hex << std::hash<std::string>()(function + offsets.str());
-  const auto [site, fresh] = known_.emplace(key.str(), key.str() == drop_);
+  const auto [site, fresh] = known_.emplace(key.str(), drop_.find(key.str()) != std::string::npos);
   if (fresh && !file_.empty()) {
     if (std::FILE* const file = std::fopen(file_.c_str(), "a"); file != nullptr) {
       std::fprintf(file, "%s %s%s\n", function, site->first.c_str(), offsets.str().c_str());

@@ -18,6 +18,8 @@ class Faults {
 
   // The call of that number from now on returns the code and does nothing.
   void fail(const std::string& function, std::int64_t call, int code);
+  // What was asked for is forgotten.
+  void clear();
   // Counts a call; the code that it is to return, or 0.
   [[nodiscard]] int count(const char* function);
   [[nodiscard]] std::int64_t calls(const std::string& function);
@@ -36,7 +38,7 @@ class Faults {
 // A call site is the chain of return addresses within librecoup_torch.so, the innermost first. Each
 // has a key, which is the same in every process that loads the same library.
 // CUDA_STAND_IN_SITES=FILE appends a line for each site when it first calls: function, key, offsets
-// in the library. CUDA_STAND_IN_DROP=KEY makes the calls of that site do nothing and succeed.
+// in the library. CUDA_STAND_IN_DROP=KEY,KEY... makes calls of those sites do nothing.
 class CallSites {
  public:
   CallSites();
@@ -53,7 +55,7 @@ class CallSites {
   std::string drop_;          // empty: no calls are dropped
   std::uintptr_t begin_ = 0;  // of the library's code; 0: not loaded yet
   std::uintptr_t end_ = 0;
-  std::map<std::string, bool> known_;  // by key: whether it is the one to drop
+  std::map<std::string, bool> known_;  // by key: whether its calls are dropped
   std::int64_t dropped_ = 0;
 };
 

@@ -14,7 +14,7 @@ struct Settings {
   bool synchronous = false;         // CUDA_STAND_IN_SYNCHRONOUS: work runs when it is given
   std::uint64_t seed = 1;           // CUDA_STAND_IN_SEED: of the order of streams
   bool abort_at_faults = false;     // CUDA_STAND_IN_ABORT: at the first race or illegal access
-  int log = 0;                      // CUDA_STAND_IN_LOG: 1 says failed calls, 2 launches too
+  int log = 0;  // CUDA_STAND_IN_LOG: 1 says failed calls, 2 launches too, 3 work too
 };
 
 [[nodiscard]] const Settings& settings();

@@ -1,5 +1,6 @@
 #include "tests/cuda_stand_in/device/test_interface.h"
 
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,6 +32,9 @@ void stand_in_launch(void* stream, void (*work)(void*), void* argument, void (*d
   recoup::stand_in::Task task;
   task.work = [held, work] { work(held.get()); };
   task.microseconds = 10;
+  if (recoup::stand_in::settings().log > 2) {
+    std::fprintf(stderr, "CUDA stand-in: work %s\n", what);
+  }
   task.what = what;
   for (std::size_t i = 0; i < count; ++i) {
     task.uses.push_back({.memory = uses[i].memory,
@@ -62,6 +66,8 @@ const char* stand_in_launches() {
 void stand_in_fail(const char* function, std::int64_t call, int code) {
   machine().faults.fail(function, call, code);
 }
+
+void stand_in_clear_faults() { machine().faults.clear(); }
 
 std::int64_t stand_in_calls(const char* function) { return machine().faults.calls(function); }
 

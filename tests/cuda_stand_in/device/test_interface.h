@@ -34,5 +34,6 @@ RECOUP_STAND_IN_API const char* stand_in_launches();
 
 // ---- faults: see device/faults.h ----
 RECOUP_STAND_IN_API void stand_in_fail(const char* function, std::int64_t call, int code);
+RECOUP_STAND_IN_API void stand_in_clear_faults();
 RECOUP_STAND_IN_API std::int64_t stand_in_calls(const char* function);
 RECOUP_STAND_IN_API std::int64_t stand_in_dropped();

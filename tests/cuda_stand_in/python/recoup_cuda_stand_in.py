@@ -20,6 +20,8 @@ def load() -> None:
     import torch
 
     kernels().stand_in_install_kernels()
+    # Work runs late: a program's own switch of oneDNN would be in force or not.
+    torch._C._set_mkldnn_enabled(False)
     # cuDNN and fused attention have no kernels on the CPU.
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_flash_sdp(False)
@@ -71,6 +73,11 @@ def counters() -> dict[str, int]:
 def fail(function: str, call: int, code: int) -> None:
     """The call of that number from now on returns the code, and does nothing."""
     runtime().stand_in_fail(function.encode(), ctypes.c_int64(call), code)
+
+
+def clear_faults() -> None:
+    """Errors that were asked for and have not arrived are forgotten."""
+    runtime().stand_in_clear_faults()
 
 
 def calls(function: str) -> int:
