@@ -6,7 +6,8 @@
 #
 #     tools/test_cuda_stand_in.sh PYTHON VERSION [argument of pytest]...
 #
-# CMAKE_ARGS is passed on. JOBS is how many compilers run at a time.
+# CMAKE_ARGS is passed on. JOBS is how many compilers run at a time. With MUTATE=1 each wait and event of
+# recoup's is dropped, one place at a time, instead: see tests/cuda_stand_in/mutate.py.
 set -eu
 python=$1
 version=$2
@@ -19,7 +20,10 @@ if ! [ -e "$venv/.stamp" ]; then
   "$python" -m venv "$venv"
   pip="$venv/bin/pip --disable-pip-version-check --quiet"
   $pip install --no-deps "torch==$version"
-  $pip install typing_extensions sympy networkx jinja2 fsspec filelock setuptools numpy pytest rich
+  $pip install typing_extensions sympy networkx jinja2 fsspec filelock setuptools
+  # Of what the tests need, what asks for no torch.
+  grep -E '^(numpy|rich|pytest|transformers)==' "$root/requirements-dev.txt" >"$build/requirements.txt"
+  $pip install -r "$build/requirements.txt"
   touch "$venv/.stamp"
 fi
 
@@ -45,5 +49,9 @@ export OMP_NUM_THREADS=1
 export PYTHONPATH="$root/tests/cuda_stand_in/python:$site:$root/tests/python:$root/tests/cuda_stand_in"
 LD_PRELOAD=$(cat "$devices/preload")
 export LD_PRELOAD
-RECOUP_TEST_GPU=${RECOUP_TEST_GPU:-cuda:0} exec "$venv/bin/python" -m pytest -c /dev/null \
+export RECOUP_TEST_GPU="${RECOUP_TEST_GPU:-cuda:0}"
+if [ -n "${MUTATE:-}" ]; then
+  exec "$venv/bin/python" "$root/tests/cuda_stand_in/mutate.py" "$@"
+fi
+exec "$venv/bin/python" -m pytest -c /dev/null \
   --rootdir "$root/tests/python" -p no:cacheprovider -ra test_gpu.py test_cuda_stand_in.py "$@"

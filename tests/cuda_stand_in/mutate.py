@@ -1,0 +1,160 @@
+"""Drops each wait and event of recoup's, one call site at a time, and sees which checks notice.
+
+    mutate.py [--out PAGE] [check[:argument]...]
+
+`MUTATE=1 make test-cuda-stand-in` calls it. The first run finds the call sites: see Note
+[Call sites] in device/faults.h. Then, for each site, the checks that called it are run with the
+calls of that site dropped. A check notices when it fails, by a race or else.
+
+Events that only measure the speed of copies order nothing, and are left out.
+"""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import gpu_worker
+import recoup
+
+DEVICE = "cuda:0"
+LIMIT_SECONDS = 120  # of a check
+# Functions that only pass a call on.
+NOT_SHOWN = ("Cudart::", "std::", "boost::", "c10::", "__invoke", "_M_invoke", "operator")
+# Seconds each, with waits across streams, a second tier, memory from outside, or two devices.
+CHECKS = (
+    "streams:1",
+    "streams:2",
+    "spilling",
+    "a_small_tier",
+    "the_end_of_a_scope_fetches_what_lives",
+    "what_an_exit_brought_back_is_there_on_any_stream",
+    "what_a_replay_reads_is_not_given_away_before",
+    "a_new_stream_waits_for_what_was_made_again",
+    "a_known_stream_waits_for_what_was_made_again",
+    "what_was_just_spilled_is_read",
+    "what_replays_read_is_written_after_them",
+    "an_address_is_for_the_stream_that_asks",
+    "traces_are_recorded",
+)
+
+
+@dataclass
+class Site:
+    """A place in recoup that calls a function of the runtime."""
+
+    function: str
+    keys: list[str]
+    offsets: list[str]
+    checks: list[str] = field(default_factory=list)
+    noticed: list[str] = field(default_factory=list)
+    label: str = ""
+
+
+def run(check: str, **environment: str) -> tuple[bool, str]:
+    """Whether it passes in a fork of this process, which has not used CUDA; and what it said."""
+    with tempfile.TemporaryFile("w+") as output:
+        process = os.fork()
+        if process == 0:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+            os.environ.update(environment)
+            signal.alarm(LIMIT_SECONDS)
+            try:
+                gpu_worker.run([DEVICE, *check.split(":")])
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
+                os._exit(1)
+        _, status = os.waitpid(process, 0)
+        output.seek(0)
+        return status == 0, output.read()
+
+
+def find_sites(checks: list[str]) -> dict[str, Site]:
+    """By key. Fails when a check fails without a mutation."""
+    sites: dict[str, Site] = {}
+    for check in checks:
+        with tempfile.NamedTemporaryFile("r") as file:
+            passed, said = run(check, CUDA_STAND_IN_SITES=file.name)
+            assert passed, f"{check} fails without a mutation:\n{said[-3000:]}"
+            for line in file:
+                function, key, *offsets = line.split()
+                site = sites.setdefault(key, Site(function, [key], offsets))
+                site.checks.append(check)
+    return sites
+
+
+def library() -> str:
+    return str(Path(recoup._C.__file__).parent / "lib/librecoup_torch.so")
+
+
+def name_sites(sites: list[Site]) -> None:
+    """By the functions of recoup that were called, without what only passes a call on."""
+    offsets = sorted({offset for site in sites for offset in site.offsets})
+    # A return address is after its call.
+    asked = [hex(int(offset, 16) - 1) for offset in offsets]
+    command = ["addr2line", "-e", library(), "-f", "-i", "-C", "-a", *asked]
+    environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    frames: dict[str, list[str]] = defaultdict(list)
+    address = ""
+    lines = iter(text.stdout.splitlines())
+    for line in lines:
+        if re.fullmatch(r"0x[0-9a-f]+", line):
+            address = hex(int(line, 16) + 1)
+            line = next(lines)
+        next(lines)  # the file
+        name = re.sub(r"\(.*|recoup::detail::|cuda::|\(anonymous namespace\)::", "", line)
+        frames[address].append(name)
+    for site in sites:
+        names = [name for offset in site.offsets for name in frames[hex(int(offset, 16))]]
+        shown = [name for name in names if name and not name.startswith(NOT_SHOWN)]
+        site.label = " < ".join(list(dict.fromkeys(shown))[:6])
+
+
+def merge_sites(sites: Iterable[Site]) -> list[Site]:
+    """Those with the same name are one."""
+    merged: dict[tuple[str, str], Site] = {}
+    for site in sites:
+        one = merged.setdefault((site.function, site.label), Site(site.function, [], site.offsets))
+        one.label = site.label
+        one.keys += site.keys
+        one.checks += [check for check in site.checks if check not in one.checks]
+    return [merged[key] for key in sorted(merged)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", help="a file that gets the table too")
+    parser.add_argument("checks", nargs="*")
+    arguments = parser.parse_args()
+    sites = find_sites(arguments.checks or list(CHECKS))
+    name_sites(list(sites.values()))
+    merged = merge_sites(site for site in sites.values() if "measure_" not in site.label)
+    rows = ["| call | from | noticed by |", "|---|---|---|"]
+    for site in merged:
+        for check in site.checks:
+            if not run(check, CUDA_STAND_IN_DROP=",".join(site.keys))[0]:
+                site.noticed.append(check)
+        noticed = f"{len(site.noticed)} of {len(site.checks)}: {', '.join(site.noticed)}"
+        rows.append(f"| {site.function} | {site.label} | {noticed} |")
+        print(rows[-1], flush=True)
+    missed = [site.label for site in merged if not site.noticed]
+    print(f"{len(merged)} call sites, {len(missed)} that no check notices", *missed, sep="\n")
+    if arguments.out:
+        Path(arguments.out).write_text("\n".join(rows) + "\n")
+    sys.exit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()
