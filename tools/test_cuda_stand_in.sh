@@ -45,6 +45,7 @@ cp -r "$root/python/recoup/." "$site/recoup/"
 cd "$root/tests/python"
 export CUDA_STAND_IN_KERNELS="$devices/libstand_in_kernels.so"
 export CUDA_STAND_IN_TOOLKIT="$(sed -n 's/^CUDAToolkit_CUPTI_INCLUDE_DIR:PATH=//p' "$devices/CMakeCache.txt" | head -n 1)"
+export CUDA_STAND_IN_DEVICES="${CUDA_STAND_IN_DEVICES:-2}"
 export OMP_NUM_THREADS=1
 export PYTHONPATH="$root/tests/cuda_stand_in/python:$site:$root/tests/python:$root/tests/cuda_stand_in"
 LD_PRELOAD=$(cat "$devices/preload")
