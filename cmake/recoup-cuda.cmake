@@ -54,7 +54,7 @@ function(recoup_version_of_cuda headers result)
   set(${result} ${major}.${minor} PARENT_SCOPE)
 endfunction()
 
-# Whoever links the target knows which of the methods that only some versions of PyTorch's CUDA allocator
+# A target that links this one knows which of the methods that only some versions of PyTorch's CUDA allocator
 # have are there: RECOUP_CUDA_ALLOCATOR_... is 0 or 1, by the class in the header.
 function(recoup_ask_cuda_allocator target root)
   file(READ ${root}/include/c10/cuda/CUDACachingAllocator.h header)

@@ -39,7 +39,7 @@ function(recoup_torch_of_python python result)
   set(${result} "${root}" PARENT_SCOPE)
 endfunction()
 
-# Whoever links the target compiles with the PyTorch in a folder, and links it.
+# A target that links this one compiles with the PyTorch in a folder, and links it.
 function(recoup_link_torch target root)
   target_include_directories(
     ${target} SYSTEM INTERFACE ${root}/include ${root}/include/torch/csrc/api/include)

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Builds recoup for the PyTorch of a Python that has CUDA, apart from .venv, and runs the tests on its
-# GPU. Needs CMake 3.25, Ninja, zlib and pytest, Boost's headers, but no network and no GoogleTest.
+# GPU. Needs CMake 3.25, Ninja and pytest, but no network and no GoogleTest.
 #
 #     tools/test_cuda.sh PYTHON [argument of pytest]...
 #
-# CMAKE_ARGS is passed on: -DRECOUP_BOOST_INCLUDE_DIR=..., -DZLIB_INCLUDE_DIR=... -DZLIB_LIBRARY=...
+# CMAKE_ARGS is passed on. Libraries that the system lacks are unpacked from third_party/.
 set -eu
 python=$1
 shift

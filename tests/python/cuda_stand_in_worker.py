@@ -209,7 +209,7 @@ def freed_in_use() -> None:
 
 @check
 def work_is_late() -> None:
-    """While nobody waits, most of it has not begun."""
+    """Most of the queued work has not begun while no thread waits for it."""
     x = torch.zeros(1000, device="cuda")
     torch.cuda.synchronize()
     event = torch.cuda.Event()

@@ -21,7 +21,7 @@ AT_A_TIME = 6
 STREAM_SEEDS = ("1", "2", "3")
 FROM_TRANSFORMERS = ("bert", "gpt2", "vit", "resnet50")
 REPEATED = 10
-"""At most so many run again alone."""
+"""The most failed checks that run again, each alone."""
 IN_REHEARSAL = ("tensors_outlive_the_scope", "memory_is_counted")
 
 Words = tuple[str, ...]

@@ -9,7 +9,7 @@ namespace recoup::stand_in {
 namespace {
 
 constexpr std::size_t kKeptVersions = 64;  // of an event
-constexpr std::uint64_t kGoesOn = 16;      // one given task in so many lets the device go on
+constexpr std::uint64_t kGoesOn = 16;      // a queued task lets the device run once in this many
 constexpr std::uint64_t kMostSteps = 4;    // below which it then goes
 
 thread_local bool is_device_thread = false;

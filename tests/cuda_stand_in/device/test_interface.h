@@ -29,7 +29,7 @@ RECOUP_STAND_IN_API void stand_in_launch(void* stream, void (*work)(void*), void
 // 5 counts: waits of the host, waits of streams, records of events, copies, launches.
 RECOUP_STAND_IN_API void stand_in_counters(std::int64_t* counts);
 RECOUP_STAND_IN_API int stand_in_races();
-// Lines of a count and a kernel's name; whoever asks next overwrites it.
+// Lines of a count and a kernel's name; the next call overwrites it.
 RECOUP_STAND_IN_API const char* stand_in_launches();
 
 // ---- faults: see device/faults.h ----

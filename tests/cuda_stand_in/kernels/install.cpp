@@ -191,7 +191,7 @@ RECOUP_STAND_IN_API int stand_in_install_kernels() {
   return static_cast<int>(stand_in::ops().size());
 }
 
-// Lines of a count and what failed; whoever asks next overwrites it.
+// Lines of a count and what failed; the next call overwrites it.
 RECOUP_STAND_IN_API const char* stand_in_kernel_failures() {
   static std::string text;
   text = recoup::stand_in::failures();

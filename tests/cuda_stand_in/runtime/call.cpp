@@ -30,8 +30,8 @@ cudaError_t failed(cudaError_t error, const char* function) {
 }
 
 cudaError_t begin_call(const char* function) {
-  pid_t nobody = 0;
-  used_by.compare_exchange_strong(nobody, getpid());
+  pid_t no_process = 0;
+  used_by.compare_exchange_strong(no_process, getpid());
   if (used_by != getpid()) {
     return cudaErrorInitializationError;
   }
