@@ -48,10 +48,11 @@ class Recorded:
 def recorded(name: str, steps: int) -> Recorded:
     net = find(name)
     train(net, 1, 0)  # warms up
+    plain = [round(1e9 * seconds) for seconds in train(net, steps, 0)[0]]
     with tempfile.TemporaryDirectory() as folder:
         overheads = measure_overheads(Path(folder) / "overheads.rtrace")
         trace = record(net, steps, 0, Path(folder) / "run.rtrace")
-        predictor = Predictor(records_of(trace), overheads=overheads)
+        predictor = Predictor(records_of(trace), overheads=overheads, plain_steps_ns=plain)
     return Recorded(name, net, predictor, steps)
 
 

@@ -16,6 +16,7 @@ import torch
 import recoup
 from command import cli, refused
 from recoup.offline.traces import Trace
+from recoup.report import format_ns
 from recoup.sizes import parse_bytes
 
 TRAIN = """
@@ -91,6 +92,23 @@ def test_what_it_suggests_holds(tmp_path: Path) -> None:
         assert (run.returncode, run.stdout) == (0, plain.stdout)
         stats = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["stats"]
         assert stats["memory"]["peak_bytes"] <= budget and stats["work"]["replays"] > 0
+
+
+def test_a_run_without_recoup_is_timed_on_request(tmp_path: Path) -> None:
+    script = write(tmp_path, TRAIN)
+    plain = subprocess.run(
+        [sys.executable, script, "4"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    result, figures = suggest(tmp_path, "--time-plain", "--steps", 3, script, 4)
+    assert result.returncode == 0, result.stderr
+    # The program ran twice, for three steps each time.
+    assert result.stdout.splitlines()[:6] == 2 * plain.stdout.splitlines()[:3]
+    assert "a step without recoup, which was timed." in result.stdout
+    assert len(figures["plain_steps_ns"]) == 3 and min(figures["plain_steps_ns"]) > 0
+    assert f"takes {format_ns(min(figures['plain_steps_ns'][1:]))}, of which" in result.stdout
+    estimated, figures = suggest(tmp_path, "--steps", 3, script, 4)
+    assert "a step without recoup, estimated from the recording." in estimated.stdout
+    assert figures["plain_steps_ns"] == []
 
 
 def test_the_figures(tmp_path: Path) -> None:

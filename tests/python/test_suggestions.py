@@ -118,6 +118,17 @@ def test_too_few_steps(steps: list[str]) -> None:
         steady_step(steps_of_ops(steps))
 
 
+def test_the_time_without_recoup_may_be_measured(tmp_path: Path) -> None:
+    records = records_of(record(tmp_path / "run.rtrace"))
+    estimated = Predictor(records)
+    assert not estimated.plain_is_measured
+    measured = Predictor(records, plain_steps_ns=(1, 700, 500, 600))
+    assert measured.plain_is_measured and measured.plain_ns == 500
+    whole = short_size(2 * estimated.peak_bytes)
+    ratio = measured.predict(whole).time_ratio, estimated.predict(whole).time_ratio
+    assert ratio[0] is None or ratio[0] == pytest.approx(estimated.plain_ns / 500 * ratio[1])
+
+
 def test_nothing_to_budget() -> None:
     with pytest.raises(ValueError, match="allocates no memory for tensors"):
         Predictor(

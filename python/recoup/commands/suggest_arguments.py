@@ -21,6 +21,7 @@ _SHOWN = {
     "is_module": "-m",
     "steps": "--steps",
     "whole_run": "--whole-run",
+    "time_plain": "--time-plain",
     "keep_trace": "--keep-trace",
     "batch_size_for": "--batch-size-for SIZE",
     "batch": "--batch B",
@@ -50,6 +51,12 @@ def add_suggest_command(commands: Any) -> None:
         action="store_true",
         help="record all that the program does, to its end: evaluation, checkpoints and ragged "
         "batches count too",
+    )
+    parser.add_argument(
+        "--time-plain",
+        action="store_true",
+        help="run the first steps once more, without recoup, so that step times are relative to "
+        "measured ones",
     )
     parser.add_argument(
         "--policy",
@@ -120,7 +127,7 @@ def _check(options: argparse.Namespace) -> None:
     """Refuses, before the program runs, what could not be done after it; fills in defaults."""
     fail = options.fail
     if options.trace is not None:
-        for name in ("program", "is_module", "steps", "whole_run", "keep_trace"):
+        for name in ("program", "is_module", "steps", "whole_run", "time_plain", "keep_trace"):
             if vars(options)[name]:
                 fail(f"--trace runs nothing: it goes without {_SHOWN[name]}")
     elif not options.program:
@@ -128,6 +135,8 @@ def _check(options: argparse.Namespace) -> None:
     for one, other in (("batch_size_for", "batch"), ("batch", "batch_size_for")):
         if vars(options)[one] is not None and vars(options)[other] is None:
             fail(f"{_SHOWN[one]} goes with {_SHOWN[other]}")
+    if options.batch is not None and options.time_plain:
+        fail("--time-plain is for budgets: it goes without --batch")
     if options.whole_run and options.steps is not None:
         fail("--whole-run records all steps: it goes without --steps")
     if options.steps is None:

@@ -45,7 +45,9 @@ class _Recorded:
     whole_run: bool = False
     """Whether the program ended by itself, so that nothing comes after what was recorded."""
     overheads: Overheads | None = None
-    """What recoup takes for an op there; None: it was not measured."""
+    """What recoup takes on that machine; None: it was not measured."""
+    plain_steps_ns: tuple[int, ...] = ()
+    """The time of each step without recoup; empty: not measured."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -68,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
             "policy": options.policy,
             "spill": options.spill,
             "beside_tensors_bytes": recorded.beside_bytes,
+            "plain_steps_ns": recorded.plain_steps_ns,
             "notes": recorded.notes,
             **asdict(found),
         }
@@ -128,7 +131,19 @@ def _record(options: argparse.Namespace) -> _Recorded:
         tuple(notes),
         whole_run=not status["is_over"] and exit_code == 0,
         overheads=Overheads(**status["overheads"]),
+        plain_steps_ns=_time_plain(options) if options.time_plain else (),
     )
+
+
+def _time_plain(options: argparse.Namespace) -> tuple[int, ...]:
+    with tempfile.TemporaryDirectory(prefix="recoup-") as folder:
+        status_file = Path(folder) / "status.json"
+        command = [sys.executable, "-m", "recoup.commands.time_steps", str(status_file)]
+        command += [str(options.steps), *(["-m"] if options.is_module else [])]
+        exit_code = _run([*command, *options.program])
+        if not status_file.exists():
+            _refuse(options, _ended_abruptly(exit_code), exit_code)
+        return tuple(json.loads(status_file.read_bytes())["step_ns"])
 
 
 def _run(command: list[str]) -> int:
@@ -183,6 +198,7 @@ def _refuse(options: argparse.Namespace, what: str, exit_code: int) -> NoReturn:
 def _budgets(options: argparse.Namespace, recorded: _Recorded) -> Suggestions:
     made: dict[str, Any] = {"policy": options.policy, "max_time_ratio": options.max_time_ratio}
     made["overheads"] = recorded.overheads
+    made["plain_steps_ns"] = recorded.plain_steps_ns
     predictor = Predictor(recorded.records, spill=options.spill, **made)
     with _waiting("simulating budgets"):
         found = suggest(predictor)

@@ -27,7 +27,7 @@ def print_suggestions(
     beside_bytes: what the process has resident beside tensors; None: it is not known.
     """
     steady = predictor.steady
-    steps = steady.last_mark - steady.first_mark
+    steps = steady.marks
     print(
         f"A step has {predictor.step_ops / steps:,.0f} ops and takes "
         f"{format_ns(predictor.plain_ns // steps)}, of which "
@@ -51,7 +51,7 @@ def print_suggestions(
         table.add_row(*cells, ", ".join(mark for mark, is_it in marks.items() if is_it))
     print_table(table)
     shown = [*found.predictions, *(without_tier or ())]
-    _print_legend(shown, predictor.slowest_ratio, beside_bytes, options)
+    _print_legend(shown, predictor, beside_bytes, options)
 
 
 def _notes(predictor: Predictor) -> list[str]:
@@ -73,12 +73,13 @@ def _time(one: Prediction) -> str:
 
 def _print_legend(
     shown: Sequence[Prediction],
-    slowest_ratio: float | None,
+    predictor: Predictor,
     beside_bytes: int | None,
     options: argparse.Namespace,
 ) -> None:
+    plain = "which was timed" if predictor.plain_is_measured else "estimated from the recording"
     print()
-    print("step time: predicted, relative to a step without recoup.", end="")
+    print(f"step time: predicted, relative to a step without recoup, {plain}.", end="")
     seen = {one.status for one in shown}
     if "out of budget" in seen:
         print(" -: out of budget.", end="")
@@ -87,10 +88,10 @@ def _print_legend(
     if any(one.status == "ok" and not one.holds for one in shown):
         print(" ?: out of budget without plans, or if costs differ from those recorded.", end="")
     print()
-    if slowest_ratio is not None:
+    if predictor.slowest_ratio is not None:
         print(
             "Of the recorded steps that did the same ops, the slowest took "
-            f"{slowest_ratio:.2f}x the time of the fastest."
+            f"{predictor.slowest_ratio:.2f}x the time of the fastest."
         )
     if beside_bytes is not None:
         print(

@@ -31,6 +31,11 @@ class SteadyStep:
     repeats: int
     """How often in a row, to the last mark, exactly the same ops ran."""
 
+    @property
+    def marks(self) -> int:
+        """The number of marks in it: 1, or more where optimizers take turns."""
+        return self.last_mark - self.first_mark
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -102,7 +107,7 @@ def _repetitions(records: Sequence[Record], steady: SteadyStep) -> list[tuple[in
     """
     ends = [0, *step_ends(records)]
     times = step_times_ns(records)
-    period = steady.last_mark - steady.first_mark
+    period = steady.marks
     found = []
     for last in range(steady.last_mark, 0, -period)[: steady.repeats]:
         first = last - period + 1
@@ -111,6 +116,12 @@ def _repetitions(records: Sequence[Record], steady: SteadyStep) -> list[tuple[in
         if first >= 0 and all(one is not None for one in clock):
             found.append((sum(filter(None, clock)), sum(op.cost_ns for op in ops)))
     return found
+
+
+def least_sum(times: Sequence[int], count: int) -> int:
+    """The least sum of `count` times in a row; 0 where there are fewer."""
+    rows = (times[i : i + count] for i in range(len(times) - count + 1))
+    return min(map(sum, rows), default=0)
 
 
 def _are_alike(one: list[int], other: list[int]) -> bool:
@@ -135,10 +146,13 @@ class Predictor:
         "too slow".
     spill, cost_model: as `recoup.budget` takes them.
     overheads: what recoup itself takes on this machine; None: not measured, and left out.
-    The time of a step without recoup is that of the recording, by the clock, less what the
-    recording took. In a budget are added: the costs of replays and of copies to and from the
-    second tier, moves within the pool, and recoup's time for each op, replay and eviction. Of a
-    recording without times, made by an older version, the ops alone count.
+    plain_steps_ns: the time of each step of a run without recoup, if there was one. The time of the
+        steady step without recoup is the least of as many steps in a row, without the first one.
+        Else it is the time of the recording less what the recording took.
+    The time of a step in a budget is that of the recording, by the clock, with recoup's time for
+    each op in a budget in place of that in a recording. Added are the costs of replays and of
+    copies to and from the second tier, moves within the pool, and recoup's time for each replay
+    and eviction. Of a recording without times, made by an older version, the ops alone count.
     Raises ValueError for a trace with less than two steps, and where nothing takes memory.
     """
 
@@ -151,6 +165,7 @@ class Predictor:
         spill: str | None = None,
         cost_model: CostModel = "measured",
         overheads: Overheads | None = None,
+        plain_steps_ns: Sequence[int] = (),
     ) -> None:
         self.steady = steady_step(records)
         ends = step_ends(records)
@@ -175,11 +190,16 @@ class Predictor:
         """What they cost."""
         self._overheads = overheads or Overheads()
         self._is_measured = cost_model == "measured"
-        recording_ns = self.step_ops * self._overheads.recording_op_ns
         repetitions = _repetitions(records, self.steady) if self._is_measured else []
         between_ns = max(min((clock - ops for clock, ops in repetitions), default=0), 0)
-        self.plain_ns = max(self.step_ns + round(max(between_ns - recording_ns, 0.0)), 1)
+        recording_ns = self.step_ops * self._overheads.recording_op_ns
+        without_ns = max(self.step_ns + round(max(between_ns - recording_ns, 0.0)), 1)
+        measured_ns = least_sum(plain_steps_ns[1:], self.steady.marks)
+        self.plain_ns = measured_ns or without_ns
         """What the steady step takes without recoup."""
+        self.plain_is_measured = measured_ns > 0
+        """Whether that was measured, and not estimated from the recording."""
+        self._unevicted_ns = without_ns + self.step_ops * self._overheads.op_ns
         clocks = [clock for clock, _ in repetitions]
         self.slowest_ratio = max(clocks) / max(min(clocks), 1) if len(clocks) > 1 else None
         """The time of the slowest repetition of the steady step over that of the fastest one. None:
@@ -193,10 +213,8 @@ class Predictor:
         if status == "ok":
             until = run if self._until is None else self._simulate(self._until, budget_bytes)
             before = self._simulate(self._before, budget_bytes)
-            watching_ns = self.step_ops * self._overheads.op_ns
-            evicting_ns = self._extra_ns(until) - self._extra_ns(before)
-            added_ns = watching_ns + max(evicting_ns, 0.0)
-            ratio = 1.0 + added_ns / self.plain_ns
+            evicting_ns = max(self._extra_ns(until) - self._extra_ns(before), 0.0)
+            ratio = (self._unevicted_ns + evicting_ns) / self.plain_ns
             if ratio > self._max_time_ratio > 0:
                 status = "too slow"
         if status == "too slow":
