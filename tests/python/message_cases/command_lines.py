@@ -124,6 +124,7 @@ recoup suggest --trace text.rtrace
 recoup suggest --trace no-steps.rtrace
 recoup suggest --trace no-bytes.rtrace
 recoup suggest --whole-run --steps 3 train.py
+recoup suggest --batch 8 --batch-size-for 1MiB --time-plain train.py
 recoup suggest --trace steps.rtrace
 recoup suggest --trace steps.rtrace --max-time-ratio 1.01
 recoup suggest --trace few.rtrace
