@@ -16,6 +16,7 @@ PAGE = ROOT / "docs" / "add-a-policy.md"
 COPIED = (
     "CMakeLists.txt",
     "CMakePresets.json",
+    "cmake",
     "csrc/CMakeLists.txt",
     "csrc/base",
     "csrc/policy",

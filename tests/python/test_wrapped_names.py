@@ -9,7 +9,7 @@ import torch
 from packaging.version import Version
 
 from patched import OF_SCOPES, rows_of_scopes, tables
-from recoup import gpus, module_names
+from recoup import module_names
 from recoup.late_patches import LatePatches
 from recoup.patches import Patches, Replacement
 from torch_versions import RUNNING
@@ -49,7 +49,7 @@ def test_what_is_optional_is_of_pytorch_all_the_same(table: Patches | LatePatche
 
 def test_every_table_is_used() -> None:
     assert {id(table) for table in TABLES.values()} == {
-        id(table) for table in (*OF_SCOPES, gpus.PATCHES, module_names.PATCHES)
+        id(table) for table in (*OF_SCOPES, module_names.PATCHES)
     }
 
 
