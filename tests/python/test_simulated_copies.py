@@ -15,10 +15,9 @@ import torch
 from torch import nn
 
 import recoup
-from recoup.offline.trace_file import OpRecord, records_of, trace_of
+from recoup.offline.trace_file import OP_BITS, OpRecord, records_of, trace_of
 
 OPTIONS: dict[str, Any] = {"cost_model": "bytes", "planning": "wait", "decisions": True}
-COPIES_SHIFT = 4
 
 
 def train(seed: int) -> list[torch.Tensor]:
@@ -47,7 +46,7 @@ def train(seed: int) -> list[torch.Tensor]:
 
 
 def without_copies(trace: recoup.Trace) -> recoup.Trace:
-    mask = (1 << COPIES_SHIFT) - 1
+    mask = (1 << OP_BITS) - 1
     return trace_of(
         [
             replace(record, flags=record.flags & mask) if isinstance(record, OpRecord) else record
@@ -72,7 +71,7 @@ def test_the_copies_of_an_op_are_on_record(tmp_path: Path) -> None:
     trace = recorded(tmp_path / "run.rtrace", 0)
     names = [op.name for op in trace.ops()]
     ops = [record for record in records_of(trace) if isinstance(record, OpRecord)]
-    copies = {name: op.flags >> COPIES_SHIFT for name, op in zip(names, ops, strict=True)}
+    copies = {name: op.flags >> OP_BITS for name, op in zip(names, ops, strict=True)}
     assert {name: n for name, n in copies.items() if n > 0} == {"aten::native_batch_norm": 2}
 
 
@@ -96,6 +95,6 @@ def test_more_copies_than_allocations_are_refused(tmp_path: Path) -> None:
     at = next(i for i, record in enumerate(records) if isinstance(record, OpRecord))
     op = records[at]
     assert isinstance(op, OpRecord)
-    records[at] = replace(op, flags=op.flags & 15 | 99 << COPIES_SHIFT)
+    records[at] = replace(op, flags=op.flags & 15 | 99 << OP_BITS)
     with pytest.raises(ValueError, match="it makes 99 copies, but its kernel has"):
         trace_of(records)

@@ -6,6 +6,7 @@ Usage: python -m recoup.commands.time_steps STATUS STEPS [-m] SCRIPT [args ...]
 import argparse
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from recoup.commands.first_steps import FirstSteps, add_program, run_first_steps
@@ -22,8 +23,12 @@ def main() -> int:
 class _Timing(FirstSteps):
     """The time of each step, from the end of the one before."""
 
-    def start(self) -> None:
+    def __init__(self, wanted: int, status_file: Path) -> None:
+        super().__init__(wanted, status_file)
         self._step_ns: list[int] = []
+        self._begin_ns = 0
+
+    def start(self) -> None:
         self._begin_ns = time.perf_counter_ns()
         super().start()
 

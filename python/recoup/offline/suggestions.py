@@ -118,7 +118,7 @@ def _repetitions(records: Sequence[Record], steady: SteadyStep) -> list[tuple[in
     return found
 
 
-def least_sum(times: Sequence[int], count: int) -> int:
+def _least_sum(times: Sequence[int], count: int) -> int:
     """The least sum of `count` times in a row; 0 where there are fewer."""
     rows = (times[i : i + count] for i in range(len(times) - count + 1))
     return min(map(sum, rows), default=0)
@@ -194,7 +194,7 @@ class Predictor:
         between_ns = max(min((clock - ops for clock, ops in repetitions), default=0), 0)
         recording_ns = self.step_ops * self._overheads.recording_op_ns
         without_ns = max(self.step_ns + round(max(between_ns - recording_ns, 0.0)), 1)
-        measured_ns = least_sum(plain_steps_ns[1:], self.steady.marks)
+        measured_ns = _least_sum(plain_steps_ns[1:], self.steady.marks)
         self.plain_ns = measured_ns or without_ns
         """What the steady step takes without recoup."""
         self.plain_is_measured = measured_ns > 0

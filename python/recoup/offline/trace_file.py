@@ -20,6 +20,8 @@ _NAME, _KERNEL, _OP, _PLAN, _LIST_OP = 1, 2, 3, 4, 5
 EXTERNAL, ALLOCATE, FREE, ADOPT, DIE = 16, 17, 18, 19, 20
 FORSAKE, STEP, SETTLE, PARTS_END, TIME = 26, 27, 28, 30, 32
 _OPERAND_BITS = 4
+OP_BITS = 4
+"""The number of copies of an op lies above this many bits of its flags."""
 READ, WRITTEN, OVERWRITTEN, IN_PASSING = 1, 2, 4, 8
 """Bits of an operand."""
 
