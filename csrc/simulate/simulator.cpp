@@ -290,11 +290,7 @@ void Simulator::run_op(const TraceOp& op) {
     throw;
   }
   if (op.failed) {
-    for (BlockId block : held_) {
-      if (block.valid()) {
-        engine_->free(block);
-      }
-    }
+    free_held();
     engine_->op().abort(operands_);
   } else {
     end_op(op);
@@ -335,12 +331,17 @@ void Simulator::run_kernel(const TraceOp& op, std::uint32_t first) {
       }
     }
   } catch (...) {
-    for (BlockId& block : held_) {
-      if (block.valid()) {
-        engine_->free(std::exchange(block, BlockId()));
-      }
-    }
+    free_held();
     throw;
+  }
+}
+
+// An invalid block stays in held_ for each allocation.
+void Simulator::free_held() {
+  for (BlockId& block : held_) {
+    if (block.valid()) {
+      engine_->free(std::exchange(block, BlockId()));
+    }
   }
 }
 

@@ -67,6 +67,7 @@ class Simulator final : private Device {
   void run_op(const TraceOp& op);
   void run_until_it_fits(const TraceOp& op);
   void run_kernel(const TraceOp& op, std::uint32_t first);
+  void free_held();
   void end_op(const TraceOp& op);
   [[nodiscard]] std::uint32_t number_of(const TraceOp& op) const {
     return static_cast<std::uint32_t>(&op - trace_.ops.data());
