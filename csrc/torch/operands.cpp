@@ -122,10 +122,8 @@ bool Operands::is_constant(const at::Tensor& tensor, std::size_t argument) const
 Operand& Operands::add(c10::StorageImpl* storage) {
   Operand& operand = operands_.emplace_back();
   operand.owner = storage;
-  if (traits_.may_rebind) [[unlikely]] {
-    c10::raw::weak_intrusive_ptr::incref(storage);
-    replaceable_.push_back(c10::weak_intrusive_ptr<c10::StorageImpl>::reclaim(storage));
-  }
+  c10::raw::weak_intrusive_ptr::incref(storage);
+  held_.push_back(c10::weak_intrusive_ptr<c10::StorageImpl>::reclaim(storage));
   const std::size_t count = operands_.size();
   if (count > kFew) [[unlikely]] {
     if (!places_) {

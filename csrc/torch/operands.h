@@ -134,9 +134,10 @@ class Operands {
   c10::SmallVector<Operand, 4> operands_;
   std::optional<FlatMap<Id<struct OperandTag>>> places_;  // of each, when they are many
   c10::SmallVector<c10::IValue, 6> arguments_;
-  // A kernel may give a tensor another storage (set_), and the one from before dies in it: its
-  // record of PyTorch's stays until we have looked at it.
-  c10::SmallVector<c10::weak_intrusive_ptr<c10::StorageImpl>, 2> replaceable_;
+  // The StorageImpl of each operand, held weakly. A kernel may give a tensor another storage, and
+  // the schema need not declare it (aten::_cudnn_rnn_flatten_weight). The old storage is then freed
+  // while the kernel runs, but its StorageImpl stays valid for the code that runs after the kernel.
+  c10::SmallVector<c10::weak_intrusive_ptr<c10::StorageImpl>, 4> held_;
   // Of composite tensors, which may be given other ones by the kernel.
   c10::SmallVector<c10::Storage, 0> components_;
 };

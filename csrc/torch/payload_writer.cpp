@@ -161,10 +161,13 @@ void PayloadWriter::describe_arguments() {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& argument = arguments[i];
     if (argument.isTensor()) {
-      payload_->arguments.emplace_back();
-      if (const at::Tensor& tensor = argument.toTensor(); !tensor.defined()) {
+      const at::Tensor& tensor = argument.toTensor();
+      if (!tensor.defined()) {  // kernels that take a tensor and no optional one refuse None
+        payload_->arguments.emplace_back(at::Tensor());
         continue;
-      } else if (!number_of(tensor) && op_.operands.is_constant(tensor, i)) {
+      }
+      payload_->arguments.emplace_back();
+      if (!number_of(tensor) && op_.operands.is_constant(tensor, i)) {
         payload_->keep_constant(tensor);
       } else {
         describe_tensor(tensor, i, -1);

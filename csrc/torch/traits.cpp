@@ -303,7 +303,6 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   }
   add_hidden_writes(traits, schema);
   const bool rebinds = kRebinders.contains(base);
-  traits.may_rebind = traits.writes != 0 || !own;
   traits.collective = is_collective(base);
   if (traits.collective) {
     traits.writes |= written_by_collective(schema);

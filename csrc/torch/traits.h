@@ -59,7 +59,6 @@ struct OpTraits {
   bool waits = false;                  // for functional collectives on its argument
   bool compiled = false;               // a call of a compiled graph: Note [Compiled graphs]
   bool foreign = false;                // its kernel may touch tensors that no argument names
-  bool may_rebind = true;              // may give an argument another storage
   bool metadata_only = false;          // reads shapes of its arguments, not bytes
   bool overwrites_self = false;        // replaces all of its first argument and reads nothing of it
   bool verifiable = true;              // false: some result bytes are uninitialized

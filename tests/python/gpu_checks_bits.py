@@ -28,6 +28,9 @@ from recoup.bench.nets.tiny import net_named
 from recoup.run import free_bytes
 from train import Result, assert_bits_equal, train, variant_named
 
+NOT_REPEATABLE = "does not have a deterministic implementation"
+"""In PyTorch's error for an op whose sums are made in any order."""
+
 
 # ---- whole trainings ----
 def in_new_thread(function: Callable[[], Result]) -> Result:
@@ -53,8 +56,7 @@ def number_many_nodes() -> None:
 
 @check
 def training(net: str, variant: str, shares: str = "0.7,0.5,0.4") -> None:
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cudnn.deterministic = True
+    torch.use_deterministic_algorithms(True)
     made_outside = len(variant) % 2 == 1
 
     def run(budget: int | None = None, **options: Any) -> Result:
@@ -72,12 +74,14 @@ def training(net: str, variant: str, shares: str = "0.7,0.5,0.4") -> None:
         )
 
     number_many_nodes()
-    plain = run()
     try:
-        assert_bits_equal(run(), plain)
-    except AssertionError as error:
-        print(f"two runs without a budget differ: {error}")
+        plain = run()
+    except RuntimeError as error:
+        if NOT_REPEATABLE not in str(error):
+            raise
+        not_repeatable(run, str(error).split(maxsplit=1)[0])
         return
+    assert_bits_equal(run(), plain)
     ample = run(min(free_bytes(here.device), 200 * MIB))
     assert_bits_equal(ample, plain)
 
@@ -90,18 +94,34 @@ def training(net: str, variant: str, shares: str = "0.7,0.5,0.4") -> None:
             return False
         assert_bits_equal(result, plain)
         assert result.stats.peak_bytes <= budget
-        assert result.stats.evictions > 0
+        evictions.append(result.stats.evictions)
         return True
 
-    fitted = [
-        fits(outside + int((peak - outside) * share), policy, verify=at == 1)
-        for at, share in enumerate(map(float, shares.split(",")))
-        for policy in ("recoup", ("dtr-eq", "coop", "lru")[at % 3])
-    ]
+    evictions: list[int] = []
+    for at, share in enumerate(map(float, shares.split(","))):
+        for policy in ("recoup", ("dtr-eq", "coop", "lru")[at % 3]):
+            fits(outside + int((peak - outside) * share), policy, verify=at == 1)
     # An op on lists has all of them at once; and budgets are multiples of 2 MiB, which is much of
     # a small training.
     unit = 2 * MIB
-    assert any(fitted) or fits((peak - 1) // unit * unit, "recoup", verify=False)
+    budget = peak // unit * unit
+    while not any(evictions) and fits(budget, "recoup", verify=False):
+        budget -= unit
+    if not any(evictions):
+        # Kernels of a real device have workspaces, which may be most of a small training.
+        assert here.fake is None and here.stand_in is None
+        print("no budget evicts anything and fits")
+
+
+def not_repeatable(run: Callable[..., Result], op: str) -> None:
+    """Two plain trainings may differ, and so no bits are compared."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    stats = run(min(free_bytes(here.device), 200 * MIB)).stats
+    room = stats.peak_bytes - stats.external_bytes
+    budget = stats.external_bytes + room * 7 // 10
+    stats = run(budget).stats
+    assert stats.evictions > 0 and stats.peak_bytes <= budget
+    print(f"bits are not compared: {op} has no deterministic kernel")
 
 
 # ---- random numbers ----
@@ -215,7 +235,100 @@ def the_host_waits_for_nothing_more() -> None:
     assert ours == plain, f"{ours} against {plain}"
 
 
+@check
+def weights_are_flattened_in_a_scope() -> None:
+    """The kernel gives its weights another storage, and frees the ones from before."""
+
+    def program() -> list[Tensor]:
+        torch.manual_seed(0)
+        net = torch.nn.LSTM(64, 64, num_layers=3).to(here.device)
+        weights = net._flat_weights
+        with torch.no_grad():
+            torch._cudnn_rnn_flatten_weight(weights, 4, 64, 2, 64, 0, 3, False, False)
+        x = torch.randn(32, 64, device=here.device)
+        for _ in range(4):
+            for weight in weights:
+                if weight.dim() == 2:  # type: ignore[union-attr]
+                    x = (x @ weight.t()).tanh().sum(1, keepdim=True) + x  # type: ignore[union-attr]
+        x.square().mean().backward()
+        return [x.detach().cpu()] + [
+            tensor.detach().cpu()
+            for weight in weights
+            for tensor in (weight, weight.grad)  # type: ignore[union-attr]
+            if tensor is not None
+        ]
+
+    plain = program()
+    for size in (64, 6):
+        with recoup.budget(with_outside(size * MIB), device=here.device) as run:
+            ours = program()
+        run.check()
+        assert_same(ours, plain)
+
+
+@check
+def arguments_that_are_no_tensor() -> None:
+    """An op's result that is no tensor is an argument of another, which is replayed."""
+    if here.stand_in is not None:
+        print("the stand-in has no kernels of fused attention")
+        return
+
+    def program() -> list[Tensor]:
+        torch.manual_seed(0)
+        q, k, v = (torch.randn(2, 4, 64, 64, device=here.device).to(kind) for _ in range(3))
+        out, sums, bounds_q, bounds_k, *lengths, seed, offset, _ = attention(q, k, v, 0.0, True)
+        grads = [
+            backward(
+                out * i, q, k, v, out, sums, bounds_q, bounds_k, *lengths, 0.0, True, seed, offset
+            )
+            for i in range(40)
+        ]
+        return [each.cpu() for three in grads for each in three]
+
+    kind = torch.float32 if here.fake is not None else torch.bfloat16
+    attention = torch.ops.aten._scaled_dot_product_flash_attention
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
+    torch.use_deterministic_algorithms(True)
+    plain = program()
+    with recoup.budget(with_outside(8 * MIB), device=here.device) as run:
+        ours = program()
+    assert run.stats().replays > 0
+    assert_same(ours, plain)
+
+
 # ---- CUDA only ----
+@check
+def recurrent_layers() -> None:
+    """cuDNN's, made in the scope, whose weights lie in one storage."""
+
+    def program(kind: str) -> list[Tensor]:
+        torch.manual_seed(0)
+        net = getattr(torch.nn, kind)(128, 128, num_layers=2).to(here.device)
+        head = torch.nn.Linear(128, 128, device=here.device)
+        optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1)
+        for _ in range(3):
+            x = torch.randn(64, 32, 128, device=here.device)
+            for _ in range(12):
+                x = head(net(x)[0]).tanh()
+            optimizer.zero_grad()
+            x.square().mean().backward()
+            optimizer.step()
+        return [x.detach().cpu(), *(weight.detach().cpu() for weight in net.parameters())]
+
+    torch.use_deterministic_algorithms(True)
+    for kind in ("LSTM", "GRU", "RNN"):
+        plain = program(kind)
+        assert_same(program(kind), plain)
+        with recoup.budget(free_bytes(here.device) // 4, device=here.device) as run:
+            assert_same(program(kind), plain)
+        stats = run.stats()
+        room = stats.peak_bytes - stats.external_bytes
+        with recoup.budget(with_outside(room * 8 // 10), device=here.device) as run:
+            assert_same(program(kind), plain)
+        assert run.stats().evictions > 0
+        run.check()
+
+
 @check
 def fused_attention() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -227,7 +340,9 @@ def fused_attention() -> None:
     def program(backend: SDPBackend) -> list[Tensor]:
         torch.manual_seed(0)
         q, k, v = (
-            torch.randn(2, 4, 512, 64, device=here.device, dtype=torch.bfloat16, requires_grad=True)
+            torch.randn(
+                8, 16, 512, 64, device=here.device, dtype=torch.bfloat16, requires_grad=True
+            )
             for _ in range(3)
         )
         with sdpa_kernel(backend):
@@ -237,15 +352,18 @@ def fused_attention() -> None:
         x.float().square().sum().backward()
         return [x.cpu(), v.grad.cpu()]  # type: ignore[union-attr]
 
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # With warn_only their backward passes would stay those that differ from run to run.
+    torch.use_deterministic_algorithms(True)
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
         plain = program(backend)
-        if not all(same(a, b) for a, b in zip(program(backend), plain, strict=True)):
-            print(f"two runs without a budget differ: {backend}")
-            continue
-        with recoup.budget(with_outside(12 * MIB), device=here.device) as run:
+        assert_same(program(backend), plain)
+        with recoup.budget(free_bytes(here.device) // 4, device=here.device) as run:
+            assert_same(program(backend), plain)
+        stats = run.stats()
+        room = stats.peak_bytes - stats.external_bytes
+        with recoup.budget(with_outside(room * 6 // 10), device=here.device) as run:
             ours = program(backend)
-        assert run.stats().replays > 0
+        assert run.stats().replays > 0, stats
         assert_same(ours, plain)
 
 

@@ -32,8 +32,11 @@ from gpu_context import CHECKS, here
 from recoup.bench.nets.tiny import NETS
 
 __all__ = [
+    "ALONE",
     "CHECKS",
     "CUDA_ONLY",
+    "EXPANDABLE",
+    "EXPANDABLE_SEGMENTS",
     "gpu_checks_bits",
     "gpu_checks_order",
     "gpu_checks_programs",
@@ -47,6 +50,7 @@ __all__ = [
 END_AS_USUAL = ("random_numbers", "streams", "tensors_outlive_the_scope", "out_of_budget")
 CUDA_ONLY = (
     "fused_attention",
+    "recurrent_layers",
     "tf32",
     "graphs_outside_of_budgets",
     "an_address_is_for_the_stream_that_asks",
@@ -57,6 +61,20 @@ CUDA_ONLY = (
     "pytorch_is_asked_while_a_budget_is_in_force",
     "the_driver_fails_at_each_call_in_turn",
 )
+# What also runs where PyTorch's allocator has expandable segments.
+EXPANDABLE = (
+    "budgets_on_several_devices",
+    "streams",
+    "tensors_outlive_the_scope",
+    "frees_on_other_threads",
+    "the_driver_gives_no_more_than_the_budget",
+    "memory_is_counted",
+    "pytorchs_allocator_is_as_it_was",
+    "what_a_replay_reads_is_not_given_away_before",
+)
+# Checks that measure all that the device has given: no other process may use it meanwhile.
+ALONE = ("shares", "the_driver_gives_no_more_than_the_budget", "traces_are_recorded")
+EXPANDABLE_SEGMENTS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
 def run(words: list[str]) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import fakegpu
 from forks import Server
-from gpu_worker import CHECKS, CUDA_ONLY
+from gpu_worker import CHECKS, CUDA_ONLY, EXPANDABLE, EXPANDABLE_SEGMENTS
 from train import PAIRS
 
 DEVICE = os.environ.get("RECOUP_TEST_GPU", f"{fakegpu.NAME}:0")
@@ -25,16 +25,6 @@ PROGRAMS = Path(__file__).with_name("gpu_random_programs.py")
 WORKER = Path(__file__).with_name("gpu_worker.py")
 SIMPLE = [name for name in CHECKS if name != "training" and (REAL or name not in CUDA_ONLY)]
 SEEDS = 4  # of programs on several streams
-EXPANDABLE = (
-    "budgets_on_several_devices",
-    "streams",
-    "tensors_outlive_the_scope",
-    "frees_on_other_threads",
-    "the_driver_gives_no_more_than_the_budget",
-    "memory_is_counted",
-    "pytorchs_allocator_is_as_it_was",
-    "what_a_replay_reads_is_not_given_away_before",
-)
 
 pytestmark = pytest.mark.skipif(
     not REAL and fakegpu.path_of_extension() is None, reason="`make test-device` was not run"
@@ -81,7 +71,7 @@ def test_expandable_segments(check: str) -> None:
     """PyTorch's allocator tells less of what it has given."""
     asked = {"FAKEGPU_ALLOCATOR": "expandable"}
     if REAL:
-        asked = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+        asked = EXPANDABLE_SEGMENTS
     run_check(partial(fresh, **asked), check)
 
 

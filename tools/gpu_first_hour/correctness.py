@@ -1,9 +1,11 @@
 """The checks of tests/python/test_gpu.py, each in a process of its own, some at a time; no pytest.
 
-A check that fails beside others runs again alone, for some measure what the driver has given.
+Checks that measure all that the device has given run alone, after the others. A check that fails
+beside others runs again alone.
 """
 
 import importlib.util
+import os
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ TESTS = Path(__file__).parents[2] / "tests/python"
 WORKER = TESTS / "gpu_worker.py"
 SECONDS = 90
 """Of one check."""
-AT_A_TIME = 6
+AT_A_TIME = 12
 STREAM_SEEDS = ("1", "2", "3")
 FROM_TRANSFORMERS = ("bert", "gpt2", "vit", "resnet50")
 REPEATED = 10
@@ -25,6 +27,8 @@ REPEATED = 10
 IN_REHEARSAL = ("tensors_outlive_the_scope", "memory_is_counted")
 
 Words = tuple[str, ...]
+EXPANDABLE = "expandable"
+"""The first word of a check that runs where PyTorch's allocator has expandable segments."""
 
 
 def names(rehearsal: bool, real: bool) -> list[Words]:
@@ -41,6 +45,8 @@ def names(rehearsal: bool, real: bool) -> list[Words]:
         if name != "training" and (real or name not in gpu_worker.CUDA_ONLY)
     ]
     found += [("streams", seed) for seed in STREAM_SEEDS]
+    if real:
+        found += [(EXPANDABLE, name) for name in gpu_worker.EXPANDABLE]
     there = importlib.util.find_spec("transformers") is not None
     for net, variant in PAIRS:
         if there or net not in FROM_TRANSFORMERS:
@@ -53,11 +59,16 @@ def names(rehearsal: bool, real: bool) -> list[Words]:
 
 def run(device: str, words: Words) -> tuple[str, str, float]:
     """The result, why it is so, and seconds."""
+    from gpu_worker import EXPANDABLE_SEGMENTS
+
     start = time.monotonic()
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    if words[0] == EXPANDABLE:
+        environment |= EXPANDABLE_SEGMENTS
     try:
         done = subprocess.run(
-            [sys.executable, str(WORKER), device, *words],
-            cwd=TESTS, capture_output=True, text=True, errors="replace",
+            [sys.executable, str(WORKER), device, *words[words[0] == EXPANDABLE :]],
+            cwd=TESTS, env=environment, capture_output=True, text=True, errors="replace",
             timeout=SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -82,8 +93,13 @@ def main() -> int:
         report(" ".join(words), result=result, reason=reason, s=seconds)
         return words, result
 
-    with ThreadPoolExecutor(min(AT_A_TIME, max(1, gpu.cores() // 2))) as pool:
-        results = list(pool.map(one, checks))
+    import gpu_worker
+
+    alone = [words for words in checks if words[-1] in gpu_worker.ALONE]
+    beside = [words for words in checks if words not in alone]
+    with ThreadPoolExecutor(min(AT_A_TIME, max(1, gpu.cores() * 3 // 4))) as pool:
+        results = list(pool.map(one, beside))
+    results += map(one, alone)
     bad = [words for words, result in results if result in ("failed", "time limit")]
     failed = [" ".join(words) for words in bad[REPEATED:]]
     for words in bad[:REPEATED]:

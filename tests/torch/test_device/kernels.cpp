@@ -9,9 +9,11 @@
 #include <torch/library.h>
 
 #include <string_view>
+#include <vector>
 
 #include "tests/torch/test_device/device.h"
 #include "tests/torch/test_device/fallback.h"
+#include "tests/torch/test_device/fused_attention.h"
 #include "tests/torch/test_device/memory.h"
 #include "tests/torch/test_device/recurrent_cells.h"
 
@@ -99,6 +101,36 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
              ? self
              : set_storage(self, source.storage(), source.storage_offset(), source.sizes(),
                            source.strides());
+}
+
+// Overwrites memory of StorageImpls that were freed, so that code that still reads them fails.
+void poison_freed_storages(std::size_t count) {
+  std::vector<std::vector<unsigned char>> blocks;
+  for (std::size_t i = 0; i < count; ++i) {
+    blocks.emplace_back(sizeof(c10::StorageImpl), static_cast<unsigned char>(0xff));
+  }
+}
+
+// As cuDNN's: the weights become views of one new storage, which the schema does not declare.
+at::Tensor flatten_weights(at::TensorList weights, int64_t /*weights_a_layer*/,
+                           int64_t /*input_size*/, int64_t /*mode*/, int64_t /*hidden_size*/,
+                           int64_t /*projection_size*/, int64_t /*layers*/, bool /*batch_first*/,
+                           bool /*bidirectional*/) {
+  int64_t count = 0;
+  for (const at::Tensor& weight : weights) {
+    count += weight.numel();
+  }
+  const at::Tensor flat = at::zeros({count}, weights.front().options());
+  int64_t offset = 0;
+  for (const at::Tensor& weight : weights) {
+    const at::Tensor part = flat.narrow(0, offset, weight.numel()).view(weight.sizes());
+    offset += weight.numel();
+    part.copy_(weight);
+    const at::Tensor rebound = weight;
+    rebound.set_(part);
+  }
+  poison_freed_storages(4 * weights.size());
+  return flat;
 }
 
 // Whether the bytes of one are the bytes of the other: what a copy engine can do.
@@ -193,6 +225,8 @@ constexpr DevicesOnly kDevicesOnly[] = {
     {"aten::_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward},
     {"aten::_thnn_fused_gru_cell", &gru_cell},
     {"aten::_thnn_fused_gru_cell_backward", &gru_cell_backward},
+    {"aten::_scaled_dot_product_flash_attention", &flash_attention},
+    {"aten::_scaled_dot_product_flash_attention_backward", &flash_attention_backward},
 };
 
 }  // namespace
@@ -232,6 +266,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar_dense);
   library.impl("record_stream", &record_stream);
+  library.impl("_cudnn_rnn_flatten_weight", &flatten_weights);
 }
 
 // Else these keys resolve the tensor first, by a copy.

@@ -1,0 +1,12 @@
+// Fused attention, whose ops exist on devices alone: on the CPU, with the arguments and results of
+// those ops, and without dropout.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+namespace recoup::test_device {
+
+void flash_attention(torch::jit::Stack& stack);
+void flash_attention_backward(torch::jit::Stack& stack);
+
+}  // namespace recoup::test_device
