@@ -34,7 +34,7 @@ MovePrice price_of_moves(const Options& options, Device& device) {
   if (options.move_ns_per_byte) {
     price.a_byte = *options.move_ns_per_byte;
   } else if (options.cost_model == CostModel::kMeasured) {
-    price.a_byte = device.copy_ns_per_byte().value_or(price.a_byte);
+    price.a_byte = device.move_ns_per_byte().value_or(price.a_byte);
   }
   return price;
 }

@@ -76,7 +76,7 @@ class Device {
   virtual void poison(PoolOffset at, Bytes size) noexcept = 0;
   // What a byte of a long copy within the pool takes, measured; nullopt: unknown. It is asked while
   // the engine is made.
-  [[nodiscard]] virtual std::optional<double> copy_ns_per_byte() const { return std::nullopt; }
+  [[nodiscard]] virtual std::optional<double> move_ns_per_byte() const { return std::nullopt; }
   // ---- the second tier: bytes at offsets of its own ----
   // Begins to write `size` bytes there, a copy. Nobody changes them until it has ended.
   virtual void begin_spill(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) {}

@@ -17,6 +17,7 @@
 #include "csrc/cuda/op_clock.h"
 #include "csrc/cuda/runtime.h"
 #include "csrc/cuda/stream_order.h"
+#include "csrc/cuda/timing_sample.h"
 #include "csrc/engine/cost_memory.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/tier.h"
@@ -94,8 +95,8 @@ class Gpu {
   void put_back(void* memory, const void* copy, std::size_t size) noexcept;
   // The host waits for the bytes.
   [[nodiscard]] std::uint64_t hash(const void* memory, Bytes size);
-  // Nanoseconds a byte, of a copy within the device.
-  [[nodiscard]] double copy_ns_per_byte();
+  // Nanoseconds a byte, of a move within the device that overlaps itself. Measured once a process.
+  [[nodiscard]] double move_ns_per_byte();
 
   // ---- the time of ops ----
   struct Begun {
@@ -104,8 +105,14 @@ class Gpu {
   };
   [[nodiscard]] Begun begin_op();
   void cancel_op(const Begun& begun) { clock_.cancel(begun.event); }
-  // What an op of this kind took before; else what a roofline says.
-  [[nodiscard]] Nanoseconds estimate(std::uint64_t kind, Bytes moved, double flops) const;
+  struct Estimate {
+    Nanoseconds cost{0};
+    bool measured = false;  // an op of this kind was; else a roofline says so
+  };
+  [[nodiscard]] Estimate estimate(std::uint64_t kind, Bytes moved, double flops) const;
+  // See TimingSample.
+  [[nodiscard]] bool in_sample(std::uint64_t kind) { return sample_->count(kind); }
+  void time_next(std::uint64_t kind) { sample_->time_next(kind); }
   // It has been given to its stream; resolve() tells what name_op() says of it.
   [[nodiscard]] cuda::OpClock::Token end_op(const Begun& begun) noexcept;
   void name_op(cuda::OpClock::Token token, const TimedOp& op) { timed_[token] = op; }
@@ -127,6 +134,7 @@ class Gpu {
   std::unique_ptr<cuda::HostTier> tier_;  // null: there is none; the order knows its streams
   cuda::StreamOrder order_;
   cuda::OpClock clock_;
+  std::unique_ptr<cuda::TimingSample> sample_ = std::make_unique<cuda::TimingSample>();
   cuda::Bounce bounce_;
   c10::DeleterFnPtr program_deleter_ = nullptr;
   std::exception_ptr failure_;

@@ -8,16 +8,27 @@
 
 namespace recoup::detail {
 
-void GpuTiming::begin(Gpu& gpu, Engine& engine) {
+void GpuTiming::begin(Gpu& gpu, Engine& engine, const OpTraits& traits,
+                      std::span<const Operand> operands, bool must_know) {
+  must_know_ = must_know;
+  kind_ = reinterpret_cast<std::uintptr_t>(&traits);
+  for (const Operand& operand : operands) {
+    count(Bytes(static_cast<std::int64_t>(impl_of(operand).nbytes())));
+  }
+  kind_of_operands_ = kind_;
   if (engine.options().cost_model == CostModel::kMeasured) {
     gpu.resolve_now_and_then(engine);
-    begun_ = gpu.begin_op();
+    if (gpu.in_sample(kind_of_operands_) || must_know) {
+      begun_ = gpu.begin_op();
+    }
   }
 }
 
 void GpuTiming::begin_again(Gpu& gpu) {
-  cancel(gpu);
-  begun_ = gpu.begin_op();
+  if (begun_) {
+    cancel(gpu);
+    begun_ = gpu.begin_op();
+  }
 }
 
 void GpuTiming::cancel(Gpu& gpu) {
@@ -26,32 +37,32 @@ void GpuTiming::cancel(Gpu& gpu) {
   }
 }
 
-Nanoseconds GpuTiming::end(Gpu& gpu, const OpTraits& traits, std::span<const Operand> operands,
-                           std::span<const FreshStorage> fresh, bool made_room, bool must_know) {
-  std::uint64_t kind = reinterpret_cast<std::uintptr_t>(&traits);
-  Bytes moved{0};
-  double product = 1;  // of the elements of all that a matrix product has to do with
-  const auto count = [&](Bytes bytes) {
-    kind = (kind ^ static_cast<std::uint64_t>(bytes.count())) * 0x100000001b3ULL;
-    moved += bytes;
-    product *= static_cast<double>(bytes.count()) / 4;
-  };
-  for (const Operand& operand : operands) {
-    count(Bytes(static_cast<std::int64_t>(impl_of(operand).nbytes())));
-  }
+void GpuTiming::count(Bytes bytes) {
+  kind_ = (kind_ ^ static_cast<std::uint64_t>(bytes.count())) * 0x100000001b3ULL;
+  moved_ += bytes;
+  product_ *= static_cast<double>(bytes.count()) / 4;
+}
+
+Nanoseconds GpuTiming::end(Gpu& gpu, const OpTraits& traits, std::span<const FreshStorage> fresh,
+                           bool made_room) {
   for (const FreshStorage& each : fresh) {
     count(each.nbytes);
   }
-  kind_ = kind;
-  estimate_ = gpu.estimate(kind, moved, traits.matrix_product ? 2 * std::sqrt(product) : 0);
+  const Gpu::Estimate estimate =
+      gpu.estimate(kind_, moved_, traits.matrix_product ? 2 * std::sqrt(product_) : 0);
+  estimate_ = estimate.cost;
   if (begun_ && made_room) {  // with the time of what was done for that
     cancel(gpu);
   } else if (begun_) {
     const Gpu::Begun begun = *std::exchange(begun_, std::nullopt);
-    if (must_know) {
+    if (must_know_) {
       return gpu.time_now(begun);
     }
     token_ = gpu.end_op(begun);
+    return estimate_;
+  }
+  if (!estimate.measured) {
+    gpu.time_next(kind_of_operands_);
   }
   return estimate_;
 }

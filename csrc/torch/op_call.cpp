@@ -223,7 +223,7 @@ void OpCall::prepare_kernel(const EngineLock& lock) {
     }
   }
   if (Gpu* const gpu = session_.gpu(lock)) {
-    timing_.begin(*gpu, session_.engine(lock));
+    timing_.begin(*gpu, session_.engine(lock), traits_, operands_.all(), session_.recording());
   }
 }
 
@@ -345,8 +345,7 @@ void OpCall::finish(Results results) {
   }
   Gpu* const gpu = session_.gpu(lock);
   if (gpu != nullptr) {
-    cost_ = timing_.end(*gpu, traits_, operands_.all(), fresh_.storages(),
-                        made_room > Nanoseconds(0), session_.recording());
+    cost_ = timing_.end(*gpu, traits_, fresh_.storages(), made_room > Nanoseconds(0));
   }
   engine.set_maker(maker_);
   const OpUses uses(operands_.all());

@@ -44,7 +44,7 @@ std::uint32_t next_number() {
 // Of a budget, for moves that overlap themselves.
 Bytes bounce_size(Bytes budget) {
   constexpr std::int64_t kPart = 256;
-  constexpr Bytes kMost(4 << 20);
+  constexpr Bytes kMost(32 << 20);
   return std::min(Bytes(budget.count() / kPart / 512 * 512 + 512), kMost);
 }
 

@@ -153,9 +153,9 @@ std::optional<TierSpeed> TensorDevice::tier_speed() const {
                    .each = Nanoseconds(static_cast<std::int64_t>(speed.request_ns))};
 }
 
-std::optional<double> TensorDevice::copy_ns_per_byte() const {
+std::optional<double> TensorDevice::move_ns_per_byte() const {
   if (gpu_) {
-    return gpu_->copy_ns_per_byte();
+    return gpu_->move_ns_per_byte();
   }
   static const double measured = measure_copy();
   return measured;

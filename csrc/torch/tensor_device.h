@@ -154,7 +154,7 @@ class TensorDevice final : public Device {
   [[nodiscard]] bool lend_tier() noexcept override;
   [[nodiscard]] std::optional<TierSpeed> tier_speed() const override;
   void poison(PoolOffset at, Bytes size) noexcept override;
-  [[nodiscard]] std::optional<double> copy_ns_per_byte() const override;
+  [[nodiscard]] std::optional<double> move_ns_per_byte() const override;
   [[nodiscard]] PageSizes page_sizes() const override;
   void discard(PoolOffset from, PoolOffset to) noexcept override;
   std::uint64_t hash(const Location& from, Bytes size, const void* payload,
