@@ -200,10 +200,15 @@ def trace(
 ) -> Budget:
     """A scope that records what the program does to a file: `with ... as run:` or a decorator.
 
-    The budget is the device's memory, of a GPU what is free of it, so that nothing is evicted.
+    The budget is the device's memory, so that nothing is evicted. On a GPU it is 15/16 of the free
+    memory: a budget there is allocated when the scope begins, and CUDA needs memory for kernels
+    that it loads later.
     Every step of an optimizer is marked; `Run.mark_step` marks others. The file appears when the
     scope is left; `Trace.read` and `recoup simulate` take it. Raises OSError when it cannot be
     written.
     """
     on = gpus.parse_device(device)
-    return budget(free_bytes(on), device=on, trace=path)
+    size = free_bytes(on)
+    if on.type != "cpu":
+        size -= size // 16
+    return budget(size, device=on, trace=path)

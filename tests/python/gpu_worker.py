@@ -22,6 +22,7 @@ import torch
 
 import fakegpu
 import gpu_checks_bits
+import gpu_checks_kernels
 import gpu_checks_order
 import gpu_checks_programs
 import gpu_checks_refused
@@ -38,6 +39,7 @@ __all__ = [
     "EXPANDABLE",
     "EXPANDABLE_SEGMENTS",
     "gpu_checks_bits",
+    "gpu_checks_kernels",
     "gpu_checks_order",
     "gpu_checks_programs",
     "gpu_checks_refused",

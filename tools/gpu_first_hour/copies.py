@@ -105,8 +105,8 @@ def main() -> int:
     told = settings()
     device, tiny = gpu.open_device(told["device"]), told["rehearsal"]
     bandwidth(device, (1 if tiny else 512) << 20)
-    gpu.make_repeatable()
     net = net_named("gpt2", tiny)
+    gpu.make_repeatable(net)
     job = Job(net, device, 4 if tiny else 8, net.batch, foreach=False)
     spill = spill_of(tiny)
     plain = job.plainly()

@@ -23,6 +23,8 @@ class Net:
     """Examples in a batch."""
     chains: tuple[str, ...]
     """Names of the model's sequences of blocks, around which users put checkpoints."""
+    repeatable: bool = True
+    """Whether all of its ops have deterministic kernels on a GPU."""
 
 
 class Block(nn.Module):
@@ -103,11 +105,13 @@ def _resnet50() -> nn.Module:
 
 _NETS = {
     "gpt2": Net("gpt2", GPT2, language_loss(50_257, 512), 16, ("blocks",)),
-    "resnet50": Net("resnet50", _resnet50, image_loss(224, 1000), 64, ("1",)),
+    "resnet50": Net("resnet50", _resnet50, image_loss(224, 1000), 64, ("1",), False),
 }
 _TINY = {
     "gpt2": Net("gpt2", lambda: GPT2(128, 32, 64, 4), language_loss(128, 32), 8, ("blocks",)),
-    "resnet50": Net("resnet50", lambda: vision.resnet((1, 1), 8), image_loss(16, 10), 16, ("1",)),
+    "resnet50": Net(
+        "resnet50", lambda: vision.resnet((1, 1), 8), image_loss(16, 10), 16, ("1",), False
+    ),
 }
 
 

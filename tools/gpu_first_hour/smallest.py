@@ -21,13 +21,14 @@ def _make() -> nn.Module:
     return nn.Sequential(*layers)
 
 
+STEPS = 4
 NET = Net("chain", _make, _loss, 2048, ())
 
 
 def main() -> int:
     device = gpu.open_device(settings()["device"])
-    gpu.make_repeatable()
-    job = Job(NET, device, 4, NET.batch)
+    gpu.make_repeatable(NET)
+    job = Job(NET, device, settings().get("steps", STEPS), NET.batch)
     plain = job.plainly()
     peak = job.peak_bytes()
     ours, stats = job.in_budget(peak * 6 // 10, verify=True)
