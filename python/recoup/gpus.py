@@ -12,7 +12,7 @@ import torch
 
 from recoup import _C
 
-EXPERIMENTAL = "budgets on GPUs are experimental: they have run on a stand-in for CUDA only"
+EXPERIMENTAL = "budgets on GPUs are experimental: they have run on one model of GPU only"
 
 
 @dataclasses.dataclass
