@@ -59,6 +59,13 @@ def _first_part() -> Iterator[Check]:
         300,
         "The checks of tests/python/test_gpu.py, each in a process of its own.",
     )
+    yield Check(
+        "programs",
+        1,
+        "programs.py",
+        180,
+        "Trainings as users write them, in 70, 55 and 40 % of what they take; bits compared.",
+    )
 
 
 def _second_part() -> Iterator[Check]:
@@ -109,6 +116,9 @@ def _third_part() -> Iterator[Check]:
     for net in NETS:
         yield _alternative(net, "checkpoint", 75)
         yield from (_largest_batch(net, way) for way in ("plain", "recoup"))
+    for net in NETS:
+        about = f"Kernels, copies and calls of the runtime in a step of {net}, plain and in 50 %."
+        yield Check(f"profile of {net}", 3, "profiles.py", 60, about, {"net": net, "share": 50})
     # Last, because compiling takes most of the time.
     yield from (_alternative(net, "compiled 0.5", 150) for net in NETS)
 

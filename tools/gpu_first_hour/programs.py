@@ -1,0 +1,119 @@
+"""Trainings as users write them, in budgets: each in a process of its own, some at a time.
+
+    programs.py SETTINGS          all, as a check of the first hour
+    programs.py SETTINGS NAME     one of them: prints what came of it as JSON
+
+Bits that differ from a plain training's are a failure where two plain trainings are equal.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import gpu
+import torch
+from rows import report, settings
+from trainings import Train, Training, all_trainings
+
+import recoup
+from recoup.device_memory import free_bytes, outside_bytes
+
+SHARES = (70, 55, 40)
+"""Budgets, in percent of what the training takes when nothing is evicted."""
+AT_A_TIME = 8
+SECONDS = 100
+"""Of one training."""
+DOUBLE_BYTES = 2 << 30
+"""The memory of the test device."""
+SKIPPED = "skipped"
+IN_REHEARSAL = ("chain, AdamW fused=True", "chain, second tier", "gradient penalty", "DDP")
+
+
+def equal(ours: list[torch.Tensor], plain: list[torch.Tensor]) -> bool:
+    bits = [
+        [each.contiguous().reshape(-1).view(torch.uint8) for each in of] for of in (ours, plain)
+    ]
+    return len(ours) == len(plain) and all(map(torch.equal, *bits))
+
+
+def compare(run: Train, device: torch.device, options: dict[str, Any]) -> dict[str, Any]:
+    """A row of the page. `lowest` is the least share that held the training."""
+    plain = run()
+    repeats = equal(run(), plain)
+    with recoup.budget(free_bytes(device) // AT_A_TIME, device=device) as ample:
+        same = equal(run(), plain)
+    stats = ample.stats()
+    room = stats.peak_bytes - stats.external_bytes
+    row: dict[str, Any] = {
+        "peak MiB": room / gpu.MIB,
+        "lowest": "none",
+        "evictions": 0,
+        "replays": 0,
+    }
+    for share in SHARES:
+        budget = room * share // 100 + outside_bytes(device)
+        try:
+            with recoup.budget(budget, device=device, **options) as short:
+                same = equal(run(), plain) and same
+        except recoup.OutOfBudgetError:
+            break
+        stats = short.stats()
+        row["lowest"] = f"{share} %"
+        row["evictions"] += stats.evictions
+        row["replays"] += stats.replays
+    row["bits"] = "equal" if same else "differ" if repeats else "plain runs differ too"
+    return row
+
+
+def one(training: Training, told: dict[str, Any]) -> dict[str, Any]:
+    device = gpu.open_device(told["device"], DOUBLE_BYTES)
+    torch.use_deterministic_algorithms(True, warn_only=not training.strict)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.backends.cudnn.deterministic = True
+    made = training.make(device, told["rehearsal"])
+    if isinstance(made, str):
+        return {"bits": SKIPPED, "reason": made}
+    return compare(made, device, training.options)
+
+
+def in_own_process(name: str, training: Training) -> tuple[str, dict[str, Any]]:
+    try:
+        done = subprocess.run(
+            [sys.executable, __file__, sys.argv[1], name],
+            capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | training.environment,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return name, {"bits": "none", "reason": f"killed after {SECONDS} s"}
+    if done.returncode != 0:
+        print(f"---- {name}\n{done.stdout[-500:]}{done.stderr[-3000:]}", flush=True)
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        return name, {"bits": "none", "reason": last[:300]}
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return name, row
+
+
+def main() -> int:
+    told = settings()
+    trainings = dict(all_trainings())
+    if len(sys.argv) > 2:
+        print(json.dumps(one(trainings[sys.argv[2]], told)), flush=True)
+        os._exit(0)  # a process of NCCL's may wait for others at its end
+    if told["rehearsal"]:
+        trainings = {name: trainings[name] for name in IN_REHEARSAL}
+    failed = []
+    with ThreadPoolExecutor(min(AT_A_TIME, max(1, gpu.cores() // 2))) as pool:
+        for name, row in pool.map(lambda each: in_own_process(*each), trainings.items()):
+            report(name, **row)
+            if row["bits"] not in ("equal", SKIPPED, "plain runs differ too"):
+                failed.append(name)
+    if failed:
+        print(f"{len(failed)} of {len(trainings)} trainings failed: {', '.join(failed)}"[:1000])
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
