@@ -16,10 +16,11 @@ namespace recoup::detail {
 // it each of those ops is seen by itself. A tensor that is no list's is for all of them, and some
 // kernels read it by pointer: it is held until the end.
 //
-// Kernels with lists. They take the tensors one after the other, so it is the same to call them for
-// one after the other: in parts. Of which that is true is in a table, and read in their sources: a
-// kernel could as well look at all tensors first (a norm over all). A test fails for an op that
-// writes lists and is neither a loop nor in the table.
+// Kernels with lists. Those of the CPU take the tensors one after the other, and those of CUDA
+// compute each element from elements at the same place. So it is the same to call them for some
+// tensors after the others: in parts. Of which that is true is in a table, and read in their
+// sources: a kernel could as well look at all tensors first (a norm over all). A test fails for an
+// op that writes lists and is neither a loop nor in the table.
 
 // Whether the kernel that runs on the CPU is composite, and lists go in and out of it.
 [[nodiscard]] bool is_list_loop(const c10::OperatorHandle& op);

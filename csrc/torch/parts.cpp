@@ -26,13 +26,13 @@ class WhileInParts {
   Session& session_;
 };
 
-c10::IValue element(const c10::IValue& list, std::size_t index) {
+c10::IValue slice(const c10::IValue& list, std::size_t begin, std::size_t end) {
   const auto tensors = list.toTensorList();
-  c10::List<at::Tensor> one;
-  if (!tensors.empty()) {
-    one.push_back(tensors.get(index));
+  c10::List<at::Tensor> some;
+  for (std::size_t i = begin; i < end && !tensors.empty(); ++i) {
+    some.push_back(tensors.get(i));
   }
-  return one;
+  return some;
 }
 
 // Two of its tensors may be views of one storage.
@@ -60,20 +60,46 @@ PartedCall::PartedCall(Session& session, const c10::OperatorHandle& op, const Op
 
 bool PartedCall::run() {
   // What a kernel around it holds stays where it is: nothing is known of what will fit.
-  const std::size_t count = session_.device().is_cpu() &&
-                                    keys_.highestPriorityTypeId() == c10::DispatchKey::CPU &&
-                                    !KernelFrame::any()
-                                ? length()
-                                : 0;
-  if (count < 2 || !begin(count)) {
+  const bool by_device = keys_.highestPriorityTypeId() == dense_key(session_.device().type());
+  if (!by_device || KernelFrame::any()) {
+    return false;
+  }
+  cut(length());
+  if (parts_.size() < 2 || !begin()) {
     return false;
   }
   const WhileInParts running(session_);
-  for (std::size_t part = 0; part < count; ++part) {
+  for (const Range part : parts_) {
     run_part(part);
   }
   torch::jit::drop(stack_, argument_count_);
   return true;
+}
+
+Bytes PartedCall::bytes_at(std::size_t index) const {
+  Bytes bytes{0};
+  for (const c10::IValue& argument : arguments_) {
+    if (argument.isTensorList() && !argument.toListRef().empty()) {
+      const at::Tensor& tensor = argument.toListRef()[index].toTensor();
+      bytes += Bytes(static_cast<std::int64_t>(tensor.nbytes()));
+    }
+  }
+  return bytes;
+}
+
+void PartedCall::cut(std::size_t length) {
+  const bool each = session_.device().is_cpu();
+  Bytes taken{0};
+  for (std::size_t i = 0; i < length; ++i) {
+    const Bytes bytes = each ? Bytes(0) : bytes_at(i);
+    if (parts_.empty() || each || taken + bytes > kPartBytes ||
+        i - parts_.back().begin == kPartTensors) {
+      parts_.push_back({.begin = i, .end = i});
+      taken = Bytes(0);
+    }
+    parts_.back().end = i + 1;
+    taken += bytes;
+  }
 }
 
 // A kernel checks lengths, devices and layouts before it begins: a call that may not pass is its.
@@ -100,7 +126,7 @@ std::size_t PartedCall::length() const {
   return even && named == 0 ? length : 0;
 }
 
-Part PartedCall::describe(std::size_t part, const EngineLock& lock) const {
+Part PartedCall::describe(Range part, const EngineLock& lock) const {
   Part described;
   const auto add = [&](const at::Tensor& tensor, std::size_t argument) {
     c10::StorageImpl& storage = *plain_storage(session_.tensors(), tensor);
@@ -108,15 +134,17 @@ Part PartedCall::describe(std::size_t part, const EngineLock& lock) const {
       add_operand(described, id, ((traits_.writes >> argument) & 1U) != 0);
     }
     if (!tensor.is_contiguous()) {  // a kernel may put it in order first
+      const Bytes copy(static_cast<std::int64_t>(tensor.nbytes()));
       described.workspace =
-          std::max(described.workspace, Bytes(static_cast<std::int64_t>(tensor.nbytes())));
+          session_.on_gpu() ? described.workspace + copy : std::max(described.workspace, copy);
     }
   };
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
     const c10::IValue& argument = arguments_[i];
     if (argument.isTensorList()) {
-      if (const auto list = argument.toListRef(); !list.empty()) {
-        add(list[part].toTensor(), i);
+      const auto list = argument.toListRef();
+      for (std::size_t at = part.begin; at < part.end && !list.empty(); ++at) {
+        add(list[at].toTensor(), i);
       }
     } else if (argument.isTensor() && argument.toTensor().defined()) {
       add(argument.toTensor(), i);
@@ -125,14 +153,14 @@ Part PartedCall::describe(std::size_t part, const EngineLock& lock) const {
   return described;
 }
 
-bool PartedCall::begin(std::size_t count) {
+bool PartedCall::begin() {
   const EngineLock lock(session_.mutex());
   Turn turn(session_, lock);
   Engine& engine = session_.engine(lock);
   engine.set_running_op(traits_.name);
   std::vector<Part> parts;
-  parts.reserve(count);
-  for (std::size_t part = 0; part < count; ++part) {
+  parts.reserve(parts_.size());
+  for (const Range part : parts_) {
     parts.push_back(describe(part, lock));
   }
   if (!engine.in_parts().begin(parts)) {
@@ -142,11 +170,11 @@ bool PartedCall::begin(std::size_t count) {
   return true;
 }
 
-void PartedCall::run_part(std::size_t part) {
+void PartedCall::run_part(Range part) {
   torch::jit::Stack stack;
   stack.reserve(argument_count_);
   for (const c10::IValue& argument : arguments_) {
-    stack.push_back(argument.isTensorList() ? element(argument, part) : argument);
+    stack.push_back(argument.isTensorList() ? slice(argument, part.begin, part.end) : argument);
   }
   OpCall(session_, op_, traits_, keys_, stack).run();
 }

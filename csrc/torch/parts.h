@@ -1,4 +1,4 @@
-// An op on lists that runs for one tensor of each after the other.
+// An op on lists that runs for some tensors of each after the others.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -11,11 +11,14 @@
 #include "csrc/torch/payload.h"
 #include "csrc/torch/session.h"
 #include "csrc/torch/traits.h"
+#include "recoup/types.h"
 
 namespace recoup::detail {
 
-// Note [Ops on lists]. Each part is an op of its own, on lists of one tensor; lists that are empty
-// stay so.
+// Note [Ops on lists]. Each part is an op of its own; lists that are empty stay so. On the CPU a
+// part has one tensor of each list. On a GPU it has as many as keep the launches of kernels few: up
+// to kPartBytes and kPartTensors. Where the lists are cut depends on nothing else, so a trace has
+// the parts of every run.
 class PartedCall {
  public:
   // They outlive it.
@@ -26,11 +29,21 @@ class PartedCall {
   [[nodiscard]] bool run();
 
  private:
-  // Zero: they cannot be cut, or there is nothing to cut.
+  static constexpr Bytes kPartBytes{64 << 20};
+  static constexpr std::size_t kPartTensors = 64;
+  // Of one part in the lists.
+  struct Range {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+  // Of the lists. Zero: they cannot be cut.
   [[nodiscard]] std::size_t length() const;
-  [[nodiscard]] Part describe(std::size_t part, const EngineLock& lock) const;
-  [[nodiscard]] bool begin(std::size_t count);
-  void run_part(std::size_t part);
+  // Of all lists at that index.
+  [[nodiscard]] Bytes bytes_at(std::size_t index) const;
+  void cut(std::size_t length);
+  [[nodiscard]] Part describe(Range part, const EngineLock& lock) const;
+  [[nodiscard]] bool begin();
+  void run_part(Range part);
 
   Session& session_;
   const c10::OperatorHandle& op_;
@@ -39,6 +52,7 @@ class PartedCall {
   torch::jit::Stack& stack_;
   const std::size_t argument_count_;
   const Arguments arguments_;
+  std::vector<Range> parts_;
 };
 
 }  // namespace recoup::detail

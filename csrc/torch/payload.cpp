@@ -46,18 +46,6 @@ const c10::DispatchKeySet& replay_excluded() {
 constexpr c10::DispatchKeySet kConjugateOrNegative{c10::DispatchKey::Conjugate,
                                                    c10::DispatchKey::Negative};
 
-// Of a plain tensor on such a device.
-c10::DispatchKey dense_key(c10::DeviceType type) {
-  switch (type) {
-    case c10::DeviceType::CUDA:
-      return c10::DispatchKey::CUDA;
-    case c10::DeviceType::PrivateUse1:
-      return c10::DispatchKey::PrivateUse1;
-    default:
-      return c10::DispatchKey::CPU;
-  }
-}
-
 at::Tensor scratch(const TensorArgument& shape, const Payload& payload) {
   const Bypass bypass;
   const std::int64_t* const dims = payload.dims.data() + shape.dims_begin;
@@ -149,6 +137,17 @@ bool may_be_kept(const c10::IValue& value) {
 bool is_harmless(const c10::IValue& value) { return !value.isPtrType() || value.isString(); }
 
 }  // namespace
+
+c10::DispatchKey dense_key(c10::DeviceType type) {
+  switch (type) {
+    case c10::DeviceType::CUDA:
+      return c10::DispatchKey::CUDA;
+    case c10::DeviceType::PrivateUse1:
+      return c10::DispatchKey::PrivateUse1;
+    default:
+      return c10::DispatchKey::CPU;
+  }
+}
 
 bool Payload::add_argument(const c10::IValue& argument) {
   if (argument.isGenerator() && argument.toGenerator().device().is_cpu()) {

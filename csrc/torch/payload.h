@@ -88,6 +88,9 @@ struct Payload {
   void clear();
 };
 
+// The key of a device's kernels for dense tensors.
+c10::DispatchKey dense_key(c10::DeviceType type);
+
 // A tensor over bytes that are already there; owns nothing.
 at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
                        const TensorArgument& shape, const Payload& payload);

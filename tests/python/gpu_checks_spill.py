@@ -91,6 +91,34 @@ def within(budget: int, **options: Any) -> tuple[list[Tensor], recoup.Stats]:
 
 
 @check
+def a_fused_optimizer_in_parts() -> None:
+    """Its op names more bytes than the budget has: they are there one part after the other."""
+    count, size = 8, 5 * MIB
+
+    def program() -> list[Tensor]:
+        torch.manual_seed(0)
+        weights = [torch.randn(size // 4, device=here.device) for _ in range(count)]
+        optimizer = torch.optim.AdamW([each.requires_grad_() for each in weights], fused=True)
+        for _ in range(3):
+            for weight in weights:
+                (weight * weight).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+        moments = [state["exp_avg_sq"] for state in optimizer.state.values()]
+        return [each.detach().cpu() for each in (*weights, *moments)]
+
+    plain = program()
+    # Weights, gradients and two moments.
+    budget = with_outside(count * size * 4 * 6 // 10)
+    with recoup.budget(budget, device=here.device, spill="512MiB") as run:
+        ours = program()
+    assert_same(ours, plain)
+    assert run.stats().fetches > 0
+    with recoup.budget(budget, device=here.device) as run:
+        message(recoup.OutOfBudgetError, program)
+
+
+@check
 def a_small_tier() -> None:
     """What finds no room there stays, or is computed again; the tier's size is a bound."""
     plain = training()
