@@ -62,6 +62,11 @@ std::string OutOfBudgetReport::to_string() const {
     text += str_cat("Blocks that may not be moved divide the memory: ", immovable,
                     " are pinned, in use, or have an address that other code knows. ");
   }
+  if (op.starts_with("aten::_foreach_")) {
+    text +=
+        "This op has all tensors of its lists at once: an optimizer with fused=True or "
+        "foreach=False takes them one part after the other. ";
+  }
   if (enough == Bytes(0)) {
     return text + "No budget is enough: leave out block_size, or give a larger one.";
   }

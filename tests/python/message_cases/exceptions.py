@@ -41,6 +41,7 @@ EXCEPTIONS = [
     Exempt(r"csrc/cuda/", "", _GPU),
     Exempt(r"csrc/torch/(gpus?|cuda_decorator|install_cuda)\.cpp", "", _GPU),
     Exempt(r"csrc/torch/budget_allocator\.h", "", _GPU),
+    Exempt(r"csrc/base/errors\.cpp", "tensors of its lists at once", _GPU),
     Exempt(r"csrc/torch/session\.cpp", r"poison|on a GPU", _GPU),
     Exempt(r"csrc/torch/tensor_device\.cpp", "what is spilled from", _GPU),
     Exempt(r"recoup/gpus\.py", "CUDA", _GPU),
