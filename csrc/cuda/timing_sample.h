@@ -18,8 +18,13 @@ class TimingSample {
  public:
   static constexpr std::uint32_t kFirst = 8;
   static constexpr std::uint32_t kEach = 64;
-  static constexpr std::size_t kPlaces = 4096;
+  static constexpr unsigned kPlaceBits = 12;
+  static constexpr std::size_t kPlaces = std::size_t{1} << kPlaceBits;
 
+  // Fibonacci hashing: kinds are hashes whose low bits differ little, for sizes are round.
+  [[nodiscard]] static std::size_t place(std::uint64_t kind) {
+    return (kind * 0x9e3779b97f4a7c15ULL) >> (64U - kPlaceBits);
+  }
   // Counts an op of the kind. Returns whether it is to be timed.
   [[nodiscard]] bool count(std::uint64_t kind);
   // The next op of the kind is timed: what the last one took is not known.
@@ -30,9 +35,7 @@ class TimingSample {
     std::uint64_t kind = 0;
     std::uint32_t ops = 0;
   };
-  [[nodiscard]] Place& place_of(std::uint64_t kind) {
-    return places_[(kind ^ (kind >> 32U)) % kPlaces];
-  }
+  [[nodiscard]] Place& place_of(std::uint64_t kind) { return places_[place(kind)]; }
 
   std::array<Place, kPlaces> places_{};
 };

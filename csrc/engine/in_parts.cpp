@@ -63,8 +63,8 @@ bool InParts::prepare(std::span<const Part> parts) {
   if (!need.sure) {
     let_go();
   }
-  if (need.most + need.stays > context_.options.budget) {
-    reporter_.fail(need.most, "one part of this op on lists needs that much");
+  if (need.operands + need.stays > context_.options.budget) {
+    reporter_.fail(need.operands, "one part of this op on lists needs that much");
   }
   return need.sure;
 }
@@ -172,9 +172,8 @@ bool InParts::may_go(ValueId id) const {
          (!value.leaf() || (id.index() < has_slot_.size() && has_slot_[id.index()]));
 }
 
-// Beside what is there and stays. A kernel finds its operands in place, and so between them as many
-// pieces as there are of them, and one more.
-Bytes InParts::need_of(const Part& part) const {
+// The operands of a part that are not there, or do not stay.
+Bytes InParts::operands_of(const Part& part) const {
   Bytes sum{0};
   for (const PartOperand& operand : part.operands) {
     const ValueId id = values_.current(operand.storage);
@@ -182,8 +181,14 @@ Bytes InParts::need_of(const Part& part) const {
     const bool there = value.external != nullptr || (value.block.valid() && !may_go(id));
     sum += there ? Bytes(0) : value.size;
   }
+  return sum;
+}
+
+// A kernel finds its operands in place, and so between them as many pieces as there are of them,
+// and one more. Its workspace may have to fit into each.
+Bytes InParts::workspace_of(const Part& part) const {
   const Bytes workspace = context_.pool.round_up(part.workspace);
-  return sum + Bytes(workspace.count() * (static_cast<std::int64_t>(part.operands.size()) + 1));
+  return Bytes(workspace.count() * (static_cast<std::int64_t>(part.operands.size()) + 1));
 }
 
 InParts::Need InParts::look(std::span<const Part> parts) {
@@ -192,7 +197,9 @@ InParts::Need InParts::look(std::span<const Part> parts) {
   const Charges& charges = context_.charges;
   Need need;
   for (const Part& part : parts) {
-    need.most = std::max(need.most, need_of(part));
+    const Bytes operands = operands_of(part);
+    need.operands = std::max(need.operands, operands);
+    need.most = std::max(need.most, operands + workspace_of(part));
     known &= std::all_of(part.operands.begin(), part.operands.end(),
                          [this](const PartOperand& each) { return is_settled(each); });
   }

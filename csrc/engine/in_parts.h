@@ -53,9 +53,10 @@ class InParts {
  private:
   // What one part takes, and all else that has bytes in the pool or outside.
   struct Need {
-    Bytes most{0};     // of any part, beside what stays
-    Bytes stays{0};    // whatever else goes
-    Bytes perhaps{0};  // may stay, too
+    Bytes operands{0};  // of any part, beside what stays
+    Bytes most{0};      // the same with its workspace, which is an upper bound
+    Bytes stays{0};     // whatever else goes
+    Bytes perhaps{0};   // may stay, too
     bool sure = false;
   };
 
@@ -67,7 +68,8 @@ class InParts {
   [[nodiscard]] bool hold_slot(ValueId id);
   [[nodiscard]] bool is_settled(const PartOperand& operand) const;
   [[nodiscard]] bool may_go(ValueId id) const;
-  [[nodiscard]] Bytes need_of(const Part& part) const;
+  [[nodiscard]] Bytes operands_of(const Part& part) const;
+  [[nodiscard]] Bytes workspace_of(const Part& part) const;
 
   Context& context_;
   Lineage& lineage_;

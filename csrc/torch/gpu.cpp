@@ -247,18 +247,17 @@ std::uint64_t Gpu::hash(const void* memory, Bytes size) {
 namespace {
 
 // Nanoseconds a byte of a move that overlaps itself, by a few bytes: it goes through a bounce, in
-// parts. The shortest of some moves: the others were disturbed.
-double measure_move(cuda::Runtime& runtime, int device, cuda::Stream stream) {
+// parts. The shortest of some moves: the others were disturbed. None: there is no memory for it.
+std::optional<double> measure_move(cuda::Runtime& runtime, int device, cuda::Stream stream) {
   constexpr Bytes kBytes(16 << 20);
   constexpr Bytes kBounce(4 << 20);
   constexpr std::int64_t kDistance = 512;
   constexpr int kMoves = 3;
-  constexpr double kUnmeasured = 0.002;  // a fast device's
   const auto release = [&](void* memory) { runtime.release(device, memory); };
   const std::unique_ptr<void, decltype(release)> all(
       runtime.allocate(device, kBytes + Bytes(kDistance) + kBounce), release);
   if (all == nullptr) {
-    return kUnmeasured;
+    return std::nullopt;
   }
   auto* const from = static_cast<char*>(all.get());
   const cuda::Bounce bounce{.memory = from + kBytes.count() + kDistance, .size = kBounce};
@@ -280,13 +279,18 @@ double measure_move(cuda::Runtime& runtime, int device, cuda::Stream stream) {
 }  // namespace
 
 double Gpu::move_ns_per_byte() {
+  constexpr double kUnmeasured = 0.002;   // a fast device's
   static std::map<int, double> measured;  // by device
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  const auto known = measured.find(device_.index());
-  return known != measured.end()
-             ? known->second
-             : measured[device_.index()] = measure_move(*runtime_, device_.index(), stream());
+  if (const auto known = measured.find(device_.index()); known != measured.end()) {
+    return known->second;
+  }
+  const auto found = measure_move(*runtime_, device_.index(), stream());
+  if (found) {
+    measured[device_.index()] = *found;
+  }
+  return found.value_or(kUnmeasured);
 }
 
 Gpu::Begun Gpu::begin_op() {

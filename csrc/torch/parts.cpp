@@ -102,6 +102,27 @@ void PartedCall::cut(std::size_t length) {
   }
 }
 
+// Whether CUDA's kernels find nothing to refuse in the tensors of one list: they look at all of
+// them before they begin, and take no others. A list of step counts has tensors of its own shape.
+bool PartedCall::is_even_on_gpu(const c10::IValue& list) const {
+  const auto tensors = list.toListRef();
+  const auto first = std::find_if(arguments_.begin(), arguments_.end(), [](const auto& argument) {
+    return argument.isTensorList() && !argument.toListRef().empty();
+  });
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i].toTensor();
+    const at::Tensor& leading = first->toListRef()[i].toTensor();
+    const bool is_count = tensor.dim() == 0;
+    if (tensor.scalar_type() != tensors[0].toTensor().scalar_type() ||
+        !tensor.is_non_overlapping_and_dense() ||
+        (!is_count &&
+         (tensor.sizes() != leading.sizes() || tensor.strides() != leading.strides()))) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // A kernel checks lengths, devices and layouts before it begins: a call that may not pass is its.
 std::size_t PartedCall::length() const {
   std::size_t length = 0;
@@ -119,24 +140,41 @@ std::size_t PartedCall::length() const {
   for (const c10::IValue& argument : arguments_) {
     named += argument.isTensorList() ? argument.toTensorList().size() : 0;
   }
-  for_each_tensor(arguments_, [&](const at::Tensor& tensor, std::size_t, std::int64_t where) {
-    named -= where >= 0 ? 1 : 0;  // those that are undefined are left
-    even &= plain_storage(session_.tensors(), tensor) != nullptr;
-  });
-  return even && named == 0 ? length : 0;
+  for_each_tensor(arguments_,
+                  [&](const at::Tensor& tensor, std::size_t argument, std::int64_t where) {
+                    named -= where >= 0 ? 1 : 0;  // those that are undefined are left
+                    even &= plain_storage(session_.tensors(), tensor) != nullptr ||
+                            (where < 0 && is_scalar_of_host(tensor, argument));
+                  });
+  if (!even || named != 0) {
+    return 0;
+  }
+  const bool uneven = session_.on_gpu() &&
+                      std::any_of(arguments_.begin(), arguments_.end(), [&](const auto& argument) {
+                        return argument.isTensorList() && !is_even_on_gpu(argument);
+                      });
+  return uneven ? 0 : length;
+}
+
+// A learning rate on the CPU, which a kernel of a GPU reads when it is launched.
+bool PartedCall::is_scalar_of_host(const at::Tensor& tensor, std::size_t argument) const {
+  return session_.on_gpu() && tensor.is_cpu() && tensor.numel() == 1 &&
+         ((traits_.writes >> argument) & 1U) == 0;
 }
 
 Part PartedCall::describe(Range part, const EngineLock& lock) const {
   Part described;
   const auto add = [&](const at::Tensor& tensor, std::size_t argument) {
-    c10::StorageImpl& storage = *plain_storage(session_.tensors(), tensor);
-    if (const StorageId id = session_.storages(lock).find(storage); id.valid()) {
+    c10::StorageImpl* const storage = plain_storage(session_.tensors(), tensor);
+    if (storage == nullptr) {
+      return;
+    }
+    if (const StorageId id = session_.storages(lock).find(*storage); id.valid()) {
       add_operand(described, id, ((traits_.writes >> argument) & 1U) != 0);
     }
-    if (!tensor.is_contiguous()) {  // a kernel may put it in order first
-      const Bytes copy(static_cast<std::int64_t>(tensor.nbytes()));
+    if (!session_.on_gpu() && !tensor.is_contiguous()) {  // a kernel may put it in order first
       described.workspace =
-          session_.on_gpu() ? described.workspace + copy : std::max(described.workspace, copy);
+          std::max(described.workspace, Bytes(static_cast<std::int64_t>(tensor.nbytes())));
     }
   };
   for (std::size_t i = 0; i < arguments_.size(); ++i) {

@@ -38,6 +38,8 @@ class PartedCall {
   };
   // Of the lists. Zero: they cannot be cut.
   [[nodiscard]] std::size_t length() const;
+  [[nodiscard]] bool is_even_on_gpu(const c10::IValue& list) const;
+  [[nodiscard]] bool is_scalar_of_host(const at::Tensor& tensor, std::size_t argument) const;
   // Of all lists at that index.
   [[nodiscard]] Bytes bytes_at(std::size_t index) const;
   void cut(std::size_t length);

@@ -200,9 +200,9 @@ def trace(
 ) -> Budget:
     """A scope that records what the program does to a file: `with ... as run:` or a decorator.
 
-    The budget is the device's memory, so that nothing is evicted. On a GPU it is 15/16 of the free
-    memory: a budget there is allocated when the scope begins, and CUDA needs memory for kernels
-    that it loads later.
+    The budget is the device's memory, so that nothing is evicted. On a GPU it is 15/16 of the
+    largest budget: it is allocated when the scope begins, and CUDA needs memory for kernels that it
+    loads later.
     Every step of an optimizer is marked; `Run.mark_step` marks others. The file appears when the
     scope is left; `Trace.read` and `recoup simulate` take it. Raises OSError when it cannot be
     written.

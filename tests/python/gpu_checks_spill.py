@@ -122,6 +122,37 @@ def a_fused_optimizer_in_parts() -> None:
 
 
 @check
+def lists_that_are_not_cut_for_nothing() -> None:
+    """Weights in channels-last order and a learning rate on the host are like any others."""
+
+    def program(rate: float | Tensor, scaled: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        convolutions = [
+            torch.nn.Conv2d(64, 64, 3, device=here.device).to(memory_format=torch.channels_last)
+            for _ in range(80)
+        ]
+        weights = [weight for each in convolutions for weight in each.parameters()]
+        optimizer = torch.optim.AdamW(weights, lr=rate, fused=True)
+        scaler = torch.amp.GradScaler(here.device.type, enabled=scaled)
+        for _ in range(2):
+            for weight in weights:
+                scaler.scale((weight * weight).mean()).backward()
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        return [weight.detach().cpu() for weight in weights]
+
+    for rate in (1e-3, torch.tensor(1e-3)):
+        for scaled in (False, True):
+            plain = program(rate, scaled)
+            # Twice what the weights, gradients and moments take.
+            with recoup.budget(with_outside(96 * MIB), device=here.device) as run:
+                assert_same(program(rate, scaled), plain)
+            run.check()
+
+
+@check
 def a_small_tier() -> None:
     """What finds no room there stays, or is computed again; the tier's size is a bound."""
     plain = training()

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 
 namespace recoup::detail::cuda {
 namespace {
@@ -34,10 +35,23 @@ TEST_F(CudaTimingSample, AnOpWhoseKindIsNotKnownIsFollowedByOneThatIsTimed) {
 }
 
 TEST_F(CudaTimingSample, KindsOfOnePlaceDisplaceEachOther) {
-  constexpr std::uint64_t kOther = 1 + TimingSample::kPlaces;
+  std::uint64_t other = 2;
+  while (TimingSample::place(other) != TimingSample::place(1)) {
+    ++other;
+  }
   EXPECT_EQ(timed(1, 2 * TimingSample::kFirst), TimingSample::kFirst);
-  EXPECT_TRUE(sample_->count(kOther));
+  EXPECT_TRUE(sample_->count(other));
   EXPECT_TRUE(sample_->count(1));
+}
+
+TEST_F(CudaTimingSample, KindsOfRoundSizesHavePlacesOfTheirOwn) {
+  constexpr std::uint64_t kTraits = 0x7f12'3456'7890;
+  std::set<std::size_t> places;
+  constexpr std::uint64_t kSizes = 256;
+  for (std::uint64_t i = 1; i <= kSizes; ++i) {
+    places.insert(TimingSample::place((kTraits ^ (i << 12U)) * 0x100000001b3ULL));
+  }
+  EXPECT_GT(places.size(), kSizes * 9 / 10);
 }
 
 }  // namespace
