@@ -19,10 +19,12 @@ ON_STAND_IN = "CUDA_STAND_IN_KERNELS" in os.environ
 pytestmark = pytest.mark.skipif(not ON_STAND_IN, reason="`make test-cuda-stand-in` runs these")
 
 # What PyTorch imports and the stand-in refuses: sharing between processes, kernels compiled while a
-# program runs, conditional nodes of graphs, contexts with a part of a device, and multicast.
+# program runs, conditional nodes and pictures of graphs, contexts with a part of a device, and
+# multicast.
 REFUSED_RUNTIME = {
     "cudaGraphAddNode",
     "cudaGraphConditionalHandleCreate",
+    "cudaGraphDebugDotPrint",
     "cudaIpcOpenEventHandle",
     "cudaIpcOpenMemHandle",
     "cudaLibraryGetKernel",
