@@ -7,7 +7,8 @@
 #     tools/test_cuda_stand_in.sh PYTHON VERSION [argument of pytest]...
 #
 # CMAKE_ARGS is passed on. JOBS is how many compilers run at a time. With MUTATE=1 each wait and event of
-# recoup's is dropped, one place at a time, instead: see tests/cuda_stand_in/mutate.py.
+# recoup's is dropped, one place at a time, instead: see tests/cuda_stand_in/mutate.py. With FIRST_HOUR=1
+# tools/gpu_first_hour.sh runs instead, in tiny sizes: see docs/first-gpu-hour.md.
 set -eu
 python=$1
 version=$2
@@ -53,6 +54,13 @@ export LD_PRELOAD
 export RECOUP_TEST_GPU="${RECOUP_TEST_GPU:-cuda:0}"
 if [ -n "${MUTATE:-}" ]; then
   exec "$venv/bin/python" "$root/tests/cuda_stand_in/mutate.py" "$@"
+fi
+if [ -n "${FIRST_HOUR:-}" ]; then
+  # Memory that a few doublings of a batch exceed, and workspaces that fit into tiny budgets.
+  export CUDA_STAND_IN_MEMORY="${CUDA_STAND_IN_MEMORY:-128M}"
+  export CUBLAS_WORKSPACE_CONFIG=:16:8
+  exec "$venv/bin/python" "$root/tools/gpu_first_hour" --rehearsal --device cuda:0 --no-build \
+    --out "$build/first-hour" "$@"
 fi
 exec "$venv/bin/python" -m pytest -c /dev/null \
   --rootdir "$root/tests/python" -p no:cacheprovider -ra test_gpu.py test_cuda_stand_in.py "$@"

@@ -1,6 +1,6 @@
 """Drops each wait and event of recoup's, one call site at a time, and sees which checks notice.
 
-    mutate.py [--out PAGE] [check[:argument]...]
+    mutate.py [--out PAGE] [--together] [check[:argument]...]
 
 `MUTATE=1 make test-cuda-stand-in` calls it. The first run finds the call sites: see Note
 [Call sites] in device/faults.h. Then, for each site, the checks that called it are run with the
@@ -132,11 +132,11 @@ def name_sites(sites: list[Site]) -> None:
         site.label = " < ".join(list(dict.fromkeys(shown))[:5])
 
 
-def merge_sites(sites: Iterable[Site]) -> list[Site]:
+def merge_sites(sites: Iterable[Site], same_frames: int) -> list[Site]:
     """Those of the same functions, and of the same places in the innermost ones, are one."""
     merged: dict[tuple[str, str, str], Site] = {}
     for site in sites:
-        where = " ".join(site.offsets[:SAME_FRAMES])
+        where = " ".join(site.offsets[:same_frames])
         one = merged.setdefault(
             (site.function, site.label, where), Site(site.function, [], site.offsets)
         )
@@ -149,11 +149,19 @@ def merge_sites(sites: Iterable[Site]) -> list[Site]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", help="a file that gets the table too")
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="places of the same functions are one site: of two waits each may do for the other",
+    )
     parser.add_argument("checks", nargs="*")
     arguments = parser.parse_args()
     sites = find_sites(arguments.checks or list(CHECKS))
     name_sites(list(sites.values()))
-    merged = merge_sites(site for site in sites.values() if "measure_" not in site.label)
+    merged = merge_sites(
+        (site for site in sites.values() if "measure_" not in site.label),
+        1 if arguments.together else SAME_FRAMES,
+    )
     rows = ["| call | from | noticed by, with two of them |", "|---|---|---|"]
     for site in merged:
         for check in site.checks:

@@ -17,6 +17,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Products that can be repeated. The larger workspaces, :4096:8, take 32 MiB for each thread: more
 # than most budgets of these checks.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+# Up to PyTorch 2.14 those of cuBLASLt are no larger; from 2.15 on they take 1 MiB. It is in KiB.
+os.environ.setdefault("CUBLASLT_WORKSPACE_SIZE", "128")
 
 import torch
 

@@ -3,6 +3,7 @@
 `make test-cuda-stand-in` runs these, with tests/cuda_stand_in in LD_PRELOAD.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -12,15 +13,18 @@ from pathlib import Path
 import pytest
 
 WORKER = Path(__file__).with_name("cuda_stand_in_worker.py")
+FIRST_HOUR = Path(__file__).parents[2] / "tools/gpu_first_hour"
 ON_STAND_IN = "CUDA_STAND_IN_KERNELS" in os.environ
 
 pytestmark = pytest.mark.skipif(not ON_STAND_IN, reason="`make test-cuda-stand-in` runs these")
 
 # What PyTorch imports and the stand-in refuses: sharing between processes, kernels compiled while a
-# program runs, conditional nodes of graphs, contexts with a part of a device, and multicast.
+# program runs, conditional nodes and pictures of graphs, contexts with a part of a device, and
+# multicast.
 REFUSED_RUNTIME = {
     "cudaGraphAddNode",
     "cudaGraphConditionalHandleCreate",
+    "cudaGraphDebugDotPrint",
     "cudaIpcOpenEventHandle",
     "cudaIpcOpenMemHandle",
     "cudaLibraryGetKernel",
@@ -126,3 +130,25 @@ def test_stand_in(check: str) -> None:
 
 def test_the_environment_may_ask_for_an_error() -> None:
     passes("the_first_allocation_fails", CUDA_STAND_IN_FAIL="cudaMalloc:1:2")
+
+
+def test_the_first_hour_is_rehearsed(tmp_path: Path) -> None:
+    """Some of it; the whole takes minutes: FIRST_HOUR=1 make test-cuda-stand-in."""
+    checks = ("smallest", "resnet50 in 70 %")
+    done = subprocess.run(
+        [
+            *(sys.executable, str(FIRST_HOUR), "--rehearsal", "--device", "cuda:0", "--no-build"),
+            *("--out", str(tmp_path), "--only", *checks),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":16:8"},  # fit into tiny budgets
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found["settings"]["gpu"].startswith("CUDA stand-in")
+    assert list(found["outcomes"]) == list(checks)
+    for name in checks:
+        assert found["outcomes"][name]["rows"][-1]["bits"] == "equal"
+    assert "A rehearsal: sizes are tiny" in (tmp_path / "page.html").read_text()

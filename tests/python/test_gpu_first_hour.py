@@ -223,7 +223,7 @@ def test_a_rehearsal_trains_and_goes_on(tmp_path: Path) -> None:
     row = found[checks[0]]["rows"][0]
     assert row["bits"] == "equal" and row["pairs"] == 5 and row["evictions"] > 0
     assert found[checks[1]]["rows"][-1]["batch"] >= 16
-    assert "A rehearsal without a GPU" in (tmp_path / "page.html").read_text()
+    assert "A rehearsal: sizes are tiny" in (tmp_path / "page.html").read_text()
     again = tool(*arguments, *checks)
     assert again.stdout.count("done before") == 2
 

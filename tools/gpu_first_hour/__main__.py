@@ -33,7 +33,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", nargs="+", metavar="CHECK", help="these checks alone")
     parser.add_argument("--again", action="store_true", help="also what has a result already")
-    parser.add_argument("--device", default=DEVICE, help=f"default: {DEVICE}")
+    parser.add_argument(
+        "--device", help=f"default: {DEVICE}, and {REHEARSAL_DEVICE} in a rehearsal"
+    )
     parser.add_argument(
         "--rehearsal",
         action="store_true",
@@ -62,11 +64,11 @@ def main() -> int:
     out: Path = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     path = out / "results.json"
-    device = REHEARSAL_DEVICE if options.rehearsal else options.device
+    device = options.device or (REHEARSAL_DEVICE if options.rehearsal else DEVICE)
     try:
         checks = selected(options)
         found = machine.look()
-        no_gpu = "" if options.rehearsal else found["no_gpu"]
+        no_gpu = found["no_gpu"] if device.startswith("cuda") else ""
         settings = {name: value for name, value in found.items() if name != "no_gpu"}
         settings |= {"rehearsal": options.rehearsal, "device": device}
         if options.again and options.part is None and options.only is None:

@@ -21,7 +21,7 @@ STEP_SECONDS = 4.0
 """A batch whose steps take longer is not gone beyond."""
 TIME_SHARE = 0.5
 """Of the time limit: after that nothing more is tried."""
-DOUBLE_BYTES = 16 * gpu.MIB
+DOUBLE_BYTES = 32 * gpu.MIB
 """The memory of the double in a rehearsal, which a few doublings exceed."""
 RESOLUTION = 0.06
 

@@ -132,7 +132,7 @@ def main() -> int:
         moved_gib=moved / GIB,
         gb_per_second=moved / step / 1e9,
     )
-    if gpu.is_real(device):
+    if not tiny:
         traced = Job(net, device, 3, net.batch, foreach=False)
         found = beside_kernels(lambda: traced.in_budget(budget, spill=spill))
         report("the same, by the profiler", **found)

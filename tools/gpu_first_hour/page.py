@@ -44,8 +44,8 @@ def _notice(found: Results) -> str:
     if not found.settings.get("rehearsal"):
         return ""
     return (
-        "<p><strong>A rehearsal without a GPU: sizes are tiny, the device is a test double on the "
-        "CPU, and no figure says anything about a GPU.</strong></p>\n"
+        "<p><strong>A rehearsal: sizes are tiny, and no figure says anything about a GPU."
+        "</strong></p>\n"
     )
 
 
