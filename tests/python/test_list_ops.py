@@ -371,6 +371,28 @@ def test_a_trace_says_where_parts_begin_and_end(tmp_path: Path) -> None:
     assert kinds.count("parts") == kinds.count("end of parts") == 1
 
 
+def test_transposed_weights_need_no_more() -> None:
+    """A kernel may put them in order first. That is an upper bound, and refuses no budget."""
+
+    def program() -> list[bytes]:
+        torch.manual_seed(0)
+        weights = [torch.randn(512, 512).t().requires_grad_() for _ in range(4)]
+        optimizer = torch.optim.AdamW(weights, fused=True)
+        for _ in range(2):
+            for weight in weights:
+                (weight * weight).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return bits(*weights)
+
+    plain = program()
+    with recoup.budget("256MiB") as run:
+        assert program() == plain
+    with recoup.budget(run.stats().peak_bytes) as run:
+        assert program() == plain
+    run.check()
+
+
 # ---- the table ----
 
 # Of each op in parts: what is not in a list and read, and what is not in a list and written.
