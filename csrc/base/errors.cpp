@@ -62,7 +62,7 @@ std::string OutOfBudgetReport::to_string() const {
     text += str_cat("Blocks that may not be moved divide the memory: ", immovable,
                     " are pinned, in use, or have an address that other code knows. ");
   }
-  if (op.starts_with("aten::_foreach_")) {
+  if (op.find("::_foreach_") != std::string::npos) {
     text +=
         "This op has all tensors of its lists at once: an optimizer with fused=True or "
         "foreach=False takes them one part after the other. ";
