@@ -8,15 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import recoup
-from gpu_context import MIB, assert_same, chain, check, here, step, with_outside
+from gpu_context import MIB, assert_same, chain, check, here, stand_in_lacks, step, with_outside
 from recoup.run import free_bytes
 
 
 @check
 def weights_are_flattened_in_a_scope() -> None:
     """The kernel gives its weights another storage, and frees the ones from before."""
-    if here.stand_in is not None:
-        print("the stand-in has no kernels of cuDNN")
+    if stand_in_lacks("cuDNN"):
         return
 
     def program() -> list[Tensor]:
@@ -49,8 +48,7 @@ def weights_are_flattened_in_a_scope() -> None:
 @check
 def arguments_that_are_no_tensor() -> None:
     """An op's result that is no tensor is an argument of another, which is replayed."""
-    if here.stand_in is not None:
-        print("the stand-in has no kernels of fused attention")
+    if stand_in_lacks("fused attention"):
         return
 
     def program() -> list[Tensor]:
@@ -107,8 +105,7 @@ def a_chain_in_less_and_less() -> None:
 @check
 def recurrent_layers() -> None:
     """cuDNN's, made in the scope, whose weights lie in one storage."""
-    if here.stand_in is not None:
-        print("the stand-in has no kernels of cuDNN")
+    if stand_in_lacks("cuDNN"):
         return
 
     def program(kind: str) -> list[Tensor]:
@@ -136,8 +133,7 @@ def recurrent_layers() -> None:
 def fused_attention() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    if here.stand_in is not None:
-        print("the stand-in has no kernels of fused attention")
+    if stand_in_lacks("fused attention"):
         return
 
     def program(backend: SDPBackend) -> list[Tensor]:

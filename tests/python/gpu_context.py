@@ -36,6 +36,13 @@ def check(function: Check) -> Check:
     return function
 
 
+def stand_in_lacks(kernels: str) -> bool:
+    """Whether the device is the stand-in; then it prints that it has no such kernels."""
+    if here.stand_in is not None:
+        print(f"the stand-in has no kernels of {kernels}")
+    return here.stand_in is not None
+
+
 def same(a: Tensor, b: Tensor) -> bool:
     a, b = (x.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for x in (a, b))
     return torch.equal(a, b)

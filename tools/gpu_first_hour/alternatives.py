@@ -77,7 +77,7 @@ def main() -> int:
     told = settings()
     device, tiny = gpu.open_device(told["device"]), told["rehearsal"]
     net, way = net_named(told["net"], tiny), told["way"]
-    gpu.make_repeatable(net)
+    gpu.make_repeatable(net.repeatable)
     job = Job(net, device, 4 if tiny else STEPS, net.batch)
     other = replace(job, change=way_of(way, net.chains, tiny))
     plain_peak, other_peak = peak_of(job), peak_of(other)

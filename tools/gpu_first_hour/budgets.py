@@ -22,7 +22,7 @@ def main() -> int:
     told = settings()
     device, tiny = gpu.open_device(told["device"]), told["rehearsal"]
     net = net_named(told["net"], tiny)
-    gpu.make_repeatable(net)
+    gpu.make_repeatable(net.repeatable)
     spill: dict[str, Any] = {"spill": spill_of(tiny)} if told.get("spill") else {}
     # An op on a list needs all of it at once, which a small budget with a tier would not hold.
     job = Job(net, device, 4 if tiny else STEPS, net.batch, foreach=not spill)

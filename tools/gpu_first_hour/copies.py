@@ -106,7 +106,7 @@ def main() -> int:
     device, tiny = gpu.open_device(told["device"]), told["rehearsal"]
     bandwidth(device, (1 if tiny else 512) << 20)
     net = net_named("gpt2", tiny)
-    gpu.make_repeatable(net)
+    gpu.make_repeatable(net.repeatable)
     job = Job(net, device, 4 if tiny else 8, net.batch, foreach=False)
     spill = spill_of(tiny)
     plain = job.plainly()

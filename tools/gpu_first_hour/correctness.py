@@ -5,14 +5,12 @@ beside others runs again alone.
 """
 
 import importlib.util
-import os
-import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gpu
+import workers
 from rows import report, settings
 
 TESTS = Path(__file__).parents[2] / "tests/python"
@@ -61,26 +59,13 @@ def run(device: str, words: Words) -> tuple[str, str, float]:
     """The result, why it is so, and seconds."""
     from gpu_worker import EXPANDABLE_SEGMENTS
 
-    start = time.monotonic()
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    if words[0] == EXPANDABLE:
-        environment |= EXPANDABLE_SEGMENTS
-    try:
-        done = subprocess.run(
-            [sys.executable, str(WORKER), device, *words[words[0] == EXPANDABLE :]],
-            cwd=TESTS, env=environment, capture_output=True, text=True, errors="replace",
-            timeout=SECONDS, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return "time limit", f"killed after {SECONDS} s", SECONDS
-    seconds = time.monotonic() - start
-    if done.returncode != 0:
-        print(f"---- {' '.join(words)}\n{done.stdout[-500:]}{done.stderr[-3000:]}", flush=True)
-        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        return "failed", last[:300], seconds
-    if done.stdout.strip():
-        return "skipped", done.stdout.strip()[:300], seconds
-    return "ok", "", seconds
+    expandable = words[0] == EXPANDABLE
+    command = (sys.executable, WORKER, device, *words[expandable:])
+    environment = EXPANDABLE_SEGMENTS if expandable else {}
+    worked = workers.run(" ".join(words), command, SECONDS, environment, TESTS)
+    if worked.result == "ok" and worked.output.strip():
+        return "skipped", worked.output.strip()[:300], worked.seconds
+    return worked.result, worked.reason, worked.seconds
 
 
 def main() -> int:

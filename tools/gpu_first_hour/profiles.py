@@ -49,7 +49,7 @@ def main() -> int:
     if not gpu.is_real(device):
         skip("the profiler sees no work of the test device")
     net = net_named(told["net"], told["rehearsal"])
-    gpu.make_repeatable(net)
+    gpu.make_repeatable(net.repeatable)
     job = Job(net, device, STEPS, net.batch)
     job.plainly()
     budget = job.peak_bytes() * told["share"] // 100

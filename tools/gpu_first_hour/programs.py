@@ -8,13 +8,13 @@ Bits that differ from a plain training's are a failure where two plain trainings
 
 import json
 import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gpu
 import torch
+import workers
 from rows import report, settings
 from trainings import Train, Training, all_trainings
 
@@ -73,9 +73,7 @@ def compare(run: Train, device: torch.device, options: dict[str, Any]) -> dict[s
 
 def one(training: Training, told: dict[str, Any]) -> dict[str, Any]:
     device = gpu.open_device(told["device"], DOUBLE_BYTES)
-    torch.use_deterministic_algorithms(True, warn_only=not training.strict)
-    torch.utils.deterministic.fill_uninitialized_memory = False
-    torch.backends.cudnn.deterministic = True
+    gpu.make_repeatable(training.strict)
     made = training.make(device, told["rehearsal"])
     if isinstance(made, str):
         return {"bits": SKIPPED, "reason": made}
@@ -83,19 +81,12 @@ def one(training: Training, told: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_own_process(name: str, training: Training) -> tuple[str, dict[str, Any]]:
-    try:
-        done = subprocess.run(
-            [sys.executable, __file__, sys.argv[1], name],
-            capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | training.environment,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return name, {"bits": "none", "reason": f"killed after {SECONDS} s"}
-    if done.returncode != 0:
-        print(f"---- {name}\n{done.stdout[-500:]}{done.stderr[-3000:]}", flush=True)
-        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        return name, {"bits": "none", "reason": last[:300]}
-    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    environment = {"HF_HUB_OFFLINE": "1"} | training.environment
+    command = (sys.executable, __file__, sys.argv[1], name)
+    worked = workers.run(name, command, SECONDS, environment)
+    if worked.result != "ok":
+        return name, {"bits": "none", "reason": worked.reason}
+    row: dict[str, Any] = json.loads(worked.output.splitlines()[-1])
     return name, row
 
 

@@ -27,7 +27,7 @@ NET = Net("chain", _make, _loss, 2048, ())
 
 def main() -> int:
     device = gpu.open_device(settings()["device"])
-    gpu.make_repeatable(NET)
+    gpu.make_repeatable(NET.repeatable)
     job = Job(NET, device, settings().get("steps", STEPS), NET.batch)
     plain = job.plainly()
     peak = job.peak_bytes()

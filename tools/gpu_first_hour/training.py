@@ -61,7 +61,7 @@ class Job:
             gpu.synchronize(self.device)
             seconds.append(time.perf_counter() - start)
         counted = seconds[int(WARM_SHARE * len(seconds)) :]
-        return Trained(statistics.median(counted), _digest(_left(model, optimizer), losses))
+        return Trained(statistics.median(counted), _digest(tensors_left(model, optimizer), losses))
 
     def plainly(self) -> Trained:
         gpu.module(self.device).empty_cache()
@@ -88,7 +88,8 @@ def spill_of(tiny: bool) -> str:
     return f"{min(32 << 10, (host >> 20) // 2)}MiB"
 
 
-def _left(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+def tensors_left(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    """All tensors that a training changes."""
     for parameter in model.parameters():
         yield parameter
         if parameter.grad is not None:

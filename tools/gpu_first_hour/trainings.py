@@ -15,6 +15,7 @@ import gpu
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from training import tensors_left
 
 Train = Callable[[], list[Tensor]]
 Make = Callable[[torch.device, bool], Train | str]
@@ -35,14 +36,7 @@ class Training:
 
 def left(model: nn.Module, optimizer: torch.optim.Optimizer, losses: list[Tensor]) -> list[Tensor]:
     """Copies on the host of all that a training changes."""
-    found = list(losses)
-    for parameter in model.parameters():
-        found.append(parameter.detach())
-        if parameter.grad is not None:
-            found.append(parameter.grad)
-    found += model.buffers()
-    for state in optimizer.state.values():
-        found += [value for value in state.values() if isinstance(value, Tensor)]
+    found = (*losses, *tensors_left(model, optimizer))
     whole = (each.full_tensor() if hasattr(each, "full_tensor") else each for each in found)
     return [each.detach().cpu().clone() for each in whole]
 

@@ -61,7 +61,7 @@ def main() -> int:
         if not tiny or size <= 1 << 16:
             measure_op(name, size, 50 if tiny else CALLS[size], device, budget)
     net = net_named("gpt2", tiny)
-    gpu.make_repeatable(net)
+    gpu.make_repeatable(net.repeatable)
     # Small enough that the host sets the pace.
     batch = 1
     job = Job(net, device, 4 if tiny else 12, batch)
