@@ -1,5 +1,6 @@
 #include "csrc/engine/context.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "csrc/base/strings.h"
@@ -57,6 +58,14 @@ TierSpeed speed_of_tier(const Options& options, Device& device) {
 Bytes capacity_in(const Options& options, Bytes budget) {
   return Bytes((budget - options.outside).count() / options.alignment.count() *
                options.alignment.count());
+}
+
+Bytes bounce_size(const Options& options) {
+  constexpr std::int64_t kPart = 256;
+  constexpr Bytes kMost(32 << 20);
+  const std::int64_t alignment = options.alignment.count();
+  const std::int64_t units = (options.budget - options.outside).count() / kPart / alignment;
+  return std::min(Bytes((units + 1) * alignment), kMost);
 }
 
 Context::Context(const Options& all_options, Device& its_device)

@@ -104,6 +104,8 @@ struct Context {
   Flights* flights = nullptr;         // the engine's
 };
 
+// The block that Engine::reserve_bounce allocates: 1/256 of the pool, at most 32 MiB.
+[[nodiscard]] Bytes bounce_size(const Options& options);
 // Of a pool in a budget, in whole units of alignment.
 [[nodiscard]] Bytes capacity_in(const Options& options, Bytes budget);
 

@@ -147,6 +147,8 @@ void Engine::free(BlockId block) {
   values_.free_kernel_block(block);
 }
 
+BlockId Engine::reserve_bounce() { return allocate(bounce_size(context_.options)); }
+
 StorageId Engine::storage_in(BlockId block) const {
   const ValueId owner = context_.pool.owner(block);
   return owner.valid() ? context_.lineage[owner].storage : StorageId();
@@ -164,9 +166,10 @@ StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge) {
   if (charge == Charge::kNow) {
     room_.charge_external(context_.pool.round_up(nbytes));
   }
-  const StorageId storage = values_.add_external(handle, nbytes, charge == Charge::kAmongOutside);
+  const bool among_outside = charge == Charge::kAmongOutside;
+  const StorageId storage = values_.add_external(handle, nbytes, among_outside);
   if (context_.observer != nullptr) {
-    context_.observer->on_external(storage, nbytes);
+    context_.observer->on_external(storage, nbytes, among_outside);
   }
   return storage;
 }
@@ -174,7 +177,7 @@ StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge) {
 StorageId Engine::revive_external(ValueId id) {
   const StorageId storage = values_.revive_external(id);
   if (context_.observer != nullptr) {
-    context_.observer->on_external(storage, value(id).nbytes);
+    context_.observer->on_external(storage, value(id).nbytes, value(id).among_outside);
   }
   return storage;
 }

@@ -56,6 +56,9 @@ class Engine final {
   BlockId allocate(Bytes nbytes, std::optional<PoolOffset> at = std::nullopt);
   // Frees a block that no value owns.
   void free(BlockId block);
+  // Allocates the block through which the device moves blocks whose old and new places overlap.
+  // Call it before anything else, so that the block lies at an end of the pool.
+  BlockId reserve_bounce();
   [[nodiscard]] const Pool& pool() const { return context_.pool; }
   // The storage whose content is in a block, if any.
   [[nodiscard]] StorageId storage_in(BlockId block) const;

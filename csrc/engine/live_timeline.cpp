@@ -191,7 +191,9 @@ void LiveTimeline::on_step(std::string_view name) {
 
 void LiveTimeline::on_allocate(BlockId /*block*/, Bytes /*nbytes*/) { note_charge(now()); }
 
-void LiveTimeline::on_external(StorageId /*storage*/, Bytes /*nbytes*/) { note_charge(now()); }
+void LiveTimeline::on_external(StorageId /*storage*/, Bytes /*nbytes*/, bool /*among_outside*/) {
+  note_charge(now());
+}
 
 // What it held may be gone already, or go now: the next event tells.
 void LiveTimeline::on_death(StorageId /*storage*/) { note_charge(now()); }

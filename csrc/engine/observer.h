@@ -20,7 +20,7 @@ class Observer {
   // ---- what the program does; nothing that a replay does is told here ----
   virtual void on_allocate(BlockId /*block*/, Bytes /*nbytes*/) {}
   virtual void on_free(BlockId /*block*/) {}
-  virtual void on_external(StorageId /*storage*/, Bytes /*nbytes*/) {}
+  virtual void on_external(StorageId /*storage*/, Bytes /*nbytes*/, bool /*among_outside*/) {}
   virtual void on_adopt(const FreshStorage& /*fresh*/, StorageId /*storage*/) {}
   virtual void on_death(StorageId /*storage*/) {}
   virtual void on_forsake(StorageId /*storage*/) {}

@@ -14,8 +14,8 @@ class ObserverPair : public Observer {
     tell(&Observer::on_allocate, block, nbytes);
   }
   void on_free(BlockId block) override { tell(&Observer::on_free, block); }
-  void on_external(StorageId storage, Bytes nbytes) override {
-    tell(&Observer::on_external, storage, nbytes);
+  void on_external(StorageId storage, Bytes nbytes, bool among_outside) override {
+    tell(&Observer::on_external, storage, nbytes, among_outside);
   }
   void on_adopt(const FreshStorage& fresh, StorageId storage) override {
     tell(&Observer::on_adopt, fresh, storage);

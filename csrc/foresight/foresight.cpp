@@ -96,8 +96,8 @@ void Foresight::on_op_begin(std::string_view name, std::span<const Operand> oper
   ++open_ops_;
 }
 
-void Foresight::on_external(StorageId storage, Bytes nbytes) {
-  ObserverPair::on_external(storage, nbytes);
+void Foresight::on_external(StorageId storage, Bytes nbytes, bool among_outside) {
+  ObserverPair::on_external(storage, nbytes, among_outside);
   log_.add_storage(storage);
 }
 

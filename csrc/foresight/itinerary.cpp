@@ -128,7 +128,9 @@ void Itinerary::on_op_begin(std::string_view /*name*/, std::span<const Operand> 
   ++open_ops_;
 }
 
-void Itinerary::on_external(StorageId storage, Bytes /*nbytes*/) { log_.add_storage(storage); }
+void Itinerary::on_external(StorageId storage, Bytes /*nbytes*/, bool /*among_outside*/) {
+  log_.add_storage(storage);
+}
 
 void Itinerary::on_adopt(const FreshStorage& /*fresh*/, StorageId storage) {
   log_.add_storage(storage);

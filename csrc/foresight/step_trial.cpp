@@ -57,7 +57,9 @@ class Director final : public Observer, public PlannedVictims, public Future {
   }
 
   // Observer.
-  void on_external(StorageId storage, Bytes /*nbytes*/) override { log_.add_storage(storage); }
+  void on_external(StorageId storage, Bytes /*nbytes*/, bool /*among_outside*/) override {
+    log_.add_storage(storage);
+  }
   void on_adopt(const FreshStorage& /*fresh*/, StorageId storage) override {
     log_.add_storage(storage);
   }

@@ -105,19 +105,19 @@ py::list op_rows(const Trace& trace) {
   return rows;
 }
 
-Bytes in_the_pool(Bytes nbytes) {
-  const std::int64_t alignment = Options().alignment.count();
+Bytes in_the_pool(Bytes nbytes, const TraceDevice& device) {
+  const std::int64_t alignment = device.alignment.count();
   return Bytes((nbytes.count() + alignment - 1) / alignment * alignment);
 }
 
 // The most that a kernel holds at once.
-Bytes peak_of(const std::vector<KernelStep>& kernel) {
+Bytes peak_of(const std::vector<KernelStep>& kernel, const TraceDevice& device) {
   std::vector<Bytes> made;
   Bytes held{0};
   Bytes most{0};
   for (const KernelStep& step : kernel) {
     if (step.kind == KernelStep::Kind::kAllocate) {
-      made.push_back(in_the_pool(step.size));
+      made.push_back(in_the_pool(step.size, device));
       held += made.back();
       most = std::max(most, held);
     } else {
@@ -134,7 +134,7 @@ py::list graph_op_rows(const Trace& trace, const detail::TraceGraph& graph) {
     py::dict row;
     row["name"] = trace.names[op.name];
     row["cost_ns"] = op.cost.count();
-    row["kernel_bytes"] = peak_of(trace.kernels[op.kernel]).count();
+    row["kernel_bytes"] = peak_of(trace.kernels[op.kernel], trace.device).count();
     row["inputs"] = node.inputs;
     row["outputs"] = node.outputs;
     rows.append(row);
@@ -152,7 +152,7 @@ py::list graph_value_rows(const Trace& trace, const detail::TraceGraph& graph) {
     }
     befores.push_back(versions[value.storage]);
     versions[value.storage] = py::int_(befores.size() - 1);
-    sizes.push_back(in_the_pool(value.size));
+    sizes.push_back(in_the_pool(value.size, trace.device));
   }
   for (const detail::GraphOp& node : graph.ops) {  // a block may be larger than what is in it
     const TraceOp& op = trace.ops[node.op];
@@ -161,7 +161,7 @@ py::list graph_value_rows(const Trace& trace, const detail::TraceGraph& graph) {
       std::size_t allocation = 0;
       for (const KernelStep& step : trace.kernels[op.kernel]) {
         if (step.kind == KernelStep::Kind::kAllocate && allocation++ == fresh[i].allocation) {
-          sizes[node.outputs[i]] = in_the_pool(step.size);
+          sizes[node.outputs[i]] = in_the_pool(step.size, trace.device);
         }
       }
     }

@@ -72,6 +72,9 @@ ScheduleRunner::Plans Simulator::take_plans() {
 
 void Simulator::fill_pool() {
   engine_->set_running_op({});
+  if (trace_.device.bounces) {
+    (void)engine_->reserve_bounce();
+  }
   for (const StartingPool::Place& place : starting_pool_.others) {
     (void)engine_->allocate(place.size, place.offset);
   }
@@ -126,9 +129,10 @@ void Simulator::count_replay() {
 
 // What has no bytes of its own (somebody wrapped memory of the pool) is seen from outside at once.
 // In a trace that stands behind the ops that ran meanwhile.
-void Simulator::add_external(Bytes size) {
+void Simulator::add_external(Bytes size, bool among_outside) {
   engine_->set_running_op("a tensor from outside");
-  const StorageId id = engine_->add_external(this, size);  // the handle is not looked at
+  const auto charge = among_outside ? Engine::Charge::kAmongOutside : Engine::Charge::kNow;
+  const StorageId id = engine_->add_external(this, size, charge);  // the handle is not looked at
   add_storage(id);
   if (size == Bytes(0)) {
     engine_->user().escape(id);
@@ -166,7 +170,7 @@ void Simulator::forsake(StorageId storage) {
 void Simulator::apply(const TraceEvent& event) {
   switch (event.kind) {
     case EventKind::kExternal:
-      add_external(event.size);
+      add_external(event.size, event.index != 0);
       break;
     case EventKind::kAllocate:
       engine_->set_running_op({});

@@ -73,7 +73,7 @@ class Simulator final : private Device {
     return static_cast<std::uint32_t>(&op - trace_.ops.data());
   }
   void add_storage(StorageId id);
-  void add_external(Bytes size);
+  void add_external(Bytes size, bool among_outside);
   void adopt(std::uint32_t block, Bytes nbytes);
   [[nodiscard]] FreshStorage content(BlockId block, Bytes nbytes);
   void forsake(StorageId storage);

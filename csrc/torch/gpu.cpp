@@ -79,8 +79,10 @@ void Gpu::learn_deleter() {
   program_deleter_ = data.get_deleter();
 }
 
+Bytes Gpu::budget_unit() const { return runtime_->granularity(device_.index()); }
+
 Bytes Gpu::budget(Bytes wanted) const {
-  const std::int64_t unit = runtime_->granularity(device_.index()).count();
+  const std::int64_t unit = budget_unit().count();
   if (wanted.count() < unit) {
     throw std::invalid_argument(str_cat("a budget on ", device_.str(), " must be at least ",
                                         to_string(Bytes(unit)), ", the unit of its memory"));

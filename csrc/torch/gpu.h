@@ -41,8 +41,10 @@ class Gpu {
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  // The budget as it can be had: a multiple of the unit in which the driver gives memory. Throws
-  // std::invalid_argument when it is less than one.
+  // The unit in which the driver gives memory.
+  [[nodiscard]] Bytes budget_unit() const;
+  // The budget rounded down to a multiple of that unit. Throws std::invalid_argument when it is
+  // less than one unit.
   [[nodiscard]] Bytes budget(Bytes wanted) const;
   // What the driver has given for tensors outside of any budget on the device.
   [[nodiscard]] Bytes outside() const;

@@ -41,13 +41,6 @@ std::uint32_t next_number() {
   return ++last;
 }
 
-// Of a budget, for moves that overlap themselves.
-Bytes bounce_size(Bytes budget) {
-  constexpr std::int64_t kPart = 256;
-  constexpr Bytes kMost(32 << 20);
-  return std::min(Bytes(budget.count() / kPart / 512 * 512 + 512), kMost);
-}
-
 // What the engine asks of the device while it is made must be there.
 Options prepared(TensorDevice& device, const Options& options) {
   device.open_tier(options);
@@ -75,7 +68,7 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
   }
   device_.make_arena(engine_.options());
   if (Gpu* const gpu = device_.gpu()) {
-    bounce_ = engine_.allocate(bounce_size(engine_.options().budget));
+    bounce_ = engine_.reserve_bounce();
     gpu->set_bounce(device_.arena().at(engine_.pool().offset(bounce_)),
                     engine_.pool().size(bounce_));
     memory_.publish_use(EngineLock(mutex_));
@@ -208,6 +201,14 @@ void Session::disown_evicted(const EngineLock& lock) {
 
 void Session::record(const std::string& path) {
   recording_ = std::make_unique<Recording>(path);
+  if (const Gpu* const gpu = device_.gpu()) {
+    const Options& options = engine_.options();
+    recording_->writer.set_device({.alignment = options.alignment,
+                                   .unit = gpu->budget_unit(),
+                                   .outside = options.outside,
+                                   .bounces = bounce_.valid(),
+                                   .compares = false});
+  }
   observe(&recording_->recorder);
 }
 

@@ -16,9 +16,9 @@
 namespace recoup::detail {
 
 inline constexpr std::array<unsigned char, 8> kTraceMagic{0x89, 'r', 't', 'r', 'a', 'c', 'e', '\n'};
-inline constexpr std::uint32_t kTraceVersion = 6;
+inline constexpr std::uint32_t kTraceVersion = 7;
 // Still read: 1 had no plans, 2 no parts, 3 no ops on lists, 4 no storages that leave the pool
-// and no times of steps.
+// and no times of steps, 5 no copies, 6 no devices.
 inline constexpr std::uint32_t kFirstTraceVersion = 1;
 inline constexpr std::size_t kFrameHeader = 12;
 inline constexpr std::uint32_t kMaxFrame = 64U << 20;
@@ -29,7 +29,9 @@ enum class RecordTag : std::uint8_t {
   kOp = 3,
   kPlan = 4,
   kListOp = 5,
-  kEvent = 16,  // and the number of its kind
+  kDevice = 6,
+  kOutside = 7,  // a kExternal with index 1
+  kEvent = 16,   // and the number of its kind
 };
 
 // Bits of an operand, below its storage's distance.
@@ -42,6 +44,11 @@ inline constexpr int kOperandBits = 4;
 // Bit of an operand of a part, below its storage's distance.
 inline constexpr std::uint64_t kPartOperandWritten = 1;
 inline constexpr int kPartOperandBits = 1;
+
+// Bits of a device.
+inline constexpr std::uint64_t kDeviceBounces = 1;
+inline constexpr std::uint64_t kDeviceCompares = 2;
+inline constexpr std::uint64_t kMostDeviceFlags = 3;
 
 // Bits of a plan.
 inline constexpr std::uint64_t kPlanListed = 1;

@@ -15,6 +15,7 @@ namespace recoup::detail {
 //   cost of all ops    104 days
 //   bytes that all ops read and make    2^58: 80 days of 40 GB a second
 inline constexpr Bytes kMostBytes{std::int64_t{1} << 47};
+inline constexpr Bytes kMostAlignment{std::int64_t{1} << 21};
 inline constexpr Nanoseconds kMostCost{std::int64_t{1} << 53};
 inline constexpr Bytes kMostTraffic{std::int64_t{1} << 58};
 inline constexpr Bytes kMostRecordBytes{std::int64_t{1} << 32};

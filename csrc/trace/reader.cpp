@@ -103,11 +103,29 @@ class TraceReader {
       read_plan();
     } else if (tag == static_cast<std::uint64_t>(RecordTag::kListOp)) {
       read_list_op();
+    } else if (tag == static_cast<std::uint64_t>(RecordTag::kDevice)) {
+      read_device();
+    } else if (tag == static_cast<std::uint64_t>(RecordTag::kOutside)) {
+      read_event(TraceEvent::Kind::kExternal, 1);
     } else if (tag >= kFirst && tag <= kLast && tag != kNone) {
       read_event(static_cast<TraceEvent::Kind>(tag - kFirst));
     } else {
       fail(str_cat("there is no record with tag ", tag));
     }
+  }
+
+  void read_device() {
+    TraceDevice device;
+    device.alignment = Bytes(natural());
+    device.unit = Bytes(natural());
+    device.outside = Bytes(natural());
+    const std::uint64_t flags = number();
+    if (flags > kMostDeviceFlags) {
+      fail(str_cat("a device has flags ", flags, ", which no version has"));
+    }
+    device.bounces = (flags & kDeviceBounces) != 0;
+    device.compares = (flags & kDeviceCompares) != 0;
+    keep([&](TraceSink& sink) { sink.set_device(device); });
   }
 
   void read_name() {
@@ -224,9 +242,9 @@ class TraceReader {
     keep([&](TraceSink& sink) { sink.add_plan(plan, evictions_); });
   }
 
-  void read_event(TraceEvent::Kind kind) {
+  void read_event(TraceEvent::Kind kind, std::uint32_t index_in_tag = 0) {
     using Kind = TraceEvent::Kind;
-    TraceEvent event{.kind = kind, .index = 0, .size = Bytes(0)};
+    TraceEvent event{.kind = kind, .index = index_in_tag, .size = Bytes(0)};
     switch (kind) {
       case Kind::kExternal:
       case Kind::kAllocate:

@@ -121,9 +121,9 @@ void TraceRecorder::on_free(BlockId block) {
   }
 }
 
-void TraceRecorder::on_external(StorageId storage, Bytes nbytes) {
+void TraceRecorder::on_external(StorageId storage, Bytes nbytes, bool among_outside) {
   add_storage(storage);
-  sink_.add_event({.kind = EventKind::kExternal, .index = 0, .size = nbytes});
+  sink_.add_event({.kind = EventKind::kExternal, .index = among_outside ? 1U : 0U, .size = nbytes});
 }
 
 void TraceRecorder::on_adopt(const FreshStorage& fresh, StorageId storage) {

@@ -3,6 +3,9 @@
 namespace recoup::detail {
 
 void tell(const Trace& trace, TraceSink& sink) {
+  if (trace.device != TraceDevice()) {
+    sink.set_device(trace.device);
+  }
   for (const std::string& name : trace.names) {
     sink.add_name(name);
   }

@@ -12,6 +12,8 @@ namespace recoup::detail {
 class RECOUP_API TraceSink {
  public:
   virtual ~TraceSink() = default;
+  // Once at most, before everything else. Without it the device is a CPU.
+  virtual void set_device(const TraceDevice& device) = 0;
   virtual void add_name(std::string_view name) = 0;
   virtual void add_kernel(std::span<const KernelStep> steps) = 0;
   // first_operand and first_fresh of `op` do not matter.
@@ -27,11 +29,13 @@ class RECOUP_API TraceSink {
   virtual void add_event(const TraceEvent& event) = 0;
 };
 
-// Tells `trace`, whose ops refer to what is in it: names and kernels, then the events.
+// Tells `trace`, whose ops refer to what is in it: the device, unless it is a CPU, names and
+// kernels, then the events.
 void tell(const Trace& trace, TraceSink& sink);
 
 class RECOUP_API TraceBuilder final : public TraceSink {
  public:
+  void set_device(const TraceDevice& device) override { trace_.device = device; }
   void add_name(std::string_view name) override { trace_.names.emplace_back(name); }
   void add_kernel(std::span<const KernelStep> steps) override {
     trace_.kernels.emplace_back(steps.begin(), steps.end());

@@ -17,6 +17,7 @@ class StepCutter {
   StepCutter(const Trace& trace, std::size_t index) : trace_(trace), index_(index) {}
 
   Trace cut() {
+    built_.set_device(trace_.device);
     for (const std::string& name : trace_.names) {
       built_.add_name(name);
     }
@@ -40,6 +41,7 @@ class StepCutter {
  private:
   struct Storage {
     Bytes size{0};
+    std::uint32_t among_outside = 0;  // as in its kExternal
     bool live = true;
     bool escaped = false;  // in this step
     std::size_t pins = 0;
@@ -56,7 +58,7 @@ class StepCutter {
     for (Storage& storage : storages_) {
       if (storage.live) {
         storage.number = storage_count_++;
-        add({.kind = EventKind::kExternal, .index = 0, .size = storage.size});
+        add({.kind = EventKind::kExternal, .index = storage.among_outside, .size = storage.size});
         for (std::size_t pin = 0; pin < storage.pins; ++pin) {
           add({.kind = EventKind::kPin, .index = storage.number, .size = Bytes(0)});
         }
@@ -75,15 +77,16 @@ class StepCutter {
       built_.add_event(event);
     }
   }
-  void add_storage(Bytes size) {
-    storages_.push_back({.size = size, .number = inside_ ? storage_count_++ : 0});
+  void add_storage(Bytes size, std::uint32_t among_outside = 0) {
+    storages_.push_back(
+        {.size = size, .among_outside = among_outside, .number = inside_ ? storage_count_++ : 0});
   }
 
   void apply(const TraceEvent& event) {
     TraceEvent added = event;
     switch (event.kind) {
       case EventKind::kExternal:
-        add_storage(event.size);
+        add_storage(event.size, event.index);
         break;
       case EventKind::kAllocate:
         blocks_.push_back({.size = event.size, .number = inside_ ? block_count_++ : 0});

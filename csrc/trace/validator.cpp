@@ -1,6 +1,7 @@
 #include "csrc/trace/validator.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "csrc/base/strings.h"
@@ -47,6 +48,22 @@ bool TraceValidator::Once::add(std::size_t index) {
     seen_.resize(std::max(index + 1, 2 * seen_.size()));
   }
   return std::exchange(seen_[index], round_) != round_;
+}
+
+// ---- the device ----
+
+void TraceValidator::set_device(const TraceDevice& device) {
+  place_ = {.noun = "device", .number = 0};
+  if (std::exchange(has_device_, true) || !names_.empty() || !kernels_.empty() || events_ > 0) {
+    fail("it does not come first");
+  }
+  check_size(device.outside);
+  check_block_size(device.unit);
+  if (device.alignment > kMostAlignment ||
+      !std::has_single_bit(static_cast<std::uint64_t>(device.alignment.count()))) {
+    fail(str_cat("an alignment of ", device.alignment.count(),
+                 " bytes, which is not a power of two up to ", kMostAlignment.count()));
+  }
 }
 
 // ---- names and kernels ----
@@ -314,6 +331,9 @@ void TraceValidator::add_event(const TraceEvent& event) {
   switch (event.kind) {
     case Kind::kExternal:
       check_size(event.size);
+      if (event.index > 1) {
+        fail(str_cat("it is external in way ", event.index));
+      }
       add_storage(event.size, true);
       break;
     case Kind::kAllocate:

@@ -27,10 +27,12 @@ namespace recoup::detail {
 //               of another begin, and have begun before they end
 //   a plan      names evictions in the order of the ops that run then; one that leaves all to the
 //               default names none
+//   a device    is told once at most, before all else; its alignment is a power of two
 //   sizes       Note [Bounds of a trace]
 class TraceValidator final : public TraceSink {
  public:
   // Each throws BadTrace that names the event or the kernel. What was told before may be kept.
+  void set_device(const TraceDevice& device) override;
   void add_name(std::string_view name) override;
   void add_kernel(std::span<const KernelStep> steps) override;
   void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
@@ -108,6 +110,7 @@ class TraceValidator final : public TraceSink {
   Once operands_once_;
   Once results_once_;
 
+  bool has_device_ = false;
   Place place_;
   std::uint64_t events_ = 0;
   std::uint64_t plans_ = 0;

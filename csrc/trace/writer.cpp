@@ -100,6 +100,15 @@ void TraceWriter::close() {
   }
 }
 
+void TraceWriter::set_device(const TraceDevice& device) {
+  put(static_cast<std::uint64_t>(RecordTag::kDevice));
+  put(natural(device.alignment.count()));
+  put(natural(device.unit.count()));
+  put(natural(device.outside.count()));
+  put((device.bounces ? kDeviceBounces : 0) | (device.compares ? kDeviceCompares : 0));
+  end_record();
+}
+
 void TraceWriter::add_name(std::string_view name) {
   put(static_cast<std::uint64_t>(RecordTag::kName));
   put(name.size());
@@ -178,7 +187,10 @@ void TraceWriter::add_list_op(const TraceListOp& op, std::span<const TracePart> 
 void TraceWriter::add_event(const TraceEvent& event) {
   using Kind = TraceEvent::Kind;
   RECOUP_CHECK(event.kind != Kind::kOp && event.kind != Kind::kPlan && event.kind != Kind::kParts);
-  put(static_cast<std::uint64_t>(RecordTag::kEvent) + static_cast<std::uint64_t>(event.kind));
+  const bool outside = event.kind == Kind::kExternal && event.index != 0;
+  put(outside
+          ? static_cast<std::uint64_t>(RecordTag::kOutside)
+          : static_cast<std::uint64_t>(RecordTag::kEvent) + static_cast<std::uint64_t>(event.kind));
   switch (event.kind) {
     case Kind::kExternal:
       put(natural(event.size.count()));

@@ -21,6 +21,7 @@ class TraceWriter final : public TraceSink {
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
+  void set_device(const TraceDevice& device) override;
   void add_name(std::string_view name) override;
   void add_kernel(std::span<const KernelStep> steps) override;
   void add_op(const TraceOp& op, std::span<const TraceOperand> operands,

@@ -17,6 +17,16 @@
 
 namespace recoup {
 
+// How the device of the run gives out memory. The defaults are those of a CPU.
+struct TraceDevice {
+  Bytes alignment{64};   // of blocks of the pool: a power of two
+  Bytes unit{1};         // of budgets, which are rounded down to a multiple of it
+  Bytes outside{0};      // part of a budget that was in use before the run: Options::outside
+  bool bounces = false;  // whether a block is set aside for moves: Engine::reserve_bounce
+  bool compares = true;  // whether copies in a second tier are compared: Options::spill_compares
+  friend bool operator==(const TraceDevice&, const TraceDevice&) = default;
+};
+
 // How an op uses one of its distinct storages.
 struct TraceOperand {
   std::uint32_t storage = 0;
@@ -113,7 +123,8 @@ struct TracePlan {
 
 struct TraceEvent {
   enum class Kind : std::uint8_t {
-    kExternal,  // a storage that was made outside the pool, of `size` bytes
+    kExternal,  // a storage that was made outside the pool, of `size` bytes; `index` is 1 when they
+                // are among TraceDevice::outside, else 0
     kAllocate,  // a block of `size` bytes, outside of any op
     kFree,      // block `index`
     kAdopt,     // block `index` becomes a storage of `size` bytes
@@ -141,6 +152,7 @@ struct TraceEvent {
 };
 
 struct Trace {
+  TraceDevice device;
   std::vector<std::string> names;
   std::vector<std::vector<KernelStep>> kernels;
   std::vector<TraceOp> ops;

@@ -16,6 +16,13 @@ class RandomTrace {
   RandomTrace(std::uint64_t seed, unsigned most_bits) : random_(seed), most_bits_(most_bits) {}
 
   Trace make(int events) {
+    if (below(3) == 0) {
+      builder_.set_device({.alignment = Bytes(std::int64_t{1} << below(10)),
+                           .unit = size(),
+                           .outside = Bytes(below(2) * size().count()),
+                           .bounces = below(2) == 0,
+                           .compares = below(2) == 0});
+    }
     for (const char* name : {"aten::add.Tensor", "", "aten::convolution", "a step"}) {
       builder_.add_name(name);
     }
@@ -167,6 +174,7 @@ class RandomTrace {
         break;
       case Kind::kExternal:
         event.size = below(8) == 0 ? Bytes(0) : size();
+        event.index = below(4) == 0 ? 1 : 0;
         live_.push_back({.number = storages_++, .external = true});
         break;
       case Kind::kAllocate:

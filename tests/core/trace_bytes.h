@@ -56,6 +56,14 @@ inline void put_record(std::string& raw, const Record& record) {
 // The records of a trace, as the writer has them.
 class RecordSink final : public TraceSink {
  public:
+  void set_device(const TraceDevice& device) override {
+    records_.push_back({.tag = 6,
+                        .numbers = {static_cast<std::uint64_t>(device.alignment.count()),
+                                    static_cast<std::uint64_t>(device.unit.count()),
+                                    static_cast<std::uint64_t>(device.outside.count()),
+                                    (device.bounces ? kDeviceBounces : 0) |
+                                        (device.compares ? kDeviceCompares : 0)}});
+  }
   void add_name(std::string_view name) override {
     records_.push_back({.tag = 1, .text = std::string(name)});
   }
@@ -126,6 +134,7 @@ class RecordSink final : public TraceSink {
     switch (event.kind) {
       case Kind::kExternal:
         ++storages_;
+        record.tag = event.index == 0 ? record.tag : 7;
         [[fallthrough]];
       case Kind::kAllocate:
         record.numbers = {bytes};

@@ -99,12 +99,12 @@ TEST(TraceFormat, AnotherVersionIsRefused) {
   const std::string path = path_in_temp("version");
   write_trace(random_trace(5, 5), path);
   std::string bytes = bytes_of(path);
-  for (const int version : {0, 7}) {
+  for (const int version : {0, 8}) {
     bytes[8] = static_cast<char>(version);
     put_bytes(path, bytes);
     EXPECT_NE(complaint_of([&] {
                 (void)read_trace(path);
-              }).find("version " + std::to_string(version) + "; this recoup reads versions 1 to 6"),
+              }).find("version " + std::to_string(version) + "; this recoup reads versions 1 to 7"),
               std::string::npos);
   }
   std::filesystem::remove(path);
@@ -117,8 +117,11 @@ bool is_of_version(const Trace& trace, int version) {
                   [](const TraceEvent& event) { return event.kind == Kind::kPart; });
   const bool has_copies = std::any_of(trace.ops.begin(), trace.ops.end(),
                                       [](const TraceOp& op) { return op.copies > 0; });
-  return trace.list_ops.empty() && !has_copies && has_part == (version == 3) &&
-         trace.plans.empty() == (version == 1);
+  const bool has_outside = std::any_of(
+      trace.events.begin(), trace.events.end(),
+      [](const TraceEvent& event) { return event.kind == Kind::kExternal && event.index != 0; });
+  return !has_outside && trace.list_ops.empty() && !has_copies && trace.device == TraceDevice() &&
+         has_part == (version == 3) && trace.plans.empty() == (version == 1);
 }
 
 TEST(TraceFormat, TheVersionsBeforeAreRead) {

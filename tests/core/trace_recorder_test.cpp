@@ -71,7 +71,7 @@ class Recorded : public testing::Test {
 };
 
 TEST_F(Recorded, OpsOfTwoThreadsSideBySide) {
-  recorder_.on_external(StorageId(7), 64_B);
+  recorder_.on_external(StorageId(7), 64_B, false);
   begin("first", {7});
   allocate(1);
   on_another_thread([this] {
@@ -89,7 +89,7 @@ TEST_F(Recorded, OpsOfTwoThreadsSideBySide) {
 
 TEST_F(Recorded, PartsBesideAnOpOfAnotherThread) {
   recorder_.on_parts_end();  // they began before it looked on
-  recorder_.on_external(StorageId(7), 64_B);
+  recorder_.on_external(StorageId(7), 64_B, false);
   begin("first", {7});
   on_another_thread([this] {
     const Part parts[] = {{.operands = {{.storage = StorageId(7), .written = true}}}};

@@ -22,8 +22,11 @@ constexpr int kDrawnOps = 120;
 // A program whose choices depend on its seed alone.
 class Drawn {
  public:
-  Drawn(std::uint64_t seed, const Options& options, Observer* observer)
+  Drawn(std::uint64_t seed, const Options& options, Observer* observer, bool bounces = false)
       : random_(seed), program_(options) {
+    if (bounces) {
+      (void)program_.engine().reserve_bounce();
+    }
     program_.device().bytes_a_payload = 0;
     program_.engine().set_observer(observer);
   }
@@ -259,6 +262,41 @@ TEST_P(Simulation, ATraceDoesNotDependOnTheBudget) {
     }
   }
   EXPECT_GT(compared, 10);
+}
+
+// Rounds budgets, has other blocks than a CPU, takes a part of the budget, and keeps a bounce.
+TEST(SimulatedDevice, DecidesAsTheLiveRunDoes) {
+  const TraceDevice device{
+      .alignment = 256_B, .unit = 4_KiB, .outside = 3000_B, .bounces = true, .compares = false};
+  std::size_t decisions = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    TraceBuilder builder;
+    builder.set_device(device);
+    TraceRecorder recorder(builder);
+    DecisionLog live;
+    ObserverPair observers(&live, &recorder);
+    const Bytes budget(13000 + static_cast<std::int64_t>(seed % 20) * 1000);
+    Options options = simulated_options("recoup", seed);
+    options.budget = Bytes(budget.count() / device.unit.count() * device.unit.count());
+    options.alignment = device.alignment;
+    options.outside = device.outside;
+    options.spill_compares = false;
+    Drawn drawn(seed, options, &observers, device.bounces);
+    if (!drawn.run()) {
+      continue;
+    }
+    Options asked = simulated_options("recoup", seed);
+    asked.budget = budget;
+    std::vector<Decision> simulated;
+    const SimulationResult result =
+        simulate(builder.trace(), {.engine = asked, .max_time_ratio = 0}, &simulated);
+    ASSERT_EQ(result.status, SimulationResult::Status::kOk) << result.reason;
+    ASSERT_EQ(simulated, live.decisions());
+    EXPECT_EQ(result.stats.peak_bytes, drawn.stats().peak_bytes);
+    decisions += simulated.size();
+  }
+  EXPECT_GT(decisions, 500U);
 }
 
 // What ran as a whole goes on as a whole where its parts would have fitted.

@@ -16,6 +16,7 @@ constexpr std::uint64_t kNameTag = 1;
 constexpr std::uint64_t kKernelTag = 2;
 constexpr std::uint64_t kOpTag = 3;
 constexpr std::uint64_t kListOpTag = 5;
+constexpr std::uint64_t kDeviceTag = 6;
 constexpr std::uint64_t tag(TraceEvent::Kind kind) { return 16 + static_cast<std::uint64_t>(kind); }
 using Kind = TraceEvent::Kind;
 
@@ -80,6 +81,26 @@ Record kernel(std::vector<std::uint64_t> steps) {
 }
 constexpr std::uint64_t allocates(std::uint64_t bytes) { return bytes << 1; }
 constexpr std::uint64_t frees(std::uint64_t number) { return number << 1 | 1; }
+
+Record device(std::vector<std::uint64_t> numbers) {
+  return {.tag = kDeviceTag, .numbers = std::move(numbers)};
+}
+
+TEST_F(Strangers, ADeviceComesFirst) {
+  expect_refused({kName, device({64, 1, 0, 0})}, "it does not come first");
+  expect_refused({event(Kind::kExternal, {8}), device({64, 1, 0, 0})}, "it does not come first");
+  expect_refused({device({64, 1, 0, 0}), device({64, 1, 0, 0})}, "it does not come first");
+}
+
+TEST_F(Strangers, ADeviceIsOneThatThereCanBe) {
+  for (const std::uint64_t alignment : {0U, 3U, 1U << 22U}) {
+    expect_refused({device({alignment, 1, 0, 0})}, "not a power of two");
+  }
+  expect_refused({device({64, 0, 0, 0})}, "an allocation of 0 bytes");
+  expect_refused({device({64, std::uint64_t{1} << 48, 0, 0})}, "a size of 281474976710656 bytes");
+  expect_refused({device({64, 1, std::uint64_t{1} << 48, 0})}, "a size of 281474976710656 bytes");
+  expect_refused({device({64, 1, 0, 4})}, "flags 4");
+}
 
 TEST_F(Strangers, AnOpThatFailedReturnsNothing) {
   expect_refused({kName, kernel({allocates(64)}), op(0, {0, 64}, 8), event(Kind::kDie, {0})},

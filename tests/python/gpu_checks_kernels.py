@@ -83,16 +83,17 @@ def assert_same_when_short(program: Callable[[], list[Tensor]], plain: list[Tens
         assert_same(program(), plain)
     stats = run.stats()
     room = stats.peak_bytes - stats.external_bytes
-    replays = 0
+    replays, text = 0, ""
     for percent in range(90, 20, -10):
         try:
             with recoup.budget(with_outside(room * percent // 100), device=here.device) as run:
                 assert_same(program(), plain)
-        except recoup.OutOfBudgetError:
+        except recoup.OutOfBudgetError as error:
+            text = f"in {percent} % of {room / MIB:.1f} MiB: {error}"
             break
         run.check()
         replays += run.stats().replays
-    assert replays > 0
+    assert replays > 0, text
 
 
 @check

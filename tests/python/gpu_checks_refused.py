@@ -19,6 +19,7 @@ from gpu_context import (
     step,
     with_outside,
 )
+from recoup.decisions import Decision
 from recoup.run import free_bytes
 
 
@@ -154,3 +155,51 @@ def traces_are_recorded() -> None:
         trace = recoup.Trace.read(path)
         peak = trace.unbudgeted_peak_bytes()
         assert trace.simulate(int(peak * 0.8)).stats.replays > 0
+
+
+@check
+def a_simulation_decides_as_the_run() -> None:
+    """With the device's alignment, its bounce, and what was there before the scope."""
+    import tempfile
+
+    hog = torch.ones(5 * MIB, dtype=torch.uint8, device=here.device)
+    model = chain(12)
+    empty_cache()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run.rtrace")
+        with recoup.trace(path, device=here.device) as recorded:
+            three_steps(model, recorded)
+        trace = recoup.Trace.read(path)
+    outside = with_outside(0)
+    room = trace.unbudgeted_peak_bytes() - outside
+    assert room > 8 * MIB, room
+    decided = 0
+    common = {"cost_model": "bytes", "planning": "wait", "decisions": True}
+    for policy in ("planned", "recoup", "coop", "dtr", "lru"):
+        for percent, spill in ((75, None), (60, None), (60, "64MiB")):
+            options: dict[str, Any] = {**common, "policy": policy, "spill": spill}
+            budget = outside + room * percent // 100 + 12345
+            with recoup.budget(budget, device=here.device, **options) as run:
+                three_steps(model, run)
+            simulated = trace.simulate(budget, max_time_ratio=0, **options)
+            case = f"{policy}, {percent} %, second tier: {spill}"
+            assert simulated.status == "ok", f"{case}: {simulated.reason}"
+            ours = run.decisions()
+            assert ours == simulated.decisions, f"{case}: {difference(ours, simulated.decisions)}"
+            assert simulated.stats.peak_bytes == run.stats().peak_bytes, case
+            decided += len(ours)
+    assert decided > 0
+    assert hog.sum().item() == 5 * MIB
+
+
+def three_steps(model: torch.nn.Sequential, run: recoup.Run) -> None:
+    for _ in range(3):
+        step(model)
+        run.mark_step()
+
+
+def difference(ours: list[Decision], its: list[Decision]) -> str:
+    pairs = enumerate(zip(ours, its, strict=False))
+    at = next((at for at, (live, simulated) in pairs if live != simulated), -1)
+    lengths = f"{len(ours)} and {len(its)} decisions"
+    return lengths if at < 0 else f"{lengths}; number {at} is {ours[at]}, simulated {its[at]}"

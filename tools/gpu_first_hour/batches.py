@@ -17,10 +17,8 @@ from training import Job, Trained
 from recoup.device_memory import free_bytes, outside_bytes
 
 STEPS = 3
-STEP_SECONDS = 4.0
-"""A batch whose steps take longer is not gone beyond."""
-TIME_SHARE = 0.5
-"""Of the time limit: after that nothing more is tried."""
+TIME_SHARE = 0.8
+"""Of the time limit: no training starts that would end after that, to judge by the one before."""
 DOUBLE_BYTES = 32 * gpu.MIB
 """The memory of the double in a rehearsal, which a few doublings exceed."""
 RESOLUTION = 0.06
@@ -37,10 +35,10 @@ def train(job: Job, way: str) -> Trained | None:
         return None
 
 
-def tries(job_of: Callable[[int], Job], way: str) -> Callable[[int], float | None]:
-    """A function that says how many seconds a step of that batch takes; None: it does not fit."""
+def tries(job_of: Callable[[int], Job], way: str) -> Callable[[int], bool]:
+    """A function that says whether a batch fits."""
 
-    def attempt(batch: int) -> float | None:
+    def attempt(batch: int) -> bool:
         job = job_of(batch)
         start = time.perf_counter()
         trained = train(job, way)
@@ -49,30 +47,32 @@ def tries(job_of: Callable[[int], Job], way: str) -> Callable[[int], float | Non
             gc.collect()
             gpu.module(job.device).empty_cache()
             report(f"batch {batch}", fits=False, s=time.perf_counter() - start)
-            return None
+            return False
         rate = batch / trained.seconds
         report(f"batch {batch}", fits=True, step_ms=1e3 * trained.seconds, a_second=rate)
-        return trained.seconds
+        return True
 
     return attempt
 
 
-def largest(first: int, attempt: Callable[[int], float | None], deadline: float) -> int:
-    """By doubling, and then by halving what lies between."""
-    fits, beyond, batch = 0, 0, first
-    while True:
-        seconds = attempt(batch)
-        if seconds is None:
+def largest(first: int, attempt: Callable[[int], bool], deadline: float) -> tuple[int, str]:
+    """The largest batch that was found to fit, and why it is not known to be the largest of all.
+
+    By doubling, and then by halving what lies between.
+    """
+    fits, beyond, batch, took = 0, 0, first, 0.0
+    while beyond == 0 or beyond - fits > max(1, RESOLUTION * fits):
+        # A training takes as long as its batch is large, or longer when it is short of memory.
+        expected = took * batch / fits if fits > 0 else 0.0
+        if time.monotonic() + expected > deadline:
+            return fits, f"batch {batch} would have taken {expected:.0f} s"
+        start = time.monotonic()
+        if attempt(batch):
+            fits, took = batch, time.monotonic() - start
+        else:
             beyond = batch
-            break
-        fits = batch
-        if seconds > STEP_SECONDS or time.monotonic() > deadline:
-            return fits
-        batch *= 2
-    while beyond - fits > max(1, RESOLUTION * fits) and time.monotonic() < deadline:
-        middle = (fits + beyond) // 2
-        fits, beyond = (fits, middle) if attempt(middle) is None else (middle, beyond)
-    return fits
+        batch = 2 * batch if beyond == 0 else (fits + beyond) // 2
+    return fits, ""
 
 
 def main() -> int:
@@ -82,8 +82,8 @@ def main() -> int:
     first = net.batch
     attempt = tries(lambda batch: Job(net, device, STEPS, batch), way)
     deadline = time.monotonic() + TIME_SHARE * told["seconds"]
-    found = largest(first, attempt, deadline)
-    report("largest", batch=found)
+    found, cut = largest(first, attempt, deadline)
+    report("largest", batch=found, **({"not beyond": cut} if cut else {}))
     if found == 0:
         print(f"not even the first batch, of {first}, fits")
     return int(found == 0)

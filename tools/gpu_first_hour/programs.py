@@ -58,7 +58,9 @@ def compare(run: Train, device: torch.device, options: dict[str, Any]) -> dict[s
         try:
             with recoup.budget(budget, device=device, **options) as short:
                 same = equal(run(), plain) and same
-        except recoup.OutOfBudgetError:
+        except recoup.OutOfBudgetError as error:
+            row["below"] = str(error).splitlines()[0]
+            print(error, flush=True)
             break
         stats = short.stats()
         row["lowest"] = f"{share} %"
@@ -86,7 +88,10 @@ def in_own_process(name: str, training: Training) -> tuple[str, dict[str, Any]]:
     worked = workers.run(name, command, SECONDS, environment)
     if worked.result != "ok":
         return name, {"bits": "none", "reason": worked.reason}
-    row: dict[str, Any] = json.loads(worked.output.splitlines()[-1])
+    *printed, last = worked.output.splitlines()
+    row: dict[str, Any] = json.loads(last)
+    if row.get("lowest") == "none":
+        print("\n".join(printed), flush=True)
     return name, row
 
 

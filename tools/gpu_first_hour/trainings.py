@@ -153,7 +153,7 @@ def attention(device: torch.device, tiny: bool, backend: str) -> Train | str:
 
     def loss(model: nn.Module) -> Tensor:
         x = torch.randn(2 if tiny else 16, 512, Attention.WIDTH, device=device)
-        with sdpa_kernel(SDPBackend[backend]), torch.autocast(device.type, torch.bfloat16):
+        with sdpa_kernel(getattr(SDPBackend, backend)), torch.autocast(device.type, torch.bfloat16):
             found: Tensor = model(x).square().mean()
             return found
 

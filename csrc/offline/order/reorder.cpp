@@ -33,6 +33,7 @@ class Reorder {
     for (const TraceEvent& event : trace_.events) {
       find_place(event);
     }
+    result_.device = trace_.device;
     result_.names = trace_.names;
     result_.kernels = trace_.kernels;
     new_storage_.resize(uses_.size());

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "csrc/base/strings.h"
 #include "csrc/engine/decisions.h"
 #include "csrc/engine/observer_pair.h"
 #include "csrc/foresight/foresight.h"
@@ -25,6 +27,26 @@ int step_count(const Trace& trace) {
     }
   }
   return steps + (has_ops ? 1 : 0);
+}
+
+// As the device of the recorded run has them.
+SimulationOptions on_device(const Trace& trace, SimulationOptions options) {
+  const TraceDevice& device = trace.device;
+  Options& engine = options.engine;
+  engine.alignment = device.alignment;
+  engine.outside = device.outside;
+  engine.budget = Bytes(engine.budget.count() / device.unit.count() * device.unit.count());
+  engine.spill_compares = engine.spill_compares && device.compares;
+  return options;
+}
+
+// Why the device has no pool of any size in that budget; empty when it has one.
+std::string no_pool(const Options& asked, const Options& on_device) {
+  if (asked.budget <= Bytes(0) || on_device.budget > on_device.outside) {
+    return {};  // a budget that is not positive is the caller's error
+  }
+  return detail::str_cat("the budget leaves nothing beside the ", to_string(on_device.outside),
+                         " that were in use on the device before the recorded run");
 }
 
 // Of a run in that budget, unless it is known that nothing is to be as in that run.
@@ -89,13 +111,32 @@ class Simulation {
   detail::ObserverPair observers_;
 };
 
+// The least budget on the device in which `peak` bytes fit, of which `options` had one bounce.
+Bytes budget_for(Bytes peak, const TraceDevice& device, Options options) {
+  const Bytes held = peak - (device.bounces ? detail::bounce_size(options) : Bytes(0));
+  options.budget = held;
+  // The bounce grows with the budget: each round adds 1/256 of what the one before added.
+  while (device.bounces && held + detail::bounce_size(options) > options.budget) {
+    options.budget = held + detail::bounce_size(options);
+  }
+  const std::int64_t unit = device.unit.count();
+  return Bytes((options.budget.count() + unit - 1) / unit * unit);
+}
+
 }  // namespace
 
 SimulationResult simulate(const Trace& trace, const SimulationOptions& options,
                           std::vector<Decision>* decisions) {
   validate(trace);
+  const SimulationOptions there = on_device(trace, options);
+  if (std::string reason = no_pool(options.engine, there.engine); !reason.empty()) {
+    SimulationResult result;
+    result.status = SimulationResult::Status::kOutOfBudget;
+    result.reason = std::move(reason);
+    return result;
+  }
   detail::DecisionLog log;
-  SimulationResult result = Simulation(trace, options, decisions == nullptr ? nullptr : &log).run();
+  SimulationResult result = Simulation(trace, there, decisions == nullptr ? nullptr : &log).run();
   if (decisions != nullptr) {
     decisions->insert(decisions->end(), log.decisions().begin(), log.decisions().end());
   }
@@ -104,8 +145,12 @@ SimulationResult simulate(const Trace& trace, const SimulationOptions& options,
 
 std::vector<TimelineRow> timeline(const Trace& trace, const SimulationOptions& options) {
   validate(trace);
+  const SimulationOptions there = on_device(trace, options);
+  if (!no_pool(options.engine, there.engine).empty()) {
+    return {};
+  }
   detail::TimelineLog log(trace);
-  Simulation simulation(trace, options, &log);
+  Simulation simulation(trace, there, &log);
   log.look_at(simulation.engine());
   (void)simulation.run();
   return log.take();
@@ -114,7 +159,9 @@ std::vector<TimelineRow> timeline(const Trace& trace, const SimulationOptions& o
 Bytes unbudgeted_peak(const Trace& trace, const Options& options) {
   SimulationOptions unreached{.engine = options, .max_time_ratio = 0};
   unreached.engine.policy = "unbounded";
-  return Bytes(simulate(trace, unreached).stats.peak_bytes);
+  unreached.engine.budget = detail::kUnbounded;
+  const Bytes peak(simulate(trace, unreached).stats.peak_bytes);
+  return budget_for(peak, trace.device, on_device(trace, unreached).engine);
 }
 
 }  // namespace recoup
