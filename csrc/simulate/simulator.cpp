@@ -37,6 +37,7 @@ Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Obser
       options_(options),
       most_replay_cost_(kMostReplayCost),
       engine_(std::in_place, engine_options(options.engine), static_cast<Device&>(*this)),
+      kernels_(trace, *engine_),
       observers_(nullptr, nullptr) {
   if (const ScheduleKind kind = find_policy(options.engine.policy).schedule;
       kind != ScheduleKind::kNone) {
@@ -87,7 +88,8 @@ SimulationResult Simulator::run() {
   SimulationResult result;
   try {
     fill_pool();
-    for (const TraceEvent& event : trace_.events) {
+    for (event_ = 0; event_ < trace_.events.size(); ++event_) {
+      const TraceEvent& event = trace_.events[event_];
       apply(event);
       if (event.kind == EventKind::kOp && too_slow()) {
         result.status = SimulationResult::Status::kTooSlow;
@@ -167,17 +169,23 @@ void Simulator::forsake(StorageId storage) {
   engine_->forsake_external(storage);
 }
 
+void Simulator::allocate(const TraceEvent& event) {
+  if (event.index > 0) {
+    blocks_.push_back(kernels_.take(event.index - 1));
+    return;
+  }
+  engine_->set_running_op({});
+  const bool known = blocks_.size() < first_blocks_.size() && first_blocks_[blocks_.size()].valid();
+  blocks_.push_back(known ? first_blocks_[blocks_.size()] : engine_->allocate(event.size));
+}
+
 void Simulator::apply(const TraceEvent& event) {
   switch (event.kind) {
     case EventKind::kExternal:
       add_external(event.size, event.index != 0);
       break;
     case EventKind::kAllocate:
-      engine_->set_running_op({});
-      blocks_.push_back(blocks_.size() < first_blocks_.size() &&
-                                first_blocks_[blocks_.size()].valid()
-                            ? first_blocks_[blocks_.size()]
-                            : engine_->allocate(event.size));
+      allocate(event);
       break;
     case EventKind::kFree:
       engine_->free(blocks_[event.index]);
@@ -286,6 +294,7 @@ void Simulator::run_op(const TraceOp& op) {
                          .overwritten = operand.overwritten,
                          .left_out = operand.left_out});
   }
+  kernels_.find_held(number_of(op), event_);
   engine_->op().begin(trace_.names[op.name], operands_);
   try {
     run_until_it_fits(op);
@@ -294,7 +303,7 @@ void Simulator::run_op(const TraceOp& op) {
     throw;
   }
   if (op.failed) {
-    free_held();
+    kernels_.free_results(op);
     engine_->op().abort(operands_);
   } else {
     end_op(op);
@@ -309,11 +318,11 @@ void Simulator::run_until_it_fits(const TraceOp& op) {
   Retry retry;
   for (;;) {
     try {
-      run_kernel(op, 0);
+      kernels_.run(op, KernelRunner::Pass::kFirst);
       return;
     } catch (const OutOfBudget& error) {
       // An op fails at once if its copies do not fit.
-      if (held_.size() < op.copies || !retry.worth_it(error.report())) {
+      if (kernels_.made() < op.copies || !retry.worth_it(error.report())) {
         throw;
       }
     }
@@ -321,42 +330,12 @@ void Simulator::run_until_it_fits(const TraceOp& op) {
   }
 }
 
-// Runs the kernel without its allocations before number `first`. Leaves in held_ the blocks that
-// the kernel allocated and did not free, by number. After an exception, held_ has an invalid block
-// for each allocation that succeeded.
-void Simulator::run_kernel(const TraceOp& op, std::uint32_t first) {
-  held_.clear();
-  try {
-    for (const KernelStep& step : trace_.kernels[op.kernel]) {
-      if (step.kind == KernelStep::Kind::kAllocate) {
-        held_.push_back(held_.size() < first ? BlockId() : engine_->allocate(step.size));
-      } else if (step.index >= first) {
-        engine_->free(std::exchange(held_[step.index], BlockId()));
-      }
-    }
-  } catch (...) {
-    free_held();
-    throw;
-  }
-}
-
-// An invalid block stays in held_ for each allocation.
-void Simulator::free_held() {
-  for (BlockId& block : held_) {
-    if (block.valid()) {
-      engine_->free(std::exchange(block, BlockId()));
-    }
-  }
-}
-
 void Simulator::end_op(const TraceOp& op) {
   std::vector<FreshStorage> fresh;
   for (const TraceFresh& each : trace_.fresh_of(op)) {
-    fresh.push_back(content(std::exchange(held_[each.allocation], BlockId()), each.nbytes));
+    fresh.push_back(content(kernels_.take(each.allocation), each.nbytes));
   }
-  for (BlockId block : held_) {
-    RECOUP_CHECK(!block.valid(), "a kernel goes on holding what it does not return");
-  }
+  kernels_.check_end(op);
   std::vector<StorageId> made(fresh.size());
   const OpUses uses(operands_);
   OpRecord record{.inputs = uses.inputs,
@@ -393,13 +372,13 @@ Measurement Simulator::replay(void* payload, std::span<const Location> /*inputs*
   count_replay();
   const TraceOp& op = *static_cast<const TraceOp*>(payload);
   const Nanoseconds room_before = engine_->context().room_time;
-  const std::vector<BlockId> outer = std::exchange(held_, {});
-  run_kernel(op, op.copies);
+  const std::vector<BlockId> outer = kernels_.blocks();
+  kernels_.run(op, KernelRunner::Pass::kReplay);
   const std::span<const TraceFresh> fresh = trace_.fresh_of(op);
   for (std::size_t i = 0; i < fresh.size(); ++i) {
-    outputs[i] = held_[fresh[i].allocation];
+    outputs[i] = kernels_.take(fresh[i].allocation);
   }
-  held_ = outer;
+  kernels_.set_blocks(outer);
   replayed_ += op.cost;
   if (!noise_) {
     return {};

@@ -11,6 +11,7 @@
 #include "csrc/engine/engine.h"
 #include "csrc/engine/observer_pair.h"
 #include "csrc/schedule/runner.h"
+#include "csrc/simulate/kernel_runner.h"
 #include "csrc/simulate/noise.h"
 #include "csrc/simulate/uses.h"
 #include "recoup/simulate.h"
@@ -62,12 +63,11 @@ class Simulator final : private Device {
  private:
   void fill_pool();
   void apply(const TraceEvent& event);
+  void allocate(const TraceEvent& event);
   void begin_parts(const TraceListOp& op);
   void end_parts();
   void run_op(const TraceOp& op);
   void run_until_it_fits(const TraceOp& op);
-  void run_kernel(const TraceOp& op, std::uint32_t first);
-  void free_held();
   void end_op(const TraceOp& op);
   [[nodiscard]] std::uint32_t number_of(const TraceOp& op) const {
     return static_cast<std::uint32_t>(&op - trace_.ops.data());
@@ -113,7 +113,7 @@ class Simulator final : private Device {
   std::vector<StorageId> storages_;                                 // by number
   std::vector<BlockId> blocks_;                                     // by number
   std::unordered_map<std::uint32_t, std::vector<PinTicket>> pins_;  // by storage number
-  std::vector<BlockId> held_;  // of the kernel that runs, by number
+  std::size_t event_ = 0;                                           // that is applied
   std::vector<Operand> operands_;
   bool in_parts_ = false;  // of an op on lists, with room held for them
   std::size_t op_ = 0;     // that runs
@@ -124,8 +124,9 @@ class Simulator final : private Device {
   Nanoseconds plain_{0};               // cost of the program's ops so far
   Nanoseconds replayed_{0};            // of the replays, where the engine knows it with noise
   std::optional<CostNoise> noise_;
-  std::optional<TraceUses> uses_;         // for a policy that looks ahead
-  std::optional<Engine> engine_;          // its destructor calls the device
+  std::optional<TraceUses> uses_;  // for a policy that looks ahead
+  std::optional<Engine> engine_;   // its destructor calls the device
+  KernelRunner kernels_;
   std::optional<ScheduleRunner> runner_;  // of a policy with a schedule
   ObserverPair observers_;
 };

@@ -31,6 +31,7 @@ enum class RecordTag : std::uint8_t {
   kListOp = 5,
   kDevice = 6,
   kOutside = 7,  // a kExternal with index 1
+  kHold = 8,     // a kAllocate with an index above 0
   kEvent = 16,   // and the number of its kind
 };
 

@@ -107,6 +107,8 @@ class TraceReader {
       read_device();
     } else if (tag == static_cast<std::uint64_t>(RecordTag::kOutside)) {
       read_event(TraceEvent::Kind::kExternal, 1);
+    } else if (tag == static_cast<std::uint64_t>(RecordTag::kHold)) {
+      read_hold();
     } else if (tag >= kFirst && tag <= kLast && tag != kNone) {
       read_event(static_cast<TraceEvent::Kind>(tag - kFirst));
     } else {
@@ -240,6 +242,14 @@ class TraceReader {
           {.ops = ops, .op = op == 0 ? TraceEviction::kMoves : op - 1, .slot = index()});
     }
     keep([&](TraceSink& sink) { sink.add_plan(plan, evictions_); });
+  }
+
+  void read_hold() {
+    const Bytes size(natural());
+    const std::uint32_t allocation = index();
+    keep([&](TraceSink& sink) {
+      sink.add_event({.kind = TraceEvent::Kind::kAllocate, .index = allocation + 1, .size = size});
+    });
   }
 
   void read_event(TraceEvent::Kind kind, std::uint32_t index_in_tag = 0) {

@@ -259,7 +259,8 @@ Bytes TraceRecorder::size_of(const RunningOp& op, std::uint32_t number) {
   return Bytes(0);
 }
 
-// What the kernel goes on holding without returning it is a block of its own from here on.
+// What the kernel goes on holding without returning it is a block of its own from here on: its next
+// run will not allocate it (workspaces of libraries, caches).
 void TraceRecorder::let_go_of_blocks(RunningOp& op) {
   std::vector<Bytes> sizes;
   for (const KernelStep& step : op.steps) {
@@ -274,7 +275,7 @@ void TraceRecorder::let_go_of_blocks(RunningOp& op) {
     allocations_[op.made[i].index()] = kNone;
     put(blocks_, op.made[i].index(), block_count_++);
     op.steps.push_back({.kind = KernelStep::Kind::kFree, .index = i, .size = Bytes(0)});
-    kept_.push_back({.kind = EventKind::kAllocate, .index = 0, .size = sizes[i]});
+    kept_.push_back({.kind = EventKind::kAllocate, .index = i + 1, .size = sizes[i]});
   }
 }
 

@@ -100,6 +100,7 @@ void TraceValidator::add_kernel(std::span<const KernelStep> steps) {
       ++kernel.made;
       ++kernel.kept;
       allocations_.push_back(step.size);
+      sizes_.push_back(step.size);
     } else if (step.index >= kernel.made || allocations_[kernel.first + step.index] == kFreed) {
       fail(str_cat("frees allocation ", step.index, ", which it does not hold"));
     } else {
@@ -134,6 +135,9 @@ void TraceValidator::add_op(const TraceOp& op, std::span<const TraceOperand> ope
   kernel_steps_ += kernel.steps;
   ++ops_;
   ++events_;
+  after_op_ = events_;
+  kernel_before_ = op.kernel;
+  held_once_.begin();
 }
 
 void TraceValidator::check_operands(std::span<const TraceOperand> operands) {
@@ -315,6 +319,22 @@ void TraceValidator::leave(std::uint32_t storage) {
   leaving.external = true;
 }
 
+void TraceValidator::check_held(std::uint32_t allocation, Bytes size) {
+  if (events_ != after_op_) {
+    fail("there is no op right before it whose kernel could hold a block");
+  }
+  after_op_ = events_ + 1;
+  const Kernel& kernel = kernels_[kernel_before_];
+  if (allocation >= kernel.made || allocations_[kernel.first + allocation] != kFreed ||
+      !held_once_.add(allocation)) {
+    fail(str_cat("its kernel does not hold allocation ", allocation, ", or returns it"));
+  }
+  if (size != sizes_[kernel.first + allocation]) {
+    fail(str_cat("a block of ", size.count(), " bytes in an allocation of ",
+                 sizes_[kernel.first + allocation].count()));
+  }
+}
+
 Bytes TraceValidator::let_go_of_block(std::uint32_t block) {
   if (block >= blocks_.size() || blocks_[block] == kFreed) {
     fail(str_cat("block ", block, " is not held"));
@@ -339,6 +359,9 @@ void TraceValidator::add_event(const TraceEvent& event) {
     case Kind::kAllocate:
       check_block_size(event.size);
       check_count(blocks_.size() + 1, "blocks");
+      if (event.index > 0) {
+        check_held(event.index - 1, event.size);
+      }
       take(event.size);
       blocks_.push_back(event.size);
       break;

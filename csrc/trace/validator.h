@@ -20,7 +20,9 @@ namespace recoup::detail {
 //   what
 //               its kernel holds at the end is what it returns, no more; one that failed returns
 //               nothing
-//   a block     is held until it is freed or adopted, once; it has at least a byte
+//   a block     is held until it is freed or adopted, once; it has at least a byte; one that a
+//               kernel goes on holding is an allocation of the op right before, of the same size,
+//               which is no result, once
 //   a storage   is alive until it dies or is forsaken, once; only one from outside is forsaken;
 //               it is unpinned as often as it was pinned
 //   parts       of an op on lists have each operand once, all of them alive; they end before those
@@ -99,16 +101,21 @@ class TraceValidator final : public TraceSink {
   void check_operands(std::span<const TraceOperand> operands);
   void check_part_of_list(const TracePart& part, std::span<const TracePartOperand> operands);
   void end_parts();
+  void check_held(std::uint32_t allocation, Bytes size);
   void check_results(const TraceOp& op, const Kernel& kernel, std::span<const TraceFresh> fresh);
 
   std::unordered_set<std::string> name_set_;
   std::vector<const std::string*> names_;  // in it, by number
   std::vector<Kernel> kernels_;
   std::vector<Bytes> allocations_;  // of all kernels: its size, or kFreed at the kernel's end
+  std::vector<Bytes> sizes_;        // of the same allocations
   std::vector<Storage> storages_;
   std::vector<Bytes> blocks_;  // size, or kFreed
   Once operands_once_;
   Once results_once_;
+  Once held_once_;
+  std::uint64_t after_op_ = ~std::uint64_t{0};  // number of the event right after an op
+  std::uint32_t kernel_before_ = 0;             // of that op
 
   bool has_device_ = false;
   Place place_;

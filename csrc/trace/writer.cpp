@@ -20,6 +20,16 @@ void put_u32(std::vector<unsigned char>& out, std::uint32_t number) {
   }
 }
 
+std::uint64_t tag_of(const TraceEvent& event) {
+  if (event.index != 0 && event.kind == TraceEvent::Kind::kExternal) {
+    return static_cast<std::uint64_t>(RecordTag::kOutside);
+  }
+  if (event.index != 0 && event.kind == TraceEvent::Kind::kAllocate) {
+    return static_cast<std::uint64_t>(RecordTag::kHold);
+  }
+  return static_cast<std::uint64_t>(RecordTag::kEvent) + static_cast<std::uint64_t>(event.kind);
+}
+
 std::uint64_t natural(std::int64_t number) {
   RECOUP_CHECK(number >= 0);
   return static_cast<std::uint64_t>(number);
@@ -187,10 +197,7 @@ void TraceWriter::add_list_op(const TraceListOp& op, std::span<const TracePart> 
 void TraceWriter::add_event(const TraceEvent& event) {
   using Kind = TraceEvent::Kind;
   RECOUP_CHECK(event.kind != Kind::kOp && event.kind != Kind::kPlan && event.kind != Kind::kParts);
-  const bool outside = event.kind == Kind::kExternal && event.index != 0;
-  put(outside
-          ? static_cast<std::uint64_t>(RecordTag::kOutside)
-          : static_cast<std::uint64_t>(RecordTag::kEvent) + static_cast<std::uint64_t>(event.kind));
+  put(tag_of(event));
   switch (event.kind) {
     case Kind::kExternal:
       put(natural(event.size.count()));
@@ -198,6 +205,9 @@ void TraceWriter::add_event(const TraceEvent& event) {
       break;
     case Kind::kAllocate:
       put(natural(event.size.count()));
+      if (event.index > 0) {
+        put(event.index - 1);
+      }
       break;
     case Kind::kAdopt:
       put(event.index);

@@ -125,7 +125,10 @@ struct TraceEvent {
   enum class Kind : std::uint8_t {
     kExternal,  // a storage that was made outside the pool, of `size` bytes; `index` is 1 when they
                 // are among TraceDevice::outside, else 0
-    kAllocate,  // a block of `size` bytes, outside of any op
+    kAllocate,  // a block of `size` bytes, outside of any op; or with an `index` above 0, right
+                // after an op, allocation `index` - 1 of its kernel, which the kernel goes on
+                // holding. Such a kernel seems to free it at its end. A replay does not allocate it
+                // again.
     kFree,      // block `index`
     kAdopt,     // block `index` becomes a storage of `size` bytes
     kDie,       // storage `index` is let go

@@ -35,6 +35,7 @@ struct Call {
   std::vector<Argument> arguments;  // distinct storages
   std::vector<Bytes> fresh;
   std::vector<Bytes> workspace = {};
+  Bytes keeps{0};  // of what its kernel allocates in its first run and goes on holding
   Nanoseconds cost{100};
   CostKey cost_key = 0;
   bool repeatable = true;
@@ -64,6 +65,7 @@ class Program {
                   .operands = {},
                   .fresh = call.fresh,
                   .workspace = call.workspace,
+                  .keeps = call.keeps,
                   .stops_half_way = call.stops_half_way};
     operands_.clear();
     for (const Argument& argument : call.arguments) {
@@ -295,6 +297,7 @@ class Program {
     for (Bytes size : call.workspace) {
       workspace += size;
     }
+    workspace += std::exchange(kernel.keeps, Bytes(0));
     void* const payload = call.repeatable
                               ? device_.make_payload({.kernel = std::move(kernel),
                                                       .operand_bytes = std::move(operand_sizes),

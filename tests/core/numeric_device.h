@@ -35,6 +35,7 @@ struct Kernel {
   std::vector<Access> operands;
   std::vector<Bytes> fresh;      // sizes of the storages that it makes
   std::vector<Bytes> workspace;  // sizes of what it allocates beside them
+  Bytes keeps{0};                // size of what it allocates first, and goes on holding
   bool stops_half_way = false;   // throws when its first write is half done
 };
 
@@ -129,13 +130,17 @@ class NumericDevice final : public Device {
     grow(capacity);
   }
   void bind(Engine& engine) { engine_ = &engine; }
+  // Blocks that kernels go on holding.
+  std::vector<BlockId> kept;
   void grow(Bytes capacity) { arena_.resize(static_cast<std::size_t>(capacity.count()), kPoison); }
 
   // Allocates and runs, as a kernel does. On an exception no block is left behind.
   void execute(const Kernel& kernel, std::span<const Span> operands, std::span<BlockId> outputs) {
     std::vector<BlockId> held;
+    BlockId keeps;
     const std::size_t count = kernel.fresh.size();
     try {
+      keeps = kernel.keeps > Bytes(0) ? allocate(kernel.keeps) : BlockId();
       std::vector<Span> fresh;
       for (std::size_t i = 0; i < count + kernel.workspace.size(); ++i) {
         const Bytes size = i < count ? kernel.fresh[i] : kernel.workspace[i - count];
@@ -159,7 +164,13 @@ class NumericDevice final : public Device {
       compute(kernel, operands, fresh);
     } catch (...) {
       std::for_each(held.begin(), held.end(), [this](BlockId block) { engine_->free(block); });
+      if (keeps.valid()) {
+        engine_->free(keeps);
+      }
       throw;
+    }
+    if (keeps.valid()) {
+      kept.push_back(keeps);
     }
     for (std::size_t i = 0; i < held.size(); ++i) {
       if (i < count) {

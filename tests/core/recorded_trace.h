@@ -68,14 +68,17 @@ class RandomTrace {
       kept.push_back({.allocation = i, .nbytes = part_of(steps.back().size)});
     }
     const std::size_t freed = kept.empty() ? 0 : below(kept.size() + 1);
+    std::vector<KernelStep> held;
     for (std::size_t i = 0; i < freed; ++i) {
       const std::size_t at = below(kept.size());
+      held.push_back({.index = kept[at].allocation, .size = steps[kept[at].allocation].size});
       steps.push_back(
           {.kind = KernelStep::Kind::kFree, .index = kept[at].allocation, .size = Bytes(0)});
       kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(at));
     }
     builder_.add_kernel(steps);
     kept_.push_back(kept);
+    freed_.push_back(held);
   }
 
   void add_plan() {
@@ -129,6 +132,12 @@ class RandomTrace {
       }
     }
     builder_.add_op(op, operands, fresh);
+    for (const KernelStep& each : freed_[op.kernel]) {
+      if (below(8) == 0) {
+        builder_.add_event({.kind = Kind::kAllocate, .index = each.index + 1, .size = each.size});
+        ++blocks_;
+      }
+    }
     for (std::size_t i = 0; i < fresh.size(); ++i) {
       live_.push_back({.number = storages_++});
     }
@@ -233,7 +242,8 @@ class RandomTrace {
   std::mt19937_64 random_;
   unsigned most_bits_;
   TraceBuilder builder_;
-  std::vector<std::vector<TraceFresh>> kept_;  // of each kernel
+  std::vector<std::vector<TraceFresh>> kept_;   // of each kernel
+  std::vector<std::vector<KernelStep>> freed_;  // allocations of each kernel, by number and size
   std::vector<Storage> live_;
   std::uint32_t storages_ = 0;
   std::uint32_t blocks_ = 0;

@@ -138,6 +138,10 @@ class RecordSink final : public TraceSink {
         [[fallthrough]];
       case Kind::kAllocate:
         record.numbers = {bytes};
+        if (event.kind == Kind::kAllocate && event.index > 0) {
+          record.tag = 8;
+          record.numbers.push_back(event.index - 1);
+        }
         break;
       case Kind::kAdopt:
         ++storages_;

@@ -117,10 +117,11 @@ bool is_of_version(const Trace& trace, int version) {
                   [](const TraceEvent& event) { return event.kind == Kind::kPart; });
   const bool has_copies = std::any_of(trace.ops.begin(), trace.ops.end(),
                                       [](const TraceOp& op) { return op.copies > 0; });
-  const bool has_outside = std::any_of(
-      trace.events.begin(), trace.events.end(),
-      [](const TraceEvent& event) { return event.kind == Kind::kExternal && event.index != 0; });
-  return !has_outside && trace.list_ops.empty() && !has_copies && trace.device == TraceDevice() &&
+  const bool has_tag_of_7 =
+      std::any_of(trace.events.begin(), trace.events.end(), [](const TraceEvent& event) {
+        return (event.kind == Kind::kExternal || event.kind == Kind::kAllocate) && event.index != 0;
+      });
+  return !has_tag_of_7 && trace.list_ops.empty() && !has_copies && trace.device == TraceDevice() &&
          has_part == (version == 3) && trace.plans.empty() == (version == 1);
 }
 

@@ -104,6 +104,13 @@ class Drawn {
     for (std::int64_t i = number(0, 2); i > 0; --i) {
       call.workspace.push_back(Bytes(number(1, 300)));
     }
+    if (number(0, 19) == 0) {
+      call.keeps = Bytes(number(1, 100));
+    }
+    if (std::vector<BlockId>& kept = program_.device().kept; !kept.empty() && number(0, 29) == 0) {
+      program_.engine().free(kept.back());
+      kept.pop_back();
+    }
     call.cost = Nanoseconds(number(1, 1000));
     call.repeatable = number(0, 9) > 0;
     program_.run(call);
@@ -249,7 +256,7 @@ TEST_P(Simulation, DecidesAsTheLiveRunDoes) {
 
 TEST_P(Simulation, ATraceDoesNotDependOnTheBudget) {
   int compared = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < 90; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Options options = simulated_options(GetParam(), seed);
     const Recording expected = recording_of(seed, options);

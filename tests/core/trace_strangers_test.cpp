@@ -17,6 +17,7 @@ constexpr std::uint64_t kKernelTag = 2;
 constexpr std::uint64_t kOpTag = 3;
 constexpr std::uint64_t kListOpTag = 5;
 constexpr std::uint64_t kDeviceTag = 6;
+constexpr std::uint64_t kHoldTag = 8;
 constexpr std::uint64_t tag(TraceEvent::Kind kind) { return 16 + static_cast<std::uint64_t>(kind); }
 using Kind = TraceEvent::Kind;
 
@@ -116,6 +117,27 @@ TEST_F(Strangers, AKernelKeepsNothing) {
                  "it returns allocation 0");
   expect_refused({kName, kernel({allocates(64), frees(0), frees(0)})}, "frees allocation 0");
   expect_refused({kName, kernel({frees((std::uint64_t{1} << 32) + 1)})}, "out of range");
+}
+
+// Name, a kernel of a result and a workspace, an op that returns the first.
+std::vector<Record> then(std::vector<Record> more) {
+  std::vector<Record> records{kName, kernel({allocates(64), allocates(80), frees(1)}),
+                              op(0, {0, 64})};
+  records.insert(records.end(), more.begin(), more.end());
+  return records;
+}
+Record held(std::uint64_t bytes, std::uint64_t allocation) {
+  return {.tag = kHoldTag, .numbers = {bytes, allocation}};
+}
+
+TEST_F(Strangers, AKernelGoesOnHoldingWhatItAllocated) {
+  EXPECT_EQ(read(file_of(then({held(80, 1), event(Kind::kFree, {0})}))).events.size(), 3U);
+  expect_refused({kName, held(80, 1)}, "there is no op right before it");
+  expect_refused(then({event(Kind::kDie, {0}), held(80, 1)}), "there is no op right before it");
+  expect_refused(then({held(64, 0)}), "does not hold allocation 0, or returns it");
+  expect_refused(then({held(80, 2)}), "does not hold allocation 2");
+  expect_refused(then({held(80, 1), held(80, 1)}), "does not hold allocation 1");
+  expect_refused(then({held(79, 1)}), "a block of 79 bytes in an allocation of 80");
 }
 
 TEST_F(Strangers, ABlockHasBytes) {

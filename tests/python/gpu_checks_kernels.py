@@ -79,7 +79,9 @@ def assert_same_when_short(program: Callable[[], list[Tensor]], plain: list[Tens
 
     What a kernel takes for itself differs by device, so no share of the peak is right for all.
     """
-    with recoup.budget(free_bytes(here.device) // 4, device=here.device) as run:
+    # Of a larger budget more would be set aside for moves.
+    ample = min(free_bytes(here.device) // 4, 1 << 30)
+    with recoup.budget(ample, device=here.device) as run:
         assert_same(program(), plain)
     stats = run.stats()
     room = stats.peak_bytes - stats.external_bytes
@@ -111,12 +113,12 @@ def recurrent_layers() -> None:
 
     def program(kind: str) -> list[Tensor]:
         torch.manual_seed(0)
-        net = getattr(torch.nn, kind)(128, 128, num_layers=2).to(here.device)
+        net = getattr(torch.nn, kind)(128, 128).to(here.device)
         head = torch.nn.Linear(128, 128, device=here.device)
         optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1)
         for _ in range(3):
             x = torch.randn(64, 32, 128, device=here.device)
-            for _ in range(12):
+            for _ in range(48):
                 x = head(net(x)[0]).tanh()
             optimizer.zero_grad()
             x.square().mean().backward()
@@ -141,13 +143,13 @@ def fused_attention() -> None:
         torch.manual_seed(0)
         q, k, v = (
             torch.randn(
-                8, 16, 512, 64, device=here.device, dtype=torch.bfloat16, requires_grad=True
+                8, 16, 256, 64, device=here.device, dtype=torch.bfloat16, requires_grad=True
             )
             for _ in range(3)
         )
         with sdpa_kernel(backend):
             x = q
-            for _ in range(8):
+            for _ in range(32):
                 x = F.scaled_dot_product_attention(x, k, v, dropout_p=0.1, is_causal=True)
         x.float().square().sum().backward()
         return [x.cpu(), v.grad.cpu()]  # type: ignore[union-attr]

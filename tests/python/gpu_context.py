@@ -52,11 +52,12 @@ def synchronize() -> None:
     torch.accelerator.synchronize(here.device)
 
 
-def chain(count: int = 24, width: int = 256, seed: int = 0) -> nn.Sequential:
+def chain(count: int = 24, width: int = 256, seed: int = 0, *, bias: bool = True) -> nn.Sequential:
     """More activations than parameters, and dropout."""
     torch.manual_seed(seed)
     layers = [
-        nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Dropout(0.1)) for _ in range(count)
+        nn.Sequential(nn.Linear(width, width, bias=bias), nn.GELU(), nn.Dropout(0.1))
+        for _ in range(count)
     ]
     return nn.Sequential(*layers).to(here.device)
 

@@ -4,7 +4,9 @@ The batch is doubled until it does not fit, and then halved towards the largest 
 """
 
 import gc
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -17,8 +19,8 @@ from training import Job, Trained
 from recoup.device_memory import free_bytes, outside_bytes
 
 STEPS = 3
-TIME_SHARE = 0.8
-"""Of the time limit: no training starts that would end after that, to judge by the one before."""
+TIME_SHARE = 0.9
+"""Of the time limit: the search ends then, with the largest batch that was found to fit."""
 DOUBLE_BYTES = 32 * gpu.MIB
 """The memory of the double in a rehearsal, which a few doublings exceed."""
 RESOLUTION = 0.06
@@ -55,24 +57,39 @@ def tries(job_of: Callable[[int], Job], way: str) -> Callable[[int], bool]:
     return attempt
 
 
-def largest(first: int, attempt: Callable[[int], bool], deadline: float) -> tuple[int, str]:
-    """The largest batch that was found to fit, and why it is not known to be the largest of all.
+class Search:
+    """For the largest batch that fits: by doubling, and then by halving what lies between."""
 
-    By doubling, and then by halving what lies between.
-    """
-    fits, beyond, batch, took = 0, 0, first, 0.0
-    while beyond == 0 or beyond - fits > max(1, RESOLUTION * fits):
-        # A training takes as long as its batch is large, or longer when it is short of memory.
-        expected = took * batch / fits if fits > 0 else 0.0
-        if time.monotonic() + expected > deadline:
-            return fits, f"batch {batch} would have taken {expected:.0f} s"
-        start = time.monotonic()
-        if attempt(batch):
-            fits, took = batch, time.monotonic() - start
-        else:
-            beyond = batch
-        batch = 2 * batch if beyond == 0 else (fits + beyond) // 2
-    return fits, ""
+    def __init__(self, first: int, attempt: Callable[[int], bool]) -> None:
+        self._attempt = attempt
+        self._next = first
+        self.fits = 0
+
+    def run(self) -> int:
+        beyond = 0
+        while beyond == 0 or beyond - self.fits > max(1, RESOLUTION * self.fits):
+            if self._attempt(self._next):
+                self.fits = self._next
+            else:
+                beyond = self._next
+            self._next = 2 * self.fits if beyond == 0 else (self.fits + beyond) // 2
+        return self.fits
+
+    def report_cut(self) -> None:
+        """What was found when the time was over, which a training that is short of memory takes."""
+        report("largest", batch=self.fits, cut_off_in=f"batch {self._next}")
+
+
+def stop_after(seconds: float, search: Search) -> None:
+    """Ends the process then, with what was found."""
+
+    def end() -> None:
+        search.report_cut()
+        os._exit(int(search.fits == 0))
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 def main() -> int:
@@ -81,9 +98,10 @@ def main() -> int:
     net, way = net_named(told["net"], tiny), told["way"]
     first = net.batch
     attempt = tries(lambda batch: Job(net, device, STEPS, batch), way)
-    deadline = time.monotonic() + TIME_SHARE * told["seconds"]
-    found, cut = largest(first, attempt, deadline)
-    report("largest", batch=found, **({"not beyond": cut} if cut else {}))
+    search = Search(first, attempt)
+    stop_after(TIME_SHARE * told["seconds"], search)
+    found = search.run()
+    report("largest", batch=found)
     if found == 0:
         print(f"not even the first batch, of {first}, fits")
     return int(found == 0)

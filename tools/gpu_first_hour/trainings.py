@@ -161,12 +161,12 @@ def attention(device: torch.device, tiny: bool, backend: str) -> Train | str:
 
 
 class Recurrent(nn.Module):
-    """Short recurrent layers one after the other, so that no op is most of the training."""
+    """Many short recurrent layers, because cuDNN's workspace of one is as large as some of them."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
         of = getattr(nn, kind)
-        self.layers = nn.ModuleList(of(128, 128, batch_first=True) for _ in range(10))
+        self.layers = nn.ModuleList(of(128, 128, batch_first=True) for _ in range(24))
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
@@ -302,7 +302,9 @@ def all_trainings() -> Iterator[tuple[str, Training]]:
     yield "gradient penalty", Training(penalty)
     yield "loader with workers", Training(loader)
     for backend in ("MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION"):
-        yield f"attention, {backend}", Training(partial(attention, backend=backend))
+        # cuDNN has no deterministic one.
+        strict = backend != "CUDNN_ATTENTION"
+        yield f"attention, {backend}", Training(partial(attention, backend=backend), strict=strict)
     for kind in ("LSTM", "GRU", "RNN"):
         yield kind, Training(partial(recurrent, kind=kind))
     for kind in (

@@ -87,8 +87,9 @@ class Reorder {
         step.head.push_back({.event = event, .born = static_cast<std::uint32_t>(uses_.size())});
         uses_.emplace_back();
         break;
-      case EventKind::kAllocate:
-        step.head.push_back({.event = event});
+      case EventKind::kAllocate:  // also what a kernel goes on holding, whose op may lie elsewhere
+        step.head.push_back(
+            {.event = {.kind = EventKind::kAllocate, .index = 0, .size = event.size}});
         break;
       case EventKind::kEscape:
       case EventKind::kLeave:

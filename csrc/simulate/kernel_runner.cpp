@@ -1,0 +1,78 @@
+#include "csrc/simulate/kernel_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/check.h"
+
+namespace recoup::detail {
+namespace {
+
+bool contains(std::span<const std::uint32_t> numbers, std::size_t number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
+}  // namespace
+
+std::span<const std::uint32_t> KernelRunner::held_by(const TraceOp& op) const {
+  if (held_.empty()) {
+    return {};
+  }
+  const auto found = held_.find(static_cast<std::uint32_t>(&op - trace_.ops.data()));
+  return found == held_.end() ? std::span<const std::uint32_t>() : found->second;
+}
+
+void KernelRunner::find_held(std::uint32_t op, std::size_t event) {
+  for (std::size_t at = event + 1; at < trace_.events.size(); ++at) {
+    const TraceEvent& next = trace_.events[at];
+    if (next.kind != TraceEvent::Kind::kAllocate || next.index == 0) {
+      return;
+    }
+    held_[op].push_back(next.index - 1);
+  }
+}
+
+void KernelRunner::run(const TraceOp& op, Pass pass) {
+  const std::span<const std::uint32_t> held = held_by(op);
+  const auto left_out = [&](std::size_t allocation) {
+    return pass == Pass::kReplay && (allocation < op.copies || contains(held, allocation));
+  };
+  blocks_.clear();
+  try {
+    for (const KernelStep& step : trace_.kernels[op.kernel]) {
+      if (step.kind == KernelStep::Kind::kAllocate) {
+        blocks_.push_back(left_out(blocks_.size()) ? BlockId() : engine_.allocate(step.size));
+      } else if (!left_out(step.index) && !contains(held, step.index)) {
+        engine_.free(take(step.index));
+      }
+    }
+  } catch (...) {
+    for (BlockId& block : blocks_) {
+      if (block.valid()) {
+        engine_.free(std::exchange(block, BlockId()));
+      }
+    }
+    throw;
+  }
+}
+
+BlockId KernelRunner::take(std::uint32_t allocation) {
+  return std::exchange(blocks_[allocation], BlockId());
+}
+
+void KernelRunner::free_results(const TraceOp& op) {
+  const std::span<const std::uint32_t> held = held_by(op);
+  for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i].valid() && !contains(held, i)) {
+      engine_.free(take(i));
+    }
+  }
+}
+
+void KernelRunner::check_end(const TraceOp& op) const {
+  const auto kept = static_cast<std::size_t>(
+      std::count_if(blocks_.begin(), blocks_.end(), [](BlockId block) { return block.valid(); }));
+  RECOUP_CHECK(kept == held_by(op).size(), "a kernel holds what it neither returns nor keeps");
+}
+
+}  // namespace recoup::detail
