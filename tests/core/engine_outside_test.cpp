@@ -33,6 +33,56 @@ TEST(EngineOutside, ThePoolHasTheRest) {
   p.check();
 }
 
+// It gives back its part of the budget, which the pool gets.
+TEST(EngineOutside, WhatIsAmongItIsBroughtInWhereThereIsATier) {
+  Options with_tier = options(8_KiB, 5_KiB);
+  with_tier.spill = 64_KiB;
+  with_tier.spill_unit = 64_B;
+  Program p(with_tier);
+  const Tensor weights = p.external(2_KiB, Engine::Charge::kAmongOutside);
+  const Tensor state = p.external(1_KiB, Engine::Charge::kAmongOutside);
+  const Tensor held = p.external(1_KiB, Engine::Charge::kAmongOutside);
+  p.pin(held);
+  EXPECT_EQ(p.engine().charged(), 5_KiB);
+  std::vector<Tensor> made;
+  for (int i = 0; i < 3; ++i) {
+    made.push_back(p.op({weights, state, held}, 1_KiB));
+  }
+  made.push_back(p.op({made.front()}, 1_KiB));
+  p.check();
+  EXPECT_EQ(p.stats().imports, 2);
+  EXPECT_EQ(p.stats().imported_bytes, (3_KiB).count());
+  EXPECT_EQ(p.engine().options().outside, 2_KiB);
+  EXPECT_EQ(p.engine().pool().capacity(), 6_KiB);
+  EXPECT_LE(p.stats().peak_bytes, (8_KiB).count());
+  p.update(weights);
+  p.check();
+  // One that becomes known later follows.
+  const Tensor late = p.external(512_B, Engine::Charge::kAmongOutside);
+  for (int i = 0; i < 6; ++i) {
+    made.push_back(p.op({late}, 1_KiB));
+    made.push_back(p.op({made.back()}, 1_KiB));
+  }
+  EXPECT_EQ(p.stats().imports, 3);
+  p.check();
+}
+
+// The allocator that had its memory keeps some of it.
+TEST(EngineOutside, ThePoolGetsWhatIsGivenBack) {
+  Options with_tier = options(8_KiB, 5_KiB);
+  with_tier.spill = 64_KiB;
+  with_tier.spill_unit = 64_B;
+  Program p(with_tier);
+  p.device().keeps_outside = 512_B;
+  const Tensor weights = p.external(2_KiB, Engine::Charge::kAmongOutside);
+  std::vector<Tensor> made{p.op({weights}, 1_KiB), p.op({weights}, 1_KiB), p.op({weights}, 1_KiB)};
+  made.push_back(p.op({made.front()}, 1_KiB));
+  p.check();
+  EXPECT_EQ(p.stats().imports, 1);
+  EXPECT_EQ(p.engine().options().outside, 3_KiB + 512_B);
+  EXPECT_EQ(p.engine().charged() - p.engine().pool().used(), 3_KiB + 512_B);
+}
+
 TEST(EngineOutside, WhatIsAmongItIsNotChargedAgain) {
   Program p(options(8_KiB, 5_KiB));
   NumericStorage storage;

@@ -136,9 +136,9 @@ std::vector<char> read(SpillFile& file, std::int64_t from, std::size_t size) {
 
 class SpillFileTest : public testing::Test {
  protected:
-  SpillFile::Settings settings() {
-    return {.make_io = [this] { return std::make_unique<FaultyIo>(plan); },
-            .patience = std::chrono::milliseconds(100)};
+  // A busy machine's disk takes seconds.
+  SpillFile::Settings settings(std::chrono::milliseconds patience = std::chrono::minutes(1)) {
+    return {.make_io = [this] { return std::make_unique<FaultyIo>(plan); }, .patience = patience};
   }
   // From the next request on.
   void plan_fault(Fault fault, bool for_good = false, int at = 1) {
@@ -286,7 +286,7 @@ TEST_F(SpillFileTest, WhatNeverEndsIsGivenUp) {
   for (const bool writes : {true, false}) {
     const std::vector<char> bytes = random_bytes(2 * kMiB, 8);
     {
-      SpillFile file("", settings());
+      SpillFile file("", settings(std::chrono::seconds(2)));
       ASSERT_TRUE(write(file, 0, bytes));
       plan.let_go = false;
       plan_fault(Fault::kNever, false, 2);
