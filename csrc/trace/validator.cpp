@@ -352,7 +352,7 @@ void TraceValidator::add_event(const TraceEvent& event) {
     case Kind::kExternal:
       check_size(event.size);
       if (event.index > 1) {
-        fail(str_cat("it is external in way ", event.index));
+        fail(str_cat("an external storage has index ", event.index, ", which is neither 0 nor 1"));
       }
       add_storage(event.size, true);
       break;

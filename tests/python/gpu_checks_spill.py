@@ -239,7 +239,7 @@ def within_budget(budget: int, model: nn.Sequential, optimizer: torch.optim.Opti
 
 @check
 def what_others_know_of_stays_where_it_is() -> None:
-    """A tensor that a function has in a variable, a side stream's work, and a thread that starts."""
+    """A tensor that a function has in a variable, and all when a thread starts."""
     import threading
 
     model, optimizer = trained_before()

@@ -45,7 +45,7 @@ READ, WRITTEN = 1, 2
 USES = op(operands=[READ], fresh=[])
 
 RECORDS = {
-    "an unknown tag": record(6),
+    "an unknown tag": record(127),
     "a number of 70 bits": bytes([16, *[255] * 10]),
     "the index of an op beyond 32 bits": record(3, 1 << 33),
     "a storage of 2^63 bytes": record(16, 1 << 63),
@@ -77,6 +77,10 @@ RECORDS = {
     "an op on lists without a name": record(5, 0, 0),
     "a part with an operand twice": NAME + OUTSIDE + record(5, 0, 1, 64, 2, 0, 0),
     "an end of parts without a beginning": record(30),
+    "a device with unknown flags": record(6, 64, 1, 0, 4),
+    "a device after the first event": OUTSIDE + record(6, 64, 1, 0, 0),
+    "a device with an alignment of 3": record(6, 3, 1, 0, 0),
+    "a block that no kernel holds": record(8, 64, 0),
     "a plan with unknown flags": record(4, 1, 2),
     "a plan of 2^60 ns": record(4, 1, 1, 64, 1 << 60, 0),
     "a plan without a list that names evictions": record(4, 1, 0, 64, 1, 1, 1, 1, 0),
