@@ -128,6 +128,9 @@ std::pair<py::list, py::list> tensors_among(const py::list& objects) {
       tensors.append(each);
     }
   }
+  if (references.empty()) {
+    return {py::list(), py::list()};  // most of the time goes into what follows
+  }
   const visitproc count = [](PyObject* object, void* found) {
     auto& all = *static_cast<decltype(references)*>(found);
     if (const auto at = all.find(object); at != all.end()) {

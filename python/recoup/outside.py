@@ -40,6 +40,8 @@ def offer(engine: _C.Engine, device: torch.device) -> None:
             )
         return
     tensors, known = _C.tensors_among(objects)
+    if not tensors:
+        return
     tensors.append(torch.empty(0))
     known.append(0)
     objects.append(tensors[-1])  # held by both lists, as all of them, and by nobody else
