@@ -284,5 +284,36 @@ def a_graph_is_replayed() -> None:
     assert stand_in.races() > 0
 
 
+@check
+def functions_of_pytorch_2_15() -> None:
+    torch.cuda.init()
+    runtime, driver = stand_in.runtime(), ctypes.CDLL("libcuda.so.1")
+    before = stand_in.pinned_bytes()
+    pinned = ctypes.c_void_p()
+    assert runtime.cudaMallocHost(ctypes.byref(pinned), ctypes.c_size_t(1 << 20)) == 0
+    assert stand_in.pinned_bytes() - before == 1 << 20
+    assert runtime.cudaFreeHost(pinned) == 0 and stand_in.pinned_bytes() == before
+
+    context, other = ctypes.c_void_p(), ctypes.c_void_p()
+    for device, found in ((0, context), (1, other)):
+        stream: Any = torch.cuda.Stream(device)
+        handle = ctypes.c_void_p(stream.cuda_stream)
+        assert driver.cuStreamGetCtx(handle, ctypes.byref(found)) == 0
+    assert context.value != other.value
+
+    x = torch.zeros(1000, device="cuda")
+    x + 1
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        y = x + 1
+    made = ctypes.c_void_p()
+    captured = ctypes.c_void_p(graph.raw_cuda_graph())
+    assert runtime.cudaGraphInstantiate(ctypes.byref(made), captured, ctypes.c_ulonglong(0)) == 0
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    x.fill_(3)
+    assert runtime.cudaGraphLaunch(made, stream) == 0
+    assert y.tolist() == [4] * 1000
+
+
 if __name__ == "__main__":
     CHECKS[sys.argv[1]]()
