@@ -33,6 +33,7 @@ def program(device: str) -> list[Tensor]:
     made += [a.cumsum(0), a.sort(0)[0], a.topk(3)[0], a.half(), a.t().contiguous(), a[:, ::2] + 1]
     made += [torch.cat([a, b], 1), a.nonzero(), a[a > 0], a[[1, 2, 3]], F.gelu(a), a.argmax(1)]
     made += [torch.where(a > 0, a, b), F.cross_entropy(a, index % 64)]
+    made += [F.conv2d(numbers(2, 4, 8, 8), numbers(4, 1, 3, 3), padding=1, groups=4)]
     c = a.clone()
     c.add_(1).mul_(b)
     c[3:5] = 0
