@@ -130,6 +130,9 @@ def test_work_on_unmapped_memory_is_an_error() -> None:
         "launches_are_recorded",
         "a_graph_is_replayed",
         "functions_of_pytorch_2_15",
+        "a_forked_child_has_no_gpu",
+        "a_child_forked_before_cuda_has_a_gpu",
+        "a_spawned_child_has_a_gpu",
     ],
 )
 def test_stand_in(check: str) -> None:
