@@ -113,6 +113,17 @@ RECOUP_NCCL_API int ncclCommGetAsyncError(Communicator* /*group*/, int* error) {
   return kSuccess;
 }
 
+// From PyTorch 2.15 on the memory of its allocator is registered with each group.
+RECOUP_NCCL_API int ncclCommRegister(Communicator* /*group*/, void* memory, std::size_t size,
+                                     void** handle) {
+  *handle = memory;
+  return stand_in_accessible(memory, size) != 0 ? kSuccess : kInvalidArgument;
+}
+
+RECOUP_NCCL_API int ncclCommDeregister(Communicator* /*group*/, void* /*handle*/) {
+  return kSuccess;
+}
+
 RECOUP_NCCL_API const char* ncclGetErrorString(int error) {
   return error == kSuccess ? "no error" : "an error of the CUDA stand-in's NCCL";
 }
