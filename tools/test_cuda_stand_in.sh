@@ -25,6 +25,10 @@ if ! [ -e "$venv/.stamp" ]; then
   # Of what the tests need, what asks for no torch.
   grep -E '^(numpy|rich|pytest|transformers)==' "$root/requirements-dev.txt" >"$build/requirements.txt"
   $pip install -r "$build/requirements.txt"
+  # Its minor version is PyTorch's and 15. Trainings of its models are skipped without it.
+  minor=${version#*.}
+  $pip install --no-deps "torchvision==0.$((${minor%%.*} + 15)).${minor#*.}" pillow ||
+    echo "no torchvision for PyTorch $version"
   touch "$venv/.stamp"
 fi
 
@@ -63,4 +67,5 @@ if [ -n "${FIRST_HOUR:-}" ]; then
     --out "$build/first-hour" "$@"
 fi
 exec "$venv/bin/python" -m pytest -c /dev/null \
-  --rootdir "$root/tests/python" -p no:cacheprovider -ra test_gpu.py test_cuda_stand_in.py "$@"
+  --rootdir "$root/tests/python" -p no:cacheprovider -ra \
+  test_gpu.py test_cuda_stand_in.py test_cuda_stand_in_trainings.py "$@"

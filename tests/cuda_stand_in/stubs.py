@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 RUNTIME = "libcudart.so"
 DRIVER = "libcuda.so.1"
 NVIDIA = re.compile(r"lib(cu|nv|nccl)")
-IMPLEMENTED = re.compile(r"RECOUP_(?:CUDA|DRIVER|BLAS|NVML)_API[\s\w:*]*?\b(\w+)\(")
+IMPLEMENTED = re.compile(r"RECOUP_(?:CUDA|DRIVER|BLAS|NCCL|NVML)_API[\s\w:*]*?\b(\w+)\(")
 DRIVER_NAME = re.compile(rb"\0(cu[A-Z][A-Za-z0-9]+)(?=\0)")
 DECLARED = re.compile(r"CUDAAPI\s+(cu\w+)\(")
 NOT_SUPPORTED = 801  # cudaErrorNotSupported and CUDA_ERROR_NOT_SUPPORTED

@@ -1,6 +1,8 @@
 """One check of the stand-in for CUDA, in a process of its own: see test_cuda_stand_in.py."""
 
 import ctypes
+import multiprocessing
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +11,8 @@ import recoup_cuda_stand_in as stand_in
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+import recoup
 
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 CHECKS: dict[str, Callable[[], None]] = {}
@@ -33,6 +37,7 @@ def program(device: str) -> list[Tensor]:
     made += [a.cumsum(0), a.sort(0)[0], a.topk(3)[0], a.half(), a.t().contiguous(), a[:, ::2] + 1]
     made += [torch.cat([a, b], 1), a.nonzero(), a[a > 0], a[[1, 2, 3]], F.gelu(a), a.argmax(1)]
     made += [torch.where(a > 0, a, b), F.cross_entropy(a, index % 64)]
+    made += [F.conv2d(numbers(2, 4, 8, 8), numbers(4, 1, 3, 3), padding=1, groups=4)]
     c = a.clone()
     c.add_(1).mul_(b)
     c[3:5] = 0
@@ -282,6 +287,107 @@ def a_graph_is_replayed() -> None:
         graph.replay()  # nothing orders it after the one before
     torch.cuda.synchronize()
     assert stand_in.races() > 0
+
+
+@check
+def functions_of_pytorch_2_15() -> None:
+    torch.cuda.init()
+    runtime, driver = stand_in.runtime(), ctypes.CDLL("libcuda.so.1")
+    before = stand_in.pinned_bytes()
+    pinned = ctypes.c_void_p()
+    assert runtime.cudaMallocHost(ctypes.byref(pinned), ctypes.c_size_t(1 << 20)) == 0
+    assert stand_in.pinned_bytes() - before == 1 << 20
+    assert runtime.cudaFreeHost(pinned) == 0 and stand_in.pinned_bytes() == before
+
+    context, other = ctypes.c_void_p(), ctypes.c_void_p()
+    for device, found in ((0, context), (1, other)):
+        stream: Any = torch.cuda.Stream(device)
+        handle = ctypes.c_void_p(stream.cuda_stream)
+        assert driver.cuStreamGetCtx(handle, ctypes.byref(found)) == 0
+    assert context.value != other.value
+
+    x = torch.zeros(1000, device="cuda")
+    x + 1
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        y = x + 1
+    made = ctypes.c_void_p()
+    captured = ctypes.c_void_p(graph.raw_cuda_graph())
+    assert runtime.cudaGraphInstantiate(ctypes.byref(made), captured, ctypes.c_ulonglong(0)) == 0
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    x.fill_(3)
+    assert runtime.cudaGraphLaunch(made, stream) == 0
+    assert y.tolist() == [4] * 1000
+
+
+# ---- processes ----
+def in_child(function: Callable[[], None]) -> None:
+    """In a fork of this process, which must end well."""
+    process = os.fork()
+    if process == 0:
+        try:
+            function()
+            os._exit(0)
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+    _, status = os.waitpid(process, 0)
+    assert status == 0
+
+
+def refused(function: Callable[[], Any]) -> None:
+    try:
+        function()
+    except RuntimeError as error:
+        assert "forked after CUDA started cannot use it: start it by spawn" in str(error), error
+    else:
+        raise AssertionError("it was not refused")
+
+
+def sines(device: str | None) -> float:
+    with recoup.budget("64MiB", device=device):
+        return torch.arange(1000.0, device=device or "cpu").sin().sum().item()
+
+
+@check
+def a_forked_child_has_no_gpu() -> None:
+    """It is told so, also inside of its parent's budget. It may have a budget on the CPU."""
+    want = sines(None)
+    x = torch.ones(1000, device="cuda")
+
+    def child() -> None:
+        refused(lambda: sines("cuda:0"))
+        assert sines(None) == want
+
+    in_child(child)
+    with recoup.budget("64MiB", device="cuda:0"):
+        y = x.sin()
+
+        def child_of_a_scope() -> None:
+            child()
+            refused(y.cos)
+
+        in_child(child_of_a_scope)
+        assert torch.equal(y, x.sin())
+
+
+@check
+def a_child_forked_before_cuda_has_a_gpu() -> None:
+    import recoup.gpus
+
+    assert recoup.gpus.problem() is None  # which asks the driver for nothing
+    in_child(lambda: print(sines("cuda:0")))
+    assert sines("cuda:0") == sines(None)
+
+
+@check
+def a_spawned_child_has_a_gpu() -> None:
+    want = sines("cuda:0")
+    with (
+        recoup.budget("64MiB", device="cuda:0"),
+        multiprocessing.get_context("spawn").Pool(1) as pool,
+    ):
+        assert pool.apply(sines, ("cuda:0",)) == want
 
 
 if __name__ == "__main__":

@@ -161,8 +161,9 @@ def traces_are_recorded() -> None:
 def a_simulation_decides_as_the_run() -> None:
     """With the device's alignment, its bounce, and what was there before the scope.
 
-    The layers have no bias: with one the forward pass takes another workspace of cuBLAS's than the
-    backward pass, whose thread would allocate it in a replay. See docs/traces.md.
+    A workspace of cuBLAS's that the backward pass's thread first takes in a replay is not in the
+    trace: see docs/traces.md. So that thread multiplies before memory is short, and the layers have
+    no bias, with which the forward pass takes another workspace than the backward pass.
     """
     import tempfile
 
@@ -197,6 +198,8 @@ def a_simulation_decides_as_the_run() -> None:
 
 
 def three_steps(model: torch.nn.Sequential, run: recoup.Run) -> None:
+    weight = torch.ones(8, 8, device=here.device, requires_grad=True)
+    (weight @ weight).sum().backward()  # type: ignore[no-untyped-call]
     for _ in range(3):
         step(model)
         run.mark_step()

@@ -19,17 +19,23 @@ ON_STAND_IN = "CUDA_STAND_IN_KERNELS" in os.environ
 pytestmark = pytest.mark.skipif(not ON_STAND_IN, reason="`make test-cuda-stand-in` runs these")
 
 # What PyTorch imports and the stand-in refuses: sharing between processes, kernels compiled while a
-# program runs, conditional nodes and pictures of graphs, contexts with a part of a device, and
-# multicast.
+# program runs, conditional nodes and pictures of graphs, memory that device and host share,
+# contexts with a part of a device, and multicast.
 REFUSED_RUNTIME = {
     "cudaGraphAddNode",
     "cudaGraphConditionalHandleCreate",
     "cudaGraphDebugDotPrint",
     "cudaIpcOpenEventHandle",
     "cudaIpcOpenMemHandle",
+    "cudaLibraryGetGlobal",
     "cudaLibraryGetKernel",
+    "cudaLibraryGetKernelCount",
+    "cudaLibraryGetManaged",
+    "cudaLibraryGetUnifiedFunction",
     "cudaLibraryLoadData",
+    "cudaLibraryLoadFromFile",
     "cudaLibraryUnload",
+    "cudaMallocManaged",
     "cudaStreamBeginCaptureToGraph",
 }
 REFUSED_DRIVER = (
@@ -40,6 +46,7 @@ REFUSED_DRIVER = (
     "cuDeviceGetUuid",
     "cuFunc",
     "cuGreenCtx",
+    "cuKernel",
     "cuLaunch",
     "cuLink",
     "cuLogs",
@@ -122,6 +129,10 @@ def test_work_on_unmapped_memory_is_an_error() -> None:
         "two_devices",
         "launches_are_recorded",
         "a_graph_is_replayed",
+        "functions_of_pytorch_2_15",
+        "a_forked_child_has_no_gpu",
+        "a_child_forked_before_cuda_has_a_gpu",
+        "a_spawned_child_has_a_gpu",
     ],
 )
 def test_stand_in(check: str) -> None:

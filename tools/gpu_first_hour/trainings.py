@@ -131,15 +131,13 @@ def loader(device: torch.device, tiny: bool) -> Train:
 class Attention(nn.Module):
     """Causal self-attention with dropout, added to what came in."""
 
-    WIDTH = 512
-
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        width = self.WIDTH
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 8, self.WIDTH // 8).permute(2, 0, 3, 1, 4)
+        rows, length, width = x.shape
+        q, k, v = self.qkv(x).view(rows, length, 3, 8, width // 8).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1, is_causal=True)
         found: Tensor = x + self.out(mixed.transpose(1, 2).reshape_as(x))
         return found
@@ -151,13 +149,18 @@ def attention(device: torch.device, tiny: bool, backend: str) -> Train | str:
     if not gpu.is_real(device):
         return "the test device has no fused attention with dropout"
 
+    shape = (4, 128, 64) if tiny else (16, 512, 512)
+
     def loss(model: nn.Module) -> Tensor:
-        x = torch.randn(2 if tiny else 16, 512, Attention.WIDTH, device=device)
+        x = torch.randn(shape, device=device)
         with sdpa_kernel(getattr(SDPBackend, backend)), torch.autocast(device.type, torch.bfloat16):
             found: Tensor = model(x).square().mean()
             return found
 
-    return partial(train, device, lambda: nn.Sequential(*(Attention() for _ in range(8))), loss)
+    def make() -> nn.Module:
+        return nn.Sequential(*(Attention(shape[-1]) for _ in range(8)))
+
+    return partial(train, device, make, loss)
 
 
 class Recurrent(nn.Module):
@@ -175,7 +178,7 @@ class Recurrent(nn.Module):
 
 
 def recurrent(device: torch.device, tiny: bool, kind: str) -> Train:
-    shape = (64, 16, 128) if tiny else (128, 64, 128)
+    shape = (64, 6, 128) if tiny else (128, 64, 128)
     return partial(
         train,
         device,
@@ -203,7 +206,7 @@ def language(device: torch.device, tiny: bool, kind: str) -> Train | str:
     name = {"T5ForConditionalGeneration": "T5"}.get(kind, kind.removesuffix("LMHead"))
     name = name.removesuffix("ForCausalLM").removesuffix("ForMaskedLM")
     model_name = "GPT2LMHeadModel" if kind == "GPT2LMHead" else kind
-    shape = (4, 32) if tiny else (16, 256)
+    shape = (8, 64) if tiny else (16, 256)
 
     def make() -> nn.Module:
         configuration = getattr(transformers, f"{name}Config")(**settings)
@@ -219,13 +222,17 @@ def language(device: torch.device, tiny: bool, kind: str) -> Train | str:
     return partial(train, device, make, loss)
 
 
+# Sides and numbers of images, where the least that trains is less than half of the peak.
+_TINY_IMAGES = {"resnet18": (32, 2), "efficientnet_b0": (32, 8)}
+
+
 def image(device: torch.device, tiny: bool, kind: str) -> Train | str:
     """A model of torchvision's, channels-last, in float16 on a GPU."""
     if importlib.util.find_spec("torchvision") is None:
         return "torchvision is not installed"
     import torchvision
 
-    side, images = (32, 2) if tiny else (224, 32)
+    side, images = _TINY_IMAGES.get(kind, (64, 8)) if tiny else (224, 32)
     last = torch.channels_last
     real = gpu.is_real(device)
 
@@ -236,8 +243,17 @@ def image(device: torch.device, tiny: bool, kind: str) -> Train | str:
             return F.cross_entropy(model(x), labels)
 
     def make() -> nn.Module:
-        made: nn.Module = getattr(torchvision.models, kind)().to(memory_format=last)
-        return made
+        models = torchvision.models
+        made: nn.Module
+        if tiny and kind == "vit_b_32":
+            made = models.VisionTransformer(side, 8, 4, 4, 64, 128)
+        elif tiny and kind == "swin_t":
+            made = models.SwinTransformer([4, 4], 24, [2, 2], [2, 4], [4, 4])
+        elif tiny and kind == "densenet121":
+            made = models.DenseNet(8, (2, 2, 2, 2), 16)
+        else:
+            made = getattr(models, kind)()
+        return made.to(memory_format=last)
 
     sgd = partial(torch.optim.SGD, lr=0.01, momentum=0.9)
     return partial(train, device, make, loss, sgd, scaled=real)

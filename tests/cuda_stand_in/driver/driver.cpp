@@ -73,6 +73,15 @@ RECOUP_DRIVER_API CUresult cuCtxGetCurrent(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
+RECOUP_DRIVER_API CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  RECOUP_DRIVER_BEGIN();
+  if (!recoup::stand_in::is_known(stream)) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  *context = context_of(recoup::stand_in::stream_of(stream)->device);
+  return CUDA_SUCCESS;
+}
+
 RECOUP_DRIVER_API CUresult cuCtxSetCurrent(CUcontext /*context*/) { return CUDA_SUCCESS; }
 RECOUP_DRIVER_API CUresult cuCtxPushCurrent_v2(CUcontext /*context*/) { return CUDA_SUCCESS; }
 

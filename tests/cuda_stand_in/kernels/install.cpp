@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/cuda_stand_in/kernels/convolutions.h"
 #include "tests/cuda_stand_in/kernels/shadowed_op.h"
 #include "tests/cuda_stand_in/kernels/twins.h"
 #include "tests/torch/test_device/recurrent_cells.h"
@@ -57,6 +58,7 @@ const std::unordered_map<std::string, void (*)(Stack&)> kOfDevicesOnly = {
     {"aten::_thnn_fused_lstm_cell_backward_impl", &test_device::lstm_cell_backward},
     {"aten::_thnn_fused_gru_cell", &test_device::gru_cell},
     {"aten::_thnn_fused_gru_cell_backward", &test_device::gru_cell_backward},
+    {"aten::_conv_depthwise2d", &depthwise_convolution},
 };
 
 using Ops = std::unordered_map<c10::OperatorName, ShadowedOp>;

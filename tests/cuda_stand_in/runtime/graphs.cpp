@@ -177,6 +177,11 @@ RECOUP_CUDA_API cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* out, 
   return cudaSuccess;
 }
 
+RECOUP_CUDA_API cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t graph,
+                                                 unsigned long long flags) {
+  return cudaGraphInstantiateWithFlags(out, graph, flags);
+}
+
 RECOUP_CUDA_API cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   RECOUP_BEGIN();
   RECOUP_STREAM(on, stream);

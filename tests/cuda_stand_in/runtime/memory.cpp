@@ -87,6 +87,10 @@ RECOUP_CUDA_API cudaError_t cudaHostAlloc(void** memory, std::size_t size, unsig
   return cudaSuccess;
 }
 
+RECOUP_CUDA_API cudaError_t cudaMallocHost(void** memory, std::size_t size) {
+  return cudaHostAlloc(memory, size, cudaHostAllocDefault);
+}
+
 RECOUP_CUDA_API cudaError_t cudaFreeHost(void* memory) {
   RECOUP_BEGIN();
   if (memory == nullptr) {
