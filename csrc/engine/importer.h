@@ -22,9 +22,9 @@ namespace recoup::detail {
 // known pins what must stay.
 //
 // On a GPU such storages lie among Options::outside, in memory that another allocator has from the
-// driver. When some have been brought in, that allocator gives back what it can, the pool grows by
-// that, and others follow. How much comes back at once is the allocator's; a simulation takes it to
-// be the storages' own bytes.
+// driver. They are brought in when room is short, or is in pieces. When some have been brought in,
+// that allocator gives back what it can, the pool grows by that, and others follow. How much comes
+// back at once is the allocator's; a simulation takes it to be the storages' own bytes.
 class Importer {
  public:
   struct Parts {

@@ -67,6 +67,26 @@ TEST(EngineOutside, WhatIsAmongItIsBroughtInWhereThereIsATier) {
   p.check();
 }
 
+TEST(EngineOutside, WhatIsAmongItIsBroughtInWhereRoomIsInPieces) {
+  Options with_tier = options(8_KiB, 4_KiB);
+  with_tier.spill = 64_KiB;
+  with_tier.spill_unit = 64_B;
+  Program p(with_tier);
+  p.external(2_KiB, Engine::Charge::kAmongOutside);
+  std::vector<Tensor> made;
+  for (int i = 0; i < 4; ++i) {
+    made.push_back(p.leaf(1_KiB));
+  }
+  p.pin(made[1]);
+  p.pin(made[3]);
+  p.drop(made[0]);
+  p.drop(made[2]);
+  p.leaf(2_KiB);
+  EXPECT_EQ(p.stats().imports, 1);
+  EXPECT_EQ(p.engine().pool().capacity(), 6_KiB);
+  p.check();
+}
+
 // The allocator that had its memory keeps some of it.
 TEST(EngineOutside, ThePoolGetsWhatIsGivenBack) {
   Options with_tier = options(8_KiB, 5_KiB);

@@ -170,13 +170,17 @@ def a_simulation_decides_as_the_run() -> None:
     hog = torch.ones(5 * MIB, dtype=torch.uint8, device=here.device)
     model = chain(12, bias=False)
     empty_cache()
+    traces = {}
+    ample = min(free_bytes(here.device) // 2, 1 << 30)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "run.rtrace")
-        with recoup.trace(path, device=here.device) as recorded:
-            three_steps(model, recorded)
-        trace = recoup.Trace.read(path)
+        # With a tier a trace says what from before the scope may not be brought in.
+        for spill in (None, "64MiB"):
+            with recoup.budget(ample, device=here.device, trace=path, spill=spill) as recorded:
+                three_steps(model, recorded)
+            traces[spill] = recoup.Trace.read(path)
     outside = with_outside(0)
-    room = trace.unbudgeted_peak_bytes() - outside
+    room = traces[None].unbudgeted_peak_bytes() - outside
     assert room > 8 * MIB, room
     decided = 0
     common = {"cost_model": "bytes", "planning": "wait", "decisions": True}
@@ -186,7 +190,7 @@ def a_simulation_decides_as_the_run() -> None:
             budget = outside + room * percent // 100 + 12345
             with recoup.budget(budget, device=here.device, **options) as run:
                 three_steps(model, run)
-            simulated = trace.simulate(budget, max_time_ratio=0, **options)
+            simulated = traces[spill].simulate(budget, max_time_ratio=0, **options)
             case = f"{policy}, {percent} %, second tier: {spill}"
             assert simulated.status == "ok", f"{case}: {simulated.reason}"
             ours = run.decisions()

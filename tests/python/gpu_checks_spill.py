@@ -211,7 +211,7 @@ def a_model_made_before_the_scope_is_brought_in() -> None:
     weights = sum(each.weight.nbytes for each in model[::2])  # type: ignore[misc]
     del model, optimizer
     before = outside_bytes()
-    for share in (1, 4):
+    for share in (2, 4):
         model, optimizer = trained_before()
         outside = outside_bytes()
         budget = outside + weights // share
