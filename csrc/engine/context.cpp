@@ -68,14 +68,6 @@ Bytes bounce_size(const Options& options) {
   return std::min(Bytes((units + 1) * alignment), kMost);
 }
 
-void Context::lower_outside(Bytes outside) {
-  charges.external -= options.outside - outside;
-  options.outside = outside;
-  if (options.addresses <= Bytes(0)) {
-    pool.grow(capacity_in(options, options.budget));
-  }
-}
-
 Context::Context(const Options& all_options, Device& its_device)
     : options(all_options),
       device(its_device),

@@ -27,7 +27,6 @@ class Flights;
 // What takes the budget, and books.
 struct Charges {
   Bytes external{0};     // outside the pool
-  std::int64_t met = 0;  // storages among Options::outside that have become known
   Bytes kernel_held{0};  // in blocks of the pool that no value owns
   int kernel_blocks = 0;
   Bytes ahead{0};  // in blocks of the pool into which spilled values are being read
@@ -73,8 +72,6 @@ struct Context {
     }
     return costs.learn(kind, measured);
   }
-  // Less of the budget is in use outside of the pool, which has the rest.
-  void lower_outside(Bytes outside);
   // What all moves so far cost, by their price.
   [[nodiscard]] Nanoseconds move_cost() const {
     return move_price.of(static_cast<std::size_t>(stats.moves), Bytes(stats.moved_bytes));

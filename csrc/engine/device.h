@@ -46,14 +46,8 @@ class Device {
   // A storage that was made outside the pool is like those in it from now on, without bytes: its
   // own memory is given back. The record is its handle.
   virtual void take_over(void* external) noexcept = 0;
-  // Before storages are taken over: nothing runs any more that could use their memory.
-  virtual void will_take_over() {}
-  // After storages were taken over, which had `given_back` bytes of `outside`, Options::outside.
-  // Returns how many bytes of the budget are in use outside of the pool now. The memory behind the
-  // pool's addresses has grown by the difference.
-  [[nodiscard]] virtual Bytes taken_over(Bytes outside, Bytes given_back) {
-    return outside - given_back;
-  }
+  // All that there was to take over has been.
+  virtual void taken_over() noexcept {}
   // Note [Leaving the pool]: the reverse. Copies the bytes of a storage, `nbytes` at `offset`, to
   // memory of its own; its handle is an external record from now on. False, and nothing done, when
   // they are not there, or there is no memory.

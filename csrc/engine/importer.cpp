@@ -14,15 +14,19 @@ Importer::Importer(Context& context, const Parts& parts)
 void Importer::bring_in() {
   // A tier that was lent is for what is in the pool.
   if (context_.options.spill <= Bytes(0) || !context_.tier.open() ||
-      (left_ == context_.charges.external && met_ == context_.charges.met)) {
+      left_ == context_.charges.external) {
     return;
   }
-  Round round;
-  do {
-    round = import_round();
-  } while (!round.all && round.given_back > Bytes(0));
+  const std::int64_t before = context_.stats.imports;
+  for (const ValueId id : importable()) {
+    if (!import(id)) {
+      break;
+    }
+  }
+  if (context_.stats.imports > before) {
+    context_.device.taken_over();
+  }
   left_ = context_.charges.external;
-  met_ = context_.charges.met;
   lineage_.for_each_value([&](ValueId, const Value& value) {
     const int by_user = value.storage.valid() ? values_[value.storage].user_pins : 0;
     if (value.external != nullptr && value.hard_pins > by_user) {
@@ -31,33 +35,9 @@ void Importer::bring_in() {
   });
 }
 
-Importer::Round Importer::import_round() {
-  const std::vector<ValueId> ids = importable();
-  if (ids.empty()) {
-    return {};
-  }
-  context_.device.will_take_over();
-  Round round;
-  const std::int64_t before = context_.stats.imports;
-  for (const ValueId id : ids) {
-    const Bytes among_outside = lineage_[id].among_outside ? lineage_[id].size : Bytes(0);
-    if (!import(id)) {
-      round.all = false;
-      break;
-    }
-    round.given_back += among_outside;
-  }
-  if (context_.stats.imports > before) {
-    const Bytes outside = context_.options.outside;
-    const Bytes given_back = std::min(round.given_back, outside);
-    context_.lower_outside(context_.device.taken_over(outside, given_back));
-  }
-  return round;
-}
-
 bool Importer::may_leave(const Value& value) const {
-  return value.external != nullptr && !value.escaped && value.hard_pins == 0 &&
-         context_.tier.takes(value.nbytes);
+  return value.external != nullptr && !value.among_outside && !value.escaped &&
+         value.hard_pins == 0 && context_.tier.takes(value.nbytes);
 }
 
 std::vector<ValueId> Importer::importable() const {

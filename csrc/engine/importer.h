@@ -20,11 +20,6 @@ namespace recoup::detail {
 //
 // What somebody outside may look at stays: what escaped, and what is pinned. Who makes a storage
 // known pins what must stay.
-//
-// On a GPU such storages lie among Options::outside, in memory that another allocator has from the
-// driver. They are brought in when room is short, or is in pieces. When some have been brought in,
-// that allocator gives back what it can, the pool grows by that, and others follow. How much comes
-// back at once is the allocator's; a simulation takes it to be the storages' own bytes.
 class Importer {
  public:
   struct Parts {
@@ -41,13 +36,6 @@ class Importer {
  private:
   [[nodiscard]] bool may_leave(const Value& value) const;
   [[nodiscard]] std::vector<ValueId> importable() const;
-  // Brings in what there is room for. Returns the bytes of it that were among Options::outside;
-  // `all`: nothing else is to be brought in.
-  struct Round {
-    Bytes given_back{0};
-    bool all = true;
-  };
-  [[nodiscard]] Round import_round();
   [[nodiscard]] bool import(ValueId id);
   void put(ValueId id, BlockId block);
 
@@ -56,9 +44,7 @@ class Importer {
   Values& values_;
   Spiller& spiller_;
   Pages& pages_;
-  // Bytes outside that stay; none: some may not. Valid while `met_` storages are known.
-  std::optional<Bytes> left_;
-  std::int64_t met_ = 0;
+  std::optional<Bytes> left_;  // bytes outside that stay; none: some may not
 };
 
 }  // namespace recoup::detail

@@ -102,10 +102,6 @@ void Room::make_room(Bytes size) {
       if (!misfit) {
         misfit = true;
         count_misfit();
-        if (context_.options.outside > Bytes(0)) {
-          importer_.bring_in();  // the pool grows
-          continue;
-        }
       }
       if (make_one_piece(size, lost)) {
         break;

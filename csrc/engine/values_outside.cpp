@@ -14,7 +14,6 @@ StorageId Values::add_external(void* handle, Bytes nbytes, bool among_outside) {
   value.storage = storage;
   value.external = handle;
   value.among_outside = among_outside;
-  charges_.met += among_outside ? 1 : 0;
   value.last_access = context_.now;
   if (context_.makers != nullptr) {
     context_.makers->came(id);
@@ -25,7 +24,7 @@ StorageId Values::add_external(void* handle, Bytes nbytes, bool among_outside) {
 
 void Values::leave_outside(ValueId id) {
   Value& value = lineage_[id];
-  charges_.external -= std::exchange(value.among_outside, false) ? Bytes(0) : value.size;
+  charges_.external -= value.size;
   value.spillable = context_.tier.takes(value.nbytes);
   void* const record = std::exchange(value.external, nullptr);
   if (value.storage.valid()) {

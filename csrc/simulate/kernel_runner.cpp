@@ -8,8 +8,9 @@
 namespace recoup::detail {
 namespace {
 
+// Of ascending numbers. A hostile trace may have an op with a million of them.
 bool contains(std::span<const std::uint32_t> numbers, std::size_t number) {
-  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+  return std::binary_search(numbers.begin(), numbers.end(), number);
 }
 
 }  // namespace
@@ -26,9 +27,12 @@ void KernelRunner::find_held(std::uint32_t op, std::size_t event) {
   for (std::size_t at = event + 1; at < trace_.events.size(); ++at) {
     const TraceEvent& next = trace_.events[at];
     if (next.kind != TraceEvent::Kind::kAllocate || next.index == 0) {
-      return;
+      break;
     }
     held_[op].push_back(next.index - 1);
+  }
+  if (const auto found = held_.find(op); found != held_.end()) {
+    std::sort(found->second.begin(), found->second.end());
   }
 }
 

@@ -122,13 +122,6 @@ void Gpu::back(Arena& arena, Bytes size) {
       " are free. Take a smaller budget, or free what this and other processes hold there"));
 }
 
-Bytes Gpu::reclaim(Arena& arena, Bytes budget, Bytes outside) {
-  gpus().outside().empty_cache();
-  const Bytes now = std::min(gpus().outside_bytes(device_.index()), outside);
-  auto& ours = static_cast<GpuArena&>(arena);
-  return now < outside && ours.back(budget - now) ? now : outside;
-}
-
 // It keeps the allocator that it was made with, which is asked for the new bytes.
 void Gpu::adopt(c10::StorageImpl& storage) {
   c10::Allocator* const ours = gpus().outside().allocator_in_scopes();

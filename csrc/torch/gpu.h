@@ -73,11 +73,6 @@ class Gpu {
   // A replay reads memory from outside of the arena, which its owner may free before it has run.
   void read_external(void* memory, Bytes size);
 
-  // PyTorch's allocator gives back what it holds and does not use, and the arena gets it. Returns
-  // what is outside now, at most `outside`, which is what was there before.
-  [[nodiscard]] Bytes reclaim(Arena& arena, Bytes budget, Bytes outside);
-  // The host waits for all that runs on the device, also on streams that the scope does not know.
-  void wait_for_device() const { guard_.synchronizeDevice(device_.index()); }
   // The host waits for all streams of the scope: behind it nobody knows any more who touched what.
   void wait_for_all() noexcept;
 

@@ -68,15 +68,8 @@ StorageId Storages::find(c10::StorageImpl& storage) {
   return device_.in_pool(data) ? find_pooled(storage) : find_external(storage);
 }
 
-// CUDA's caching allocator puts up to 1 MiB into segments of 2 MiB, where it lies among all that is
-// small. Such a segment hardly ever gets free, so the device would get nothing for a copy.
-bool Storages::gives_memory_back(const c10::StorageImpl& storage) const {
-  constexpr std::size_t kSmall = std::size_t{1} << 20;
-  return device_.gpu() == nullptr || storage.nbytes() > kSmall;
-}
-
 void Storages::offer(c10::StorageImpl& storage) {
-  if (device_.brings_in() && gives_memory_back(storage)) {
+  if (device_.brings_in()) {
     offered_.insert_or_assign(
         &storage, c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr::reclaim_copy(&storage)));
     arm(storage);  // no op has seen it yet

@@ -67,7 +67,6 @@ class Storages {
   void disarm(c10::StorageImpl& storage) const;
 
  private:
-  [[nodiscard]] bool gives_memory_back(const c10::StorageImpl& storage) const;
   void arm_with(c10::StorageImpl& storage, AccessHook hook) const;
   StorageId find_pooled(c10::StorageImpl& storage);
   StorageId find_external(c10::StorageImpl& storage);

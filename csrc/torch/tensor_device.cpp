@@ -85,7 +85,6 @@ void TensorDevice::open_tier(const Options& options) {
                                           to_string(physical_memory()), ": take a smaller spill"));
     }
     gpu_->open_tier(options.spill);
-    brings_in_ = true;
     return;
   }
   if (options.spill_unit.count() % SpillFile::kBlock != 0) {
@@ -362,20 +361,6 @@ void TensorDevice::take_fresh(const Payload& payload, torch::jit::Stack& stack,
     storage->set_data_ptr_noswap(no_bytes());
     outputs[slot] = *block;
   }
-}
-
-void TensorDevice::will_take_over() {
-  if (gpu_) {
-    gpu_->wait_for_device();
-  }
-}
-
-Bytes TensorDevice::taken_over(Bytes outside, Bytes given_back) {
-  if (gpu_) {
-    return gpu_->reclaim(*arena_, engine_.options().budget, outside);
-  }
-  trim_heap();
-  return outside - given_back;
 }
 
 // Its own memory is freed here.

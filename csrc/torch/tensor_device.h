@@ -134,8 +134,7 @@ class TensorDevice final : public Device {
   [[nodiscard]] bool detach(void* handle, PoolOffset offset) noexcept override;
   void take_over(void* external) noexcept override;
   [[nodiscard]] bool move_out(void* handle, PoolOffset offset, Bytes nbytes) noexcept override;
-  void will_take_over() override;
-  [[nodiscard]] Bytes taken_over(Bytes outside, Bytes given_back) override;
+  void taken_over() noexcept override { trim_heap(); }
   void forget(void* external) noexcept override;
   void keep(void* external) noexcept override {
     ExternalStorages::keep(*static_cast<StorageRecord*>(external));

@@ -26,19 +26,14 @@ from recoup import _C
 from recoup.warning import RecoupWarning
 
 
-def offer(engine: _C.Engine, device: torch.device) -> None:
+def offer(engine: _C.Engine) -> None:
     """Offers to the entered scope's second tier all that may be taken over."""
     _tell_of_threads()
-    objects = gc.get_objects()
-    if why := _why_not(objects, device):
-        if any(issubclass(type(each), torch.Tensor) for each in objects):
-            warnings.warn(
-                "recoup: tensors that were made before the scope stay outside of its second tier, "
-                f"because {why}",
-                RecoupWarning,
-                stacklevel=3,
-            )
+    others = sys._current_frames().keys() - {threading.get_ident()}
+    if others:
+        _warn_of(others)
         return
+    objects = gc.get_objects()
     tensors, known = _C.tensors_among(objects)
     if not tensors:
         return
@@ -53,24 +48,18 @@ def offer(engine: _C.Engine, device: torch.device) -> None:
     _C.offer(engine, tensors, accounted)
 
 
-def _why_not(objects: Collection[object], device: torch.device) -> str:
-    """What could use the memory of any tensor; empty when nothing could."""
-    others = sys._current_frames().keys() - {threading.get_ident()}
-    if others:
+def _warn_of(others: Collection[int]) -> None:
+    """Says why what there is stays outside, if there is anything."""
+    if any(issubclass(type(each), torch.Tensor) for each in gc.get_objects()):
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         running = ", ".join(sorted(names.get(other, "one without a name") for other in others))
-        return (
-            f"other threads of Python are running and could use them: {running}. Open the scope "
-            "before they start, or make the model inside of it"
+        warnings.warn(
+            "recoup: tensors that were made before the scope stay outside of its second tier, "
+            f"because other threads of Python are running and could use them: {running}. Open the "
+            "scope before they start, or make the model inside of it",
+            RecoupWarning,
+            stacklevel=4,
         )
-    if device.type == "cuda" and any(
-        issubclass(type(each), torch.cuda.CUDAGraph) for each in objects
-    ):
-        return (
-            "a CUDA graph could use them at their addresses. Capture graphs after the scope, or "
-            "make the model inside of it"
-        )
-    return ""
 
 
 @functools.cache

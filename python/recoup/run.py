@@ -86,7 +86,8 @@ class Run:
         self._policy = str(self._options["policy"])
         knows_steps = any(row[0] == self._policy and (row[4] or row[7]) for row in _C.policies())
         spills = int(self._options["spill_bytes"]) > 0
-        self._brings_in = spills
+        # On a GPU what was made outside stays there.
+        self._brings_in = spills and self.device.type == "cpu"
         # With a tier steps are known under every policy: what they use next is read ahead.
         self._marks_steps = setup.trace is not None or knows_steps or spills or setup.timeline
         self._hears_steps = self._marks_steps or self._sizing is not None
@@ -308,7 +309,7 @@ class Run:
         if self._attribution:
             self._attribution.enter(self._key)
         if self._brings_in:
-            outside.offer(self._engine, self.device)
+            outside.offer(self._engine)
         if self._sizing is not None:
             self._sizing.enter()
 

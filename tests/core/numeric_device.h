@@ -130,11 +130,6 @@ class NumericDevice final : public Device {
     grow(capacity);
   }
   void bind(Engine& engine) { engine_ = &engine; }
-  // Of what is taken over, so much is not given back.
-  Bytes keeps_outside{0};
-  [[nodiscard]] Bytes taken_over(Bytes outside, Bytes given_back) override {
-    return outside - std::max(Bytes(0), given_back - keeps_outside);
-  }
   // Blocks that kernels go on holding.
   std::vector<BlockId> kept;
   void grow(Bytes capacity) { arena_.resize(static_cast<std::size_t>(capacity.count()), kPoison); }

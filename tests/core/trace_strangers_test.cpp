@@ -140,6 +140,27 @@ TEST_F(Strangers, AKernelGoesOnHoldingWhatItAllocated) {
   expect_refused(then({held(79, 1)}), "a block of 79 bytes in an allocation of 80");
 }
 
+// To look for each of them among all would take minutes.
+TEST_F(Strangers, AKernelMayHoldVeryMany) {
+  constexpr std::uint64_t kMany = 200'000;
+  std::vector<std::uint64_t> steps(kMany, allocates(64));
+  std::vector<Record> records{kName};
+  for (std::uint64_t i = 0; i < kMany; ++i) {
+    steps.push_back(frees(i));
+  }
+  records.push_back(kernel(steps));
+  records.push_back(op(0, {}));
+  for (std::uint64_t i = 0; i < kMany; ++i) {
+    records.push_back(held(64, i));
+  }
+  Options options;
+  options.budget = 1_GiB;
+  options.policy = "lru";
+  const SimulationResult result = simulate(read(file_of(records)), {.engine = options});
+  EXPECT_EQ(result.status, SimulationResult::Status::kOk);
+  EXPECT_EQ(result.stats.peak_bytes, static_cast<std::int64_t>(kMany * 64));
+}
+
 TEST_F(Strangers, ABlockHasBytes) {
   expect_refused({kName, kernel({allocates(0)})}, "kernel 0: an allocation of 0 bytes");
   expect_refused({event(Kind::kAllocate, {0})}, "event 0: an allocation of 0 bytes");

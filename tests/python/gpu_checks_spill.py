@@ -21,10 +21,10 @@ from gpu_context import (
 from recoup.run import free_bytes
 
 
-def model_and_optimizer(width: int = 0) -> tuple[nn.Sequential, torch.optim.Optimizer]:
+def model_and_optimizer() -> tuple[nn.Sequential, torch.optim.Optimizer]:
     """Layers so large that on CUDA what its libraries take is little beside them."""
     torch.manual_seed(0)
-    width = width or (256 if here.fake is not None else 1024)
+    width = 256 if here.fake is not None else 1024
     layers = [layer for _ in range(8) for layer in (nn.Linear(width, width), nn.GELU())]
     model = nn.Sequential(*layers).to(here.device)
     return model, torch.optim.AdamW(model.parameters(), 1e-3, foreach=False)
@@ -182,83 +182,6 @@ def the_host_has_no_memory_to_pin() -> None:
     ours, stats = within(budget * 2, spill="512MiB")
     assert_same(ours, plain)
     assert stats.spills == 0
-
-
-def outside_bytes() -> int:
-    return with_outside(0)
-
-
-def trained_before(count: int = 2) -> tuple[nn.Sequential, torch.optim.Optimizer]:
-    """A model and the state of its optimizer, made outside of any scope: 4 MiB a weight."""
-    model, optimizer = model_and_optimizer(1024)
-    steps(model, optimizer, count)
-    optimizer.zero_grad()
-    return model, optimizer
-
-
-def all_left(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    found = [value.detach().cpu() for value in model.parameters()]
-    for state in optimizer.state.values():
-        found += [value.cpu() for value in state.values()]
-    return found
-
-
-@check
-def a_model_made_before_the_scope_is_brought_in() -> None:
-    """It trains where parameters, moments and gradients do not fit, and the device gets memory."""
-    model, optimizer = trained_before()
-    plain = steps(model, optimizer) + all_left(model, optimizer)
-    weights = sum(each.weight.nbytes for each in model[::2])  # type: ignore[misc]
-    del model, optimizer
-    before = outside_bytes()
-    for share in (2, 4):
-        model, optimizer = trained_before()
-        outside = outside_bytes()
-        budget = outside + weights // share
-        with recoup.budget(budget, device=here.device, spill="512MiB") as run:
-            ours = steps(model, optimizer)
-            run.check()
-            stats = run.stats()
-            optimizer.zero_grad()
-        # The weights and their moments; biases are too small.
-        assert stats.imported_bytes == 3 * weights, stats.imported_bytes
-        assert stats.external_bytes - before < (outside - before) // 2
-        assert_same(ours + all_left(model, optimizer), plain)
-        del model, optimizer
-    assert stats.spills > 0
-    model, optimizer = trained_before()
-    budget = outside_bytes() + weights // 4
-    text = message(recoup.OutOfBudgetError, lambda: within_budget(budget, model, optimizer))
-    assert "outside of the pool" in text, text
-
-
-def within_budget(budget: int, model: nn.Sequential, optimizer: torch.optim.Optimizer) -> None:
-    with recoup.budget(budget, device=here.device):
-        steps(model, optimizer)
-
-
-@check
-def what_others_know_of_stays_where_it_is() -> None:
-    """A tensor that a function has in a variable, and all when a thread starts."""
-    import threading
-
-    model, optimizer = trained_before()
-    known = model[0].weight.detach()  # shares its storage, and this frame has it
-    addresses = {name: each.data_ptr() for name, each in model.named_parameters()}
-    side = torch.Stream(device=here.device)
-    with side:
-        for _ in range(50):
-            torch.mm(model[2].weight.detach(), model[2].weight.detach())
-    budget = with_outside(48 * MIB)
-    with recoup.budget(budget, device=here.device, spill="512MiB") as run:
-        thread = threading.Thread(target=lambda: None)
-        thread.start()
-        thread.join()
-        steps(model, optimizer)
-        run.check()
-    assert run.stats().imports == 0
-    assert {name: each.data_ptr() for name, each in model.named_parameters()} == addresses
-    assert known.data_ptr() == addresses["0.weight"]
 
 
 def leaves() -> list[Tensor]:

@@ -46,7 +46,6 @@ EXCEPTIONS = [
     Exempt(r"csrc/torch/tensor_device\.cpp", "what is spilled from", _GPU),
     Exempt(r"recoup/gpus\.py", "CUDA", _GPU),
     Exempt(r"recoup/shares\.py", "are free or PyTorch's", _GPU),
-    Exempt(r"recoup/outside\.py", "a CUDA graph", _GPU),
     Exempt(r"csrc/offline/simulate/simulate\.cpp", "in use on the device before", _GPU),
     Exempt(r"csrc/disk/", "temporary files|cannot be|has not answered|the disk of", _DISK),
     Exempt(r"csrc/engine/user_requests\.cpp", "directories for temporary files", _DISK),
