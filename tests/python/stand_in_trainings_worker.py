@@ -27,7 +27,7 @@ from forks import SERVE, serve
 
 TOLD = {"device": "cuda:0", "rehearsal": True}
 LOSSES = 3
-"""What a training returns begins with so many."""
+"""The number of losses with which a training's result begins."""
 
 
 def with_finite_losses(make: Make) -> Make:

@@ -28,7 +28,7 @@ def run(
     environment: Mapping[str, str],
     folder: Path | None = None,
 ) -> Worked:
-    """Runs the command for so many seconds at most, and prints what it says if it fails.
+    """Runs the command for at most `seconds` seconds, and prints what it says if it fails.
 
     environment: variables beside those of this process. Kernels on the host get one thread.
     """
