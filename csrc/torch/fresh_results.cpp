@@ -42,7 +42,8 @@ void FreshResults::add(const at::Tensor& tensor, std::uint16_t result, std::uint
   const bool plain = for_each_storage(session_.tensors(), tensor, [&](c10::StorageImpl& storage) {
     add_storage(storage, result, serial, lock);
   });
-  if (!plain) {
+  // A replay makes small results on the CPU again, and drops them: the program has the first ones.
+  if (!plain && !is_small_on_cpu(session_.tensors(), tensor)) {
     repeatable_ = false;
     composite_ = true;
   }

@@ -110,13 +110,16 @@ void Operands::find(Arguments arguments, bool in_passing) {
   }
 }
 
-bool Operands::is_constant(const at::Tensor& tensor, std::size_t argument) const {
+bool is_small_on_cpu(const TensorDevice& device, const at::Tensor& tensor) {
   constexpr std::int64_t kMost = 64;
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  return !device_.device().is_cpu() && !writes(argument) && tensor.is_cpu() &&
-         impl->has_storage() && is_plain(*impl) && arguments_[argument].isTensor() &&
+  return !device.device().is_cpu() && tensor.is_cpu() && impl->has_storage() && is_plain(*impl) &&
          tensor.numel() <= kMost &&
          tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get() != nullptr;
+}
+
+bool Operands::is_constant(const at::Tensor& tensor, std::size_t argument) const {
+  return !writes(argument) && arguments_[argument].isTensor() && is_small_on_cpu(device_, tensor);
 }
 
 Operand& Operands::add(c10::StorageImpl* storage) {

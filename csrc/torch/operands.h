@@ -47,6 +47,10 @@ inline c10::StorageImpl* plain_storage(const TensorDevice& device, const at::Ten
   return storage->sym_nbytes().is_heap_allocated() ? nullptr : storage;
 }
 
+// Whether the tensor is a plain one of a few elements on the CPU, while the device is a GPU: the
+// seed of fused attention, an index.
+bool is_small_on_cpu(const TensorDevice& device, const at::Tensor& tensor);
+
 // Calls visit(storage) for each on the device of a plain or composite tensor. Returns whether it is
 // a plain one that has it.
 template <class Function>

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -72,6 +73,42 @@ def arguments_that_are_no_tensor() -> None:
         ours = program()
     assert run.stats().replays > 0
     assert_same(ours, plain)
+
+
+@check
+def results_on_the_cpu() -> None:
+    """Efficient attention returns its seed on the CPU. Its other results are evicted."""
+    if stand_in_lacks("fused attention"):
+        return
+    shape = (2, 8, 128, 64)
+
+    def program(dropout: float, biased: bool, run: recoup.Run | None = None) -> list[Tensor]:
+        torch.manual_seed(0)
+        q, k, v = (torch.randn(shape, device=here.device).to(kind) for _ in range(3))
+        bias = torch.zeros(2, 8, 128, 128, device=here.device, dtype=kind) if biased else None
+        made = [q]
+        for _ in range(8):
+            q = made[-1]
+            x, sums, seed, offset = attention(q, k, v, bias, True, dropout, not biased)
+            made.append(x)
+        if run is not None:
+            assert run.stats().resident_bytes < 6 * x.nbytes, run.stats().resident_bytes / x.nbytes
+        wanted = [True, True, True, biased]
+        grads = backward(x, q, k, v, bias, x, sums, seed, offset, dropout, wanted, not biased)
+        return [each.cpu() for each in (*made, seed, offset, *grads) if each is not None]
+
+    kind = torch.float32 if here.fake is not None else torch.bfloat16
+    attention = torch.ops.aten._scaled_dot_product_efficient_attention
+    backward = torch.ops.aten._scaled_dot_product_efficient_attention_backward
+    torch.use_deterministic_algorithms(True)
+    options: dict[str, Any] = {"evict_after_op": True, "verify": True}
+    for dropout in (0.0, 0.3):
+        for biased in (False, True):
+            plain = program(dropout, biased)
+            with recoup.budget(with_outside(64 * MIB), device=here.device, **options) as run:
+                ours = program(dropout, biased, run)
+            assert run.stats().replays > 0
+            assert_same(ours, plain)
 
 
 def assert_same_when_short(program: Callable[[], list[Tensor]], plain: list[Tensor]) -> None:

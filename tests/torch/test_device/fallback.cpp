@@ -307,7 +307,9 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::size_t results = schema.returns().size();
   for (std::size_t i = 0; i < results; ++i) {
     c10::IValue& result = torch::jit::peek(*stack, i, results);
-    result = twins.raise(result);
+    if (!stays_on_cpu(op, i)) {
+      result = twins.raise(result);
+    }
   }
 }
 

@@ -58,6 +58,8 @@ void register_fallback();
 using CpuKernel = void (*)(torch::jit::Stack& stack);
 CpuKernel kernel_of_devices_only(const c10::OperatorHandle& op);
 const std::vector<const char*>& ops_of_devices_only();
+// Whether the result of such an op stays on the CPU, as CUDA's does.
+bool stays_on_cpu(const c10::OperatorHandle& op, std::size_t result);
 
 // What runs below is none of the program's: no autograd, no autocast, nobody watches.
 struct Unseen {

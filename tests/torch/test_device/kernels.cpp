@@ -8,6 +8,8 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
@@ -217,6 +219,7 @@ void convolution_backward(Stack& stack) {
 struct DevicesOnly {
   const char* name;
   CpuKernel kernel;
+  std::uint32_t on_cpu = 0;  // a bit for each result that stays there
 };
 constexpr DevicesOnly kDevicesOnly[] = {
     {"aten::convolution_overrideable", &convolution},
@@ -227,17 +230,28 @@ constexpr DevicesOnly kDevicesOnly[] = {
     {"aten::_thnn_fused_gru_cell_backward", &gru_cell_backward},
     {"aten::_scaled_dot_product_flash_attention", &flash_attention},
     {"aten::_scaled_dot_product_flash_attention_backward", &flash_attention_backward},
+    {"aten::_scaled_dot_product_efficient_attention", &efficient_attention, 0b1100},
+    {"aten::_scaled_dot_product_efficient_attention_backward", &efficient_attention_backward},
 };
+
+const DevicesOnly* find_entry(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  const auto* const found =
+      std::find_if(std::begin(kDevicesOnly), std::end(kDevicesOnly),
+                   [&](const DevicesOnly& entry) { return name.name == entry.name; });
+  return found != std::end(kDevicesOnly) && name.overload_name.empty() ? found : nullptr;
+}
 
 }  // namespace
 
 CpuKernel kernel_of_devices_only(const c10::OperatorHandle& op) {
-  for (const DevicesOnly& entry : kDevicesOnly) {
-    if (op.operator_name().name == entry.name && op.operator_name().overload_name.empty()) {
-      return entry.kernel;
-    }
-  }
-  return nullptr;
+  const DevicesOnly* const entry = find_entry(op);
+  return entry == nullptr ? nullptr : entry->kernel;
+}
+
+bool stays_on_cpu(const c10::OperatorHandle& op, std::size_t result) {
+  const DevicesOnly* const entry = find_entry(op);
+  return entry != nullptr && ((entry->on_cpu >> result) & 1U) != 0;
 }
 
 const std::vector<const char*>& ops_of_devices_only() {
