@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Fails when a folder includes one below it in the layer order, or knows Torch and must not; and
-when files of a folder include one another in a circle. A header and its source are one file here.
-So does a folder of the Python package that imports one below it, unless only inside a function.
+"""Fails when a C++ folder includes one below it in the layer order, or knows Torch and must not;
+when files of a folder include one another in a circle (a header and its source count as one file);
+and when a C++ folder has more than 25 files. Fails also when a folder of the Python package imports
+one below it, unless only inside a function.
 
 Usage: tools/check_layers.py [ROOT]
 """
@@ -10,7 +11,7 @@ import ast
 import os
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -23,7 +24,13 @@ LAYERS = (
     "csrc/pool",
     "csrc/lineage",
     "csrc/policy",
-    "csrc/engine",
+    "csrc/engine/base",
+    "csrc/engine/state",
+    "csrc/engine/tier",
+    "csrc/engine/reclaim",
+    "csrc/engine/replay",
+    "csrc/engine/program",
+    "csrc/engine/reports",
     "csrc/trace",
     "csrc/schedule",
     "csrc/simulate",
@@ -34,13 +41,21 @@ LAYERS = (
     "csrc/offline/simulate",
     "csrc/offline/layout",
     "csrc/offline/order",
-    "csrc/torch",
+    "csrc/torch/compat",
+    "csrc/torch/gpu",
+    "csrc/torch/ops",
+    "csrc/torch/storages",
+    "csrc/torch/session",
+    "csrc/torch/calls",
+    "csrc/torch/api",
     "csrc/python",
 )
-TORCH_LAYERS = ("csrc/torch", "csrc/python")
+TORCH_FOLDERS = ("csrc/torch", "csrc/python")
+MOST_FILES = 25
+"""In a folder of C++ files."""
 # What runs beside a program has no use for the tools that look at traces of it.
 OFFLINE = "csrc/offline/"
-RUNTIME = "csrc/torch"
+RUNTIME = "csrc/torch/"
 # The public header that knows Torch: including it is as good as including Torch.
 TORCH_FACE = "include/recoup/torch.h"
 TORCH_HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11)/|Python\.h$")
@@ -71,6 +86,10 @@ def layer_of(path: str) -> str | None:
     return next((layer for layer in LAYERS if path.startswith(layer + "/")), None)
 
 
+def in_torch_folder(path: str) -> bool:
+    return any(path.startswith(folder + "/") for folder in TORCH_FOLDERS)
+
+
 def included_path(root: Path, file: Path, name: str, quoted: bool) -> str:
     """The included file's path in the tree, or `name` itself when it is not one of ours."""
     if name.startswith("recoup/"):
@@ -84,16 +103,16 @@ def complaint(path: str, target: str) -> str | None:
     """Why the file `path` may not include `target`; None when it may."""
     layer = layer_of(path)
     target_layer = layer_of(target)
-    knows_torch = layer in TORCH_LAYERS or path == TORCH_FACE
+    knows_torch = in_torch_folder(path) or path == TORCH_FACE
     if not knows_torch and (target == TORCH_FACE or TORCH_HEADER.match(target)):
-        return f"only {TORCH_FACE}, {' and '.join(TORCH_LAYERS)} may know Torch: {target}"
+        return f"only {TORCH_FACE}, {' and '.join(TORCH_FOLDERS)} may know Torch: {target}"
     if layer is None:  # a core test
-        if target_layer in TORCH_LAYERS:
+        if in_torch_folder(target):
             return f"{CORE_TESTS} may not include {target_layer}: {target}"
     elif target_layer is None:
         if target.startswith("csrc/"):
             return f"{target} is in no layer: add its folder to LAYERS in {CHECKER}"
-    elif layer == RUNTIME and target.startswith(OFFLINE):
+    elif path.startswith(RUNTIME) and target.startswith(OFFLINE):
         return f"{layer} may not include offline tools: {target}"
     elif LAYERS.index(target_layer) > LAYERS.index(layer):
         return f"{layer} may not include {target_layer}, which is below it: {target}"
@@ -117,6 +136,14 @@ def complaints(root: Path, file: Path) -> Iterator[str]:
             target = included_path(root, file, match[2], quoted=match[1] == '"')
             if reason := complaint(path, target):
                 yield f"{path}:{number}: {reason}"
+
+
+def crowded(root: Path, files: list[Path]) -> Iterator[str]:
+    """Folders with too many files."""
+    counts = Counter(file.parent.relative_to(root).as_posix() for file in files)
+    for folder, count in sorted(counts.items()):
+        if count > MOST_FILES:
+            yield f"{folder}: {count} files, {MOST_FILES} at most: split it"
 
 
 def circles(root: Path, files: list[Path]) -> Iterator[str]:
@@ -184,6 +211,7 @@ def main(arguments: list[str]) -> int:
         return 2
     found = [text for file in files for text in complaints(root, file)]
     found += circles(root, files)
+    found += crowded(root, files)
     modules = sorted((root / PYTHON).rglob("*.py"))
     found += [text for module in modules for text in python_complaints(root, module)]
     for text in found:

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/engine/observer_pair.h"
+#include "csrc/engine/base/observer_pair.h"
 #include "csrc/foresight/planner_thread.h"
 
 namespace recoup::detail {

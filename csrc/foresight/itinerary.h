@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "csrc/engine/observer.h"
-#include "csrc/engine/planned_victims.h"
+#include "csrc/engine/base/observer.h"
+#include "csrc/engine/base/planned_victims.h"
 #include "csrc/foresight/step_log.h"
 
 namespace recoup::detail {

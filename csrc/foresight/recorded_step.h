@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "csrc/engine/engine.h"
+#include "csrc/engine/program/engine.h"
 #include "csrc/foresight/step_log.h"
 #include "csrc/simulate/simulator.h"
 #include "csrc/trace/recorder.h"

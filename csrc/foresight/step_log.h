@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "csrc/engine/engine.h"
+#include "csrc/engine/program/engine.h"
 
 namespace recoup::detail {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "csrc/python/common.h"
-#include "csrc/torch/compiled_ops.h"
+#include "csrc/torch/api/compiled_ops.h"
 
 namespace recoup {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <string>
 
-#include "csrc/engine/option_table.h"
+#include "csrc/engine/base/option_table.h"
 #include "csrc/python/common.h"
 
 namespace recoup {

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "csrc/engine/engine.h"
+#include "csrc/engine/program/engine.h"
 #include "csrc/schedule/schedule.h"
 
 namespace recoup::detail {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "csrc/engine/engine.h"
+#include "csrc/engine/program/engine.h"
 #include "recoup/trace.h"
 
 namespace recoup::detail {

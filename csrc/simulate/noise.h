@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "csrc/engine/cost_memory.h"
+#include "csrc/engine/base/cost_memory.h"
 #include "recoup/simulate.h"
 #include "recoup/trace.h"
 

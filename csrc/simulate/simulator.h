@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/engine/engine.h"
-#include "csrc/engine/observer_pair.h"
+#include "csrc/engine/base/observer_pair.h"
+#include "csrc/engine/program/engine.h"
 #include "csrc/schedule/runner.h"
 #include "csrc/simulate/kernel_runner.h"
 #include "csrc/simulate/noise.h"

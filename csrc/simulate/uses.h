@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "csrc/engine/future.h"
+#include "csrc/engine/base/future.h"
 #include "recoup/trace.h"
 
 namespace recoup::detail {

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "csrc/engine/observer.h"
+#include "csrc/engine/base/observer.h"
 #include "csrc/trace/sink.h"
 
 namespace recoup::detail {

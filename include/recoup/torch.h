@@ -179,9 +179,9 @@ struct NamedOp {
 RECOUP_API std::vector<NamedOp> named_ops();
 // Ops of ATen's that have somebody else's kernel on the CPU or a GPU: "aten::add.Tensor".
 RECOUP_API std::vector<std::string> overridden_ops();
-// How ops come to recoup: Note [The hook] in csrc/torch/hook.h. The environment's RECOUP_HOOK says
-// which, fake or backend_select; else it is the first that can be had. To be called before the
-// first budget, which calls it otherwise. std::runtime_error where there is none.
+// How ops come to recoup: Note [The hook] in csrc/torch/compat/hook.h. The environment's
+// RECOUP_HOOK says which, fake or backend_select; else it is the first that can be had. To be
+// called before the first budget, which calls it otherwise. std::runtime_error where there is none.
 RECOUP_API void install_hook();
 // Its name, as in RECOUP_HOOK.
 RECOUP_API const char* hook_name();

@@ -23,7 +23,7 @@ COPIED = (
     "include",
     "tests/CMakeLists.txt",
 )
-COPIED_TESTS = "tests/core/policy_*"
+COPIED_TESTS = "tests/core/policy/policy_*"
 
 BLOCK = re.compile(r"^```(?P<language>\w+) ?(?P<file>\S*)\n(?P<text>.*?)^```$", re.M | re.S)
 

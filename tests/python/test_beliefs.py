@@ -17,7 +17,7 @@ from torch_versions import only_here
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "csrc").rglob("*.cpp"))
 OP_KINDS = ROOT / "csrc" / "schedule" / "op_kinds.cpp"
-TRAITS = ROOT / "csrc" / "torch" / "traits.cpp"
+TRAITS = ROOT / "csrc" / "torch" / "ops" / "traits.cpp"
 
 SCHEMAS = {(s.name, s.overload_name): s for s in torch._C._jit_get_all_schemas()}
 NAMES = {name for name, _ in SCHEMAS}

@@ -194,7 +194,7 @@ def test_every_op_of_c10d_is_reviewed() -> None:
 
 @pytest.mark.parametrize("name", sorted(WRITES))
 def test_the_names_of_c10d_say_what_its_ops_write(name: str) -> None:
-    """The rule that csrc/torch/traits.cpp has."""
+    """The rule that csrc/torch/ops/traits.cpp has."""
     arguments = _schemas()[name].arguments
     tensors = {each.name for each in arguments if "Tensor" in str(each.type)}
     written = {each for each in tensors if name.endswith("_") and not each.startswith("input")}

@@ -1,6 +1,6 @@
 """The DTR authors' simulator: logs worked by hand, their own figures, and the command.
 
-What its core does is tested in tests/core/dtr_simulator_test.cpp.
+What its core does is tested in tests/core/offline/dtr_simulator_test.cpp.
 """
 
 import json

@@ -265,8 +265,9 @@ def test_every_composite_was_looked_at() -> None:
     """A composite kernel that is new may hold a pointer across the ops that it calls.
 
     Look whether it takes a tensor's address (`data_ptr`, `accessor`) and calls ops while it has
-    it, or reads bytes without any op. If so, it belongs into csrc/torch/pointer_readers.cpp; then,
-    or if not, its name belongs into reviewed_composites.txt.
+    it, or reads bytes without any op. If so, it belongs into
+    csrc/torch/compat/pointer_readers.cpp. In both cases its name belongs into
+    reviewed_composites.txt.
     """
     composites, reviewed = set(_composites()), set(read_lines(REVIEWED))
     new, gone = composites - reviewed, reviewed - composites

@@ -126,7 +126,7 @@ def test_every_key_above_ours_was_looked_at() -> None:
         "autograd_dispatch_keyset_with_ADInplaceOrView =", sets
     )
     of_autocast = key_set("autocast_dispatch_keyset =", sets)  # of Settings
-    excluded = key_set("DispatchKeySet keys =", source("csrc/torch/payload.cpp")) | of_autograd
+    excluded = key_set("DispatchKeySet keys =", source("csrc/torch/ops/payload.cpp")) | of_autograd
     assert excluded <= {*above, "Fake", "Python"}  # before 2.13 Python is below Fake
     assert above - excluded - of_autocast == set(only_here(KEPT_KEYS))
 

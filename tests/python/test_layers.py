@@ -14,10 +14,12 @@ GOOD_TREE = {
     "csrc/base/check.h": '#include "recoup/types.h"\n',
     "csrc/pool/free_index.h": "#pragma once\n",
     "csrc/pool/pool.h": '#include "free_index.h"\n#include "csrc/base/check.h"\n',
-    "csrc/engine/engine.cpp": '// #include "csrc/torch/handler.h"\n#include "csrc/pool/pool.h"\n',
-    "csrc/torch/handler.cpp": '#include <c10/core/Storage.h>\n#include "recoup/torch.h"\n',
-    "csrc/python/module.cpp": '#include <Python.h>\n#include "csrc/engine/engine.h"\n',
-    "tests/core/pool_test.cpp": '#include <gtest/gtest.h>\n#include "csrc/pool/pool.h"\n',
+    "csrc/engine/program/engine.cpp": (
+        '// #include "csrc/torch/calls/handler.h"\n#include "csrc/pool/pool.h"\n'
+    ),
+    "csrc/torch/calls/handler.cpp": '#include <c10/core/Storage.h>\n#include "recoup/torch.h"\n',
+    "csrc/python/module.cpp": '#include <Python.h>\n#include "csrc/engine/program/engine.h"\n',
+    "tests/core/base/pool_test.cpp": '#include <gtest/gtest.h>\n#include "csrc/pool/pool.h"\n',
     "python/recoup/__init__.py": "from recoup.run import Run\n",
     "python/recoup/__main__.py": "from recoup.commands import cli\n",
     "python/recoup/run.py": (
@@ -52,20 +54,20 @@ def test_good_tree_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "include", "named"),
     [
-        ("csrc/pool/bad.h", '"csrc/engine/engine.h"', "csrc/engine"),
-        ("csrc/pool/bad.h", '"../engine/engine.cpp"', "csrc/engine"),
+        ("csrc/pool/bad.h", '"csrc/engine/program/engine.h"', "csrc/engine"),
+        ("csrc/pool/bad.h", '"../engine/program/engine.cpp"', "csrc/engine"),
         ("include/recoup/bad.h", '"csrc/base/check.h"', "csrc/base"),
-        ("csrc/torch/bad.h", '"csrc/python/module.h"', "csrc/python"),
-        ("csrc/torch/bad.h", '"csrc/offline/layout/layout.h"', "offline tools"),
-        ("csrc/offline/order/bad.h", '"csrc/torch/handler.h"', "csrc/torch"),
-        ("csrc/engine/bad.cpp", "<ATen/ATen.h>", "ATen/ATen.h"),
-        ("csrc/engine/bad.cpp", '"recoup/torch.h"', "include/recoup/torch.h"),
+        ("csrc/torch/calls/bad.h", '"csrc/python/module.h"', "csrc/python"),
+        ("csrc/torch/calls/bad.h", '"csrc/offline/layout/layout.h"', "offline tools"),
+        ("csrc/offline/order/bad.h", '"csrc/torch/calls/handler.h"', "csrc/torch"),
+        ("csrc/engine/base/bad.cpp", "<ATen/ATen.h>", "ATen/ATen.h"),
+        ("csrc/engine/base/bad.cpp", '"recoup/torch.h"', "include/recoup/torch.h"),
         ("csrc/base/bad.cpp", "<c10/util/Exception.h>", "c10/util/Exception.h"),
         ("csrc/base/bad.cpp", "<torch/torch.h>", "torch/torch.h"),
         ("csrc/base/bad.cpp", "<Python.h>", "Python.h"),
         ("include/recoup/bad.h", "<recoup/torch.h>", "include/recoup/torch.h"),
         ("tests/core/bad_test.cpp", "<torch/library.h>", "torch/library.h"),
-        ("tests/core/bad_test.cpp", '"csrc/torch/handler.h"', "csrc/torch"),
+        ("tests/core/bad_test.cpp", '"csrc/torch/calls/handler.h"', "csrc/torch"),
         ("csrc/base/bad.cpp", '"csrc/elsewhere/thing.h"', "csrc/elsewhere/thing.h"),
     ],
 )
@@ -133,13 +135,30 @@ def test_this_tree_is_in_order() -> None:
 
 def test_a_circle_in_a_folder_is_named(tmp_path: Path) -> None:
     tree = GOOD_TREE | {
-        "csrc/engine/room.h": '#include "csrc/engine/values.h"\n',
-        "csrc/engine/replay.h": '#include "csrc/engine/room.h"\n',
+        "csrc/engine/replay/room.h": '#include "csrc/engine/replay/values.h"\n',
+        "csrc/engine/replay/replay.h": '#include "csrc/engine/replay/room.h"\n',
         # By its source alone.
-        "csrc/engine/values.h": "#pragma once\n",
-        "csrc/engine/values.cpp": '#include "values.h"\n#include "csrc/engine/replay.h"\n',
+        "csrc/engine/replay/values.h": "#pragma once\n",
+        "csrc/engine/replay/values.cpp": (
+            '#include "values.h"\n#include "csrc/engine/replay/replay.h"\n'
+        ),
     }
     result = check(tmp_path, tree)
     assert result.returncode == 1
-    assert "csrc/engine: files include one another in a circle: " in result.stdout
+    assert "csrc/engine/replay: files include one another in a circle: " in result.stdout
     assert "room" in result.stdout and "replay" in result.stdout
+
+
+def test_a_crowded_folder_is_named(tmp_path: Path) -> None:
+    files = {f"csrc/pool/part{number}.h": "#pragma once\n" for number in range(24)}
+    assert check(tmp_path, GOOD_TREE | files).returncode == 1
+    del files["csrc/pool/part0.h"]  # with two of the good tree there are 25
+    result = check(tmp_path / "fewer", GOOD_TREE | files)
+    assert result.returncode == 0, result.stdout
+
+
+def test_rooms_of_a_layer_are_in_order(tmp_path: Path) -> None:
+    above = {"csrc/engine/state/bad.h": '#include "csrc/engine/program/engine.h"\n'}
+    result = check(tmp_path, GOOD_TREE | above)
+    assert result.returncode == 1
+    assert "csrc/engine/state may not include csrc/engine/program" in result.stdout

@@ -1,4 +1,4 @@
-"""recoup.layout and `recoup layout`. The planners themselves are tested in tests/core/layout_*."""
+"""recoup.layout and `recoup layout`. tests/core/offline/layout_* test the planners themselves."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`recoup order` and Trace.order. The orders themselves are tested in tests/core/order_test.cpp."""
+"""`recoup order` and Trace.order. tests/core/offline/order_test.cpp tests the orders themselves."""
 
 import json
 from pathlib import Path

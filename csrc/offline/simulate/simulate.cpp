@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "csrc/base/strings.h"
-#include "csrc/engine/decisions.h"
-#include "csrc/engine/observer_pair.h"
+#include "csrc/engine/base/decisions.h"
+#include "csrc/engine/base/observer_pair.h"
 #include "csrc/foresight/foresight.h"
 #include "csrc/foresight/itinerary.h"
 #include "csrc/offline/simulate/timeline.h"

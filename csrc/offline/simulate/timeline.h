@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/engine/engine.h"
+#include "csrc/engine/program/engine.h"
 #include "recoup/simulate.h"
 
 namespace recoup::detail {

@@ -43,7 +43,7 @@ class GraphValue:
 
 @dataclasses.dataclass(frozen=True)
 class TierPrice:
-    """What copies to and from a second tier cost, which has room for all: as csrc/engine/tier.h."""
+    """The cost of copies to and from a second tier with room for all, as in tier.h."""
 
     write_ns_per_byte: float = 1.25
     read_ns_per_byte: float = 1.25

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "csrc/torch/cuda_decorator.h"
+#include "csrc/torch/gpu/cuda_decorator.h"
 #include "tests/core/cuda/fake_cuda.h"
 #include "tests/core/cuda/fake_scope.h"
 #include "tests/torch/cuda_decorator/recording.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/torch/cuda_caching_allocator.h"
+#include "csrc/torch/gpu/cuda_caching_allocator.h"
 
 namespace recoup::test_cuda {
 

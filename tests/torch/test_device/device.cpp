@@ -7,7 +7,7 @@
 #include <atomic>
 #include <optional>
 
-#include "csrc/torch/gpus.h"
+#include "csrc/torch/gpu/gpus.h"
 #include "tests/torch/test_device/generator.h"
 #include "tests/torch/test_device/memory.h"
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <mutex>
 
-#include "csrc/torch/budget_allocator.h"
+#include "csrc/torch/gpu/budget_allocator.h"
 #include "tests/core/cuda/cache.h"
 #include "tests/torch/test_device/device.h"
 

@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "csrc/torch/gpus.h"
+#include "csrc/torch/gpu/gpus.h"
 
 struct CUstream_st;  // what a stream's handle is on CUDA
 

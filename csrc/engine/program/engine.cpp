@@ -1,0 +1,258 @@
+#include "csrc/engine/program/engine.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/base/strings.h"
+
+namespace recoup::detail {
+namespace {
+
+PolicyOptions policy_options(const Options& options, const PolicyInfo& info) {
+  PolicyOptions chosen = info.defaults;
+  chosen.small_filter = options.small_filter.value_or(chosen.small_filter);
+  chosen.sampling = options.sampling.value_or(chosen.sampling);
+  // Who asks for a sample gets one, unless an order is asked for too.
+  chosen.kinetic = options.kinetic.value_or(chosen.kinetic && !chosen.sampling);
+  if (chosen.kinetic && !info.has_order) {
+    throw std::invalid_argument(
+        str_cat("policy '", info.name, "' keeps no order of candidates; kinetic must be off"));
+  }
+  chosen.chain_cost = options.chain_cost.value_or(chosen.chain_cost);
+  chosen.seed = options.seed;
+  chosen.oracle = options.oracle;
+  return chosen;
+}
+
+std::unique_ptr<EvictionPolicy> policy_of(const Options& options) {
+  const PolicyInfo& info = find_policy(options.policy);
+  return info.make(policy_options(options, info));
+}
+
+}  // namespace
+
+Engine::Engine(const Options& options, Device& device)
+    : context_(options, device),
+      policy_(policy_of(options)),
+      candidates_(policy_->needs(), context_.pool, context_.lineage,
+                  {.moves = context_.move_price, .tier = context_.tier}, context_.now),
+      verifier_(context_.options, device, context_.lineage, context_.stats),
+      values_(context_, candidates_, verifier_),
+      leaves_(context_, values_),
+      pages_(context_),
+      enough_(context_),
+      reporter_(context_, enough_),
+      flights_(context_, values_),
+      spiller_(context_, values_, flights_),
+      evictor_(context_, values_, candidates_, *policy_, spiller_),
+      mover_(context_, values_, pages_),
+      importer_(context_, {.values = values_, .spiller = spiller_, .pages = pages_}),
+      disturber_(context_, evictor_, mover_, reporter_),
+      room_(context_, {.values = values_,
+                       .leaves = leaves_,
+                       .pages = pages_,
+                       .evictor = evictor_,
+                       .mover = mover_,
+                       .importer = importer_,
+                       .enough = enough_,
+                       .reporter = reporter_,
+                       .disturber = disturber_}),
+      replayer_({.context = context_,
+                 .values = values_,
+                 .room = room_,
+                 .evictor = evictor_,
+                 .verifier = verifier_,
+                 .disturber = disturber_,
+                 .reporter = reporter_},
+                leaves_),
+      freezer_(context_, {.values = values_,
+                          .leaves = leaves_,
+                          .mover = mover_,
+                          .room = room_,
+                          .replayer = replayer_,
+                          .spiller = spiller_}),
+      records_(context_, {.values = values_,
+                          .candidates = candidates_,
+                          .verifier = verifier_,
+                          .mover = mover_,
+                          .room = room_,
+                          .enough = enough_}),
+      write_behind_(
+          context_,
+          {.values = values_, .evictor = evictor_, .spiller = spiller_, .flights = flights_}),
+      read_ahead_(context_, {.values = values_,
+                             .pages = pages_,
+                             .enough = enough_,
+                             .evictor = evictor_,
+                             .spiller = spiller_,
+                             .flights = flights_}),
+      op_(context_, {.values = values_,
+                     .candidates = candidates_,
+                     .evictor = evictor_,
+                     .enough = enough_,
+                     .room = room_,
+                     .replayer = replayer_,
+                     .freezer = freezer_,
+                     .records = records_,
+                     .write_behind = write_behind_,
+                     .read_ahead = read_ahead_}),
+      in_parts_(context_, {.values = values_,
+                           .freezer = freezer_,
+                           .replayer = replayer_,
+                           .importer = importer_,
+                           .spiller = spiller_,
+                           .reporter = reporter_}),
+      user_(context_, {.values = values_,
+                       .leaves = leaves_,
+                       .candidates = candidates_,
+                       .evictor = evictor_,
+                       .replayer = replayer_,
+                       .freezer = freezer_,
+                       .pages = pages_,
+                       .reporter = reporter_}),
+      schedule_(context_, values_, evictor_, replayer_) {
+  context_.landing = context_.flights = &flights_;
+}
+
+// The device's memory is not given back while a copy goes on in it. Who looked on may be gone.
+Engine::~Engine() {
+  context_.observer = nullptr;
+  context_.planned = nullptr;
+  flights_.land_all();
+  context_.lineage.for_each_op([this](OpId, const Op& op) { context_.device.release(op.payload); });
+  context_.lineage.for_each_value([this](ValueId, const Value& value) {
+    if (value.external != nullptr) {
+      context_.device.forget(value.external);
+    }
+  });
+}
+
+BlockId Engine::allocate(Bytes nbytes, std::optional<PoolOffset> at) {
+  if (!context_.replaying) {
+    enough_.allocate(context_.pool.round_up(nbytes));
+  }
+  const BlockId block = room_.take_block(nbytes, at);
+  if (Observer* const observer = context_.program_observer()) {
+    observer->on_allocate(block, nbytes);
+  }
+  return block;
+}
+
+void Engine::free(BlockId block) {
+  if (Observer* const observer = context_.program_observer()) {
+    observer->on_free(block);
+  }
+  values_.free_kernel_block(block);
+}
+
+BlockId Engine::reserve_bounce() { return allocate(bounce_size(context_.options)); }
+
+StorageId Engine::storage_in(BlockId block) const {
+  const ValueId owner = context_.pool.owner(block);
+  return owner.valid() ? context_.lineage[owner].storage : StorageId();
+}
+
+StorageId Engine::adopt(const FreshStorage& fresh) {
+  const StorageId storage = values_.add_storage(fresh);
+  if (context_.observer != nullptr) {
+    context_.observer->on_adopt(fresh, storage);
+  }
+  return storage;
+}
+
+StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge) {
+  if (charge == Charge::kNow) {
+    room_.charge_external(context_.pool.round_up(nbytes));
+  }
+  const bool among_outside = charge == Charge::kAmongOutside;
+  const StorageId storage = values_.add_external(handle, nbytes, among_outside);
+  if (context_.observer != nullptr) {
+    context_.observer->on_external(storage, nbytes, among_outside);
+  }
+  return storage;
+}
+
+StorageId Engine::revive_external(ValueId id) {
+  const StorageId storage = values_.revive_external(id);
+  if (context_.observer != nullptr) {
+    context_.observer->on_external(storage, value(id).nbytes, value(id).among_outside);
+  }
+  return storage;
+}
+
+void Engine::forsake_external(StorageId storage) {
+  const ValueId leaf = current(storage);
+  const Dependents found = leaves_.dependents(leaf);
+  if (!found.needed.empty()) {
+    throw std::runtime_error(
+        "recoup: the memory of a tensor was replaced where recoup could not see it, and an evicted "
+        "tensor was made from its old content. Replace it with tensor operations, or call "
+        "recoup.materialize on what depends on it first");
+  }
+  if (context_.observer != nullptr) {
+    context_.observer->on_forsake(storage);
+  }
+  leaves_.freeze(leaf, found);
+  let_go(storage);
+}
+
+void Engine::storage_died(StorageId storage) {
+  if (context_.observer != nullptr) {
+    context_.observer->on_death(storage);
+  }
+  let_go(storage);
+}
+
+void Engine::let_go(StorageId storage) {
+  values_.discard_copy(values_[storage]);
+  const ValueId id = values_.remove_storage(storage);
+  const Value& value = context_.lineage[id];
+  if (!context_.options.usefulness && value.evictable() && !value.leaf()) {
+    values_.transition(id, Residency::kEvicted);
+    ++context_.stats.drops;
+  }
+  if (!context_.lineage.has_consumers(id)) {
+    values_.end(id);
+    return;
+  }
+  if (value.leaf()) {
+    leaves_.consider(id);
+  }
+  values_.settle(id);
+}
+
+Stats Engine::stats() const {
+  Stats stats = context_.stats;
+  stats.budget_bytes = context_.options.budget.count();
+  stats.resident_bytes = charged().count();
+  stats.external_bytes = context_.charges.external.count();
+  stats.plans = policy_->work().plans;
+  stats.candidates_visited = policy_->work().visited;
+  stats.candidates_scored = policy_->work().scored;
+  stats.candidates_filtered = policy_->work().filtered;
+  stats.live_values = static_cast<std::int64_t>(context_.lineage.value_count());
+  stats.live_ops = static_cast<std::int64_t>(context_.lineage.op_count());
+  stats.books_bytes = static_cast<std::int64_t>(context_.lineage.memory() + candidates_.memory() +
+                                                context_.costs.memory()) +
+                      context_.charges.device_books;
+  stats.books_peak_bytes = std::max(context_.stats.books_peak_bytes, stats.books_bytes);
+  if (context_.planned != nullptr) {
+    context_.planned->add_to(stats);
+  }
+  return stats;
+}
+
+void Engine::check() const {
+  context_.pool.check();
+  context_.lineage.check();
+  candidates_.check();
+  values_.check(context_.running_op.empty() && !context_.replaying);
+  context_.tier.check();
+  flights_.check();
+  pages_.check();
+  RECOUP_CHECK(charged() <= context_.options.budget);
+}
+
+}  // namespace recoup::detail

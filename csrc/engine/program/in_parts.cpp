@@ -1,0 +1,225 @@
+#include "csrc/engine/program/in_parts.h"
+
+#include <algorithm>
+
+#include "csrc/engine/base/device.h"
+#include "csrc/pool/compactor.h"
+
+namespace recoup::detail {
+
+InParts::InParts(Context& context, const Sources& sources)
+    : context_(context),
+      lineage_(context.lineage),
+      values_(sources.values),
+      freezer_(sources.freezer),
+      replayer_(sources.replayer),
+      importer_(sources.importer),
+      spiller_(sources.spiller),
+      reporter_(sources.reporter) {}
+
+// What is dead outside goes before anybody is told of the parts: in a trace it ends there, and so a
+// simulation counts what is counted here.
+bool InParts::begin(std::span<const Part> parts) {
+  if (context_.charges.external > Bytes(0)) {
+    context_.device.sweep_external();
+  }
+  if (context_.observer != nullptr) {
+    context_.observer->on_parts_begin(context_.running_op, parts);
+  }
+  bool fits = false;
+  try {
+    fits = prepare(parts);
+  } catch (...) {
+    end();
+    throw;
+  }
+  if (!fits) {
+    end();
+  }
+  return fits;
+}
+
+// Copies of what is written (in_place) and segments are there to compare with.
+bool InParts::prepare(std::span<const Part> parts) {
+  if (context_.options.in_place != InPlace::kShare || context_.options.block_size > Bytes(0)) {
+    return false;
+  }
+  for (const Part& part : parts) {
+    for (const PartOperand& operand : part.operands) {
+      if (operand.written) {
+        settle(operand.storage);
+      }
+    }
+  }
+  if (is_there(parts)) {
+    return true;
+  }
+  Need need = look(parts);
+  if (!need.sure && context_.charges.external > Bytes(0)) {
+    let_go();
+    importer_.bring_in();
+    need = look(parts);
+  }
+  if (!need.sure) {
+    let_go();
+  }
+  if (need.operands + need.stays > context_.options.budget) {
+    reporter_.fail(need.operands, "one part of this op on lists needs that much");
+  }
+  return need.sure;
+}
+
+void InParts::settle(StorageId storage) {
+  const ValueId one[] = {values_.current(storage)};
+  if (!lineage_[one[0]].leaf()) {
+    const bool evicted = lineage_[one[0]].evicted();
+    if (evicted) {
+      replayer_.acquire(one);
+    }
+    values_.make_leaf(one[0]);
+    values_.drain();
+    if (evicted) {
+      replayer_.release(one);
+    }
+  }
+  freezer_.before_write(storage, Freezer::OldVersion::kResident);
+}
+
+// No part replays anything for it.
+bool InParts::is_settled(const PartOperand& operand) const {
+  const ValueId id = values_.current(operand.storage);
+  return lineage_[id].leaf() && !(operand.written && lineage_.has_consumers(id));
+}
+
+// Then no part allocates anything.
+bool InParts::is_there(std::span<const Part> parts) const {
+  return std::all_of(parts.begin(), parts.end(), [this](const Part& part) {
+    return part.workspace == Bytes(0) &&
+           std::all_of(part.operands.begin(), part.operands.end(), [this](const PartOperand& each) {
+             return is_settled(each) && lineage_[values_.current(each.storage)].resident();
+           });
+  });
+}
+
+bool InParts::hold_slot(ValueId id) {
+  if (id.index() >= has_slot_.size()) {
+    has_slot_.resize(id.index() + std::size_t{1});
+  }
+  if (!has_slot_[id.index()]) {
+    has_slot_[id.index()] = context_.tier.hold(lineage_[id].size);
+  }
+  return has_slot_[id.index()];
+}
+
+// Those of the parts come first.
+void InParts::hold_slots(std::span<const Part> parts) {
+  has_slot_.clear();
+  if (!context_.tier.open()) {
+    return;
+  }
+  spiller_.drop_all_copies();
+  context_.tier.hold_slots();
+  (void)context_.tier.gave_back();  // else what is refused here would be taken again; see let_go()
+  std::vector<ValueId> refused;
+  const auto wants = [](const Value& value) { return value.leaf() && value.evictable(); };
+  for (const Part& part : parts) {
+    for (const PartOperand& operand : part.operands) {
+      const ValueId id = values_.current(operand.storage);
+      if (wants(lineage_[id]) && !hold_slot(id)) {
+        refused.push_back(id);
+      }
+    }
+  }
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (wants(value) && !hold_slot(id)) {
+      refused.push_back(id);
+    }
+  });
+  for (const ValueId id : refused) {
+    values_.set_spillable(id, false);
+  }
+}
+
+void InParts::end() {
+  if (context_.observer != nullptr) {
+    context_.observer->on_parts_end();
+  }
+  let_go();
+}
+
+// What got no slot may be spilled again, as far as there is room.
+void InParts::let_go() {
+  context_.tier.let_go();
+  if (has_slot_.empty()) {
+    return;
+  }
+  has_slot_.clear();
+  std::vector<ValueId> refused;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.block.valid() && !value.spillable && context_.tier.takes(value.nbytes)) {
+      refused.push_back(id);
+    }
+  });
+  for (const ValueId id : refused) {
+    values_.set_spillable(id, true);
+  }
+}
+
+// Whether its bytes in the pool go when they are wanted.
+bool InParts::may_go(ValueId id) const {
+  const Value& value = lineage_[id];
+  return value.evictable() &&
+         (!value.leaf() || (id.index() < has_slot_.size() && has_slot_[id.index()]));
+}
+
+// The operands of a part that are not there, or do not stay.
+Bytes InParts::operands_of(const Part& part) const {
+  Bytes sum{0};
+  for (const PartOperand& operand : part.operands) {
+    const ValueId id = values_.current(operand.storage);
+    const Value& value = lineage_[id];
+    const bool there = value.external != nullptr || (value.block.valid() && !may_go(id));
+    sum += there ? Bytes(0) : value.size;
+  }
+  return sum;
+}
+
+// A kernel finds its operands in place, and so between them as many pieces as there are of them,
+// and one more. Its workspace may have to fit into each.
+Bytes InParts::workspace_of(const Part& part) const {
+  const Bytes workspace = context_.pool.round_up(part.workspace);
+  return Bytes(workspace.count() * (static_cast<std::int64_t>(part.operands.size()) + 1));
+}
+
+InParts::Need InParts::look(std::span<const Part> parts) {
+  hold_slots(parts);
+  bool known = true;
+  const Charges& charges = context_.charges;
+  Need need;
+  for (const Part& part : parts) {
+    const Bytes operands = operands_of(part);
+    need.operands = std::max(need.operands, operands);
+    need.most = std::max(need.most, operands + workspace_of(part));
+    known &= std::all_of(part.operands.begin(), part.operands.end(),
+                         [this](const PartOperand& each) { return is_settled(each); });
+  }
+  Bytes in_pool{0};
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.block.valid() && !may_go(id)) {
+      const bool dead_leaf = value.leaf() && !value.held();
+      (dead_leaf || value.evictable() ? need.perhaps : need.stays) += value.size;
+      in_pool += value.size;
+    }
+  });
+  need.stays += charges.external + charges.kernel_held;
+  need.sure = known && need.most + need.stays + need.perhaps <= context_.options.budget;
+  if (need.sure && (charges.islands > 0 || charges.kernel_blocks > 0)) {
+    const Bytes window = Compactor(context_.pool).largest_window([this](ValueId owner) {
+      return owner.valid() && (may_go(owner) || lineage_[owner].movable());
+    });
+    need.sure = need.most + in_pool <= window;
+  }
+  return need;
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,217 @@
+#include "csrc/engine/program/program_op.h"
+
+#include <algorithm>
+
+#include "csrc/engine/tier/flights.h"
+
+namespace recoup::detail {
+namespace {
+
+Few<ValueId> pinned_by(std::span<const Operand> operands) {
+  Few<ValueId> pinned;
+  for (const Operand& operand : operands) {
+    if (operand.value.valid()) {
+      pinned.push_back(operand.value);
+    }
+  }
+  return pinned;
+}
+
+}  // namespace
+
+ProgramOp::ProgramOp(Context& context, const Parts& parts)
+    : context_(context),
+      lineage_(context.lineage),
+      values_(parts.values),
+      candidates_(parts.candidates),
+      evictor_(parts.evictor),
+      enough_(parts.enough),
+      room_(parts.room),
+      replayer_(parts.replayer),
+      freezer_(parts.freezer),
+      records_(parts.records),
+      write_behind_(parts.write_behind),
+      read_ahead_(parts.read_ahead) {}
+
+// An operand that the kernel gave other memory is no longer among what the op wrote.
+void ProgramOp::release_operands(std::span<const Operand> operands) noexcept {
+  for (const Operand& operand : operands) {
+    if (operand.value.valid()) {
+      Value& value = lineage_[operand.value];
+      value.writing = false;
+      if (value.storage.valid()) {
+        lineage_[values_.current(value.storage)].writing = false;
+      }
+      replayer_.release(operand.value);
+    }
+  }
+}
+
+void ProgramOp::begin(std::string_view name, std::span<Operand> operands) {
+  context_.running_op = name;
+  const std::int64_t replays = context_.stats.replays;
+  context_.flights->land_ended();
+  try {
+    if (context_.schedule != nullptr) {
+      context_.schedule->before_op(name, operands);
+    }
+    if (context_.planned != nullptr) {
+      context_.planned->before_op(name, operands);
+    }
+    take_operands(operands);
+    read_ahead_.before_kernel();
+  } catch (...) {
+    context_.running_op = {};  // the name is the caller's
+    if (context_.planned != nullptr) {
+      context_.planned->on_no_op();
+    }
+    throw;
+  }
+  context_.placer.begin(name);
+  context_.stats.replay_chain_max =
+      std::max(context_.stats.replay_chain_max, context_.stats.replays - replays);
+  if (context_.observer != nullptr) {
+    context_.observer->on_op_begin(name, operands);
+  }
+}
+
+void ProgramOp::take_operands(std::span<Operand> operands) {
+  Few<StorageId> written;
+  int read = 0;
+  for (const Operand& operand : operands) {
+    if (operand.storage.valid()) {
+      read += static_cast<int>(operand.reads);
+      if (operand.written) {
+        written.push_back(operand.storage);
+      }
+    }
+  }
+  for (const Operand& operand : operands) {
+    // By itself alone a content is only scaled: that is no update of state.
+    if (operand.storage.valid() && operand.written && operand.reads && !operand.overwritten &&
+        read > 1) {
+      freezer_.make_state(operand.storage);
+    }
+  }
+  for (;;) {
+    for (StorageId storage : std::span<const StorageId>(written)) {
+      values_.stop_copying(values_.current(storage));
+      freezer_.before_write(storage);
+    }
+    for (Operand& operand : operands) {
+      if (operand.storage.valid() && (operand.reads || operand.written)) {
+        operand.value = values_.current(operand.storage);
+      }
+    }
+    replayer_.acquire(pinned_by(operands));
+    if (freezer_.start_writing(written)) {
+      break;
+    }
+    release_operands(operands);
+  }
+  prepare(operands, written);
+}
+
+// Note [Enough]
+void ProgramOp::prepare(std::span<const Operand> operands, std::span<const StorageId> written) {
+  int fixed = 0;
+  bool again = true;
+  for (const Operand& operand : operands) {
+    if (operand.value.valid()) {
+      Value& value = lineage_[operand.value];
+      value.was_read |= operand.reads && !operand.written;
+      values_.used(operand.value);
+      fixed += static_cast<int>(value.block.valid());
+      again &= !operand.written || operand.overwritten || operand.left_out;
+    }
+  }
+  enough_.begin_op(fixed, false);
+  if (context_.options.in_place == InPlace::kCopy) {
+    try {
+      records_.copy_before_write(written);
+    } catch (...) {
+      records_.discard_copies(written);
+      freezer_.stop_writing(written);
+      enough_.end_op();
+      release_operands(operands);
+      throw;
+    }
+  }
+  enough_.begin_op(fixed, again);
+}
+
+bool ProgramOp::retry(std::span<const Operand> operands, Bytes need) {
+  if (context_.observer != nullptr) {
+    context_.observer->on_op_retry();
+  }
+  const bool is_enough = room_.defragment(pinned_by(operands), need);
+  enough_.begin_retry();
+  return is_enough;
+}
+
+void ProgramOp::end(OpRecord& record, const OpUses& uses, std::span<const Operand> operands,
+                    std::span<StorageId> storages) {
+  records_.make_unknown(uses.in_passing);
+  if (context_.options.cost_model == CostModel::kBytes) {
+    record.cost = records_.cost_by_bytes(record);
+  } else if (record.cost_key != 0) {
+    record.cost = context_.learn(record.cost_key, record.cost);
+  }
+  if (context_.observer != nullptr && record.payload != nullptr) {
+    record.record_bytes =
+        Bytes(static_cast<std::int64_t>(context_.device.payload_bytes(record.payload)));
+  }
+  context_.placer.learn(context_.running_op, record.cost, record.made());
+  context_.placer.end();
+  enough_.end_op();
+  records_.finish(record, storages);
+  if (context_.observer != nullptr) {
+    context_.observer->on_op_end(record, operands, storages);
+  }
+  release_operands(operands);
+  context_.running_op = {};
+  if (context_.schedule != nullptr) {
+    context_.schedule->after_op();
+  }
+  if (context_.options.evict_after_op) {
+    evictor_.evict_everything_as_told();
+  }
+  write_behind_.after_op();
+}
+
+void ProgramOp::abort(std::span<const Operand> operands) {
+  const OpUses uses(operands);
+  context_.placer.end();
+  enough_.end_op();
+  records_.make_unknown(uses.written);
+  records_.make_unknown(uses.in_passing);
+  if (context_.observer != nullptr) {
+    context_.observer->on_op_failed();
+  }
+  release_operands(operands);
+  context_.running_op = {};
+}
+
+// Note [Late costs]
+// Until its time is known an op has an estimate. What is evicted has passed it on, into the costs
+// of components and of neighborhoods: there it stays, for both are sums from which it is taken
+// again. So the time replaces it only while all that the op made has bytes, or is gone.
+void ProgramOp::learn_cost(const ValueTicket& made, Nanoseconds estimate, Nanoseconds cost) {
+  if (context_.options.cost_model == CostModel::kBytes) {
+    return;
+  }
+  context_.stats.op_ns += (cost - estimate).count();
+  if (!values_.holds(made)) {
+    return;
+  }
+  const OpId op = lineage_[made.value].producer;
+  bool passed_on = false;
+  lineage_.for_each_output(op, [&](ValueId id) { passed_on |= lineage_[id].evicted(); });
+  if (passed_on) {
+    return;
+  }
+  lineage_.set_cost(op, cost);
+  lineage_.for_each_output(op, [&](ValueId id) { candidates_.touch(id); });
+}
+
+}  // namespace recoup::detail

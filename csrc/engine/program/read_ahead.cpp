@@ -1,0 +1,101 @@
+#include "csrc/engine/program/read_ahead.h"
+
+#include <algorithm>
+
+namespace recoup::detail {
+namespace {
+
+constexpr std::int64_t kReadShare = 8;   // 1/8 of the budget may be in fetches that are under way
+constexpr std::uint32_t kMostOps = 256;  // looked at
+
+}  // namespace
+
+ReadAhead::ReadAhead(Context& context, const Parts& parts)
+    : context_(context),
+      lineage_(context.lineage),
+      values_(parts.values),
+      pages_(parts.pages),
+      enough_(parts.enough),
+      evictor_(parts.evictor),
+      spiller_(parts.spiller),
+      flights_(parts.flights) {}
+
+// What the next ops use, read or not, may take half the budget: what is beyond that would push out
+// what is used before it.
+void ReadAhead::read_next() {
+  const Bytes budget = context_.options.budget;
+  Bytes soon{0};
+  soon_.clear();
+  for (std::uint32_t n = 1; n <= kMostOps && soon.count() <= budget.count() / 2; ++n) {
+    storages_.clear();
+    if (!context_.planned->uses_ahead(n, storages_)) {
+      return;
+    }
+    for (const StorageId storage : storages_) {
+      const ValueId id = values_.current(storage);
+      if (used_soon(id)) {
+        continue;
+      }
+      soon_.push_back(id);
+      const Value& value = lineage_[id];
+      soon += value.size;
+      if (!value.spilled() || value.copying) {
+        continue;
+      }
+      const Bytes on_its_way = context_.charges.ahead;
+      const bool enough = (on_its_way + value.size).count() > budget.count() / kReadShare;
+      if ((enough && on_its_way > Bytes(0)) || !read(id)) {
+        return;
+      }
+    }
+  }
+}
+
+bool ReadAhead::used_soon(ValueId id) const {
+  return std::find(soon_.begin(), soon_.end(), id) != soon_.end();
+}
+
+bool ReadAhead::read(ValueId id) {
+  const Bytes size = lineage_[id].size;
+  if (!make_room(size)) {
+    return false;
+  }
+  const std::optional<BlockId> block = context_.pool.allocate(size, context_.placer.zone(size));
+  if (block) {
+    pages_.touch(context_.pool.offset(*block), size);
+    context_.count_peak();
+    flights_.begin_read(id, *block);
+  }
+  return block.has_value();
+}
+
+// False: something would have to be given up that is used before, or is not written yet.
+bool ReadAhead::make_room(Bytes size) {
+  for (;;) {
+    const Bytes missing = context_.shortfall(size);
+    if (missing <= Bytes(0)) {
+      return true;
+    }
+    if (enough_.roomy()) {
+      return false;
+    }
+    const EvictionPlan plan = evictor_.would_evict({.size = size, .shortfall = missing});
+    if (plan.victims.empty()) {
+      return false;
+    }
+    for (const ValueId victim : plan.victims) {
+      if (used_soon(victim)) {
+        return false;
+      }
+      if (evictor_.would_spill(victim, plan.by) && !lineage_[victim].clean()) {
+        if (context_.tier.open() && !flights_.writing()) {
+          (void)spiller_.begin_write(victim);
+        }
+        return false;
+      }
+    }
+    evictor_.evict_all(plan);
+  }
+}
+
+}  // namespace recoup::detail

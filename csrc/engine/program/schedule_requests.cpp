@@ -1,0 +1,76 @@
+#include "csrc/engine/program/schedule_requests.h"
+
+#include <vector>
+
+#include "recoup/errors.h"
+
+namespace recoup::detail {
+
+ScheduleRequests::ScheduleRequests(Context& context, Values& values, Evictor& evictor,
+                                   Replayer& replayer)
+    : context_(context),
+      lineage_(context.lineage),
+      values_(values),
+      evictor_(evictor),
+      replayer_(replayer) {}
+
+void ScheduleRequests::drop(const ValueTicket& ticket) {
+  if (values_.holds(ticket) && Candidates::is_one(lineage_[ticket.value])) {
+    evictor_.evict_as_told(ticket.value);
+  }
+}
+
+void ScheduleRequests::keep(const ValueTicket& ticket, bool on) {
+  if (!values_.holds(ticket)) {
+    return;
+  }
+  Value& value = lineage_[ticket.value];
+  if (value.kept != on && (!on || value.resident())) {
+    value.kept = on;
+    if (!on) {
+      values_.settle(ticket.value);
+    }
+  }
+}
+
+void ScheduleRequests::restore(std::span<const ValueTicket> tickets) {
+  std::vector<ValueId> wanted;
+  Bytes size{0};
+  for (const ValueTicket& ticket : tickets) {
+    if (values_.holds(ticket) && lineage_[ticket.value].evicted()) {
+      wanted.push_back(ticket.value);
+      size += lineage_[ticket.value].size;
+    }
+  }
+  // Without the room, each is got back when it is used.
+  if (wanted.empty() || context_.shortfall(size) > Bytes(0)) {
+    return;
+  }
+  // While a replay runs another thread may let go of what only these hold: a dead value's record
+  // must outlive a first try that fails.
+  for (ValueId id : wanted) {
+    values_.soft_pin(id);
+  }
+  const auto unpin_all = [&] {
+    for (ValueId id : wanted) {
+      values_.soft_unpin(id);
+      values_.settle(id);
+    }
+  };
+  try {
+    replayer_.acquire(wanted, {.tries = Tries::kOne});
+  } catch (const OutOfBudget&) {
+    unpin_all();
+    return;
+  } catch (...) {
+    unpin_all();
+    throw;
+  }
+  for (ValueId id : wanted) {
+    lineage_[id].kept = true;
+  }
+  replayer_.release(wanted);
+  unpin_all();
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,281 @@
+#include "csrc/engine/program/user_requests.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/strings.h"
+#include "csrc/engine/tier/flights.h"
+
+namespace recoup::detail {
+
+UserRequests::UserRequests(Context& context, const Parts& parts)
+    : context_(context),
+      lineage_(context.lineage),
+      values_(parts.values),
+      leaves_(parts.leaves),
+      candidates_(parts.candidates),
+      evictor_(parts.evictor),
+      replayer_(parts.replayer),
+      freezer_(parts.freezer),
+      pages_(parts.pages),
+      reporter_(parts.reporter) {}
+
+bool UserRequests::evict(StorageId storage) {
+  if (context_.observer != nullptr) {
+    context_.observer->on_evict_request(storage);
+  }
+  const ValueId id = values_.current(storage);
+  if (lineage_[id].evictable()) {
+    evictor_.evict_as_told(id);
+  }
+  return !lineage_[id].resident();
+}
+
+void UserRequests::escape(StorageId storage) {
+  if (context_.observer != nullptr) {
+    context_.observer->on_escape(storage);
+  }
+  const ValueId first = values_.current(storage);
+  if (lineage_[first].escaped && !lineage_.has_consumers(first)) {
+    return;  // one that was forsaken may have some
+  }
+  const ValueId one[] = {first};
+  replayer_.acquire(one);
+  without_copy(first);
+  values_.make_leaf(first);
+  values_.drain();
+  replayer_.release(one);
+  freezer_.freeze_or_copy(storage, Freezer::OldVersion::kResident);
+  // For what that brought back the second tier may have taken the leaf itself.
+  const ValueId now[] = {values_.current(storage)};
+  replayer_.acquire(now);
+  without_copy(now[0]);
+  lineage_[now[0]].escaped = true;
+  values_.set_island(values_[storage], true);
+  replayer_.release(now);
+  ++context_.stats.escapes;
+}
+
+void UserRequests::escape_and_leave(StorageId storage) {
+  const bool known = lineage_[values_.current(storage)].escaped;
+  escape(storage);
+  if (!known) {
+    leave_pool(storage);
+  }
+}
+
+void UserRequests::leave_pool(StorageId storage) {
+  const ValueId id = values_.current(storage);
+  const Value& value = lineage_[id];
+  RECOUP_CHECK(value.escaped && value.resident());
+  const bool used = value.hard_pins > 0 || value.soft_pins > 0 || value.fixed > 0;
+  if (used || lineage_.has_consumers(id) || values_[storage].before_write.valid()) {
+    return;
+  }
+  if (value.block.valid()) {
+    if (!values_.move_out(id)) {
+      return;
+    }
+    pages_.charged_outside();
+  }
+  // Of one that is outside too: in a smaller budget it may have been brought in.
+  if (context_.observer != nullptr) {
+    context_.observer->on_leave(storage);
+  }
+}
+
+// Whoever has the address may write there unseen.
+void UserRequests::without_copy(ValueId resident) {
+  values_.stop_copying(resident);
+  values_.drop_copy(resident);
+}
+
+bool UserRequests::has_needed_dependents(StorageId storage) const {
+  return !leaves_.dependents(values_.current(storage)).needed.empty();
+}
+
+PinTicket UserRequests::pin(StorageId storage) {
+  const ValueId one[] = {values_.current(storage)};
+  replayer_.acquire(one);
+  without_copy(one[0]);
+  HeldStorage& held = values_[storage];
+  ++held.user_pins;
+  values_.set_island(held, true);
+  if (context_.observer != nullptr) {
+    context_.observer->on_pin(storage);
+  }
+  return values_.ticket(storage);
+}
+
+void UserRequests::unpin(const PinTicket& ticket) noexcept {
+  if (!values_.holds(ticket)) {
+    return;
+  }
+  if (context_.observer != nullptr) {
+    context_.observer->on_unpin(ticket.storage);
+  }
+  HeldStorage& storage = values_[ticket.storage];
+  --storage.user_pins;
+  values_.set_island(storage, storage.user_pins > 0 || lineage_[storage.current].escaped);
+  const ValueId one[] = {storage.current};
+  replayer_.release(one);
+}
+
+// All live storages at once, so that none is evicted again to make room for another.
+void UserRequests::materialize_all() {
+  if (context_.observer != nullptr) {
+    context_.observer->on_materialize_all();
+  }
+  context_.flights->land_all();
+  Bytes live = context_.charges.external;
+  lineage_.for_each_value([&](ValueId, const Value& value) {
+    live += value.storage.valid() && value.external == nullptr ? value.size : Bytes(0);
+  });
+  std::vector<ValueId> held = to_get_back();
+  try {
+    acquire_all(held);
+  } catch (const OutOfBudget& error) {
+    OutOfBudgetReport report = error.report();
+    // From here on it is not a new run: what was evicted has to come back, through all that it is
+    // made from.
+    report.enough = std::max(report.enough, reporter_.all_resident());
+    report.likely = std::max(report.likely, std::min(report.enough, live + report.asked));
+    report.leaving = true;
+    report.least = live > report.budget ? live : Bytes(0);
+    report.reason = str_cat("all tensors that are alive at the end of the scope need ",
+                            short_text(live), report.reason.empty() ? "" : "; ", report.reason);
+    if (context_.options.spill_to_leave && context_.options.spill <= Bytes(0) &&
+        !context_.tier.open() && !context_.tier.closed()) {
+      report.reason +=
+          "; no file for a second tier could be made in the directories for temporary files";
+    }
+    throw OutOfBudget(std::move(report));
+  } catch (const std::exception&) {
+    keep_for_good(acquire_each(held));
+    throw;
+  }
+  keep_for_good(held);
+}
+
+// What the second tier would take is among them, or room for one would be made by spilling another.
+std::vector<ValueId> UserRequests::to_get_back() const {
+  std::vector<ValueId> found;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.storage.valid() && (!value.leaf() || value.spilled() || value.evictable())) {
+      found.push_back(id);
+    }
+  });
+  return found;
+}
+
+void UserRequests::acquire_all(std::vector<ValueId>& held) {
+  try {
+    replayer_.acquire(held);
+    return;
+  } catch (const OutOfBudget&) {
+    if (!borrow_tier()) {
+      throw;
+    }
+  }
+  held = to_get_back();
+  replayer_.acquire(held);
+}
+
+bool UserRequests::borrow_tier() {
+  const Options& options = context_.options;
+  if (!options.spill_to_leave || options.spill > Bytes(0) || context_.tier.open() ||
+      context_.tier.closed() || !context_.device.lend_tier()) {
+    return false;
+  }
+  Bytes size{0};  // of all copies at once
+  lineage_.for_each_value([&](ValueId, const Value& value) {
+    size += value.block.valid() || value.evicted() ? value.size + context_.tier.unit() : Bytes(0);
+  });
+  context_.tier.open(size);
+  std::vector<ValueId> in_pool;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.block.valid() && context_.tier.takes(value.nbytes)) {
+      in_pool.push_back(id);
+    }
+  });
+  for (const ValueId id : in_pool) {
+    values_.set_spillable(id, true);
+  }
+  return true;
+}
+
+// What cannot be had takes nothing else with it.
+std::vector<ValueId> UserRequests::acquire_each(std::span<const ValueId> values) {
+  std::vector<ValueId> acquired;
+  acquired.reserve(values.size());
+  for (const ValueId id : values) {
+    if (!lineage_.contains(id) || !lineage_[id].storage.valid()) {
+      continue;  // it died on another thread meanwhile
+    }
+    const ValueId one[] = {id};
+    try {
+      replayer_.acquire(one);
+      acquired.push_back(id);
+    } catch (const std::exception&) {
+      // The first error is told.
+    }
+  }
+  return acquired;
+}
+
+void UserRequests::keep_for_good(std::span<const ValueId> acquired) {
+  for (ValueId id : acquired) {
+    values_.drop_copy(id);
+    values_.make_leaf(id);
+  }
+  values_.drain();
+  replayer_.release(acquired);
+}
+
+bool UserRequests::materialized() const {
+  bool all = true;
+  lineage_.for_each_value([&](ValueId, const Value& value) {
+    all &= !value.storage.valid() || (value.leaf() && value.resident());
+  });
+  return all;
+}
+
+PinnedRow UserRequests::pinned_row(ValueId id, const Value& value) const {
+  PinnedRow row{.size = value.size, .by = {}, .op = {}};
+  if (context_.makers != nullptr) {
+    row.maker = context_.makers->of(id);
+  }
+  if (value.storage.valid()) {
+    row.name = values_[value.storage].name;
+  }
+  const bool left = value.storage.valid() && values_[value.storage].left;
+  if (value.external != nullptr && !left) {
+    row.by = "made outside the scope";
+  } else if (value.escaped) {
+    row.by = "escape";
+  } else if (value.storage.valid() && values_[value.storage].user_pins > 0) {
+    row.by = "pin";
+  } else if (value.hard_pins > 0) {
+    row.by = "a running op";
+  } else {
+    row.by = value.storage.valid() ? "leaf" : "dead leaf, kept for what can be replayed from it";
+  }
+  if (!value.leaf()) {
+    row.op = context_.device.name(lineage_[value.producer].payload);
+  }
+  return row;
+}
+
+std::vector<PinnedRow> UserRequests::pinned() const {
+  std::vector<PinnedRow> rows;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.resident() && !value.evictable() && !value.copying) {
+      rows.push_back(pinned_row(id, value));
+    }
+  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const PinnedRow& a, const PinnedRow& b) { return a.size > b.size; });
+  return rows;
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,70 @@
+#include "csrc/engine/program/write_behind.h"
+
+#include <algorithm>
+
+#include "csrc/engine/state/hidden.h"
+
+namespace recoup::detail {
+namespace {
+
+constexpr std::int64_t kWriteShare =
+    8;  // copies are written while less than 1/8 of the budget is free
+constexpr std::size_t kMostWrites = 4;     // at once: a long op leaves time for some
+constexpr std::int64_t kMostWritten = 32;  // that part of the budget, for it is pinned
+constexpr std::size_t kMostVictims = 16;   // looked at after one op
+
+}  // namespace
+
+WriteBehind::WriteBehind(Context& context, const Parts& parts)
+    : context_(context),
+      values_(parts.values),
+      evictor_(parts.evictor),
+      spiller_(parts.spiller),
+      flights_(parts.flights) {}
+
+void WriteBehind::write_next() {
+  const Stats& stats = context_.stats;
+  const std::int64_t given_up = stats.evictions + stats.spills + stats.clean_spills;
+  if (given_up == 0) {
+    return;
+  }
+  const Bytes most(context_.options.budget.count() / kMostWritten);
+  // In a small tier one write may take the place of the one before, and so on for ever.
+  for (std::size_t begun = 0;
+       begun < kMostWrites && flights_.writes() < kMostWrites && given_up != nothing_at_; ++begun) {
+    const Bytes in_writing = flights_.in_writing();
+    if (in_writing > most) {
+      return;
+    }
+    const Bytes wanted =
+        context_.shortfall(Bytes(context_.options.budget.count() / kWriteShare)) - in_writing;
+    const ValueId next = wanted > Bytes(0) ? next_to_write(wanted) : ValueId();
+    if (!next.valid() || !spiller_.begin_write(next)) {
+      nothing_at_ = given_up;
+    }
+  }
+}
+
+// Those that the policy names are hidden from it, so that it names others.
+ValueId WriteBehind::next_to_write(Bytes wanted) {
+  Hidden named(values_);
+  while (wanted > Bytes(0) && named.count() < kMostVictims) {
+    const EvictionPlan plan = evictor_.would_evict({.size = Bytes(0), .shortfall = wanted});
+    const auto found = std::find_if(plan.victims.begin(), plan.victims.end(), [&](ValueId victim) {
+      return !context_.lineage[victim].clean() && evictor_.would_spill(victim, plan.by);
+    });
+    if (found != plan.victims.end()) {
+      return *found;
+    }
+    if (plan.victims.empty()) {
+      break;
+    }
+    for (const ValueId victim : plan.victims) {
+      wanted -= context_.lineage[victim].size;
+      named.hide(victim);
+    }
+  }
+  return {};
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,37 @@
+#include "csrc/engine/reclaim/disturber.h"
+
+#include "csrc/base/strings.h"
+#include "recoup/test_aids.h"
+
+namespace recoup::detail {
+
+Disturber::Disturber(const Context& context, Evictor& evictor, Mover& mover,
+                     const OutOfBudgetReporter& reporter)
+    : context_(context), evictor_(evictor), mover_(mover), reporter_(reporter) {}
+
+// Within a replay everything would be made again for each of the ops that need it: their number
+// doubles with every residual. So there only what is asked for by count is evicted.
+void Disturber::before_allocation(Bytes size) {
+  const TestAids& aids = context_.options.aids;
+  const std::int64_t count = context_.stats.allocations;
+  if (aids.strikes(aids.fail_allocation, count)) {
+    reporter_.fail(size, str_cat("a test aid lets allocation ", count, " fail"));
+  }
+  const bool forced = aids.strikes(aids.force_eviction, count);
+  if ((forced && count == aids.force_eviction) || ((forced || aids.shake) && !context_.replaying)) {
+    evictor_.evict_everything_as_told();
+  }
+  if (aids.shake) {
+    mover_.move_everything();
+  }
+}
+
+void Disturber::before_replay(OpId op) {
+  const TestAids& aids = context_.options.aids;
+  if (aids.strikes(aids.fail_replay, ++begun_replays_)) {
+    throw InjectedFault(str_cat("recoup: a test aid lets replay ", begun_replays_,
+                                " fail: ", context_.device.name(context_.lineage[op].payload)));
+  }
+}
+
+}  // namespace recoup::detail

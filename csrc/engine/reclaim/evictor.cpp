@@ -1,0 +1,230 @@
+#include "csrc/engine/reclaim/evictor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <vector>
+
+#include "csrc/base/check.h"
+#include "csrc/engine/state/hidden.h"
+#include "csrc/lineage/neighborhood.h"
+
+namespace recoup::detail {
+namespace {
+
+// Victims that would be spilled, looked past for one that would be replayed.
+constexpr std::size_t kMostHidden = 16;
+
+}  // namespace
+
+Evictor::Evictor(Context& context, Values& values, Candidates& candidates, EvictionPolicy& policy,
+                 Spiller& spiller)
+    : context_(context),
+      lineage_(context.lineage),
+      values_(values),
+      candidates_(candidates),
+      policy_(policy),
+      spiller_(spiller) {}
+
+EvictionPlan Evictor::plan(const RoomRequest& request) {
+  spiller_.reconsider();
+  if (candidates_.list().empty()) {
+    return {};
+  }
+  if (context_.planned != nullptr) {
+    if (const ValueId victim = context_.planned->next(); victim.valid()) {
+      return {.victims = {victim}, .by = GetBack::kCheapest};
+    }
+  }
+  return ask_policy(request);
+}
+
+EvictionPlan Evictor::ask_policy(const RoomRequest& request) {
+  const auto start = std::chrono::steady_clock::now();
+  EvictionPlan plan = policy_.plan(candidates_, request);
+  if (plan.by == GetBack::kCheapest && plan.victims.size() == 1 &&
+      would_spill(plan.victims[0], plan.by)) {
+    const ValueId spilled =
+        context_.planned == nullptr ? plan.victims[0] : used_last(plan.victims[0]);
+    const ValueId replayed = cheaper_replay(request, spilled);
+    plan.victims[0] = replayed.valid() ? replayed : spilled;
+  }
+  context_.stats.search_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
+  return plan;
+}
+
+// Note [What is spilled is used last]
+// A training passes over its state once a step, so what was not used for longest is what is used
+// next. Where the next uses are known, what the policy would spill gives way to what costs less for
+// its size and for how long it is not used.
+ValueId Evictor::used_last(ValueId victim) const {
+  std::optional<double> lowest = price_of_absence(victim);
+  if (!lowest) {
+    return victim;
+  }
+  ValueId best = victim;
+  for (const ValueId id : candidates_.list()) {
+    if (!lineage_[id].leaf() && !lineage_[id].clean()) {
+      continue;
+    }
+    if (const std::optional<double> price = price_of_absence(id); price && *price < *lowest) {
+      lowest = price;
+      best = id;
+    }
+  }
+  return best;
+}
+
+// Of a value that is spilled: of a byte, for each op until it is used. Nothing: that is not known.
+std::optional<double> Evictor::price_of_absence(ValueId id) const {
+  const Value& value = lineage_[id];
+  const std::optional<std::uint32_t> use =
+      value.storage.valid() ? context_.planned->next_use(value.storage) : std::nullopt;
+  const std::optional<Nanoseconds> price = spiller_.price_of(value);
+  if (!use || !price) {
+    return std::nullopt;
+  }
+  return static_cast<double>(price->count()) /
+         (static_cast<double>(value.size.count()) * (1.0 + *use));
+}
+
+// Whether what can be spilled is enough.
+bool Evictor::can_spill(Bytes missing) const {
+  Bytes sum{0};
+  for (const ValueId id : candidates_.list()) {
+    sum += lineage_[id].leaf() || lineage_[id].clean() ? lineage_[id].size : Bytes(0);
+    if (sum >= missing) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Note [Replay before spill]
+// A policy divides what a victim costs by its age: what was not used for long may not be used for
+// long. For state that is wrong: it is used once a step, however long ago that was, and each copy
+// is paid for. So where the policy would spill, what it would replay first is compared with that by
+// the price of a byte alone, and goes if it is cheaper.
+ValueId Evictor::cheaper_replay(const RoomRequest& request, ValueId spilled) {
+  const double price = price_per_byte(spilled);
+  Hidden hidden(values_);
+  while (hidden.count() < kMostHidden && !candidates_.list().empty()) {
+    const EvictionPlan plan = policy_.plan(candidates_, request);
+    if (plan.victims.size() != 1) {
+      break;
+    }
+    const ValueId victim = plan.victims[0];
+    if (!would_spill(victim, plan.by)) {
+      const bool takes = price_per_byte(victim) < price || !can_spill(request.shortfall);
+      return takes ? victim : ValueId();
+    }
+    hidden.hide(victim);
+  }
+  return {};
+}
+
+double Evictor::price_per_byte(ValueId id) const {
+  const Nanoseconds price = price_of(id, GetBack::kCheapest);
+  return static_cast<double>(price.count()) / static_cast<double>(lineage_[id].size.count());
+}
+
+EvictionPlan Evictor::would_evict(const RoomRequest& request) {
+  return candidates_.list().empty() ? EvictionPlan() : ask_policy(request);
+}
+
+bool Evictor::evict_one(const RoomRequest& request) {
+  const EvictionPlan planned = plan(request);
+  evict_all(planned);
+  return !planned.victims.empty();
+}
+
+// What becomes of one victim may make a leaf of the next one, or end its record.
+void Evictor::evict_all(const EvictionPlan& plan) {
+  for (ValueId victim : plan.victims) {
+    if (lineage_.contains(victim) && lineage_[victim].evictable()) {
+      evict(victim, plan.by);
+    }
+  }
+}
+
+void Evictor::evict(ValueId id, GetBack by) {
+  const Value& value = lineage_[id];
+  RECOUP_CHECK(value.evictable());
+  if (would_spill(id, by)) {
+    if (spiller_.spill(id) || value.leaf()) {
+      return;
+    }
+  }
+  if (value.storage.valid() &&
+      !context_.device.detach(values_[value.storage].handle, context_.pool.offset(value.block))) {
+    values_.forsake(id);
+    return;
+  }
+  ++context_.stats.evictions;
+  context_.stats.evicted_bytes += value.size.count();
+  if (context_.observer != nullptr) {
+    context_.observer->on_evict(id);
+  }
+  values_.transition(id, Residency::kEvicted);
+  values_.drain();
+}
+
+void Evictor::evict_candidates() {
+  evict_all({.victims = candidates_.list(), .by = GetBack::kCheapest});
+}
+
+void Evictor::evict_as_told(ValueId id) {
+  context_.told_to_evict = true;
+  evict(id);
+}
+
+void Evictor::evict_everything_as_told() {
+  context_.told_to_evict = true;
+  evict_candidates();
+}
+
+bool Evictor::would_spill(ValueId id, GetBack by) const {
+  if (lineage_[id].leaf()) {
+    return true;
+  }
+  if (by == GetBack::kReplay) {
+    return false;
+  }
+  const std::optional<Nanoseconds> price = spiller_.price_of(lineage_[id]);
+  return price && (by == GetBack::kCopy || *price < replay_price(id));
+}
+
+Nanoseconds Evictor::replay_price(ValueId id) const {
+  return lineage_[lineage_[id].producer].cost + ancestor_cost(lineage_, id);
+}
+
+Nanoseconds Evictor::price_of(ValueId id, GetBack by) const {
+  return would_spill(id, by) ? spiller_.price_of(lineage_[id]).value_or(Nanoseconds(0))
+                             : replay_price(id);
+}
+
+Nanoseconds Evictor::price_of(const EvictionPlan& plan) const {
+  Nanoseconds price{0};
+  for (const ValueId victim : plan.victims) {
+    price += price_of(victim, plan.by);
+  }
+  return price;
+}
+
+std::optional<Nanoseconds> Evictor::offer(const RoomRequest& request, Nanoseconds lost,
+                                          std::optional<Nanoseconds> limit) {
+  offered_ = plan(request);
+  if (offered_.victims.empty()) {
+    return std::nullopt;
+  }
+  offered_price_ = price_of(offered_);
+  const Nanoseconds price = lost + offered_price_;
+  return limit && price > *limit ? std::nullopt : std::optional(price);
+}
+
+void Evictor::take(Nanoseconds& lost) {
+  lost += offered_price_;
+  evict_all(offered_);
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,190 @@
+#include "csrc/engine/reclaim/mover.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "csrc/engine/base/timer.h"
+
+namespace recoup::detail {
+Mover::Mover(Context& context, Values& values, Pages& pages)
+    : context_(context),
+      pool_(context.pool),
+      values_(values),
+      pages_(pages),
+      compactor_(context.pool) {}
+
+std::optional<CompactionPlan> Mover::plan(Bytes size, Bytes limit) {
+  return compactor_.plan(
+      size, [this](ValueId owner) { return movable(owner); }, context_.move_price.each_in_bytes(),
+      limit);
+}
+
+bool Mover::bring_together(Bytes size) {
+  while (pool_.largest_free() < size) {
+    const auto moves = plan(size, Compactor::kNoLimit);
+    if (!moves) {
+      return false;
+    }
+    do_moves(*moves);
+  }
+  return true;
+}
+
+void Mover::slide() {
+  while (!do_moves(compactor_.plan_slide([this](ValueId owner) { return movable(owner); }))) {
+  }
+}
+
+// To look for a plan costs time as well.
+std::optional<Nanoseconds> Mover::offer(const RoomRequest& request, Nanoseconds /*lost*/,
+                                        std::optional<Nanoseconds> limit) {
+  const MovePrice& price = context_.move_price;
+  const Bytes most =
+      limit ? price.in_bytes(*limit - price.look(pool_.taken_blocks())) : Compactor::kNoLimit;
+  if (most < price.each_in_bytes()) {
+    return std::nullopt;
+  }
+  auto moves = plan(request.size, most);
+  if (!moves) {
+    return std::nullopt;
+  }
+  offered_ = std::move(*moves);
+  return price.of(offered_.moves.size(), offered_.moved);
+}
+
+void Mover::take(Nanoseconds& /*lost*/) { do_moves(offered_); }
+
+// False when a storage refused to move; then the plan is void.
+bool Mover::do_moves(const CompactionPlan& plan) {
+  const Timer timer(context_.stats.move_ns);
+  return move_all(plan.moves);
+}
+
+bool Mover::move_all(std::span<const Move> moves) {
+  for (const Move& move : moves) {
+    const BlockView from = pool_.view(move.block);
+    const ValueId id = from.owner;
+    const StorageId storage = context_.lineage[id].storage;
+    void* const handle = storage.valid() ? values_[storage].handle : nullptr;
+    if (storage.valid() && !context_.device.detach(handle, from.offset)) {
+      values_.forsake(id);
+      return false;
+    }
+    context_.device.copy(move.to, {.external = nullptr, .offset = from.offset}, from.size);
+    pool_.move(move.block, move.to);
+    poison_old(from.offset, move.to, from.size);
+    pages_.touch(move.to, from.size);  // not before: what is free may be given back
+    if (storage.valid()) {
+      context_.device.attach(handle, move.to);
+    }
+    if (context_.observer != nullptr) {
+      context_.observer->on_move(id, move.to);
+    }
+    ++context_.stats.moves;
+    context_.stats.moved_bytes += from.size.count();
+  }
+  return true;
+}
+
+BlockId Mover::relocate(StorageId id, BlockId to) {
+  HeldStorage& storage = values_[id];
+  Value& value = context_.lineage[storage.current];
+  const PoolOffset from = pool_.offset(value.block);
+  const PoolOffset there = pool_.offset(to);
+  if (!context_.device.detach(storage.handle, from)) {
+    return {};
+  }
+  context_.device.copy(there, {.external = nullptr, .offset = from}, value.size);
+  context_.device.attach(storage.handle, there);
+  const BlockId before = std::exchange(value.block, to);
+  pool_.set_owner(before, ValueId());
+  pool_.set_owner(to, storage.current);
+  return before;
+}
+
+// Leaves that are written again and again (optimizer state, parameters made in the scope) stay for
+// long: at the low end they do not cut the room that everything else shares.
+void Mover::place_low(StorageId id) {
+  HeldStorage& storage = values_[id];
+  const Value& value = context_.lineage[storage.current];
+  if (storage.placed || !value.leaf() || !value.block.valid() || value.fixed > 0 || value.escaped) {
+    return;
+  }
+  storage.placed = true;
+  if (context_.shortfall(value.size) > Bytes(0)) {
+    return;  // both copies exist for a moment
+  }
+  const auto low = pool_.allocate(value.size, Zone::kLow);
+  if (!low) {
+    return;
+  }
+  pages_.touch(pool_.offset(*low), value.size);
+  context_.count_peak();
+  BlockId before;
+  if (pool_.offset(*low) < pool_.offset(value.block)) {
+    const Timer timer(context_.stats.move_ns);
+    before = relocate(id, *low);
+  }
+  if (!before.valid()) {
+    pool_.free(*low);
+    return;
+  }
+  values_.free_bytes(before);
+  ++context_.stats.moves;
+  context_.stats.moved_bytes += value.size.count();
+}
+
+// To the tightest hole or, where there is none, by as much as is free beside it; to the low end and
+// the high end in turn, so that what has only one hole to go to comes back.
+void Mover::move_everything() {
+  const Zone zone = moved_low_ ? Zone::kHigh : Zone::kLow;
+  moved_low_ = !moved_low_;
+  std::vector<BlockId> blocks;
+  for (BlockId id = pool_.first(); id.valid(); id = pool_.next(id)) {
+    if (const BlockView block = pool_.view(id); !block.free && movable(block.owner)) {
+      blocks.push_back(id);
+    }
+  }
+  for (BlockId block : blocks) {
+    const std::optional<PoolOffset> to = another_place(block, zone);
+    const Move move[] = {{.block = block, .to = to.value_or(Bytes(0))}};
+    if (to && !move_all(move)) {
+      return;  // what it was may have freed others of them
+    }
+  }
+}
+
+std::optional<PoolOffset> Mover::another_place(BlockId id, Zone zone) {
+  const BlockView block = pool_.view(id);
+  if (const std::optional<BlockId> hole = pool_.allocate(block.size, zone)) {
+    const PoolOffset found = pool_.offset(*hole);
+    pool_.free(*hole);
+    return found;
+  }
+  if (const BlockId next = pool_.next(id); next.valid()) {
+    const BlockView after = pool_.view(next);
+    if (after.free && !pool_.starts_segment(after.offset)) {
+      return block.offset + after.size;
+    }
+  }
+  if (const BlockId previous = pool_.previous(id); previous.valid()) {
+    const BlockView before = pool_.view(previous);
+    if (before.free && !pool_.starts_segment(block.offset)) {
+      return before.offset;
+    }
+  }
+  return std::nullopt;
+}
+
+// Where a block was before it moved; the ranges may overlap.
+void Mover::poison_old(PoolOffset from, PoolOffset to, Bytes size) {
+  if (!context_.options.aids.poison) {
+    return;
+  }
+  const PoolOffset begin = to < from ? std::max(from, to + size) : from;
+  const PoolOffset end = to < from ? from + size : std::min(from + size, to);
+  context_.device.poison(begin, end - begin);
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,340 @@
+#include "csrc/engine/reclaim/room.h"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+
+#include "csrc/base/check.h"
+#include "csrc/base/strings.h"
+#include "csrc/engine/tier/flights.h"
+
+namespace recoup::detail {
+namespace {
+using SteadyClock = std::chrono::steady_clock;
+
+// One allocation of so many is timed. A prime: what a training repeats has another period.
+constexpr std::int64_t kTimedOf = 61;
+constexpr const char* kInPieces = "the bytes are there, but not in one piece";
+}  // namespace
+
+Room::Room(Context& context, const Parts& parts)
+    : context_(context),
+      pool_(context.pool),
+      leaves_(parts.leaves),
+      pages_(parts.pages),
+      evictor_(parts.evictor),
+      mover_(parts.mover),
+      importer_(parts.importer),
+      enough_(parts.enough),
+      reporter_(parts.reporter),
+      disturber_(parts.disturber),
+      ways_{&parts.evictor, &parts.mover} {}
+
+void Room::set_replay(const WaitingReplay* replay) {
+  replay_ = replay;
+  context_.replaying = replay != nullptr;
+}
+
+BlockId Room::take_block(Bytes nbytes, std::optional<PoolOffset> at) {
+  Stats& stats = context_.stats;
+  ++stats.allocations;
+  const Bytes size = pool_.round_up(nbytes);
+  if (disturber_.active()) [[unlikely]] {
+    disturber_.before_allocation(size);
+  }
+  std::optional<BlockId> block;
+  if (context_.shortfall(size) <= Bytes(0)) {
+    block = at ? pool_.allocate_at(*at, size) : find_block(size);
+    RECOUP_CHECK(block || !at, "something is in the way");
+  }
+  const std::int64_t evictions = stats.evictions;
+  if (!block) {
+    make_room(size);
+    block = find_block(size);
+    RECOUP_CHECK(block.has_value());
+    stats.made_room_bytes += size.count();
+  }
+  context_.charges.add_kernel_block(size);
+  pages_.touch(pool_.offset(*block), size);
+  if (stats.evictions > evictions) {
+    ++stats.pressed_allocations;
+    stats.pressed_free_bytes += (context_.options.budget - context_.charged()).count();
+  }
+  context_.count_peak();
+  RECOUP_CHECK(context_.charged() <= context_.options.budget);
+  return *block;
+}
+
+std::optional<BlockId> Room::find_block(Bytes size) {
+  if (context_.stats.allocations % kTimedOf != 0) {
+    return pool_.allocate(size, context_.placer.zone(size));
+  }
+  const auto start = SteadyClock::now();
+  const std::optional<BlockId> block = pool_.allocate(size, context_.placer.zone(size));
+  context_.stats.allocator_ns += kTimedOf * Nanoseconds(SteadyClock::now() - start).count();
+  return block;
+}
+
+void Room::make_room(Bytes size) {
+  const auto start = SteadyClock::now();
+  Stats& stats = context_.stats;
+  const auto apart = [&stats] { return stats.search_ns + stats.move_ns + stats.spill_ns; };
+  const std::int64_t apart_before = apart();
+  Nanoseconds lost{0};
+  bool misfit = false;
+  const auto too_large = [&] { return context_.charges.external + size > context_.options.budget; };
+  bool swept = too_large();
+  if (swept) {
+    context_.device.sweep_external();
+  }
+  if (context_.shortfall(size) > Bytes(0)) {
+    importer_.bring_in();
+  }
+  if (too_large()) {
+    reporter_.fail(size, "");
+  }
+  for (;;) {
+    const Bytes missing = context_.shortfall(size);
+    if (missing <= Bytes(0)) {
+      if (pool_.largest_free() >= size) {
+        break;
+      }
+      if (!misfit) {
+        misfit = true;
+        count_misfit();
+      }
+      if (make_one_piece(size, lost)) {
+        break;
+      }
+    } else if (enough_.roomy() && leaves_.drop_one(missing)) {
+      continue;
+    }
+    if (evictor_.evict_one({.size = size, .shortfall = std::max(missing, Bytes(0))}) ||
+        evict_soft_pinned()) {
+      continue;
+    }
+    if (!swept) {
+      swept = true;
+      context_.device.sweep_external();
+      continue;
+    }
+    if (context_.flights->land_all()) {
+      continue;
+    }
+    if (!leaves_.drop_one(missing)) {
+      if (missing <= Bytes(0)) {
+        reporter_.fail(size, kInPieces, true);
+      }
+      reporter_.fail(size, "");
+    }
+  }
+  const Nanoseconds spent = SteadyClock::now() - start;
+  context_.room_time += spent;
+  stats.bookkeeping_ns += spent.count() - (apart() - apart_before);
+}
+
+// The bytes are free. `lost`: what was evicted for the same allocation by now, though they were.
+// False when there is nothing left to give up.
+bool Room::make_one_piece(Bytes size, Nanoseconds& lost) {
+  if (enough_.roomy() && mover_.bring_together(size)) {
+    return true;
+  }
+  if (enough_.roomy() && enough_.again() && !context_.replaying) {
+    reporter_.fail(size, kInPieces, true);  // it is run again, with memory in order
+  }
+  while (pool_.largest_free() < size) {
+    if (!give_up({.size = size, .shortfall = Bytes(0)}, lost) && !context_.flights->land_all()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// False: nothing is planned now, or it cannot be done.
+bool Room::give_up_as_planned(const RoomRequest& request, Nanoseconds& lost) {
+  PlannedVictims* const planned = context_.planned;
+  if (planned == nullptr) {
+    return false;
+  }
+  const std::optional<Nanoseconds> limit = planned->moves_next();
+  if (!limit && !planned->next().valid()) {
+    return false;
+  }
+  GiveUp& way = limit ? static_cast<GiveUp&>(mover_) : evictor_;
+  if (!way.offer(request, lost, limit)) {
+    return false;
+  }
+  take(way, lost);
+  return true;
+}
+
+void Room::take(GiveUp& way, Nanoseconds& lost) {
+  way.take(lost);
+  if (&way == &mover_ && context_.planned != nullptr) {
+    context_.planned->on_room_by_moves();
+  }
+}
+
+bool Room::give_up(const RoomRequest& request, Nanoseconds& lost) {
+  if (give_up_as_planned(request, lost)) {
+    return true;
+  }
+  GiveUp* cheapest = nullptr;
+  std::optional<Nanoseconds> price;
+  for (GiveUp* way : ways_) {
+    if (const auto offered = way->offer(request, lost, price)) {
+      cheapest = way;
+      price = offered;
+    }
+  }
+  if (cheapest != nullptr) {
+    take(*cheapest, lost);
+  }
+  return cheapest != nullptr;
+}
+
+void Room::count_misfit() {
+  constexpr std::int64_t kMillion = 1'000'000;
+  ++context_.stats.misfits;
+  context_.stats.misfit_ppm +=
+      kMillion - kMillion * pool_.largest_free().count() / pool_.free_bytes().count();
+}
+
+// Where only the sum of what is free counts. False: nothing is left to give up.
+bool Room::free_some(Bytes missing) {
+  return evictor_.evict_one({.size = Bytes(0), .shortfall = missing}) || evict_soft_pinned() ||
+         context_.flights->land_all() || leaves_.drop_one(missing);
+}
+
+bool Room::evict_soft_pinned() {
+  const ValueId victim = replay_ == nullptr ? ValueId() : replay_->soft_victim();
+  if (victim.valid()) {
+    evictor_.evict(victim);
+  }
+  return victim.valid();
+}
+
+void Room::charge_external(Bytes size) {
+  enough_.charge(size);
+  const auto missing = [&] { return context_.shortfall(size); };
+  if (missing() > Bytes(0)) {
+    context_.device.sweep_external();
+    importer_.bring_in();
+  }
+  while (missing() > Bytes(0)) {
+    if (!(enough_.roomy() && leaves_.drop_one(missing())) && !free_some(missing())) {
+      reporter_.fail(
+          size,
+          "it is charged for memory outside of the pool, such as a tensor made outside the scope");
+    }
+  }
+  context_.charges.external += size;
+  context_.count_peak();
+  pages_.charged_outside();
+}
+
+bool Room::defragment(std::span<const ValueId> pinned, Bytes need) {
+  context_.flights->land_all();
+  for (ValueId id : pinned) {
+    --context_.lineage[id].fixed;
+  }
+  const auto missing = [&] { return context_.shortfall(need); };
+  // The slide brings them together.
+  while (missing() > Bytes(0) && free_some(missing())) {
+  }
+  mover_.slide();
+  for (ValueId id : pinned) {
+    ++context_.lineage[id].fixed;
+  }
+  return missing() <= Bytes(0);
+}
+
+void Room::grow(Bytes budget) {
+  Options& options = context_.options;
+  if (budget <= options.budget) {
+    throw std::invalid_argument(str_cat("grow needs a budget above the current ",
+                                        recoup::to_string(options.budget),
+                                        "; shrink makes it smaller"));
+  }
+  options.budget = budget;
+  context_.placer.set_budget(budget);
+  if (options.addresses <= Bytes(0)) {
+    pool_.grow(capacity_in(options, budget));
+  }
+}
+
+void Room::shrink(Bytes budget) {
+  Options& options = context_.options;
+  if (budget <= options.outside || budget >= options.budget) {
+    throw std::invalid_argument(str_cat("shrink needs a budget above ",
+                                        recoup::to_string(options.outside), " and below ",
+                                        recoup::to_string(options.budget)));
+  }
+  context_.flights->land_all();
+  const Bytes less = options.budget - budget;
+  const auto missing = [&] { return context_.shortfall(less); };
+  if (missing() > Bytes(0)) {
+    context_.device.sweep_external();
+    importer_.bring_in();
+  }
+  const bool possible = unevictable() <= budget;  // else nothing is given up for it
+  while (missing() > Bytes(0)) {
+    if (!possible || !free_some(missing())) {
+      reporter_.fail_in(
+          budget, Bytes(0),
+          str_cat("a budget of ", short_text(budget), " is less than what cannot be evicted"));
+    }
+  }
+  if (options.addresses <= Bytes(0)) {
+    const Bytes capacity = capacity_in(options, budget);
+    if (!clear_addresses(capacity)) {
+      reporter_.fail_in(
+          budget, Bytes(0),
+          str_cat("tensors that may not move lie beyond a budget of ", short_text(budget)));
+    }
+    const Bytes before = pool_.capacity();
+    pool_.shrink(capacity);
+    options.budget = budget;
+    pages_.shrunk(capacity, before);
+  }
+  options.budget = budget;
+  context_.placer.set_budget(budget);
+}
+
+// What stays whatever else goes; dead leaves may go.
+Bytes Room::unevictable() const {
+  Bytes stays = context_.charges.external + context_.charges.kernel_held;
+  context_.lineage.for_each_value([&](ValueId, const Value& value) {
+    const bool dead_leaf = value.leaf() && !value.held();
+    stays += value.block.valid() && !value.evictable() && !dead_leaf ? value.size : Bytes(0);
+  });
+  return stays;
+}
+
+// Empties all of the pool from `capacity` on; false when something there stays.
+bool Room::clear_addresses(Bytes capacity) {
+  for (;;) {
+    mover_.slide();
+    BlockId last;
+    for (BlockId id = pool_.first(); id.valid(); id = pool_.next(id)) {
+      if (const BlockView block = pool_.view(id);
+          !block.free && block.offset + block.size > capacity) {
+        last = id;
+      }
+    }
+    if (!last.valid()) {
+      return true;
+    }
+    const ValueId owner = pool_.owner(last);
+    if (!mover_.movable(owner)) {
+      return false;
+    }
+    if (context_.lineage[owner].evictable()) {
+      evictor_.evict(owner);
+    } else if (!free_some(Bytes(1))) {
+      return false;
+    }
+  }
+}
+
+}  // namespace recoup::detail

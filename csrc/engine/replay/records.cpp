@@ -1,0 +1,239 @@
+#include "csrc/engine/replay/records.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace recoup::detail {
+
+Records::Records(Context& context, const Parts& parts)
+    : context_(context),
+      lineage_(context.lineage),
+      values_(parts.values),
+      candidates_(parts.candidates),
+      verifier_(parts.verifier),
+      mover_(parts.mover),
+      room_(parts.room),
+      enough_(parts.enough),
+      books_bound_(std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20,
+                                            context.options.budget.count() / 100)) {}
+
+void Records::copy_before_write(std::span<const StorageId> storages) {
+  for (StorageId id : storages) {
+    const Value& value = lineage_[values_.current(id)];
+    if (!value.block.valid() || value.escaped || value.fixed != 1) {
+      continue;
+    }
+    enough_.allocate(value.size);
+    const BlockId fresh = room_.take_block(value.size);
+    values_[id].before_write = mover_.relocate(id, fresh);
+    if (!values_[id].before_write.valid()) {
+      values_.free_kernel_block(fresh);
+    }
+  }
+}
+
+void Records::discard_copies(std::span<const StorageId> storages) noexcept {
+  for (StorageId id : storages) {
+    values_.discard_copy(values_[id]);
+  }
+}
+
+Nanoseconds Records::cost_by_bytes(const OpRecord& record) const {
+  Nanoseconds cost(1 + record.made().count());
+  for (ValueId input : record.inputs) {
+    cost += Nanoseconds(lineage_[input].size.count());
+  }
+  return cost;
+}
+
+// The new content of `storage` after `op` wrote it; no op: a leaf.
+void Records::supersede(StorageId id, OpId op, bool overwritten) {
+  values_.stop_copying(values_.current(id));
+  HeldStorage& storage = values_[id];
+  const ValueId before = storage.current;
+  if (!op.valid() && lineage_[before].leaf() && !lineage_.has_consumers(before)) {
+    lineage_[before].writing = false;
+    values_.made(before);
+    values_.drop_copy(before);
+    touch(before);
+    values_.discard_copy(storage);
+    return;
+  }
+  const BlockId copy = std::exchange(storage.before_write, BlockId());
+  const ValueId after = values_.add_version(id);
+  if (op.valid()) {
+    lineage_.add_written(op, {.before = overwritten ? ValueId() : before,
+                              .after = after,
+                              .nbytes = lineage_[after].nbytes});
+    Value& now = lineage_[after];
+    const Value& old = lineage_[before];
+    now.from_nothing = overwritten ? lineage_[op].inputs.empty() : old.from_nothing;
+    const bool alone = !overwritten && lineage_[op].inputs.size() == 1;  // itself
+    now.was_read = alone && old.was_read;
+    now.changed = !overwritten && (old.changed || (old.was_read && !alone));
+  }
+  candidates_.update_cost(after);
+  if (copy.valid()) {
+    values_.give_copy(before, copy);
+  }
+  const bool was_leaf = lineage_[before].leaf();
+  if (copy.valid() && !was_leaf) {
+    candidates_.update(before);
+  } else if (lineage_[before].slot.valid() && lineage_.has_consumers(before)) {
+    values_.transition(before, Residency::kSpilled);
+  } else {
+    values_.transition(before, was_leaf ? Residency::kLost : Residency::kEvicted);
+  }
+  values_.settle(before);
+}
+
+bool Records::recordable(const OpRecord& record) const {
+  const bool large =
+      std::any_of(record.fresh.begin(), record.fresh.end(),
+                  [this](const FreshStorage& fresh) {
+                    return fresh.nbytes > context_.options.small_leaf;
+                  }) ||
+      std::any_of(record.written.begin(), record.written.end(), [this](const WrittenStorage& each) {
+        return lineage_[values_.current(each.storage)].nbytes > context_.options.small_leaf;
+      });
+  if (!large) {
+    return false;
+  }
+  std::int32_t depth = 0;
+  for (ValueId input : record.inputs) {
+    const Value& value = lineage_[input];
+    if (value.escaped) {
+      return false;
+    }
+    if (!value.leaf()) {
+      depth = std::max(depth, lineage_[value.producer].depth + 1);
+    }
+  }
+  if (depth > context_.options.max_depth) {
+    return false;
+  }
+  for (const WrittenStorage& written : record.written) {
+    const Value& value = lineage_[values_[written.storage].current];
+    if (value.external != nullptr || value.escaped || (value.leaf() && !written.overwritten)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void Records::record_leaves(const OpRecord& record, std::span<StorageId> storages) {
+  if (record.payload != nullptr) {
+    context_.device.release(record.payload);
+  }
+  for (const WrittenStorage& written : record.written) {
+    supersede(written.storage, OpId(), written.overwritten);
+  }
+  for (std::size_t i = 0; i < record.fresh.size(); ++i) {
+    storages[i] = values_.add_storage(record.fresh[i]);
+  }
+}
+
+void Records::record_op(const OpRecord& record, std::span<StorageId> storages) {
+  const bool verifiable = verifier_.defined(record);
+  std::size_t result = 0;
+  const OpId id = lineage_.add_op(record.inputs);
+  for (const ValueId input : record.inputs) {
+    if (lineage_[input].external != nullptr) {
+      context_.device.keep(lineage_[input].external);
+    }
+  }
+  Op& op = lineage_[id];
+  op.payload = record.payload;
+  if (context_.makers != nullptr) {
+    context_.makers->ran(id);
+  }
+  op.workspace = record.workspace;
+  context_.charges.device_books +=
+      static_cast<std::ptrdiff_t>(context_.device.payload_bytes(record.payload));
+  lineage_.set_cost(id, record.cost);
+  context_.stats.lineage_depth_max =
+      std::max(context_.stats.lineage_depth_max, std::int64_t{op.depth});
+  for (const WrittenStorage& written : record.written) {
+    supersede(written.storage, id, written.overwritten);
+    if (verifiable) {
+      const ValueId value = values_[written.storage].current;
+      verifier_.remember(value, values_.location(value), record, result);
+    }
+    ++result;
+  }
+  for (std::size_t i = 0; i < record.fresh.size(); ++i, ++result) {
+    storages[i] = values_.add_storage(record.fresh[i]);
+    const ValueId value = values_[storages[i]].current;
+    if (record.fresh[i].nbytes > context_.options.small_leaf) {
+      lineage_[value].from_nothing = record.inputs.empty();
+      lineage_.add_output(id, value);
+      candidates_.update_cost(value);
+      if (verifiable) {
+        verifier_.remember(value, values_.location(value), record, result);
+      }
+    } else {
+      lineage_.add_output(id, ValueId());
+      lineage_[id].forgotten += context_.pool.round_up(record.fresh[i].nbytes);
+    }
+  }
+  bound_books();
+}
+
+void Records::finish(const OpRecord& record, std::span<StorageId> storages) {
+  ++context_.stats.op_count;
+  context_.stats.op_ns += record.cost.count();
+  context_.stats.workspace_bytes = record.workspace.count();
+  for (ValueId input : record.inputs) {
+    touch(input);
+  }
+  context_.now += record.cost.count();
+  if (record.payload != nullptr && (record.recordable || recordable(record))) {
+    record_op(record, storages);
+  } else {
+    record_leaves(record, storages);
+  }
+}
+
+void Records::make_unknown(std::span<const WrittenStorage> written) {
+  for (const WrittenStorage& each : written) {
+    // One that was evicted before the op could be tried again can be replayed as it was.
+    if (lineage_[values_.current(each.storage)].resident()) {
+      supersede(each.storage, OpId(), each.overwritten);
+    }
+  }
+}
+
+// When the books grow past their bound, resident values that the user holds become leaves, the
+// smallest first: that costs nothing now, and lets the lineage behind them go.
+void Records::bound_books() {
+  const auto books = static_cast<std::ptrdiff_t>(lineage_.op_count() * sizeof(Op) +
+                                                 lineage_.value_count() * sizeof(Value)) +
+                     context_.charges.device_books;
+  context_.stats.books_peak_bytes = std::max(context_.stats.books_peak_bytes, std::int64_t{books});
+  if (books <= books_bound_) {
+    return;
+  }
+  std::vector<std::pair<Bytes, ValueId>> held;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.storage.valid() && value.resident() && !value.leaf() && !value.writing &&
+        lineage_[value.producer].depth > 0) {
+      held.emplace_back(value.size, id);
+    }
+  });
+  std::sort(held.begin(), held.end());
+  const std::size_t target = lineage_.op_count() / 2;
+  for (const auto& [size, id] : held) {
+    if (lineage_.op_count() <= target) {
+      break;
+    }
+    if (lineage_.contains(id)) {
+      lineage_[id].frozen = true;
+      values_.make_leaf(id);
+      values_.drain();
+    }
+  }
+  books_bound_ = std::max(books_bound_, books);
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,43 @@
+// Replayer: makes values resident for whoever needs them, in as many tries as it takes.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "csrc/engine/replay/replay.h"
+#include "csrc/engine/state/leaves.h"
+
+namespace recoup::detail {
+
+enum class Tries : std::uint8_t { kOne, kAll };  // Note [Other tries] in replay.h
+
+struct Effort {
+  Tries tries = Tries::kAll;
+  Nanoseconds most = Nanoseconds::max();  // that the ops of one try may cost
+};
+
+class Replayer {
+ public:
+  // All of them must outlive it.
+  Replayer(const Replay::Parts& parts, Leaves& leaves) : parts_(parts), leaves_(leaves) {}
+
+  // Makes the values resident, replaying what it takes, and pins each once, in place. All or
+  // nothing. Throws OutOfBudget, and what kernels throw.
+  void acquire(std::span<const ValueId> values, const Effort& effort = {});
+  void release(std::span<const ValueId> values) noexcept;
+  void release(ValueId id) noexcept {
+    Value& value = parts_.context.lineage[id];
+    --value.fixed;
+    parts_.values.hard_unpin(id, value);
+  }
+
+ private:
+  void bring_back(std::span<const ValueId> values, const Effort& effort);
+  void replay(std::span<const ValueId> values, const Effort& effort,
+              std::vector<ValueId>& dead_leaves);
+
+  Replay::Parts parts_;
+  Leaves& leaves_;
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,92 @@
+// What happens in a run, on the clock: which value has bytes when, and what the engine does.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/engine/base/observer.h"
+#include "csrc/engine/program/engine.h"
+#include "recoup/attribution.h"
+
+namespace recoup::detail {
+
+// Note [Spans]
+// Before and behind each op of the program all values are looked at: one that has bytes and had
+// none when they were looked at last begins a span, one that has none any more ends it. Many values
+// come and go in between: in replays, by deaths, by drops that no observer is told of. So whenever
+// the charge is noted and the open spans have more than is charged, all values are looked at again,
+// at the same instant: at none do the spans have more. What has less than an op between its
+// beginning and its end may have no span; the charged bytes, which are noted at every allocation,
+// show it.
+class LiveTimeline final : public Observer {
+ public:
+  // Both must outlive it. `all`: moments of all steps are kept, not of the last alone.
+  LiveTimeline(const Engine& engine, const MakerTable& makers, bool all);
+
+  // The last step that ended, else what there is so far.
+  [[nodiscard]] LiveStep step() const;
+  // The step under way until the last request in it that was refused; nothing: none was.
+  [[nodiscard]] std::optional<LiveStep> refused_step() const;
+  // Of all steps, in order.
+  [[nodiscard]] std::vector<LiveMoment> moments() const {
+    return {moments_.begin(), moments_.end()};
+  }
+  // Adds up the open spans; throws InternalError.
+  void check() const;
+
+  void on_allocate(BlockId block, Bytes nbytes) override;
+  void on_external(StorageId storage, Bytes nbytes, bool among_outside) override;
+  void on_death(StorageId storage) override;
+  void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
+  void on_op_end(const OpRecord& record, std::span<const Operand> operands,
+                 std::span<const StorageId> fresh) override;
+  void on_op_failed() override;
+  void on_step(std::string_view name) override;
+  void on_evict(ValueId value) override;
+  void on_spill(ValueId value) override;
+  void on_fetch(ValueId value) override;
+  void on_move(ValueId value, PoolOffset to) override;
+  void on_replay(std::string_view name, OpId id, const Op& op) override;
+  void on_peak() override;
+  void on_out_of_budget(const OutOfBudgetReport& report) override;
+
+  // Of one step; what there is more is not kept, and that is said.
+  static constexpr std::size_t kMostSpans = 400'000;
+  static constexpr std::size_t kMostMoments = 1'000'000;
+
+ private:
+  // The span of a value that has bytes; by its id.
+  struct Open {
+    bool open = false;
+    std::uint32_t round = 0;
+    Span span;
+  };
+  [[nodiscard]] Nanoseconds now() const { return std::chrono::steady_clock::now() - start_; }
+  [[nodiscard]] bool full() const;
+  void add(LiveMoment::Kind kind, MakerId maker, Nanoseconds cost, Bytes size, Nanoseconds at);
+  void note_charge(Nanoseconds at);
+  void look_at_values(Nanoseconds at);
+  void look_at(ValueId id, Nanoseconds at);
+  void leave(ValueId id, Nanoseconds at);
+  void close(Open& open, Nanoseconds at);
+  void close_all(Nanoseconds at);
+  [[nodiscard]] LiveStep finished(std::string_view name, Nanoseconds at) const;
+
+  const Engine& engine_;
+  const MakerTable& makers_;
+  const bool all_;
+  const std::chrono::steady_clock::time_point start_;
+  std::vector<Open> open_;
+  Bytes held_{0};  // by those that are open
+  std::uint32_t round_ = 0;
+  LiveStep current_;  // its end: where it was cut
+  std::optional<LiveStep> last_;
+  std::optional<Nanoseconds> refused_;  // right after the last refusal in this step
+  std::deque<LiveMoment> moments_;
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,131 @@
+#include "csrc/engine/state/leaves.h"
+
+#include <algorithm>
+
+#include "csrc/base/check.h"
+
+namespace recoup::detail {
+
+Leaves::Leaves(Context& context, Values& values)
+    : context_(context), lineage_(context.lineage), values_(values) {}
+
+Dependents Leaves::dependents(ValueId leaf, Reach reach) const {
+  Dependents found;
+  std::vector<ValueId> stack{leaf};
+  const std::uint32_t mark = lineage_.next_mark();
+  lineage_[leaf].mark = mark;
+  while (!stack.empty()) {
+    const ValueId at = stack.back();
+    stack.pop_back();
+    lineage_.for_each_consumer(at, [&](OpId op) {
+      lineage_.for_each_output(op, [&](ValueId id) {
+        const Value& value = lineage_[id];
+        if (value.mark == mark) {
+          return;
+        }
+        value.mark = mark;
+        if (value.has_content()) {
+          found.resident.push_back(id);
+          const bool passed = value.writing || (reach == Reach::kPastDead && !value.held());
+          if (!passed) {
+            return;
+          }
+        } else {
+          found.evicted.push_back(id);
+          if (value.held()) {
+            found.needed.push_back(id);
+          }
+        }
+        stack.push_back(id);
+      });
+    });
+  }
+  return found;
+}
+
+void Leaves::freeze(ValueId leaf, const Dependents& dependents) {
+  ++context_.stats.freezes;
+  for (ValueId id : dependents.evicted) {
+    if (lineage_[id].evicted()) {
+      values_.transition(id, Residency::kLost);
+    }
+    values_.make_leaf(id);
+    values_.settle_later(id);
+  }
+  for (ValueId id : dependents.resident) {
+    lineage_[id].frozen = true;
+    values_.make_leaf(id);
+    ++context_.stats.frozen_values;
+    values_.settle_later(id);
+  }
+  values_.drain();
+  RECOUP_CHECK(!lineage_.contains(leaf) || !lineage_.has_consumers(leaf));
+}
+
+// Note [Dead leaves]
+// A dead leaf is kept so that what was made from it stays evictable. That is worth its bytes for a
+// batch of inputs, on which large activations hang, and not for a gradient, on which only optimizer
+// state hangs: state that is updated in place has a version more each step, so its replay costs
+// more each step, and the lineage would keep every gradient that there ever was. So what
+// lives and was written in place does not count, and a leaf with less hanging on it than its own
+// size is let go; what hangs on it becomes leaves.
+void Leaves::consider(ValueId id) {
+  const Value& value = lineage_[id];
+  if (!context_.options.usefulness || !value.leaf() || !value.has_content() ||
+      value.storage.valid() || value.hard_pins > 0 || value.soft_pins > 0 ||
+      !lineage_.has_consumers(id)) {
+    return;
+  }
+  const Dependents found = dependents(id);
+  if (!found.needed.empty()) {
+    return;
+  }
+  Bytes hanging{0};
+  for (ValueId dependent : found.resident) {
+    const bool state = lineage_[dependent].storage.valid() &&
+                       !lineage_[lineage_[dependent].producer].written.empty();
+    hanging += state ? Bytes(0) : lineage_[dependent].size;
+  }
+  if (hanging <= value.size) {
+    freeze(id, found);
+    values_.settle(id);
+  }
+}
+
+// A dead leaf is kept for what could be replayed from it. When no evicted value that somebody needs
+// hangs on it, what was made from it can become leaves, and it can go. Where those are larger than
+// the leaf that is a loss for later, so it is done only when it makes the difference now.
+bool Leaves::drop_one(Bytes missing) {
+  struct Droppable {
+    ValueId leaf;
+    Bytes gain;  // its size - what would be a leaf in its stead
+  };
+  std::vector<Droppable> droppable;
+  Bytes total{0};
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (!value.leaf() || !value.resident() || value.held()) {
+      return;
+    }
+    const Dependents found = dependents(id);
+    if (found.needed.empty()) {
+      Bytes gain = value.size;
+      for (ValueId dependent : found.resident) {
+        gain -= lineage_[dependent].size;
+      }
+      total += value.size;
+      droppable.push_back({id, gain});
+    }
+  });
+  const auto best =
+      std::max_element(droppable.begin(), droppable.end(),
+                       [](const Droppable& a, const Droppable& b) { return a.gain < b.gain; });
+  if (best == droppable.end() ||
+      (best->gain < Bytes(0) && (missing <= Bytes(0) || total < missing))) {
+    return false;
+  }
+  freeze(best->leaf);
+  values_.settle(best->leaf);
+  return true;
+}
+
+}  // namespace recoup::detail

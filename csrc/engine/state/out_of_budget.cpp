@@ -1,0 +1,128 @@
+#include "csrc/engine/state/out_of_budget.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/strings.h"
+#include "csrc/pool/compactor.h"
+
+namespace recoup::detail {
+
+Bytes OutOfBudgetReporter::all_resident() const {
+  Bytes all = context_.charges.kernel_held + context_.charges.external;
+  Bytes largest{0};
+  std::size_t inputs = 0;
+  context_.lineage.for_each_value([&](ValueId, const Value& value) {
+    all += value.external == nullptr ? value.size : Bytes(0);
+    largest = std::max(largest, value.size);
+  });
+  Bytes beside{0};
+  context_.lineage.for_each_op([&](OpId, const Op& op) {
+    beside = std::max(beside, context_.pool.round_up(op.workspace + op.forgotten));
+    inputs = std::max(inputs, op.inputs.size() + op.outputs.size() + op.written.size());
+  });
+  const Bytes gap = std::max(largest, beside);
+  return all + beside +
+         Bytes((context_.charges.islands + context_.charges.kernel_blocks +
+                static_cast<std::int64_t>(inputs)) *
+               gap.count());
+}
+
+// Why leaves stay that it could have; empty: for no such reason.
+std::string OutOfBudgetReporter::of_second_tier() const {
+  if (context_.tier.closed()) {
+    return "the second tier could not be written, so nothing more is spilled";
+  }
+  Bytes refused{0};
+  context_.lineage.for_each_value([&](ValueId, const Value& value) {
+    const bool could = value.leaf() && value.block.valid() && context_.tier.takes(value.nbytes);
+    refused += could && !value.spillable ? value.size : Bytes(0);
+  });
+  return refused == Bytes(0)
+             ? std::string()
+             : str_cat(recoup::to_string(refused),
+                       " that cannot be recomputed do not fit in the second tier of ",
+                       recoup::to_string(context_.options.spill));
+}
+
+void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
+                                  bool fragmented) const {
+  OutOfBudgetReport report{
+      .op = context_.running_op.empty() ? "an allocation" : std::string(context_.running_op),
+      .asked = asked,
+      .budget = context_.options.budget,
+      .external = context_.charges.external,
+      .leaves = {},
+      .pinned = {},
+      .workspace = context_.charges.kernel_held,
+      .evictable = {},
+      .largest_window = {},
+      .least = {},
+      .likely = {},
+      .enough = {},
+      .reason = std::move(reason),
+      .fragmented = fragmented,
+      .immovable = enough_.immovable()};
+  report.least = context_.charges.external + asked +
+                 (context_.replaying ? Bytes(0) : context_.charges.kernel_held);
+  context_.lineage.for_each_value([&](ValueId, const Value& value) {
+    if (!value.block.valid()) {
+      // What nobody holds from outside need not be there.
+      report.least -= value.external != nullptr && !value.among_outside && !value.storage.valid()
+                          ? value.size
+                          : Bytes(0);
+      return;
+    }
+    const bool stays = value.leaf() && !value.frozen && !value.spillable;
+    if (value.storage.valid() && (stays || value.fixed > 0)) {
+      report.least += value.size;
+    }
+    if (value.hard_pins > 0 || value.escaped) {
+      report.pinned += value.size;
+    } else if (value.leaf() && !value.spillable) {
+      report.leaves += value.size;
+    } else {
+      report.evictable += value.size;
+    }
+  });
+  if (const std::string why = of_second_tier(); !why.empty()) {
+    report.reason += report.reason.empty() ? why : str_cat("; ", why);
+  }
+  report.largest_window = std::min(Compactor(context_.pool).largest_window([this](ValueId owner) {
+    if (!owner.valid()) {
+      return false;
+    }
+    const Value& value = context_.lineage[owner];
+    return value.evictable() || value.movable();
+  }),
+                                   context_.options.budget - context_.charges.external -
+                                       report.leaves - report.pinned - report.workspace);
+  report.enough = enough_.most();
+  // What somebody else had evicted has to come back even where nothing need be: in a budget for all
+  // that is on record it does.
+  if (context_.told_to_evict || report.enough <= context_.options.budget) {
+    report.enough = std::max(report.enough, all_resident() + asked);
+  }
+  if (report.enough <= context_.options.budget) {
+    report.enough += context_.options.budget;
+  }
+  report.likely = std::min(report.enough, enough_.likely());
+  if (report.likely <= context_.options.budget) {
+    report.likely = report.enough;
+  }
+  if (report.least <= budget) {
+    report.least = Bytes(0);
+  }
+  if (context_.options.block_size > Bytes(0) &&
+      asked > context_.pool.round_up(context_.options.block_size)) {
+    report.enough = Bytes(0);
+    report.fragmented = false;
+    report.reason = "the allocation is larger than a segment of the pool (block_size)";
+  }
+  if (context_.observer != nullptr) {
+    context_.observer->on_out_of_budget(report);
+  }
+  throw OutOfBudget(std::move(report));
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,97 @@
+#include "csrc/engine/state/pages.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "csrc/base/check.h"
+
+namespace recoup::detail {
+
+void Pages::touch(PoolOffset from, Bytes size) {
+  footprint_.touch(from, size);
+  fit();
+}
+
+void Pages::charged_outside() {
+  if (footprint_.start(context_.pool.capacity())) {
+    fit();
+  }
+}
+
+void Pages::shrunk(PoolOffset from, PoolOffset to) {
+  if (context_.device.page_sizes().page <= Bytes(0)) {
+    return;  // there is no memory
+  }
+  const Footprint::Pages pages = footprint_.pages_in(from, to);
+  if (pages.from < pages.to) {
+    context_.device.discard(pages.from, pages.to);
+  }
+  if (pages.touched) {
+    footprint_.discard(pages);
+  }
+  fit();
+}
+
+// Note [Footprint] in footprint.h.
+void Pages::fit() {
+  if (!footprint_.counting() || context_.charges.external == context_.options.outside) {
+    return;
+  }
+  const Bytes over = footprint_.touched() + context_.charges.external - context_.options.budget;
+  if (over <= Bytes(0)) {
+    in_part_pages_ = Bytes(0);
+  } else if (over > in_part_pages_) {
+    give_back();
+  }
+}
+
+// The largest free ranges first: they are few, and what comes next takes the smallest that it fits
+// in. A little more than has to go, so that not every allocation comes here.
+void Pages::give_back() {
+  const auto start = std::chrono::steady_clock::now();
+  constexpr std::int64_t kPart = 64;
+  const Bytes budget = context_.options.budget;
+  const Bytes external = context_.charges.external;
+  const Bytes spare(budget.count() / kPart);
+  std::vector<BlockView> free;
+  for (BlockId block : context_.pool.free_blocks()) {
+    free.push_back(context_.pool.view(block));
+  }
+  std::stable_sort(free.begin(), free.end(),
+                   [](const BlockView& a, const BlockView& b) { return a.size > b.size; });
+  for (const BlockView& block : free) {
+    give_back(block, budget - external - spare);
+  }
+  in_part_pages_ = std::max(Bytes(0), footprint_.touched() + external + spare - budget);
+  const Nanoseconds spent = std::chrono::steady_clock::now() - start;
+  context_.room_time += spent;
+  context_.stats.bookkeeping_ns += spent.count();
+}
+
+// From the middle: allocations begin at either end. Twice as much each time, for a part of it may
+// have gone back before.
+void Pages::give_back(const BlockView& free, Bytes most) {
+  Bytes part{0};
+  while (footprint_.touched() > most && part < free.size) {
+    part = std::min(free.size, std::max(part + part, footprint_.touched() - most));
+    const Footprint::Pages pages = footprint_.middle(free.offset, free.offset + free.size, part);
+    if (pages.touched) {
+      context_.device.discard(pages.from, pages.to);
+      footprint_.discard(pages);
+    }
+  }
+}
+
+void Pages::check() const {
+  if (!footprint_.counting()) {
+    return;
+  }
+  context_.lineage.for_each_value([this](ValueId id, const Value& value) {
+    RECOUP_CHECK(!value.block.valid() || footprint_.covers(context_.pool.offset(value.block),
+                                                           context_.pool.size(value.block)),
+                 "value ", id.index(), " is in memory that was given back");
+  });
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,388 @@
+// What a value may be, and the one function that changes it.
+//
+//   state      residency   bytes           leaves it by
+//   leaf       resident    block/external  write -> new value; death -> freed or kept
+//   resident   resident    block           evict; write; make_leaf; death
+//   evicted    evicted     -               Replayer (bytes come back); death
+//   spilled    spilled     slot            Replayer fetches it; death
+//   clean      resident    block and slot  as leaf or resident; what is given up needs no copy then
+//   lost       lost        -               its record goes with its last consumer
+//
+// A value without a storage is dead (the user let it go) or an old version (a write superseded it).
+#include "csrc/engine/state/values.h"
+
+#include <chrono>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/engine/state/recount.h"
+
+namespace recoup::detail {
+
+Values::Values(Context& context, Candidates& candidates, Verifier& verifier)
+    : context_(context),
+      device_(context.device),
+      pool_(context.pool),
+      lineage_(context.lineage),
+      charges_(context.charges),
+      candidates_(candidates),
+      verifier_(verifier),
+      next_birth_(
+          static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {
+}
+
+void Values::transition(ValueId id, Residency to, BlockId block) {
+  Value& value = lineage_[id];
+  RECOUP_CHECK(value.residency != to, "value ", id.index());
+  candidates_.before_transition(id, value, to);
+  charges_.spilled += to == Residency::kSpilled ? value.size : Bytes(0);
+  charges_.spilled -= value.spilled() ? value.size : Bytes(0);
+  switch (to) {
+    case Residency::kResident:
+      value.block = block;
+      pool_.set_owner(block, id);
+      value.recomputes += value.evicted() ? 1U : 0U;
+      value.residency = to;
+      candidates_.after_transition(id, to);
+      if (value.storage.valid()) {
+        device_.attach(storages_[value.storage].handle, pool_.view(block).offset);
+      }
+      break;
+    case Residency::kSpilled:
+    case Residency::kEvicted:
+    case Residency::kLost:
+      RECOUP_CHECK(!value.external && !value.escaped && !value.copying);
+      if (value.resident()) {
+        // A storage has been told before, by detach in evict_value: it may refuse.
+        if (value.block.valid()) {
+          free_bytes(value.block);
+          value.block = BlockId();
+        }
+        if (value.dead_leaf) {
+          charges_.dead_leaves -= value.size;
+          charges_.dead_frozen -= value.frozen ? value.size : Bytes(0);
+          value.dead_leaf = false;
+        }
+      }
+      if (to != Residency::kSpilled) {
+        give_back_slot(value);
+      }
+      value.residency = to;
+      value.kept = false;
+      candidates_.after_transition(id, to);
+      break;
+  }
+  candidates_.update(id, value);
+  lineage_.update_demand(id, settle_work_);
+}
+
+void Values::give_back_slot(Value& value) {
+  if (value.slot.valid()) {
+    context_.tier.give_back(std::exchange(value.slot, BlockId()));
+  }
+}
+
+void Values::stop_copying(ValueId id) {
+  if (lineage_[id].copying) {
+    context_.landing->land(id);
+  }
+}
+
+void Values::drop_copy(ValueId id) {
+  RECOUP_CHECK(lineage_[id].resident() && !lineage_[id].copying);
+  give_back_slot(lineage_[id]);
+}
+
+void Values::soft_pin(ValueId id) {
+  if (++lineage_[id].soft_pins == 1) {
+    candidates_.update(id);
+    if (lineage_[id].evicted()) {
+      lineage_.update_demand(id, settle_work_);
+    }
+  }
+}
+
+void Values::soft_unpin(ValueId id) {
+  if (--lineage_[id].soft_pins == 0) {
+    candidates_.update(id);
+  }
+}
+
+void Values::settle(ValueId id) {
+  settle_work_.push_back(id);
+  drain();
+}
+
+void Values::drain() {
+  if (settling_) {
+    return;
+  }
+  settling_ = true;
+  while (!settle_work_.empty()) {
+    const ValueId next = settle_work_.back();
+    settle_work_.pop_back();
+    if (lineage_.contains(next)) {
+      settle_one(next);
+    }
+  }
+  settling_ = false;
+}
+
+void Values::settle_one(ValueId id) {
+  Value& value = lineage_[id];
+  if (value.evicted()) {
+    lineage_.update_demand(id, settle_work_);
+  }
+  if (value.held()) {
+    return;
+  }
+  if (!lineage_.has_consumers(id)) {
+    remove_record(id);
+    return;
+  }
+  // Useless: everything that could be replayed from it has its bytes, or nobody needs it.
+  const bool replayable = !value.leaf() && (value.evictable() || value.spilled());
+  if (context_.options.usefulness && replayable && !value.needed() && !value.kept) {
+    transition(id, Residency::kEvicted);
+    ++context_.stats.drops;
+  }
+}
+
+void Values::remove_record(ValueId id) {
+  Value& value = lineage_[id];
+  if (value.external) {
+    charges_.external -= value.among_outside ? Bytes(0) : value.size;
+    device_.forget(value.external);
+    value.external = nullptr;
+  }
+  value.escaped = false;
+  if (value.residency != Residency::kLost) {
+    transition(id, Residency::kLost);
+  }
+  verifier_.forget(id);
+  cut(id);
+  if (!lineage_.has_consumers(id)) {
+    lineage_.remove_value(id);
+  }
+}
+
+// Cuts a value from its lineage. Its bytes, if any, are all there is of it from now on.
+void Values::make_leaf(ValueId id) {
+  if (!lineage_[id].leaf()) {
+    candidates_.before_leaf(id);
+    cut(id);
+    candidates_.update_cost(id);
+    count_dead_leaf(id);
+  }
+}
+
+void Values::count_dead_leaf(ValueId id) {
+  Value& value = lineage_[id];
+  if (value.leaf() && !value.storage.valid() && value.block.valid() && !value.dead_leaf) {
+    value.dead_leaf = true;
+    charges_.dead_leaves += value.size;
+    charges_.dead_frozen += value.frozen ? value.size : Bytes(0);
+  }
+}
+
+void Values::cut(ValueId id) {
+  const OpId producer = lineage_[id].producer;
+  if (!producer.valid()) {
+    return;
+  }
+  candidates_.before_cut(id);
+  if (lineage_.cut(id).valid()) {
+    release_payload(lineage_[producer].payload);
+    lineage_.remove_op(producer, [this](ValueId orphan, const Value& value) {
+      if (value.external != nullptr && !lineage_.has_consumers(orphan)) {
+        device_.let_go(value.external);
+      }
+      // For the others nothing follows: they are settled when their storage dies or their last pin
+      // goes.
+      if (!value.resident() || (!value.storage.valid() && value.hard_pins == 0)) {
+        settle_work_.push_back(orphan);
+      }
+    });
+  } else {
+    lineage_.update_demand(producer, settle_work_);
+  }
+}
+
+Location Values::location(ValueId id) const {
+  const Value& value = lineage_[id];
+  RECOUP_CHECK(value.resident());
+  if (value.external != nullptr) {
+    return {.external = value.external, .offset = {}};
+  }
+  return {.external = nullptr, .offset = pool_.view(value.block).offset};
+}
+
+StorageId Values::add_storage(const FreshStorage& fresh) {
+  const Bytes size = pool_.size(fresh.block);
+  const auto [storage, added] = storages_.emplace();
+  const auto [id, value] = lineage_.emplace_value();
+  value.size = size;
+  value.nbytes = fresh.nbytes;
+  value.storage = storage;
+  value.block = fresh.block;
+  value.spillable = context_.tier.takes(fresh.nbytes);
+  value.last_access = context_.now;
+  added = {.current = id, .handle = fresh.handle, .birth = next_birth_++, .placed = fresh.placed};
+  pool_.set_owner(fresh.block, id);
+  made(id);
+  charges_.remove_kernel_block(size);
+  charges_.plain += size;
+  candidates_.update(id, value);
+  return storage;
+}
+
+ValueId Values::remove_storage(StorageId storage) {
+  const HeldStorage& dead = storages_[storage];
+  const ValueId id = dead.current;
+  Value& value = lineage_[id];
+  value.hard_pins -= dead.user_pins;
+  value.fixed -= dead.user_pins;
+  set_island(storages_[storage], false);
+  storages_.remove(storage);
+  value.storage = StorageId();
+  if (value.external == nullptr) {
+    charges_.plain -= value.size;
+    count_dead_leaf(id);
+  }
+  if (value.block.valid()) {
+    value.escaped = false;
+  }
+  candidates_.update(id, value);
+  return id;
+}
+
+ValueTicket Values::ticket(ValueId id) const {
+  const OpId producer = lineage_[id].producer;
+  return producer.valid() ? ValueTicket{.value = id, .made_by = lineage_[producer].sequence}
+                          : ValueTicket{};
+}
+
+bool Values::holds(const ValueTicket& ticket) const {
+  return ticket.value.valid() && lineage_.contains(ticket.value) &&
+         lineage_[ticket.value].producer.valid() &&
+         lineage_[lineage_[ticket.value].producer].sequence == ticket.made_by;
+}
+
+void Values::forsake(ValueId id) {
+  stop_copying(id);
+  drop_copy(id);
+  lineage_[id].escaped = true;
+  set_island(storages_[lineage_[id].storage], true);
+  // What a running op writes over is about to be gone from there. What hangs on it is replayed
+  // through what it was made from, for its own bytes may be half overwritten by now.
+  if (!lineage_[id].writing) {
+    make_leaf(id);
+  }
+  candidates_.update(id);
+  drain();
+}
+
+void Values::free_kernel_block(BlockId block) {
+  const BlockView view = pool_.view(block);
+  RECOUP_CHECK(!view.owner.valid(), "freed a block that a value owns");
+  charges_.remove_kernel_block(view.size);
+  free_bytes(block);
+}
+
+void Values::give_block(ValueId id, BlockId block) {
+  if (!id.valid() || !lineage_[id].evicted() ||
+      (context_.options.usefulness && !lineage_[id].needed())) {
+    free_kernel_block(block);
+    return;
+  }
+  RECOUP_CHECK(pool_.view(block).size == lineage_[id].size, "a replay made ",
+               pool_.view(block).size.count(), " bytes where the op made ",
+               lineage_[id].size.count());
+  charges_.remove_kernel_block(lineage_[id].size);
+  transition(id, Residency::kResident, block);
+  lineage_[id].last_access = context_.now;
+  candidates_.touch(id);
+}
+
+// In this order `from` is not asked for again in between, with all that it was made from.
+void Values::hand_over(ValueId from, ValueId to) {
+  const BlockId block = std::exchange(lineage_[from].block, BlockId());
+  pool_.set_owner(block, ValueId());
+  charges_.add_kernel_block(lineage_[from].size);
+  give_block(to, block);
+  transition(from, Residency::kEvicted);
+}
+
+// A new value becomes what the storage holds: it takes over the bytes, where they are, and all that
+// belongs to whoever has them. The old one has none from now on, and no storage.
+ValueId Values::add_version(StorageId id) {
+  stop_copying(storages_[id].current);
+  HeldStorage& storage = storages_[id];
+  const ValueId before = storage.current;
+  const auto [after, now] = lineage_.emplace_value();
+  made(after);
+  Value& old = lineage_[before];
+  now.size = old.size;
+  now.nbytes = old.nbytes;
+  now.storage = std::exchange(old.storage, StorageId());
+  now.block = std::exchange(old.block, BlockId());
+  now.external = std::exchange(old.external, nullptr);
+  if (now.external != nullptr) {
+    device_.let_go(now.external);  // records read the old version
+  }
+  now.among_outside = std::exchange(old.among_outside, false);
+  now.escaped = std::exchange(old.escaped, false);
+  now.frozen = old.frozen;
+  now.spillable = now.block.valid() && context_.tier.takes(now.nbytes);
+  now.last_access = context_.now;
+  now.hard_pins = now.fixed = storage.user_pins;
+  old.hard_pins -= storage.user_pins;
+  old.fixed -= storage.user_pins;
+  storage.current = after;
+  if (now.block.valid()) {
+    pool_.set_owner(now.block, after);
+  }
+  candidates_.update(after, now);
+  return after;
+}
+
+// A version that a storage no longer has gets a copy of the bytes that it had.
+void Values::give_copy(ValueId before, BlockId block) {
+  Value& value = lineage_[before];
+  value.block = block;
+  charges_.remove_kernel_block(value.size);
+  pool_.set_owner(block, before);
+  count_dead_leaf(before);
+  candidates_.update(before, value);
+}
+
+void Values::release_payload(void* payload) noexcept {
+  charges_.device_books -= static_cast<std::ptrdiff_t>(device_.payload_bytes(payload));
+  device_.release(payload);
+}
+
+void Values::end(ValueId id) {
+  const Value& value = lineage_[id];
+  if (settling_ || value.evicted() || value.held()) {
+    settle(id);
+    return;
+  }
+  settling_ = true;  // the usual end: what settle would do, without the detour over its list
+  remove_record(id);
+  settling_ = false;
+  drain();
+}
+
+void Values::free_bytes(BlockId block) {
+  if (context_.options.aids.poison) [[unlikely]] {
+    device_.poison(pool_.offset(block), pool_.size(block));
+  }
+  pool_.free(block);
+}
+
+void Values::check(bool at_rest) const {
+  RECOUP_CHECK(!settling_ && settle_work_.empty());
+  Recount(context_, storages_).check(at_rest);
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,78 @@
+// Values whose bytes are outside of the pool: how they come there, and how they leave it.
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/engine/state/values.h"
+
+namespace recoup::detail {
+
+StorageId Values::add_external(void* handle, Bytes nbytes, bool among_outside) {
+  const auto [storage, added] = storages_.emplace();
+  const auto [id, value] = lineage_.emplace_value();
+  value.size = pool_.round_up(nbytes);
+  value.nbytes = nbytes;
+  value.storage = storage;
+  value.external = handle;
+  value.among_outside = among_outside;
+  value.last_access = context_.now;
+  if (context_.makers != nullptr) {
+    context_.makers->came(id);
+  }
+  added = {.current = id, .handle = handle, .birth = next_birth_++};
+  return storage;
+}
+
+void Values::leave_outside(ValueId id) {
+  Value& value = lineage_[id];
+  charges_.external -= value.size;
+  value.spillable = context_.tier.takes(value.nbytes);
+  void* const record = std::exchange(value.external, nullptr);
+  if (value.storage.valid()) {
+    charges_.plain += value.size;
+    device_.take_over(record);
+  } else {
+    device_.forget(record);
+  }
+}
+
+void Values::bring_in(ValueId id, BlockId block) {
+  leave_outside(id);
+  Value& value = lineage_[id];
+  value.block = block;
+  pool_.set_owner(block, id);
+  if (value.storage.valid()) {
+    device_.attach(storages_[value.storage].handle, pool_.offset(block));
+  }
+  count_dead_leaf(id);
+  candidates_.update(id);
+}
+
+bool Values::move_out(ValueId id) {
+  Value& value = lineage_[id];
+  RECOUP_CHECK(value.block.valid() && value.storage.valid() && !value.slot.valid() &&
+               !lineage_.has_consumers(id));
+  HeldStorage& storage = storages_[value.storage];
+  if (!device_.move_out(storage.handle, pool_.offset(value.block), value.nbytes)) {
+    return false;
+  }
+  free_bytes(std::exchange(value.block, BlockId()));
+  value.external = storage.handle;
+  value.spillable = false;
+  storage.left = true;
+  charges_.plain -= value.size;
+  charges_.external += value.size;
+  set_island(storage, false);
+  candidates_.update(id);
+  return true;
+}
+
+StorageId Values::revive_external(ValueId id) {
+  Value& value = lineage_[id];
+  RECOUP_CHECK(value.external != nullptr && !value.storage.valid());
+  const auto [storage, added] = storages_.emplace();
+  added = {.current = id, .handle = value.external, .birth = next_birth_++};
+  value.storage = storage;
+  return storage;
+}
+
+}  // namespace recoup::detail

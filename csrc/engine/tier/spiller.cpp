@@ -1,0 +1,159 @@
+#include "csrc/engine/tier/spiller.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/engine/base/device.h"
+
+namespace recoup::detail {
+Spiller::Spiller(Context& context, Values& values, Flights& flights)
+    : context_(context),
+      lineage_(context.lineage),
+      values_(values),
+      flights_(flights),
+      tier_(context.tier) {}
+
+std::optional<Nanoseconds> Spiller::price_of(const Value& value) const {
+  if (!value.clean() && (!value.spillable || !has_room(value.size))) {
+    return std::nullopt;
+  }
+  return tier_.absence_cost(value.size, value.clean());
+}
+
+bool Spiller::spill(ValueId id) {
+  RECOUP_CHECK(lineage_[id].evictable());
+  if (!copy(id)) {
+    values_.set_spillable(id, false);
+    refused_.push_back(id);
+    return false;
+  }
+  const Value& value = lineage_[id];
+  if (value.storage.valid() &&
+      !context_.device.detach(values_[value.storage].handle, context_.pool.offset(value.block))) {
+    values_.forsake(id);
+    return false;
+  }
+  keep(id);
+  return true;
+}
+
+bool Spiller::spill_outside(ValueId id) {
+  if (!write(id)) {
+    return false;
+  }
+  values_.leave_outside(id);
+  keep(id);
+  return true;
+}
+
+bool Spiller::begin_write(ValueId id) {
+  const std::optional<BlockId> slot = take_slot(lineage_[id].size, lineage_[id].leaf());
+  if (slot) {
+    flights_.begin_write(id, *slot);
+  }
+  return slot.has_value();
+}
+
+bool Spiller::save(ValueId id) {
+  return lineage_[id].block.valid() && !lineage_[id].copying && copy(id);
+}
+
+// The tier has what a value of the pool has. What was written before is compared: a kernel may
+// write what it does not name.
+bool Spiller::copy(ValueId id) {
+  const Value& value = lineage_[id];
+  if (value.clean()) {
+    if (context_.device.unchanged(tier_.offset(value.slot), values_.location(id), value.nbytes)) {
+      ++context_.stats.clean_spills;
+      return true;
+    }
+    values_.drop_copy(id);
+  }
+  return value.spillable && write(id);
+}
+
+bool Spiller::write(ValueId id) {
+  const std::optional<BlockId> slot = take_slot(lineage_[id].size, lineage_[id].leaf());
+  if (!slot) {
+    return false;
+  }
+  if (!flights_.write(id, *slot)) {
+    tier_.give_back(*slot);
+    return false;
+  }
+  lineage_[id].slot = *slot;
+  return true;
+}
+
+bool Spiller::has_room(Bytes nbytes) const {
+  return tier_.open() &&
+         (tier_.has_room(nbytes) || tier_.used() - context_.charges.spilled >= nbytes);
+}
+
+// A copy of what is resident is worth less than one of what is not.
+std::optional<BlockId> Spiller::take_slot(Bytes nbytes, bool leaf) {
+  if (!tier_.open()) {
+    return std::nullopt;
+  }
+  if (!tier_.has_room(nbytes) && tier_.used() > context_.charges.spilled) {
+    drop_copies(nbytes);
+    if (!tier_.has_room(nbytes) && flights_.land_all()) {
+      drop_copies(nbytes);
+    }
+  }
+  return tier_.open() ? tier_.take(nbytes, leaf) : std::nullopt;
+}
+
+void Spiller::drop_all_copies() {
+  flights_.land_all();
+  for (const ValueId id : clean_values()) {
+    values_.drop_copy(id);
+  }
+}
+
+std::vector<ValueId> Spiller::clean_values() const {
+  std::vector<ValueId> clean;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.clean()) {
+      clean.push_back(id);
+    }
+  });
+  return clean;
+}
+
+// Those that were not used for longest, until there is a place for so many bytes. What is being
+// written over lives on there, if something hangs on it.
+void Spiller::drop_copies(Bytes needed) {
+  std::vector<ValueId> clean = clean_values();
+  std::erase_if(clean, [this](ValueId id) { return lineage_[id].writing; });
+  std::stable_sort(clean.begin(), clean.end(), [this](ValueId a, ValueId b) {
+    return lineage_[a].last_access < lineage_[b].last_access;
+  });
+  for (const ValueId id : clean) {
+    if (tier_.has_room(needed)) {
+      break;
+    }
+    values_.drop_copy(id);
+  }
+}
+
+// Its slot has all that it holds, and its storage has no bytes any more.
+void Spiller::keep(ValueId id) {
+  context_.stats.spill_peak_bytes = tier_.peak().count();
+  if (context_.observer != nullptr) {
+    context_.observer->on_spill(id);
+  }
+  values_.transition(id, Residency::kSpilled);
+  values_.drain();
+}
+
+void Spiller::take_refused() {
+  for (ValueId id : std::exchange(refused_, {})) {
+    if (lineage_.contains(id) && lineage_[id].block.valid() && tier_.takes(lineage_[id].nbytes)) {
+      values_.set_spillable(id, true);
+    }
+  }
+}
+
+}  // namespace recoup::detail

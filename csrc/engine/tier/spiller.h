@@ -1,0 +1,57 @@
+// Spiller: takes bytes that the second tier keeps.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "csrc/engine/state/context.h"
+#include "csrc/engine/state/values.h"
+#include "csrc/engine/tier/flights.h"
+
+namespace recoup::detail {
+
+class Spiller {
+ public:
+  // All must outlive it.
+  Spiller(Context& context, Values& values, Flights& flights);
+
+  // What it costs to spill an evictable value and to fetch it once; nullopt: it cannot be.
+  [[nodiscard]] std::optional<Nanoseconds> price_of(const Value& value) const;
+  // Takes the bytes of an evictable value. False, and it is resident as before: it could not be
+  // written, or the storage refuses, which makes a leaf of it. A leaf is not evictable then.
+  bool spill(ValueId id);
+  // The same of one whose bytes are outside of the pool, and may leave there.
+  bool spill_outside(ValueId id);
+  // Begins to write an evictable value, which keeps its bytes. False: there is no room.
+  bool begin_write(ValueId id);
+  // Writes a resident value of the pool, which keeps its bytes. False: that cannot be.
+  bool save(ValueId id);
+  // The tier has nothing of what is resident, and no copy is under way.
+  void drop_all_copies();
+  // What had no room there is evictable again, if some came free.
+  void reconsider() {
+    if (!refused_.empty() && tier_.gave_back()) {
+      take_refused();
+    }
+  }
+
+ private:
+  [[nodiscard]] bool has_room(Bytes nbytes) const;
+  // For a leaf, one that is held for it will do.
+  std::optional<BlockId> take_slot(Bytes nbytes, bool leaf);
+  void drop_copies(Bytes needed);
+  [[nodiscard]] std::vector<ValueId> clean_values() const;
+  bool copy(ValueId id);
+  bool write(ValueId id);
+  void keep(ValueId id);
+  void take_refused();
+
+  Context& context_;
+  Lineage& lineage_;
+  Values& values_;
+  Flights& flights_;
+  Tier& tier_;
+  std::vector<ValueId> refused_;  // may be gone, and others in their place
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,221 @@
+// The public face for LibTorch programs, over Session.
+#include <c10/util/Exception.h>
+
+#include "csrc/torch/api/budget_scope.h"
+#include "csrc/torch/session/session.h"
+#include "csrc/torch/session/sessions.h"
+#include "recoup/torch.h"
+
+namespace recoup {
+
+using detail::EngineLock;
+using detail::Session;
+using detail::Sessions;
+
+namespace {
+
+c10::Device parse_device(const std::string& name) {
+  try {
+    const c10::Device device(name);
+    if (device.is_cpu()) {
+      return c10::Device(c10::kCPU);
+    }
+    return device.has_index() ? device : c10::Device(device.type(), 0);
+  } catch (const c10::Error& error) {
+    throw std::invalid_argument(error.what_without_backtrace());
+  }
+}
+
+}  // namespace
+
+Budget::Budget(const Options& options, const std::string& device)
+    : scope_(std::make_unique<detail::BudgetScope>(options, parse_device(device))) {}
+
+Budget::~Budget() { end_as_it_is(/*keeps_trace=*/false); }
+
+bool Budget::suspended() const { return scope_ != nullptr && scope_->in_force() && !entered(); }
+
+bool Budget::entered() const {
+  return scope_ != nullptr && Sessions::on(scope_->session().device()) == &scope_->session();
+}
+
+void Budget::enter() {
+  if (!scope_) {
+    throw std::logic_error("recoup: a budget can be entered only once: make another one");
+  }
+  scope_->enter();
+}
+
+void Budget::leave() {
+  if (!scope_ || !scope_->in_force()) {
+    throw std::logic_error("recoup: this budget is not in force: enter it first");
+  }
+  scope_->leave();
+  last_stats_ = stats();
+  last_pinned_ = pinned();
+  last_copy_waits_ = copy_waits();
+  last_decisions_ = decisions();
+  last_attribution_ = attribution();
+  const auto recording = scope_->session().end_recording();
+  scope_.reset();
+  if (recording) {
+    recording->writer.close();
+  }
+}
+
+void Budget::abandon() { end_as_it_is(/*keeps_trace=*/true); }
+
+void Budget::end_as_it_is(bool keeps_trace) {
+  std::unique_ptr<Session::Recording> recording;
+  if (scope_ && scope_->in_force()) {
+    last_stats_ = stats();
+    last_pinned_ = pinned();
+    last_copy_waits_ = copy_waits();
+    last_attribution_ = attribution();
+    recording = keeps_trace ? scope_->session().end_recording() : nullptr;
+    if (!scope_->abandon()) {
+      (void)scope_.release();  // never destroyed: its thread may be in it
+    }
+  }
+  scope_.reset();
+  if (recording) {
+    recording->writer.close();
+  }
+}
+
+void Budget::grow(Bytes budget) {
+  if (!scope_) {
+    throw std::logic_error("recoup: this budget is not in force: enter it first");
+  }
+  scope_->session().grow(budget);
+}
+
+void Budget::shrink(Bytes budget) {
+  if (!scope_) {
+    throw std::logic_error("recoup: this budget is not in force: enter it first");
+  }
+  scope_->session().shrink(budget);
+}
+
+void Budget::record(const std::string& path) {
+  if (!scope_ || scope_->in_force()) {
+    throw std::logic_error("recoup: ask for a trace before the budget is entered");
+  }
+  scope_->session().record(path);
+}
+
+void Budget::offer(const at::Tensor& tensor) {
+  if (!entered()) {
+    throw std::logic_error("recoup: enter the budget before tensors are offered to it");
+  }
+  if (!tensor.defined() || !tensor.has_storage()) {
+    return;
+  }
+  const detail::Visit visit;
+  Session& session = scope_->session();
+  const EngineLock lock(session.mutex());
+  if (c10::StorageImpl* const storage = session.tensors().managed(tensor.storage())) {
+    session.storages(lock).offer(*storage);
+  }
+}
+
+void Budget::mark_step(const std::string& name) {
+  if (scope_) {
+    scope_->session().mark_step(name);
+  }
+}
+
+void Budget::log_decisions() {
+  if (!scope_ || scope_->in_force()) {
+    throw std::logic_error("recoup: ask for decisions before the budget is entered");
+  }
+  scope_->session().log_decisions();
+}
+
+std::vector<Decision> Budget::decisions() const {
+  if (!scope_) {
+    return last_decisions_;
+  }
+  const EngineLock lock(scope_->session().mutex());
+  return scope_->session().decisions(lock);
+}
+
+void Budget::attribute(const AttributionOptions& options) {
+  if (!scope_ || scope_->in_force()) {
+    throw std::logic_error("recoup: ask who holds memory before the budget is entered");
+  }
+  scope_->session().attribute(options);
+}
+
+void Budget::set_name(const at::Tensor& tensor, std::uint32_t name) {
+  if (!scope_ || !scope_->in_force() || !tensor.defined() || !tensor.has_storage()) {
+    return;
+  }
+  const detail::Visit visit;
+  Session& session = scope_->session();
+  c10::StorageImpl* const storage = session.tensors().managed(tensor.storage());
+  if (storage == nullptr) {
+    return;
+  }
+  const EngineLock lock(session.mutex());
+  if (detail::Attributor* const attributor = session.attributor(lock)) {
+    if (const StorageId id = session.storages(lock).find_known(*storage); id.valid()) {
+      session.engine(lock).set_name(id, NameId(name));
+      attributor->ledger().name(id, NameId(name));
+    }
+  }
+}
+
+Attribution Budget::attribution() const {
+  if (!scope_) {
+    return last_attribution_;
+  }
+  const EngineLock lock(scope_->session().mutex());
+  const detail::Attributor* const attributor = scope_->session().attributor(lock);
+  return attributor == nullptr ? Attribution() : attributor->result();
+}
+
+std::size_t enter_module(std::uint32_t module, bool optimizer) {
+  return detail::enter_module(module, optimizer);
+}
+
+void leave_module(std::size_t depth) { detail::leave_module(depth); }
+
+Stats Budget::stats() const {
+  if (!scope_) {
+    return last_stats_;
+  }
+  const EngineLock lock(scope_->session().mutex());
+  return scope_->session().engine(lock).stats();
+}
+
+std::vector<PinnedRow> Budget::pinned() const {
+  if (!scope_) {
+    return last_pinned_;
+  }
+  const EngineLock lock(scope_->session().mutex());
+  return scope_->session().engine(lock).user().pinned();
+}
+
+std::vector<CopyWaitRow> Budget::copy_waits() const {
+  if (!scope_) {
+    return last_copy_waits_;
+  }
+  const EngineLock lock(scope_->session().mutex());
+  return scope_->session().engine(lock).copy_waits();
+}
+
+void Budget::check() const {
+  if (scope_) {
+    const EngineLock lock(scope_->session().mutex());
+    scope_->session().engine(lock).check();
+    if (const detail::Attributor* const attributor = scope_->session().attributor(lock)) {
+      attributor->check();
+    }
+    if (const detail::Gpu* const gpu = scope_->session().gpu(lock)) {
+      gpu->check();
+    }
+  }
+}
+
+}  // namespace recoup

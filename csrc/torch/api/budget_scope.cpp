@@ -1,0 +1,218 @@
+#include "csrc/torch/api/budget_scope.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <pthread.h>
+
+#include <cstdlib>
+#include <limits>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/check.h"
+#include "csrc/base/strings.h"
+#include "csrc/torch/calls/access_hooks.h"
+#include "csrc/torch/calls/dispatch.h"
+#include "csrc/torch/calls/evicted_access.h"
+#include "csrc/torch/compat/errors.h"
+#include "csrc/torch/compat/generators.h"
+#include "csrc/torch/compat/hook.h"
+#include "csrc/torch/compat/scope_thread.h"
+#include "csrc/torch/gpu/gpus.h"
+#include "csrc/torch/ops/traits_table.h"
+#include "csrc/torch/session/allocator.h"
+#include "csrc/torch/session/sessions.h"
+
+namespace recoup::detail {
+namespace {
+
+StorageHooks hooks_on(c10::Device device) {
+  return {.pool = device.is_cpu() ? &pool_delete : &gpu_delete,
+          .program = plain_allocator()->raw_deleter(),
+          .evicted = &evicted_delete,
+          .written = &on_mutable_access,
+          .defined = &on_definition,
+          .met = &on_meeting};
+}
+
+// A forked child (a DataLoader's worker) goes on with the sessions, in its own copy of the arenas;
+// the locks must not be held by a thread that the child does not have.
+void lock_before_fork() {
+  lock_generator_for_fork();
+  Visit::begin();
+  Sessions::for_each([](Session& session) {
+    session.mutex().lock();
+    session.cancel_planning();  // its thread would be missing in the child
+  });
+}
+void unlock_sessions() {
+  Sessions::for_each([](const Session& session) { session.mutex().unlock(); });
+  Visit::end();
+}
+void unlock_in_parent() {
+  unlock_sessions();
+  unlock_generator_in_parent();
+}
+// Before what its thread reads is destroyed.
+void stop_planning_at_exit() {
+  const Visit visit;
+  Sessions::for_each([](Session& session) { session.stop_planning_for_good(); });
+}
+void unlock_in_child() {
+  Visit::forget_others();
+  Sessions::for_each([](Session& session) { session.forget_turns_of_others(); });
+  Sessions::for_each([](Session& session) { session.leave_flights_to_parent(); });
+  unlock_sessions();
+  renew_generator_in_child();
+}
+
+}  // namespace
+
+BudgetScope::BudgetScope(const Options& options, c10::Device device)
+    : session_(options, device, hooks_on(device)) {
+  if (session_.on_gpu()) {
+    gpu_scope_ = std::make_shared<GpuScope>(session_.memory(), session_.tensors().arena());
+  }
+}
+
+BudgetScope::~BudgetScope() { (void)abandon(); }
+
+bool BudgetScope::on_entering_thread() const {
+  return std::this_thread::get_id() == session_.thread();
+}
+
+void BudgetScope::enter() {
+  static const int registered =
+      pthread_atfork(&lock_before_fork, &unlock_in_parent, &unlock_in_child);
+  static const int at_exit = std::atexit(&stop_planning_at_exit);
+  RECOUP_CHECK(registered == 0 && at_exit == 0);
+  watch_ops();
+  answer_questions_outside_ops();
+  Hook::watch_new_ops();
+  if (!Sessions::any()) {
+    TraitsTable::instance().look_for_overrides();
+  }
+  if (!Sessions::enter(session_)) {
+    throw std::logic_error(str_cat("recoup: a budget is already in force on ",
+                                   session_.device().str(),
+                                   "; budgets cannot be nested: leave its scope first, or change "
+                                   "it with run.grow or run.shrink"));
+  }
+  Sessions::end_suspended(session_);
+  state_ = State::kActive;
+  session_.set_thread(std::this_thread::get_id());
+  Visit::begin_uncounted();  // until it is suspended
+  if (gpu_scope_) {
+    gpus().enter(session_.device().index(), gpu_scope_);
+  } else {
+    c10::SetCPUAllocator(pool_allocator(), std::numeric_limits<std::uint8_t>::max());
+  }
+  set_scope_thread(true);
+}
+
+void BudgetScope::leave() {
+  if (state_ == State::kSuspended) {
+    enter();
+  }
+  if (!on_entering_thread()) {
+    throw std::logic_error("recoup: a budget must be left on the thread that entered it");
+  }
+  try {
+    do {
+      session_.materialize_all();
+      session_.delay().wait();
+    } while (!stop_if_materialized());
+    session_.forget_flights();
+  } catch (...) {
+    session_.wait_for_device();
+    // Other threads that carry the scope end their op first: the next one is unseen.
+    while_nobody_visits([this](const EngineLock& lock) {
+      suspend();
+      session_.cancel_planning();  // who forks does not see it now
+      session_.storages(lock).tell_evicted(suspended_message());
+    });
+    throw;
+  }
+}
+
+template <class Act>
+void BudgetScope::while_nobody_visits(Act&& act) {
+  Graveyard dead;
+  const Closing nobody_else;
+  const EngineLock lock(session_.mutex());
+  act(lock);
+  std::swap(dead, session_.mutex().graveyard());
+}
+
+// Other threads that carry the scope may have made something since it was materialized.
+bool BudgetScope::stop_if_materialized() {
+  while_nobody_visits([this](const EngineLock& lock) {
+    if (session_.engine(lock).user().materialized()) {
+      stop(lock);
+    }
+  });
+  return !in_force();
+}
+
+bool BudgetScope::abandon() {
+  if (!in_force()) {
+    return true;
+  }
+  if (state_ == State::kActive && !on_entering_thread()) {
+    suspend();
+    const EngineLock lock(session_.mutex());
+    session_.wait_for_device();
+    session_.cancel_planning();
+    return false;
+  }
+  while_nobody_visits([this](const EngineLock& lock) { stop(lock); });
+  session_.forget_flights();
+  return true;
+}
+
+void BudgetScope::suspend() {
+  Sessions::leave(session_);
+  if (on_entering_thread()) {
+    Visit::end_uncounted();
+    bool another = false;  // on this thread
+    Sessions::for_each(
+        [&](const Session& session) { another |= session.thread() == session_.thread(); });
+    if (!another) {
+      set_scope_thread(false);
+    }
+  }
+  if (gpu_scope_) {
+    gpus().leave(session_.device().index());
+  }
+  // The CPU's allocator stays: it passes all on, and its raw_deallocate is the only one that can
+  // tell whose memory it is given (oneDNN asks for it long after).
+  Sessions::suspend(session_);
+  state_ = State::kSuspended;
+}
+
+// In a Closing: nobody looks for the session, or its memory, until it is over.
+void BudgetScope::stop(const EngineLock& lock) {
+  if (state_ == State::kActive) {
+    suspend();
+  }
+  if (gpu_scope_) {
+    gpu_scope_->close();
+  }
+  session_.cancel_planning();
+  session_.wait_for_device();          // nobody orders what is still being fetched from now on
+  session_.engine(lock).end_copies();  // while they have memory to go to
+  session_.disown_evicted(lock);
+  const std::vector<BlockView> blocks = session_.engine(lock).pool().taken();
+  Sessions::end_suspended(session_);
+  std::unique_ptr<Arena> arena = session_.tensors().take_arena();
+  if (gpu_scope_) {
+    gpu_scope_->retire(std::move(arena), blocks);
+    gpus().leave(session_.device().index());  // again: now it may be empty
+  } else {
+    retire(std::move(arena), blocks);
+  }
+  state_ = State::kStopped;
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,291 @@
+// What a program may ask of a tensor, and of the process: the free functions of the public face.
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include "csrc/torch/calls/access_hooks.h"
+#include "csrc/torch/calls/dispatch.h"
+#include "csrc/torch/compat/errors.h"
+#include "csrc/torch/compat/scope_thread.h"
+#include "csrc/torch/ops/overrides.h"
+#include "csrc/torch/ops/traits_table.h"
+#include "csrc/torch/session/allocator.h"
+#include "csrc/torch/session/session.h"
+#include "csrc/torch/session/sessions.h"
+#include "csrc/torch/storages/private_memory.h"
+#include "recoup/torch.h"
+
+namespace recoup {
+
+using detail::EngineLock;
+using detail::Session;
+using detail::Sessions;
+
+namespace {
+
+// Replays run on the scope's own threads only.
+void require_resident(const Session& session, const detail::Engine& engine, StorageId storage) {
+  TORCH_CHECK(detail::on_scope_thread() || engine.value(engine.current(storage)).resident(),
+              session.tensors().evicted_message());
+}
+
+// The session whose exit did not fit, if it has the tensor's bytes. In a Visit.
+const Session* suspended_owner(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) {
+    return nullptr;
+  }
+  const Session* const session =
+      detail::session_of_evicted(*tensor.storage().unsafeGetStorageImpl());
+  return session == nullptr || Sessions::on(session->device()) == session ? nullptr : session;
+}
+
+void refuse_suspended(const at::Tensor& tensor) {
+  const detail::Visit visit;
+  if (const Session* const session = suspended_owner(tensor)) {
+    TORCH_CHECK(false, session->tensors().evicted_message());
+  }
+}
+
+// Of storages that no op has seen yet: those in the pool could be moved when one does, those made
+// outside could be written by others.
+enum class Unknown : std::uint8_t { kIgnore, kAdopt, kRegister };
+
+// Calls function(session, lock, storage id) for a tensor that the active session knows, or comes
+// to.
+template <class Function>
+void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) {
+  if (!tensor.defined() || !tensor.has_storage()) {
+    return;
+  }
+  const detail::Visit visit;
+  Session* const session = Sessions::on(tensor.device());
+  if (session == nullptr) {
+    return;
+  }
+  const EngineLock lock(session->mutex());
+  session->wait_for_replays(lock);
+  try {
+    c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
+    detail::Storages& storages = session->storages(lock);
+    StorageId storage = storages.find_known(impl);
+    const bool managed = session->tensors().managed(tensor.storage()) != nullptr;
+    const bool adopted =
+        !storage.valid() && unknown == Unknown::kAdopt && storages.unowned_block(impl).valid();
+    if (managed && (adopted || unknown == Unknown::kRegister)) {
+      storage = storages.find(impl);  // known ones too: they may have other bytes by now
+    }
+    if (!storage.valid() && unknown == Unknown::kAdopt) {
+      storages.withdraw(impl);  // it is pinned
+    }
+    if (storage.valid()) {
+      function(*session, lock, storage);
+    }
+  } catch (const OutOfBudget& error) {
+    detail::throw_out_of_budget(error.report());
+  }
+}
+
+// What the caller does with the tensor's address is work of its stream.
+void use_address(Session& session, const EngineLock& lock, const at::Tensor& tensor) {
+  if (detail::Gpu* const gpu = session.gpu(lock)) {
+    c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
+    gpu->use(impl._mutable_data_ptr_no_checks().get(),
+             Bytes(static_cast<std::int64_t>(impl.nbytes())));
+  }
+}
+
+}  // namespace
+
+bool evict(const at::Tensor& tensor) {
+  bool evicted = false;
+  with_known(tensor, Unknown::kIgnore,
+             [&](Session& session, const EngineLock& lock, StorageId storage) {
+               evicted = session.engine(lock).user().evict(storage);
+             });
+  return evicted;
+}
+
+bool is_resident(const at::Tensor& tensor) {
+  const detail::Visit visit;
+  bool resident = suspended_owner(tensor) == nullptr;
+  with_known(tensor, Unknown::kIgnore,
+             [&](Session& session, const EngineLock& lock, StorageId storage) {
+               const detail::Engine& engine = session.engine(lock);
+               resident = engine.value(engine.current(storage)).resident();
+             });
+  return resident;
+}
+
+void materialize(const at::Tensor& tensor) {
+  refuse_suspended(tensor);
+  with_known(tensor, Unknown::kIgnore,
+             [&](Session& session, const EngineLock& lock, StorageId storage) {
+               detail::Engine& engine = session.engine(lock);
+               require_resident(session, engine, storage);
+               const ValueId one[] = {engine.current(storage)};
+               engine.acquire(one);
+               engine.release(one);
+               use_address(session, lock, tensor);
+             });
+}
+
+void escape(const at::Tensor& tensor, Address address) {
+  if (detail::in_graph()) {
+    return;  // the graph keeps no pointer beyond its return
+  }
+  refuse_suspended(tensor);
+  if (tensor.defined() && tensor.has_storage()) {
+    detail::refuse_if_suspended_needs(*tensor.storage().unsafeGetStorageImpl());
+  }
+  with_known(
+      tensor, Unknown::kRegister, [&](Session& session, const EngineLock& lock, StorageId storage) {
+        require_resident(session, session.engine(lock), storage);
+        TORCH_CHECK(
+        detail::on_scope_thread() || !session.engine(lock).user().has_needed_dependents(storage),
+        "recoup: evicted tensors depend on this one's content, and it was asked for its address on a "
+        "thread outside the budget scope. Hold recoup.pin on it, or call recoup.materialize on them first");
+        detail::UserRequests& user = session.engine(lock).user();
+        if (address == Address::kNew && !session.on_gpu()) {
+          user.escape_and_leave(storage);
+        } else {
+          user.escape(storage);
+        }
+        use_address(session, lock, tensor);
+      });
+}
+
+void withdraw_offers() {
+  const detail::Visit visit;
+  Sessions::for_each([](Session& session) {
+    const EngineLock lock(session.mutex());
+    session.wait_for_replays(lock);
+    session.storages(lock).withdraw_all();
+  });
+}
+
+void charge(const at::Tensor& tensor) {
+  with_known(tensor, Unknown::kRegister, [](Session&, const EngineLock&, StorageId) {});
+}
+
+Reservation::Reservation(Bytes size) {
+  const detail::Visit visit;
+  Session* const session = Sessions::on_cpu();
+  if (session == nullptr || size <= Bytes(0)) {
+    return;
+  }
+  const EngineLock lock(session->mutex());
+  session->wait_for_replays(lock);
+  try {
+    storage_ = session->storages(lock).reserve(size);
+    session_ = session;
+  } catch (const OutOfBudget& error) {
+    detail::throw_out_of_budget(error.report());
+  }
+}
+
+Reservation::~Reservation() { release(); }
+
+void Reservation::release() {
+  const detail::Visit visit;
+  Session* const session = Sessions::on_cpu();
+  if (session != nullptr && std::exchange(session_, nullptr) == session) {
+    const EngineLock lock(session->mutex());
+    session->storages(lock).release_reserved(storage_);
+  }
+}
+
+bool grows_outside(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.is_cpu() &&
+         tensor.storage().allocator() == detail::plain_allocator();
+}
+
+bool in_pool(const at::Tensor& tensor) {
+  bool found = false;
+  with_known(tensor, Unknown::kIgnore, [&](Session& session, const EngineLock&, StorageId) {
+    const c10::DataPtr& data =
+        tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+    found = session.tensors().in_pool(data) || session.tensors().is_evicted(data);
+  });
+  return found;
+}
+
+bool is_unused_mapping(const at::Tensor& tensor) {
+  bool unused = false;
+  if (tensor.has_storage() && detail::is_private_mapping(tensor.storage())) {
+    unused = true;
+    with_known(tensor, Unknown::kIgnore,
+               [&](Session&, const EngineLock&, StorageId) { unused = false; });
+  }
+  return unused;
+}
+
+void learn_slices(const at::Tensor& slice, const at::Tensor& whole) {
+  detail::learn_slices(slice.storage(), whole.storage());
+}
+
+bool active() { return Sessions::any(); }
+
+void allow_replay(const std::string& name) { detail::TraitsTable::instance().allow_replay(name); }
+
+Bytes physical_memory() {
+  const std::int64_t pages = sysconf(_SC_PHYS_PAGES);
+  constexpr Bytes kUnknown(std::int64_t{1} << 40);
+  return pages > 0 ? Bytes(pages * std::int64_t{sysconf(_SC_PAGESIZE)}) : kUnknown;
+}
+
+bool carry(bool on) {
+  const bool was = detail::on_scope_thread();
+  detail::set_scope_thread(on);
+  return was;
+}
+
+std::vector<NamedOp> named_ops() { return detail::known_names(); }
+
+std::vector<std::string> overridden_ops() { return detail::overridden_ops(); }
+
+void install_hook() { detail::watch_ops(); }
+
+const char* hook_name() { return detail::Hook::name(); }
+
+bool set_unseen(bool on) {
+  const bool was = detail::inside_op();
+  detail::Hook::set_inside(on);
+  return was;
+}
+
+void pass_through(bool on) {
+  if (!active()) {
+    detail::set_scope_thread(on);
+  }
+}
+
+Pin::Pin(const at::Tensor& tensor) {
+  refuse_suspended(tensor);
+  with_known(tensor, Unknown::kAdopt,
+             [&](Session& session, const EngineLock& lock, StorageId storage) {
+               require_resident(session, session.engine(lock), storage);
+               const detail::PinTicket ticket = session.engine(lock).user().pin(storage);
+               storage_ = ticket.storage;
+               birth_ = ticket.birth;
+               session_ = &session;
+               use_address(session, lock, tensor);
+             });
+}
+
+Pin::~Pin() { release(); }
+
+void Pin::release() {
+  const detail::Visit visit;
+  Sessions::for_each([this](Session& session) {
+    if (session_ == &session) {
+      const EngineLock lock(session.mutex());
+      session.engine(lock).user().unpin({.storage = storage_, .birth = birth_});
+    }
+  });
+  session_ = nullptr;
+}
+
+void set_out_of_budget_thrower(OutOfBudgetThrower thrower) {
+  detail::set_out_of_budget_thrower(thrower);
+}
+
+}  // namespace recoup

@@ -1,0 +1,42 @@
+// What a collective, or a wait for one, means for the tensors in its frame: Note [In flight].
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <vector>
+
+#include "csrc/torch/calls/kernel_frame.h"
+#include "csrc/torch/ops/in_flight.h"
+
+namespace recoup::detail {
+
+// Around the kernel of an op of c10d, within its frame. When the kernel has returned, what the
+// frame holds is pinned until the Work has finished. If it fails, or returns no Work where its
+// schema has one, nothing is known, and the pins are kept.
+class CollectiveCall {
+ public:
+  explicit CollectiveCall(const KernelFrame& frame) : frame_(frame) {}
+  ~CollectiveCall();
+  CollectiveCall(const CollectiveCall&) = delete;
+  CollectiveCall& operator=(const CollectiveCall&) = delete;
+
+  void returned(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+
+ private:
+  const KernelFrame& frame_;
+  bool returned_ = false;
+};
+
+// Around the kernel of wait_tensor. The registry of functional collectives is the last to hold a
+// Work of theirs, and it gives up those that it has waited for.
+class WaitCall {
+ public:
+  explicit WaitCall(const KernelFrame& frame);
+  void returned() const;
+
+ private:
+  std::vector<WorkId> works_;
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,316 @@
+// The dispatcher entry: every op of the program passes here, below autograd and above the kernels.
+#include "csrc/torch/calls/dispatch.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/clone.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "csrc/torch/calls/collective_call.h"
+#include "csrc/torch/calls/kernel_frame.h"
+#include "csrc/torch/calls/op_call.h"
+#include "csrc/torch/calls/parts.h"
+#include "csrc/torch/compat/errors.h"
+#include "csrc/torch/compat/hook.h"
+#include "csrc/torch/compat/pointer_readers.h"
+#include "csrc/torch/compat/scope_thread.h"
+#include "csrc/torch/gpu/gpus.h"
+#include "csrc/torch/ops/compiled_frame.h"
+#include "csrc/torch/ops/traits_table.h"
+#include "csrc/torch/session/allocator.h"
+#include "csrc/torch/session/session.h"
+#include "csrc/torch/session/sessions.h"
+
+namespace recoup::detail {
+namespace {
+
+void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const Unseen unseen;
+  Hook::proceed(op, keys, stack);
+}
+
+// Two storages that share their bytes until one of them is written, outside any op: who owns them
+// then? So the bytes are copied at once, by ops that can be replayed.
+void run_lazy_clone(torch::jit::Stack* stack) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const at::Tensor self = torch::jit::pop(*stack).toTensor();
+  const auto count = static_cast<std::int64_t>(self.storage().nbytes()) / self.element_size();
+  const at::Tensor all = at::as_strided(self, {count}, {1}, 0);
+  torch::jit::push(
+      *stack, at::as_strided(at::clone(all), self.sizes(), self.strides(), self.storage_offset()));
+}
+
+// Bytes that are evicted are used on no stream, and whoever has their memory now has waited for
+// all that was.
+void run_record_stream(const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                       torch::jit::Stack* stack) {
+  const at::Tensor& self = torch::jit::peek(*stack, 0, 2).toTensor();
+  if (self.has_storage() && is_evicted(*self.storage().unsafeGetStorageImpl())) {
+    torch::jit::drop(*stack, 2);
+    return;
+  }
+  redispatch(op, below, stack);
+}
+
+using Concerned = c10::SmallVector<Session*, 2>;
+
+void add_concerned(Concerned& concerned, c10::Device device) {
+  if (!device.has_index() && gpu_type() == device.type()) {
+    device = c10::impl::VirtualGuardImpl(device.type()).getDevice();  // "cuda": the current one
+  }
+  Session* const session = Sessions::on(device);
+  if (session != nullptr &&
+      std::find(concerned.begin(), concerned.end(), session) == concerned.end()) {
+    concerned.push_back(session);
+  }
+}
+
+// The sessions on whose devices the op has arguments, or makes results. With budgets on GPUs an op
+// may be of several, or none.
+Concerned concerned_by(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  Concerned concerned;
+  bool on_cpu = true;
+  const std::size_t count = op.schema().arguments().size();
+  const Arguments arguments(stack.data() + (stack.size() - count), count);
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isDevice()) {
+      on_cpu = false;
+      add_concerned(concerned, argument.toDevice());
+    } else if (argument.isStorage()) {
+      add_concerned(concerned, argument.toStorage().device());
+    }
+  }
+  for_each_tensor(arguments, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+    on_cpu = false;
+    if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+      add_concerned(concerned, tensor.device());
+    }
+  });
+  if (on_cpu) {
+    add_concerned(concerned, c10::Device(c10::kCPU));
+  }
+  return concerned;
+}
+
+// Calls function(sessions) with those that the op concerns; there may be none.
+template <class Function>
+void with_concerned(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                    Function&& function) {
+  if (Sessions::any_on_gpus()) {
+    const Concerned concerned = concerned_by(op, stack);
+    function(std::span<Session* const>(concerned.data(), concerned.size()));
+  } else if (Session* const session = Sessions::on_cpu()) {
+    Session* const one[] = {session};
+    function(std::span<Session* const>(one));
+  } else {
+    function(std::span<Session* const>());
+  }
+}
+
+// Note [Guests]. Nobody's turn: another thread's ops may run, or be what the kernel waits for.
+void run_guest(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
+               torch::jit::Stack* stack) {
+  KernelFrame frame(Pointers::kAny);
+  {
+    const Visit visit;
+    with_concerned(op, *stack, [&](std::span<Session* const> sessions) {
+      for (Session* const session : sessions) {
+        session->land();
+        OpCall(*session, op, traits, below, *stack).announce(frame);
+      }
+    });
+  }
+  if (traits.collective) {
+    CollectiveCall collective(frame);
+    Hook::proceed(op, below, stack);
+    collective.returned(op, *stack);
+  } else if (traits.waits) {
+    const WaitCall wait(frame);
+    Hook::proceed(op, below, stack);
+    wait.returned();
+  } else {
+    Hook::proceed(op, below, stack);
+  }
+}
+
+// Brings plain tensors among the arguments back for a kernel that looks at them by pointer.
+template <class Wanted>
+void hold_arguments(KernelFrame& frame, const c10::OperatorHandle& op,
+                    const torch::jit::Stack& stack, Wanted&& wanted) {
+  const Visit visit;
+  const std::size_t count = op.schema().arguments().size();
+  const Arguments arguments(stack.data() + (stack.size() - count), count);
+  for_each_tensor(arguments,
+                  [&](const at::Tensor& tensor, std::size_t argument, std::int64_t /*element*/) {
+                    Session* const session = Sessions::on(tensor.device());
+                    if (session != nullptr && wanted(tensor, arguments[argument]) &&
+                        is_plain(*tensor.unsafeGetTensorImpl())) {
+                      frame.hold(*session, tensor);
+                    }
+                  });
+}
+
+// Note [Pointer readers].
+void run_reader(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
+                torch::jit::Stack* stack) {
+  KernelFrame frame(traits.pointers);
+  hold_arguments(frame, op, *stack, [&](const at::Tensor& tensor, const c10::IValue&) {
+    return traits.pointers == Pointers::kArguments ||
+           at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+  });
+  Hook::proceed(op, below, stack);
+}
+
+// Note [Ops on lists].
+void run_list_loop(const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                   torch::jit::Stack* stack) {
+  const auto is_shared = [](const c10::IValue& argument) { return argument.isTensor(); };
+  const std::size_t count = op.schema().arguments().size();
+  std::optional<KernelFrame> frame;  // costs the ops inside
+  if (std::any_of(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end(), is_shared)) {
+    frame.emplace(Pointers::kArguments);
+    hold_arguments(*frame, op, *stack, [&](const at::Tensor&, const c10::IValue& argument) {
+      return is_shared(argument);
+    });
+  }
+  Hook::proceed(op, below, stack);
+}
+
+void run(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
+         torch::jit::Stack* stack) {
+  const Visit visit;
+  with_concerned(op, *stack, [&](std::span<Session* const> sessions) {
+    if (sessions.empty()) {
+      redispatch(op, below, stack);
+      return;
+    }
+    for (Session* const session : sessions) {
+      session->land();
+    }
+    if (!traits.in_parts || sessions.size() != 1 ||
+        !PartedCall(*sessions.front(), op, traits, below, *stack).run()) {
+      OpCall(*sessions.front(), op, traits, below, *stack, sessions.subspan(1)).run();
+    }
+  });
+}
+
+bool has_composite(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const std::size_t count = op.schema().arguments().size();
+  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
+    if (stack[i].isTensor() && stack[i].toTensor().defined() &&
+        !is_plain(*stack[i].toTensor().unsafeGetTensorImpl()) &&
+        kind_of(stack[i].toTensor()) == TensorKind::kComposite) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void handle(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
+  if (!Sessions::any()) {
+    redispatch(op, below, stack);
+    return;
+  }
+  if (CompiledFrame* const frame = CompiledFrame::current()) [[unlikely]] {
+    frame->pass(op, below, stack);
+    return;
+  }
+  const OpTraits& traits = TraitsTable::instance().of(op, reach_of(below));
+  switch (traits.kind) {
+    case OpKind::kTransparent:
+      if (!has_composite(op, *stack)) [[likely]] {
+        Hook::proceed(op, below, stack);
+        return;
+      }
+      break;  // its kernel for them is another, which reads their sizes by pointer
+    case OpKind::kView:
+      if (!has_composite(op, *stack)) [[likely]] {
+        redispatch(op, below, stack);
+        return;
+      }
+      break;  // it reads what describes the parts
+    case OpKind::kLazyClone:
+      run_lazy_clone(stack);
+      return;
+    case OpKind::kOtherStream:
+      run_record_stream(op, below, stack);
+      return;
+    case OpKind::kRecorded:
+    case OpKind::kGuest:
+    case OpKind::kReader:
+    case OpKind::kListLoop:
+      break;
+  }
+  try {
+    if (traits.kind == OpKind::kGuest) {
+      run_guest(op, traits, below, stack);
+    } else if (traits.kind == OpKind::kReader) {
+      run_reader(op, traits, below, stack);
+    } else if (traits.kind == OpKind::kListLoop &&
+               below.highestPriorityTypeId() == c10::DispatchKey::CPU) {
+      run_list_loop(op, below, stack);
+    } else {
+      run(op, traits, below, stack);
+    }
+  } catch (const PoolOutOfMemory& error) {
+    throw_out_of_budget(error.report());
+  } catch (const OutOfBudget& error) {
+    throw_out_of_budget(error.report());
+  }
+}
+
+namespace {
+
+// Note [Pointer readers]. With autograd's key among those of the call: the composite kernel is the
+// one of every backend.
+void enter(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::DispatchKeySet backend(
+      keys.highestBackendKey() == c10::BackendComponent::CUDABit ? c10::DispatchKey::CUDA
+      : keys.highestBackendKey() == c10::BackendComponent::PrivateUse1Bit
+          ? c10::DispatchKey::PrivateUse1
+          : c10::DispatchKey::CPU);
+  if (on_scope_thread() && !inside_op()) {
+    handle(op, backend, stack);
+  } else {
+    op.redispatchBoxed(backend, stack);
+  }
+}
+
+void enter_all(torch::Library& library) {
+  for (const PointerReader& reader : pointer_readers()) {
+    const std::string name(reader.op);
+    // One that this PyTorch does not have is left out; a test tells of names that are stale.
+    const auto dot = name.find('.');
+    const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
+    if (c10::Dispatcher::singleton().findSchema({name.substr(0, dot), overload})) {
+      library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&enter>());
+    }
+  }
+}
+
+}  // namespace
+
+void watch_ops() {
+  if (Hook::installed()) {
+    return;
+  }
+  Hook::install(&handle);
+  for (const c10::DispatchKey key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA,
+                                     c10::DispatchKey::AutogradPrivateUse1}) {
+    // For good, as PyTorch's own are.
+    auto* const library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+    enter_all(*library);
+  }
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,79 @@
+#include "csrc/torch/calls/fresh_results.h"
+
+#include <algorithm>
+
+namespace recoup::detail {
+
+void FreshResults::collect(Arguments results, std::uint64_t serial, const EngineLock& lock) {
+  std::uint16_t result = 0;
+  for_each_tensor(results, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+    add(tensor, result++, serial, lock);
+  });
+}
+
+void FreshResults::add_made_outside(c10::StorageImpl& storage) {
+  if (storage._mutable_data_ptr_no_checks().get() != nullptr) {
+    made_outside_.push_back(&storage);
+  }
+}
+
+void FreshResults::charge_made_outside(const EngineLock& lock) {
+  for (c10::StorageImpl* const storage : made_outside_) {
+    (void)session_.storages(lock).find(*storage);
+  }
+}
+
+bool FreshResults::has(BlockId block) {
+  if (storages_.size() < Operands::kFew) [[likely]] {
+    return std::any_of(storages_.begin(), storages_.end(),
+                       [block](const FreshStorage& fresh) { return fresh.block == block; });
+  }
+  if (!blocks_) {
+    blocks_.emplace();
+  }
+  for (std::size_t i = blocks_->size(); i < storages_.size(); ++i) {
+    blocks_->insert(storages_[i].block.index(), storages_[i].block);
+  }
+  return blocks_->get(block.index()).valid();
+}
+
+void FreshResults::add(const at::Tensor& tensor, std::uint16_t result, std::uint64_t serial,
+                       const EngineLock& lock) {
+  const bool plain = for_each_storage(session_.tensors(), tensor, [&](c10::StorageImpl& storage) {
+    add_storage(storage, result, serial, lock);
+  });
+  // A replay makes small results on the CPU again, and drops them: the program has the first ones.
+  if (!plain && !is_small_on_cpu(session_.tensors(), tensor)) {
+    repeatable_ = false;
+    composite_ = true;
+  }
+}
+
+void FreshResults::add_storage(c10::StorageImpl& storage, std::uint16_t result,
+                               std::uint64_t serial, const EngineLock& lock) {
+  if (operands_.of(&storage) != nullptr) {
+    return;
+  }
+  Storages& storages = session_.storages(lock);
+  const BlockId block = storages.unowned_block(storage);
+  if (!block.valid()) {
+    // Known already, without bytes, or not of the pool.
+    if (storage._mutable_data_ptr_no_checks().get() != nullptr &&
+        !storages.find_known(storage).valid()) {
+      made_outside_.push_back(&storage);
+    }
+    return;
+  }
+  if (has(block)) {
+    return;
+  }
+  if (session_.memory().serial(block, lock) < serial) {
+    repeatable_ = false;  // made earlier and only handed out now
+  }
+  storages_.push_back({.block = block,
+                       .nbytes = Bytes(static_cast<std::int64_t>(storage.nbytes())),
+                       .handle = &storages.add_record(storage)});
+  tensors_.push_back(result);
+}
+
+}  // namespace recoup::detail

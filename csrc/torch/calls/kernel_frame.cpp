@@ -1,0 +1,99 @@
+#include "csrc/torch/calls/kernel_frame.h"
+
+#include "csrc/torch/session/session.h"
+#include "csrc/torch/session/sessions.h"
+
+namespace recoup::detail {
+
+bool KernelFrame::in_guest() {
+  for (const KernelFrame* frame = innermost(); frame != nullptr; frame = frame->outer_) {
+    if (frame->reach_ == Pointers::kAny) {
+      return true;
+    }
+  }
+  return false;
+}
+
+KernelFrame::KernelFrame(Pointers reach) : reach_(reach), outer_(innermost()) {
+  innermost() = this;
+}
+
+KernelFrame::~KernelFrame() {
+  innermost() = outer_;
+  const Visit visit;
+  for (const auto& [key, held] : held_) {
+    // The kernel may have left the scope.
+    if (Session* const session = Sessions::numbered(key.first)) {
+      const EngineLock lock(session->mutex());
+      session->unpin_and_watch({.storage = held.storage, .birth = key.second}, lock);
+    }
+  }
+}
+
+void KernelFrame::hold(Session& session, const at::Tensor& tensor) {
+  c10::StorageImpl* const storage = session.tensors().managed(tensor.storage());
+  if (storage == nullptr) {
+    return;
+  }
+  const EngineLock lock(session.mutex());
+  const Turn turn(session, lock);
+  if (const StorageId id = session.storages(lock).find(*storage); id.valid()) {
+    hold(session, id, /*trusted=*/false, lock);
+  }
+}
+
+KernelFrame::Key KernelFrame::key_of(const Session& session, StorageId storage,
+                                     const EngineLock& lock) {
+  return {session.number(), session.engine(lock).values()[storage].birth};
+}
+
+void KernelFrame::hold(Session& session, StorageId storage, bool trusted, const EngineLock& lock) {
+  const auto [found, added] = held_.try_emplace(key_of(session, storage, lock),
+                                                Held{.storage = storage, .trusted = trusted});
+  if (!added) {
+    return;
+  }
+  try {
+    (void)session.engine(lock).user().pin(storage);
+  } catch (...) {
+    held_.erase(found);
+    throw;
+  }
+}
+
+std::vector<StorageId> KernelFrame::held(const Session& session, const EngineLock& lock) const {
+  std::vector<StorageId> storages;
+  for (const auto& [key, held] : held_) {
+    const PinTicket pin{.storage = held.storage, .birth = key.second};
+    if (key.first == session.number() && session.engine(lock).values().holds(pin)) {
+      storages.push_back(held.storage);
+    }
+  }
+  return storages;
+}
+
+// What an outer frame holds stays longer, so an inner one need not.
+void KernelFrame::hold_in_all(Session& session, StorageId storage, bool integral, bool trusted,
+                              const EngineLock& lock) {
+  KernelFrame* outermost = nullptr;
+  for (KernelFrame* frame = innermost(); frame != nullptr; frame = frame->outer_) {
+    if (frame->reach_ == Pointers::kAny || (frame->reach_ == Pointers::kIntegers && integral)) {
+      outermost = frame;
+    }
+  }
+  if (outermost != nullptr) {
+    outermost->hold(session, storage, trusted, lock);
+  }
+}
+
+bool KernelFrame::trusts(const Session& session, StorageId storage, const EngineLock& lock) {
+  for (const KernelFrame* frame = innermost(); frame != nullptr; frame = frame->outer_) {
+    const auto found = frame->held_.find(key_of(session, storage, lock));
+    if (found != frame->held_.end() && found->second.trusted) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,432 @@
+#include "csrc/torch/calls/op_call.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "csrc/torch/calls/payload_writer.h"
+#include "csrc/torch/compat/errors.h"
+#include "csrc/torch/compat/hook.h"
+#include "csrc/torch/compat/scope_thread.h"
+#include "csrc/torch/ops/compiled_call.h"
+#include "csrc/torch/ops/draw_tape.h"
+#include "csrc/torch/ops/draws.h"
+#include "csrc/torch/ops/tick_clock.h"
+
+namespace recoup::detail {
+namespace {
+
+// Whether another run on a GPU may have other bits.
+bool varies(const OpTraits& traits, const torch::jit::Stack& stack, std::size_t base) {
+  if (traits.varies_if >= 0 && !stack[base + static_cast<std::size_t>(traits.varies_if)].toBool()) {
+    return false;
+  }
+  const at::Context& context = at::globalContext();
+  const bool deterministic =
+      context.deterministicAlgorithms() && !context.deterministicAlgorithmsWarnOnly();
+  return traits.varies_on_gpu != VariesOnGpu::kNo && !deterministic &&
+         !(traits.varies_on_gpu == VariesOnGpu::kUnlessDeterministicCudnn &&
+           context.deterministicCuDNN());
+}
+
+// PyTorch's Python dispatcher is on while it traces: a kernel in Python may stand for the op's own,
+// and a replay has no such dispatcher.
+bool in_python_dispatcher() {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::PythonDispatcher);
+}
+
+// What an op takes on a GPU is there before it begins.
+void order_on_gpu(Gpu& gpu, std::span<const Operand> operands) {
+  for (const Operand& operand : operands) {
+    if (operand.storage.valid()) {
+      gpu.use(impl_of(operand)._mutable_data_ptr_no_checks().get(),
+              Bytes(static_cast<std::int64_t>(impl_of(operand).nbytes())));
+    }
+  }
+}
+
+}  // namespace
+
+void OpCall::run() {
+  leaves_out_ = traits_.left_out != 0 &&
+                (traits_.condition_arg < 0 ||
+                 stack_[base_ + static_cast<std::size_t>(traits_.condition_arg)].toBool());
+  prepare();
+  try {
+    run_until_it_fits();
+    finish(Results::kOnStack);
+  } catch (...) {
+    fail();
+    throw;
+  }
+  hold_results();
+  if (fresh_.composite()) [[unlikely]] {
+    keep_descriptions();
+  }
+}
+
+// They are asked for outside of any op, and where nothing can be brought back.
+void OpCall::keep_descriptions() {
+  const EngineLock lock(session_.mutex());
+  const auto keep = [&](const c10::Storage& storage) {
+    if (c10::StorageImpl* const impl = session_.tensors().managed(storage)) {
+      if (const StorageId id = session_.storages(lock).find(*impl); id.valid()) {
+        session_.engine(lock).user().escape(id);
+      }
+    }
+  };
+  for_each_tensor(on_stack(), [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+    for_each_description(tensor, keep);
+  });
+}
+
+void OpCall::announce(KernelFrame& frame) {
+  prepare();
+  try {
+    {
+      const EngineLock lock(session_.mutex());
+      for (const Operand& operand : operands_.all()) {
+        if (operand.storage.valid()) {
+          frame.hold(session_, operand.storage, /*trusted=*/true, lock);
+        }
+      }
+    }
+    finish(Results::kNone);
+  } catch (...) {
+    fail();
+    throw;
+  }
+  for (const Operand& operand : operands_.all()) {
+    session_.storages().disarm(impl_of(operand));
+  }
+}
+
+void OpCall::run_until_it_fits() {
+  Retry retry;
+  for (;;) {
+    try {
+      run_kernel();
+      return;
+    } catch (const PoolOutOfMemory& error) {
+      if (!error.is_of(&session_) || !may_run_twice() || !retry.worth_it(error.report())) {
+        if (traits_.compiled) {
+          compiled_call(operands_.arguments()).draws().undo();
+        }
+        throw;
+      }
+    }
+    prepare_retry(retry);
+  }
+}
+
+// A kernel that ran out of memory may have written a part of what it writes, and what it would do
+// to that again nobody knows; and it may have drawn random numbers, which it must draw again.
+bool OpCall::may_run_twice() const {
+  const std::span<const Operand> operands = operands_.all();
+  const bool writes = std::any_of(operands.begin(), operands.end(), [](const Operand& operand) {
+    return operand.written && !operand.left_out && !operand.overwritten;
+  });
+  return !writes && (!traits_.random || random_ != nullptr) && !is_once();
+}
+
+bool OpCall::is_once() const {
+  return traits_.compiled && compiled_call(operands_.arguments()).once();
+}
+
+void OpCall::prepare_retry(Retry& retry) {
+  stack_.resize(base_);
+  const Arguments arguments = operands_.arguments();
+  std::transform(arguments.begin(), arguments.end(), std::back_inserter(stack_), &own_copy);
+  const EngineLock lock(session_.mutex());
+  session_.wait_for_replays(lock);
+  left_out_before_.restore();
+  left_out_before_.drop(session_, lock);  // they may move
+  retry.all_tried = !session_.engine(lock).op().retry(operands_.all(), retry.need);
+  save_left_out(lock);
+  if (Gpu* const gpu = session_.gpu(lock)) {
+    timing_.begin_again(*gpu);
+  }
+}
+
+void OpCall::save_left_out(const EngineLock& lock) {
+  for (const Operand& operand : operands_.all()) {
+    if (operand.left_out && operand.storage.valid()) {
+      left_out_before_.add(impl_of(operand), session_, lock);
+    }
+  }
+}
+
+// Finds the storages, restores what was evicted, pins it, and prepares what will be written.
+void OpCall::prepare() {
+  operands_.find(Arguments(stack_.data() + base_, argument_count_), leaves_out_);
+  framed_ = KernelFrame::any();
+  repeatable_ = traits_.repeatable && !operands_.foreign() &&
+                !(framed_ && KernelFrame::in_guest()) && !in_python_dispatcher() &&
+                !(session_.on_gpu() && varies(traits_, stack_, base_));
+  line_ = session_.line();
+  const EngineLock lock(session_.mutex());
+  Turn turn(session_, lock);
+  begin(lock);
+  turn.go_on();  // until it has finished or failed
+  serial_ = session_.memory().next_serial(lock);
+  session_.memory().reset_held(lock);
+  room_before_ = session_.engine(lock).context().room_time;
+  session_.tensors().kernel_started();
+  running_ = true;
+}
+
+void OpCall::begin(const EngineLock& lock) {
+  Engine& engine = session_.engine(lock);
+  if (Gpu* const gpu = session_.gpu(lock)) {
+    gpu->require_ready();
+  }
+  engine.set_running_op(traits_.name);
+  if (Attributor* const attributor = session_.attributor(lock)) {
+    maker_ = attributor->makers().running(traits_.name, line_);
+    engine.set_maker(maker_);
+  }
+  Storages& storages = session_.storages(lock);
+  for (Operand& operand : operands_.all()) {
+    storages.disarm(impl_of(operand));
+    operand.storage = storages.find(impl_of(operand));
+  }
+  if (traits_.captures || (traits_.collective && session_.on_gpu())) {
+    for (Operand& operand : operands_.all()) {
+      if (operand.storage.valid()) {
+        engine.user().escape(operand.storage);
+      }
+    }
+  }
+  engine.op().begin(traits_.name, operands_.all());
+  try {
+    prepare_kernel(lock);
+  } catch (...) {
+    engine.op().abort(operands_.all());
+    throw;
+  }
+}
+
+// What the kernel may change, and needs to run again.
+void OpCall::prepare_kernel(const EngineLock& lock) {
+  if (Gpu* const gpu = session_.gpu(lock)) {
+    order_on_gpu(*gpu, operands_.all());
+  }
+  if (leaves_out_) {
+    try {
+      save_left_out(lock);
+    } catch (...) {
+      left_out_before_.drop(session_, lock);
+      throw;
+    }
+  }
+  if (Gpu* const gpu = session_.gpu(lock)) {
+    timing_.begin(*gpu, session_.engine(lock), traits_, operands_.all(), session_.recording());
+  }
+}
+
+void OpCall::run_kernel() {
+  std::optional<Draw> draw;
+  if (traits_.random) {
+    keep_draw(draw);
+  }
+  const TickClock::Ticks start = TickClock::now();
+  try {
+    run_below();
+  } catch (const KernelOutOfMemory& error) {
+    if (draw) {
+      draw->undo();
+    }
+    throw error.plain();
+  } catch (const PoolOutOfMemory&) {
+    if (draw) {
+      draw->undo();
+    }
+    throw;
+  }
+  cost_ = TickClock::between(start, TickClock::now());
+}
+
+void OpCall::keep_draw(std::optional<Draw>& draw) {
+  const auto generator =
+      repeatable_generator(traits_, keys_, session_.device(), stack_, argument_count_);
+  if (!generator) {
+    repeatable_ = false;
+    random_ = nullptr;
+    const EngineLock lock(session_.mutex());
+    session_.engine(lock).op().run_once();
+    return;
+  }
+  begin_draw(draw, traits_, *generator, stack_, argument_count_);
+  random_ = draw->before();
+}
+
+void OpCall::run_below() {
+  const Unseen unseen;
+  if (others_.empty()) [[likely]] {
+    Hook::proceed(op_, keys_, &stack_);
+  } else {
+    OpCall(*others_.front(), op_, traits_, keys_, stack_, others_.subspan(1)).run();
+  }
+}
+
+// To be called as soon as the lock is held again.
+void OpCall::kernel_ended(const EngineLock& /*lock*/) {
+  if (std::exchange(running_, false)) {
+    session_.tensors().kernel_ended();
+  }
+}
+
+// What was written is a storage that is still the same, or one that the kernel gave new bytes.
+void OpCall::note_written(const EngineLock& lock) {
+  if (traits_.writes == 0) {
+    return;
+  }
+  for (Operand& operand : operands_.all()) {
+    if (!operand.written) {
+      continue;
+    }
+    if (!operand.storage.valid()) {
+      repeatable_ &= impl_of(operand).nbytes() == 0;  // else an empty `out` that was resized
+    } else if (session_.storages(lock).find_known(impl_of(operand)) != operand.storage) {
+      repeatable_ = false;  // resized: its record is gone, the new one is a leaf
+      operand.storage = StorageId();
+      fresh_.add_made_outside(impl_of(operand));
+    }
+  }
+}
+
+OpRecord OpCall::make_record(const OpUses& uses, const EngineLock& lock) {
+  Bytes workspace = session_.memory().most_held(lock);
+  for (const FreshStorage& fresh : fresh_.storages()) {
+    workspace -= fresh.nbytes;
+  }
+  OpRecord record{.inputs = uses.inputs,
+                  .written = uses.written,
+                  .fresh = fresh_.storages(),
+                  .cost = cost_,
+                  .workspace = std::max(workspace, Bytes(0)),
+                  .payload = nullptr,
+                  .verifiable = traits_.verifiable};
+  record.random = traits_.random;
+  record.copies = copies_;
+  if (repeatable_ && session_.engine(lock).op().recordable(record)) {
+    PayloadWriter writer(session_, {.handle = op_,
+                                    .traits = traits_,
+                                    .keys = keys_,
+                                    .operands = operands_,
+                                    .fresh = fresh_,
+                                    .results = on_stack()});
+    std::unique_ptr<Payload> payload = writer.write(std::move(random_), lock);
+    record.recordable = true;
+    repeatable_ = payload != nullptr;
+    record.cost_key = repeatable_ ? payload->cost_key : 0;
+    record.payload = payload.release();
+  }
+  record.repeatable = repeatable_;
+  return record;
+}
+
+void OpCall::finish(Results results) {
+  const EngineLock lock(session_.mutex());
+  kernel_ended(lock);
+  Engine& engine = session_.engine(lock);
+  const Nanoseconds made_room = engine.context().room_time - room_before_;
+  cost_ -= std::min(cost_, made_room);
+  copies_ = left_out_before_.in_pool();
+  left_out_before_.drop(session_, lock);
+  note_written(lock);
+  hold_arguments(lock);
+  if (results == Results::kOnStack) {
+    fresh_.collect(on_stack(), serial_, lock);
+    repeatable_ &= fresh_.repeatable() && !is_once();
+  }
+  Gpu* const gpu = session_.gpu(lock);
+  if (gpu != nullptr) {
+    cost_ = timing_.end(*gpu, traits_, fresh_.storages(), made_room > Nanoseconds(0));
+  }
+  engine.set_maker(maker_);
+  const OpUses uses(operands_.all());
+  OpRecord record = make_record(uses, lock);
+  c10::SmallVector<StorageId, 2> storages(fresh_.storages().size());
+  engine.op().end(record, uses, operands_.all(), storages);
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    FreshResults::record(fresh_.storages()[i]).id = storages[i];
+  }
+  if (gpu != nullptr) {
+    timing_.name(*gpu, engine, operands_.all(), storages);
+  }
+  session_.end_turn(lock);
+  arm_storages();
+  ended_ = true;
+  fresh_.charge_made_outside(lock);
+  session_.tensors().external().collect();
+}
+
+// Calls function(storage id, whether the tensor is of integers) for all tensors of the session.
+template <class Function>
+void OpCall::for_each_known(Arguments values, const EngineLock& lock, Function&& function) {
+  for_each_tensor(values, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+    const bool integral = is_plain(*tensor.unsafeGetTensorImpl()) &&
+                          at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+    for_each_storage(session_.tensors(), tensor, [&](const c10::StorageImpl& storage) {
+      if (const StorageId id = session_.storages(lock).find_known(storage); id.valid()) {
+        function(id, integral);
+      }
+    });
+  });
+}
+
+void OpCall::hold_arguments(const EngineLock& lock) {
+  if (framed_) [[unlikely]] {
+    for_each_known(operands_.arguments(), lock, [&](StorageId storage, bool integral) {
+      KernelFrame::hold_in_all(session_, storage, integral, false, lock);
+    });
+  }
+}
+
+void OpCall::hold_results() {
+  if (framed_) [[unlikely]] {
+    const EngineLock lock(session_.mutex());
+    const bool made_in_guest = KernelFrame::in_guest();
+    for_each_known(on_stack(), lock, [&](StorageId storage, bool integral) {
+      KernelFrame::hold_in_all(session_, storage, integral, made_in_guest, lock);
+    });
+  }
+}
+
+void OpCall::fail() noexcept {
+  if (ended_) {
+    return;
+  }
+  const EngineLock lock(session_.mutex());
+  left_out_before_.restore();
+  left_out_before_.drop(session_, lock);
+  kernel_ended(lock);
+  note_written(lock);
+  session_.engine(lock).op().abort(operands_.all());
+  if (Gpu* const gpu = session_.gpu(lock)) {
+    timing_.cancel(*gpu);
+  }
+  session_.end_turn(lock);
+  arm_storages();
+}
+
+void OpCall::arm_storages() {
+  const Storages& storages = session_.storages();
+  for (const Operand& operand : operands_.all()) {
+    storages.arm(impl_of(operand));
+  }
+  for (const FreshStorage& fresh : fresh_.storages()) {
+    c10::StorageImpl& storage = *FreshResults::record(fresh).impl;
+    if (traits_.repeatable) {
+      storages.arm(storage);
+    } else {
+      storages.arm_undefined(storage);
+    }
+  }
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,149 @@
+// The arguments of a call, and the distinct storages among them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/Scalar.h>
+#include <c10/core/Storage.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "csrc/base/flat_map.h"
+#include "csrc/engine/base/op.h"
+#include "csrc/torch/compat/components.h"
+#include "csrc/torch/ops/payload.h"
+#include "csrc/torch/ops/traits.h"
+#include "csrc/torch/storages/tensor_device.h"
+
+namespace recoup::detail {
+
+// The number that Python's argument parser wrapped in a tensor of the CPU; none: it is no such one.
+std::optional<c10::Scalar> wrapped_number(const at::Tensor& tensor);
+inline std::optional<c10::Scalar> number_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? wrapped_number(tensor) : std::nullopt;
+}
+
+inline c10::StorageImpl& impl_of(const Operand& operand) {
+  return *static_cast<c10::StorageImpl*>(operand.owner);
+}
+
+// A list of our own with the same elements: IValues share lists, some kernels change the list that
+// they are given, and TorchScript passes lists that the program may change afterwards. Lists of
+// tensors get the type that kernels are called with.
+c10::IValue own_copy(const c10::IValue& value);
+
+// The storage of a plain tensor on the device; null for others.
+inline c10::StorageImpl* plain_storage(const TensorDevice& device, const at::Tensor& tensor) {
+  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  if (!is_plain(*impl) || !impl->has_storage() || !device.manages(*impl)) {
+    return nullptr;
+  }
+  c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  return storage->sym_nbytes().is_heap_allocated() ? nullptr : storage;
+}
+
+// Whether the tensor is a plain one of a few elements on the CPU, while the device is a GPU: the
+// seed of fused attention, an index.
+bool is_small_on_cpu(const TensorDevice& device, const at::Tensor& tensor);
+
+// Calls visit(storage) for each on the device of a plain or composite tensor. Returns whether it is
+// a plain one that has it.
+template <class Function>
+bool for_each_storage(const TensorDevice& device, const at::Tensor& tensor, Function&& visit) {
+  if (c10::StorageImpl* const storage = plain_storage(device, tensor)) {
+    visit(*storage);
+    return true;
+  }
+  if (kind_of(tensor) == TensorKind::kComposite) {
+    for_each_component(tensor, [&](const c10::Storage& each) {
+      if (c10::StorageImpl* const storage = device.managed(each)) {
+        visit(*storage);
+      }
+    });
+  }
+  return false;
+}
+
+class Operands {
+ public:
+  // Up to so many are looked through, beyond it each has its place in a table.
+  static constexpr std::size_t kFew = 32;
+
+  // They outlive it.
+  Operands(const TensorDevice& device, const OpTraits& traits, c10::DispatchKeySet keys)
+      : device_(device), traits_(traits), keys_(keys) {}
+  Operands(const Operands&) = delete;
+  Operands& operator=(const Operands&) = delete;
+
+  // Once. `in_passing`: what traits.left_out names is written in passing in this call.
+  void find(Arguments arguments, bool in_passing);
+
+  // Their owners are StorageImpls, their indices those in the payload: among inputs, or among what
+  // is written.
+  [[nodiscard]] std::span<Operand> all() { return {operands_.data(), operands_.size()}; }
+  [[nodiscard]] std::span<const Operand> all() const {
+    return {operands_.data(), operands_.size()};
+  }
+  // Null: none of them is in it.
+  [[nodiscard]] const Operand* of(const c10::StorageImpl* storage) const {
+    if (places_) [[unlikely]] {
+      const auto place = places_->find(key_of(storage));
+      return place ? &operands_[place->index()] : nullptr;
+    }
+    for (const Operand& operand : operands_) {
+      if (operand.owner == storage) {
+        return &operand;
+      }
+    }
+    return nullptr;
+  }
+
+  // The arguments as they were: kernels consume the stack.
+  [[nodiscard]] Arguments arguments() const {
+    return Arguments(arguments_.data(), arguments_.size());
+  }
+  // Whether the op writes the argument.
+  [[nodiscard]] bool writes(std::size_t argument) const { return has(traits_.writes, argument); }
+  // A few bytes on the CPU that an op on a GPU reads: kept with its record.
+  [[nodiscard]] bool is_constant(const at::Tensor& tensor, std::size_t argument) const;
+  // Whether an argument is not plain, or of another device.
+  [[nodiscard]] bool foreign() const { return foreign_; }
+
+ private:
+  [[nodiscard]] static bool has(std::uint64_t mask, std::size_t argument) {
+    return argument < 64 && ((mask >> argument) & 1U) != 0;
+  }
+  static std::int64_t key_of(const c10::StorageImpl* storage) {
+    return reinterpret_cast<std::int64_t>(storage);
+  }
+  [[nodiscard]] Operand* known(const c10::StorageImpl* storage) {
+    return const_cast<Operand*>(of(storage));
+  }
+  Operand& add(c10::StorageImpl* storage);
+  void add_tensor(const at::Tensor& tensor, std::size_t argument);
+  void add_components(const at::Tensor& tensor, std::size_t argument);
+  void add_storage(const c10::Storage& storage);
+  [[nodiscard]] c10::StorageImpl* bypassed_storage(const at::Tensor& tensor) const;
+
+  const TensorDevice& device_;
+  const OpTraits& traits_;
+  const c10::DispatchKeySet keys_;
+  bool in_passing_ = false;
+  bool foreign_ = false;
+  c10::SmallVector<Operand, 4> operands_;
+  std::optional<FlatMap<Id<struct OperandTag>>> places_;  // of each, when they are many
+  c10::SmallVector<c10::IValue, 6> arguments_;
+  // The StorageImpl of each operand, held weakly. A kernel may give a tensor another storage, and
+  // the schema need not declare it (aten::_cudnn_rnn_flatten_weight). The old storage is then freed
+  // while the kernel runs, but its StorageImpl stays valid for the code that runs after the kernel.
+  c10::SmallVector<c10::weak_intrusive_ptr<c10::StorageImpl>, 4> held_;
+  // Of composite tensors, which may be given other ones by the kernel.
+  c10::SmallVector<c10::Storage, 0> components_;
+};
+
+}  // namespace recoup::detail

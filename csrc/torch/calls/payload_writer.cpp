@@ -1,0 +1,183 @@
+#include "csrc/torch/calls/payload_writer.h"
+
+#include <unordered_map>
+#include <utility>
+
+#include "csrc/torch/compat/settings.h"
+
+namespace recoup::detail {
+namespace {
+
+// Whether a replay writes it.
+bool is_rewritten(const Operand& operand) {
+  return operand.written && operand.storage.valid() && !operand.left_out;
+}
+
+}  // namespace
+
+std::unique_ptr<Payload> PayloadWriter::write(GeneratorState random, const EngineLock& lock) {
+  payload_ = session_.tensors().new_payload(op_.handle);
+  payload_->traits = &op_.traits;
+  // Every set of the keys below one has PythonDispatcher too. A replay runs the op's own kernel.
+  payload_->keys = op_.keys.remove(c10::DispatchKey::PythonDispatcher);
+  payload_->device = session_.device();
+  payload_->settings = &Settings::current(session_.device().type());
+  payload_->random = std::move(random);
+  payload_->fresh_results = op_.fresh.tensors();
+  number_storages();
+  describe_arguments();
+  if (session_.engine(lock).options().verify) {
+    describe_coverage();
+  }
+  if (!repeatable_) {
+    session_.tensors().discard(std::move(payload_));
+    return nullptr;
+  }
+  if (!session_.on_gpu()) {
+    find_cost_key();
+  }
+  payload_->count_memory();
+  return std::move(payload_);
+}
+
+void PayloadWriter::find_cost_key() {
+  c10::SmallVector<std::int64_t, 4> made;
+  for (const FreshStorage& fresh : op_.fresh.storages()) {
+    made.push_back(fresh.nbytes.count());
+  }
+  payload_->find_cost_key({made.data(), made.size()});
+}
+
+void PayloadWriter::number_storages() {
+  const auto number = [this](Operand& operand, std::uint16_t& next) {
+    operand.index = next++;
+    payload_->storage_bytes.push_back(static_cast<std::int64_t>(impl_of(operand).nbytes()));
+  };
+  std::uint16_t next_input = 0;
+  for (Operand& operand : op_.operands.all()) {
+    if (operand.reads && operand.value.valid()) {
+      number(operand, next_input);
+    }
+  }
+  std::uint16_t next_written = 0;
+  for (Operand& operand : op_.operands.all()) {
+    if (is_rewritten(operand)) {
+      number(operand, next_written);
+    }
+  }
+}
+
+// What it wrote and then what it made, as its OpRecord will have them.
+void PayloadWriter::describe_coverage() {
+  payload_->coverage = std::make_unique<Coverage>();
+  std::unordered_map<const c10::StorageImpl*, std::size_t> results;
+  for (const Operand& operand : op_.operands.all()) {
+    if (is_rewritten(operand)) {
+      results.emplace(&impl_of(operand), results.size());
+    }
+  }
+  for (const FreshStorage& fresh : op_.fresh.storages()) {
+    results.emplace(FreshResults::record(fresh).impl, results.size());
+  }
+  const auto add = [&](const at::Tensor& tensor) {
+    if (!tensor.has_storage()) {
+      return;
+    }
+    const auto found = results.find(tensor.storage().unsafeGetStorageImpl());
+    if (found != results.end()) {
+      payload_->coverage->add(found->second, tensor);
+    }
+  };
+  for_each_tensor(op_.operands.arguments(),
+                  [&](const at::Tensor& tensor, std::size_t argument, std::int64_t) {
+                    if (op_.operands.writes(argument)) {
+                      add(tensor);
+                    }
+                  });
+  for_each_tensor(op_.results,
+                  [&](const at::Tensor& tensor, std::size_t, std::int64_t) { add(tensor); });
+}
+
+// Where the bytes of a tensor argument come from in a replay.
+void PayloadWriter::set_source(TensorArgument& shape, const at::Tensor& tensor) {
+  const Operand* const operand = op_.operands.of(tensor.storage().unsafeGetStorageImpl());
+  if (operand == nullptr) {
+    repeatable_ = false;  // the kernel put it there
+  } else if (!operand->storage.valid()) {
+    shape.source = Source::kShape;
+  } else if (operand->left_out) {
+    shape.source = Source::kScratch;
+  } else if (operand->written) {
+    shape.source = Source::kWritten;
+    shape.index = operand->index;
+  } else if (operand->reads) {
+    shape.source = Source::kInput;
+    shape.index = operand->index;
+  } else {
+    shape.source = Source::kShape;
+  }
+}
+
+void PayloadWriter::describe_tensor(const at::Tensor& tensor, std::size_t argument,
+                                    std::int64_t element) {
+  if (element == -2) {
+    repeatable_ = false;
+    return;
+  }
+  TensorArgument& shape = describe(tensor, argument, element, *payload_);
+  if (!shape.wrapped_number) {
+    set_source(shape, tensor);
+  } else if (const auto number = wrapped_number(tensor); !number) {
+    set_source(shape, tensor);
+  } else if (element >= 0) {
+    repeatable_ = false;
+  } else {
+    shape.source = Source::kScalar;
+    payload_->arguments.back() = *number;
+  }
+}
+
+void PayloadWriter::describe_list(const c10::IValue& list, std::size_t argument) {
+  if (list.isTensorList()) {
+    c10::List<at::Tensor> empty;
+    empty.resize(list.toTensorList().size());
+    payload_->arguments.emplace_back(std::move(empty));
+  } else if (list.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> empty;
+    empty.resize(list.toOptionalTensorList().size());
+    payload_->arguments.emplace_back(std::move(empty));
+  } else {
+    repeatable_ &= payload_->add_argument(list);
+  }
+  for_each_tensor(Arguments(list),
+                  [&](const at::Tensor& tensor, std::size_t, std::int64_t element) {
+                    describe_tensor(tensor, argument, element);
+                  });
+}
+
+// Copied, not moved: the last reference to a tensor must not go while the lock is held.
+void PayloadWriter::describe_arguments() {
+  const Arguments arguments = op_.operands.arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& argument = arguments[i];
+    if (argument.isTensor()) {
+      const at::Tensor& tensor = argument.toTensor();
+      if (!tensor.defined()) {  // kernels that take a tensor and no optional one refuse None
+        payload_->arguments.emplace_back(at::Tensor());
+        continue;
+      }
+      payload_->arguments.emplace_back();
+      if (!number_of(tensor) && op_.operands.is_constant(tensor, i)) {
+        payload_->keep_constant(tensor);
+      } else {
+        describe_tensor(tensor, i, -1);
+      }
+    } else if (argument.isList()) {
+      describe_list(argument, i);
+    } else {
+      repeatable_ &= payload_->add_argument(argument);
+    }
+  }
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,44 @@
+#include "csrc/torch/compat/errors.h"
+
+#include <atomic>
+
+namespace recoup::detail {
+namespace {
+std::atomic<OutOfBudgetThrower> thrower{nullptr};
+}  // namespace
+
+void set_out_of_budget_thrower(OutOfBudgetThrower wanted) { thrower = wanted; }
+
+void throw_out_of_budget(const OutOfBudgetReport& report) {
+  if (const OutOfBudgetThrower chosen = thrower) {
+    chosen(report);
+  }
+  throw PoolOutOfMemory(report);
+}
+
+const std::string& evicted_message() {
+  static const std::string message =
+      "recoup: this tensor's bytes are evicted and it was touched outside the budget scope's "
+      "thread or "
+      "by code that recoup cannot see. Run the thread's work in `with recoup.carry():`, or call "
+      "recoup.materialize(tensor), or hold recoup.pin(tensor), on the scope's thread before "
+      "handing the tensor over";
+  return message;
+}
+
+const std::string& suspended_message() {
+  static const std::string message =
+      "recoup: this tensor's bytes are evicted, and its budget scope has ended without the room to "
+      "bring them back. Nothing is lost: run.finish(budget), with a larger budget, completes the "
+      "scope's exit; recoup.materialize(tensor) works in an open scope only";
+  return message;
+}
+
+const std::string& lost_message() {
+  static const std::string message =
+      "recoup: this tensor's bytes were evicted when its budget scope was given up, before "
+      "run.finish(budget) had brought them back: they are lost. Compute them again";
+  return message;
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,221 @@
+#include "csrc/torch/compat/generators.h"
+
+#include <ATen/Context.h>
+#include <pthread.h>
+
+#include <thread>
+#include <utility>
+
+#include "csrc/base/check.h"
+
+namespace recoup::detail {
+namespace {
+
+at::CPUGeneratorImpl* cpu_impl(const at::Generator& generator) {
+  return dynamic_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl());
+}
+
+const at::Generator& default_cpu() { return at::detail::getDefaultCPUGenerator(); }
+
+bool is_default_cpu(const at::Generator& generator) {
+  return generator.unsafeGetGeneratorImpl() == default_cpu().unsafeGetGeneratorImpl();
+}
+
+std::mutex& mutex_of(const at::Generator& generator) {
+  return generator.unsafeGetGeneratorImpl()->mutex_;
+}
+
+bool make_recursive(std::mutex& mutex) {
+  pthread_mutexattr_t attributes;
+  if (pthread_mutexattr_init(&attributes) != 0) {
+    return false;
+  }
+  const bool made = pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE) == 0 &&
+                    pthread_mutex_destroy(mutex.native_handle()) == 0 &&
+                    pthread_mutex_init(mutex.native_handle(), &attributes) == 0;
+  pthread_mutexattr_destroy(&attributes);
+  return made;
+}
+
+// What the gate needs: the thread that has it may take it again, another may not.
+bool is_recursive(std::mutex& mutex) {
+  const std::lock_guard held(mutex);
+  const bool again = mutex.try_lock();
+  if (again) {
+    mutex.unlock();
+  }
+  bool another = true;
+  std::thread([&] {
+    another = mutex.try_lock();
+    if (another) {
+      mutex.unlock();
+    }
+  }).join();
+  return again && !another;
+}
+
+// Once, when recoup is loaded: before its threads, and mostly before the program's.
+const bool kMadeRecursive = [] {
+  std::mutex& mutex = mutex_of(default_cpu());
+  {
+    const std::lock_guard wait_for_a_draw(mutex);
+  }
+  return make_recursive(mutex);
+}();
+
+// Tried once, and not while libraries are loaded: that takes a thread.
+bool gate_works() {
+  static const bool works = kMadeRecursive && is_recursive(mutex_of(default_cpu()));
+  return works;
+}
+
+bool equal(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
+  return a.seed_ == b.seed_ && a.left_ == b.left_ && a.seeded_ == b.seeded_ && a.next_ == b.next_ &&
+         a.state_ == b.state_;
+}
+
+// With its lock held. The last state of the default generator is kept, so that equal ones are
+// stored once.
+GeneratorState save(const at::Generator& generator) {
+  auto now = std::make_shared<const SavedGenerator>(generator);
+  if (!is_default_cpu(generator)) {
+    return now;
+  }
+  static auto* const last = new GeneratorState;  // never destroyed; its lock is the generator's
+  if (!*last || !(**last == *now)) {
+    *last = std::move(now);
+  }
+  return *last;
+}
+
+}  // namespace
+
+SavedGenerator::SavedGenerator(const at::Generator& generator) {
+  if (at::CPUGeneratorImpl* const impl = cpu_impl(generator)) {
+    cpu_ = {.engine = impl->engine(),
+            .next_float = impl->next_float_normal_sample(),
+            .next_double = impl->next_double_normal_sample()};
+  } else {
+    gpu_ = {generator.current_seed(), generator.get_offset()};
+  }
+}
+
+void SavedGenerator::put_into(at::Generator& generator) const {
+  if (cpu_) {
+    at::CPUGeneratorImpl* const impl = cpu_impl(generator);
+    RECOUP_CHECK(impl != nullptr);
+    impl->set_engine(cpu_->engine);
+    impl->set_next_float_normal_sample(cpu_->next_float);
+    impl->set_next_double_normal_sample(cpu_->next_double);
+    return;
+  }
+  generator.set_current_seed(gpu_[0]);  // first: it puts the offset to 0
+  generator.set_offset(gpu_[1]);
+}
+
+bool operator==(const SavedGenerator& a, const SavedGenerator& b) {
+  if (!a.cpu_ || !b.cpu_) {
+    return !a.cpu_ && !b.cpu_ && a.gpu_ == b.gpu_;
+  }
+  return a.cpu_->next_float == b.cpu_->next_float && a.cpu_->next_double == b.cpu_->next_double &&
+         equal(a.cpu_->engine.data(), b.cpu_->engine.data());
+}
+
+std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments,
+                                          c10::Device device) {
+  at::Generator generator =
+      device.is_cpu() ? default_cpu() : at::globalContext().defaultGenerator(device);
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isGenerator() && argument.toGenerator().defined()) {
+      generator = argument.toGenerator();
+    }
+  }
+  if (generator.device().type() != device.type() ||
+      (device.is_cpu() && cpu_impl(generator) == nullptr)) {
+    return std::nullopt;
+  }
+  return generator;
+}
+
+bool has_gate(c10::Device device) { return !device.is_cpu() || gate_works(); }
+
+at::Generator private_generator(const GeneratorState& state) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>();
+  state->put_into(generator);
+  return generator;
+}
+
+int& GeneratorLock::depth() {
+  thread_local int depth = 0;
+  return depth;
+}
+
+GeneratorLock::GeneratorLock(const at::Generator& generator)
+    : generator_(generator), lock_(mutex_of(generator_)) {
+  ++depth();
+}
+
+GeneratorLock::~GeneratorLock() { --depth(); }
+
+Draw::Draw(at::Generator generator, c10::IValue* slot) : generator_(std::move(generator)) {
+  const bool recursive = gate_works();  // before it is locked
+  lock_.emplace(generator_);
+  before_ = save(generator_);
+  if (!generator_.device().is_cpu()) {
+    lock_.reset();  // its kernels lock it for themselves
+  } else if (!recursive || !is_default_cpu(generator_)) {
+    RECOUP_CHECK(slot != nullptr);
+    copy_ = private_generator(before_);
+    *slot = copy_;
+  }
+}
+
+Draw::~Draw() {
+  if (copy_.defined()) {
+    SavedGenerator(copy_).put_into(generator_);
+  }
+}
+
+void Draw::undo() {
+  if (!lock_) {
+    const GeneratorLock lock(generator_);
+    before_->put_into(generator_);
+    return;
+  }
+  before_->put_into(generator_);
+  copy_ = at::Generator();
+}
+
+GeneratorGuard::GeneratorGuard(at::Generator generator, const GeneratorState& state)
+    : generator_(std::move(generator)) {
+  lock_.emplace(generator_);
+  before_.emplace(generator_);
+  state->put_into(generator_);
+  if (!generator_.device().is_cpu()) {
+    lock_.reset();
+  }
+}
+
+GeneratorGuard::~GeneratorGuard() {
+  if (!lock_) {
+    lock_.emplace(generator_);
+  }
+  before_->put_into(generator_);
+}
+
+void lock_generator_for_fork() { mutex_of(default_cpu()).lock(); }
+
+void unlock_generator_in_parent() { mutex_of(default_cpu()).unlock(); }
+
+// A recursive mutex knows its owner by the number of its thread, and that is another in the child.
+void renew_generator_in_child() {
+  std::mutex& mutex = mutex_of(default_cpu());
+  if (kMadeRecursive) {
+    ::new (static_cast<void*>(&mutex)) std::mutex;
+    RECOUP_CHECK(make_recursive(mutex));
+  } else {
+    mutex.unlock();
+  }
+}
+
+}  // namespace recoup::detail

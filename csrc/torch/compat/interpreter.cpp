@@ -1,0 +1,52 @@
+#include "csrc/torch/compat/interpreter.h"
+
+#include <atomic>
+
+#include "recoup/torch.h"
+
+namespace recoup {
+namespace detail {
+namespace {
+
+// Null: there is none.
+std::atomic<const InterpreterLock*> interpreter_lock{nullptr};
+
+}  // namespace
+
+WithoutInterpreter::WithoutInterpreter() {
+  const InterpreterLock* const lock = interpreter_lock.load(std::memory_order_acquire);
+  state_ = lock == nullptr ? nullptr : lock->release();
+}
+
+WithoutInterpreter::~WithoutInterpreter() {
+  if (state_ != nullptr) {
+    interpreter_lock.load(std::memory_order_acquire)->take_back(state_);
+  }
+}
+
+WithInterpreter::WithInterpreter(bool wanted) {
+  const InterpreterLock* const lock = interpreter_lock.load(std::memory_order_acquire);
+  held_ = wanted && lock != nullptr && lock->running();
+  if (held_) {
+    state_ = lock->hold();
+  }
+}
+
+WithInterpreter::~WithInterpreter() {
+  if (held_) {
+    interpreter_lock.load(std::memory_order_acquire)->let_go(state_);
+  }
+}
+
+std::int64_t references_to(const void* object) {
+  const InterpreterLock* const lock = interpreter_lock.load(std::memory_order_acquire);
+  return lock == nullptr ? 0 : lock->references(object);
+}
+
+}  // namespace detail
+
+void set_interpreter_lock(const InterpreterLock& lock) {
+  detail::interpreter_lock.store(&lock, std::memory_order_release);
+}
+
+}  // namespace recoup

@@ -1,0 +1,85 @@
+// What kernels read of the process and of their thread besides their arguments.
+#pragma once
+
+#include <ATen/Context.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "csrc/torch/compat/interpreter.h"
+
+namespace recoup::detail {
+
+// Everything that a program can set and that may change a kernel's bits, at one moment. Nobody
+// lists which op looks at which: all of it is kept for every op, as a pointer.
+class Settings {
+ public:
+  // As they are now, for an op on a device of the type. Equal ones are one object, which lives for
+  // ever: there are as many as the program has combinations of settings.
+  static const Settings& current(c10::DeviceType device);
+
+ private:
+  friend class SettingsGuard;
+
+  struct OfThread {
+    std::uint64_t autocast_off = 0;   // the dispatch keys of autocast that are excluded
+    std::uint32_t float_control = 0;  // MXCSR without its flags: rounding, denormals, traps
+    std::int32_t threads = 0;
+    c10::ScalarType autocast_dtype{};  // of the device
+    c10::DeviceType device{};
+    bool autocast_cache = false;
+    bool grad_mode = false;
+    bool forward_grad_mode = false;
+    bool inference_mode = false;
+    std::uint16_t unused = 0;  // no padding: they are compared and hashed as bytes
+
+    static OfThread now(c10::DeviceType device);
+    friend bool operator==(const OfThread&, const OfThread&) = default;
+  };
+
+  // More than PyTorch 2.13 has; checked when they are read.
+  static constexpr std::size_t kMostContext = 248;
+  static constexpr std::size_t kMostPrecisions = 16;
+
+  struct OfProcess {
+    std::array<std::byte, kMostContext> context{};  // the plain members of at::Context
+    std::array<at::Float32Precision, kMostPrecisions> precisions{};
+    std::int64_t default_dtype = 0;
+
+    static OfProcess now();
+    [[nodiscard]] bool holds_now() const;
+  };
+
+  [[nodiscard]] bool holds_now(c10::DeviceType device) const {
+    return thread_ == OfThread::now(device) && process_.holds_now();
+  }
+  static const Settings& intern(c10::DeviceType device);
+
+  OfThread thread_;
+  OfProcess process_;
+};
+
+// Puts settings in place and the former ones back, raw. Costs nothing where they are equal.
+class SettingsGuard {
+ public:
+  // Of an op on a device of the type.
+  SettingsGuard(const Settings& wanted, c10::DeviceType device);
+  ~SettingsGuard();
+  SettingsGuard(const SettingsGuard&) = delete;
+  SettingsGuard& operator=(const SettingsGuard&) = delete;
+
+ private:
+  void change(const Settings& from, const Settings& to);
+
+  static bool differ_in_process(const Settings& one, const Settings& other);
+
+  const Settings& wanted_;
+  WithInterpreter of_process_;  // Note [Settings of the process]
+  const Settings& before_;
+  int mkl_threads_ = 0;  // that MKL was told of on this thread; 0: it was told nothing
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,108 @@
+#include "csrc/torch/ops/compiled_frame.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "csrc/torch/compat/hook.h"
+#include "csrc/torch/compat/scope_thread.h"
+#include "csrc/torch/gpu/gpus.h"
+#include "csrc/torch/ops/draw_tape.h"
+#include "csrc/torch/ops/draws.h"
+#include "csrc/torch/ops/traits_table.h"
+
+namespace recoup::detail {
+namespace {
+
+// Where an op of a graph draws: on the device of its tensors, or of those that it makes.
+c10::Device device_of_draw(c10::DispatchKeySet below, const std::vector<c10::IValue>& arguments) {
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isDevice()) {
+      return argument.toDevice();
+    }
+  }
+  const auto gpu = gpu_type();
+  const bool on_gpu =
+      gpu && below.highestBackendKey() ==
+                 c10::toBackendComponent(*gpu == c10::kCUDA ? c10::DispatchKey::CUDA
+                                                            : c10::DispatchKey::PrivateUse1);
+  return on_gpu ? c10::impl::VirtualGuardImpl(*gpu).getDevice() : c10::Device(c10::kCPU);
+}
+
+}  // namespace
+
+CompiledFrame::CompiledFrame(CompiledCall& call)
+    : call_(call), outer_(innermost()), was_inside_(Hook::state()) {
+  call_.draws().rewind();
+  innermost() = this;
+  set_in_graph(true);
+  Hook::set_inside(false);  // its ops come to `pass`
+}
+
+CompiledFrame::~CompiledFrame() {
+  innermost() = outer_;
+  set_in_graph(outer_ != nullptr);
+  Hook::set_state(was_inside_);
+}
+
+void CompiledFrame::rethrow_if(std::string_view what) const {
+  if (failure_ && what.find(failure_->report().to_string()) != std::string_view::npos) {
+    throw PoolOutOfMemory(*failure_);
+  }
+}
+
+void CompiledFrame::pass(const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                         torch::jit::Stack* stack) {
+  const OpTraits& traits = TraitsTable::instance().of(op, reach_of(below));
+  TORCH_CHECK(!traits.foreign, "recoup: a compiled graph calls the op ", traits.name,
+              ", which may read and write tensors that the graph was not given, so it cannot be run "
+              "as one op. Call it outside of what is compiled, or if it gives the same bits from "
+              "the same arguments each time, say so with recoup.allow_replay");
+  // What is in Python calls it again, or something else.
+  if (traits.random && !below.has(c10::DispatchKey::Python)) {
+    draw(op, traits, below, *stack);
+  } else {
+    Hook::proceed(op, below, stack);
+  }
+}
+
+void CompiledFrame::draw(const c10::OperatorHandle& op, const OpTraits& traits,
+                         c10::DispatchKeySet below, torch::jit::Stack& stack) {
+  const Unseen unseen;
+  const std::size_t count = op.schema().arguments().size();
+  // A kernel lets go of its arguments behind the gate, and with the last reference to one goes its
+  // Python object, for which the GIL is needed.
+  const std::vector<c10::IValue> arguments(stack.end() - static_cast<std::ptrdiff_t>(count),
+                                           stack.end());
+  const c10::Device device = device_of_draw(below, arguments);
+  DrawTape& tape = call_.draws();
+  if (const GeneratorState* const state = tape.next()) {
+    draw_again(op, traits, below, device, *state, stack);
+    return;
+  }
+  const auto generator = repeatable_generator(traits, below, device, stack, count);
+  if (!generator) {
+    call_.set_once();
+    Hook::proceed(op, below, &stack);
+    return;
+  }
+  GeneratorState before;
+  GeneratorState after;
+  {
+    std::optional<Draw> draw;
+    begin_draw(draw, traits, *generator, stack, count);
+    before = draw->before();
+    try {
+      Hook::proceed(op, below, &stack);
+    } catch (...) {
+      draw->undo();
+      throw;
+    }
+    after = std::make_shared<const SavedGenerator>(*generator);
+  }
+  tape.add(*generator, std::move(before), std::move(after));
+}
+
+}  // namespace recoup::detail

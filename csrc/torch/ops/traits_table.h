@@ -1,0 +1,71 @@
+// TraitsTable: the traits of each op that was seen, made once.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "csrc/torch/ops/overrides.h"
+#include "csrc/torch/ops/traits.h"
+
+namespace recoup::detail {
+
+// Note [Ops that go]
+// An op is known by the address of its schema. A library of the program's may be unregistered, and
+// the next op have its address: so the dispatcher tells of each that goes. Its traits stay for the
+// records of what it made, which cannot be replayed any more, and the next op gets others.
+//
+// Thread safe.
+class TraitsTable {
+ public:
+  const OpTraits& of(const c10::OperatorHandle& op, Reach reach) {
+    // Perf only: traits never move once made, so each thread may remember where they are.
+    struct Recent {
+      std::uint32_t gone = 0;
+      std::array<std::pair<std::uintptr_t, const OpTraits*>, 256> slots{};
+    };
+    thread_local Recent recent;
+    if (const std::uint32_t gone = gone_.load(std::memory_order_acquire); recent.gone != gone) {
+      recent = {.gone = gone, .slots = {}};
+    }
+    // A schema's address is even.
+    const auto key =
+        reinterpret_cast<std::uintptr_t>(&op.schema()) | static_cast<std::uintptr_t>(reach);
+    auto& slot = recent.slots[(key >> 6) % recent.slots.size()];
+    if (slot.first != key) {
+      slot = {key, &look_up(op, reach)};
+    }
+    return *slot.second;
+  }
+  // The user vouches that ops of this name ("ns::op", any overload) can be repeated.
+  void allow_replay(const std::string& name);
+  // Kernels may have been registered or taken away since ops were looked up. While no session is in
+  // force.
+  void look_for_overrides();
+  // The op is about to be unregistered.
+  void forget(const c10::FunctionSchema& schema);
+  static TraitsTable& instance();
+
+ private:
+  TraitsTable() = default;
+  const OpTraits& look_up(const c10::OperatorHandle& op, Reach reach);
+
+  std::mutex mutex_;
+  // By reach; null: not looked up yet.
+  using PerReach = std::array<std::unique_ptr<OpTraits>, 2>;
+  std::unordered_map<const c10::FunctionSchema*, PerReach> table_;
+  std::vector<std::unique_ptr<OpTraits>> unregistered_;  // records refer to them
+  std::atomic<std::uint32_t> gone_{0};                   // so many ops were unregistered
+  std::unordered_set<std::string> allowed_;
+};
+
+}  // namespace recoup::detail

@@ -1,0 +1,74 @@
+// Attributor: what a session keeps when somebody asks who holds its memory.
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include "csrc/engine/base/observer_pair.h"
+#include "csrc/engine/reports/ledger.h"
+#include "csrc/engine/reports/live_timeline.h"
+#include "csrc/torch/session/makers.h"
+#include "recoup/attribution.h"
+
+namespace recoup::detail {
+
+// Called under the engine's lock, but for `line`.
+class Attributor {
+ public:
+  // The engine must outlive it, and not be used beyond its end.
+  Attributor(Engine& engine, const AttributionOptions& options)
+      : options_(options),
+        ledger_(engine, table_),
+        timeline_(options.step || options.moments
+                      ? std::optional<LiveTimeline>(std::in_place, engine, table_, options.moments)
+                      : std::nullopt),
+        observers_(&ledger_, timeline_ ? &*timeline_ : nullptr) {
+    engine.set_makers(&table_);
+  }
+  Attributor(const Attributor&) = delete;
+  Attributor& operator=(const Attributor&) = delete;
+
+  [[nodiscard]] Observer* observer() { return &observers_; }
+  Makers& makers() { return makers_; }
+  Ledger& ledger() { return ledger_; }
+  // Where in the program this thread is. With no lock held: it may wait for the interpreter's.
+  [[nodiscard]] std::uint32_t line() const {
+    return options_.line == nullptr ? Maker::kNone : options_.line();
+  }
+  // What there is so far.
+  [[nodiscard]] Attribution result() const {
+    Attribution result;
+    result.makers = makers_.all();
+    result.work = ledger_.work();
+    result.peak = ledger_.peak_bytes();
+    result.holdings = ledger_.peak();
+    result.refusal = ledger_.refusal();
+    result.work.resize(result.makers.size());
+    if (timeline_ && options_.step) {
+      result.step = timeline_->step();
+      if (result.refusal) {
+        result.refusal->step = timeline_->refused_step();
+      }
+    }
+    if (timeline_ && options_.moments) {
+      result.moments = timeline_->moments();
+    }
+    return result;
+  }
+  void check() const {
+    ledger_.check();
+    if (timeline_) {
+      timeline_->check();
+    }
+  }
+
+ private:
+  const AttributionOptions options_;
+  Makers makers_;
+  MakerTable table_;
+  Ledger ledger_;
+  std::optional<LiveTimeline> timeline_;
+  ObserverPair observers_;
+};
+
+}  // namespace recoup::detail

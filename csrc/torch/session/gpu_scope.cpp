@@ -1,0 +1,99 @@
+#include "csrc/torch/session/gpu_scope.h"
+
+#include <thread>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/torch/session/tensor_memory.h"
+
+namespace recoup::detail {
+
+GpuScope::GpuScope(TensorMemory& live, const Arena& arena)
+    : begin_(arena.at(Bytes(0))), end_(arena.at(arena.size())), live_(&live) {}
+
+// Freeing may free more, by way of what died with a storage: calls are counted, not locked.
+template <class Act>
+bool GpuScope::with_live(Act&& act) const {
+  ++inside_;
+  TensorMemory* const live = live_;
+  try {
+    if (live != nullptr) {
+      act(*live);
+    }
+  } catch (...) {
+    --inside_;
+    throw;
+  }
+  --inside_;
+  return live != nullptr;
+}
+
+bool GpuScope::wants(Bytes size) const {
+  bool wanted = false;
+  with_live([&](const TensorMemory& live) {
+    wanted = live.in_scope(static_cast<std::size_t>(size.count()));
+  });
+  return wanted;
+}
+
+void* GpuScope::allocate(Bytes size, cuda::Stream stream) {
+  // Only threads of the scope ask for memory, and it is not left while they do.
+  TensorMemory* const live = live_;
+  RECOUP_CHECK(live != nullptr);
+  return live->allocate(static_cast<std::size_t>(size.count()), stream);
+}
+
+bool GpuScope::empty() const {
+  const std::lock_guard lock(mutex_);
+  return live_ == nullptr && retired_ && retired_->empty();
+}
+
+// What the scope says, or what is left of it.
+Bytes GpuScope::count(Bytes (TensorMemory::*of_live)() const,
+                      Bytes (RetiredArena::*of_rest)() const) const {
+  Bytes bytes;
+  if (!with_live([&](const TensorMemory& live) { bytes = (live.*of_live)(); })) {
+    const std::lock_guard lock(mutex_);
+    bytes = retired_ ? ((*retired_).*of_rest)() : Bytes(0);
+  }
+  return bytes;
+}
+
+Bytes GpuScope::reserved() const { return count(&TensorMemory::reserved, &RetiredArena::backed); }
+
+Bytes GpuScope::used() const { return count(&TensorMemory::used, &RetiredArena::used); }
+
+void GpuScope::free(void* memory) {
+  if (with_live([memory](TensorMemory& live) { live.free(memory); })) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (retired_) {
+    retired_->release(memory);
+  } else {
+    freed_early_.push_back(memory);
+  }
+}
+
+void GpuScope::record_stream(void* memory, cuda::Stream stream) {
+  // Of one that has stopped nothing is given out again until the device is done with all of it.
+  with_live([&](TensorMemory& live) { live.record_stream(memory, stream); });
+}
+
+void GpuScope::close() {
+  live_ = nullptr;
+  while (inside_ > 0) {
+    std::this_thread::yield();
+  }
+}
+
+void GpuScope::retire(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks) {
+  const std::lock_guard lock(mutex_);
+  retired_.emplace(std::move(arena), blocks);
+  for (void* const memory : freed_early_) {
+    retired_->release(memory);
+  }
+  freed_early_.clear();
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,54 @@
+// A scope on a GPU as the allocator sees it, and what is left of it when it has stopped.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "csrc/cuda/scopes.h"
+#include "csrc/torch/gpu/arena.h"
+
+namespace recoup::detail {
+
+class TensorMemory;
+
+class GpuScope final : public cuda::Scope {
+ public:
+  GpuScope(TensorMemory& live, const Arena& arena);
+
+  [[nodiscard]] bool wants(Bytes size) const override;
+  [[nodiscard]] void* allocate(Bytes size, cuda::Stream stream) override;
+  [[nodiscard]] bool owns(const void* memory) const override {
+    return memory >= begin_ && memory < end_;
+  }
+  [[nodiscard]] bool empty() const override;
+  [[nodiscard]] Bytes reserved() const override;
+  [[nodiscard]] Bytes used() const override;
+  void free(void* memory) override;
+  void record_stream(void* memory, cuda::Stream stream) override;
+
+  // The session stops: no call is in it any more when this returns, and none comes to it.
+  void close();
+  // Then what it leaves: its arena and the blocks in use.
+  void retire(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks);
+
+ private:
+  // Calls act(memory) unless it has stopped; then false.
+  template <class Act>
+  bool with_live(Act&& act) const;
+  [[nodiscard]] Bytes count(Bytes (TensorMemory::*of_live)() const,
+                            Bytes (RetiredArena::*of_rest)() const) const;
+
+  const void* begin_;
+  const void* end_;
+  std::atomic<TensorMemory*> live_;
+  mutable std::atomic<int> inside_{0};
+  mutable std::mutex mutex_;  // of the rest; nothing is called that could come back
+  std::optional<RetiredArena> retired_;
+  std::vector<void*> freed_early_;  // after close(), before retire()
+};
+
+}  // namespace recoup::detail

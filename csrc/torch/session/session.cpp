@@ -1,0 +1,272 @@
+#include "csrc/torch/session/session.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <stdexcept>
+#include <utility>
+
+#include "csrc/base/strings.h"
+#include "recoup/torch.h"
+
+namespace recoup::detail {
+namespace {
+
+// Any suite of tests can be run under them, as it is.
+TestAids aids_of(const Options& options) {
+  const char* const wanted = std::getenv("RECOUP_TEST_AIDS");
+  return wanted != nullptr && *wanted != '\0' ? parse_test_aids(wanted) : options.aids;
+}
+
+Options options_on(const Gpu* gpu, Options options) {
+  options.aids = aids_of(options);
+  if (gpu == nullptr) {
+    options.spill_to_leave = true;
+    return options;
+  }
+  if (options.aids.poison) {
+    throw std::invalid_argument("the test aid 'poison' is for budgets of the CPU's memory");
+  }
+  if (options.budget > Bytes(0)) {
+    options.budget = gpu->budget(options.budget);
+    options.outside = gpu->outside();
+    options.alignment = Bytes(512);  // what kernels expect of PyTorch's own allocator
+  }
+  options.spill_compares = options.spill <= Bytes(0);  // the host would have to wait for it
+  return options;
+}
+
+std::uint32_t next_number() {
+  static std::atomic<std::uint32_t> last{0};
+  return ++last;
+}
+
+// What the engine asks of the device while it is made must be there.
+Options prepared(TensorDevice& device, const Options& options) {
+  device.open_tier(options);
+  return options_on(device.gpu(), options);
+}
+
+}  // namespace
+
+Session::Session(const Options& options, c10::Device device, const StorageHooks& hooks)
+    : number_(next_number()),
+      delay_(aids_of(options).delay),
+      device_(device, number_, hooks, {.engine = engine_, .mutex = mutex_, .records = records_}),
+      engine_(prepared(device_, options), device_),
+      storages_(engine_, device_, records_, mutex_),
+      memory_({.engine = engine_,
+               .device = device_,
+               .storages = storages_,
+               .mutex = mutex_,
+               .delay = delay_,
+               .session = this}) {
+  const PolicyInfo& policy = find_policy(options.policy);
+  if (policy.simulated_only) {
+    throw std::invalid_argument(str_cat(
+        "policy '", options.policy, "' needs to know the future: only a simulation can have it"));
+  }
+  device_.make_arena(engine_.options());
+  if (Gpu* const gpu = device_.gpu()) {
+    bounce_ = engine_.reserve_bounce();
+    gpu->set_bounce(device_.arena().at(engine_.pool().offset(bounce_)),
+                    engine_.pool().size(bounce_));
+    memory_.publish_use(EngineLock(mutex_));
+  }
+  if (policy.schedule != ScheduleKind::kNone) {
+    runner_ = std::make_unique<ScheduleRunner>(engine_, policy.schedule, engine_.options().budget);
+    engine_.set_schedule(runner_.get());
+    observe(nullptr);
+  }
+  if (has_itinerary(options)) {
+    itinerary_ = std::make_unique<Itinerary>(engine_);
+    engine_.set_planned(itinerary_.get());
+    observe(nullptr);
+  } else if (has_foresight(options)) {
+    const bool beside = options.planning == Planning::kBackground;
+    foresight_ = std::make_unique<Foresight>(engine_, Foresight::Settings{.beside = beside});
+    engine_.set_planned(foresight_.get());
+    observe(nullptr);
+  }
+}
+
+void Session::wait_for_replays(const EngineLock& lock) {
+  if (engine_.replaying()) {
+    mutex_.wait_until(lock, [this] { return !engine_.replaying(); });
+  }
+}
+
+void Session::grow(Bytes budget) {
+  const EngineLock lock(mutex_);
+  if (Gpu* const gpu = device_.gpu()) {
+    budget = gpu->budget(budget);
+    gpu->back(device_.arena(), budget - engine_.options().outside);
+    memory_.publish_use(lock);
+  }
+  engine_.grow(budget);
+}
+
+void Session::shrink(Bytes budget) {
+  const EngineLock lock(mutex_);
+  if (on_gpu()) {
+    throw std::invalid_argument("recoup: a budget on a GPU cannot be made smaller");
+  }
+  wait_for_replays(lock);
+  engine_.set_running_op("the change to a smaller budget");
+  try {
+    engine_.shrink(budget);
+  } catch (...) {
+    engine_.set_running_op({});
+    throw;
+  }
+  engine_.set_running_op({});
+}
+
+// Flights are destroyed after the lock is given up: they hold tensors of the program.
+void Session::land(std::span<const WorkId> works) {
+  std::vector<Flight> landed;
+  const EngineLock lock(mutex_);
+  landed = in_flight_.take(works);
+  unpin_landed(landed, lock);
+}
+
+void Session::land_dropped(std::span<const WorkId> works) {
+  std::vector<Flight> landed;
+  const EngineLock lock(mutex_);
+  landed = in_flight_.take_dropped(works);
+  unpin_landed(landed, lock);
+}
+
+void Session::land_ended() {
+  std::vector<Work> works;
+  {
+    const EngineLock lock(mutex_);
+    works = in_flight_.works();
+  }
+  const Ended ended = ended_among(works);
+  if (ended.finished.empty() && ended.dropped.empty()) {
+    return;
+  }
+  land(ended.finished);
+  std::vector<Flight> unknown;
+  const EngineLock lock(mutex_);
+  unknown = in_flight_.take(ended.dropped);
+}
+
+void Session::forget_flights() {
+  std::vector<Flight> flights;
+  const EngineLock lock(mutex_);
+  flights = in_flight_.take_all();
+}
+
+void Session::unpin_and_watch(const PinTicket& pin, const EngineLock& lock) {
+  Engine& held = engine(lock);
+  if (held.values().holds(pin)) {
+    storages_.arm(*storages(lock).record(pin.storage).impl);
+    held.user().unpin(pin);
+  }
+}
+
+void Session::unpin_landed(std::span<const Flight> flights, const EngineLock& lock) {
+  for (const Flight& flight : flights) {
+    for (const PinTicket& pin : flight.pins) {
+      unpin_and_watch(pin, lock);
+    }
+  }
+}
+
+void Session::materialize_all() {
+  const EngineLock lock(mutex_);
+  const Turn turn(*this, lock);
+  if (const Gpu* const gpu = device_.gpu()) {
+    gpu->require_ready();
+  }
+  engine_.set_running_op("the exit of the scope");
+  engine_.user().materialize_all();
+  wait_for_device();
+}
+
+void Session::wait_for_device() {
+  if (Gpu* const gpu = device_.gpu()) {
+    gpu->wait_for_all();
+  }
+}
+
+void Session::disown_evicted(const EngineLock& lock) {
+  storages(lock).disown_evicted();
+  if (bounce_.valid()) {
+    engine_.free(std::exchange(bounce_, BlockId()));
+  }
+}
+
+void Session::record(const std::string& path) {
+  recording_ = std::make_unique<Recording>(path);
+  if (const Gpu* const gpu = device_.gpu()) {
+    const Options& options = engine_.options();
+    recording_->writer.set_device({.alignment = options.alignment,
+                                   .unit = gpu->budget_unit(),
+                                   .outside = options.outside,
+                                   .bounces = bounce_.valid(),
+                                   .compares = false});
+  }
+  observe(&recording_->recorder);
+}
+
+void Session::mark_step(std::string_view name) {
+  if (!recording_ && !runner_ && !foresight_ && !itinerary_ && !attributor_) {
+    return;
+  }
+  const EngineLock lock(mutex_);
+  wait_for_replays(lock);
+  device_.sweep_external();  // else a trace would not know when a tensor from outside was let go
+  observers_.on_step(name);
+}
+
+void Session::cancel_planning() noexcept {
+  if (foresight_) {
+    foresight_->cancel_planning();
+  }
+}
+
+void Session::stop_planning_for_good() noexcept {
+  if (foresight_) {
+    foresight_->stop_planning_for_good();
+  }
+}
+
+std::unique_ptr<Session::Recording> Session::end_recording() {
+  const EngineLock lock(mutex_);
+  if (recording_) {
+    observe(nullptr);
+  }
+  return std::move(recording_);
+}
+
+void Session::log_decisions() {
+  log_ = std::make_unique<DecisionLog>();
+  observe(log_.get());
+}
+
+void Session::observe(Observer* other) {
+  Observer* steps = runner_.get();
+  if (foresight_) {
+    steps = foresight_.get();
+  } else if (itinerary_) {
+    steps = itinerary_.get();
+  }
+  steps_ = ObserverPair(steps, other);
+  observers_ = ObserverPair(&steps_, attributor_ ? attributor_->observer() : nullptr);
+  engine_.set_observer(&observers_);
+}
+
+void Session::attribute(const AttributionOptions& options) {
+  attributor_ = std::make_unique<Attributor>(engine_, options);
+  Observer* const written = recording_ ? static_cast<Observer*>(&recording_->recorder) : log_.get();
+  observe(written);
+}
+
+std::vector<Decision> Session::decisions(const EngineLock&) const {
+  return log_ ? log_->decisions() : std::vector<Decision>();
+}
+
+}  // namespace recoup::detail

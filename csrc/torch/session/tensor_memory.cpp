@@ -1,0 +1,148 @@
+#include "csrc/torch/session/tensor_memory.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "csrc/base/check.h"
+#include "csrc/torch/compat/errors.h"
+#include "csrc/torch/compat/scope_thread.h"
+#include "csrc/torch/gpu/bypass.h"
+#include "csrc/torch/ops/compiled_frame.h"
+
+namespace recoup::detail {
+namespace {
+
+// Numbers that the argument parser wraps into tensors are allocated outside of any kernel, one an
+// op.
+constexpr std::size_t kWrappedNumber = 16;
+
+}  // namespace
+
+bool TensorMemory::in_scope(std::size_t nbytes) const {
+  if (Bypass::active()) {
+    return false;
+  }
+  if (on_scope_thread()) {
+    return !to_.device.device().is_cpu() || nbytes > kWrappedNumber || inside_op() ||
+           Hook::fills_by_pointer();
+  }
+  // Kernels also allocate on OpenMP workers, which know nothing of the scope.
+  return to_.device.in_kernel() && at::in_parallel_region();
+}
+
+BlockId TensorMemory::take_block(std::size_t nbytes) {
+  const BlockId block = to_.engine.allocate(Bytes(static_cast<std::int64_t>(nbytes)));
+  if (block.index() >= block_serials_.size()) {
+    block_serials_.resize(block.index() + std::size_t{1024}, 0);
+  }
+  block_serials_[block.index()] = serial_;
+  held_ += static_cast<std::int64_t>(nbytes);
+  most_held_ = std::max(most_held_, held_);
+  return block;
+}
+
+BlockId TensorMemory::block_at(const void* pointer) const {
+  const auto block = to_.engine.pool().find(to_.device.arena().offset(pointer));
+  RECOUP_CHECK(block.has_value(), "memory that is not allocated is freed, or used on a stream");
+  return *block;
+}
+
+void TensorMemory::throw_no_room(const OutOfBudget& error) const {
+  if (!inside_op() && !at::in_parallel_region()) {
+    throw_out_of_budget(error.report());  // inside no op, whose handler would do it
+  }
+  if (CompiledFrame* const frame = CompiledFrame::current()) {
+    frame->note_failure(PoolOutOfMemory(error.report(), to_.session));
+  }
+  if (to_.device.gpu() != nullptr) {
+    throw KernelOutOfMemory(error.report(), to_.session);
+  }
+  throw PoolOutOfMemory(error.report(), to_.session);
+}
+
+// What the engine lets go dies when its lock is given up, and memory of the pool with it: a slice
+// of a storage is a storage from outside that holds one of ours. Then it is tried once more.
+template <class Take>
+void* TensorMemory::allocate_in_turns(Take&& take) {
+  to_.delay.wait();
+  for (bool again = true;; again = false) {
+    Bytes charged{0};
+    try {
+      const EngineLock lock(to_.mutex);
+      try {
+        return take(lock);
+      } catch (const OutOfBudget&) {
+        charged = to_.engine.charged();
+        throw;
+      }
+    } catch (const OutOfBudget& error) {
+      const EngineLock lock(to_.mutex);
+      if (!again || to_.engine.charged() >= charged) {
+        throw_no_room(error);
+      }
+    }
+  }
+}
+
+c10::DataPtr TensorMemory::allocate(std::size_t nbytes) {
+  if (nbytes == 0) {
+    return to_.device.no_bytes();
+  }
+  void* const pointer = allocate_in_turns([&](const EngineLock&) {
+    return to_.device.arena().at(to_.engine.pool().offset(take_block(nbytes)));
+  });
+  return {pointer, pointer, to_.device.hooks().pool, to_.device.device()};
+}
+
+void* TensorMemory::allocate(std::size_t nbytes, cuda::Stream stream) {
+  return allocate_in_turns([&](const EngineLock& lock) {
+    const BlockId block = take_block(nbytes);
+    const Bytes size = to_.engine.pool().size(block);
+    void* const pointer = to_.device.arena().at(to_.engine.pool().offset(block));
+    publish_use(lock);
+    try {
+      to_.device.gpu()->take(pointer, size, stream);
+    } catch (...) {
+      held_ -= size.count();
+      to_.engine.free(block);
+      throw;
+    }
+    return pointer;
+  });
+}
+
+void TensorMemory::free(void* pointer) {
+  to_.delay.wait();
+  const EngineLock lock(to_.mutex);
+  const BlockId block = block_at(pointer);
+  if (const StorageId storage = to_.engine.storage_in(block); storage.valid()) {
+    to_.storages.died(to_.storages.record(storage));
+  } else {
+    held_ -= to_.engine.pool().size(block).count();
+    to_.engine.free(block);
+  }
+  if (to_.device.gpu() != nullptr) {
+    publish_use(lock);
+  }
+}
+
+void TensorMemory::record_stream(void* pointer, cuda::Stream stream) {
+  const EngineLock lock(to_.mutex);
+  to_.device.gpu()->use(pointer, to_.engine.pool().size(block_at(pointer)), stream);
+}
+
+void* TensorMemory::allocate_aside(Bytes size, const EngineLock&) {
+  return to_.device.arena().at(to_.engine.pool().offset(to_.engine.allocate(size)));
+}
+
+void TensorMemory::free_aside(const void* memory, const EngineLock&) {
+  to_.engine.free(block_at(memory));
+}
+
+void TensorMemory::publish_use(const EngineLock&) {
+  used_ = (to_.engine.charged() - to_.engine.options().outside).count();
+  reserved_ = to_.device.arena().backed().count();
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,380 @@
+#include "csrc/torch/storages/storages.h"
+
+#include <c10/util/Exception.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/check.h"
+#include "csrc/torch/compat/errors.h"
+#include "csrc/torch/compat/scope_thread.h"
+#include "csrc/torch/compat/storage_access.h"
+#include "csrc/torch/gpu/gpus.h"
+#include "csrc/torch/storages/private_memory.h"
+
+namespace recoup::detail {
+namespace {
+
+Bytes size_of(const c10::StorageImpl& storage) {
+  return Bytes(static_cast<std::int64_t>(storage.nbytes()));
+}
+
+AddressRange range_of(const c10::StorageImpl& storage) {
+  return {data_of(storage).get(), storage.nbytes()};
+}
+
+}  // namespace
+
+void Storages::died(StorageRecord& record) {
+  engine_.storage_died(record.id);
+  records_.remove(record);
+  device_.external().collect();
+}
+
+void Storages::moved_out_died(const void* address) {
+  if (StorageRecord* const record = device_.take_moved_out(address)) {
+    device_.external().note_dead(*record);
+    device_.external().collect();
+  }
+}
+
+void Storages::rebind(StorageRecord& record, c10::StorageImpl& storage) {
+  record.weak = c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr::reclaim_copy(&storage));
+  record.impl = &storage;
+}
+
+BlockId Storages::unowned_block(const c10::StorageImpl& storage) const {
+  const c10::DataPtr& data = data_of(storage);
+  if (!device_.in_pool(data)) {
+    return {};
+  }
+  const auto block = engine_.pool().find(device_.arena().offset(data.get()));
+  return block && !engine_.pool().owner(*block).valid() ? *block : BlockId();
+}
+
+StorageId Storages::find(c10::StorageImpl& storage) {
+  const c10::DataPtr& data = data_of(storage);
+  if (device_.is_evicted(data)) {
+    StorageRecord& record = records_[EvictedContext::unpack(data.get_context()).record];
+    if (record.impl != &storage) {
+      rebind(record, storage);  // its DataPtr was swapped into another storage
+    }
+    return record.id;
+  }
+  if (data.get() == nullptr) {
+    return {};
+  }
+  return device_.in_pool(data) ? find_pooled(storage) : find_external(storage);
+}
+
+void Storages::offer(c10::StorageImpl& storage) {
+  if (device_.brings_in()) {
+    offered_.insert_or_assign(
+        &storage, c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr::reclaim_copy(&storage)));
+    arm(storage);  // no op has seen it yet
+  }
+}
+
+void Storages::withdraw_all() {
+  if (!device_.brings_in()) {
+    return;
+  }
+  offered_.clear();
+  records_.for_each_external([this](const StorageRecord& record) {
+    if (record.id.valid()) {
+      (void)engine_.user().pin(record.id);
+    }
+  });
+}
+
+StorageId Storages::find_known(const c10::StorageImpl& storage) {
+  const c10::DataPtr& data = data_of(storage);
+  if (device_.is_evicted(data)) {
+    return records_[EvictedContext::unpack(data.get_context()).record].id;
+  }
+  if (device_.in_pool(data)) {
+    const auto block = engine_.pool().find(device_.arena().offset(data.get()));
+    return block ? engine_.storage_in(*block) : StorageId();
+  }
+  StorageRecord* const record = records_.external(&storage);
+  return record == nullptr ? StorageId() : id_of(*record);
+}
+
+// Note [Let go, and found again]
+// That nobody but us holds an external storage does not mean that nobody will: weak references (of
+// torch.multiprocessing's cache, for one) find what lineage keeps. Then it is the program's again,
+// under a new id, with all that depends on its content.
+StorageId Storages::id_of(StorageRecord& external) {
+  if (!external.id.valid()) {
+    external.id = engine_.revive_external(std::exchange(external.let_go, ValueId()));
+  }
+  return external.id;
+}
+
+StorageId Storages::charge_external(StorageRecord& record, Bytes size, Engine::Charge charge) {
+  try {
+    record.id = engine_.add_external(&record, size, charge);
+  } catch (...) {
+    mutex_.graveyard().add(std::move(record.strong));
+    records_.remove(record);
+    throw;
+  }
+  return record.id;
+}
+
+StorageId Storages::reserve(Bytes size) {
+  auto nothing = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0,
+                                                       device_.no_bytes(), nullptr, false);
+  StorageRecord& record = records_.add(*nothing);
+  record.strong = std::move(nothing);
+  return charge_external(record, size, Engine::Charge::kNow);
+}
+
+StorageId Storages::find_pooled(c10::StorageImpl& storage) {
+  const auto block = engine_.pool().find(device_.arena().offset(data_of(storage).get()));
+  RECOUP_CHECK(block.has_value());
+  if (const StorageId id = engine_.storage_in(*block); id.valid()) {
+    if (StorageRecord& known = record(id); known.impl != &storage) {
+      rebind(known, storage);
+    }
+    return id;
+  }
+  // Allocated by something that was no op of ours (torch.tensor writes its bytes itself): a leaf.
+  StorageRecord& added = records_.add(storage);
+  added.id = engine_.adopt({.block = *block, .nbytes = size_of(storage), .handle = &added});
+  if (records_.has_view_in(range_of(storage))) {
+    engine_.user().escape(added.id);
+  }
+  return added.id;
+}
+
+// Note [Views of memory]
+// DLPack, NumPy, a slice of a storage, from_blob in C++ make a storage over memory that another one
+// may own: a write through either is a write to both. Such a view escapes when it is met, and so
+// does the owner, whichever of them is met first. Then what was made from the owner is brought
+// back, or is made from a private copy, before an op writes through the view; and nothing that is
+// made later is recomputed from its bytes. Views that share memory have escaped, all of them. Two
+// owners share nothing.
+//
+// What is in the pool is in no list of addresses: a view of it is made inside the scope, by
+// somebody who takes the address, and that is an escape, unless the bytes were not defined by then
+// (Note [Unseen writers]). So the owner is looked for when the view is met.
+void Storages::escape_owners(AddressRange range) {
+  while (StorageRecord* const owner = live_owner_in(range)) {
+    // It may die on another thread, but not what is read here: weak references keep that.
+    if (data_of(*owner->impl).get() != reinterpret_cast<const void*>(owner->range.from)) {
+      records_.unwatch_owner(*owner);  // it has other memory by now
+      continue;
+    }
+    const RecordId self = owner->self;
+    const StorageId id = id_of(*owner);
+    TORCH_CHECK(on_scope_thread() || !engine_.user().has_needed_dependents(id),
+                "recoup: evicted tensors depend on the content of a tensor, and another one was "
+                "made of its memory on a thread outside the budget scope. Hold recoup.pin on it, or "
+                "call recoup.materialize on them first");
+    if (device_.brings_in()) {
+      (void)engine_.user().pin(id);
+    }
+    escape_unless_it_has(id);
+    if (records_.contains(self)) {
+      records_.unwatch_owner(records_[self]);
+    }
+  }
+}
+
+// Other memory may lie where that of a dead owner was.
+StorageRecord* Storages::live_owner_in(AddressRange range) {
+  StorageRecord* owner = records_.owner_in(range);
+  while (owner != nullptr && owner->weak.expired()) {
+    records_.unwatch_owner(*owner);
+    device_.external().note_dead(*owner);
+    owner = records_.owner_in(range);
+  }
+  return owner;
+}
+
+// Note [Private memory]. Of memory that PyTorch did not allocate: whether tensors of this storage
+// alone are written there.
+bool Storages::is_private_owner(const c10::StorageImpl& storage) {
+  const c10::DataPtr& data = data_of(storage);
+  if (device_.owns(data.get()) || !is_private(data, device_.hooks())) {
+    return false;
+  }
+  while (StorageRecord* const owner = live_owner_in(range_of(storage))) {
+    if (!is_shown_by_slices_alone(*owner, storage)) {
+      return false;
+    }
+    forget_whole(*owner);
+  }
+  return true;
+}
+
+// Whether `slice` is a slice of the owner's storage, and slices are all that holds that storage,
+// but for its Python object. Then no tensor shows it.
+bool Storages::is_shown_by_slices_alone(const StorageRecord& owner,
+                                        const c10::StorageImpl& slice) const {
+  if (whole_of(data_of(slice)) != owner.impl) {
+    return false;
+  }
+  std::size_t holders = owner.impl->pyobj_slot()->load_pyobj() == nullptr ? 1 : 2;
+  records_.for_each_external([&](const StorageRecord& record) {
+    holders += record.strong || !record.weak.expired()
+                   ? static_cast<std::size_t>(whole_of(data_of(*record.impl)) == owner.impl)
+                   : 0;
+  });
+  holders += owner.strong ? 1U : 0U;
+  return c10::raw::intrusive_ptr::use_count(owner.impl) <= holders;
+}
+
+// The storage is met anew the next time.
+void Storages::forsake(const c10::StorageImpl& storage, StorageId id) {
+  engine_.forsake_external(id);
+  if (const StorageRecord* const left = records_.external(&storage)) {
+    records_.unindex_external(*left);
+  }
+}
+
+// What was computed from all of it is computed from nothing now. When a tensor shows it again, it
+// is met again.
+void Storages::forget_whole(StorageRecord& owner) {
+  const c10::StorageImpl& storage = *owner.impl;
+  const StorageId id = id_of(owner);
+  escape_unless_it_has(id);
+  forsake(storage, id);
+}
+
+// The block may begin before the view does.
+void Storages::escape_in_pool(const void* data) {
+  const Pool& pool = engine_.pool();
+  const PoolOffset offset = device_.arena().offset(data);
+  std::optional<BlockId> block = pool.find(offset);
+  for (BlockId at = pool.first(); !block && at.valid(); at = pool.next(at)) {
+    const BlockView view = pool.view(at);
+    if (offset < view.offset + view.size) {
+      block = at;
+    }
+  }
+  if (block) {
+    if (const StorageId owner = engine_.storage_in(*block); owner.valid()) {
+      escape_unless_it_has(owner);
+    }
+  }
+}
+
+void Storages::escape_unless_it_has(StorageId storage) {
+  if (!engine_.value(engine_.current(storage)).escaped) {
+    engine_.user().escape(storage);
+  }
+}
+
+StorageId Storages::find_external(c10::StorageImpl& storage) {
+  const void* const data = data_of(storage).get();
+  // A view of it has the same address and another deleter.
+  const bool ours = data_of(storage).get_deleter() == device_.hooks().pool;
+  StorageRecord* const moved_out = ours ? device_.moved_out_to(data) : nullptr;
+  if (moved_out != nullptr && moved_out->impl != &storage) {
+    records_.unindex_external(*moved_out);
+    rebind(*moved_out, storage);  // its DataPtr was swapped into another storage
+    records_.index_external(*moved_out);
+  }
+  if (StorageRecord* const known = records_.external(&storage)) {
+    const StorageId id = id_of(*known);
+    if (known->range.from == reinterpret_cast<std::uintptr_t>(data)) {
+      return id;
+    }
+    // resize_ or set_ behind our back: what we knew is gone, and nothing was evicted because of it.
+    // Else this fails, now and the next time.
+    forsake(storage, id);
+  }
+  device_.hooks().met(&storage);
+  device_.external().sweep_before_meeting();
+  const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
+  // Not ours, nor from an earlier scope.
+  const bool foreign = deleter != device_.hooks().program && deleter != device_.hooks().pool;
+  const AddressRange range = range_of(storage);
+  const bool view = foreign && !is_private_owner(storage);
+  if (view) {
+    // As long as this has not succeeded, the view is not on record.
+    escape_owners(range);
+    if (device_.owns(data)) {
+      escape_in_pool(data);
+    }
+  }
+  if (device_.gpu() != nullptr && !foreign) {
+    Gpu::adopt(storage);
+  }
+  StorageRecord& added = records_.add(storage);
+  added.range = range;
+  added.view = view;
+  // Memory inside the arena that somebody wrapped (copy-on-write) is charged already.
+  const Bytes size = device_.owns(data) ? Bytes(0) : size_of(storage);
+  const bool counted = device_.gpu() != nullptr && gpus().is_outside(data_of(storage));
+  charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow);
+  records_.index_external(added);
+  if (view || records_.has_view_in(range)) {
+    engine_.user().escape(added.id);
+  } else if (device_.brings_in() && !offered_.contains(&storage)) {
+    (void)engine_.user().pin(added.id);  // somebody may hold its address
+  }
+  return added.id;
+}
+
+// Null when it has bytes, or is dying. One that Python has an object of has bytes: to lock it here
+// could wait for the interpreter, whose holder may wait for us.
+StoragePtr Storages::lock_evicted(const StorageRecord& record) const {
+  return device_.is_evicted(data_of(*record.impl)) ? record.weak.lock() : StoragePtr();
+}
+
+void Storages::tell_evicted(const std::string& message) {
+  device_.set_evicted_message(message);
+  records_.for_each([&](const StorageRecord& record) {
+    if (StoragePtr storage = lock_evicted(record)) {
+      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+      mutex_.graveyard().add(std::move(storage));
+    }
+  });
+}
+
+void Storages::disown_evicted() {
+  records_.for_each([this](const StorageRecord& record) {
+    if (StoragePtr storage = lock_evicted(record)) {
+      data_of(*storage).release_context();
+      storage->set_data_ptr_noswap(device_.no_bytes());
+      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(lost_message());
+      mutex_.graveyard().add(std::move(storage));
+    }
+  });
+}
+
+bool Storages::is_watchable(const c10::StorageImpl& storage) const {
+  const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
+  const StorageHooks& hooks = device_.hooks();
+  return deleter == hooks.pool || deleter == hooks.program || is_slice_or_mapping(deleter);
+}
+
+// Note [Unseen writers]
+// A C extension that takes tensor.data_ptr() writes where no op shows it, and what was made from
+// the storage would be recomputed from the new content. So every storage that an op has read or
+// made carries a materializer, a hook of StorageImpl that fires once, on the first mutable access
+// outside the ops that we see. Around our kernels it is off: kernels take mutable pointers all the
+// time, some of them from several threads. What `empty` makes is filled by pointer in the usual
+// case, so that is no reason to distrust it ever after; but whoever filled it may come back to the
+// pointer (DDP's reducer does), so it stays where it is.
+void Storages::arm_with(c10::StorageImpl& storage, AccessHook hook) const {
+  if (is_watchable(storage) && !has_access_hook(storage)) {
+    set_access_hook(storage, hook);
+  }
+}
+
+void Storages::disarm(c10::StorageImpl& storage) const {
+  if (!has_access_hook(storage)) {
+    return;
+  }
+  const bool evicted = data_of(storage).get_deleter() == device_.hooks().evicted;
+  if (is_watchable(storage) || evicted) {
+    clear_access_hook(storage);
+  }
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,417 @@
+#include "csrc/torch/storages/tensor_device.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/strings.h"
+#include "csrc/engine/program/engine.h"
+#include "csrc/torch/compat/errors.h"
+#include "csrc/torch/compat/storage_access.h"
+#include "recoup/torch.h"
+
+namespace recoup::detail {
+namespace {
+
+// The quickest of a few copies: the others were disturbed.
+double measure_copy() {
+  constexpr std::size_t kBytes = 16U << 20U;  // beyond most caches, as what is moved
+  constexpr int kCopies = 3;
+  const std::vector<char> from(kBytes, 1);
+  std::vector<char> to(kBytes, 2);
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kCopies; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    std::memmove(to.data(), from.data(), kBytes);
+    const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - start;
+    asm volatile("" : : "r"(to.data()) : "memory");  // the copy is not left out
+    best = std::min(best, taken.count());
+  }
+  return best / static_cast<double>(kBytes);
+}
+
+// The budget may grow, up to the machine's memory; addresses cost nothing.
+Bytes arena_size(const Options& options) { return std::max(options.budget, physical_memory()); }
+
+}  // namespace
+
+TensorDevice::TensorDevice(c10::Device device, std::uint32_t session, const StorageHooks& hooks,
+                           const Neighbors& neighbors)
+    : device_(device),
+      session_(session),
+      gpu_(device.is_cpu() ? nullptr : std::make_unique<Gpu>(device)),
+      hooks_(hooks),
+      engine_(neighbors.engine),
+      mutex_(neighbors.mutex),
+      records_(neighbors.records),
+      external_(engine_, mutex_, records_),
+      evicted_message_(&detail::evicted_message()) {
+  if (gpu_) {
+    hooks_.program = gpu_->program_deleter();
+  }
+}
+
+TensorDevice::~TensorDevice() = default;
+
+void TensorDevice::make_arena(const Options& options) {
+  if (gpu_) {
+    arena_ = gpu_->make_arena(options.budget - options.outside);
+  } else {
+    arena_ = std::make_unique<HostArena>(arena_size(options));
+  }
+}
+
+void TensorDevice::open_tier(const Options& options) {
+  if (options.spill <= Bytes(0)) {
+    return;
+  }
+  if (gpu_) {
+    if (!options.spill_dir.empty()) {
+      throw std::invalid_argument(str_cat("recoup: what is spilled from ", device_.str(),
+                                          " is kept in pinned memory of the host, in no directory: "
+                                          "leave spill_dir out"));
+    }
+    if (options.spill > physical_memory()) {
+      throw std::invalid_argument(str_cat("recoup: what is spilled from ", device_.str(),
+                                          " is kept in pinned memory of the host, ", "which has ",
+                                          to_string(physical_memory()), ": take a smaller spill"));
+    }
+    gpu_->open_tier(options.spill);
+    return;
+  }
+  if (options.spill_unit.count() % SpillFile::kBlock != 0) {
+    throw std::invalid_argument(
+        str_cat("recoup: a disk is written in units of ", SpillFile::kBlock, " bytes"));
+  }
+  spilled_ = std::make_unique<SpillFile>(options.spill_dir);
+  brings_in_ = true;
+}
+
+// In the system's directory for temporary files.
+bool TensorDevice::lend_tier() noexcept {
+  if (gpu_ == nullptr && spilled_ == nullptr) {
+    try {
+      spilled_ = std::make_unique<SpillFile>(std::string());
+    } catch (const std::exception&) {
+      return false;  // that is in memory, or no file can be made there
+    }
+  }
+  return gpu_ == nullptr;
+}
+
+void TensorDevice::begin_spill(Bytes to, const Location& from, Bytes size) {
+  if (gpu_) {
+    gpu_->begin_spill(to, address(from), size);
+  } else {
+    spilled_->begin_write(to, address(from), size);
+  }
+}
+
+bool TensorDevice::end_spill(Bytes to) {
+  return gpu_ ? gpu_->end_spill(to) : spilled_->end_write(to);
+}
+
+bool TensorDevice::unchanged(Bytes to, const Location& from, Bytes size) {
+  return gpu_ != nullptr || spilled_->holds(to, address(from), size);
+}
+
+void TensorDevice::begin_fetch(PoolOffset to, Bytes from, Bytes size) {
+  if (gpu_) {
+    gpu_->begin_fetch(arena_->at(to), from, size);
+  } else {
+    spilled_->begin_read(arena_->at(to), from, size);
+  }
+}
+
+void TensorDevice::end_fetch(Bytes from) {
+  if (gpu_) {
+    gpu_->end_fetch(from);
+  } else {
+    spilled_->end_read(from);
+  }
+}
+
+// Asked where there is a tier.
+std::optional<TierSpeed> TensorDevice::tier_speed() const {
+  if (gpu_) {
+    return gpu_->tier_speed();
+  }
+  const DiskSpeed speed = spilled_->speed();
+  if (speed.write_ns_per_byte <= 0) {
+    return std::nullopt;
+  }
+  return TierSpeed{.write_ns_per_byte = speed.write_ns_per_byte,
+                   .read_ns_per_byte = speed.read_ns_per_byte,
+                   .each = Nanoseconds(static_cast<std::int64_t>(speed.request_ns))};
+}
+
+std::optional<double> TensorDevice::move_ns_per_byte() const {
+  if (gpu_) {
+    return gpu_->move_ns_per_byte();
+  }
+  static const double measured = measure_copy();
+  return measured;
+}
+
+// Of one from outside that was given other memory behind our back the content is gone.
+void* TensorDevice::address(const Location& location) {
+  if (location.external != nullptr) {
+    const bool held = hold(location.external);
+    RECOUP_CHECK(held, "the bytes of a storage that the program has let go are asked for");
+    const auto* const record = static_cast<const StorageRecord*>(location.external);
+    void* const data = record->strong->_mutable_data_ptr_no_checks().get();
+    if (reinterpret_cast<std::uintptr_t>(data) != record->range.from) [[unlikely]] {
+      throw std::runtime_error(
+          "recoup: the memory of a tensor was replaced where recoup could not see it, and its old "
+          "content is needed for an evicted tensor that was made from it. Replace it with tensor "
+          "operations, or call recoup.materialize on what depends on it first");
+    }
+    return data;
+  }
+  return arena_->at(location.offset);
+}
+
+void TensorDevice::attach(void* handle, PoolOffset offset) noexcept {
+  auto* const record = static_cast<StorageRecord*>(handle);
+  StoragePtr storage = record->weak.lock();
+  if (!storage) {
+    return;  // dying on another thread; its deleter is waiting for our lock
+  }
+  c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+  data.release_context();
+  void* const pointer = arena_->at(offset);
+  storage->set_data_ptr_noswap({pointer, pointer, hooks_.pool, device_});
+  allow_access(*storage);
+  mutex_.graveyard().add(std::move(storage));
+}
+
+bool TensorDevice::detach(void* handle, PoolOffset offset) noexcept {
+  auto* const record = static_cast<StorageRecord*>(handle);
+  StoragePtr storage = record->weak.lock();
+  if (!storage) {
+    return false;
+  }
+  c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+  const bool ours = data.get() == arena_->at(offset) && in_pool(data);
+  if (ours) {
+    data.release_context();
+    const EvictedContext context{.session = session_, .record = record->self};
+    storage->set_data_ptr_noswap({nullptr, context.pack(), hooks_.evicted, device_});
+    storage->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
+  }
+  mutex_.graveyard().add(std::move(storage));
+  return ours;
+}
+
+void TensorDevice::copy(PoolOffset to, const Location& from, Bytes size) {
+  if (gpu_) {
+    gpu_->copy(arena_->at(to), address(from), size);
+    return;
+  }
+  std::memmove(arena_->at(to), address(from), static_cast<std::size_t>(size.count()));
+}
+
+// Not a number in every float type, and an index that is out of any tensor's range.
+void TensorDevice::poison(PoolOffset at, Bytes size) noexcept {
+  constexpr std::uint16_t kNotANumber = 0x7fff;
+  std::fill_n(static_cast<std::uint16_t*>(arena_->at(at)), size.count() / 2, kNotANumber);
+}
+
+PageSizes TensorDevice::page_sizes() const { return gpu_ ? PageSizes() : HostArena::page_sizes(); }
+
+void TensorDevice::discard(PoolOffset from, PoolOffset to) noexcept { arena_->discard(from, to); }
+
+std::uint64_t TensorDevice::hash(const Location& from, Bytes size, const void* payload,
+                                 std::size_t result) {
+  const Coverage* const coverage = static_cast<const Payload*>(payload)->coverage.get();
+  RECOUP_CHECK(coverage != nullptr);
+  return gpu_ ? gpu_->hash(address(from), size) : coverage->digest(address(from), size, result);
+}
+
+std::unique_ptr<Payload> TensorDevice::new_payload(const c10::OperatorHandle& op) {
+  std::unique_ptr<Payload> payload;
+  if (spare_payloads_.empty()) {
+    payload = std::make_unique<Payload>();
+  } else {
+    payload = std::move(spare_payloads_.back());
+    spare_payloads_.pop_back();
+  }
+  payload->op = op;
+  return payload;
+}
+
+void TensorDevice::release(void* pointer) noexcept {
+  constexpr std::size_t kSpare = 64;
+  std::unique_ptr<Payload> payload(static_cast<Payload*>(pointer));
+  if (!payload->harmless) {
+    mutex_.graveyard().add(std::move(payload));
+  } else if (spare_payloads_.size() < kSpare) {
+    payload->clear();
+    spare_payloads_.push_back(std::move(payload));
+  }
+}
+
+std::size_t TensorDevice::payload_bytes(const void* payload) const noexcept {
+  return static_cast<const Payload*>(payload)->memory;
+}
+
+std::string TensorDevice::name(const void* payload) const {
+  return static_cast<const Payload*>(payload)->traits->name;
+}
+
+// Before work on bytes that only the engine knows of; see Note [Stream order].
+void TensorDevice::order_replay(const StoragePtr& storage, bool external) {
+  if (!gpu_) {
+    return;
+  }
+  void* const bytes = storage->_mutable_data_ptr_no_checks().get();
+  const Bytes size(static_cast<std::int64_t>(storage->nbytes()));
+  if (external) {
+    gpu_->read_external(bytes, size);
+  } else {
+    gpu_->take(bytes, size);
+  }
+}
+
+Measurement TensorDevice::replay(void* payload_pointer, std::span<const Location> inputs,
+                                 std::span<const PoolOffset> written, std::span<BlockId> outputs) {
+  const Payload& payload = *static_cast<const Payload*>(payload_pointer);
+  std::vector<StoragePtr> input_storages;
+  std::vector<StoragePtr> written_storages;
+  std::size_t next = 0;
+  for (const Location& input : inputs) {
+    input_storages.push_back(storage_over(address(input), payload.storage_bytes[next++], device_));
+    order_replay(input_storages.back(), input.external != nullptr);
+  }
+  for (PoolOffset offset : written) {
+    written_storages.push_back(
+        storage_over(arena_->at(offset), payload.storage_bytes[next++], device_));
+    order_replay(written_storages.back(), false);
+  }
+  torch::jit::Stack stack;
+  const Nanoseconds took = run_unlocked(payload, input_storages, written_storages, stack);
+  take_fresh(payload, stack, outputs);
+  // What is left on the stack are tensors over bytes that are not theirs, and results nobody wants,
+  // whose deleters need the lock.
+  mutex_.unlock();
+  stack.clear();
+  mutex_.lock();
+  return {.key = payload.cost_key, .took = took};
+}
+
+// Gives up the lock while the kernel runs; returns how long that took.
+Nanoseconds TensorDevice::run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
+                                       std::span<const StoragePtr> written,
+                                       torch::jit::Stack& stack) {
+  std::optional<c10::DeviceGuard> on_device;
+  if (gpu_) {
+    on_device.emplace(device_);
+  }
+  kernel_started();
+  mutex_.unlock();
+  std::exception_ptr failure;
+  Nanoseconds took{0};
+  try {
+    took = run_again(payload, inputs, written, stack);
+  } catch (const PoolOutOfMemory& error) {
+    failure = std::make_exception_ptr(OutOfBudget(error.report()));  // as the engine knows it
+  } catch (const KernelOutOfMemory& error) {
+    failure = std::make_exception_ptr(OutOfBudget(error.plain().report()));
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (failure) {
+    stack.clear();
+  }
+  mutex_.lock();
+  kernel_ended();
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+  return took;
+}
+
+// Takes the blocks of the fresh results out of their storages.
+void TensorDevice::take_fresh(const Payload& payload, torch::jit::Stack& stack,
+                              std::span<BlockId> outputs) {
+  std::vector<at::Tensor> results;
+  for_each_tensor(stack, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {
+    results.push_back(tensor);
+  });
+  for (std::size_t slot = 0; slot < outputs.size(); ++slot) {
+    const std::size_t index = payload.fresh_results[slot];
+    RECOUP_CHECK(index < results.size(), "a replay of ", payload.traits->name, " made ",
+                 results.size(), " tensors");
+    c10::StorageImpl* const storage = results[index].storage().unsafeGetStorageImpl();
+    c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+    if (!in_pool(data)) {
+      continue;
+    }
+    const auto block = engine_.pool().find(arena_->offset(data.get()));
+    RECOUP_CHECK(block.has_value() && !engine_.pool().owner(*block).valid());
+    data.release_context();
+    storage->set_data_ptr_noswap(no_bytes());
+    outputs[slot] = *block;
+  }
+}
+
+// Its own memory is freed here.
+void TensorDevice::take_over(void* external) noexcept {
+  auto* const record = static_cast<StorageRecord*>(external);
+  records_.unindex_external(*record);
+  StoragePtr storage = std::move(record->strong);
+  RECOUP_CHECK(storage, "a storage that is taken over must be held");
+  const c10::DataPtr own = std::move(storage->_mutable_data_ptr_no_checks());
+  const EvictedContext context{.session = session_, .record = record->self};
+  storage->set_data_ptr_noswap({nullptr, context.pack(), hooks_.evicted, device_});
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(evicted_message());
+  mutex_.graveyard().add(std::move(storage));
+}
+
+// The deleter is that of the pool, which tells the engine when the storage dies.
+bool TensorDevice::move_out(void* handle, PoolOffset offset, Bytes nbytes) noexcept {
+  auto* const record = static_cast<StorageRecord*>(handle);
+  StoragePtr storage = gpu_ == nullptr ? record->weak.lock() : StoragePtr();
+  if (!storage) {
+    return false;
+  }
+  c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+  const auto size = static_cast<std::size_t>(nbytes.count());
+  void* own = nullptr;
+  if (data.get() == arena_->at(offset) && in_pool(data)) {
+    try {
+      own = c10::GetDefaultCPUAllocator()->raw_allocate(size);
+    } catch (const std::exception&) {  // there is no memory
+    }
+  }
+  if (own != nullptr) {
+    std::memcpy(own, data.get(), size);
+    data.release_context();
+    storage->set_data_ptr_noswap({own, own, hooks_.pool, device_});
+    record->range = {own, size};
+    records_.index_external(*record);
+    moved_out_.insert_or_assign(record->range.from, record->self);
+  }
+  mutex_.graveyard().add(std::move(storage));
+  return own != nullptr;
+}
+
+void TensorDevice::forget(void* external) noexcept {
+  auto* const record = static_cast<StorageRecord*>(external);
+  records_.unindex_external(*record);
+  if (moved_out_to(reinterpret_cast<const void*>(record->range.from)) == record) {
+    moved_out_.erase(record->range.from);
+  }
+  mutex_.graveyard().add(std::move(record->strong));
+  records_.remove(*record);
+}
+
+}  // namespace recoup::detail

@@ -1,0 +1,191 @@
+// The engine's device over real tensors: their storages' bytes, and the kernels that make them.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/disk/spill_file.h"
+#include "csrc/engine/base/device.h"
+#include "csrc/torch/gpu/arena.h"
+#include "csrc/torch/gpu/gpu.h"
+#include "csrc/torch/ops/payload.h"
+#include "csrc/torch/storages/engine_lock.h"
+#include "csrc/torch/storages/external_storages.h"
+#include "csrc/torch/storages/storage_hooks.h"
+#include "csrc/torch/storages/storage_records.h"
+#include "recoup/options.h"
+
+namespace recoup::detail {
+
+class Engine;
+
+class TensorDevice final : public Device {
+ public:
+  // What it stands between. The engine may be one that is made later, of this device.
+  struct Neighbors {
+    Engine& engine;
+    EngineMutex& mutex;
+    StorageRecords& records;
+  };
+
+  // `session`: its number. On a GPU it finds out itself what deletes the program's bytes. Throws
+  // std::runtime_error for a device on which there can be no budget.
+  TensorDevice(c10::Device device, std::uint32_t session, const StorageHooks& hooks,
+               const Neighbors& neighbors);
+  ~TensorDevice() override;
+  TensorDevice(const TensorDevice&) = delete;
+  TensorDevice& operator=(const TensorDevice&) = delete;
+
+  [[nodiscard]] c10::Device device() const { return device_; }
+  // Null on the CPU. Under the lock.
+  [[nodiscard]] Gpu* gpu() const { return gpu_.get(); }
+  [[nodiscard]] const StorageHooks& hooks() const { return hooks_; }
+
+  // ---- its memory ----
+  // Once, before the engine gives any of it. Throws std::runtime_error on a GPU that has not so
+  // much, std::bad_alloc on a CPU that has no such range of addresses.
+  void make_arena(const Options& options);
+  // The second tier, before the engine is made; nothing without one. Throws std::invalid_argument
+  // for what no GPU's can have, and what SpillFile and HostTier throw.
+  void open_tier(const Options& options);
+  // Whether what was made outside of the scope may be brought in. On a GPU its memory would go back
+  // to a cache, which knows nothing of copies that are still under way.
+  [[nodiscard]] bool brings_in() const { return brings_in_; }
+  [[nodiscard]] Arena& arena() const { return *arena_; }
+  // The session stops: there is none from now on.
+  [[nodiscard]] std::unique_ptr<Arena> take_arena() { return std::move(arena_); }
+  [[nodiscard]] bool owns(const void* pointer) const { return arena_->contains(pointer); }
+
+  // ---- which tensors are its own ----
+  // Whether the tensor's bytes are, or would be, on it.
+  [[nodiscard]] bool manages(const c10::TensorImpl& tensor) const {
+    return tensor.device_type() == device_.type() &&
+           (gpu_ == nullptr || tensor.device().index() == device_.index());
+  }
+  [[nodiscard]] bool manages(const c10::StorageImpl& storage) const {
+    return storage.device_type() == device_.type() &&
+           (gpu_ == nullptr || storage.device().index() == device_.index());
+  }
+  // The storage, if it is one whose bytes can be managed; else null.
+  [[nodiscard]] c10::StorageImpl* managed(const c10::Storage& storage) const {
+    c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
+    return impl == nullptr || !manages(*impl) || impl->sym_nbytes().is_heap_allocated() ? nullptr
+                                                                                        : impl;
+  }
+  // Whether the bytes are in a block of the pool, and nobody else's.
+  [[nodiscard]] bool in_pool(const c10::DataPtr& data) const {
+    const c10::DeleterFnPtr deleter = data.get_deleter();
+    return (deleter == hooks_.pool || deleter == hooks_.program) && owns(data.get());
+  }
+  // By this session: another one that is suspended has records of its own.
+  [[nodiscard]] bool is_evicted(const c10::DataPtr& data) const {
+    return data.get_deleter() == hooks_.evicted &&
+           EvictedContext::unpack(data.get_context()).session == session_;
+  }
+  [[nodiscard]] c10::DataPtr no_bytes() const { return {nullptr, device_}; }
+
+  // ---- records of ops ----
+  [[nodiscard]] std::unique_ptr<Payload> new_payload(const c10::OperatorHandle& op);
+  void discard(std::unique_ptr<Payload> payload) { release(payload.release()); }
+
+  // ---- kernels that run now ----
+  void kernel_started() { count_kernels(1); }
+  void kernel_ended() { count_kernels(-1); }
+  // Any thread, without the lock.
+  [[nodiscard]] bool in_kernel() const { return kernels_.load(std::memory_order_relaxed) > 0; }
+
+  [[nodiscard]] ExternalStorages& external() { return external_; }
+  // The record of a storage that has left the pool, by the address of its bytes; null: none.
+  [[nodiscard]] StorageRecord* moved_out_to(const void* address) {
+    const auto found = moved_out_.find(reinterpret_cast<std::uintptr_t>(address));
+    return found == moved_out_.end() ? nullptr : &records_[found->second];
+  }
+  // The same, for the last time: the bytes are gone.
+  [[nodiscard]] StorageRecord* take_moved_out(const void* address) {
+    StorageRecord* const record = moved_out_to(address);
+    moved_out_.erase(reinterpret_cast<std::uintptr_t>(address));
+    return record;
+  }
+
+  // What touching an evicted tensor says from now on; it lives for ever.
+  void set_evicted_message(const std::string& message) { evicted_message_ = &message; }
+  [[nodiscard]] const std::string& evicted_message() const { return *evicted_message_; }
+
+  // Device.
+  void sweep_external() override { external_.sweep(); }
+
+ private:
+  Measurement replay(void* payload, std::span<const Location> inputs,
+                     std::span<const PoolOffset> written, std::span<BlockId> outputs) override;
+  void release(void* payload) noexcept override;
+  [[nodiscard]] std::size_t payload_bytes(const void* payload) const noexcept override;
+  void attach(void* handle, PoolOffset offset) noexcept override;
+  [[nodiscard]] bool detach(void* handle, PoolOffset offset) noexcept override;
+  void take_over(void* external) noexcept override;
+  [[nodiscard]] bool move_out(void* handle, PoolOffset offset, Bytes nbytes) noexcept override;
+  void taken_over() noexcept override { trim_heap(); }
+  void forget(void* external) noexcept override;
+  void keep(void* external) noexcept override {
+    ExternalStorages::keep(*static_cast<StorageRecord*>(external));
+  }
+  void let_go(void* external) noexcept override {
+    external_.let_go(*static_cast<StorageRecord*>(external));
+  }
+  [[nodiscard]] bool hold(void* external) override {
+    return external_.hold(*static_cast<StorageRecord*>(external));
+  }
+  void copy(PoolOffset to, const Location& from, Bytes size) override;
+  void begin_spill(Bytes to, const Location& from, Bytes size) override;
+  [[nodiscard]] bool end_spill(Bytes to) override;
+  [[nodiscard]] bool unchanged(Bytes to, const Location& from, Bytes size) override;
+  void begin_fetch(PoolOffset to, Bytes from, Bytes size) override;
+  void end_fetch(Bytes from) override;
+  [[nodiscard]] bool lend_tier() noexcept override;
+  [[nodiscard]] std::optional<TierSpeed> tier_speed() const override;
+  void poison(PoolOffset at, Bytes size) noexcept override;
+  [[nodiscard]] std::optional<double> move_ns_per_byte() const override;
+  [[nodiscard]] PageSizes page_sizes() const override;
+  void discard(PoolOffset from, PoolOffset to) noexcept override;
+  std::uint64_t hash(const Location& from, Bytes size, const void* payload,
+                     std::size_t result) override;
+  [[nodiscard]] std::string name(const void* payload) const override;
+
+  [[nodiscard]] void* address(const Location& location);
+  void order_replay(const StoragePtr& storage, bool external);
+  Nanoseconds run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
+                           std::span<const StoragePtr> written, torch::jit::Stack& stack);
+  void take_fresh(const Payload& payload, torch::jit::Stack& stack, std::span<BlockId> outputs);
+  // The lock makes one atomic step of it, at no cost of its own.
+  void count_kernels(int change) {
+    kernels_.store(kernels_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
+  }
+
+  const c10::Device device_;
+  const std::uint32_t session_;
+  std::unique_ptr<Gpu> gpu_;
+  StorageHooks hooks_;
+  Engine& engine_;
+  EngineMutex& mutex_;
+  StorageRecords& records_;
+  ExternalStorages external_;
+  std::unordered_map<std::uintptr_t, RecordId> moved_out_;  // by the address of the bytes
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<SpillFile> spilled_;  // of the CPU
+  bool brings_in_ = false;
+  std::vector<std::unique_ptr<Payload>> spare_payloads_;
+  std::atomic<int> kernels_{0};  // changed under the lock, read without it
+  const std::string* evicted_message_;
+};
+
+}  // namespace recoup::detail

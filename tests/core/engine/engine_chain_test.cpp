@@ -1,0 +1,104 @@
+// DTR's theorem in miniature (section 3 and appendix A of the paper): a chain of N ops, forward and
+// backward, runs in 2 ceil(sqrt(N)) units of memory with O(N) ops in all.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/core/support/engine_program.h"
+
+namespace recoup::detail {
+namespace {
+
+constexpr Bytes kLink = 64_B;
+
+Options chain_options(std::string policy, std::int64_t budget_units) {
+  Options options;
+  options.budget = Bytes(budget_units * kLink.count());
+  options.policy = std::move(policy);
+  options.small_filter = false;
+  options.sampling = false;
+  options.max_replay_ratio = 0;
+  options.small_leaf = Bytes(0);
+  options.max_depth = 1'000'000;
+  return options;
+}
+
+//   f1 -> f2 -> ... -> fN           f[i + 1] = forward(f[i])
+//    \     \            \           g[i] = backward(f[i], g[i + 1]), then f[i] and g[i + 1] die
+//   g1 <- g2 <- ... <- gN
+// Returns how many ops ran, replays included.
+std::int64_t train_chain(const std::string& policy, std::int64_t length) {
+  const auto root = static_cast<std::int64_t>(std::ceil(std::sqrt(length)));
+  Program program(chain_options(policy, 2 * root));
+  std::vector<Tensor> forward{program.op({}, kLink)};
+  while (std::ssize(forward) < length) {
+    forward.push_back(program.op({forward.back()}, kLink));
+  }
+  Tensor gradient = program.op({forward.back()}, kLink);
+  program.drop(forward.back());
+  for (std::size_t i = forward.size() - 1; i-- > 0;) {
+    const Tensor next = program.op({forward[i], gradient}, kLink);
+    program.drop(forward[i]);
+    program.drop(gradient);
+    gradient = next;
+  }
+  program.expect(gradient);
+  program.check();
+  const Stats stats = program.stats();
+  EXPECT_EQ(stats.op_count, 2 * length);
+  EXPECT_LE(stats.peak_bytes, 2 * root * kLink.count());
+  return stats.op_count + stats.replays;
+}
+
+TEST(EngineChain, RunsInTheRootOfItsLengthWithLinearWork) {
+  for (const std::int64_t length : {100, 400, 1600}) {
+    const std::int64_t ops = train_chain("dtr-eq", length);
+    RecordProperty("ops_" + std::to_string(length), std::to_string(ops));
+    EXPECT_LE(ops, 4 * length) << "N = " << length;
+    EXPECT_LT(ops, train_chain("lru", length)) << "N = " << length;
+  }
+}
+
+TEST(EngineChain, AVeryDeepReplayNeedsNoStack) {
+  constexpr std::int64_t kLength = 20'000;
+  Program program(chain_options("dtr-eq", 40));
+  Tensor last = program.op({}, kLink);
+  for (std::int64_t i = 1; i < kLength; ++i) {
+    const Tensor next = program.op({last}, kLink);
+    program.drop(last);
+    last = next;
+  }
+  program.engine().user().evict_everything();
+  EXPECT_EQ(program.engine().charged(), Bytes(0));
+  program.expect(last);
+  EXPECT_EQ(program.stats().replays, kLength);
+  EXPECT_EQ(program.stats().replay_depth_max, kLength);
+  program.engine().user().evict_everything();
+  const Tensor next = program.op({last}, kLink);
+  EXPECT_EQ(program.stats().replay_chain_max, kLength);
+  program.check();
+  program.drop(next);
+  program.drop(last);  // and letting the whole lineage go needs none either
+  EXPECT_EQ(program.stats().live_ops, 0);
+}
+
+// The same through one storage that is written over and over.
+TEST(EngineChain, AVeryOftenWrittenStorageNeedsNoStack) {
+  constexpr std::int64_t kLength = 20'000;
+  Program program(chain_options("lru", 40));
+  const Tensor input = program.leaf(kLink);
+  const Tensor state = program.op({input}, kLink);
+  for (std::int64_t i = 1; i < kLength; ++i) {
+    program.update(state, {input});
+  }
+  program.engine().user().evict_everything();
+  program.expect(state);
+  EXPECT_EQ(program.stats().replays, kLength);
+  program.check();
+  program.update(input);  // freezes at the end of it
+  EXPECT_TRUE(program.is_leaf(state));
+  EXPECT_EQ(program.stats().live_ops, 0);
+}
+
+}  // namespace
+}  // namespace recoup::detail

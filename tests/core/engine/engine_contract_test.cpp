@@ -1,0 +1,165 @@
+// The rules of eviction and replay, one hand-made program each.
+#include "tests/core/support/engine_contract.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+namespace recoup::detail {
+namespace {
+
+//   x! -> [a] -> [b]    and c = f(b) needs a fourth unit of three: a goes
+TEST_F(EngineContract, EvictsWhatDoesNotFitAndReplaysIt) {
+  Program& p = start(3);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  const Tensor b = p.op({a}, kUnit);
+  const Tensor c = p.op({b}, kUnit);
+  EXPECT_FALSE(p.resident(a));
+  EXPECT_EQ(p.stats().evictions, 1);
+  EXPECT_EQ(p.stats().evicted_bytes, kUnit.count());
+  p.check();
+  p.expect(a);
+  EXPECT_EQ(p.stats().replays, 1);
+  EXPECT_EQ(p.stats().evictions, 2);
+  p.expect(b);
+  p.expect(c);
+  EXPECT_EQ(p.stats().peak_bytes, units(3).count());
+}
+
+TEST_F(EngineContract, CountsHowOftenAValueCameBack) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  for (std::uint32_t times = 0; times < 3; ++times) {
+    EXPECT_EQ(p.engine().value(p.engine().current(p.id(a))).recomputes, times);
+    EXPECT_TRUE(p.evict(a));
+    p.expect(a);
+  }
+}
+
+//   x! -> (a) -> (b) -> (c)    c runs all three ops; a and b are nobody's and freed at once
+TEST_F(EngineContract, ReplaysThroughDeadValuesAndFreesThemAgain) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  const Tensor b = p.op({a}, kUnit);
+  const Tensor c = p.op({b}, kUnit);
+  p.drop(a);
+  p.drop(b);
+  EXPECT_EQ(p.engine().charged(), units(2));
+  EXPECT_TRUE(p.evict(c));
+  p.expect(c);
+  EXPECT_EQ(p.stats().replays, 3);
+  EXPECT_EQ(p.engine().charged(), units(2));
+  EXPECT_EQ(p.stats().live_values, 4);
+}
+
+//   x! -> (a1) -> [a2!]    the update of a stopped half way: what it holds is all there is
+//           \---> (b)      and b still comes from a1
+TEST_F(EngineContract, AHalfWayFailureMakesALeaf) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  const Tensor b = p.op({a}, kUnit);
+  EXPECT_TRUE(p.evict(b));
+  const Call call{.arguments = {{.tensor = a, .access = Access::kUpdate}, {.tensor = x}},
+                  .fresh = {kUnit},
+                  .workspace = {kUnit},
+                  .stops_half_way = true};
+  EXPECT_THROW(p.run(call), KernelFailed);
+  EXPECT_TRUE(p.is_leaf(a));
+  EXPECT_EQ(p.engine().charged(), units(2));
+  p.check();
+  p.expect(b);
+  p.expect(a);
+}
+
+// A replay of an in-place write fails half way with the old version's buffer in its hands: the old
+// version is made again the next time.
+TEST_F(EngineContract, AReplayThatFailsHalfWayLosesNothing) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  p.update(a, {x});
+  EXPECT_TRUE(p.evict(a));
+  p.device().fail_kernel(2);
+  EXPECT_THROW(p.expect(a), KernelFailed);
+  p.check();
+  EXPECT_EQ(p.engine().charged(), kUnit);
+  p.expect(a);
+}
+
+TEST_F(EngineContract, SmallResultsAreLeaves) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const auto made = p.run({.arguments = {{.tensor = x}}, .fresh = {64_B, 65_B}});
+  EXPECT_TRUE(p.is_leaf(made[0]));
+  EXPECT_FALSE(p.is_leaf(made[1]));
+  EXPECT_TRUE(p.evict(made[1]));
+  p.expect(made[1]);
+  const Tensor only = p.op({x}, 64_B);
+  EXPECT_TRUE(p.is_leaf(only));
+  EXPECT_EQ(p.stats().live_ops, 1);
+}
+
+// One op, two outputs: getting one back brings the other back when the user holds it.
+TEST_F(EngineContract, OutputsComeBackTogether) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const auto two = p.run({.arguments = {{.tensor = x}}, .fresh = {kUnit, kUnit}});
+  p.engine().user().evict_everything();
+  p.expect(two[1]);
+  EXPECT_TRUE(p.resident(two[0]));
+  EXPECT_TRUE(p.evict(two[1]));
+  p.drop(two[0]);
+  p.expect(two[1]);  // the first one's record is gone; its block is freed
+  EXPECT_EQ(p.engine().charged(), units(2));
+}
+
+// Evicts all the time. Returns how many candidates were looked at.
+std::int64_t visits(std::optional<bool> sampling, std::optional<bool> kinetic) {
+  Program program({.budget = 8_KiB,
+                   .small_filter = {},
+                   .sampling = sampling,
+                   .kinetic = kinetic,
+                   .small_leaf = 64_B});
+  const Tensor leaf = program.op({}, 64_B);
+  for (int i = 0; i < 1000; ++i) {
+    program.op({leaf}, Bytes(65 + i % 7));
+  }
+  return program.engine().stats().candidates_visited;
+}
+
+TEST_F(EngineContract, AKineticOrderIsTheDefaultUnlessASampleIsAskedFor) {
+  const std::int64_t scan = visits({}, false);
+  const std::int64_t sample = visits(true, false);
+  const std::int64_t order = visits(true, true);
+  EXPECT_LT(sample, scan);
+  EXPECT_LT(order, scan);
+  EXPECT_NE(order, sample);
+  EXPECT_EQ(visits({}, {}), order);
+  EXPECT_EQ(visits(false, {}), order);
+  EXPECT_EQ(visits(true, {}), sample);
+}
+
+TEST_F(EngineContract, AKineticOrderIsRefusedWhereThereIsNone) {
+  for (const PolicyInfo& info : policies()) {
+    if (info.simulated_only) {
+      continue;
+    }
+    const Options options{.budget = 1_MiB,
+                          .policy = std::string(info.name),
+                          .small_filter = {},
+                          .sampling = {},
+                          .kinetic = true};
+    if (info.has_order) {
+      EXPECT_NO_THROW(Program{options}) << info.name;
+    } else {
+      EXPECT_THROW(Program{options}, std::invalid_argument) << info.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace recoup::detail

@@ -1,0 +1,118 @@
+// What the engine makes of Coop's windows: one plan makes the room, and the allocation lands in it.
+#include <gtest/gtest.h>
+
+#include "tests/core/support/engine_contract.h"
+
+namespace recoup::detail {
+namespace {
+
+Options coop_options(std::int64_t budget_units) {
+  Options options;
+  options.budget = units(budget_units);
+  options.policy = "coop";
+  options.small_leaf = 64_B;
+  return options;
+}
+
+// `count` units made from x, one after the other; blocks go from high addresses to low ones.
+std::vector<Tensor> row_of(Program& p, Tensor x, int count) {
+  std::vector<Tensor> row;
+  for (int i = 0; i < count; ++i) {
+    row.push_back(p.op({x}, kUnit));
+  }
+  return row;
+}
+
+//   |r6|r5|r4|r3|r2|r1|r0|x!|     and 3 units are asked for: r2, r1, r0 are the oldest
+TEST(EngineCoop, OneWindowMakesTheRoom) {
+  Program p(coop_options(8));
+  const Tensor x = p.leaf(kUnit);
+  const std::vector<Tensor> row = row_of(p, x, 7);
+  const auto address = p.storage(row[2]).offset;
+  const Tensor wide = p.op({x}, units(3));
+  EXPECT_EQ(p.storage(wide).offset, address);
+  EXPECT_FALSE(p.resident(row[0]) || p.resident(row[1]) || p.resident(row[2]));
+  EXPECT_EQ(p.stats().evictions, 3);
+  EXPECT_EQ(p.stats().plans, 1);
+  EXPECT_EQ(p.stats().misfits, 0);
+  EXPECT_EQ(p.stats().candidates_visited, 7);
+  EXPECT_EQ(p.stats().moves, 0);
+  p.check();
+  p.expect_all();
+}
+
+//   |....|r2|r1|r0|x!| + 4 units outside: there is a place for two units, and no budget
+TEST(EngineCoop, WhereThereIsAPlaceAnyBytesDo) {
+  Program p(coop_options(8));
+  p.external(units(4));
+  const Tensor x = p.leaf(kUnit);
+  const std::vector<Tensor> row = row_of(p, x, 3);
+  static_cast<void>(p.op({x}, units(2)));
+  EXPECT_FALSE(p.resident(row[0]) || p.resident(row[1]));
+  EXPECT_TRUE(p.resident(row[2]));
+  EXPECT_EQ(p.stats().plans, 2);
+  EXPECT_EQ(p.stats().moves, 0);
+  p.check();
+  p.expect_all();
+}
+
+//   |r2|x2!|r1|x1!|r0|x0!|     no two units lie together: two are evicted, and a leaf moves
+TEST(EngineCoop, WhereNoWindowIsWideEnoughSomethingMoves) {
+  Program p(coop_options(6));
+  std::vector<Tensor> leaves;
+  for (int i = 0; i < 3; ++i) {
+    leaves.push_back(p.leaf(kUnit));
+    const Nanoseconds more_than_a_move{10000};
+    static_cast<void>(
+        p.run({.arguments = {{leaves.back()}}, .fresh = {kUnit}, .cost = more_than_a_move}));
+  }
+  static_cast<void>(p.op({leaves[0]}, units(2)));
+  EXPECT_EQ(p.stats().evictions, 2);
+  EXPECT_GT(p.stats().moves, 0);
+  EXPECT_EQ(p.stats().misfits, 1);
+  EXPECT_EQ(p.stats().misfit_ppm, 500'000);  // two units, one in a piece
+  EXPECT_EQ(p.stats().made_room_bytes, units(2).count());
+  p.check();
+  p.expect_all();
+}
+
+//   |r5|r4|r3|x1!|r1|r0|x0!|     r1 and r0 are dear, r3 is cheap: x1 leaves its place to r3 and r1
+TEST(EngineCoop, AWindowGoesAcrossWhatMayMove) {
+  for (const bool moves : {false, true}) {
+    Options options = coop_options(7);
+    options.policy = moves ? "coop-move" : "coop";
+    Program p(options);
+    const Tensor x = p.leaf(kUnit);
+    std::vector<Tensor> row;
+    const auto make = [&](std::int64_t cost) {
+      row.push_back(
+          p.run({.arguments = {{x}}, .fresh = {kUnit}, .cost = Nanoseconds(cost)}).front());
+    };
+    make(100'000'000);
+    make(1'000'000);
+    p.leaf(kUnit);
+    make(1'000'000);
+    make(100'000'000);
+    make(100'000'000);
+    static_cast<void>(p.op({x}, units(2)));
+    EXPECT_EQ(p.resident(row[0]), moves);
+    EXPECT_FALSE(p.resident(row[1]));
+    EXPECT_EQ(p.resident(row[2]), !moves);
+    EXPECT_EQ(p.stats().moves, moves ? 1 : 0);
+    p.check();
+    p.expect_all();
+  }
+}
+
+TEST(EngineCoop, BytesFromOutsideNeedNoWindow) {
+  Program p(coop_options(6));
+  const Tensor x = p.leaf(kUnit);
+  const std::vector<Tensor> row = row_of(p, x, 5);
+  p.external(units(2));
+  EXPECT_EQ(p.stats().evictions, 2);
+  EXPECT_EQ(p.stats().moves, 0);
+  p.check();
+}
+
+}  // namespace
+}  // namespace recoup::detail

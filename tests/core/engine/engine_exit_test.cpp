@@ -1,0 +1,68 @@
+// The end of a scope: all that lives gets its bytes back, in the budget. In the drawings [x] is
+// resident, (x) evicted, x! a leaf.
+#include <gtest/gtest.h>
+
+#include "tests/core/support/engine_contract.h"
+
+namespace recoup::detail {
+namespace {
+
+class EngineExit : public EngineContract {
+ protected:
+  static Options options(int budget, bool lent) {
+    Options options = plain_options(units(budget));
+    options.spill_unit = kUnit;
+    options.spill_to_leave = lent;
+    return options;
+  }
+  //   x! -> (a), made with two units of workspace; and two leaves beside them, in room for four
+  Program& program_that_lives_at_its_limit(bool lent) {
+    Program& p = start(options(4, lent));
+    x_ = p.leaf(kUnit);
+    a_ = p.run({.arguments = {{.tensor = x_}}, .fresh = {kUnit}, .workspace = {kUnit, kUnit}})[0];
+    p.evict(a_);
+    b_ = p.leaf(kUnit);
+    c_ = p.leaf(kUnit);
+    return p;
+  }
+  Tensor x_ = 0;
+  Tensor a_ = 0;
+  Tensor b_ = 0;
+  Tensor c_ = 0;
+};
+
+TEST_F(EngineExit, FailsWithoutATierWhereAReplayNeedsMoreThanWhatLives) {
+  Program& p = program_that_lives_at_its_limit(false);
+  EXPECT_THROW(p.engine().user().materialize_all(), OutOfBudget);
+  EXPECT_EQ(p.stats().spills, 0);
+  p.grow(units(8));
+  p.engine().user().materialize_all();
+  EXPECT_TRUE(p.engine().user().materialized());
+}
+
+TEST_F(EngineExit, FitsWithATierThatIsLent) {
+  Program& p = program_that_lives_at_its_limit(true);
+  p.engine().user().materialize_all();
+  EXPECT_TRUE(p.engine().user().materialized());
+  EXPECT_GT(p.stats().spills, 0);
+  EXPECT_LE(p.stats().peak_bytes, units(4).count());
+  p.expect_all();
+  p.check();
+}
+
+TEST_F(EngineExit, ATierIsLentOnceAndNotForMoreThanTheBudget) {
+  Program& p = program_that_lives_at_its_limit(true);
+  const Tensor d = p.op({x_}, kUnit);  // five units live
+  p.evict(d);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROW(p.engine().user().materialize_all(), OutOfBudget);
+    p.check();
+  }
+  p.drop(c_);
+  p.engine().user().materialize_all();
+  p.expect_all();
+  p.check();
+}
+
+}  // namespace
+}  // namespace recoup::detail

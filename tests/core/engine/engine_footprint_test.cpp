@@ -1,0 +1,151 @@
+// Pages of the pool and bytes outside it share the budget.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "tests/core/support/engine_program.h"
+
+namespace recoup::detail {
+namespace {
+
+constexpr PageSizes kPages{.page = 64_B, .huge = 1_KiB};
+// A part of a page at each end of a free range, and what is given back at once.
+constexpr Bytes kParts = 1_KiB;
+
+Options options() {
+  Options options = plain_options(32_KiB);
+  options.cost_model = CostModel::kBytes;
+  return options;
+}
+
+TEST(Footprint, TheFirstTouchOfAnEmptyHugePageIsOfAllOfIt) {
+  Footprint footprint(kPages);
+  footprint.touch(Bytes(0), 64_B);
+  EXPECT_EQ(footprint.touched(), 0_B) << "nothing is counted yet";
+  ASSERT_TRUE(footprint.start(4_KiB));
+  EXPECT_EQ(footprint.touched(), 4_KiB) << "all of it may have been touched";
+  Footprint::Pages pages = footprint.pages_in(Bytes(100), 4_KiB);
+  EXPECT_TRUE(pages.touched);
+  EXPECT_EQ(pages.from, 128_B);
+  footprint.discard(pages);
+  EXPECT_EQ(footprint.touched(), 128_B);
+  EXPECT_FALSE(footprint.pages_in(Bytes(100), 4_KiB).touched);
+  footprint.touch(Bytes(200), 1_B);
+  EXPECT_EQ(footprint.touched(), 192_B) << "a part of a huge page is there: it comes in pieces";
+  footprint.touch(2_KiB, 1_B);
+  EXPECT_EQ(footprint.touched(), 192_B + 1_KiB);
+  EXPECT_TRUE(footprint.covers(2_KiB + 1000_B, 24_B));
+  EXPECT_FALSE(footprint.covers(2_KiB + 1000_B, 25_B));
+  footprint.discard(footprint.pages_in(Bytes(0), 4_KiB));
+  EXPECT_EQ(footprint.touched(), 0_B);
+}
+
+TEST(Footprint, ADeviceThatGivesNothingBackIsNotAsked) {
+  Program p(options());
+  p.drop(p.leaf(30_KiB));
+  p.external(20_KiB);
+  EXPECT_FALSE(p.engine().footprint().counting());
+  EXPECT_EQ(p.device().discards, 0);
+}
+
+TEST(Footprint, NothingIsCountedWhileAllOfTheBudgetIsThePools) {
+  Program p(options(), kPages);
+  p.drop(p.leaf(30_KiB));
+  p.leaf(8_KiB);
+  EXPECT_FALSE(p.engine().footprint().counting());
+  EXPECT_EQ(p.device().discards, 0);
+}
+
+TEST(Footprint, ASmallerPoolGivesBackWhatItLeaves) {
+  Program p(options(), kPages);
+  const Tensor kept = p.leaf(4_KiB);
+  p.drop(p.leaf(24_KiB));
+  p.shrink(24_KiB);
+  EXPECT_EQ(p.device().discards, 1) << "what was written there, though nothing is counted yet";
+  p.external(1_KiB);
+  p.drop(p.leaf(16_KiB));
+  p.shrink(12_KiB);
+  EXPECT_GT(p.device().discards, 1);
+  EXPECT_LE(p.engine().footprint().touched() + 1_KiB, 12_KiB + kParts);
+  const int before = p.device().discards;
+  p.leaf(1_KiB);
+  EXPECT_EQ(p.device().discards, before) << "what is gone is not given back again";
+  p.expect(kept);
+  p.engine().check();
+}
+
+TEST(Footprint, FreeMemoryGivesWayToBytesOutside) {
+  Program p(options(), kPages);
+  p.drop(p.leaf(30_KiB));
+  const Tensor kept = p.leaf(4_KiB);
+  const Tensor outside = p.external(20_KiB);
+  EXPECT_LE(p.engine().footprint().touched() + 20_KiB, 32_KiB);
+  EXPECT_GT(p.device().discards, 0);
+  p.expect(kept);
+  p.drop(outside);
+  p.drop(p.leaf(28_KiB));
+  const int before = p.device().discards;
+  p.drop(p.leaf(28_KiB));
+  EXPECT_EQ(p.device().discards, before) << "no charge, nothing to give back";
+  p.check();
+}
+
+TEST(Footprint, OfALargeFreeRangeOnlyWhatHasToGoGoes) {
+  Program p(options(), kPages);
+  p.drop(p.leaf(30_KiB));
+  p.external(2_KiB);
+  EXPECT_LE(p.engine().footprint().touched() + 2_KiB, 32_KiB);
+  EXPECT_GE(p.engine().footprint().touched(), 26_KiB) << "and no more than two huge pages beside";
+  p.external(8_KiB);
+  EXPECT_LE(p.engine().footprint().touched() + 10_KiB, 32_KiB) << "the middle is gone already";
+  EXPECT_GE(p.engine().footprint().touched(), 16_KiB);
+  p.check();
+}
+
+TEST(Footprint, StaysWithinTheBudgetWhateverThePool) {
+  std::mt19937_64 random(1);
+  const auto number = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  Program p(options(), kPages);
+  std::vector<Tensor> held;
+  int most_free = 0;
+  for (int step = 0; step < 3000; ++step) {
+    try {
+      switch (number(0, 3)) {
+        case 0:
+          held.push_back(p.external(Bytes(number(1, 6000))));
+          break;
+        case 1:
+          held.push_back(p.leaf(Bytes(number(1, 4000))));
+          break;
+        default:
+          if (held.empty()) {
+            break;
+          }
+          held.push_back(p.op({held[static_cast<std::size_t>(
+                                  number(0, static_cast<std::int64_t>(held.size()) - 1))]},
+                              Bytes(number(1, 4000))));
+      }
+    } catch (const OutOfBudget&) {
+    }
+    while (held.size() > 12 || (!held.empty() && number(0, 3) == 0)) {
+      const auto at = number(0, static_cast<std::int64_t>(held.size()) - 1);
+      p.drop(held[static_cast<std::size_t>(at)]);
+      held.erase(held.begin() + at);
+    }
+    p.check();
+    if (p.stats().external_bytes > 0) {
+      // A part of a page at each end of a free range stays.
+      ASSERT_LE(p.engine().footprint().touched() + Bytes(p.stats().external_bytes),
+                32_KiB + kParts + Bytes(static_cast<std::int64_t>(2 * 64 * held.size())));
+      ++most_free;
+    }
+  }
+  EXPECT_GT(most_free, 500);
+  EXPECT_GT(p.device().discards, 20);
+}
+
+}  // namespace
+}  // namespace recoup::detail

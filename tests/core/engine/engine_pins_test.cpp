@@ -1,0 +1,126 @@
+// The rules of escapes and pins, one hand-made program each.
+#include <gtest/gtest.h>
+
+#include "tests/core/support/engine_contract.h"
+
+namespace recoup::detail {
+namespace {
+
+class EnginePins : public EngineContract {};
+
+//   x! -> [a] -> (b)    a's address gets out: b is frozen, a stays where it is, readers make leaves
+TEST_F(EnginePins, AnEscapeFreezesAndFixes) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  const Tensor b = p.op({a}, kUnit);
+  EXPECT_TRUE(p.evict(b));
+  p.engine().user().escape(p.id(a));
+  EXPECT_EQ(p.stats().escapes, 1);
+  EXPECT_TRUE(p.resident(b));
+  EXPECT_FALSE(p.evict(b));
+  EXPECT_FALSE(p.evict(a));
+  p.foreign_write(a);
+  const Tensor c = p.op({a}, kUnit);
+  EXPECT_TRUE(p.is_leaf(c));
+  p.foreign_write(a);
+  const auto address = p.storage(a).offset;
+  p.update(a, {b});
+  p.foreign_write(a);
+  p.drop(x);
+  (void)p.engine().defragment({}, Bytes(0));
+  EXPECT_EQ(p.storage(a).offset, address);
+  p.check();
+  p.drop(a);
+  EXPECT_EQ(p.engine().charged(), units(2));
+}
+
+// Bringing an evicted storage back for an escape; and one whose bytes somebody shares.
+TEST_F(EnginePins, WhatWillNotGiveUpItsBytesIsForsaken) {
+  Program& p = start(3);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  EXPECT_TRUE(p.evict(a));
+  p.engine().user().escape(p.id(a));
+  EXPECT_TRUE(p.resident(a));
+  const Tensor b = p.op({x}, kUnit);
+  p.storage(b).shared = true;
+  EXPECT_FALSE(p.evict(b));
+  EXPECT_TRUE(p.is_leaf(b));
+  EXPECT_TRUE(p.value(b).escaped);
+  p.check();
+  EXPECT_THROW(p.op({x}, kUnit), OutOfBudget);
+}
+
+TEST_F(EnginePins, PinsHoldThroughWrites) {
+  Program& p = start(4);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  EXPECT_TRUE(p.evict(a));
+  p.pin(a);  // brings it back
+  p.pin(a);
+  const auto address = p.storage(a).offset;
+  EXPECT_FALSE(p.evict(a));
+  p.update(a, {x});
+  EXPECT_FALSE(p.evict(a));
+  p.op({x}, kUnit);
+  p.op({x}, kUnit);
+  (void)p.engine().defragment({}, Bytes(0));
+  EXPECT_EQ(p.storage(a).offset, address);
+  EXPECT_EQ(p.engine().user().pinned().size(), 2U);  // x and a
+  p.unpin(a);
+  EXPECT_FALSE(p.evict(a));
+  p.unpin(a);
+  EXPECT_TRUE(p.evict(a));
+}
+
+// A pinned leaf whose old version is kept as a copy: the pin stays with the storage.
+TEST_F(EnginePins, PinsHoldThroughACopyOfTheOldVersion) {
+  Program& p = start(7);
+  const Tensor parameter = p.leaf(kUnit);
+  const Tensor b = p.op({parameter}, units(4));
+  p.pin(parameter);
+  const auto address = p.storage(parameter).offset;
+  EXPECT_TRUE(p.evict(b));
+  p.update(parameter);
+  EXPECT_EQ(p.stats().leaf_copies, 1);
+  EXPECT_EQ(p.storage(parameter).offset, address);
+  p.check();
+  p.unpin(parameter);
+}
+
+TEST_F(EnginePins, AStorageMayDieWhileItIsPinned) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  p.device().during_kernel = [&] {
+    p.drop(a);
+    p.check();
+    EXPECT_EQ(p.engine().charged(), units(3));
+  };
+  const Call call{.arguments = {{.tensor = x}, {.tensor = a}}, .fresh = {kUnit}};
+  // The interpreter cannot compute a's reader once a is gone: so only the books are looked at.
+  p.device().fail_kernel(1);
+  EXPECT_THROW(p.run(call), KernelFailed);
+  EXPECT_EQ(p.engine().charged(), units(1));
+  EXPECT_EQ(p.stats().live_values, 1);
+}
+
+// In a replay, what dies may be the target itself.
+TEST_F(EnginePins, AStorageMayDieWhileItIsBroughtBack) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  const Tensor b = p.op({a}, kUnit);
+  p.engine().user().evict_everything();
+  p.device().during_kernel = [&] {
+    p.drop(a);
+    p.drop(x);
+  };
+  p.expect(b);
+  p.check();
+  EXPECT_LE(p.engine().charged(), units(2));
+}
+
+}  // namespace
+}  // namespace recoup::detail

@@ -1,0 +1,147 @@
+// A budget that changes while a program runs.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include "tests/core/support/engine_program.h"
+
+namespace recoup::detail {
+namespace {
+
+TEST(EngineResize, ShrinkingEvictsWhatNoLongerFits) {
+  Program p(plain_options(8_KiB));
+  const Tensor x = p.leaf(1_KiB);
+  std::vector<Tensor> made;
+  for (int i = 0; i < 6; ++i) {
+    made.push_back(p.op({x}, 1_KiB));
+  }
+  p.shrink(3_KiB);
+  EXPECT_EQ(p.engine().options().budget, 3_KiB);
+  EXPECT_LE(p.engine().charged(), 3_KiB);
+  for (const BlockView& block : p.engine().pool().taken()) {
+    EXPECT_LE(block.offset + block.size, 3_KiB);
+  }
+  ASSERT_NO_THROW(p.engine().check());
+  p.expect_all();
+  EXPECT_THROW(p.leaf(3_KiB), OutOfBudget);
+  p.grow(8_KiB);
+  p.leaf(3_KiB);
+  p.expect_all();
+}
+
+TEST(EngineResize, WhatDoesNotFitChangesNoPromise) {
+  Program p(plain_options(8_KiB));
+  const Tensor a = p.leaf(2_KiB);
+  const Tensor b = p.leaf(2_KiB);
+  const Tensor c = p.op({a}, 1_KiB);
+  EXPECT_THROW(p.shrink(3_KiB), OutOfBudget);
+  EXPECT_EQ(p.engine().options().budget, 8_KiB);
+  p.check();
+  const Tensor d = p.leaf(3_KiB);
+  for (const Tensor tensor : {a, b, c, d}) {
+    p.expect(tensor);
+  }
+  p.check();
+}
+
+TEST(EngineResize, NothingIsEvictedForWhatCannotBe) {
+  Program p(plain_options(8_KiB));
+  const Tensor leaf = p.leaf(3_KiB);
+  const Tensor first = p.op({leaf}, 1_KiB);
+  const Tensor second = p.op({leaf}, 1_KiB);
+  try {
+    p.shrink(2_KiB);
+    FAIL() << "the leaf alone is larger";
+  } catch (const OutOfBudget& error) {
+    EXPECT_EQ(error.report().least, 3_KiB);
+  }
+  EXPECT_TRUE(p.resident(first) && p.resident(second));
+  p.check();
+}
+
+TEST(EngineResize, WhatMayNotMoveIsInTheWay) {
+  Program p(plain_options(8_KiB));
+  const Tensor pinned = p.leaf(1_KiB);
+  p.pin(pinned);
+  ASSERT_GE(p.storage(pinned).offset.value(), 4_KiB);
+  EXPECT_THROW(p.shrink(4_KiB), OutOfBudget);
+  p.check();
+  p.unpin(pinned);
+  p.shrink(4_KiB);
+  EXPECT_LE(p.storage(pinned).offset.value(), 3_KiB);
+  p.expect(pinned);
+}
+
+TEST(EngineResize, TakesOnlyWhatMakesSense) {
+  Program p(plain_options(8_KiB));
+  for (const Bytes wrong : {8_KiB, 9_KiB, 0_B, Bytes(-1)}) {
+    EXPECT_THROW(p.shrink(wrong), std::invalid_argument);
+  }
+  EXPECT_THROW(p.grow(8_KiB), std::invalid_argument);
+}
+
+TEST(EngineResize, RandomProgramsGoOn) {
+  for (std::uint64_t seed = 0; seed < 300 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    Options drawn = plain_options(16_KiB);
+    drawn.block_size = seed % 4 == 0 ? 1_KiB : 0_B;
+    Program p(drawn);
+    const Tensor x = p.leaf(512_B);
+    for (int i = 0; i < 60; ++i) {
+      const Bytes budget = p.engine().options().budget;
+      try {
+        switch (random() % 6) {
+          case 0: {
+            const Bytes smaller(static_cast<std::int64_t>(1 + random() % 16000));
+            if (smaller < budget) {
+              p.shrink(smaller);
+            }
+            break;
+          }
+          case 1:
+            if (budget < 16_KiB) {
+              p.grow(budget + Bytes(static_cast<std::int64_t>(1 + random() % 4000)));
+            }
+            break;
+          case 2:
+            if (p.live().size() > 1 && p.live().back() != x) {
+              p.drop(p.live().back());
+            }
+            break;
+          case 3:
+            p.update(p.live()[random() % p.live().size()]);
+            break;
+          default:
+            p.op({p.live()[random() % p.live().size()]},
+                 Bytes(static_cast<std::int64_t>(64 + random() % 700)));
+            break;
+        }
+      } catch (const OutOfBudget&) {
+      }
+      ASSERT_NO_THROW(p.engine().check());
+    }
+    p.grow(1_MiB);
+    p.expect_all();
+  }
+}
+
+TEST(EngineResize, AReplayThatFailsCountsItsTime) {
+  Options failing = plain_options(1_MiB);
+  Program p(failing);
+  const Tensor x = p.leaf(1_KiB);
+  const Tensor y = p.op({x}, 1_KiB);
+  const Tensor z = p.op({y}, 1_KiB);
+  ASSERT_TRUE(p.evict(z));
+  ASSERT_TRUE(p.evict(y));
+  p.engine().set_test_aids({.fail_replay = 2});
+  const std::int64_t before = p.stats().replay_ns;
+  EXPECT_THROW(p.expect(z), InjectedFault);
+  EXPECT_EQ(p.stats().replays, 1);
+  EXPECT_GT(p.stats().replay_ns, before);
+}
+
+}  // namespace
+}  // namespace recoup::detail

@@ -1,0 +1,172 @@
+// State, which is changed in place after it was read, is a leaf; so a program that makes its model
+// inside the scope runs in every budget above the least one.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+#include "tests/core/support/engine_program.h"
+
+namespace recoup::detail {
+namespace {
+
+Options options(Bytes budget) { return plain_options(budget, "recoup"); }
+
+TEST(EngineState, IsALeafFromTheWriteOnThatFollowsARead) {
+  Program p(options(1_MiB));
+  const Tensor weight = p.op({}, 1_KiB);
+  p.update(weight);
+  EXPECT_FALSE(p.is_leaf(weight)) << "nobody has read it: an activation, or its initialization";
+  const Tensor gradient = p.leaf(1_KiB);
+  const Tensor y = p.op({weight}, 1_KiB);
+  EXPECT_FALSE(p.is_leaf(weight));
+  p.update(weight, {gradient});
+  EXPECT_TRUE(p.is_leaf(weight));
+  EXPECT_TRUE(p.is_leaf(y)) << "its source has changed: a freeze";
+  p.update(weight);
+  EXPECT_TRUE(p.is_leaf(weight));
+  p.expect_all();
+  p.check();
+}
+
+// A random mask, and weight decay.
+TEST(EngineState, ScalingIsNoChangeAndHidesNone) {
+  Program p(options(1_MiB));
+  const Tensor mask = p.op({}, 1_KiB);
+  const Tensor y = p.op({mask}, 1_KiB);
+  p.update(mask);
+  EXPECT_FALSE(p.is_leaf(mask));
+  EXPECT_FALSE(p.is_leaf(y));
+  p.update(mask, {p.leaf(1_KiB)});
+  EXPECT_TRUE(p.is_leaf(mask)) << "it was read before it was scaled";
+  p.expect_all();
+  p.check();
+}
+
+// A gradient to which that of another branch is added, after the first branch has read it.
+TEST(EngineState, IsNotWhatWasComputedAndIsChangedOnce) {
+  Program p(options(1_MiB));
+  const Tensor x = p.leaf(1_KiB);
+  const Tensor sum = p.op({x}, 1_KiB);
+  const Tensor branch = p.op({sum}, 1_KiB);
+  p.update(sum, {branch});
+  EXPECT_FALSE(p.is_leaf(sum));
+  p.op({sum}, 1_KiB);
+  p.update(sum, {branch});
+  EXPECT_TRUE(p.is_leaf(sum)) << "read and changed a second time";
+  p.expect_all();
+  p.check();
+}
+
+TEST(EngineState, IsNotWhatIsOverwrittenWithoutALook) {
+  Program p(options(1_MiB));
+  const Tensor buffer = p.op({}, 1_KiB);
+  p.op({buffer}, 1_KiB);
+  p.overwrite(buffer);
+  EXPECT_FALSE(p.is_leaf(buffer));
+  p.check();
+}
+
+TEST(EngineState, ComesBackBeforeItChanges) {
+  Program p(options(1_MiB));
+  const Tensor weight = p.op({}, 1_KiB);
+  const Tensor y = p.op({weight}, 1_KiB);
+  ASSERT_TRUE(p.evict(weight));
+  ASSERT_TRUE(p.evict(y));
+  p.update(weight, {p.leaf(1_KiB)});
+  EXPECT_TRUE(p.is_leaf(weight));
+  p.expect_all();
+  p.check();
+}
+
+TEST(EngineState, AReplaysReadDoesNotCount) {
+  Program p(options(1_MiB));
+  const Tensor x = p.op({}, 1_KiB);
+  const Tensor y = p.op({x}, 1_KiB);
+  p.overwrite(x);  // a new content, which nobody has read
+  ASSERT_TRUE(p.evict(y));
+  p.expect(y);
+  p.update(x);
+  EXPECT_FALSE(p.is_leaf(x));
+  p.check();
+}
+
+// A small net with a model, gradients and two moments for each parameter, all made in the scope, as
+// AdamW has them. Returns whether it fits.
+bool trains(Bytes budget, int steps) {
+  constexpr std::size_t kLayers = 4;
+  constexpr Bytes kWeight = 1_KiB;
+  constexpr Bytes kActivation = 768_B;
+  Program p(options(budget));
+  try {
+    std::vector<Tensor> weights;
+    for (std::size_t i = 0; i < kLayers; ++i) {
+      weights.push_back(p.op({}, kWeight));
+      p.overwrite(weights.back());
+    }
+    std::vector<Tensor> first;
+    std::vector<Tensor> second;
+    std::vector<Tensor> gradients;
+    for (int step = 0; step < steps; ++step) {
+      const Tensor x = p.leaf(kActivation);
+      std::vector<Tensor> activations{x};
+      for (std::size_t i = 0; i < kLayers; ++i) {
+        const Tensor product = p.op({activations.back(), weights[i]}, kActivation);
+        activations.push_back(p.op({product}, kActivation));
+        p.drop(product);
+      }
+      for (const Tensor gradient : gradients) {
+        p.drop(gradient);
+      }
+      gradients.assign(kLayers, 0);
+      Tensor delta = p.op({activations.back()}, kActivation);
+      for (std::size_t i = kLayers; i-- > 0;) {
+        gradients[i] = p.op({activations[i], delta}, kWeight);
+        const Tensor next = p.op({delta, weights[i], activations[i + 1]}, kActivation);
+        p.drop(delta);
+        p.drop(activations[i + 1]);
+        delta = next;
+      }
+      p.drop(delta);
+      p.drop(x);
+      for (std::size_t i = 0; i < kLayers; ++i) {
+        if (step == 0) {
+          first.push_back(p.op({}, kWeight));
+          second.push_back(p.op({}, kWeight));
+        }
+        p.update(weights[i]);
+        p.update(first[i], {gradients[i]});
+        p.update(second[i]);
+        p.update(second[i], {gradients[i]});
+        const Tensor root = p.op({second[i]}, kWeight);
+        p.update(weights[i], {first[i], root});
+        p.drop(root);
+      }
+    }
+    p.check();
+    return true;
+  } catch (const OutOfBudget&) {
+    return false;
+  }
+}
+
+TEST(EngineState, MoreBudgetNeverFails) {
+  for (const int steps : {1, 2, 3, 20}) {
+    std::optional<Bytes> least;
+    for (Bytes budget = 2_KiB; budget < 32_KiB; budget += 128_B) {
+      const bool fits = trains(budget, steps);
+      if (fits && !least) {
+        least = budget;
+      }
+      EXPECT_EQ(fits, least.has_value()) << steps << " steps in " << to_string(budget) << " after "
+                                         << to_string(least.value_or(0_B));
+    }
+    ASSERT_TRUE(least.has_value());
+    if (steps > 2) {
+      EXPECT_EQ(trains(*least, 20), true) << "what passes " << steps << " steps passes all";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace recoup::detail

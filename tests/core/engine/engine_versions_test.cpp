@@ -1,0 +1,180 @@
+// The rules of versions and freezes, one hand-made program each.
+#include <gtest/gtest.h>
+
+#include "tests/core/support/engine_contract.h"
+
+namespace recoup::detail {
+namespace {
+
+class EngineVersions : public EngineContract {};
+
+//   x! -> [a1] -> [b]           a.update()          x! -> (a1) -> [a2]    same address
+//                                                          \---> [b]
+TEST_F(EngineVersions, AWriteKeepsTheOldVersionReplayable) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  const Tensor b = p.op({a}, kUnit);
+  const auto address = p.storage(a).offset;
+  p.update(a, {b});
+  EXPECT_EQ(p.storage(a).offset, address);
+  EXPECT_FALSE(p.is_leaf(a));
+  EXPECT_EQ(p.stats().freezes, 0);
+  p.check();
+
+  // b comes back from a1, made in a private buffer beside the live a2.
+  EXPECT_TRUE(p.evict(b));
+  p.expect(b);
+  EXPECT_EQ(p.stats().replays, 2);
+  EXPECT_EQ(p.storage(a).offset, address);
+
+  // a2 needs a1 and b; a1's buffer becomes a2's, because nobody else waits for a1.
+  EXPECT_TRUE(p.evict(a));
+  p.expect(a);
+  EXPECT_EQ(p.stats().replays, 4);
+  EXPECT_EQ(p.stats().moves, 0);
+  EXPECT_EQ(p.engine().charged(), units(3));
+}
+
+//   x! -> (a1) -> (a2)   y = f(a1) waits for a1 too: the writer gets a copy of it
+//           \---> (y)    z = g(a2, y)
+TEST_F(EngineVersions, AnOldVersionThatOthersWaitForIsCopied) {
+  for (const ReplayOrder order : {ReplayOrder::kMemory, ReplayOrder::kRecursive}) {
+    Options options = options_of(8);
+    options.replay_order = order;
+    Program p(options);
+    const Tensor x = p.leaf(kUnit);
+    const Tensor a = p.op({x}, kUnit);
+    const Tensor y = p.op({a}, kUnit);
+    p.update(a);
+    const Tensor z = p.op({a, y}, kUnit);
+    const Tensor swapped = p.op({y, a}, kUnit);
+    p.engine().user().evict_everything();
+    EXPECT_EQ(p.engine().charged(), kUnit);
+    p.expect(z);
+    p.check();
+    p.engine().user().evict_everything();
+    p.expect(swapped);
+    p.check();
+    p.expect_all();
+  }
+}
+
+//   x! -> [a1] -> [a2] -> [a3]   in one storage
+TEST_F(EngineVersions, AReplayedWriteTakesOverTheOldVersionsBuffer) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  p.update(a);
+  p.update(a, {x});
+  EXPECT_TRUE(p.evict(a));
+  const std::int64_t allocations = p.stats().allocations;
+  p.expect(a);
+  EXPECT_EQ(p.stats().replays, 3);
+  EXPECT_EQ(p.stats().allocations, allocations + 1);
+  EXPECT_EQ(p.stats().moves, 0);
+  EXPECT_EQ(p.engine().charged(), units(2));
+}
+
+TEST_F(EngineVersions, AnOverwriteNeedsNothingOfTheOldVersion) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor a = p.op({x}, kUnit);
+  p.overwrite(a, {x});
+  EXPECT_EQ(p.stats().live_values, 2);  // x and the new a: the old one is nobody's
+  EXPECT_TRUE(p.evict(a));
+  p.expect(a);
+  EXPECT_EQ(p.stats().replays, 1);
+}
+
+//   p! -> b (gone) -> [c]    p changes: c would be made from the new p if it could be evicted
+TEST_F(EngineVersions, FreezesBehindValuesThatAreGone) {
+  Program& p = start(8);
+  const Tensor parameter = p.leaf(kUnit);
+  const Tensor b = p.op({parameter}, kUnit);
+  const Tensor c = p.op({b}, kUnit);
+  p.drop(b);
+  p.update(parameter);
+  EXPECT_TRUE(p.is_leaf(c));
+  EXPECT_TRUE(p.is_leaf(parameter));
+  EXPECT_FALSE(p.evict(c));
+  EXPECT_EQ(p.stats().live_values, 2);
+  EXPECT_EQ(p.stats().live_ops, 0);
+}
+
+//   p! -> (b)    p changes: b is brought back first and stays
+TEST_F(EngineVersions, FreezeBringsBackWhatTheUserHolds) {
+  Program& p = start(8);
+  const Tensor parameter = p.leaf(kUnit);
+  const Tensor b = p.op({parameter}, kUnit);
+  EXPECT_TRUE(p.evict(b));
+  p.update(parameter);
+  EXPECT_TRUE(p.resident(b));
+  EXPECT_TRUE(p.is_leaf(b));
+  EXPECT_EQ(p.stats().freezes, 1);
+  EXPECT_EQ(p.stats().leaf_copies, 0);
+}
+
+//   p! -> (b), and b would fill more than half of the budget: the old p is kept as a copy
+TEST_F(EngineVersions, AnExpensiveFreezeKeepsACopyInstead) {
+  Program& p = start(7);
+  const Tensor parameter = p.leaf(kUnit);
+  const Tensor b = p.op({parameter}, units(4));
+  EXPECT_TRUE(p.evict(b));
+  p.update(parameter);
+  EXPECT_FALSE(p.resident(b));
+  EXPECT_EQ(p.stats().freezes, 0);
+  EXPECT_EQ(p.stats().leaf_copies, 1);
+  EXPECT_EQ(p.engine().charged(), units(2));
+  p.check();
+  p.expect(b);
+  EXPECT_FALSE(p.is_leaf(b));
+  p.expect(parameter);
+  p.drop(b);
+  EXPECT_EQ(p.engine().charged(), units(1));  // the copy went with the last that needed it
+}
+
+//   p! -> (b) (c) (d)    of 2 units each, budget 6: only two of them can be resident beside p
+TEST_F(EngineVersions, AFreezeThatDoesNotFitKeepsACopy) {
+  Program& p = start(6);
+  const Tensor parameter = p.leaf(units(2));
+  for (int i = 0; i < 3; ++i) {
+    p.evict(p.op({parameter}, units(2)));
+  }
+  p.update(parameter);
+  EXPECT_EQ(p.stats().leaf_copies, 1);
+  p.check();
+  p.expect_all();
+}
+
+// An external storage keeps its address; its old content goes into the pool.
+TEST_F(EngineVersions, ACopyOfAnExternalLeafIsInThePool) {
+  Program& p = start(7);
+  const Tensor parameter = p.external(kUnit);
+  const Tensor b = p.op({parameter}, units(4));
+  EXPECT_TRUE(p.evict(b));
+  p.update(parameter);
+  EXPECT_EQ(p.stats().leaf_copies, 1);
+  EXPECT_EQ(p.stats().external_bytes, kUnit.count());
+  EXPECT_EQ(p.engine().charged(), units(2));
+  p.check();
+  p.expect_all();
+}
+
+TEST_F(EngineVersions, AWrittenLeafIsALeaf) {
+  Program& p = start(8);
+  const Tensor x = p.leaf(kUnit);
+  const Tensor outside = p.external(kUnit);
+  p.update(x, {outside});
+  p.update(outside, {x});
+  EXPECT_TRUE(p.is_leaf(x));
+  EXPECT_TRUE(p.is_leaf(outside));
+  EXPECT_EQ(p.stats().live_ops, 0);
+  // What replaces all of a leaf in the pool can be replayed: nothing of the leaf is needed for it.
+  p.overwrite(x, {outside});
+  EXPECT_TRUE(p.evict(x));
+  p.expect(x);
+}
+
+}  // namespace
+}  // namespace recoup::detail

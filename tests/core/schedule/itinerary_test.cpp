@@ -1,0 +1,187 @@
+// What steps that repeat will use, and copies that go on beside their ops.
+#include "csrc/foresight/itinerary.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+#include "csrc/engine/base/decisions.h"
+#include "csrc/engine/base/observer_pair.h"
+#include "csrc/simulate/simulator.h"
+#include "csrc/trace/recorder.h"
+#include "csrc/trace/sink.h"
+#include "tests/core/support/engine_contract.h"
+#include "tests/core/support/step_program.h"
+
+namespace recoup::detail {
+namespace {
+
+constexpr double kNsPerByte = 0.5;
+
+Options tiered(Bytes budget, Bytes tier, Bytes unit) {
+  Options options = plain_options(budget);
+  options.spill = tier;
+  options.spill_unit = unit;
+  options.spill_request_ns = 10;
+  options.spill_write_ns_per_byte = options.spill_read_ns_per_byte = kNsPerByte;
+  return options;
+}
+
+// A program whose engine has an itinerary, or has none.
+class Travelling {
+ public:
+  Travelling(Program& program, bool has_itinerary, Observer* observer = nullptr)
+      : engine_(program.engine()), observers_(nullptr, observer) {
+    if (has_itinerary) {
+      itinerary_.emplace(engine_);
+      engine_.set_planned(&*itinerary_);
+      observers_ = ObserverPair(&*itinerary_, observer);
+    }
+    engine_.set_observer(&observers_);
+  }
+  ~Travelling() {
+    engine_.set_planned(nullptr);
+    engine_.set_observer(nullptr);
+  }
+  Travelling(const Travelling&) = delete;
+  Travelling& operator=(const Travelling&) = delete;
+
+  void end_step() { observers_.on_step("step"); }
+
+ private:
+  Engine& engine_;
+  std::optional<Itinerary> itinerary_;
+  ObserverPair observers_;
+};
+
+// Layers of one unit each, forwards and backwards, then all are updated.
+void train_step(Program& p, const std::vector<Tensor>& weights) {
+  const auto call = [&](const std::vector<Argument>& arguments) {
+    Call made{.arguments = arguments, .fresh = {kUnit}, .workspace = {}};
+    made.cost = Nanoseconds(1000);
+    made.repeatable = false;
+    return p.run(made).front();
+  };
+  Tensor x = p.leaf(kUnit);
+  const auto pass = [&](Tensor weight) {
+    const Tensor y = call({{.tensor = x}, {.tensor = weight}});
+    p.drop(x);
+    x = y;
+  };
+  for (const Tensor weight : weights) {
+    pass(weight);
+  }
+  for (std::size_t i = weights.size(); i-- > 0;) {
+    pass(weights[i]);
+  }
+  p.drop(x);
+  for (const Tensor weight : weights) {
+    p.update(weight);
+  }
+}
+
+struct Outcome {
+  Stats stats;
+  std::int64_t cost = 0;  // of the last step's copies
+};
+
+Outcome train(int budget, bool has_itinerary) {
+  Program p(tiered(units(budget), units(64), kUnit));
+  const Travelling travelling(p, has_itinerary);
+  auto& steps = const_cast<Travelling&>(travelling);
+  std::vector<Tensor> weights;
+  for (int i = 0; i < 12; ++i) {
+    weights.push_back(p.leaf(kUnit));
+  }
+  std::int64_t before = 0;
+  for (int step = 0; step < 5; ++step) {
+    before = p.stats().spill_cost_ns;
+    train_step(p, weights);
+    steps.end_step();
+    p.check();
+  }
+  const std::int64_t cost = p.stats().spill_cost_ns - before;
+  p.expect_all();
+  p.check();
+  return {.stats = p.stats(), .cost = cost};
+}
+
+TEST(Itinerary, WhatComesIsReadWhileOpsRun) {
+  for (const int budget : {5, 6, 8, 10}) {
+    const Outcome with = train(budget, true);
+    const Outcome without = train(budget, false);
+    EXPECT_GT(with.stats.fetched_ahead_bytes, with.stats.fetched_bytes / 3) << budget;
+    EXPECT_EQ(without.stats.fetched_ahead_bytes, 0) << budget;
+    EXPECT_LT(with.cost, without.cost) << budget;
+    EXPECT_LE(with.stats.peak_bytes, units(budget).count());
+  }
+}
+
+TEST(Itinerary, WhatWillBeSpilledIsWrittenWhileOpsRun) {
+  const Outcome outcome = train(8, false);
+  EXPECT_GT(outcome.stats.written_behind_bytes, outcome.stats.spilled_bytes / 5);
+  EXPECT_GT(outcome.stats.clean_spills, outcome.stats.spills);
+}
+
+// Nothing is short: nothing is written.
+TEST(Itinerary, WhatFitsIsNotMoved) {
+  const Outcome outcome = train(20, true);
+  EXPECT_EQ(outcome.stats.spills, 0);
+  EXPECT_EQ(outcome.stats.fetches, 0);
+}
+
+// Random networks: bits, budgets, and a simulation that decides as the run.
+TEST(Itinerary, ASimulationDecidesAsTheLiveRunDoes) {
+  std::int64_t ahead = 0;
+  std::int64_t behind = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    TraceBuilder builder;
+    {
+      TraceRecorder recorder(builder);
+      StepProgram recorded(seed, plain_options(1_MiB));
+      recorded.program().engine().set_observer(&recorder);
+      for (int i = 0; i < 5; ++i) {
+        recorded.step();
+        recorder.on_step("step");
+      }
+      recorded.program().engine().set_observer(nullptr);
+    }
+    const Trace trace = builder.take();
+    const Options options =
+        tiered(Bytes(static_cast<std::int64_t>(1500 + 37 * (seed % 60))), 64_KiB, 64_B);
+    DecisionLog live;
+    bool fits = true;
+    {
+      StepProgram program(seed, options);
+      Travelling travelling(program.program(), true, &live);
+      try {
+        for (int i = 0; i < 5; ++i) {
+          program.step();
+          program.program().check();
+          travelling.end_step();
+        }
+      } catch (const OutOfBudget&) {
+        fits = false;
+      }
+      program.program().check();
+      ahead += program.program().stats().fetched_ahead_bytes;
+      behind += program.program().stats().written_behind_bytes;
+    }
+    DecisionLog simulated;
+    Simulator simulator(trace, {.engine = options, .max_time_ratio = 0}, nullptr);
+    Itinerary itinerary(simulator.engine());
+    ObserverPair observers(&itinerary, &simulated);
+    simulator.engine().set_planned(&itinerary);
+    simulator.observe(&observers);
+    const SimulationResult result = simulator.run();
+    EXPECT_EQ(result.status == SimulationResult::Status::kOk, fits) << result.reason;
+    ASSERT_EQ(simulated.decisions(), live.decisions());
+  }
+  EXPECT_GT(ahead, 0);
+  EXPECT_GT(behind, 0);
+}
+
+}  // namespace
+}  // namespace recoup::detail

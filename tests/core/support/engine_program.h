@@ -1,0 +1,358 @@
+// A program that runs on an engine, op by op, as csrc/torch/calls/op_call.cpp drives one, beside a
+// plain interpreter of the same ops that has neither budget nor engine and says what every storage
+// holds.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/engine/program/engine.h"
+#include "tests/core/support/numeric_device.h"
+
+namespace recoup::detail {
+
+using Tensor = std::size_t;
+
+// What most programs of these tests run with: small results are the exception, and all candidates
+// are scored.
+inline Options plain_options(Bytes budget, const std::string& policy = "lru") {
+  return {.budget = budget,
+          .policy = policy,
+          .small_filter = false,
+          .sampling = false,
+          .small_leaf = 64_B};
+}
+
+struct Argument {
+  Tensor tensor;
+  Access access = Access::kRead;
+};
+
+struct Call {
+  std::vector<Argument> arguments;  // distinct storages
+  std::vector<Bytes> fresh;
+  std::vector<Bytes> workspace = {};
+  Bytes keeps{0};  // of what its kernel allocates in its first run and goes on holding
+  Nanoseconds cost{100};
+  CostKey cost_key = 0;
+  bool repeatable = true;
+  bool stops_half_way = false;
+  std::string name = "test::op";
+};
+
+class Program {
+ public:
+  explicit Program(const Options& options, const PageSizes& pages = {})
+      : device_(options.budget, pages), engine_(std::make_unique<Engine>(options, device_)) {
+    device_.bind(*engine_);
+  }
+  ~Program() {
+    engine_.reset();
+    EXPECT_EQ(device_.payloads(), 0);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  [[nodiscard]] Engine& engine() { return *engine_; }
+  [[nodiscard]] NumericDevice& device() { return device_; }
+
+  // Runs an op; throws what the kernel or the engine throws. Returns what it made.
+  std::vector<Tensor> run(const Call& call) {
+    Kernel kernel{.seed = ++next_seed_,
+                  .operands = {},
+                  .fresh = call.fresh,
+                  .workspace = call.workspace,
+                  .keeps = call.keeps,
+                  .stops_half_way = call.stops_half_way};
+    operands_.clear();
+    for (const Argument& argument : call.arguments) {
+      kernel.operands.push_back(argument.access);
+      operands_.push_back({.storage = id(argument.tensor),
+                           .value = {},
+                           .reads = reads(argument.access),
+                           .written = writes(argument.access),
+                           .overwritten = argument.access == Access::kOverwrite});
+    }
+    std::vector<BlockId> blocks(call.fresh.size());
+    try {
+      engine_->op().begin(call.name, operands_);
+    } catch (...) {
+      operands_.clear();
+      throw;
+    }
+    try {
+      execute_until_it_fits(call, kernel, blocks);
+    } catch (const KernelFailed&) {
+      kernel.stops_half_way = true;  // it may have been told by the device
+      expect_run(call, kernel);
+      abort();
+      throw;
+    } catch (...) {
+      abort();
+      throw;
+    }
+    return finish(call, std::move(kernel), blocks);
+  }
+
+  // Shorthands, each of one result.
+  Tensor op(const std::vector<Tensor>& inputs, Bytes size) {
+    return run(call_of(inputs, size)).front();
+  }
+  Tensor leaf(Bytes size) {
+    Call call = call_of({}, size);
+    call.repeatable = false;
+    return run(call).front();
+  }
+  void update(Tensor target, const std::vector<Tensor>& inputs = {}) {
+    write(target, Access::kUpdate, inputs);
+  }
+  void overwrite(Tensor target, const std::vector<Tensor>& inputs = {}) {
+    write(target, Access::kOverwrite, inputs);
+  }
+  Tensor external(Bytes nbytes, Engine::Charge charge = Engine::Charge::kNow) {
+    auto storage = std::make_unique<NumericStorage>();
+    storage->nbytes = nbytes;
+    storage->external = true;
+    storage->outside.resize(static_cast<std::size_t>(nbytes.count()));
+    const std::uint64_t seed = ++next_seed_;
+    for (std::size_t at = 0; at < storage->outside.size(); ++at) {
+      storage->outside[at] = pattern(seed, at);
+    }
+    storage->id = engine_->add_external(storage.get(), nbytes, charge);
+    device_.externals.push_back(storage.get());
+    std::vector<std::uint8_t> content = storage->outside;
+    return add(std::move(storage), std::move(content));
+  }
+  // The user lets go of it.
+  void drop(Tensor tensor) {
+    forget_live(tensor);
+    storage(tensor).dead = true;
+    engine_->storage_died(id(tensor));
+  }
+  // The same of an external one, of which the engine hears when the device sweeps.
+  void abandon(Tensor tensor) {
+    forget_live(tensor);
+    storage(tensor).abandoned = true;
+  }
+  // Its address is given away, until it is dropped.
+  void escape(Tensor tensor) {
+    engine_->user().escape(id(tensor));
+    tensors_[tensor].escaped = true;
+  }
+  // Its address is given away, and its bytes leave the pool before, if they can.
+  void escape_and_leave(Tensor tensor) {
+    engine_->user().escape_and_leave(id(tensor));
+    tensors_[tensor].escaped = true;
+  }
+  [[nodiscard]] bool escaped(Tensor tensor) const { return tensors_[tensor].escaped; }
+  // Somebody outside writes through an address that an escape gave away.
+  void foreign_write(Tensor tensor) {
+    const Span bytes = device_.bytes_of(storage(tensor));
+    for (std::size_t at = 0; at < bytes.size(); at += 3) {
+      tensors_[tensor].content[at] = bytes[at] = static_cast<std::uint8_t>(bytes[at] + 1);
+    }
+  }
+  void pin(Tensor tensor) { tensors_[tensor].pins.push_back(engine_->user().pin(id(tensor))); }
+  void unpin(Tensor tensor) {
+    engine_->user().unpin(tensors_[tensor].pins.back());
+    tensors_[tensor].pins.pop_back();
+  }
+  void grow(Bytes budget) {
+    device_.grow(budget);
+    engine_->grow(budget);
+  }
+
+  void shrink(Bytes budget) { engine_->shrink(budget); }
+
+  [[nodiscard]] std::int32_t pins(Tensor tensor) const {
+    return static_cast<std::int32_t>(tensors_[tensor].pins.size());
+  }
+  [[nodiscard]] StorageId id(Tensor tensor) const { return tensors_[tensor].storage->id; }
+  [[nodiscard]] NumericStorage& storage(Tensor tensor) { return *tensors_[tensor].storage; }
+  [[nodiscard]] const Value& value(Tensor tensor) const {
+    return engine_->value(engine_->current(id(tensor)));
+  }
+  [[nodiscard]] bool resident(Tensor tensor) const { return value(tensor).resident(); }
+  [[nodiscard]] bool is_leaf(Tensor tensor) const { return value(tensor).leaf(); }
+  [[nodiscard]] Stats stats() const { return engine_->stats(); }
+  [[nodiscard]] const std::vector<Tensor>& live() const { return live_; }
+  bool evict(Tensor tensor) { return engine_->user().evict(id(tensor)); }
+
+  // Brings a storage back and compares it with what it should hold.
+  void expect(Tensor tensor) {
+    const ValueId current[] = {engine_->current(id(tensor))};
+    engine_->acquire(current);
+    expect_resident(tensor);
+    engine_->release(current);
+  }
+  void expect_all() {
+    const std::vector<Tensor> all = live_;
+    for (Tensor tensor : all) {
+      expect(tensor);
+    }
+  }
+  // Between ops: every invariant, and the content of every live storage that has bytes; changes
+  // nothing.
+  void check() {
+    ASSERT_NO_THROW(engine_->check());
+    device_.scrub();
+    for (Tensor tensor : live_) {
+      ASSERT_EQ(storage(tensor).external || storage(tensor).offset.has_value(), resident(tensor));
+      if (operands_.empty()) {
+        ASSERT_EQ(value(tensor).hard_pins, pins(tensor) + (value(tensor).copying ? 1 : 0));
+      }
+      if (resident(tensor)) {
+        expect_resident(tensor);
+      }
+    }
+    ASSERT_LE(engine_->stats().peak_bytes, engine_->options().budget.count());
+  }
+
+ private:
+  struct Entry {
+    std::unique_ptr<NumericStorage> storage;
+    std::vector<std::uint8_t> content;  // what it should hold
+    std::size_t place = 0;              // in live_
+    std::vector<PinTicket> pins;        // by the user
+    bool escaped = false;
+  };
+
+  static Call call_of(const std::vector<Tensor>& inputs, Bytes size) {
+    Call call{.arguments = {}, .fresh = {size}};
+    for (Tensor input : inputs) {
+      call.arguments.push_back({.tensor = input});
+    }
+    return call;
+  }
+  void write(Tensor target, Access access, const std::vector<Tensor>& inputs) {
+    Call call{.arguments = {{.tensor = target, .access = access}}, .fresh = {}};
+    for (Tensor input : inputs) {
+      call.arguments.push_back({.tensor = input});
+    }
+    run(call);
+  }
+  void execute_until_it_fits(const Call& call, const Kernel& kernel, std::span<BlockId> blocks) {
+    Retry retry;
+    for (;;) {
+      try {
+        device_.execute(kernel, operand_bytes(call), blocks);
+        return;
+      } catch (const OutOfBudget& error) {
+        if (!retry.worth_it(error.report())) {
+          throw;
+        }
+      }
+      retry.all_tried = !engine_->op().retry(operands_, retry.need);
+    }
+  }
+  std::vector<Span> operand_bytes(const Call& call) {
+    std::vector<Span> operands;
+    for (const Argument& argument : call.arguments) {
+      operands.push_back(device_.bytes_of(storage(argument.tensor)));
+    }
+    return operands;
+  }
+  void abort() {
+    engine_->op().abort(operands_);
+    operands_.clear();
+  }
+
+  // The plain interpreter.
+  std::vector<std::vector<std::uint8_t>> expect_run(const Call& call, const Kernel& kernel) {
+    std::vector<Span> operands;
+    for (const Argument& argument : call.arguments) {
+      operands.emplace_back(tensors_[argument.tensor].content);
+    }
+    std::vector<std::vector<std::uint8_t>> made;
+    for (Bytes size : call.fresh) {
+      made.emplace_back(static_cast<std::size_t>(size.count()));
+    }
+    const std::vector<Span> fresh(made.begin(), made.end());
+    try {
+      compute(kernel, operands, fresh);
+    } catch (const KernelFailed&) {
+      made.clear();
+    }
+    return made;
+  }
+
+  std::vector<Tensor> finish(const Call& call, Kernel kernel, std::span<const BlockId> blocks) {
+    std::vector<std::vector<std::uint8_t>> contents = expect_run(call, kernel);
+    std::vector<Bytes> operand_sizes;
+    for (const Argument& argument : call.arguments) {
+      operand_sizes.push_back(storage(argument.tensor).nbytes);
+    }
+    std::vector<FreshStorage> fresh;
+    std::vector<std::unique_ptr<NumericStorage>> made;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      made.push_back(std::make_unique<NumericStorage>());
+      made.back()->nbytes = call.fresh[i];
+      made.back()->offset = engine_->pool().offset(blocks[i]);
+      fresh.push_back({.block = blocks[i], .nbytes = call.fresh[i], .handle = made.back().get()});
+    }
+    Bytes workspace{0};
+    for (Bytes size : call.workspace) {
+      workspace += size;
+    }
+    workspace += std::exchange(kernel.keeps, Bytes(0));
+    void* const payload = call.repeatable
+                              ? device_.make_payload({.kernel = std::move(kernel),
+                                                      .operand_bytes = std::move(operand_sizes),
+                                                      .name = call.name,
+                                                      .cost_key = call.cost_key})
+                              : nullptr;
+    std::vector<StorageId> storages(fresh.size());
+    const OpUses uses(operands_);
+    OpRecord record{.inputs = uses.inputs,
+                    .written = uses.written,
+                    .fresh = fresh,
+                    .cost = call.cost,
+                    .workspace = workspace,
+                    .payload = payload};
+    record.repeatable = call.repeatable;
+    record.cost_key = call.cost_key;
+    engine_->op().end(record, uses, operands_, storages);
+    operands_.clear();
+    std::vector<Tensor> result;
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      made[i]->id = storages[i];
+      result.push_back(add(std::move(made[i]), std::move(contents[i])));
+    }
+    return result;
+  }
+
+  Tensor add(std::unique_ptr<NumericStorage> storage, std::vector<std::uint8_t> content) {
+    Entry& entry = tensors_.emplace_back();
+    entry.storage = std::move(storage);
+    entry.content = std::move(content);
+    entry.place = live_.size();
+    live_.push_back(tensors_.size() - 1);
+    return tensors_.size() - 1;
+  }
+  void forget_live(Tensor tensor) {
+    const std::size_t place = tensors_[tensor].place;
+    live_[place] = live_.back();
+    tensors_[live_[place]].place = place;
+    live_.pop_back();
+    tensors_[tensor].content = {};
+  }
+  void expect_resident(Tensor tensor) {
+    const Span bytes = device_.bytes_of(storage(tensor));
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), tensors_[tensor].content.begin(),
+                           tensors_[tensor].content.end()))
+        << "tensor " << tensor << " does not hold what it should";
+  }
+
+  NumericDevice device_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<Entry> tensors_;
+  std::vector<Tensor> live_;
+  std::vector<Operand> operands_;
+  std::uint64_t next_seed_ = 0;
+};
+
+}  // namespace recoup::detail
