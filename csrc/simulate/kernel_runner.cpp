@@ -24,15 +24,17 @@ std::span<const std::uint32_t> KernelRunner::held_by(const TraceOp& op) const {
 }
 
 void KernelRunner::find_held(std::uint32_t op, std::size_t event) {
+  std::vector<std::uint32_t> held;
   for (std::size_t at = event + 1; at < trace_.events.size(); ++at) {
     const TraceEvent& next = trace_.events[at];
     if (next.kind != TraceEvent::Kind::kAllocate || next.index == 0) {
       break;
     }
-    held_[op].push_back(next.index - 1);
+    held.push_back(next.index - 1);
   }
-  if (const auto found = held_.find(op); found != held_.end()) {
-    std::sort(found->second.begin(), found->second.end());
+  if (!held.empty()) {
+    std::sort(held.begin(), held.end());
+    held_[op] = std::move(held);
   }
 }
 

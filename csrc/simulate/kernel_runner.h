@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "csrc/engine/program/engine.h"
@@ -35,16 +36,26 @@ class KernelRunner {
   // after its own, which has number `event`, name them.
   void find_held(std::uint32_t op, std::size_t event);
 
-  // What the last run kept; invalid where it was freed, taken or not made.
-  [[nodiscard]] const std::vector<BlockId>& blocks() const { return blocks_; }
-  void set_blocks(std::vector<BlockId> blocks) { blocks_ = std::move(blocks); }
+  // While it lives, another kernel may run; then the runner keeps again what it kept before.
+  class Nested {
+   public:
+    explicit Nested(KernelRunner& runner)
+        : runner_(runner), outer_(std::exchange(runner.blocks_, {})) {}
+    Nested(const Nested&) = delete;
+    Nested& operator=(const Nested&) = delete;
+    ~Nested() { runner_.blocks_ = std::move(outer_); }
+
+   private:
+    KernelRunner& runner_;
+    std::vector<BlockId> outer_;
+  };
 
  private:
   [[nodiscard]] std::span<const std::uint32_t> held_by(const TraceOp& op) const;
 
   const Trace& trace_;
   Engine& engine_;
-  std::vector<BlockId> blocks_;
+  std::vector<BlockId> blocks_;  // what the last run made; invalid where it was freed or taken
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> held_;  // by number of the op
 };
 

@@ -372,13 +372,12 @@ Measurement Simulator::replay(void* payload, std::span<const Location> /*inputs*
   count_replay();
   const TraceOp& op = *static_cast<const TraceOp*>(payload);
   const Nanoseconds room_before = engine_->context().room_time;
-  const std::vector<BlockId> outer = kernels_.blocks();
+  const KernelRunner::Nested nested(kernels_);
   kernels_.run(op, KernelRunner::Pass::kReplay);
   const std::span<const TraceFresh> fresh = trace_.fresh_of(op);
   for (std::size_t i = 0; i < fresh.size(); ++i) {
     outputs[i] = kernels_.take(fresh[i].allocation);
   }
-  kernels_.set_blocks(outer);
   replayed_ += op.cost;
   if (!noise_) {
     return {};
