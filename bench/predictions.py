@@ -2,11 +2,13 @@
 
     OMP_NUM_THREADS=1 python bench/predictions.py [--nets gpt2 ...] [--out predictions.json]
 
-A net is trained once while a trace is recorded. For each share of the peak of that trace the time
-of a step is predicted as `recoup suggest` does, and the net is trained in that budget and without
-recoup, by turns. Prints a table in Markdown: the predicted ratio of a step's time to that without
-recoup, the median ratio of the pairs and their range, and the peak. Bits are compared in every run.
-A prediction is right if it is within 5 % of the median or within the range of the pairs.
+A net is trained once while a trace is recorded, and without recoup before and after that: the mean
+of both runs is the time of a step without recoup, for the machine's speed drifts. For each share of
+the peak of that trace the time of a step is predicted as `recoup suggest --time-plain` does. Then
+the net is trained in that budget and without recoup, by turns. Prints a table in Markdown: the
+predicted ratio of a step's time to that without recoup, the median ratio of the pairs and their
+range, and the peak. Bits are compared in every run. A prediction is right if it is within 5 % of
+the median or within the range of the pairs.
 """
 
 import argparse
@@ -48,10 +50,12 @@ class Recorded:
 def recorded(name: str, steps: int) -> Recorded:
     net = find(name)
     train(net, 1, 0)  # warms up
-    plain = [round(1e9 * seconds) for seconds in train(net, steps, 0)[0]]
+    before = train(net, steps, 0)[0]
     with tempfile.TemporaryDirectory() as folder:
         overheads = measure_overheads(Path(folder) / "overheads.rtrace")
         trace = record(net, steps, 0, Path(folder) / "run.rtrace")
+        after = train(net, steps, 0)[0]
+        plain = [round(5e8 * sum(both)) for both in zip(before, after, strict=True)]
         predictor = Predictor(records_of(trace), overheads=overheads, plain_steps_ns=plain)
     return Recorded(name, net, predictor, steps)
 

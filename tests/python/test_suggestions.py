@@ -9,10 +9,12 @@ import torch
 from torch import nn
 
 import recoup
+from recoup.offline.overheads import Overheads
 from recoup.offline.suggestions import Prediction, Predictor, knee_of, steady_step, suggest
 from recoup.offline.trace_file import (
     EXTERNAL,
     STEP,
+    TIME,
     EventRecord,
     KernelRecord,
     NameRecord,
@@ -20,6 +22,7 @@ from recoup.offline.trace_file import (
     Record,
     first_steps,
     records_of,
+    step_times_ns,
     trace_of,
 )
 from recoup.offline.traces import Trace
@@ -118,15 +121,50 @@ def test_too_few_steps(steps: list[str]) -> None:
         steady_step(steps_of_ops(steps))
 
 
+def with_times(records: Sequence[Record], steps_us: Sequence[int]) -> list[Record]:
+    """As if each step had taken so long by the clock."""
+    times = iter(steps_us)
+    return [
+        EventRecord(TIME, next(times))
+        if isinstance(record, EventRecord) and record.tag == TIME
+        else record
+        for record in records
+    ]
+
+
 def test_the_time_without_recoup_may_be_measured(tmp_path: Path) -> None:
-    records = records_of(record(tmp_path / "run.rtrace"))
+    """By each step and the same step of the recording: they may differ from one another."""
+    recorded_us = [900_000, 100_000, 200_000, 400_000]
+    records = with_times(records_of(record(tmp_path / "run.rtrace")), recorded_us)
+    assert step_times_ns(records) == [1000 * us for us in recorded_us]
     estimated = Predictor(records)
     assert not estimated.plain_is_measured
-    measured = Predictor(records, plain_steps_ns=(1, 700, 500, 600))
-    assert measured.plain_is_measured and measured.plain_ns == 500
+    # The first step and an outlier do not count.
+    plain = [1, 80_000_000, 160_000_000, 1]
+    measured = Predictor(records, plain_steps_ns=plain)
+    assert measured.plain_is_measured
     whole = short_size(2 * estimated.peak_bytes)
-    ratio = measured.predict(whole).time_ratio, estimated.predict(whole).time_ratio
-    assert ratio[0] is None or ratio[0] == pytest.approx(estimated.plain_ns / 500 * ratio[1])
+    assert measured.predict(whole).time_ratio == pytest.approx(1.25, rel=1e-3)
+    assert estimated.predict(whole).time_ratio == pytest.approx(1, rel=1e-3)
+
+
+def test_overheads_count_for_each_op_replay_and_eviction(tmp_path: Path) -> None:
+    trace = record(tmp_path / "run.rtrace")
+    records = with_times(records_of(trace), [100_000] * 4)
+    without = Predictor(records)
+    budget = short_size(without.peak_bytes * 7 // 10)
+    bare = without.predict(budget)
+    assert bare.time_ratio is not None and bare.replays > 0
+    per_op = Predictor(records, overheads=Overheads(op_ns=1e5, recording_op_ns=2e5))
+    taken_ns = 1e8 - 2e5 * per_op.step_ops
+    assert per_op.plain_ns == pytest.approx(taken_ns)
+    whole = per_op.predict(short_size(2 * without.peak_bytes)).time_ratio
+    assert whole == pytest.approx((taken_ns + 1e5 * per_op.step_ops) / taken_ns)
+    # The engine's own time, which the simulation takes.
+    engine = Predictor(records, overheads=Overheads()).predict(budget).time_ratio
+    replays = Predictor(records, overheads=Overheads(replay_ns=1e7)).predict(budget).time_ratio
+    assert engine is not None and replays is not None
+    assert bare.time_ratio < engine < bare.time_ratio + 0.1 < replays
 
 
 def test_nothing_to_budget() -> None:

@@ -1,6 +1,7 @@
 """What recoup itself takes, measured on this machine for predictions of the time of a step."""
 
 import functools
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,8 +25,6 @@ class Overheads:
     """Per op, in a recording."""
     replay_ns: float = 0.0
     """Per replay, without the op's own cost."""
-    eviction_ns: float = 0.0
-    """Per eviction: the search for what to evict, and bookkeeping."""
     moved_byte_ns: float = 0.0
     """Per byte that is moved within the pool."""
 
@@ -34,13 +33,14 @@ _LAYERS = 8
 _WIDTH = 32
 _ROUNDS = 3
 _STEPS = 6
-_VALUES = 64
-_VALUE_BYTES = 1 << 14
+_DEEP_LAYERS = 32
+_DEEP_ROWS = 128
+_SHARE = 0.5  # of the deep network's peak
 _COPIED_BYTES = 1 << 14
 
 
 def measure_overheads(trace_file: Path) -> Overheads:
-    """Measures a training of a small network, replays and evictions of small values, and copies.
+    """Measures trainings of a small network and of a deep one that replays, and copies.
 
     A training runs more code between its ops than a loop over one op does, so recoup's code has to
     be fetched into the processor's caches again, as in the program whose time is predicted.
@@ -60,12 +60,10 @@ def measure_overheads(trace_file: Path) -> Overheads:
                 recorded = min(recorded, _fastest_ns(step))
         ops = len(Trace.read(trace_file).ops()) // _STEPS
         trace_file.unlink()
-        replay_ns, eviction_ns = _replay_and_eviction_ns()
         return Overheads(
             op_ns=max(watched - plain, 0.0) / ops,
             recording_op_ns=max(recorded - plain, 0.0) / ops,
-            replay_ns=replay_ns,
-            eviction_ns=eviction_ns,
+            replay_ns=_replay_ns(),
             moved_byte_ns=_copied_byte_ns(),
         )
 
@@ -96,27 +94,49 @@ def _fastest_ns(step: Callable[[], object]) -> float:
     return fastest
 
 
-def _replay_and_eviction_ns() -> tuple[float, float]:
-    budget_bytes = _VALUE_BYTES * _VALUES // 2
-    with budget(budget_bytes, device="cpu", small_leaf_bytes=0, planning="off") as run:
-        values = [torch.ones(_VALUE_BYTES // 4)]
-        for _ in range(_VALUES):
-            values.append(values[0].exp())  # each is replayed by itself
-        replay = eviction = float("inf")
-        for _ in range(_ROUNDS):
-            before = run.stats()
-            for value in values:
-                value.sum()
+def _deep_training() -> Callable[[], None]:
+    """A step of a network whose layers have products and norms. The kernels of replays are slower
+    than those of the program: their operands are not in the processor's caches.
+    """
+    layers = [
+        nn.Sequential(nn.Linear(_WIDTH, _WIDTH), nn.LayerNorm(_WIDTH), nn.GELU(), nn.Dropout(0.1))
+        for _ in range(_DEEP_LAYERS)
+    ]
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    x = torch.ones(_DEEP_ROWS, _WIDTH)
+
+    def step() -> None:
+        loss = model(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def _replay_ns() -> float:
+    """The least of some steps: the time per replay beside the cost of the ops that are replayed."""
+    step = _deep_training()
+    with budget("64MiB", device="cpu") as ample:
+        step()
+        step()
+        outside = ample.stats().external_bytes
+        room = ample.stats().peak_bytes - outside
+    least = float("inf")
+    with budget(outside + round(_SHARE * room), device="cpu", planning="off") as run:
+        step()
+        before = run.stats()
+        for _ in range(_STEPS):
+            step()
             after = run.stats()
-            replays = max(after.replays - before.replays, 1)
-            evictions = max(after.evictions - before.evictions, 1)
+            replays = after.replays - before.replays
+            took_ns = after.replay_ns - before.replay_ns
             cost_ns = after.replay_cost_ns - before.replay_cost_ns
-            chosen_ns = after.search_ns - before.search_ns
-            kept_ns = after.bookkeeping_ns - before.bookkeeping_ns
-            replay = min(replay, (after.replay_ns - before.replay_ns - cost_ns) / replays)
-            eviction = min(eviction, (chosen_ns + kept_ns) / evictions)
-        del values, value  # what lives at the end of the scope would have to fit
-    return max(replay, 0.0), eviction
+            if replays > 0:
+                least = min(least, (took_ns - cost_ns) / replays)
+            before = after
+    return max(least, 0.0) if math.isfinite(least) else 0.0
 
 
 def _copied_byte_ns() -> float:

@@ -1,6 +1,7 @@
 """Which budgets a program runs in, and what a step takes there: predicted from one trace."""
 
 import os
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -100,28 +101,10 @@ def steady_step(records: Sequence[Record]) -> SteadyStep:
     return SteadyStep(count - 2, count - 1, 1)
 
 
-def _repetitions(records: Sequence[Record], steady: SteadyStep) -> list[tuple[int, int]]:
-    """Of each repetition of the steady step: its time by the clock, and the time of its ops.
-
-    In nanoseconds. Empty for a recording without times.
-    """
-    ends = [0, *step_ends(records)]
-    times = step_times_ns(records)
-    period = steady.marks
-    found = []
-    for last in range(steady.last_mark, 0, -period)[: steady.repeats]:
-        first = last - period + 1
-        clock = times[first : last + 1]
-        ops = (one for one in records[ends[first] : ends[last + 1]] if isinstance(one, OpRecord))
-        if first >= 0 and all(one is not None for one in clock):
-            found.append((sum(filter(None, clock)), sum(op.cost_ns for op in ops)))
-    return found
-
-
-def _least_sum(times: Sequence[int], count: int) -> int:
-    """The least sum of `count` times in a row; 0 where there are fewer."""
-    rows = (times[i : i + count] for i in range(len(times) - count + 1))
-    return min(map(sum, rows), default=0)
+def _repetition_times(steps_ns: Sequence[float], steady: SteadyStep) -> list[float]:
+    """The time of each repetition of the steady step, from the times of all steps."""
+    ends = range(steady.last_mark, 0, -steady.marks)[: steady.repeats]
+    return [sum(steps_ns[end - steady.marks + 1 : end + 1]) for end in ends if end >= steady.marks]
 
 
 def _are_alike(one: list[int], other: list[int]) -> bool:
@@ -146,13 +129,15 @@ class Predictor:
         "too slow".
     spill, cost_model: as `recoup.budget` takes them.
     overheads: what recoup itself takes on this machine; None: not measured, and left out.
-    plain_steps_ns: the time of each step of a run without recoup, if there was one. The time of the
-        steady step without recoup is the least of as many steps in a row, without the first one.
-        Else it is the time of the recording less what the recording took.
-    The time of a step in a budget is that of the recording, by the clock, with recoup's time for
-    each op in a budget in place of that in a recording. Added are the costs of replays and of
-    copies to and from the second tier, moves within the pool, and recoup's time for each replay
-    and eviction. Of a recording without times, made by an older version, the ops alone count.
+    plain_steps_ns: the time of each step of a run without recoup, if there was one. Each of its
+        steps is compared with the same step of the recording, except for the first one, which warms
+        up. The median of these ratios relates the steady step to one without recoup. Without
+        such a run, that is the time of the recording less what the recording took.
+    The time of a step in a budget is that of the recording, the median by the clock, with recoup's
+    time for each op in a budget in place of that in a recording. Added are the costs of replays and
+    of copies to and from the second tier, moves within the pool, recoup's time for each replay, and
+    the time that the engine takes in the simulation to choose victims and to make room. Of a
+    recording without times, made by an older version, the ops alone count.
     Raises ValueError for a trace with less than two steps, and where nothing takes memory.
     """
 
@@ -190,20 +175,36 @@ class Predictor:
         """What they cost."""
         self._overheads = overheads or Overheads()
         self._is_measured = cost_model == "measured"
-        repetitions = _repetitions(records, self.steady) if self._is_measured else []
-        between_ns = max(min((clock - ops for clock, ops in repetitions), default=0), 0)
-        recording_ns = self.step_ops * self._overheads.recording_op_ns
-        without_ns = max(self.step_ns + round(max(between_ns - recording_ns, 0.0)), 1)
-        measured_ns = _least_sum(plain_steps_ns[1:], self.steady.marks)
-        self.plain_ns = measured_ns or without_ns
-        """What the steady step takes without recoup."""
+        self._has_overheads = self._is_measured and overheads is not None
+        steps_ns = self._unevicted_steps_ns(records)
+        repetitions = _repetition_times(steps_ns, self.steady)
+        first, last = self.steady.first_mark + 1, self.steady.last_mark + 1
+        self._unevicted_ns = statistics.median(repetitions or [sum(steps_ns[first:last])])
+        pairs = list(zip(steps_ns, plain_steps_ns, strict=False))[1:]
+        ratios = [step / plain for step, plain in pairs if plain > 0]
+        own_ns = self.step_ops * self._overheads.op_ns
+        estimated_ns = max(self._unevicted_ns - own_ns, 1.0)
+        measured_ns = self._unevicted_ns / statistics.median(ratios) if ratios else 0.0
+        self.plain_ns = max(round(measured_ns or estimated_ns), 1)
         self.plain_is_measured = measured_ns > 0
         """Whether that was measured, and not estimated from the recording."""
-        self._unevicted_ns = without_ns + self.step_ops * self._overheads.op_ns
-        clocks = [clock for clock, _ in repetitions]
+        is_timed = self._is_measured and None not in step_times_ns(records)
+        clocks = repetitions if is_timed else []
         self.slowest_ratio = max(clocks) / max(min(clocks), 1) if len(clocks) > 1 else None
         """The time of the slowest repetition of the steady step over that of the fastest one. None:
         fewer than two were timed."""
+
+    def _unevicted_steps_ns(self, records: Sequence[Record]) -> list[float]:
+        """The time of each whole step in a budget in which nothing is evicted."""
+        ends = step_ends(records)
+        found = []
+        for start, end, clock in zip([0, *ends], ends, step_times_ns(records), strict=False):
+            ops = [op for op in records[start:end] if isinstance(op, OpRecord)]
+            without = float(sum(op.cost_ns for op in ops))
+            if clock is not None and self._is_measured:
+                without = max(without, clock - len(ops) * self._overheads.recording_op_ns)
+            found.append(without + len(ops) * self._overheads.op_ns)
+        return found
 
     def predict(self, budget: str) -> Prediction:
         """Of a size such as "1.4GiB"."""
@@ -213,7 +214,9 @@ class Predictor:
         if status == "ok":
             until = run if self._until is None else self._simulate(self._until, budget_bytes)
             before = self._simulate(self._before, budget_bytes)
-            evicting_ns = max(self._extra_ns(until) - self._extra_ns(before), 0.0)
+            eviction_ns = self._eviction_ns(run)
+            evicting_ns = self._extra_ns(until, eviction_ns) - self._extra_ns(before, eviction_ns)
+            evicting_ns = max(evicting_ns, 0.0)
             ratio = (self._unevicted_ns + evicting_ns) / self.plain_ns
             if ratio > self._max_time_ratio > 0:
                 status = "too slow"
@@ -231,14 +234,21 @@ class Predictor:
             spill_peak_bytes=run.stats.spill_peak_bytes,
         )
 
-    def _extra_ns(self, run: Simulation) -> float:
+    def _eviction_ns(self, run: Simulation) -> float:
+        """The engine's time per eviction, in the simulation: it makes the choices of a live run."""
+        stats = run.stats
+        if not self._has_overheads or stats.evictions == 0:
+            return 0.0
+        return (stats.search_ns + stats.bookkeeping_ns) / stats.evictions
+
+    def _extra_ns(self, run: Simulation, eviction_ns: float) -> float:
         """What evictions cost the run in all."""
         extra = float(run.replay_cost_ns + run.spill_cost_ns)
         stats, overheads = run.stats, self._overheads
         if self._is_measured:
             extra += stats.replays * overheads.replay_ns
             extra += stats.moved_bytes * overheads.moved_byte_ns
-            extra += stats.evictions * overheads.eviction_ns
+            extra += stats.evictions * eviction_ns
         return extra
 
     def _holds(self, budget_bytes: int) -> bool:
