@@ -27,6 +27,10 @@ FIGURES = (
 )
 """Of an OutOfBudgetError, those that a report has."""
 
+_HELD = "Who held memory when it was refused, by module and kind:"
+NOTED_ROWS = 6
+"""The most holders in the note of an error."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
@@ -124,6 +128,31 @@ def _refused(
     known["rows"] = tuple(result.rows_of(refusal["holdings"]))
     known["step"] = refusal["step"]
     return known
+
+
+def note_holders(error: BaseException, failure: Failure) -> None:
+    """Adds to the OutOfBudgetError who held the memory, where that is known.
+
+    Before Python 3.11 an error has no notes; `Run.failures` and a report have the rows.
+    """
+    refused = next((each for each in _chain(error) if isinstance(each, OutOfBudgetError)), None)
+    if refused is None or not failure.rows or not hasattr(refused, "add_note"):
+        return
+    shown = [
+        (str(row["module"]) or "outside of modules", str(row["kind"]), format_bytes(row["bytes"]))
+        for row in failure.rows[:NOTED_ROWS]
+    ]
+    if rest := failure.rows[NOTED_ROWS:]:
+        left = format_bytes(sum(row["bytes"] for row in rest))
+        shown.append((f"{len(rest)} other rows in the report", "", left))
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines = [
+        f"  {module:<{widths[0]}}  {kind:<{widths[1]}}  {size:>{widths[2]}}"
+        for module, kind, size in shown
+    ]
+    note = "\n".join([_HELD, *lines])
+    if note not in getattr(refused, "__notes__", ()):
+        refused.add_note(note)
 
 
 def _is_of(refusal: Mapping[str, Any], error: OutOfBudgetError) -> bool:

@@ -28,7 +28,7 @@ from recoup.device_memory import memory_bytes as memory_bytes
 from recoup.device_memory import no_addresses, parse_size
 from recoup.device_memory import outside_bytes as outside_bytes
 from recoup.errors import OutOfBudgetError, add_note
-from recoup.failures import Failure, Where, failure_of
+from recoup.failures import Failure, Where, failure_of, note_holders
 from recoup.moments import Moment
 from recoup.report import format_report, run_line
 from recoup.shares import Share, Sizing
@@ -331,8 +331,9 @@ class Run:
 
     def _note_failure(self, error: BaseException | None, where: Where) -> None:
         self._failures = [each for each in self._failures if each.where != where]
-        if failure := failure_of(error, where, self._attribution):
+        if error is not None and (failure := failure_of(error, where, self._attribution)):
             self._failures.append(failure)
+            note_holders(error, failure)
 
     def _leave(self) -> None:
         gpus.forget_workspaces(self.device)

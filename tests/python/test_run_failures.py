@@ -14,6 +14,8 @@ from torch import nn
 
 import recoup
 from command import cli
+from recoup.failures import NOTED_ROWS
+from recoup.sizes import format_bytes
 
 MEMORY = """
     import torch
@@ -34,6 +36,10 @@ EXIT = """
     base = torch.randn(2**18)
     kept = [base * i for i in range(40)]
 """
+
+
+HAS_NOTES = hasattr(BaseException, "add_note")
+"""Since Python 3.11."""
 
 
 @pytest.mark.parametrize(
@@ -67,6 +73,7 @@ def test_both_reports_say_how_the_program_failed(
         assert sum(row["bytes"] for row in failure["rows"]) == failure["charged_bytes"]
         assert {row["kind"] for row in failure["rows"]} >= {"parameters", "activations"}
         assert "It ends where memory was refused." in page
+        assert ("Who held memory when it was refused" in result.stderr) == HAS_NOTES
 
 
 @pytest.mark.parametrize("text", ["pass", "import sys; sys.exit(0)", EXIT])
@@ -76,6 +83,37 @@ def test_a_program_that_went_well_has_no_failure(tmp_path: Path, text: str) -> N
     result = cli("run", "--budget", "8MiB", "--report", "r.json", "script.py", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert json.loads((tmp_path / "r.json").read_text())["failures"] == []
+
+
+@pytest.mark.skipif(not HAS_NOTES, reason="before Python 3.11 an error has no notes")
+def test_an_error_ends_with_the_largest_holders() -> None:
+    """By module and kind, with the sizes of the report."""
+    torch.manual_seed(0)
+    layers = [each for _ in range(8) for each in (nn.Linear(64, 64), nn.Tanh())]
+    with pytest.raises(recoup.OutOfBudgetError) as caught:
+        with recoup.budget("1MiB", modules=True) as run:
+            model = nn.Sequential(*layers)
+            model(torch.randn(64, 64)).repeat(4096, 1)
+    (failure,) = run.failures()
+    assert failure.rows is not None and len(failure.rows) > NOTED_ROWS
+    (note,) = getattr(caught.value, "__notes__", [""])
+    head, *lines, rest = note.splitlines()
+    assert head == "Who held memory when it was refused, by module and kind:"
+    for row, line in zip(failure.rows, lines, strict=False):
+        module, kind, size = line[2:].split("  ", 1)[0], row["kind"], format_bytes(row["bytes"])
+        assert module.strip() == (row["module"] or "outside of modules")
+        assert kind in line and line.endswith(size)
+    left = failure.rows[NOTED_ROWS:]
+    assert rest.split() == [
+        *f"{len(left)} other rows in the report".split(),
+        *format_bytes(sum(row["bytes"] for row in left)).split(),
+    ]
+
+
+def test_an_error_says_nothing_of_holders_that_no_run_recorded() -> None:
+    with pytest.raises(recoup.OutOfBudgetError) as caught, recoup.budget("1MiB"):
+        torch.randn(1 << 20)
+    assert not getattr(caught.value, "__notes__", [])
 
 
 def test_an_exit_that_failed_is_told_until_it_is_completed() -> None:

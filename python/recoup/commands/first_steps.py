@@ -9,13 +9,14 @@ import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch.optim import Optimizer
 
 from recoup import step_marks
+from recoup.commands.misplaced import refused_option
 from recoup.commands.run_program import cannot_open, find_program, run_as_python
 from recoup.files import write_atomically
 
@@ -45,6 +46,7 @@ class FirstSteps(ABC):
         """The steps of all optimizers."""
         self._catches = 0
         self.is_over = False
+        self._unknown_option: str | None = None
 
     @abstractmethod
     def on_step(self) -> None:
@@ -79,6 +81,11 @@ class FirstSteps(ABC):
             self.is_over = True
             raise StepsHaveEnded
 
+    def failed(self, error: BaseException, arguments: Sequence[str]) -> None:
+        """The program ended with an error; `arguments` are those that it got."""
+        words = [word.partition("=")[0] for word in arguments if word.startswith("--")]
+        self._unknown_option = refused_option(error, words)
+
     def end(self) -> None:
         """Writes the status file."""
         # A child that was forked has copies of our exit handlers.
@@ -90,6 +97,7 @@ class FirstSteps(ABC):
             "marks": self.marks,
             "is_over": self.is_over,
             "was_killed": self._catches > _MOST_CATCHES,
+            "unknown_option": self._unknown_option,
             **self.on_end(),
         }
         write_atomically(self._status_file, json.dumps(status))
@@ -126,6 +134,7 @@ def run_first_steps(options: argparse.Namespace, make: Callable[[], FirstSteps])
     except BaseException as error:
         if steps.is_over and _comes_of_the_end(error):
             return 0
+        steps.failed(error, options.args)
         raise
     return 0
 

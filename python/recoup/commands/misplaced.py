@@ -1,4 +1,4 @@
-"""Options of `recoup run` that stand after the script, and so reach the script."""
+"""Options of recoup that stand after the script, and so reach the script."""
 
 import argparse
 import contextlib
@@ -12,6 +12,14 @@ def misplaced_options(after: Sequence[str], own_options: Sequence[str]) -> list[
     """Those of `own_options` that are among the words after the script."""
     found = [word.partition("=")[0] for word in after]
     return [name for name in found if name.startswith("--") and name in own_options]
+
+
+def hint(name: str, script: str) -> str:
+    """What to do with an option that the script does not know."""
+    return (
+        f"recoup: {name} stands after {script}, which does not know it; to give it to recoup, put "
+        f"it before {script}"
+    )
 
 
 def refused_option(error: BaseException, names: Sequence[str]) -> str | None:

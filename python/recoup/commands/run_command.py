@@ -5,7 +5,7 @@ import atexit
 
 import recoup
 from recoup.commands.exit_codes import USAGE_ERROR
-from recoup.commands.misplaced import misplaced_options, refused_option
+from recoup.commands.misplaced import hint, misplaced_options, refused_option
 from recoup.commands.own_lines import OwnLines
 from recoup.commands.programs import cannot_open
 from recoup.commands.run_ending import Ending
@@ -41,14 +41,7 @@ def run(options: argparse.Namespace, ending: Ending) -> int:
         name = refused_option(error, names) if names and not options.quiet else None
         if name is not None:
             # Registered last, and so said before the program's own exit handlers run.
-            atexit.register(own.say_at_the_end, _hint(name, options.script))
+            atexit.register(own.say_at_the_end, hint(name, options.script))
 
     run_as_python(program, failed)
     return 0
-
-
-def _hint(name: str, script: str) -> str:
-    return (
-        f"recoup: {name} stands after {script}, which does not know it; to give it to recoup, put "
-        f"it before {script}"
-    )

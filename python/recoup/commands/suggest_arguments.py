@@ -86,7 +86,7 @@ def add_suggest_command(commands: Any) -> None:
     parser.add_argument(
         "program", nargs=argparse.REMAINDER, metavar="SCRIPT [args ...]", help="a Python program"
     )
-    parser.set_defaults(command=_run, fail=parser.error)
+    parser.set_defaults(command=_run, fail=parser.error, own_options=parser.option_names())
 
 
 def _add_batch(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from recoup.commands.exit_codes import INTERRUPTED, NOT_WRITTEN
+from recoup.commands.misplaced import hint
 from recoup.commands.suggest_arguments import LEAST_STEPS
 from recoup.commands.suggest_output import print_batch, print_commands, print_suggestions
 from recoup.files import write_atomically
@@ -163,6 +164,9 @@ def _require_steps(options: argparse.Namespace, status: dict[str, Any], exit_cod
         _refuse(options, f"the recording failed: {status['error']}", exit_code)
     if status["steps"] >= LEAST_STEPS:
         return
+    if status["unknown_option"] in options.own_options:
+        print(hint(status["unknown_option"], options.program[0]), file=sys.stderr)
+        sys.exit(exit_code)
     what = (
         f"the program ended (exit code {exit_code}) after {_steps(status)} of an "
         f"optimizer, and {LEAST_STEPS} are needed"
