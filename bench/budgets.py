@@ -36,12 +36,12 @@ import torch
 from measure import SEED, megabytes, say, write_result
 
 import recoup
+from recoup._reporting.tables import plain_table, print_table
 from recoup.bench.nets import Batch, Net, net_named
 from recoup.bench.patience import TooSlowError, train_in
 from recoup.bench.simulated import FEASIBLE_RATIO
 from recoup.bench.trial import UNREACHED, record, run_in, run_plainly, train
 from recoup.offline.dtr_log import read_any_trace
-from recoup.tables import plain_table, print_table
 
 # --- holes ---------------------------------------------------------------------------------------
 FAILURES = 10

@@ -21,13 +21,13 @@ import torch
 from torch import nn
 
 import recoup
+from recoup._memory.sizes import format_bytes
 from recoup.bench.alternatives import alternatives_named
 from recoup.bench.blocks import chains_of
 from recoup.bench.judge import judged_peak_bytes
 from recoup.bench.nets import Net, net_named
 from recoup.bench.simulated import least_budget
 from recoup.bench.trial import record, run_in, run_plainly, train
-from recoup.sizes import format_bytes
 
 NETS = ["bert", "gpt2", "gpt3", "swin"]
 WHOLE = ["inductor-1.0", "inductor-0.5", "inductor-0.0"]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Fails when a C++ folder includes one below it in the layer order, or knows Torch and must not;
 when files of a folder include one another in a circle (a header and its source count as one file);
-and when a C++ folder has more than 25 files. Fails also when a folder of the Python package imports
-one below it, unless only inside a function.
+and when a folder of C++ or of the Python package has more than 25 files. Fails also when a folder
+of the package imports one below it, unless only inside a function.
 
 Usage: tools/check_layers.py [ROOT]
 """
@@ -52,7 +52,7 @@ LAYERS = (
 )
 TORCH_FOLDERS = ("csrc/torch", "csrc/python")
 MOST_FILES = 25
-"""In a folder of C++ files."""
+"""In a folder of C++ files or of the package."""
 # What runs beside a program has no use for the tools that look at traces of it.
 OFFLINE = "csrc/offline/"
 RUNTIME = "csrc/torch/"
@@ -63,10 +63,18 @@ TORCH_HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11)/|Python\.h$")
 CORE_TESTS = "tests/core"
 
 PYTHON = "python"
-# As LAYERS. The nets are programs like any other. What runs beside a program must not load the
-# tools behind it.
+# As LAYERS, of packages and of modules. The nets are programs like any other. What runs beside a
+# program must not load offline tools.
 PYTHON_LAYERS = (
     "recoup.bench.nets",
+    "recoup._C",
+    "recoup.warning",
+    "recoup.errors",
+    "recoup.gpus",
+    "recoup.stats",
+    "recoup._patching",
+    "recoup._memory",
+    "recoup._reporting",
     "recoup",
     "recoup.integrations",
     "recoup.page",
@@ -191,8 +199,8 @@ def loaded_imports(node: ast.AST, package: list[str]) -> Iterator[tuple[int, str
 def python_complaints(root: Path, file: Path) -> Iterator[str]:
     path = file.relative_to(root).as_posix()
     package = list(file.parent.relative_to(root / PYTHON).parts)
-    layer = ".".join(package)
-    if layer not in PYTHON_LAYERS:
+    layer = python_layer(".".join([*package, file.stem]))
+    if layer is None or (layer == "recoup" and len(package) > 1):
         yield f"{path}:1: its folder is in no layer: add it to PYTHON_LAYERS in {CHECKER}"
         return
     if path == PYTHON_MAIN:
@@ -211,8 +219,8 @@ def main(arguments: list[str]) -> int:
         return 2
     found = [text for file in files for text in complaints(root, file)]
     found += circles(root, files)
-    found += crowded(root, files)
     modules = sorted((root / PYTHON).rglob("*.py"))
+    found += crowded(root, [*files, *modules])
     found += [text for module in modules for text in python_complaints(root, module)]
     for text in found:
         print(text)

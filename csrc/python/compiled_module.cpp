@@ -1,4 +1,4 @@
-// Calls of graphs that torch.compile made: see python/recoup/compiled.py.
+// Calls of graphs that torch.compile made: see python/recoup/_patching/compiled.py.
 #include <string>
 #include <utility>
 #include <vector>

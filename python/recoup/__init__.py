@@ -22,11 +22,12 @@ from recoup import _build
 
 if TYPE_CHECKING:
     from recoup import _C as _C
+    from recoup._patching.threads import carry
+    from recoup._reporting.moments import Moment
     from recoup.budgets import Budget
     from recoup.decisions import Decision
     from recoup.errors import OutOfBudgetError
     from recoup.known_names import Policy, policies
-    from recoup.moments import Moment
     from recoup.offline import layout as layout
     from recoup.offline.dtr_log import read_dtr_log
     from recoup.offline.traces import Simulation, Trace, TracedOp
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from recoup.scope import PRESETS, budget, trace
     from recoup.stats import Stats
     from recoup.tensors import allow_replay, evict, is_resident, materialize, pin
-    from recoup.threads import carry
     from recoup.warning import RecoupWarning
 
 __all__ = [
@@ -72,7 +72,7 @@ _HOMES = {
     "PRESETS": "scope",
     "Budget": "budgets",
     "Decision": "decisions",
-    "Moment": "moments",
+    "Moment": "_reporting.moments",
     "OutOfBudgetError": "errors",
     "Policy": "known_names",
     "RecoupWarning": "warning",
@@ -83,7 +83,7 @@ _HOMES = {
     "TracedOp": "offline.traces",
     "allow_replay": "tensors",
     "budget": "scope",
-    "carry": "threads",
+    "carry": "_patching.threads",
     "evict": "tensors",
     "is_resident": "tensors",
     "materialize": "tensors",

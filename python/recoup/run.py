@@ -8,30 +8,29 @@ from typing import Any, Literal
 
 import torch
 
-from recoup import (
-    _C,
+from recoup import _C, gpus
+from recoup._memory.device_memory import free_bytes as free_bytes
+from recoup._memory.device_memory import memory_bytes as memory_bytes
+from recoup._memory.device_memory import no_addresses, parse_size
+from recoup._memory.device_memory import outside_bytes as outside_bytes
+from recoup._memory.shares import Share, Sizing
+from recoup._patching import (
     collectives,
     compiled,
     entry_points,
-    gpus,
     higher_order,
     module_names,
     observers,
     outside,
     step_marks,
-    suspension,
 )
-from recoup.attribution import Attribution, Result
+from recoup._reporting import suspension
+from recoup._reporting.attribution import Attribution, Result
+from recoup._reporting.failures import Failure, Where, failure_of, note_holders
+from recoup._reporting.moments import Moment
+from recoup._reporting.report import format_report, run_line
 from recoup.decisions import Decision
-from recoup.device_memory import free_bytes as free_bytes
-from recoup.device_memory import memory_bytes as memory_bytes
-from recoup.device_memory import no_addresses, parse_size
-from recoup.device_memory import outside_bytes as outside_bytes
 from recoup.errors import OutOfBudgetError, add_note
-from recoup.failures import Failure, Where, failure_of, note_holders
-from recoup.moments import Moment
-from recoup.report import format_report, run_line
-from recoup.shares import Share, Sizing
 from recoup.stats import Stats
 
 ReplayOrder = Literal["memory", "recursive"]
@@ -166,14 +165,14 @@ class Run:
 
     def page(self) -> str:
         """The run as an HTML page that needs nothing else; best with `timeline=True`."""
+        from recoup._reporting.page_data import page_data
         from recoup.page import render
-        from recoup.page_data import page_data
 
         return render(page_data(self))
 
     def _repr_html_(self) -> str:
+        from recoup._reporting.page_data import page_data
         from recoup.page import render_fragment
-        from recoup.page_data import page_data
 
         return render_fragment(page_data(self))
 

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 
 from recoup import _C, gpus
+from recoup._memory.device_memory import free_bytes, memory_bytes, parse_size
+from recoup._memory.share_text import ALSO_ALLOWED, parse_share
+from recoup._memory.sizes import missing_unit, parse_bytes
+from recoup._reporting.files import utf8_name
 from recoup.budgets import Budget
-from recoup.device_memory import free_bytes, memory_bytes, parse_size
-from recoup.files import utf8_name
 from recoup.run import (
     CostModel,
     InPlace,
@@ -20,8 +22,6 @@ from recoup.run import (
     ReplayOrder,
     Setup,
 )
-from recoup.share_text import ALSO_ALLOWED, parse_share
-from recoup.sizes import missing_unit, parse_bytes
 from recoup.warning import RecoupWarning
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import torch
 
-from recoup import _C, compiled_plan
+from recoup import _C
+from recoup._patching import compiled_plan
 
 
 def evict(tensor: torch.Tensor) -> bool:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from made_up_machine import version_2, write
-from recoup import machine, resident
+from recoup._memory import machine, resident
 from recoup.commands.cli import main
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from recoup import machine
-from recoup.machine import Roots
+from recoup._memory import machine
+from recoup._memory.machine import Roots
 
 GIB = 1 << 30
 LeaveFree = Callable[[int], None]

@@ -92,7 +92,7 @@ def _load_all() -> None:
     """What the cases would each load."""
     import torch
 
-    import recoup.commands.suggest_command
+    import recoup.commands.suggest.command
     import recoup.offline.dtr_log
     import recoup.offline.optimum
 

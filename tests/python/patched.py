@@ -2,8 +2,8 @@
 
 import sys
 
-from recoup.late_patches import LatePatches
-from recoup.patches import Patches, Replacement
+from recoup._patching.late_patches import LatePatches
+from recoup._patching.patches import Patches, Replacement
 from recoup.run import _PATCHES as OF_SCOPES
 
 

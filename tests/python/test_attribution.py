@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import recoup
-from recoup.moments import chrome_trace
+from recoup._reporting.moments import chrome_trace
 
 PAGE = 64  # what sizes in the pool are rounded up to
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from made_up_machine import write
-from recoup.machine import REAL
+from recoup._memory.machine import REAL
 
 MIB = 1 << 20
 LIMIT = 600 * MIB

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import recoup
 from differential import Hand, N, both, grow, in_thread, made, see
-from recoup.sizes import parse_bytes
+from recoup._memory.sizes import parse_bytes
 
 KIB = 1024
 

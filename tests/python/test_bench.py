@@ -11,7 +11,7 @@ from command import cli, refused
 from recoup.bench import rounds, runner, simulated
 from recoup.bench.nets import NETS, Net, net_named
 from recoup.bench.trial import Trial, record, run_in, run_plainly
-from recoup.commands.bench_arguments import parse_shares
+from recoup.commands.bench.arguments import parse_shares
 from recoup.offline.timeline_picture import kind_of, last_step
 
 

@@ -11,7 +11,7 @@ import torch._inductor.config
 
 import recoup
 from compiled_programs import PROGRAMS, Block, blocks, compiled_each, train
-from recoup.compiled import REASONS
+from recoup._patching.compiled import REASONS
 
 SHARE = 0.6
 # Where the largest graph or what cannot be evicted takes more of the peak.

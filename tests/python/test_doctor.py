@@ -11,9 +11,9 @@ import torch
 import recoup
 from command import cli, cli_here, refused
 from made_up_machine import GIB, made_up, version_2, write
-from recoup import machine
-from recoup.commands import doctor_probes
-from recoup.commands.doctor_probes import Finding
+from recoup._memory import machine
+from recoup.commands.doctor import probes as doctor_probes
+from recoup.commands.doctor.probes import Finding
 
 NAMES = ("versions", "budgets", "memory", "allocator", "huge pages", "threads", "disk", "GPUs")
 PROBES = (*("versions", "scopes", "memory", "allocator", "huge_pages", "threads"), "graphics")

@@ -14,8 +14,8 @@ import torch
 
 import recoup
 from conftest import bits_equal
+from recoup._memory.sizes import format_bytes
 from recoup.errors import add_note
-from recoup.sizes import format_bytes
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, "4 parsecs", "1000000TB", "0MB"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recoup.late_patches import LatePatches, LateReplacement
+from recoup._patching.late_patches import LatePatches, LateReplacement
 
 MODULE = "recoup_late_module"
 

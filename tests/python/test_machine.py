@@ -1,4 +1,4 @@
-"""recoup.machine: how much memory is left, on made-up machines and on this one."""
+"""recoup._memory.machine: how much memory is left, on made-up machines and on this one."""
 
 import os
 import resource
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from made_up_machine import GIB, made_up, version_1, version_2, write
-from recoup import machine
-from recoup.machine import Limit, look
+from recoup._memory import machine
+from recoup._memory.machine import Limit, look
 
 UNLIMITED = 9223372036854771712  # as version 1 says it
 PHYSICAL = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -12,7 +12,7 @@ import torch
 from member_calls import OWNERS, wrong
 from members import MEMBERS, SKIPPED
 from patched import rows_of_scopes
-from recoup import entry_points
+from recoup._patching import entry_points
 from torch_versions import read_lines
 
 FOLDER = Path(__file__).parent
@@ -31,8 +31,8 @@ def reviewed() -> dict[str, str]:
 def test_every_member_was_looked_at() -> None:
     """A member that is new may look at bytes without an op, tell their address, or make bytes.
 
-    If so, it belongs into python/recoup/entry_points.py; then, or if not, its name belongs into
-    reviewed_members.txt.
+    If so, it belongs into python/recoup/_patching/entry_points.py. In both cases its name belongs
+    into reviewed_members.txt.
     """
     wrapped = {id(getattr(row.owner, row.name, None)) for row in rows_of_scopes()}
     names = {str(member) for member in MEMBERS if id(member.find()) not in wrapped}

@@ -14,7 +14,7 @@ import torch.utils.dlpack
 
 import recoup
 from differential import AMPLE, Hand, N, assert_same, in_thread, made, see
-from recoup.call_pins import unseen
+from recoup._patching.call_pins import unseen
 
 # As a C extension has them: not those that a scope puts in their place.
 NUMPY, FROM_NUMPY = torch.Tensor.numpy, torch.from_numpy

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 import recoup
-from recoup import module_names
+from recoup._patching import module_names
 
 
 def test_naming_calls_no_function_mode() -> None:

@@ -26,13 +26,13 @@ from page_reports import (
     plain_report,
 )
 from recoup import Stats, page
+from recoup._memory.sizes import format_bytes
+from recoup._reporting.report import format_ns
 from recoup.page import texts
 from recoup.page.palette import KINDS, VIRIDIS
 from recoup.page.picture import column_highest, sample
 from recoup.page.steps import read_step
 from recoup.page.tree import module_tree
-from recoup.report import format_ns
-from recoup.sizes import format_bytes
 from recoup.stats import ADDED_NS
 
 

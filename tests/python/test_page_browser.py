@@ -13,10 +13,10 @@ import pytest
 from chromium import Browser, browser
 from page_reports import EVIL, MIB, empty_step, evil_report, gpt2_report, large_report, plain_report
 from recoup import page
+from recoup._memory.sizes import format_bytes
+from recoup._reporting.report import format_ns
 from recoup.page.picture import column_highest, sample
 from recoup.page.steps import read_step
-from recoup.report import format_ns
-from recoup.sizes import format_bytes
 
 # Around the picture, and its height: SPACE in paint.js.
 LEFT, RIGHT, TOP, HEIGHT = 86, 14, 20, 320

@@ -3,7 +3,7 @@
 from page_parser import Parsed
 from page_reports import failed_report, gpt2_report
 from recoup import page
-from recoup.sizes import format_bytes
+from recoup._memory.sizes import format_bytes
 
 
 def test_a_failure_is_shown_with_who_held_the_memory() -> None:

@@ -8,7 +8,7 @@ import torch
 
 import recoup
 from patched import rows_of_scopes
-from recoup.patches import Patches, Replacement, hide
+from recoup._patching.patches import Patches, Replacement, hide
 
 
 def patched_attributes() -> list[tuple[Any, str]]:

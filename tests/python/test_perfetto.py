@@ -17,7 +17,7 @@ from torch import nn
 
 import recoup
 from command import cli, cli_here
-from recoup.moments import Moment, MomentKind, chrome_json, chrome_trace
+from recoup._reporting.moments import Moment, MomentKind, chrome_json, chrome_trace
 from trace_processor import TraceProcessor, trace_processor
 
 SLICES = """

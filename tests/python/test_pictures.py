@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from command import refused
-from recoup.commands.simulate_picture import Row, draw_plot, plot_figure
+from recoup.commands.simulate.picture import Row, draw_plot, plot_figure
 from recoup.offline import layout
 from recoup.offline.layout import Buffer
 from recoup.offline.layout_picture import layout_figure

@@ -11,7 +11,7 @@ import pytest
 import recoup
 from command import cli
 from phase_programs import PROGRAMS, run
-from recoup.sizes import parse_bytes
+from recoup._memory.sizes import parse_bytes
 
 SCRIPT = Path(__file__).with_name("phase_programs.py")
 MOST_ERRORS = 12

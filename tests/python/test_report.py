@@ -7,7 +7,7 @@ import pytest
 
 import recoup
 from conftest import halves
-from recoup.report import format_ns, format_report
+from recoup._reporting.report import format_ns, format_report
 
 
 def test_stats_are_documented_frozen_and_go_to_json() -> None:

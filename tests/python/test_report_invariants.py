@@ -14,9 +14,9 @@ import pytest
 import recoup
 from chromium import Browser, browser
 from recoup import page
-from recoup.page_data import page_data
-from recoup.report import format_ns
-from recoup.sizes import format_bytes
+from recoup._memory.sizes import format_bytes
+from recoup._reporting.page_data import page_data
+from recoup._reporting.report import format_ns
 from report_programs import OnPurposeError, Outcome, Program
 
 SEEDS = range(42)

@@ -8,8 +8,8 @@ import torch
 
 import recoup
 from made_up_machine import GIB, LeaveFree, limited
-from recoup import resident
-from recoup.resident import Process
+from recoup._memory import resident
+from recoup._memory.resident import Process
 
 MIB = 1 << 20
 
@@ -31,8 +31,8 @@ class Measured:
         self.no_tensor = 400 * MIB
         self.files = 100 * MIB
         self.asked = 0
-        monkeypatch.setattr("recoup.shares._bytes_of_tensors", lambda: 0)
-        monkeypatch.setattr("recoup.shares._tensors", lambda: iter(()))
+        monkeypatch.setattr("recoup._memory.shares._bytes_of_tensors", lambda: 0)
+        monkeypatch.setattr("recoup._memory.shares._tensors", lambda: iter(()))
         monkeypatch.setattr(resident, "pools", dict)
         monkeypatch.setattr(resident, "process", self._process)
 

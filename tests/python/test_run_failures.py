@@ -14,8 +14,8 @@ from torch import nn
 
 import recoup
 from command import cli
-from recoup.failures import NOTED_ROWS
-from recoup.sizes import format_bytes
+from recoup._memory.sizes import format_bytes
+from recoup._reporting.failures import NOTED_ROWS
 
 MEMORY = """
     import torch

@@ -16,8 +16,8 @@ import pytest
 import recoup
 from command import cli
 from recoup.commands.exit_codes import NOT_WRITTEN
-from recoup.commands.run_suggestions import read_suggestions
-from recoup.commands.run_summary import summary_lines
+from recoup.commands.run.suggestions import read_suggestions
+from recoup.commands.run.summary import summary_lines
 from recoup.stats import STATS_GROUPS
 
 TRAIN = """

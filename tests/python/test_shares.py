@@ -15,9 +15,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import recoup
 from command import cli, cli_here
 from made_up_machine import GIB, LeaveFree, limited, write
-from recoup import machine
+from recoup._memory import machine
+from recoup._memory.share_text import Share, parse_share
 from recoup.integrations.held_scope import HeldScope
-from recoup.share_text import Share, parse_share
 
 MIB = 1 << 20
 
@@ -219,7 +219,7 @@ def test_nothing_is_left(
     leave_free: LeaveFree, monkeypatch: pytest.MonkeyPatch, budget: str
 ) -> None:
     leave_free(0)
-    monkeypatch.setattr("recoup.shares._bytes_of_tensors", lambda: 0)
+    monkeypatch.setattr("recoup._memory.shares._bytes_of_tensors", lambda: 0)
     with pytest.raises(RuntimeError) as caught:
         budget_of(budget)
     text = str(caught.value)
@@ -243,7 +243,9 @@ def test_tensors_that_exist_do_not_fit(leave_free: LeaveFree) -> None:
     assert budget_of("10%") >= GIB // 10
 
 
-@pytest.mark.parametrize("where", ["recoup.made_outside.charge", "recoup.machine.look"])
+@pytest.mark.parametrize(
+    "where", ["recoup._patching.made_outside.charge", "recoup._memory.machine.look"]
+)
 def test_an_interrupt_leaves_no_scope(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     made = torch.ones(3)
 

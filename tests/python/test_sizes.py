@@ -1,4 +1,4 @@
-"""recoup.sizes: what is a size, what is not, and what the user is told."""
+"""recoup._memory.sizes: what is a size, what is not, and what the user is told."""
 
 import itertools
 
@@ -6,8 +6,8 @@ import pytest
 
 import recoup
 from recoup import _C
+from recoup._memory.sizes import format_bytes, missing_unit, parse_bytes
 from recoup.offline import layout
-from recoup.sizes import format_bytes, missing_unit, parse_bytes
 
 UNITS = {
     "B": 1,

@@ -15,8 +15,8 @@ import torch
 
 import recoup
 from command import cli, refused
+from recoup._memory.sizes import parse_bytes
 from recoup.offline.traces import Trace
-from recoup.sizes import parse_bytes
 
 TRAIN = """
     import sys

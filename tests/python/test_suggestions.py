@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import recoup
+from recoup._memory.sizes import parse_bytes, short_size
 from recoup.offline.overheads import Overheads
 from recoup.offline.suggestions import Prediction, Predictor, knee_of, steady_step, suggest
 from recoup.offline.trace_file import (
@@ -26,7 +27,6 @@ from recoup.offline.trace_file import (
     trace_of,
 )
 from recoup.offline.traces import Trace
-from recoup.sizes import parse_bytes, short_size
 
 HUGE = 1 << 33
 

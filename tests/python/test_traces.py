@@ -14,9 +14,9 @@ from torch import nn
 import recoup
 from command import cli, cli_here, refused
 from dtr_logs import Row, call, memory, write_log
+from recoup._reporting.moments import chrome_trace
 from recoup.bench.nets.tiny import net_named
-from recoup.commands.simulate_checks import parse_budgets
-from recoup.moments import chrome_trace
+from recoup.commands.simulate.checks import parse_budgets
 from recoup.offline import layout
 from train import HUGE, train, variant_named
 

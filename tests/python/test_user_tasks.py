@@ -19,8 +19,8 @@ import pytest
 
 import recoup
 from command import cli
+from recoup._memory.sizes import parse_bytes
 from recoup.commands.cli import main
-from recoup.sizes import parse_bytes
 
 MOST_COMMANDS = 3
 MIB = 1 << 20

@@ -9,9 +9,9 @@ import torch
 from packaging.version import Version
 
 from patched import OF_SCOPES, rows_of_scopes, tables
-from recoup import module_names
-from recoup.late_patches import LatePatches
-from recoup.patches import Patches, Replacement
+from recoup._patching import module_names
+from recoup._patching.late_patches import LatePatches
+from recoup._patching.patches import Patches, Replacement
 from torch_versions import RUNNING
 
 TABLES = tables()

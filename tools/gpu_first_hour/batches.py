@@ -16,7 +16,7 @@ from nets import net_named
 from rows import report, settings
 from training import Job, Trained
 
-from recoup.device_memory import free_bytes, outside_bytes
+from recoup._memory.device_memory import free_bytes, outside_bytes
 
 STEPS = 3
 TIME_SHARE = 0.9

@@ -19,7 +19,7 @@ from rows import report, settings
 from trainings import Train, Training, all_trainings
 
 import recoup
-from recoup.device_memory import free_bytes, outside_bytes
+from recoup._memory.device_memory import free_bytes, outside_bytes
 
 SHARES = (85, 70, 55, 40)
 """Budgets, in percent of what the training takes when nothing is evicted."""

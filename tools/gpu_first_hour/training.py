@@ -13,8 +13,8 @@ from nets import Net
 from torch import Tensor, nn
 
 import recoup
+from recoup._memory.device_memory import free_bytes, outside_bytes
 from recoup.bench.trial import call_in
-from recoup.device_memory import free_bytes, outside_bytes
 
 CHUNK = 1 << 20  # elements that are digested at once
 WARM_SHARE = 0.5

@@ -15,7 +15,7 @@ from rows import report, settings
 from training import Job, Pairs
 
 import recoup
-from recoup.device_memory import free_bytes
+from recoup._memory.device_memory import free_bytes
 
 ROUNDS = 9
 SIZES = {"16 floats": 16, "64 Ki floats": 1 << 16, "16 Mi floats": 1 << 24}

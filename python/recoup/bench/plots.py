@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recoup._reporting.files import write_atomically
 from recoup.bench.runner import Plan, Results
-from recoup.files import write_atomically
 
 
 @dataclass(frozen=True)

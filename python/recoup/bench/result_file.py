@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 import recoup
-from recoup.files import write_atomically
+from recoup._reporting.files import write_atomically
 
 _T = TypeVar("_T")
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from recoup._reporting.files import write_atomically
 from recoup.bench.runner import Plan, recorded
-from recoup.files import write_atomically
 from recoup.offline.timeline_picture import Timeline, draw_timelines, last_step
 from recoup.offline.traces import Trace
 

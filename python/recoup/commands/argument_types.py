@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from recoup._memory.share_text import ALSO_ALLOWED, parse_share
+from recoup._memory.sizes import parse_bytes
+from recoup._reporting.files import check_writable, utf8_name
 from recoup.commands.parser import did_you_mean
-from recoup.files import check_writable, utf8_name
 from recoup.known_names import policy_names
-from recoup.share_text import ALSO_ALLOWED, parse_share
-from recoup.sizes import parse_bytes
 
 _T = TypeVar("_T")
 Parse = Callable[[str], _T]

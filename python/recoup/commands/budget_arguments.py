@@ -9,9 +9,9 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from recoup._memory.sizes import MOST_BYTES
 from recoup.commands.argument_types import Parse, choice, or_none, real, size, truth, whole, wrong
 from recoup.commands.parser import did_you_mean
-from recoup.sizes import MOST_BYTES
 
 FLAGS: Mapping[str, str] = types.MappingProxyType(
     {

@@ -8,15 +8,15 @@ import sys
 from collections.abc import Sequence
 
 import recoup
-from recoup.commands.bench_arguments import add_bench_command
-from recoup.commands.doctor_arguments import add_doctor_command
-from recoup.commands.layout_arguments import add_layout_command
-from recoup.commands.order_arguments import add_order_command
+from recoup.commands.bench.arguments import add_bench_command
+from recoup.commands.doctor.arguments import add_doctor_command
+from recoup.commands.offline.layout_arguments import add_layout_command
+from recoup.commands.offline.order_arguments import add_order_command
 from recoup.commands.parser import CommandParser, did_you_mean
 from recoup.commands.policies_command import add_policies_command
-from recoup.commands.run_arguments import add_run_command
-from recoup.commands.simulate_arguments import add_simulate_command
-from recoup.commands.suggest_arguments import add_suggest_command
+from recoup.commands.run.arguments import add_run_command
+from recoup.commands.simulate.arguments import add_simulate_command
+from recoup.commands.suggest.arguments import add_suggest_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ def add_policies_command(commands: Any) -> None:
 
 
 def _run(_: argparse.Namespace) -> int:
-    from recoup.tables import format_table, plain_table
+    from recoup._reporting.tables import format_table, plain_table
 
     def yes(is_on: bool) -> str:
         return "yes" if is_on else "no"

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from recoup._memory.sizes import format_bytes
 from recoup.commands.bottom_line import BottomLine
 from recoup.commands.own_lines import OwnLines
-from recoup.sizes import format_bytes
 from recoup.stats import Stats
 
 _LIVE_SECONDS = 0.5

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recoup import _C
-from recoup.files import utf8_name
-from recoup.sizes import check_whole, parse_bytes
+from recoup._memory.sizes import check_whole, parse_bytes
+from recoup._reporting.files import utf8_name
 
 __all__ = ["Buffer", "Layout", "Op", "Planner", "plan", "planners", "read_csv"]
 

@@ -4,8 +4,8 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from recoup._memory.sizes import format_bytes
 from recoup.offline.layout import Layout
-from recoup.sizes import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

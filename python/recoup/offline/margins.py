@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from recoup._memory.sizes import short_size
 from recoup.offline.suggestions import Prediction, Predictor
 from recoup.offline.traces import Trace
-from recoup.sizes import short_size
 
 _ALWAYS = 0.05  # costs differ from run to run, and with them what is evicted
 _UNSEEN = 0.10  # what a program does after the steps that were recorded

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from recoup._memory.sizes import parse_bytes, short_size
 from recoup.offline.overheads import Overheads
 from recoup.offline.trace_file import OpRecord, Record, step_ends, step_times_ns, trace_of
 from recoup.offline.traces import Simulation, Status, Trace
 from recoup.run import CostModel
-from recoup.sizes import parse_bytes, short_size
 
 LADDER = range(100, 0, -10)
 """Percents of the unbudgeted peak."""

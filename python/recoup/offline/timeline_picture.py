@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recoup.moments import Moment
+from recoup._reporting.moments import Moment
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

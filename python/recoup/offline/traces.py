@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from recoup import _C
+from recoup._memory.sizes import MOST_BYTES, check_whole
+from recoup._reporting.files import utf8_name
+from recoup._reporting.moments import Moment
 from recoup.decisions import Decision
-from recoup.files import utf8_name
-from recoup.moments import Moment
 from recoup.offline.layout import Buffer, Op
 from recoup.offline.lifetimes import Lifetimes
 from recoup.offline.order import Order
 from recoup.scope import budget
-from recoup.sizes import MOST_BYTES, check_whole
 from recoup.stats import Stats
 
 Status = Literal["ok", "out of budget", "too slow"]

@@ -8,6 +8,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
+from recoup._reporting.report import format_ns
 from recoup.page import shape, tables
 from recoup.page.failure import failure_section
 from recoup.page.holders import holders_tables, pinned_table
@@ -16,7 +17,6 @@ from recoup.page.picture import still_picture
 from recoup.page.steps import Step, read_step
 from recoup.page.summary import figures, header, peak_bar
 from recoup.page.texts import OUTSIDE, count_text, escape
-from recoup.report import format_ns
 from recoup.words import WORDS
 
 __all__ = ["render", "render_fragment"]

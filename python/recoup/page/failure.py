@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recoup._memory.sizes import format_bytes
 from recoup.page.holders import holders_tables
 from recoup.page.tables import pairs_table
 from recoup.page.texts import NOTHING, escape, module_name
-from recoup.sizes import format_bytes
 
 _ENDED = {
     "body": "The program ended with an exception.",

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from recoup._memory.sizes import format_bytes
 from recoup.page.tables import Cell, count_cell, row_html, size_cell, table_html
 from recoup.page.texts import NOTHING, count_text, escape, module_name, percent
-from recoup.sizes import format_bytes
 
 _LARGE = 0.05  # of all that was held: a module that has as much of a kind has a row of its own
 

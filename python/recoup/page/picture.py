@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from recoup._memory.sizes import format_bytes
+from recoup._reporting.report import format_ns
 from recoup.page.palette import KINDS
 from recoup.page.steps import Counts, Step
 from recoup.page.summary import swatch
 from recoup.page.texts import escape
-from recoup.report import format_ns
-from recoup.sizes import format_bytes
 
 _COLUMNS = 240
 _WIDTH, _HEIGHT = 720, 180

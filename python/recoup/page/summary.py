@@ -4,10 +4,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from recoup._memory.sizes import format_bytes
+from recoup._reporting.report import format_ns
 from recoup.page.palette import KINDS
 from recoup.page.texts import NOTHING, count_text, escape, percent, ratio_text
-from recoup.report import format_ns
-from recoup.sizes import format_bytes
 from recoup.stats import ADDED_NS
 
 

@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recoup._memory.sizes import format_bytes
+from recoup._reporting.report import format_ns
 from recoup.page.palette import KINDS
 from recoup.page.texts import (
     NOTHING,
@@ -15,8 +17,6 @@ from recoup.page.texts import (
     value_text,
 )
 from recoup.page.tree import Module, module_tree
-from recoup.report import format_ns
-from recoup.sizes import format_bytes
 
 
 @dataclass(frozen=True)

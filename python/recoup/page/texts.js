@@ -1,6 +1,6 @@
 "use strict";
-// Sizes, times, counts and shares as Python writes them: recoup.sizes.format_bytes,
-// recoup.report.format_ns, and count_text and percent of recoup.page.texts.
+// Sizes, times, counts and shares as Python writes them: recoup._memory.sizes.format_bytes,
+// recoup._reporting.report.format_ns, and count_text and percent of recoup.page.texts.
 
 // toFixed, but what lies in the middle goes to the even neighbour as in Python.
 function fixed(value, digits) {

@@ -4,8 +4,8 @@ import html
 import math
 from decimal import Decimal
 
-from recoup.report import format_ns
-from recoup.sizes import format_bytes
+from recoup._memory.sizes import format_bytes
+from recoup._reporting.report import format_ns
 
 OUTSIDE = "(outside of any module)"
 NOTHING = "-"

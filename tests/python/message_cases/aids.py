@@ -61,15 +61,15 @@ def first_evicted(tensors: list[torch.Tensor]) -> torch.Tensor:
 
 def machine_with(available: str) -> None:
     """From now on recoup finds a machine of 64 GiB with so much that is free."""
-    size = recoup.sizes.parse_bytes(available)
-    recoup.machine._roots = made_up(Path("machine").absolute(), available=size)
+    size = recoup._memory.sizes.parse_bytes(available)
+    recoup._memory.machine._roots = made_up(Path("machine").absolute(), available=size)
 
 
 def cgroup_with(limit: object) -> None:
     """The same, in a cgroup with a limit."""
     roots = made_up(Path("machine").absolute(), cgroup="0::/job")
     version_2(roots, "job", limit, 5)
-    recoup.machine._roots = roots
+    recoup._memory.machine._roots = roots
 
 
 @contextlib.contextmanager

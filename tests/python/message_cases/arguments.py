@@ -58,7 +58,7 @@ cgroup_with(1 << 20)
 recoup.budget("2MiB")
 ---
 cgroup_with("lots")
-print(*recoup.machine.look().problems)
+print(*recoup._memory.machine.look().problems)
 ---
 recoup.torch_version._source = lambda: ("/sources/recoup", True)
 recoup.torch_version.require("9.9.0")

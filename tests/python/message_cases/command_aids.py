@@ -5,8 +5,8 @@ import os
 import sys
 from typing import NoReturn
 
-from recoup.commands import suggest_command
 from recoup.commands.cli import main
+from recoup.commands.suggest import command as suggest_command
 
 
 def run_to_the_end(words: list[str]) -> NoReturn:
@@ -40,8 +40,8 @@ _exit_at_once = os._exit
 
 
 def _run_in_a_fork(command: list[str]) -> int:
-    """What `recoup suggest` runs: `python -m recoup.commands.record_steps ...`."""
-    from recoup.commands import record_steps
+    """What `recoup suggest` runs: `python -m recoup.commands.suggest.record_steps ...`."""
+    from recoup.commands.suggest import record_steps
 
     sys.stdout.flush()
     child = os.fork()

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import recoup
-from recoup import compiled
-from recoup.compiled_plan import Plan
-from recoup.failures import failure_of
-from recoup.report import format_report, run_line
+from recoup._patching import compiled
+from recoup._patching.compiled_plan import Plan
+from recoup._reporting.failures import failure_of
+from recoup._reporting.report import format_report, run_line
 
 MIB = 1 << 20
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from recoup._reporting.files import write_atomically
 from recoup.bench.real.results import BENCHMARK, Plan, Results
 from recoup.bench.real.summary import remarks, summaries
 from recoup.bench.real.table import COLUMNS, cells, title
-from recoup.files import write_atomically
 
 
 def write_page(plan: Plan, results: Results, path: Path) -> None:

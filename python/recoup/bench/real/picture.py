@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from recoup._reporting.files import write_atomically
 from recoup.bench.real.results import Plan, Results
 from recoup.bench.real.summary import Line, Summary, summaries
 from recoup.bench.real.ways import CHECKPOINT, PLAIN, RECOUP
-from recoup.files import write_atomically
 
 _OURS: dict[str, Any] = {"color": "#1f6fb4", "linewidth": 1.2}
 _OTHERS = {

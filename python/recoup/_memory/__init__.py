@@ -1,0 +1,1 @@
+"""Sizes, and how much memory the machine, the process and a GPU have."""

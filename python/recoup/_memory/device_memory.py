@@ -1,0 +1,64 @@
+"""The memory of a budget's device."""
+
+import torch
+
+from recoup import _C, gpus
+from recoup._memory import machine
+from recoup._memory.sizes import format_bytes, parse_bytes
+
+
+def memory_bytes(device: torch.device) -> int:
+    """The most that a budget on the device may be.
+
+    Of a GPU all of its memory. Of the CPU physical memory, or what the process's cgroup may have if
+    that is less: whoever takes more is killed, so no budget beyond it can be kept.
+    """
+    return _most(device)[0]
+
+
+def _most(device: torch.device) -> tuple[int, str]:
+    """The same, and the file that says so if it is not all of the device."""
+    if device.type != "cpu":
+        return _C.gpu_memory(device.index)["total_bytes"], ""
+    most = machine.look().most
+    return most.limit_bytes, "" if most.kind == "physical" else most.source
+
+
+def free_bytes(device: torch.device) -> int:
+    """What a budget on the device can be: on the CPU, all that the process may have."""
+    if device.type == "cpu":
+        return memory_bytes(device)
+    memory = _C.gpu_memory(device.index)
+    return memory["free_bytes"] + memory["outside_bytes"]
+
+
+def outside_bytes(device: torch.device) -> int:
+    """Of a budget on the device, what is taken before its scope begins.
+
+    On the CPU 0: a budget there is charged for what it comes to see.
+    """
+    if device.type == "cpu":
+        return 0
+    gpus.forget_workspaces(device)
+    gpus.empty_cache(device)
+    return _C.gpu_memory(device.index)["outside_bytes"]
+
+
+def parse_size(
+    value: int | str, device: torch.device, *, name: str = "budget", also: str = ""
+) -> int:
+    """A size of the device's memory, in bytes. Raises as `parse_bytes`."""
+    limit_bytes, source = _most(device)
+    return parse_bytes(value, name=name, also=also, limit_bytes=limit_bytes, limit_source=source)
+
+
+def no_addresses() -> str:
+    """Why the system does not give a scope on the CPU its addresses, and what to do."""
+    whole = format_bytes(_C.physical_memory_bytes())
+    limits = [each for each in machine.look().limits if each.kind == "addresses"]
+    because = ", ".join(f"{each.source} is {format_bytes(each.limit_bytes)}" for each in limits)
+    return (
+        f"a scope reserves addresses for all of physical memory, {whole}, before it uses any, and "
+        f"the system refuses that: {because or 'it gives no reason'}. Lift `ulimit -v` and "
+        "`ulimit -d`: a limit of a cgroup counts memory, and not addresses"
+    )

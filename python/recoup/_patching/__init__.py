@@ -1,0 +1,1 @@
+"""What is put around entry points of PyTorch and Python that no op shows."""

@@ -1,0 +1,296 @@
+"""What modules, optimizers and what they hold are called, while a run wants to know.
+
+No hook is put on any module: some choose another path, and other bits, when they see one. Instead
+`Module.__call__` is replaced while somebody asks, and what runs inside is said to be for the
+module: see makers.h.
+"""
+
+import contextlib
+import functools
+import itertools
+import sys
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+from torch.optim import Optimizer, optimizer
+from torch.utils.hooks import RemovableHandle
+
+from recoup import _C
+from recoup._patching.patches import Patches, Replacement
+
+_T = TypeVar("_T")
+
+
+class ModuleName(NamedTuple):
+    """A module, or an optimizer, which has no path."""
+
+    root: int
+    """Which of all outermost modules it belongs to."""
+    path: str
+    """Its qualified name there; empty for the outermost one."""
+    kind: str
+    """The class of the outermost one."""
+
+
+class TensorName(NamedTuple):
+    """What a module or an optimizer holds."""
+
+    module: int
+    """The number of the module that has it, or has the parameter that it is for."""
+    name: str
+    """The parameter's or buffer's qualified name; of an optimizer's state, that and its key."""
+    kind: str
+    """'parameters', 'buffers', 'gradients' or 'optimizer'."""
+
+
+class _Numbers(Generic[_T]):
+    """Numbers for names, in the order in which they came. Never fewer."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[_T, int] = {}
+        self._names: list[_T] = []
+
+    def of(self, name: _T) -> int:
+        found = self._numbers.get(name)
+        if found is None:
+            self._names.append(name)
+            found = self._numbers[name] = len(self._names) - 1
+        return found
+
+    def __getitem__(self, number: int) -> _T:
+        return self._names[number]
+
+
+MODULES: _Numbers[ModuleName] = _Numbers()
+TENSORS: _Numbers[TensorName] = _Numbers()
+
+_roots = itertools.count()
+# Numbers of outermost modules that are gone, by their class: a loop that makes one each time makes
+# no new names.
+_free_roots: defaultdict[str, list[int]] = defaultdict(list)
+# By the id of a module or an optimizer, which may be of a class without a hash: what it is, so that
+# nothing else that comes to lie there is taken for it, and its number.
+_known: dict[int, tuple[weakref.ref[Any], int]] = {}
+# Those that were called first of all they are in: their number among roots, and what they are.
+_tops: dict[int, weakref.ref[torch.nn.Module]] = {}
+
+
+class _Thread(threading.local):
+    inside: int | None = None
+    """The number of the module that the thread is in."""
+    steps: dict[int, tuple[int, CodeType]] | None = None
+    """The optimizers whose steps it is in: how deep it was before, and what runs around a step."""
+
+
+_thread = _Thread()
+
+# Note [Naming runs no code of the program]
+# A class may compute its attributes, draw random numbers where it says what it holds, or see each
+# attribute of a tensor that is asked for. So names come of the dictionaries that modules and
+# optimizers have, and tensors are looked at where no `__torch_function__` and no mode is called.
+
+
+def _class_name(thing: object) -> str:
+    return str(type.__dict__["__name__"].__get__(type(thing)))
+
+
+def _held_by(module: object, name: str) -> dict[str, Any]:
+    """Of `_modules`, `_parameters` or `_buffers`."""
+    try:
+        own = object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+    held = own.get(name)
+    return held if isinstance(held, dict) else {}
+
+
+def _is_module(thing: object) -> bool:
+    return issubclass(type(thing), torch.nn.Module)
+
+
+def _all_in(top: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """It and what it holds, with their paths, as `named_modules` has them."""
+    seen = {id(top)}
+    left: list[tuple[str, torch.nn.Module]] = [("", top)]
+    while left:
+        path, module = left.pop()
+        yield path, module
+        inner = []
+        for name, child in _held_by(module, "_modules").items():
+            if isinstance(name, str) and _is_module(child) and id(child) not in seen:
+                seen.add(id(child))
+                inner.append((f"{path}.{name}" if path else name, child))
+        left += reversed(inner)
+
+
+def _number_of(thing: Any) -> int:
+    known = _known.get(id(thing))
+    if known is not None and known[0]() is thing:
+        return known[1]
+    if not _is_module(thing):
+        return _remember(thing, ModuleName(_new_root(thing), "", _class_name(thing)))
+    if _thread.inside is None:
+        return _learn(thing)
+    # Made within another one: it has the place of its class there.
+    outer = MODULES[_thread.inside]
+    path = f"{outer.path}.{_class_name(thing)}" if outer.path else _class_name(thing)
+    return _remember(thing, outer._replace(path=path))
+
+
+def _new_root(thing: object) -> int:
+    kind = _class_name(thing)
+    root = _free_roots[kind].pop() if _free_roots[kind] else next(_roots)
+    with contextlib.suppress(TypeError):
+        weakref.finalize(thing, _free_roots[kind].append, root).atexit = False
+    return root
+
+
+def _remember(thing: Any, name: ModuleName) -> int:
+    number, key = MODULES.of(name), id(thing)
+    with contextlib.suppress(TypeError):  # a class without weak references is asked each time
+        _known[key] = (weakref.ref(thing, lambda _: _known.pop(key, None)), number)
+    return number
+
+
+def _learn(top: torch.nn.Module) -> int:
+    """A module that is called and was in none that was called before, with all that is in it."""
+    root, kind = _new_root(top), _class_name(top)
+    with contextlib.suppress(TypeError):
+        _tops[root] = weakref.ref(top, lambda _: _tops.pop(root, None))
+    for path, module in _all_in(top):
+        before = _known.get(id(module))
+        if before is not None and before[0]() is module and not MODULES[before[1]].path:
+            _tops.pop(MODULES[before[1]].root, None)  # it was called alone before
+        _remember(module, ModuleName(root, path, kind))
+    return MODULES.of(ModuleName(root, "", kind))
+
+
+def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def wrapper(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if _thread.steps:
+            _leave_failed_steps()
+        before, _thread.inside = _thread.inside, _number_of(self)
+        depth = _C.enter_module(_thread.inside)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _C.leave_module(depth)
+            _thread.inside = before
+
+    return wrapper
+
+
+PATCHES = Patches([Replacement(torch.nn.Module, "__call__", _calling, runs_program=True)])
+"""What to install while a run wants to know."""
+
+
+def enter() -> None:
+    """A scope begins: what an interrupt left of an earlier one is gone."""
+    _C.leave_module(0)
+    _thread.inside = _thread.steps = None
+
+
+def tensors() -> list[tuple[torch.Tensor, int]]:
+    """What the modules hold that were called, with the numbers of their names."""
+    found: dict[int, tuple[torch.Tensor, int]] = {}  # the first name of what has several
+    with torch._C.DisableTorchFunction():
+        for root, top in list(_tops.items()):
+            outermost = top()
+            for path, module in () if outermost is None else _all_in(outermost):
+                owner = MODULES.of(ModuleName(root, path, _class_name(outermost)))
+                for tensor, number in _tensors_of(module, path, owner):
+                    found.setdefault(id(tensor), (tensor, number))
+    return list(found.values())
+
+
+def _tensors_of(
+    module: torch.nn.Module, path: str, owner: int
+) -> Iterator[tuple[torch.Tensor, int]]:
+    for kind in ("parameters", "buffers"):
+        for name, tensor in _held_by(module, f"_{kind}").items():
+            if not issubclass(type(tensor), torch.Tensor):
+                continue
+            name = f"{path}.{name}" if path else str(name)
+            yield tensor, TENSORS.of(TensorName(owner, name, kind))
+            # Of others there is a warning.
+            if kind == "parameters" and tensor.is_leaf and tensor.grad is not None:
+                yield tensor.grad, TENSORS.of(TensorName(owner, name, "gradients"))
+
+
+def state_of(stepped: Optimizer) -> list[tuple[torch.Tensor, int]]:
+    """What an optimizer keeps for each parameter, with the numbers of their names."""
+    names = {id(tensor): TENSORS[number] for tensor, number in tensors()}
+    own = _number_of(stepped)
+    found: list[tuple[torch.Tensor, int]] = []
+    for parameter, state in _held_by(stepped, "state").items():
+        of = names.get(id(parameter), TensorName(own, "", "parameters"))
+        for key, tensor in state.items() if isinstance(state, dict) else ():
+            if issubclass(type(tensor), torch.Tensor):
+                name = f"{of.name}.{key}" if of.name else str(key)
+                found.append((tensor, TENSORS.of(TensorName(of.module, name, "optimizer"))))
+    return found
+
+
+def _leave_failed_steps() -> None:
+    """Of a step that failed nobody is told: what runs around it is gone from the stack."""
+    running = set()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        running.add(frame.f_code)
+        frame = frame.f_back
+    steps = _thread.steps or {}
+    for key, (depth, code) in list(steps.items()):
+        if code not in running:
+            del steps[key]
+            _C.leave_module(depth)
+
+
+class StepHooks:
+    """Says which optimizer's step runs, and calls `before` and `after` around it."""
+
+    def __init__(
+        self, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
+    ) -> None:
+        self._before, self._after = before, after
+        self._handles: list[RemovableHandle] = []
+
+    def add(self) -> None:
+        # As in step_marks.py: a handle is known before its hook is in force.
+        rows: tuple[tuple[Any, Any], ...] = (
+            (optimizer._global_optimizer_pre_hooks, self._begin),
+            (optimizer._global_optimizer_post_hooks, self._end),
+        )
+        for hooks, hook in rows:
+            handle = RemovableHandle(hooks)
+            self._handles.append(handle)
+            hooks[handle.id] = hook
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _begin(self, stepped: Optimizer, *_: object) -> None:
+        _leave_failed_steps()
+        _leave_step(stepped)
+        self._before(stepped)
+        if _thread.steps is None:
+            _thread.steps = {}
+        depth = _C.enter_module(_number_of(stepped), optimizer=True)
+        _thread.steps[id(stepped)] = (depth, sys._getframe(1).f_code)
+
+    def _end(self, stepped: Optimizer, *_: object) -> None:
+        _leave_step(stepped)
+        self._after(stepped)
+
+
+def _leave_step(stepped: Optimizer) -> None:
+    steps = _thread.steps
+    if steps and id(stepped) in steps:
+        _C.leave_module(steps.pop(id(stepped))[0])

@@ -1,0 +1,1 @@
+"""What a run tells: reports, holders of memory, failures."""

@@ -1,0 +1,234 @@
+"""Who holds the memory of a run, and for whom its time is spent."""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch.optim import Optimizer
+
+from recoup import _C
+from recoup._patching import module_names
+from recoup._patching.module_names import MODULES, TENSORS
+from recoup._reporting.moments import Moment, MomentKind
+
+Kind = Literal[
+    "parameters",
+    "buffers",
+    "gradients",
+    "optimizer",
+    "activations",
+    "inputs",
+    "workspace",
+    "other",
+]
+
+# As HoldingKind and Phase have them, in include/recoup/attribution.h.
+_VALUE, _LEAF, _WORKSPACE, _AHEAD, _OUTSIDE = range(5)
+_FORWARD, _BACKWARD, _OPTIMIZER = range(3)
+MOMENT_KINDS: tuple[MomentKind, ...] = ("op", "replay", "evict", "spill", "fetch", "move", "step")
+"""As LiveMoment::Kind has them."""
+
+_LIBRARIES = [os.path.dirname(torch.__file__) + os.sep, f"{Path(__file__).parents[1]}{os.sep}"]
+
+
+class Attribution:
+    """Of one run: what to do while its scope is open, and what came of it."""
+
+    def __init__(self, engine: _C.Engine, *, lines: bool, timeline: bool) -> None:
+        self._engine = engine
+        self.timeline = timeline
+        engine.attribute(lines=lines, step=timeline, moments=timeline)
+        if lines:
+            _C.pass_over_lines(_LIBRARIES)
+        self._hooks = module_names.StepHooks(self._name_held, self._name_state)
+
+    # ---- while the scope is open; each may be done again, or not have been done ----
+
+    def enter(self, user: object) -> None:
+        module_names.enter()
+        module_names.PATCHES.install(user)
+        self._hooks.add()
+
+    def leave(self, user: object) -> None:
+        self._hooks.remove()
+        module_names.PATCHES.remove(user)
+
+    def name_all(self) -> None:
+        """Tells the engine what the tensors are called that the program holds by now."""
+        self._engine.set_names(module_names.tensors())
+
+    def _name_held(self, _: Optimizer) -> None:
+        self.name_all()
+
+    def _name_state(self, stepped: Optimizer) -> None:
+        self._engine.set_names(module_names.state_of(stepped))
+
+    # ---- what came of it ----
+
+    def result(self) -> "Result":
+        """What there is so far."""
+        return Result(self._engine.attribution())
+
+
+class Result:
+    """What an engine kept, with the names that it knows only as numbers."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self._makers: list[dict[str, Any]] = raw["makers"]
+        self._holdings: list[tuple[int, int, int, int]] = raw["holdings"]
+        self.peak_bytes: int = raw["peak_bytes"]
+        self.refusal: dict[str, Any] | None = raw["refusal"]
+        self.step: dict[str, Any] | None = raw["step"]
+        self.moments: list[tuple[int, int, int, int, int, int, int]] = raw["moments"]
+        self._lines: list[str] = _C.program_lines()
+        roots = {MODULES[row["module"]].root for row in self._makers if row["module"] >= 0}
+        # Optimizers are no modules: their names cannot be mistaken.
+        tops = {MODULES[row["module"]].root for row in self._makers if row["phase"] == _OPTIMIZER}
+        self._several = len(roots - tops) > 1
+
+    def module_name(self, number: int) -> str:
+        """Its qualified name; of an outermost module its class. -1: empty, outside of all.
+
+        Where there are several outermost modules, with the class before it.
+        """
+        if number < 0:
+            return ""
+        _, path, kind = MODULES[number]
+        if not path:
+            return kind
+        return f"{kind}.{path}" if self._several else path
+
+    def op(self, maker: int) -> str:
+        return str(self._makers[maker]["op"]) if maker >= 0 else ""
+
+    def line(self, maker: int) -> str:
+        """'file:line (function)'; empty where it is not known."""
+        number = self._makers[maker]["line"] if maker >= 0 else -1
+        return self._lines[number] if number >= 0 else ""
+
+    def tensor_name(self, name: int) -> str:
+        """As `named_parameters` has it; -1: empty."""
+        return TENSORS[name].name if name >= 0 else ""
+
+    def module(self, maker: int, name: int = -1) -> str:
+        """Of what a maker made, or of what has that name."""
+        if name >= 0:
+            return self.module_name(TENSORS[name].module)
+        return self.module_name(self._makers[maker]["module"]) if maker >= 0 else ""
+
+    def kind(self, maker: int, name: int = -1, *, leaf: bool = False) -> Kind:
+        """Of what a maker made, or of what has that name."""
+        if name >= 0:
+            return TENSORS[name].kind  # type: ignore[return-value]
+        if maker < 0:
+            return "inputs"
+        row = self._makers[maker]
+        if row["phase"] == _BACKWARD:
+            return "gradients"
+        if row["phase"] == _OPTIMIZER:
+            return "optimizer"
+        return "inputs" if leaf and row["module"] < 0 else "activations"
+
+    def _kind_of(self, holding: int, maker: int, name: int) -> Kind:
+        if holding == _WORKSPACE:
+            return "workspace"
+        if holding in (_AHEAD, _OUTSIDE):
+            return "other"
+        return self.kind(maker, name, leaf=holding == _LEAF)
+
+    def holders(self, *, each: bool = False) -> list[dict[str, Any]]:
+        """What was charged at the peak: rows of a module and a kind, largest first.
+
+        Keys `module`, `kind`, `bytes` and `values`; the bytes of all rows are the peak. each: a row
+        for each op and name too, with keys `op`, `name` and `line`.
+        """
+        return self.rows_of(self._holdings, each=each)
+
+    def rows_of(
+        self, holdings: Iterable[tuple[int, int, int, int]], *, each: bool = False
+    ) -> list[dict[str, Any]]:
+        """The same of what was charged at another instant."""
+        sums: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
+        for holding, size, maker, name in holdings:
+            outside = holding in (_AHEAD, _OUTSIDE)
+            key: tuple[str, ...] = (
+                "" if outside else self.module(maker, name),
+                self._kind_of(holding, maker, name),
+            )
+            if each:
+                made_by = "" if outside else self.op(maker)
+                key += (made_by, self.tensor_name(name), self.line(maker))
+            sums[key][0] += size
+            sums[key][1] += 1
+        names = ("module", "kind", "op", "name", "line")
+        rows = [
+            {**dict(zip(names, key, strict=False)), "bytes": size, "values": count}
+            for key, (size, count) in sums.items()
+        ]
+        return sorted(rows, key=lambda row: -int(row["bytes"]))
+
+    @property
+    def outside_bytes(self) -> int:
+        """What was taken before the scope began, which is charged all the time."""
+        return sum(size for holding, size, _, _ in self._holdings if holding == _OUTSIDE)
+
+    def pinned_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row of `Engine.pinned()` with names instead of numbers."""
+        maker, name = row["maker"], row["name"]
+        return {
+            "bytes": row["bytes"],
+            "by": row["by"],
+            "op": row["op"] or self.op(maker),
+            "module": self.module(maker, name),
+            "kind": self.kind(maker, name, leaf=row["by"] == "leaf"),
+            "name": self.tensor_name(name),
+        }
+
+    def holding_lines(self) -> list[dict[str, Any]]:
+        """What was charged at the peak: rows of a `line` of the program, its `bytes` and `values`.
+
+        Largest first; empty where lines were not kept.
+        """
+        sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for _, size, maker, _ in self._holdings:
+            if line := self.line(maker):
+                sums[line][0] += size
+                sums[line][1] += 1
+        rows = [
+            {"line": line, "bytes": size, "values": count} for line, (size, count) in sums.items()
+        ]
+        return sorted(rows, key=lambda row: -row["bytes"])
+
+    def timeline(self) -> list[Moment]:
+        """What happened, in order."""
+        return list(map(self.moment, self.moments))
+
+    def moment(self, row: tuple[int, int, int, int, int, int, int]) -> Moment:
+        """One row of `moments`, or of those of `step`."""
+        kind, start, cost, size, charged, maker, step = row
+        return Moment(
+            kind=MOMENT_KINDS[kind],
+            name=f"step {step}" if MOMENT_KINDS[kind] == "step" else self.op(maker),
+            start_ns=start,
+            cost_ns=cost,
+            charged_bytes=charged,
+            module=self.module(maker),
+            size_bytes=size,
+        )
+
+    def work(self) -> list[dict[str, Any]]:
+        """What was done for each module, its backward ops included, longest first."""
+        counts = ("ops", "op_ns", "replays", "replay_ns", "evictions", "evicted_bytes")
+        sums: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(counts))
+        for maker in self._makers:
+            total = sums[self.module_name(maker["module"])]
+            for i, count in enumerate(counts):
+                total[i] += maker[count]
+        rows: list[dict[str, Any]] = [
+            {"module": module, **dict(zip(counts, total, strict=True))}
+            for module, total in sums.items()
+        ]
+        return sorted(rows, key=lambda row: -int(row["op_ns"] + row["replay_ns"]))

@@ -1,0 +1,112 @@
+"""What a page about a run is made of, as JSON has it."""
+
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from recoup import _C
+
+if TYPE_CHECKING:
+    from recoup._reporting.attribution import Result
+    from recoup.run import Run
+
+
+def page_data(
+    run: "Run",
+    *,
+    title: str = "",
+    command: Sequence[str] = (),
+    wall_ns: int = 0,
+    suggestions: Sequence[Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """All that `recoup.page.render` shows, and `recoup run --report` writes.
+
+    `peak`, `modules` and `step` are empty where the run does not know them: see `recoup.budget`.
+    """
+    named = run.attribution()
+    stats = run.stats()
+    failures = run.failures()
+    failed_step = next((each.step for each in failures if each.step), None)
+    step = failed_step or (named.step if named else None)
+    return {
+        "title": title or "a run in recoup",
+        "command": list(command),
+        "versions": versions(),
+        "settings": run.settings(),
+        "wall_ns": wall_ns,
+        "device": str(run.device),
+        "failures": [failure.to_dict() for failure in failures],
+        "stats": stats.to_groups(),
+        "peak": {
+            "bytes": stats.peak_bytes,
+            "rows": named.holders() if named else [],
+            "lines": named.holding_lines() if named else [],
+        },
+        "modules": named.work() if named else [],
+        "pinned": _pinned(run.pinned()),
+        "step": _step(named, step) if named and step else None,
+        "suggestions": suggestions,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of all that decides what a run does."""
+    return {
+        "recoup": _C.__version__,
+        "PyTorch": torch.__version__,
+        "Python": platform.python_version(),
+        "hook": _C.hook,
+        "system": platform.platform(),
+    }
+
+
+def _pinned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Those of one holder, kind, op and module together, largest first."""
+    sizes: Counter[tuple[str, str, str, str]] = Counter()
+    counts: Counter[tuple[str, str, str, str]] = Counter()
+    for row in rows:
+        key = (row["by"], row.get("kind", ""), row["op"], row.get("module", ""))
+        sizes[key] += row["bytes"]
+        counts[key] += 1
+    names = ("by", "kind", "op", "module")
+    return [
+        {"bytes": size, "values": counts[key], **dict(zip(names, key, strict=True))}
+        for key, size in sizes.most_common()
+    ]
+
+
+def _step(named: "Result", step: Mapping[str, Any]) -> dict[str, Any]:
+    groups: dict[tuple[str, str, str], int] = {}
+
+    def group(maker: int, name: int, leaf: bool) -> int:
+        key = (named.module(maker, name), named.kind(maker, name, leaf=leaf), named.op(maker))
+        return groups.setdefault(key, len(groups))
+
+    spans = [
+        [begin, end, size, group(maker, name, leaf)]
+        for begin, end, size, maker, name, leaf in step["spans"]
+    ]
+    if outside := named.outside_bytes:
+        other = groups.setdefault(("", "other", ""), len(groups))
+        spans.append([step["begin_ns"], step["end_ns"], outside, other])
+    events = [
+        [moment.kind, moment.start_ns, moment.cost_ns, moment.size_bytes, moment.name, of]
+        for moment, of in ((named.moment(row), group(row[5], -1, False)) for row in step["moments"])
+        if moment.kind != "step"
+    ]
+    return {
+        "name": step["name"] or ("not finished" if step["number"] else "the run so far"),
+        "number": step["number"] + 1,
+        "begin_ns": step["begin_ns"],
+        "end_ns": step["end_ns"],
+        "budget_bytes": step["budget_bytes"],
+        "groups": [{"module": module, "kind": kind, "op": op} for module, kind, op in groups],
+        "spans": spans,
+        "charged": [list(each) for each in step["charged"]],
+        "budgets": [list(each) for each in step["budgets"]],
+        "events": events,
+        "cut": step["cut"],
+    }

@@ -1,0 +1,237 @@
+"""The text that says how a run went."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from recoup._memory.sizes import format_bytes
+from recoup.stats import Stats
+
+_PINNED_ROWS = 10
+_WAIT_ROWS = 5
+_MODULE_ROWS = 10
+_NO_MODULE = "outside of modules"
+_WORDS = "What the words mean: docs/glossary.md, or recoup.words.WORDS."
+
+
+def format_report(
+    stats: Stats,
+    pinned: Sequence[Mapping[str, Any]],
+    *,
+    policy: str,
+    copy_waits: Sequence[Mapping[str, Any]] = (),
+    kept_graphs: Sequence[tuple[str, int]] = (),
+    holders: Sequence[Mapping[str, Any]] = (),
+    modules: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """Peak, work, time by kind and what is pinned and by whom, as aligned plain text.
+
+    `pinned` holds rows of `Engine.pinned()`; rows of one holder and op are added up. `copy_waits`
+    holds those of `Run.copy_waits()`, `kept_graphs` reasons why compiled graphs were not run
+    again, and of how many calls, `holders` those of `Run.holders()`, `modules` of `Run.work()`.
+    """
+    parts = [
+        f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
+        _memory_table(stats),
+        _work_table(stats),
+        _time_table(stats),
+        *([_wait_table(copy_waits)] if copy_waits else []),
+        *([_plan_table(stats)] if stats.foreseen_steps else []),
+        *(_holder_tables(holders)),
+        *([_module_table(modules)] if modules else []),
+        _pinned_table(pinned),
+        *([_graph_table(kept_graphs)] if kept_graphs else []),
+    ]
+    return "\n\n".join([*parts, _WORDS])
+
+
+def run_line(stats: Stats, state: str) -> str:
+    """A run in a line, for `repr`: its state, its peak, and what was done to stay in the budget."""
+    peak, budget = format_bytes(stats.peak_bytes), format_bytes(stats.budget_bytes)
+    done = [counted(stats.evictions, "eviction"), counted(stats.replays, "replay")]
+    if stats.spills:
+        done.append(counted(stats.spills, "spill"))
+    return f"<recoup.Run: {state}, peak {peak} of a budget of {budget}, {', '.join(done)}>"
+
+
+def counted(count: int, what: str) -> str:
+    """'1 replay', '1,234 replays'."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def format_ns(duration_ns: int) -> str:
+    """Nanoseconds for a person: '850 ns', '1.25 ms', '12.50 s'."""
+    for unit, scale in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if duration_ns >= scale:
+            return f"{duration_ns / scale:.2f} {unit}"
+    return f"{duration_ns} ns"
+
+
+def _exact(count: int) -> str:
+    return f"{count:,} bytes ({format_bytes(count)})"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _memory_table(stats: Stats) -> str:
+    rows = [
+        ("peak", stats.peak_bytes),
+        ("resident", stats.resident_bytes),
+        ("made outside", stats.external_bytes),
+        ("own records, peak", stats.books_peak_bytes),
+    ]
+    return _table(
+        ("memory", "size", "of budget"),
+        ((name, format_bytes(n), _percent(n, stats.budget_bytes)) for name, n in rows),
+    )
+
+
+def _work_table(stats: Stats) -> str:
+    rows = [
+        ("ops", f"{stats.op_count:,}", ""),
+        ("replays", f"{stats.replays:,}", ""),
+        ("evictions", f"{stats.evictions:,}", format_bytes(stats.evicted_bytes)),
+        ("drops", f"{stats.drops:,}", ""),
+        ("moves", f"{stats.moves:,}", format_bytes(stats.moved_bytes)),
+        ("escapes", f"{stats.escapes:,}", ""),
+    ]
+    if stats.imports:
+        size = format_bytes(stats.imported_bytes)
+        rows.append(("brought in from outside", f"{stats.imports:,}", size))
+    if stats.spills:
+        rows.append(("spills", f"{stats.spills:,}", format_bytes(stats.spilled_bytes)))
+        rows.append(("of them while ops ran", "", format_bytes(stats.written_behind_bytes)))
+        rows.append(("given up with a copy", f"{stats.clean_spills:,}", ""))
+        rows.append(("fetches", f"{stats.fetches:,}", format_bytes(stats.fetched_bytes)))
+        rows.append(("of them while ops ran", "", format_bytes(stats.fetched_ahead_bytes)))
+        if stats.unread_copies:
+            rows.append(("copies that could not be read", f"{stats.unread_copies:,}", ""))
+        rows.append(("most spilled at once", "", format_bytes(stats.spill_peak_bytes)))
+    return _table(("work", "count", "bytes"), rows)
+
+
+def _time_table(stats: Stats) -> str:
+    kinds = [
+        ("plain ops", stats.op_ns),
+        ("replays", stats.replay_ns),
+        ("search", stats.search_ns),
+        ("bookkeeping", stats.bookkeeping_ns),
+        ("moves", stats.move_ns),
+        ("allocator", stats.allocator_ns),
+    ]
+    if stats.spills:
+        kinds += [("spills", stats.spill_ns), ("fetches", stats.fetch_ns)]
+    return _table(
+        ("time", "spent", "of plain"),
+        ((name, format_ns(ns), _percent(ns, stats.op_ns)) for name, ns in kinds),
+    )
+
+
+def _wait_table(waits: Sequence[Mapping[str, Any]]) -> str:
+    named = [(str(row["op"]) or "between ops", row["spill_ns"], row["fetch_ns"]) for row in waits]
+    rows, rest = named[:_WAIT_ROWS], named[_WAIT_ROWS:]
+    if rest:
+        rows.append(("others", sum(row[1] for row in rest), sum(row[2] for row in rest)))
+    return _table(
+        ("waited for copies", "spills", "fetches"),
+        ((op, format_ns(spill), format_ns(fetch)) for op, spill, fetch in rows),
+    )
+
+
+def _plan_table(stats: Stats) -> str:
+    rows = [
+        ("steps planned", f"{stats.foreseen_steps:,}", ""),
+        ("with a list", f"{stats.eviction_lists:,}", ""),
+        ("given up", f"{stats.given_up_lists:,}", ""),
+        ("steps followed", f"{stats.followed_steps:,}", ""),
+        ("evictions", f"{stats.listed_evictions:,}", ""),
+        ("replays and moves, planned", "", format_ns(stats.followed_expected_ns)),
+        ("replays and moves, done", "", format_ns(stats.followed_cost_ns)),
+        ("planning", "", format_ns(stats.planning_ns)),
+    ]
+    return _table(("lists of evictions", "count", "time"), rows)
+
+
+def _holder_tables(holders: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not holders:
+        return []
+    peak = sum(row["bytes"] for row in holders)
+    kinds: Counter[str] = Counter()
+    modules: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in holders:
+        kinds[row["kind"]] += row["bytes"]
+        modules[row["module"] or _NO_MODULE][row["kind"]] += row["bytes"]
+    by_kind = [
+        (kind, format_bytes(held), _percent(held, peak)) for kind, held in kinds.most_common()
+    ]
+    largest = sorted(modules.items(), key=lambda item: -item[1].total())
+    by_module = [
+        (name, format_bytes(held.total()), _percent(held.total(), peak), held.most_common(1)[0][0])
+        for name, held in largest[:_MODULE_ROWS]
+    ]
+    if rest := largest[_MODULE_ROWS:]:
+        left = sum(held.total() for _, held in rest)
+        by_module.append((f"{len(rest)} others", format_bytes(left), _percent(left, peak), "-"))
+    return [
+        _table(("at the peak, by kind", "size", "of the peak"), by_kind),
+        _table(("at the peak, by module", "size", "of the peak", "most of it"), by_module),
+    ]
+
+
+def _module_table(modules: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            row["module"] or _NO_MODULE,
+            format_ns(row["op_ns"]),
+            counted(row["ops"], "op"),
+            f"{counted(row['replays'], 'replay')}, {format_ns(row['replay_ns'])}"
+            if row["replays"]
+            else "-",
+        )
+        for row in modules[:_MODULE_ROWS]
+    ]
+    if rest := modules[_MODULE_ROWS:]:
+        spent, ops, replays = (sum(row[key] for row in rest) for key in ("op_ns", "ops", "replays"))
+        again = f"{counted(replays, 'replay')}, {format_ns(sum(row['replay_ns'] for row in rest))}"
+        rows.append((f"{len(rest)} others", format_ns(spent), counted(ops, "op"), again))
+    return _table(("time, by module", "spent", "", "to get it back"), rows)
+
+
+def _pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for row in pinned:
+        groups.setdefault((str(row["by"]), str(row["op"])), []).append(int(row["bytes"]))
+    largest = sorted(groups.items(), key=lambda group: sum(group[1]), reverse=True)
+    rows = [
+        (by, format_bytes(sum(sizes)), f"{len(sizes):,}", op or "-")
+        for (by, op), sizes in largest[:_PINNED_ROWS]
+    ]
+    if rest := [size for _, sizes in largest[_PINNED_ROWS:] for size in sizes]:
+        rows.append(("others", format_bytes(sum(rest)), f"{len(rest):,}", "-"))
+    if not groups:
+        rows.append(("nothing", "-", "-", "-"))
+    return _table(("cannot be evicted", "size", "values", "made by"), rows)
+
+
+def _graph_table(kept: Sequence[tuple[str, int]]) -> str:
+    return _table(
+        ("compiled graphs kept", "calls", "", "why what they made was not evicted"),
+        (("", f"{calls:,}", "", why) for why, calls in kept),
+    )
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    # Of rich, which `import recoup` does not load.
+    from recoup._reporting.tables import format_table, plain_table
+
+    table = plain_table(*columns, ruled=False)
+    # So that the tables stand under one another.
+    table.columns[0].min_width = len("cannot be evicted")
+    table.columns[1].min_width = len("1,000,000,000")
+    for column in table.columns[3:]:
+        column.justify = "left"
+    for row in rows:
+        table.add_row(*row)
+    return format_table(table)

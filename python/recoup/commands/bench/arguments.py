@@ -1,0 +1,200 @@
+"""The arguments of `recoup bench`, and what is wrong with them before anything is loaded."""
+
+import argparse
+import importlib.util
+from typing import Any
+
+from recoup._memory.sizes import percent_range
+from recoup.commands.argument_types import (
+    check_choice,
+    choice,
+    device,
+    file_to_write,
+    policy,
+    whole,
+    wrong,
+)
+from recoup.known_names import names
+
+_SIZES = ("small", "real")
+_ONLY = {
+    "policies": "small",
+    "alternatives": "small",
+    "device": "small",
+    "plot_of": "small",
+    "timeline": "small",
+    "page": "real",
+}
+"""Options that say something of one size alone."""
+ALL, NONE = "all", "none"
+_PICTURES = (".png", ".svg", ".pdf")
+_PLOTS = ("time", "compute", "fragmentation", "layout", "scatter", "search")
+_STEPS = {"small": 4, "real": 3}
+_ROUNDS = {"small": 3, "real": 5}
+
+
+def add_bench_command(commands: Any) -> None:
+    """Adds the command to the parser's subparsers."""
+    parser = commands.add_parser(
+        "bench",
+        help="train networks in budgets, and compare",
+        usage="recoup bench [options]",
+        description="Each case trains a network in a budget, a share of the network's unbudgeted "
+        "peak. A case whose bits differ stops it. Small: eleven narrow networks under policies, in "
+        "turns with plain trainings, in this process. Real: six networks of published size beside "
+        "other allocators, each case in a process of its own; about half an hour a round on two "
+        "cores that do nothing else, and 16 GB of memory. --nets, --budgets and --rounds cut it.",
+    )
+    _add_cases(parser)
+    parser.add_argument(
+        "--steps", type=whole(1), metavar="N", help="of a training (default: 4; real: 3)"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=whole(1),
+        metavar="N",
+        help="in each, every case runs once (default: 3; real: 5)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=whole(0, 2**63 - 1),
+        default=0,
+        metavar="N",
+        help="of weights and data (default: 0)",
+    )
+    _add_files(parser)
+    parser.set_defaults(command=_bench, fail=parser.error)
+
+
+def _add_cases(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--size",
+        type=choice(_SIZES),
+        default="small",
+        metavar="|".join(_SIZES),
+        help="of the networks (default: small)",
+    )
+    parser.add_argument("--nets", nargs="+", default=[ALL], metavar="NET", help="or `all`")
+    parser.add_argument(
+        "--policies",
+        nargs="+",
+        type=policy(ALL),
+        metavar="NAME",
+        help="or `all` (the default); small",
+    )
+    parser.add_argument(
+        "--budgets",
+        type=_budgets,
+        metavar="LIST",
+        help="percents: FROM..TO:STEP, or a list such as 80,50,30 (default: 100..20:20; real: "
+        "100,80,70,60,50,45,40,35,30 for gpt2 and resnet50, 100,60,40 for the others)",
+    )
+    parser.add_argument(
+        "--alternatives",
+        nargs="+",
+        type=choice([ALL, NONE, *names("bench_alternatives")]),
+        metavar="NAME",
+        help="what users would pick instead, such as checkpoint-block, selective or compile-0.5, "
+        "and the policies in the memory that each takes; `all` (without the slow inductor) or "
+        "`none` (the default); small",
+    )
+    parser.add_argument(
+        "--device",
+        type=device,
+        metavar="NAME",
+        help="where to train: cpu (the default), or a GPU such as cuda:0, with PyTorch's "
+        "deterministic algorithms, since bits are compared; small",
+    )
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out",
+        type=file_to_write(),
+        metavar="FILE",
+        help="results as JSON, written after every round (real: after every case); what it has is "
+        "not run again",
+    )
+    parser.add_argument(
+        "--plot",
+        type=file_to_write(*_PICTURES),
+        metavar="FILE",
+        help="draw time ratios against budgets, a panel a net (.png, .svg or .pdf)",
+    )
+    parser.add_argument(
+        "--plot-of",
+        type=choice(_PLOTS),
+        metavar="NAME",
+        help=f"what the plot shows: {', '.join(_PLOTS)} (default: time); small",
+    )
+    parser.add_argument(
+        "--timeline",
+        type=file_to_write(*_PICTURES),
+        metavar="FILE",
+        help="run no case, but draw the memory, ops, replays and evictions of each over one step, "
+        "as simulated; small",
+    )
+    parser.add_argument(
+        "--page", type=file_to_write(), metavar="FILE", help="write the tables as Markdown; real"
+    )
+
+
+def _bench(options: argparse.Namespace) -> int:
+    if importlib.util.find_spec("transformers") is None:
+        options.fail("recoup bench needs transformers: pip install 'recoup[bench]'")
+    _settle(options)
+    from recoup.commands.bench.command import run
+
+    return run(options)
+
+
+def _settle(options: argparse.Namespace) -> None:
+    """Fills in the defaults of the size, and refuses what does not go together."""
+    given, fail = vars(options), options.fail
+    for name, size in _ONLY.items():
+        if given[name] is not None and size != options.size:
+            option = f"--{name.replace('_', '-')}"
+            fail(f"{option} goes with --size {size}, not with --size {options.size}")
+    for name, defaults in (("steps", _STEPS), ("rounds", _ROUNDS)):
+        if given[name] is None:
+            given[name] = defaults[options.size]
+    for name in ("plot", "timeline"):
+        if given[name] is not None and importlib.util.find_spec("matplotlib") is None:
+            fail(f"--{name} needs matplotlib: pip install 'recoup[bench]'")
+    for name in (ALL, NONE):
+        if name in (options.alternatives or []) and len(options.alternatives) > 1:
+            fail(f"--alternatives {name} stands alone; leave out the others")
+    known = names("bench_nets" if options.size == "small" else "bench_real_nets")
+    for net in options.nets:
+        try:
+            check_choice(net, [*known, ALL])
+        except ValueError as error:
+            fail(f"--nets {error}")
+
+
+def _budgets(text: str) -> str:
+    try:
+        parse_shares(text)
+    except ValueError as error:
+        raise wrong(f": {error}") from None
+    return text
+
+
+def parse_shares(text: str) -> list[float]:
+    """Of percents. Raises ValueError that says what is allowed."""
+    percents: list[float] = [*(percent_range(text) or [])]
+    if not percents:
+        try:
+            percents = [float(part.strip().removesuffix("%")) for part in text.split(",")]
+        except ValueError:
+            raise ValueError(
+                f"budgets are percents, FROM..TO:STEP or a list; got {text!r}"
+            ) from None
+    if not all(0 < percent <= 1000 for percent in percents):
+        raise ValueError(f"budgets are percents above 0 and up to 1000; got {text!r}")
+    return [percent / 100 for percent in dict.fromkeys(percents)]
+
+
+def chosen(asked: list[str], known: list[str]) -> list[str]:
+    """`all` are those that are known."""
+    return known if ALL in asked else list(dict.fromkeys(asked))

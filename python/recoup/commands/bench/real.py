@@ -1,0 +1,44 @@
+"""`recoup bench --size real`: a line a run, tables and files."""
+
+import argparse
+import sys
+from typing import Any
+
+from recoup._reporting.tables import plain_table, print_table
+from recoup.commands.bench.arguments import chosen, parse_shares
+
+
+def run(options: argparse.Namespace) -> None:
+    """Raises ValueError for what is not known, BitsDifferError, RuntimeError."""
+    from recoup.bench.nets.real import REAL_NETS
+    from recoup.bench.real import page, picture, runner
+    from recoup.bench.real.results import Plan, open_results
+
+    plan = Plan(
+        nets=chosen(options.nets, [real.net.name for real in REAL_NETS]),
+        shares=None if options.budgets is None else parse_shares(options.budgets),
+        steps=options.steps,
+        rounds=options.rounds,
+        seed=options.seed,
+    )
+    results = open_results(options.out, plan)
+    for what in runner.run_all(plan, results, options.out):
+        print(what, file=sys.stderr, flush=True)
+    _print_tables(plan, results)
+    if options.plot is not None:
+        picture.draw(plan, results, options.plot)
+    if options.page is not None:
+        page.write_page(plan, results, options.page)
+
+
+def _print_tables(plan: Any, results: Any) -> None:
+    from recoup.bench.real.summary import remarks, summaries
+    from recoup.bench.real.table import COLUMNS, cells, title
+
+    for summary in summaries(plan, results):
+        print(f"{title(summary)}; medians of {len(summary.plain.runs)} rounds")
+        table = plain_table(*COLUMNS)
+        for line in summary.lines:
+            table.add_row(*cells(summary, line))
+        print_table(table)
+        print(*remarks(summary), "", sep="\n")

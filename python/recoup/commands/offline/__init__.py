@@ -1,0 +1,1 @@
+"""`recoup layout` and `recoup order`."""

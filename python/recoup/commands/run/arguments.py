@@ -1,0 +1,246 @@
+"""The arguments of `recoup run`, and what is wrong with them before anything is loaded."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from recoup._memory.share_text import parse_share
+from recoup._memory.sizes import missing_unit, parse_bytes
+from recoup._reporting.files import utf8_name
+from recoup.commands.argument_types import (
+    budget,
+    choice,
+    device,
+    directory,
+    file_to_write,
+    policy,
+    real,
+    size,
+)
+from recoup.commands.budget_arguments import OPTIONS, PLANNING, option_setting
+from recoup.commands.misplaced import misplaced_options
+from recoup.commands.parser import CommandParser
+from recoup.commands.programs import check_program
+from recoup.commands.run.ending import Ending
+from recoup.commands.run.suggestions import read_suggestions
+from recoup.known_names import policies, policy_names
+
+
+def add_run_command(commands: Any) -> None:
+    """Adds the command to the parser's subparsers."""
+    run: CommandParser = commands.add_parser(
+        "run",
+        help="run a script as python would, in a budget",
+        allow_abbrev=False,
+        usage="recoup run --budget SIZE [options] (SCRIPT | -m MODULE) [args ...]",
+    )
+    _add_budget_arguments(run)
+    _add_files(run)
+    run.add_argument(
+        "--stacks",
+        action="store_true",
+        default=None,
+        help="of a JSON report: the lines of the program that hold the memory, too",
+    )
+    run.add_argument("--progress", action="store_true", help="say on stderr how it goes")
+    run.add_argument(
+        "--quiet", action="store_true", help="say nothing but errors, not even how it went"
+    )
+    run.add_argument(
+        "-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module"
+    )
+    run.add_argument("script", metavar="SCRIPT", help="a Python program")
+    rest = run.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
+    rest.required = False
+    run.set_defaults(command=_run, fail=run.error, own_options=run.option_names())
+
+
+def _add_files(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--report",
+        type=file_to_write(),
+        metavar="FILE",
+        help="write how it went and who held the memory to this file: a page if it ends in .html, "
+        "else JSON",
+    )
+    run.add_argument(
+        "--suggestions",
+        type=Path,
+        metavar="FILE",
+        help="of `recoup suggest --json`: the page of --report shows these budgets too",
+    )
+    run.add_argument(
+        "--timeline",
+        type=file_to_write(),
+        metavar="FILE",
+        help="write what happened when to this file, for Perfetto and chrome://tracing",
+    )
+    run.add_argument(
+        "--trace",
+        type=file_to_write(),
+        metavar="FILE",
+        help="record what the program does to this file",
+    )
+
+
+def _add_budget_arguments(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--budget",
+        type=budget,
+        metavar="SIZE",
+        help="bytes, a size such as 2GiB, 4g or 500MB, a share of what is free such as 60%%, or "
+        "auto; only a recording needs none",
+    )
+    run.add_argument(
+        "--policy",
+        type=policy(),
+        metavar="NAME",
+        help=f"what to evict: {', '.join(policy_names())}; `recoup policies` says how they choose "
+        "(default: planned)",
+    )
+    run.add_argument(
+        "--planning",
+        type=choice(PLANNING),
+        metavar="|".join(PLANNING),
+        help="when evictions are planned for a step that repeats: never, at its end, or beside "
+        "the program (default: background)",
+    )
+    run.add_argument(
+        "--max-replay-ratio",
+        type=real("a number above 0, or 0 for no bound", 0),
+        metavar="X",
+        help="out of budget when getting the arguments of an op back costs more than this many "
+        "times all ops on record; 0: no bound (default: 10)",
+    )
+    run.add_argument(
+        "--device",
+        type=device,
+        metavar="NAME",
+        help="whose memory: cpu, or a GPU such as cuda:0 (default: cpu)",
+    )
+    run.add_argument(
+        "--spill",
+        type=size,
+        metavar="SIZE",
+        help="a second tier of this size, for what cannot be computed again: on a disk, of a "
+        "GPU in memory of the host",
+    )
+    run.add_argument(
+        "--spill-dir",
+        type=directory,
+        metavar="DIR",
+        help="where on a disk (default: the system's directory for temporary files)",
+    )
+    run.add_argument(
+        "--option",
+        action="append",
+        type=option_setting,
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"any other argument of recoup.budget: {', '.join(OPTIONS)}",
+    )
+    run.add_argument(
+        "--verify", action="store_true", default=None, help="check every replay's bits (slow)"
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    _require_budget(options)
+    _check_together(options)
+    _check_files(options)
+    if not options.is_module:
+        check_program(options.script, options.fail)
+    if not options.quiet and options.budget is not None:
+        _ask_about(options.budget)
+    ending = Ending()  # before anything is loaded
+    from recoup.commands.run.command import run
+
+    return run(options, ending)
+
+
+def _require_budget(options: argparse.Namespace) -> None:
+    if options.budget is not None or options.trace is not None:
+        return
+    after = misplaced_options(options.args, options.own_options)
+    for name, value in (("--budget", "SIZE"), ("--trace", "FILE")):
+        if name in after:
+            options.fail(
+                f"{name} stands after the script, and so {options.script} gets it; put it before: "
+                f"recoup run {name} {value} {options.script}"
+            )
+    if _is_budget(options.script):
+        options.fail(f"{options.script} is taken for the script; write --budget {options.script}")
+    options.fail("the following arguments are required: --budget SIZE, such as 4GiB, 60% or auto")
+
+
+def _is_budget(text: str) -> bool:
+    try:
+        return parse_share(text) is not None or parse_bytes(text) > 0
+    except ValueError:
+        return False
+
+
+def _ask_about(budget: str) -> None:
+    if (doubt := missing_unit(budget)) is not None:
+        print(f"recoup run: warning: {doubt}", file=sys.stderr)
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Refuses options that do not go together."""
+    fail = options.fail
+    if options.quiet and options.progress:
+        fail("--quiet and --progress exclude each other: leave out one")
+    if options.stacks and options.report is None:
+        fail("--stacks needs a report: add --report FILE.json")
+    if options.spill_dir is not None and options.spill is None:
+        fail("--spill-dir needs a second tier: add --spill SIZE")
+    names = [name for name, _ in options.option]
+    for name in names:
+        if names.count(name) > 1:
+            fail(f"--option {name} is given twice")
+    chosen = options.policy or "planned"
+    with_order = [policy.name for policy in policies() if policy.kinetic]
+    if dict(options.option).get("kinetic") and chosen not in with_order:
+        fail(
+            "--option kinetic needs a policy that keeps its candidates in order: "
+            f"{', '.join(with_order)}; got {chosen!r}"
+        )
+    _read_suggestions(options)
+
+
+def is_page(report: Path | None) -> bool:
+    """Whether a report is to be a page, and not JSON."""
+    return report is not None and report.suffix.lower() in (".html", ".htm")
+
+
+def _read_suggestions(options: argparse.Namespace) -> None:
+    if options.suggestions is None:
+        return
+    if not is_page(options.report):
+        options.fail("--suggestions needs a page: add --report FILE.html")
+    try:
+        options.suggestions = read_suggestions(options.suggestions)
+    except (OSError, ValueError) as error:
+        options.fail(f"--suggestions: {error}")
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """The files to write, which the program's own `os.chdir` does not move."""
+    files: dict[Path, str] = {}
+    script = None if options.is_module else Path(options.script).absolute()
+    for name in ("report", "trace", "timeline"):
+        file: Path | None = getattr(options, name)
+        if file is None:
+            continue
+        try:
+            if name == "trace":
+                utf8_name(file)
+        except ValueError as error:
+            options.fail(f"--{name}: {error}")
+        setattr(options, name, file.absolute())
+        if file.absolute() == script:
+            options.fail(f"--{name} would write over the program: {file}")
+        if other := files.get(file.absolute()):
+            options.fail(f"--{other} and --{name} name the same file: each needs its own")
+        files[file.absolute()] = name

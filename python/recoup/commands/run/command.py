@@ -1,0 +1,47 @@
+"""`recoup run`: a script in a budget. recoup.commands.run.arguments has checked the arguments."""
+
+import argparse
+import atexit
+
+import recoup
+from recoup.commands.exit_codes import USAGE_ERROR
+from recoup.commands.misplaced import hint, misplaced_options, refused_option
+from recoup.commands.own_lines import OwnLines
+from recoup.commands.programs import cannot_open
+from recoup.commands.run.ending import Ending
+from recoup.commands.run.job import Job
+from recoup.commands.run.program import find_program, run_as_python
+from recoup.commands.run.settings import make_budget
+
+
+def run(options: argparse.Namespace, ending: Ending) -> int:
+    """Returns 0 when the program has ended, and else raises what it raises."""
+    recoup._load()  # all of it: a program in a budget may ask for any name at any time
+    budget, settings = make_budget(options)
+    own = OwnLines()
+    try:
+        program = find_program(options)
+    except OSError as error:
+        own.say(f"recoup run: error: {cannot_open(error)}")
+        return USAGE_ERROR
+
+    job = Job(budget, settings, options, own)
+    # First, so that it comes last: the program's own exit handlers still run inside the budget.
+    atexit.register(ending.complete, job.end)
+    try:
+        job.start()
+    except (RuntimeError, ValueError) as error:  # a GPU has not so much, a tier has no place
+        flag = "--budget" if options.spill is None else "--spill"
+        options.fail(f"{flag}: {str(error).removeprefix('recoup: ')}")
+
+    def failed(error: BaseException) -> None:
+        job.failed(error)
+        ending.program_failed(error)
+        names = misplaced_options(options.args, options.own_options)
+        name = refused_option(error, names) if names and not options.quiet else None
+        if name is not None:
+            # Registered last, and so said before the program's own exit handlers run.
+            atexit.register(own.say_at_the_end, hint(name, options.script))
+
+    run_as_python(program, failed)
+    return 0

@@ -1,0 +1,132 @@
+"""What goes on around a program in `recoup run`: its scope, its progress, its files."""
+
+import argparse
+import functools
+import importlib
+import json
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from recoup._reporting.files import write_atomically
+from recoup._reporting.moments import chrome_json
+from recoup._reporting.page_data import page_data
+from recoup.budgets import Budget
+from recoup.commands.own_lines import OwnLines
+from recoup.commands.progress import Progress
+from recoup.commands.run.settings import is_page
+from recoup.commands.run.summary import summary_lines
+from recoup.errors import OutOfBudgetError
+from recoup.run import Run
+
+
+class Job:
+    """The scope around a program, its progress line, its report and its summary."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        settings: dict[str, Any],
+        options: argparse.Namespace,
+        own: OwnLines,
+    ) -> None:
+        self._budget = budget
+        self._settings = settings
+        self._options = options
+        self._own = own
+        self._process = os.getpid()
+        self._start_ns = time.monotonic_ns()
+        self._run: Run | None = None
+        self._progress: Progress | None = None
+
+    def start(self) -> None:
+        """Enters the scope. Raises RuntimeError or ValueError where there can be none."""
+        if is_page(self._options.report):
+            # Not at the end: a module that is loaded there may run code from text, and then Python
+            # forgets that the program was ended by Ctrl-C.
+            importlib.import_module("recoup.page")
+        self._run = self._budget.__enter__()
+        if self._options.progress:
+            self._progress = Progress(self._run.stats, self._own)
+            self._progress.start()
+
+    def failed(self, error: BaseException) -> None:
+        """The program ended with `error`: the report says so."""
+        if self._run is not None and os.getpid() == self._process:
+            self._run._note_failure(error, "body")
+
+    def end(self) -> bool:
+        """Leaves the scope when the program is over, writes what is to be written and sums up.
+
+        Returns whether all files were written.
+        """
+        # A child that was forked has copies of our exit handlers.
+        if self._run is None or os.getpid() != self._process:
+            return True
+        if self._progress is not None:
+            self._progress.stop()
+        files: dict[str, str] = {}
+        is_complete = True
+        try:
+            self._leave(self._run)
+            if self._settings["trace"] is not None:
+                files["trace"] = self._settings["trace"]
+        except OSError as error:
+            is_complete = False
+            self._own.say_at_the_end(f"recoup run: cannot write the trace: {error}")
+        for what, file, text in self._files(self._run):
+            try:
+                write_atomically(file, text())
+                files[what] = str(file)
+            except OSError as error:
+                is_complete = False
+                self._own.say_at_the_end(f"recoup run: cannot write the {what}: {error}")
+        if not self._options.quiet:
+            cost_model = self._settings["cost_model"]
+            self._own.say_at_the_end(*summary_lines(self._run.stats(), cost_model, files))
+        return is_complete
+
+    def _leave(self, run: Run) -> None:
+        # The program is over: what is not there, or does not fit, is wanted by nobody.
+        if self._settings["spill"] is not None:
+            run._abandon()
+            return
+        try:
+            self._budget.__exit__(None, None, None)
+        except OutOfBudgetError:
+            run._abandon()
+
+    def _files(self, run: Run) -> Iterator[tuple[str, Path, Callable[[], str]]]:
+        """What is to be written beside the trace."""
+        report, timeline = self._options.report, self._options.timeline
+        if report is not None:
+            yield "report", report, self._page if is_page(report) else self._json
+        if timeline is not None:
+            drawn = functools.partial(chrome_json, run.timeline(), run.stats().budget_bytes)
+            yield "timeline", timeline, drawn
+
+    def _data(self) -> dict[str, Any]:
+        assert self._run is not None
+        data = page_data(
+            self._run,
+            title=shlex.join([Path(self._options.script).name, *self._options.args]),
+            command=[self._options.script, *self._options.args],
+            wall_ns=time.monotonic_ns() - self._start_ns,
+            suggestions=self._options.suggestions,
+        )
+        # What "60%" or "auto" came to.
+        budget = self._run.stats().budget_bytes
+        return data | {"settings": {**self._settings, "budget": budget}}
+
+    def _page(self) -> str:
+        from recoup.page import render
+
+        return render(self._data())
+
+    def _json(self) -> str:
+        data = self._data()
+        del data["step"], data["suggestions"]  # of pages
+        return json.dumps(data, indent=2) + "\n"

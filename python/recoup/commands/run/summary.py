@@ -1,0 +1,37 @@
+"""What `recoup run` says at the end."""
+
+from recoup._memory.sizes import format_bytes
+from recoup._reporting.report import counted, format_ns
+from recoup.stats import Stats
+
+
+def summary_lines(stats: Stats, cost_model: str, files: dict[str, str]) -> list[str]:
+    """Three lines: memory, time, and what was done to stay in it and where `files` are.
+
+    files: of what was written, what it is ("report") and its path.
+    """
+    share = 100 * stats.peak_bytes / stats.budget_bytes
+    peak, budget = format_bytes(stats.peak_bytes), format_bytes(stats.budget_bytes)
+    done = [counted(stats.replays, "replay")]
+    done += [f"{what} in {_shown(path)}" for what, path in files.items()]
+    return [
+        f"recoup: peak {peak} of a budget of {budget} ({share:.1f} %)",
+        f"recoup: {_time(stats, cost_model)}",
+        f"recoup: {', '.join(done)}",
+    ]
+
+
+def _time(stats: Stats, cost_model: str) -> str:
+    if stats.op_count == 0:
+        return "no op ran"
+    if cost_model != "measured" or stats.op_ns <= 0:
+        return f"no estimate of time: the cost model {cost_model!r} does not measure time"
+    ratio = (stats.op_ns + stats.added_ns) / stats.op_ns
+    return (
+        f"about {ratio:.2f}x the time of the program's ops alone: {format_ns(stats.op_ns)} for "
+        f"them, {format_ns(stats.added_ns)} for the budget"
+    )
+
+
+def _shown(path: str) -> str:
+    return path if path.isprintable() else repr(path)

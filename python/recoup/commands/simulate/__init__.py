@@ -1,0 +1,1 @@
+"""`recoup simulate`."""

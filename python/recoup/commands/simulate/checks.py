@@ -1,0 +1,144 @@
+"""What is wrong with arguments of `recoup simulate` together, before anything is loaded."""
+
+import argparse
+import importlib.util
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+from recoup._memory.sizes import MOST_BYTES, parse_bytes, percent_range
+from recoup.commands.argument_types import check_choice
+from recoup.known_names import names, policy_names
+from recoup.offline.trace_names import is_dtr_log
+
+ANY_PEAK = 1 << 40
+"""The peak of a trace that is not read yet, for `parse_budgets`."""
+# What --preset dtr has no use for.
+_ENGINE_OPTIONS = (
+    "cost_model",
+    "replay_order",
+    "eager_drop",
+    "kinetic",
+    "no_layout",
+    "noise",
+    "oracle",
+    "seed",
+    "timeline",
+    "optimum",
+    "time_limit",
+    "spill",
+    "spill_bandwidth",
+    "spill_latency",
+)
+_MOST_PERCENT = 1_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one column of the table is: a policy and a second tier, or none."""
+
+    policy: str
+    spill: str | None = None
+    bandwidth: tuple[float, float] | None = None
+
+    @property
+    def column(self) -> str:
+        if self.spill is None:
+            return self.policy
+        speed = "" if self.bandwidth is None else " {:g},{:g} GB/s".format(*self.bandwidth)
+        return f"{self.policy}\n+ {self.spill}{speed}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"spill": self.spill, "spill_bandwidth": self.bandwidth}
+
+
+def check(options: argparse.Namespace) -> None:
+    """Refuses what does not go together; fills in the policies and `cases`, the columns."""
+    _choose_policies(options)
+    options.cases = _cases(options)
+    _check_optimum(options)
+    _check_pictures(options)
+
+
+def parse_budgets(text: str, peak_bytes: int) -> list[int]:
+    """Bytes, in the order given. Raises ValueError that says what is allowed."""
+    percents = percent_range(text)
+    if percents is None:
+        return [_parse_budget(part.strip(), peak_bytes) for part in text.split(",")]
+    return [min(max(1, peak_bytes * percent // 100), MOST_BYTES) for percent in percents]
+
+
+def _parse_budget(text: str, peak_bytes: int) -> int:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        return parse_bytes(text, name="a budget")
+    if not 0 < percent <= _MOST_PERCENT:
+        raise ValueError(f"a budget must be above 0 % and at most {_MOST_PERCENT} %; got {text!r}")
+    return min(max(1, int(peak_bytes * percent / 100)), MOST_BYTES)
+
+
+def _choose_policies(options: argparse.Namespace) -> None:
+    """Refuses what does not go with the preset, and fills in its defaults."""
+    if options.preset is None:
+        known = policy_names(simulated=True)
+    else:
+        known = names("dtr_policies")
+        _check_preset(options)
+    if options.policy is None:
+        options.policy = ["planned"] if options.preset is None else ["dtr"]
+    if options.max_time_ratio is None:
+        options.max_time_ratio = 10.0 if options.preset is None else 2.0
+    if options.policy == ["all"]:
+        options.policy = known
+    for name in options.policy:
+        try:
+            check_choice(name, [*known, "all"] if len(options.policy) == 1 else known)
+        except ValueError as error:
+            options.fail(f"--policy {error}")
+
+
+def _check_preset(options: argparse.Namespace) -> None:
+    if not is_dtr_log(options.trace):
+        options.fail(
+            f"--preset dtr runs logs of the DTR authors (.log, .log.gz); got {options.trace}"
+        )
+    for name in _ENGINE_OPTIONS:
+        if vars(options)[name] != options.default(name):
+            options.fail(f"--preset dtr does not take --{name.replace('_', '-')}")
+
+
+def _cases(options: argparse.Namespace) -> list[Case]:
+    """A column each."""
+    if options.spill is None:
+        for name in ("spill_bandwidth", "spill_latency"):
+            if vars(options)[name] is not None:
+                flag = name.replace("_", "-")
+                options.fail(f"--{flag} needs a second tier: add --spill SIZE")
+        return [Case(name) for name in options.policy]
+    cases = []
+    for name, spill in itertools.product(options.policy, options.spill):
+        if spill is None:
+            cases.append(Case(name))
+        else:
+            cases += [Case(name, spill, speed) for speed in options.spill_bandwidth or [None]]
+    return list(dict.fromkeys(cases))
+
+
+def _check_optimum(options: argparse.Namespace) -> None:
+    if not options.optimum:
+        return
+    if importlib.util.find_spec("scipy") is None:
+        options.fail("--optimum needs SciPy: pip install 'recoup[optimum]'")
+    if options.spill is not None:
+        options.fail("--optimum has no second tier: leave out --spill")
+    if options.cost_model != "measured":
+        options.fail("--optimum takes measured costs: leave out --cost-model")
+
+
+def _check_pictures(options: argparse.Namespace) -> None:
+    if options.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        options.fail("--plot needs matplotlib: pip install matplotlib")
+    count = len(options.cases) * len(parse_budgets(options.budgets, ANY_PEAK))
+    if options.timeline is not None and count != 1:
+        options.fail("--timeline draws one policy in one budget, with at most one second tier")

@@ -1,0 +1,158 @@
+"""`recoup simulate`: a trace under policies and budgets, as a table, JSON and a plot."""
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.progress import track
+
+from recoup._reporting.files import write_atomically
+from recoup._reporting.moments import chrome_json
+from recoup.commands.exit_codes import NOT_WRITTEN
+from recoup.commands.simulate.checks import Case, parse_budgets
+from recoup.commands.simulate.output import print_table
+from recoup.commands.simulate.picture import Row, draw_plot
+from recoup.known_names import policies
+from recoup.offline.dtr_log import read_any_trace
+from recoup.offline.dtr_simulator import DtrProgram
+from recoup.offline.optimum import Optimum, optimum
+from recoup.offline.traces import Trace
+
+_Result = TypeVar("_Result")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the table and writes the files. Returns the exit code."""
+    cases: list[Case] = options.cases
+    try:
+        trace = _read(options)
+        peak_bytes = trace.unbudgeted_peak_bytes()
+        if peak_bytes == 0:
+            raise ValueError(
+                f"{options.trace}: no tensor in it has bytes, so there is nothing to budget"
+            )
+        budgets = parse_budgets(options.budgets, peak_bytes)
+        rows = _run_all(trace, cases, budgets, options)
+        if all(row.run.status == "out of budget" for row in rows):
+            largest = max((row.run for row in rows), key=lambda run: run.budget_bytes)
+            raise ValueError(f"no budget is enough; under {largest.policy}: {largest.reason}")
+        optima = _search_all(trace, budgets, options) if isinstance(trace, Trace) else []
+        drawn = _rows_to_draw(trace, cases, rows, budgets, options)
+    except (OSError, ValueError) as error:
+        options.fail(str(error))
+    print_table(rows, optima, budgets, peak_bytes, trace.op_count)
+    result = {
+        "trace": options.trace,
+        "preset": options.preset,
+        "ops": trace.op_count,
+        "unbudgeted_peak_bytes": peak_bytes,
+        "rows": [
+            {**case.to_dict(), **row.run.to_dict()}
+            for (case, _), row in zip(itertools.product(cases, budgets), rows, strict=True)
+        ],
+        "optima": [found.to_dict() for found in optima],
+    }
+    try:
+        if options.json is not None:
+            write_atomically(options.json, json.dumps(result, indent=2) + "\n")
+        if options.timeline is not None and isinstance(trace, Trace):
+            switches = _switches(options, cases[0])
+            moments = trace.timeline(budgets[0], policy=cases[0].policy, **switches)
+            write_atomically(options.timeline, chrome_json(moments, budgets[0]))
+        if options.plot is not None:
+            draw_plot(drawn, optima, peak_bytes, Path(options.trace).name, options.plot)
+    except OSError as error:
+        print(f"recoup simulate: cannot write: {error}", file=sys.stderr)
+        return NOT_WRITTEN
+    except ValueError as error:
+        options.fail(str(error))
+    return 0
+
+
+def _read(options: argparse.Namespace) -> Trace | DtrProgram:
+    if options.preset:
+        return DtrProgram.read(options.trace)
+    trace = read_any_trace(options.trace)
+    steps = trace.steps()
+    if options.optimum and steps > 1:
+        print(f"The last of {steps} steps:")
+        return trace.step()
+    return trace
+
+
+def _switches(options: argparse.Namespace, case: Case) -> dict[str, Any]:
+    if options.preset is not None:
+        return {"max_time_ratio": options.max_time_ratio}
+    search = {}
+    if options.kinetic:
+        has_order = any(row.name == case.policy and row.kinetic for row in policies())
+        search = {"kinetic": has_order, "sampling": False}
+    latency = options.spill_latency
+    return {
+        **search,
+        "max_time_ratio": options.max_time_ratio,
+        "layout": not options.no_layout,
+        "cost_model": options.cost_model,
+        "replay_order": options.replay_order,
+        "usefulness": not options.eager_drop,
+        "seed": options.seed,
+        "oracle": tuple(options.oracle),
+        "plan_ahead": options.plan_ahead,
+        "noise": options.noise,
+        "spill": case.spill,
+        "spill_bandwidth": case.bandwidth,
+        "spill_request_ns": None if latency is None else round(1000 * latency),
+    }
+
+
+def _run_all(
+    trace: Trace | DtrProgram, cases: list[Case], budgets: list[int], options: argparse.Namespace
+) -> list[Row]:
+    """Of each case, in the order of the budgets."""
+
+    def run(cell: tuple[Case, int]) -> Row:
+        case, budget = cell
+        switches = _switches(options, case)
+        return Row(case.column, trace.simulate(budget, policy=case.policy, **switches))
+
+    cells = list(itertools.product(cases, budgets))
+    with ThreadPoolExecutor(options.jobs) as pool:  # a simulation holds no interpreter lock
+        return list(_tracked(pool.map(run, cells), len(cells), "simulating"))
+
+
+def _search_all(trace: Trace, budgets: list[int], options: argparse.Namespace) -> list[Optimum]:
+    if not options.optimum:
+        return []
+    found = (optimum(trace, budget, time_limit=options.time_limit) for budget in budgets)
+    return list(_tracked(found, len(budgets), "searching the optimum"))
+
+
+def _tracked(results: Iterable[_Result], total: int, description: str) -> Iterable[_Result]:
+    return track(
+        results,
+        total=total,
+        description=description,
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def _rows_to_draw(
+    trace: Trace | DtrProgram,
+    cases: list[Case],
+    rows: list[Row],
+    budgets: list[int],
+    options: argparse.Namespace,
+) -> list[Row]:
+    """Every plot has the oracle beside what was asked for."""
+    oracle = Case("oracle")
+    if options.plot is None or oracle in cases or options.preset is not None:
+        return rows
+    return rows + _run_all(trace, [oracle], budgets, options)

@@ -1,0 +1,250 @@
+"""`recoup suggest`: which budget a program runs in, what it costs, how large a batch may be."""
+
+import argparse
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+
+from recoup._reporting.files import write_atomically
+from recoup.commands.exit_codes import INTERRUPTED, NOT_WRITTEN
+from recoup.commands.misplaced import hint
+from recoup.commands.suggest.arguments import LEAST_STEPS
+from recoup.commands.suggest.output import print_batch, print_commands, print_suggestions
+from recoup.offline.batch_size import LargestBatch, largest_batch
+from recoup.offline.margins import margin_of, with_margin
+from recoup.offline.overheads import Overheads
+from recoup.offline.suggestions import Predictor, Suggestions, suggest
+from recoup.offline.trace_file import (
+    SETTLE,
+    EventRecord,
+    Record,
+    first_steps,
+    records_of,
+)
+from recoup.offline.traces import Trace
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """What there is to predict from."""
+
+    records: list[Record]
+    beside_bytes: int | None = None
+    """What the process had resident beside tensors; None if it is not known."""
+    exit_code: int = 0
+    """Of the program, if it ended by itself."""
+    notes: tuple[str, ...] = ()
+    whole_run: bool = False
+    """Whether the program ended by itself, so that nothing comes after what was recorded."""
+    overheads: Overheads | None = None
+    """What recoup takes on that machine; None: it was not measured."""
+    plain_steps_ns: tuple[int, ...] = ()
+    """The time of each step without recoup; empty: not measured."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints what was found, and returns the exit code: that of the program if it failed."""
+    recorded = _from_file(options) if options.trace is not None else _record(options)
+    for note in recorded.notes:
+        print(note)
+    try:
+        found: Suggestions | LargestBatch
+        if options.batch_size_for is None:
+            found = _budgets(options, recorded)
+        else:
+            found = _batch(options, recorded)
+    except ValueError as error:
+        options.fail(str(error) if options.trace is None else f"{options.trace}: {error}")
+    if options.json is not None:
+        result = {
+            "program": options.program,
+            "trace": None if options.trace is None else str(options.trace),
+            "policy": options.policy,
+            "spill": options.spill,
+            "beside_tensors_bytes": recorded.beside_bytes,
+            "plain_steps_ns": recorded.plain_steps_ns,
+            "notes": recorded.notes,
+            **asdict(found),
+        }
+        try:
+            write_atomically(options.json, json.dumps(result, indent=2) + "\n")
+        except OSError as error:
+            print(f"recoup suggest: cannot write {options.json}: {error}", file=sys.stderr)
+            return recorded.exit_code or NOT_WRITTEN
+    return recorded.exit_code
+
+
+# ---- what to predict from ----
+
+
+def _from_file(options: argparse.Namespace) -> _Recorded:
+    try:
+        trace = Trace.read(options.trace)
+    except (OSError, ValueError) as error:
+        options.fail(str(error))
+    records = records_of(trace)
+    is_whole = any(isinstance(one, EventRecord) and one.tag == SETTLE for one in records)
+    return _Recorded(records, whole_run=is_whole)  # a scope that was left
+
+
+def _record(options: argparse.Namespace) -> _Recorded:
+    notes = []
+    with tempfile.TemporaryDirectory(prefix="recoup-") as folder:
+        trace_file, status_file = Path(folder) / "trace", Path(folder) / "status.json"
+        command = [sys.executable, "-m", "recoup.commands.suggest.record_steps"]
+        steps = 0 if options.whole_run else options.steps
+        command += [str(trace_file), str(status_file), str(steps)]
+        exit_code = _run([*command, *(["-m"] if options.is_module else []), *options.program])
+        if not status_file.exists():
+            _refuse(options, _ended_abruptly(exit_code), exit_code)
+        status: dict[str, Any] = json.loads(status_file.read_bytes())
+        _require_steps(options, status, exit_code)
+        records = records_of(Trace.read(trace_file))
+        if options.keep_trace is not None:
+            try:
+                shutil.copyfile(trace_file, options.keep_trace)
+            except OSError as error:
+                print(
+                    f"recoup suggest: cannot write {options.keep_trace}: {error}", file=sys.stderr
+                )
+                sys.exit(NOT_WRITTEN)
+    if status["is_over"]:
+        exit_code = 0
+        records = first_steps(records, status["marks"])  # it may have caught what ended it
+        if status["was_killed"]:
+            notes.append("It caught what was to end it, so its exit handlers have not run.")
+    else:
+        how = f" with exit code {exit_code}" if exit_code else ""
+        notes.append(f"The program ended{how} by itself, after {_steps(status)}.")
+    return _Recorded(
+        records,
+        status["beside_bytes"],
+        exit_code,
+        tuple(notes),
+        whole_run=not status["is_over"] and exit_code == 0,
+        overheads=Overheads(**status["overheads"]),
+        plain_steps_ns=_time_plain(options) if options.time_plain else (),
+    )
+
+
+def _time_plain(options: argparse.Namespace) -> tuple[int, ...]:
+    with tempfile.TemporaryDirectory(prefix="recoup-") as folder:
+        status_file = Path(folder) / "status.json"
+        command = [sys.executable, "-m", "recoup.commands.suggest.time_steps", str(status_file)]
+        command += [str(options.steps), *(["-m"] if options.is_module else [])]
+        exit_code = _run([*command, *options.program])
+        if not status_file.exists():
+            _refuse(options, _ended_abruptly(exit_code), exit_code)
+        return tuple(json.loads(status_file.read_bytes())["step_ns"])
+
+
+def _run(command: list[str]) -> int:
+    """The exit code. Ctrl-C is the program's, and ends both."""
+    sys.stdout.flush()
+    with subprocess.Popen(command) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.wait()
+            sys.exit(INTERRUPTED)
+
+
+def _require_steps(options: argparse.Namespace, status: dict[str, Any], exit_code: int) -> None:
+    """Ends the process when there is too little to go by."""
+    if status["error"] is not None:
+        _refuse(options, f"the recording failed: {status['error']}", exit_code)
+    if status["steps"] >= LEAST_STEPS:
+        return
+    if status["unknown_option"] in options.own_options:
+        print(hint(status["unknown_option"], options.program[0]), file=sys.stderr)
+        sys.exit(exit_code)
+    what = (
+        f"the program ended (exit code {exit_code}) after {_steps(status)} of an "
+        f"optimizer, and {LEAST_STEPS} are needed"
+    )
+    if exit_code == 0:
+        what += (
+            "; where no optimizer of torch.optim steps, record with recoup.trace(), call "
+            "run.mark_step(), and pass --trace"
+        )
+    _refuse(options, what, exit_code)
+
+
+def _steps(status: dict[str, Any]) -> str:
+    return "1 step" if status["steps"] == 1 else f"{status['steps']} steps"
+
+
+def _ended_abruptly(exit_code: int) -> str:
+    how = f"by signal {-exit_code}" if exit_code < 0 else f"with exit code {exit_code}"
+    return f"the program ended {how}, without its exit handlers, so nothing was recorded"
+
+
+def _refuse(options: argparse.Namespace, what: str, exit_code: int) -> NoReturn:
+    """A program that failed keeps its exit code, of a signal as a shell has it."""
+    if exit_code == 0:
+        options.fail(what)
+    print(f"recoup suggest: error: {what}", file=sys.stderr)
+    sys.exit(exit_code if exit_code > 0 else 128 - exit_code)
+
+
+# ---- predictions ----
+
+
+def _budgets(options: argparse.Namespace, recorded: _Recorded) -> Suggestions:
+    made: dict[str, Any] = {"policy": options.policy, "max_time_ratio": options.max_time_ratio}
+    made["overheads"] = recorded.overheads
+    made["plain_steps_ns"] = recorded.plain_steps_ns
+    predictor = Predictor(recorded.records, spill=options.spill, **made)
+    with _waiting("simulating budgets"):
+        found = suggest(predictor)
+        without = None
+        if options.spill is not None:
+            alone = Predictor(recorded.records, **made)
+            without = [alone.predict(one.budget) for one in found.predictions]
+        margin = margin_of(predictor.trace, whole_run=recorded.whole_run)
+        advised = [
+            None if one is None else with_margin(predictor, one, margin)
+            for one in (found.knee, found.least)
+        ]
+        found = replace(found, suggested_knee=advised[0], suggested_least=advised[1])
+    print_suggestions(predictor, found, without, recorded.beside_bytes, options)
+    print_commands(found, margin, options)
+    if found.least is None:
+        reason = (
+            found.predictions[0].reason or "it is out of budget if costs differ from those recorded"
+        )
+        raise ValueError(f"no budget up to the unbudgeted peak is enough: {reason}")
+    return found
+
+
+def _batch(options: argparse.Namespace, recorded: _Recorded) -> LargestBatch:
+    with _waiting("simulating batches"):
+        found = largest_batch(
+            recorded.records,
+            batch=options.batch,
+            budget=options.batch_size_for,
+            policy=options.policy,
+            spill=options.spill,
+            max_time_ratio=options.max_time_ratio,
+        )
+    print_batch(found, recorded.beside_bytes, options)
+    return found
+
+
+@contextlib.contextmanager
+def _waiting(what: str) -> Iterator[None]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield

@@ -1,0 +1,155 @@
+"""What `recoup suggest` shows."""
+
+import argparse
+import shlex
+from collections.abc import Sequence
+
+from recoup._memory.sizes import format_bytes
+from recoup._reporting.report import format_ns
+from recoup._reporting.tables import plain_table, print_table
+from recoup.offline.batch_size import LargestBatch
+from recoup.offline.margins import Margin
+from recoup.offline.suggestions import Prediction, Predictor, Suggestions
+
+_MARKS = {"out of budget": "-", "too slow": "slow"}
+
+
+def print_suggestions(
+    predictor: Predictor,
+    found: Suggestions,
+    without_tier: Sequence[Prediction] | None,
+    beside_bytes: int | None,
+    options: argparse.Namespace,
+) -> None:
+    """The table, and the commands of the knee and of the least budget.
+
+    without_tier: the predictions of the same budgets without the second tier, if there is one.
+    beside_bytes: what the process has resident beside tensors; None: it is not known.
+    """
+    steady = predictor.steady
+    steps = steady.marks
+    print(
+        f"A step has {predictor.step_ops / steps:,.0f} ops and takes "
+        f"{format_ns(predictor.plain_ns // steps)}, of which "
+        f"{format_ns(predictor.step_ns // steps)} in ops. "
+        f"Without a budget tensors take {format_bytes(predictor.peak_bytes)}."
+    )
+    for note in _notes(predictor):
+        print(note)
+    print()
+    columns = ["budget", "of peak", "step time"]
+    columns += [] if without_tier is None else [f"with {options.spill} on disk"]
+    columns += [] if beside_bytes is None else ["resident"]
+    table = plain_table(*columns, "", texts=0)
+    for index, one in enumerate(found.predictions):
+        times = [one] if without_tier is None else [without_tier[index], one]
+        cells = [one.budget, f"{one.share:.0%}", *map(_time, times)]
+        if beside_bytes is not None:
+            resident = format_bytes(beside_bytes + one.budget_bytes)
+            cells.append(resident if one.status == "ok" else "")
+        marks = {"knee": one == found.knee, "least": one == found.least}
+        table.add_row(*cells, ", ".join(mark for mark, is_it in marks.items() if is_it))
+    print_table(table)
+    shown = [*found.predictions, *(without_tier or ())]
+    _print_legend(shown, predictor, beside_bytes, options)
+
+
+def _notes(predictor: Predictor) -> list[str]:
+    if predictor.steady.repeats == 1:
+        return ["No two of its steps did the same ops, so no plan is made for them."]
+    if predictor.steady.repeats == 2:
+        return [
+            "Only two of its steps did the same ops. A plan is in force from the third such step "
+            "on: record more steps."
+        ]
+    return []
+
+
+def _time(one: Prediction) -> str:
+    if one.status == "ok" and one.time_ratio is not None:
+        return f"{one.time_ratio:.2f}x{'' if one.holds else ' ?'}"
+    return _MARKS[one.status]
+
+
+def _print_legend(
+    shown: Sequence[Prediction],
+    predictor: Predictor,
+    beside_bytes: int | None,
+    options: argparse.Namespace,
+) -> None:
+    plain = "which was timed" if predictor.plain_is_measured else "estimated from the recording"
+    print()
+    print(f"step time: predicted, relative to a step without recoup, {plain}.", end="")
+    seen = {one.status for one in shown}
+    if "out of budget" in seen:
+        print(" -: out of budget.", end="")
+    if "too slow" in seen:
+        print(f" slow: over {options.max_time_ratio:g}x.", end="")
+    if any(one.status == "ok" and not one.holds for one in shown):
+        print(" ?: out of budget without plans, or if costs differ from those recorded.", end="")
+    print()
+    if predictor.slowest_ratio is not None:
+        print(
+            "Of the recorded steps that did the same ops, the slowest took "
+            f"{predictor.slowest_ratio:.2f}x the time of the fastest."
+        )
+    if beside_bytes is not None:
+        print(
+            f"resident: the budget plus {format_bytes(beside_bytes)} of the process's other memory."
+        )
+
+
+def print_commands(found: Suggestions, margin: Margin, options: argparse.Namespace) -> None:
+    """The commands of the knee and of the least budget, with their margin."""
+    knee, least = found.suggested_knee, found.suggested_least
+    if knee is None or least is None:
+        return
+    print(f"\n{margin.text()}")
+    if knee != least:
+        print("The knee, below which time rises fastest, and its margin:")
+        print(f"  {run_command(options, knee.budget)}")
+    print("The least budget that was found to work, and its margin:")
+    print(f"  {run_command(options, least.budget)}")
+
+
+def print_batch(found: LargestBatch, beside_bytes: int | None, options: argparse.Namespace) -> None:
+    """The largest batch, what it costs, and how far that can be relied on."""
+    largest, budget = found.largest, options.batch_size_for
+    print(f"In {budget} the batch may be {largest.batch}; it was recorded with {options.batch}.")
+    ratio = largest.prediction.time_ratio or 1.0
+    print(
+        f"A step then takes {ratio:.2f}x the time of its ops, a sample "
+        f"{largest.sample_time_ratio or 0.0:.2f}x what it takes now without a budget."
+    )
+    print(
+        f"Without a budget that batch would take {format_bytes(largest.unbudgeted_peak_bytes)}.",
+        end="",
+    )
+    if beside_bytes is not None:
+        resident = beside_bytes + largest.prediction.budget_bytes
+        print(f" In it the process has about {format_bytes(resident)} resident.", end="")
+    print()
+    if (above := found.smallest_too_large) is not None:
+        reason: str = above.prediction.status
+        if reason == "ok":
+            reason = "it is out of budget if costs differ from those recorded"
+        elif reason == "too slow":
+            reason = f"over {options.max_time_ratio:g}x"
+        print(f"A batch of {above.batch} is too large: {reason}.")
+    if largest.batch != options.batch:
+        print(
+            f"This is an extrapolation from a batch of {options.batch}: sizes and costs are taken "
+            "to grow in proportion to it."
+        )
+    print(f"\nWith a batch of {largest.batch}:\n  {run_command(options, budget)}")
+
+
+def run_command(options: argparse.Namespace, budget: str) -> str:
+    """To be copied into a shell."""
+    command = ["recoup", "run", "--budget", budget]
+    if options.policy != "planned":
+        command += ["--policy", options.policy]
+    if options.spill is not None:
+        command += ["--spill", options.spill]
+    command += ["-m"] if options.is_module else []
+    return shlex.join([*command, *(options.program or ["SCRIPT"])])
