@@ -7,7 +7,7 @@ with recoup.budget("1MiB"):
     kept = torch.arange(1024.0).mul(2)
     torch.ones(1 << 20)
 ---
-with recoup.budget("1MiB", modules=True):
+with recoup.budget("1MiB", modules=True, cost_model="bytes"):
     layers = [each for _ in range(8) for each in (torch.nn.Linear(64, 64), torch.nn.Tanh())]
     x = torch.nn.Sequential(*layers)(torch.ones(64, 64))
     x.repeat(256, 1)
