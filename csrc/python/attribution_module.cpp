@@ -1,4 +1,5 @@
-// On whose behalf memory is held and time is spent, for Python: see python/recoup/_reporting/attribution.py.
+// On whose behalf memory is held and time is spent, for Python: see
+// python/recoup/_reporting/attribution.py.
 #include <Python.h>
 #include <frameobject.h>
 
