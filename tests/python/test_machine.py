@@ -186,7 +186,7 @@ def test_ulimit_of_this_machine() -> None:
     """What `ulimit -v` says is found by a process under it."""
     most = 40 << 30
     code = (
-        "from recoup import machine\n"
+        "from recoup._memory import machine\n"
         "print([each.limit_bytes for each in machine.look().limits if each.kind == 'addresses'])"
     )
     process = subprocess.run(

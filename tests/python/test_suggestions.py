@@ -1,6 +1,7 @@
 """What `recoup suggest` goes by: records of traces, the steady step, the knee, predictions."""
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -165,6 +166,20 @@ def test_overheads_count_for_each_op_replay_and_eviction(tmp_path: Path) -> None
     replays = Predictor(records, overheads=Overheads(replay_ns=1e7)).predict(budget).time_ratio
     assert engine is not None and replays is not None
     assert bare.time_ratio < engine < bare.time_ratio + 0.1 < replays
+
+
+def test_waiting_for_a_processor_is_no_time_of_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulations run side by side, and a machine may have fewer processors than it shows."""
+    records = with_times(records_of(record(tmp_path / "run.rtrace")), [1] * 4)
+    predictor = Predictor(records, overheads=Overheads())
+    budget = short_size(predictor.peak_bytes * 6 // 10)
+    bare = Predictor(records).predict(budget).time_ratio
+    ratio = predictor.predict(budget).time_ratio
+    assert bare is not None and ratio is not None and ratio > bare
+    monkeypatch.setattr(time, "thread_time_ns", lambda: 0)  # it only waited
+    assert predictor.predict(budget).time_ratio == pytest.approx(bare, rel=1e-9)
 
 
 def test_nothing_to_budget() -> None:
