@@ -405,6 +405,6 @@ def test_an_option_that_the_program_does_not_know_is_hinted_at(tmp_path: Path) -
         f"recoup: --time-plain stands after {script}, which does not know it; to give it to "
         f"recoup, put it before {script}\n"
     )
-    other = cli("suggest", script, "--of-nobody", cwd=tmp_path)
-    assert "unrecognized arguments: --of-nobody" in other.stderr
+    other = cli("suggest", script, "--unknown", cwd=tmp_path)
+    assert "unrecognized arguments: --unknown" in other.stderr
     assert "put it before" not in other.stderr

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from recoup._memory.sizes import format_bytes
+from recoup._reporting.report import NO_MODULE
 from recoup.errors import OutOfBudgetError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def failure_of(
         return None
     if isinstance(error, SystemExit) and not error.code:
         return None
-    refused = next((each for each in _chain(error) if isinstance(each, OutOfBudgetError)), None)
+    refused = _refusal_in(error)
     kind = type(error)
     known: dict[str, Any] = {} if refused is None else _refused(refused, where, attribution)
     name = kind.__qualname__
@@ -89,6 +90,11 @@ def failure_of(
         message=_first_line(error),
         **known,
     )
+
+
+def _refusal_in(error: BaseException) -> OutOfBudgetError | None:
+    """The first OutOfBudgetError among the exception and those for which it was raised."""
+    return next((each for each in _chain(error) if isinstance(each, OutOfBudgetError)), None)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -135,11 +141,11 @@ def note_holders(error: BaseException, failure: Failure) -> None:
 
     Before Python 3.11 an error has no notes; `Run.failures` and a report have the rows.
     """
-    refused = next((each for each in _chain(error) if isinstance(each, OutOfBudgetError)), None)
+    refused = _refusal_in(error)
     if refused is None or not failure.rows or not hasattr(refused, "add_note"):
         return
     shown = [
-        (str(row["module"]) or "outside of modules", str(row["kind"]), format_bytes(row["bytes"]))
+        (str(row["module"]) or NO_MODULE, str(row["kind"]), format_bytes(row["bytes"]))
         for row in failure.rows[:NOTED_ROWS]
     ]
     if rest := failure.rows[NOTED_ROWS:]:

@@ -10,7 +10,7 @@ from recoup.stats import Stats
 _PINNED_ROWS = 10
 _WAIT_ROWS = 5
 _MODULE_ROWS = 10
-_NO_MODULE = "outside of modules"
+NO_MODULE = "outside of modules"
 _WORDS = "What the words mean: docs/glossary.md, or recoup.words.WORDS."
 
 
@@ -162,7 +162,7 @@ def _holder_tables(holders: Sequence[Mapping[str, Any]]) -> list[str]:
     modules: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in holders:
         kinds[row["kind"]] += row["bytes"]
-        modules[row["module"] or _NO_MODULE][row["kind"]] += row["bytes"]
+        modules[row["module"] or NO_MODULE][row["kind"]] += row["bytes"]
     by_kind = [
         (kind, format_bytes(held), _percent(held, peak)) for kind, held in kinds.most_common()
     ]
@@ -183,7 +183,7 @@ def _holder_tables(holders: Sequence[Mapping[str, Any]]) -> list[str]:
 def _module_table(modules: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         (
-            row["module"] or _NO_MODULE,
+            row["module"] or NO_MODULE,
             format_ns(row["op_ns"]),
             counted(row["ops"], "op"),
             f"{counted(row['replays'], 'replay')}, {format_ns(row['replay_ns'])}"

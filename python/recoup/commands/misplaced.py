@@ -10,8 +10,12 @@ _UNKNOWN = re.compile("unrecogni[sz]ed|unknown|no such|not used|unexpected", re.
 
 def misplaced_options(after: Sequence[str], own_options: Sequence[str]) -> list[str]:
     """Those of `own_options` that are among the words after the script."""
-    found = [word.partition("=")[0] for word in after]
-    return [name for name in found if name.startswith("--") and name in own_options]
+    return [name for name in options_in(after) if name in own_options]
+
+
+def options_in(words: Sequence[str]) -> list[str]:
+    """The names of the long options among the words."""
+    return [word.partition("=")[0] for word in words if word.startswith("--")]
 
 
 def hint(name: str, script: str) -> str:

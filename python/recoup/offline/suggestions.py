@@ -177,7 +177,8 @@ class Predictor:
         self._overheads = overheads or Overheads()
         self._is_measured = cost_model == "measured"
         self._has_overheads = self._is_measured and overheads is not None
-        steps_ns = self._unevicted_steps_ns(records)
+        clocks_ns = step_times_ns(records)
+        steps_ns = self._unevicted_steps_ns(records, clocks_ns)
         repetitions = _repetition_times(steps_ns, self.steady)
         first, last = self.steady.first_mark + 1, self.steady.last_mark + 1
         self._unevicted_ns = statistics.median(repetitions or [sum(steps_ns[first:last])])
@@ -187,19 +188,21 @@ class Predictor:
         estimated_ns = max(self._unevicted_ns - own_ns, 1.0)
         measured_ns = self._unevicted_ns / statistics.median(ratios) if ratios else 0.0
         self.plain_ns = max(round(measured_ns or estimated_ns), 1)
+        """What the steady step takes without recoup."""
         self.plain_is_measured = measured_ns > 0
         """Whether that was measured, and not estimated from the recording."""
-        is_timed = self._is_measured and None not in step_times_ns(records)
-        clocks = repetitions if is_timed else []
-        self.slowest_ratio = max(clocks) / max(min(clocks), 1) if len(clocks) > 1 else None
+        is_timed = self._is_measured and None not in clocks_ns and len(repetitions) > 1
+        self.slowest_ratio = max(repetitions) / max(min(repetitions), 1) if is_timed else None
         """The time of the slowest repetition of the steady step over that of the fastest one. None:
         fewer than two were timed."""
 
-    def _unevicted_steps_ns(self, records: Sequence[Record]) -> list[float]:
+    def _unevicted_steps_ns(
+        self, records: Sequence[Record], clocks_ns: Sequence[int | None]
+    ) -> list[float]:
         """The time of each whole step in a budget in which nothing is evicted."""
         ends = step_ends(records)
         found = []
-        for start, end, clock in zip([0, *ends], ends, step_times_ns(records), strict=False):
+        for start, end, clock in zip([0, *ends], ends, clocks_ns, strict=False):
             ops = [op for op in records[start:end] if isinstance(op, OpRecord)]
             without = float(sum(op.cost_ns for op in ops))
             if clock is not None and self._is_measured:

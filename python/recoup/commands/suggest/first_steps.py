@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from recoup._patching import step_marks
 from recoup._reporting.files import write_atomically
-from recoup.commands.misplaced import refused_option
+from recoup.commands.misplaced import options_in, refused_option
 from recoup.commands.run.program import cannot_open, find_program, run_as_python
 
 # A program that catches what ends it comes to the end of its next step, and is told again. One
@@ -83,8 +83,7 @@ class FirstSteps(ABC):
 
     def failed(self, error: BaseException, arguments: Sequence[str]) -> None:
         """The program ended with an error; `arguments` are those that it got."""
-        words = [word.partition("=")[0] for word in arguments if word.startswith("--")]
-        self._unknown_option = refused_option(error, words)
+        self._unknown_option = refused_option(error, options_in(arguments))
 
     def end(self) -> None:
         """Writes the status file."""
