@@ -34,7 +34,7 @@ import recoup
 from recoup import _C
 
 # --- chain ---------------------------------------------------------------------------------------
-# So that 1 % of a budget, which bounds the engine's books, holds the lineage of a million ops.
+# So that 1 % of a budget, which bounds the engine's metadata, holds the lineage of a million ops.
 CHAIN_UNIT = 64 << 20
 LENGTHS = [100, 200, 400, 800, 1600, 6400, 25_600, 102_400, 409_600, 1_000_000]
 BOUND = 4
@@ -69,7 +69,7 @@ def run_chain(trace: recoup.Trace, length: int, policy: str) -> dict[str, Any]:
         policy=policy,
         small_filter=False,
         sampling=False,
-        small_leaf_bytes=0,
+        small_result_bytes=0,
         max_replay_ratio=0,
         max_depth=2**31 - 1,
         max_time_ratio=0,
@@ -136,7 +136,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "coop": {"policy": "coop"},
 }
 LINEAR = ["recoup, scan", "dtr, scan", "dtr-eq, scan", "coop"]
-# So that 1 % of the budget, which bounds the engine's books, holds the lineage.
+# So that 1 % of the budget, which bounds the engine's metadata, holds the lineage.
 SEARCH_UNIT = 1 << 16
 CHAIN = 8  # ops from a parameter to the end of a chain
 PARAMETERS = 16

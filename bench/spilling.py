@@ -1,4 +1,4 @@
-"""What a second tier is worth, in simulation: least budgets, and time at equal budgets.
+"""What a spill tier is worth, in simulation: least budgets, and time at equal budgets.
 
     OMP_NUM_THREADS=1 python bench/spilling.py floors --folder runs
     OMP_NUM_THREADS=1 python bench/spilling.py overheads --folder runs

@@ -46,7 +46,7 @@ from recoup.offline.dtr_log import read_any_trace
 VARIANTS: dict[str, dict[str, Any]] = {
     "recoup": {},
     "recoup,best-fit": {"placement": "best-fit"},
-    "recoup,copy": {"inplace": "copy"},
+    "recoup,copy": {"in_place": "copy"},
     "recoup,no-addresses": {"layout": False},
     "msps": {"policy": "msps"},
     "dtr": {"policy": "dtr"},
@@ -63,7 +63,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dte:published": recoup.PRESETS["dte"],
     "coop:published": recoup.PRESETS["coop"],
     "coop:published,best-fit": {**recoup.PRESETS["coop"], "placement": "best-fit"},
-    "coop:published,copy": {**recoup.PRESETS["coop"], "inplace": "copy"},
+    "coop:published,copy": {**recoup.PRESETS["coop"], "in_place": "copy"},
 }
 
 

@@ -308,7 +308,7 @@ def simulate_ours(cells: list[GoldenCell], logs: Path) -> list[Simulation]:
                 layout=False,
                 small_filter=False,
                 sampling=False,
-                small_leaf_bytes=0,
+                small_result_bytes=0,
                 max_replay_ratio=0,
             )
         )
@@ -381,7 +381,7 @@ def add_optimum(commands: Any) -> None:
     parser.add_argument("--shares", nargs="+", type=float, default=[0.7, 0.5, 0.3])
     parser.add_argument("--time-limit", type=float, default=40.0, metavar="SECONDS")
     parser.add_argument(
-        "--spill", type=float, nargs="?", const=DISK, metavar="GB/S", help="with a second tier"
+        "--spill", type=float, nargs="?", const=DISK, metavar="GB/S", help="with a spill tier"
     )
 
 

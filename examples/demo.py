@@ -86,7 +86,7 @@ class Demo:
         except recoup.OutOfBudgetError as error:
             if run is not None:
                 with contextlib.suppress(RuntimeError):  # the scope is over already
-                    run.finish(self.unreached)
+                    run.resume(self.unreached)
             raise error.with_traceback(None) from None  # the traceback holds the tensors
         finally:
             gc.collect()

@@ -154,7 +154,7 @@ def train_in(
     with recoup.budget(budget, spill=SPILL, spill_dir=spill_dir) as run:
         train(trained, size, steps, quiet)
         stats, report = run.stats(), run.report()
-        run.grow(UNREACHED)  # the end of a scope brings back all that lives
+        run.set_budget(UNREACHED)  # the end of a scope brings back all that lives
     difference = first_other(digests(trained), plain.digests)
     return Outcome(stats, report, step_seconds(trained) / plain.seconds, difference)
 

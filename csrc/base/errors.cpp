@@ -49,7 +49,7 @@ std::string OutOfBudgetReport::to_string() const {
   using detail::str_cat;
   std::string text = headline() + ".\n";
   text += row("budget", budget);
-  text += row("cannot be recomputed", leaves);
+  text += row("cannot be recomputed", non_recomputable);
   text += row("pinned, in use, or address known", pinned);
   text += row("workspace of kernels", workspace);
   text += row("outside of the pool", external);
@@ -72,7 +72,7 @@ std::string OutOfBudgetReport::to_string() const {
   }
   const std::string size = detail::short_size(enough);
   if (leaving) {
-    return text + str_cat("Next: run.finish(\"", size,
+    return text + str_cat("Next: run.resume(\"", size,
                           "\"). It brings back what is evicted and completes the exit.");
   }
   return text + str_cat("Next: recoup.budget(\"", size, "\"), or recoup run --budget ", size,

@@ -1,4 +1,4 @@
-// HostTier: pinned memory of the host that holds copies of values: the second tier of a GPU.
+// HostTier: pinned memory of the host that holds copies of values: the spill tier of a GPU.
 #pragma once
 
 #include <array>

@@ -50,7 +50,7 @@ std::string default_directory() {
 void refuse_memory(const std::string& directory) {
   struct statfs found{};
   if (statfs(directory.c_str(), &found) != 0) {
-    fail(str_cat("recoup: no file for a second tier can be made in ", directory));
+    fail(str_cat("recoup: no file for a spill tier can be made in ", directory));
   }
   if (is_memory(found)) {
     throw std::invalid_argument(str_cat("recoup: ", directory,
@@ -75,7 +75,7 @@ SpillFile::SpillFile(const std::string& directory, const Settings& settings)
     if (!write(Bytes(0), block.get(), Bytes(kBlock))) {
       copier_.reset();
       close(file_);
-      fail(str_cat("recoup: the file of the second tier in ", directory_, " cannot be written"));
+      fail(str_cat("recoup: the file of the spill tier in ", directory_, " cannot be written"));
     }
   }
 }
@@ -116,7 +116,7 @@ void SpillFile::open(bool direct) {
   std::string name = str_cat(directory_, "/recoup-XXXXXX");
   file_ = mkostemp(name.data(), O_CLOEXEC | (direct ? O_DIRECT : 0));
   if (file_ < 0) {
-    fail(str_cat("recoup: no file for a second tier can be made in ", directory_));
+    fail(str_cat("recoup: no file for a spill tier can be made in ", directory_));
   }
   unlink(name.c_str());
 }

@@ -1,4 +1,4 @@
-// SpillFile: a file without a name that holds copies of values: the second tier's bytes.
+// SpillFile: a file without a name that holds copies of values: the spill tier's bytes.
 #pragma once
 
 #include <sys/types.h>

@@ -35,7 +35,7 @@ void Foresight::before_op(std::string_view name, std::span<const Operand> operan
     return;
   }
   if (running_ || log_.op_count() == kMostOps) {
-    give_up_step();
+    drop_step();
     return;
   }
   if (!std::exchange(begun_, true)) {
@@ -149,7 +149,7 @@ void Foresight::add_to(Stats& stats) const {
 void Foresight::on_step(std::string_view name) {
   ObserverPair::on_step(name);
   if (open_ops_ > 0) {  // on another thread
-    give_up_step();
+    drop_step();
   }
   try {
     end_step();
@@ -203,7 +203,7 @@ Foresight::KnownSteps Foresight::take_known() {
   return std::exchange(known_, {});
 }
 
-void Foresight::give_up_step() {
+void Foresight::drop_step() {
   forget_step();
   given_up_ = true;
   set_second(nullptr);

@@ -97,7 +97,7 @@ class Foresight final : public ObserverPair, public PlannedVictims {
 
   void begin_step();
   void end_step();
-  void give_up_step();
+  void drop_step();
   void forget_step();
   void follow(StepHash hash);
   [[nodiscard]] KnownStep* agreeing(StepHash hash);

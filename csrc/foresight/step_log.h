@@ -45,7 +45,7 @@ class StepLog {
   // Of all ops so far.
   [[nodiscard]] StepHash hash() const { return hash_; }
   [[nodiscard]] std::uint32_t op_count() const { return op_count_; }
-  // All that the op made, by slot; a leaf has no value.
+  // All that the op made, by slot; a non-recomputable value has no value.
   [[nodiscard]] std::span<const ValueTicket> made_by(std::uint32_t op) const;
   // Which op made that storage, if one of this step, or of the step before, did; slots are of the
   // fresh ones.

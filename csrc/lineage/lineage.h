@@ -24,7 +24,7 @@ using SetId = Id<struct SetTag>;
 enum class Residency : std::uint8_t {
   kResident,  // has bytes: in `block`, or outside the pool behind `external`
   kEvicted,   // has none; the producer can be replayed
-  kSpilled,   // has none; the second tier keeps them in `slot`
+  kSpilled,   // has none; the spill tier keeps them in `slot`
   kLost,      // has none and cannot be replayed; its record is about to go
 };
 
@@ -32,7 +32,7 @@ struct Value {
   Bytes size;         // of its block, alignment included
   Bytes nbytes;       // of its storage, exact
   StorageId storage;  // the live storage whose content this is; none: dead or superseded
-  OpId producer;      // none: a leaf
+  OpId producer;      // none: a non-recomputable value
   BlockId block;      // valid iff resident and not external
   EdgeId consumers;   // head of the list of ops that read it
   SetId set;          // its component among evicted values, while evicted
@@ -54,12 +54,12 @@ struct Value {
   bool was_read = false;       // by an op of the program that did not write it
   bool from_nothing = false;   // Note [State]: its storage began with an op that read nothing
   bool changed = false;        // the same: its storage was read, and then changed, before
-  bool frozen = false;         // a leaf that in another budget need not be one
-  bool dead_leaf = false;      // a leaf in the pool that no storage holds any more
-  bool spillable = false;      // the second tier takes it
+  bool frozen = false;         // a non-recomputable value that in another budget need not be one
+  bool dead_source = false;  // a non-recomputable value in the pool that no storage holds any more
+  bool spillable = false;    // the spill tier takes it
   bool writing = false;  // a kernel that pins it writes over it: what it holds is about to be gone
   bool copying = false;  // Note [Copies beside ops]: one is under way
-  BlockId slot;          // of the second tier: of a spilled value, or of a copy of a resident one
+  BlockId slot;          // of the spill tier: of a spilled value, or of a copy of a resident one
   void* external =
       nullptr;  // made outside the pool: the device's record of it; charged, not evicted
 
@@ -67,17 +67,18 @@ struct Value {
   [[nodiscard]] bool resident() const { return residency == Residency::kResident; }
   [[nodiscard]] bool evicted() const { return residency == Residency::kEvicted; }
   [[nodiscard]] bool spilled() const { return residency == Residency::kSpilled; }
-  // It has bytes, and the second tier has the same.
+  // It has bytes, and the spill tier has the same.
   [[nodiscard]] bool clean() const { return resident() && slot.valid() && !copying; }
   // Nothing has to be replayed for what it holds.
   [[nodiscard]] bool has_content() const { return resident() || spilled(); }
-  [[nodiscard]] bool leaf() const { return !producer.valid(); }
-  // Its bytes may be taken: a replay makes them again, or the second tier keeps them.
+  [[nodiscard]] bool recomputable() const { return producer.valid(); }
+  // Its bytes may be taken: a replay makes them again, or the spill tier keeps them.
   [[nodiscard]] bool evictable() const {
-    return (spillable || !leaf()) && hard_pins == 0 && resident() && block.valid() && !escaped;
+    return (spillable || recomputable()) && hard_pins == 0 && resident() && block.valid() &&
+           !escaped;
   }
-  // Its block may move, as far as the books know: the device finds out. To ask it for every block
-  // of every plan took as long as the ops of a net of many small ones.
+  // Its block may move, as far as the metadata know: the device finds out. To ask it for every
+  // block of every plan took as long as the ops of a net of many small ones.
   [[nodiscard]] bool movable() const { return fixed == 0 && !escaped; }
   // The user, a running op or a waiting replay holds it.
   [[nodiscard]] bool held() const { return storage.valid() || hard_pins > 0 || soft_pins > 0; }
@@ -101,10 +102,10 @@ struct Op {
   Bytes workspace{0};  // most bytes that its kernel held beside its outputs
   Bytes forgotten{0};  // of outputs that have no record: a replay makes them, too
   std::uint64_t sequence = 0;
-  std::int32_t depth = 0;                              // ops on the longest path from a leaf
-  std::int32_t live_outputs = 0;                       // outputs that still have a record
-  bool demanding = false;                              // has an output that is evicted and needed
-  mutable std::uint32_t mark = 0;                      // of the last traversal that counted it
+  std::int32_t depth = 0;          // ops on the longest path from a non-recomputable value
+  std::int32_t live_outputs = 0;   // outputs that still have a record
+  bool demanding = false;          // has an output that is evicted and needed
+  mutable std::uint32_t mark = 0;  // of the last traversal that counted it
   boost::container::small_vector<EdgeId, 3> inputs;    // distinct values that it reads
   boost::container::small_vector<ValueId, 1> outputs;  // fresh storages; none where the record went
   boost::container::small_vector<WrittenValue, 1> written;
@@ -165,8 +166,8 @@ class Lineage {
   }
   [[nodiscard]] bool has_consumers(ValueId value) const { return values_[value].consumers.valid(); }
 
-  // Detaches a value from its producer: it is a leaf from now on. If the producer has no output
-  // left, returns it, to be given to remove_op.
+  // Detaches a value from its producer: it is a non-recomputable value from now on. If the producer
+  // has no output left, returns it, to be given to remove_op.
   [[nodiscard]] OpId cut(ValueId value);
   // Removes an op without outputs; its inputs are appended to `orphans` (they lost a consumer).
   void remove_op(OpId op, std::vector<ValueId>& orphans) {

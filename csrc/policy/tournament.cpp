@@ -61,19 +61,19 @@ void Tournament::enter(const Contender& contender) {
     free_.pop_back();
   }
   places_[place] = contender;
-  set_leaf(place, place);
+  set_entry(place, place);
 }
 
 void Tournament::leave(ValueId id) {
   if (id.index() < place_of_.size() && place_of_[id.index()] != kNobody) {
     const std::uint32_t place = std::exchange(place_of_[id.index()], kNobody);
     free_.push_back(place);
-    set_leaf(place, kNobody);
+    set_entry(place, kNobody);
   }
 }
 
 // A match that is to be played again makes all above it unplayed.
-void Tournament::set_leaf(std::uint32_t place, std::uint32_t winner) {
+void Tournament::set_entry(std::uint32_t place, std::uint32_t winner) {
   Node at = capacity_ + place;
   nodes_[at].winner = winner;
   for (at /= 2; at > 0 && nodes_[at].until != kUnplayed; at /= 2) {

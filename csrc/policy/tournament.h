@@ -77,7 +77,7 @@ class Tournament {
   };
 
   void play(Node node, Tick now);
-  void set_leaf(std::uint32_t place, std::uint32_t winner);
+  void set_entry(std::uint32_t place, std::uint32_t winner);
   void grow();
 
   std::vector<Match> nodes_;  // a heap: the children of n are 2 n and 2 n + 1

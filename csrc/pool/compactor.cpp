@@ -128,11 +128,11 @@ std::optional<CompactionPlan> Compactor::plan(Bytes wanted, const Movable& movab
 }
 
 // Note [Asking late]
-// Whether a block may move is on the books of its owner: to ask for each of them, out of the cache,
-// took longer than the search. Few may not. So all that are owned are taken for movable at first,
-// and the blocks of the plan are asked; when one says no, it is known, and the search is done
-// again. The cheapest of all windows in which more blocks may move than do is, if it can be done,
-// the cheapest. That is no more so after a slide of everything.
+// Whether a block may move is on the metadata of its owner: to ask for each of them, out of the
+// cache, took longer than the search. Few may not. So all that are owned are taken for movable at
+// first, and the blocks of the plan are asked; when one says no, it is known, and the search is
+// done again. The cheapest of all windows in which more blocks may move than do is, if it can be
+// done, the cheapest. That is no more so after a slide of everything.
 std::optional<CompactionPlan> Compactor::plan_window(Bytes size, const Movable& movable,
                                                      Bytes a_move, Bytes limit) {
   constexpr int kRounds = 3;

@@ -136,7 +136,7 @@ py::dict step_dict(const LiveStep& step) {
   py::list spans;
   for (const Span& span : step.spans) {
     spans.append(py::make_tuple(span.begin.count(), span.end.count(), span.size.count(),
-                                index_of(span.maker), index_of(span.name), span.leaf));
+                                index_of(span.maker), index_of(span.name), span.source));
   }
   py::dict dict;
   dict["name"] = step.name;
@@ -155,7 +155,7 @@ py::dict step_dict(const LiveStep& step) {
 py::dict refusal_dict(const Refusal& refusal) {
   py::dict dict;
   dict["asked_bytes"] = refusal.report.asked.count();
-  dict["leaf_bytes"] = refusal.report.leaves.count();
+  dict["non_recomputable_bytes"] = refusal.report.non_recomputable.count();
   dict["pinned_bytes"] = refusal.report.pinned.count();
   dict["evictable_bytes"] = refusal.report.evictable.count();
   dict["maker"] = index_of(refusal.maker);

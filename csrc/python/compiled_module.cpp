@@ -65,8 +65,8 @@ CompiledAs compiled_as(const std::string& how) {
   if (how == "once") {
     return CompiledAs::kOnce;
   }
-  if (how == "guest") {
-    return CompiledAs::kGuest;
+  if (how == "opaque") {
+    return CompiledAs::kOpaque;
   }
   throw py::value_error("a compiled graph is run as op, once or as guest, not as " + how);
 }

@@ -42,7 +42,7 @@ void throw_python(const OutOfBudgetReport& report) {
   set_int(error, "asked_bytes", report.asked);
   set_int(error, "budget_bytes", report.budget);
   set_int(error, "external_bytes", report.external);
-  set_int(error, "leaf_bytes", report.leaves);
+  set_int(error, "non_recomputable_bytes", report.non_recomputable);
   set_int(error, "pinned_bytes", report.pinned);
   set_int(error, "workspace_bytes", report.workspace);
   set_int(error, "evictable_bytes", report.evictable);
@@ -84,7 +84,7 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(moved_bytes);
   RECOUP_FIELD(freezes);
   RECOUP_FIELD(frozen_values);
-  RECOUP_FIELD(leaf_copies);
+  RECOUP_FIELD(old_version_copies);
   RECOUP_FIELD(escapes);
   RECOUP_FIELD(imports);
   RECOUP_FIELD(imported_bytes);
@@ -103,8 +103,8 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(live_values);
   RECOUP_FIELD(live_ops);
   RECOUP_FIELD(lineage_depth_max);
-  RECOUP_FIELD(books_bytes);
-  RECOUP_FIELD(books_peak_bytes);
+  RECOUP_FIELD(metadata_bytes);
+  RECOUP_FIELD(metadata_peak_bytes);
   RECOUP_FIELD(replay_depth_max);
   RECOUP_FIELD(replay_chain_max);
   RECOUP_FIELD(restarts);
@@ -180,7 +180,7 @@ py::list policy_list() {
 }
 
 void bind_engine(py::module_& module) {
-  py::class_<Budget>(module, "Engine", py::is_final())
+  py::class_<Budget>(module, "Budget", py::is_final())
       .def(py::init([](const Options& options, const std::string& device) {
              return translated([&] { return std::make_unique<Budget>(options, device); });
            }),

@@ -3,7 +3,7 @@
 // Python raises KeyboardInterrupt, or what a signal's handler raises, between two of its
 // instructions: before the first one of a function too, where none of its handlers is in force yet.
 // In C++ there are no instructions. So what has to happen for sure is called from here: the
-// functions of a run may be interrupted anywhere, and then its `_settle` brings the run to an end
+// functions of a run may be interrupted anywhere, and then its `_end` brings the run to an end
 // that is one: over, or suspended.
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -22,12 +22,12 @@
 namespace recoup {
 namespace {
 
-// `_settle` may be interrupted too; each call goes on where the last one was.
-void settle(const py::object& run) {
+// `_end` may be interrupted too; each call goes on where the last one was.
+void end_run(const py::object& run) {
   constexpr int kTries = 16;
   for (int i = 0; i < kTries; ++i) {
     try {
-      run.attr("_settle")();
+      run.attr("_end")();
       return;
     } catch (const py::error_already_set&) {  // the first error is the one that counts
     }
@@ -39,7 +39,7 @@ py::object enter(const py::object& budget) {
   try {
     run.attr("_enter")();
   } catch (const py::error_already_set&) {
-    settle(run);
+    end_run(run);
     throw;
   }
   budget.attr("_runs").attr("append")(run);
@@ -58,7 +58,7 @@ void leave(const py::object& budget, const py::object& /*kind*/, const py::objec
   try {
     run.attr("_exit")(error);
   } catch (const py::error_already_set&) {
-    settle(run);
+    end_run(run);
     if (!run.attr("_engine").attr("entered")().cast<bool>()) {  // else it was the wrong thread's
       runs.attr("remove")(run);
     }
@@ -200,7 +200,7 @@ void bind_scope(py::module_& module) {
              "`Run.finish`.\nThe body's own exception is never hidden: what goes wrong here "
              "becomes a note on it.");
   module.def("offer", &offer, py::arg("engine"), py::arg("tensors"), py::arg("accounted"),
-             "Offers to the second tier the storages of which all holders are known.");
+             "Offers to the spill tier the storages of which all holders are known.");
   module.def("tensors_among", &tensors_among, py::arg("objects"));
   module.def("withdraw_offers", [] { translated([] { withdraw_offers(); }); });
   // A function of C++ becomes a method when it is an attribute of a class, as those of Python do.

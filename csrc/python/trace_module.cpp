@@ -187,26 +187,35 @@ py::list graph_value_rows(const Trace& trace, const detail::TraceGraph& graph) {
 }
 
 // Of detail::TraceGraph. Bytes are as the pool has them.
-py::dict graph_rows(const Trace& trace, std::int64_t small_leaf_bytes) {
+py::dict graph_rows(const Trace& trace, std::int64_t small_result_bytes) {
   const detail::TraceGraph graph =
-      of_trace([&] { return detail::build_graph(trace, Bytes(small_leaf_bytes)); });
+      of_trace([&] { return detail::build_graph(trace, Bytes(small_result_bytes)); });
   py::dict dict;
   dict["ops"] = graph_op_rows(trace, graph);
   dict["values"] = graph_value_rows(trace, graph);
-  dict["settled"] = graph.settled;
+  dict["at_exit"] = graph.at_exit;
   return dict;
 }
 
 constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
-    {"external", TraceEvent::Kind::kExternal}, {"allocate", TraceEvent::Kind::kAllocate},
-    {"free", TraceEvent::Kind::kFree},         {"adopt", TraceEvent::Kind::kAdopt},
-    {"die", TraceEvent::Kind::kDie},           {"op", TraceEvent::Kind::kOp},
-    {"escape", TraceEvent::Kind::kEscape},     {"pin", TraceEvent::Kind::kPin},
-    {"unpin", TraceEvent::Kind::kUnpin},       {"evict", TraceEvent::Kind::kEvict},
-    {"forsake", TraceEvent::Kind::kForsake},   {"step", TraceEvent::Kind::kStep},
-    {"settle", TraceEvent::Kind::kSettle},     {"part", TraceEvent::Kind::kPart},
-    {"parts", TraceEvent::Kind::kParts},       {"end of parts", TraceEvent::Kind::kPartsEnd},
-    {"plan", TraceEvent::Kind::kPlan},         {"leave", TraceEvent::Kind::kLeave},
+    {"external", TraceEvent::Kind::kExternal},
+    {"allocate", TraceEvent::Kind::kAllocate},
+    {"free", TraceEvent::Kind::kFree},
+    {"adopt", TraceEvent::Kind::kAdopt},
+    {"die", TraceEvent::Kind::kDie},
+    {"op", TraceEvent::Kind::kOp},
+    {"escape", TraceEvent::Kind::kEscape},
+    {"pin", TraceEvent::Kind::kPin},
+    {"unpin", TraceEvent::Kind::kUnpin},
+    {"evict", TraceEvent::Kind::kEvict},
+    {"disown", TraceEvent::Kind::kDisown},
+    {"step", TraceEvent::Kind::kStep},
+    {"scope_exit", TraceEvent::Kind::kScopeExit},
+    {"part", TraceEvent::Kind::kPart},
+    {"parts", TraceEvent::Kind::kParts},
+    {"end of parts", TraceEvent::Kind::kPartsEnd},
+    {"plan", TraceEvent::Kind::kPlan},
+    {"leave", TraceEvent::Kind::kLeave},
     {"time", TraceEvent::Kind::kTime}};
 
 // (kind, index, bytes) each.
@@ -307,7 +316,7 @@ void bind_trace(py::module_& module) {
            py::arg("decisions"), py::arg("plan_ahead"), py::arg("noise"))
       .def("timeline", &timeline_rows, py::arg("options"), py::kw_only(), py::arg("max_time_ratio"),
            py::arg("plan_ahead"), py::arg("noise"))
-      .def("graph", &graph_rows, py::kw_only(), py::arg("small_leaf_bytes"))
+      .def("graph", &graph_rows, py::kw_only(), py::arg("small_result_bytes"))
       .def(
           "step",
           [](const Trace& self, std::size_t index) {

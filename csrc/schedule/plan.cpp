@@ -8,23 +8,23 @@ namespace recoup::detail {
 namespace {
 
 // More segments than this win next to nothing.
-constexpr std::uint32_t kMostLeaves = 64;
-// A leaf of fewer ops is not cut again.
+constexpr std::uint32_t kMostSegments = 64;
+// A segment of fewer ops is not cut again.
 constexpr std::uint32_t kFewestOps = 4;
 
-void mark_path(SegmentState& state, std::size_t leaf, std::size_t segments) {
+void mark_path(SegmentState& state, std::size_t segment, std::size_t segments) {
   std::size_t low = 0;
   std::size_t high = segments;
   while (high - low > 1) {
     const std::size_t middle = (low + high) / 2;
-    if (leaf >= middle) {
+    if (segment >= middle) {
       state.bounds[middle] = true;
       low = middle;
     } else {
       high = middle;
     }
   }
-  state.whole[leaf] = true;
+  state.whole[segment] = true;
 }
 
 // An evaluation goes up and down and saves nothing for later: there is nothing to be won.
@@ -60,16 +60,16 @@ void plan_sqrt_n(const ScheduleInput& input, const Round& round, Schedule& sched
 
 void plan_recursive(const ScheduleInput& input, const Round& round, Schedule& schedule) {
   const ForwardPass forward(input.graph, round);
-  std::uint32_t leaves = 1;
-  while (leaves < kMostLeaves && 2 * leaves * kFewestOps <= forward.making_count()) {
-    leaves *= 2;
+  std::uint32_t count = 1;
+  while (count < kMostSegments && 2 * count * kFewestOps <= forward.making_count()) {
+    count *= 2;
   }
-  SegmentPlan plan{.bounds = forward.cut_evenly(leaves), .states = {}};
+  SegmentPlan plan{.bounds = forward.cut_evenly(count), .states = {}};
   const std::size_t segments = plan.segments();
   plan.states.assign(segments,
                      {.bounds = std::vector<bool>(segments), .whole = std::vector<bool>(segments)});
-  for (std::size_t leaf = 0; leaf < segments; ++leaf) {
-    mark_path(plan.states[leaf], leaf, segments);
+  for (std::size_t segment = 0; segment < segments; ++segment) {
+    mark_path(plan.states[segment], segment, segments);
   }
   add_segments(input.graph, round, plan, schedule);
 }

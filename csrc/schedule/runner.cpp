@@ -30,7 +30,7 @@ ScheduleRunner::ScheduleRunner(Engine& engine, ScheduleKind kind, Bytes budget,
       kind_(kind),
       budget_(budget),
       most_ops_(most_ops),
-      builder_(engine.options().small_leaf) {}
+      builder_(engine.options().small_result_bytes) {}
 
 std::uint32_t ScheduleRunner::name_index(std::string_view name) {
   const auto [found, is_new] =
@@ -93,7 +93,7 @@ void ScheduleRunner::write_down(const OpRecord& record, std::span<const Operand>
     const std::uint32_t storage = operand.storage.index();
     if (!builder_.knows(storage)) {
       const Value& value = engine_.value(engine_.current(operand.storage));
-      builder_.add_leaf(storage, value.nbytes, value.external != nullptr);
+      builder_.add_source(storage, value.nbytes, value.external != nullptr);
     }
     uses.push_back({.storage = storage,
                     .reads = operand.reads,

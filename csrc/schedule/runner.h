@@ -48,7 +48,7 @@ class ScheduleRunner final : public ScheduleHooks, public Observer {
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;
   void on_death(StorageId storage) override { builder_.end_storage(storage.index()); }
-  void on_forsake(StorageId storage) override { builder_.end_storage(storage.index()); }
+  void on_disown(StorageId storage) override { builder_.end_storage(storage.index()); }
   void on_escape(StorageId storage) override { builder_.escape(storage.index()); }
   void on_leave(StorageId storage) override { builder_.leave(storage.index()); }
   void on_pin(StorageId storage) override { builder_.keep(storage.index()); }

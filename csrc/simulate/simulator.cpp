@@ -158,7 +158,7 @@ void Simulator::adopt(std::uint32_t block, Bytes nbytes) {
   add_storage(engine_->adopt(fresh));
 }
 
-void Simulator::forsake(StorageId storage) {
+void Simulator::disown(StorageId storage) {
   if (engine_->user().has_needed_dependents(storage)) {
     OutOfBudgetReport report;
     report.op = "a tensor whose memory was replaced";
@@ -166,7 +166,7 @@ void Simulator::forsake(StorageId storage) {
     report.reason = "an evicted tensor was made from its old content";
     throw OutOfBudget(std::move(report));
   }
-  engine_->forsake_external(storage);
+  engine_->disown_external(storage);
 }
 
 void Simulator::allocate(const TraceEvent& event) {
@@ -218,7 +218,7 @@ void Simulator::apply(const TraceEvent& event) {
       (void)engine_->user().evict(storages_[event.index]);
       break;
     case EventKind::kPart:
-      engine_->in_parts().settle(storages_[event.index]);
+      engine_->in_parts().detach(storages_[event.index]);
       break;
     case EventKind::kParts:
       begin_parts(trace_.list_ops[event.index]);
@@ -226,8 +226,8 @@ void Simulator::apply(const TraceEvent& event) {
     case EventKind::kPartsEnd:
       end_parts();
       break;
-    case EventKind::kForsake:
-      forsake(storages_[event.index]);
+    case EventKind::kDisown:
+      disown(storages_[event.index]);
       break;
     case EventKind::kStep:
       if (observer_ != nullptr) {
@@ -236,7 +236,7 @@ void Simulator::apply(const TraceEvent& event) {
       break;
     case EventKind::kTime:
       break;
-    case EventKind::kSettle:
+    case EventKind::kScopeExit:
       engine_->user().materialize_all();
       break;
     case EventKind::kPlan:

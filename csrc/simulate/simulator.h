@@ -76,7 +76,7 @@ class Simulator final : private Device {
   void add_external(Bytes size, bool among_outside);
   void adopt(std::uint32_t block, Bytes nbytes);
   [[nodiscard]] FreshStorage content(BlockId block, Bytes nbytes);
-  void forsake(StorageId storage);
+  void disown(StorageId storage);
   [[nodiscard]] Nanoseconds replay_cost() const;
   [[nodiscard]] bool too_slow() const;
   void count_replay();

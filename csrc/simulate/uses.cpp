@@ -39,11 +39,11 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
         }
         break;
       case EventKind::kDie:
-      case EventKind::kForsake:
-        storages_[event.index].settles = settles_.size();
+      case EventKind::kDisown:
+        storages_[event.index].exits = scope_exits_.size();
         break;
-      case EventKind::kSettle:
-        settles_.push_back(now());
+      case EventKind::kScopeExit:
+        scope_exits_.push_back(now());
         break;
       case EventKind::kAllocate:
       case EventKind::kFree:
@@ -78,13 +78,13 @@ Nanoseconds TraceUses::until_use(StorageId id) const {
   const Storage& storage = storages_[numbers_[id.index()]];
   const auto next = std::partition_point(storage.uses.begin(), storage.uses.end(),
                                          [this](const Use& use) { return use.op < op_; });
-  const auto settle = std::lower_bound(settles_.begin(), settles_.end(), op_);
+  const auto exit = std::lower_bound(scope_exits_.begin(), scope_exits_.end(), op_);
   // When a scope is left all that lives is used.
-  const bool settled = settle != settles_.end() &&
-                       static_cast<std::size_t>(settle - settles_.begin()) < storage.settles;
+  const bool at_exit = exit != scope_exits_.end() &&
+                       static_cast<std::size_t>(exit - scope_exits_.begin()) < storage.exits;
   const bool used = next != storage.uses.end();
-  if (settled && (!used || *settle <= next->op)) {
-    return starts_[*settle] - starts_[op_];
+  if (at_exit && (!used || *exit <= next->op)) {
+    return starts_[*exit] - starts_[op_];
   }
   return !used || next->overwrites ? Candidate::kNever : starts_[next->op] - starts_[op_];
 }

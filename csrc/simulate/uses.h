@@ -27,16 +27,16 @@ class TraceUses final : public Future {
   struct Storage {
     std::vector<Use> uses;  // ascending
     // How many settles come before its end; those before its birth are no use to look for.
-    std::size_t settles = static_cast<std::size_t>(-1);
+    std::size_t exits = static_cast<std::size_t>(-1);
   };
   // The next op.
   [[nodiscard]] std::size_t now() const { return starts_.size() - 1; }
   void add_use(std::uint32_t storage, bool overwrites);
 
-  std::vector<Storage> storages_;       // by number
-  std::vector<std::size_t> settles_;    // before which op each is, ascending
-  std::vector<Nanoseconds> starts_;     // plain cost of all ops before each, and of all
-  std::vector<std::uint32_t> numbers_;  // by StorageId
+  std::vector<Storage> storages_;         // by number
+  std::vector<std::size_t> scope_exits_;  // before which op each is, ascending
+  std::vector<Nanoseconds> starts_;       // plain cost of all ops before each, and of all
+  std::vector<std::uint32_t> numbers_;    // by StorageId
   std::uint32_t next_number_ = 0;
   std::size_t op_ = 0;
 };

@@ -18,7 +18,7 @@ GraphValue& GraphBuilder::add_value(std::uint32_t storage, Bytes size) {
   return value;
 }
 
-void GraphBuilder::add_leaf(std::uint32_t storage, Bytes size, bool external) {
+void GraphBuilder::add_source(std::uint32_t storage, Bytes size, bool external) {
   add_value(storage, size).external = external;
 }
 
@@ -71,7 +71,7 @@ void GraphBuilder::add_op(GraphOp node, std::span<const TraceOperand> operands,
   for (const Fresh& each : fresh) {
     GraphValue& value = add_value(each.storage, each.size);
     value.producer = now();
-    value.recomputable = recomputable && each.size > small_leaf_;
+    value.recomputable = recomputable && each.size > small_result_bytes_;
     node.outputs.push_back(current_[each.storage]);
   }
   for (const TraceOperand& operand : operands) {
@@ -80,7 +80,7 @@ void GraphBuilder::add_op(GraphOp node, std::span<const TraceOperand> operands,
     }
   }
   graph_.ops.push_back(std::move(node));
-  graph_.settled.clear();
+  graph_.at_exit.clear();
 }
 
 void GraphBuilder::add_version(const TraceOperand& operand, GraphOp& node, bool recomputable) {
@@ -95,9 +95,9 @@ void GraphBuilder::add_version(const TraceOperand& operand, GraphOp& node, bool 
   node.outputs.push_back(current_[operand.storage]);
 }
 
-void GraphBuilder::settle() {
-  graph_.settled.clear();
-  std::copy_if(current_.begin(), current_.end(), std::back_inserter(graph_.settled),
+void GraphBuilder::exit_scope() {
+  graph_.at_exit.clear();
+  std::copy_if(current_.begin(), current_.end(), std::back_inserter(graph_.at_exit),
                [](std::uint32_t value) { return value != GraphValue::kNone; });
 }
 
@@ -109,19 +109,19 @@ TraceGraph GraphBuilder::take() {
   return std::exchange(graph_, {});
 }
 
-TraceGraph build_graph(const Trace& trace, Bytes small_leaf) {
+TraceGraph build_graph(const Trace& trace, Bytes small_result_bytes) {
   using Kind = TraceEvent::Kind;
-  GraphBuilder builder(small_leaf);
+  GraphBuilder builder(small_result_bytes);
   std::uint32_t storages = 0;
   std::vector<GraphBuilder::Fresh> fresh;
   for (const TraceEvent& event : trace.events) {
     switch (event.kind) {
       case Kind::kExternal:
       case Kind::kAdopt:
-        builder.add_leaf(storages++, event.size, event.kind == Kind::kExternal);
+        builder.add_source(storages++, event.size, event.kind == Kind::kExternal);
         break;
       case Kind::kDie:
-      case Kind::kForsake:
+      case Kind::kDisown:
         builder.end_storage(event.index);
         break;
       case Kind::kOp: {
@@ -163,8 +163,8 @@ TraceGraph build_graph(const Trace& trace, Bytes small_leaf) {
       case Kind::kPartsEnd:
       case Kind::kPlan:
         break;
-      case Kind::kSettle:
-        builder.settle();
+      case Kind::kScopeExit:
+        builder.exit_scope();
         break;
     }
   }

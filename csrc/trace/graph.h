@@ -44,13 +44,13 @@ struct TraceGraph {
   std::vector<GraphValue> values;        // in the order of their birth
   std::vector<std::uint32_t> step_ends;  // of each marked step: the position behind its last op
   // What lives when the scope is left behind the last op, and gets its bytes back then.
-  std::vector<std::uint32_t> settled;
+  std::vector<std::uint32_t> at_exit;
 };
 
 // Builds a graph op by op. Storages have any numbers; one that ended may be used again.
 class GraphBuilder {
  public:
-  explicit GraphBuilder(Bytes small_leaf) : small_leaf_(small_leaf) {}
+  explicit GraphBuilder(Bytes small_result_bytes) : small_result_bytes_(small_result_bytes) {}
 
   struct Fresh {
     std::uint32_t storage = 0;
@@ -62,7 +62,7 @@ class GraphBuilder {
   }
   // Of a storage that is known.
   [[nodiscard]] std::uint32_t current(std::uint32_t storage) const { return current_[storage]; }
-  void add_leaf(std::uint32_t storage, Bytes size, bool external);
+  void add_source(std::uint32_t storage, Bytes size, bool external);
   // All storages of `operands` must be known. `node` has what is the op's own.
   void add_op(GraphOp node, std::span<const TraceOperand> operands, std::span<const Fresh> fresh,
               bool repeatable);
@@ -72,7 +72,7 @@ class GraphBuilder {
   void escape(std::uint32_t storage);
   void leave(std::uint32_t storage);  // the pool
   // The scope is left: what lives is what is settled, unless an op follows.
-  void settle();
+  void exit_scope();
   void end_step() { graph_.step_ends.push_back(now()); }
   [[nodiscard]] const TraceGraph& graph() const { return graph_; }
   // Ends what is left, and starts anew.
@@ -87,12 +87,13 @@ class GraphBuilder {
   void add_version(const TraceOperand& operand, GraphOp& node, bool recomputable);
   [[nodiscard]] bool recordable(std::span<const TraceOperand> operands);
 
-  Bytes small_leaf_;
+  Bytes small_result_bytes_;
   TraceGraph graph_;
   std::vector<std::uint32_t> current_;  // value by storage
 };
 
-// `trace` must be valid. `small_leaf`: results up to this size are never recomputed, see Options.
-RECOUP_API TraceGraph build_graph(const Trace& trace, Bytes small_leaf);
+// `trace` must be valid. `small_result_bytes`: results up to this size are never recomputed, see
+// Options.
+RECOUP_API TraceGraph build_graph(const Trace& trace, Bytes small_result_bytes);
 
 }  // namespace recoup::detail

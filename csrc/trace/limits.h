@@ -27,7 +27,7 @@ inline constexpr std::size_t kMostElements = std::size_t{1} << 21;
 // Storages, blocks, names, ops, operands, ...: they are numbered in 32 bits.
 inline constexpr std::uint64_t kMostNumbered = 0xfffffffe;
 // A scope is left once, and tried again when what is alive did not fit.
-inline constexpr std::uint32_t kMostSettles = 1000;
+inline constexpr std::uint32_t kMostScopeExits = 1000;
 // Of a step that is planned.
 inline constexpr std::uint32_t kMostPlannedOps = 1U << 16;
 // Kernel steps that all ops of a file run. One byte can name an op, and an op a kernel of any

@@ -269,7 +269,7 @@ class TraceReader {
       case Kind::kTime:
         event.index = index();
         break;
-      case Kind::kSettle:
+      case Kind::kScopeExit:
       case Kind::kPartsEnd:
         break;
       default:

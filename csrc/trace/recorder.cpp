@@ -140,10 +140,10 @@ void TraceRecorder::on_adopt(const FreshStorage& fresh, StorageId storage) {
 
 void TraceRecorder::on_death(StorageId storage) { add(EventKind::kDie, storage); }
 
-void TraceRecorder::on_forsake(StorageId storage) { add(EventKind::kForsake, storage); }
+void TraceRecorder::on_disown(StorageId storage) { add(EventKind::kDisown, storage); }
 
 void TraceRecorder::on_materialize_all() {
-  tell({.kind = EventKind::kSettle, .index = 0, .size = Bytes(0)});
+  tell({.kind = EventKind::kScopeExit, .index = 0, .size = Bytes(0)});
 }
 
 void TraceRecorder::on_parts_begin(std::string_view name, std::span<const Part> parts) {

@@ -32,7 +32,7 @@ class TraceRecorder final : public Observer {
   void on_external(StorageId storage, Bytes nbytes, bool among_outside) override;
   void on_adopt(const FreshStorage& fresh, StorageId storage) override;
   void on_death(StorageId storage) override;
-  void on_forsake(StorageId storage) override;
+  void on_disown(StorageId storage) override;
   void on_escape(StorageId storage) override { add(TraceEvent::Kind::kEscape, storage); }
   void on_leave(StorageId storage) override { add(TraceEvent::Kind::kLeave, storage); }
   void on_pin(StorageId storage) override { add(TraceEvent::Kind::kPin, storage); }

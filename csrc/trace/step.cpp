@@ -101,7 +101,7 @@ class StepCutter {
       case EventKind::kPin:
       case EventKind::kUnpin:
       case EventKind::kDie:
-      case EventKind::kForsake:
+      case EventKind::kDisown:
       case EventKind::kEscape:
       case EventKind::kLeave:
       case EventKind::kEvict:
@@ -127,7 +127,7 @@ class StepCutter {
         break;
       case EventKind::kStep:
       case EventKind::kTime:
-      case EventKind::kSettle:
+      case EventKind::kScopeExit:
         break;
     }
     add(added);
@@ -139,7 +139,7 @@ class StepCutter {
       ++storage.pins;
     } else if (event.kind == EventKind::kUnpin && storage.pins > 0) {
       --storage.pins;
-    } else if (event.kind == EventKind::kDie || event.kind == EventKind::kForsake) {
+    } else if (event.kind == EventKind::kDie || event.kind == EventKind::kDisown) {
       storage.live = false;
     } else if (event.kind == EventKind::kEscape) {
       storage.escaped = inside_;

@@ -377,9 +377,9 @@ void TraceValidator::add_event(const TraceEvent& event) {
     case Kind::kDie:
       end_storage(event.index);
       break;
-    case Kind::kForsake:
+    case Kind::kDisown:
       if (!living(event.index).external) {
-        fail(str_cat("storage ", event.index, " is forsaken and not from outside"));
+        fail(str_cat("storage ", event.index, " is disowned and not from outside"));
       }
       end_storage(event.index);
       break;
@@ -408,9 +408,9 @@ void TraceValidator::add_event(const TraceEvent& event) {
       break;
     case Kind::kTime:
       break;
-    case Kind::kSettle:
-      if (++settles_ > kMostSettles) {
-        fail(str_cat("the scope is left more than ", kMostSettles, " times"));
+    case Kind::kScopeExit:
+      if (++scope_exits_ > kMostScopeExits) {
+        fail(str_cat("the scope is left more than ", kMostScopeExits, " times"));
       }
       break;
     case Kind::kPartsEnd:

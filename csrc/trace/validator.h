@@ -23,7 +23,7 @@ namespace recoup::detail {
 //   a block     is held until it is freed or adopted, once; it has at least a byte; one that a
 //               kernel goes on holding is an allocation of the op right before, of the same size,
 //               which is no result, once
-//   a storage   is alive until it dies or is forsaken, once; only one from outside is forsaken;
+//   a storage   is alive until it dies or is disowned, once; only one from outside is disowned;
 //               it is unpinned as often as it was pinned
 //   parts       of an op on lists have each operand once, all of them alive; they end before those
 //               of another begin, and have begun before they end
@@ -130,7 +130,7 @@ class TraceValidator final : public TraceSink {
   std::uint64_t operands_ = 0;
   std::uint64_t results_ = 0;
   std::uint64_t kernel_steps_ = 0;
-  std::uint32_t settles_ = 0;
+  std::uint32_t scope_exits_ = 0;
   std::uint64_t alive_ = 0;  // storages
   Bytes live_{0};
   Bytes traffic_{0};

@@ -219,7 +219,7 @@ void TraceWriter::add_event(const TraceEvent& event) {
     case Kind::kTime:
       put(event.index);
       break;
-    case Kind::kSettle:
+    case Kind::kScopeExit:
     case Kind::kPartsEnd:
       break;
     default:

@@ -36,9 +36,9 @@ struct MakerWork {
 // What a part of the charged bytes is.
 enum class HoldingKind : std::uint8_t {
   kValue,      // the content of a storage, or what something is replayed from
-  kLeaf,       // the same, made by no op that is on record, or by one that read nothing
+  kSource,     // the same, made by no op that is on record, or by one that read nothing
   kWorkspace,  // blocks of kernels, of the maker that ran
-  kAhead,      // into them values of the second tier are being read
+  kAhead,      // into them values of the spill tier are being read
   kOutside,    // was taken before the scope began
 };
 
@@ -57,7 +57,7 @@ struct Span {
   Bytes size{0};
   MakerId maker{};
   NameId name{};
-  bool leaf = false;  // as HoldingKind::kLeaf
+  bool source = false;  // as HoldingKind::kSource
 };
 
 // Something that happened; times count from the beginning of the scope.

@@ -18,7 +18,7 @@ struct RECOUP_API OutOfBudgetReport {
   Bytes asked;              // size of the allocation that failed
   Bytes budget;             //
   Bytes external;           // charged for what is outside of the pool
-  Bytes leaves;             // values in the pool that cannot be recomputed
+  Bytes non_recomputable;   // values in the pool that cannot be recomputed
   Bytes pinned;             // held by the running op, by pins or by escapes
   Bytes workspace;          // kernel-held blocks that are no tensor yet
   Bytes evictable;          // what eviction could still have freed

@@ -64,7 +64,7 @@ struct Options {
   // Addresses of the pool; 0: as many as the budget. In a simulation with many more, free memory is
   // never in pieces. The device must have them.
   Bytes addresses{0};
-  // Of a second tier: so many bytes of values that are given up may be there. 0: none. A disk, or
+  // Of a spill tier: so many bytes of values that are given up may be there. 0: none. A disk, or
   // for a GPU memory of the host.
   Bytes spill{0};
   // What is there takes multiples of it, and no value of less is; what a disk writes at once.
@@ -79,7 +79,7 @@ struct Options {
   // Whether the device compares what an op has used with its copy there, before that stands for it:
   // a kernel may have written what it does not name. Off: a use ends the copy.
   bool spill_compares = true;
-  // Without a second tier: whether one is lent where the exit of a scope does not fit.
+  // Without a spill tier: whether one is lent where the exit of a scope does not fit.
   // Note [Exits through a file] in user_requests.h.
   bool spill_to_leave = false;
   // Of the budget, what was there before the scope takes, whether the scope comes to see it or not;
@@ -87,8 +87,9 @@ struct Options {
   Bytes outside{0};
   Bytes alignment{64};
   // Results up to this size are leaves: dropping them gains nothing and their lineage costs more.
-  Bytes small_leaf{1024};
-  // Longest chain of ops that a replay may have to run; a result beyond it becomes a leaf.
+  Bytes small_result_bytes{1024};
+  // Longest chain of ops that a replay may have to run; a result beyond it becomes a
+  // non-recomputable value.
   std::int32_t max_depth = 10000;
 
   CostModel cost_model = CostModel::kMeasured;

@@ -54,7 +54,7 @@ struct Candidate {
   // Plain cost of the program's ops until it, or an evicted value that is made from it, is used
   // next; kNever. Known in simulations only, and only if PolicyNeeds asks for it.
   Nanoseconds until_use{};
-  // Of writing it to the second tier and reading it once; kNever: it has to be replayed. Only if
+  // Of writing it to the spill tier and reading it once; kNever: it has to be replayed. Only if
   // PolicyNeeds asks for it.
   Nanoseconds copy_cost = kNever;
   // Of the free blocks that touch its own, >= 0. Only if PolicyNeeds asks for it.
@@ -119,10 +119,10 @@ struct SearchWork {
   std::int64_t filtered = 0;  // candidates skipped by the small-value filter
 };
 
-// Where there is a second tier. What cannot be got back like that is in the other way.
+// Where there is a spill tier. What cannot be got back like that is in the other way.
 enum class GetBack : std::uint8_t {
   kCheapest,  // what costs less
-  kCopy,      // from the second tier
+  kCopy,      // from the spill tier
   kReplay,    // by its op
 };
 

@@ -73,7 +73,7 @@ struct SimulationResult {
   std::int64_t ops = 0;        // of the program that ran
   Nanoseconds plain_cost{0};   // of them
   Nanoseconds replay_cost{0};  // of the replays
-  Nanoseconds spill_cost{0};   // of the copies to and from the second tier
+  Nanoseconds spill_cost{0};   // of the copies to and from the spill tier
   [[nodiscard]] double time_ratio() const {
     return plain_cost.count() == 0
                ? 1.0

@@ -35,9 +35,9 @@ struct Stats {
 
   std::int64_t moves = 0;
   std::int64_t moved_bytes = 0;
-  std::int64_t imports = 0;  // storages made outside that the second tier, or the pool, took over
+  std::int64_t imports = 0;  // storages made outside that the spill tier, or the pool, took over
   std::int64_t imported_bytes = 0;
-  std::int64_t spills = 0;  // values written to the second tier
+  std::int64_t spills = 0;  // values written to the spill tier
   std::int64_t spilled_bytes = 0;
   std::int64_t written_behind_bytes = 0;  // of them those that were written while ops ran
   std::int64_t clean_spills = 0;  // values given up that it had the same of: nothing was written
@@ -51,14 +51,14 @@ struct Stats {
   std::int64_t spill_peak_bytes = 0;     // most that was there
   std::int64_t freezes = 0;              // writes that found evictable dependents
   std::int64_t frozen_values = 0;        // values that became leaves by them
-  std::int64_t leaf_copies = 0;          // old versions kept as private copies instead
+  std::int64_t old_version_copies = 0;   // old versions kept as private copies instead
   std::int64_t escapes = 0;
 
   std::int64_t live_values = 0;  // gauge: records
   std::int64_t live_ops = 0;     // gauge
   std::int64_t lineage_depth_max = 0;
-  std::int64_t books_bytes = 0;  // gauge: memory of the records
-  std::int64_t books_peak_bytes = 0;
+  std::int64_t metadata_bytes = 0;  // gauge: memory of the records
+  std::int64_t metadata_peak_bytes = 0;
   std::int64_t replay_depth_max = 0;  // frames open at once
   std::int64_t replay_chain_max = 0;  // run again for one op of the program
   std::int64_t restarts = 0;  // replays that did not fit and began again with all else evicted
@@ -82,13 +82,13 @@ struct Stats {
 // What cannot be evicted, and why.
 struct PinnedRow {
   Bytes size;
-  std::string by;  // "leaf", "pin", "escape", "made outside the scope", ...
+  std::string by;  // "non-recomputable value", "pin", "escape", "made outside the scope", ...
   std::string op;  // that made it; empty when it has no lineage
   MakerId maker{};
   NameId name{};
 };
 
-// How long the program waited for copies to and from the second tier, for the sake of one op.
+// How long the program waited for copies to and from the spill tier, for the sake of one op.
 struct CopyWaitRow {
   std::string op;  // empty: between ops, as at the end of a scope
   std::int64_t spill_ns = 0;

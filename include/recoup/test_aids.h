@@ -18,7 +18,7 @@ struct TestAids {
   // Each of these is a count, from 1 on, of what Stats counts; 0: none.
   std::int64_t fail_allocation = 0;  // this allocation raises OutOfBudget
   std::int64_t fail_replay = 0;      // this replay raises InjectedFault
-  std::int64_t fail_spill = 0;       // this copy to the second tier cannot be written
+  std::int64_t fail_spill = 0;       // this copy to the spill tier cannot be written
   std::int64_t fail_fetch = 0;       // this copy from there cannot be read
   std::int64_t force_eviction = 0;   // at this allocation everything evictable is evicted
   bool persistent = false;           // and at every one after it

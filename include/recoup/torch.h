@@ -35,7 +35,7 @@ class RECOUP_API Budget {
   // or a device that does not exist; std::runtime_error, which says what to do, where there can be
   // no budget: see docs/cuda.md.
   explicit Budget(const Options& options, const std::string& device = "cpu");
-  // Leaves as `abandon` when the scope is still entered, without a trace.
+  // NonRecomputables as `abandon` when the scope is still entered, without a trace.
   ~Budget();
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
@@ -59,7 +59,7 @@ class RECOUP_API Budget {
   // or from `leave`, which then ends the scope all the same.
   void record(const std::string& path);
   // After `enter`, of a tensor that was made before: nobody has taken the address of its bytes, as
-  // NumPy or a raw pointer do. So with a second tier they may go there, and their own memory is
+  // NumPy or a raw pointer do. So with a spill tier they may go there, and their own memory is
   // given back. Tensors that are not offered stay where they are, and on a GPU all do. Throws
   // std::logic_error when the scope is not entered.
   void offer(const at::Tensor& tensor);
@@ -113,7 +113,7 @@ RECOUP_API void materialize(const at::Tensor& tensor);
 enum class Address : std::uint8_t { kKnown, kNew };
 // The tensor's address is known outside from now on: resident and in place until it dies.
 RECOUP_API void escape(const at::Tensor& tensor, Address address = Address::kKnown);
-// Of what was offered to a second tier nothing more goes there: a thread that nobody sees may use
+// Of what was offered to a spill tier nothing more goes there: a thread that nobody sees may use
 // it from now on. See Budget::offer.
 RECOUP_API void withdraw_offers();
 // A tensor that was made outside of any op is charged now, not when an op sees it.

@@ -23,7 +23,7 @@ struct TraceDevice {
   Bytes unit{1};         // of budgets, which are rounded down to a multiple of it
   Bytes outside{0};      // part of a budget that was in use before the run: Options::outside
   bool bounces = false;  // whether a block is set aside for moves: Engine::reserve_bounce
-  bool compares = true;  // whether copies in a second tier are compared: Options::spill_compares
+  bool compares = true;  // whether copies in a spill tier are compared: Options::spill_compares
   friend bool operator==(const TraceDevice&, const TraceDevice&) = default;
 };
 
@@ -137,16 +137,16 @@ struct TraceEvent {
     kPin,       // storage `index`
     kUnpin,     // storage `index`, as often as it was pinned
     kEvict,     // storage `index`: the user asks for it
-    kForsake,   // external storage `index` has lost the bytes that were known
+    kDisown,    // external storage `index` has lost the bytes that were known
     kStep,      // a training step ends; `index` is its name
-    kSettle,    // the scope is left: all that lives gets its bytes back
-    kPart,      // storage `index` will be written by a part of an op on lists, whose other parts
-                // are not known: the trace is an old one, or its ops were put in another order
-    kPartsEnd,  // of the last op on lists: its parts have run; if none has, it runs as a whole
-    kLeave,     // storage `index`, which escaped, leaves the pool
-    kTime,      // the step whose end follows took `index` microseconds, all that the program did
-    kPlan,      // plan `index` is in force; with the policy and the budget that it was made for
-    kParts,     // op on lists `index` begins
+    kScopeExit,  // the scope is left: all that lives gets its bytes back
+    kPart,       // storage `index` will be written by a part of an op on lists, whose other parts
+                 // are not known: the trace is an old one, or its ops were put in another order
+    kPartsEnd,   // of the last op on lists: its parts have run; if none has, it runs as a whole
+    kLeave,      // storage `index`, which escaped, leaves the pool
+    kTime,       // the step whose end follows took `index` microseconds, all that the program did
+    kPlan,       // plan `index` is in force; with the policy and the budget that it was made for
+    kParts,      // op on lists `index` begins
   };
   Kind kind = Kind::kOp;
   std::uint32_t index = 0;

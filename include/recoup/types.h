@@ -4,30 +4,30 @@
 //   value      the content of a storage between two writes; a write makes the next version
 //   op         one recorded call: reads values, writes values, has a measured cost
 //   lineage    the graph of ops and values; all that is needed to replay
-//   leaf       a value with no lineage; never evicted by recompute
+//   non-recomputable value       a value with no lineage; never evicted by recompute
 //
 // What a value is:
 //   resident   has bytes
 //   evicted    has none, but can be replayed
-//   spilled    has none; the second tier keeps them
+//   spilled    has none; the spill tier keeps them
 //   lost       has none, cannot be replayed, and nobody needs it
 //   dead       no storage holds it; it is kept while something may be replayed from it
 //   escaped    somebody outside holds its address: it stays where it is until it dies
-//   frozen     a leaf only because what it was made from has changed
+//   frozen     a non-recomputable value only because what it was made from has changed
 //   kept       has bytes because a schedule wants them, whether somebody needs them or not
 //   pinned     may not be evicted: hard, or soft while an op waits for others to be replayed
 //   fixed      may not move: a kernel, or whoever pinned it, knows its address
 //
 // What is done to it:
 //   evict      take its bytes, for room or because the user says so
-//   spill      write its bytes to the second tier, and take them
+//   spill      write its bytes to the spill tier, and take them
 //   fetch      get them back from there
 //   drop       take its bytes because nobody needs them
 //   replay     run the ops again that made it (also: rematerialize)
 //   move       to another place in the pool
-//   freeze     cut what was made from a leaf from it, before the leaf changes
-//   settle     find out whether somebody still needs it, and end it otherwise
-//   forsake    give up control of bytes that somebody else has got hold of
+//   freeze     cut what was made from a non-recomputable value from it, before the non-recomputable
+//   value changes settle     find out whether somebody still needs it, and end it otherwise disown
+//   give up control of bytes that somebody else has got hold of
 #pragma once
 
 #include <chrono>

@@ -35,7 +35,7 @@ class OutOfBudgetError(torch.OutOfMemoryError):
     external_bytes: int = 0
     """Charged for memory outside of the pool: tensors that were made before the scope or by other
     libraries, and tensors whose address NumPy or other code was given."""
-    leaf_bytes: int = 0
+    non_recomputable_bytes: int = 0
     """Values in the pool that cannot be recomputed."""
     pinned_bytes: int = 0
     """Held by the running op, by pins or by escapes."""
@@ -53,10 +53,10 @@ class OutOfBudgetError(torch.OutOfMemoryError):
     enough_bytes: int = 0
     """A budget in which all that ran so far, and this allocation, fit without evicting anything.
 
-    At the end of a scope: one with which `run.finish` brings everything back. What the rest of the
+    At the end of a scope: one with which `run.resume` brings everything back. What the rest of the
     program needs is not known; 0: no budget would do."""
     run: "Run | None" = None
-    """At the end of a scope: its run, for `run.finish`. While it is kept nothing is lost."""
+    """At the end of a scope: its run, for `run.resume`. While it is kept nothing is lost."""
 
 
 def _rank() -> str:

@@ -74,7 +74,7 @@ class Run:
             size = {"budget_bytes": self._sizing.budget_bytes}
             options = _C.Options(**(options.as_dict() | size))
         try:
-            self._engine = _C.Engine(options, str(self.device))
+            self._engine = _C.Budget(options, str(self.device))
         except MemoryError:
             if self.device.type != "cpu":
                 raise
@@ -192,7 +192,7 @@ class Run:
             )
 
     def copy_waits(self) -> list[dict[str, Any]]:
-        """For which ops the program waited for copies to and from the second tier.
+        """For which ops the program waited for copies to and from the spill tier.
 
         Rows with keys `op` (empty: between ops, as at the end of the scope), `spill_ns` and
         `fetch_ns`, longest first. After the scope: its end counts too.
@@ -231,7 +231,7 @@ class Run:
     def report(self) -> str:
         """The run as text: peak, work, time by kind, and what is pinned and by whom.
 
-        With a second tier: for which ops copies were waited for, too.
+        With a spill tier: for which ops copies were waited for, too.
         """
         return format_report(
             self.stats(),
@@ -244,15 +244,16 @@ class Run:
         )
 
     def check(self) -> None:
-        """Recomputes the engine's books from scratch; raises when they are wrong. For tests."""
+        """Recomputes the engine's metadata from scratch; raises when it is wrong. For tests."""
         self._engine.check()
 
-    def finish(self, budget: int | str) -> None:
-        """Completes an exit that failed: of OutOfBudgetError in a larger budget, else in the same.
+    def resume(self, budget: int | str) -> None:
+        """Completes an exit that failed, in a budget of at least the size of the scope's.
 
-        Raises OutOfBudgetError when that is too small as well (then call again), ValueError as
-        `recoup.budget` does, RuntimeError when the scope is not waiting for it; and what kept the
-        exit from its end, if that is still so.
+        budget: bytes, or a size such as "2GiB"; larger than before when memory was refused.
+        Raises OutOfBudgetError when this budget is too small as well (then call it again),
+        ValueError as `recoup.budget` does, RuntimeError when the scope is not suspended, and the
+        error that made the exit fail if its cause is still there.
         """
         suspension.require_suspended(self._engine, was_left=self._was_left)
         try:
@@ -260,28 +261,26 @@ class Run:
                 self._engine.grow(size)
             self._leave()
         except BaseException:
-            self._settle()
+            self._end()
             raise
         self._note_failure(None, "exit")
 
-    def grow(self, budget: int | str) -> None:
-        """Gives the open scope a larger budget; what was evicted comes back when it is used.
+    def set_budget(self, budget: int | str) -> None:
+        """Changes the budget of the open scope.
 
-        Raises ValueError when it is not larger, and as `recoup.budget` does; RuntimeError when the
-        scope is not open.
+        budget: bytes, or a size such as "2GiB". In a larger budget an evicted tensor comes back
+        when it is used next. A smaller budget evicts at once until what is charged fits.
+        Raises OutOfBudgetError when the tensors that cannot be evicted do not fit, and then
+        changes nothing; ValueError as `recoup.budget` does; RuntimeError when the scope is not
+        open.
         """
-        suspension.require_open(self._engine, "grow", was_left=self._was_left)
-        self._engine.grow(self._parse(budget))
-
-    def shrink(self, budget: int | str) -> None:
-        """Gives the open scope a smaller budget, evicting what is too much for it.
-
-        Raises OutOfBudgetError when what cannot be evicted is more than that, and changes nothing
-        then; ValueError when it is not smaller, and as `recoup.budget` does; RuntimeError when the
-        scope is not open.
-        """
-        suspension.require_open(self._engine, "shrink", was_left=self._was_left)
-        self._engine.shrink(self._parse(budget))
+        suspension.require_open(self._engine, was_left=self._was_left)
+        size = self._parse(budget)
+        now = self._engine.stats()["budget_bytes"]
+        if size > now:
+            self._engine.grow(size)
+        elif size < now:
+            self._engine.shrink(size)
 
     @property
     def _was_left(self) -> bool:
@@ -380,7 +379,7 @@ class Run:
             return
         self._engine.leave()  # without the tensors that only cycles held
 
-    def _settle(self) -> None:
+    def _end(self) -> None:
         """Whatever was interrupted: the scope is over or suspended then, and PyTorch as it was."""
         try:
             if self._engine.entered():

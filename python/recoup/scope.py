@@ -26,9 +26,9 @@ from recoup.warning import RecoupWarning
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        "dtr": {"policy": "dtr", "inplace": "copy", "placement": "best-fit"},
-        "dte": {"policy": "dte", "inplace": "copy", "placement": "best-fit"},
-        "coop": {"policy": "coop", "inplace": "share", "placement": "two-ended"},
+        "dtr": {"policy": "dtr", "in_place": "copy", "placement": "best-fit"},
+        "dte": {"policy": "dte", "in_place": "copy", "placement": "best-fit"},
+        "coop": {"policy": "coop", "in_place": "share", "placement": "two-ended"},
     }
 )
 """The published systems, as arguments: `recoup.budget("4GiB", **recoup.PRESETS["dtr"])`.
@@ -52,12 +52,12 @@ def budget(
     replay_order: ReplayOrder = "memory",
     max_replay_ratio: float = 10.0,
     block_size: int | str | None = None,
-    small_leaf_bytes: int = 1024,
+    small_result_bytes: int = 1024,
     max_depth: int = 10000,
     evict_after_op: bool = False,
     cost_model: CostModel = "measured",
     planning: Planning = "background",
-    inplace: InPlace = "share",
+    in_place: InPlace = "share",
     placement: Placement = "two-ended",
     move_ns_per_byte: float | None = None,
     spill: int | str | None = None,
@@ -93,22 +93,22 @@ def budget(
     max_replay_ratio: getting one op's arguments back may cost at most this many times the plain
         cost of all ops on record; more is an OutOfBudgetError. 0: no bound.
     block_size: bytes of the pool's segments, as `budget`. None: one segment.
-    small_leaf_bytes: results of at most this many bytes are kept: the record of how to get them
+    small_result_bytes: results of at most this many bytes are kept: the record of how to get them
         back costs more than they do.
-    max_depth: longest chain of ops on record; a result beyond it becomes a leaf.
+    max_depth: longest chain of ops on record; the result of a longer one is non-recomputable.
     evict_after_op: evict everything evictable after every op (for tests).
     cost_model: "measured" takes op times, of each kind of op the median of the last 8 measurements;
         "bytes" takes op sizes, which are the same in every run.
     planning: of the policy `planned`, when evictions are planned for a step that repeats: "wait" at
         its end, so that decisions are the same in equal runs; "background" beside the program;
         "off" never.
-    inplace: "share" writes where the bytes are and recomputes what was there, as Coop; "copy"
+    in_place: "share" writes where the bytes are and recomputes what was there, as Coop; "copy"
         writes to a copy, as DTR and DTE.
     placement: "two-ended" puts results of expensive ops at the other end of the pool than those of
         cheap ones, as Coop; "best-fit" does not tell them apart.
     move_ns_per_byte: what a byte costs to move in the pool, beside what it costs to evict others
         instead. None: as measured on this machine; 0.1 where costs are not measured.
-    spill: a second tier of this size, as `budget`: of the CPU on a disk, of a GPU in pinned
+    spill: a spill tier of this size, as `budget`: of the CPU on a disk, of a GPU in pinned
         memory of the host; None: none. What recoup cannot compute again (parameters, gradients,
         the optimizer's state, if they are made inside the scope), or not as cheaply, is written
         there and read when it is used.
@@ -145,13 +145,13 @@ def budget(
         replay_order=replay_order,
         max_replay_ratio=max_replay_ratio,
         block_size_bytes=block_size_bytes,
-        small_leaf_bytes=small_leaf_bytes,
+        small_result_bytes=small_result_bytes,
         max_depth=max_depth,
         verify=verify,
         evict_after_op=evict_after_op,
         cost_model=cost_model,
         planning=planning,
-        inplace=inplace,
+        in_place=in_place,
         placement=placement,
         move_ns_per_byte=move_ns_per_byte,
         spill_bytes=0 if spill is None else parse_bytes(spill, name="spill"),

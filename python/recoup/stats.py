@@ -65,14 +65,14 @@ class Stats:
     """Writes that found values which depend on what they overwrite."""
     frozen_values: int
     """Values that became leaves by these writes."""
-    leaf_copies: int
+    old_version_copies: int
     """Old versions that were kept as private copies instead."""
     imports: int
     """Storages made outside the scope that were brought in: their own memory was given back."""
     imported_bytes: int
     """Their bytes."""
     spills: int
-    """Values that were written to the second tier."""
+    """Values that were written to the spill tier."""
     spilled_bytes: int
     """Their bytes."""
     written_behind_bytes: int
@@ -104,9 +104,9 @@ class Stats:
     """Records of ops (gauge)."""
     lineage_depth_max: int
     """Longest chain of ops on record."""
-    books_bytes: int
+    metadata_bytes: int
     """Memory of the records (gauge)."""
-    books_peak_bytes: int
+    metadata_peak_bytes: int
     """Most memory that the records ever took."""
     replay_depth_max: int
     """Most replays that were waiting for one another at once."""
@@ -233,7 +233,7 @@ STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "moved_bytes",
             "freezes",
             "frozen_values",
-            "leaf_copies",
+            "old_version_copies",
             "escapes",
             "plans",
             "candidates_visited",
@@ -274,12 +274,12 @@ STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "followed_cost_ns",
             "planning_ns",
         ),
-        "books": (
+        "metadata": (
             "live_values",
             "live_ops",
             "lineage_depth_max",
-            "books_bytes",
-            "books_peak_bytes",
+            "metadata_bytes",
+            "metadata_peak_bytes",
         ),
     }
 )

@@ -39,7 +39,7 @@ NOT_SHOWN = (
     "operator",
     "void std::",
 )
-# Seconds each, with waits across streams, a second tier, memory from outside, or two devices.
+# Seconds each, with waits across streams, a spill tier, memory from outside, or two devices.
 CHECKS = (
     "streams:1",
     "streams:2",

@@ -123,7 +123,7 @@ class Hand:
             for tensor in tensors:
                 recoup.evict(tensor)
 
-    def assert_leaf(self, *tensors: torch.Tensor) -> None:
+    def assert_non_recomputable(self, *tensors: torch.Tensor) -> None:
         if self.watched:
             for tensor in tensors:
                 assert not recoup.evict(tensor), "a value that no op can bring back was evicted"
@@ -184,7 +184,7 @@ def both(program: Program, budget: str | int = AMPLE, seed: int = 0, **options: 
     del result
 
     torch.manual_seed(seed)
-    with recoup.budget(budget, **({"small_leaf_bytes": 0} | options)) as run:
+    with recoup.budget(budget, **({"small_result_bytes": 0} | options)) as run:
         hand = Hand(run)
         result = program(hand)
         check(run)
@@ -198,6 +198,6 @@ def both(program: Program, budget: str | int = AMPLE, seed: int = 0, **options: 
 def peak(program: Program, seed: int = 0, **options: Any) -> int:
     """Bytes that the program takes when nothing has to be evicted."""
     torch.manual_seed(seed)
-    with recoup.budget("1GiB", **({"small_leaf_bytes": 0} | options)) as run:
+    with recoup.budget("1GiB", **({"small_result_bytes": 0} | options)) as run:
         program(Hand(run))
     return int(run.stats().peak_bytes)

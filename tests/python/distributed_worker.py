@@ -16,7 +16,7 @@ import recoup
 from differential import see
 from distributed_programs import PROGRAMS
 
-# The share of the peak of even and of odd ranks, and whether there is a second tier.
+# The share of the peak of even and of odd ranks, and whether there is a spill tier.
 SETTINGS = (((0.75, 0.7), False), ((0.45, 0.55), True))
 
 

@@ -153,7 +153,7 @@ def random_numbers() -> None:
         return [x.cpu() for x in made + after]
 
     plain = program()
-    with recoup.budget(64 * MIB, device=here.device, small_leaf_bytes=0) as run:
+    with recoup.budget(64 * MIB, device=here.device, small_result_bytes=0) as run:
         ours = program()
     assert run.stats().replays >= 8, run.stats().replays
     assert_same(ours, plain)
@@ -191,7 +191,7 @@ def on_three_streams(seed: int) -> list[Tensor]:
 
 @check
 def streams(seed: str = "0") -> None:
-    """In too little memory; with a second tier, too."""
+    """In too little memory; with a spill tier, too."""
     plain = on_three_streams(int(seed))
     for budget in (64 * MIB, 6 * MIB, 4 * MIB):
         with recoup.budget(with_outside(budget), device=here.device) as run:

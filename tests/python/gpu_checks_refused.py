@@ -111,9 +111,9 @@ def an_exit_that_does_not_fit() -> None:
     want = (x.cpu().sin() * 29, x.sin().cpu() * 29)
     text = message(recoup.OutOfBudgetError, lambda: budget.__exit__(None, None, None))
     assert "at the end of the scope" in text, text
-    run.finish(64 * MIB)
+    run.resume(64 * MIB)
     assert same(y[-1], want[1])
-    message(RuntimeError, lambda: run.finish(128 * MIB))
+    message(RuntimeError, lambda: run.resume(128 * MIB))
 
 
 @check
@@ -191,7 +191,7 @@ def a_simulation_decides_as_the_run() -> None:
             with recoup.budget(budget, device=here.device, **options) as run:
                 three_steps(model, run)
             simulated = traces[spill].simulate(budget, max_time_ratio=0, **options)
-            case = f"{policy}, {percent} %, second tier: {spill}"
+            case = f"{policy}, {percent} %, spill tier: {spill}"
             assert simulated.status == "ok", f"{case}: {simulated.reason}"
             ours = run.decisions()
             assert ours == simulated.decisions, f"{case}: {difference(ours, simulated.decisions)}"

@@ -1,4 +1,4 @@
-"""A second tier of a budget on a GPU: pinned memory of the host."""
+"""A spill tier of a budget on a GPU: pinned memory of the host."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -75,7 +75,7 @@ def spilling() -> None:
     plain = training()
     budget = tight_budget()
     message(recoup.OutOfBudgetError, lambda: within(budget))
-    for options in ({}, {"policy": "lru"}, {"inplace": "copy"}, {"verify": True}):
+    for options in ({}, {"policy": "lru"}, {"in_place": "copy"}, {"verify": True}):
         ours, stats = within(budget, spill="512MiB", **options)
         assert_same(ours, plain)
         assert stats.spilled_bytes > 0 and stats.fetches > 0, options
@@ -178,7 +178,7 @@ def the_host_has_no_memory_to_pin() -> None:
     plain = training()
     here.fake.set_pinned_limit(0)
     text = message(recoup.OutOfBudgetError, lambda: within(budget, spill="512MiB"))
-    assert "second tier could not be written" in text, text
+    assert "spill tier could not be written" in text, text
     ours, stats = within(budget * 2, spill="512MiB")
     assert_same(ours, plain)
     assert stats.spills == 0
@@ -202,7 +202,7 @@ def the_end_of_a_scope_fetches_what_lives() -> None:
     with recoup.budget(with_outside(8 * MIB), device=here.device, spill="64MiB") as run:
         made = leaves()
         assert any(not recoup.is_resident(each) for each in made)
-        run.grow(with_outside(32 * MIB))
+        run.set_budget(with_outside(32 * MIB))
     assert run.stats().fetches > 0
     side = torch.Stream(device=here.device)
     with side:
@@ -219,7 +219,7 @@ def what_does_not_fit_at_the_end_is_finished() -> None:
     run = budget.__enter__()
     made = leaves()
     message(recoup.OutOfBudgetError, lambda: budget.__exit__(None, None, None))
-    run.finish(32 * MIB)
+    run.resume(32 * MIB)
     assert run.stats().fetches > 0
     assert_same(made, plain)
 

@@ -154,7 +154,7 @@ def autocast_within_an_op() -> None:
 def what_an_exit_brought_back_is_there_on_any_stream() -> None:
     for _ in range(10):
         other = torch.Stream(device=here.device)
-        with recoup.budget(with_outside(4 * MIB), device=here.device, small_leaf_bytes=0):
+        with recoup.budget(with_outside(4 * MIB), device=here.device, small_result_bytes=0):
             with other:
                 x = torch.full((64 * KIB,), 1.0, device=here.device)
                 keep = [x * (i + 2) for i in range(14)]

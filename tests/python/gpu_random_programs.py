@@ -1,7 +1,7 @@
 """The random programs of `random_programs.py` on the device that stands for CUDA.
 
 python gpu_random_programs.py --seeds 0:60
-RECOUP_TEST_SPILL=65536 python gpu_random_programs.py --seeds 0:60    with so large a second tier
+RECOUP_TEST_SPILL=65536 python gpu_random_programs.py --seeds 0:60    with so large a spill tier
 """
 
 import dataclasses

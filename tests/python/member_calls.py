@@ -274,7 +274,7 @@ def wrong(owner: Owner, name: str, form: str, tell: Callable[[str], None]) -> li
         return None
     expected = Expected(call.is_pointer(), call.outcome())
     tell("watched")
-    with recoup.budget("64MiB", small_leaf_bytes=0) as run:
+    with recoup.budget("64MiB", small_result_bytes=0) as run:
         found = [
             (place, f"{form}, {how}: {text}")
             for how in ("resident", "evicted")

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from differential import assert_same, check, clone_tree, see
 
 BUDGET = "1GiB"
-TORTURE = {"evict_after_op": True, "small_leaf_bytes": 0}
+TORTURE = {"evict_after_op": True, "small_result_bytes": 0}
 SEED = 20240607
 
 # Operators whose results two plain runs do not share: `--plain` finds them. They are run all the

@@ -261,7 +261,7 @@ def plain_report() -> dict[str, Any]:
             {
                 "bytes": 475 * MIB,
                 "values": 148,
-                "by": "leaf",
+                "by": "non-recomputable",
                 "kind": "parameters",
                 "op": "",
                 "module": "",
@@ -269,7 +269,7 @@ def plain_report() -> dict[str, Any]:
             {
                 "bytes": 9 * MIB,
                 "values": 2,
-                "by": "leaf",
+                "by": "non-recomputable",
                 "kind": "parameters",
                 "op": "aten::empty",
                 "module": "lm_head",
@@ -293,7 +293,11 @@ def failed_report() -> dict[str, Any]:
     """GPT-2 again, out of budget in its head."""
     report = gpt2_report()
     figures = {"asked_bytes": 786 * MIB, "budget_bytes": 3300 * MIB, "external_bytes": 0}
-    figures |= {"leaf_bytes": 1400 * MIB, "pinned_bytes": 12 * MIB, "workspace_bytes": 0}
+    figures |= {
+        "non_recomputable_bytes": 1400 * MIB,
+        "pinned_bytes": 12 * MIB,
+        "workspace_bytes": 0,
+    }
     figures |= {"evictable_bytes": 0, "largest_window_bytes": 700 * MIB}
     figures |= {"least_bytes": 3400 * MIB, "likely_bytes": 5100 * MIB}
     figures |= {"enough_bytes": 5200 * MIB}

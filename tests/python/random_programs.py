@@ -174,7 +174,7 @@ def differential(lines: list[str], options: dict[str, Any], tight: bool) -> Any:
         if not tight:
             raise Wrong(f"scope exit: out of an ample budget: {error}") from error
         try:
-            run.finish(ENOUGH_BYTES)
+            run.resume(ENOUGH_BYTES)
         except recoup.OutOfBudgetError as again:
             raise Wrong(f"scope exit: no budget is enough: {again}") from again
     for index, seen in trace.notes.items():
@@ -200,13 +200,13 @@ def choose_options(seed: int, peak_bytes: int) -> tuple[dict[str, Any], bool]:
         "policy": chance.choice(POLICIES),
         "usefulness": chance.random() < 0.8,
         "replay_order": chance.choice(["memory", "memory", "recursive"]),
-        "inplace": chance.choice(["share", "share", "copy"]),
+        "in_place": chance.choice(["share", "share", "copy"]),
         "placement": chance.choice(["best-fit", "two-ended"]),
         "verify": chance.random() < 0.2,
         "cost_model": "bytes",  # times would make another run of every run
         "seed": chance.randrange(100),
         "max_replay_ratio": 0,
-        "small_leaf_bytes": 0 if seed % 5 else 1024,
+        "small_result_bytes": 0 if seed % 5 else 1024,
     }
     tight = chance.random() < 0.7
     if repeats(seed):

@@ -149,8 +149,8 @@ class Program:
         if chance.random() < 0.2:
             run.mark_step("half")
         if chance.random() < 0.2 and share < 1:
-            run.grow(int(run.stats().budget_bytes * 1.25))
+            run.set_budget(int(run.stats().budget_bytes * 1.25))
             budgets.append(run.stats().budget_bytes)
             self._kept.append(x * 3)
-            run.shrink(int(run.stats().budget_bytes * 0.9))
+            run.set_budget(int(run.stats().budget_bytes * 0.9))
             budgets.append(run.stats().budget_bytes)

@@ -378,7 +378,7 @@ def test_suspended_and_finished_runs_are_known(tmp_path: Path) -> None:
                 kept.append(x * 2)
     assert caught.value.run is run
     assert sum(row["bytes"] for row in run.holders()) == run.stats().peak_bytes
-    run.finish("64MiB")
+    run.resume("64MiB")
     assert sum(row["bytes"] for row in run.holders()) == run.stats().peak_bytes
     assert nn.Module.__call__.__qualname__.startswith("Module.")
 

@@ -39,7 +39,7 @@ def test_the_report_of_an_op_that_does_not_fit() -> None:
     error = caught.value
     assert error.op == "aten::repeat" or error.op.startswith("aten::empty")
     assert (error.budget_bytes, error.asked_bytes) == (64 * KIB, 60 * KIB)
-    assert error.leaf_bytes + error.pinned_bytes >= 4 * KIB
+    assert error.non_recomputable_bytes + error.pinned_bytes >= 4 * KIB
     assert (error.external_bytes, error.workspace_bytes) == (8 * KIB, 0)
     assert 0 < error.largest_window_bytes < error.asked_bytes
     assert error.enough_bytes >= error.asked_bytes + 12 * KIB
@@ -184,7 +184,7 @@ def test_an_exception_during_a_replay_at_the_exit(luck: type[Unlucky]) -> None:
             luck.error = ValueError("mine")
     # Suspended; nothing is lost.
     luck.error = None
-    run.finish("65MiB")
+    run.resume("65MiB")
     assert torch.equal(value, made() * 3)
 
 
@@ -373,7 +373,7 @@ def test_opaque_tensors_may_outlive_the_scope() -> None:
     assert (run.returncode, run.stdout) == (0, "fine\n"), run.stderr[-2000:]
 
 
-def test_results_of_ops_on_strange_tensors_are_leaves() -> None:
+def test_results_of_ops_on_strange_tensors_are_non_recomputable() -> None:
     with recoup.budget("64MiB"):
         coo = STRANGE["coo"]()
         dense, product = coo.to_dense(), coo @ torch.ones(32, 64)
@@ -392,8 +392,8 @@ def test_custom_ops_are_replayed_only_when_the_user_vouches(luck: type[Unlucky])
         dependent = out.exp()
         hand.evict(dependent)
         result = secretive(x, out)
-        hand.assert_leaf(result)
-        hand.assert_leaf(out)
+        hand.assert_non_recomputable(result)
+        hand.assert_non_recomputable(out)
         vouched = unlucky(x)
         hand.evict(vouched, dependent)
         return x, out, dependent, result, vouched

@@ -21,9 +21,9 @@ ARGUMENTS = (
     "--rounds", "1",
 )  # fmt: skip
 COLUMNS = (
-    "policy", "least", "budget", "time", "compute", "search", "books", "moves", "alloc", "replays",
-    "depth", "chain", "peak", "evictions", "moved", "layout cost", "scatter", "fragmented",
-    "without",
+    "policy", "least", "budget", "time", "compute", "search", "reclaim", "moves", "alloc",
+    "replays", "depth", "chain", "peak", "evictions", "moved", "layout cost", "scatter",
+    "fragmented", "without",
 )  # fmt: skip
 NUMBERS = (
     "time_ratio", "compute_overhead", "search_share", "bookkeeping_share", "move_share",

@@ -15,7 +15,7 @@ BYTES_ONLY: dict[str, Any] = {
     "layout": False,
     "small_filter": False,
     "sampling": False,
-    "small_leaf_bytes": 0,
+    "small_result_bytes": 0,
     "max_replay_ratio": 0,
 }
 

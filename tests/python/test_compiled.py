@@ -151,7 +151,7 @@ def test_an_op_that_does_not_fit_says_so_and_draws_again() -> None:
         torch.manual_seed(7)
         with pytest.raises(recoup.OutOfBudgetError, match="recoup::compiled"):
             block(x)
-        run.grow("64MiB")
+        run.set_budget("64MiB")
         assert torch.equal(block(x), plain)
     # What was on the way is gone.
     run.check()
@@ -312,7 +312,7 @@ def test_a_graph_that_has_changed_what_it_was_given_says_so() -> None:
         with pytest.raises(recoup.OutOfBudgetError) as caught:
             change(x)
         assert any("changes what it is given" in note for note in caught.value.__notes__)
-        run.grow("64MiB")
+        run.set_budget("64MiB")
 
 
 def test_an_error_that_came_behind_a_handled_one_is_raised_itself() -> None:

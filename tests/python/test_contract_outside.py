@@ -31,7 +31,7 @@ def test_foreign_writes_through_numpy() -> None:
         after = x.exp()
         hand.try_evict(after, before)
         array[:] = 5
-        hand.assert_leaf(x)
+        hand.assert_non_recomputable(x)
         return before, after, x, array.sum()
 
     assert both(program).escapes > 0
@@ -56,7 +56,7 @@ def test_escapes_stay_in_place(how: str) -> None:
             array = np.linspace(-1, 1, N, dtype=np.float32)
             x = torch.from_numpy(array)
             child = x * 2
-        hand.assert_leaf(x)
+        hand.assert_non_recomputable(x)
         litter = [made(i) for i in range(50)]  # pressure: everything else moves about
         if how != "dlpack":  # which NumPy makes read-only
             array[0] = 42
@@ -158,7 +158,7 @@ def test_asynchronous_writers() -> None:
         hand.evict(during)
         work.wait()
         after = x * 2
-        hand.assert_leaf(x)
+        hand.assert_non_recomputable(x)
         gathered = [torch.zeros(N)]
         dist.all_gather(gathered, made(4))
         dist.broadcast(x, 0)
@@ -246,7 +246,7 @@ def test_torchscript_saves_evicted_constants(save: Callable[[Any], Any]) -> None
 
 
 def test_whether_two_tensors_share_bytes_may_be_asked_of_evicted_ones() -> None:
-    with recoup.budget("8MiB", small_leaf_bytes=0):
+    with recoup.budget("8MiB", small_result_bytes=0):
         x = made()
         y = x[1:]
         assert recoup.evict(x)
@@ -272,7 +272,7 @@ def test_a_resized_tensor_from_before_a_scope_is_no_longer_being_written() -> No
     for _ in range(2):  # the scope after the first one took over what it finds
         x = torch.ones(57)
         view = x.as_strided((5,), (1,), 0)
-        with recoup.budget("1MiB", spill="64MiB", small_leaf_bytes=0) as run:
+        with recoup.budget("1MiB", spill="64MiB", small_result_bytes=0) as run:
             (x + 1).sum()
             x.resize_(7288)
             run.check()
@@ -285,7 +285,7 @@ def test_a_resized_tensor_from_before_a_scope_is_no_longer_being_written() -> No
 def test_what_was_made_from_memory_that_is_gone_is_never_wrong(used: bool) -> None:
     source = torch.linspace(1, 2, N)
     storage = source.untyped_storage()
-    with recoup.budget("64MiB", small_leaf_bytes=0) as run:
+    with recoup.budget("64MiB", small_result_bytes=0) as run:
         product, kept = source * 2, source * 3
         assert recoup.evict(product)
         RESIZE(storage, 8 * N)

@@ -250,7 +250,7 @@ def test_random_write_after_random_write() -> None:
 
 
 def test_alignment() -> None:
-    with recoup.budget("8MiB", evict_after_op=True, small_leaf_bytes=0) as run:
+    with recoup.budget("8MiB", evict_after_op=True, small_result_bytes=0) as run:
         tensors = [torch.rand(i).mul(2) for i in (1, 3, 17, 100, 1000, 4097)]
         tensors += [t.to(torch.bfloat16) for t in tensors]
         for tensor in tensors:

@@ -54,8 +54,8 @@ def test_what_is_read_and_changed_again_is_state() -> None:
             weight.add_(loss, alpha=1e-3)
             mean.add_(loss, alpha=1e-3)
             if step > 0:  # it began as something computed: it may be a gradient
-                hand.assert_leaf(mean)
-            hand.assert_leaf(weight)
+                hand.assert_non_recomputable(mean)
+            hand.assert_non_recomputable(weight)
         return weight, mean
 
     both(program)
@@ -120,7 +120,7 @@ def test_a_write_that_reads_its_own_target_and_others() -> None:
         square = x.reshape(32, -1)
         square.add_(square.t().clone())
         square.addmm_(square, square.t() * 0.01)
-        hand.assert_leaf(x)  # read and changed more than once: state
+        hand.assert_non_recomputable(x)  # read and changed more than once: state
         hand.try_evict(z)
         return x, y, z
 
@@ -192,7 +192,7 @@ def test_foreach_writes() -> None:
         torch._foreach_add_(values, old)
         hand.evict(*values, *old)
         torch._foreach_addcdiv_(values, old, [v.abs() + 1 for v in values])
-        hand.assert_leaf(*values)  # read and changed again
+        hand.assert_non_recomputable(*values)  # read and changed again
         return values, old
 
     assert both(program).replays > 5
@@ -249,12 +249,12 @@ def test_freeze_looks_beyond_what_is_lost(evicted: str, where: str) -> None:
 
     stats = both(program)
     if where == "outside":
-        assert stats.freezes + stats.leaf_copies > 0
+        assert stats.freezes + stats.old_version_copies > 0
     else:
         assert stats.evictions > 0
 
 
-def test_long_chains_below_a_leaf_that_changes() -> None:
+def test_long_chains_after_a_source_that_changes() -> None:
     p = torch.linspace(-1, 1, N)
 
     def program(hand: Hand) -> object:
@@ -273,7 +273,7 @@ def test_long_chains_below_a_leaf_that_changes() -> None:
         return values
 
     stats = both(program)
-    assert stats.freezes + stats.leaf_copies > 0 and stats.replays > 20
+    assert stats.freezes + stats.old_version_copies > 0 and stats.replays > 20
 
 
 def test_where_the_dependents_do_not_fit_the_old_version_is_copied() -> None:

@@ -138,7 +138,7 @@ def test_memory_is_no_disk(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor_probes, "_kind_of_system", lambda _: "tmpfs")
-    assert "- a second tier in /tmp: it is memory, so nothing would be saved" in screen(
+    assert "- a spill tier in /tmp: it is memory, so nothing would be saved" in screen(
         capsys, "--spill-dir", "/tmp"
     )
     assert line_of(screen(capsys), "disk") == "no directory on a disk"

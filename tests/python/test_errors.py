@@ -31,7 +31,7 @@ def test_bad_budget(size: Any) -> None:
         ({"policy": "lru", "kinetic": True}, r"kinetic needs a policy .*: planned, .*; got 'lru'"),
         ({"replay_order": "any"}, "replay_order must be one of memory, recursive"),
         ({"cost_model": "guess"}, "cost_model must be one of measured, bytes"),
-        ({"inplace": "move"}, "inplace must be one of share, copy"),
+        ({"in_place": "move"}, "in_place must be one of share, copy"),
         ({"placement": "worst-fit"}, "placement must be one of best-fit, two-ended"),
         ({"move_ns_per_byte": 0.0}, "move_ns_per_byte must be a number from 0.001"),
         ({"move_ns_per_byte": float("nan")}, "move_ns_per_byte must be a number from 0.001"),
@@ -112,9 +112,9 @@ def test_exit_that_does_not_fit_loses_nothing() -> None:
                 touch(value)
     assert caught.value.enough_bytes > 8 * 2**20
     with pytest.raises(recoup.OutOfBudgetError):
-        run.finish("9MiB")
+        run.resume("9MiB")
     run.check()
-    run.finish("64MiB")
+    run.resume("64MiB")
     assert not recoup._C.active()
     assert bits_equal(got, want)
 
@@ -183,12 +183,12 @@ class FakeEngine:
         self.budget_bytes = budget_bytes
 
     def pinned(self) -> list[dict[str, Any]]:
-        return [{"bytes": 7, "by": "leaf", "op": "aten::ones"}]
+        return [{"bytes": 7, "by": "non-recomputable", "op": "aten::ones"}]
 
 
 @pytest.fixture
 def fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recoup._C.Engine", FakeEngine)
+    monkeypatch.setattr("recoup._C.Budget", FakeEngine)
 
 
 def notes(error: BaseException) -> str:
@@ -196,7 +196,7 @@ def notes(error: BaseException) -> str:
 
 
 @pytest.mark.usefixtures("fake_engine")
-def test_a_failed_exit_says_how_to_finish_it() -> None:
+def test_a_failed_exit_says_how_to_resume_it() -> None:
     with pytest.raises(recoup.OutOfBudgetError) as caught:
         with recoup.budget("64MiB") as run:
             pass
@@ -206,12 +206,12 @@ def test_a_failed_exit_says_how_to_finish_it() -> None:
     # Values may still be evicted, so the entry points stay wrapped.
     assert "data_ptr" in vars(torch.Tensor)
     with pytest.raises(recoup.OutOfBudgetError):
-        run.finish("65MiB")
+        run.resume("65MiB")
     assert "data_ptr" in vars(torch.Tensor)
-    run.finish("1GiB")
+    run.resume("1GiB")
     assert "data_ptr" not in vars(torch.Tensor)
     assert run._engine.left
-    assert run.pinned() == [{"bytes": 7, "by": "leaf", "op": "aten::ones"}]
+    assert run.pinned() == [{"bytes": 7, "by": "non-recomputable", "op": "aten::ones"}]
 
 
 @pytest.mark.usefixtures("fake_engine")
@@ -222,21 +222,21 @@ def test_a_failed_exit_does_not_hide_the_body() -> None:
             raise ValueError("mine")
     if hasattr(caught.value, "add_note"):
         assert "leaving the scope failed too: exit does not fit" in notes(caught.value)
-    run.finish("1GiB")
+    run.resume("1GiB")
 
 
 @pytest.mark.usefixtures("fake_engine")
-def test_finish_is_for_failed_exits() -> None:
+def test_resume_is_for_failed_exits() -> None:
     with recoup.budget("1GiB") as run:
         pass
     with pytest.raises(RuntimeError, match="this scope is over"):
-        run.finish("1GiB")
+        run.resume("1GiB")
 
 
-def test_finish_in_an_open_scope_is_refused() -> None:
+def test_resume_in_an_open_scope_is_refused() -> None:
     with recoup.budget("1MiB") as run:
-        with pytest.raises(RuntimeError, match=r"this scope is open: run\.grow"):
-            run.finish("50MiB")
+        with pytest.raises(RuntimeError, match=r"this scope is open: run\.set_budget"):
+            run.resume("50MiB")
         assert recoup._C.active()
         with pytest.raises(recoup.OutOfBudgetError):
             torch.ones(1 << 20)
@@ -246,17 +246,16 @@ def test_an_open_scope_grows() -> None:
     with recoup.budget("1MiB") as run:
         with pytest.raises(recoup.OutOfBudgetError):
             torch.ones(1 << 20)
-        run.grow("8MiB")
+        run.set_budget("8MiB")
         assert run.stats().budget_bytes == 8 << 20
         assert torch.ones(1 << 20).sum().item() == 1 << 20
-        with pytest.raises(ValueError, match="above the current"):
-            run.grow("8MiB")
+        run.set_budget("8MiB")  # the same again: nothing changes
+        assert run.stats().budget_bytes == 8 << 20
         with pytest.raises(ValueError, match="budget must be"):
-            run.grow("nothing")
+            run.set_budget("nothing")
         run.check()
-    for change in (run.grow, run.shrink):
-        with pytest.raises(RuntimeError, match="this one is over"):
-            change("16MiB")
+    with pytest.raises(RuntimeError, match="this one is over"):
+        run.set_budget("16MiB")
 
 
 def test_a_suspended_scope_says_what_it_is() -> None:
@@ -272,14 +271,14 @@ def test_a_suspended_scope_says_what_it_is() -> None:
     evicted = [value for value in got if not recoup.is_resident(value)]
     assert evicted
     for touch in (torch.sum, torch.Tensor.tolist, recoup.materialize, torch.Tensor.data_ptr):
-        with pytest.raises(RuntimeError, match=r"ended without.*run\.finish\(budget\)") as raised:
+        with pytest.raises(RuntimeError, match=r"ended without.*run\.resume\(budget\)") as raised:
             touch(evicted[0])
         assert "thread" not in str(raised.value)
-    for change in (run.grow, run.shrink):
-        with pytest.raises(RuntimeError, match=r"suspended: run\.finish"):
+    for change in (run.set_budget, run.set_budget):
+        with pytest.raises(RuntimeError, match=r"suspended: run\.resume"):
             change("64MiB")
     # What the message says is so.
-    run.finish("64MiB")
+    run.resume("64MiB")
     assert all(recoup.is_resident(value) for value in got)
     assert bits_equal(got, [base.mul(i) for i in range(12)])
 
@@ -316,7 +315,7 @@ def test_what_a_suspended_scope_needs_is_not_written() -> None:
     with recoup.budget("64MiB"):
         touches = [torch.sum, torch.Tensor.numpy, torch.Tensor.tolist, lambda each: each.add_(1)]
         for touch in touches:
-            with pytest.raises(RuntimeError, match=r"run\.finish\(budget\)"):
+            with pytest.raises(RuntimeError, match=r"run\.resume\(budget\)"):
                 touch(evicted)
         assert not recoup.is_resident(evicted)
         with contextlib.suppress(RuntimeError), recoup.pin(evicted):
@@ -326,14 +325,14 @@ def test_what_a_suspended_scope_needs_is_not_written() -> None:
     for each in needed:
         before = each.clone()
         for write in writes:
-            with pytest.raises(RuntimeError, match=r"suspended budget scope.*run\.finish"):
+            with pytest.raises(RuntimeError, match=r"suspended budget scope.*run\.resume"):
                 write(each)
         with recoup.budget("64MiB"):
-            with pytest.raises(RuntimeError, match=r"another budget scope.*run\.finish"):
+            with pytest.raises(RuntimeError, match=r"another budget scope.*run\.resume"):
                 each.add_(1)
         assert torch.equal(each, before)
     assert needed
-    run.finish("64MiB")
+    run.resume("64MiB")
     assert bits_equal(got, plain)
     got[0].add_(1)
     base.add_(1)
@@ -385,7 +384,7 @@ def test_the_error_of_a_scope_without_a_name_has_its_run() -> None:
         fill()
     error = caught.value
     assert error.run is not None and not all(recoup.is_resident(x) for x in kept)
-    error.run.finish(error.enough_bytes)
+    error.run.resume(error.enough_bytes)
     assert all(torch.equal(a, b) for a, b in zip(kept, too_much(), strict=True))
 
 
@@ -402,7 +401,7 @@ def test_a_generator_that_is_closed_raises_when_its_exit_does_not_fit() -> None:
     with pytest.raises(recoup.OutOfBudgetError) as caught:
         source.close()  # type: ignore[attr-defined]
     assert caught.value.run is not None
-    caught.value.run.finish(caught.value.enough_bytes)
+    caught.value.run.resume(caught.value.enough_bytes)
 
 
 def test_what_only_cycles_hold_does_not_end_a_scope_in_an_error() -> None:

@@ -48,8 +48,8 @@ def test_it_is_suspended_where_no_file_can_be_written() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "leaving the scope failed too" in done.stdout
-    assert "no file for a second tier could be made" in done.stdout
-    assert "Next: run.finish(" in done.stdout
+    assert "no file for a spill tier could be made" in done.stdout
+    assert "Next: run.resume(" in done.stdout
     assert "finished" in done.stdout
 
 
@@ -74,5 +74,5 @@ if __name__ == "__main__":
     except recoup.OutOfBudgetError as error:
         print(*error.__notes__)
         assert error.run is not None
-        error.run.finish("1GiB")
+        error.run.resume("1GiB")
         print("finished")

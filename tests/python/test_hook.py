@@ -79,7 +79,7 @@ def test_what_is_made_under_the_python_dispatcher_stays_readable(budget: str) ->
     """PyTorch has it on while it traces, and no replay can have it."""
     from torch._dispatch.python import enable_python_dispatcher
 
-    with recoup.budget(budget, small_leaf_bytes=0) as run:
+    with recoup.budget(budget, small_result_bytes=0) as run:
         before = torch.arange(4096.0).mul(0.25)
         recoup.evict(before)
         with enable_python_dispatcher():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SUITES = ["test_composites.py", "test_guests.py", "test_contract_versions.py"]
+SUITES = ["test_composites.py", "test_opaque_ops.py", "test_contract_versions.py"]
 
 
 @pytest.mark.parametrize(

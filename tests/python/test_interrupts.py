@@ -102,7 +102,7 @@ def test_leaving(fits: bool, stride: int) -> None:
         assert not recoup._C.active()
         if not fits:
             # Nothing but the patches of a suspended scope.
-            run.finish("8MiB")
+            run.resume("8MiB")
         assert state_of_torch() == before
         assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
         return isinstance(caught, Interrupt | KeyboardInterrupt)
@@ -121,13 +121,13 @@ def test_finishing(stride: int) -> None:
         caught = None
         sys.settrace(trace)
         try:
-            run.finish("8MiB")
+            run.resume("8MiB")
         except (Interrupt, KeyboardInterrupt) as error:
             caught = error
         finally:
             sys.settrace(None)
         if run._engine.suspended():
-            run.finish("16MiB")
+            run.resume("16MiB")
         assert state_of_torch() == before
         assert got[3][2].item() == 6
         return caught is not None

@@ -69,7 +69,7 @@ def test_an_address_stays_valid_in_and_after_the_scope() -> None:
 
 
 def test_it_is_charged_until_it_dies_and_no_longer() -> None:
-    with recoup.budget("1MiB", small_leaf_bytes=0) as run:
+    with recoup.budget("1MiB", small_result_bytes=0) as run:
         before = run.stats().resident_bytes
         x = torch.ones(N)
         x.numpy()

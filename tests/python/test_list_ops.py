@@ -306,7 +306,7 @@ def test_an_error_leaves_all_lists_as_they_were(
         except recoup.OutOfBudgetError:
             if run is None or not done:
                 continue
-            run.finish("64MiB")
+            run.resume("64MiB")
         left = bits(*(each for part in of.values() for each in part))
         assert left == (after if error is None else before), budget
         seen.add(error is None)

@@ -1,4 +1,4 @@
-"""Long runs: neither the books nor the process grow, and the bits stay those of plain PyTorch."""
+"""Long runs: neither metadata nor the process grow, and bits stay those of plain PyTorch."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ from differential import assert_same, see
 STEPS = 2_000
 EARLY = 500  # what grows has shown itself by then, and what only warms up has done so
 CARRIED_STEPS = 10_000
-BOOKS = 1 << 20
+METADATA = 1 << 20
 
 
 class Block(nn.Module):
@@ -79,7 +79,7 @@ def test_two_thousand_steps_at_60_percent() -> None:
         assert getattr(late, gauge) <= 1.25 * getattr(early, gauge), gauge
     # The room of records is kept: a step that evicts otherwise may need more of it, once. A record
     # more in each step would be more than that.
-    assert late.books_bytes <= max(1.25 * early.books_bytes, BOOKS)
+    assert late.metadata_bytes <= max(1.25 * early.metadata_bytes, METADATA)
     assert late.lineage_depth_max < 1.25 * early.lineage_depth_max
     assert late.peak_bytes <= budget_bytes
     assert late_rss - early_rss < 8 << 20
@@ -130,7 +130,7 @@ def test_a_state_carried_across_ten_thousand_steps(how: str) -> None:
         assert stats.live_values < 3 * bound_ops
         assert stats.lineage_depth_max <= bound_ops
         assert stats.replay_depth_max <= bound_ops
-        assert stats.books_bytes < 16 << 20
+        assert stats.metadata_bytes < 16 << 20
 
 
 def test_a_carried_state_that_is_evicted_comes_back() -> None:

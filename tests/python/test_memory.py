@@ -178,7 +178,7 @@ def test_sharing_that_does_not_fit_shares_nothing() -> None:
             value.share_memory_()
         assert not value.is_shared()
         assert value[-1].item() == 6 * MIB / 4 - 1
-        run.grow("24MiB")
+        run.set_budget("24MiB")
         value.share_memory_()
         assert value.is_shared() and value[-1].item() == 6 * MIB / 4 - 1
         assert run.stats().external_bytes == 6 * MIB
@@ -312,7 +312,7 @@ with recoup.budget("256MiB") as run:
     kept = torch.full((1 << 20,), 2.)
     made = [torch.full((1 << 20,), 1.) for _ in range(60)]; del made
     full = rss() - start
-    run.shrink("64MiB")
+    run.set_budget("64MiB")
     print(full >> 20, (rss() - start) >> 20, kept.sum().item())
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -19,7 +19,7 @@ from recoup._patching.call_pins import unseen
 # As a C extension has them: not those that a scope puts in their place.
 NUMPY, FROM_NUMPY = torch.Tensor.numpy, torch.from_numpy
 
-KEPT: list[Any] = []  # a module's variable: a second tier finds what it refers to
+KEPT: list[Any] = []  # a module's variable: a spill tier finds what it refers to
 
 Parts = list[Any]
 Make = Callable[[], Parts]
@@ -33,10 +33,10 @@ def compare(make: Make, program: Callable[..., Any], budget: str | int = AMPLE, 
     result = program(hand, *KEPT)
     plain = hand.log + see([result, KEPT])
     KEPT[:] = make()
-    with recoup.budget(budget, **({"small_leaf_bytes": 0} | more)) as run:
+    with recoup.budget(budget, **({"small_result_bytes": 0} | more)) as run:
         hand = Hand(run)
         result = program(hand, *KEPT)
-        run.grow("1GiB")
+        run.set_budget("1GiB")
         run.check()
     assert_same(plain, hand.log + see([result, KEPT]), "views")
     KEPT.clear()
@@ -312,7 +312,7 @@ def test_an_owner_without_views_can_be_recomputed_from_again() -> None:
     """A view that nobody holds any more is forgotten when room is short."""
     owner = torch.linspace(1, 2, N)
     view = at_address(owner)
-    with recoup.budget(AMPLE, small_leaf_bytes=0):
+    with recoup.budget(AMPLE, small_result_bytes=0):
         view.add_(1)
         del view
         with pytest.raises(recoup.OutOfBudgetError):
@@ -325,7 +325,7 @@ def test_an_owner_without_views_can_be_recomputed_from_again() -> None:
 def test_other_tensors_stay_what_they_are() -> None:
     owners = [torch.ones(N) for _ in range(50)]
     view = torch.from_dlpack(owners[7])
-    with recoup.budget(AMPLE, small_leaf_bytes=0) as run:
+    with recoup.budget(AMPLE, small_result_bytes=0) as run:
         products = [owner * 2 for owner in owners]
         view.add_(1)
         assert [recoup.evict(product) for product in products].count(False) == 1
@@ -391,7 +391,7 @@ def test_a_view_that_does_not_fit_is_met_again() -> None:
         with recoup.pin(torch.zeros(3 * size)), pytest.raises(recoup.OutOfBudgetError):
             view.add_(1)
         assert owner[0].item() == 1
-        run.grow("16MiB")
+        run.set_budget("16MiB")
         view.add_(1)
         assert torch.equal(product, want)
 
@@ -399,7 +399,7 @@ def test_a_view_that_does_not_fit_is_met_again() -> None:
 def test_a_thread_outside_the_scope_is_told() -> None:
     owner = torch.linspace(1, 2, N)
     array = owner.numpy()
-    with recoup.budget(AMPLE, small_leaf_bytes=0):
+    with recoup.budget(AMPLE, small_result_bytes=0):
         product = owner * 2
         assert recoup.evict(product)
         errors = in_thread(lambda: torch.from_numpy(array).add_(1))
@@ -409,7 +409,7 @@ def test_a_thread_outside_the_scope_is_told() -> None:
         assert torch.equal(product, torch.linspace(1, 2, N) * 2)
 
 
-# ---- the second tier ----
+# ---- the spill tier ----
 
 
 @pytest.mark.serial

@@ -15,7 +15,7 @@ def suspended() -> tuple[recoup.Run, list[torch.Tensor]]:
 
 
 def test_a_run_says_its_state_its_peak_and_what_was_done() -> None:
-    with recoup.budget("16MiB", small_leaf_bytes=0) as run:
+    with recoup.budget("16MiB", small_result_bytes=0) as run:
         made = torch.ones(1 << 20).add(1)
         assert recoup.evict(made)
         made.sum()
@@ -27,7 +27,7 @@ def test_a_run_says_its_state_its_peak_and_what_was_done() -> None:
 def test_a_run_that_waits_for_its_end_says_so() -> None:
     run, made = suspended()
     assert repr(run).startswith("<recoup.Run: suspended, peak ")
-    run.finish("64MiB")
+    run.resume("64MiB")
     assert repr(run).startswith("<recoup.Run: over, peak ") and len(made) == 12
 
 
@@ -50,24 +50,25 @@ def test_a_budget_is_entered_once_at_a_time() -> None:
     assert repr(again).startswith("<recoup.Run: over")
 
 
-@pytest.mark.parametrize("name", ["grow", "shrink"])
-def test_the_budget_of_a_scope_that_is_not_open(name: str) -> None:
+def test_the_budget_of_a_scope_that_is_not_open() -> None:
     with recoup.budget("1MiB") as run:
         pass
-    with pytest.raises(RuntimeError, match=f"run.{name} .* this one is over: open another one"):
-        getattr(run, name)("2MiB")
+    with pytest.raises(
+        RuntimeError, match=r"run\.set_budget .* this one is over: open another one"
+    ):
+        run.set_budget("2MiB")
     run, made = suspended()
-    with pytest.raises(RuntimeError, match=f"run.{name} .* is suspended: run.finish"):
-        getattr(run, name)("2MiB")
+    with pytest.raises(RuntimeError, match=r"run\.set_budget .* is suspended: run\.resume"):
+        run.set_budget("2MiB")
     del made
 
 
 def test_an_exit_that_there_is_not() -> None:
     with recoup.budget("1MiB") as run:
-        with pytest.raises(RuntimeError, match=r"this scope is open: run\.grow"):
-            run.finish("2MiB")
+        with pytest.raises(RuntimeError, match=r"this scope is open: run\.set_budget"):
+            run.resume("2MiB")
     with pytest.raises(RuntimeError, match="this scope is over: there is nothing to do"):
-        run.finish("2MiB")
+        run.resume("2MiB")
 
 
 @pytest.mark.parametrize("name", ["evict", "is_resident", "materialize", "pin"])

@@ -75,7 +75,7 @@ end = time.time() + seconds
 scopes = evictions = replays = 0
 while time.time() < end and not errors:
     try:
-        with recoup.budget("1500KiB", small_leaf_bytes=0) as run:
+        with recoup.budget("1500KiB", small_result_bytes=0) as run:
             for _ in range(own.randrange(1, 60)):
                 act(own)
             run.check()

@@ -18,7 +18,7 @@ def library(schema: str, kernel: object, name: str = "recoup_gone") -> torch.lib
 def test_what_it_made_cannot_be_brought_back_and_the_error_says_so() -> None:
     recoup.allow_replay("recoup_gone::twice")
     made = library("twice(Tensor x) -> Tensor", lambda x: x * 2)
-    with recoup.budget("8MiB", small_leaf_bytes=0):
+    with recoup.budget("8MiB", small_result_bytes=0):
         x = torch.linspace(0, 1, 1000)
         y = torch.ops.recoup_gone.twice(x)
         kept = torch.ops.recoup_gone.twice(y)

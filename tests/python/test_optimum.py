@@ -14,7 +14,7 @@ from command import cli, cli_here, refused
 from recoup import _C
 from recoup.offline.graph import Graph, graph_of
 from recoup.offline.optimum import optimum
-from recoup.offline.optimum_model import with_settling
+from recoup.offline.optimum_model import with_scope_exit
 from recoup.offline.schedule import Schedule
 
 UNIT = 64
@@ -22,7 +22,7 @@ UNIT = 64
 POLICIES = [each.name for each in recoup.policies(simulated=True) if each.name != "unbounded"]
 # So that all that counts is what the optimum counts.
 EXACT: dict[str, Any] = {
-    "small_leaf_bytes": 0,
+    "small_result_bytes": 0,
     "small_filter": False,
     "sampling": False,
     "max_replay_ratio": 0,
@@ -53,7 +53,7 @@ class Program:
         for storage in sorted(self.live, reverse=True)[: max(1, ops // 2)]:
             self.add_op([storage])
         if self.draw.random() < 0.5:
-            self.builder.add_event("settle", 0, 0)
+            self.builder.add_event("scope_exit", 0, 0)
 
     def add_storage(self) -> None:
         self.live.append(self.storages)
@@ -99,7 +99,7 @@ def budgets_of(trace: recoup.Trace) -> list[int]:
 def test_no_policy_is_below_the_bound(seed: int) -> None:
     trace = Program(seed, 4 + seed % 12).trace()
     for budget in budgets_of(trace):
-        found = optimum(trace, budget, time_limit=5, small_leaf_bytes=0)
+        found = optimum(trace, budget, time_limit=5, small_result_bytes=0)
         for policy in POLICIES:
             run = trace.simulate(budget, policy=policy, **EXACT)
             if run.status == "ok":
@@ -158,10 +158,10 @@ def recount(graph: Graph, budget: int, schedule: Schedule) -> tuple[int, int]:
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_a_schedule_does_what_it_says(seed: int) -> None:
     trace = Program(seed, 6 + seed % 20).trace()
-    graph = with_settling(graph_of(trace, small_leaf_bytes=0))
+    graph = with_scope_exit(graph_of(trace, small_result_bytes=0))
     plain = sum(op.cost_ns for op in graph.ops)
     for budget in budgets_of(trace):
-        found = optimum(trace, budget, time_limit=2, small_leaf_bytes=0)
+        found = optimum(trace, budget, time_limit=2, small_result_bytes=0)
         if found.schedule is not None:
             peak, cost = recount(graph, budget, found.schedule)
             assert (peak, cost) == (found.schedule.peak_bytes, found.schedule.replay_cost_ns)
@@ -227,10 +227,10 @@ def brute_force(graph: Graph, budget: int) -> float | None:
 @pytest.mark.parametrize("seed", range(200, 240))
 def test_the_optimum_is_that_of_brute_force(seed: int) -> None:
     trace = Program(seed, 3 + seed % 3).trace()
-    graph = with_settling(graph_of(trace, small_leaf_bytes=0))
+    graph = with_scope_exit(graph_of(trace, small_result_bytes=0))
     for budget in budgets_of(trace):
         least = brute_force(graph, budget)
-        found = optimum(trace, budget, time_limit=5, small_leaf_bytes=0)
+        found = optimum(trace, budget, time_limit=5, small_result_bytes=0)
         if least is None:
             assert found.time_ratio is None
         else:
@@ -244,9 +244,9 @@ def test_values_that_are_not_tracked_only_lower_the_bound(monkeypatch: pytest.Mo
     monkeypatch.setattr("recoup.offline.optimum._FIRST_VALUES", 2)
     for seed in range(300, 320):
         trace = Program(seed, 3 + seed % 3).trace()
-        graph = with_settling(graph_of(trace, small_leaf_bytes=0))
+        graph = with_scope_exit(graph_of(trace, small_result_bytes=0))
         for budget in budgets_of(trace):
-            found = optimum(trace, budget, time_limit=0.2, small_leaf_bytes=0)
+            found = optimum(trace, budget, time_limit=0.2, small_result_bytes=0)
             least = brute_force(graph, budget)
             if least is not None:
                 assert found.bound is not None and found.bound <= least + 1e-5
@@ -277,7 +277,7 @@ def test_a_chain() -> None:
     trace = chain(8)
     peak = trace.unbudgeted_peak_bytes()
     assert peak == 9 * UNIT
-    found = [optimum(trace, units * UNIT, small_leaf_bytes=0) for units in range(9, 1, -1)]
+    found = [optimum(trace, units * UNIT, small_result_bytes=0) for units in range(9, 1, -1)]
     assert [each.status for each in found] == ["optimal"] * 7 + ["infeasible"]
     replays = [each.schedule.replay_cost_ns // 1000 for each in found if each.schedule is not None]
     # In three units each value is made anew from the first one: 6 + 5 + ... + 1.

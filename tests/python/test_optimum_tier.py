@@ -1,4 +1,4 @@
-"""The optimum with a second tier: the engine is never below its bound, schedules do what they say,
+"""The optimum with a spill tier: the engine is never below its bound, schedules do what they say,
 and brute force finds nothing better."""
 
 import heapq
@@ -8,7 +8,7 @@ import pytest
 import recoup
 from recoup.offline.graph import Graph, TierPrice, graph_of
 from recoup.offline.optimum import optimum
-from recoup.offline.optimum_model import with_settling
+from recoup.offline.optimum_model import with_scope_exit
 from recoup.offline.schedule import Schedule
 from test_optimum import EXACT, POLICIES, Program, arriving
 
@@ -31,7 +31,7 @@ def budgets_of(trace: recoup.Trace) -> list[int]:
 def test_no_policy_is_below_the_bound(seed: int) -> None:
     trace = program(seed, 4 + seed % 12)
     for budget in budgets_of(trace):
-        found = optimum(trace, budget, time_limit=5, small_leaf_bytes=0, tier=PRICE)
+        found = optimum(trace, budget, time_limit=5, small_result_bytes=0, tier=PRICE)
         for policy in POLICIES:
             run = trace.simulate(budget, policy=policy, spill="1GiB", **EXACT)
             if run.status == "ok":
@@ -88,10 +88,10 @@ def recount(graph: Graph, budget: int, schedule: Schedule) -> tuple[int, int, in
 @pytest.mark.parametrize("seed", range(500, 540))
 def test_a_schedule_does_what_it_says(seed: int) -> None:
     trace = program(seed, 6 + seed % 20)
-    graph = with_settling(graph_of(trace, small_leaf_bytes=0))
+    graph = with_scope_exit(graph_of(trace, small_result_bytes=0))
     plain = sum(op.cost_ns for op in graph.ops)
     for budget in budgets_of(trace):
-        found = optimum(trace, budget, time_limit=2, small_leaf_bytes=0, tier=PRICE)
+        found = optimum(trace, budget, time_limit=2, small_result_bytes=0, tier=PRICE)
         made = found.schedule
         if made is not None:
             counted = recount(graph, budget, made)
@@ -163,16 +163,16 @@ def brute_force(graph: Graph, budget: int) -> float | None:
 
 
 def small(seed: int) -> bool:
-    return len(graph_of(program(seed, 3), small_leaf_bytes=0).values) <= MOST_VALUES
+    return len(graph_of(program(seed, 3), small_result_bytes=0).values) <= MOST_VALUES
 
 
 @pytest.mark.parametrize("seed", list(filter(small, range(600, 640))))
 def test_brute_force_finds_nothing_below(seed: int) -> None:
     trace = program(seed, 3)
-    graph = with_settling(graph_of(trace, small_leaf_bytes=0))
+    graph = with_scope_exit(graph_of(trace, small_result_bytes=0))
     for budget in budgets_of(trace):
         least = brute_force(graph, budget)
-        found = optimum(trace, budget, time_limit=5, small_leaf_bytes=0, tier=PRICE)
+        found = optimum(trace, budget, time_limit=5, small_result_bytes=0, tier=PRICE)
         if least is None:
             continue  # the optimum may work on copies of what is written over
         assert found.bound is not None and found.bound <= least + 1e-5
@@ -187,7 +187,7 @@ def test_a_tier_is_worth_what_it_costs() -> None:
         trace = program(seed, 10)
         for budget in budgets_of(trace):
             with_tier, without = (
-                optimum(trace, budget, time_limit=5, small_leaf_bytes=0, tier=tier)
+                optimum(trace, budget, time_limit=5, small_result_bytes=0, tier=tier)
                 for tier in (PRICE, None)
             )
             if with_tier.bound is None:

@@ -1,4 +1,4 @@
-"""Tensors that were made before a scope with a second tier: whose memory is given back, and whose
+"""Tensors that were made before a scope with a spill tier: whose memory is given back, and whose
 is not.
 """
 
@@ -74,7 +74,7 @@ def test_a_model_from_outside_is_trained_below_its_size(
 
     def finish(run: Any) -> None:
         runs.append((run.stats(), run.report()))
-        run.grow("1GiB")
+        run.set_budget("1GiB")
 
     got = program(lambda: recoup.budget(budget, spill="1GiB"), finish)
     assert all(torch.equal(a, b) for a, b in zip(plain, got, strict=True))
@@ -177,7 +177,7 @@ def test_who_knew_its_address_before_sees_every_write(hold: Callable[[torch.Tens
             KEPT[0].add_(1)
             total = sum(other.double().sum().item() for other in others)
             if run is not None:
-                run.grow("1GiB")
+                run.set_budget("1GiB")
         KEPT[0].sub_(3)
         return total, KEPT[0].double().sum().item(), KEPT[2].double().sum().item(), seen(KEPT[1])
 
@@ -199,7 +199,7 @@ def test_only_what_nobody_else_holds_comes_in() -> None:
         press()
         assert run.stats().imports == 1
         assert {row["by"] for row in run._engine.pinned()} >= {"made outside the scope"}
-        run.grow("1GiB")
+        run.set_budget("1GiB")
     array[0] = 5
     assert KEPT[1][0].item() == 5 and mine.sum().item() == SIZE
     assert [other[1].item() for other in others] == [1.0 + k for k in range(5)] * 3
@@ -215,7 +215,7 @@ def test_what_shares_a_storage_stays_one(by: str) -> None:
         assert run.stats().imports == (by != "view")  # a view holds its base where nobody looks
         KEPT[0].add_(1)
         assert KEPT[1].sum().item() == SIZE
-        run.grow("1GiB")
+        run.set_budget("1GiB")
     KEPT[1].add_(1)
     assert KEPT[0].sum().item() == 2 * SIZE
     assert [other[0].item() for other in others] == [float(k) for k in range(12)]
@@ -234,7 +234,7 @@ def test_an_address_that_is_taken_inside_the_scope_is_the_new_one() -> None:
         assert array[1] == 7 and pointer[1] == 7
         array[2] = 9
         assert KEPT[0][2].item() == 9
-        run.grow("1GiB")
+        run.set_budget("1GiB")
     assert len(others) == 24 and KEPT[0].sum().item() == 7 * SIZE + 2
 
 
@@ -268,7 +268,7 @@ def test_its_memory_is_given_back(tmp_path: Path, layers: int, width: int) -> No
         "    with recoup.budget('64MiB', spill='1GiB') as run:\n"
         f"        same = torch.equal(model(torch.ones(1, {width})), plain)\n"
         "        inside = resident()\n"
-        "        run.grow('1GiB')\n"
+        "        run.set_budget('1GiB')\n"
         "print(same, before - inside > 150, (before, inside))\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
@@ -337,7 +337,7 @@ def test_nothing_comes_in_while_another_thread_runs(when: str) -> None:
                 for _ in range(20):
                     press()
             assert (run.stats().imports > 0) == (when == "never")
-            run.grow("1GiB")
+            run.set_budget("1GiB")
         said = [str(each.message) for each in warned]
         assert any("stay outside" in each and other.name in each for each in said) == (
             when == "before"

@@ -184,7 +184,7 @@ def test_whatever_overlaps_is_kept(perfetto: TraceProcessor, tmp_path: Path, see
         "program": kinds["op"],
         "replays": kinds["replay"],
         "making room": kinds["evict"] + kinds["move"],
-        "second tier": kinds["spill"] + kinds["fetch"],
+        "spill tier": kinds["spill"] + kinds["fetch"],
     }
     for line, kind in (("program", "op"), ("replays", "replay")):
         told = [(each.name, each.cost_ns) for each in moments if each.kind == kind]

@@ -133,7 +133,7 @@ def no_hang() -> Iterator[None]:
 
 def replay_while(disturbers: tuple[Callable[[], Any], ...], draw: Callable[[], Any]) -> None:
     """What was drawn comes back with the same bits, whatever other threads do meanwhile."""
-    with recoup.budget("64MiB", small_leaf_bytes=0) as run, threads_that(*disturbers):
+    with recoup.budget("64MiB", small_result_bytes=0) as run, threads_that(*disturbers):
         made = [draw() for _ in range(6)]
         first = [x.clone() for x in made]
         for copy in first:
@@ -171,7 +171,7 @@ def test_a_thread_draws_as_if_there_were_no_replays(name: str) -> None:
     torch.manual_seed(11)
     plain = numbers()
     drawn: list[float] = []
-    with recoup.budget("64MiB", small_leaf_bytes=0):
+    with recoup.budget("64MiB", small_result_bytes=0):
         x = ALL[name]()
         torch.manual_seed(11)
         thread = threading.Thread(target=lambda: drawn.extend(numbers()))
@@ -285,7 +285,7 @@ def test_overloads_with_a_generator_are_found() -> None:
     }
 
 
-def test_a_custom_op_that_draws_makes_leaves() -> None:
+def test_a_custom_op_that_draws_makes_non_recomputable_values() -> None:
     # It may be in Python: it would wait for the GIL while it holds the generator.
     @torch.library.custom_op(
         "recoup_random::noise", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
@@ -294,7 +294,7 @@ def test_a_custom_op_that_draws_makes_leaves() -> None:
         return x + torch.rand_like(x)
 
     recoup.allow_replay("recoup_random::noise")
-    with recoup.budget("64MiB", small_leaf_bytes=0), threads_that(seed):
+    with recoup.budget("64MiB", small_result_bytes=0), threads_that(seed):
         for _ in range(200):
             assert not recoup.evict(noise(torch.ones(N)))
 
@@ -308,7 +308,7 @@ def test_a_dispatch_mode_sees_draws_while_a_thread_seeds() -> None:
         ) -> Any:
             return func(*args, **(kwargs or {}))
 
-    with recoup.budget("64MiB", small_leaf_bytes=0), threads_that(seed, draw_numbers), Mode():
+    with recoup.budget("64MiB", small_result_bytes=0), threads_that(seed, draw_numbers), Mode():
         for _ in range(200):
             x = F.dropout(torch.ones(N), 0.5)
             recoup.evict(x)
@@ -337,7 +337,7 @@ def draw():
     while not stop:
         F.dropout(torch.ones(100_000), 0.5)
         torch.rand(1)
-with recoup.budget("256MiB", small_leaf_bytes=0):
+with recoup.budget("256MiB", small_result_bytes=0):
     ys = [F.dropout(torch.ones(4096), 0.5) for _ in range(4)]
     refs = [y.clone() for y in ys]
     threads = [threading.Thread(target=draw) for _ in range(2)]

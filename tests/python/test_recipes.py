@@ -228,7 +228,7 @@ SHRINKING = """
 with recoup.budget("12MiB") as training:
     losses = [train_step(batch) for batch in loader]
     model.eval()
-    training.shrink("6MiB")
+    training.set_budget("6MiB")
     with torch.no_grad():
         scores = [loss_of(batch).item() for batch in loader]
 """
@@ -282,7 +282,7 @@ def compiled(_: str) -> None:
 
 
 @recipe("A model larger than the budget")
-def second_tier(_: str) -> None:
+def spill_tier(_: str) -> None:
     # Where no thread runs, of another test.
     [stats] = elsewhere("A model larger than the budget")
     ours, plain = (torch.load(f"{name}/model.pt") for name in ("ours", "plain"))

@@ -48,7 +48,7 @@ def test_errors_lead_to_a_budget_that_is_enough(name: str) -> None:
             break
         except recoup.OutOfBudgetError as error:
             if error.run is not None:
-                error.run.finish("4GiB")
+                error.run.resume("4GiB")
             budget = recommended(error.with_traceback(None))
             assert budget <= MOST_OF_PEAK.get(name, 1.25) * peak, (budget, peak)
     else:

@@ -59,7 +59,7 @@ def test_the_sweep_would_find_it() -> None:
     assert not _C.replay_traits("aten::new_empty", "")["repeatable"]
 
 
-def test_least_squares_are_leaves() -> None:
+def test_least_squares_are_non_recomputable() -> None:
     with recoup.budget("64MiB"):
         a, b = torch.randn(200, 200), torch.randn(200, 200)
         for _ in range(5):

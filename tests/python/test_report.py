@@ -60,10 +60,10 @@ def test_report() -> None:
         replay_ns=10**8,
     )
     pinned = [
-        {"bytes": 2**20, "by": "leaf", "op": "aten::randn"},
+        {"bytes": 2**20, "by": "non-recomputable", "op": "aten::randn"},
         {"bytes": 2**10, "by": "escape", "op": "aten::add"},
-        {"bytes": 2**20, "by": "leaf", "op": "aten::randn"},
-        *({"bytes": 1, "by": "leaf", "op": f"aten::op{i}"} for i in range(20)),
+        {"bytes": 2**20, "by": "non-recomputable", "op": "aten::randn"},
+        *({"bytes": 1, "by": "non-recomputable", "op": f"aten::op{i}"} for i in range(20)),
     ]
     lines = [
         tuple(cell.strip() for cell in line.split("  ") if cell.strip())
@@ -76,7 +76,7 @@ def test_report() -> None:
         ("evictions", "99", "3.0 MiB"),
         ("plain ops", "2.00 s", "100.0 %"),
         ("replays", "100.00 ms", "5.0 %"),
-        ("leaf", "2.0 MiB", "2", "aten::randn"),
+        ("non-recomputable", "2.0 MiB", "2", "aten::randn"),
         ("escape", "1.0 KiB", "1", "aten::add"),
         ("others", "12 B", "12", "-"),
     ]:
@@ -110,13 +110,13 @@ def test_report_columns_are_aligned() -> None:
 
 
 def test_report_is_plain_and_of_one_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    pinned = [{"bytes": 1, "by": "[red]leaf[/red]", "op": "my:smile:op" + 200 * "x"}]
+    pinned = [{"bytes": 1, "by": "[red]non-recomputable[/red]", "op": "my:smile:op" + 200 * "x"}]
     wide = format_report(stats_of(budget_bytes=1), pinned, policy="lru")
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert format_report(stats_of(budget_bytes=1), pinned, policy="lru") == wide
     assert wide.isascii() and "  my:smile:op" + 200 * "x" + "\n" in wide
-    assert "[red]leaf[/red] " in wide
+    assert "[red]non-recomputable[/red] " in wide
 
 
 def test_report_of_a_run_during_and_after() -> None:

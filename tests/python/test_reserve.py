@@ -102,7 +102,7 @@ def test_a_pool_in_use_gives_pages_back(
         measured.no_tensor += 150 * MIB
         run.mark_step()
         assert run.stats().evictions > 0
-        # The memory behind the pool, and not only its books.
+        # The memory behind the pool, and not only its accounting.
         behind = sum(size for at, size in real().items() if at not in before)
         assert behind <= 152 * MIB
         assert [each[0].item() for each in made[::9]] == [0, 9, 18, 27, 36]

@@ -124,11 +124,11 @@ def test_an_exit_that_failed_is_told_until_it_is_completed() -> None:
             kept.extend(x * i for i in range(32))
     (failure,) = run.failures()
     assert (failure.where, failure.op) == ("exit", caught.value.op)
-    assert any("run.finish(" in line for line in failure.help)
+    assert any("run.resume(" in line for line in failure.help)
     assert failure.rows is not None
     assert sum(row["bytes"] for row in failure.rows) == failure.charged_bytes > 0
     assert "The exit of the scope raised an exception." in run.page()
-    run.finish("64MiB")
+    run.resume("64MiB")
     assert run.failures() == []
     assert "How it failed" not in run.page()
 
@@ -146,7 +146,7 @@ def test_both_the_body_and_the_exit_may_fail() -> None:
         "ValueError",
         "OutOfBudgetError",
     ]
-    run.finish("64MiB")
+    run.resume("64MiB")
     assert [each.where for each in run.failures()] == ["body"]
 
 

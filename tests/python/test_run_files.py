@@ -144,7 +144,7 @@ def test_every_field_of_stats_is_in_one_group() -> None:
     assert sorted(grouped) == sorted(field.name for field in fields(recoup.Stats))
     values = stats_of(replays=7, spills=3)
     groups = values.to_groups()
-    assert list(groups) == ["memory", "work", "time", "tier", "planning", "books"]
+    assert list(groups) == ["memory", "work", "time", "tier", "planning", "metadata"]
     assert {k: v for group in groups.values() for k, v in group.items()} == values.to_dict()
 
 

@@ -37,7 +37,7 @@ def test_every_argument_of_budget_has_a_flag_or_is_an_option() -> None:
 
 BOUNDS = {
     "seed": (0, 2**64 - 1, 1),
-    "small_leaf_bytes": (0, 2**62, 1),
+    "small_result_bytes": (0, 2**62, 1),
     "max_depth": (1, 2**31 - 1, 1),
     "move_ns_per_byte": (0.001, 1e6, 0.0001),
 }
@@ -84,11 +84,11 @@ def test_flags_and_options_arrive(tmp_path: Path) -> None:
         "usefulness": False,
         "replay_order": "recursive",
         "block_size": "64KiB",
-        "small_leaf_bytes": 7,
+        "small_result_bytes": 7,
         "max_depth": 8,
         "evict_after_op": True,
         "cost_model": "bytes",
-        "inplace": "copy",
+        "in_place": "copy",
         "placement": "best-fit",
         "move_ns_per_byte": 0.5,
     }
@@ -120,11 +120,11 @@ def test_flags_and_options_arrive(tmp_path: Path) -> None:
         ([*B, "--device", "tpu"], "--device must be cpu, or a GPU such as cuda:0; got 'tpu'"),
         ([*B, "--device", ""], "--device must be cpu, or a GPU such as cuda:0; got ''"),
         ([*B, "--spill", "lots"], "--spill must be a whole number of bytes above 0, "),
-        ([*B, "--spill-dir", "."], "--spill-dir needs a second tier: add --spill SIZE"),
+        ([*B, "--spill-dir", "."], "--spill-dir needs a spill tier: add --spill SIZE"),
         ([*B, "--spill", "1MiB", "--spill-dir", ""], "--spill-dir must be the path of a directory"),
         (
             [*B, "--spill", "1MiB", "--spill-dir", "absent"],
-            "--spill: no file for a second tier can be made in absent: ",
+            "--spill: no file for a spill tier can be made in absent: ",
         ),
         ([*B, "--planning", "later"], "--planning must be one of off, wait, background; got "),
         ([*B, "--max-replay-ratio", "x"], "--max-replay-ratio must be a number above 0, or 0 "),
@@ -133,7 +133,7 @@ def test_flags_and_options_arrive(tmp_path: Path) -> None:
         ([*B, "--option", "seed=-1"], "--option seed must be a whole number from 0 to "),
         ([*B, "--option", "kinetic=1"], "--option kinetic must be true or false, or none; got '1'"),
         ([*B, "--option", "verify=x"], "--option verify: it has a flag of its own, --verify"),
-        ([*B, "--option", "inplace=x"], "--option inplace must be one of share, copy; got 'x'"),
+        ([*B, "--option", "in_place=x"], "--option in_place must be one of share, copy; got 'x'"),
         ([*B, "--option", "block_size=x"], "--option block_size must be a whole number of bytes"),
         (
             [*B, "--option", "move_ns_per_byte=x"],

@@ -65,7 +65,7 @@ MAKERS: dict[str, Make] = {
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"small_leaf_bytes": 0}, {"evict_after_op": True}], ids=str
+    "options", [{}, {"small_result_bytes": 0}, {"evict_after_op": True}], ids=str
 )
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("views", [True, False])

@@ -224,7 +224,7 @@ def test_a_replay_leaves_each_setting_as_it_was(name: str) -> None:
     setter, usual, other = SETTABLE[name]
     setter(usual)
     usually = _C.settings_number()
-    with recoup.budget("64MiB", small_leaf_bytes=0):
+    with recoup.budget("64MiB", small_result_bytes=0):
         with changed(setter, usual, other):
             x = torch.linspace(-1, 1, 1024, dtype=torch.float32)
             inside = _C.settings_number()
@@ -249,7 +249,7 @@ def test_what_new_threads_start_with_is_left_alone() -> None:
     usual = torch.get_num_threads()
     seen = []
     try:
-        with recoup.budget("64MiB", small_leaf_bytes=0):
+        with recoup.budget("64MiB", small_result_bytes=0):
             torch.set_num_threads(2)
             x = torch.linspace(-1, 1, 1024)
             torch.set_num_threads(1)

@@ -88,7 +88,7 @@ def test_only_a_budget_is_a_share(share: str) -> None:
         with pytest.raises(ValueError, match=f"{name} must be a whole number of bytes"):
             recoup.budget("1MiB", **{name: share})
     with recoup.budget("4MiB") as run:
-        for change in (run.grow, run.shrink):
+        for change in (run.set_budget, run.set_budget):
             with pytest.raises(ValueError, match=r"budget must be a whole .*'500MB'; got"):
                 change(share)
 
@@ -179,10 +179,10 @@ def test_a_tier_still_takes_over_what_was_made_before() -> None:
     made = torch.ones(64, 256)
     with recoup.budget("50%", spill="64MiB") as run:
         external = run.stats().external_bytes
-        run.shrink(external + 2 * MIB)
+        run.set_budget(external + 2 * MIB)
         model(made).sum().backward()
         assert run.stats().imports > 0
-        run.grow("256MiB")
+        run.set_budget("256MiB")
 
 
 @pytest.mark.serial
@@ -196,7 +196,7 @@ def test_a_tier_takes_over_what_does_not_fit_at_once(leave_free: LeaveFree) -> N
         assert run.stats().budget_bytes < others + 13 * MIB
         assert run.stats().imports > 0
         assert model(torch.ones(2, 1024)).sum().item() == want
-        run.grow("1GiB")
+        run.set_budget("1GiB")
 
 
 # ---- what does not fit ----
@@ -211,7 +211,7 @@ def test_more_than_the_container_may_have_is_refused(leave_free: LeaveFree) -> N
         f"by {machine.look().most.source}; got '3GiB'"
     )
     with recoup.budget("1MiB") as run, pytest.raises(ValueError, match="may take"):
-        run.grow("3GiB")
+        run.set_budget("3GiB")
 
 
 @pytest.mark.parametrize("budget", ["100%", "auto"])

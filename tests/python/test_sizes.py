@@ -67,7 +67,7 @@ def test_more_than_any_machine_has(value: int | str) -> None:
 
 def test_numbers_that_do_not_fit() -> None:
     trace = recoup.Trace(_C.TraceBuilder().build())
-    for options in ({"seed": 10**30}, {"max_depth": 10**30}, {"small_leaf_bytes": -1}):
+    for options in ({"seed": 10**30}, {"max_depth": 10**30}, {"small_result_bytes": -1}):
         with pytest.raises(
             ValueError, match=f"{next(iter(options))} must be a whole number from [01]"
         ):

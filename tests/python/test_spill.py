@@ -1,4 +1,4 @@
-"""A second tier on a disk: the same bits in budgets below what training keeps in any case."""
+"""A spill tier on a disk: the same bits in budgets below what training keeps in any case."""
 
 import copy
 import json
@@ -86,7 +86,7 @@ def test_below_the_floor(optimizer: str) -> None:
     [
         {"evict_after_op": True},
         {"verify": True},
-        {"inplace": "copy"},
+        {"in_place": "copy"},
         {"usefulness": False},
         {"policy": "lru"},
         {"policy": "coop"},
@@ -139,7 +139,7 @@ def test_the_end_of_a_scope_fetches_what_lives() -> None:
     torch.manual_seed(0)
     with recoup.budget("4MiB", spill="64MiB") as run:
         made = [torch.randn(1 << 18) for _ in range(8)]
-        run.grow("32MiB")
+        run.set_budget("32MiB")
     assert all(torch.equal(a, b) for a, b in zip(plain, made, strict=True))
 
 
@@ -152,7 +152,7 @@ def test_what_does_not_fit_at_the_end_says_so_and_can_be_finished() -> None:
         run as scope,
     ):
         made += [torch.randn(1 << 18) for _ in range(8)]
-    scope.finish("32MiB")
+    scope.resume("32MiB")
     torch.manual_seed(0)
     assert all(torch.equal(a, torch.randn(1 << 18)) for a in made)
 
@@ -213,7 +213,7 @@ with recoup.budget("8MiB", spill="64MiB") as run:
         try:
             [torch.randn(1 << 18).sum() for _ in range(20)]
         except recoup.OutOfBudgetError as error:
-            assert "second tier could not be written" in str(error), error
+            assert "spill tier could not be written" in str(error), error
         assert all(held[i].eq(i + 2).all() for i in here)
         try:
             held[away[0]].sum()
@@ -343,8 +343,8 @@ def test_the_commands_have_a_tier(tmp_path: Path, capsys: pytest.CaptureFixture[
     quick = cli_here(capsys, *simulate, "--spill", "1GiB", "--spill-latency", "0")
     assert quick.returncode == 0, quick.stderr
     for wrong, says in (
-        (("--spill-bandwidth", "3,1"), "--spill-bandwidth needs a second tier"),
-        (("--spill-latency", "3"), "--spill-latency needs a second tier"),
+        (("--spill-bandwidth", "3,1"), "--spill-bandwidth needs a spill tier"),
+        (("--spill-latency", "3"), "--spill-latency needs a spill tier"),
         (("--spill", "1GiB", "--spill-latency", "-1"), "--spill-latency must be from 0"),
         (("--spill", "1GiB", "--spill-bandwidth", "0,1"), "must be READ,WRITE"),
         (("--spill", "a lot"), "--spill must be"),

@@ -1,4 +1,4 @@
-"""A second tier whose disk fails at each copy in turn, and what may happen to its file."""
+"""A spill tier whose disk fails at each copy in turn, and what may happen to its file."""
 
 import ctypes
 import mmap
@@ -56,7 +56,7 @@ def copies(plain: list[object]) -> recoup.Stats:
         state = make_state()
         update(state)
         assert digest(state) == plain
-        run.grow("8MiB")
+        run.set_budget("8MiB")
     assert run.stats().spills > 20 and run.stats().fetches > 20
     return run.stats()
 
@@ -74,16 +74,16 @@ def test_each_write_that_fails_loses_nothing(
                 try:
                     return work()
                 except recoup.OutOfBudgetError as error:
-                    assert "second tier could not be written" in str(error)
+                    assert "spill tier could not be written" in str(error)
                     refused += 1
-                    run.grow("8MiB")
+                    run.set_budget("8MiB")
                     return work()
 
             state = [retry(lambda i=i: torch.full((SIZE,), float(i))) for i in range(COUNT)]  # type: ignore[misc]
             update(state, retry)  # type: ignore[arg-type]
             assert digest(state, retry) == plain, number  # type: ignore[arg-type]
             run.check()
-            run.grow("16MiB")
+            run.set_budget("16MiB")
         assert run.stats().spills < copies.spills
     assert refused > 0
 
@@ -111,12 +111,12 @@ def test_each_read_that_fails_once_is_an_error_and_the_next_is_right(
                 update(state, retry)
                 assert digest(state, retry) == plain, number
                 run.check()
-                run.grow("8MiB")
+                run.set_budget("8MiB")
         except RuntimeError as error:  # at the end, which fetches what lives
             assert says in str(error)
-            assert "run.finish(budget)" in str(error.__notes__)
+            assert "run.resume(budget)" in str(error.__notes__)
             raised += 1
-            run.finish("8MiB")
+            run.resume("8MiB")
         assert digest(state) == plain
     assert raised > copies.fetches // 2
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_read_any_more_is_all_that_is_lost(
         run.check()
         assert lost and kept
         del each
-        run.grow("8MiB")
+        run.set_budget("8MiB")
     assert "`del` what is lost" in str(left.value.__notes__)
     del left
     for i, each in enumerate(state):
@@ -160,7 +160,7 @@ def test_what_cannot_be_read_any_more_is_all_that_is_lost(
                 each.sum()
             state[i] = torch.zeros(1)
     del each
-    run.finish("8MiB")
+    run.resume("8MiB")
     expected = make_state()
 
     def so_many(work: Callable[[], object]) -> object:
@@ -204,7 +204,7 @@ def test_no_page_of_the_file_is_in_memory_and_its_folder_may_go(
         file = file_of_the_tier()
         assert os.stat(file).st_size > 1 << 20
         assert pages_in_memory(file) == 0
-        run.grow("8MiB")
+        run.set_budget("8MiB")
 
 
 KILLED = f"""
@@ -254,7 +254,7 @@ with recoup.budget(t.BUDGET, spill="64MiB") as run:
     for child in children:
         assert os.WEXITSTATUS(os.waitpid(child, 0)[1]) == 0
     assert t.digest(state) == plain
-    run.grow("8MiB")
+    run.set_budget("8MiB")
 """
 
 

@@ -171,7 +171,7 @@ def test_resident_memory(tmp_path: Path) -> None:
     assert expected == pytest.approx(most, rel=0.1)
 
 
-def test_a_second_tier_and_a_policy(tmp_path: Path) -> None:
+def test_a_spill_tier_and_a_policy(tmp_path: Path) -> None:
     script = write(tmp_path, TRAIN)
     args = ("--spill", "64MiB", "--policy", "recoup", "--steps", 2, script, 5)
     result, figures = suggest(tmp_path, *args)

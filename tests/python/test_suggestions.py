@@ -279,7 +279,7 @@ def test_a_bound_on_the_time(tmp_path: Path) -> None:
     assert slow.status == "too slow" and "1.01 times" in slow.reason
 
 
-def test_a_second_tier_goes_lower(tmp_path: Path) -> None:
+def test_a_spill_tier_goes_lower(tmp_path: Path) -> None:
     records = records_of(record(tmp_path / "run.rtrace"))
     budget = short_size(Predictor(records).peak_bytes * 4 // 10)
     assert Predictor(records).predict(budget).status != "ok"

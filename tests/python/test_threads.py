@@ -13,7 +13,7 @@ from differential import N, in_thread, made
 
 
 def test_carry_brings_bytes_back() -> None:
-    with recoup.budget("8MiB", small_leaf_bytes=0) as run:
+    with recoup.budget("8MiB", small_result_bytes=0) as run:
         x = made()
         assert recoup.evict(x)
         (error,) = in_thread(lambda: x.const_data_ptr())  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ def test_a_thread_goes_on_when_the_scope_ends() -> None:
     thread.start()
     try:
         for _ in range(10):
-            with recoup.budget("1MiB", small_leaf_bytes=0):
+            with recoup.budget("1MiB", small_result_bytes=0):
                 torch.ones(N).add(1).sum()
     finally:
         go.set()
@@ -126,7 +126,7 @@ def test_an_exit_that_does_not_fit_waits_for_threads() -> None:
         threads = [threading.Thread(target=work, args=(kept, stop, wrong)) for _ in range(2)]
         with (
             pytest.raises(recoup.OutOfBudgetError),
-            recoup.budget("300KiB", small_leaf_bytes=0) as run,
+            recoup.budget("300KiB", small_result_bytes=0) as run,
         ):
             kept.extend(torch.full((N,), float(i)) for i in range(150))
             for thread in threads:
@@ -134,7 +134,7 @@ def test_an_exit_that_does_not_fit_waits_for_threads() -> None:
         stop.set()
         for thread in threads:
             thread.join()
-        run.finish("16MiB")
+        run.resume("16MiB")
         assert not wrong, wrong[0]
         assert all(torch.equal(t, torch.full((N,), float(i))) for i, t in enumerate(kept))
 
@@ -149,7 +149,7 @@ def drop(tensors):
 
 for turn in range({turns}):
     tensors = []
-    with recoup.budget("64MiB", small_leaf_bytes=0) as run:
+    with recoup.budget("64MiB", small_result_bytes=0) as run:
         tensors.extend(torch.full((256,), 1.0) + 1 for _ in range(4000))
         if turn % 2:
             for tensor in tensors[::2]:

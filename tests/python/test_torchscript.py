@@ -11,8 +11,8 @@ from conftest import bits_equal
 
 OPTIONS: list[dict[str, object]] = [
     {},
-    {"small_leaf_bytes": 0},
-    {"small_leaf_bytes": 0, "evict_after_op": True},
+    {"small_result_bytes": 0},
+    {"small_result_bytes": 0, "evict_after_op": True},
 ]
 
 
@@ -136,7 +136,7 @@ def test_traced_and_frozen() -> None:
     ):
         with torch.no_grad():
             expected = [module(x) for _ in range(3)][-1]
-        with recoup.budget("64MiB", small_leaf_bytes=0, evict_after_op=True), torch.no_grad():
+        with recoup.budget("64MiB", small_result_bytes=0, evict_after_op=True), torch.no_grad():
             got = [module(x * 1) for _ in range(3)][-1]
             assert bits_equal(got, expected)
     assert torch.isfinite(plain)

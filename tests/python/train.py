@@ -333,7 +333,7 @@ def scope(budget: int | str | None, options: dict[str, Any]) -> Iterator[Any]:
     except recoup.OutOfBudgetError:
         with suppress(RuntimeError):  # "this scope is over": what was alive did fit
             if run is not None:
-                run.finish(HUGE if run.device.type == "cpu" else free_bytes(run.device))
+                run.resume(HUGE if run.device.type == "cpu" else free_bytes(run.device))
         raise
 
 

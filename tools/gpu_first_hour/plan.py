@@ -99,7 +99,7 @@ def _second_part() -> Iterator[Check]:
             2,
             "budgets.py",
             75,
-            f"The same of {net} with a second tier in pinned memory of the host.",
+            f"The same of {net} with a spill tier in pinned memory of the host.",
             {"net": net, "share": SHARE_WITH_TIER, "spill": True},
             table=f"{net} in budgets",
         )

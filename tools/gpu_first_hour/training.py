@@ -81,7 +81,7 @@ class Job:
 
 
 def spill_of(tiny: bool) -> str:
-    """How much pinned memory a second tier may take: at most half of the host's."""
+    """How much pinned memory a spill tier may take: at most half of the host's."""
     if tiny:
         return "64MiB"
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

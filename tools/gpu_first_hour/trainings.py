@@ -312,7 +312,7 @@ def all_trainings() -> Iterator[tuple[str, Training]]:
         yield f"chain, {optimizer} {words}".strip(), Training(make)
     for policy in policy_names():
         yield f"chain, policy {policy}", Training(chain, {"policy": policy})
-    yield "chain, second tier", Training(chain, {"spill": "256MiB"})
+    yield "chain, spill tier", Training(chain, {"spill": "256MiB"})
     own = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
     yield "chain, cudaMallocAsync", Training(chain, environment=own)
     yield "gradient penalty", Training(penalty)

@@ -23,10 +23,10 @@ class Mode:
 
 
 SCOPES = {
-    "force": Mode({"small_leaf_bytes": 0, "evict_after_op": True}, "poison"),
+    "force": Mode({"small_result_bytes": 0, "evict_after_op": True}, "poison"),
     "dflt": Mode({"evict_after_op": True}, "poison"),
     "loose": Mode(),
-    "small": Mode({"small_leaf_bytes": 0, "verify": True}, "poison", needs="force"),
+    "small": Mode({"small_result_bytes": 0, "verify": True}, "poison", needs="force"),
 }
 MODES = (*SCOPES, AGAIN)
 

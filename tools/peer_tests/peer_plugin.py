@@ -70,7 +70,7 @@ class Scope:
 
     def _finish(self) -> None:
         try:
-            self._run.finish(2 * modes.BUDGET)
+            self._run.resume(2 * modes.BUDGET)
         except Exception as error:
             pytest.exit(f"the scope of a test stays open: {error!r}", returncode=3)
 

@@ -77,7 +77,7 @@ class Device {
   // What a byte of a long copy within the pool takes, measured; nullopt: unknown. It is asked while
   // the engine is made.
   [[nodiscard]] virtual std::optional<double> move_ns_per_byte() const { return std::nullopt; }
-  // ---- the second tier: bytes at offsets of its own ----
+  // ---- the spill tier: bytes at offsets of its own ----
   // Begins to write `size` bytes there, a copy. Nobody changes them until it has ended.
   virtual void begin_spill(Bytes /*to*/, const Location& /*from*/, Bytes /*size*/) {}
   // Waits for the copy to that place. False: it cannot be written; what was there may be gone.
@@ -92,7 +92,7 @@ class Device {
   // Waits for the copy from that place. Throws what says that it cannot be read, or is not the
   // same.
   virtual void end_fetch(Bytes /*from*/) {}
-  // Makes room for a second tier that was not asked for. False: there is none.
+  // Makes room for a spill tier that was not asked for. False: there is none.
   [[nodiscard]] virtual bool lend_tier() noexcept { return false; }
   // What copies there take, measured; nullopt: unknown. Asked while the engine is made, if there
   // is to be one.

@@ -16,12 +16,12 @@ struct PageSizes {
 };
 
 // Note [Footprint]
-// Memory that was used once stays where it is, whatever the books say: free bytes of the pool take
-// as much of the machine as others. That is no harm while all of the budget is the pool's. Bytes
-// made outside are charged to the same budget, and then both together would take more than it. So
-// pages that were touched are counted from the first such charge on, and free ranges are given back
-// to the system when pages and charges exceed the budget. What cannot be given back is a part of a
-// page at each end of a free range.
+// Memory that was used once stays where it is, whatever the metadata say: free bytes of the pool
+// take as much of the machine as others. That is no harm while all of the budget is the pool's.
+// Bytes made outside are charged to the same budget, and then both together would take more than
+// it. So pages that were touched are counted from the first such charge on, and free ranges are
+// given back to the system when pages and charges exceed the budget. What cannot be given back is a
+// part of a page at each end of a free range.
 class Footprint {
  public:
   explicit Footprint(const PageSizes& sizes) : sizes_(sizes) {}

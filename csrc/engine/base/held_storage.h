@@ -15,9 +15,10 @@ struct HeldStorage {
   std::uint64_t birth = 0;     // tells it from an earlier one with the same id
   BlockId before_write{};      // Note [Copy on write]: while an op writes it
   NameId name{};
-  bool island = false;  // pinned or escaped: its block stays where it is
-  bool left = false;    // Note [Leaving the pool]: it has
-  bool placed = false;  // was moved to the low end, as a leaf that is written again and again
+  bool immovable = false;  // pinned or escaped: its block stays where it is
+  bool left = false;       // Note [Leaving the pool]: it has
+  bool placed = false;     // was moved to the low end, as a non-recomputable value that is written
+                           // again and again
 };
 
 using HeldStorages = Slab<HeldStorage, StorageId>;

@@ -9,7 +9,7 @@
 namespace recoup::detail {
 
 struct MovePrice {
-  Nanoseconds each{3000};  // to take a storage's bytes and to give it others, on the books too
+  Nanoseconds each{3000};  // to take a storage's bytes and to give it others, on the metadata too
   double a_byte = 0.1;     // nanoseconds; one core's memmove, if nobody measured it
   Nanoseconds a_look{20};  // at a block, when moves are planned
 

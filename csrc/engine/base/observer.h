@@ -23,7 +23,7 @@ class Observer {
   virtual void on_external(StorageId /*storage*/, Bytes /*nbytes*/, bool /*among_outside*/) {}
   virtual void on_adopt(const FreshStorage& /*fresh*/, StorageId /*storage*/) {}
   virtual void on_death(StorageId /*storage*/) {}
-  virtual void on_forsake(StorageId /*storage*/) {}
+  virtual void on_disown(StorageId /*storage*/) {}
   virtual void on_escape(StorageId /*storage*/) {}
   // One that escaped has left the pool.
   virtual void on_leave(StorageId /*storage*/) {}

@@ -21,7 +21,7 @@ class ObserverPair : public Observer {
     tell(&Observer::on_adopt, fresh, storage);
   }
   void on_death(StorageId storage) override { tell(&Observer::on_death, storage); }
-  void on_forsake(StorageId storage) override { tell(&Observer::on_forsake, storage); }
+  void on_disown(StorageId storage) override { tell(&Observer::on_disown, storage); }
   void on_escape(StorageId storage) override { tell(&Observer::on_escape, storage); }
   void on_leave(StorageId storage) override { tell(&Observer::on_leave, storage); }
   void on_pin(StorageId storage) override { tell(&Observer::on_pin, storage); }

@@ -10,7 +10,7 @@
 
 namespace recoup::detail {
 
-// A recorded value, however often its id has been used again. Invalid for a leaf.
+// A recorded value, however often its id has been used again. Invalid for a non-recomputable value.
 struct ValueTicket {
   ValueId value;
   std::uint64_t made_by = 0;  // its op's number among all that were recorded

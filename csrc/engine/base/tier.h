@@ -1,4 +1,4 @@
-// Tier: what of the second tier is taken, and what its copies cost. No bytes: the device has them.
+// Tier: what of the spill tier is taken, and what its copies cost. No bytes: the device has them.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,11 @@ struct TierSpeed {
   Nanoseconds each{100'000};  // request, beside its bytes
 };
 
-// Note [The second tier]
-// A value that is spilled has no bytes in the pool; what it holds is in a slot of the second tier,
-// and is fetched when somebody needs it. A leaf has no other way out of the pool. What can be
-// replayed is spilled where that costs less. For what is made from it a spilled value is as good as
-// a resident one: no replay goes behind it.
+// Note [The spill tier]
+// A value that is spilled has no bytes in the pool; what it holds is in a slot of the spill tier,
+// and is fetched when somebody needs it. A non-recomputable value has no other way out of the pool.
+// What can be replayed is spilled where that costs less. For what is made from it a spilled value
+// is as good as a resident one: no replay goes behind it.
 //
 // When a copy cannot be written (the tier is full or its disk fails) the value stays as it was.
 class Tier {
@@ -52,9 +52,9 @@ class Tier {
   void close() { closed_ = true; }
   [[nodiscard]] bool closed() const { return closed_; }
 
-  // nullopt: there is no room. For a leaf one of those that are held will do.
-  [[nodiscard]] std::optional<BlockId> take(Bytes nbytes, bool leaf) {
-    std::optional<BlockId> slot = leaf ? take_held(nbytes) : std::nullopt;
+  // nullopt: there is no room. For a non-recomputable value one of those that are held will do.
+  [[nodiscard]] std::optional<BlockId> take(Bytes nbytes, bool source) {
+    std::optional<BlockId> slot = source ? take_held(nbytes) : std::nullopt;
     if (!slot) {
       slot = slots_->allocate(nbytes, Zone::kLow);
     }

@@ -40,18 +40,18 @@ Engine::Engine(const Options& options, Device& device)
                   {.moves = context_.move_price, .tier = context_.tier}, context_.now),
       verifier_(context_.options, device, context_.lineage, context_.stats),
       values_(context_, candidates_, verifier_),
-      leaves_(context_, values_),
+      non_recomputables_(context_, values_),
       pages_(context_),
       enough_(context_),
       reporter_(context_, enough_),
-      flights_(context_, values_),
-      spiller_(context_, values_, flights_),
+      copies_(context_, values_),
+      spiller_(context_, values_, copies_),
       evictor_(context_, values_, candidates_, *policy_, spiller_),
       mover_(context_, values_, pages_),
       importer_(context_, {.values = values_, .spiller = spiller_, .pages = pages_}),
       disturber_(context_, evictor_, mover_, reporter_),
       room_(context_, {.values = values_,
-                       .leaves = leaves_,
+                       .non_recomputables = non_recomputables_,
                        .pages = pages_,
                        .evictor = evictor_,
                        .mover = mover_,
@@ -66,9 +66,9 @@ Engine::Engine(const Options& options, Device& device)
                  .verifier = verifier_,
                  .disturber = disturber_,
                  .reporter = reporter_},
-                leaves_),
+                non_recomputables_),
       freezer_(context_, {.values = values_,
-                          .leaves = leaves_,
+                          .non_recomputables = non_recomputables_,
                           .mover = mover_,
                           .room = room_,
                           .replayer = replayer_,
@@ -81,13 +81,13 @@ Engine::Engine(const Options& options, Device& device)
                           .enough = enough_}),
       write_behind_(
           context_,
-          {.values = values_, .evictor = evictor_, .spiller = spiller_, .flights = flights_}),
+          {.values = values_, .evictor = evictor_, .spiller = spiller_, .copies = copies_}),
       read_ahead_(context_, {.values = values_,
                              .pages = pages_,
                              .enough = enough_,
                              .evictor = evictor_,
                              .spiller = spiller_,
-                             .flights = flights_}),
+                             .copies = copies_}),
       op_(context_, {.values = values_,
                      .candidates = candidates_,
                      .evictor = evictor_,
@@ -105,7 +105,7 @@ Engine::Engine(const Options& options, Device& device)
                            .spiller = spiller_,
                            .reporter = reporter_}),
       user_(context_, {.values = values_,
-                       .leaves = leaves_,
+                       .non_recomputables = non_recomputables_,
                        .candidates = candidates_,
                        .evictor = evictor_,
                        .replayer = replayer_,
@@ -113,14 +113,14 @@ Engine::Engine(const Options& options, Device& device)
                        .pages = pages_,
                        .reporter = reporter_}),
       schedule_(context_, values_, evictor_, replayer_) {
-  context_.landing = context_.flights = &flights_;
+  context_.copy_wait = context_.copies = &copies_;
 }
 
 // The device's memory is not given back while a copy goes on in it. Who looked on may be gone.
 Engine::~Engine() {
   context_.observer = nullptr;
   context_.planned = nullptr;
-  flights_.land_all();
+  copies_.wait_for_all();
   context_.lineage.for_each_op([this](OpId, const Op& op) { context_.device.release(op.payload); });
   context_.lineage.for_each_value([this](ValueId, const Value& value) {
     if (value.external != nullptr) {
@@ -182,9 +182,9 @@ StorageId Engine::revive_external(ValueId id) {
   return storage;
 }
 
-void Engine::forsake_external(StorageId storage) {
-  const ValueId leaf = current(storage);
-  const Dependents found = leaves_.dependents(leaf);
+void Engine::disown_external(StorageId storage) {
+  const ValueId source = current(storage);
+  const Dependents found = non_recomputables_.dependents(source);
   if (!found.needed.empty()) {
     throw std::runtime_error(
         "recoup: the memory of a tensor was replaced where recoup could not see it, and an evicted "
@@ -192,9 +192,9 @@ void Engine::forsake_external(StorageId storage) {
         "recoup.materialize on what depends on it first");
   }
   if (context_.observer != nullptr) {
-    context_.observer->on_forsake(storage);
+    context_.observer->on_disown(storage);
   }
-  leaves_.freeze(leaf, found);
+  non_recomputables_.freeze(source, found);
   let_go(storage);
 }
 
@@ -209,7 +209,7 @@ void Engine::let_go(StorageId storage) {
   values_.discard_copy(values_[storage]);
   const ValueId id = values_.remove_storage(storage);
   const Value& value = context_.lineage[id];
-  if (!context_.options.usefulness && value.evictable() && !value.leaf()) {
+  if (!context_.options.usefulness && value.evictable() && value.recomputable()) {
     values_.transition(id, Residency::kEvicted);
     ++context_.stats.drops;
   }
@@ -217,10 +217,10 @@ void Engine::let_go(StorageId storage) {
     values_.end(id);
     return;
   }
-  if (value.leaf()) {
-    leaves_.consider(id);
+  if (!value.recomputable()) {
+    non_recomputables_.consider(id);
   }
-  values_.settle(id);
+  values_.collect(id);
 }
 
 Stats Engine::stats() const {
@@ -234,10 +234,10 @@ Stats Engine::stats() const {
   stats.candidates_filtered = policy_->work().filtered;
   stats.live_values = static_cast<std::int64_t>(context_.lineage.value_count());
   stats.live_ops = static_cast<std::int64_t>(context_.lineage.op_count());
-  stats.books_bytes = static_cast<std::int64_t>(context_.lineage.memory() + candidates_.memory() +
-                                                context_.costs.memory()) +
-                      context_.charges.device_books;
-  stats.books_peak_bytes = std::max(context_.stats.books_peak_bytes, stats.books_bytes);
+  stats.metadata_bytes = static_cast<std::int64_t>(context_.lineage.memory() +
+                                                   candidates_.memory() + context_.costs.memory()) +
+                         context_.charges.device_metadata;
+  stats.metadata_peak_bytes = std::max(context_.stats.metadata_peak_bytes, stats.metadata_bytes);
   if (context_.planned != nullptr) {
     context_.planned->add_to(stats);
   }
@@ -250,7 +250,7 @@ void Engine::check() const {
   candidates_.check();
   values_.check(context_.running_op.empty() && !context_.replaying);
   context_.tier.check();
-  flights_.check();
+  copies_.check();
   pages_.check();
   RECOUP_CHECK(charged() <= context_.options.budget);
 }

@@ -28,12 +28,12 @@
 #include "csrc/engine/state/candidates.h"
 #include "csrc/engine/state/context.h"
 #include "csrc/engine/state/enough.h"
-#include "csrc/engine/state/leaves.h"
+#include "csrc/engine/state/non_recomputables.h"
 #include "csrc/engine/state/out_of_budget.h"
 #include "csrc/engine/state/pages.h"
 #include "csrc/engine/state/values.h"
 #include "csrc/engine/state/verifier.h"
-#include "csrc/engine/tier/flights.h"
+#include "csrc/engine/tier/async_copies.h"
 #include "csrc/engine/tier/spiller.h"
 #include "recoup/errors.h"
 #include "recoup/options.h"
@@ -64,18 +64,18 @@ class Engine final {
   [[nodiscard]] StorageId storage_in(BlockId block) const;
 
   // ---- storages ----
-  // Registers a storage that was made outside the pool: a leaf. Its bytes are charged, unless they
-  // are among Options::outside.
+  // Registers a storage that was made outside the pool: a non-recomputable value. Its bytes are
+  // charged, unless they are among Options::outside.
   enum class Charge : std::uint8_t { kNow, kAmongOutside };
   StorageId add_external(void* handle, Bytes nbytes, Charge charge = Charge::kNow);
   // One that was said to be dead has been found again by the program, while something can still be
   // recomputed from it; `value` is what was its current value.
   StorageId revive_external(ValueId value);
-  // Registers a storage over a kernel-held block, as a leaf.
+  // Registers a storage over a kernel-held block, as a non-recomputable value.
   StorageId adopt(const FreshStorage& fresh);
   // The bytes of an external storage are no longer the ones we know, and gone. Throws when an
   // evicted value that somebody needs was made from them.
-  void forsake_external(StorageId storage);
+  void disown_external(StorageId storage);
   // Its last reference is gone, or its bytes are no longer the ones we know. Frees what nobody
   // needs.
   void storage_died(StorageId storage);
@@ -105,10 +105,10 @@ class Engine final {
   // nothing.
   void acquire(std::span<const ValueId> values) { replayer_.acquire(values); }
   void release(std::span<const ValueId> values) noexcept { replayer_.release(values); }
-  // No copy to or from the second tier is under way when this returns.
-  void end_copies() { flights_.land_all(); }
+  // No copy to or from the spill tier is under way when this returns.
+  void end_copies() { copies_.wait_for_all(); }
   // By the ops' names.
-  [[nodiscard]] std::vector<CopyWaitRow> copy_waits() const { return flights_.waits(); }
+  [[nodiscard]] std::vector<CopyWaitRow> copy_waits() const { return copies_.waits(); }
   UserRequests& user() { return user_; }
   [[nodiscard]] const UserRequests& user() const { return user_; }
   // Evicts until `need` bytes are free, if that is possible, and brings together what is free.
@@ -155,8 +155,6 @@ class Engine final {
     context_.placer.learn_from(placer);
     context_.enough = enough;
   }
-  // The device keeps so many bytes of books more.
-  void add_books(std::ptrdiff_t bytes) { context_.charges.device_books += bytes; }
 
  private:
   void let_go(StorageId storage);
@@ -167,11 +165,11 @@ class Engine final {
   Candidates candidates_;
   Verifier verifier_;
   Values values_;
-  Leaves leaves_;
+  NonRecomputables non_recomputables_;
   Pages pages_;
   Enough enough_;
   OutOfBudgetReporter reporter_;
-  Flights flights_;
+  AsyncCopies copies_;
   Spiller spiller_;
   Evictor evictor_;
   Mover mover_;

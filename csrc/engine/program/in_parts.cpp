@@ -47,7 +47,7 @@ bool InParts::prepare(std::span<const Part> parts) {
   for (const Part& part : parts) {
     for (const PartOperand& operand : part.operands) {
       if (operand.written) {
-        settle(operand.storage);
+        detach(operand.storage);
       }
     }
   }
@@ -69,14 +69,14 @@ bool InParts::prepare(std::span<const Part> parts) {
   return need.sure;
 }
 
-void InParts::settle(StorageId storage) {
+void InParts::detach(StorageId storage) {
   const ValueId one[] = {values_.current(storage)};
-  if (!lineage_[one[0]].leaf()) {
+  if (lineage_[one[0]].recomputable()) {
     const bool evicted = lineage_[one[0]].evicted();
     if (evicted) {
       replayer_.acquire(one);
     }
-    values_.make_leaf(one[0]);
+    values_.make_non_recomputable(one[0]);
     values_.drain();
     if (evicted) {
       replayer_.release(one);
@@ -86,9 +86,9 @@ void InParts::settle(StorageId storage) {
 }
 
 // No part replays anything for it.
-bool InParts::is_settled(const PartOperand& operand) const {
+bool InParts::is_detached(const PartOperand& operand) const {
   const ValueId id = values_.current(operand.storage);
-  return lineage_[id].leaf() && !(operand.written && lineage_.has_consumers(id));
+  return !lineage_[id].recomputable() && !(operand.written && lineage_.has_consumers(id));
 }
 
 // Then no part allocates anything.
@@ -96,7 +96,7 @@ bool InParts::is_there(std::span<const Part> parts) const {
   return std::all_of(parts.begin(), parts.end(), [this](const Part& part) {
     return part.workspace == Bytes(0) &&
            std::all_of(part.operands.begin(), part.operands.end(), [this](const PartOperand& each) {
-             return is_settled(each) && lineage_[values_.current(each.storage)].resident();
+             return is_detached(each) && lineage_[values_.current(each.storage)].resident();
            });
   });
 }
@@ -121,7 +121,7 @@ void InParts::hold_slots(std::span<const Part> parts) {
   context_.tier.hold_slots();
   (void)context_.tier.gave_back();  // else what is refused here would be taken again; see let_go()
   std::vector<ValueId> refused;
-  const auto wants = [](const Value& value) { return value.leaf() && value.evictable(); };
+  const auto wants = [](const Value& value) { return !value.recomputable() && value.evictable(); };
   for (const Part& part : parts) {
     for (const PartOperand& operand : part.operands) {
       const ValueId id = values_.current(operand.storage);
@@ -169,7 +169,7 @@ void InParts::let_go() {
 bool InParts::may_go(ValueId id) const {
   const Value& value = lineage_[id];
   return value.evictable() &&
-         (!value.leaf() || (id.index() < has_slot_.size() && has_slot_[id.index()]));
+         (value.recomputable() || (id.index() < has_slot_.size() && has_slot_[id.index()]));
 }
 
 // The operands of a part that are not there, or do not stay.
@@ -201,19 +201,19 @@ InParts::Need InParts::look(std::span<const Part> parts) {
     need.operands = std::max(need.operands, operands);
     need.most = std::max(need.most, operands + workspace_of(part));
     known &= std::all_of(part.operands.begin(), part.operands.end(),
-                         [this](const PartOperand& each) { return is_settled(each); });
+                         [this](const PartOperand& each) { return is_detached(each); });
   }
   Bytes in_pool{0};
   lineage_.for_each_value([&](ValueId id, const Value& value) {
     if (value.block.valid() && !may_go(id)) {
-      const bool dead_leaf = value.leaf() && !value.held();
-      (dead_leaf || value.evictable() ? need.perhaps : need.stays) += value.size;
+      const bool dead_source = !value.recomputable() && !value.held();
+      (dead_source || value.evictable() ? need.perhaps : need.stays) += value.size;
       in_pool += value.size;
     }
   });
   need.stays += charges.external + charges.kernel_held;
   need.sure = known && need.most + need.stays + need.perhaps <= context_.options.budget;
-  if (need.sure && (charges.islands > 0 || charges.kernel_blocks > 0)) {
+  if (need.sure && (charges.immovable_blocks > 0 || charges.kernel_blocks > 0)) {
     const Bytes window = Compactor(context_.pool).largest_window([this](ValueId owner) {
       return owner.valid() && (may_go(owner) || lineage_[owner].movable());
     });

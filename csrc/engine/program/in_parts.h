@@ -20,9 +20,12 @@ namespace recoup::detail {
 // An op on lists (the step of an optimizer, for all parameters) that runs in parts may fail half
 // way, where it would not have begun as a whole. So before the first part:
 //
-// 1. What will be written is settled: it is a leaf on which nothing hangs. Then no part replays
-//    anything, and what one writes is a leaf, too: a part takes bytes, and may fetch some.
-// 2. Copies of what is resident go. Every leaf that the second tier could take gets a slot there,
+// 1. What will be written is settled: it is a non-recomputable value on which nothing hangs. Then
+// no part replays
+//    anything, and what one writes is a non-recomputable value, too: a part takes bytes, and may
+//    fetch some.
+// 2. Copies of what is resident go. Every non-recomputable value that the spill tier could take
+// gets a slot there,
 //    which it keeps: what is fetched for a part leaves its slot to what the part has made of it,
 //    which is as large. What gets none is not spilled meanwhile, for it would take another's.
 // 3. Then the largest part must fit beside what stays in any case.
@@ -48,7 +51,7 @@ class InParts {
   [[nodiscard]] bool begin(std::span<const Part> parts);
   void end();
   // Step 1 for one storage.
-  void settle(StorageId storage);
+  void detach(StorageId storage);
 
  private:
   // What one part takes, and all else that has bytes in the pool or outside.
@@ -66,7 +69,7 @@ class InParts {
   void hold_slots(std::span<const Part> parts);
   void let_go();
   [[nodiscard]] bool hold_slot(ValueId id);
-  [[nodiscard]] bool is_settled(const PartOperand& operand) const;
+  [[nodiscard]] bool is_detached(const PartOperand& operand) const;
   [[nodiscard]] bool may_go(ValueId id) const;
   [[nodiscard]] Bytes operands_of(const Part& part) const;
   [[nodiscard]] Bytes workspace_of(const Part& part) const;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "csrc/engine/tier/flights.h"
+#include "csrc/engine/tier/async_copies.h"
 
 namespace recoup::detail {
 namespace {
@@ -50,7 +50,7 @@ void ProgramOp::release_operands(std::span<const Operand> operands) noexcept {
 void ProgramOp::begin(std::string_view name, std::span<Operand> operands) {
   context_.running_op = name;
   const std::int64_t replays = context_.stats.replays;
-  context_.flights->land_ended();
+  context_.copies->finish_ended();
   try {
     if (context_.schedule != nullptr) {
       context_.schedule->before_op(name, operands);

@@ -18,7 +18,7 @@ ReadAhead::ReadAhead(Context& context, const Parts& parts)
       enough_(parts.enough),
       evictor_(parts.evictor),
       spiller_(parts.spiller),
-      flights_(parts.flights) {}
+      copies_(parts.copies) {}
 
 // What the next ops use, read or not, may take half the budget: what is beyond that would push out
 // what is used before it.
@@ -64,7 +64,7 @@ bool ReadAhead::read(ValueId id) {
   if (block) {
     pages_.touch(context_.pool.offset(*block), size);
     context_.count_peak();
-    flights_.begin_read(id, *block);
+    copies_.begin_read(id, *block);
   }
   return block.has_value();
 }
@@ -88,7 +88,7 @@ bool ReadAhead::make_room(Bytes size) {
         return false;
       }
       if (evictor_.would_spill(victim, plan.by) && !lineage_[victim].clean()) {
-        if (context_.tier.open() && !flights_.writing()) {
+        if (context_.tier.open() && !copies_.writing()) {
           (void)spiller_.begin_write(victim);
         }
         return false;

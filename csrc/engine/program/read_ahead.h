@@ -8,13 +8,13 @@
 #include "csrc/engine/state/context.h"
 #include "csrc/engine/state/enough.h"
 #include "csrc/engine/state/pages.h"
-#include "csrc/engine/tier/flights.h"
+#include "csrc/engine/tier/async_copies.h"
 #include "csrc/engine/tier/spiller.h"
 
 namespace recoup::detail {
 
 // Note [Reading ahead]
-// Where the next ops are known, what they use and the second tier has is read while the op before
+// Where the next ops are known, what they use and the spill tier has is read while the op before
 // runs: in their order, until a share of the budget is on its way. What is free is used for it, and
 // what the policy gives up, as long as that costs no copy now and none of the ops up to there uses
 // it: that has to go anyway when the op asks for what is read. What would have to be written first
@@ -27,7 +27,7 @@ class ReadAhead {
     Enough& enough;
     Evictor& evictor;
     Spiller& spiller;
-    Flights& flights;
+    AsyncCopies& copies;
   };
   // All must outlive it.
   ReadAhead(Context& context, const Parts& parts);
@@ -56,7 +56,7 @@ class ReadAhead {
   Enough& enough_;
   Evictor& evictor_;
   Spiller& spiller_;
-  Flights& flights_;
+  AsyncCopies& copies_;
   std::vector<StorageId> storages_;  // of an op; kept for its capacity
   std::vector<ValueId> soon_;        // used by the ops up to the one that is looked at
 };

@@ -28,7 +28,7 @@ void ScheduleRequests::keep(const ValueTicket& ticket, bool on) {
   if (value.kept != on && (!on || value.resident())) {
     value.kept = on;
     if (!on) {
-      values_.settle(ticket.value);
+      values_.collect(ticket.value);
     }
   }
 }
@@ -54,7 +54,7 @@ void ScheduleRequests::restore(std::span<const ValueTicket> tickets) {
   const auto unpin_all = [&] {
     for (ValueId id : wanted) {
       values_.soft_unpin(id);
-      values_.settle(id);
+      values_.collect(id);
     }
   };
   try {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "csrc/base/strings.h"
-#include "csrc/engine/tier/flights.h"
+#include "csrc/engine/tier/async_copies.h"
 
 namespace recoup::detail {
 
@@ -12,7 +12,7 @@ UserRequests::UserRequests(Context& context, const Parts& parts)
     : context_(context),
       lineage_(context.lineage),
       values_(parts.values),
-      leaves_(parts.leaves),
+      non_recomputables_(parts.non_recomputables),
       candidates_(parts.candidates),
       evictor_(parts.evictor),
       replayer_(parts.replayer),
@@ -37,21 +37,21 @@ void UserRequests::escape(StorageId storage) {
   }
   const ValueId first = values_.current(storage);
   if (lineage_[first].escaped && !lineage_.has_consumers(first)) {
-    return;  // one that was forsaken may have some
+    return;  // one that was disowned may have some
   }
   const ValueId one[] = {first};
   replayer_.acquire(one);
   without_copy(first);
-  values_.make_leaf(first);
+  values_.make_non_recomputable(first);
   values_.drain();
   replayer_.release(one);
   freezer_.freeze_or_copy(storage, Freezer::OldVersion::kResident);
-  // For what that brought back the second tier may have taken the leaf itself.
+  // For what that brought back the spill tier may have taken the non-recomputable value itself.
   const ValueId now[] = {values_.current(storage)};
   replayer_.acquire(now);
   without_copy(now[0]);
   lineage_[now[0]].escaped = true;
-  values_.set_island(values_[storage], true);
+  values_.set_immovable(values_[storage], true);
   replayer_.release(now);
   ++context_.stats.escapes;
 }
@@ -91,7 +91,7 @@ void UserRequests::without_copy(ValueId resident) {
 }
 
 bool UserRequests::has_needed_dependents(StorageId storage) const {
-  return !leaves_.dependents(values_.current(storage)).needed.empty();
+  return !non_recomputables_.dependents(values_.current(storage)).needed.empty();
 }
 
 PinTicket UserRequests::pin(StorageId storage) {
@@ -100,7 +100,7 @@ PinTicket UserRequests::pin(StorageId storage) {
   without_copy(one[0]);
   HeldStorage& held = values_[storage];
   ++held.user_pins;
-  values_.set_island(held, true);
+  values_.set_immovable(held, true);
   if (context_.observer != nullptr) {
     context_.observer->on_pin(storage);
   }
@@ -116,7 +116,7 @@ void UserRequests::unpin(const PinTicket& ticket) noexcept {
   }
   HeldStorage& storage = values_[ticket.storage];
   --storage.user_pins;
-  values_.set_island(storage, storage.user_pins > 0 || lineage_[storage.current].escaped);
+  values_.set_immovable(storage, storage.user_pins > 0 || lineage_[storage.current].escaped);
   const ValueId one[] = {storage.current};
   replayer_.release(one);
 }
@@ -126,7 +126,7 @@ void UserRequests::materialize_all() {
   if (context_.observer != nullptr) {
     context_.observer->on_materialize_all();
   }
-  context_.flights->land_all();
+  context_.copies->wait_for_all();
   Bytes live = context_.charges.external;
   lineage_.for_each_value([&](ValueId, const Value& value) {
     live += value.storage.valid() && value.external == nullptr ? value.size : Bytes(0);
@@ -147,7 +147,7 @@ void UserRequests::materialize_all() {
     if (context_.options.spill_to_leave && context_.options.spill <= Bytes(0) &&
         !context_.tier.open() && !context_.tier.closed()) {
       report.reason +=
-          "; no file for a second tier could be made in the directories for temporary files";
+          "; no file for a spill tier could be made in the directories for temporary files";
     }
     throw OutOfBudget(std::move(report));
   } catch (const std::exception&) {
@@ -157,11 +157,11 @@ void UserRequests::materialize_all() {
   keep_for_good(held);
 }
 
-// What the second tier would take is among them, or room for one would be made by spilling another.
+// What the spill tier would take is among them, or room for one would be made by spilling another.
 std::vector<ValueId> UserRequests::to_get_back() const {
   std::vector<ValueId> found;
   lineage_.for_each_value([&](ValueId id, const Value& value) {
-    if (value.storage.valid() && (!value.leaf() || value.spilled() || value.evictable())) {
+    if (value.storage.valid() && (value.recomputable() || value.spilled() || value.evictable())) {
       found.push_back(id);
     }
   });
@@ -226,7 +226,7 @@ std::vector<ValueId> UserRequests::acquire_each(std::span<const ValueId> values)
 void UserRequests::keep_for_good(std::span<const ValueId> acquired) {
   for (ValueId id : acquired) {
     values_.drop_copy(id);
-    values_.make_leaf(id);
+    values_.make_non_recomputable(id);
   }
   values_.drain();
   replayer_.release(acquired);
@@ -235,7 +235,7 @@ void UserRequests::keep_for_good(std::span<const ValueId> acquired) {
 bool UserRequests::materialized() const {
   bool all = true;
   lineage_.for_each_value([&](ValueId, const Value& value) {
-    all &= !value.storage.valid() || (value.leaf() && value.resident());
+    all &= !value.storage.valid() || (!value.recomputable() && value.resident());
   });
   return all;
 }
@@ -258,9 +258,9 @@ PinnedRow UserRequests::pinned_row(ValueId id, const Value& value) const {
   } else if (value.hard_pins > 0) {
     row.by = "a running op";
   } else {
-    row.by = value.storage.valid() ? "leaf" : "dead leaf, kept for what can be replayed from it";
+    row.by = value.storage.valid() ? "non-recomputable" : "dead, kept for replays of other values";
   }
-  if (!value.leaf()) {
+  if (value.recomputable()) {
     row.op = context_.device.name(lineage_[value.producer].payload);
   }
   return row;

@@ -8,7 +8,7 @@
 #include "csrc/engine/replay/replayer.h"
 #include "csrc/engine/state/candidates.h"
 #include "csrc/engine/state/context.h"
-#include "csrc/engine/state/leaves.h"
+#include "csrc/engine/state/non_recomputables.h"
 #include "csrc/engine/state/out_of_budget.h"
 #include "csrc/engine/state/pages.h"
 #include "csrc/engine/state/values.h"
@@ -27,7 +27,7 @@ namespace recoup::detail {
 // Note [Exits through a file]
 // At the exit of a scope all that lives gets its bytes back, at once. Each replay needs room for
 // what it reads and makes, which may be more than what the budget has beside all that lives. With a
-// second tier there is room, because leaves are spilled for a while. Without one the exit would
+// spill tier there is room, because leaves are spilled for a while. Without one the exit would
 // fail for a program whose budget is too small, or that lives at its limit. So the device lends a
 // tier, a file, for the rest of the scope, which is its exit.
 
@@ -35,7 +35,7 @@ class UserRequests {
  public:
   struct Parts {
     Values& values;
-    Leaves& leaves;
+    NonRecomputables& non_recomputables;
     Candidates& candidates;
     Evictor& evictor;
     Replayer& replayer;
@@ -62,7 +62,8 @@ class UserRequests {
   [[nodiscard]] PinTicket pin(StorageId storage);
   // Does nothing when the storage is gone: its pins went with it.
   void unpin(const PinTicket& ticket) noexcept;
-  // Makes every live storage resident and a leaf. Throws OutOfBudget; then nothing is lost.
+  // Makes every live storage resident and a non-recomputable value. Throws OutOfBudget; then
+  // nothing is lost.
   void materialize_all();
   // Whether they are.
   [[nodiscard]] bool materialized() const;
@@ -85,7 +86,7 @@ class UserRequests {
   Context& context_;
   Lineage& lineage_;
   Values& values_;
-  Leaves& leaves_;
+  NonRecomputables& non_recomputables_;
   Candidates& candidates_;
   Evictor& evictor_;
   Replayer& replayer_;

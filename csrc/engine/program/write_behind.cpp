@@ -20,7 +20,7 @@ WriteBehind::WriteBehind(Context& context, const Parts& parts)
       values_(parts.values),
       evictor_(parts.evictor),
       spiller_(parts.spiller),
-      flights_(parts.flights) {}
+      copies_(parts.copies) {}
 
 void WriteBehind::write_next() {
   const Stats& stats = context_.stats;
@@ -31,8 +31,8 @@ void WriteBehind::write_next() {
   const Bytes most(context_.options.budget.count() / kMostWritten);
   // In a small tier one write may take the place of the one before, and so on for ever.
   for (std::size_t begun = 0;
-       begun < kMostWrites && flights_.writes() < kMostWrites && given_up != nothing_at_; ++begun) {
-    const Bytes in_writing = flights_.in_writing();
+       begun < kMostWrites && copies_.writes() < kMostWrites && given_up != nothing_at_; ++begun) {
+    const Bytes in_writing = copies_.in_writing();
     if (in_writing > most) {
       return;
     }

@@ -4,13 +4,13 @@
 #include "csrc/engine/reclaim/evictor.h"
 #include "csrc/engine/state/context.h"
 #include "csrc/engine/state/values.h"
-#include "csrc/engine/tier/flights.h"
+#include "csrc/engine/tier/async_copies.h"
 #include "csrc/engine/tier/spiller.h"
 
 namespace recoup::detail {
 
 // Note [Writing behind]
-// A victim of which the second tier has a copy is given up at once; any other is waited for. So
+// A victim of which the spill tier has a copy is given up at once; any other is waited for. So
 // after an op, when memory has been short in this scope and few copies are under way, the policy is
 // asked what it would give up next, until that, what is being written and what is free are a share
 // of the budget. The first of these that would have to be written is written, and so on. Nothing is
@@ -22,7 +22,7 @@ class WriteBehind {
     Values& values;
     Evictor& evictor;
     Spiller& spiller;
-    Flights& flights;
+    AsyncCopies& copies;
   };
   // All must outlive it.
   WriteBehind(Context& context, const Parts& parts);
@@ -42,7 +42,7 @@ class WriteBehind {
   Values& values_;
   Evictor& evictor_;
   Spiller& spiller_;
-  Flights& flights_;
+  AsyncCopies& copies_;
   std::int64_t nothing_at_ = -1;  // what had been given up when there was nothing to write
 };
 

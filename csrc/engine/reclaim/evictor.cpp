@@ -64,7 +64,7 @@ ValueId Evictor::used_last(ValueId victim) const {
   }
   ValueId best = victim;
   for (const ValueId id : candidates_.list()) {
-    if (!lineage_[id].leaf() && !lineage_[id].clean()) {
+    if (lineage_[id].recomputable() && !lineage_[id].clean()) {
       continue;
     }
     if (const std::optional<double> price = price_of_absence(id); price && *price < *lowest) {
@@ -92,7 +92,7 @@ std::optional<double> Evictor::price_of_absence(ValueId id) const {
 bool Evictor::can_spill(Bytes missing) const {
   Bytes sum{0};
   for (const ValueId id : candidates_.list()) {
-    sum += lineage_[id].leaf() || lineage_[id].clean() ? lineage_[id].size : Bytes(0);
+    sum += !lineage_[id].recomputable() || lineage_[id].clean() ? lineage_[id].size : Bytes(0);
     if (sum >= missing) {
       return true;
     }
@@ -138,7 +138,7 @@ bool Evictor::evict_one(const RoomRequest& request) {
   return !planned.victims.empty();
 }
 
-// What becomes of one victim may make a leaf of the next one, or end its record.
+// What becomes of one victim may make a non-recomputable value of the next one, or end its record.
 void Evictor::evict_all(const EvictionPlan& plan) {
   for (ValueId victim : plan.victims) {
     if (lineage_.contains(victim) && lineage_[victim].evictable()) {
@@ -151,13 +151,13 @@ void Evictor::evict(ValueId id, GetBack by) {
   const Value& value = lineage_[id];
   RECOUP_CHECK(value.evictable());
   if (would_spill(id, by)) {
-    if (spiller_.spill(id) || value.leaf()) {
+    if (spiller_.spill(id) || !value.recomputable()) {
       return;
     }
   }
   if (value.storage.valid() &&
       !context_.device.detach(values_[value.storage].handle, context_.pool.offset(value.block))) {
-    values_.forsake(id);
+    values_.disown(id);
     return;
   }
   ++context_.stats.evictions;
@@ -184,7 +184,7 @@ void Evictor::evict_everything_as_told() {
 }
 
 bool Evictor::would_spill(ValueId id, GetBack by) const {
-  if (lineage_[id].leaf()) {
+  if (!lineage_[id].recomputable()) {
     return true;
   }
   if (by == GetBack::kReplay) {

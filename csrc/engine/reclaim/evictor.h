@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/engine/base/give_up.h"
+#include "csrc/engine/base/reclaimer.h"
 #include "csrc/engine/state/candidates.h"
 #include "csrc/engine/state/context.h"
 #include "csrc/engine/state/values.h"
@@ -14,7 +14,7 @@
 
 namespace recoup::detail {
 
-class Evictor final : public GiveUp {
+class Evictor final : public Reclaimer {
  public:
   // All must outlive it.
   Evictor(Context& context, Values& values, Candidates& candidates, EvictionPolicy& policy,
@@ -26,9 +26,10 @@ class Evictor final : public GiveUp {
   [[nodiscard]] EvictionPlan would_evict(const RoomRequest& request);
   // Whether an evictable value would be spilled if it is to be got back like that.
   [[nodiscard]] bool would_spill(ValueId id, GetBack by) const;
-  // It must be evictable. What costs less to spill than to replay is spilled, and a leaf is. A
-  // storage that refuses becomes a leaf instead; what cannot be spilled is evicted, or stays as a
-  // leaf that is not evictable any more.
+  // It must be evictable. What costs less to spill than to replay is spilled, and a
+  // non-recomputable value is. A storage that refuses becomes a non-recomputable value instead;
+  // what cannot be spilled is evicted, or stays as a non-recomputable value that is not evictable
+  // any more.
   void evict(ValueId id, GetBack by = GetBack::kCheapest);
   // What of the plan's victims is still evictable, one after the other.
   void evict_all(const EvictionPlan& plan);
@@ -38,7 +39,7 @@ class Evictor final : public GiveUp {
   void evict_as_told(ValueId id);
   void evict_everything_as_told();
 
-  // ---- GiveUp ----
+  // ---- Reclaimer ----
   std::optional<Nanoseconds> offer(const RoomRequest& request, Nanoseconds lost,
                                    std::optional<Nanoseconds> limit) override;
   void take(Nanoseconds& lost) override;

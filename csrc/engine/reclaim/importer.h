@@ -13,10 +13,10 @@ namespace recoup::detail {
 
 // Note [Storages from outside]
 // A model that was made before the scope is charged and stays where it is: its memory is not the
-// pool's, so it can neither be moved nor taken. With a second tier it need not stay. The first time
+// pool's, so it can neither be moved nor taken. With a spill tier it need not stay. The first time
 // that room is short all of it is brought in: copied into the pool, and its own memory is given
-// back; then it is a leaf like all others. The largest comes first. It is spilled when there is no
-// room for two copies, and its bytes are room for the copies of the others.
+// back; then it is a non-recomputable value like all others. The largest comes first. It is spilled
+// when there is no room for two copies, and its bytes are room for the copies of the others.
 //
 // What somebody outside may look at stays: what escaped, and what is pinned. Who makes a storage
 // known pins what must stay.

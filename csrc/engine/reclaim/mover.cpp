@@ -68,7 +68,7 @@ bool Mover::move_all(std::span<const Move> moves) {
     const StorageId storage = context_.lineage[id].storage;
     void* const handle = storage.valid() ? values_[storage].handle : nullptr;
     if (storage.valid() && !context_.device.detach(handle, from.offset)) {
-      values_.forsake(id);
+      values_.disown(id);
       return false;
     }
     context_.device.copy(move.to, {.external = nullptr, .offset = from.offset}, from.size);
@@ -103,12 +103,13 @@ BlockId Mover::relocate(StorageId id, BlockId to) {
   return before;
 }
 
-// Leaves that are written again and again (optimizer state, parameters made in the scope) stay for
-// long: at the low end they do not cut the room that everything else shares.
+// NonRecomputables that are written again and again (optimizer state, parameters made in the scope)
+// stay for long: at the low end they do not cut the room that everything else shares.
 void Mover::place_low(StorageId id) {
   HeldStorage& storage = values_[id];
   const Value& value = context_.lineage[storage.current];
-  if (storage.placed || !value.leaf() || !value.block.valid() || value.fixed > 0 || value.escaped) {
+  if (storage.placed || value.recomputable() || !value.block.valid() || value.fixed > 0 ||
+      value.escaped) {
     return;
   }
   storage.placed = true;

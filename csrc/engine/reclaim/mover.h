@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include "csrc/engine/base/give_up.h"
+#include "csrc/engine/base/reclaimer.h"
 #include "csrc/engine/state/context.h"
 #include "csrc/engine/state/pages.h"
 #include "csrc/engine/state/values.h"
@@ -12,7 +12,7 @@
 
 namespace recoup::detail {
 
-class Mover final : public GiveUp {
+class Mover final : public Reclaimer {
  public:
   // All must outlive it.
   Mover(Context& context, Values& values, Pages& pages);
@@ -28,12 +28,12 @@ class Mover final : public GiveUp {
   // Copies a storage to a block that nobody owns and gives it that. Returns the one from before,
   // which is nobody's then; invalid, and nothing done, when the storage refuses.
   BlockId relocate(StorageId id, BlockId to);
-  // To the low end, a leaf that is written again and again: once a storage.
+  // To the low end, a non-recomputable value that is written again and again: once a storage.
   void place_low(StorageId id);
   // TestAids::shake: everything that may move lies elsewhere afterwards, if there is room.
   void move_everything();
 
-  // ---- GiveUp ----
+  // ---- Reclaimer ----
   std::optional<Nanoseconds> offer(const RoomRequest& request, Nanoseconds lost,
                                    std::optional<Nanoseconds> limit) override;
   void take(Nanoseconds& lost) override;

@@ -6,7 +6,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
-#include "csrc/engine/tier/flights.h"
+#include "csrc/engine/tier/async_copies.h"
 
 namespace recoup::detail {
 namespace {
@@ -20,7 +20,7 @@ constexpr const char* kInPieces = "the bytes are there, but not in one piece";
 Room::Room(Context& context, const Parts& parts)
     : context_(context),
       pool_(context.pool),
-      leaves_(parts.leaves),
+      non_recomputables_(parts.non_recomputables),
       pages_(parts.pages),
       evictor_(parts.evictor),
       mover_(parts.mover),
@@ -106,7 +106,7 @@ void Room::make_room(Bytes size) {
       if (make_one_piece(size, lost)) {
         break;
       }
-    } else if (enough_.roomy() && leaves_.drop_one(missing)) {
+    } else if (enough_.roomy() && non_recomputables_.drop_one(missing)) {
       continue;
     }
     if (evictor_.evict_one({.size = size, .shortfall = std::max(missing, Bytes(0))}) ||
@@ -118,10 +118,10 @@ void Room::make_room(Bytes size) {
       context_.device.sweep_external();
       continue;
     }
-    if (context_.flights->land_all()) {
+    if (context_.copies->wait_for_all()) {
       continue;
     }
-    if (!leaves_.drop_one(missing)) {
+    if (!non_recomputables_.drop_one(missing)) {
       if (missing <= Bytes(0)) {
         reporter_.fail(size, kInPieces, true);
       }
@@ -143,7 +143,7 @@ bool Room::make_one_piece(Bytes size, Nanoseconds& lost) {
     reporter_.fail(size, kInPieces, true);  // it is run again, with memory in order
   }
   while (pool_.largest_free() < size) {
-    if (!give_up({.size = size, .shortfall = Bytes(0)}, lost) && !context_.flights->land_all()) {
+    if (!reclaim({.size = size, .shortfall = Bytes(0)}, lost) && !context_.copies->wait_for_all()) {
       return false;
     }
   }
@@ -151,7 +151,7 @@ bool Room::make_one_piece(Bytes size, Nanoseconds& lost) {
 }
 
 // False: nothing is planned now, or it cannot be done.
-bool Room::give_up_as_planned(const RoomRequest& request, Nanoseconds& lost) {
+bool Room::reclaim_as_planned(const RoomRequest& request, Nanoseconds& lost) {
   PlannedVictims* const planned = context_.planned;
   if (planned == nullptr) {
     return false;
@@ -160,7 +160,7 @@ bool Room::give_up_as_planned(const RoomRequest& request, Nanoseconds& lost) {
   if (!limit && !planned->next().valid()) {
     return false;
   }
-  GiveUp& way = limit ? static_cast<GiveUp&>(mover_) : evictor_;
+  Reclaimer& way = limit ? static_cast<Reclaimer&>(mover_) : evictor_;
   if (!way.offer(request, lost, limit)) {
     return false;
   }
@@ -168,20 +168,20 @@ bool Room::give_up_as_planned(const RoomRequest& request, Nanoseconds& lost) {
   return true;
 }
 
-void Room::take(GiveUp& way, Nanoseconds& lost) {
+void Room::take(Reclaimer& way, Nanoseconds& lost) {
   way.take(lost);
   if (&way == &mover_ && context_.planned != nullptr) {
     context_.planned->on_room_by_moves();
   }
 }
 
-bool Room::give_up(const RoomRequest& request, Nanoseconds& lost) {
-  if (give_up_as_planned(request, lost)) {
+bool Room::reclaim(const RoomRequest& request, Nanoseconds& lost) {
+  if (reclaim_as_planned(request, lost)) {
     return true;
   }
-  GiveUp* cheapest = nullptr;
+  Reclaimer* cheapest = nullptr;
   std::optional<Nanoseconds> price;
-  for (GiveUp* way : ways_) {
+  for (Reclaimer* way : ways_) {
     if (const auto offered = way->offer(request, lost, price)) {
       cheapest = way;
       price = offered;
@@ -203,7 +203,7 @@ void Room::count_misfit() {
 // Where only the sum of what is free counts. False: nothing is left to give up.
 bool Room::free_some(Bytes missing) {
   return evictor_.evict_one({.size = Bytes(0), .shortfall = missing}) || evict_soft_pinned() ||
-         context_.flights->land_all() || leaves_.drop_one(missing);
+         context_.copies->wait_for_all() || non_recomputables_.drop_one(missing);
 }
 
 bool Room::evict_soft_pinned() {
@@ -222,7 +222,7 @@ void Room::charge_external(Bytes size) {
     importer_.bring_in();
   }
   while (missing() > Bytes(0)) {
-    if (!(enough_.roomy() && leaves_.drop_one(missing())) && !free_some(missing())) {
+    if (!(enough_.roomy() && non_recomputables_.drop_one(missing())) && !free_some(missing())) {
       reporter_.fail(
           size,
           "it is charged for memory outside of the pool, such as a tensor made outside the scope");
@@ -234,7 +234,7 @@ void Room::charge_external(Bytes size) {
 }
 
 bool Room::defragment(std::span<const ValueId> pinned, Bytes need) {
-  context_.flights->land_all();
+  context_.copies->wait_for_all();
   for (ValueId id : pinned) {
     --context_.lineage[id].fixed;
   }
@@ -270,7 +270,7 @@ void Room::shrink(Bytes budget) {
                                         recoup::to_string(options.outside), " and below ",
                                         recoup::to_string(options.budget)));
   }
-  context_.flights->land_all();
+  context_.copies->wait_for_all();
   const Bytes less = options.budget - budget;
   const auto missing = [&] { return context_.shortfall(less); };
   if (missing() > Bytes(0)) {
@@ -305,8 +305,8 @@ void Room::shrink(Bytes budget) {
 Bytes Room::unevictable() const {
   Bytes stays = context_.charges.external + context_.charges.kernel_held;
   context_.lineage.for_each_value([&](ValueId, const Value& value) {
-    const bool dead_leaf = value.leaf() && !value.held();
-    stays += value.block.valid() && !value.evictable() && !dead_leaf ? value.size : Bytes(0);
+    const bool dead_source = !value.recomputable() && !value.held();
+    stays += value.block.valid() && !value.evictable() && !dead_source ? value.size : Bytes(0);
   });
   return stays;
 }

@@ -11,7 +11,7 @@
 #include "csrc/engine/reclaim/mover.h"
 #include "csrc/engine/state/context.h"
 #include "csrc/engine/state/enough.h"
-#include "csrc/engine/state/leaves.h"
+#include "csrc/engine/state/non_recomputables.h"
 #include "csrc/engine/state/out_of_budget.h"
 #include "csrc/engine/state/pages.h"
 
@@ -26,20 +26,20 @@ class WaitingReplay {
 };
 
 // Note [Making room]
-//   0. with a second tier: what was made outside comes into the pool, and is a candidate there
+//   0. with a spill tier: what was made outside comes into the pool, and is a candidate there
 //   1. useless dead values (they are dropped as soon as they are useless, so none is left here)
 //   2. candidates, as the policy plans
 //   3. softly pinned inputs of waiting replays, the outermost frame's first
 //   4. external tensors that only the engine still holds, dead leaves that nothing evicted hangs on
 //   5. the report
-// When the bytes are there but not in one piece, each GiveUp names its price in nanoseconds, and
+// When the bytes are there but not in one piece, each Reclaimer names its price in nanoseconds, and
 // the cheapest is taken; where the running step has a list of evictions, what that names comes
 // first.
 class Room {
  public:
   struct Parts {
     Values& values;
-    Leaves& leaves;
+    NonRecomputables& non_recomputables;
     Pages& pages;
     Evictor& evictor;
     Mover& mover;
@@ -71,9 +71,9 @@ class Room {
   std::optional<BlockId> find_block(Bytes size);  // timed now and then
   void make_room(Bytes size);
   bool make_one_piece(Bytes size, Nanoseconds& lost);
-  bool give_up(const RoomRequest& request, Nanoseconds& lost);
-  bool give_up_as_planned(const RoomRequest& request, Nanoseconds& lost);
-  void take(GiveUp& way, Nanoseconds& lost);
+  bool reclaim(const RoomRequest& request, Nanoseconds& lost);
+  bool reclaim_as_planned(const RoomRequest& request, Nanoseconds& lost);
+  void take(Reclaimer& way, Nanoseconds& lost);
   bool free_some(Bytes missing);
   bool evict_soft_pinned();
   void count_misfit();
@@ -82,7 +82,7 @@ class Room {
 
   Context& context_;
   Pool& pool_;
-  Leaves& leaves_;
+  NonRecomputables& non_recomputables_;
   Pages& pages_;
   Evictor& evictor_;
   Mover& mover_;
@@ -90,7 +90,7 @@ class Room {
   Enough& enough_;
   const OutOfBudgetReporter& reporter_;
   Disturber& disturber_;
-  const std::array<GiveUp*, 2> ways_;  // a new one is a row here
+  const std::array<Reclaimer*, 2> ways_;  // a new one is a row here
   const WaitingReplay* replay_ = nullptr;
 };
 

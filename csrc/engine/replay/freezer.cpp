@@ -11,45 +11,47 @@ Freezer::Freezer(Context& context, const Parts& parts)
     : context_(context),
       lineage_(context.lineage),
       values_(parts.values),
-      leaves_(parts.leaves),
+      non_recomputables_(parts.non_recomputables),
       mover_(parts.mover),
       room_(parts.room),
       replayer_(parts.replayer),
       spiller_(parts.spiller) {}
 
 // The storage goes on with a new value in the same place; the old value keeps a private copy.
-void Freezer::keep_copy(ValueId leaf) {
-  const ValueId one[] = {leaf};
+void Freezer::keep_copy(ValueId source) {
+  const ValueId one[] = {source};
   replayer_.acquire(one);
   BlockId copy;
   try {
-    copy = room_.take_block(lineage_[leaf].nbytes);
+    copy = room_.take_block(lineage_[source].nbytes);
   } catch (...) {
-    replayer_.release(leaf);
+    replayer_.release(source);
     throw;
   }
-  context_.device.copy(context_.pool.offset(copy), values_.location(leaf), lineage_[leaf].nbytes);
-  const Tick last_access = lineage_[leaf].last_access;
-  const bool writing = std::exchange(lineage_[leaf].writing, false);
-  Value& now = lineage_[values_.add_version(lineage_[leaf].storage)];
+  context_.device.copy(context_.pool.offset(copy), values_.location(source),
+                       lineage_[source].nbytes);
+  const Tick last_access = lineage_[source].last_access;
+  const bool writing = std::exchange(lineage_[source].writing, false);
+  Value& now = lineage_[values_.add_version(lineage_[source].storage)];
   now.last_access = last_access;
   now.writing = writing;
-  values_.give_copy(leaf, copy);
-  ++context_.stats.leaf_copies;
-  replayer_.release(leaf);
+  values_.give_copy(source, copy);
+  ++context_.stats.old_version_copies;
+  replayer_.release(source);
 }
 
 void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
-  const ValueId leaf = values_.current(storage);
-  if (!lineage_[leaf].leaf() || !lineage_.has_consumers(leaf)) {
+  const ValueId source = values_.current(storage);
+  if (lineage_[source].recomputable() || !lineage_.has_consumers(source)) {
     return;
   }
-  const Dependents found = leaves_.dependents(leaf, Leaves::Reach::kPastDead);
+  const Dependents found =
+      non_recomputables_.dependents(source, NonRecomputables::Reach::kPastDead);
   if (found.needed.empty()) {
-    leaves_.freeze(leaf);
+    non_recomputables_.freeze(source);
     return;
   }
-  if (old == OldVersion::kResidentOrSpilled && lineage_[leaf].slot.valid()) {
+  if (old == OldVersion::kResidentOrSpilled && lineage_[source].slot.valid()) {
     return;
   }
   Bytes to_restore{0};
@@ -58,22 +60,22 @@ void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
   }
   // What is needed will mostly be used soon (gradients by the optimizer), so it is better brought
   // back now than kept replayable by a copy, unless it would crowd out everything else.
-  const Bytes size = lineage_[leaf].size;
+  const Bytes size = lineage_[source].size;
   const bool crowds =
       to_restore.count() * 2 > context_.options.budget.count() && size <= to_restore;
-  if (crowds ? keep_old(leaf, old) : restore_cheaply(leaf, found.needed)) {
+  if (crowds ? keep_old(source, old) : restore_cheaply(source, found.needed)) {
     return;
   }
   // Copies, like all that is restored, cannot be evicted: what takes less room is tried first.
   const Charges& charges = context_.charges;
-  const bool copies_are_less = charges.dead_leaves - charges.dead_frozen + size <= to_restore;
-  if (copies_are_less && keep_old(leaf, old)) {
+  const bool copies_are_less = charges.dead_sources - charges.dead_frozen + size <= to_restore;
+  if (copies_are_less && keep_old(source, old)) {
     return;
   }
   try {
-    restore_and_freeze(leaf, {});
+    restore_and_freeze(source, {});
   } catch (const OutOfBudget&) {
-    if (!keep_old(leaf, old)) {
+    if (!keep_old(source, old)) {
       throw;
     }
   }
@@ -86,7 +88,7 @@ void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
 // did not. So one attempt may cost at most twice what it costs when each op runs just once, and
 // there is none while failed ones have cost more than a tenth of the program's own ops. A program
 // whose attempts fail loses no more than that tenth, and what one of them costs.
-bool Freezer::restore_cheaply(ValueId leaf, const std::vector<ValueId>& needed) {
+bool Freezer::restore_cheaply(ValueId source, const std::vector<ValueId>& needed) {
   constexpr int kMostOfLeast = 2;
   constexpr int kWastedPart = 10;  // a tenth of the program's op time
   if (wasted_.count() > context_.stats.op_ns / kWastedPart) {
@@ -95,7 +97,7 @@ bool Freezer::restore_cheaply(ValueId leaf, const std::vector<ValueId>& needed) 
   const std::int64_t before = context_.stats.replay_cost_ns;
   try {
     const Nanoseconds most = replay_cost(lineage_, needed) * kMostOfLeast;
-    restore_and_freeze(leaf, {.tries = Tries::kOne, .most = most});
+    restore_and_freeze(source, {.tries = Tries::kOne, .most = most});
     return true;
   } catch (const OutOfBudget&) {
     wasted_ += Nanoseconds(context_.stats.replay_cost_ns - before);
@@ -104,37 +106,38 @@ bool Freezer::restore_cheaply(ValueId leaf, const std::vector<ValueId>& needed) 
 }
 
 // So that what was recomputed from it can be, after the storage has changed. False: no room.
-bool Freezer::keep_old(ValueId leaf, OldVersion old) {
-  if (old == OldVersion::kResidentOrSpilled && spiller_.save(leaf)) {
+bool Freezer::keep_old(ValueId source, OldVersion old) {
+  if (old == OldVersion::kResidentOrSpilled && spiller_.save(source)) {
     return true;
   }
   try {
-    keep_copy(leaf);
+    keep_copy(source);
     return true;
   } catch (const OutOfBudget&) {
     return false;
   }
 }
 
-void Freezer::restore_and_freeze(ValueId leaf, const Effort& effort) {
+void Freezer::restore_and_freeze(ValueId source, const Effort& effort) {
   std::vector<ValueId> held;
   try {
-    restore_dependents(leaf, effort, held);
+    restore_dependents(source, effort, held);
   } catch (...) {
     replayer_.release(held);
     throw;
   }
-  leaves_.freeze(leaf);
+  non_recomputables_.freeze(source);
   replayer_.release(held);
 }
 
-// Makes resident, and pins, all that the user holds of what hangs on a leaf. Bringing some of it
-// back may evict other parts, or open the way to what was hidden behind them, so this goes on until
-// nothing is missing; it ends, because what was brought back stays.
-void Freezer::restore_dependents(ValueId leaf, const Effort& effort, std::vector<ValueId>& held) {
+// Makes resident, and pins, all that the user holds of what hangs on a non-recomputable value.
+// Bringing some of it back may evict other parts, or open the way to what was hidden behind them,
+// so this goes on until nothing is missing; it ends, because what was brought back stays.
+void Freezer::restore_dependents(ValueId source, const Effort& effort, std::vector<ValueId>& held) {
   Effort left = effort;
   for (;;) {
-    const Dependents found = leaves_.dependents(leaf, Leaves::Reach::kPastDead);
+    const Dependents found =
+        non_recomputables_.dependents(source, NonRecomputables::Reach::kPastDead);
     if (found.needed.empty()) {
       return;
     }
@@ -156,22 +159,22 @@ void Freezer::restore_dependents(ValueId leaf, const Effort& effort, std::vector
 // when an op changes it in place by other values, reading what it was, after another op has read
 // that; and either its first content was made from nothing (zeros, random numbers), or that
 // happened to it before. To scale it by numbers (weight decay, a mask) is no such change, and hides
-// none. From then on it is a leaf. Its lineage would grow by each change, through all the inputs of
-// all of them, and whether a freeze ended it would depend on what is evicted when: below
-// parameters, gradients and moments some budgets replayed each parameter from its initialization
-// and larger ones failed. All of this is a property of the program, not of the budget, so the rule
-// is the same in every one; a parameter that is made inside the scope is from its first update on
-// what one from outside is. Activations are changed before anybody has read them (relu_ on what a
-// convolution made), and a gradient to which autograd adds that of another branch is changed once,
-// and was computed.
+// none. From then on it is a non-recomputable value. Its lineage would grow by each change, through
+// all the inputs of all of them, and whether a freeze ended it would depend on what is evicted
+// when: below parameters, gradients and moments some budgets replayed each parameter from its
+// initialization and larger ones failed. All of this is a property of the program, not of the
+// budget, so the rule is the same in every one; a parameter that is made inside the scope is from
+// its first update on what one from outside is. Activations are changed before anybody has read
+// them (relu_ on what a convolution made), and a gradient to which autograd adds that of another
+// branch is changed once, and was computed.
 void Freezer::make_state(StorageId storage) {
   const ValueId one[] = {values_.current(storage)};
   const Value& value = lineage_[one[0]];
-  if (value.leaf() || !value.was_read || !(value.from_nothing || value.changed)) {
+  if (!value.recomputable() || !value.was_read || !(value.from_nothing || value.changed)) {
     return;
   }
   replayer_.acquire(one);
-  values_.make_leaf(one[0]);
+  values_.make_non_recomputable(one[0]);
   values_.drain();
   replayer_.release(one);
 }
@@ -183,11 +186,12 @@ void Freezer::before_write(StorageId storage, OldVersion old) {
   }
 }
 
-// Getting one argument back may have made a leaf of another one on which something hangs.
+// Getting one argument back may have made a non-recomputable value of another one on which
+// something hangs.
 bool Freezer::start_writing(std::span<const StorageId> storages) {
   for (StorageId storage : storages) {
     const ValueId id = values_.current(storage);
-    if (lineage_[id].leaf() && lineage_.has_consumers(id) && !lineage_[id].slot.valid()) {
+    if (!lineage_[id].recomputable() && lineage_.has_consumers(id) && !lineage_[id].slot.valid()) {
       return false;
     }
   }

@@ -15,8 +15,8 @@ Records::Records(Context& context, const Parts& parts)
       mover_(parts.mover),
       room_(parts.room),
       enough_(parts.enough),
-      books_bound_(std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20,
-                                            context.options.budget.count() / 100)) {}
+      metadata_bound_(std::max<std::ptrdiff_t>(std::ptrdiff_t{16} << 20,
+                                               context.options.budget.count() / 100)) {}
 
 void Records::copy_before_write(std::span<const StorageId> storages) {
   for (StorageId id : storages) {
@@ -47,12 +47,12 @@ Nanoseconds Records::cost_by_bytes(const OpRecord& record) const {
   return cost;
 }
 
-// The new content of `storage` after `op` wrote it; no op: a leaf.
+// The new content of `storage` after `op` wrote it; no op: a non-recomputable value.
 void Records::supersede(StorageId id, OpId op, bool overwritten) {
   values_.stop_copying(values_.current(id));
   HeldStorage& storage = values_[id];
   const ValueId before = storage.current;
-  if (!op.valid() && lineage_[before].leaf() && !lineage_.has_consumers(before)) {
+  if (!op.valid() && !lineage_[before].recomputable() && !lineage_.has_consumers(before)) {
     lineage_[before].writing = false;
     values_.made(before);
     values_.drop_copy(before);
@@ -77,25 +77,25 @@ void Records::supersede(StorageId id, OpId op, bool overwritten) {
   if (copy.valid()) {
     values_.give_copy(before, copy);
   }
-  const bool was_leaf = lineage_[before].leaf();
-  if (copy.valid() && !was_leaf) {
+  const bool was_source = !lineage_[before].recomputable();
+  if (copy.valid() && !was_source) {
     candidates_.update(before);
   } else if (lineage_[before].slot.valid() && lineage_.has_consumers(before)) {
     values_.transition(before, Residency::kSpilled);
   } else {
-    values_.transition(before, was_leaf ? Residency::kLost : Residency::kEvicted);
+    values_.transition(before, was_source ? Residency::kLost : Residency::kEvicted);
   }
-  values_.settle(before);
+  values_.collect(before);
 }
 
 bool Records::recordable(const OpRecord& record) const {
   const bool large =
       std::any_of(record.fresh.begin(), record.fresh.end(),
                   [this](const FreshStorage& fresh) {
-                    return fresh.nbytes > context_.options.small_leaf;
+                    return fresh.nbytes > context_.options.small_result_bytes;
                   }) ||
       std::any_of(record.written.begin(), record.written.end(), [this](const WrittenStorage& each) {
-        return lineage_[values_.current(each.storage)].nbytes > context_.options.small_leaf;
+        return lineage_[values_.current(each.storage)].nbytes > context_.options.small_result_bytes;
       });
   if (!large) {
     return false;
@@ -106,7 +106,7 @@ bool Records::recordable(const OpRecord& record) const {
     if (value.escaped) {
       return false;
     }
-    if (!value.leaf()) {
+    if (value.recomputable()) {
       depth = std::max(depth, lineage_[value.producer].depth + 1);
     }
   }
@@ -115,14 +115,15 @@ bool Records::recordable(const OpRecord& record) const {
   }
   for (const WrittenStorage& written : record.written) {
     const Value& value = lineage_[values_[written.storage].current];
-    if (value.external != nullptr || value.escaped || (value.leaf() && !written.overwritten)) {
+    if (value.external != nullptr || value.escaped ||
+        (!value.recomputable() && !written.overwritten)) {
       return false;
     }
   }
   return true;
 }
 
-void Records::record_leaves(const OpRecord& record, std::span<StorageId> storages) {
+void Records::record_non_recomputables(const OpRecord& record, std::span<StorageId> storages) {
   if (record.payload != nullptr) {
     context_.device.release(record.payload);
   }
@@ -149,7 +150,7 @@ void Records::record_op(const OpRecord& record, std::span<StorageId> storages) {
     context_.makers->ran(id);
   }
   op.workspace = record.workspace;
-  context_.charges.device_books +=
+  context_.charges.device_metadata +=
       static_cast<std::ptrdiff_t>(context_.device.payload_bytes(record.payload));
   lineage_.set_cost(id, record.cost);
   context_.stats.lineage_depth_max =
@@ -165,7 +166,7 @@ void Records::record_op(const OpRecord& record, std::span<StorageId> storages) {
   for (std::size_t i = 0; i < record.fresh.size(); ++i, ++result) {
     storages[i] = values_.add_storage(record.fresh[i]);
     const ValueId value = values_[storages[i]].current;
-    if (record.fresh[i].nbytes > context_.options.small_leaf) {
+    if (record.fresh[i].nbytes > context_.options.small_result_bytes) {
       lineage_[value].from_nothing = record.inputs.empty();
       lineage_.add_output(id, value);
       candidates_.update_cost(value);
@@ -177,7 +178,7 @@ void Records::record_op(const OpRecord& record, std::span<StorageId> storages) {
       lineage_[id].forgotten += context_.pool.round_up(record.fresh[i].nbytes);
     }
   }
-  bound_books();
+  bound_metadata();
 }
 
 void Records::finish(const OpRecord& record, std::span<StorageId> storages) {
@@ -191,7 +192,7 @@ void Records::finish(const OpRecord& record, std::span<StorageId> storages) {
   if (record.payload != nullptr && (record.recordable || recordable(record))) {
     record_op(record, storages);
   } else {
-    record_leaves(record, storages);
+    record_non_recomputables(record, storages);
   }
 }
 
@@ -204,19 +205,20 @@ void Records::make_unknown(std::span<const WrittenStorage> written) {
   }
 }
 
-// When the books grow past their bound, resident values that the user holds become leaves, the
+// When the metadata grow past their bound, resident values that the user holds become leaves, the
 // smallest first: that costs nothing now, and lets the lineage behind them go.
-void Records::bound_books() {
-  const auto books = static_cast<std::ptrdiff_t>(lineage_.op_count() * sizeof(Op) +
-                                                 lineage_.value_count() * sizeof(Value)) +
-                     context_.charges.device_books;
-  context_.stats.books_peak_bytes = std::max(context_.stats.books_peak_bytes, std::int64_t{books});
-  if (books <= books_bound_) {
+void Records::bound_metadata() {
+  const auto metadata = static_cast<std::ptrdiff_t>(lineage_.op_count() * sizeof(Op) +
+                                                    lineage_.value_count() * sizeof(Value)) +
+                        context_.charges.device_metadata;
+  context_.stats.metadata_peak_bytes =
+      std::max(context_.stats.metadata_peak_bytes, std::int64_t{metadata});
+  if (metadata <= metadata_bound_) {
     return;
   }
   std::vector<std::pair<Bytes, ValueId>> held;
   lineage_.for_each_value([&](ValueId id, const Value& value) {
-    if (value.storage.valid() && value.resident() && !value.leaf() && !value.writing &&
+    if (value.storage.valid() && value.resident() && value.recomputable() && !value.writing &&
         lineage_[value.producer].depth > 0) {
       held.emplace_back(value.size, id);
     }
@@ -229,11 +231,11 @@ void Records::bound_books() {
     }
     if (lineage_.contains(id)) {
       lineage_[id].frozen = true;
-      values_.make_leaf(id);
+      values_.make_non_recomputable(id);
       values_.drain();
     }
   }
-  books_bound_ = std::max(books_bound_, books);
+  metadata_bound_ = std::max(metadata_bound_, metadata);
 }
 
 }  // namespace recoup::detail

@@ -22,7 +22,8 @@ namespace recoup::detail {
 //   after    storage s -- v2 [block] <- op2, which reads v1
 //                         v1 [evicted, dead] <- op1
 //
-// A write to a leaf makes a leaf: what the leaf held before is gone (Note [Freeze] saw to it).
+// A write to a non-recomputable value makes a non-recomputable value: what the non-recomputable
+// value held before is gone (Note [Freeze] saw to it).
 //
 // Note [Copy on write]
 // What DTR and DTE do with a write, as an ablation of recomputable in-place (Note [Versions]): the
@@ -32,7 +33,8 @@ namespace recoup::detail {
 //
 //   before   s -- v1 [block a]
 //   kernel   s -- v1 [block b, written]      [block a: what v1 was]
-//   after    s -- v2 [block b]               v1 [block a], replayable; or a leaf's, which goes
+//   after    s -- v2 [block b]               v1 [block a], replayable; or a non-recomputable
+//   value's, which goes
 //
 // What is pinned, escaped or from outside the pool stays where it is.
 class Records {
@@ -57,16 +59,17 @@ class Records {
   [[nodiscard]] bool recordable(const OpRecord& record) const;
   // The op has ended: `storages[i]` is the new storage of fresh[i].
   void finish(const OpRecord& record, std::span<StorageId> storages);
-  // What an op may have written, or wrote only in passing, holds nobody knows what: a leaf.
+  // What an op may have written, or wrote only in passing, holds nobody knows what: a
+  // non-recomputable value.
   void make_unknown(std::span<const WrittenStorage> written);
   // Priced by its bytes, an op costs the same in every run.
   [[nodiscard]] Nanoseconds cost_by_bytes(const OpRecord& record) const;
 
  private:
   void supersede(StorageId storage, OpId op, bool overwritten);
-  void record_leaves(const OpRecord& record, std::span<StorageId> storages);
+  void record_non_recomputables(const OpRecord& record, std::span<StorageId> storages);
   void record_op(const OpRecord& record, std::span<StorageId> storages);
-  void bound_books();
+  void bound_metadata();
   void touch(ValueId id) {
     lineage_[id].last_access = context_.now;
     candidates_.touch(id);
@@ -80,7 +83,7 @@ class Records {
   Mover& mover_;
   Room& room_;
   Enough& enough_;
-  std::ptrdiff_t books_bound_;
+  std::ptrdiff_t metadata_bound_;
 };
 
 }  // namespace recoup::detail

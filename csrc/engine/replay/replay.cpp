@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "csrc/engine/tier/flights.h"
+#include "csrc/engine/tier/async_copies.h"
 
 namespace recoup::detail {
 namespace {
@@ -37,7 +37,8 @@ class AddressGuard {
 
 }  // namespace
 
-Replay::Replay(const Parts& parts, std::vector<ValueId>& dead_leaves, Order order, Nanoseconds most)
+Replay::Replay(const Parts& parts, std::vector<ValueId>& dead_sources, Order order,
+               Nanoseconds most)
     : context_(parts.context),
       lineage_(parts.context.lineage),
       values_(parts.values),
@@ -48,7 +49,7 @@ Replay::Replay(const Parts& parts, std::vector<ValueId>& dead_leaves, Order orde
       reporter_(parts.reporter),
       order_(order),
       most_(most),
-      dead_leaves_(dead_leaves) {
+      dead_sources_(dead_sources) {
   RECOUP_CHECK(!context_.replaying);
   room_.set_replay(this);
 }
@@ -135,18 +136,18 @@ void Replay::secure(Frame& frame) {
 
 // A copy that cannot be read is none: what can be replayed is evicted then.
 void Replay::fetch(ValueId id) {
-  if (context_.flights->contains(id)) {
-    context_.flights->land(id);
+  if (context_.copies->contains(id)) {
+    context_.copies->wait(id);
     if (lineage_[id].resident()) {
       return;
     }
   }
   const BlockId block = room_.take_block(lineage_[id].nbytes);
   try {
-    context_.flights->read(id, block);
+    context_.copies->read(id, block);
   } catch (...) {
     values_.free_kernel_block(block);
-    if (lineage_[id].leaf()) {
+    if (!lineage_[id].recomputable()) {
       throw;
     }
     ++context_.stats.unread_copies;
@@ -180,7 +181,7 @@ void Replay::pop() {
       values_.hard_unpin(input.value);
       drop_passed(input);
     } else if (input.soft) {
-      values_.settle(input.value);
+      values_.collect(input.value);
     }
   }
 }
@@ -188,7 +189,7 @@ void Replay::pop() {
 // What a schedule does not keep goes as soon as no op of this replay reads it any more.
 void Replay::drop_passed(const Input& input) {
   if (!input.evicted || context_.schedule == nullptr || !lineage_.contains(input.value) ||
-      lineage_[input.value].leaf()) {
+      !lineage_[input.value].recomputable()) {
     return;
   }
   const ValueTicket ticket = values_.ticket(input.value);
@@ -210,9 +211,9 @@ void Replay::drop_passed(const Input& input) {
 // it.
 bool Replay::may_hand_over(OpId op, ValueId before) const {
   const Value& value = lineage_[before];
-  return context_.options.in_place == InPlace::kShare && !value.leaf() && !value.storage.valid() &&
-         value.external == nullptr && value.hard_pins == 1 && value.soft_pins == 0 &&
-         value.demand <= (lineage_[op].demanding ? 1 : 0);
+  return context_.options.in_place == InPlace::kShare && value.recomputable() &&
+         !value.storage.valid() && value.external == nullptr && value.hard_pins == 1 &&
+         value.soft_pins == 0 && value.demand <= (lineage_[op].demanding ? 1 : 0);
 }
 
 void Replay::execute(OpId op) {
@@ -220,8 +221,8 @@ void Replay::execute(OpId op) {
   execute_until_it_fits(op);
   lineage_.for_each_input(op, [this](ValueId id) {
     const Value& value = lineage_[id];
-    if (value.leaf() && !value.storage.valid()) {
-      dead_leaves_.push_back(id);
+    if (!value.recomputable() && !value.storage.valid()) {
+      dead_sources_.push_back(id);
     }
   });
   ++context_.stats.replays;

@@ -51,9 +51,9 @@ class Replay final : public WaitingReplay {
     kAsGiven,        // Note [Other tries]
     kPinned,         // as given, and all that is resident is pinned hard: DTR's recursion
   };
-  // Adds to `dead_leaves` those that were read: Note [Dead leaves] may let them go afterwards.
+  // Adds to `dead_sources` those that were read: Note [Dead sources] may let them go afterwards.
   // What it costs is bounded by `most` and by Options::max_replay_ratio.
-  Replay(const Parts& parts, std::vector<ValueId>& dead_leaves, Order order, Nanoseconds most);
+  Replay(const Parts& parts, std::vector<ValueId>& dead_sources, Order order, Nanoseconds most);
   ~Replay() override;
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
@@ -116,7 +116,7 @@ class Replay final : public WaitingReplay {
   Nanoseconds most_;
   std::vector<Frame> frames_;
   std::unordered_map<OpId, Bytes> rooms_;
-  std::vector<ValueId>& dead_leaves_;
+  std::vector<ValueId>& dead_sources_;
   Nanoseconds spent_{0};
 };
 

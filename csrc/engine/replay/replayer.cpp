@@ -37,20 +37,20 @@ void Replayer::bring_back(std::span<const ValueId> values, const Effort& effort)
     return context.room_time + Nanoseconds(context.stats.fetch_ns);
   };
   const Nanoseconds others_before = others();
-  std::vector<ValueId> dead_leaves;
+  std::vector<ValueId> dead_sources;
   const auto add_time = [&] {
     const Nanoseconds elapsed = std::chrono::steady_clock::now() - start;
     context.stats.replay_ns += (elapsed - (others() - others_before)).count();
   };
   try {
-    replay(values, effort, dead_leaves);
+    replay(values, effort, dead_sources);
   } catch (...) {
     add_time();
     throw;
   }
-  for (ValueId id : dead_leaves) {
+  for (ValueId id : dead_sources) {
     if (context.lineage.contains(id)) {
-      leaves_.consider(id);
+      non_recomputables_.consider(id);
     }
   }
   add_time();
@@ -58,7 +58,7 @@ void Replayer::bring_back(std::span<const ValueId> values, const Effort& effort)
 
 // Note [Other tries] in replay.h.
 void Replayer::replay(std::span<const ValueId> values, const Effort& effort,
-                      std::vector<ValueId>& dead_leaves) {
+                      std::vector<ValueId>& dead_sources) {
   using Order = Replay::Order;
   Context& context = parts_.context;
   const Order first =
@@ -67,7 +67,7 @@ void Replayer::replay(std::span<const ValueId> values, const Effort& effort,
   const std::size_t last = effort.tries == Tries::kOne ? 0 : std::size(orders) - 1;
   for (std::size_t attempt = 0;; ++attempt) {
     try {
-      Replay(parts_, dead_leaves, orders[attempt], effort.most).run(values);
+      Replay(parts_, dead_sources, orders[attempt], effort.most).run(values);
       return;
     } catch (const OutOfBudget& error) {
       if (error.report().asked == Bytes(0) || attempt == last) {

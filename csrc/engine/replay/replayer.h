@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "csrc/engine/replay/replay.h"
-#include "csrc/engine/state/leaves.h"
+#include "csrc/engine/state/non_recomputables.h"
 
 namespace recoup::detail {
 
@@ -19,7 +19,8 @@ struct Effort {
 class Replayer {
  public:
   // All of them must outlive it.
-  Replayer(const Replay::Parts& parts, Leaves& leaves) : parts_(parts), leaves_(leaves) {}
+  Replayer(const Replay::Parts& parts, NonRecomputables& non_recomputables)
+      : parts_(parts), non_recomputables_(non_recomputables) {}
 
   // Makes the values resident, replaying what it takes, and pins each once, in place. All or
   // nothing. Throws OutOfBudget, and what kernels throw.
@@ -34,10 +35,10 @@ class Replayer {
  private:
   void bring_back(std::span<const ValueId> values, const Effort& effort);
   void replay(std::span<const ValueId> values, const Effort& effort,
-              std::vector<ValueId>& dead_leaves);
+              std::vector<ValueId>& dead_sources);
 
   Replay::Parts parts_;
-  Leaves& leaves_;
+  NonRecomputables& non_recomputables_;
 };
 
 }  // namespace recoup::detail

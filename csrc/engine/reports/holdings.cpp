@@ -14,10 +14,10 @@ void Holdings::take(const Engine& engine, const MakerTable& makers) {
     if (!has_charged_bytes(value)) {
       return;
     }
-    Holding row{
-        .kind = value.leaf() || value.from_nothing ? HoldingKind::kLeaf : HoldingKind::kValue,
-        .size = value.size,
-        .maker = makers.of(id)};
+    Holding row{.kind = !value.recomputable() || value.from_nothing ? HoldingKind::kSource
+                                                                    : HoldingKind::kValue,
+                .size = value.size,
+                .maker = makers.of(id)};
     if (value.storage.valid()) {
       const HeldStorage& storage = engine.values()[value.storage];
       row.name = storage.name;

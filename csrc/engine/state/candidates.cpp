@@ -53,7 +53,7 @@ void Candidates::after_transition(ValueId id, Residency to) {
   }
 }
 
-void Candidates::before_leaf(ValueId id) {
+void Candidates::before_non_recomputable(ValueId id) {
   if (needs_.equivalence) {
     sets_.on_return(lineage_, id);
   }
@@ -68,17 +68,17 @@ void Candidates::before_cut(ValueId id) {
 Candidate Candidates::candidate(std::size_t index) const {
   const ValueId id = list_[index];
   const Value& value = lineage_[id];
-  const bool leaf = value.leaf();  // then nothing else counts than its own cost
+  const bool source = !value.recomputable();  // then nothing else counts than its own cost
   return {
       .id = id,
       .size = value.size,
       .offset = pool_.offset(value.block),
       .own_cost = own_cost(value),
       .last_access = value.last_access,
-      .equivalence_at_least = leaf             ? Nanoseconds{}
+      .equivalence_at_least = source           ? Nanoseconds{}
                               : needs_.changes ? sets_.watches().at_least(id)
                                                : sets_.cost_at_least(value),
-      .walked_at_least = needs_.walks && !leaf ? changes_.at_least(id) : Nanoseconds{},
+      .walked_at_least = needs_.walks && !source ? changes_.at_least(id) : Nanoseconds{},
       .until_use = needs_.future ? until_use(id) : Nanoseconds{},
       .copy_cost = needs_.copies ? copy_cost(value) : Candidate::kNever,
       .free_around = needs_.free_around ? pool_.free_around(value.block) : Bytes(0),
@@ -88,7 +88,8 @@ Candidate Candidates::candidate(std::size_t index) const {
 
 // What is spilled has to be written, and is read when it is used.
 Nanoseconds Candidates::own_cost(const Value& value) const {
-  return value.leaf() ? tier_.absence_cost(value.size, false) : lineage_[value.producer].cost;
+  return !value.recomputable() ? tier_.absence_cost(value.size, false)
+                               : lineage_[value.producer].cost;
 }
 
 Nanoseconds Candidates::copy_cost(const Value& value) const {
@@ -101,7 +102,7 @@ Bytes Candidates::mean_candidate_size() const {
 }
 
 Nanoseconds Candidates::neighborhood_cost(ValueId id, Neighborhood kind) const {
-  if (lineage_[id].leaf()) {
+  if (!lineage_[id].recomputable()) {
     return Nanoseconds(0);  // nothing is replayed for it
   }
   if (kind == Neighborhood::kEquivalence) {
@@ -135,7 +136,7 @@ std::span<const PoolBlock> Candidates::blocks() const {
 std::span<const std::uint32_t> Candidates::inputs(std::size_t index) const {
   RECOUP_CHECK(needs_.inputs, "the policy did not ask for inputs");
   inputs_.clear();
-  if (lineage_[list_[index]].leaf()) {
+  if (!lineage_[list_[index]].recomputable()) {
     return inputs_;
   }
   lineage_.for_each_input(lineage_[list_[index]].producer, [this](ValueId input) {

@@ -54,8 +54,8 @@ class Candidates final : public PolicyView {
   // Its residency is about to change, and has changed.
   void before_transition(ValueId id, const Value& value, Residency to);
   void after_transition(ValueId id, Residency to);
-  // It is about to be cut from its producer; before_leaf: and its record stays.
-  void before_leaf(ValueId id);
+  // It is about to be cut from its producer; before_non_recomputable: and its record stays.
+  void before_non_recomputable(ValueId id);
   void before_cut(ValueId id);
 
   // ---- what there is ----

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <string_view>
 
+#include "csrc/engine/base/copy_wait.h"
 #include "csrc/engine/base/cost_memory.h"
 #include "csrc/engine/base/device.h"
-#include "csrc/engine/base/landing.h"
 #include "csrc/engine/base/maker_table.h"
 #include "csrc/engine/base/move_price.h"
 #include "csrc/engine/base/observer.h"
@@ -22,21 +22,21 @@
 
 namespace recoup::detail {
 
-class Flights;
+class AsyncCopies;
 
-// What takes the budget, and books.
+// What takes the budget, and metadata.
 struct Charges {
   Bytes external{0};     // outside the pool
   Bytes kernel_held{0};  // in blocks of the pool that no value owns
   int kernel_blocks = 0;
   Bytes ahead{0};  // in blocks of the pool into which spilled values are being read
   int ahead_blocks = 0;
-  Bytes spilled{0};      // of values that have bytes in the second tier alone
-  Bytes plain{0};        // of the live storages in the pool, evicted or not
-  Bytes dead_leaves{0};  // in the pool
-  Bytes dead_frozen{0};  // those of them that a freeze made
-  int islands = 0;
-  std::ptrdiff_t device_books = 0;
+  Bytes spilled{0};       // of values that have bytes in the spill tier alone
+  Bytes plain{0};         // of the live storages in the pool, evicted or not
+  Bytes dead_sources{0};  // in the pool
+  Bytes dead_frozen{0};   // those of them that a freeze made
+  int immovable_blocks = 0;
+  std::ptrdiff_t device_metadata = 0;
 
   // A block of the pool is a kernel's from now on; it no longer is.
   void add_kernel_block(Bytes size) {
@@ -99,9 +99,9 @@ struct Context {
   Observer* observer = nullptr;       // null: nobody looks on
   ScheduleHooks* schedule = nullptr;  // null: there is no schedule
   PlannedVictims* planned = nullptr;  // null: the policy alone decides
-  Landing* landing = nullptr;         // of its copies
+  CopyWait* copy_wait = nullptr;      // of its copies
   MakerTable* makers = nullptr;       // null: nobody asks
-  Flights* flights = nullptr;         // the engine's
+  AsyncCopies* copies = nullptr;      // the engine's
 };
 
 // The block that Engine::reserve_bounce allocates: 1/256 of the pool, at most 32 MiB.

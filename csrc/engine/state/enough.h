@@ -53,9 +53,9 @@ class Enough {
       const Bytes own = allocated_ - size - (state.held - before_.held);
       slack = std::clamp(own, Bytes(0),
                          Bytes(std::max(0, state.held_blocks - before_.held_blocks) * gap)) +
-              Bytes((state.islands + before_.held_blocks) * gap);
+              Bytes((state.immovable_blocks + before_.held_blocks) * gap);
     } else {
-      slack = Bytes((state.islands + state.held_blocks + operands_) * gap);
+      slack = Bytes((state.immovable_blocks + state.held_blocks + operands_) * gap);
     }
     count(state.plain + size, slack);
     if (const Bytes segment = context_.options.block_size; segment > Bytes(0)) {
@@ -72,25 +72,25 @@ class Enough {
   [[nodiscard]] Bytes likely() const { return likely_; }
   // Blocks that may not be moved now.
   [[nodiscard]] int immovable() const {
-    return context_.charges.islands + context_.charges.kernel_blocks + operands_;
+    return context_.charges.immovable_blocks + context_.charges.kernel_blocks + operands_;
   }
   // Whether the budget is enough so far: then nothing is evicted.
   [[nodiscard]] bool roomy() const { return most() <= context_.options.budget; }
 
  private:
   struct State {
-    Bytes plain;      // all of the sum above but the new block and slack
-    Bytes held;       // of it, what kernels hold
-    int held_blocks;  // in so many blocks
-    int islands;      // other blocks that stay in place: pinned, escaped
+    Bytes plain;           // all of the sum above but the new block and slack
+    Bytes held;            // of it, what kernels hold
+    int held_blocks;       // in so many blocks
+    int immovable_blocks;  // other blocks that stay in place: pinned, escaped
   };
 
   [[nodiscard]] State now() const {
     const Charges& charges = context_.charges;
-    return {.plain = charges.plain + charges.dead_leaves + charges.kernel_held + charges.external,
+    return {.plain = charges.plain + charges.dead_sources + charges.kernel_held + charges.external,
             .held = charges.kernel_held,
             .held_blocks = charges.kernel_blocks,
-            .islands = charges.islands};
+            .immovable_blocks = charges.immovable_blocks};
   }
   void begin(const State& state, int operands, bool again) {
     operands_ = operands;

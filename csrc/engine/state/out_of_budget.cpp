@@ -23,25 +23,26 @@ Bytes OutOfBudgetReporter::all_resident() const {
   });
   const Bytes gap = std::max(largest, beside);
   return all + beside +
-         Bytes((context_.charges.islands + context_.charges.kernel_blocks +
+         Bytes((context_.charges.immovable_blocks + context_.charges.kernel_blocks +
                 static_cast<std::int64_t>(inputs)) *
                gap.count());
 }
 
 // Why leaves stay that it could have; empty: for no such reason.
-std::string OutOfBudgetReporter::of_second_tier() const {
+std::string OutOfBudgetReporter::of_spill_tier() const {
   if (context_.tier.closed()) {
-    return "the second tier could not be written, so nothing more is spilled";
+    return "the spill tier could not be written, so nothing more is spilled";
   }
   Bytes refused{0};
   context_.lineage.for_each_value([&](ValueId, const Value& value) {
-    const bool could = value.leaf() && value.block.valid() && context_.tier.takes(value.nbytes);
+    const bool could =
+        !value.recomputable() && value.block.valid() && context_.tier.takes(value.nbytes);
     refused += could && !value.spillable ? value.size : Bytes(0);
   });
   return refused == Bytes(0)
              ? std::string()
              : str_cat(recoup::to_string(refused),
-                       " that cannot be recomputed do not fit in the second tier of ",
+                       " that cannot be recomputed do not fit in the spill tier of ",
                        recoup::to_string(context_.options.spill));
 }
 
@@ -52,7 +53,7 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
       .asked = asked,
       .budget = context_.options.budget,
       .external = context_.charges.external,
-      .leaves = {},
+      .non_recomputable = {},
       .pinned = {},
       .workspace = context_.charges.kernel_held,
       .evictable = {},
@@ -73,19 +74,19 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
                           : Bytes(0);
       return;
     }
-    const bool stays = value.leaf() && !value.frozen && !value.spillable;
+    const bool stays = !value.recomputable() && !value.frozen && !value.spillable;
     if (value.storage.valid() && (stays || value.fixed > 0)) {
       report.least += value.size;
     }
     if (value.hard_pins > 0 || value.escaped) {
       report.pinned += value.size;
-    } else if (value.leaf() && !value.spillable) {
-      report.leaves += value.size;
+    } else if (!value.recomputable() && !value.spillable) {
+      report.non_recomputable += value.size;
     } else {
       report.evictable += value.size;
     }
   });
-  if (const std::string why = of_second_tier(); !why.empty()) {
+  if (const std::string why = of_spill_tier(); !why.empty()) {
     report.reason += report.reason.empty() ? why : str_cat("; ", why);
   }
   report.largest_window = std::min(Compactor(context_.pool).largest_window([this](ValueId owner) {
@@ -96,7 +97,7 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
     return value.evictable() || value.movable();
   }),
                                    context_.options.budget - context_.charges.external -
-                                       report.leaves - report.pinned - report.workspace);
+                                       report.non_recomputable - report.pinned - report.workspace);
   report.enough = enough_.most();
   // What somebody else had evicted has to come back even where nothing need be: in a budget for all
   // that is on record it does.

@@ -28,7 +28,7 @@ class OutOfBudgetReporter {
   [[nodiscard]] Bytes all_resident() const;
 
  private:
-  [[nodiscard]] std::string of_second_tier() const;
+  [[nodiscard]] std::string of_spill_tier() const;
   const Context& context_;
   const Enough& enough_;
 };

@@ -24,10 +24,10 @@ void Recount::check_value(ValueId id, const Value& value, bool at_rest) const {
   RECOUP_CHECK(!value.storage.valid() || storages_[value.storage].current == id);
   RECOUP_CHECK(value.hard_pins >= value.fixed && value.fixed >= 0 && value.soft_pins >= 0);
   const int user_pins = value.storage.valid() ? storages_[value.storage].user_pins : 0;
-  const int by_flight = value.copying ? 1 : 0;
+  const int by_copy = value.copying ? 1 : 0;
   RECOUP_CHECK(
-      !at_rest || (value.hard_pins == user_pins + by_flight && value.soft_pins == 0 &&
-                   value.fixed == user_pins + (value.resident() ? by_flight : 0) && !value.writing),
+      !at_rest || (value.hard_pins == user_pins + by_copy && value.soft_pins == 0 &&
+                   value.fixed == user_pins + (value.resident() ? by_copy : 0) && !value.writing),
       "value ", id.index(), " is still pinned: ", value.hard_pins, " hard, ", value.soft_pins,
       " soft, ", value.fixed, " in place; ", user_pins, " by the user",
       value.writing ? "; written" : "");
@@ -41,7 +41,7 @@ void Recount::check(bool at_rest) const {
   std::size_t owned_blocks = 0;
   Bytes slots{0};
   storages_.for_each([&](StorageId, const HeldStorage& storage) {
-    counted.islands += static_cast<int>(storage.island);
+    counted.immovable_blocks += static_cast<int>(storage.immovable);
   });
   lineage_.for_each_value([&](ValueId id, const Value& value) {
     check_value(id, value, at_rest);
@@ -50,9 +50,9 @@ void Recount::check(bool at_rest) const {
     if (value.block.valid()) {
       owned += value.size;
       ++owned_blocks;
-      const bool dead_leaf = value.leaf() && !value.storage.valid();
-      counted.dead_leaves += dead_leaf ? value.size : Bytes(0);
-      counted.dead_frozen += dead_leaf && value.frozen ? value.size : Bytes(0);
+      const bool dead_source = !value.recomputable() && !value.storage.valid();
+      counted.dead_sources += dead_source ? value.size : Bytes(0);
+      counted.dead_frozen += dead_source && value.frozen ? value.size : Bytes(0);
     }
     if (value.external == nullptr) {
       counted.plain += value.storage.valid() ? value.size : Bytes(0);
@@ -60,8 +60,9 @@ void Recount::check(bool at_rest) const {
       counted.external += value.size;
     }
   });
-  RECOUP_CHECK(counted.plain == charges_.plain && counted.dead_leaves == charges_.dead_leaves &&
-               counted.dead_frozen == charges_.dead_frozen && counted.islands == charges_.islands);
+  RECOUP_CHECK(counted.plain == charges_.plain && counted.dead_sources == charges_.dead_sources &&
+               counted.dead_frozen == charges_.dead_frozen &&
+               counted.immovable_blocks == charges_.immovable_blocks);
   RECOUP_CHECK(counted.external + outside_ == charges_.external);
   RECOUP_CHECK(owned_blocks +
                    static_cast<std::size_t>(charges_.kernel_blocks + charges_.ahead_blocks) ==

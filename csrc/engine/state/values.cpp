@@ -1,12 +1,12 @@
 // What a value may be, and the one function that changes it.
 //
 //   state      residency   bytes           leaves it by
-//   leaf       resident    block/external  write -> new value; death -> freed or kept
-//   resident   resident    block           evict; write; make_leaf; death
-//   evicted    evicted     -               Replayer (bytes come back); death
-//   spilled    spilled     slot            Replayer fetches it; death
-//   clean      resident    block and slot  as leaf or resident; what is given up needs no copy then
-//   lost       lost        -               its record goes with its last consumer
+//   non-recomputable value       resident    block/external  write -> new value; death -> freed or
+//   kept resident   resident    block           evict; write; make_non_recomputable; death evicted
+//   evicted     -               Replayer (bytes come back); death spilled    spilled     slot
+//   Replayer fetches it; death clean      resident    block and slot  as non-recomputable value or
+//   resident; what is given up needs no copy then lost       lost        -               its record
+//   goes with its last consumer
 //
 // A value without a storage is dead (the user let it go) or an old version (a write superseded it).
 #include "csrc/engine/state/values.h"
@@ -58,10 +58,10 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
           free_bytes(value.block);
           value.block = BlockId();
         }
-        if (value.dead_leaf) {
-          charges_.dead_leaves -= value.size;
+        if (value.dead_source) {
+          charges_.dead_sources -= value.size;
           charges_.dead_frozen -= value.frozen ? value.size : Bytes(0);
-          value.dead_leaf = false;
+          value.dead_source = false;
         }
       }
       if (to != Residency::kSpilled) {
@@ -73,7 +73,7 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
       break;
   }
   candidates_.update(id, value);
-  lineage_.update_demand(id, settle_work_);
+  lineage_.update_demand(id, collect_work_);
 }
 
 void Values::give_back_slot(Value& value) {
@@ -84,7 +84,7 @@ void Values::give_back_slot(Value& value) {
 
 void Values::stop_copying(ValueId id) {
   if (lineage_[id].copying) {
-    context_.landing->land(id);
+    context_.copy_wait->wait(id);
   }
 }
 
@@ -97,7 +97,7 @@ void Values::soft_pin(ValueId id) {
   if (++lineage_[id].soft_pins == 1) {
     candidates_.update(id);
     if (lineage_[id].evicted()) {
-      lineage_.update_demand(id, settle_work_);
+      lineage_.update_demand(id, collect_work_);
     }
   }
 }
@@ -108,30 +108,30 @@ void Values::soft_unpin(ValueId id) {
   }
 }
 
-void Values::settle(ValueId id) {
-  settle_work_.push_back(id);
+void Values::collect(ValueId id) {
+  collect_work_.push_back(id);
   drain();
 }
 
 void Values::drain() {
-  if (settling_) {
+  if (collecting_) {
     return;
   }
-  settling_ = true;
-  while (!settle_work_.empty()) {
-    const ValueId next = settle_work_.back();
-    settle_work_.pop_back();
+  collecting_ = true;
+  while (!collect_work_.empty()) {
+    const ValueId next = collect_work_.back();
+    collect_work_.pop_back();
     if (lineage_.contains(next)) {
-      settle_one(next);
+      collect_one(next);
     }
   }
-  settling_ = false;
+  collecting_ = false;
 }
 
-void Values::settle_one(ValueId id) {
+void Values::collect_one(ValueId id) {
   Value& value = lineage_[id];
   if (value.evicted()) {
-    lineage_.update_demand(id, settle_work_);
+    lineage_.update_demand(id, collect_work_);
   }
   if (value.held()) {
     return;
@@ -141,7 +141,7 @@ void Values::settle_one(ValueId id) {
     return;
   }
   // Useless: everything that could be replayed from it has its bytes, or nobody needs it.
-  const bool replayable = !value.leaf() && (value.evictable() || value.spilled());
+  const bool replayable = value.recomputable() && (value.evictable() || value.spilled());
   if (context_.options.usefulness && replayable && !value.needed() && !value.kept) {
     transition(id, Residency::kEvicted);
     ++context_.stats.drops;
@@ -167,20 +167,21 @@ void Values::remove_record(ValueId id) {
 }
 
 // Cuts a value from its lineage. Its bytes, if any, are all there is of it from now on.
-void Values::make_leaf(ValueId id) {
-  if (!lineage_[id].leaf()) {
-    candidates_.before_leaf(id);
+void Values::make_non_recomputable(ValueId id) {
+  if (lineage_[id].recomputable()) {
+    candidates_.before_non_recomputable(id);
     cut(id);
     candidates_.update_cost(id);
-    count_dead_leaf(id);
+    count_dead_source(id);
   }
 }
 
-void Values::count_dead_leaf(ValueId id) {
+void Values::count_dead_source(ValueId id) {
   Value& value = lineage_[id];
-  if (value.leaf() && !value.storage.valid() && value.block.valid() && !value.dead_leaf) {
-    value.dead_leaf = true;
-    charges_.dead_leaves += value.size;
+  if (!value.recomputable() && !value.storage.valid() && value.block.valid() &&
+      !value.dead_source) {
+    value.dead_source = true;
+    charges_.dead_sources += value.size;
     charges_.dead_frozen += value.frozen ? value.size : Bytes(0);
   }
 }
@@ -200,11 +201,11 @@ void Values::cut(ValueId id) {
       // For the others nothing follows: they are settled when their storage dies or their last pin
       // goes.
       if (!value.resident() || (!value.storage.valid() && value.hard_pins == 0)) {
-        settle_work_.push_back(orphan);
+        collect_work_.push_back(orphan);
       }
     });
   } else {
-    lineage_.update_demand(producer, settle_work_);
+    lineage_.update_demand(producer, collect_work_);
   }
 }
 
@@ -242,12 +243,12 @@ ValueId Values::remove_storage(StorageId storage) {
   Value& value = lineage_[id];
   value.hard_pins -= dead.user_pins;
   value.fixed -= dead.user_pins;
-  set_island(storages_[storage], false);
+  set_immovable(storages_[storage], false);
   storages_.remove(storage);
   value.storage = StorageId();
   if (value.external == nullptr) {
     charges_.plain -= value.size;
-    count_dead_leaf(id);
+    count_dead_source(id);
   }
   if (value.block.valid()) {
     value.escaped = false;
@@ -268,15 +269,15 @@ bool Values::holds(const ValueTicket& ticket) const {
          lineage_[lineage_[ticket.value].producer].sequence == ticket.made_by;
 }
 
-void Values::forsake(ValueId id) {
+void Values::disown(ValueId id) {
   stop_copying(id);
   drop_copy(id);
   lineage_[id].escaped = true;
-  set_island(storages_[lineage_[id].storage], true);
+  set_immovable(storages_[lineage_[id].storage], true);
   // What a running op writes over is about to be gone from there. What hangs on it is replayed
   // through what it was made from, for its own bytes may be half overwritten by now.
   if (!lineage_[id].writing) {
-    make_leaf(id);
+    make_non_recomputable(id);
   }
   candidates_.update(id);
   drain();
@@ -352,24 +353,24 @@ void Values::give_copy(ValueId before, BlockId block) {
   value.block = block;
   charges_.remove_kernel_block(value.size);
   pool_.set_owner(block, before);
-  count_dead_leaf(before);
+  count_dead_source(before);
   candidates_.update(before, value);
 }
 
 void Values::release_payload(void* payload) noexcept {
-  charges_.device_books -= static_cast<std::ptrdiff_t>(device_.payload_bytes(payload));
+  charges_.device_metadata -= static_cast<std::ptrdiff_t>(device_.payload_bytes(payload));
   device_.release(payload);
 }
 
 void Values::end(ValueId id) {
   const Value& value = lineage_[id];
-  if (settling_ || value.evicted() || value.held()) {
-    settle(id);
+  if (collecting_ || value.evicted() || value.held()) {
+    collect(id);
     return;
   }
-  settling_ = true;  // the usual end: what settle would do, without the detour over its list
+  collecting_ = true;  // the usual end: what settle would do, without the detour over its list
   remove_record(id);
-  settling_ = false;
+  collecting_ = false;
   drain();
 }
 
@@ -381,7 +382,7 @@ void Values::free_bytes(BlockId block) {
 }
 
 void Values::check(bool at_rest) const {
-  RECOUP_CHECK(!settling_ && settle_work_.empty());
+  RECOUP_CHECK(!collecting_ && collect_work_.empty());
   Recount(context_, storages_).check(at_rest);
 }
 

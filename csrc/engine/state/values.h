@@ -30,24 +30,24 @@ class Values {
   // The one function that changes a value's residency.
   void transition(ValueId id, Residency to, BlockId block = {});
   // Cuts a value from its lineage. Its bytes, if any, are all there is of it from now on.
-  void make_leaf(ValueId id);
+  void make_non_recomputable(ValueId id);
   // Its content is of who runs now.
   void made(ValueId id) {
     if (context_.makers != nullptr) {
       context_.makers->made(id);
     }
   }
-  void count_dead_leaf(ValueId id);
-  // Whether the second tier takes it, from now on.
+  void count_dead_source(ValueId id);
+  // Whether the spill tier takes it, from now on.
   void set_spillable(ValueId id, bool on) {
     lineage_[id].spillable = on;
     candidates_.update(id);
   }
   [[nodiscard]] Location location(ValueId id) const;
 
-  // A copy of it in the second tier that is under way is waited for.
+  // A copy of it in the spill tier that is under way is waited for.
   void stop_copying(ValueId id);
-  // The second tier has no copy of a resident value any more.
+  // The spill tier has no copy of a resident value any more.
   void drop_copy(ValueId id);
   // Note [Copies of what is used]
   // A kernel is about to get the bytes of a pinned value. It may write what it does not name. Where
@@ -66,7 +66,7 @@ class Values {
     if (++value.hard_pins == 1) {
       candidates_.update(id, value);
       if (value.evicted()) {
-        lineage_.update_demand(id, settle_work_);
+        lineage_.update_demand(id, collect_work_);
       }
     }
   }
@@ -76,7 +76,7 @@ class Values {
       value.writing = false;
       candidates_.update(id, value);
       if (!value.storage.valid()) {
-        settle(id);
+        collect(id);
       }
     }
   }
@@ -85,15 +85,15 @@ class Values {
 
   // ---- the end of a value ----
   // Frees what nobody needs, starting here, and what follows from that.
-  void settle(ValueId id);
+  void collect(ValueId id);
   // The same, at the next drain.
-  void settle_later(ValueId id) { settle_work_.push_back(id); }
+  void collect_later(ValueId id) { collect_work_.push_back(id); }
   void drain();
   // Its storage is gone, and nothing reads it.
   void end(ValueId id);
 
   // ---- storages ----
-  // One over a block that a kernel held, as a leaf.
+  // One over a block that a kernel held, as a non-recomputable value.
   StorageId add_storage(const FreshStorage& fresh);
   // One outside the pool, which is charged by now.
   StorageId add_external(void* handle, Bytes nbytes, bool among_outside);
@@ -121,10 +121,10 @@ class Values {
   [[nodiscard]] bool holds(const PinTicket& pin) const {
     return storages_.contains(pin.storage) && storages_[pin.storage].birth == pin.birth;
   }
-  void set_island(HeldStorage& storage, bool wanted) {
+  void set_immovable(HeldStorage& storage, bool wanted) {
     const bool on = wanted && lineage_[storage.current].external == nullptr;
-    charges_.islands += static_cast<int>(on) - static_cast<int>(storage.island);
-    storage.island = on;
+    charges_.immovable_blocks += static_cast<int>(on) - static_cast<int>(storage.immovable);
+    storage.immovable = on;
   }
 
   // ---- recorded values, for who remembers them ----
@@ -154,7 +154,7 @@ class Values {
 
   // Somebody shares or replaced its bytes where nobody saw it: they are not ours to take, or to
   // move.
-  void forsake(ValueId id);
+  void disown(ValueId id);
 
   // Recounts what is charged for values. `at_rest`: no op and no replay is under way, so nothing is
   // pinned but what the user pinned.
@@ -162,7 +162,7 @@ class Values {
 
  private:
   void give_back_slot(Value& value);
-  void settle_one(ValueId id);
+  void collect_one(ValueId id);
   void cut(ValueId id);
   void remove_record(ValueId id);
   void release_payload(void* payload) noexcept;
@@ -176,8 +176,8 @@ class Values {
   Verifier& verifier_;
   HeldStorages storages_;
   std::uint64_t next_birth_;  // starts at the clock's time: not even a later engine repeats one
-  std::vector<ValueId> settle_work_;
-  bool settling_ = false;
+  std::vector<ValueId> collect_work_;
+  bool collecting_ = false;
 };
 
 }  // namespace recoup::detail

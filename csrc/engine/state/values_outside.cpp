@@ -43,7 +43,7 @@ void Values::bring_in(ValueId id, BlockId block) {
   if (value.storage.valid()) {
     device_.attach(storages_[value.storage].handle, pool_.offset(block));
   }
-  count_dead_leaf(id);
+  count_dead_source(id);
   candidates_.update(id);
 }
 
@@ -61,7 +61,7 @@ bool Values::move_out(ValueId id) {
   storage.left = true;
   charges_.plain -= value.size;
   charges_.external += value.size;
-  set_island(storage, false);
+  set_immovable(storage, false);
   candidates_.update(id);
   return true;
 }

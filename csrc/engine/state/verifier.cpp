@@ -10,7 +10,7 @@ namespace recoup::detail {
 bool Verifier::defined(const OpRecord& record) const {
   return options_.verify && record.verifiable &&
          std::all_of(record.inputs.begin(), record.inputs.end(), [this](ValueId input) {
-           return lineage_[input].leaf() || hashes_.contains(input);
+           return !lineage_[input].recomputable() || hashes_.contains(input);
          });
 }
 

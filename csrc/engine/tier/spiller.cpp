@@ -7,11 +7,11 @@
 #include "csrc/engine/base/device.h"
 
 namespace recoup::detail {
-Spiller::Spiller(Context& context, Values& values, Flights& flights)
+Spiller::Spiller(Context& context, Values& values, AsyncCopies& copies)
     : context_(context),
       lineage_(context.lineage),
       values_(values),
-      flights_(flights),
+      copies_(copies),
       tier_(context.tier) {}
 
 std::optional<Nanoseconds> Spiller::price_of(const Value& value) const {
@@ -31,7 +31,7 @@ bool Spiller::spill(ValueId id) {
   const Value& value = lineage_[id];
   if (value.storage.valid() &&
       !context_.device.detach(values_[value.storage].handle, context_.pool.offset(value.block))) {
-    values_.forsake(id);
+    values_.disown(id);
     return false;
   }
   keep(id);
@@ -48,9 +48,9 @@ bool Spiller::spill_outside(ValueId id) {
 }
 
 bool Spiller::begin_write(ValueId id) {
-  const std::optional<BlockId> slot = take_slot(lineage_[id].size, lineage_[id].leaf());
+  const std::optional<BlockId> slot = take_slot(lineage_[id].size, !lineage_[id].recomputable());
   if (slot) {
-    flights_.begin_write(id, *slot);
+    copies_.begin_write(id, *slot);
   }
   return slot.has_value();
 }
@@ -74,11 +74,11 @@ bool Spiller::copy(ValueId id) {
 }
 
 bool Spiller::write(ValueId id) {
-  const std::optional<BlockId> slot = take_slot(lineage_[id].size, lineage_[id].leaf());
+  const std::optional<BlockId> slot = take_slot(lineage_[id].size, !lineage_[id].recomputable());
   if (!slot) {
     return false;
   }
-  if (!flights_.write(id, *slot)) {
+  if (!copies_.write(id, *slot)) {
     tier_.give_back(*slot);
     return false;
   }
@@ -92,21 +92,21 @@ bool Spiller::has_room(Bytes nbytes) const {
 }
 
 // A copy of what is resident is worth less than one of what is not.
-std::optional<BlockId> Spiller::take_slot(Bytes nbytes, bool leaf) {
+std::optional<BlockId> Spiller::take_slot(Bytes nbytes, bool source) {
   if (!tier_.open()) {
     return std::nullopt;
   }
   if (!tier_.has_room(nbytes) && tier_.used() > context_.charges.spilled) {
     drop_copies(nbytes);
-    if (!tier_.has_room(nbytes) && flights_.land_all()) {
+    if (!tier_.has_room(nbytes) && copies_.wait_for_all()) {
       drop_copies(nbytes);
     }
   }
-  return tier_.open() ? tier_.take(nbytes, leaf) : std::nullopt;
+  return tier_.open() ? tier_.take(nbytes, source) : std::nullopt;
 }
 
 void Spiller::drop_all_copies() {
-  flights_.land_all();
+  copies_.wait_for_all();
   for (const ValueId id : clean_values()) {
     values_.drop_copy(id);
   }

@@ -1,4 +1,4 @@
-// Spiller: takes bytes that the second tier keeps.
+// Spiller: takes bytes that the spill tier keeps.
 #pragma once
 
 #include <optional>
@@ -6,19 +6,20 @@
 
 #include "csrc/engine/state/context.h"
 #include "csrc/engine/state/values.h"
-#include "csrc/engine/tier/flights.h"
+#include "csrc/engine/tier/async_copies.h"
 
 namespace recoup::detail {
 
 class Spiller {
  public:
   // All must outlive it.
-  Spiller(Context& context, Values& values, Flights& flights);
+  Spiller(Context& context, Values& values, AsyncCopies& copies);
 
   // What it costs to spill an evictable value and to fetch it once; nullopt: it cannot be.
   [[nodiscard]] std::optional<Nanoseconds> price_of(const Value& value) const;
   // Takes the bytes of an evictable value. False, and it is resident as before: it could not be
-  // written, or the storage refuses, which makes a leaf of it. A leaf is not evictable then.
+  // written, or the storage refuses, which makes a non-recomputable value of it. A non-recomputable
+  // value is not evictable then.
   bool spill(ValueId id);
   // The same of one whose bytes are outside of the pool, and may leave there.
   bool spill_outside(ValueId id);
@@ -37,8 +38,8 @@ class Spiller {
 
  private:
   [[nodiscard]] bool has_room(Bytes nbytes) const;
-  // For a leaf, one that is held for it will do.
-  std::optional<BlockId> take_slot(Bytes nbytes, bool leaf);
+  // For a non-recomputable value, one that is held for it will do.
+  std::optional<BlockId> take_slot(Bytes nbytes, bool source);
   void drop_copies(Bytes needed);
   [[nodiscard]] std::vector<ValueId> clean_values() const;
   bool copy(ValueId id);
@@ -49,7 +50,7 @@ class Spiller {
   Context& context_;
   Lineage& lineage_;
   Values& values_;
-  Flights& flights_;
+  AsyncCopies& copies_;
   Tier& tier_;
   std::vector<ValueId> refused_;  // may be gone, and others in their place
 };

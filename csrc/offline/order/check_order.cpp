@@ -78,8 +78,8 @@ class FactFinder {
         case TraceEvent::Kind::kPart:
         case TraceEvent::Kind::kParts:
         case TraceEvent::Kind::kPartsEnd:
-        case TraceEvent::Kind::kForsake:
-        case TraceEvent::Kind::kSettle:
+        case TraceEvent::Kind::kDisown:
+        case TraceEvent::Kind::kScopeExit:
         case TraceEvent::Kind::kPlan:
           break;
       }

@@ -47,7 +47,7 @@ class Builder {
         kept_[event.index] = true;
         break;
       case EventKind::kDie:
-      case EventKind::kForsake:
+      case EventKind::kDisown:
         graph_.storages[event.index].last_step = step() + (kept_[event.index] ? 1 : 0);
         break;
       case EventKind::kOp:
@@ -67,7 +67,7 @@ class Builder {
       case EventKind::kPart:
       case EventKind::kParts:
       case EventKind::kPartsEnd:
-      case EventKind::kSettle:
+      case EventKind::kScopeExit:
       case EventKind::kPlan:
         break;
     }

@@ -103,12 +103,12 @@ class Reorder {
       case EventKind::kEvict:
       case EventKind::kPart:
       case EventKind::kDie:
-      case EventKind::kForsake:
+      case EventKind::kDisown:
         (uses_[event.index].is_kept ? step.tail : behind(event.index, &Use::last))
             .push_back({.event = event});
         break;
       case EventKind::kFree:
-      case EventKind::kSettle:
+      case EventKind::kScopeExit:
         step.tail.push_back({.event = event});
         break;
       case EventKind::kStep:
@@ -118,7 +118,7 @@ class Reorder {
       case EventKind::kTime:  // of the order that was
         break;
       case EventKind::kParts:
-        settle(trace_.list_ops[event.index]);
+        detach(trace_.list_ops[event.index]);
         break;
       case EventKind::kPartsEnd:
       case EventKind::kPlan:  // for the order that was
@@ -127,7 +127,7 @@ class Reorder {
   }
 
   // Its parts may lie apart: each storage is settled by itself.
-  void settle(const TraceListOp& op) {
+  void detach(const TraceListOp& op) {
     for (const TracePartOperand& operand : trace_.operands_of(op)) {
       if (operand.written) {
         find_place({.kind = EventKind::kPart, .index = operand.storage, .size = Bytes(0)});
@@ -170,14 +170,14 @@ class Reorder {
         case EventKind::kEvict:
         case EventKind::kPart:
         case EventKind::kDie:
-        case EventKind::kForsake:
+        case EventKind::kDisown:
           event.index = new_storage_[event.index];
           break;
         case EventKind::kAllocate:  // blocks and names keep their numbers
         case EventKind::kFree:
         case EventKind::kStep:
         case EventKind::kTime:
-        case EventKind::kSettle:
+        case EventKind::kScopeExit:
         case EventKind::kOp:
         case EventKind::kPlan:
         case EventKind::kParts:

@@ -9,7 +9,7 @@
 #include "csrc/engine/base/decisions.h"
 #include "csrc/engine/base/observer_pair.h"
 #include "csrc/foresight/foresight.h"
-#include "csrc/foresight/itinerary.h"
+#include "csrc/foresight/next_use_predictor.h"
 #include "csrc/offline/simulate/timeline.h"
 #include "csrc/simulate/simulator.h"
 
@@ -80,10 +80,10 @@ class Simulation {
   Simulation(const Trace& trace, const SimulationOptions& options, detail::Observer* observer)
       : simulator_(trace, options, observer), observers_(nullptr, observer) {
     const bool recorded = has_plans(trace, options);
-    if (detail::has_itinerary(options.engine)) {
-      itinerary_.emplace(simulator_.engine());
-      observers_ = detail::ObserverPair(&*itinerary_, observer);
-      simulator_.engine().set_planned(&*itinerary_);
+    if (detail::has_next_use_predictor(options.engine)) {
+      next_use_predictor_.emplace(simulator_.engine());
+      observers_ = detail::ObserverPair(&*next_use_predictor_, observer);
+      simulator_.engine().set_planned(&*next_use_predictor_);
       simulator_.observe(&observers_);
     } else if (detail::has_foresight(options.engine)) {
       foresight_.emplace(simulator_.engine(), detail::Foresight::Settings{.recorded = recorded});
@@ -107,7 +107,7 @@ class Simulation {
  private:
   detail::Simulator simulator_;
   std::optional<detail::Foresight> foresight_;
-  std::optional<detail::Itinerary> itinerary_;
+  std::optional<detail::NextUsePredictor> next_use_predictor_;
   detail::ObserverPair observers_;
 };
 

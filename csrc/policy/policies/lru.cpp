@@ -1,5 +1,5 @@
 // h_LRU = 1 / s: the value that was not used for longest (DTR, section 4.1). `lru-copy` moves it to
-// the second tier whatever a replay costs, as the first systems did that swapped to the host.
+// the spill tier whatever a replay costs, as the first systems did that swapped to the host.
 #include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"
@@ -38,7 +38,7 @@ std::span<const PolicyInfo> lru_policies() {
        .defaults = kSimulator,
        .make = make_policy<Lru>},
       {.name = "lru-copy",
-       .summary = "the same, spilled where there is a second tier",
+       .summary = "the same, spilled where there is a spill tier",
        .defaults = kSimulator,
        .make = make_policy<LruCopy>},
   };

@@ -1,4 +1,4 @@
-// What is used last goes to the second tier, once: TFLMS (Le et al., ISMM 2019) swaps what its next
+// What is used last goes to the spill tier, once: TFLMS (Le et al., ISMM 2019) swaps what its next
 // use is farther away from than a threshold, and the largest threshold with which a graph fits is
 // this order.
 #include "csrc/policy/registry.h"
@@ -29,7 +29,7 @@ class Tflms final : public ScorePolicy {
 std::span<const PolicyInfo> tflms_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "tflms",
-       .summary = "what is used last, spilled where there is a second tier (simulation)",
+       .summary = "what is used last, spilled where there is a spill tier (simulation)",
        .defaults = kSimulator,
        .make = make_policy<Tflms>,
        .simulated_only = true},

@@ -62,7 +62,7 @@ void stop_planning_at_exit() {
 void unlock_in_child() {
   Visit::forget_others();
   Sessions::for_each([](Session& session) { session.forget_turns_of_others(); });
-  Sessions::for_each([](Session& session) { session.leave_flights_to_parent(); });
+  Sessions::for_each([](Session& session) { session.leave_collectives_to_parent(); });
   unlock_sessions();
   renew_generator_in_child();
 }
@@ -97,7 +97,7 @@ void BudgetScope::enter() {
     throw std::logic_error(str_cat("recoup: a budget is already in force on ",
                                    session_.device().str(),
                                    "; budgets cannot be nested: leave its scope first, or change "
-                                   "it with run.grow or run.shrink"));
+                                   "it with run.set_budget"));
   }
   Sessions::end_suspended(session_);
   state_ = State::kActive;
@@ -123,7 +123,7 @@ void BudgetScope::leave() {
       session_.materialize_all();
       session_.delay().wait();
     } while (!stop_if_materialized());
-    session_.forget_flights();
+    session_.forget_collectives();
   } catch (...) {
     session_.wait_for_device();
     // Other threads that carry the scope end their op first: the next one is unseen.
@@ -167,7 +167,7 @@ bool BudgetScope::abandon() {
     return false;
   }
   while_nobody_visits([this](const EngineLock& lock) { stop(lock); });
-  session_.forget_flights();
+  session_.forget_collectives();
   return true;
 }
 

@@ -43,7 +43,7 @@ void run_as_op(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
   torch::jit::push(*stack, run_call(stack, true));
 }
 
-void run_as_guest(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
+void run_as_opaque(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
   torch::jit::push(*stack, run_call(stack, false));
 }
 
@@ -74,7 +74,7 @@ void define_compiled_ops() {
                  torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, std::move(kernel)));
     };
     define("compiled", torch::CppFunction::makeFromBoxedFunction<&run_as_op>());
-    define("compiled_guest", torch::CppFunction::makeFromBoxedFunction<&run_as_guest>());
+    define("compiled_opaque", torch::CppFunction::makeFromBoxedFunction<&run_as_opaque>());
     return made;
   }();
   (void)library;
@@ -88,7 +88,7 @@ std::vector<at::Tensor> run_compiled(c10::intrusive_ptr<CompiledCall> call,
                                      const std::vector<at::Tensor>& written, CompiledAs as) {
   detail::define_compiled_ops();
   static const c10::OperatorHandle one = detail::op_named("recoup::compiled");
-  static const c10::OperatorHandle guest = detail::op_named("recoup::compiled_guest");
+  static const c10::OperatorHandle guest = detail::op_named("recoup::compiled_opaque");
   if (as == CompiledAs::kOnce) {
     call->set_once();
   }
@@ -97,7 +97,7 @@ std::vector<at::Tensor> run_compiled(c10::intrusive_ptr<CompiledCall> call,
       stack,
       c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(std::move(call))),
       read, written);
-  detail::handle(as == CompiledAs::kGuest ? guest : one, detail::keys_for(read, written), &stack);
+  detail::handle(as == CompiledAs::kOpaque ? guest : one, detail::keys_for(read, written), &stack);
   return torch::jit::pop(stack).toTensorVector();
 }
 

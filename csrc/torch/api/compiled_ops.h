@@ -14,9 +14,9 @@
 namespace recoup {
 
 enum class CompiledAs : std::uint8_t {
-  kOp,     // what it makes is evicted, and comes back by another run
-  kOnce,   // it is run once, so what it makes stays
-  kGuest,  // it calls what may read and write other tensors: its ops are seen one by one
+  kOp,      // what it makes is evicted, and comes back by another run
+  kOnce,    // it is run once, so what it makes stays
+  kOpaque,  // it calls what may read and write other tensors: its ops are seen one by one
 };
 
 // Runs the call under the eyes of the budgets in force; gives what it returns. Throws as ops do.
@@ -32,7 +32,7 @@ RECOUP_API bool is_foreign_op(const std::string& name, bool on_gpu);
 // Whether a storage of these lies in the memory of another's: of one of them, or of the others.
 RECOUP_API bool share_memory(const std::vector<at::Tensor>& changed,
                              const std::vector<at::Tensor>& others);
-// A copy, and the copying back, of what a call changes: ops without autograd's books.
+// A copy, and the copying back, of what a call changes: ops without autograd's metadata.
 RECOUP_API at::Tensor copy_aside(const at::Tensor& tensor);
 RECOUP_API void copy_back(const at::Tensor& tensor, const at::Tensor& from);
 

@@ -73,14 +73,14 @@ void refuse_if_suspended_needs(const c10::StorageImpl& storage) {
   TORCH_CHECK(!is_needed_by_suspended(storage),
               "recoup: a tensor's address was taken for writing, while tensors of a suspended "
               "budget scope can only be recomputed from its content. Complete the scope's exit "
-              "first, with run.finish(budget), or let go of its run: then its evicted tensors are lost");
+              "first, with run.resume(budget), or let go of its run: then its evicted tensors are lost");
 }
 
 void on_meeting(c10::StorageImpl* storage) {
   TORCH_CHECK(!is_needed_by_suspended(*storage),
               "recoup: a tensor was used in another budget scope, while tensors of a suspended one "
               "can only be recomputed from its content. Complete that one's exit first, with "
-              "run.finish(budget), or let go of its run: then its evicted tensors are lost");
+              "run.resume(budget), or let go of its run: then its evicted tensors are lost");
 }
 
 // Where a frame of ours is trusted, its pin does.

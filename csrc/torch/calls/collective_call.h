@@ -1,4 +1,4 @@
-// What a collective, or a wait for one, means for the tensors in its frame: Note [In flight].
+// What a collective, or a wait for one, means for the tensors in its frame: Note [In collective].
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -115,9 +115,9 @@ void with_concerned(const c10::OperatorHandle& op, const torch::jit::Stack& stac
   }
 }
 
-// Note [Guests]. Nobody's turn: another thread's ops may run, or be what the kernel waits for.
-void run_guest(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
-               torch::jit::Stack* stack) {
+// Note [Opaque ops]. Nobody's turn: another thread's ops may run, or be what the kernel waits for.
+void run_opaque(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
+                torch::jit::Stack* stack) {
   KernelFrame frame(Pointers::kAny);
   {
     const Visit visit;
@@ -246,14 +246,14 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit
       run_record_stream(op, below, stack);
       return;
     case OpKind::kRecorded:
-    case OpKind::kGuest:
+    case OpKind::kOpaque:
     case OpKind::kReader:
     case OpKind::kListLoop:
       break;
   }
   try {
-    if (traits.kind == OpKind::kGuest) {
-      run_guest(op, traits, below, stack);
+    if (traits.kind == OpKind::kOpaque) {
+      run_opaque(op, traits, below, stack);
     } else if (traits.kind == OpKind::kReader) {
       run_reader(op, traits, below, stack);
     } else if (traits.kind == OpKind::kListLoop &&

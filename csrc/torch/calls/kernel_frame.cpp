@@ -5,7 +5,7 @@
 
 namespace recoup::detail {
 
-bool KernelFrame::in_guest() {
+bool KernelFrame::in_opaque() {
   for (const KernelFrame* frame = innermost(); frame != nullptr; frame = frame->outer_) {
     if (frame->reach_ == Pointers::kAny) {
       return true;

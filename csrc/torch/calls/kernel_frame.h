@@ -16,7 +16,7 @@ namespace recoup::detail {
 
 class Session;
 
-// Note [Guests]
+// Note [Opaque ops]
 // A custom op, in C++ or Python, may read and write tensors that no argument names: what it closes
 // over, globals, members of objects. So it runs under the engine's eyes, as the program does: the
 // ops inside name those tensors, and are charged, bring bytes back and make versions. What they
@@ -38,7 +38,7 @@ class KernelFrame {
 
   // Whether this thread is in a frame, and whether one of them is a guest's.
   [[nodiscard]] static bool any() { return innermost() != nullptr; }
-  [[nodiscard]] static bool in_guest();
+  [[nodiscard]] static bool in_opaque();
   // Of an op that runs in this thread's frames: those that want it hold it until their end. May
   // bring it back, so it may throw OutOfBudget. `trusted`: taking its address for writing says
   // nothing, for it was made in a guest.

@@ -164,7 +164,7 @@ void OpCall::prepare() {
   operands_.find(Arguments(stack_.data() + base_, argument_count_), leaves_out_);
   framed_ = KernelFrame::any();
   repeatable_ = traits_.repeatable && !operands_.foreign() &&
-                !(framed_ && KernelFrame::in_guest()) && !in_python_dispatcher() &&
+                !(framed_ && KernelFrame::in_opaque()) && !in_python_dispatcher() &&
                 !(session_.on_gpu() && varies(traits_, stack_, base_));
   line_ = session_.line();
   const EngineLock lock(session_.mutex());
@@ -291,7 +291,7 @@ void OpCall::note_written(const EngineLock& lock) {
     if (!operand.storage.valid()) {
       repeatable_ &= impl_of(operand).nbytes() == 0;  // else an empty `out` that was resized
     } else if (session_.storages(lock).find_known(impl_of(operand)) != operand.storage) {
-      repeatable_ = false;  // resized: its record is gone, the new one is a leaf
+      repeatable_ = false;  // resized: its record is gone, the new one is a non-recomputable value
       operand.storage = StorageId();
       fresh_.add_made_outside(impl_of(operand));
     }
@@ -390,9 +390,9 @@ void OpCall::hold_arguments(const EngineLock& lock) {
 void OpCall::hold_results() {
   if (framed_) [[unlikely]] {
     const EngineLock lock(session_.mutex());
-    const bool made_in_guest = KernelFrame::in_guest();
+    const bool made_in_opaque = KernelFrame::in_opaque();
     for_each_known(on_stack(), lock, [&](StorageId storage, bool integral) {
-      KernelFrame::hold_in_all(session_, storage, integral, made_in_guest, lock);
+      KernelFrame::hold_in_all(session_, storage, integral, made_in_opaque, lock);
     });
   }
 }

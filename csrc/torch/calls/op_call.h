@@ -41,7 +41,7 @@ class OpCall {
         fresh_(session, operands_) {}
   void run();
   // For a guest, whose kernel runs after this: its arguments are brought back and held for it, and
-  // what it writes is a new version, a leaf.
+  // what it writes is a new version, a non-recomputable value.
   void announce(KernelFrame& frame);
 
  private:

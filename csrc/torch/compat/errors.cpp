@@ -29,7 +29,7 @@ const std::string& evicted_message() {
 const std::string& suspended_message() {
   static const std::string message =
       "recoup: this tensor's bytes are evicted, and its budget scope has ended without the room to "
-      "bring them back. Nothing is lost: run.finish(budget), with a larger budget, completes the "
+      "bring them back. Nothing is lost: run.resume(budget), with a larger budget, completes the "
       "scope's exit; recoup.materialize(tensor) works in an open scope only";
   return message;
 }
@@ -37,7 +37,7 @@ const std::string& suspended_message() {
 const std::string& lost_message() {
   static const std::string message =
       "recoup: this tensor's bytes were evicted when its budget scope was given up, before "
-      "run.finish(budget) had brought them back: they are lost. Compute them again";
+      "run.resume(budget) had brought them back: they are lost. Compute them again";
   return message;
 }
 

@@ -81,7 +81,7 @@ class Gpu {
   // Copies into the arena; the ranges may overlap. What CUDA refuses is thrown by the next
   // require_ready().
   void copy(void* to, const void* from, Bytes size) noexcept;
-  // ---- its second tier: pinned memory of the host; see Device ----
+  // ---- its spill tier: pinned memory of the host; see Device ----
   // Once, of so many bytes at most, before the rest of this group.
   void open_tier(Bytes size);
   void begin_spill(Bytes to, const void* from, Bytes size);

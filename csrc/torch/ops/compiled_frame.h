@@ -26,7 +26,7 @@ namespace recoup::detail {
 // room and is tried again.
 //
 // An op that may touch tensors that the graph was not given (a custom op, a collective) is refused
-// here. Whoever runs a graph looks for these before, and runs it as a guest: Note [Guests].
+// here. Whoever runs a graph looks for these before, and runs it as a guest: Note [Opaque ops].
 
 // While one lives, its graph runs on this thread.
 class CompiledFrame {

@@ -18,77 +18,79 @@ bool is_completed(const Work& work) {
   }
 }
 
-bool uses(const Flight& flight, const PinTicket& storage) {
-  return std::any_of(flight.pins.begin(), flight.pins.end(), [&](const PinTicket& pin) {
+bool uses(const PendingCollective& collective, const PinTicket& storage) {
+  return std::any_of(collective.pins.begin(), collective.pins.end(), [&](const PinTicket& pin) {
     return pin.storage == storage.storage && pin.birth == storage.birth;
   });
 }
 
-bool has(std::span<const WorkId> works, const Flight& flight) {
-  return std::find(works.begin(), works.end(), flight.work.get()) != works.end();
+bool has(std::span<const WorkId> works, const PendingCollective& collective) {
+  return std::find(works.begin(), works.end(), collective.work.get()) != works.end();
 }
 
 }  // namespace
 
-void InFlight::add(Flight flight) {
-  flights_.push_back(std::move(flight));
-  count_.store(static_cast<int>(flights_.size()), std::memory_order_relaxed);
+void InFlight::add(PendingCollective collective) {
+  pending_.push_back(std::move(collective));
+  count_.store(static_cast<int>(pending_.size()), std::memory_order_relaxed);
 }
 
 std::vector<Work> InFlight::works() const {
   std::vector<Work> works;
-  works.reserve(flights_.size());
-  for (const Flight& flight : flights_) {
-    works.push_back(flight.work);
+  works.reserve(pending_.size());
+  for (const PendingCollective& collective : pending_) {
+    works.push_back(collective.work);
   }
   return works;
 }
 
 bool InFlight::used_by_others(const PinTicket& storage) const {
-  return std::any_of(flights_.begin(), flights_.end(), [&](const Flight& flight) {
-    return flight.thread != std::this_thread::get_id() && uses(flight, storage);
+  return std::any_of(pending_.begin(), pending_.end(), [&](const PendingCollective& collective) {
+    return collective.thread != std::this_thread::get_id() && uses(collective, storage);
   });
 }
 
 std::vector<WorkId> InFlight::waited_for(const PinTicket& storage) const {
   std::vector<WorkId> works;
-  for (const Flight& flight : flights_) {
-    if (uses(flight, storage) && flight.work.use_count() > 1) {
-      works.push_back(flight.work.get());
+  for (const PendingCollective& collective : pending_) {
+    if (uses(collective, storage) && collective.work.use_count() > 1) {
+      works.push_back(collective.work.get());
     }
   }
   return works;
 }
 
 template <class Wanted>
-std::vector<Flight> InFlight::take_if(Wanted&& wanted) {
-  const auto taken = std::stable_partition(flights_.begin(), flights_.end(),
-                                           [&](const Flight& flight) { return !wanted(flight); });
-  std::vector<Flight> flights(std::make_move_iterator(taken),
-                              std::make_move_iterator(flights_.end()));
-  flights_.erase(taken, flights_.end());
-  count_.store(static_cast<int>(flights_.size()), std::memory_order_relaxed);
-  return flights;
+std::vector<PendingCollective> InFlight::take_if(Wanted&& wanted) {
+  const auto taken = std::stable_partition(
+      pending_.begin(), pending_.end(),
+      [&](const PendingCollective& collective) { return !wanted(collective); });
+  std::vector<PendingCollective> pending(std::make_move_iterator(taken),
+                                         std::make_move_iterator(pending_.end()));
+  pending_.erase(taken, pending_.end());
+  count_.store(static_cast<int>(pending_.size()), std::memory_order_relaxed);
+  return pending;
 }
 
-std::vector<Flight> InFlight::take_dropped(std::span<const WorkId> works) {
-  return take_if(
-      [&](const Flight& flight) { return has(works, flight) && flight.work.use_count() == 1; });
+std::vector<PendingCollective> InFlight::take_dropped(std::span<const WorkId> works) {
+  return take_if([&](const PendingCollective& collective) {
+    return has(works, collective) && collective.work.use_count() == 1;
+  });
 }
 
-std::vector<Flight> InFlight::take(std::span<const WorkId> works) {
-  return take_if([&](const Flight& flight) { return has(works, flight); });
+std::vector<PendingCollective> InFlight::take(std::span<const WorkId> works) {
+  return take_if([&](const PendingCollective& collective) { return has(works, collective); });
 }
 
-std::vector<Flight> InFlight::take_all() {
-  return take_if([](const Flight&) { return true; });
+std::vector<PendingCollective> InFlight::take_all() {
+  return take_if([](const PendingCollective&) { return true; });
 }
 
 void InFlight::leave_to_parent() {
-  for (Flight& flight : flights_) {
-    (void)flight.work.release();
+  for (PendingCollective& collective : pending_) {
+    (void)collective.work.release();
   }
-  flights_.clear();
+  pending_.clear();
   count_.store(0, std::memory_order_relaxed);
 }
 

@@ -13,7 +13,7 @@
 
 namespace recoup::detail {
 
-// Note [In flight]
+// Note [In collective]
 // An op of c10d returns before its collective has finished. Threads of the process group go on
 // reading and writing its tensors by pointer, and the op returns a c10d::Work that says when they
 // have finished. Until then the tensors of the op, and all that ops within its kernel read and
@@ -28,7 +28,7 @@ namespace recoup::detail {
 using Work = c10::intrusive_ptr<torch::CustomClassHolder>;  // in truth a c10d::Work
 using WorkId = const c10::intrusive_ptr_target*;            // only compared
 
-struct Flight {
+struct PendingCollective {
   Work work;
   std::vector<PinTicket> pins;
   std::thread::id thread;  // that called the op
@@ -39,26 +39,26 @@ class InFlight {
  public:
   [[nodiscard]] bool any() const { return count_.load(std::memory_order_relaxed) > 0; }
 
-  void add(Flight flight);
+  void add(PendingCollective collective);
   [[nodiscard]] std::vector<Work> works() const;
   // Whether threads of a process group may be using the storage, for a call that took the storage's
   // address on another thread than the one that started the collective.
   [[nodiscard]] bool used_by_others(const PinTicket& storage) const;
   // The works that use the storage and that have another owner.
   [[nodiscard]] std::vector<WorkId> waited_for(const PinTicket& storage) const;
-  // Removes the flights of `works` whose Work has no other owner.
-  [[nodiscard]] std::vector<Flight> take_dropped(std::span<const WorkId> works);
+  // Removes the pending of `works` whose Work has no other owner.
+  [[nodiscard]] std::vector<PendingCollective> take_dropped(std::span<const WorkId> works);
   // Removes those of `works`. What is returned must not be destroyed under the lock.
-  [[nodiscard]] std::vector<Flight> take(std::span<const WorkId> works);
-  [[nodiscard]] std::vector<Flight> take_all();
+  [[nodiscard]] std::vector<PendingCollective> take(std::span<const WorkId> works);
+  [[nodiscard]] std::vector<PendingCollective> take_all();
   // In the child of a fork: it has no threads of a process group, and their locks may be held.
   void leave_to_parent();
 
  private:
   template <class Wanted>
-  std::vector<Flight> take_if(Wanted&& wanted);
+  std::vector<PendingCollective> take_if(Wanted&& wanted);
 
-  std::vector<Flight> flights_;
+  std::vector<PendingCollective> pending_;
   std::atomic<int> count_{0};
 };
 

@@ -11,9 +11,9 @@ namespace recoup::detail {
 
 // Note [Overrides]
 // `torch.library.Library("aten", "IMPL")`, in C++ TORCH_LIBRARY_IMPL(aten, ...), puts somebody's
-// kernel in the place of ATen's. It is a guest (Note [Guests]) as the kernel of a custom op is. The
-// dispatcher knows from which source file each kernel was registered: ATen's own are of the tree
-// that PyTorch was built from.
+// kernel in the place of ATen's. It is a guest (Note [Opaque ops]) as the kernel of a custom op is.
+// The dispatcher knows from which source file each kernel was registered: ATen's own are of the
+// tree that PyTorch was built from.
 //
 // PyTorch itself does so since 2.14: `torch/_native` has kernels in Python for GPUs (bmm, sum,
 // topk). They are guests there, and change nothing of the same op on the CPU.

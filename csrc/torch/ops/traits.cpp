@@ -334,7 +334,7 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   traits.in_parts =
       own && std::find(in_parts.begin(), in_parts.end(), traits.name) != in_parts.end();
   if (const auto pointers = pointers_of(traits.name)) {
-    traits.kind = *pointers == Pointers::kAny ? OpKind::kGuest : OpKind::kReader;
+    traits.kind = *pointers == Pointers::kAny ? OpKind::kOpaque : OpKind::kReader;
     traits.pointers = *pointers;
   } else if (base.starts_with("profiler::") || !mentions_tensors(schema) || is_composite(op)) {
     traits.kind = OpKind::kTransparent;
@@ -343,12 +343,12 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   } else if (base == "aten::record_stream") {
     traits.kind = OpKind::kOtherStream;
   } else if (!own) {
-    traits.kind = allowed || traits.compiled ? OpKind::kRecorded : OpKind::kGuest;
+    traits.kind = allowed || traits.compiled ? OpKind::kRecorded : OpKind::kOpaque;
   } else if (is_list_loop(op)) {
     traits.kind = OpKind::kListLoop;
   } else if (base == "aten::lift_fresh" || reads_to_view(schema)) {
-    // lift_fresh: how torch.tensor announces what it filled by pointer. From here on it is a leaf
-    // with an owner, so that it can be moved out of the way.
+    // lift_fresh: how torch.tensor announces what it filled by pointer. From here on it is a
+    // non-recomputable value with an owner, so that it can be moved out of the way.
     traits.kind = OpKind::kRecorded;
   } else if (is_annotated_view(schema) || kUnannotatedViews.contains(base) ||
              (op.hasTag(at::Tag::inplace_view) && !rebinds)) {

@@ -22,7 +22,7 @@ enum class OpKind : std::uint8_t {
   kRecorded,     // runs under the engine's eyes
   kLazyClone,    // copy-on-write: run as a copy
   kOtherStream,  // record_stream: says something of an address, not of a value
-  kGuest,        // a kernel that is not ATen's own: Note [Guests]
+  kOpaque,       // a kernel that is not ATen's own: Note [Opaque ops]
   kReader,       // a composite that looks at bytes by pointer: Note [Pointer readers]
   kListLoop,     // on the CPU made of ops that are seen one by one: Note [Ops on lists]
 };
@@ -55,7 +55,7 @@ struct OpTraits {
   bool repeatable = false;             // may be replayed
   bool random = false;                 // draws from a generator
   bool captures = false;               // may keep its tensors beyond its return: they escape
-  bool collective = false;             // of c10d: Note [In flight]
+  bool collective = false;             // of c10d: Note [In collective]
   bool waits = false;                  // for functional collectives on its argument
   bool compiled = false;               // a call of a compiled graph: Note [Compiled graphs]
   bool foreign = false;                // its kernel may touch tensors that no argument names

@@ -56,7 +56,7 @@ void TraitsTable::allow_replay(const std::string& name) {
       if (traits && schema->name() == name) {  // payloads refer to them: they stay where they are
         traits->repeatable = true;
         traits->foreign = false;
-        traits->kind = traits->kind == OpKind::kGuest ? OpKind::kRecorded : traits->kind;
+        traits->kind = traits->kind == OpKind::kOpaque ? OpKind::kRecorded : traits->kind;
       }
     }
   }

@@ -78,9 +78,9 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
     engine_.set_schedule(runner_.get());
     observe(nullptr);
   }
-  if (has_itinerary(options)) {
-    itinerary_ = std::make_unique<Itinerary>(engine_);
-    engine_.set_planned(itinerary_.get());
+  if (has_next_use_predictor(options)) {
+    next_use_predictor_ = std::make_unique<NextUsePredictor>(engine_);
+    engine_.set_planned(next_use_predictor_.get());
     observe(nullptr);
   } else if (has_foresight(options)) {
     const bool beside = options.planning == Planning::kBackground;
@@ -122,22 +122,22 @@ void Session::shrink(Bytes budget) {
   engine_.set_running_op({});
 }
 
-// Flights are destroyed after the lock is given up: they hold tensors of the program.
+// Collectives are destroyed after the lock is given up: they hold tensors of the program.
 void Session::land(std::span<const WorkId> works) {
-  std::vector<Flight> landed;
+  std::vector<PendingCollective> finished;
   const EngineLock lock(mutex_);
-  landed = in_flight_.take(works);
-  unpin_landed(landed, lock);
+  finished = in_flight_.take(works);
+  unpin_finished(finished, lock);
 }
 
 void Session::land_dropped(std::span<const WorkId> works) {
-  std::vector<Flight> landed;
+  std::vector<PendingCollective> finished;
   const EngineLock lock(mutex_);
-  landed = in_flight_.take_dropped(works);
-  unpin_landed(landed, lock);
+  finished = in_flight_.take_dropped(works);
+  unpin_finished(finished, lock);
 }
 
-void Session::land_ended() {
+void Session::finish_ended() {
   std::vector<Work> works;
   {
     const EngineLock lock(mutex_);
@@ -148,15 +148,15 @@ void Session::land_ended() {
     return;
   }
   land(ended.finished);
-  std::vector<Flight> unknown;
+  std::vector<PendingCollective> unknown;
   const EngineLock lock(mutex_);
   unknown = in_flight_.take(ended.dropped);
 }
 
-void Session::forget_flights() {
-  std::vector<Flight> flights;
+void Session::forget_collectives() {
+  std::vector<PendingCollective> pending;
   const EngineLock lock(mutex_);
-  flights = in_flight_.take_all();
+  pending = in_flight_.take_all();
 }
 
 void Session::unpin_and_watch(const PinTicket& pin, const EngineLock& lock) {
@@ -167,9 +167,9 @@ void Session::unpin_and_watch(const PinTicket& pin, const EngineLock& lock) {
   }
 }
 
-void Session::unpin_landed(std::span<const Flight> flights, const EngineLock& lock) {
-  for (const Flight& flight : flights) {
-    for (const PinTicket& pin : flight.pins) {
+void Session::unpin_finished(std::span<const PendingCollective> pending, const EngineLock& lock) {
+  for (const PendingCollective& collective : pending) {
+    for (const PinTicket& pin : collective.pins) {
       unpin_and_watch(pin, lock);
     }
   }
@@ -213,7 +213,7 @@ void Session::record(const std::string& path) {
 }
 
 void Session::mark_step(std::string_view name) {
-  if (!recording_ && !runner_ && !foresight_ && !itinerary_ && !attributor_) {
+  if (!recording_ && !runner_ && !foresight_ && !next_use_predictor_ && !attributor_) {
     return;
   }
   const EngineLock lock(mutex_);
@@ -251,8 +251,8 @@ void Session::observe(Observer* other) {
   Observer* steps = runner_.get();
   if (foresight_) {
     steps = foresight_.get();
-  } else if (itinerary_) {
-    steps = itinerary_.get();
+  } else if (next_use_predictor_) {
+    steps = next_use_predictor_.get();
   }
   steps_ = ObserverPair(steps, other);
   observers_ = ObserverPair(&steps_, attributor_ ? attributor_->observer() : nullptr);

@@ -16,7 +16,7 @@
 #include "csrc/engine/base/observer_pair.h"
 #include "csrc/engine/program/engine.h"
 #include "csrc/foresight/foresight.h"
-#include "csrc/foresight/itinerary.h"
+#include "csrc/foresight/next_use_predictor.h"
 #include "csrc/schedule/runner.h"
 #include "csrc/torch/ops/in_flight.h"
 #include "csrc/torch/session/attributor.h"
@@ -77,12 +77,12 @@ class Session {
   // watched again.
   void unpin_and_watch(const PinTicket& pin, const EngineLock& lock);
 
-  // ---- collectives: Note [In flight] ----
+  // ---- collectives: Note [In collective] ----
   [[nodiscard]] InFlight& in_flight(const EngineLock& lock) { return under(lock, in_flight_); }
   // Before an op, without the lock: releases what collectives that have finished had pinned.
   void land() {
     if (in_flight_.any()) [[unlikely]] {
-      land_ended();
+      finish_ended();
     }
   }
   // The same for those with these works, without the lock: they have finished.
@@ -90,9 +90,9 @@ class Session {
   // The same for the works of these that have no other owner.
   void land_dropped(std::span<const WorkId> works);
   // Without the lock, when the session has stopped.
-  void forget_flights();
+  void forget_collectives();
   // In the child of a fork.
-  void leave_flights_to_parent() { in_flight_.leave_to_parent(); }
+  void leave_collectives_to_parent() { in_flight_.leave_to_parent(); }
 
   // ---- the user's wishes ----
   // As Budget::grow, and Budget::shrink.
@@ -145,8 +145,8 @@ class Session {
     return part;
   }
   void observe(Observer* other);  // beside what knows steps; may be null
-  void land_ended();
-  void unpin_landed(std::span<const Flight> flights, const EngineLock& lock);
+  void finish_ended();
+  void unpin_finished(std::span<const PendingCollective> pending, const EngineLock& lock);
 
   const std::uint32_t number_;
   std::thread::id thread_;
@@ -164,10 +164,10 @@ class Session {
   Storages storages_;
   TensorMemory memory_;
   InFlight in_flight_;
-  std::unique_ptr<ScheduleRunner> runner_;  // of a policy with a schedule
-  std::unique_ptr<Foresight> foresight_;    // of one that plans evictions
-  std::unique_ptr<Itinerary> itinerary_;    // where there is a second tier
-  BlockId bounce_;                          // of a GPU: what moves go through
+  std::unique_ptr<ScheduleRunner> runner_;                // of a policy with a schedule
+  std::unique_ptr<Foresight> foresight_;                  // of one that plans evictions
+  std::unique_ptr<NextUsePredictor> next_use_predictor_;  // where there is a spill tier
+  BlockId bounce_;                                        // of a GPU: what moves go through
 };
 
 // A turn for a block of code.

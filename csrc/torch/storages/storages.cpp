@@ -140,7 +140,8 @@ StorageId Storages::find_pooled(c10::StorageImpl& storage) {
     }
     return id;
   }
-  // Allocated by something that was no op of ours (torch.tensor writes its bytes itself): a leaf.
+  // Allocated by something that was no op of ours (torch.tensor writes its bytes itself): a
+  // non-recomputable value.
   StorageRecord& added = records_.add(storage);
   added.id = engine_.adopt({.block = *block, .nbytes = size_of(storage), .handle = &added});
   if (records_.has_view_in(range_of(storage))) {
@@ -228,8 +229,8 @@ bool Storages::is_shown_by_slices_alone(const StorageRecord& owner,
 }
 
 // The storage is met anew the next time.
-void Storages::forsake(const c10::StorageImpl& storage, StorageId id) {
-  engine_.forsake_external(id);
+void Storages::disown(const c10::StorageImpl& storage, StorageId id) {
+  engine_.disown_external(id);
   if (const StorageRecord* const left = records_.external(&storage)) {
     records_.unindex_external(*left);
   }
@@ -241,7 +242,7 @@ void Storages::forget_whole(StorageRecord& owner) {
   const c10::StorageImpl& storage = *owner.impl;
   const StorageId id = id_of(owner);
   escape_unless_it_has(id);
-  forsake(storage, id);
+  disown(storage, id);
 }
 
 // The block may begin before the view does.
@@ -285,7 +286,7 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
     }
     // resize_ or set_ behind our back: what we knew is gone, and nothing was evicted because of it.
     // Else this fails, now and the next time.
-    forsake(storage, id);
+    disown(storage, id);
   }
   device_.hooks().met(&storage);
   device_.external().sweep_before_meeting();

@@ -26,7 +26,7 @@ class Storages {
   // The storage of a tensor; registers it when it is new. Invalid for storages without bytes.
   // Throws OutOfBudget when it was made outside and there is no room to charge it.
   StorageId find(c10::StorageImpl& storage);
-  // One that was made outside: nobody holds its address, so with a second tier its memory may be
+  // One that was made outside: nobody holds its address, so with a spill tier its memory may be
   // given back.
   void offer(c10::StorageImpl& storage);
   // Somebody may know its address by now; or that of any of them.
@@ -78,7 +78,7 @@ class Storages {
   [[nodiscard]] bool is_shown_by_slices_alone(const StorageRecord& owner,
                                               const c10::StorageImpl& slice) const;
   void forget_whole(StorageRecord& owner);
-  void forsake(const c10::StorageImpl& storage, StorageId id);
+  void disown(const c10::StorageImpl& storage, StorageId id);
   // Whether a hook of ours may tell of accesses: PyTorch has hooks of its own on copy-on-write.
   [[nodiscard]] bool is_watchable(const c10::StorageImpl& storage) const;
   void escape_in_pool(const void* data);

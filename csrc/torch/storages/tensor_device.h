@@ -56,7 +56,7 @@ class TensorDevice final : public Device {
   // Once, before the engine gives any of it. Throws std::runtime_error on a GPU that has not so
   // much, std::bad_alloc on a CPU that has no such range of addresses.
   void make_arena(const Options& options);
-  // The second tier, before the engine is made; nothing without one. Throws std::invalid_argument
+  // The spill tier, before the engine is made; nothing without one. Throws std::invalid_argument
   // for what no GPU's can have, and what SpillFile and HostTier throw.
   void open_tier(const Options& options);
   // Whether what was made outside of the scope may be brought in. On a GPU its memory would go back

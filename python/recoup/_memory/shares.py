@@ -114,7 +114,7 @@ class Sizing:
             add_note(error, f"The budget {self._share.text!r} is {size} here: {self._said}.")
             raise
 
-    def after_step(self, engine: _C.Engine) -> None:
+    def after_step(self, engine: _C.Budget) -> None:
         """Charges the budget for what is no tensor and more than was assumed.
 
         Warns, once, when that does not fit.
@@ -177,7 +177,7 @@ def _bytes_of_tensors() -> int:
 def _bytes_of_storage(tensor: torch.Tensor) -> int:
     """On the CPU; of another device 0."""
     # A storage that Python has an object of stays where it is, see outside.py: none is made for
-    # those that a second tier could take over.
+    # those that a spill tier could take over.
     if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided:
         if tensor.device.type != "cpu":
             return 0

@@ -119,13 +119,13 @@ def _run(original: _Function, graph: Any, inputs: list[Any]) -> tuple[Any, ...]:
 
 def _how(plan: Plan, inputs: Sequence[Any]) -> tuple[str, str]:
     """How it is run, and why not as an op that is run again; else nothing."""
-    if plan.why_guest:
-        return "guest", plan.why_guest
+    if plan.why_opaque:
+        return "opaque", plan.why_opaque
     if plan.why_once:
         return "once", plan.why_once
     for each in inputs:
         if not isinstance(each, (torch.Tensor, *_PLAIN)):
-            return "guest", f"one of its arguments is an object of type {type(each).__name__}"
+            return "opaque", f"one of its arguments is an object of type {type(each).__name__}"
     # Modes see the ops that the graph calls, and may change what they do.
     if any_torch_dispatch_mode_on_stack() or not all(
         isinstance(mode, DeviceContext)  # graphs name each device

@@ -14,7 +14,7 @@ from recoup import _C
 class Plan(NamedTuple):
     """How the calls of one graph are run."""
 
-    why_guest: str
+    why_opaque: str
     """Why its ops have to be seen one by one; empty: they need not."""
     why_once: str
     """Why it is not run again; empty: it may be."""
@@ -55,23 +55,23 @@ def name_of(graph: Any) -> str:
 def _make(graph: Any, count: int) -> Plan:
     mutated = frozenset(graph.mutated_input_idxs)
 
-    def guest(why: str) -> Plan:
+    def opaque(why: str) -> Plan:
         return Plan(why, "", mutated, frozenset(), ())
 
     text = str(graph.source_code or "")
     source = _Source(text)
     if source.arguments is None or len(source.arguments) != count:
-        return guest("its program is not Python code, so recoup cannot read what it does")
+        return opaque("its program is not Python code, so recoup cannot read what it does")
     on_gpu = any(device != "cpu" for device in graph.device_types)
     for op in sorted(source.ops):
         if _C.is_foreign_op(op, on_gpu):
-            return guest(f"it calls {op}, which may use other tensors")
+            return opaque(f"it calls {op}, which may use other tensors")
     for name in sorted(source.externs):
         if not _is_of_torch(name, on_gpu):
-            return guest(f"it calls {name}, which may use other tensors")
+            return opaque(f"it calls {name}, which may use other tensors")
     names = _globals_of(graph)
     if names is None:
-        return guest("recoup does not find its constants in this version of PyTorch")
+        return opaque("recoup does not find its constants in this version of PyTorch")
     constants = tuple(each for each in names.values() if isinstance(each, torch.Tensor))
     why_once = ""
     if "atomic_add" in text:

@@ -98,7 +98,7 @@ def resizing(original: _Function) -> _Function:
     """Old and new bytes exist for a moment. Those of the pool are charged by the allocator.
 
     Of the pool's it is the death of the old content, which stays where something needs it, and a
-    leaf is born: FSDP frees a parameter so, and has it again.
+    one is made: FSDP frees a parameter so, and has it again.
     """
 
     @functools.wraps(original)

@@ -1,6 +1,6 @@
 """Which tensors that were made before a scope may leave the memory that they are in.
 
-With a second tier the memory of a model that was made outside the scope is given back when room is
+With a spill tier the memory of a model that was made outside the scope is given back when room is
 short: its bytes are in the pool or in the tier from then on. Nobody may know their address then.
 What takes it inside the scope (NumPy, DLPack, raw pointers) is noticed. What took it before leaves
 one trace: a reference to the tensor that no container of Python has, for NumPy's arrays and
@@ -26,8 +26,8 @@ from recoup import _C
 from recoup.warning import RecoupWarning
 
 
-def offer(engine: _C.Engine) -> None:
-    """Offers to the entered scope's second tier all that may be taken over."""
+def offer(engine: _C.Budget) -> None:
+    """Offers to the entered scope's spill tier all that may be taken over."""
     _tell_of_threads()
     others = sys._current_frames().keys() - {threading.get_ident()}
     if others:
@@ -54,7 +54,7 @@ def _warn_of(others: Collection[int]) -> None:
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         running = ", ".join(sorted(names.get(other, "one without a name") for other in others))
         warnings.warn(
-            "recoup: tensors that were made before the scope stay outside of its second tier, "
+            "recoup: tensors that were made before the scope stay outside of its spill tier, "
             f"because other threads of Python are running and could use them: {running}. Open the "
             "scope before they start, or make the model inside of it",
             RecoupWarning,

@@ -26,7 +26,7 @@ Kind = Literal[
 ]
 
 # As HoldingKind and Phase have them, in include/recoup/attribution.h.
-_VALUE, _LEAF, _WORKSPACE, _AHEAD, _OUTSIDE = range(5)
+_VALUE, _SOURCE, _WORKSPACE, _AHEAD, _OUTSIDE = range(5)
 _FORWARD, _BACKWARD, _OPTIMIZER = range(3)
 MOMENT_KINDS: tuple[MomentKind, ...] = ("op", "replay", "evict", "spill", "fetch", "move", "step")
 """As LiveMoment::Kind has them."""
@@ -37,7 +37,7 @@ _LIBRARIES = [os.path.dirname(torch.__file__) + os.sep, f"{Path(__file__).parent
 class Attribution:
     """Of one run: what to do while its scope is open, and what came of it."""
 
-    def __init__(self, engine: _C.Engine, *, lines: bool, timeline: bool) -> None:
+    def __init__(self, engine: _C.Budget, *, lines: bool, timeline: bool) -> None:
         self._engine = engine
         self.timeline = timeline
         engine.attribute(lines=lines, step=timeline, moments=timeline)
@@ -119,7 +119,7 @@ class Result:
             return self.module_name(TENSORS[name].module)
         return self.module_name(self._makers[maker]["module"]) if maker >= 0 else ""
 
-    def kind(self, maker: int, name: int = -1, *, leaf: bool = False) -> Kind:
+    def kind(self, maker: int, name: int = -1, *, source: bool = False) -> Kind:
         """Of what a maker made, or of what has that name."""
         if name >= 0:
             return TENSORS[name].kind  # type: ignore[return-value]
@@ -130,14 +130,14 @@ class Result:
             return "gradients"
         if row["phase"] == _OPTIMIZER:
             return "optimizer"
-        return "inputs" if leaf and row["module"] < 0 else "activations"
+        return "inputs" if source and row["module"] < 0 else "activations"
 
     def _kind_of(self, holding: int, maker: int, name: int) -> Kind:
         if holding == _WORKSPACE:
             return "workspace"
         if holding in (_AHEAD, _OUTSIDE):
             return "other"
-        return self.kind(maker, name, leaf=holding == _LEAF)
+        return self.kind(maker, name, source=holding == _SOURCE)
 
     def holders(self, *, each: bool = False) -> list[dict[str, Any]]:
         """What was charged at the peak: rows of a module and a kind, largest first.
@@ -176,14 +176,14 @@ class Result:
         return sum(size for holding, size, _, _ in self._holdings if holding == _OUTSIDE)
 
     def pinned_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row of `Engine.pinned()` with names instead of numbers."""
+        """A row of `_C.Budget.pinned()` with names instead of numbers."""
         maker, name = row["maker"], row["name"]
         return {
             "bytes": row["bytes"],
             "by": row["by"],
             "op": row["op"] or self.op(maker),
             "module": self.module(maker, name),
-            "kind": self.kind(maker, name, leaf=row["by"] == "leaf"),
+            "kind": self.kind(maker, name, source=row["by"] == "non-recomputable"),
             "name": self.tensor_name(name),
         }
 

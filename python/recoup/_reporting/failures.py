@@ -17,7 +17,7 @@ FIGURES = (
     "asked_bytes",
     "budget_bytes",
     "external_bytes",
-    "leaf_bytes",
+    "non_recomputable_bytes",
     "pinned_bytes",
     "workspace_bytes",
     "evictable_bytes",
@@ -163,7 +163,7 @@ def note_holders(error: BaseException, failure: Failure) -> None:
 
 def _is_of(refusal: Mapping[str, Any], error: OutOfBudgetError) -> bool:
     """Whether the last refusal that the engine knows is that of the error."""
-    names = ("asked_bytes", "leaf_bytes", "pinned_bytes", "evictable_bytes")
+    names = ("asked_bytes", "non_recomputable_bytes", "pinned_bytes", "evictable_bytes")
     return all(refusal[name] == getattr(error, name) for name in names)
 
 
@@ -175,7 +175,7 @@ def _help(error: OutOfBudgetError, where: Where) -> Iterator[str]:
         )
     elif where == "exit":
         yield (
-            f"run.finish({error.enough_bytes}) completes the exit; that is a budget of "
+            f"run.resume({error.enough_bytes}) completes the exit; that is a budget of "
             f"{format_bytes(error.enough_bytes)}. `del` tensors that are not needed after the "
             "scope, and a smaller budget is enough."
         )
@@ -185,10 +185,10 @@ def _help(error: OutOfBudgetError, where: Where) -> Iterator[str]:
             f"A budget of {format_bytes(error.enough_bytes)} is enough for all that ran so far and "
             f"for this request.{least}"
         )
-    if error.leaf_bytes:
+    if error.non_recomputable_bytes:
         yield (
-            f"A second tier, spill=..., takes tensors that cannot be computed again: "
-            f"{format_bytes(error.leaf_bytes)} were in the pool."
+            f"A spill tier, spill=..., takes tensors that cannot be computed again: "
+            f"{format_bytes(error.non_recomputable_bytes)} were in the pool."
         )
     if error.external_bytes:
         yield (

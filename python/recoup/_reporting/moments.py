@@ -37,7 +37,7 @@ _LINES: dict[str, tuple[MomentKind, ...]] = {
     "program": ("op", "step"),
     "replays": ("replay",),
     "making room": ("evict", "move"),
-    "second tier": ("spill", "fetch"),
+    "spill tier": ("spill", "fetch"),
 }
 _LINE_OF = {kind: line for line, kinds in enumerate(_LINES.values(), 1) for kind in kinds}
 

@@ -81,13 +81,13 @@ def _pinned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _step(named: "Result", step: Mapping[str, Any]) -> dict[str, Any]:
     groups: dict[tuple[str, str, str], int] = {}
 
-    def group(maker: int, name: int, leaf: bool) -> int:
-        key = (named.module(maker, name), named.kind(maker, name, leaf=leaf), named.op(maker))
+    def group(maker: int, name: int, source: bool) -> int:
+        key = (named.module(maker, name), named.kind(maker, name, source=source), named.op(maker))
         return groups.setdefault(key, len(groups))
 
     spans = [
-        [begin, end, size, group(maker, name, leaf)]
-        for begin, end, size, maker, name, leaf in step["spans"]
+        [begin, end, size, group(maker, name, source)]
+        for begin, end, size, maker, name, source in step["spans"]
     ]
     if outside := named.outside_bytes:
         other = groups.setdefault(("", "other", ""), len(groups))

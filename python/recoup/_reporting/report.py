@@ -26,8 +26,8 @@ def format_report(
 ) -> str:
     """Peak, work, time by kind and what is pinned and by whom, as aligned plain text.
 
-    `pinned` holds rows of `Engine.pinned()`; rows of one holder and op are added up. `copy_waits`
-    holds those of `Run.copy_waits()`, `kept_graphs` reasons why compiled graphs were not run
+    `pinned` holds rows of `_C.Budget.pinned()`; rows of one holder and op are added up.
+    `copy_waits` holds those of `Run.copy_waits()`, `kept_graphs` reasons why compiled graphs were not run
     again, and of how many calls, `holders` those of `Run.holders()`, `modules` of `Run.work()`.
     """
     parts = [
@@ -80,7 +80,7 @@ def _memory_table(stats: Stats) -> str:
         ("peak", stats.peak_bytes),
         ("resident", stats.resident_bytes),
         ("made outside", stats.external_bytes),
-        ("own records, peak", stats.books_peak_bytes),
+        ("own records, peak", stats.metadata_peak_bytes),
     ]
     return _table(
         ("memory", "size", "of budget"),

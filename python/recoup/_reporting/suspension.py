@@ -10,12 +10,12 @@ State = Literal["not entered", "open", "suspended", "over"]
 
 _RECOMMENDED = {
     "not entered": "enter it first",
-    "suspended": "run.finish(budget) completes its exit",
+    "suspended": "run.resume(budget) completes its exit",
     "over": "open another one with recoup.budget(...)",
 }
 
 
-def state_of(engine: _C.Engine, *, was_left: bool) -> State:
+def state_of(engine: _C.Budget, *, was_left: bool) -> State:
     """That of the scope; was_left: it has been open."""
     if engine.entered():
         return "open"
@@ -24,34 +24,34 @@ def state_of(engine: _C.Engine, *, was_left: bool) -> State:
     return "over" if was_left else "not entered"
 
 
-def require_open(engine: _C.Engine, name: str, *, was_left: bool) -> None:
-    """Raises RuntimeError when the scope is not open; `name` is what was called."""
+def require_open(engine: _C.Budget, *, was_left: bool) -> None:
+    """Raises RuntimeError when the scope is not open."""
     state = state_of(engine, was_left=was_left)
     if state != "open":
         raise RuntimeError(
-            f"run.{name} changes the budget of an open scope, and this one is {state}: "
+            f"run.set_budget changes the budget of an open scope, and this one is {state}: "
             f"{_RECOMMENDED[state]}"
         )
 
 
-def require_suspended(engine: _C.Engine, *, was_left: bool) -> None:
+def require_suspended(engine: _C.Budget, *, was_left: bool) -> None:
     """Raises RuntimeError when there is no exit to complete."""
     state = state_of(engine, was_left=was_left)
     if state == "open":
         raise RuntimeError(
-            "run.finish completes an exit that failed, and this scope is open: run.grow(budget) "
-            "gives it more memory"
+            "run.resume completes an exit that failed, and this scope is open: "
+            "run.set_budget(budget) gives it more memory"
         )
     if state != "suspended":
         raise RuntimeError(
-            f"run.finish completes an exit that failed, and this scope is {state}: there is "
+            f"run.resume completes an exit that failed, and this scope is {state}: there is "
             "nothing to do"
         )
 
 
 OF_A_FAILURE = (
     "The scope is suspended. What could be brought back is there. A tensor that is evicted or "
-    "spilled raises an error when it is touched, until run.finish(budget), with the same budget or "
+    "spilled raises an error when it is touched, until run.resume(budget), with the same budget or "
     "a larger one, brings it back. Before that, `del` what is lost."
 )
 """A note on an error, other than OutOfBudgetError, that ended an exit."""
@@ -70,7 +70,7 @@ def of_no_room(error: OutOfBudgetError) -> str:
     much = f"at least {format_bytes(missing)} of tensors" if missing > 0 else "tensors"
     return (
         "The scope is suspended. Nothing is lost while its run is kept: `with ... as run` gives "
-        "it, and `error.run` has it. Until run.finish, an evicted tensor raises an error when it "
+        "it, and `error.run` has it. Until run.resume, an evicted tensor raises an error when it "
         f"is touched.\nWithout a larger budget, let go of {much} before the scope ends: `del` "
         "results that are not needed after it (a loss that was not detached keeps all activations "
         "of its backward pass), save to files what is only to be stored, or set gradients to None."

@@ -117,7 +117,7 @@ def call_in(
     except stops as error:
         if run is not None:
             with contextlib.suppress(RuntimeError):  # the scope is over already
-                run.finish(free_bytes(run.device))
+                run.resume(free_bytes(run.device))
         raise error.with_traceback(None) from None  # the traceback holds the training's tensors
     finally:
         gc.collect()

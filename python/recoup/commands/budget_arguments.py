@@ -38,11 +38,11 @@ OPTION_TYPES: Mapping[str, Parse[Any]] = types.MappingProxyType(
         "usefulness": truth,
         "replay_order": choice(("memory", "recursive")),
         "block_size": or_none(size),
-        "small_leaf_bytes": whole(0, MOST_BYTES),
+        "small_result_bytes": whole(0, MOST_BYTES),
         "max_depth": whole(1, 2**31 - 1),
         "evict_after_op": truth,
         "cost_model": choice(("measured", "bytes")),
-        "inplace": choice(("share", "copy")),
+        "in_place": choice(("share", "copy")),
         "placement": choice(("best-fit", "two-ended")),
         "move_ns_per_byte": or_none(real("a number from 0.001 to 1,000,000", 1e-3, 1e6)),
     }

@@ -20,7 +20,7 @@ class Progress:
     """On a terminal its last row, elsewhere a line every few seconds.
 
     It shows optimizer steps a second, resident bytes and budget, replays a second, and what was
-    written to a second tier and read from it.
+    written to a spill tier and read from it.
     """
 
     def __init__(self, stats: Callable[[], Stats], own: OwnLines) -> None:

@@ -43,7 +43,7 @@ class GraphValue:
 
 @dataclasses.dataclass(frozen=True)
 class TierPrice:
-    """The cost of copies to and from a second tier with room for all, as in tier.h."""
+    """The cost of copies to and from a spill tier with room for all, as in tier.h."""
 
     write_ns_per_byte: float = 1.25
     read_ns_per_byte: float = 1.25
@@ -67,17 +67,17 @@ class Graph:
 
     ops: list[GraphOp]
     values: list[GraphValue]
-    settled: list[int]
+    at_exit: list[int]
     """Values that get their bytes back when the scope is left behind the last op."""
 
 
-def graph_of(trace: Trace, *, small_leaf_bytes: int | None = None) -> Graph:
-    """small_leaf_bytes: as `recoup.budget` has it; results up to this size are never recomputed."""
-    if small_leaf_bytes is None:
-        small_leaf_bytes = budget("1B").setup.options.as_dict()["small_leaf_bytes"]
-    found = trace._trace.graph(small_leaf_bytes=small_leaf_bytes)
+def graph_of(trace: Trace, *, small_result_bytes: int | None = None) -> Graph:
+    """small_result_bytes: the option of `recoup.budget`."""
+    if small_result_bytes is None:
+        small_result_bytes = budget("1B").setup.options.as_dict()["small_result_bytes"]
+    found = trace._trace.graph(small_result_bytes=small_result_bytes)
     return Graph(
         [GraphOp(**row) for row in found["ops"]],
         [GraphValue(**row) for row in found["values"]],
-        found["settled"],
+        found["at_exit"],
     )

@@ -31,7 +31,7 @@ class Lifetimes:
                 name = f"{kind}#{len(self._storages)}"
                 self._storages.append(_Storage(name, len(self._run), size))
                 self._storages[-1].is_ours = kind == "adopt"
-            elif kind in ("die", "forsake"):
+            elif kind in ("die", "disown"):
                 self._storages[index].upper = len(self._run)
             elif kind == "escape":
                 self._storages[index].is_ours = False

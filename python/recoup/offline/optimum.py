@@ -8,7 +8,7 @@ import time
 from typing import Literal
 
 from recoup.offline.graph import Graph, TierPrice, graph_of
-from recoup.offline.optimum_model import Model, last_uses, with_settling
+from recoup.offline.optimum_model import Model, last_uses, with_scope_exit
 from recoup.offline.optimum_solver import Solution, solve
 from recoup.offline.schedule import Schedule, Wishes, carry_out
 from recoup.offline.traces import Trace, check_budget
@@ -64,7 +64,7 @@ def optimum(
     budget_bytes: int,
     *,
     time_limit: float = 60.0,
-    small_leaf_bytes: int | None = None,
+    small_result_bytes: int | None = None,
     tier: TierPrice | None = None,
 ) -> Optimum:
     """Searches a schedule of evictions and replays with the least cost of replays.
@@ -76,14 +76,14 @@ def optimum(
     alone count (`Trace.simulate` with layout=False). Costs are the measured ones.
 
     time_limit: seconds, about; above 0.
-    small_leaf_bytes: as `recoup.budget` has it.
+    small_result_bytes: as `recoup.budget` has it.
 
     Raises ModuleNotFoundError without SciPy, ValueError for what is not positive.
     """
     check_budget(budget_bytes)
     if not time_limit > 0:
         raise ValueError(f"a time limit must be above 0 s; got {time_limit}")
-    graph = with_settling(graph_of(trace, small_leaf_bytes=small_leaf_bytes))
+    graph = with_scope_exit(graph_of(trace, small_result_bytes=small_result_bytes))
     return _Search(graph, budget_bytes, time_limit, tier).run()
 
 

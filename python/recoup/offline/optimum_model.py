@@ -23,7 +23,7 @@ that evicts and replays at will. Values that cannot be recomputed have their byt
 holds them, and may be kept after it: what is made from them can be replayed for as long. Values too
 small to be tracked take no room and are always there, which lowers the bound.
 
-With a second tier there are two more:
+With a spill tier there are two more:
 
     W[v] = 1      v is written to the tier, at its birth: when makes no difference to the cost
     F[m, v] = 1   v is fetched after kernel m - 1 and before kernel m
@@ -58,20 +58,20 @@ def last_uses(graph: Graph, makes: Sequence[bool]) -> list[int]:
     return last
 
 
-def with_settling(graph: Graph) -> Graph:
+def with_scope_exit(graph: Graph) -> Graph:
     """The end of a scope as one more op, which costs nothing and needs all that lives."""
-    if not graph.settled:
+    if not graph.at_exit:
         return graph
     end = len(graph.ops)
-    settled = set(graph.settled)
+    at_exit = set(graph.at_exit)
     values = [
         dataclasses.replace(value, readers=[*value.readers, end], dies=end + 1)
-        if v in settled
+        if v in at_exit
         else value
         for v, value in enumerate(graph.values)
     ]
-    settle = GraphOp("settle", 0, 0, graph.settled, [])
-    return Graph([*graph.ops, settle], values, [])
+    leave = GraphOp("scope_exit", 0, 0, graph.at_exit, [])
+    return Graph([*graph.ops, leave], values, [])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Rows:
 
 
 class Model:
-    """Variables, constraints and costs for one graph, `with_settling`, and one budget."""
+    """Variables, constraints and costs for one graph, `with_scope_exit`, and one budget."""
 
     def __init__(
         self, graph: Graph, budget_bytes: int, most_values: int, tier: TierPrice | None = None
@@ -120,7 +120,7 @@ class Model:
         self.moments = [
             at
             for at, op in enumerate(graph.ops)
-            if any(self.evictable[v] for v in (*op.inputs, *op.outputs)) or op.name == "settle"
+            if any(self.evictable[v] for v in (*op.inputs, *op.outputs)) or op.name == "scope_exit"
         ]
         self.stays: list[dict[int, int]] = []  # S, by moment: column by value
         self.replays: list[dict[int, int]] = []  # R, by moment: column by op
@@ -274,8 +274,8 @@ class Model:
 
     def _last_choice(self, v: int) -> int:
         """The last one. What cannot be recomputed has its bytes or a copy while it is held."""
-        leaf = self._spillable[v] and not self.graph.values[v].recomputable
-        return max(self.last_use[v], self.graph.values[v].dies - 1) if leaf else self.last_use[v]
+        source = self._spillable[v] and not self.graph.values[v].recomputable
+        return max(self.last_use[v], self.graph.values[v].dies - 1) if source else self.last_use[v]
 
     # ---- constraints ----
 

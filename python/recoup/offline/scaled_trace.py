@@ -24,8 +24,8 @@ from recoup.offline.trace_file import (
     ADOPT,
     ALLOCATE,
     DIE,
+    DISOWN,
     EXTERNAL,
-    FORSAKE,
     IN_PASSING,
     WRITTEN,
     EventRecord,
@@ -56,7 +56,7 @@ class _Storage:
     """Ops that use it."""
     is_written: bool = False
     kind: _Kind = _Kind.GROWS
-    is_settled: bool = False
+    is_decided: bool = False
     """Its kind is known without looking at what it was made of."""
 
 
@@ -74,9 +74,9 @@ class ScaledTrace:
         self._block_of: dict[int, int] = {}  # storage by block, where one was adopted
         self._read_records()
         self._setup_end = _setup_end(records)
-        self._settle_what_stays()
-        self._settle_gradients()
-        self._settle_the_rest()
+        self._decide_what_stays()
+        self._decide_gradients()
+        self._decide_the_rest()
 
     def grows(self) -> list[bool]:
         """Of each storage, in the order in which they appear."""
@@ -98,13 +98,13 @@ class ScaledTrace:
                     self._block_of[record.index] = len(self._storages)
                 if record.tag in (EXTERNAL, ADOPT):
                     self._add(record.size_bytes, place)
-                elif record.tag in (DIE, FORSAKE):
+                elif record.tag in (DIE, DISOWN):
                     self._storages[record.index].dies = place
 
     def _add(self, size_bytes: int, place: int) -> None:
         self._storages.append(_Storage(size_bytes, place, dies=len(self._records)))
 
-    def _settle_what_stays(self) -> None:
+    def _decide_what_stays(self) -> None:
         steady = steady_step(self._records)
         period = steady.last_mark - steady.first_mark
         ends = step_ends(self._records)[steady.last_mark % period :: period]
@@ -112,26 +112,26 @@ class ScaledTrace:
             # With the last step's end, which a storage that is alive there goes through as well.
             passed = sum(storage.born < end < storage.dies for end in ends)
             if passed >= 2:
-                _settle(storage, _Kind.WEIGHT if storage.is_written else _Kind.OTHER)
+                _decide(storage, _Kind.WEIGHT if storage.is_written else _Kind.OTHER)
             elif storage.born < self._setup_end or (
                 storage.born not in self._first_fresh and storage.size_bytes % self._batch
             ):
-                _settle(storage, _Kind.OTHER)
+                _decide(storage, _Kind.OTHER)
 
-    def _settle_gradients(self) -> None:
+    def _decide_gradients(self) -> None:
         """From the end: what is made is looked at when all that read it has been."""
         sizes_of_weights = {one.size_bytes for one in self._storages if one.kind is _Kind.WEIGHT}
         of_gradients = [0] * len(self._storages)  # reads by ops that make gradients alone
         for place in reversed(self._first_fresh):
             op = self._op(place)
             for storage in self._gradients_of(op):
-                _settle(storage, _Kind.WEIGHT)
+                _decide(storage, _Kind.WEIGHT)
             first = self._first_fresh[place]
             for number in range(first, first + len(op.fresh)):
                 one = self._storages[number]
                 is_dropped = one.reads == 0 and one.size_bytes in sizes_of_weights
                 if is_dropped or 0 < one.reads == of_gradients[number]:
-                    _settle(one, _Kind.WEIGHT)
+                    _decide(one, _Kind.WEIGHT)
             made = self._storages[first : first + len(op.fresh)]
             if made and all(one.kind is _Kind.WEIGHT for one in made):
                 sizes = {one.size_bytes for one in made}
@@ -153,12 +153,12 @@ class ScaledTrace:
         operands = [self._storages[number] for number, _ in op.operands]
         return [one for one in operands if one.size_bytes in written]
 
-    def _settle_the_rest(self) -> None:
+    def _decide_the_rest(self) -> None:
         for place, first in self._first_fresh.items():
             op = self._op(place)
             operands = [self._storages[number] for number, _ in op.operands]
             for one in self._storages[first : first + len(op.fresh)]:
-                if not one.is_settled:
+                if not one.is_decided:
                     one.kind = self._kind_of_result(one.size_bytes, operands)
 
     def _kind_of_result(self, size_bytes: int, operands: Sequence[_Storage]) -> _Kind:
@@ -197,9 +197,9 @@ class ScaledTrace:
         return _Scaler(self, batch).records()
 
 
-def _settle(storage: _Storage, kind: _Kind) -> None:
-    if not storage.is_settled:
-        storage.kind, storage.is_settled = kind, True
+def _decide(storage: _Storage, kind: _Kind) -> None:
+    if not storage.is_decided:
+        storage.kind, storage.is_decided = kind, True
 
 
 def _setup_end(records: Sequence[Record]) -> int:

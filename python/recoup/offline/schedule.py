@@ -16,7 +16,7 @@ class Step:
 
     kind: Literal["run", "drop", "write", "fetch"]
     index: int
-    """Of the op that runs, or of the value whose bytes are dropped, written to the second tier or
+    """Of the op that runs, or of the value whose bytes are dropped, written to the spill tier or
     fetched from it. The first run of an op is the program's, others are replays."""
     taken: tuple[int, ...] = ()
     """Values whose blocks the op writes in place: their content is gone."""
@@ -30,7 +30,7 @@ class Schedule:
     peak_bytes: int
     replay_cost_ns: int
     copy_cost_ns: int = 0
-    """Of copies to and from a second tier."""
+    """Of copies to and from a spill tier."""
 
     @property
     def cost_ns(self) -> int:
@@ -53,7 +53,7 @@ class Wishes:
     fetches: list[set[int]] = dataclasses.field(default_factory=list)
     """Values to fetch before it."""
     written: set[int] = dataclasses.field(default_factory=set)
-    """Values to write to the second tier."""
+    """Values to write to the spill tier."""
 
 
 def carry_out(
@@ -68,7 +68,7 @@ def carry_out(
     Replays what is needed and not there, in the better of two orders; when memory is short, drops
     what is cheapest to have again for its size and the time until it is needed. What cannot be had
     again is kept when the program lets go of it, in one run, or given up when memory is short, in
-    another; the cheaper run counts. With a second tier, what has to go is written there where that
+    another; the cheaper run counts. With a spill tier, what has to go is written there where that
     is wished, costs less than to make it anew, or is the only way. None: it does not fit.
     """
     found = (
@@ -167,8 +167,8 @@ class _Run:
         value = self.graph.values[v]
         if not self._spillable(v) or v in state.written:
             return False
-        leaf = not value.recomputable and at < value.dies
-        return leaf or (v in self.wishes.written and at <= self.last_use[v])
+        kept = not value.recomputable and at < value.dies
+        return kept or (v in self.wishes.written and at <= self.last_use[v])
 
     def _keeps(self, v: int, at: int) -> bool:
         if v in self.wishes.tracked:

@@ -60,7 +60,7 @@ class Prediction:
     replays: int
     """In the whole trace."""
     spill_peak_bytes: int
-    """The most that the second tier holds."""
+    """The most that the spill tier holds."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Predictor:
         such a run, that is the time of the recording less what the recording took.
     The time of a step in a budget is that of the recording, the median by the clock, with recoup's
     time for each op in a budget in place of that in a recording. Added are the costs of replays and
-    of copies to and from the second tier, moves within the pool, recoup's time for each replay, and
+    of copies to and from the spill tier, moves within the pool, recoup's time for each replay, and
     the time that the engine takes in the simulation to choose victims and to make room. Of a
     recording without times, made by an older version, the ops alone count.
     Raises ValueError for a trace with less than two steps, and where nothing takes memory.

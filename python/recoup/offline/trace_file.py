@@ -18,7 +18,7 @@ _VERSION = 6
 _FRAME_BYTES = 1 << 18
 _NAME, _KERNEL, _OP, _PLAN, _LIST_OP = 1, 2, 3, 4, 5
 EXTERNAL, ALLOCATE, FREE, ADOPT, DIE = 16, 17, 18, 19, 20
-FORSAKE, STEP, SETTLE, PARTS_END, TIME = 26, 27, 28, 30, 32
+DISOWN, STEP, SCOPE_EXIT, PARTS_END, TIME = 26, 27, 28, 30, 32
 _OPERAND_BITS = 4
 OP_BITS = 4
 """The number of copies of an op lies above this many bits of its flags."""
@@ -204,7 +204,7 @@ class _Reader:
             return EventRecord(tag, self._number(), self._number())
         if tag in (FREE, STEP, TIME):
             return EventRecord(tag, self._number())
-        if tag in (SETTLE, PARTS_END):
+        if tag in (SCOPE_EXIT, PARTS_END):
             return EventRecord(tag)
         return EventRecord(tag, self._storages - 1 - self._number())
 
@@ -270,5 +270,5 @@ class _Writer:
             self._put(event.index, event.size_bytes)
         elif event.tag in (FREE, STEP, TIME):
             self._put(event.index)
-        elif event.tag not in (SETTLE, PARTS_END):
+        elif event.tag not in (SCOPE_EXIT, PARTS_END):
             self._put(self._storages - 1 - event.index)

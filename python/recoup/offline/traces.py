@@ -35,7 +35,7 @@ class Simulation:
     replay_cost_ns: int
     """What the replays cost."""
     spill_cost_ns: int
-    """What the copies to and from the second tier cost."""
+    """What the copies to and from the spill tier cost."""
     time_ratio: float
     """All over the first: the compute overhead that papers plot."""
     stats: Stats
@@ -177,7 +177,7 @@ class Trace:
         noise: (seed, percent): the engine decides on measurements that are off as on a busy
             machine, each by a factor of e^x for a normal x of that deviation; the result counts
             what the trace says. None: it measures what the trace says.
-        spill_bandwidth: of a second tier (`spill`): GB/s that are read, and written. None: 0.8,
+        spill_bandwidth: of a spill tier (`spill`): GB/s that are read, and written. None: 0.8,
             0.8. What was made outside the scope, and is neither pinned nor seen from outside, is
             taken over by it.
         options: as `recoup.budget` has them, and chain_cost: of the policy `coop`, see

@@ -20,7 +20,7 @@ _LABELS = {
     "asked_bytes": "asked for",
     "budget_bytes": "budget",
     "external_bytes": "outside of the pool",
-    "leaf_bytes": "leaves, which cannot be computed again",
+    "non_recomputable_bytes": "leaves, which cannot be computed again",
     "pinned_bytes": "pinned",
     "workspace_bytes": "workspace of kernels",
     "evictable_bytes": "evictable",

@@ -138,7 +138,7 @@ TEST(Lineage, EndsEmpty) {
 //   x! -> [a] -> (b) -> (c)   b is dead; c is held, so b and a are asked for until c is let go
 TEST(Lineage, DemandReachesThroughWhatIsEvicted) {
   LineageGraph graph;
-  const ValueId x = graph.leaf();
+  const ValueId x = graph.source();
   const ValueId a = graph.op({x});
   const ValueId b = graph.op({a});
   const ValueId c = graph.op({b});
@@ -161,7 +161,7 @@ TEST(Lineage, DemandReachesThroughWhatIsEvicted) {
 
 TEST(Lineage, AnOpIsAsDeepAsItsDeepestInput) {
   LineageGraph graph;
-  const ValueId x = graph.leaf();
+  const ValueId x = graph.source();
   const ValueId a = graph.op({x});
   const ValueId b = graph.op({x, graph.op({a})});
   EXPECT_EQ(graph.lineage[graph.lineage[a].producer].depth, 0);
@@ -171,12 +171,13 @@ TEST(Lineage, AnOpIsAsDeepAsItsDeepestInput) {
 // An op of two results goes with the second of them.
 TEST(Lineage, AnOpLivesAsLongAsOneOfItsResults) {
   LineageGraph graph;
-  const ValueId x = graph.leaf();
+  const ValueId x = graph.source();
   const auto made = graph.op({x}, 2, Nanoseconds{5});
   graph.cut(made[0]);
-  EXPECT_TRUE(graph.lineage[made[0]].leaf());
+  EXPECT_TRUE(!graph.lineage[made[0]].recomputable());
   EXPECT_EQ(graph.lineage.total_cost(), Nanoseconds{5});
-  EXPECT_FALSE(graph.lineage.cut(x).valid());  // a leaf has nothing to be cut from
+  EXPECT_FALSE(
+      graph.lineage.cut(x).valid());  // a non-recomputable value has nothing to be cut from
   graph.drop(made[1]);
   EXPECT_EQ(graph.lineage.op_count(), 0U);
   EXPECT_EQ(graph.lineage.total_cost(), Nanoseconds{0});
@@ -185,7 +186,7 @@ TEST(Lineage, AnOpLivesAsLongAsOneOfItsResults) {
 
 TEST(Lineage, RefusesToRemoveWhatIsInUse) {
   LineageGraph graph;
-  const ValueId x = graph.leaf();
+  const ValueId x = graph.source();
   const ValueId a = graph.op({x});
   std::vector<ValueId> orphans;
   EXPECT_THROW(graph.lineage.remove_op(graph.lineage[a].producer, orphans), InternalError);

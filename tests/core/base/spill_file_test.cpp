@@ -1,4 +1,4 @@
-// The file of the second tier, and what it says of a disk that fails.
+// The file of the spill tier, and what it says of a disk that fails.
 #include "csrc/disk/spill_file.h"
 
 #include <gtest/gtest.h>

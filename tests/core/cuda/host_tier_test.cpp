@@ -1,4 +1,4 @@
-// A second tier in pinned memory, beside a program whose streams run late.
+// A spill tier in pinned memory, beside a program whose streams run late.
 #include "csrc/cuda/host_tier.h"
 
 #include <gtest/gtest.h>

@@ -94,8 +94,8 @@ class EngineLearnsCosts : public testing::Test {
               .policy = "dtr-eq",
               .small_filter = false,
               .sampling = false,
-              .small_leaf = 64_B}};
-  Tensor x_ = p_.leaf(1_KiB);
+              .small_result_bytes = 64_B}};
+  Tensor x_ = p_.source(1_KiB);
 };
 
 TEST_F(EngineLearnsCosts, AnOpCostsTheMedianOfItsKind) {

@@ -39,7 +39,7 @@ TEST(TestAids, AreParsed) {
 
 TEST(EngineAids, PoisonOverwritesWhatIsGivenUp) {
   Program p(options(4_KiB, {.poison = true}));
-  const Tensor x = p.leaf(1_KiB);
+  const Tensor x = p.source(1_KiB);
   const Tensor y = p.op({x}, 1_KiB);
   const auto holds = [&](PoolOffset at, Bytes size, std::uint8_t byte) {
     const Span bytes = p.device().at({.external = nullptr, .offset = at}, size);
@@ -59,7 +59,7 @@ TEST(EngineAids, PoisonSparesWhereABlockHasMovedTo) {
   Options best_fit = options(384_B, {.poison = true});
   best_fit.placement = Placement::kBestFit;
   Program p(best_fit);
-  const Tensor x = p.leaf(256_B);
+  const Tensor x = p.source(256_B);
   const PoolOffset before = p.storage(x).offset.value();
   (void)p.engine().defragment({}, Bytes(0));
   const PoolOffset after = p.storage(x).offset.value();
@@ -73,11 +73,11 @@ TEST(EngineAids, PoisonSparesWhereABlockHasMovedTo) {
 
 TEST(EngineAids, ShakeMovesAndEvictsAtEachAllocation) {
   Program p(options(4_KiB, {.shake = true}));
-  const Tensor x = p.leaf(1_KiB);
+  const Tensor x = p.source(1_KiB);
   const Tensor y = p.op({}, 512_B);
   for (int i = 0; i < 3; ++i) {
     const PoolOffset before = p.storage(x).offset.value();
-    p.drop(p.leaf(256_B));
+    p.drop(p.source(256_B));
     EXPECT_NE(p.storage(x).offset.value(), before);
     EXPECT_FALSE(p.resident(y));
     p.expect(x);
@@ -89,9 +89,9 @@ TEST(EngineAids, ShakeMovesAndEvictsAtEachAllocation) {
 TEST(EngineAids, AnAllocationFailsOnceOrFromThenOn) {
   for (const bool persistent : {false, true}) {
     Program p(options(1_MiB, {.fail_allocation = 2, .persistent = persistent}));
-    p.leaf(1_KiB);
+    p.source(1_KiB);
     try {
-      p.leaf(1_KiB);
+      p.source(1_KiB);
       FAIL() << "it had to fail";
     } catch (const OutOfBudget& error) {
       EXPECT_NE(error.report().reason.find("a test aid lets allocation 2 fail"), std::string::npos);
@@ -99,9 +99,9 @@ TEST(EngineAids, AnAllocationFailsOnceOrFromThenOn) {
     }
     p.check();
     if (persistent) {
-      EXPECT_THROW(p.leaf(1_KiB), OutOfBudget);
+      EXPECT_THROW(p.source(1_KiB), OutOfBudget);
     } else {
-      p.leaf(1_KiB);
+      p.source(1_KiB);
     }
     p.check();
   }
@@ -110,7 +110,7 @@ TEST(EngineAids, AnAllocationFailsOnceOrFromThenOn) {
 TEST(EngineAids, AReplayFailsOnceOrFromThenOn) {
   for (const bool persistent : {false, true}) {
     Program p(options(1_MiB, {.fail_replay = 1, .persistent = persistent}));
-    const Tensor x = p.leaf(1_KiB);
+    const Tensor x = p.source(1_KiB);
     const Tensor y = p.op({x}, 1_KiB);
     ASSERT_TRUE(p.evict(y));
     EXPECT_THROW(p.expect(y), InjectedFault);
@@ -127,12 +127,12 @@ TEST(EngineAids, AReplayFailsOnceOrFromThenOn) {
 TEST(EngineAids, AnEvictionIsForcedOnceOrFromThenOn) {
   for (const bool persistent : {false, true}) {
     Program p(options(1_MiB, {.force_eviction = 3, .persistent = persistent}));
-    const Tensor x = p.leaf(1_KiB);
+    const Tensor x = p.source(1_KiB);
     const Tensor y = p.op({x}, 1_KiB);
-    p.leaf(1_KiB);
+    p.source(1_KiB);
     EXPECT_FALSE(p.resident(y));
     p.expect(y);
-    p.leaf(1_KiB);
+    p.source(1_KiB);
     EXPECT_EQ(p.resident(y), !persistent);
     p.expect(y);
     p.check();

@@ -18,7 +18,7 @@ Options chain_options(std::string policy, std::int64_t budget_units) {
   options.small_filter = false;
   options.sampling = false;
   options.max_replay_ratio = 0;
-  options.small_leaf = Bytes(0);
+  options.small_result_bytes = Bytes(0);
   options.max_depth = 1'000'000;
   return options;
 }
@@ -86,7 +86,7 @@ TEST(EngineChain, AVeryDeepReplayNeedsNoStack) {
 TEST(EngineChain, AVeryOftenWrittenStorageNeedsNoStack) {
   constexpr std::int64_t kLength = 20'000;
   Program program(chain_options("lru", 40));
-  const Tensor input = program.leaf(kLink);
+  const Tensor input = program.source(kLink);
   const Tensor state = program.op({input}, kLink);
   for (std::int64_t i = 1; i < kLength; ++i) {
     program.update(state, {input});
@@ -96,7 +96,7 @@ TEST(EngineChain, AVeryOftenWrittenStorageNeedsNoStack) {
   EXPECT_EQ(program.stats().replays, kLength);
   program.check();
   program.update(input);  // freezes at the end of it
-  EXPECT_TRUE(program.is_leaf(state));
+  EXPECT_TRUE(program.non_recomputable(state));
   EXPECT_EQ(program.stats().live_ops, 0);
 }
 

@@ -11,7 +11,7 @@ namespace {
 //   x! -> [a] -> [b]    and c = f(b) needs a fourth unit of three: a goes
 TEST_F(EngineContract, EvictsWhatDoesNotFitAndReplaysIt) {
   Program& p = start(3);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   const Tensor b = p.op({a}, kUnit);
   const Tensor c = p.op({b}, kUnit);
@@ -29,7 +29,7 @@ TEST_F(EngineContract, EvictsWhatDoesNotFitAndReplaysIt) {
 
 TEST_F(EngineContract, CountsHowOftenAValueCameBack) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   for (std::uint32_t times = 0; times < 3; ++times) {
     EXPECT_EQ(p.engine().value(p.engine().current(p.id(a))).recomputes, times);
@@ -41,7 +41,7 @@ TEST_F(EngineContract, CountsHowOftenAValueCameBack) {
 //   x! -> (a) -> (b) -> (c)    c runs all three ops; a and b are nobody's and freed at once
 TEST_F(EngineContract, ReplaysThroughDeadValuesAndFreesThemAgain) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   const Tensor b = p.op({a}, kUnit);
   const Tensor c = p.op({b}, kUnit);
@@ -57,9 +57,9 @@ TEST_F(EngineContract, ReplaysThroughDeadValuesAndFreesThemAgain) {
 
 //   x! -> (a1) -> [a2!]    the update of a stopped half way: what it holds is all there is
 //           \---> (b)      and b still comes from a1
-TEST_F(EngineContract, AHalfWayFailureMakesALeaf) {
+TEST_F(EngineContract, AHalfWayFailureMakesANonRecomputableValue) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   const Tensor b = p.op({a}, kUnit);
   EXPECT_TRUE(p.evict(b));
@@ -68,7 +68,7 @@ TEST_F(EngineContract, AHalfWayFailureMakesALeaf) {
                   .workspace = {kUnit},
                   .stops_half_way = true};
   EXPECT_THROW(p.run(call), KernelFailed);
-  EXPECT_TRUE(p.is_leaf(a));
+  EXPECT_TRUE(p.non_recomputable(a));
   EXPECT_EQ(p.engine().charged(), units(2));
   p.check();
   p.expect(b);
@@ -79,7 +79,7 @@ TEST_F(EngineContract, AHalfWayFailureMakesALeaf) {
 // version is made again the next time.
 TEST_F(EngineContract, AReplayThatFailsHalfWayLosesNothing) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   p.update(a, {x});
   EXPECT_TRUE(p.evict(a));
@@ -90,23 +90,23 @@ TEST_F(EngineContract, AReplayThatFailsHalfWayLosesNothing) {
   p.expect(a);
 }
 
-TEST_F(EngineContract, SmallResultsAreLeaves) {
+TEST_F(EngineContract, SmallResultsAreNonRecomputable) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const auto made = p.run({.arguments = {{.tensor = x}}, .fresh = {64_B, 65_B}});
-  EXPECT_TRUE(p.is_leaf(made[0]));
-  EXPECT_FALSE(p.is_leaf(made[1]));
+  EXPECT_TRUE(p.non_recomputable(made[0]));
+  EXPECT_FALSE(p.non_recomputable(made[1]));
   EXPECT_TRUE(p.evict(made[1]));
   p.expect(made[1]);
   const Tensor only = p.op({x}, 64_B);
-  EXPECT_TRUE(p.is_leaf(only));
+  EXPECT_TRUE(p.non_recomputable(only));
   EXPECT_EQ(p.stats().live_ops, 1);
 }
 
 // One op, two outputs: getting one back brings the other back when the user holds it.
 TEST_F(EngineContract, OutputsComeBackTogether) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const auto two = p.run({.arguments = {{.tensor = x}}, .fresh = {kUnit, kUnit}});
   p.engine().user().evict_everything();
   p.expect(two[1]);
@@ -123,10 +123,10 @@ std::int64_t visits(std::optional<bool> sampling, std::optional<bool> kinetic) {
                    .small_filter = {},
                    .sampling = sampling,
                    .kinetic = kinetic,
-                   .small_leaf = 64_B});
-  const Tensor leaf = program.op({}, 64_B);
+                   .small_result_bytes = 64_B});
+  const Tensor source = program.op({}, 64_B);
   for (int i = 0; i < 1000; ++i) {
-    program.op({leaf}, Bytes(65 + i % 7));
+    program.op({source}, Bytes(65 + i % 7));
   }
   return program.engine().stats().candidates_visited;
 }

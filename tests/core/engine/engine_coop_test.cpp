@@ -10,7 +10,7 @@ Options coop_options(std::int64_t budget_units) {
   Options options;
   options.budget = units(budget_units);
   options.policy = "coop";
-  options.small_leaf = 64_B;
+  options.small_result_bytes = 64_B;
   return options;
 }
 
@@ -26,7 +26,7 @@ std::vector<Tensor> row_of(Program& p, Tensor x, int count) {
 //   |r6|r5|r4|r3|r2|r1|r0|x!|     and 3 units are asked for: r2, r1, r0 are the oldest
 TEST(EngineCoop, OneWindowMakesTheRoom) {
   Program p(coop_options(8));
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const std::vector<Tensor> row = row_of(p, x, 7);
   const auto address = p.storage(row[2]).offset;
   const Tensor wide = p.op({x}, units(3));
@@ -45,7 +45,7 @@ TEST(EngineCoop, OneWindowMakesTheRoom) {
 TEST(EngineCoop, WhereThereIsAPlaceAnyBytesDo) {
   Program p(coop_options(8));
   p.external(units(4));
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const std::vector<Tensor> row = row_of(p, x, 3);
   static_cast<void>(p.op({x}, units(2)));
   EXPECT_FALSE(p.resident(row[0]) || p.resident(row[1]));
@@ -56,17 +56,18 @@ TEST(EngineCoop, WhereThereIsAPlaceAnyBytesDo) {
   p.expect_all();
 }
 
-//   |r2|x2!|r1|x1!|r0|x0!|     no two units lie together: two are evicted, and a leaf moves
+//   |r2|x2!|r1|x1!|r0|x0!|     no two units lie together: two are evicted, and a non-recomputable
+//   value moves
 TEST(EngineCoop, WhereNoWindowIsWideEnoughSomethingMoves) {
   Program p(coop_options(6));
-  std::vector<Tensor> leaves;
+  std::vector<Tensor> sources;
   for (int i = 0; i < 3; ++i) {
-    leaves.push_back(p.leaf(kUnit));
+    sources.push_back(p.source(kUnit));
     const Nanoseconds more_than_a_move{10000};
     static_cast<void>(
-        p.run({.arguments = {{leaves.back()}}, .fresh = {kUnit}, .cost = more_than_a_move}));
+        p.run({.arguments = {{sources.back()}}, .fresh = {kUnit}, .cost = more_than_a_move}));
   }
-  static_cast<void>(p.op({leaves[0]}, units(2)));
+  static_cast<void>(p.op({sources[0]}, units(2)));
   EXPECT_EQ(p.stats().evictions, 2);
   EXPECT_GT(p.stats().moves, 0);
   EXPECT_EQ(p.stats().misfits, 1);
@@ -82,7 +83,7 @@ TEST(EngineCoop, AWindowGoesAcrossWhatMayMove) {
     Options options = coop_options(7);
     options.policy = moves ? "coop-move" : "coop";
     Program p(options);
-    const Tensor x = p.leaf(kUnit);
+    const Tensor x = p.source(kUnit);
     std::vector<Tensor> row;
     const auto make = [&](std::int64_t cost) {
       row.push_back(
@@ -90,7 +91,7 @@ TEST(EngineCoop, AWindowGoesAcrossWhatMayMove) {
     };
     make(100'000'000);
     make(1'000'000);
-    p.leaf(kUnit);
+    p.source(kUnit);
     make(1'000'000);
     make(100'000'000);
     make(100'000'000);
@@ -106,7 +107,7 @@ TEST(EngineCoop, AWindowGoesAcrossWhatMayMove) {
 
 TEST(EngineCoop, BytesFromOutsideNeedNoWindow) {
   Program p(coop_options(6));
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const std::vector<Tensor> row = row_of(p, x, 5);
   p.external(units(2));
   EXPECT_EQ(p.stats().evictions, 2);

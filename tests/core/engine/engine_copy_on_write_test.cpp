@@ -10,7 +10,7 @@ namespace {
 Options in_place_options(std::int64_t budget_units, InPlace in_place) {
   Options options;
   options.budget = units(budget_units);
-  options.small_leaf = 64_B;
+  options.small_result_bytes = 64_B;
   options.in_place = in_place;
   return options;
 }
@@ -18,7 +18,7 @@ Options in_place_options(std::int64_t budget_units, InPlace in_place) {
 TEST(EngineCopyOnWrite, TheStorageMovesAndTheRoomComesBack) {
   for (const InPlace in_place : {InPlace::kShare, InPlace::kCopy}) {
     Program p(in_place_options(4, in_place));
-    const Tensor y = p.op({p.leaf(kUnit)}, kUnit);
+    const Tensor y = p.op({p.source(kUnit)}, kUnit);
     const auto address = p.storage(y).offset;
     p.update(y);
     EXPECT_EQ(p.storage(y).offset == address, in_place == InPlace::kShare);
@@ -31,12 +31,12 @@ TEST(EngineCopyOnWrite, TheStorageMovesAndTheRoomComesBack) {
 
 TEST(EngineCopyOnWrite, AWriteNeedsRoomForBoth) {
   Program share(in_place_options(2, InPlace::kShare));
-  const Tensor written = share.op({share.leaf(kUnit)}, kUnit);
+  const Tensor written = share.op({share.source(kUnit)}, kUnit);
   share.update(written);
   share.expect_all();
 
   Program copy(in_place_options(2, InPlace::kCopy));
-  const Tensor stays = copy.op({copy.leaf(kUnit)}, kUnit);
+  const Tensor stays = copy.op({copy.source(kUnit)}, kUnit);
   EXPECT_THROW(copy.update(stays), OutOfBudget);
   copy.check();
   copy.expect_all();
@@ -44,7 +44,7 @@ TEST(EngineCopyOnWrite, AWriteNeedsRoomForBoth) {
 
 TEST(EngineCopyOnWrite, AnOldVersionThatIsNeededKeepsItsBytes) {
   Program p(in_place_options(6, InPlace::kCopy));
-  const Tensor y = p.op({p.leaf(kUnit)}, kUnit);
+  const Tensor y = p.op({p.source(kUnit)}, kUnit);
   const Tensor z = p.op({y}, kUnit);
   ASSERT_TRUE(p.evict(z));  // it is made from what y was
   p.update(y);
@@ -55,9 +55,9 @@ TEST(EngineCopyOnWrite, AnOldVersionThatIsNeededKeepsItsBytes) {
   p.expect_all();
 }
 
-TEST(EngineCopyOnWrite, LeavesMoveTooAndLeaveNothingBehind) {
+TEST(EngineCopyOnWrite, SourcesMoveTooAndLeaveNothingBehind) {
   Program p(in_place_options(4, InPlace::kCopy));
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const auto address = p.storage(x).offset;
   p.update(x);
   EXPECT_NE(p.storage(x).offset, address);
@@ -68,8 +68,8 @@ TEST(EngineCopyOnWrite, LeavesMoveTooAndLeaveNothingBehind) {
 
 TEST(EngineCopyOnWrite, WhatIsPinnedOrEscapedStaysInPlace) {
   Program p(in_place_options(6, InPlace::kCopy));
-  const Tensor pinned = p.leaf(kUnit);
-  const Tensor escaped = p.leaf(kUnit);
+  const Tensor pinned = p.source(kUnit);
+  const Tensor escaped = p.source(kUnit);
   p.pin(pinned);
   p.escape(escaped);
   const auto pinned_at = p.storage(pinned).offset;
@@ -84,7 +84,7 @@ TEST(EngineCopyOnWrite, WhatIsPinnedOrEscapedStaysInPlace) {
 
 TEST(EngineCopyOnWrite, AKernelThatFailsLeavesNoCopyBehind) {
   Program p(in_place_options(6, InPlace::kCopy));
-  const Tensor y = p.op({p.leaf(kUnit)}, kUnit);
+  const Tensor y = p.op({p.source(kUnit)}, kUnit);
   EXPECT_THROW(p.run({.arguments = {{y, Access::kUpdate}}, .fresh = {}, .stops_half_way = true}),
                KernelFailed);
   p.check();

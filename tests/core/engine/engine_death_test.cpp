@@ -12,7 +12,7 @@ class EngineDeath : public EngineContract {};
 //   x! -> [a] -> (b)      a dies: b would have to be made of it -> a stays until b is back
 TEST_F(EngineDeath, ADeadValueIsKeptOnlyWhileItIsUseful) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   p.op({a}, kUnit);
   p.drop(a);
@@ -35,7 +35,7 @@ TEST_F(EngineDeath, ADeadValueIsKeptOnlyWhileItIsUseful) {
 //   x! -> [a] -> (d) -> (c)
 TEST_F(EngineDeath, UsefulnessReachesThroughEvictedValues) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   const Tensor d = p.op({a}, kUnit);
   const Tensor c = p.op({d}, kUnit);
@@ -53,7 +53,7 @@ TEST_F(EngineDeath, WithoutUsefulnessTheDeadGoAtOnce) {
   Options options = options_of(8);
   options.usefulness = false;
   Program& p = start(options);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   const Tensor c = p.op({a}, kUnit);
   EXPECT_TRUE(p.evict(c));
@@ -63,28 +63,30 @@ TEST_F(EngineDeath, WithoutUsefulnessTheDeadGoAtOnce) {
   EXPECT_EQ(p.stats().replays, 2);
 }
 
-//   x! (dead) -> [a, pinned]    room is needed: a becomes a leaf and x goes, before any error
-TEST_F(EngineDeath, DeadLeavesGoBeforeAnError) {
+//   x! (dead) -> [a, pinned]    room is needed: a becomes a non-recomputable value and x goes,
+//   before any error
+TEST_F(EngineDeath, DeadSourcesGoBeforeAnError) {
   Program& p = start(5);
-  const Tensor x = p.leaf(units(2));
+  const Tensor x = p.source(units(2));
   const Tensor a = p.op({x}, units(3));
   p.drop(x);
   EXPECT_EQ(p.engine().charged(), units(5));  // what hangs on it is larger than it
   p.pin(a);
   p.op({}, units(2));
-  EXPECT_TRUE(p.is_leaf(a));
+  EXPECT_TRUE(p.non_recomputable(a));
   EXPECT_EQ(p.engine().charged(), units(5));
   p.unpin(a);
 }
 
-// What hangs on a dead leaf is no larger than the leaf: not worth keeping.
-TEST_F(EngineDeath, DeadLeavesThatHoldLittleGoAtOnce) {
+// What hangs on a dead non-recomputable value is no larger than the non-recomputable value: not
+// worth keeping.
+TEST_F(EngineDeath, DeadSourcesThatHoldLittleGoAtOnce) {
   Program& p = start(5);
-  const Tensor x = p.leaf(units(2));
+  const Tensor x = p.source(units(2));
   const Tensor a = p.op({x}, units(2));
   p.drop(x);
   EXPECT_EQ(p.engine().charged(), units(2));
-  EXPECT_TRUE(p.is_leaf(a));
+  EXPECT_TRUE(p.non_recomputable(a));
 }
 
 TEST_F(EngineDeath, AbandonedExternalsAreSweptBeforeAnError) {
@@ -96,8 +98,9 @@ TEST_F(EngineDeath, AbandonedExternalsAreSweptBeforeAnError) {
   EXPECT_TRUE(p.storage(x).forgotten);
 }
 
-// A dead external leaf is charged, and its bytes kept, while something can only be made from it.
-TEST_F(EngineDeath, ADeadExternalLeafIsKeptForItsDependents) {
+// A dead external non-recomputable value is charged, and its bytes kept, while something can only
+// be made from it.
+TEST_F(EngineDeath, ADeadExternalSourceIsKeptForItsDependents) {
   Program& p = start(8);
   const Tensor x = p.external(kUnit);
   const Tensor a = p.op({x}, units(3));

@@ -25,12 +25,12 @@ OutOfBudgetReport report_of(const std::function<void()>& act) {
 
 TEST(EngineEnough, CountsWhatIsEvictedToo) {
   Program p(plain_options(4_KiB));
-  const Tensor x = p.leaf(1_KiB);
+  const Tensor x = p.source(1_KiB);
   std::vector<Tensor> made;
   for (int i = 0; i < 6; ++i) {
     made.push_back(p.op({x}, 1_KiB));
   }
-  const OutOfBudgetReport report = report_of([&] { p.leaf(4_KiB); });
+  const OutOfBudgetReport report = report_of([&] { p.source(4_KiB); });
   EXPECT_EQ(report.enough, 11_KiB) << report.to_string();
   EXPECT_EQ(report.least, 5_KiB) << report.to_string();
   EXPECT_NE(report.to_string().find("least budget that could be enough      5.0 KiB"),
@@ -42,7 +42,7 @@ TEST(EngineEnough, CountsWhatIsEvictedToo) {
 
 TEST(EngineEnough, AtTheEndOfAScopeItBringsEverythingBack) {
   Program p(plain_options(4_KiB));
-  const Tensor x = p.leaf(1_KiB);
+  const Tensor x = p.source(1_KiB);
   for (int i = 0; i < 6; ++i) {
     p.op({x}, 1_KiB);
   }
@@ -57,7 +57,7 @@ TEST(EngineEnough, NoBudgetDoesForMoreThanABlock) {
   Options segmented = plain_options(4_KiB);
   segmented.block_size = 1_KiB;
   Program p(segmented);
-  const OutOfBudgetReport report = report_of([&] { p.leaf(2_KiB); });
+  const OutOfBudgetReport report = report_of([&] { p.source(2_KiB); });
   EXPECT_EQ(report.enough, Bytes(0));
   EXPECT_NE(report.to_string().find("No budget is enough: leave out block_size"),
             std::string::npos);
@@ -96,7 +96,7 @@ class RandomRun {
     const Bytes drawn(number(10, 60) * 64 + number(0, 63));
     options.budget = budget.value_or(drawn);
     options.policy = policy;
-    options.small_leaf = 64_B;
+    options.small_result_bytes = 64_B;
     if (chance(20)) {
       options.block_size = Bytes(64 * number(14, 20));
     }

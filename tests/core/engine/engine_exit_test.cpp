@@ -1,5 +1,5 @@
 // The end of a scope: all that lives gets its bytes back, in the budget. In the drawings [x] is
-// resident, (x) evicted, x! a leaf.
+// resident, (x) evicted, x! a non-recomputable value.
 #include <gtest/gtest.h>
 
 #include "tests/core/support/engine_contract.h"
@@ -18,11 +18,11 @@ class EngineExit : public EngineContract {
   //   x! -> (a), made with two units of workspace; and two leaves beside them, in room for four
   Program& program_that_lives_at_its_limit(bool lent) {
     Program& p = start(options(4, lent));
-    x_ = p.leaf(kUnit);
+    x_ = p.source(kUnit);
     a_ = p.run({.arguments = {{.tensor = x_}}, .fresh = {kUnit}, .workspace = {kUnit, kUnit}})[0];
     p.evict(a_);
-    b_ = p.leaf(kUnit);
-    c_ = p.leaf(kUnit);
+    b_ = p.source(kUnit);
+    c_ = p.source(kUnit);
     return p;
   }
   Tensor x_ = 0;

@@ -43,7 +43,7 @@ TEST(Footprint, TheFirstTouchOfAnEmptyHugePageIsOfAllOfIt) {
 
 TEST(Footprint, ADeviceThatGivesNothingBackIsNotAsked) {
   Program p(options());
-  p.drop(p.leaf(30_KiB));
+  p.drop(p.source(30_KiB));
   p.external(20_KiB);
   EXPECT_FALSE(p.engine().footprint().counting());
   EXPECT_EQ(p.device().discards, 0);
@@ -51,25 +51,25 @@ TEST(Footprint, ADeviceThatGivesNothingBackIsNotAsked) {
 
 TEST(Footprint, NothingIsCountedWhileAllOfTheBudgetIsThePools) {
   Program p(options(), kPages);
-  p.drop(p.leaf(30_KiB));
-  p.leaf(8_KiB);
+  p.drop(p.source(30_KiB));
+  p.source(8_KiB);
   EXPECT_FALSE(p.engine().footprint().counting());
   EXPECT_EQ(p.device().discards, 0);
 }
 
 TEST(Footprint, ASmallerPoolGivesBackWhatItLeaves) {
   Program p(options(), kPages);
-  const Tensor kept = p.leaf(4_KiB);
-  p.drop(p.leaf(24_KiB));
+  const Tensor kept = p.source(4_KiB);
+  p.drop(p.source(24_KiB));
   p.shrink(24_KiB);
   EXPECT_EQ(p.device().discards, 1) << "what was written there, though nothing is counted yet";
   p.external(1_KiB);
-  p.drop(p.leaf(16_KiB));
+  p.drop(p.source(16_KiB));
   p.shrink(12_KiB);
   EXPECT_GT(p.device().discards, 1);
   EXPECT_LE(p.engine().footprint().touched() + 1_KiB, 12_KiB + kParts);
   const int before = p.device().discards;
-  p.leaf(1_KiB);
+  p.source(1_KiB);
   EXPECT_EQ(p.device().discards, before) << "what is gone is not given back again";
   p.expect(kept);
   p.engine().check();
@@ -77,23 +77,23 @@ TEST(Footprint, ASmallerPoolGivesBackWhatItLeaves) {
 
 TEST(Footprint, FreeMemoryGivesWayToBytesOutside) {
   Program p(options(), kPages);
-  p.drop(p.leaf(30_KiB));
-  const Tensor kept = p.leaf(4_KiB);
+  p.drop(p.source(30_KiB));
+  const Tensor kept = p.source(4_KiB);
   const Tensor outside = p.external(20_KiB);
   EXPECT_LE(p.engine().footprint().touched() + 20_KiB, 32_KiB);
   EXPECT_GT(p.device().discards, 0);
   p.expect(kept);
   p.drop(outside);
-  p.drop(p.leaf(28_KiB));
+  p.drop(p.source(28_KiB));
   const int before = p.device().discards;
-  p.drop(p.leaf(28_KiB));
+  p.drop(p.source(28_KiB));
   EXPECT_EQ(p.device().discards, before) << "no charge, nothing to give back";
   p.check();
 }
 
 TEST(Footprint, OfALargeFreeRangeOnlyWhatHasToGoGoes) {
   Program p(options(), kPages);
-  p.drop(p.leaf(30_KiB));
+  p.drop(p.source(30_KiB));
   p.external(2_KiB);
   EXPECT_LE(p.engine().footprint().touched() + 2_KiB, 32_KiB);
   EXPECT_GE(p.engine().footprint().touched(), 26_KiB) << "and no more than two huge pages beside";
@@ -118,7 +118,7 @@ TEST(Footprint, StaysWithinTheBudgetWhateverThePool) {
           held.push_back(p.external(Bytes(number(1, 6000))));
           break;
         case 1:
-          held.push_back(p.leaf(Bytes(number(1, 4000))));
+          held.push_back(p.source(Bytes(number(1, 4000))));
           break;
         default:
           if (held.empty()) {

@@ -20,8 +20,8 @@ std::optional<double> work_in(Bytes budget, Stats& stats) {
   Program program(plain_options(budget, "recoup"));
   std::int64_t ops = 0;
   try {
-    const Tensor w = program.leaf(kValue);
-    Tensor h = program.leaf(kValue);
+    const Tensor w = program.source(kValue);
+    Tensor h = program.source(kValue);
     for (int step = 0; step < 2; ++step) {
       std::vector<Tensor> saved;
       for (int cell = 0; cell < kCells; ++cell) {
@@ -62,7 +62,7 @@ TEST(EngineFreeze, LessMemoryCostsMoreAtEachBudget) {
       EXPECT_LE(*work, *smaller * kMostOfNextSmaller);
     }
     smaller = work ? work : smaller;
-    copies += stats.leaf_copies;
+    copies += stats.old_version_copies;
     freezes += stats.freezes;
   }
   ASSERT_TRUE(smaller);

@@ -1,4 +1,4 @@
-// Storages from outside and the second tier, one hand-made program each.
+// Storages from outside and the spill tier, one hand-made program each.
 #include <gtest/gtest.h>
 
 #include "tests/core/support/engine_contract.h"
@@ -31,7 +31,7 @@ TEST_F(EngineImport, ItComesInWhenRoomIsShort) {
   Program& p = start(options(8, 12));
   const Tensor a = p.external(units(3));
   const Tensor b = p.external(units(2));
-  const Tensor c = p.leaf(units(4));
+  const Tensor c = p.source(units(4));
   EXPECT_EQ(p.stats().imports, 2);
   EXPECT_EQ(p.stats().imported_bytes, units(5).count());
   EXPECT_EQ(p.stats().external_bytes, 0);
@@ -56,7 +56,7 @@ TEST_F(EngineImport, OneIsSpilledSoThatTheOthersNeedNotBe) {
   p.external(units(1));
   const Tensor large = p.external(units(3));
   p.external(units(2));
-  const Tensor made = p.leaf(units(1));
+  const Tensor made = p.source(units(1));
   EXPECT_EQ(p.stats().imports, 3);
   EXPECT_EQ(p.stats().spills, 1);
   EXPECT_TRUE(p.value(large).spilled());
@@ -87,13 +87,13 @@ TEST_F(EngineImport, WhatIsSeenFromOutsideStays) {
   const Tensor other = p.external(units(1));
   p.escape(escaped);
   p.pin(pinned);
-  p.leaf(units(4));
+  p.source(units(4));
   EXPECT_TRUE(p.storage(escaped).external && p.storage(pinned).external);
   EXPECT_FALSE(p.storage(other).external);
   p.foreign_write(escaped);
   p.expect_all();
   p.unpin(pinned);
-  p.leaf(units(3));
+  p.source(units(3));
   EXPECT_TRUE(p.storage(escaped).external);
 }
 
@@ -106,7 +106,7 @@ TEST_F(EngineImport, WhatARunningOpReadsComesInLater) {
   EXPECT_TRUE(p.storage(a).external);
   EXPECT_THROW(p.op({a}, units(4)), OutOfBudget);
   EXPECT_TRUE(p.storage(a).external);
-  p.leaf(units(4));
+  p.source(units(4));
   EXPECT_FALSE(p.storage(a).external);
   p.expect_all();
 }
@@ -118,7 +118,7 @@ TEST_F(EngineImport, ADeadOneComesInToo) {
   const Tensor b = p.op({a}, units(2));
   p.evict(b);
   p.drop(a);
-  p.leaf(units(6));
+  p.source(units(6));
   EXPECT_EQ(p.stats().external_bytes, 0);
   p.expect_all();
 }
@@ -127,7 +127,7 @@ TEST_F(EngineImport, WithoutATierOrWithAFullOneItStays) {
   for (const int tier : {0, 1}) {
     Program& p = start(options(8, tier));
     const Tensor a = p.external(units(5));
-    EXPECT_THROW(p.leaf(units(4)), OutOfBudget);
+    EXPECT_THROW(p.source(units(4)), OutOfBudget);
     EXPECT_TRUE(p.storage(a).external);
     p.expect_all();
   }
@@ -137,7 +137,7 @@ TEST_F(EngineImport, ADiskThatFailsLosesNothing) {
   Program& p = start(options(8, 8));
   const Tensor a = p.external(units(5));
   p.device().fail_spill(1);
-  EXPECT_THROW(p.leaf(units(4)), OutOfBudget);
+  EXPECT_THROW(p.source(units(4)), OutOfBudget);
   EXPECT_TRUE(p.storage(a).external);
   p.expect_all();
 }
@@ -147,8 +147,8 @@ TEST_F(EngineImport, LeavingBringsThemBack) {
   Program& p = start(options(8, 16));
   const Tensor a = p.external(units(5));
   p.external(units(2));
-  p.drop(p.leaf(units(4)));
-  p.drop(p.leaf(units(8)));
+  p.drop(p.source(units(4)));
+  p.drop(p.source(units(8)));
   EXPECT_TRUE(p.value(a).spilled());
   p.engine().user().materialize_all();
   EXPECT_TRUE(p.resident(a));
@@ -157,7 +157,7 @@ TEST_F(EngineImport, LeavingBringsThemBack) {
 
 // An operand that is written over refuses to move when the op is run again, with memory in order;
 // something evicted hangs on what it held.
-TEST_F(EngineImport, WhatIsWrittenOverIsNoLeafWhenItRefusesToMove) {
+TEST_F(EngineImport, WhatIsWrittenOverStaysRecomputableWhenItRefusesToMove) {
   Fuzzer fuzzer("coop", 75845);
   fuzzer.run();
 }

@@ -46,7 +46,7 @@ TEST_F(EngineInParts, TheLargestPartIsEnough) {
   Program& p = start(options(4, 20));
   Lists lists;
   for (const std::int64_t size : {1, 2, 1}) {
-    lists.push_back({p.leaf(units(size)), p.leaf(units(size))});
+    lists.push_back({p.source(units(size)), p.source(units(size))});
   }
   const std::vector<Part> parts = parts_of(p, lists);
   ASSERT_TRUE(p.engine().in_parts().begin(parts));
@@ -57,9 +57,9 @@ TEST_F(EngineInParts, TheLargestPartIsEnough) {
 
 TEST_F(EngineInParts, WhatCannotBeSpilledIsInTheWay) {
   Program& p = start(options(4, 20));
-  const Tensor pinned = p.leaf(kUnit);
+  const Tensor pinned = p.source(kUnit);
   p.pin(pinned);
-  Lists lists = {{p.leaf(kUnit)}, {p.leaf(units(2)), p.leaf(units(2))}};
+  Lists lists = {{p.source(kUnit)}, {p.source(units(2)), p.source(units(2))}};
   const std::vector<Part> parts = parts_of(p, lists);
   EXPECT_THROW((void)p.engine().in_parts().begin(parts), OutOfBudget);
   p.check();
@@ -69,9 +69,9 @@ TEST_F(EngineInParts, WhatCannotBeSpilledIsInTheWay) {
   p.engine().in_parts().end();
 }
 
-TEST_F(EngineInParts, WhatIsEvictedIsALeafBeforeTheFirst) {
+TEST_F(EngineInParts, WhatIsEvictedIsNonRecomputableBeforeTheFirst) {
   Program& p = start(options(8, 0));
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor made = p.op({x}, kUnit);
   const Tensor hangs = p.op({x}, kUnit);
   p.evict(made);
@@ -79,7 +79,7 @@ TEST_F(EngineInParts, WhatIsEvictedIsALeafBeforeTheFirst) {
   Lists lists = {{x}, {made}};
   const std::vector<Part> parts = parts_of(p, lists);
   ASSERT_TRUE(p.engine().in_parts().begin(parts));
-  EXPECT_TRUE(p.resident(made) && p.is_leaf(made) && p.is_leaf(hangs));
+  EXPECT_TRUE(p.resident(made) && p.non_recomputable(made) && p.non_recomputable(hangs));
   const std::int64_t replays = p.stats().replays;
   run_all(p, lists);
   EXPECT_EQ(p.stats().replays, replays);
@@ -94,18 +94,18 @@ struct Chance {
   std::mt19937 engine;
 };
 
-// Leaves, results that hang on them, pins, and lists of both. False: it does not fit.
+// NonRecomputables, results that hang on them, pins, and lists of both. False: it does not fit.
 bool make(Program& p, Chance& chance, Lists& lists) {
   try {
     std::vector<Tensor> others;
     for (std::int64_t i = chance.upto(5); i >= 0; --i) {
-      others.push_back(p.leaf(units(1 + chance.upto(2))));
+      others.push_back(p.source(units(1 + chance.upto(2))));
     }
     for (std::int64_t i = 1 + chance.upto(6); i >= 0; --i) {
       std::vector<Tensor>& tensors = lists.emplace_back();
       const Bytes size = units(1 + chance.upto(5));
       for (std::int64_t j = chance.upto(3); j >= 0; --j) {
-        tensors.push_back(chance.upto(2) == 0 ? p.op({others.front()}, size) : p.leaf(size));
+        tensors.push_back(chance.upto(2) == 0 ? p.op({others.front()}, size) : p.source(size));
       }
       if (chance.upto(3) == 0) {
         others.push_back(p.op({others.back()}, kUnit));

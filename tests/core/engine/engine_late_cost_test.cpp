@@ -27,11 +27,11 @@ class EngineLateCost : public testing::Test {
               .policy = "dtr-eq",
               .small_filter = false,
               .sampling = false,
-              .small_leaf = 64_B}};
+              .small_result_bytes = 64_B}};
 };
 
 TEST_F(EngineLateCost, ReplacesTheEstimate) {
-  const Tensor x = p_.leaf(1_KiB);
+  const Tensor x = p_.source(1_KiB);
   const Tensor a = p_.op({x}, 1_KiB);
   const std::int64_t before = p_.stats().op_ns;
   learn(ticket(a), 700);
@@ -40,7 +40,7 @@ TEST_F(EngineLateCost, ReplacesTheEstimate) {
 }
 
 TEST_F(EngineLateCost, LeavesWhatIsEvictedAsItIs) {
-  const Tensor x = p_.leaf(1_KiB);
+  const Tensor x = p_.source(1_KiB);
   const Tensor a = p_.op({x}, 1_KiB);
   const ValueTicket made = ticket(a);
   p_.evict(a);
@@ -56,7 +56,7 @@ TEST_F(EngineLateCost, OneResultOfSeveralIsEnoughToKeepTheEstimate) {
 }
 
 TEST_F(EngineLateCost, MayComeWhenTheOpIsForgotten) {
-  const Tensor x = p_.leaf(1_KiB);
+  const Tensor x = p_.source(1_KiB);
   const Tensor a = p_.op({x}, 1_KiB);
   const ValueTicket made = ticket(a);
   p_.drop(a);

@@ -17,7 +17,7 @@ Options options(Bytes budget, Bytes outside) {
 TEST(EngineOutside, ThePoolHasTheRest) {
   Program p(options(8_KiB, 5_KiB));
   EXPECT_EQ(p.engine().charged(), 5_KiB);
-  const Tensor x = p.leaf(1_KiB);
+  const Tensor x = p.source(1_KiB);
   const Tensor a = p.op({x}, 1_KiB);
   const Tensor b = p.op({a}, 1_KiB);
   EXPECT_TRUE(p.resident(a));
@@ -26,9 +26,9 @@ TEST(EngineOutside, ThePoolHasTheRest) {
   EXPECT_EQ(p.stats().peak_bytes, (8_KiB).count());
   EXPECT_EQ(p.stats().external_bytes, (5_KiB).count());
   p.check();
-  EXPECT_THROW(p.leaf(4_KiB), OutOfBudget) << "it has 3 KiB";
+  EXPECT_THROW(p.source(4_KiB), OutOfBudget) << "it has 3 KiB";
   p.grow(9_KiB);
-  p.leaf(1_KiB);
+  p.source(1_KiB);
   p.drop(c);
   p.check();
 }
@@ -59,7 +59,7 @@ TEST(EngineOutside, WhatIsAmongItStaysSoThroughACopyOfIt) {
   const Tensor y = p.op({x}, 9_KiB);
   ASSERT_TRUE(p.evict(y));
   p.update(x);
-  EXPECT_EQ(p.stats().leaf_copies, 1);
+  EXPECT_EQ(p.stats().old_version_copies, 1);
   EXPECT_EQ(p.engine().charged(), 5_KiB + 1_KiB) << "what was there before, and the copy";
   p.check();
   p.expect_all();

@@ -11,7 +11,7 @@ class EnginePins : public EngineContract {};
 //   x! -> [a] -> (b)    a's address gets out: b is frozen, a stays where it is, readers make leaves
 TEST_F(EnginePins, AnEscapeFreezesAndFixes) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   const Tensor b = p.op({a}, kUnit);
   EXPECT_TRUE(p.evict(b));
@@ -22,7 +22,7 @@ TEST_F(EnginePins, AnEscapeFreezesAndFixes) {
   EXPECT_FALSE(p.evict(a));
   p.foreign_write(a);
   const Tensor c = p.op({a}, kUnit);
-  EXPECT_TRUE(p.is_leaf(c));
+  EXPECT_TRUE(p.non_recomputable(c));
   p.foreign_write(a);
   const auto address = p.storage(a).offset;
   p.update(a, {b});
@@ -36,9 +36,9 @@ TEST_F(EnginePins, AnEscapeFreezesAndFixes) {
 }
 
 // Bringing an evicted storage back for an escape; and one whose bytes somebody shares.
-TEST_F(EnginePins, WhatWillNotGiveUpItsBytesIsForsaken) {
+TEST_F(EnginePins, WhatWillNotReleaseItsBytesIsDisowned) {
   Program& p = start(3);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   EXPECT_TRUE(p.evict(a));
   p.engine().user().escape(p.id(a));
@@ -46,7 +46,7 @@ TEST_F(EnginePins, WhatWillNotGiveUpItsBytesIsForsaken) {
   const Tensor b = p.op({x}, kUnit);
   p.storage(b).shared = true;
   EXPECT_FALSE(p.evict(b));
-  EXPECT_TRUE(p.is_leaf(b));
+  EXPECT_TRUE(p.non_recomputable(b));
   EXPECT_TRUE(p.value(b).escaped);
   p.check();
   EXPECT_THROW(p.op({x}, kUnit), OutOfBudget);
@@ -54,7 +54,7 @@ TEST_F(EnginePins, WhatWillNotGiveUpItsBytesIsForsaken) {
 
 TEST_F(EnginePins, PinsHoldThroughWrites) {
   Program& p = start(4);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   EXPECT_TRUE(p.evict(a));
   p.pin(a);  // brings it back
@@ -74,16 +74,17 @@ TEST_F(EnginePins, PinsHoldThroughWrites) {
   EXPECT_TRUE(p.evict(a));
 }
 
-// A pinned leaf whose old version is kept as a copy: the pin stays with the storage.
+// A pinned non-recomputable value whose old version is kept as a copy: the pin stays with the
+// storage.
 TEST_F(EnginePins, PinsHoldThroughACopyOfTheOldVersion) {
   Program& p = start(7);
-  const Tensor parameter = p.leaf(kUnit);
+  const Tensor parameter = p.source(kUnit);
   const Tensor b = p.op({parameter}, units(4));
   p.pin(parameter);
   const auto address = p.storage(parameter).offset;
   EXPECT_TRUE(p.evict(b));
   p.update(parameter);
-  EXPECT_EQ(p.stats().leaf_copies, 1);
+  EXPECT_EQ(p.stats().old_version_copies, 1);
   EXPECT_EQ(p.storage(parameter).offset, address);
   p.check();
   p.unpin(parameter);
@@ -91,7 +92,7 @@ TEST_F(EnginePins, PinsHoldThroughACopyOfTheOldVersion) {
 
 TEST_F(EnginePins, AStorageMayDieWhileItIsPinned) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   p.device().during_kernel = [&] {
     p.drop(a);
@@ -99,7 +100,7 @@ TEST_F(EnginePins, AStorageMayDieWhileItIsPinned) {
     EXPECT_EQ(p.engine().charged(), units(3));
   };
   const Call call{.arguments = {{.tensor = x}, {.tensor = a}}, .fresh = {kUnit}};
-  // The interpreter cannot compute a's reader once a is gone: so only the books are looked at.
+  // The interpreter cannot compute a's reader once a is gone: so only the metadata are looked at.
   p.device().fail_kernel(1);
   EXPECT_THROW(p.run(call), KernelFailed);
   EXPECT_EQ(p.engine().charged(), units(1));
@@ -109,7 +110,7 @@ TEST_F(EnginePins, AStorageMayDieWhileItIsPinned) {
 // In a replay, what dies may be the target itself.
 TEST_F(EnginePins, AStorageMayDieWhileItIsBroughtBack) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   const Tensor b = p.op({a}, kUnit);
   p.engine().user().evict_everything();

@@ -52,10 +52,10 @@ TEST(EnginePlacement, BestFitTellsNothingApart) {
 TEST(EnginePlacement, CheapResultsLieTogether) {
   Options options;
   options.budget = kBudget;
-  options.small_leaf = 64_B;
+  options.small_result_bytes = 64_B;
   options.placement = Placement::kTwoEnded;
   Program p(options);
-  const Tensor x = p.leaf(1_KiB);
+  const Tensor x = p.source(1_KiB);
   const auto make = [&](const char* name, Nanoseconds cost) {
     return p.run({.arguments = {{x}}, .fresh = {1_KiB}, .cost = cost, .name = name}).front();
   };

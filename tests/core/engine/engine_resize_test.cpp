@@ -12,7 +12,7 @@ namespace {
 
 TEST(EngineResize, ShrinkingEvictsWhatNoLongerFits) {
   Program p(plain_options(8_KiB));
-  const Tensor x = p.leaf(1_KiB);
+  const Tensor x = p.source(1_KiB);
   std::vector<Tensor> made;
   for (int i = 0; i < 6; ++i) {
     made.push_back(p.op({x}, 1_KiB));
@@ -25,21 +25,21 @@ TEST(EngineResize, ShrinkingEvictsWhatNoLongerFits) {
   }
   ASSERT_NO_THROW(p.engine().check());
   p.expect_all();
-  EXPECT_THROW(p.leaf(3_KiB), OutOfBudget);
+  EXPECT_THROW(p.source(3_KiB), OutOfBudget);
   p.grow(8_KiB);
-  p.leaf(3_KiB);
+  p.source(3_KiB);
   p.expect_all();
 }
 
 TEST(EngineResize, WhatDoesNotFitChangesNoPromise) {
   Program p(plain_options(8_KiB));
-  const Tensor a = p.leaf(2_KiB);
-  const Tensor b = p.leaf(2_KiB);
+  const Tensor a = p.source(2_KiB);
+  const Tensor b = p.source(2_KiB);
   const Tensor c = p.op({a}, 1_KiB);
   EXPECT_THROW(p.shrink(3_KiB), OutOfBudget);
   EXPECT_EQ(p.engine().options().budget, 8_KiB);
   p.check();
-  const Tensor d = p.leaf(3_KiB);
+  const Tensor d = p.source(3_KiB);
   for (const Tensor tensor : {a, b, c, d}) {
     p.expect(tensor);
   }
@@ -48,12 +48,12 @@ TEST(EngineResize, WhatDoesNotFitChangesNoPromise) {
 
 TEST(EngineResize, NothingIsEvictedForWhatCannotBe) {
   Program p(plain_options(8_KiB));
-  const Tensor leaf = p.leaf(3_KiB);
-  const Tensor first = p.op({leaf}, 1_KiB);
-  const Tensor second = p.op({leaf}, 1_KiB);
+  const Tensor source = p.source(3_KiB);
+  const Tensor first = p.op({source}, 1_KiB);
+  const Tensor second = p.op({source}, 1_KiB);
   try {
     p.shrink(2_KiB);
-    FAIL() << "the leaf alone is larger";
+    FAIL() << "the source alone is larger";
   } catch (const OutOfBudget& error) {
     EXPECT_EQ(error.report().least, 3_KiB);
   }
@@ -63,7 +63,7 @@ TEST(EngineResize, NothingIsEvictedForWhatCannotBe) {
 
 TEST(EngineResize, WhatMayNotMoveIsInTheWay) {
   Program p(plain_options(8_KiB));
-  const Tensor pinned = p.leaf(1_KiB);
+  const Tensor pinned = p.source(1_KiB);
   p.pin(pinned);
   ASSERT_GE(p.storage(pinned).offset.value(), 4_KiB);
   EXPECT_THROW(p.shrink(4_KiB), OutOfBudget);
@@ -89,7 +89,7 @@ TEST(EngineResize, RandomProgramsGoOn) {
     Options drawn = plain_options(16_KiB);
     drawn.block_size = seed % 4 == 0 ? 1_KiB : 0_B;
     Program p(drawn);
-    const Tensor x = p.leaf(512_B);
+    const Tensor x = p.source(512_B);
     for (int i = 0; i < 60; ++i) {
       const Bytes budget = p.engine().options().budget;
       try {
@@ -131,7 +131,7 @@ TEST(EngineResize, RandomProgramsGoOn) {
 TEST(EngineResize, AReplayThatFailsCountsItsTime) {
   Options failing = plain_options(1_MiB);
   Program p(failing);
-  const Tensor x = p.leaf(1_KiB);
+  const Tensor x = p.source(1_KiB);
   const Tensor y = p.op({x}, 1_KiB);
   const Tensor z = p.op({y}, 1_KiB);
   ASSERT_TRUE(p.evict(z));

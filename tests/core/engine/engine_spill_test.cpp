@@ -1,5 +1,5 @@
-// The rules of the second tier, one hand-made program each. In the drawings [x] is resident, (x)
-// evicted, {x} spilled, x! a leaf.
+// The rules of the spill tier, one hand-made program each. In the drawings [x] is resident, (x)
+// evicted, {x} spilled, x! a non-recomputable value.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,11 +25,11 @@ class EngineSpill : public EngineContract {
 };
 
 //   a! b! c!   room for two: the one that was not used for longest is spilled
-TEST_F(EngineSpill, ALeafIsSpilledAndFetched) {
+TEST_F(EngineSpill, ASourceIsSpilledAndFetched) {
   Program& p = start(options(2, 4, kDearTier));
-  const Tensor a = p.leaf(kUnit);
-  const Tensor b = p.leaf(kUnit);
-  const Tensor c = p.leaf(kUnit);
+  const Tensor a = p.source(kUnit);
+  const Tensor b = p.source(kUnit);
+  const Tensor c = p.source(kUnit);
   EXPECT_TRUE(p.value(a).spilled());
   EXPECT_TRUE(p.resident(b) && p.resident(c));
   EXPECT_EQ(p.stats().spills, 1);
@@ -51,7 +51,7 @@ TEST_F(EngineSpill, ALeafIsSpilledAndFetched) {
 TEST_F(EngineSpill, TheCheaperWayIsTaken) {
   for (const bool cheap : {true, false}) {
     Program& p = start(options(8, 8, cheap ? kCheapTier : kDearTier));
-    const Tensor x = p.leaf(kUnit);
+    const Tensor x = p.source(kUnit);
     const Tensor a = p.op({x}, kUnit);
     p.evict(a);
     EXPECT_EQ(p.value(a).spilled(), cheap);
@@ -68,7 +68,7 @@ TEST_F(EngineSpill, APolicyMaySayHowAVictimIsGotBack) {
     Options chosen = options(3, 8, kDearTier);
     chosen.policy = copies ? "lru-copy" : "lru";
     Program& p = start(chosen);
-    const Tensor x = p.leaf(kUnit);
+    const Tensor x = p.source(kUnit);
     const Tensor a = p.op({x}, kUnit);
     static_cast<void>(p.op({x}, kUnit));
     static_cast<void>(p.op({x}, kUnit));
@@ -81,14 +81,14 @@ TEST_F(EngineSpill, APolicyMaySayHowAVictimIsGotBack) {
 //   x! -> {a} -> (b)    x changes: b is made from a, which x does not change any more
 TEST_F(EngineSpill, ASpilledValueNeedsNothingThatItWasMadeFrom) {
   Program& p = start(options(8, 8, kCheapTier));
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   p.evict(a);
   ASSERT_TRUE(p.value(a).spilled());
   p.update(x);
   EXPECT_EQ(p.stats().replays, 0);
   p.expect_all();
-  EXPECT_TRUE(p.is_leaf(a));
+  EXPECT_TRUE(p.non_recomputable(a));
 }
 
 // A kernel may write what it does not name. Where nobody compares, what one has had is written
@@ -98,7 +98,7 @@ TEST_F(EngineSpill, WithoutComparisonAUseEndsTheCopy) {
     Options with = options(8, 8, kDearTier);
     with.spill_compares = compares;
     Program& p = start(with);
-    const Tensor a = p.leaf(kUnit);
+    const Tensor a = p.source(kUnit);
     p.evict(a);
     p.expect(a);  // to look at it is no use
     EXPECT_TRUE(p.value(a).clean());
@@ -118,7 +118,7 @@ TEST_F(EngineSpill, WhatHangsOnAnOldVersionGoesOnFromItsCopyWithoutComparison) {
   Options with = options(8, 8, kDearTier);
   with.spill_compares = false;
   Program& p = start(with);
-  const Tensor a = p.leaf(kUnit);
+  const Tensor a = p.source(kUnit);
   const Tensor b = p.op({a}, kUnit);
   const Tensor c = p.op({b}, kUnit);
   p.evict(a);
@@ -131,7 +131,7 @@ TEST_F(EngineSpill, WhatHangsOnAnOldVersionGoesOnFromItsCopyWithoutComparison) {
 
 TEST_F(EngineSpill, WhatHasNoRoomThereIsReplayedOrStays) {
   Program& p = start(options(3, 1, kCheapTier));
-  const Tensor a = p.leaf(kUnit);
+  const Tensor a = p.source(kUnit);
   const Tensor b = p.op({a}, kUnit);
   const Tensor c = p.op({b}, kUnit);
   const Tensor d = p.op({c}, kUnit);
@@ -146,7 +146,7 @@ TEST_F(EngineSpill, WhatHasNoRoomThereIsReplayedOrStays) {
   p.drop(b);
   p.drop(c);
   p.drop(d);
-  const Tensor f = p.leaf(kUnit);
+  const Tensor f = p.source(kUnit);
   const Tensor g = p.op({a, f}, kUnit);
   (void)p.op({g}, kUnit);
   EXPECT_EQ(p.engine().context().tier.used(), kUnit);
@@ -155,7 +155,7 @@ TEST_F(EngineSpill, WhatHasNoRoomThereIsReplayedOrStays) {
 
 TEST_F(EngineSpill, ADiskThatCannotBeWrittenIsNotAskedAgain) {
   Program& p = start(options(3, 8, kCheapTier));
-  const Tensor a = p.leaf(kUnit);
+  const Tensor a = p.source(kUnit);
   const Tensor b = p.op({a}, kUnit);
   const Tensor c = p.op({b}, kUnit);
   p.device().fail_spill(1);
@@ -170,9 +170,9 @@ TEST_F(EngineSpill, ADiskThatCannotBeWrittenIsNotAskedAgain) {
 
 TEST_F(EngineSpill, WhatCannotBeReadIsStillThere) {
   Program& p = start(options(2, 8, kCheapTier));
-  const Tensor a = p.leaf(kUnit);
-  const Tensor b = p.leaf(kUnit);
-  const Tensor c = p.leaf(kUnit);
+  const Tensor a = p.source(kUnit);
+  const Tensor b = p.source(kUnit);
+  const Tensor c = p.source(kUnit);
   ASSERT_TRUE(p.value(a).spilled());
   p.device().fail_fetch(1);
   EXPECT_THROW((void)p.op({a}, kUnit), FetchFailed);
@@ -185,7 +185,7 @@ TEST_F(EngineSpill, WhatCannotBeReadIsStillThere) {
 
 TEST_F(EngineSpill, WhatCannotBeReadIsReplayedWhereThatCanBe) {
   Program& p = start(options(8, 8, kCheapTier));
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   const Tensor b = p.op({a}, kUnit);
   p.evict(a);
@@ -203,12 +203,12 @@ TEST_F(EngineSpill, WhatCannotBeReadIsReplayedWhereThatCanBe) {
 //   x! -> (a)   what is brought back for the escape takes the place of x, unless x has its own
 TEST_F(EngineSpill, WhatEscapesHasItsBytes) {
   Program& p = start(options(3, 8, kDearTier));
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
-  p.leaf(kUnit);
+  p.source(kUnit);
   p.evict(a);
-  p.leaf(kUnit);
-  p.leaf(kUnit);
+  p.source(kUnit);
+  p.source(kUnit);
   p.escape(x);
   EXPECT_TRUE(p.resident(x));
   p.foreign_write(x);
@@ -220,15 +220,15 @@ TEST_F(EngineSpill, WhatEscapesHasItsBytes) {
 // A replay whose inputs are leaves has room for one of them and for what it makes.
 TEST_F(EngineSpill, TheFloorIsTheLargestOp) {
   Program& p = start(options(3, 64, kDearTier));
-  std::vector<Tensor> leaves;
+  std::vector<Tensor> sources;
   std::vector<Tensor> made;
   for (int i = 0; i < 12; ++i) {
-    leaves.push_back(p.leaf(kUnit));
+    sources.push_back(p.source(kUnit));
   }
   for (int round = 0; round < 3; ++round) {
-    for (std::size_t i = 1; i < leaves.size(); ++i) {
-      made.push_back(p.op({leaves[i - 1], leaves[i]}, kUnit));
-      p.update(leaves[i], {made.back()});
+    for (std::size_t i = 1; i < sources.size(); ++i) {
+      made.push_back(p.op({sources[i - 1], sources[i]}, kUnit));
+      p.update(sources[i], {made.back()});
     }
   }
   p.expect_all();
@@ -240,7 +240,7 @@ TEST_F(EngineSpill, TheFloorIsTheLargestOp) {
 TEST_F(EngineSpill, WhatLivesAtTheEndFitsOrTheErrorSaysSo) {
   Program& p = start(options(2, 8, kCheapTier));
   for (int i = 0; i < 3; ++i) {
-    (void)p.leaf(kUnit);
+    (void)p.source(kUnit);
   }
   EXPECT_THROW(p.engine().user().materialize_all(), OutOfBudget);
   p.check();
@@ -256,7 +256,7 @@ TEST_F(EngineSpill, WhatCannotBeReadAtTheEndIsAllThatIsMissing) {
   Program& p = start(some);
   std::vector<Tensor> made;
   for (int i = 0; i < 5; ++i) {
-    made.push_back(p.leaf(kUnit));
+    made.push_back(p.source(kUnit));
   }
   p.grow(units(5));
   p.engine().set_test_aids({.fail_fetch = 2, .persistent = true});

@@ -1,5 +1,5 @@
-// State, which is changed in place after it was read, is a leaf; so a program that makes its model
-// inside the scope runs in every budget above the least one.
+// State, which is changed in place after it was read, is a non-recomputable value; so a program
+// that makes its model inside the scope runs in every budget above the least one.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -12,19 +12,20 @@ namespace {
 
 Options options(Bytes budget) { return plain_options(budget, "recoup"); }
 
-TEST(EngineState, IsALeafFromTheWriteOnThatFollowsARead) {
+TEST(EngineState, IsNonRecomputableFromTheWriteOnThatFollowsARead) {
   Program p(options(1_MiB));
   const Tensor weight = p.op({}, 1_KiB);
   p.update(weight);
-  EXPECT_FALSE(p.is_leaf(weight)) << "nobody has read it: an activation, or its initialization";
-  const Tensor gradient = p.leaf(1_KiB);
+  EXPECT_FALSE(p.non_recomputable(weight))
+      << "nobody has read it: an activation, or its initialization";
+  const Tensor gradient = p.source(1_KiB);
   const Tensor y = p.op({weight}, 1_KiB);
-  EXPECT_FALSE(p.is_leaf(weight));
+  EXPECT_FALSE(p.non_recomputable(weight));
   p.update(weight, {gradient});
-  EXPECT_TRUE(p.is_leaf(weight));
-  EXPECT_TRUE(p.is_leaf(y)) << "its source has changed: a freeze";
+  EXPECT_TRUE(p.non_recomputable(weight));
+  EXPECT_TRUE(p.non_recomputable(y)) << "its source has changed: a freeze";
   p.update(weight);
-  EXPECT_TRUE(p.is_leaf(weight));
+  EXPECT_TRUE(p.non_recomputable(weight));
   p.expect_all();
   p.check();
 }
@@ -35,10 +36,10 @@ TEST(EngineState, ScalingIsNoChangeAndHidesNone) {
   const Tensor mask = p.op({}, 1_KiB);
   const Tensor y = p.op({mask}, 1_KiB);
   p.update(mask);
-  EXPECT_FALSE(p.is_leaf(mask));
-  EXPECT_FALSE(p.is_leaf(y));
-  p.update(mask, {p.leaf(1_KiB)});
-  EXPECT_TRUE(p.is_leaf(mask)) << "it was read before it was scaled";
+  EXPECT_FALSE(p.non_recomputable(mask));
+  EXPECT_FALSE(p.non_recomputable(y));
+  p.update(mask, {p.source(1_KiB)});
+  EXPECT_TRUE(p.non_recomputable(mask)) << "it was read before it was scaled";
   p.expect_all();
   p.check();
 }
@@ -46,14 +47,14 @@ TEST(EngineState, ScalingIsNoChangeAndHidesNone) {
 // A gradient to which that of another branch is added, after the first branch has read it.
 TEST(EngineState, IsNotWhatWasComputedAndIsChangedOnce) {
   Program p(options(1_MiB));
-  const Tensor x = p.leaf(1_KiB);
+  const Tensor x = p.source(1_KiB);
   const Tensor sum = p.op({x}, 1_KiB);
   const Tensor branch = p.op({sum}, 1_KiB);
   p.update(sum, {branch});
-  EXPECT_FALSE(p.is_leaf(sum));
+  EXPECT_FALSE(p.non_recomputable(sum));
   p.op({sum}, 1_KiB);
   p.update(sum, {branch});
-  EXPECT_TRUE(p.is_leaf(sum)) << "read and changed a second time";
+  EXPECT_TRUE(p.non_recomputable(sum)) << "read and changed a second time";
   p.expect_all();
   p.check();
 }
@@ -63,7 +64,7 @@ TEST(EngineState, IsNotWhatIsOverwrittenWithoutALook) {
   const Tensor buffer = p.op({}, 1_KiB);
   p.op({buffer}, 1_KiB);
   p.overwrite(buffer);
-  EXPECT_FALSE(p.is_leaf(buffer));
+  EXPECT_FALSE(p.non_recomputable(buffer));
   p.check();
 }
 
@@ -73,8 +74,8 @@ TEST(EngineState, ComesBackBeforeItChanges) {
   const Tensor y = p.op({weight}, 1_KiB);
   ASSERT_TRUE(p.evict(weight));
   ASSERT_TRUE(p.evict(y));
-  p.update(weight, {p.leaf(1_KiB)});
-  EXPECT_TRUE(p.is_leaf(weight));
+  p.update(weight, {p.source(1_KiB)});
+  EXPECT_TRUE(p.non_recomputable(weight));
   p.expect_all();
   p.check();
 }
@@ -87,7 +88,7 @@ TEST(EngineState, AReplaysReadDoesNotCount) {
   ASSERT_TRUE(p.evict(y));
   p.expect(y);
   p.update(x);
-  EXPECT_FALSE(p.is_leaf(x));
+  EXPECT_FALSE(p.non_recomputable(x));
   p.check();
 }
 
@@ -108,7 +109,7 @@ bool trains(Bytes budget, int steps) {
     std::vector<Tensor> second;
     std::vector<Tensor> gradients;
     for (int step = 0; step < steps; ++step) {
-      const Tensor x = p.leaf(kActivation);
+      const Tensor x = p.source(kActivation);
       std::vector<Tensor> activations{x};
       for (std::size_t i = 0; i < kLayers; ++i) {
         const Tensor product = p.op({activations.back(), weights[i]}, kActivation);

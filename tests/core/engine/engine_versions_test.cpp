@@ -12,13 +12,13 @@ class EngineVersions : public EngineContract {};
 //                                                          \---> [b]
 TEST_F(EngineVersions, AWriteKeepsTheOldVersionReplayable) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   const Tensor b = p.op({a}, kUnit);
   const auto address = p.storage(a).offset;
   p.update(a, {b});
   EXPECT_EQ(p.storage(a).offset, address);
-  EXPECT_FALSE(p.is_leaf(a));
+  EXPECT_FALSE(p.non_recomputable(a));
   EXPECT_EQ(p.stats().freezes, 0);
   p.check();
 
@@ -43,7 +43,7 @@ TEST_F(EngineVersions, AnOldVersionThatOthersWaitForIsCopied) {
     Options options = options_of(8);
     options.replay_order = order;
     Program p(options);
-    const Tensor x = p.leaf(kUnit);
+    const Tensor x = p.source(kUnit);
     const Tensor a = p.op({x}, kUnit);
     const Tensor y = p.op({a}, kUnit);
     p.update(a);
@@ -63,7 +63,7 @@ TEST_F(EngineVersions, AnOldVersionThatOthersWaitForIsCopied) {
 //   x! -> [a1] -> [a2] -> [a3]   in one storage
 TEST_F(EngineVersions, AReplayedWriteTakesOverTheOldVersionsBuffer) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   p.update(a);
   p.update(a, {x});
@@ -78,7 +78,7 @@ TEST_F(EngineVersions, AReplayedWriteTakesOverTheOldVersionsBuffer) {
 
 TEST_F(EngineVersions, AnOverwriteNeedsNothingOfTheOldVersion) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   p.overwrite(a, {x});
   EXPECT_EQ(p.stats().live_values, 2);  // x and the new a: the old one is nobody's
@@ -90,13 +90,13 @@ TEST_F(EngineVersions, AnOverwriteNeedsNothingOfTheOldVersion) {
 //   p! -> b (gone) -> [c]    p changes: c would be made from the new p if it could be evicted
 TEST_F(EngineVersions, FreezesBehindValuesThatAreGone) {
   Program& p = start(8);
-  const Tensor parameter = p.leaf(kUnit);
+  const Tensor parameter = p.source(kUnit);
   const Tensor b = p.op({parameter}, kUnit);
   const Tensor c = p.op({b}, kUnit);
   p.drop(b);
   p.update(parameter);
-  EXPECT_TRUE(p.is_leaf(c));
-  EXPECT_TRUE(p.is_leaf(parameter));
+  EXPECT_TRUE(p.non_recomputable(c));
+  EXPECT_TRUE(p.non_recomputable(parameter));
   EXPECT_FALSE(p.evict(c));
   EXPECT_EQ(p.stats().live_values, 2);
   EXPECT_EQ(p.stats().live_ops, 0);
@@ -105,30 +105,30 @@ TEST_F(EngineVersions, FreezesBehindValuesThatAreGone) {
 //   p! -> (b)    p changes: b is brought back first and stays
 TEST_F(EngineVersions, FreezeBringsBackWhatTheUserHolds) {
   Program& p = start(8);
-  const Tensor parameter = p.leaf(kUnit);
+  const Tensor parameter = p.source(kUnit);
   const Tensor b = p.op({parameter}, kUnit);
   EXPECT_TRUE(p.evict(b));
   p.update(parameter);
   EXPECT_TRUE(p.resident(b));
-  EXPECT_TRUE(p.is_leaf(b));
+  EXPECT_TRUE(p.non_recomputable(b));
   EXPECT_EQ(p.stats().freezes, 1);
-  EXPECT_EQ(p.stats().leaf_copies, 0);
+  EXPECT_EQ(p.stats().old_version_copies, 0);
 }
 
 //   p! -> (b), and b would fill more than half of the budget: the old p is kept as a copy
 TEST_F(EngineVersions, AnExpensiveFreezeKeepsACopyInstead) {
   Program& p = start(7);
-  const Tensor parameter = p.leaf(kUnit);
+  const Tensor parameter = p.source(kUnit);
   const Tensor b = p.op({parameter}, units(4));
   EXPECT_TRUE(p.evict(b));
   p.update(parameter);
   EXPECT_FALSE(p.resident(b));
   EXPECT_EQ(p.stats().freezes, 0);
-  EXPECT_EQ(p.stats().leaf_copies, 1);
+  EXPECT_EQ(p.stats().old_version_copies, 1);
   EXPECT_EQ(p.engine().charged(), units(2));
   p.check();
   p.expect(b);
-  EXPECT_FALSE(p.is_leaf(b));
+  EXPECT_FALSE(p.non_recomputable(b));
   p.expect(parameter);
   p.drop(b);
   EXPECT_EQ(p.engine().charged(), units(1));  // the copy went with the last that needed it
@@ -137,40 +137,41 @@ TEST_F(EngineVersions, AnExpensiveFreezeKeepsACopyInstead) {
 //   p! -> (b) (c) (d)    of 2 units each, budget 6: only two of them can be resident beside p
 TEST_F(EngineVersions, AFreezeThatDoesNotFitKeepsACopy) {
   Program& p = start(6);
-  const Tensor parameter = p.leaf(units(2));
+  const Tensor parameter = p.source(units(2));
   for (int i = 0; i < 3; ++i) {
     p.evict(p.op({parameter}, units(2)));
   }
   p.update(parameter);
-  EXPECT_EQ(p.stats().leaf_copies, 1);
+  EXPECT_EQ(p.stats().old_version_copies, 1);
   p.check();
   p.expect_all();
 }
 
 // An external storage keeps its address; its old content goes into the pool.
-TEST_F(EngineVersions, ACopyOfAnExternalLeafIsInThePool) {
+TEST_F(EngineVersions, ACopyOfAnExternalSourceIsInThePool) {
   Program& p = start(7);
   const Tensor parameter = p.external(kUnit);
   const Tensor b = p.op({parameter}, units(4));
   EXPECT_TRUE(p.evict(b));
   p.update(parameter);
-  EXPECT_EQ(p.stats().leaf_copies, 1);
+  EXPECT_EQ(p.stats().old_version_copies, 1);
   EXPECT_EQ(p.stats().external_bytes, kUnit.count());
   EXPECT_EQ(p.engine().charged(), units(2));
   p.check();
   p.expect_all();
 }
 
-TEST_F(EngineVersions, AWrittenLeafIsALeaf) {
+TEST_F(EngineVersions, AWrittenSourceStaysNonRecomputable) {
   Program& p = start(8);
-  const Tensor x = p.leaf(kUnit);
+  const Tensor x = p.source(kUnit);
   const Tensor outside = p.external(kUnit);
   p.update(x, {outside});
   p.update(outside, {x});
-  EXPECT_TRUE(p.is_leaf(x));
-  EXPECT_TRUE(p.is_leaf(outside));
+  EXPECT_TRUE(p.non_recomputable(x));
+  EXPECT_TRUE(p.non_recomputable(outside));
   EXPECT_EQ(p.stats().live_ops, 0);
-  // What replaces all of a leaf in the pool can be replayed: nothing of the leaf is needed for it.
+  // What replaces all of a non-recomputable value in the pool can be replayed: nothing of the
+  // non-recomputable value is needed for it.
   p.overwrite(x, {outside});
   EXPECT_TRUE(p.evict(x));
   p.expect(x);

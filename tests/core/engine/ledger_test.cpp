@@ -46,7 +46,7 @@ class LedgerTest : public testing::Test {
 
 TEST_F(LedgerTest, WorkIsOfTheMakerOfTheOp) {
   as(0);
-  const Tensor x = p_.leaf(1_KiB);
+  const Tensor x = p_.source(1_KiB);
   as(2);
   const Tensor a = p_.op({x}, 1_KiB);
   as(1);
@@ -67,7 +67,7 @@ TEST_F(LedgerTest, WorkIsOfTheMakerOfTheOp) {
 
 TEST_F(LedgerTest, AReplayedValueIsStillItsMakers) {
   as(0);
-  const Tensor x = p_.leaf(1_KiB);
+  const Tensor x = p_.source(1_KiB);
   as(1);
   const Tensor a = p_.op({x}, 4_KiB);
   p_.evict(a);
@@ -81,10 +81,10 @@ TEST_F(LedgerTest, AReplayedValueIsStillItsMakers) {
 
 TEST_F(LedgerTest, AWriteMakesAnewWhatItWrites) {
   as(0);
-  const Tensor x = p_.leaf(1_KiB);
+  const Tensor x = p_.source(1_KiB);
   as(1);
   p_.update(x);
-  p_.leaf(2_KiB);
+  p_.source(2_KiB);
   EXPECT_EQ(held_by(0), 0_B);
   EXPECT_EQ(held_by(1), 3_KiB);
 }
@@ -102,8 +102,8 @@ TEST_F(LedgerTest, WorkspaceIsOfTheOpThatRuns) {
 
 TEST_F(LedgerTest, ANameIsFoundOutLater) {
   as(0);
-  const Tensor x = p_.leaf(1_KiB);
-  p_.leaf(2_KiB);
+  const Tensor x = p_.source(1_KiB);
+  p_.source(2_KiB);
   p_.external(1_KiB);
   p_.engine().set_name(p_.id(x), NameId(7));
   ledger_.name(p_.id(x), NameId(7));
@@ -120,10 +120,10 @@ TEST_F(LedgerTest, ANameIsFoundOutLater) {
 
 TEST_F(LedgerTest, AStorageThatComesInAnothersPlaceHasNoName) {
   as(0);
-  const Tensor x = p_.leaf(1_KiB);
+  const Tensor x = p_.source(1_KiB);
   p_.engine().set_name(p_.id(x), NameId(7));
   p_.drop(x);
-  p_.leaf(2_KiB);
+  p_.source(2_KiB);
   for (const Holding& holding : ledger_.peak()) {
     EXPECT_FALSE(holding.name.valid());
   }
@@ -131,10 +131,10 @@ TEST_F(LedgerTest, AStorageThatComesInAnothersPlaceHasNoName) {
 
 TEST_F(LedgerTest, SpansSayWhatWasChargedBetweenOps) {
   as(0);
-  const Tensor x = p_.leaf(1_KiB);
+  const Tensor x = p_.source(1_KiB);
   const Tensor a = p_.op({x}, 2_KiB);
   p_.evict(a);
-  p_.leaf(4_KiB);
+  p_.source(4_KiB);
   p_.expect(a);
   p_.drop(x);
   timeline_.on_step("one");
@@ -156,11 +156,11 @@ TEST_F(LedgerTest, SpansSayWhatWasChargedBetweenOps) {
 
 TEST_F(LedgerTest, OnlyTheLastStepHasSpans) {
   as(0);
-  p_.leaf(1_KiB);
+  p_.source(1_KiB);
   timeline_.on_step("one");
-  p_.leaf(2_KiB);
+  p_.source(2_KiB);
   timeline_.on_step("two");
-  p_.leaf(4_KiB);
+  p_.source(4_KiB);
   const LiveStep step = timeline_.step();
   EXPECT_EQ(step.name, "two");
   EXPECT_EQ(step.number, 1U);
@@ -206,10 +206,10 @@ void expect_in_order(const LiveStep& step) {
 
 TEST_F(LedgerTest, ARefusalSaysWhoHeldTheMemoryThen) {
   as(0);
-  const Tensor x = p_.leaf(16_KiB);
+  const Tensor x = p_.source(16_KiB);
   as(1);
   p_.op({x}, 4_KiB);
-  p_.drop(p_.leaf(24_KiB));  // the peak, which is gone when memory is refused
+  p_.drop(p_.source(24_KiB));  // the peak, which is gone when memory is refused
   EXPECT_FALSE(ledger_.refusal());
   as(2);
   EXPECT_THROW(p_.op({x}, 60_KiB), OutOfBudget);
@@ -232,12 +232,12 @@ TEST_F(LedgerTest, ARefusalSaysWhoHeldTheMemoryThen) {
 
 TEST_F(LedgerTest, AStepInWhichMemoryWasRefusedIsToldUntilThen) {
   as(0);
-  const Tensor x = p_.leaf(16_KiB);
+  const Tensor x = p_.source(16_KiB);
   timeline_.on_step("one");
   EXPECT_EQ(timeline_.step().name, "one");
-  p_.leaf(8_KiB);
+  p_.source(8_KiB);
   EXPECT_THROW(p_.op({x}, 60_KiB), OutOfBudget);
-  p_.leaf(2_KiB);
+  p_.source(2_KiB);
   EXPECT_EQ(timeline_.step().name, "one");
   ASSERT_TRUE(timeline_.refused_step());
   const LiveStep refused = *timeline_.refused_step();
@@ -257,12 +257,12 @@ TEST_F(LedgerTest, AStepInWhichMemoryWasRefusedIsToldUntilThen) {
 
 TEST_F(LedgerTest, AStepOfMoreThanIsKeptEndsWhereItIsCut) {
   as(0);
-  const Tensor x = p_.leaf(1_KiB);
+  const Tensor x = p_.source(1_KiB);
   const ValueId value = p_.engine().current(p_.id(x));
   for (std::size_t i = 0; i < LiveTimeline::kMostMoments; ++i) {
     timeline_.on_move(value, Bytes(0));
   }
-  const Tensor late = p_.leaf(2_KiB);
+  const Tensor late = p_.source(2_KiB);
   const LiveStep cut = timeline_.step();
   EXPECT_TRUE(cut.cut);
   EXPECT_EQ(cut.moments.size(), LiveTimeline::kMostMoments);
@@ -280,9 +280,9 @@ TEST_F(LedgerTest, AStepOfMoreThanIsKeptEndsWhereItIsCut) {
 
 TEST_F(LedgerTest, ABudgetThatChangesIsALine) {
   as(0);
-  p_.leaf(16_KiB);
+  p_.source(16_KiB);
   p_.grow(128_KiB);
-  p_.leaf(80_KiB);
+  p_.source(80_KiB);
   const LiveStep step = timeline_.step();
   ASSERT_EQ(step.budgets.size(), 2U);
   EXPECT_EQ(step.budgets[0].bytes, 64_KiB);
@@ -308,7 +308,7 @@ TEST_F(LedgerTest, RandomPrograms) {
       p.engine().set_maker(MakerId(static_cast<std::uint32_t>(random() % 5)));
       try {
         if (p.live().size() < 2 || random() % 4 == 0) {
-          p.leaf(Bytes(256 << (random() % 3)));
+          p.source(Bytes(256 << (random() % 3)));
         } else {
           const Tensor one = p.live()[random() % p.live().size()];
           switch (random() % 4) {

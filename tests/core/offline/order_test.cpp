@@ -229,7 +229,7 @@ TEST(Reorder, KeepsPinsAndBlocksInOrder) {
        event(TraceEvent::Kind::kAllocate, 0, 9_B), event(TraceEvent::Kind::kFree, 0),
        event(TraceEvent::Kind::kAdopt, 1, 9_B)});
   trace.ops[5].first_fresh = 5;
-  trace.events.push_back(event(TraceEvent::Kind::kSettle, 0));
+  trace.events.push_back(event(TraceEvent::Kind::kScopeExit, 0));
   validate(trace);
   const Trace made = reorder(trace, order_ops(trace, "dfs", "none").ops);
   validate(made);
@@ -242,7 +242,7 @@ TEST(Reorder, KeepsPinsAndBlocksInOrder) {
   using Kind = TraceEvent::Kind;
   EXPECT_EQ(kinds, (std::vector{Kind::kAllocate, Kind::kAllocate, Kind::kAdopt, Kind::kOp,
                                 Kind::kOp, Kind::kPin, Kind::kOp, Kind::kOp, Kind::kOp, Kind::kOp,
-                                Kind::kUnpin, Kind::kFree, Kind::kSettle}));
+                                Kind::kUnpin, Kind::kFree, Kind::kScopeExit}));
 }
 
 TEST(Order, NamesWhatThereIs) {

@@ -159,7 +159,7 @@ TEST(Neighborhood, ASetCostsNoLessThanItsBound) {
       change(graph, random, 3);
       plain.follow(graph);
       for (const ValueId id : graph.values()) {
-        if (!graph.lineage[id].resident() || graph.lineage[id].leaf()) {
+        if (!graph.lineage[id].resident() || !graph.lineage[id].recomputable()) {
           continue;
         }
         const Nanoseconds cost = plain.cost(graph, id);
@@ -189,7 +189,7 @@ TEST(Neighborhood, OfAChainTheSetsKnowTheExactCost) {
   std::vector<int> order{0, 1, 2, 3, 4, 5};
   do {
     LineageGraph graph;
-    std::vector<ValueId> chain{graph.leaf()};
+    std::vector<ValueId> chain{graph.source()};
     for (int i = 0; i < 7; ++i) {
       chain.push_back(graph.op({chain.back()}, Nanoseconds{1 << i}));
     }
@@ -215,7 +215,7 @@ TEST(Neighborhood, OfAChainTheSetsKnowTheExactCost) {
 //   x! -> (a) -> [b] -> (c) -> [d]    b came back: a and c are still taken for connected
 TEST(Neighborhood, WhatReturnsLeavesAPhantom) {
   LineageGraph graph;
-  const ValueId x = graph.leaf();
+  const ValueId x = graph.source();
   const ValueId a = graph.op({x}, Nanoseconds{1});
   const ValueId b = graph.op({a}, Nanoseconds{10});
   const ValueId c = graph.op({b}, Nanoseconds{100});
@@ -239,7 +239,7 @@ TEST(Neighborhood, WhatReturnsLeavesAPhantom) {
 //   x! => (a, b) -> [c]    one op made a and b: a replay of c runs it once
 TEST(Neighborhood, AnOpCountsOnceHoweverManyResultsItHas) {
   LineageGraph graph;
-  const ValueId x = graph.leaf();
+  const ValueId x = graph.source();
   const auto made = graph.op({x}, 2, Nanoseconds{100});
   const ValueId c = graph.op({made[0], made[1]});
   graph.evict(made[0]);
@@ -252,7 +252,7 @@ TEST(Neighborhood, AnOpCountsOnceHoweverManyResultsItHas) {
 // Steps of a training loop: whatever was evicted comes back, and the sets' records with it.
 TEST(Neighborhood, SetsDoNotPileUp) {
   LineageGraph graph;
-  std::vector<ValueId> chain{graph.leaf()};
+  std::vector<ValueId> chain{graph.source()};
   for (int i = 0; i < 200; ++i) {
     chain.push_back(graph.op({chain.back()}));
   }

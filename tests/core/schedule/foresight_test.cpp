@@ -25,7 +25,7 @@ Options step_options(Bytes budget, const std::string& policy = "planned") {
   Options options;
   options.policy = policy;
   options.budget = budget;
-  options.small_leaf = 64_B;
+  options.small_result_bytes = 64_B;
   options.move_ns_per_byte = 0.1;
   return options;
 }

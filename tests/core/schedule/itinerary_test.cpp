@@ -1,6 +1,4 @@
 // What steps that repeat will use, and copies that go on beside their ops.
-#include "csrc/foresight/itinerary.h"
-
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -8,6 +6,7 @@
 
 #include "csrc/engine/base/decisions.h"
 #include "csrc/engine/base/observer_pair.h"
+#include "csrc/foresight/next_use_predictor.h"
 #include "csrc/simulate/simulator.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
@@ -28,15 +27,15 @@ Options tiered(Bytes budget, Bytes tier, Bytes unit) {
   return options;
 }
 
-// A program whose engine has an itinerary, or has none.
+// A program whose engine has an next_use_predictor, or has none.
 class Travelling {
  public:
-  Travelling(Program& program, bool has_itinerary, Observer* observer = nullptr)
+  Travelling(Program& program, bool has_next_use_predictor, Observer* observer = nullptr)
       : engine_(program.engine()), observers_(nullptr, observer) {
-    if (has_itinerary) {
-      itinerary_.emplace(engine_);
-      engine_.set_planned(&*itinerary_);
-      observers_ = ObserverPair(&*itinerary_, observer);
+    if (has_next_use_predictor) {
+      next_use_predictor_.emplace(engine_);
+      engine_.set_planned(&*next_use_predictor_);
+      observers_ = ObserverPair(&*next_use_predictor_, observer);
     }
     engine_.set_observer(&observers_);
   }
@@ -51,7 +50,7 @@ class Travelling {
 
  private:
   Engine& engine_;
-  std::optional<Itinerary> itinerary_;
+  std::optional<NextUsePredictor> next_use_predictor_;
   ObserverPair observers_;
 };
 
@@ -63,7 +62,7 @@ void train_step(Program& p, const std::vector<Tensor>& weights) {
     made.repeatable = false;
     return p.run(made).front();
   };
-  Tensor x = p.leaf(kUnit);
+  Tensor x = p.source(kUnit);
   const auto pass = [&](Tensor weight) {
     const Tensor y = call({{.tensor = x}, {.tensor = weight}});
     p.drop(x);
@@ -86,13 +85,13 @@ struct Outcome {
   std::int64_t cost = 0;  // of the last step's copies
 };
 
-Outcome train(int budget, bool has_itinerary) {
+Outcome train(int budget, bool has_next_use_predictor) {
   Program p(tiered(units(budget), units(64), kUnit));
-  const Travelling travelling(p, has_itinerary);
+  const Travelling travelling(p, has_next_use_predictor);
   auto& steps = const_cast<Travelling&>(travelling);
   std::vector<Tensor> weights;
   for (int i = 0; i < 12; ++i) {
-    weights.push_back(p.leaf(kUnit));
+    weights.push_back(p.source(kUnit));
   }
   std::int64_t before = 0;
   for (int step = 0; step < 5; ++step) {
@@ -107,7 +106,7 @@ Outcome train(int budget, bool has_itinerary) {
   return {.stats = p.stats(), .cost = cost};
 }
 
-TEST(Itinerary, WhatComesIsReadWhileOpsRun) {
+TEST(NextUsePredictor, WhatComesIsReadWhileOpsRun) {
   for (const int budget : {5, 6, 8, 10}) {
     const Outcome with = train(budget, true);
     const Outcome without = train(budget, false);
@@ -118,21 +117,21 @@ TEST(Itinerary, WhatComesIsReadWhileOpsRun) {
   }
 }
 
-TEST(Itinerary, WhatWillBeSpilledIsWrittenWhileOpsRun) {
+TEST(NextUsePredictor, WhatWillBeSpilledIsWrittenWhileOpsRun) {
   const Outcome outcome = train(8, false);
   EXPECT_GT(outcome.stats.written_behind_bytes, outcome.stats.spilled_bytes / 5);
   EXPECT_GT(outcome.stats.clean_spills, outcome.stats.spills);
 }
 
 // Nothing is short: nothing is written.
-TEST(Itinerary, WhatFitsIsNotMoved) {
+TEST(NextUsePredictor, WhatFitsIsNotMoved) {
   const Outcome outcome = train(20, true);
   EXPECT_EQ(outcome.stats.spills, 0);
   EXPECT_EQ(outcome.stats.fetches, 0);
 }
 
 // Random networks: bits, budgets, and a simulation that decides as the run.
-TEST(Itinerary, ASimulationDecidesAsTheLiveRunDoes) {
+TEST(NextUsePredictor, ASimulationDecidesAsTheLiveRunDoes) {
   std::int64_t ahead = 0;
   std::int64_t behind = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
@@ -171,9 +170,9 @@ TEST(Itinerary, ASimulationDecidesAsTheLiveRunDoes) {
     }
     DecisionLog simulated;
     Simulator simulator(trace, {.engine = options, .max_time_ratio = 0}, nullptr);
-    Itinerary itinerary(simulator.engine());
-    ObserverPair observers(&itinerary, &simulated);
-    simulator.engine().set_planned(&itinerary);
+    NextUsePredictor next_use_predictor(simulator.engine());
+    ObserverPair observers(&next_use_predictor, &simulated);
+    simulator.engine().set_planned(&next_use_predictor);
     simulator.observe(&observers);
     const SimulationResult result = simulator.run();
     EXPECT_EQ(result.status == SimulationResult::Status::kOk, fits) << result.reason;

@@ -17,7 +17,7 @@ namespace {
 Options scheduled_options(Bytes budget) {
   Options options;
   options.budget = budget;
-  options.small_leaf = 64_B;
+  options.small_result_bytes = 64_B;
   return options;
 }
 
@@ -41,7 +41,7 @@ TEST(ScheduleContract, WhatIsRestoredMayDieMeanwhile) {
   program.drop(b);
   program.evict(a);
   ASSERT_TRUE(engine.value(ticket.value).evicted());
-  program.pin(program.leaf(700_B));  // no room for b's workspace any more
+  program.pin(program.source(700_B));  // no room for b's workspace any more
   program.device().during_kernel = [&] { program.drop(c); };
   const ValueTicket tickets[] = {ticket};
   engine.schedule().restore(tickets);

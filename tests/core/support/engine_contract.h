@@ -1,5 +1,6 @@
 // What the tests of the engine's rules have in common: hand-made programs, whose values are all
-// read at the end. In their drawings [x] is resident, (x) evicted, x! a leaf; an arrow is an op.
+// read at the end. In their drawings [x] is resident, (x) evicted, x! a non-recomputable value; an
+// arrow is an op.
 #pragma once
 
 #include <gtest/gtest.h>

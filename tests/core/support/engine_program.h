@@ -24,7 +24,7 @@ inline Options plain_options(Bytes budget, const std::string& policy = "lru") {
           .policy = policy,
           .small_filter = false,
           .sampling = false,
-          .small_leaf = 64_B};
+          .small_result_bytes = 64_B};
 }
 
 struct Argument {
@@ -102,7 +102,7 @@ class Program {
   Tensor op(const std::vector<Tensor>& inputs, Bytes size) {
     return run(call_of(inputs, size)).front();
   }
-  Tensor leaf(Bytes size) {
+  Tensor source(Bytes size) {
     Call call = call_of({}, size);
     call.repeatable = false;
     return run(call).front();
@@ -177,7 +177,7 @@ class Program {
     return engine_->value(engine_->current(id(tensor)));
   }
   [[nodiscard]] bool resident(Tensor tensor) const { return value(tensor).resident(); }
-  [[nodiscard]] bool is_leaf(Tensor tensor) const { return value(tensor).leaf(); }
+  [[nodiscard]] bool non_recomputable(Tensor tensor) const { return !value(tensor).recomputable(); }
   [[nodiscard]] Stats stats() const { return engine_->stats(); }
   [[nodiscard]] const std::vector<Tensor>& live() const { return live_; }
   bool evict(Tensor tensor) { return engine_->user().evict(id(tensor)); }

@@ -38,9 +38,9 @@ class Decisions final : public Observer {
 };
 
 // Says that the next ops use storages of which some are there, in a random order.
-class RandomItinerary final : public PlannedVictims {
+class RandomNextUses final : public PlannedVictims {
  public:
-  RandomItinerary(Program& program, std::uint64_t seed) : program_(program), random_(seed) {}
+  RandomNextUses(Program& program, std::uint64_t seed) : program_(program), random_(seed) {}
 
   void before_op(std::string_view /*name*/, std::span<const Operand> /*operands*/) override {}
   void on_no_op() override {}
@@ -80,8 +80,8 @@ class Fuzzer {
     }
     program_.engine().set_observer(&*observers_);
     if (options_.spill > Bytes(0) && seed % 3 > 0 && !runner_) {
-      itinerary_.emplace(program_, seed);
-      program_.engine().set_planned(&*itinerary_);
+      next_use_predictor_.emplace(program_, seed);
+      program_.engine().set_planned(&*next_use_predictor_);
     }
   }
 
@@ -126,7 +126,7 @@ class Fuzzer {
     options.aids = aids;
     options.budget = chance(20) ? kGenerous : Bytes(number(15, 90) * 64 + number(0, 63));
     options.policy = policy;
-    options.small_leaf = 64_B;  // a tenth of the sizes below
+    options.small_result_bytes = 64_B;  // a tenth of the sizes below
     if (chance(30)) {
       options.block_size = Bytes(64 * number(14, 20));
     }
@@ -345,7 +345,8 @@ class Fuzzer {
       if (report.external + report.asked <= report.budget) {  // else nothing was tried
         EXPECT_EQ(report.evictable, Bytes(0)) << report.to_string();
       }
-      EXPECT_GT(report.external + report.leaves + report.pinned + report.workspace + report.asked,
+      EXPECT_GT(report.external + report.non_recomputable + report.pinned + report.workspace +
+                    report.asked,
                 report.budget)
           << report.to_string();
     }
@@ -365,7 +366,7 @@ class Fuzzer {
     engine.user().materialize_all();
     program_.check();
     for (Tensor tensor : std::vector<Tensor>(program_.live())) {
-      EXPECT_TRUE(program_.is_leaf(tensor) && program_.resident(tensor));
+      EXPECT_TRUE(program_.non_recomputable(tensor) && program_.resident(tensor));
       while (program_.pins(tensor) > 0) {
         program_.unpin(tensor);
       }
@@ -384,7 +385,7 @@ class Fuzzer {
   std::vector<Argument> arguments_;  // of the running op
   std::int64_t faults_ = 0;
   std::optional<ChaosSchedule> runner_;
-  std::optional<RandomItinerary> itinerary_;
+  std::optional<RandomNextUses> next_use_predictor_;
   Decisions decisions_;
   std::optional<ObserverPair> observers_;
 };

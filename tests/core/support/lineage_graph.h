@@ -27,7 +27,7 @@ class LineageGraph {
   Lineage lineage;
   EquivalenceSets sets;
 
-  ValueId leaf() {
+  ValueId source() {
     const ValueId id = lineage.add_value();
     lineage[id].storage = StorageId(next_storage_++);
     values_.insert(id);
@@ -41,13 +41,13 @@ class LineageGraph {
     PlainOp& plain = ops_.emplace_back(PlainOp{id, inputs, {}, cost});
     std::vector<ValueId> made;
     for (std::size_t i = 0; i < fresh; ++i) {
-      made.push_back(leaf());
+      made.push_back(source());
       lineage.add_output(id, made.back());
       lineage.add_output(id, ValueId());  // a slot whose result is not recorded
     }
     for (const ValueId before : over) {
       const bool reads = std::count(inputs.begin(), inputs.end(), before) > 0;
-      const ValueId after = leaf();
+      const ValueId after = source();
       std::swap(lineage[after].storage, lineage[before].storage);
       lineage[before].storage = StorageId();
       lineage.add_written(
@@ -56,7 +56,7 @@ class LineageGraph {
     }
     plain.outputs.insert(made.begin(), made.end());
     for (const ValueId before : over) {
-      settle(before);
+      collect(before);
     }
     return made;
   }
@@ -68,7 +68,7 @@ class LineageGraph {
     lineage[id].residency = Residency::kEvicted;
     sets.on_evict(lineage, id);
     lineage.update_demand(id, useless);
-    settle(id);
+    collect(id);
   }
   void bring_back(ValueId id) {
     lineage[id].residency = Residency::kResident;
@@ -77,19 +77,19 @@ class LineageGraph {
   }
   void drop(ValueId id) {
     lineage[id].storage = StorageId();
-    settle(id);
+    collect(id);
   }
   void soft_pin(ValueId id, int by) {
     lineage[id].soft_pins += by;
-    settle(id);
+    collect(id);
   }
   void hard_pin(ValueId id, int by) {
     Value& value = lineage[id];
     value.hard_pins += by;
     value.writing = value.writing && value.hard_pins > 0;
-    settle(id);
+    collect(id);
   }
-  // A resident value becomes a leaf.
+  // A resident value becomes a non-recomputable value.
   void cut(ValueId id) {
     const OpId producer = lineage[id].producer;
     const auto plain = std::find_if(ops_.begin(), ops_.end(),
@@ -103,7 +103,7 @@ class LineageGraph {
       EXPECT_EQ(orphans, plain->inputs);
       ops_.erase(plain);
       for (const ValueId orphan : orphans) {
-        settle(orphan);
+        collect(orphan);
       }
     } else if (producer.valid()) {
       lineage.update_demand(producer, useless);
@@ -143,9 +143,9 @@ class LineageGraph {
   std::vector<ValueId> useless;  // what update_demand has reported
 
  private:
-  // What the engine does in settle() and remove_record().
-  void settle(ValueId first) {
-    std::vector<ValueId>& work = settle_work_;
+  // What the engine does in collect() and remove_record().
+  void collect(ValueId first) {
+    std::vector<ValueId>& work = collect_work_;
     work.push_back(first);
     if (settling_) {
       return;
@@ -175,7 +175,7 @@ class LineageGraph {
 
   std::set<ValueId> values_;
   std::vector<PlainOp> ops_;  // oldest first
-  std::vector<ValueId> settle_work_;
+  std::vector<ValueId> collect_work_;
   bool settling_ = false;
   std::uint32_t next_storage_ = 0;
 };
@@ -193,12 +193,12 @@ inline void change(LineageGraph& graph, std::mt19937_64& random, std::uint64_t f
   };
   const auto resident = [](const Value& value) { return value.resident(); };
   const auto evictable = [](const Value& value) {
-    return value.resident() && !value.leaf() && value.hard_pins == 0;
+    return value.resident() && value.recomputable() && value.hard_pins == 0;
   };
   const std::uint64_t dice = random() % 100;
   ValueId id;
   if (dice < 5 || graph.values().size() < 3) {
-    graph.leaf();
+    graph.source();
   } else if (dice < 40) {
     std::set<ValueId> inputs;
     for (std::uint64_t i = random() % 4; i > 0; --i) {

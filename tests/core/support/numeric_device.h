@@ -46,7 +46,7 @@ class KernelFailed : public std::runtime_error {
 
 class FetchFailed : public std::runtime_error {
  public:
-  FetchFailed() : std::runtime_error("the second tier cannot be read") {}
+  FetchFailed() : std::runtime_error("the spill tier cannot be read") {}
 };
 
 using Span = std::span<std::uint8_t>;
@@ -213,7 +213,7 @@ class NumericDevice final : public Device {
   void fail_allocation(std::int64_t k) { allocation_fault_ = k; }
   // The k-th kernel from now on throws half way; 0: none does.
   void fail_kernel(std::int64_t k) { kernel_fault_ = k; }
-  // The k-th copy to the second tier from now on cannot be written; from there, not be read; 0: all
+  // The k-th copy to the spill tier from now on cannot be written; from there, not be read; 0: all
   // can.
   void fail_spill(std::int64_t k) { spill_fault_ = k; }
   void fail_fetch(std::int64_t k) { fetch_fault_ = k; }

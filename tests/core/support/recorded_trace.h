@@ -40,7 +40,7 @@ class RandomTrace {
  private:
   using Kind = TraceEvent::Kind;
   static constexpr int kKernels = 8;
-  static constexpr std::size_t kMostSettled = 20;
+  static constexpr std::size_t kMostScopeExits = 20;
 
   struct Storage {
     std::uint32_t number = 0;
@@ -201,8 +201,8 @@ class RandomTrace {
         }
         break;
       }
-      case Kind::kSettle:
-        if (++settled_ > kMostSettled) {
+      case Kind::kScopeExit:
+        if (++exits_ > kMostScopeExits) {
           return;
         }
         break;
@@ -225,7 +225,7 @@ class RandomTrace {
     const std::size_t at = below(live_.size());
     Storage& storage = live_[at];
     event.index = storage.number;
-    if ((event.kind == Kind::kForsake && !storage.external) ||
+    if ((event.kind == Kind::kDisown && !storage.external) ||
         (event.kind == Kind::kLeave && !storage.escaped) ||
         (event.kind == Kind::kUnpin && storage.pins == 0)) {
       return false;
@@ -233,7 +233,7 @@ class RandomTrace {
     storage.escaped |= event.kind == Kind::kEscape;
     storage.external |= event.kind == Kind::kLeave;
     storage.pins += event.kind == Kind::kPin ? 1 : event.kind == Kind::kUnpin ? -1 : 0;
-    if (event.kind == Kind::kDie || event.kind == Kind::kForsake) {
+    if (event.kind == Kind::kDie || event.kind == Kind::kDisown) {
       live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(at));
     }
     return true;
@@ -247,7 +247,7 @@ class RandomTrace {
   std::vector<Storage> live_;
   std::uint32_t storages_ = 0;
   std::uint32_t blocks_ = 0;
-  std::size_t settled_ = 0;
+  std::size_t exits_ = 0;
   bool in_parts_ = false;
 };
 

@@ -151,7 +151,7 @@ class RecordSink final : public TraceSink {
       case Kind::kStep:
         record.numbers = {event.index};
         break;
-      case Kind::kSettle:
+      case Kind::kScopeExit:
       case Kind::kPartsEnd:
       case Kind::kPlan:
       case Kind::kParts:

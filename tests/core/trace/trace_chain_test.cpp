@@ -15,7 +15,7 @@ namespace recoup::detail {
 namespace {
 
 constexpr Bytes kActivation =
-    64_MiB;  // so that 1 % of the budgets holds the books of the whole chain
+    64_MiB;  // so that 1 % of the budgets holds the metadata of the whole chain
 
 class Chain {
  public:

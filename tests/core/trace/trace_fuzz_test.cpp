@@ -176,7 +176,7 @@ class Fuzzer {
         options.engine.policy = "planned";
         options.engine.budget = std::max(any(trace.plans).budget, Bytes(1));
       }
-      options.engine.small_leaf = Bytes(static_cast<std::int64_t>(below(2) * 1024));
+      options.engine.small_result_bytes = Bytes(static_cast<std::int64_t>(below(2) * 1024));
       options.engine.usefulness = below(4) != 0;
       options.engine.cost_model = below(4) == 0 ? CostModel::kBytes : CostModel::kMeasured;
       options.engine.in_place = below(4) == 0 ? InPlace::kCopy : InPlace::kShare;

@@ -59,7 +59,7 @@ TEST_F(TraceGraphTest, FollowsValuesThroughWritesAndDeaths) {
   op({{0, true}}, {});         // op 4 writes the external: v6
   event(Kind::kStep);
   op({{0}, {3, false, false, true}}, {Bytes(32)});  // op 5: s4, v7; s3 in passing, v8
-  event(Kind::kSettle);
+  event(Kind::kScopeExit);
   event(Kind::kDie, 2);
   const TraceGraph found = graph();
 
@@ -86,7 +86,7 @@ TEST_F(TraceGraphTest, FollowsValuesThroughWritesAndDeaths) {
   EXPECT_EQ(found.ops[5].outputs, (std::vector<std::uint32_t>{7, 8}));
   EXPECT_EQ(found.ops[5].inputs, std::vector<std::uint32_t>{6});
   EXPECT_FALSE(value(8).recomputable);
-  EXPECT_EQ(found.settled, (std::vector<std::uint32_t>{6, 5, 8, 7}));
+  EXPECT_EQ(found.at_exit, (std::vector<std::uint32_t>{6, 5, 8, 7}));
 }
 
 TEST_F(TraceGraphTest, WhatEscapesOrWasPinnedIsKept) {

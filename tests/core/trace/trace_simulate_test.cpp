@@ -167,7 +167,7 @@ Options simulated_options(std::string_view policy, std::uint64_t seed) {
   Options options;
   options.policy = policy;
   options.budget = Bytes(static_cast<std::int64_t>(20 + random() % 60) * 64);
-  options.small_leaf = 64_B;
+  options.small_result_bytes = 64_B;
   options.usefulness = random() % 4 != 0;
   options.replay_order = random() % 4 != 0 ? ReplayOrder::kMemory : ReplayOrder::kRecursive;
   options.cost_model = random() % 2 == 0 ? CostModel::kMeasured : CostModel::kBytes;
@@ -175,7 +175,7 @@ Options simulated_options(std::string_view policy, std::uint64_t seed) {
   options.sampling = random() % 2 == 0;
   options.in_place = random() % 4 != 0 ? InPlace::kShare : InPlace::kCopy;
   options.placement = random() % 2 == 0 ? Placement::kBestFit : Placement::kTwoEnded;
-  if (random() % 3 != 0) {  // a second tier
+  if (random() % 3 != 0) {  // a spill tier
     options.spill_unit = 64_B;
     options.spill = Bytes(static_cast<std::int64_t>(random() % 120) * 64);
     options.spill_request_ns = random() % 2 == 0 ? 1.0 : 1000.0;

@@ -43,7 +43,7 @@ class TraceStepTest : public testing::Test {
     event(Kind::kDie, 3);
     event(Kind::kStep);
     op(6);
-    event(Kind::kSettle);
+    event(Kind::kScopeExit);
   }
   TraceBuilder builder_;
 };

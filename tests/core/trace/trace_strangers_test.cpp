@@ -191,8 +191,8 @@ TEST_F(Strangers, UsesAreOfWhatLives) {
   const Record external = event(Kind::kExternal, {64});
   expect_refused({external, event(Kind::kUnpin, {0})}, "storage 0 is not pinned");
   expect_refused(
-      {event(Kind::kAllocate, {64}), event(Kind::kAdopt, {0, 64}), event(Kind::kForsake, {0})},
-      "storage 0 is forsaken and not from outside");
+      {event(Kind::kAllocate, {64}), event(Kind::kAdopt, {0, 64}), event(Kind::kDisown, {0})},
+      "storage 0 is disowned and not from outside");
   expect_refused({external, event(Kind::kDie, {0}), event(Kind::kDie, {0})}, "is gone already");
   Record twice = op(0, {});
   twice.operands = {kOperandReads, kOperandReads | kOperandWritten};
@@ -280,7 +280,7 @@ TEST_F(Strangers, ARunOfNoBytesIsSimulated) {
 }
 
 TEST_F(Strangers, AFrameIsNotBelievedItsSize) {
-  const std::string raw(1000, static_cast<char>(tag(Kind::kSettle)));
+  const std::string raw(1000, static_cast<char>(tag(Kind::kScopeExit)));
   std::string frame = frame_of(raw.substr(0, 100));
   frame[0] = static_cast<char>(101);  // says one byte more than it has
   EXPECT_NE(complaint(file_of_frames({frame})).find("damaged"), std::string::npos);
@@ -298,8 +298,8 @@ TEST_F(Strangers, AFrameIsNotBelievedItsSize) {
 }
 
 TEST_F(Strangers, LittleMemoryForMuchOfNothing) {
-  std::string settles(kMaxFrame, static_cast<char>(tag(Kind::kSettle)));
-  const std::string frame = frame_of(settles);
+  std::string exits(kMaxFrame, static_cast<char>(tag(Kind::kScopeExit)));
+  const std::string frame = frame_of(exits);
   expect_little_memory(file_of_frames({frame, frame, frame, frame}));
   EXPECT_NE(complaint(file_of_frames({frame})).find("left more than 1000 times"),
             std::string::npos);
@@ -359,7 +359,7 @@ TEST_F(Strangers, ReplaysThatCostNothingEnd) {
     SimulationOptions options;
     options.engine.policy = policy;
     options.engine.budget = Bytes(3 * 4096 + 64);
-    options.engine.small_leaf = Bytes(64);
+    options.engine.small_result_bytes = Bytes(64);
     options.max_time_ratio = 0.01;  // a replay an op
     EXPECT_EQ(simulate(trace, options).status, SimulationResult::Status::kTooSlow) << policy;
     options.max_time_ratio = 10;
@@ -368,12 +368,12 @@ TEST_F(Strangers, ReplaysThatCostNothingEnd) {
 }
 
 // The program replaced the memory of what it was given, after something was made from it.
-TEST_F(Strangers, AForsakenSourceOfWhatIsEvictedDoesNotFit) {
+TEST_F(Strangers, ADisownedSourceOfWhatIsEvictedDoesNotFit) {
   Record made = op(0, {0, 4096});
   made.operands = {kOperandReads};
   Record other = op(0, {0, 4096});
   const Trace trace = read(file_of({kName, kernel({allocates(4096)}), event(Kind::kExternal, {64}),
-                                    made, other, event(Kind::kForsake, {2})}));
+                                    made, other, event(Kind::kDisown, {2})}));
   SimulationOptions options;
   options.engine.budget = Bytes(4096 + 64);
   const SimulationResult result = simulate(trace, options);

@@ -42,7 +42,7 @@ def suspended(base: torch.Tensor | None = None) -> tuple[Any, list[torch.Tensor]
     base = torch.arange(float(1 << 18)) if base is None else base
     run, made = None, []
     try:
-        with recoup.budget("8MiB", small_leaf_bytes=0) as run:
+        with recoup.budget("8MiB", small_result_bytes=0) as run:
             made = [base.mul(i) for i in range(12)]
     except recoup.OutOfBudgetError:
         pass
@@ -127,4 +127,4 @@ def _file_of_the_tier() -> str:
         path = f"{folder}/{name}"
         if "(deleted)" in os.readlink(path):
             return path
-    raise RuntimeError("there is no second tier")
+    raise RuntimeError("there is no spill tier")

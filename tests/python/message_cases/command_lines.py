@@ -69,7 +69,7 @@ recoup run {BUDGET} not-there.py
 recoup run {BUDGET} --trace run.rtrace --report run.rtrace train.py
 recoup run {BUDGET} --report train.py train.py
 recoup run {BUDGET} --option seed=1 --option seed=2 train.py
-recoup run {BUDGET} --option inplace=7 train.py
+recoup run {BUDGET} --option in_place=7 train.py
 recoup run {BUDGET} --option decisions=maybe train.py
 recoup run {BUDGET} --option usefulness=maybe train.py
 recoup run {BUDGET} --option block_size=lots train.py

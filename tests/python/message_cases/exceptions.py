@@ -88,7 +88,7 @@ EXCEPTIONS = [
         "costs differ|times as long|peak is",
         _RARE,
     ),
-    Exempt(r"csrc/engine/program/(in_parts|user_requests)\.cpp", "one part|dead leaf", _RARE),
+    Exempt(r"csrc/engine/program/(in_parts|user_requests)\.cpp", "one part|dead, kept", _RARE),
     Exempt(r"picture\.py|recoup/_reporting/page_data\.py|csrc/python/trace_module\.cpp", "", _TEXT),
     Exempt(r"recoup/words\.py", "", _TEXT),
     Exempt(r"commands/bottom_line\.py|commands/offline/order_arguments\.py", "", _TEXT),

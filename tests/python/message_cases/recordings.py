@@ -39,7 +39,7 @@ SIMULATED = programs("""
 print(trace_of("outside", "an op").simulate(512).reason)
 ---
 lost = trace_of("outside", "an op", "an eviction", "a loss", "an op")
-print(lost.simulate(4096, small_leaf_bytes=0).reason)
+print(lost.simulate(4096, small_result_bytes=0).reason)
 """)
 
 DTR = programs("""

@@ -16,7 +16,7 @@ x = torch.ones(1 << 19)
 with recoup.budget("1MiB"):
     x.add(1)
 ---
-with recoup.budget("1MiB", small_leaf_bytes=0):
+with recoup.budget("1MiB", small_result_bytes=0):
     held = [torch.ones(1 << 14).add_(i) for i in range(14)]
     pins = [recoup.pin(each) for each in held[1::2]]
     [each.__enter__() for each in pins]
@@ -39,9 +39,9 @@ with recoup.budget("8MiB", spill="64MiB", spill_dir="."):
 x = torch.ones(1 << 10)
 with recoup.budget("1MiB") as run:
     x.add(1)
-    run.shrink(1024)
+    run.set_budget(1024)
 ---
-with recoup.budget("4MiB", max_replay_ratio=1e-9, small_leaf_bytes=0):
+with recoup.budget("4MiB", max_replay_ratio=1e-9, small_result_bytes=0):
     value = torch.ones(1 << 16).exp().log().exp().log()
     recoup.evict(value)
     value.sum()
@@ -72,15 +72,15 @@ with recoup.budget("8MiB"):
     raise ValueError("of the program")
 ---
 run, made = suspended()
-run.finish("9MiB")
+run.resume("9MiB")
 ---
 os.environ["RECOUP_TEST_AIDS"] = "fail-fetch=1,persistent"
 with recoup.budget("4MiB", spill="64MiB", spill_dir=".") as run:
     made = [changed(i) for i in range(8)]
-    run.grow("64MiB")
+    run.set_budget("64MiB")
 ---
 os.environ["RECOUP_TEST_AIDS"] = "fail-replay=1,persistent"
-with recoup.budget("64MiB", small_leaf_bytes=0):
+with recoup.budget("64MiB", small_result_bytes=0):
     value = halves()
     recoup.evict(value)
 """)
@@ -99,13 +99,13 @@ del run
 gc.collect()
 [each.sum() for each in made]
 ---
-with recoup.budget("64MiB", small_leaf_bytes=0):
+with recoup.budget("64MiB", small_result_bytes=0):
     source = torch.ones(4096)
     product = source * 2
     recoup.evict(product)
     on_a_thread(lambda: source.data_ptr())
 ---
-with recoup.budget("64MiB", small_leaf_bytes=0):
+with recoup.budget("64MiB", small_result_bytes=0):
     source = torch.ones(4096)
     product = source * 2
     recoup.evict(product)
@@ -123,7 +123,7 @@ with recoup.budget("4MiB"):
 source = torch.linspace(1, 2, 4096)
 storage = source.untyped_storage()
 resize = torch.UntypedStorage.resize_
-with recoup.budget("64MiB", small_leaf_bytes=0):
+with recoup.budget("64MiB", small_result_bytes=0):
     product = source * 2
     recoup.evict(product)
     resize(storage, 8 * 4096)
@@ -132,7 +132,7 @@ with recoup.budget("64MiB", small_leaf_bytes=0):
 source = torch.linspace(1, 2, 4096)
 storage = source.untyped_storage()
 resize = torch.UntypedStorage.resize_
-with recoup.budget("64MiB", small_leaf_bytes=0):
+with recoup.budget("64MiB", small_result_bytes=0):
     product = source * 2
     recoup.evict(product)
     resize(storage, 8 * 4096)
@@ -142,7 +142,7 @@ library = torch.library.Library("gone", "FRAGMENT")
 library.define("twice(Tensor x) -> Tensor")
 library.impl("twice", lambda x: x * 2, "CPU")
 recoup.allow_replay("gone::twice")
-with recoup.budget("8MiB", small_leaf_bytes=0):
+with recoup.budget("8MiB", small_result_bytes=0):
     value = torch.ops.gone.twice(torch.ones(1000))
     recoup.evict(value)
     library._destroy()
@@ -152,7 +152,7 @@ library = torch.library.Library("other", "FRAGMENT")
 library.define("bits(Tensor x) -> Tensor")
 library.impl("bits", lambda x: x + int.from_bytes(os.urandom(2), "big"), "CPU")
 recoup.allow_replay("other::bits")
-with recoup.budget("8MiB", small_leaf_bytes=0, verify=True):
+with recoup.budget("8MiB", small_result_bytes=0, verify=True):
     value = torch.ops.other.bits(torch.ones(1000))
     recoup.evict(value)
     value.sum()
@@ -175,24 +175,24 @@ scope.__enter__()
 on_a_thread(lambda: scope.__exit__(None, None, None))
 ---
 with recoup.budget("1MiB") as run:
-    run.finish("2MiB")
+    run.resume("2MiB")
 ---
 with recoup.budget("1MiB") as run:
-    run.grow("1MiB")
+    run._engine.grow(1 << 20)
 ---
 with recoup.budget("1MiB") as run:
-    run.shrink("2MiB")
----
-with recoup.budget("1MiB") as run:
-    pass
-run.grow("2MiB")
+    run._engine.shrink(2 << 20)
 ---
 with recoup.budget("1MiB") as run:
     pass
-run.finish("2MiB")
+run.set_budget("2MiB")
+---
+with recoup.budget("1MiB") as run:
+    pass
+run.resume("2MiB")
 ---
 run, made = suspended()
-run.shrink("1MiB")
+run.set_budget("1MiB")
 ---
 with recoup.budget("1MiB") as run:
     run.holders()
@@ -204,27 +204,27 @@ with recoup.budget("1MiB") as run:
 async def train():
     pass
 ---
-engine = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cpu")
+engine = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cpu")
 engine.leave()
 ---
-engine = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cpu")
+engine = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cpu")
 engine.enter()
 engine.leave()
 engine.enter()
 ---
-engine = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cpu")
+engine = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cpu")
 engine.enter()
 engine.record("a.rtrace")
 ---
-engine = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cpu")
+engine = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cpu")
 engine.enter()
 engine.log_decisions()
 ---
-engine = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cpu")
+engine = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cpu")
 engine.enter()
 engine.attribute(False, False, False)
 ---
-engine = recoup._C.Engine(recoup._C.Options(budget_bytes=1 << 20), "cpu")
+engine = recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cpu")
 recoup._C.offer(engine, [torch.ones(3), torch.ones(3)], [True, True])
 """)
 
@@ -264,5 +264,5 @@ SECTIONS: dict[str, list[Case]] = {
     "Leaving a scope": LEAVING,
     "Misuse of a run": MISUSE,
     "Evicted tensors that cannot come back": EVICTED,
-    "The second tier": TIER,
+    "The spill tier": TIER,
 }

@@ -142,13 +142,13 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 def _bench(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("transformers") is None:
         options.fail("recoup bench needs transformers: pip install 'recoup[bench]'")
-    _settle(options)
+    _resolve(options)
     from recoup.commands.bench.command import run
 
     return run(options)
 
 
-def _settle(options: argparse.Namespace) -> None:
+def _resolve(options: argparse.Namespace) -> None:
     """Fills in the defaults of the size, and refuses what does not go together."""
     given, fail = vars(options), options.fail
     for name, size in _ONLY.items():

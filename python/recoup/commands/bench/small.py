@@ -116,7 +116,7 @@ def _print_tables(plan: Any, results: Any) -> None:
 
 
 _TIMES = (
-    "least", "budget", "time", "compute", "search", "books", "moves", "alloc", "replays", "depth",
+    "least", "budget", "time", "compute", "search", "reclaim", "moves", "alloc", "replays", "depth",
     "chain", "peak",
 )  # fmt: skip
 _LAYOUTS = (

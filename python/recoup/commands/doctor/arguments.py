@@ -20,7 +20,7 @@ def add_doctor_command(commands: Any) -> None:
         "--spill-dir",
         type=directory,
         metavar="DIR",
-        help="the disk to look at (default: the one that a second tier takes)",
+        help="the disk to look at (default: the one that a spill tier takes)",
     )
     parser.set_defaults(command=_run, fail=parser.error)
 

@@ -178,7 +178,7 @@ def graphics() -> Finding:
     return Finding(f"{text or 'no device'}; {gpus.EXPERIMENTAL}", {"devices": rows})
 
 
-# ---- the second tier's disk ----
+# ---- the spill tier's disk ----
 _BLOCK = 4 << 20  # as the engine copies
 _MOST_BLOCKS = 64
 _SECONDS = 0.4  # of writing, and of reading
@@ -189,7 +189,7 @@ def disk(given: str | None) -> Finding:
     """Of the directory, or of the one that a tier takes if none is given."""
     folder = given or _default_folder()
     if folder is None:
-        lost = "a second tier without --spill-dir: the directories for temporary files are memory"
+        lost = "a spill tier without --spill-dir: the directories for temporary files are memory"
         return Finding("no directory on a disk", {"directory": None}, [lost])
     kind = _kind_of_system(folder)
     system = os.statvfs(folder)
@@ -197,7 +197,7 @@ def disk(given: str | None) -> Finding:
     data: dict[str, Any] = {"directory": folder, "system": kind, "free_bytes": free}
     text = f"{folder} ({kind or 'of an unknown kind'}), {format_bytes(free)} free"
     if kind in _IN_MEMORY:
-        lost = f"a second tier in {folder}: it is memory, so nothing would be saved"
+        lost = f"a spill tier in {folder}: it is memory, so nothing would be saved"
         return Finding(text, data, [lost])
     written, read, direct = _speeds(folder)
     data |= {"write_bytes_per_s": written, "read_bytes_per_s": read, "direct": direct}

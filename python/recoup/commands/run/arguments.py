@@ -123,7 +123,7 @@ def _add_budget_arguments(run: argparse.ArgumentParser) -> None:
         "--spill",
         type=size,
         metavar="SIZE",
-        help="a second tier of this size, for what cannot be computed again: on a disk, of a "
+        help="a spill tier of this size, for what cannot be computed again: on a disk, of a "
         "GPU in memory of the host",
     )
     run.add_argument(
@@ -194,7 +194,7 @@ def _check_together(options: argparse.Namespace) -> None:
     if options.stacks and options.report is None:
         fail("--stacks needs a report: add --report FILE.json")
     if options.spill_dir is not None and options.spill is None:
-        fail("--spill-dir needs a second tier: add --spill SIZE")
+        fail("--spill-dir needs a spill tier: add --spill SIZE")
     names = [name for name, _ in options.option]
     for name in names:
         if names.count(name) > 1:

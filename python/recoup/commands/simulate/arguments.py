@@ -119,7 +119,7 @@ def _add_tier(parser: argparse.ArgumentParser) -> None:
         type=or_none(size),
         nargs="+",
         metavar="SIZE",
-        help="with a second tier of this size; of several there is a column each (none: "
+        help="with a spill tier of this size; of several there is a column each (none: "
         "without one)",
     )
     parser.add_argument(

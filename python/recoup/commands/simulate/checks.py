@@ -35,7 +35,7 @@ _MOST_PERCENT = 1_000_000
 
 @dataclass(frozen=True)
 class Case:
-    """What one column of the table is: a policy and a second tier, or none."""
+    """What one column of the table is: a policy and a spill tier, or none."""
 
     policy: str
     spill: str | None = None
@@ -114,7 +114,7 @@ def _cases(options: argparse.Namespace) -> list[Case]:
         for name in ("spill_bandwidth", "spill_latency"):
             if vars(options)[name] is not None:
                 flag = name.replace("_", "-")
-                options.fail(f"--{flag} needs a second tier: add --spill SIZE")
+                options.fail(f"--{flag} needs a spill tier: add --spill SIZE")
         return [Case(name) for name in options.policy]
     cases = []
     for name, spill in itertools.product(options.policy, options.spill):
@@ -131,7 +131,7 @@ def _check_optimum(options: argparse.Namespace) -> None:
     if importlib.util.find_spec("scipy") is None:
         options.fail("--optimum needs SciPy: pip install 'recoup[optimum]'")
     if options.spill is not None:
-        options.fail("--optimum has no second tier: leave out --spill")
+        options.fail("--optimum has no spill tier: leave out --spill")
     if options.cost_model != "measured":
         options.fail("--optimum takes measured costs: leave out --cost-model")
 
@@ -141,4 +141,4 @@ def _check_pictures(options: argparse.Namespace) -> None:
         options.fail("--plot needs matplotlib: pip install matplotlib")
     count = len(options.cases) * len(parse_budgets(options.budgets, ANY_PEAK))
     if options.timeline is not None and count != 1:
-        options.fail("--timeline draws one policy in one budget, with at most one second tier")
+        options.fail("--timeline draws one policy in one budget, with at most one spill tier")

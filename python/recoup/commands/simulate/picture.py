@@ -31,7 +31,7 @@ _LEAST_EXCESS = 0.05
 
 @dataclass(frozen=True)
 class Row:
-    """A run, and what heads its column: policy and second tier."""
+    """A run, and what heads its column: policy and spill tier."""
 
     column: str
     run: Simulation

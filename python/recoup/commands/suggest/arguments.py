@@ -69,7 +69,7 @@ def add_suggest_command(commands: Any) -> None:
         "--spill",
         type=size,
         metavar="SIZE",
-        help="with a second tier of this size, beside none",
+        help="with a spill tier of this size, beside none",
     )
     parser.add_argument(
         "--max-time-ratio",

@@ -24,7 +24,7 @@ from recoup.offline.margins import margin_of, with_margin
 from recoup.offline.overheads import Overheads
 from recoup.offline.suggestions import Predictor, Suggestions, suggest
 from recoup.offline.trace_file import (
-    SETTLE,
+    SCOPE_EXIT,
     EventRecord,
     Record,
     first_steps,
@@ -92,7 +92,7 @@ def _from_file(options: argparse.Namespace) -> _Recorded:
     except (OSError, ValueError) as error:
         options.fail(str(error))
     records = records_of(trace)
-    is_whole = any(isinstance(one, EventRecord) and one.tag == SETTLE for one in records)
+    is_whole = any(isinstance(one, EventRecord) and one.tag == SCOPE_EXIT for one in records)
     return _Recorded(records, whole_run=is_whole)  # a scope that was left
 
 

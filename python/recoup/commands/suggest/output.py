@@ -23,7 +23,7 @@ def print_suggestions(
 ) -> None:
     """The table, and the commands of the knee and of the least budget.
 
-    without_tier: the predictions of the same budgets without the second tier, if there is one.
+    without_tier: the predictions of the same budgets without the spill tier, if there is one.
     beside_bytes: what the process has resident beside tensors; None: it is not known.
     """
     steady = predictor.steady

@@ -15,25 +15,25 @@ from torch_versions import read_lines
 _KEPT: dict[str, torch.Tensor] = {}
 
 
-@torch.library.custom_op("recoup_guests::average", mutates_args=())
+@torch.library.custom_op("recoup_opaque::average", mutates_args=())
 def average(x: torch.Tensor) -> torch.Tensor:
     _KEPT["mean"].mul_(0.5).add_(x, alpha=0.5)
     return x * 1
 
 
-@torch.library.custom_op("recoup_guests::product", mutates_args=())
+@torch.library.custom_op("recoup_opaque::product", mutates_args=())
 def product(x: torch.Tensor) -> torch.Tensor:
     return x * _KEPT["weight"] + _KEPT["weight"].sum()
 
 
-@torch.library.custom_op("recoup_guests::scale", mutates_args={"x"})
+@torch.library.custom_op("recoup_opaque::scale", mutates_args={"x"})
 def scale(x: torch.Tensor, by: float) -> None:
     array = x.numpy()  # by pointer: no op shows it
     made_inside = torch.empty(4 * N).fill_(by)  # room for this must not move x
     array *= made_inside[:N].numpy()
 
 
-@torch.library.custom_op("recoup_guests::nests", mutates_args=())
+@torch.library.custom_op("recoup_opaque::nests", mutates_args=())
 def nests(x: torch.Tensor) -> torch.Tensor:
     inner = average(x) + product(x)
     litter = [inner * i for i in range(20)]
@@ -93,7 +93,7 @@ def test_guests_in_guests() -> None:
 
 def test_what_a_guest_held_is_let_go() -> None:
     """After its return its arguments may be evicted again, and what it made may move."""
-    with recoup.budget("8MiB", small_leaf_bytes=0) as run:
+    with recoup.budget("8MiB", small_result_bytes=0) as run:
         _KEPT["weight"] = made()
         x = made()
         y = product(x)
@@ -104,12 +104,12 @@ def test_what_a_guest_held_is_let_go() -> None:
 
 
 def test_a_guest_that_fails_holds_nothing() -> None:
-    @torch.library.custom_op("recoup_guests::fails", mutates_args=())
+    @torch.library.custom_op("recoup_opaque::fails", mutates_args=())
     def fails(x: torch.Tensor) -> torch.Tensor:
         (x * 2).sum()
         raise ValueError("on purpose")
 
-    with recoup.budget("8MiB", small_leaf_bytes=0) as run:
+    with recoup.budget("8MiB", small_result_bytes=0) as run:
         x = made()
         with pytest.raises(ValueError, match="on purpose"):
             fails(x)
@@ -125,7 +125,7 @@ def test_a_guest_with_autograd() -> None:
     def setup(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.save_for_backward(inputs[0])
 
-    @torch.library.custom_op("recoup_guests::half_square", mutates_args=())
+    @torch.library.custom_op("recoup_opaque::half_square", mutates_args=())
     def half_square(x: torch.Tensor) -> torch.Tensor:
         return x * x / 2
 
@@ -286,7 +286,7 @@ def test_a_quantile_of_what_is_evicted(op: Any) -> None:
     """Since 2.14 its kernel looks by pointer whether the share is one, made inside of it or not."""
     x = torch.arange(15.0)
     expected = op(x, 0.4), op(x, torch.tensor([0.4]))
-    with recoup.budget("1GiB", evict_after_op=True, small_leaf_bytes=0):
+    with recoup.budget("1GiB", evict_after_op=True, small_result_bytes=0):
         share = torch.tensor([0.4]) + 0
         recoup.evict(share)
         found = op(x, 0.4), op(x, share)

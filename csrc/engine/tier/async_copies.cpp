@@ -1,4 +1,4 @@
-#include "csrc/engine/tier/flights.h"
+#include "csrc/engine/tier/async_copies.h"
 
 #include <algorithm>
 
@@ -16,16 +16,16 @@ constexpr double kProcessorShare = 0.14;
 
 }  // namespace
 
-Flights::Flights(Context& context, Values& values)
+AsyncCopies::AsyncCopies(Context& context, Values& values)
     : context_(context), lineage_(context.lineage), values_(values), tier_(context.tier) {}
 
 // Waits for the disk.
-bool Flights::written(Bytes to) {
+bool AsyncCopies::written(Bytes to) {
   const TestAids& aids = context_.options.aids;
   return context_.device.end_spill(to) && !aids.strikes(aids.fail_spill, ++spills_);
 }
 
-void Flights::end_fetch(Bytes from) {
+void AsyncCopies::end_fetch(Bytes from) {
   const TestAids& aids = context_.options.aids;
   context_.device.end_fetch(from);
   if (aids.strikes(aids.fail_fetch, ++fetches_)) {
@@ -34,13 +34,13 @@ void Flights::end_fetch(Bytes from) {
 }
 
 // The others wait as long.
-void Flights::wait_for(Nanoseconds cost) {
+void AsyncCopies::wait_for(Nanoseconds cost) {
   advance();
   context_.stats.spill_cost_ns += cost.count();
   time_ += cost;
 }
 
-CopyWaitRow& Flights::waits_of_op() {
+CopyWaitRow& AsyncCopies::waits_of_op() {
   const auto found = waits_.find(context_.running_op);
   if (found != waits_.end()) {
     return found->second;
@@ -49,7 +49,7 @@ CopyWaitRow& Flights::waits_of_op() {
   return waits_.emplace(op, CopyWaitRow{.op = op}).first->second;
 }
 
-std::vector<CopyWaitRow> Flights::waits() const {
+std::vector<CopyWaitRow> AsyncCopies::waits() const {
   std::vector<CopyWaitRow> rows;
   for (const auto& [op, row] : waits_) {
     rows.push_back(row);
@@ -57,7 +57,7 @@ std::vector<CopyWaitRow> Flights::waits() const {
   return rows;
 }
 
-bool Flights::write(ValueId id, BlockId slot) {
+bool AsyncCopies::write(ValueId id, BlockId slot) {
   const Timer timer(context_.stats.spill_ns);
   const Timer of_op(waits_of_op().spill_ns);
   const Value& value = lineage_[id];
@@ -72,7 +72,7 @@ bool Flights::write(ValueId id, BlockId slot) {
   return true;
 }
 
-void Flights::read(ValueId id, BlockId block) {
+void AsyncCopies::read(ValueId id, BlockId block) {
   const Timer timer(context_.stats.fetch_ns);
   const Timer of_op(waits_of_op().fetch_ns);
   const Value& value = lineage_[id];
@@ -85,7 +85,7 @@ void Flights::read(ValueId id, BlockId block) {
   make_resident(id, block);
 }
 
-void Flights::make_resident(ValueId id, BlockId block) {
+void AsyncCopies::make_resident(ValueId id, BlockId block) {
   ++context_.stats.fetches;
   context_.stats.fetched_bytes += lineage_[id].size.count();
   if (context_.observer != nullptr) {
@@ -93,10 +93,10 @@ void Flights::make_resident(ValueId id, BlockId block) {
   }
   values_.transition(id, Residency::kResident, block);
   lineage_[id].last_access = context_.now;
-  values_.count_dead_leaf(id);
+  values_.count_dead_source(id);
 }
 
-void Flights::begin_write(ValueId id, BlockId slot) {
+void AsyncCopies::begin_write(ValueId id, BlockId slot) {
   Value& value = lineage_[id];
   RECOUP_CHECK(value.evictable() && !value.copying && !value.slot.valid());
   values_.hard_pin(id);
@@ -106,7 +106,7 @@ void Flights::begin_write(ValueId id, BlockId slot) {
   context_.device.begin_spill(tier_.offset(slot), values_.location(id), value.nbytes);
 }
 
-void Flights::begin_read(ValueId id, BlockId block) {
+void AsyncCopies::begin_read(ValueId id, BlockId block) {
   const Value& value = lineage_[id];
   RECOUP_CHECK(value.spilled() && !value.copying && context_.pool.size(block) == value.size);
   values_.hard_pin(id);
@@ -116,76 +116,76 @@ void Flights::begin_read(ValueId id, BlockId block) {
   context_.device.begin_fetch(context_.pool.offset(block), tier_.offset(value.slot), value.nbytes);
 }
 
-void Flights::begin(const Flight& flight) {
+void AsyncCopies::begin(const Copy& copy) {
   advance();
-  lineage_[flight.value].copying = true;
+  lineage_[copy.value].copying = true;
   context_.stats.spill_cost_ns +=
-      static_cast<std::int64_t>(kProcessorShare * static_cast<double>(flight.left.count()));
-  writes_ += flight.block.valid() ? 0U : 1U;
-  flights_.push_back(flight);
+      static_cast<std::int64_t>(kProcessorShare * static_cast<double>(copy.left.count()));
+  writes_ += copy.block.valid() ? 0U : 1U;
+  copies_.push_back(copy);
 }
 
-Bytes Flights::in_writing() const {
+Bytes AsyncCopies::in_writing() const {
   Bytes sum{0};
-  for (const Flight& flight : flights_) {
-    sum += flight.block.valid() ? Bytes(0) : lineage_[flight.value].size;
+  for (const Copy& copy : copies_) {
+    sum += copy.block.valid() ? Bytes(0) : lineage_[copy.value].size;
   }
   return sum;
 }
 
-void Flights::advance() {
+void AsyncCopies::advance() {
   const Nanoseconds now(context_.now + context_.stats.spill_cost_ns);
   Nanoseconds passed = now - time_;
   time_ = now;
-  for (Flight& flight : flights_) {
-    const Nanoseconds worked = std::min(passed, flight.left);
-    flight.left -= worked;
+  for (Copy& copy : copies_) {
+    const Nanoseconds worked = std::min(passed, copy.left);
+    copy.left -= worked;
     passed -= worked;
   }
 }
 
-void Flights::land_ended() {
-  if (flights_.empty()) {
+void AsyncCopies::finish_ended() {
+  if (copies_.empty()) {
     return;
   }
   advance();
-  while (!flights_.empty() && flights_.front().left == Nanoseconds(0)) {
-    land_at(0);
+  while (!copies_.empty() && copies_.front().left == Nanoseconds(0)) {
+    finish_at(0);
   }
 }
 
-void Flights::land(ValueId id) {
-  const auto found = std::find_if(flights_.begin(), flights_.end(),
-                                  [id](const Flight& flight) { return flight.value == id; });
-  if (found != flights_.end()) {
+void AsyncCopies::wait(ValueId id) {
+  const auto found = std::find_if(copies_.begin(), copies_.end(),
+                                  [id](const Copy& copy) { return copy.value == id; });
+  if (found != copies_.end()) {
     advance();
-    land_at(static_cast<std::size_t>(found - flights_.begin()));
+    finish_at(static_cast<std::size_t>(found - copies_.begin()));
   }
 }
 
-bool Flights::land_all() {
+bool AsyncCopies::wait_for_all() {
   const bool some = any();
   advance();
   while (any()) {
-    land_at(0);
+    finish_at(0);
   }
   return some;
 }
 
-void Flights::land_at(std::size_t index) {
-  const Flight flight = flights_[index];
-  flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(index));
-  writes_ -= flight.block.valid() ? 0U : 1U;
-  wait_for(flight.left);
-  lineage_[flight.value].copying = false;
-  if (flight.block.valid()) {
-    end_read(flight.value, flight.block);
+void AsyncCopies::finish_at(std::size_t index) {
+  const Copy copy = copies_[index];
+  copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(index));
+  writes_ -= copy.block.valid() ? 0U : 1U;
+  wait_for(copy.left);
+  lineage_[copy.value].copying = false;
+  if (copy.block.valid()) {
+    end_read(copy.value, copy.block);
   } else {
-    end_write(flight.value);
+    end_write(copy.value);
   }
 }
 
-void Flights::end_write(ValueId id) {
+void AsyncCopies::end_write(ValueId id) {
   const Timer timer(context_.stats.spill_ns);
   const Timer of_op(waits_of_op().spill_ns);
   Value& value = lineage_[id];
@@ -202,7 +202,7 @@ void Flights::end_write(ValueId id) {
 }
 
 // What cannot be read now is not read ahead: who needs it asks again, and gets the error.
-void Flights::end_read(ValueId id, BlockId block) {
+void AsyncCopies::end_read(ValueId id, BlockId block) {
   const Timer timer(context_.stats.fetch_ns);
   const Timer of_op(waits_of_op().fetch_ns);
   const Bytes size = lineage_[id].size;
@@ -219,7 +219,7 @@ void Flights::end_read(ValueId id, BlockId block) {
 }
 
 // A tier that fails once is not asked again.
-void Flights::close() {
+void AsyncCopies::close() {
   tier_.close();
   std::vector<ValueId> all;
   lineage_.for_each_value([&](ValueId id, const Value&) { all.push_back(id); });
@@ -228,20 +228,20 @@ void Flights::close() {
   }
 }
 
-void Flights::check() const {
+void AsyncCopies::check() const {
   Bytes ahead{0};
   int blocks = 0;
-  for (const Flight& flight : flights_) {
-    const Value& value = lineage_[flight.value];
+  for (const Copy& copy : copies_) {
+    const Value& value = lineage_[copy.value];
     RECOUP_CHECK(value.copying && value.slot.valid() && value.hard_pins > 0);
-    RECOUP_CHECK(flight.block.valid() == value.spilled());
-    ahead += flight.block.valid() ? value.size : Bytes(0);
-    blocks += static_cast<int>(flight.block.valid());
+    RECOUP_CHECK(copy.block.valid() == value.spilled());
+    ahead += copy.block.valid() ? value.size : Bytes(0);
+    blocks += static_cast<int>(copy.block.valid());
   }
   std::size_t copying = 0;
   lineage_.for_each_value([&](ValueId, const Value& value) { copying += value.copying ? 1U : 0U; });
-  RECOUP_CHECK(copying == flights_.size());
-  RECOUP_CHECK(writes_ + static_cast<std::size_t>(blocks) == flights_.size());
+  RECOUP_CHECK(copying == copies_.size());
+  RECOUP_CHECK(writes_ + static_cast<std::size_t>(blocks) == copies_.size());
   RECOUP_CHECK(ahead == context_.charges.ahead && blocks == context_.charges.ahead_blocks);
 }
 

@@ -1,4 +1,4 @@
-// GiveUp: a way to get free bytes in one piece. Room compares what each of them asks.
+// Reclaimer: a way to get free bytes in one piece. Room compares what each of them asks.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,9 @@
 
 namespace recoup::detail {
 
-class GiveUp {
+class Reclaimer {
  public:
-  virtual ~GiveUp() = default;
+  virtual ~Reclaimer() = default;
 
   // What it would cost to do something for `request`, of which no bytes are missing as a sum, now
   // that `lost` has been given up for it already; nullopt: it can do nothing, or only what is

@@ -1,15 +1,15 @@
-// Landing: waits for a copy that goes on beside ops.
+// CopyWait: waits for a copy that goes on beside ops.
 #pragma once
 
 #include "recoup/types.h"
 
 namespace recoup::detail {
 
-class Landing {
+class CopyWait {
  public:
-  virtual ~Landing() = default;
+  virtual ~CopyWait() = default;
   // Of that value; if there is none, nothing happens.
-  virtual void land(ValueId id) = 0;
+  virtual void wait(ValueId id) = 0;
 };
 
 }  // namespace recoup::detail

@@ -1,4 +1,4 @@
-// Itinerary: which storages the coming ops will use, in steps that repeat.
+// NextUsePredictor: which storages the coming ops will use, in steps that repeat.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace recoup::detail {
 
-// Note [Itineraries]
+// Note [Next uses]
 // Every step is hashed as it runs, and written down: which storages each op uses. While a later
 // step does what a known one did, that says what its next ops will use: storages that were there
 // before are known by themselves, those that the step makes by the op that made them. A step is
@@ -22,10 +22,10 @@ namespace recoup::detail {
 //
 // To be given to an engine as planned victims and as observer before it runs anything. It names no
 // victims.
-class Itinerary final : public Observer, public PlannedVictims {
+class NextUsePredictor final : public Observer, public PlannedVictims {
  public:
   // It must outlive this.
-  explicit Itinerary(const Engine& engine);
+  explicit NextUsePredictor(const Engine& engine);
 
   // PlannedVictims.
   void before_op(std::string_view name, std::span<const Operand> operands) override;
@@ -71,7 +71,7 @@ class Itinerary final : public Observer, public PlannedVictims {
 
   void begin_step();
   void end_step();
-  void give_up_step();
+  void drop_step();
   static void connect(Step& step);
   void follow(const Step& step);
   void pass_op(std::span<const StorageId> fresh);
@@ -94,9 +94,9 @@ class Itinerary final : public Observer, public PlannedVictims {
   bool given_up_ = false;
 };
 
-// Whether a run with these options has an itinerary, or plans evictions: a plan knows of no second
-// tier.
-[[nodiscard]] bool has_itinerary(const Options& options);
+// Whether a run with these options has an next_use_predictor, or plans evictions: a plan knows of
+// no second tier.
+[[nodiscard]] bool has_next_use_predictor(const Options& options);
 [[nodiscard]] bool has_foresight(const Options& options);
 
 }  // namespace recoup::detail

@@ -1,4 +1,4 @@
-#include "csrc/engine/state/leaves.h"
+#include "csrc/engine/state/non_recomputables.h"
 
 #include <algorithm>
 
@@ -6,14 +6,14 @@
 
 namespace recoup::detail {
 
-Leaves::Leaves(Context& context, Values& values)
+NonRecomputables::NonRecomputables(Context& context, Values& values)
     : context_(context), lineage_(context.lineage), values_(values) {}
 
-Dependents Leaves::dependents(ValueId leaf, Reach reach) const {
+Dependents NonRecomputables::dependents(ValueId source, Reach reach) const {
   Dependents found;
-  std::vector<ValueId> stack{leaf};
+  std::vector<ValueId> stack{source};
   const std::uint32_t mark = lineage_.next_mark();
-  lineage_[leaf].mark = mark;
+  lineage_[source].mark = mark;
   while (!stack.empty()) {
     const ValueId at = stack.back();
     stack.pop_back();
@@ -43,35 +43,35 @@ Dependents Leaves::dependents(ValueId leaf, Reach reach) const {
   return found;
 }
 
-void Leaves::freeze(ValueId leaf, const Dependents& dependents) {
+void NonRecomputables::freeze(ValueId source, const Dependents& dependents) {
   ++context_.stats.freezes;
   for (ValueId id : dependents.evicted) {
     if (lineage_[id].evicted()) {
       values_.transition(id, Residency::kLost);
     }
-    values_.make_leaf(id);
-    values_.settle_later(id);
+    values_.make_non_recomputable(id);
+    values_.collect_later(id);
   }
   for (ValueId id : dependents.resident) {
     lineage_[id].frozen = true;
-    values_.make_leaf(id);
+    values_.make_non_recomputable(id);
     ++context_.stats.frozen_values;
-    values_.settle_later(id);
+    values_.collect_later(id);
   }
   values_.drain();
-  RECOUP_CHECK(!lineage_.contains(leaf) || !lineage_.has_consumers(leaf));
+  RECOUP_CHECK(!lineage_.contains(source) || !lineage_.has_consumers(source));
 }
 
-// Note [Dead leaves]
-// A dead leaf is kept so that what was made from it stays evictable. That is worth its bytes for a
-// batch of inputs, on which large activations hang, and not for a gradient, on which only optimizer
-// state hangs: state that is updated in place has a version more each step, so its replay costs
-// more each step, and the lineage would keep every gradient that there ever was. So what
-// lives and was written in place does not count, and a leaf with less hanging on it than its own
-// size is let go; what hangs on it becomes leaves.
-void Leaves::consider(ValueId id) {
+// Note [Dead sources]
+// A dead non-recomputable value is kept so that what was made from it stays evictable. That is
+// worth its bytes for a batch of inputs, on which large activations hang, and not for a gradient,
+// on which only optimizer state hangs: state that is updated in place has a version more each step,
+// so its replay costs more each step, and the lineage would keep every gradient that there ever
+// was. So what lives and was written in place does not count, and a non-recomputable value with
+// less hanging on it than its own size is let go; what hangs on it becomes leaves.
+void NonRecomputables::consider(ValueId id) {
   const Value& value = lineage_[id];
-  if (!context_.options.usefulness || !value.leaf() || !value.has_content() ||
+  if (!context_.options.usefulness || value.recomputable() || !value.has_content() ||
       value.storage.valid() || value.hard_pins > 0 || value.soft_pins > 0 ||
       !lineage_.has_consumers(id)) {
     return;
@@ -88,22 +88,23 @@ void Leaves::consider(ValueId id) {
   }
   if (hanging <= value.size) {
     freeze(id, found);
-    values_.settle(id);
+    values_.collect(id);
   }
 }
 
-// A dead leaf is kept for what could be replayed from it. When no evicted value that somebody needs
-// hangs on it, what was made from it can become leaves, and it can go. Where those are larger than
-// the leaf that is a loss for later, so it is done only when it makes the difference now.
-bool Leaves::drop_one(Bytes missing) {
+// A dead non-recomputable value is kept for what could be replayed from it. When no evicted value
+// that somebody needs hangs on it, what was made from it can become leaves, and it can go. Where
+// those are larger than the non-recomputable value that is a loss for later, so it is done only
+// when it makes the difference now.
+bool NonRecomputables::drop_one(Bytes missing) {
   struct Droppable {
-    ValueId leaf;
-    Bytes gain;  // its size - what would be a leaf in its stead
+    ValueId source;
+    Bytes gain;  // its size - what would be a non-recomputable value in its stead
   };
   std::vector<Droppable> droppable;
   Bytes total{0};
   lineage_.for_each_value([&](ValueId id, const Value& value) {
-    if (!value.leaf() || !value.resident() || value.held()) {
+    if (value.recomputable() || !value.resident() || value.held()) {
       return;
     }
     const Dependents found = dependents(id);
@@ -123,8 +124,8 @@ bool Leaves::drop_one(Bytes missing) {
       (best->gain < Bytes(0) && (missing <= Bytes(0) || total < missing))) {
     return false;
   }
-  freeze(best->leaf);
-  values_.settle(best->leaf);
+  freeze(best->source);
+  values_.collect(best->source);
   return true;
 }
 

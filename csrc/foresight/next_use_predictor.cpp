@@ -1,4 +1,4 @@
-#include "csrc/foresight/itinerary.h"
+#include "csrc/foresight/next_use_predictor.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -8,14 +8,14 @@
 
 namespace recoup::detail {
 
-Itinerary::Itinerary(const Engine& engine) : engine_(engine), log_(engine) {}
+NextUsePredictor::NextUsePredictor(const Engine& engine) : engine_(engine), log_(engine) {}
 
-void Itinerary::before_op(std::string_view name, std::span<const Operand> operands) {
+void NextUsePredictor::before_op(std::string_view name, std::span<const Operand> operands) {
   if (given_up_) {
     return;
   }
   if (running_ || log_.op_count() == kMostOps) {
-    give_up_step();
+    drop_step();
     return;
   }
   running_ = log_.with(name, operands);
@@ -34,7 +34,7 @@ void Itinerary::before_op(std::string_view name, std::span<const Operand> operan
 }
 
 // What is used before the running op is used again in the next step, if the step repeats.
-void Itinerary::follow(const Step& step) {
+void NextUsePredictor::follow(const Step& step) {
   next_uses_.clear();
   for (std::size_t op = step.hashes.size(); op-- > 0;) {
     for (std::uint32_t row = step.first[op]; row < step.first[op + 1]; ++row) {
@@ -45,7 +45,7 @@ void Itinerary::follow(const Step& step) {
   }
 }
 
-void Itinerary::set_next_use(const PinTicket& storage, std::uint32_t op) {
+void NextUsePredictor::set_next_use(const PinTicket& storage, std::uint32_t op) {
   const std::size_t index = storage.storage.index();
   if (index >= next_uses_.size()) {
     next_uses_.resize(index + std::size_t{256});
@@ -53,7 +53,7 @@ void Itinerary::set_next_use(const PinTicket& storage, std::uint32_t op) {
   next_uses_[index] = {.birth = storage.birth, .op = op};
 }
 
-std::optional<std::uint32_t> Itinerary::next_use(StorageId storage) const {
+std::optional<std::uint32_t> NextUsePredictor::next_use(StorageId storage) const {
   if (following_ == nullptr || storage.index() >= next_uses_.size()) {
     return std::nullopt;
   }
@@ -67,7 +67,7 @@ std::optional<std::uint32_t> Itinerary::next_use(StorageId storage) const {
 }
 
 // An op that was foreseen has ended.
-void Itinerary::pass_op(std::span<const StorageId> fresh) {
+void NextUsePredictor::pass_op(std::span<const StorageId> fresh) {
   const std::size_t op = log_.op_count() - std::size_t{1};
   const Step& step = *following_;
   for (std::uint32_t row = step.first[op]; row < step.first[op + 1]; ++row) {
@@ -85,7 +85,7 @@ void Itinerary::pass_op(std::span<const StorageId> fresh) {
 
 // Finds the next use of each, from the last one on. What was there before is used again when the
 // step is.
-void Itinerary::connect(Step& step) {
+void NextUsePredictor::connect(Step& step) {
   const auto ops = static_cast<std::uint32_t>(step.hashes.size());
   std::unordered_map<std::uint64_t, std::uint32_t> later;  // by storage that was there
   step.next.assign(step.uses.size(), kNever);
@@ -111,7 +111,7 @@ void Itinerary::connect(Step& step) {
   go_back(true);
 }
 
-bool Itinerary::uses_ahead(std::uint32_t n, std::vector<StorageId>& storages) const {
+bool NextUsePredictor::uses_ahead(std::uint32_t n, std::vector<StorageId>& storages) const {
   const std::size_t op = std::size_t{log_.op_count()} + n;
   if (following_ == nullptr || op >= following_->hashes.size()) {
     return false;
@@ -124,20 +124,21 @@ bool Itinerary::uses_ahead(std::uint32_t n, std::vector<StorageId>& storages) co
   return true;
 }
 
-void Itinerary::on_op_begin(std::string_view /*name*/, std::span<const Operand> /*operands*/) {
+void NextUsePredictor::on_op_begin(std::string_view /*name*/,
+                                   std::span<const Operand> /*operands*/) {
   ++open_ops_;
 }
 
-void Itinerary::on_external(StorageId storage, Bytes /*nbytes*/, bool /*among_outside*/) {
+void NextUsePredictor::on_external(StorageId storage, Bytes /*nbytes*/, bool /*among_outside*/) {
   log_.add_storage(storage);
 }
 
-void Itinerary::on_adopt(const FreshStorage& /*fresh*/, StorageId storage) {
+void NextUsePredictor::on_adopt(const FreshStorage& /*fresh*/, StorageId storage) {
   log_.add_storage(storage);
 }
 
-void Itinerary::on_op_end(const OpRecord& record, std::span<const Operand> operands,
-                          std::span<const StorageId> fresh) {
+void NextUsePredictor::on_op_end(const OpRecord& record, std::span<const Operand> operands,
+                                 std::span<const StorageId> fresh) {
   --open_ops_;
   if (!running_) {
     return;
@@ -159,20 +160,20 @@ void Itinerary::on_op_end(const OpRecord& record, std::span<const Operand> opera
   }
 }
 
-void Itinerary::on_op_failed() {
+void NextUsePredictor::on_op_failed() {
   --open_ops_;
   running_.reset();
 }
 
-void Itinerary::on_step(std::string_view /*name*/) {
+void NextUsePredictor::on_step(std::string_view /*name*/) {
   if (open_ops_ > 0) {  // on another thread
-    give_up_step();
+    drop_step();
   }
   end_step();
   begin_step();
 }
 
-void Itinerary::begin_step() {
+void NextUsePredictor::begin_step() {
   log_.begin_step();
   step_ = {};
   made_.clear();
@@ -183,7 +184,7 @@ void Itinerary::begin_step() {
 }
 
 // What a step uses is known by its last run: a storage that was there before may be another.
-void Itinerary::end_step() {
+void NextUsePredictor::end_step() {
   if (given_up_ || step_.hashes.empty()) {
     return;
   }
@@ -198,12 +199,12 @@ void Itinerary::end_step() {
   known_.insert(known_.begin(), std::make_unique<Step>(std::move(step_)));
 }
 
-void Itinerary::give_up_step() {
+void NextUsePredictor::drop_step() {
   begin_step();
   given_up_ = true;
 }
 
-Itinerary::Use Itinerary::use_of(StorageId storage) const {
+NextUsePredictor::Use NextUsePredictor::use_of(StorageId storage) const {
   if (const std::optional<Made> made = log_.maker_in_step(storage)) {
     return {.made = made, .storage = {}};
   }
@@ -211,7 +212,7 @@ Itinerary::Use Itinerary::use_of(StorageId storage) const {
 }
 
 // Invalid: it is not there, or not yet.
-StorageId Itinerary::find(const Use& use) const {
+StorageId NextUsePredictor::find(const Use& use) const {
   PinTicket ticket = use.storage;
   if (use.made) {
     if (use.made->op + std::size_t{1} >= first_made_.size()) {
@@ -226,7 +227,7 @@ StorageId Itinerary::find(const Use& use) const {
   return engine_.values().holds(ticket) ? ticket.storage : StorageId();
 }
 
-bool has_itinerary(const Options& options) {
+bool has_next_use_predictor(const Options& options) {
   return options.planning != Planning::kOff && options.spill > Bytes(0) &&
          find_policy(options.policy).schedule == ScheduleKind::kNone;
 }

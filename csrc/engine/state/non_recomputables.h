@@ -1,4 +1,5 @@
-// Leaves: what hangs on a leaf, how it is cut off, and which dead leaves can go.
+// NonRecomputables: what hangs on a non-recomputable value, how it is cut off, and which dead
+// leaves can go.
 #pragma once
 
 #include <vector>
@@ -8,26 +9,27 @@
 
 namespace recoup::detail {
 
-// What can be recomputed from a leaf, as far as a walk forward through values without bytes comes.
+// What can be recomputed from a non-recomputable value, as far as a walk forward through values
+// without bytes comes.
 struct Dependents {
   std::vector<ValueId> evicted;   // reached, without bytes
   std::vector<ValueId> needed;    // those of them that somebody holds
   std::vector<ValueId> resident;  // first ones with bytes, here or spilled, on each path, to stay
 };
 
-class Leaves {
+class NonRecomputables {
  public:
   // Both must outlive it.
-  Leaves(Context& context, Values& values);
+  NonRecomputables(Context& context, Values& values);
 
   // Past dead values with bytes too: what is evicted behind them keeps them.
   enum class Reach : std::uint8_t { kToBytes, kPastDead };
-  [[nodiscard]] Dependents dependents(ValueId leaf, Reach reach = Reach::kToBytes) const;
-  // Note [Freeze] in freezer.h. Cuts everything that was found from the leaf; what is needed of it
-  // is resident by now.
-  void freeze(ValueId leaf, const Dependents& dependents);
-  void freeze(ValueId leaf) { freeze(leaf, dependents(leaf)); }
-  // Lets a dead leaf go that is not worth its bytes: Note [Dead leaves].
+  [[nodiscard]] Dependents dependents(ValueId source, Reach reach = Reach::kToBytes) const;
+  // Note [Freeze] in freezer.h. Cuts everything that was found from the non-recomputable value;
+  // what is needed of it is resident by now.
+  void freeze(ValueId source, const Dependents& dependents);
+  void freeze(ValueId source) { freeze(source, dependents(source)); }
+  // Lets a dead non-recomputable value go that is not worth its bytes: Note [Dead sources].
   void consider(ValueId id);
   // Lets one go for `missing` bytes, whatever it is worth, if that helps.
   bool drop_one(Bytes missing);
