@@ -27,8 +27,9 @@ def format_report(
     """Peak, work, time by kind and what is pinned and by whom, as aligned plain text.
 
     `pinned` holds rows of `_C.Budget.pinned()`; rows of one holder and op are added up.
-    `copy_waits` holds those of `Run.copy_waits()`, `kept_graphs` reasons why compiled graphs were not run
-    again, and of how many calls, `holders` those of `Run.holders()`, `modules` of `Run.work()`.
+    `copy_waits`, `holders` and `modules` are the rows of `Run.copy_waits()`, `Run.holders()` and
+    `Run.work()`. `kept_graphs` has rows of a reason why compiled graphs were not run again, and
+    the number of calls.
     """
     parts = [
         f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
