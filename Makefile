@@ -85,7 +85,7 @@ torch-test: build example test-device ## the tests with PyTorch
 	RECOUP_HOOK=backend_select OMP_NUM_THREADS=2 tools/run_tests.sh $(BIN)/python $(HOOK_SHORT:%=tests/python/test_%.py)
 
 # Both ways of watching ops pass the same tests; these of them each time, and with two threads in kernels.
-HOOK_SHORT := hook attribution module_names compiled composites contract_outside contract_replays contract_versions opaque ops list_ops \
+HOOK_SHORT := hook attribution module_names compiled composites contract_outside contract_replays contract_versions opaque_ops list_ops \
   random_programs subclasses
 
 test-hook: build example test-device ## all tests with PyTorch, with ops watched the other way
@@ -126,7 +126,7 @@ test-slow: build ## the long sweeps
 
 # Each test that has a scope, with 50 faults of each kind in it; tests of what a run did (evictions,
 # peaks, messages) are left out, for a fault is something else.
-INJECTED := composites opaque ops contract_outside contract_replays contract_versions
+INJECTED := composites opaque_ops contract_outside contract_replays contract_versions
 
 test-injection: build ## faults injected into the tests of the contract (hours)
 	@for kind in fail-allocation fail-replay force-eviction; do \
