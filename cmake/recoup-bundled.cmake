@@ -1,8 +1,8 @@
-# Libraries that the core needs: the system's, or the copies in third_party/ where it has none.
+# Libraries of the core: the system's, or the copies in third_party/ if the system has none.
 
 option(RECOUP_BUNDLED "Take Boost, xxHash and zlib from third_party/ even where the system has them" OFF)
 
-# Sets `result` to the folder into which the archive of that library has been unpacked.
+# Sets `result` to the folder into which the library's archive has been unpacked.
 function(recoup_unpack name result)
   file(GLOB archive ${PROJECT_SOURCE_DIR}/third_party/${name}-*.tar.xz)
   if(NOT archive)
@@ -18,7 +18,7 @@ function(recoup_unpack name result)
   set(${result} ${unpacked}/${folder} PARENT_SCOPE)
 endfunction()
 
-# Sets `result` to the folder with that header, which is the system's or is unpacked from the archive.
+# Sets `result` to the folder with the header: the system's, or one unpacked from the archive.
 function(recoup_find_header header name subfolder hint result)
   set(found "")
   if(NOT RECOUP_BUNDLED)
@@ -45,10 +45,10 @@ macro(recoup_find_zlib)
     enable_language(C)
     file(GLOB zlib_sources ${zlib_folder}/*.c)
     add_library(recoup_zlib STATIC ${zlib_sources})
-    # DYNAMIC_CRC_TABLE: the table is computed, and not the header of 600 KB that has it.
+    # DYNAMIC_CRC_TABLE: compute the table, so that its header of 600 KB need not be bundled.
     target_compile_definitions(recoup_zlib PRIVATE DYNAMIC_CRC_TABLE PUBLIC Z_HAVE_UNISTD_H)
     target_include_directories(recoup_zlib SYSTEM PUBLIC ${zlib_folder})
-    # Other libraries of a process must not find these functions in place of their own.
+    # Hidden, so that other libraries of a process do not bind to these functions.
     set_target_properties(recoup_zlib PROPERTIES C_VISIBILITY_PRESET hidden UNITY_BUILD OFF)
     add_library(ZLIB::ZLIB ALIAS recoup_zlib)
   endif()

@@ -1,11 +1,11 @@
-# Finds the CUDA toolkit, or in its place the parts of it that come with PyTorch's packages.
+# Finds the CUDA toolkit, or else the parts of it that come with PyTorch's packages.
 #
-# Note [CUDA without a toolkit]: the packages that PyTorch's CUDA build depends on have what recoup
+# Note [CUDA without a toolkit]: the packages that PyTorch's CUDA build depends on contain what recoup
 # needs: the headers and the static runtime (nvidia/cu13), and the compiler's headers that the
-# runtime's include (Triton's, in crt/).
+# runtime's headers include (in Triton's crt/).
 
-# Makes the target CUDA::cudart_static, and sets CUDAToolkit_FOUND, _VERSION and _INCLUDE_DIRS. `python`
-# may be empty: then only a toolkit is looked for.
+# Makes the target CUDA::cudart_static, and sets CUDAToolkit_FOUND, _VERSION and _INCLUDE_DIRS. If
+# `python` is empty, only a toolkit is searched for.
 macro(recoup_find_cuda python)
   find_package(CUDAToolkit 12 QUIET)
   if(NOT CUDAToolkit_FOUND AND NOT "${python}" STREQUAL "")
@@ -25,8 +25,8 @@ macro(recoup_find_cuda python)
   endif()
 endmacro()
 
-# Sets `library` to the static runtime in the packages of a Python and `headers` to its folders, or both
-# to nothing.
+# Sets `library` to the static runtime in a Python's packages and `headers` to its folders, or both to
+# nothing.
 function(recoup_cuda_of_packages python library headers)
   recoup_torch_of_python(${python} torch_root)
   get_filename_component(packages "${torch_root}" DIRECTORY)
@@ -44,7 +44,7 @@ function(recoup_cuda_of_packages python library headers)
   endif()
 endfunction()
 
-# Sets `result` to 13.0 by what cuda.h says.
+# Sets `result` to the version in cuda.h, such as 13.0.
 function(recoup_version_of_cuda headers result)
   list(GET headers 0 folder)
   file(STRINGS ${folder}/cuda.h line REGEX "define CUDA_VERSION " LIMIT_COUNT 1)
@@ -54,8 +54,8 @@ function(recoup_version_of_cuda headers result)
   set(${result} ${major}.${minor} PARENT_SCOPE)
 endfunction()
 
-# A target that links this one knows which of the methods that only some versions of PyTorch's CUDA allocator
-# have are there: RECOUP_CUDA_ALLOCATOR_... is 0 or 1, by the class in the header.
+# Tells targets that link this one which methods PyTorch's CUDA allocator has, as they differ between
+# versions: RECOUP_CUDA_ALLOCATOR_... is 0 or 1, according to the class in the header.
 function(recoup_ask_cuda_allocator target root)
   file(READ ${root}/include/c10/cuda/CUDACachingAllocator.h header)
   foreach(row ANNOTATES=annotateMemory KNOWS_CONTEXTS=getContextForPointer MARKS_CAPTURES=markCaptureBegin

@@ -2,10 +2,10 @@
 // times and compares every bit.
 //
 //   1. plain PyTorch
-//   2. inside a budget that is never reached, which tells how much memory the training takes
+//   2. inside a budget that is never reached, which measures the memory of the training
 //   3. inside half of that
 //
-// Exits with 1 when a bit differs or nothing was evicted. `make example` builds and runs it.
+// Exits with 1 if a bit differs or nothing was evicted. `make example` builds and runs it.
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -67,10 +67,10 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// What a training computed, in order: losses, then parameters, gradients and buffers.
+// Results of a training, in order: losses, then parameters, gradients and buffers.
 using Trained = std::vector<torch::Tensor>;
 
-// An ordinary training. It knows no budget; who runs it is told where its steps end.
+// An ordinary training loop without a budget; calls `end_step` after each step.
 Trained train(const std::function<void()>& end_step) {
   torch::manual_seed(0);
   Net net;
@@ -104,12 +104,12 @@ struct Budgeted {
 Budgeted train_in(Bytes bytes) {
   recoup::Options options;
   options.budget = bytes;
-  options.policy = "planned";                  // steps repeat, so what to evict in them is planned
-  options.planning = recoup::Planning::kWait;  // in so few steps the program waits for the plan
+  options.policy = "planned";                  // plans the evictions of repeating steps
+  options.planning = recoup::Planning::kWait;  // waits for the plan, as the run has few steps
   recoup::Budget budget(options);
   budget.enter();
   Trained trained = train([&budget] { budget.mark_step("step"); });
-  // Brings back what is evicted, so that the tensors can be used outside.
+  // Restores evicted tensors, so that they can be used outside the scope.
   budget.leave();
   return {std::move(trained), budget.stats()};
 }

@@ -1,4 +1,4 @@
-// AddressMap: which pieces of memory have bytes in common.
+// AddressMap: finds out which ranges of memory overlap.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace recoup::detail {
 
-// [from, to)
+// The addresses [from, to).
 struct AddressRange {
   std::uintptr_t from = 0;
   std::uintptr_t to = 0;
@@ -19,13 +19,13 @@ struct AddressRange {
       : from(reinterpret_cast<std::uintptr_t>(data)), to(from + size) {}
 };
 
-// Two kinds: what was allocated, of which no two overlap, each with the id of its owner; and views
-// of memory that somebody else owns, which may overlap anything. Each call takes a time that is
-// logarithmic in what there is. A range without bytes overlaps nothing.
+// Holds two kinds of ranges. Owned ranges are allocations; they do not overlap, and each has the id
+// of its owner. Views are ranges of memory that has another owner; they may overlap anything. Each
+// call takes logarithmic time. An empty range overlaps nothing.
 template <class IdType>
 class AddressMap {
  public:
-  // Whoever is known to own some of it does so no more.
+  // Removes all earlier owners of ranges that overlap this one.
   void add_owner(AddressRange range, IdType owner) {
     if (range.from >= range.to) {
       return;
@@ -35,13 +35,13 @@ class AddressMap {
     }
     owners_.emplace(range.from, Owner{range.to, owner});
   }
-  // Does nothing when it is not there.
+  // Has no effect if the range does not have this owner.
   void remove_owner(AddressRange range, IdType owner) {
     if (const auto at = owners_.find(range.from); at != owners_.end() && at->second.id == owner) {
       owners_.erase(at);
     }
   }
-  // One that has bytes in the range; invalid: none has.
+  // An owner of bytes in the range; invalid if there is none.
   [[nodiscard]] IdType owner_in(AddressRange range) const {
     const auto last = last_in(owners_, range);
     return last == owners_.end() ? IdType() : last->second.id;
@@ -60,7 +60,7 @@ class AddressMap {
     }
     views_.emplace(range.from, Views{range.to, count});
   }
-  // One that was added.
+  // The view must have been added.
   void remove_view(AddressRange range) {
     if (range.from >= range.to) {
       return;
@@ -70,7 +70,8 @@ class AddressMap {
       views_.erase(at);
     }
   }
-  // Whether a view may have bytes in the range. Views that overlap are one until all are gone.
+  // Whether a view may overlap the range. Overlapping views count as one until all of them are
+  // removed.
   [[nodiscard]] bool has_view_in(AddressRange range) const {
     return last_in(views_, range) != views_.end();
   }
@@ -85,19 +86,20 @@ class AddressMap {
     std::size_t count = 0;
   };
 
-  // No two of them overlap, so only the last one that begins before the range's end can reach it.
+  // The stored ranges do not overlap, so only the last one that begins before the range's end can
+  // reach it.
   template <class Map>
   static auto last_in(Map& map, AddressRange range) {
-    const auto behind = map.lower_bound(range.to);
-    if (range.from >= range.to || behind == map.begin()) {
+    const auto after = map.lower_bound(range.to);
+    if (range.from >= range.to || after == map.begin()) {
       return map.end();
     }
-    const auto last = std::prev(behind);
+    const auto last = std::prev(after);
     return last->second.to > range.from ? last : map.end();
   }
 
-  std::map<std::uintptr_t, Owner> owners_;  // by where they begin
-  std::map<std::uintptr_t, Views> views_;   // by where they begin: unions of those that overlap
+  std::map<std::uintptr_t, Owner> owners_;  // by start address
+  std::map<std::uintptr_t, Views> views_;   // by start address: unions of overlapping views
 };
 
 }  // namespace recoup::detail

@@ -1,5 +1,5 @@
-// Checks of our own invariants. RECOUP_CHECK is always on and O(1); RECOUP_DCHECK is for builds
-// with RECOUP_ENABLE_DCHECK.
+// Checks of recoup's own invariants. RECOUP_CHECK is always on and must be O(1). RECOUP_DCHECK is
+// on in builds with RECOUP_ENABLE_DCHECK.
 #pragma once
 
 #include "csrc/base/strings.h"

@@ -19,7 +19,7 @@ void check_failed(const char* condition, const char* file, int line, const std::
 
 namespace {
 
-// A line of the table: a size with its name. Nothing for what is not there.
+// A line of the table with a name and a size; empty if the size is 0.
 std::string row(std::string_view name, Bytes size) {
   constexpr std::size_t kName = 36;
   constexpr std::size_t kSize = 10;

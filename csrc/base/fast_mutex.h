@@ -1,12 +1,12 @@
-// FastMutex: a lock that costs one atomic exchange when nobody else wants it.
+// FastMutex: a lock that costs one atomic exchange if it is not contended.
 #pragma once
 
 #include <atomic>
 
 namespace recoup::detail {
 
-// Three states (Drepper, "Futexes Are Tricky"): free, held, held with waiters. Lockable by std's
-// guards.
+// Three states (Drepper, "Futexes Are Tricky"): free, held, held with waiters. Works with the lock
+// guards of std.
 class FastMutex {
  public:
   [[nodiscard]] bool try_lock() {

@@ -1,4 +1,4 @@
-// FlatMap: from offsets or addresses to ids, in a few nanoseconds.
+// FlatMap: a map from offsets or addresses to ids that takes a few nanoseconds per call.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace recoup::detail {
 
-// Open addressing with linear probing; erasing shifts back what probed past the hole, so there are
-// no tombstones. Never more than half full.
+// Open addressing with linear probing. Erasing moves later entries of the probe sequence back, so
+// there are no tombstones. At most half of the slots are used.
 template <class IdType>
 class FlatMap {
  public:
@@ -24,7 +24,7 @@ class FlatMap {
     ++size_;
   }
 
-  // `key` must be there.
+  // `key` must be in the map.
   void erase(std::int64_t key) {
     std::size_t hole = position(key);
     --size_;
@@ -40,7 +40,7 @@ class FlatMap {
     slots_[hole] = Slot{};
   }
 
-  // Invalid where there is none.
+  // Invalid if the key is not in the map.
   [[nodiscard]] IdType get(std::int64_t key) const { return slots_[position(key)].id; }
   [[nodiscard]] std::optional<IdType> find(std::int64_t key) const {
     const IdType id = get(key);
@@ -69,7 +69,7 @@ class FlatMap {
   [[nodiscard]] std::size_t hash(std::int64_t key) const {
     return (static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15ULL >> 32) & mask_;
   }
-  // Where it is, or the empty slot where it would go.
+  // The slot of the key, or the empty slot where it would be inserted.
   [[nodiscard]] std::size_t position(std::int64_t key) const {
     std::size_t at = hash(key);
     while (slots_[at].id.valid() && slots_[at].key != key) {
@@ -89,7 +89,7 @@ class FlatMap {
     }
   }
 
-  std::vector<Slot> slots_;  // a power of two of them
+  std::vector<Slot> slots_;  // the size is a power of two
   std::size_t mask_;
   std::size_t size_ = 0;
 };

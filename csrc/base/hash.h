@@ -1,5 +1,5 @@
-// A hash that tells things apart. The same on all machines that have their low bytes first, so that
-// a file may hold it.
+// A non-cryptographic hash. It is the same on all little-endian machines, so it may be stored in
+// files.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace recoup::detail {
 
-// Of what `hash` is of, and a word more.
+// Extends a hash by a word.
 [[nodiscard]] constexpr std::uint64_t hash_with(std::uint64_t hash, std::uint64_t word) {
   hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
   return hash ^ (hash >> 32);
 }
 
-// And a text more.
+// Extends a hash by a text.
 [[nodiscard]] inline std::uint64_t hash_with(std::uint64_t hash, std::string_view text) {
   hash = hash_with(hash, text.size());
   while (!text.empty()) {

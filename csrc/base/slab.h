@@ -11,8 +11,8 @@
 
 namespace recoup::detail {
 
-// A table of T addressed by IdType. References stay valid while the record lives: chunks never
-// move. Ids of removed records are used again, the last removed first.
+// A table of T, indexed by IdType. References stay valid while the record lives: chunks never move.
+// Ids of removed records are reused, the last removed first.
 template <class T, class IdType>
 class Slab {
  public:
@@ -37,7 +37,7 @@ class Slab {
     RECOUP_DCHECK(contains(id));
     Slot& old = slot(id.index());
     old.live = false;
-    // Cheaper than to assign an empty one: nothing is moved.
+    // Faster than to assign an empty record: nothing is moved.
     std::destroy_at(&old.record);
     std::construct_at(&old.record);
     free_.push_back(id.index());
@@ -61,7 +61,7 @@ class Slab {
     return chunks_.size() * sizeof(Chunk) + free_.capacity() * sizeof(std::uint32_t);
   }
 
-  // In order of index, not of age.
+  // In order of index, not of insertion.
   template <class Function>
   void for_each(Function&& function) const {
     for (std::uint32_t index = 0; index < end_; ++index) {

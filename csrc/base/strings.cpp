@@ -28,7 +28,7 @@ struct Scaled {
   std::int64_t unit_bytes;
 };
 
-// In the unit in which it is below `most`.
+// The size in the first unit in which it is below `most`.
 Scaled scaled(Bytes bytes, double most) {
   static constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   double size = static_cast<double>(bytes.count());
@@ -42,7 +42,7 @@ Scaled scaled(Bytes bytes, double most) {
 }  // namespace
 
 std::string short_text(Bytes bytes) {
-  // What would be shown as 1024.0 of a unit is 1.0 of the next.
+  // A size that would be shown as 1024.0 of a unit is shown as 1.0 of the next one.
   const auto [size, unit, _] = scaled(bytes, bytes < Bytes(1024) ? 1024.0 : 1023.95);
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.*f %s", bytes < Bytes(1024) ? 0 : 1, size, unit);

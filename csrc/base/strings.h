@@ -1,4 +1,4 @@
-// str_cat: GCC 12 has no <format>.
+// String helpers. str_cat exists because GCC 12 has no <format>.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ std::string str_cat(const Parts&... parts) {
   }
 }
 
-// For a person, with at most four digits: "1.5 GiB", "512 B".
+// For display, with at most four digits: "1.5 GiB", "512 B".
 std::string short_text(Bytes bytes);
-// As a user writes it, with at most three digits, rounded up: "1.5GiB".
+// In the form that options take, rounded up to at most three digits: "1.5GiB".
 std::string short_size(Bytes bytes);
 // 1234567 -> "1,234,567".
 std::string with_commas(std::int64_t number);

@@ -29,7 +29,7 @@ void HostCopies::wait_for_all() noexcept {
     try {
       runtime_.synchronize(stream);
     } catch (...) {
-      // The driver is gone, and its copies with it.
+      // The driver is gone, and so are its copies.
     }
   }
 }

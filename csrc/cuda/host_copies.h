@@ -1,8 +1,7 @@
-// Copies between an arena and pinned memory of the host, beside the program's work: what spilling
-// is made of.
+// HostCopies: asynchronous copies between an arena and pinned memory of the host, for spilling.
 //
-//   program's stream   |op|op|op|op|op|op|op|...        each copy waits for who touched the bytes,
-//   out                      |a->host|b->host|          and who takes them next waits for the copy
+//   program's stream   |op|op|op|op|op|op|op|...        A copy waits for work that used the bytes.
+//   out                      |a->host|b->host|          Later users of the bytes wait for the copy.
 //   in                                   |host->c|
 #pragma once
 
@@ -13,43 +12,44 @@
 
 namespace recoup::detail::cuda {
 
-// Not thread safe. Methods throw CudaError when the driver fails; then nothing was copied.
+// Not thread safe. Methods throw CudaError if the driver fails; then nothing was copied.
 class HostCopies {
  public:
-  // A copy that was asked for.
+  // Identifies a copy that was started.
   struct Ticket {
     Event event;
   };
 
-  // Makes a stream for each direction, for a link carries both at once. The runtime must outlive
-  // it, and it every order that has seen its copies.
+  // Creates a stream for each direction, because a link carries both at the same time. The runtime
+  // must outlive this object, and this object must outlive every StreamOrder that has seen its
+  // copies.
   HostCopies(Runtime& runtime, int device);
-  // Waits until all are done.
+  // Waits until all copies are done.
   ~HostCopies();
   HostCopies(const HostCopies&) = delete;
   HostCopies& operator=(const HostCopies&) = delete;
 
-  // Copies the range, which begins at `from`, to pinned memory. Nobody waits; the range may be
-  // given away at once, to who is ordered by `order`.
+  // Starts a copy of the range, which begins at `from`, to pinned memory. The range may be given to
+  // another user at once, if that user is ordered by `order`.
   [[nodiscard]] Ticket copy_out(StreamOrder& order, Range range, const void* from, void* pinned);
-  // Copies pinned memory into the range, which begins at `to`.
+  // Starts a copy from pinned memory to the range, which begins at `to`.
   [[nodiscard]] Ticket copy_in(StreamOrder& order, Range range, void* to, const void* pinned);
 
-  // What is copied out from now on is behind that copy in; and the other way round. Of one
-  // direction all are in the order in which they were asked for.
-  void order_out_behind(Ticket in) { runtime_.wait(out_, in.event); }
-  void order_in_behind(Ticket out) { runtime_.wait(in_, out.event); }
+  // Later copies out wait for that copy in, and vice versa. Copies of one direction are executed in
+  // order.
+  void order_out_after(Ticket in) { runtime_.wait(out_, in.event); }
+  void order_in_after(Ticket out) { runtime_.wait(in_, out.event); }
 
-  // Whether the host may read what was copied out, or use again what was copied from. Every ticket
-  // is given to release() once.
+  // Whether the host may read the target of a copy out, or reuse the source of a copy in. Every
+  // ticket must be released once.
   [[nodiscard]] bool done(Ticket ticket) const { return runtime_.done(ticket.event); }
-  // The host waits until it is.
+  // Blocks the host until the copy is done.
   void wait(Ticket ticket) { runtime_.synchronize(ticket.event); }
   void release(Ticket ticket) { spare_.push_back(ticket.event); }
-  // The host waits until all are.
+  // Blocks the host until all copies are done.
   void wait_for_all() noexcept;
 
-  // Recounts everything; throws InternalError on the first difference.
+  // Verifies all counts; throws InternalError on the first difference.
   void check(std::size_t held_tickets) const;
 
  private:

@@ -20,18 +20,18 @@ HostTier::HostTier(Runtime& runtime, int device, Bytes size, Bytes extent)
 
 HostTier::~HostTier() {
   for (Lane& lane : lanes_) {
-    for (const Flying& flying : lane.flying) {
-      copies_.release(flying.ticket);
+    for (const PendingCopy& pending : lane.pending) {
+      copies_.release(pending.ticket);
     }
   }
 }
 
-// The last one ends where the tier does.
+// The last extent ends with the tier.
 Bytes HostTier::extent_size(std::size_t index) const {
   return std::min(extent_, size_ - Bytes(static_cast<std::int64_t>(index) * extent_.count()));
 }
 
-// Memory behind a place. False: the host has not so much.
+// Pins the memory of a place. False: the host has not enough.
 bool HostTier::back(Bytes place, Bytes size) {
   RECOUP_CHECK(place >= Bytes(0) && size > Bytes(0) && place + size <= size_);
   const auto last = static_cast<std::size_t>((place + size - Bytes(1)).count() / extent_.count());
@@ -50,31 +50,31 @@ bool HostTier::back(Bytes place, Bytes size) {
 }
 
 void HostTier::release_done(Lane& lane) {
-  while (!lane.flying.empty() && copies_.done(lane.flying.front().ticket)) {
-    copies_.release(lane.flying.front().ticket);
-    lane.flying.pop_front();
+  while (!lane.pending.empty() && copies_.done(lane.pending.front().ticket)) {
+    copies_.release(lane.pending.front().ticket);
+    lane.pending.pop_front();
   }
 }
 
 void HostTier::wait_for_other(Way way, Bytes begin, Bytes end) {
-  for (const Flying& flying : lane(way == Way::kOut ? Way::kIn : Way::kOut).flying) {
-    if (flying.begin < end && begin < flying.end) {
+  for (const PendingCopy& pending : lane(way == Way::kOut ? Way::kIn : Way::kOut).pending) {
+    if (pending.begin < end && begin < pending.end) {
       if (way == Way::kOut) {
-        copies_.order_out_behind(flying.ticket);
+        copies_.order_out_after(pending.ticket);
       } else {
-        copies_.order_in_behind(flying.ticket);
+        copies_.order_in_after(pending.ticket);
       }
     }
   }
 }
 
-// In pieces, where a place lies in several extents.
+// Copies in pieces if a place spans several extents.
 void HostTier::copy(Way way, StreamOrder& order, Bytes place, Range range, char* bytes) {
   for (Lane& each : lanes_) {
     release_done(each);
   }
   wait_for_other(way, place, place + range.size);
-  std::deque<Flying>& flying = lane(way).flying;
+  std::deque<PendingCopy>& pending = lane(way).pending;
   for (Bytes done{0}; done < range.size;) {
     const std::int64_t at = (place + done).count();
     const auto extent = static_cast<std::size_t>(at / extent_.count());
@@ -83,15 +83,16 @@ void HostTier::copy(Way way, StreamOrder& order, Bytes place, Range range, char*
     const Range piece{.offset = range.offset + done, .size = size};
     char* const here = static_cast<char*>(extents_[extent].get()) + skipped.count();
     char* const there = bytes + done.count();
-    flying.push_back({.begin = place + done,
-                      .end = place + done + size,
-                      .ticket = way == Way::kOut ? copies_.copy_out(order, piece, there, here)
-                                                 : copies_.copy_in(order, piece, there, here)});
+    pending.push_back({.begin = place + done,
+                       .end = place + done + size,
+                       .ticket = way == Way::kOut ? copies_.copy_out(order, piece, there, here)
+                                                  : copies_.copy_in(order, piece, there, here)});
     done += size;
   }
 }
 
-// What could be given only in part is over when this returns, so that nobody needs to wait for it.
+// If a copy could be started only in part, that part is complete when this returns, so no caller
+// needs to wait for it.
 void HostTier::begin(Way way, Bytes place, const std::function<void()>& give) {
   std::exception_ptr failure;
   try {
@@ -168,7 +169,7 @@ void HostTier::check() const {
     }
   }
   RECOUP_CHECK(end <= size_.count());
-  copies_.check(lanes_[0].flying.size() + lanes_[1].flying.size());
+  copies_.check(lanes_[0].pending.size() + lanes_[1].pending.size());
 }
 
 }  // namespace recoup::detail::cuda

@@ -18,66 +18,68 @@
 namespace recoup::detail::cuda {
 
 // Note [Copies in pinned memory]
-// A copy is given to the stream of its direction, and the host goes on. What that needs:
+// A copy is given to the stream of its direction, and the host goes on. This requires:
 //
 //   program's stream   |write a|            |use block of a|        |use a|
 //   out                        |a -> host|
 //   in                                                     |host -> a|
 //
-// 1. The bytes on the device are ordered by StreamOrder: the copy waits for who touched them, and
-//    who takes or uses them next waits for the copy. So a block may be given away when its copy has
-//    been asked for.
-// 2. A place on the host is used again, for a value of another size, while copies of what was there
-//    may still be late. One direction is one stream, in order; a copy waits for those of the other
-//    direction that touch its place and are not known to be done.
-// 3. The end of a copy says whether it was given to its stream. What CUDA has accepted fails only
-//    together with the whole device, and then every later call says so.
+// 1. StreamOrder orders accesses to the bytes on the device: the copy waits for earlier users, and
+//    later users wait for the copy. So a block may be given away as soon as its copy has been
+//    started.
+// 2. A place on the host may be reused, for a value of another size, while copies of its previous
+//    content are still running. Each direction has one stream, which is ordered. A copy also waits
+//    for copies of the other direction that touch its place and are not known to be done.
+// 3. Ending a copy only reports whether it was accepted by its stream. An accepted copy fails only
+//    together with the whole device, and then every later call fails as well.
 //
-// What comes back from memory is what was put there, so nothing is summed, other than on a disk.
+// Unlike copies on a disk, copies in memory are not checksummed.
 
 // Not thread safe.
 class HostTier {
  public:
-  // Memory is pinned in pieces, when a copy first needs one: to pin takes long, and most of a tier
-  // may never be used.
+  // Memory is pinned in extents of this size when a copy first needs one: pinning is slow, and most
+  // of a tier may never be used.
   static constexpr Bytes kExtent{64 << 20};
 
-  // Of `size` bytes at most. The runtime must outlive it, and it every order that has seen its
-  // copies. Throws CudaError when there are no streams.
+  // A tier of at most `size` bytes. The runtime must outlive this object, and this object must
+  // outlive every StreamOrder that has seen its copies. Throws CudaError if no stream can be
+  // created.
   HostTier(Runtime& runtime, int device, Bytes size, Bytes extent = kExtent);
   // Waits for all copies.
   ~HostTier();
   HostTier(const HostTier&) = delete;
   HostTier& operator=(const HostTier&) = delete;
 
-  // Writes the range, which begins at `from`, to a place within the tier's size. Nobody changes the
-  // bytes until it has ended, but who is ordered by `order`.
+  // Starts to write the range, which begins at `from`, to a place within the tier's size. Until the
+  // copy has ended, only users that are ordered by `order` may change the bytes.
   void begin_write(StreamOrder& order, Bytes to, Range range, const void* from);
-  // False: it cannot be written; what was there may be gone.
+  // False: the write failed; the previous content of the place may be lost.
   [[nodiscard]] bool end_write(Bytes to);
-  // Reads what was written there last, of the same size, into the range, which begins at `to`.
+  // Starts to read what was last written there, of the same size, into the range, which begins at
+  // `to`.
   void begin_read(StreamOrder& order, Range range, void* to, Bytes from);
-  // Throws CudaError when it cannot be read.
+  // Throws CudaError if the read failed.
   void end_read(Bytes from);
 
-  // Measured now. What it says by default where there is no memory to do it.
+  // Measures the speed now. Returns the default if there is no memory for the measurement.
   [[nodiscard]] LinkSpeed measure();
-  // Of the host, so far; it stays until the end.
+  // Host memory that is pinned so far; it stays pinned until the end.
   [[nodiscard]] Bytes pinned() const { return pinned_; }
-  // Recounts everything; throws InternalError on the first difference.
+  // Verifies all counts; throws InternalError on the first difference.
   void check() const;
 
  private:
   enum class Way : std::uint8_t { kOut, kIn };
-  // Given to its stream, and not known to be done.
-  struct Flying {
-    Bytes begin;  // of its place
+  // A copy that was given to its stream and is not known to be done.
+  struct PendingCopy {
+    Bytes begin;  // start of its place
     Bytes end;
     HostCopies::Ticket ticket;
   };
   struct Lane {
-    std::deque<Flying> flying;                                   // in order
-    std::unordered_map<std::int64_t, std::exception_ptr> begun;  // by place; null: all is well
+    std::deque<PendingCopy> pending;                             // in order
+    std::unordered_map<std::int64_t, std::exception_ptr> begun;  // by place; null: no error
   };
   using Pinned = std::unique_ptr<void, std::function<void(void*)>>;
 
@@ -95,10 +97,10 @@ class HostTier {
   Bytes size_;
   Bytes extent_;
   Bytes pinned_{0};
-  std::vector<Pinned> extents_;                   // null where nothing has been needed yet
-  std::map<std::int64_t, std::int64_t> written_;  // bytes by place; they do not overlap
-  HostCopies copies_;                             // before the memory goes, they are waited for
-  std::array<Lane, 2> lanes_;                     // by way
+  std::vector<Pinned> extents_;                   // null until first needed
+  std::map<std::int64_t, std::int64_t> written_;  // bytes by place, without overlaps
+  HostCopies copies_;          // destroyed before the memory: it waits for its copies
+  std::array<Lane, 2> lanes_;  // by direction
 };
 
 }  // namespace recoup::detail::cuda

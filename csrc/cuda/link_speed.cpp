@@ -10,7 +10,7 @@ namespace {
 constexpr Bytes kShort(4096);
 constexpr int kCopies = 3;
 
-// What is made for the measurement goes with it, in the other order.
+// Holds the resources of the measurement.
 class Bench {
  public:
   Bench(Runtime& runtime, int device, Bytes size)
@@ -23,10 +23,10 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
-  // Null where the device has not so much.
+  // Null if the device has not enough memory.
   [[nodiscard]] void* memory() const { return memory_.get(); }
 
-  // The quickest of a few: the others were disturbed.
+  // Measures a few times and takes the fastest, because other activity slows measurements down.
   double time(void* to, const void* from, Bytes size) {
     double best = std::numeric_limits<double>::infinity();
     for (int i = 0; i < kCopies; ++i) {
@@ -72,7 +72,7 @@ LinkSpeed measure_link(Runtime& runtime, int device, void* pinned, Bytes size) {
   }
   const Bytes few = std::min(kShort, size);
   const auto bytes = static_cast<double>(size.count());
-  constexpr double kLeast = 1e-4;  // no link is that quick; a price must not be 0
+  constexpr double kLeast = 1e-4;  // no link is that fast; a price must not be 0
   return {.out_ns_per_byte = std::max(bench.time(pinned, bench.memory(), size) / bytes, kLeast),
           .in_ns_per_byte = std::max(bench.time(bench.memory(), pinned, size) / bytes, kLeast),
           .copy_ns = std::min(bench.time(pinned, bench.memory(), few),

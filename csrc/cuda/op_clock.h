@@ -1,9 +1,9 @@
-// What ops cost on a device: time between two events around each, asked for later and never waited
-// for.
+// OpClock: measures ops on a device by the time between two events around each. The host queries
+// the events later and never waits for them.
 //
 //   e0 = begin(s)  |op|  end(s, e0, op)      ...      resolve: e1 done? cost(op) = e1 - e0
 //
-// Until then an op costs what a roofline says.
+// Until then the cost of an op is estimated by a roofline.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace recoup::detail::cuda {
 
-// The least time in which a device can do an op: it moves so many bytes and computes so much, both
-// at once. The defaults are a slow GPU's, and no GPU launches a kernel in less.
+// The least time in which a device can execute an op, if it moves bytes and computes at the same
+// time. The defaults are those of a slow GPU; no GPU launches a kernel faster.
 struct Roofline {
   double bytes_a_ns = 500;
   double flops_a_ns = 10'000;
@@ -27,32 +27,35 @@ struct Roofline {
   [[nodiscard]] Nanoseconds estimate(Bytes moved, double flops) const;
 };
 
-// Not thread safe. When a method throws CudaError the op that it was about has no time.
+// Not thread safe. If a method throws CudaError, the op in question has no measurement.
 class OpClock {
  public:
-  // Names an op for the caller; the clock only hands it back.
+  // Identifies an op for the caller; the clock only returns it.
   using Token = std::uint64_t;
   using Resolved = std::function<void(Token, Nanoseconds)>;
 
-  // The runtime must outlive it. What has begun must have ended before it is destroyed.
+  // The runtime must outlive it. Every begun measurement must be ended or cancelled before
+  // destruction.
   OpClock(Runtime& runtime, int device);
   ~OpClock();
   OpClock(const OpClock&) = delete;
   OpClock& operator=(const OpClock&) = delete;
 
-  // Around what an op gives to a stream. What begin() returns goes to one of the other two.
+  // Call these around the work that an op gives to a stream. The result of begin() must be passed
+  // to end() or cancel().
   [[nodiscard]] Event begin(Stream stream);
   void end(Stream stream, Event begun, Token token);
-  // It gave nothing, or failed.
+  // The op gave no work to the stream, or failed.
   void cancel(Event begun);
 
-  // Calls resolved(token, time) for ops that the device is done with, in the order of their ends on
-  // each stream. Asks for each stream's oldest, and for the next one while the answer is yes.
+  // Calls resolved(token, time) for ops that the device has finished, in the order of their ends on
+  // each stream. Queries the oldest op of each stream, and the next one as long as ops are
+  // finished.
   void resolve(const Resolved& resolved);
-  // Ops ended and not resolved yet.
+  // Number of ops that are ended and not resolved.
   [[nodiscard]] std::size_t pending() const;
 
-  // Recounts everything; throws InternalError on the first difference.
+  // Verifies all counts; throws InternalError on the first difference.
   void check() const;
 
  private:
@@ -63,7 +66,7 @@ class OpClock {
   };
   using Lane = std::deque<Timed>;
 
-  // An event recorded on the stream.
+  // Records an event on the stream.
   Event recorded(Stream stream);
 
   Runtime& runtime_;
@@ -71,7 +74,7 @@ class OpClock {
   std::map<Stream, Lane> lanes_;
   std::vector<Event> spare_;
   std::size_t made_ = 0;
-  std::size_t begun_ = 0;  // not ended yet
+  std::size_t begun_ = 0;  // begun and not ended yet
 };
 
 }  // namespace recoup::detail::cuda

@@ -7,8 +7,8 @@
 namespace recoup::detail::cuda {
 namespace {
 
-// Each map is a call of the driver, and tens of thousands would be felt; but the larger a chunk,
-// the less often is all of it free to be given back.
+// Each mapping is a call of the driver, and tens of thousands of them would be slow. But the larger
+// a chunk, the less often all of it is free and can be returned.
 constexpr std::int64_t kChunks = 512;
 
 }  // namespace
@@ -61,7 +61,7 @@ bool Reservation::back(Bytes size) {
   RECOUP_CHECK(size >= 0_B && size <= size_);
   const Bytes end = whole_granules(size);
   const Bytes most = whole_granules(Bytes((end.count() + kChunks - 1) / kChunks));
-  Chunks fresh;  // goes as it came when we do not reach the end
+  Chunks fresh;  // unmapped again if the end is not reached
   Bytes at{0};
   for (const auto& [offset, chunk] : chunks_) {
     if (offset >= end) {
@@ -93,7 +93,7 @@ void Reservation::give_back(Bytes from, Bytes to) noexcept {
 void Reservation::check() const {
   RECOUP_CHECK(base_ != nullptr && size_ == whole_granules(size_));
   Bytes backed{0};
-  Bytes end{0};  // of the chunks so far
+  Bytes end{0};  // end of the chunks so far
   for (const auto& [offset, chunk] : chunks_) {
     RECOUP_CHECK(chunk.mapped() && chunk.at() == base_ + offset.count());
     RECOUP_CHECK(chunk.size() > 0_B && offset == whole_granules(offset) &&

@@ -1,5 +1,5 @@
-// Addresses of a device that stay, with memory behind some of them: what an arena lies on that
-// grows and gives back without moving.
+// Reservation: fixed addresses of a device, parts of which are backed by memory. An arena in it can
+// grow and return memory without moving.
 //
 //   addresses   |---------------------------------------------|   size()
 //   chunks      | 0 | 1 | 2 |       | 5 |  6  |                   each mapped and unmapped as one
@@ -12,37 +12,38 @@
 
 namespace recoup::detail::cuda {
 
-// Not thread safe. When a method throws CudaError nothing has changed.
+// Not thread safe. If a method throws CudaError, nothing has changed.
 class Reservation {
  public:
-  // Takes `addresses` (> 0) bytes of them, rounded up to whole granules, and no memory. The runtime
-  // must outlive it.
+  // Reserves `addresses` (> 0) bytes of addresses, rounded up to whole granules, without memory.
+  // The runtime must outlive it.
   Reservation(Runtime& runtime, int device, Bytes addresses);
-  // Waits until the device is done, if there is memory.
+  // Waits for the device if there is memory.
   ~Reservation();
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
 
   [[nodiscard]] char* base() const { return base_; }
-  [[nodiscard]] Bytes size() const { return size_; }      // addresses
-  [[nodiscard]] Bytes backed() const { return backed_; }  // those with memory, wherever they are
+  [[nodiscard]] Bytes size() const { return size_; }  // size of the addresses
+  // Bytes that are backed by memory, anywhere.
+  [[nodiscard]] Bytes backed() const { return backed_; }
 
-  // Puts memory behind all of the first `size` (<= size()) bytes, rounded up to whole granules.
-  // What has some keeps it, here and above. False when the device has not so much; then nothing has
-  // changed, but the host may have waited for the device.
+  // Backs the first `size` (<= size()) bytes, rounded up to whole granules, with memory. Memory
+  // that is already there stays, also beyond `size`. False if the device has not enough memory.
+  // Then nothing has changed, but the host may have waited for the device.
   //
-  // The memory comes in chunks of at most a 512th of `size`, rounded up to whole granules: a call
-  // maps at most 512, and one more for each hole that it fills.
+  // The memory is mapped in chunks of at most 1/512 of `size`, rounded up to whole granules: a call
+  // maps at most 512 chunks, plus one for each hole that it fills.
   [[nodiscard]] bool back(Bytes size);
-  // Takes the memory from every chunk that lies wholly in [from, to). Waits until the device is
-  // done, if there is one; backed() tells by how much it fell.
+  // Returns the memory of every chunk that lies completely in [from, to). Waits for the device if
+  // there is such a chunk; the decrease of backed() is the number of bytes returned.
   void give_back(Bytes from, Bytes to) noexcept;
 
-  // Recounts everything; throws InternalError on the first difference.
+  // Verifies all counts; throws InternalError on the first difference.
   void check() const;
 
  private:
-  // Memory from its making to its end, unless the device had none.
+  // A mapped range of memory; not mapped if the device had not enough.
   class Chunk {
    public:
     Chunk(Runtime& runtime, int device, char* at, Bytes size);
@@ -64,8 +65,8 @@ class Reservation {
   using Chunks = std::map<Bytes, Chunk>;  // by offset
 
   [[nodiscard]] Bytes whole_granules(Bytes size) const;
-  // Adds chunks of at most `most` to `fresh` that fill [from, to). False when the device has not so
-  // much.
+  // Adds chunks of at most `most` bytes to `fresh` that fill [from, to). False if the device has
+  // not enough memory.
   [[nodiscard]] bool fill(Chunks& fresh, Bytes from, Bytes to, Bytes most);
 
   Runtime& runtime_;

@@ -82,7 +82,7 @@ void Scopes::enter(int device, std::shared_ptr<Scope> scope) {
   if (!entries.empty() && entries.back().open) {
     throw std::logic_error(str_cat("cuda:", device, " has a budget already"));
   }
-  // One that was suspended comes again: it is there, if it has memory.
+  // A suspended scope that is entered again is still listed if it has memory.
   const auto known = std::find_if(entries.begin(), entries.end(),
                                   [&](const Entry& entry) { return entry.scope == scope; });
   if (known != entries.end()) {

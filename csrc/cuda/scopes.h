@@ -1,4 +1,4 @@
-// Budgets on GPUs: which of them gets a request for memory, and which has given an address.
+// Scopes: the budgets on GPUs. Dispatches requests for memory, and finds the scope of an address.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@
 
 namespace recoup::detail::cuda {
 
-// A budget at work on one device. Called from any thread: what is const with the lock of Scopes
-// held, so they may not take one that is held around an allocation.
+// A budget in force on one device. Called from any thread. Const functions are called with the lock
+// of Scopes held, so they must not take a lock that is held during an allocation.
 class Scope {
  public:
   virtual ~Scope() = default;
@@ -20,65 +20,67 @@ class Scope {
   // Whether a request of this thread is for the scope.
   [[nodiscard]] virtual bool wants(Bytes size) const = 0;
   [[nodiscard]] virtual void* allocate(Bytes size, Stream stream) = 0;
-  // The rest is asked for as long as it has given memory that was not freed, left or not.
+  // The following functions are called as long as memory of the scope is in use, even after it was
+  // left.
   [[nodiscard]] virtual bool owns(const void* memory) const = 0;
-  [[nodiscard]] virtual bool empty() const = 0;  // nothing of it is in use
-  // What it has from the driver, and what of it is in use. Of one that is open they may be a moment
-  // old.
+  [[nodiscard]] virtual bool empty() const = 0;  // no memory of it is in use
+  // Bytes that it has from the driver, and bytes of these that are in use. For a scope in force
+  // they may be slightly out of date.
   [[nodiscard]] virtual Bytes reserved() const = 0;
   [[nodiscard]] virtual Bytes used() const = 0;
   virtual void free(void* memory) = 0;
   virtual void record_stream(void* memory, Stream stream) = 0;
 };
 
-// Thread safe. A scope is here from its beginning until it was left and nothing of it is in use.
+// Thread safe. A scope is listed from its beginning until it was left and none of its memory is in
+// use.
 class Scopes {
  public:
-  // The open scope of the device that wants the request; null when there is none.
+  // The scope in force on the device that accepts the request; null if there is none.
   [[nodiscard]] std::shared_ptr<Scope> wanting(int device, Bytes size) const;
-  // Whether the address is of a scope, open or left.
+  // Whether the address belongs to a scope, in force or left.
   [[nodiscard]] bool owns(const void* memory) const;
-  // Whether it is of one that was left.
+  // Whether the address belongs to a scope that was left.
   [[nodiscard]] bool owns_left(const void* memory) const;
-  // False when it is no scope's; then nothing has happened, here and below.
+  // False if the memory belongs to no scope; then nothing has happened. The same below.
   bool free(void* memory);
   // `stream` is a handle of the memory's own device.
   bool record_stream(void* memory, void* stream);
 
-  // At most one at a time on a device. Throws std::logic_error when there is one.
+  // At most one scope is in force per device. Throws std::logic_error if there is one.
   void enter(int device, std::shared_ptr<Scope> scope);
-  // It is asked for nothing new.
+  // The scope gets no new requests.
   void leave(int device);
-  // Whether there is none, neither open nor left.
+  // Whether there is no scope, neither in force nor left.
   [[nodiscard]] bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
   struct Usage {
-    Bytes left;      // what those that were left have from the driver
-    Bytes reserved;  // and the open one too
+    Bytes left;      // bytes that scopes that were left have from the driver
+    Bytes reserved;  // the same, including the scope in force
     Bytes used;
   };
   [[nodiscard]] Usage usage(int device) const;
-  // Throws InternalError when there are two open ones on a device.
+  // Throws InternalError if a device has two scopes in force.
   void check() const;
 
  private:
   struct Entry {
-    // Shared with calls that are in it while another thread leaves.
+    // Shared with calls that use it while another thread leaves.
     std::shared_ptr<Scope> scope;
     bool open = true;
   };
   struct Found {
-    std::shared_ptr<Scope> scope;  // null: there is none
+    std::shared_ptr<Scope> scope;  // null: none found
     int device = 0;
     bool open = false;
   };
 
   [[nodiscard]] Found find(const void* memory) const;  // takes the lock
-  // Those that have left and hold nothing; to be destroyed without the lock.
+  // Removes the scopes that were left and hold nothing; they must be destroyed without the lock.
   [[nodiscard]] std::vector<Entry> take_ended(int device);
 
   mutable std::mutex mutex_;
-  std::map<int, std::vector<Entry>> scopes_;  // the open one last
+  std::map<int, std::vector<Entry>> scopes_;  // the one in force last
   std::atomic<int> count_{0};
 };
 

@@ -24,9 +24,9 @@ bool StreamOrder::is_only(Stream stream) const {
   return streams_.empty() || (streams_.size() == 1 && streams_.front() == stream);
 }
 
-// What happened on the first stream before there was a second one is in no range. So the first one
-// counts as a user of everything, and a stream that uses before it has taken waits for it once: who
-// takes waits for users, and for takers that have waited for them.
+// Accesses on the first stream before there was a second one are in no range. So the first stream
+// counts as a user of everything, and a new stream waits for it once when it first uses bytes. A
+// stream that takes bytes waits for their users anyway, and for takers that have waited for them.
 void StreamOrder::add_stream(Stream stream) {
   if (std::find(streams_.begin(), streams_.end(), stream) != streams_.end()) {
     return;
@@ -39,7 +39,8 @@ void StreamOrder::add_stream(Stream stream) {
 }
 
 void StreamOrder::wait_for(Stream other, Stream stream) {
-  // An event of a capture is a part of the graph, and so is whoever waits for it.
+  // An event recorded during a capture is a part of the graph, and so is every stream that waits
+  // for it.
   if (runtime_.capturing(other) || runtime_.capturing(stream)) {
     throw CudaError(
         "memory goes from one stream to another while one of them is captured into a CUDA graph; "

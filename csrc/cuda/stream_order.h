@@ -1,18 +1,20 @@
 // Note [Stream order]
-// Who may touch which bytes of an arena before whom, across streams.
+// The order in which streams may access the bytes of an arena.
 //
 //   bytes      |  a         |  b      |  c            |
-//   taken by   |  s1        |  s2     |  s2           |   the engine's last: an allocation, a
-//   users      |  s2        |         |  s1, s3       |   replay, a move; and who waited for that
+//   taken by   |  s1        |  s2     |  s2           |   last access by the engine: allocation,
+//                                                          replay or move
+//   users      |  s2        |         |  s1, s3       |   streams that have waited for it
 //
-// Between ops of the program the program says itself what waits for what, as without us. It cannot
-// for what only the engine does: giving a block of one stream to another, writing a value again on
-// the stream that needed it, moving. So each range has the stream on which the engine took it last
-// and the streams that used it since. An event is recorded when another stream needs one, not when
-// a block is freed: a program on one stream pays for none.
+// Between its own ops the program orders its streams, as it does without recoup. It cannot do so
+// for actions of the engine: giving a block of one stream to another, writing a value again on the
+// stream that needed it, moving. So each range has the stream on which the engine took it last, and
+// the streams that used it since. An event is recorded when another stream needs one, not when a
+// block is freed, so a program with one stream has no overhead.
 //
-// That an allocation counts too is for a program that fills a fresh block on another stream than
-// the one that it asked on, after both have met: the block was somebody else's until a moment ago.
+// An allocation counts as an access of the engine for the sake of programs that request a block on
+// one stream and fill it on another after synchronizing both: until then the block belonged to
+// another value.
 #pragma once
 
 #include <boost/icl/interval_map.hpp>
@@ -33,10 +35,9 @@ struct Range {
   Bytes size;
 };
 
-// Every method that takes a stream throws CudaError when the driver fails, or when a stream that
-// must wait or be waited for is being captured; then it has changed nothing, and may be called
-// again. A stream that was ever given must not be destroyed before the order is: PyTorch's own
-// never are, but an ExternalStream can be.
+// Every method with a stream throws CudaError if the driver fails, or if a stream that must wait or
+// be waited for is being captured. Then it has changed nothing and may be called again. Streams
+// must outlive the order: PyTorch's own streams do, but an ExternalStream may not.
 class StreamOrder {
  public:
   // The runtime must outlive it.
@@ -45,24 +46,24 @@ class StreamOrder {
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(const StreamOrder&) = delete;
 
-  // The program's work on `stream` will touch the bytes: an op's inputs and outputs, record_stream.
-  // It waits for the engine's last, once a stream.
+  // The program's work on `stream` will access the bytes: an op's inputs and outputs,
+  // record_stream. It waits, once per stream, for the engine's last access.
   void use(Range range, Stream stream);
-  // The engine gives the bytes away, writes or reads them on `stream`. It waits for all who touched
-  // them; who uses them on another stream will wait for it.
+  // The engine gives the bytes away, writes or reads them on `stream`. It waits for all earlier
+  // accesses; later users on other streams wait for it.
   void take(Range range, Stream stream);
 
-  // All that there has been, the first one first.
+  // All streams so far, in the order of first use.
   [[nodiscard]] const std::vector<Stream>& streams() const { return streams_; }
-  // Events recorded and waited for so far.
+  // Number of events that were recorded and waited for.
   [[nodiscard]] std::int64_t waits() const { return waits_; }
-  // Recounts everything; throws InternalError on the first difference.
+  // Verifies all counts; throws InternalError on the first difference.
   void check() const;
 
  private:
   struct State {
     std::optional<Stream> taker;
-    std::vector<Stream> users;  // sorted; the taker is not among them
+    std::vector<Stream> users;  // sorted, without the taker
     friend bool operator==(const State&, const State&) = default;
   };
   using Interval = boost::icl::right_open_interval<std::int64_t>;
@@ -70,18 +71,18 @@ class StreamOrder {
       boost::icl::interval_map<std::int64_t, State, boost::icl::partial_enricher, std::less,
                                boost::icl::inplace_plus, boost::icl::inter_section, Interval>;
 
-  // Whether there is no other stream to tell it apart from.
+  // Whether no other stream is known.
   [[nodiscard]] bool is_only(Stream stream) const;
-  // It is known from now on.
+  // Adds a stream to the known ones.
   void add_stream(Stream stream);
   void wait_for(Stream other, Stream stream);
   [[nodiscard]] static Interval interval(Range range);
 
   Runtime& runtime_;
-  std::vector<Stream> streams_;  // seen so far, the first one first
-  Map ranges_;                   // empty while that is the only one
-  // By the device of the stream that is waited for. A wait keeps what was recorded when it was
-  // asked for, so one is enough.
+  std::vector<Stream> streams_;  // in the order of first use
+  Map ranges_;                   // empty while there is only one stream
+  // By the device of the stream that is waited for. A wait refers to the last record before it, so
+  // one event is enough.
   std::map<int, Event> events_;
   std::int64_t waits_ = 0;
 };

@@ -30,12 +30,12 @@ struct Copier::Request {
   char* memory = nullptr;
   std::int64_t size = 0;
   bool writes = false;
-  Checksums sums;           // of a read: what must come
-  std::uint64_t order = 0;  // 0: somebody waits for it
-  std::int64_t begun = 0;   // bytes of it
-  int parts = 0;            // that the disk, or the thread, is at
-  bool touched = false;     // the thread is at its memory
-  bool given_up = false;    // that must not be touched any more
+  Checksums sums;           // of a read: the expected checksums
+  std::uint64_t order = 0;  // position in the queue; 0: a caller waits for it
+  std::int64_t begun = 0;   // number of bytes that have been started
+  int parts = 0;            // number of parts that the disk or the thread is working on
+  bool touched = false;     // the thread is accessing its memory
+  bool given_up = false;    // its memory must not be accessed any more
   Result result;
   Queue::handle_type handle{};
 
@@ -48,12 +48,12 @@ bool Copier::Later::operator()(const Request* a, const Request* b) const {
   return a->order > b->order;
 }
 
-// A buffer's share of a request.
+// The part of a request that one buffer copies.
 struct Copier::Part {
   Request* request = nullptr;  // null: the buffer is free
-  std::int64_t from = 0;       // in the request
+  std::int64_t from = 0;       // offset in the request
   std::int64_t size = 0;
-  std::int64_t moved = 0;  // of it, in whole blocks
+  std::int64_t moved = 0;  // bytes that are done, in whole blocks
 };
 
 struct Copier::State {
@@ -74,21 +74,21 @@ struct Copier::State {
   void fail(Request& request, Result::Kind kind, int error);
 
   const int file;
-  const std::unique_ptr<BlockIo> io;  // the thread's alone
+  const std::unique_ptr<BlockIo> io;  // used by the thread only
   const Patience patience;
-  std::vector<CopyBuffer> buffers;  // the same
+  std::vector<CopyBuffer> buffers;  // used by the thread only
 
   std::mutex mutex;
-  std::condition_variable work;   // for the thread
-  std::condition_variable moved;  // for who waits
-  // Under the mutex.
+  std::condition_variable work;   // wakes the thread
+  std::condition_variable moved;  // wakes callers that wait
+  // Protected by the mutex.
   std::vector<Part> parts;  // by buffer
   int open_parts = 0;
-  std::unordered_map<std::int64_t, std::unique_ptr<Request>> requests;  // by place
-  std::vector<std::unique_ptr<Request>> abandoned;                      // parts of them are open
-  Queue queue;  // of those that are not begun whole
+  std::unordered_map<std::int64_t, std::unique_ptr<Request>> requests;  // by offset in the file
+  std::vector<std::unique_ptr<Request>> abandoned;  // timed-out requests with open parts
+  Queue queue;                                      // requests that are not completely started
   std::uint64_t next_order = 1;
-  std::uint64_t progress = 0;  // parts that have ended
+  std::uint64_t progress = 0;  // number of parts that have ended
   bool stop = false;
   bool timed_out = false;
 };
@@ -178,7 +178,7 @@ void Copier::State::fail(Request& request, Result::Kind kind, int error) {
   }
 }
 
-// What is short may end within a block; that block is copied again.
+// A short transfer may end within a block; that block is copied again.
 void Copier::State::end_part(std::unique_lock<std::mutex>& lock, const BlockIo::Done& done) {
   ++progress;
   Part& part = parts[static_cast<std::size_t>(done.buffer)];
@@ -248,8 +248,8 @@ Copier::~Copier() {
   }
 }
 
-// The thread's object would end the process: it counts as running. It is kept for ever, with all
-// that the thread may have held at the fork.
+// Destroying the std::thread would terminate the process, because it counts as running in the
+// child. It is leaked, with everything that the thread may have held at the fork.
 void Copier::abandon() noexcept {
   new std::shared_ptr<State>(std::move(state_));
   new std::thread(std::move(thread_));

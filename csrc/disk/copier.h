@@ -1,4 +1,4 @@
-// Copier: copies between memory and a file on a thread of its own, through buffers.
+// Copier: copies between memory and a file on its own thread, through buffers.
 #pragma once
 
 #include <boost/heap/d_ary_heap.hpp>
@@ -16,21 +16,21 @@
 
 namespace recoup::detail {
 
-// One checksum for each kBuffer bytes of a copy.
+// One checksum per kBuffer bytes of a copy.
 using Checksums = std::vector<std::uint64_t>;
 
 // Note [Buffers]
-// Direct copies want addresses, places and sizes in whole blocks of the disk. So they go through
-// buffers, and touch no byte beside those of the value. While one part of a copy is on its way to
-// the disk or from it, others are copied and summed. The disk knows the buffers alone: memory of a
-// copy that never ends can be used again when the copy is given up. A forked child does not get
-// them, so the disk writes into this process's pages.
+// Direct I/O needs addresses, offsets and sizes in whole blocks of the disk. So copies go through
+// buffers, and no byte outside the value is accessed. While one part of a copy is transferred to or
+// from the disk, other parts are copied and checksummed. The disk accesses only the buffers: the
+// memory of a copy that never ends can be reused after the copy has timed out. A forked child does
+// not inherit the buffers, so the disk writes into the pages of this process.
 //
-// Copies are worked off in the order in which they were begun; one that somebody waits for goes
-// first.
+// Copies are processed in the order in which they were started. A copy that a caller waits for
+// takes precedence.
 class Copier {
  public:
-  static constexpr std::int64_t kBlock = 4096;  // of the disk
+  static constexpr std::int64_t kBlock = 4096;  // block size of the disk
   static constexpr std::int64_t kBuffer = std::int64_t{1} << 20;
   static constexpr int kBuffers = 4;
   using Patience = std::chrono::milliseconds;
@@ -38,34 +38,34 @@ class Copier {
   struct Result {
     enum class Kind : std::uint8_t {
       kDone,
-      kFailed,     // `error` says why
-      kTooShort,   // the file ends before
-      kDifferent,  // not what was written
-      kTimedOut,   // nothing has moved for as long as the copier has patience
+      kFailed,     // `error` has the reason
+      kTooShort,   // the file is shorter than expected
+      kDifferent,  // the checksums differ
+      kTimedOut,   // no progress for the time given as `patience`
     };
     Kind kind = Kind::kDone;
     int error = 0;
-    Checksums sums;  // of what was written
+    Checksums sums;  // checksums of what was written
   };
 
   // Throws std::bad_alloc, std::system_error.
   Copier(int file, std::unique_ptr<BlockIo> io, Patience patience);
-  // Waits for what the disk is at, unless a copy has timed out.
+  // Waits for running operations, unless a copy has timed out.
   ~Copier();
   Copier(const Copier&) = delete;
   Copier& operator=(const Copier&) = delete;
 
-  // Places are in whole blocks; one copy at a time for each.
+  // Offsets in the file are multiples of kBlock, with at most one copy at a time per offset.
   void begin_write(std::int64_t to, const void* from, std::int64_t size);
   void begin_read(void* to, std::int64_t from, std::int64_t size, Checksums expected);
-  // Waits for the copy of that place.
+  // Waits for the copy at that offset.
   [[nodiscard]] Result end(std::int64_t place);
-  // A copy has timed out: the disk may be at it still, so the file must stay open.
+  // Whether a copy has timed out: the disk may still be working on it, so the file must stay open.
   [[nodiscard]] bool stuck() const;
-  // In a forked child: the thread is not here, and what it holds is left alone.
+  // For a forked child, which does not have the thread: leaks what the thread holds.
   void abandon() noexcept;
 
-  // What a copy of these bytes would have.
+  // Checksums of a copy of these bytes.
   [[nodiscard]] static Checksums sums_of(const void* bytes, std::int64_t size);
 
  private:
@@ -80,7 +80,7 @@ class Copier {
 
   void begin(std::unique_ptr<Request> request);
 
-  // The thread's too. It outlives this where a copy never ended.
+  // Shared with the thread. It outlives the Copier if a copy never ended.
   std::shared_ptr<State> state_;
   std::thread thread_;
 };

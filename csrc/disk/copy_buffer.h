@@ -1,4 +1,4 @@
-// Memory that copies between the disk and the pool pass through.
+// CopyBuffer: memory for copies between the disk and the pool.
 #pragma once
 
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 
 namespace recoup::detail {
 
-// Gives a buffer back to the system.
+// Returns a buffer to the system.
 class FreeCopyBuffer {
  public:
   explicit FreeCopyBuffer(std::int64_t size = 0) : size_(size) {}
@@ -21,9 +21,9 @@ class FreeCopyBuffer {
 
 using CopyBuffer = std::unique_ptr<void, FreeCopyBuffer>;
 
-// Maps `size` zero bytes, in whole pages: the heap would keep some of them when they are freed. The
-// child of a fork does not get them: the kernel would copy a page that a disk is writing to. Throws
-// std::bad_alloc.
+// Maps `size` zero bytes in whole pages, because the heap would keep some of them when they are
+// freed. A forked child does not inherit them; otherwise the kernel would copy a page that a disk
+// is writing to. Throws std::bad_alloc.
 inline CopyBuffer make_copy_buffer(std::int64_t size) {
   const auto bytes = static_cast<std::size_t>(size);
   void* const memory =

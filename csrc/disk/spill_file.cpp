@@ -29,7 +29,7 @@ bool is_memory(const struct statfs& found) {
   return found.f_type == TMPFS_MAGIC || found.f_type == RAMFS_MAGIC;
 }
 
-// The first that is on a disk.
+// The first of these directories that is on a disk.
 std::string default_directory() {
   const char* const given = std::getenv("TMPDIR");
   for (const std::string directory : {given == nullptr ? "" : given, "/tmp", "/var/tmp"}) {
@@ -101,7 +101,7 @@ void SpillFile::make_copier(const Settings& settings) {
       std::make_unique<Copier>(file_, io ? std::move(io) : make_plain_io(), settings.patience);
 }
 
-// Without a name where the system can; else the name is taken away at once.
+// Creates the file without a name if the system can; otherwise removes its name at once.
 void SpillFile::open(bool direct) {
   direct_ = direct;
   const int flags = O_RDWR | O_CLOEXEC | (direct ? O_DIRECT : 0);
@@ -201,7 +201,7 @@ bool SpillFile::holds(Bytes place, const void* bytes, Bytes size) const {
          found->second.sums == Copier::sums_of(bytes, size.count());
 }
 
-// The quickest of a few, of each: the others were disturbed.
+// Measures a few times and takes the fastest, because other activity slows measurements down.
 DiskSpeed SpillFile::speed() {
   static std::mutex mutex;
   static std::map<dev_t, DiskSpeed> known;

@@ -1,4 +1,4 @@
-// SpillFile: a file without a name that holds copies of values: the spill tier's bytes.
+// SpillFile: an unnamed file that holds copies of values, as the spill tier.
 #pragma once
 
 #include <sys/types.h>
@@ -14,57 +14,60 @@
 
 namespace recoup::detail {
 
-// What a long copy takes, measured.
+// Measured speed of long copies.
 struct DiskSpeed {
   double write_ns_per_byte = 0;
   double read_ns_per_byte = 0;
-  double request_ns = 0;  // of a short one
+  double request_ns = 0;  // time of a short copy
 };
 
-// Note [Copies beside the page cache]
-// What the system keeps of a file in memory is memory that the budget does not count. So the file
-// is read and written directly (O_DIRECT). A file system that knows no direct copies is told after
-// each that nothing is to be kept.
+// Note [Copies past the page cache]
+// The page cache is memory that the budget does not count. So the file is read and written with
+// direct I/O (O_DIRECT). On a file system without it, the system is told after each copy to drop
+// the cached pages.
 //
-// What comes back is compared with what was written, by checksums (XXH3): a disk may give other
-// bits and say nothing.
+// Data that are read back are compared with what was written, by checksums (XXH3), because a disk
+// may return wrong bits without an error.
 //
-// The file has no name from its first moment, or from right behind it, so nothing is left when the
-// process dies. A forked child has the same file, but its parent goes on with what is in it: the
-// child neither reads nor writes it.
+// The file has no name, or loses it right after its creation, so nothing is left when the process
+// dies. A forked child shares the file, but its parent goes on using it: the child neither reads
+// nor writes it.
 class SpillFile {
  public:
   static constexpr std::int64_t kBlock = Copier::kBlock;
 
-  // For tests: what stands for the disk, and how long it may do nothing.
+  // For tests: a replacement of the disk, and the longest time without progress.
   struct Settings {
-    std::function<std::unique_ptr<BlockIo>()> make_io;  // none: io_uring, or calls that wait
+    std::function<std::unique_ptr<BlockIo>()> make_io;  // null: io_uring, or blocking calls
     Copier::Patience patience = std::chrono::minutes(1);
   };
 
-  // In `directory`; empty: the system's for temporary files. Throws std::invalid_argument where
-  // that is memory, std::system_error where no file can be made.
+  // Creates the file in `directory`; empty: the system's directory for temporary files. Throws
+  // std::invalid_argument if the directory is in memory, std::system_error if the file cannot be
+  // created.
   explicit SpillFile(const std::string& directory) : SpillFile(directory, Settings()) {}
   SpillFile(const std::string& directory, const Settings& settings);
   ~SpillFile();
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;
 
-  // Places are multiples of kBlock, and what a size lacks to one is taken too. Each copy goes on
-  // beside the program until it is ended, which waits for it.
+  // Offsets are multiples of kBlock, and a copy occupies whole blocks. It runs asynchronously until
+  // it is ended, which waits for it.
   void begin_write(Bytes to, const void* from, Bytes size);
-  // False: it cannot be written, whatever the reason. The file grows. In a child: false.
+  // False: the write failed for any reason. The file grows as needed. In a forked child: false.
   [[nodiscard]] bool end_write(Bytes to) noexcept;
   void begin_read(void* to, Bytes from, Bytes size);
-  // Throws std::system_error when not all of it can be read; std::runtime_error in a child, when
-  // the disk does nothing for long, and when it is not what was written there.
+  // Throws std::system_error if the data cannot be read completely. Throws std::runtime_error in a
+  // forked child, when the disk makes no progress for long, and if the data differ from what was
+  // written.
   void end_read(Bytes from);
-  // Whether the bytes are those that were written there last, and can be read. In a child: false.
+  // Whether the bytes equal those that were last written there and can be read. In a forked child:
+  // false.
   [[nodiscard]] bool holds(Bytes place, const void* bytes, Bytes size) const;
 
-  // Measured now, by copies at its start. 0: it cannot be written.
+  // Measures the speed now, by copies at the start of the file. 0: it cannot be written.
   [[nodiscard]] DiskSpeed measure();
-  // Measured by the first file of the process on this disk.
+  // The speed that the first file of the process on this disk has measured.
   [[nodiscard]] DiskSpeed speed();
   [[nodiscard]] const std::string& directory() const { return directory_; }
 
@@ -84,7 +87,7 @@ class SpillFile {
   int file_ = -1;
   bool direct_ = true;
   pid_t owner_;
-  std::unordered_map<std::int64_t, Written> written_;  // by place: what was written there last
+  std::unordered_map<std::int64_t, Written> written_;  // by offset: what was last written there
   std::unique_ptr<Copier> copier_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 class UringIo final : public BlockIo {
  public:
-  // Throws nothing: `usable` says whether there is a ring.
+  // Does not throw: `usable` tells whether there is a ring.
   explicit UringIo(int buffers)
       : usable_(io_uring_queue_init(static_cast<unsigned>(buffers), &ring_, 0) == 0) {}
   ~UringIo() override {
@@ -58,7 +58,7 @@ class UringIo final : public BlockIo {
   }
 
  private:
-  // There are as many as buffers.
+  // The ring has as many entries as there are buffers.
   io_uring_sqe* next_entry() {
     io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
     RECOUP_CHECK(entry != nullptr);

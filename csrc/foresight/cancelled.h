@@ -1,4 +1,4 @@
-// Ends the making of a plan that nobody wants any more.
+// PlanCancelled: thrown to stop planning when the result is not needed any more.
 #pragma once
 
 namespace recoup::detail {

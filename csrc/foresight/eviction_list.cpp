@@ -7,7 +7,7 @@
 namespace recoup::detail {
 
 EvictionList::EvictionList(std::vector<Entry> entries) {
-  std::uint32_t row = 0;  // where the entries of the same ops begin
+  std::uint32_t row = 0;  // index of the first entry with the same `ops`
   for (const Entry& entry : entries) {
     RECOUP_CHECK(entries_.empty() || entries_.back().ops <= entry.ops);
     if (entries_.empty() || entries_.back().ops != entry.ops) {
@@ -28,7 +28,7 @@ std::span<const EvictionList::Entry> EvictionList::at(std::uint32_t ops) const {
   return std::span(entries_).subspan(first_[ops], first_[ops + 1] - first_[ops]);
 }
 
-// Invalid: the victim is none.
+// Invalid if the victim is not a candidate.
 ValueId EvictionList::candidate(const Made& victim, const Engine& engine, const StepLog& step) {
   const std::span<const ValueTicket> made = step.made_by(victim.op);
   if (victim.slot >= made.size()) {

@@ -1,4 +1,4 @@
-// EvictionList: what to evict while a step runs, in which order, and where to move blocks instead.
+// EvictionList: the evictions of a step in order, and the points at which blocks are moved instead.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@ namespace recoup::detail {
 
 class EvictionList {
  public:
-  // While `ops` ops of the step have ended; ascending. What is said twice counts once.
+  // An eviction that is due when `ops` ops of the step have ended. Entries ascend by `ops`;
+  // duplicates are ignored.
   struct Entry {
     std::uint32_t ops = 0;
     Made victim;  // or moves()
     friend bool operator==(const Entry&, const Entry&) = default;
   };
-  // Room is made by moves for the `nth` time while the same op runs, from 0.
+  // Stands for the `nth` time, from 0, that room is made by moves during the same op.
   [[nodiscard]] static Made moves(std::uint32_t nth) { return {.op = kMoves, .slot = nth}; }
 
   EvictionList() = default;
@@ -28,9 +29,10 @@ class EvictionList {
   [[nodiscard]] std::span<const Entry> entries() const { return entries_; }
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
   [[nodiscard]] std::span<const Entry> at(std::uint32_t ops) const;
-  // The first that it names now which is a candidate; invalid: there is none.
+  // The first value that the list names now and that is a candidate; invalid if there is none.
   [[nodiscard]] ValueId next(const Engine& engine, const StepLog& step) const;
-  // Whether it names moves before that, when blocks were moved that often for the running op.
+  // Whether the list names moves before that value, if room was made by moves `moves` times during
+  // the running op.
   [[nodiscard]] bool moves_next(const Engine& engine, const StepLog& step,
                                 std::uint32_t moves) const;
   friend bool operator==(const EvictionList&, const EvictionList&) = default;
@@ -42,7 +44,7 @@ class EvictionList {
                                          const StepLog& step);
 
   std::vector<Entry> entries_;
-  std::vector<std::uint32_t> first_;  // entry by ops
+  std::vector<std::uint32_t> first_;  // index of the first entry, by ops
 };
 
 }  // namespace recoup::detail

@@ -9,14 +9,16 @@
 namespace recoup::detail {
 namespace {
 
-// A step may cost this much more than was planned. What some cost more than that together, less
-// what others cost less: a share of what one was to cost. More, and it is planned anew.
-constexpr double kDearer = 1.05;
+// If steps cost more than kOverrun times the plan, the excess is summed over steps, and cheaper
+// steps reduce the sum. The step is planned again when the sum exceeds this share of its planned
+// cost.
+constexpr double kOverrun = 1.05;
 constexpr double kMostExcess = 0.1;
-// What steps with a list cost more than the policy alone was to cost, less what others cost less:
-// of what one was to cost. More, and it is alone again.
+// The cost with a list minus that of the policy alone is summed in the same way. The list is
+// withdrawn when the sum exceeds this multiple of the cost of the policy alone.
 constexpr double kMostDebt = 1;
-// Moves in place of an eviction, one part in so many of what the step was to cost.
+// Limit for the cost of moves in place of an eviction: the planned cost of the step divided by
+// this.
 constexpr std::int64_t kMostMoved = 20;
 
 }  // namespace
@@ -39,7 +41,7 @@ void Foresight::before_op(std::string_view name, std::span<const Operand> operan
     return;
   }
   if (!std::exchange(begun_, true)) {
-    tell({});  // a trace without a plan is of a run without one
+    tell({});  // a trace without a plan stands for a run without planning
   }
   adopt();
   running_ = log_.with(name, operands);
@@ -56,8 +58,8 @@ void Foresight::follow(StepHash hash) {
   }
 }
 
-// Of steps that have begun alike: the one that is followed, the one that came after the last step
-// before, the last used.
+// Of the known steps that began in the same way: the one that is followed; else the one that came
+// after the previous step last time; else the most recently used.
 Foresight::KnownStep* Foresight::agreeing(StepHash hash) {
   const std::uint32_t op = log_.op_count();
   const auto agrees = [&](const KnownStep& step) {
@@ -82,7 +84,8 @@ ValueId Foresight::next() const {
              : ValueId();
 }
 
-// What was moved cheaply where the list was verified may be dear in the pool as it lies now.
+// Moves that were cheap when the list was verified may be expensive in the current state of the
+// pool.
 std::optional<Nanoseconds> Foresight::moves_next() const {
   if (following_ == nullptr || !following_->evictions ||
       !following_->evictions->list.moves_next(engine_, log_, moves_)) {
@@ -174,7 +177,7 @@ void Foresight::begin_step() {
     for (const auto& step : known_) {
       step->again = true;
       step->in_work = false;
-      step->dearer = 0;
+      step->overruns = 0;
     }
   }
   if (!given_up_ && worth_recording()) {
@@ -262,8 +265,8 @@ void Foresight::plan(KnownStep& step, bool repeats) {
   if (settings_.recorded) {
     return;
   }
-  if (settings_.beside) {
-    plan_beside(step, repeats);
+  if (settings_.background) {
+    plan_on_thread(step, repeats);
     return;
   }
   const auto start = std::chrono::steady_clock::now();
@@ -272,8 +275,8 @@ void Foresight::plan(KnownStep& step, bool repeats) {
   counts_.planning_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
 }
 
-// One at a time; the others come again.
-void Foresight::plan_beside(KnownStep& step, bool repeats) {
+// Plans one step at a time; the others are planned when they repeat.
+void Foresight::plan_on_thread(KnownStep& step, bool repeats) {
   if (thread_.busy()) {
     return;
   }
@@ -284,11 +287,11 @@ void Foresight::plan_beside(KnownStep& step, bool repeats) {
                    .hash = step.hash});
     step.again = false;
     step.in_work = true;
-  } catch (const std::system_error&) {  // no thread: perhaps next time
+  } catch (const std::system_error&) {  // no thread could be started: perhaps next time
   }
 }
 
-// The list may be for the running step: then it is in force from here on.
+// If the list is for the running step, it is used from here on.
 void Foresight::adopt() {
   std::optional<PlannerThread::Found> found =
       recorded_ ? std::exchange(recorded_, std::nullopt) : thread_.take();
@@ -360,7 +363,7 @@ void Foresight::cancel_planning() noexcept {
   }
 }
 
-// The step has ended.
+// Compares the cost of a step that has ended with its plan.
 void Foresight::watch(KnownStep& step) {
   const auto place = std::find_if(known_.begin(), known_.end(),
                                   [&](const auto& each) { return each.get() == &step; });
@@ -386,10 +389,10 @@ void Foresight::watch(KnownStep& step) {
       return;
     }
   }
-  step.excess = std::max(0.0, step.excess + cost - kDearer * expected);
+  step.excess = std::max(0.0, step.excess + cost - kOverrun * expected);
   if (step.excess > kMostExcess * expected) {
     step.excess = 0;
-    if (std::has_single_bit(++step.dearer)) {
+    if (std::has_single_bit(++step.overruns)) {
       step.again = true;
       fruitless_ = 0;
     }

@@ -1,4 +1,4 @@
-// Foresight: knows the steps that a program repeats, and what to evict in them.
+// Foresight: recognizes repeated steps and plans evictions for them.
 #pragma once
 
 #include <cstdint>
@@ -14,54 +14,53 @@
 namespace recoup::detail {
 
 // Note [Following a list]
-// Every step is hashed as it runs, and written down until it is known. When one ends that has run
-// before, a list of evictions is planned for it, there or beside the program. While a later
-// step does what a known one did, its list names victims first. At the first op that differs the
-// list is off, unless another known step has begun like this one. Lists for another budget are
-// planned anew; what they were is tried among others.
+// Every step is hashed as it runs, and recorded unless it is known. When a step ends that has run
+// before, an eviction list is planned for it, either at once or on a thread while the program runs.
+// While a later step is equal to a known one, its list names the victims. At the first op that
+// differs, the list is no longer used, unless another known step began in the same way. If the
+// budget changes, lists are planned again; the old list is one of those tried.
 //
 // Note [A list that costs more than was planned]
-// The pool is not the same in every step, so a step may cost more than was planned. When several
-// cost much more together the list is planned anew, from the pool as it lies then: the first, the
-// second, the fourth time, and so on, so that plans cost ever less. When they cost more than the
-// policy was to cost alone, by as much as one step of it, it is alone again: that is what can be
-// lost.
+// The state of the pool is not the same in every step, so a step may cost more than planned. When
+// several steps together cost much more, the list is planned again from the current state of the
+// pool: at the first, second, fourth time and so on, so that planning becomes rare. When the steps
+// together cost more than the policy alone would, by the cost of one step, the list is withdrawn.
+// This bounds the loss.
 //
+// A list that a thread has found is used from the next op that begins.
 //
-// What is found beside the program is in force from the op on that begins next.
-//
-// To be given to an engine as planned victims and as observer before it runs anything.
+// Must be set as the engine's planned victims and observer before the engine runs anything.
 class Foresight final : public ObserverPair, public PlannedVictims {
  public:
   struct KnownStep {
-    std::vector<StepHash> hashes;  // by op: of all before it and of what it is called with
+    std::vector<StepHash> hashes;  // by op: hash of all previous ops and of the op's arguments
     StepHash hash = 0;
-    std::optional<StepEvictions> evictions;  // none: the policy alone
+    std::optional<StepEvictions> evictions;  // nullopt: only the policy decides
     // Note [A list that costs more than was planned], in ns.
-    double excess = 0;         // over what was planned
-    std::uint32_t dearer = 0;  // how often that was too much
-    double debt = 0;           // over what the policy alone was to cost
-    bool again = false;        // it is to be planned anew
-    bool in_work = false;      // that is being done
-    StepHash successor = 0;    // the step that came after it last time
+    double excess = 0;           // actual minus planned cost of steps
+    std::uint32_t overruns = 0;  // how often the excess was too large
+    double debt = 0;             // actual cost of steps minus that of the policy alone
+    bool again = false;          // to be planned again
+    bool in_work = false;        // planning is under way
+    StepHash successor = 0;      // the step that followed it last time
   };
-  // The last used first.
+  // The most recently used first.
   using KnownSteps = std::vector<std::unique_ptr<KnownStep>>;
 
   struct Settings {
-    std::int64_t work = 1'500'000;  // for a plan, see plan_step
-    bool at_once = false;           // a plan is made of a step that has run once
-    bool beside = false;            // on a thread, and not where the step ends
-    bool recorded = false;          // none is made: they are a trace's
+    std::int64_t work = 1'500'000;  // work limit of a plan, see plan_step
+    bool at_once = false;           // plan after the first run of a step
+    bool background = false;        // plan on a thread instead of at the end of the step
+    bool recorded = false;          // make no plans: they come from a trace
   };
   explicit Foresight(Engine& engine) : Foresight(engine, Settings()) {}
   Foresight(Engine& engine, const Settings& settings);
 
-  // What a run of the same program knows when it has ended, for the next one to begin with.
+  // The known steps at the end of a run, with which another run of the same program can start.
   [[nodiscard]] KnownSteps take_known();
   void set_known(KnownSteps known) { known_ = std::move(known); }
 
-  // Nothing goes on beside the program when this returns; it may begin at the end of a step.
+  // Stops planning on the thread. It may start again at the end of a step.
   void cancel_planning() noexcept;
   void stop_planning_for_good() noexcept { thread_.stop_for_good(); }
 
@@ -89,10 +88,10 @@ class Foresight final : public ObserverPair, public PlannedVictims {
  private:
   static constexpr std::size_t kMostKnown = 8;
   static constexpr std::size_t kMostSeen = 16;
-  // What runs for longer without the end of a step is none.
+  // A sequence of more ops without the end of a step is not a step.
   static constexpr std::uint32_t kMostOps = 1U << 16;
-  // After so many steps without a new plan one in as many is written down. A prime: steps that take
-  // turns have another period.
+  // After this number of steps without a new plan, only one step in kFruitless is recorded. A
+  // prime, so that the period differs from that of alternating steps.
   static constexpr std::int64_t kFruitless = 17;
 
   void begin_step();
@@ -101,9 +100,9 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   void forget_step();
   void follow(StepHash hash);
   [[nodiscard]] KnownStep* agreeing(StepHash hash);
-  // `repeats`: the running step has done what the step before did.
+  // `repeats`: the running step was equal to the previous one.
   void plan(KnownStep& step, bool repeats);
-  void plan_beside(KnownStep& step, bool repeats);
+  void plan_on_thread(KnownStep& step, bool repeats);
   KnownStep& add_known(StepHash hash);
   void adopt();
   void adopt_recorded();
@@ -111,7 +110,7 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   void tell(const KnownStep& step);
   void watch(KnownStep& step);
   [[nodiscard]] bool worth_recording() const;
-  // Of replays and moves, so far.
+  // Cost of replays and moves so far.
   [[nodiscard]] Nanoseconds cost() const {
     return Nanoseconds(engine_.counters().replay_cost_ns) + engine_.context().move_cost();
   }
@@ -121,25 +120,25 @@ class Foresight final : public ObserverPair, public PlannedVictims {
   const Settings settings_;
   Bytes budget_;
   KnownSteps known_;
-  std::vector<StepHash> seen_;  // of steps that are not known
-  std::int64_t fruitless_ = 0;  // steps since a plan was made, or wanted
-  StepHash last_ = 0;           // the last step; 0: it was given up
-  Stats counts_;                // those that it adds to
+  std::vector<StepHash> seen_;  // hashes of steps that are not known yet
+  std::int64_t fruitless_ = 0;  // steps since a plan was made or requested
+  StepHash last_ = 0;           // hash of the last step; 0: it was given up
+  Stats counts_;                // the counters that add_to() adds
 
-  // Of the running step.
+  // State of the running step.
   StepLog log_;
   std::vector<StepHash> hashes_;
-  std::vector<Nanoseconds> costs_;   // of its ops
-  std::optional<StepHash> running_;  // op
-  std::uint32_t moves_ = 0;          // times that room was made by moves while it runs
-  int open_ops_ = 0;                 // of all threads
-  bool begun_ = false;               // an op ran
-  bool given_up_ = false;            // it is too long, or threads run ops side by side
+  std::vector<Nanoseconds> costs_;   // costs of its ops
+  std::optional<StepHash> running_;  // hash of the running op
+  std::uint32_t moves_ = 0;  // number of times that room was made by moves during the running op
+  int open_ops_ = 0;         // number of running ops on all threads
+  bool begun_ = false;       // an op has run
+  bool given_up_ = false;    // it is too long, or its ops overlap on several threads
   KnownStep* following_ = nullptr;
-  bool followed_all_ = false;  // one list has been in force since the step began
+  bool followed_all_ = false;  // the same list has been used since the step began
   Nanoseconds cost_before_{0};
   std::unique_ptr<StepRecorder> recorder_;
-  std::optional<PlannerThread::Found> recorded_;  // in force from the next op on
+  std::optional<PlannerThread::Found> recorded_;  // used from the next op
   PlannerThread thread_;
 };
 

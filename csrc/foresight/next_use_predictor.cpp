@@ -33,7 +33,8 @@ void NextUsePredictor::before_op(std::string_view name, std::span<const Operand>
   }
 }
 
-// What is used before the running op is used again in the next step, if the step repeats.
+// A storage that is used only before the running op is used again in the next step, if the step
+// repeats.
 void NextUsePredictor::follow(const Step& step) {
   next_uses_.clear();
   for (std::size_t op = step.hashes.size(); op-- > 0;) {
@@ -66,7 +67,7 @@ std::optional<std::uint32_t> NextUsePredictor::next_use(StorageId storage) const
   return at - log_.op_count();
 }
 
-// An op that was foreseen has ended.
+// Updates the next uses when a predicted op has ended.
 void NextUsePredictor::pass_op(std::span<const StorageId> fresh) {
   const std::size_t op = log_.op_count() - std::size_t{1};
   const Step& step = *following_;
@@ -83,11 +84,11 @@ void NextUsePredictor::pass_op(std::span<const StorageId> fresh) {
   }
 }
 
-// Finds the next use of each, from the last one on. What was there before is used again when the
-// step is.
+// Finds the next use of each storage, backwards from the last op. Storages from before the step are
+// used again when the step repeats.
 void NextUsePredictor::connect(Step& step) {
   const auto ops = static_cast<std::uint32_t>(step.hashes.size());
-  std::unordered_map<std::uint64_t, std::uint32_t> later;  // by storage that was there
+  std::unordered_map<std::uint64_t, std::uint32_t> later;  // by storage from before the step
   step.next.assign(step.uses.size(), kNever);
   step.first_use.assign(step.first_made.back(), kNever);
   const auto go_back = [&](bool again) {
@@ -183,7 +184,8 @@ void NextUsePredictor::begin_step() {
   given_up_ = open_ops_ > 0;
 }
 
-// What a step uses is known by its last run: a storage that was there before may be another.
+// The record of the last run is kept: in each run, storages from before the step may be different
+// ones.
 void NextUsePredictor::end_step() {
   if (given_up_ || step_.hashes.empty()) {
     return;
@@ -211,7 +213,7 @@ NextUsePredictor::Use NextUsePredictor::use_of(StorageId storage) const {
   return {.made = std::nullopt, .storage = engine_.values().ticket(storage)};
 }
 
-// Invalid: it is not there, or not yet.
+// Invalid if the storage does not exist, or not yet.
 StorageId NextUsePredictor::find(const Use& use) const {
   PinTicket ticket = use.storage;
   if (use.made) {

@@ -1,4 +1,4 @@
-// NextUsePredictor: which storages the coming ops will use, in steps that repeat.
+// NextUsePredictor: predicts which storages the next ops use, in steps that repeat.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 namespace recoup::detail {
 
 // Note [Next uses]
-// Every step is hashed as it runs, and written down: which storages each op uses. While a later
-// step does what a known one did, that says what its next ops will use: storages that were there
-// before are known by themselves, those that the step makes by the op that made them. A step is
-// known from its second run on. Where ops run side by side on threads nothing is known.
+// Every step is hashed as it runs, and the storages that each op uses are recorded. While a later
+// step is equal to a known one, the record predicts what its next ops use. Storages from before the
+// step are identified by themselves, storages that the step makes by the op that made them. A step
+// is known from its second run on. Nothing is predicted if ops overlap on several threads.
 //
-// To be given to an engine as planned victims and as observer before it runs anything. It names no
-// victims.
+// Must be set as the engine's planned victims and observer before the engine runs anything. It
+// names no victims.
 class NextUsePredictor final : public Observer, public PlannedVictims {
  public:
-  // It must outlive this.
+  // The engine must outlive it.
   explicit NextUsePredictor(const Engine& engine);
 
   // PlannedVictims.
@@ -45,22 +45,23 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
 
  private:
   static constexpr std::size_t kMostKnown = 4;
-  // What runs for longer without the end of a step is none.
+  // A sequence of more ops without the end of a step is not a step.
   static constexpr std::uint32_t kMostOps = 1U << 16;
 
-  // A storage, in terms that hold for the step's next run.
+  // A storage, identified so that the next run of the step can find it.
   struct Use {
-    std::optional<Made> made;  // by an op of the step
-    PinTicket storage;         // else: it was there before
+    std::optional<Made> made;  // the op of the step that made it
+    PinTicket storage;         // otherwise: a storage from before the step
   };
-  // By op: the rows of op i are those from first[i] to first[i + 1].
+  // A step by op: the rows of op i are those from first[i] to first[i + 1].
   struct Step {
-    std::vector<StepHash> hashes;  // of all ops before it and of what it is called with
+    std::vector<StepHash> hashes;  // hash of all previous ops and of the op's arguments
     std::vector<Use> uses;
     std::vector<std::uint32_t> first{0};
-    std::vector<std::uint32_t> next;           // by row: the op that uses the same next; kNever
-    std::vector<std::uint32_t> first_made{0};  // by op: rows of what it made
-    std::vector<std::uint32_t> first_use;      // by these rows: the op; kNever
+    std::vector<std::uint32_t> next;           // by row: the op that uses the storage next; kNever
+    std::vector<std::uint32_t> first_made{0};  // by op: first row of the storages that it made
+    // By these rows: the op that first uses the storage; kNever.
+    std::vector<std::uint32_t> first_use;
     StepHash hash = 0;
   };
   static constexpr std::uint32_t kNever = 0xffffffff;
@@ -80,22 +81,22 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
   [[nodiscard]] StorageId find(const Use& use) const;
 
   const Engine& engine_;
-  std::vector<std::unique_ptr<Step>> known_;  // the last used first
+  std::vector<std::unique_ptr<Step>> known_;  // the most recently used first
   const Step* following_ = nullptr;
   std::vector<NextUse> next_uses_;  // by StorageId, in the step that is followed
 
-  // Of the running step.
+  // State of the running step.
   StepLog log_;
   Step step_;
-  std::vector<PinTicket> made_;  // fresh storages of its ops
+  std::vector<PinTicket> made_;  // new storages of its ops
   std::vector<std::uint32_t> first_made_{0};
-  std::optional<StepHash> running_;  // op
-  int open_ops_ = 0;                 // of all threads
+  std::optional<StepHash> running_;  // hash of the running op
+  int open_ops_ = 0;                 // number of running ops on all threads
   bool given_up_ = false;
 };
 
-// Whether a run with these options has an next_use_predictor, or plans evictions: a plan knows of
-// no second tier.
+// Whether a run with these options has a NextUsePredictor, or a Foresight. Plans do not cover a
+// spill tier, so it never has both.
 [[nodiscard]] bool has_next_use_predictor(const Options& options);
 [[nodiscard]] bool has_foresight(const Options& options);
 

@@ -12,14 +12,16 @@
 namespace recoup::detail {
 namespace {
 
-// What a list must save of what the policy alone costs.
+// A list must cost at most this share of what the policy alone costs.
 constexpr double kWorthIt = 0.995;
-// The last of a search's trail, which are its best.
+// Number of candidates that are taken from the end of a search's trail, where the best ones are.
 constexpr std::size_t kOfSearch = 4;
-// What a list leaves to the policy is written into it, for the policy may decide otherwise when
-// costs have changed a little; unless that makes it dearer by more than one part in so many.
+// Evictions that a list leaves to the policy are recorded in it, because the policy may decide
+// otherwise if costs change a little. This is undone if it raises the cost by more than one part in
+// kAsGood.
 constexpr std::int64_t kAsGood = 500;
-// A list that was made in less memory leaves room for free memory in pieces.
+// Budgets, relative to the actual one, in which lists are made. A list for a smaller budget leaves
+// room for fragmentation.
 constexpr std::array kShares = {1.0, 0.97, 0.94};
 
 class StepPlanner {
@@ -118,7 +120,7 @@ class StepPlanner {
   std::vector<EvictionList> tried_;
   bool found_ = false;
   EvictionList best_list_;
-  TrialResult best_;  // with it; before one is found what is to be beaten
+  TrialResult best_;  // result with the best list; before one is found, the cost to beat
 };
 
 }  // namespace
@@ -128,7 +130,7 @@ std::optional<StepEvictions> plan_step(const RecordedStep& step, const EvictionL
   try {
     validate(step.trace);
   } catch (const BadTrace&) {
-    return std::nullopt;  // threads did what a trace cannot say
+    return std::nullopt;  // concurrent threads did something that a trace cannot express
   }
   return StepPlanner(step, work, stop).plan(before);
 }

@@ -1,4 +1,4 @@
-// The list of evictions that makes a step cheapest.
+// Plans the eviction list that makes a step cheapest.
 #pragma once
 
 #include <atomic>
@@ -12,23 +12,25 @@
 
 namespace recoup::detail {
 
-// Beside the engine's policy, which decides where the list names nothing.
+// A list of evictions. The engine's policy decides where the list names no victim.
 struct StepEvictions {
   EvictionList list;
   StepCost expected;
-  std::optional<StepCost> by_policy;  // none: without the list the step does not run
+  // Cost without the list; nullopt: the step does not fit without it.
+  std::optional<StepCost> by_policy;
 };
 
 // Note [Lists and not scores]
-// A search finds a score under which the step is cheap, see Note [Search]. What is kept of
-// it is what it evicted: under costs that are measured a little differently, or in memory that lies
-// a little differently, a score may decide on something else, and a list does not. Each list is
-// tried where it will be used: at the addresses where the step began, beside the policy.
+// A search finds a score under which the step is cheap, see Note [Search]. Its result is stored as
+// a list of the evictions, not as a score. With slightly different measured costs, or a slightly
+// different state of the pool, a score may decide otherwise, but a list does not. Each list is
+// tried under the conditions of its use: at the addresses where the step began, and together with
+// the policy.
 //
-// `work`: of the searches, about half a microsecond each; the portfolio, and the best lists, are
-// tried in any case. Returns nothing when no list is better than the policy by half a percent.
-// `before`: a list to be tried, too. The same in every call. Throws PlanCancelled soon after `stop`
-// says so; null: never.
+// `work`: work limit of the searches, in units of about half a microsecond; the portfolio and the
+// best lists are tried in any case. Returns nullopt if no list is better than the policy by half a
+// percent. `before`: an additional list to try. The result is deterministic. Throws PlanCancelled
+// soon after `stop` becomes true; null: never.
 [[nodiscard]] std::optional<StepEvictions> plan_step(const RecordedStep& step,
                                                      const EvictionList& before, std::int64_t work,
                                                      const std::atomic<bool>* stop = nullptr);

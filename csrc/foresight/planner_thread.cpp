@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kLowestPriority = 19;
 
-// Signals are the program's: a new thread has the mask of the one that starts it.
+// Signals are for the program's threads. A new thread inherits the signal mask of its creator.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -51,7 +51,8 @@ void PlannerThread::start(Task task) {
 }
 
 void PlannerThread::run() noexcept {
-  // Of this thread alone, in Linux. Where it is not allowed the plan disturbs a little more.
+  // On Linux this affects only this thread. If it is not permitted, planning disturbs the program a
+  // little more.
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
   try {
     found_ = {.hash = task_.hash,
@@ -84,7 +85,7 @@ void PlannerThread::cancel() noexcept {
   }
 }
 
-// Not joined: another thread may be about to do that.
+// Does not join the thread: another thread may be about to do that.
 void PlannerThread::stop_for_good() noexcept {
   for_good_.store(true);
   stop_.store(true);

@@ -1,4 +1,4 @@
-// PlannerThread: plans for one step while the program goes on.
+// PlannerThread: plans for one step while the program runs.
 #pragma once
 
 #include <atomic>
@@ -11,18 +11,18 @@
 
 namespace recoup::detail {
 
-// Its methods are called by one thread at a time. What it starts takes no lock, has the lowest
-// priority that there is, and gets no signal.
+// Only one thread at a time may call its methods. The planning thread takes no lock, has the lowest
+// priority, and receives no signals.
 class PlannerThread {
  public:
   struct Task {
     RecordedStep step;
     EvictionList before;
     std::int64_t work = 0;
-    StepHash hash = 0;  // of the step
+    StepHash hash = 0;  // hash of the step
   };
   struct Found {
-    StepHash hash = 0;  // of the task's step
+    StepHash hash = 0;  // hash of the task's step
     std::optional<StepEvictions> evictions;
   };
 
@@ -31,17 +31,19 @@ class PlannerThread {
   PlannerThread(const PlannerThread&) = delete;
   PlannerThread& operator=(const PlannerThread&) = delete;
 
-  // It has a task that nobody has taken the result of.
+  // Whether there is a task whose result has not been taken.
   [[nodiscard]] bool busy() const { return thread_.joinable(); }
-  // And works on it.
+  // Whether the thread is still working on it.
   [[nodiscard]] bool working() const { return !done_.load(std::memory_order_acquire); }
-  // It must not be busy. Throws std::system_error when there can be no thread; then it is not.
+  // Must not be called while busy. Throws std::system_error if no thread can be started; it is then
+  // not busy.
   void start(Task task);
-  // Nothing until it is done. Throws what planning threw.
+  // The result; nullopt until it is available. Throws what planning threw.
   [[nodiscard]] std::optional<Found> take();
-  // Waits until it has stopped, which takes as long as a replay of a simulation.
+  // Stops the task and waits for it, at most as long as one replay of a simulation takes.
   void cancel() noexcept;
-  // The same when the process ends, whatever other threads do: it is not to start again.
+  // The same when the process exits, even while other threads call methods. No task starts
+  // afterwards.
   void stop_for_good() noexcept;
 
  private:

@@ -8,7 +8,7 @@ namespace recoup::detail {
 
 namespace {
 
-// Storages that an op made differ from step to step; others stay.
+// Storages that an op made differ from step to step; other storages stay the same.
 BlockKind kind_of(const BlockView& block, StorageId storage, const std::optional<Made>& maker) {
   BlockKind kind{.size = block.size.count()};
   if (maker) {
@@ -37,7 +37,7 @@ StepRecorder::StepRecorder(const Engine& engine, const StepLog& log) : engine_(e
       [this](StorageId id, const HeldStorage& storage) { add_storage(id, storage); });
 }
 
-// A block of a value that no storage holds stays as it is: who needs it still needs it.
+// A block of a value without a storage stays as it is: whatever needs it still needs it.
 void StepRecorder::add_block(BlockId id, const BlockView& block) {
   recorder_.on_allocate(id, block.size);
   const StorageId storage = engine_.storage_in(id);
@@ -50,7 +50,7 @@ void StepRecorder::add_block(BlockId id, const BlockView& block) {
   }
 }
 
-// One that is evicted takes nothing, and is not what this step evicts.
+// An evicted storage takes no bytes and cannot be a victim in this step.
 void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   const Value& value = engine_.value(storage.current);
   if (!value.block.valid()) {

@@ -1,4 +1,4 @@
-// A step that has been seen, as a program of its own.
+// RecordedStep: a step of a run, as a program that can be simulated.
 #pragma once
 
 #include <compare>
@@ -13,42 +13,44 @@
 
 namespace recoup::detail {
 
-// What was there before it comes first: blocks of the pool, and what is charged beside them.
-// Nothing of that is evicted in a simulation of the step.
+// The trace starts with the state before the step: blocks of the pool, and other charged bytes. A
+// simulation of the step evicts none of these.
 struct RecordedStep {
   Trace trace;
-  StartingPool pool;  // in which its next run begins
-  Bytes unseen{0};    // charged for what no storage of the program holds
-  Options options;    // of the engine, with its price of moves
-  Placer placer{Placement::kTwoEnded, Bytes(0)};  // what it has learned by then
+  StartingPool pool;  // state of the pool at the start of the step's next run
+  Bytes unseen{0};    // bytes that are charged but belong to no storage of the program
+  Options options;    // options of the engine, with its price of moves
+  Placer placer{Placement::kTwoEnded, Bytes(0)};  // state of the placer
   Bytes enough{0};                                // see Context
 };
 
-// What a block is for, in terms that hold for a step and for the next one. 0: that is not known.
+// Identifies a block such that the next run of the step has a block of the same kind. Fields are 0
+// if unknown.
 struct BlockKind {
   std::int64_t size = 0;
-  std::int64_t op = 0;  // of the step, from 1, that made its storage
+  std::int64_t op = 0;  // number of the op that made its storage in the step, from 1
   std::int64_t slot = 0;
-  std::int64_t storage = 0;  // that no op of the step made, from 1
+  std::int64_t storage = 0;  // number of a storage that no op of the step made, from 1
   friend auto operator<=>(const BlockKind&, const BlockKind&) = default;
 };
 
 // Note [The pool of the next run]
-// What a list saves depends on where free memory lies when the step begins. A step leaves its pool
-// otherwise than it found it: what it made and what stays takes the place of what the step before
-// made. Where a step follows its like its next run begins in what it leaves. So each block that was
-// there when it began is put to where its counterpart lies when it ends: of a storage that the step
-// before made, what the same op made now; else itself. What has no counterpart is in the way.
-// After another step, the pool of the recorded run stands for the next one's.
+// What a list saves depends on the addresses of free memory when the step begins. A step changes
+// the state of the pool: its results that stay alive take the place of those of the previous step.
+// If a step follows an equal step, its next run begins in the state that it leaves. So each block
+// from before the step is placed where its counterpart lies at the end of the step. For a storage
+// that the previous step made, the counterpart is the storage that the same op made now. Otherwise
+// it is the block itself. Blocks without counterpart are obstacles. If the step follows a different
+// one, the recorded state is used for the next run as well.
 //
-// Writes a step down while it runs. To be made where the step begins, outside of any op. The engine
-// and the log must outlive it.
+// Records a step while it runs. Create it where the step begins, outside of any op. The engine and
+// the log must outlive it.
 class StepRecorder {
  public:
   StepRecorder(const Engine& engine, const StepLog& log);
-  // Is to be told all that the engine's observer is.
+  // Must receive all calls of the engine's observer.
   [[nodiscard]] Observer& observer() { return recorder_; }
-  // Where the step ends. `repeats`: it has done what the step before did.
+  // Call it where the step ends. `repeats`: the step was equal to the previous one.
   [[nodiscard]] RecordedStep take(bool repeats);
 
  private:
@@ -60,7 +62,7 @@ class StepRecorder {
   const Engine& engine_;
   const StepLog& log_;
   RecordedStep step_;
-  std::vector<BlockKind> blocks_;  // that were there, in order
+  std::vector<BlockKind> blocks_;  // blocks from before the step, in order
   TraceBuilder builder_;
   TraceRecorder recorder_{builder_};
 };

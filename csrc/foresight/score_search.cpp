@@ -11,18 +11,19 @@ constexpr double kNeverFits = 1e18;
 constexpr std::int8_t kFirst = -1;
 constexpr std::int8_t kLast = 1;
 
-// A walk may go up by this much of its cost, less and less.
+// A step of the walk may raise the cost by up to this share, which falls to 0 during the walk.
 constexpr double kTolerance = 0.03;
-// A walk ends after so many trials that found nothing better than the best.
+// A walk ends after this number of trials without a new best result.
 constexpr int kPatience = 300;
-// Of the search's work, for a walk from each of the best two, and from the best that they found.
+// Shares of the search's work for a walk from each of the best two scores, and from the best result
+// of these.
 constexpr std::array kWalks = {0.3, 0.3, 0.4};
 
 double cost_of(const TrialResult& result, std::size_t ops) {
   if (result.fits) {
     return static_cast<double>(result.cost.count());
   }
-  // The further it came, the better.
+  // The further the run came, the better.
   return kNeverFits * (2 - static_cast<double>(result.ops) / static_cast<double>(ops + 1));
 }
 
@@ -32,8 +33,8 @@ bool better(const ScoreSearch::Found& a, const ScoreSearch::Found& b) { return a
 
 std::span<const OracleOptions> score_portfolio() {
   static constexpr std::array kScores = std::to_array<OracleOptions>({
-      {.distance = 0, .age = 0.5, .ahead = false},  // recoup's
-      {.distance = 0, .age = 0, .ahead = false},    // msps's
+      {.distance = 0, .age = 0.5, .ahead = false},  // score of policy recoup
+      {.distance = 0, .age = 0, .ahead = false},    // score of policy msps
       {.distance = 0, .age = 0.25, .ahead = false},
       {.distance = 0, .age = 1, .ahead = false},
       {},
@@ -154,7 +155,7 @@ void ScoreSearch::change_ops(const Place& place, std::vector<std::int8_t>& prior
     if (const auto op = pick_kept(place)) {
       priorities[*op] = kFirst;
     }
-  } else if (what < 0.70) {  // one for another of its kind
+  } else if (what < 0.70) {  // exchange it for another op of its kind
     if (const auto op = pick_replayed(place)) {
       std::vector<std::size_t> others;
       alike(*op, [&](std::size_t other) { others.push_back(other); });
@@ -172,7 +173,7 @@ void ScoreSearch::change_ops(const Place& place, std::vector<std::int8_t>& prior
   }
 }
 
-// An op, as likely as it weighs.
+// A random op, with probability proportional to its weight.
 template <class Weight>
 std::optional<std::size_t> ScoreSearch::pick(const Weight& weight) {
   double sum = 0;

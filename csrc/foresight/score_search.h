@@ -1,4 +1,4 @@
-// ScoreSearch: orders of eviction under which a step costs little.
+// ScoreSearch: finds scores under which a step is cheap.
 #pragma once
 
 #include <cstdint>
@@ -11,37 +11,37 @@
 
 namespace recoup::detail {
 
-// The scores that a search begins with.
+// The scores that a search starts with.
 [[nodiscard]] std::span<const OracleOptions> score_portfolio();
 
 // Note [Search]
-// A search by bytes ignores addresses: where free memory lies in pieces depends on every eviction
-// before, so that little changes have large effects. What it finds is where a search by addresses
-// begins. No fixed score is the best for every net and budget, so each of a portfolio is
-// tried. From the best ones a random walk goes on, whose steps say of an op that all it makes goes
-// last (it was replayed, and that cost much), or first (it was kept, and is large). Small changes
-// of scores find nothing that these do not.
+// A search by bytes ignores addresses. Fragmentation depends on all earlier evictions, so small
+// changes of them have large effects on it. The result of a search by bytes is the start of a
+// search by addresses. No fixed score is the best for every net and budget, so all scores of a
+// portfolio are tried. From the best ones a random walk continues. A step of the walk declares that
+// all results of an op are evicted last (if it was replayed at a high cost) or first (if it was
+// kept and is large). Small changes of scores find nothing that these steps do not find.
 class ScoreSearch {
  public:
   struct Found {
     StepScore score;
-    double cost = 0;  // nanoseconds, see TrialResult; more than any step costs when it does not fit
+    double cost = 0;  // nanoseconds, see TrialResult; if it does not fit, more than any step costs
     [[nodiscard]] bool fits() const;
   };
 
-  // The trial must outlive it. `work`: how much trials may do, see TrialResult. The portfolio is
-  // tried in any case.
+  // The trial must outlive it. `work`: limit for the work of trials, see TrialResult. The portfolio
+  // is tried in any case.
   ScoreSearch(const StepTrial& trial, Addresses addresses, std::int64_t work)
       : trial_(trial), addresses_(addresses), work_(work) {}
 
-  // The best of the portfolio and of others to begin with, then what the walk found, each better
-  // than what stands before it.
+  // Returns the best of the portfolio and of `others`, then the results of the walks, each better
+  // than the one before.
   std::vector<Found> run(std::span<const Found> others);
-  // What is best of the portfolio in that budget.
+  // The best of the portfolio in this budget.
   Found best_of_portfolio(Bytes budget);
 
  private:
-  struct Place {  // where the walk is
+  struct Place {  // current place of the walk
     Found found;
     std::vector<std::uint32_t> replays;
   };

@@ -1,4 +1,4 @@
-// StepCost: what replays and moves are to cost in a step.
+// StepCost: the planned cost of replays and moves in a step.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,15 @@
 namespace recoup::detail {
 
 // Note [What was planned at costs of today]
-// What ops are believed to cost changes by several percent from step to step. Whether a step did as
-// planned is asked at the costs that it had: so often was each of its ops to be replayed.
+// The learned costs of ops change by several percent from step to step. To compare a step with its
+// plan, the planned number of replays of each op is multiplied by its current cost.
 struct StepCost {
   Nanoseconds total{0};
-  std::vector<std::uint32_t> replays;  // by op of the step; shorter: the rest is not replayed
-  Nanoseconds others{0};               // what of `total` is not for these
+  // Planned replays, by op of the step; ops beyond the end are not replayed.
+  std::vector<std::uint32_t> replays;
+  Nanoseconds others{0};  // the part of `total` that is not for these replays
 
-  // When the step's ops cost this.
+  // The planned cost if the step's ops have these costs.
   [[nodiscard]] Nanoseconds at(std::span<const Nanoseconds> costs) const {
     Nanoseconds sum = others;
     for (std::size_t op = 0; op < std::min(replays.size(), costs.size()); ++op) {

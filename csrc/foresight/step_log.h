@@ -1,4 +1,4 @@
-// StepLog: what the running step has done so far, in terms that its next run repeats.
+// StepLog: what the running step has done so far, in a form that is equal in its next run.
 #pragma once
 
 #include <cstdint>
@@ -11,52 +11,52 @@
 
 namespace recoup::detail {
 
-// Tells one way through a program from another.
+// Identifies a sequence of ops.
 using StepHash = std::uint64_t;
 
-// What an op of the step made: its fresh storages in order, then the versions that it wrote.
+// A result of an op of the step: its new storages in order, then the versions that it wrote.
 struct Made {
-  std::uint32_t op = 0;  // from 0
+  std::uint32_t op = 0;  // number of the op, from 0
   std::uint32_t slot = 0;
   friend bool operator==(const Made&, const Made&) = default;
 };
 
 // Note [Steps that repeat]
-// Two steps are the same when their ops have the same names, sizes
-// and uses of their operands, which come from the same ops, and make storages of the same sizes. So
-// the hash of a step depends on the program alone, never on what was evicted or frozen.
+// Two steps are equal if their ops have the same names, use operands of the same sizes in the same
+// way, which were made by the same ops, and make storages of the same sizes. So the hash of a step
+// depends only on the program, not on what was evicted or frozen.
 class StepLog {
  public:
-  // It must outlive this.
+  // The engine must outlive it.
   explicit StepLog(const Engine& engine) : engine_(engine) {}
 
   void begin_step();
-  // Of all ops so far, and the one that is about to begin.
+  // Hash of all ops so far and of the op that is about to begin.
   [[nodiscard]] StepHash with(std::string_view name, std::span<const Operand> operands) const;
-  // That op has ended: `hash` is what `with` said of it.
+  // Adds an op that has ended: `hash` is the result of with() for it.
   void add_op(StepHash hash, const OpRecord& record, std::span<const Operand> operands,
               std::span<const StorageId> fresh);
-  // A storage that no op made.
+  // Adds a storage that no op made.
   void add_storage(StorageId id) {
     set_maker(id, 0);
     set_fresh_maker(id, {});
   }
 
-  // Of all ops so far.
+  // Hash of all ops so far.
   [[nodiscard]] StepHash hash() const { return hash_; }
   [[nodiscard]] std::uint32_t op_count() const { return op_count_; }
-  // All that the op made, by slot; a non-recomputable value has no value.
+  // Results of the op by slot; sources have invalid tickets.
   [[nodiscard]] std::span<const ValueTicket> made_by(std::uint32_t op) const;
-  // Which op made that storage, if one of this step, or of the step before, did; slots are of the
-  // fresh ones.
+  // The op of this step, or of the previous one, that made the storage, if there is one. Slots
+  // count new storages only.
   [[nodiscard]] std::optional<Made> maker_in_step(StorageId id) const;
   [[nodiscard]] std::optional<Made> maker_in_last_step(StorageId id) const;
-  // What that value is, if this step made it.
+  // The op of this step that made the value, if there is one.
   [[nodiscard]] std::optional<Made> find(ValueId id) const;
 
  private:
   struct Maker {
-    std::uint64_t op = 0;  // among all, from 1; or 0
+    std::uint64_t op = 0;  // number among all ops, from 1; 0: none
     std::uint32_t slot = 0;
   };
 
@@ -68,13 +68,14 @@ class StepLog {
   const Engine& engine_;
   StepHash hash_ = 0;
   std::uint32_t op_count_ = 0;
-  std::uint64_t all_ops_ = 0;   // of all steps
-  std::uint64_t last_ops_ = 0;  // of the last step
+  std::uint64_t all_ops_ = 0;   // number of ops of all steps
+  std::uint64_t last_ops_ = 0;  // number of ops of the last step
   std::vector<ValueTicket> made_;
-  std::vector<std::uint32_t> first_made_{0};  // by op, and behind the last
+  std::vector<std::uint32_t> first_made_{0};  // by op, with an end marker
   std::vector<Made> by_value_;                // by ValueId
-  std::vector<std::uint64_t> made_last_;  // by StorageId: the op that did, among all, from 1; or 0
-  std::vector<Maker> made_fresh_;         // by StorageId
+  // By StorageId: number of the op among all ops, from 1; 0: none.
+  std::vector<std::uint64_t> made_last_;
+  std::vector<Maker> made_fresh_;  // by StorageId
 };
 
 }  // namespace recoup::detail

@@ -14,7 +14,7 @@ constexpr double kMostTimeRatio = 10;  // as in simulations
 constexpr std::int64_t kAddressRoom = 256;
 constexpr Nanoseconds kNoLimit{std::int64_t{1} << 50};
 
-// Watches one simulated run of a step, and tells its engine what to evict.
+// Observes one simulated run of a step, and tells its engine what to evict.
 class Director final : public Observer, public PlannedVictims, public Future {
  public:
   Director(const Engine& engine, const Future* future, const StepScore* score,
@@ -103,13 +103,13 @@ class Director final : public Observer, public PlannedVictims, public Future {
   const EvictionList* list_;
   const std::atomic<bool>* stop_;
   StepHash running_ = 0;
-  std::vector<std::uint32_t> ops_;  // by number among all that the engine recorded
+  std::vector<std::uint32_t> ops_;  // number of the op, by sequence number in the engine
   std::vector<std::uint32_t> replays_;
   std::vector<EvictionList::Entry> done_;
-  std::uint32_t moves_ = 0;  // for the running op
+  std::uint32_t moves_ = 0;  // during the running op
 };
 
-// As the program's, without what is there for tests.
+// The program's options without test aids.
 Options engine_options(const RecordedStep& step, Bytes budget) {
   Options options = step.options;
   if (options.addresses <= Bytes(0)) {

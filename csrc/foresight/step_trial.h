@@ -1,4 +1,4 @@
-// StepTrial: what a step would cost if other values were evicted in it.
+// StepTrial: simulates what a step costs with other evictions.
 #pragma once
 
 #include <atomic>
@@ -10,55 +10,55 @@
 
 namespace recoup::detail {
 
-// An order of eviction that knows the step.
+// A score for evictions in a known step.
 struct StepScore {
   OracleOptions terms;
-  // By op of the step: as Candidate::priority, of all that it makes. Empty: none has one.
+  // By op of the step: Candidate::priority of all its results. Empty: 0 for all.
   std::vector<std::int8_t> priorities;
 };
 
 enum class Addresses : std::uint8_t {
-  kIgnored,   // free memory is never in pieces
-  kRecorded,  // as they were when the step was recorded
+  kIgnored,   // fragmentation does not occur
+  kRecorded,  // as when the step was recorded
 };
 
 struct TrialResult {
-  bool fits = false;  // else the rest tells of it as far as it went
+  bool fits = false;  // if false, the other fields cover the part that ran
   std::uint32_t ops = 0;
-  Nanoseconds cost{0};                 // of replays and of moves
+  Nanoseconds cost{0};                 // cost of replays and moves
   std::vector<std::uint32_t> replays;  // by op of the step
-  EvictionList done;                   // what was evicted, and where blocks were moved
-  std::int64_t work = 0;               // ops, replays, and candidates that a policy looked at
+  EvictionList done;                   // evictions, and points at which blocks were moved
+  std::int64_t work = 0;  // number of ops, replays, and candidates that a policy looked at
 };
 
 struct TrialLimits {
   Bytes budget;
-  Nanoseconds most;  // of the cost: what takes more does not fit
+  Nanoseconds most;  // cost limit: a run that exceeds it does not fit
 };
 
 class StepTrial {
  public:
-  // The step must outlive this.
+  // The step must outlive it.
   StepTrial(const RecordedStep& step, const std::atomic<bool>* stop);
 
-  // ---- both throw PlanCancelled when they are stopped ----
+  // ---- both functions throw PlanCancelled when they are stopped ----
 
   [[nodiscard]] TrialResult run(const StepScore& score, Addresses addresses,
                                 const TrialLimits& limits) const;
-  // The list, and the policy where it names nothing, at addresses.
+  // Runs with the list, with the policy where it names no victim, and with addresses.
   [[nodiscard]] TrialResult run(const EvictionList& list, const TrialLimits& limits) const;
 
   // An op of the step.
   struct StepOp {
     Nanoseconds cost{0};
     Bytes made{0};
-    std::size_t kind = 0;  // the same for ops of one name that make the same sizes
+    std::size_t kind = 0;  // equal for ops of the same name with results of the same sizes
   };
   [[nodiscard]] const std::vector<StepOp>& ops() const { return ops_; }
   [[nodiscard]] Bytes budget() const { return step_.options.budget; }
-  // Whether an engine can have it, beside what is there.
+  // Whether this budget leaves bytes for the pool, next to what is charged outside it.
   [[nodiscard]] bool possible(Bytes budget) const;
-  // What replays and moves may cost at all.
+  // Limits for the cost of replays and moves in any trial.
   [[nodiscard]] TrialLimits limits() const;
 
  private:

@@ -1,14 +1,15 @@
-// What changed between two plans, for a policy that keeps its candidates in order.
+// ChangeLog: what changed between two plans, for a policy that keeps its candidates in order.
 //
-// Only a decrease of a neighborhood's cost is told: what grew is seen when it is asked for again. A
-// neighborhood gets cheaper when an evicted value gets its bytes back or is lost, and for all that
-// reached something through it. Who that is follows from a walk through what is evicted now:
+// Only decreases of a neighborhood's cost are reported: an increase is seen when the cost is
+// computed again. A neighborhood gets cheaper when an evicted value is restored or lost. That
+// affects all values that reached something through it. A walk through the values that are evicted
+// now finds them:
 //
-//   v -- x -- u -- w      u came back: a walk from u finds v through x, unless x came back too, and
-//                         then the walk from x finds v
+//   v -- x -- u -- w      u was restored: a walk from u finds v through x, unless x was restored,
+//                         too; then the walk from x finds v
 //
-// An edge goes only when what it leads to is cut from its producer. If that was the start of a
-// walk, the walk upwards starts behind the edge instead.
+// An edge disappears only when the value that it leads to is cut from its producer. If that value
+// was the start of a walk upwards, the walk starts at the producer's inputs instead.
 #pragma once
 
 #include <span>
@@ -21,31 +22,32 @@ namespace recoup::detail {
 
 class ChangeLog {
  public:
-  // It became or ceased to be a candidate, or was accessed.
+  // The value became or ceased to be a candidate, or was accessed.
   void on_change(ValueId id) { mark(changed_, id, kChanged); }
-  // The two below: only if neighborhoods matter that are found by walks. An evicted value got its
-  // bytes back, or is lost. `exact`: they have descendants, not ancestors only.
+  // on_return and on_cut are needed only for neighborhoods that are found by walks. on_return: an
+  // evicted value was restored or lost. `exact`: neighborhoods have descendants, not only
+  // ancestors.
   void on_return(ValueId id, bool exact);
   // A value is about to be cut from its producer.
   void on_cut(const Lineage& lineage, ValueId id);
-  // Its record is about to go.
+  // The value's record is about to be removed.
   void on_lost(ValueId id) { entry(id).least = {}; }
 
-  // All candidates that changed since the last call, and what is none any more, once each. Valid
-  // until the next change.
+  // All candidates that changed since the last call, and values that ceased to be candidates, once
+  // each. Valid until the next change.
   std::span<const ValueId> collect(const Lineage& lineage);
 
-  // The neighborhood of a resident value costs no less. Up to date after collect().
+  // A lower bound of the neighborhood cost of a resident value. Up to date after collect().
   [[nodiscard]] Nanoseconds at_least(ValueId id) const {
     return id.index() < entries_.size() ? entries_[id.index()].least : Nanoseconds{};
   }
-  // What it costs now.
+  // Sets the bound to the current cost.
   void learn(ValueId id, Nanoseconds cost) { entry(id).least = cost; }
 
  private:
   static constexpr std::uint8_t kChanged = 1;
   static constexpr std::uint8_t kUp = 2;    // a walk to its ancestors starts here
-  static constexpr std::uint8_t kDown = 4;  // to its descendants
+  static constexpr std::uint8_t kDown = 4;  // a walk to its descendants starts here
   struct Entry {
     Nanoseconds least{};
     std::uint8_t marks = 0;

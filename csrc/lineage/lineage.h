@@ -5,7 +5,7 @@
 //
 // An op's record lives while one of its outputs has a record. A value's record lives while the
 // value is the current content of a live storage, is pinned, or is read by a recorded op. So the
-// graph is exactly what replays can still need, and it is let go iteratively, however long it is.
+// graph is exactly what replays can still need. It is freed iteratively, whatever its length.
 #pragma once
 
 #include <boost/container/small_vector.hpp>
@@ -22,68 +22,67 @@ using EdgeId = Id<struct EdgeTag>;
 using SetId = Id<struct SetTag>;
 
 enum class Residency : std::uint8_t {
-  kResident,  // has bytes: in `block`, or outside the pool behind `external`
-  kEvicted,   // has none; the producer can be replayed
-  kSpilled,   // has none; the spill tier keeps them in `slot`
-  kLost,      // has none and cannot be replayed; its record is about to go
+  kResident,  // has bytes: in `block`, or outside the pool, see `external`
+  kEvicted,   // has no bytes; the producer can be replayed
+  kSpilled,   // has no bytes; the spill tier keeps them in `slot`
+  kLost,      // has no bytes and cannot be replayed; its record is about to be removed
 };
 
 struct Value {
-  Bytes size;         // of its block, alignment included
-  Bytes nbytes;       // of its storage, exact
-  StorageId storage;  // the live storage whose content this is; none: dead or superseded
-  OpId producer;      // none: a non-recomputable value
+  Bytes size;         // size of its block, alignment included
+  Bytes nbytes;       // exact size of its storage
+  StorageId storage;  // the live storage whose content this is; invalid: dead or superseded
+  OpId producer;      // invalid: non-recomputable
   BlockId block;      // valid iff resident and not external
   EdgeId consumers;   // head of the list of ops that read it
-  SetId set;          // its component among evicted values, while evicted
-  // How often its bytes came back.
+  SetId set;          // its component of evicted values, while it is evicted
+  // Number of times that its bytes were restored.
   std::uint32_t recomputes = 0;
   // See EquivalenceSets::cost_at_least.
   mutable Nanoseconds set_cost_bound{0};
   Tick last_access = 0;
   std::int32_t hard_pins = 0;
   std::int32_t soft_pins = 0;
-  std::int32_t fixed = 0;   // kernels and pins that know its address: it may not move
-  std::int32_t demand = 0;  // ops that read it and have an output that is evicted and needed
+  std::int32_t fixed = 0;   // number of kernels and pins that know its address: it must not move
+  std::int32_t demand = 0;  // number of ops that read it and have an evicted output that is needed
   std::uint32_t candidate_index = kNotCandidate;
-  mutable std::uint32_t mark = 0;  // of the last traversal that visited it
+  mutable std::uint32_t mark = 0;  // the last traversal that visited it
   Residency residency = Residency::kResident;
-  bool escaped = false;        // somebody holds its address
-  bool among_outside = false;  // external, and of the budget already: Options::outside
-  bool kept = false;           // a schedule wants its bytes, whether somebody needs them or not
+  bool escaped = false;        // code outside the engine has its address
+  bool among_outside = false;  // external, and part of Options::outside
+  bool kept = false;           // a schedule wants its bytes, even if it is not needed
   bool was_read = false;       // by an op of the program that did not write it
   bool from_nothing = false;   // Note [State]: its storage began with an op that read nothing
-  bool changed = false;        // the same: its storage was read, and then changed, before
-  bool frozen = false;         // a non-recomputable value that in another budget need not be one
-  bool dead_source = false;  // a non-recomputable value in the pool that no storage holds any more
-  bool spillable = false;    // the spill tier takes it
-  bool writing = false;  // a kernel that pins it writes over it: what it holds is about to be gone
-  bool copying = false;  // Note [Copies beside ops]: one is under way
-  BlockId slot;          // of the spill tier: of a spilled value, or of a copy of a resident one
-  void* external =
-      nullptr;  // made outside the pool: the device's record of it; charged, not evicted
+  bool changed = false;        // Note [State]: its storage was changed before, after it was read
+  bool frozen = false;         // non-recomputable, but would not be in every budget
+  bool dead_source = false;    // non-recomputable, in the pool, and without a storage
+  bool spillable = false;      // the spill tier accepts it
+  bool writing = false;        // a kernel that pins it overwrites it
+  bool copying = false;        // Note [Async copies]: an async copy is under way
+  BlockId slot;                // the slot of the spill tier that has or will have its content
+  void* external = nullptr;    // device's record of a storage outside the pool
 
   static constexpr std::uint32_t kNotCandidate = 0xffffffff;
   [[nodiscard]] bool resident() const { return residency == Residency::kResident; }
   [[nodiscard]] bool evicted() const { return residency == Residency::kEvicted; }
   [[nodiscard]] bool spilled() const { return residency == Residency::kSpilled; }
-  // It has bytes, and the spill tier has the same.
+  // It is resident, and the spill tier has a copy of its bytes.
   [[nodiscard]] bool clean() const { return resident() && slot.valid() && !copying; }
-  // Nothing has to be replayed for what it holds.
+  // Nothing must be replayed to get its content.
   [[nodiscard]] bool has_content() const { return resident() || spilled(); }
   [[nodiscard]] bool recomputable() const { return producer.valid(); }
-  // Its bytes may be taken: a replay makes them again, or the spill tier keeps them.
+  // Its bytes may be freed: a replay or the spill tier can restore them.
   [[nodiscard]] bool evictable() const {
     return (spillable || recomputable()) && hard_pins == 0 && resident() && block.valid() &&
            !escaped;
   }
-  // Its block may move, as far as the metadata know: the device finds out. To ask it for every
-  // block of every plan took as long as the ops of a net of many small ones.
+  // Its block may move as far as the metadata show: the device may still refuse. Asking the device
+  // for every block of every plan took as long as the ops of a net with many small ones.
   [[nodiscard]] bool movable() const { return fixed == 0 && !escaped; }
   // The user, a running op or a waiting replay holds it.
   [[nodiscard]] bool held() const { return storage.valid() || hard_pins > 0 || soft_pins > 0; }
-  // Somebody will ask for it: its holder, or an evicted value that is needed. The pin of the kernel
-  // that has just written over it asks for nothing.
+  // It will be used by its holder, or to restore an evicted value that is needed. The pin of a
+  // kernel that overwrites it does not count.
   [[nodiscard]] bool needed() const {
     return storage.valid() || soft_pins > 0 || (hard_pins > 0 && !writing) || demand > 0;
   }
@@ -91,23 +90,23 @@ struct Value {
 
 // One written storage of an op: its content before and after.
 struct WrittenValue {
-  ValueId before;  // none: the op overwrites all of it and reads nothing of it
-  ValueId after;   // none: its record is gone
-  Bytes nbytes;    // of the storage
+  ValueId before;  // invalid: the op overwrites all of it and reads nothing of it
+  ValueId after;   // invalid: its record is gone
+  Bytes nbytes;    // exact size of the storage
 };
 
 struct Op {
-  void* payload = nullptr;  // the device's; released with the record
+  void* payload = nullptr;  // owned by the device; released with the record
   Nanoseconds cost{0};
-  Bytes workspace{0};  // most bytes that its kernel held beside its outputs
-  Bytes forgotten{0};  // of outputs that have no record: a replay makes them, too
+  Bytes workspace{0};  // peak of the bytes that its kernel held in addition to its outputs
+  Bytes forgotten{0};  // size of outputs without a record, which a replay makes, too
   std::uint64_t sequence = 0;
   std::int32_t depth = 0;          // ops on the longest path from a non-recomputable value
-  std::int32_t live_outputs = 0;   // outputs that still have a record
+  std::int32_t live_outputs = 0;   // number of outputs that still have a record
   bool demanding = false;          // has an output that is evicted and needed
-  mutable std::uint32_t mark = 0;  // of the last traversal that counted it
+  mutable std::uint32_t mark = 0;  // the last traversal that counted it
   boost::container::small_vector<EdgeId, 3> inputs;    // distinct values that it reads
-  boost::container::small_vector<ValueId, 1> outputs;  // fresh storages; none where the record went
+  boost::container::small_vector<ValueId, 1> outputs;  // fresh; invalid where the record is gone
   boost::container::small_vector<WrittenValue, 1> written;
 };
 
@@ -166,21 +165,21 @@ class Lineage {
   }
   [[nodiscard]] bool has_consumers(ValueId value) const { return values_[value].consumers.valid(); }
 
-  // Detaches a value from its producer: it is a non-recomputable value from now on. If the producer
-  // has no output left, returns it, to be given to remove_op.
+  // Detaches a value from its producer, which makes it non-recomputable. If the producer has no
+  // output left, returns it: the caller must pass it to remove_op.
   [[nodiscard]] OpId cut(ValueId value);
-  // Removes an op without outputs; its inputs are appended to `orphans` (they lost a consumer).
+  // Removes an op without outputs. Its inputs, which lose a consumer, are appended to `orphans`.
   void remove_op(OpId op, std::vector<ValueId>& orphans) {
     remove_op(op, [&orphans](ValueId orphan, const Value&) { orphans.push_back(orphan); });
   }
-  // The same; calls on_orphan(id, value) for each.
+  // The same, but calls on_orphan(id, value) for each input.
   template <class Function>
   void remove_op(OpId op, Function&& on_orphan);
   // Removes the record of a value that has no consumer and no producer.
   void remove_value(ValueId value);
 
-  // Brings `demanding` of the ops around a value up to date after its residency or its users
-  // changed, and what follows from that. Dead resident values whose demand went to 0 are appended
+  // Updates `demanding` of the ops around a value, and what depends on it, after the value's
+  // residency or its users changed. Values with content that are not needed any more are appended
   // to `useless`.
   void update_demand(ValueId changed, std::vector<ValueId>& useless);
   void update_demand(OpId changed, std::vector<ValueId>& useless);
@@ -192,7 +191,7 @@ class Lineage {
   [[nodiscard]] std::size_t memory() const {
     return values_.memory() + ops_.memory() + edges_.memory();
   }
-  // A fresh traversal mark: values whose mark differs have not been visited by it.
+  // A new mark for a traversal, which no value has yet.
   std::uint32_t next_mark() const { return ++mark_; }
 
   template <class Function>
@@ -213,7 +212,7 @@ class Lineage {
   Slab<Value, ValueId> values_;
   Slab<Op, OpId> ops_;
   Slab<Edge, EdgeId> edges_;
-  std::vector<OpId> demand_work_;  // worklist of update_demand, kept for its capacity
+  std::vector<OpId> demand_work_;  // worklist of update_demand; a member to reuse its capacity
   Nanoseconds total_cost_{0};
   std::uint64_t next_sequence_ = 0;
   mutable std::uint32_t mark_ = 0;

@@ -11,7 +11,7 @@ Nanoseconds producer_cost(const Lineage& lineage, const Value& value) {
   return value.producer.valid() ? lineage[value.producer].cost : Nanoseconds{0};
 }
 
-// An op of several results runs once for all of them.
+// An op with several results counts once per traversal, because it runs once for all of them.
 Nanoseconds count_once(const Lineage& lineage, OpId op, std::uint32_t mark) {
   if (!op.valid() || lineage[op].mark == mark) {
     return Nanoseconds{0};
@@ -22,7 +22,8 @@ Nanoseconds count_once(const Lineage& lineage, OpId op, std::uint32_t mark) {
 
 enum class Direction : std::uint8_t { kUp, kDown };
 
-// Calls function(value) for what is evicted and reachable in one direction through evicted values.
+// Calls function(value) for each evicted value that is reachable in one direction through evicted
+// values.
 template <class Function>
 void reach(const Lineage& lineage, ValueId start, Direction direction, std::uint32_t mark,
            Function&& function) {
@@ -151,7 +152,7 @@ void EquivalenceSets::on_evict(Lineage& lineage, ValueId id) {
 void EquivalenceSets::on_return(Lineage& lineage, ValueId id) {
   Value& value = lineage[id];
   if (watching_) {
-    watches_.lose(id);  // another value may get its id
+    watches_.lose(id);  // its id may be used for another value
   }
   if (value.set.valid()) {
     const Nanoseconds cost = producer_cost(lineage, value);
@@ -163,7 +164,7 @@ void EquivalenceSets::on_return(Lineage& lineage, ValueId id) {
     returned_ += cost;
     release(value.set);
     value.set = SetId();
-    // A neighbour may have no other tie to that set.
+    // The neighbour may be next to that set only through this value.
     const auto forget = [&](ValueId neighbour) {
       lineage[neighbour].set_cost_bound = {};
       if (watching_) {
@@ -177,7 +178,7 @@ void EquivalenceSets::on_return(Lineage& lineage, ValueId id) {
 
 Nanoseconds EquivalenceSets::cost(const Lineage& lineage, ValueId id) {
   ++mark_;
-  beside_.clear();
+  adjacent_.clear();
   Nanoseconds sum{0};
   const auto add = [&](ValueId neighbour) {
     if (const SetId set = lineage[neighbour].set; set.valid()) {
@@ -187,7 +188,7 @@ Nanoseconds EquivalenceSets::cost(const Lineage& lineage, ValueId id) {
         root.mark = mark_;
         sum += root.cost;
         if (watching_ && root.cost > Nanoseconds(0)) {
-          beside_.push_back(component);
+          adjacent_.push_back(component);
         }
       }
     }
@@ -196,7 +197,7 @@ Nanoseconds EquivalenceSets::cost(const Lineage& lineage, ValueId id) {
   for_each_child(lineage, id, add);
   lineage[id].set_cost_bound = sum + returned_;
   if (watching_) {
-    watches_.watch(id, beside_, sum);
+    watches_.watch(id, adjacent_, sum);
   }
   return sum;
 }

@@ -1,4 +1,4 @@
-// Who is next to a value in the lineage graph.
+// The neighbors of a value in the lineage graph.
 #pragma once
 
 #include <utility>

@@ -1,9 +1,9 @@
-// Who has to be told when a component of union-find gets cheaper.
+// ComponentWatches: reports values when a component of the union-find next to them gets cheaper.
 //
-// A component may be next to every candidate, and what comes back from it makes all of them
-// cheaper. So a value that asked for its cost holds on to less than that, and is told only when
-// more than the difference has come back: its slack. Who asks again though nothing was told gets
-// half of it, and twice that when it was told.
+// A component may be next to every candidate, and every value that returns from it makes all of
+// them cheaper. So a value whose cost was computed gets a bound below that cost, and is reported
+// only when costs of more than the difference, its slack, have returned. If the cost is computed
+// again before the value was reported, the slack is halved. Each report doubles it.
 #pragma once
 
 #include <span>
@@ -19,19 +19,19 @@ class ComponentWatches {
  public:
   // `value` is next to these components, whose costs are above 0 and add up to `sum`.
   void watch(ValueId value, std::span<const SetId> components, Nanoseconds sum);
-  // It may be next to one component less.
+  // The value may have lost a component next to it.
   void lose(ValueId value);
-  // What comes back from it was counted in `kept` or will be; `gone` was a component.
+  // The component `gone` was merged into `kept`, which counts all later returns.
   void on_join(SetId kept, SetId gone);
   void on_return(SetId component, Nanoseconds cost);
-  // Nothing of it is evicted any more.
+  // No value of the component is evicted any more.
   void on_remove(SetId component);
 
-  // The components next to a value cost no less, until it is told otherwise.
+  // A lower bound of the cost of the components next to a value, until the value is reported.
   [[nodiscard]] Nanoseconds at_least(ValueId value) const {
     return value.index() < values_.size() ? values_[value.index()].bound : Nanoseconds{};
   }
-  // Values whose bound went since the last call, once each; some may be gone.
+  // Values whose bound was reset since the last call, once each. Some may be gone.
   [[nodiscard]] std::vector<ValueId> take_told();
 
  private:
@@ -39,20 +39,20 @@ class ComponentWatches {
   static constexpr std::uint8_t kLeastSlack = 20;
   struct Watcher {
     Nanoseconds bound{};
-    std::uint32_t watch = 0;          // the last one; earlier ones are void
-    std::uint8_t shift = kMostSlack;  // slack is 1 / 2^shift of the cost
+    std::uint32_t watch = 0;          // number of the last watch; earlier ones are void
+    std::uint8_t shift = kMostSlack;  // the slack is 1 / 2^shift of the cost
     bool told = false;
   };
   struct Watch {
-    Nanoseconds until;  // of Component::returned
+    Nanoseconds until;  // the watch is over when Component::returned exceeds it
     ValueId value;
     std::uint32_t watch;
     bool operator<(const Watch& other) const { return other.until < until; }  // heap: least first
   };
   struct Component {
-    Nanoseconds returned{};      // all that came back from it
+    Nanoseconds returned{};      // sum of the costs of all values that returned from it
     std::vector<Watch> watches;  // a heap
-    std::size_t kept = 0;        // of them when those that are void were last removed
+    std::size_t kept = 0;        // number of watches left when void ones were last removed
   };
 
   Component& component(SetId id);

@@ -1,5 +1,6 @@
-// The candidates of a score cost / (size * staleness), or over the root of staleness, kept in the
-// order of the least that they may cost. Each plan only the ones that changed are looked at again.
+// KineticOrder: candidates in the order of a lower bound of their score, where the score is cost /
+// (size * staleness) or cost / (size * sqrt(staleness)). Each plan looks only at candidates that
+// changed.
 #pragma once
 
 #include <optional>
@@ -11,16 +12,17 @@ namespace recoup::detail {
 
 class KineticOrder {
  public:
-  // Takes what changed since the last plan. Returns how many contenders were looked at, besides
-  // those that the view counts.
+  // Applies the changes since the last plan. Returns the number of contenders that were looked at,
+  // in addition to those that the view counts.
   std::int64_t update(const PolicyView& view, std::optional<Neighborhood> kind, bool root);
-  // As of the last update: no contender's cost is above its true one.
+  // The order as of the last update. The cost of a contender is a lower bound of the candidate's
+  // cost.
   [[nodiscard]] const Tournament& tournament() const { return tournament_; }
-  // The candidate's score if it costs what the contender does, but for rounding.
+  // The candidate's score if its cost is that of the contender, apart from rounding.
   [[nodiscard]] double score(const Contender& contender, Tick now) const;
-  // What the view says of a contender.
+  // The candidate that a contender stands for.
   static Candidate look_at(const PolicyView& view, const Contender& contender);
-  // The view knows better by now what it costs at least. Winners change with the next update.
+  // Takes over a higher lower bound from the view. Winners change with the next update.
   void learn(const PolicyView& view, const Contender& contender);
 
  private:
@@ -28,7 +30,8 @@ class KineticOrder {
 
   Tournament tournament_;
   std::optional<Neighborhood> kind_;
-  bool root_ = false;  // then contenders have the square of the score, which falls as 1 / staleness
+  // Contenders then have the square of the score, which is proportional to 1 / staleness.
+  bool root_ = false;
 };
 
 }  // namespace recoup::detail

@@ -7,9 +7,8 @@
 namespace recoup {
 namespace {
 
-// Passes everything on and keeps the ids of the candidates that were looked at. A victim must be
-// one of them, so checking a plan costs no more than finding it did, and visits are counted in one
-// place.
+// Forwards every call and records the ids of the candidates that the policy looked at. Victims must
+// be among them, so checking a plan costs no more than finding it. Visits are counted in one place.
 class WatchedView final : public PolicyView {
  public:
   explicit WatchedView(const PolicyView& view) : view_(view) { visited_.reserve(256); }

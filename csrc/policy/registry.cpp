@@ -10,14 +10,14 @@
 namespace recoup {
 namespace detail {
 
-// One for each file of the folder.
+// Declares the table of each file of the folder.
 #define RECOUP_POLICY_FILE(name) std::span<const PolicyInfo> name##_policies();
 #include "policy_files.inc"
 #undef RECOUP_POLICY_FILE
 
 namespace {
 
-// The default first, then what decides while a program runs, schedules, simulations.
+// The default first, then other policies of live runs, schedules, and policies of simulations.
 int rank(const PolicyInfo& info) {
   if (info.name == Options().policy) {
     return 0;

@@ -1,7 +1,7 @@
-// What a file in policies/ says of the policies in it.
+// Helpers for the tables of policies in policies/.
 //
-// The build lists the files of that folder; registry.cpp asks each for the table of its policies,
-// which NAME.cpp gives in NAME_policies(). To add one: docs/add-a-policy.md.
+// The build lists the files of that folder. registry.cpp takes the table of each NAME.cpp from
+// NAME_policies(). To add a policy: docs/add-a-policy.md.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@ namespace recoup::detail {
 
 // DTR's prototype has both on (E.2). At the tightest budgets its authors turned sampling off.
 inline constexpr PolicyOptions kPrototype = {.small_filter = true, .sampling = true};
-// These stand beside DTR for comparison, and the paper compares them in its simulator, which scores
-// every storage (section 4.1).
+// For policies that the paper compares with DTR in its simulator, which scores every storage
+// (section 4.1).
 inline constexpr PolicyOptions kSimulator = {.small_filter = false, .sampling = false};
-// The same victims, found without a scan.
+// The same victims as kSimulator, found without a scan.
 inline constexpr PolicyOptions kInOrder = {
     .small_filter = false, .sampling = false, .kinetic = true};
 

@@ -55,9 +55,10 @@ EvictionPlan ScorePolicy::do_plan(const PolicyView& view, const RoomRequest& /*r
     return plan_for(*first);
   }
 
-  // The neighborhood is the dear part of a score, and the rank with the least that it may cost is a
-  // lower bound. In order of that bound, stop at the first that cannot beat the best: no search
-  // asks for fewer neighborhoods. Perf only: asking for all of them changes no result.
+  // The neighborhood is the expensive part of a score. The rank with a lower bound of its cost is a
+  // lower bound of the rank. Candidates are taken in the order of these bounds, until a bound
+  // cannot beat the best rank: no search computes fewer neighborhoods. This does not change the
+  // result.
   std::optional<Bound> best;
   const auto later = [](const Bound& a, const Bound& b) { return b.rank < a.rank; };
   std::make_heap(bounds_.begin(), bounds_.end(), later);
@@ -80,14 +81,14 @@ EvictionPlan ScorePolicy::plan_in_order(const PolicyView& view) {
   }
   work_.visited += order_.update(view, neighborhood(), ages_by_root());
   std::optional<Rank> first = first_in_order(view, small_filter_ ? smallest_kept(view) : Bytes(0));
-  if (!first) {  // as in Search: when the mean is not exact
+  if (!first) {  // as in Search: possible if the mean is not exact
     first = first_in_order(view, Bytes(0));
   }
   return {.victims = {first->id}, .by = GetBack::kCheapest};
 }
 
-// The same as above where the order of the bounds is there already: from the winner of the
-// tournament on, those who lost to one that was looked at.
+// The same for candidates that are already ordered by their bounds: from the winner of the
+// tournament on, the contenders that lost to one that was looked at.
 std::optional<ScorePolicy::Rank> ScorePolicy::first_in_order(const PolicyView& view,
                                                              Bytes smallest) {
   const Tick now = view.now();
@@ -101,7 +102,7 @@ std::optional<ScorePolicy::Rank> ScorePolicy::first_in_order(const PolicyView& v
     if (!best || bound < best->score * (1 - Tournament::kError)) {
       return true;
     }
-    if (bound == 0) {  // nothing is rounded here, and there may be many
+    if (bound == 0) {  // no rounding is involved here, and there may be many of them
       return Rank{0, bound, contender.size, contender.id} < *best;
     }
     return bound <= best->score * (1 + Tournament::kError);

@@ -1,5 +1,5 @@
-// A policy that is a score: the candidate with the lowest goes first, one a plan, for every
-// eviction changes the scores of the others (DTR, section 2).
+// ScorePolicy: evicts the candidate with the lowest score. A plan has one victim, because every
+// eviction changes the scores of other candidates (DTR, section 2).
 #pragma once
 
 #include <optional>
@@ -29,9 +29,9 @@ class ScorePolicy : public EvictionPolicy {
   }
 
  private:
-  // A candidate's place in the order of eviction. Of equal scores the larger value goes first,
-  // which may save the next eviction, then the lower id: a total order that no order of visits
-  // changes.
+  // A candidate's rank in the order of eviction. Of equal scores the larger value is evicted first,
+  // which may save the next eviction, then the lower id. This is a total order, so the order of
+  // visits does not matter.
   struct Rank {
     std::int8_t priority;
     double score;
@@ -40,7 +40,7 @@ class ScorePolicy : public EvictionPolicy {
     bool operator<(const Rank& other) const;
   };
 
-  // A candidate, what it costs to get it back, and its rank; or the least that these may be.
+  // A candidate with its cost to restore and its rank, or with lower bounds of these.
   struct Bound {
     Rank rank;
     double cost;
@@ -56,32 +56,33 @@ class ScorePolicy : public EvictionPolicy {
   Bound bound(const Candidate& candidate, Nanoseconds around, Tick now);
   Rank rank(const Candidate& candidate, double cost, Tick now);
 
-  // The evicted values whose cost is added to a candidate's own; none: its own cost only.
+  // The evicted values whose cost is added to a candidate's own cost; nullopt: none.
   [[nodiscard]] virtual std::optional<Neighborhood> neighborhood() const noexcept { return {}; }
 
   [[nodiscard]] virtual bool looks_ahead() const noexcept { return false; }
-  // Whether Candidate::priority comes before the score.
+  // Whether Candidate::priority takes precedence over the score.
   [[nodiscard]] virtual bool has_priorities() const noexcept { return false; }
-  // Whether the score asks for Candidate::free_around.
+  // Whether the score uses Candidate::free_around.
   [[nodiscard]] virtual bool looks_around() const noexcept { return false; }
 
-  // Whether Candidate::copy_cost is asked for.
+  // Whether Candidate::copy_cost is used.
   [[nodiscard]] virtual bool looks_at_copies() const noexcept { return false; }
 
   [[nodiscard]] virtual bool ages_by_root() const noexcept { return false; }
 
-  // How a victim is got back, whose cost is as in score(). Not asked with PolicyInfo::has_order.
+  // How to restore a victim whose cost is as in score(). Not called if PolicyInfo::has_order is
+  // set.
   [[nodiscard]] virtual GetBack get_back(const Candidate& /*victim*/, double /*cost*/) const {
     return GetBack::kCheapest;
   }
 
-  // `cost`: nanoseconds to get the candidate back. Never NaN; infinity is allowed. Where there is a
-  // neighborhood() the score must not fall when only the cost rises. With PolicyInfo::has_order it
-  // is h_dtr(), or that with the root of staleness if ages_by_root().
+  // `cost`: nanoseconds to restore the candidate. The result must not be NaN; infinity is allowed.
+  // If there is a neighborhood(), the score must not fall when only the cost rises. If
+  // PolicyInfo::has_order is set, the score is h_dtr(), or with sqrt(staleness) if ages_by_root().
   virtual double score(const Candidate& candidate, double cost, Tick now) = 0;
 
   Search search_;
-  std::vector<Bound> bounds_;  // of the running plan; kept for its capacity
+  std::vector<Bound> bounds_;  // of the running plan; kept to reuse its memory
   bool kinetic_;
   bool small_filter_;
   KineticOrder order_;

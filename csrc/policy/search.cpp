@@ -5,8 +5,7 @@
 
 namespace recoup::detail {
 
-// The least that is not below 1 % of the mean: size * 100 < mean, without the product, which could
-// overflow.
+// 1 % of the mean, rounded up: size * 100 < mean without the product, which could overflow.
 Bytes smallest_kept(const PolicyView& view) {
   const Bytes mean = view.mean_candidate_size();
   return Bytes(mean.count() / 100 + (mean.count() % 100 == 0 ? 0 : 1));
@@ -19,21 +18,21 @@ std::span<const Candidate> Search::shortlist(const PolicyView& view, SearchWork&
   const std::size_t max_stride = sampling_ ? std::max<std::size_t>(root, 1) : 1;
   shortlist_.clear();
   scan(view, max_stride, smallest, work);
-  // DTR's prototype keeps small values out of the pool that it samples; we meet them, and a sample
-  // may hold nothing else. Evicting those would free next to nothing, so look for the others.
+  // DTR's prototype removes small values from the set that it samples. Here a sample may consist of
+  // small values only. Evicting those would free next to nothing, so look for larger ones.
   if (shortlist_.empty() && max_stride > 1) {
     scan(view, 1, smallest, work);
   }
-  // Never so when the mean is exact, for the largest candidate is not below it.
+  // Happens only if the mean is not exact: the largest candidate is never below the exact mean.
   if (shortlist_.empty()) {
     scan(view, 1, Bytes(0), work);
   }
   return shortlist_;
 }
 
-// Strides uniform in [1, sqrt(N)] visit about 2 sqrt(N) of N candidates (DTR, E.2, as its prototype
-// does it). The prototype always begins with entry 0; here the start is drawn too and the walk goes
-// round, so that every candidate is as likely to be visited as any other.
+// Strides uniform in [1, sqrt(N)] visit about 2 sqrt(N) of N candidates (DTR, E.2, as in its
+// prototype). The prototype always begins with entry 0. Here the start is also random and the scan
+// wraps around, so that all candidates are equally likely to be visited.
 void Search::scan(const PolicyView& view, std::size_t max_stride, Bytes smallest,
                   SearchWork& work) {
   const std::size_t count = view.candidate_count();
@@ -49,8 +48,8 @@ void Search::scan(const PolicyView& view, std::size_t max_stride, Bytes smallest
   }
 }
 
-// Not std::uniform_int_distribution, whose numbers differ from one standard library to another. The
-// bias is limit / 2^64.
+// Not std::uniform_int_distribution, whose numbers depend on the standard library. The bias is
+// limit / 2^64.
 std::size_t Search::below(std::size_t limit) {
   if (limit == 1) {
     return 0;

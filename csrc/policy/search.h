@@ -1,4 +1,5 @@
-// Which candidates a plan scores: all, or a random sample of about 2 sqrt(N); never the small ones.
+// Selects the candidates that a plan scores: all, or a random sample of about 2 sqrt(N), without
+// small values.
 #pragma once
 
 #include <span>
@@ -8,7 +9,7 @@
 
 namespace recoup::detail {
 
-// The least size that the small-value filter keeps.
+// The least size that passes the small-value filter.
 Bytes smallest_kept(const PolicyView& view);
 
 class Search {
@@ -16,11 +17,11 @@ class Search {
   explicit Search(const PolicyOptions& options)
       : small_filter_(options.small_filter), sampling_(options.sampling), rng_(options.seed) {}
 
-  // The candidates to score, valid until the next call; empty only if there is no candidate at all.
+  // The candidates to score, valid until the next call. Empty only if there is no candidate at all.
   std::span<const Candidate> shortlist(const PolicyView& view, SearchWork& work);
 
  private:
-  // Looks once around the candidates in strides drawn from [1, max_stride] and lists those of at
+  // Goes once around the candidates with strides drawn from [1, max_stride], and lists those of at
   // least `smallest` bytes.
   void scan(const PolicyView& view, std::size_t max_stride, Bytes smallest, SearchWork& work);
   // Uniform in [0, limit).

@@ -1,4 +1,4 @@
-// The terms of the scores. In double: bytes times nanoseconds passes 2^64 for 1 GB that lay idle
+// The terms of the scores, in double: bytes times nanoseconds exceeds 2^64 for 1 GB that was idle
 // for 18.4 s, which overflows in DTR's prototype.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace recoup::detail {
 
-// In double, as sums of 64-bit nanoseconds could overflow.
+// In double, because sums of 64-bit nanoseconds could overflow.
 inline double nanoseconds(Nanoseconds time) { return static_cast<double>(time.count()); }
 
 // m(t): bytes that an eviction frees.
@@ -16,8 +16,8 @@ inline double bytes(const Candidate& candidate) {
   return static_cast<double>(candidate.size.count());
 }
 
-// s(t): nanoseconds since the last access. The clock ticks in nanoseconds, so "just now" counts as
-// one tick ago: no score divides by zero, and none is 0 / 0.
+// s(t): nanoseconds since the last access, at least 1, so that no score divides by zero or is 0 /
+// 0.
 inline double staleness(const Candidate& candidate, Tick now) {
   return static_cast<double>(std::max<Tick>(now - candidate.last_access, 1));
 }

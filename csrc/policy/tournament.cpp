@@ -7,25 +7,26 @@
 namespace recoup::detail {
 namespace {
 
-// The last tick at which `winner`, who is ahead at `now`, is not behind `other`.
+// The last tick until which `winner`, which is ahead at `now`, is not overtaken by `other`.
 Tick ahead_until(const Contender& winner, const Contender& other, Tick now) {
-  // What was accessed at this tick is as old now as it will be at the next one.
+  // The staleness of a value that was accessed at this tick is the same now and at the next tick.
   if (winner.last_access >= now || other.last_access >= now) {
     return now;
   }
-  // The other one is ahead at t if its (t - last access) / price is the larger one:
+  // `other` is ahead at t if its (t - last access) / price is larger:
   //   (winner's - other's price) * (t - other's last access)
   //     > other's price * (other's last access - winner's)
-  // Where prices are so close that this time is far off for rounding, so are their scores there.
+  // If the prices are so close that rounding makes this time inaccurate, the scores at that time
+  // are equally close.
   if (winner.price <= other.price) {
     return std::numeric_limits<Tick>::max();
   }
   const double age = other.price / (winner.price - other.price) *
                      static_cast<double>(other.last_access - winner.last_access);
   if (age <= 0) {
-    return now;  // they are equal but for rounding
+    return now;  // they are equal apart from rounding
   }
-  constexpr double kBeyond = 4e18;  // ticks; two of them are still a tick
+  constexpr double kBeyond = 4e18;  // ticks; the sum of two such numbers still fits in a Tick
   if (age >= kBeyond) {
     return std::numeric_limits<Tick>::max();
   }
@@ -50,10 +51,10 @@ bool goes_before(const Contender& a, const Contender& b, Tick now) {
 void Tournament::enter(const Contender& contender) {
   const std::uint32_t index = contender.id.index();
   if (index >= place_of_.size()) {
-    place_of_.resize(std::size_t{index} + 1, kNobody);
+    place_of_.resize(std::size_t{index} + 1, kNone);
   }
   std::uint32_t& place = place_of_[index];
-  if (place == kNobody) {
+  if (place == kNone) {
     if (free_.empty()) {
       grow();
     }
@@ -65,14 +66,14 @@ void Tournament::enter(const Contender& contender) {
 }
 
 void Tournament::leave(ValueId id) {
-  if (id.index() < place_of_.size() && place_of_[id.index()] != kNobody) {
-    const std::uint32_t place = std::exchange(place_of_[id.index()], kNobody);
+  if (id.index() < place_of_.size() && place_of_[id.index()] != kNone) {
+    const std::uint32_t place = std::exchange(place_of_[id.index()], kNone);
     free_.push_back(place);
-    set_entry(place, kNobody);
+    set_entry(place, kNone);
   }
 }
 
-// A match that is to be played again makes all above it unplayed.
+// Marks the matches from this place to the root as unplayed.
 void Tournament::set_entry(std::uint32_t place, std::uint32_t winner) {
   Node at = capacity_ + place;
   nodes_[at].winner = winner;
@@ -114,8 +115,8 @@ void Tournament::play(Node node, Tick now) {
   const Match& right = nodes_[2 * node + 1];
   Match& match = nodes_[node];
   match.until = std::min(left.until, right.until);
-  if (left.winner == kNobody || right.winner == kNobody) {
-    match.winner = left.winner == kNobody ? right.winner : left.winner;
+  if (left.winner == kNone || right.winner == kNone) {
+    match.winner = left.winner == kNone ? right.winner : left.winner;
     return;
   }
   looks_ += 2;

@@ -14,7 +14,7 @@ void WindowSearch::scale(std::span<const double> costs, std::span<PairCost> pair
   for (const PairCost& pair : pairs) {
     most = std::max(most, pair.cost);
   }
-  // 2^101 is above each, which leaves room for a sum of 2^27 of them.
+  // Every cost is below 2^101, so a sum of 2^27 costs does not overflow.
   const int shift = most > 0 ? 100 - std::ilogb(most) : 0;
   const auto scaled = [shift](double cost) { return static_cast<Cost>(std::scalbn(cost, shift)); };
   costs_.clear();
@@ -40,9 +40,9 @@ std::optional<Window> WindowSearch::cheapest(std::span<const PoolBlock> blocks,
   const std::int64_t size = request.size.count();
   const std::int64_t shortfall = std::max<std::int64_t>(request.shortfall.count(), 1);
   std::size_t begin = 0;
-  // Wide, for a policy's candidates may have 2^62 bytes each, which no pool holds twice.
-  __int128 bytes = 0;      // of the window
-  __int128 evictable = 0;  // of its candidates
+  // 128 bits: candidates may have up to 2^62 bytes each, although no pool holds two of these.
+  __int128 bytes = 0;      // bytes of the window
+  __int128 evictable = 0;  // bytes of its candidates
   Cost cost = 0;
   auto entering = by_high_.begin();
   auto leaving = by_low_.begin();

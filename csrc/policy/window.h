@@ -1,10 +1,10 @@
-// The cheapest run of neighboring blocks that makes room (Coop's sliding window).
+// WindowSearch: the cheapest run of neighboring blocks that makes room (Coop's sliding window).
 //
-//   |##|....|aaa|..|bb|####|cc|.....|d|###|     `#` is unevictable and ends every window
+//   |##|....|aaa|..|bb|####|cc|.....|d|###|     `#` cannot be evicted and ends a window
 //       [--------------]    [---------]
 //
-// A free block costs nothing, one that can only be moved what that costs. Both ends move forward
-// only, and a window is shrunk from its left end as long as it makes the room: cost and bytes never
+// A free block costs nothing; a block that can only be moved costs its move. Both ends advance
+// only. A window is shrunk from its left end as long as it makes enough room. Cost and bytes never
 // fall when a window grows, so for each right end the tightest window is the cheapest.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace recoup::detail {
 
-// What it costs in addition to evict the blocks at both positions.
+// Additional cost if the blocks at both positions are evicted.
 struct PairCost {
   std::size_t low;  // < high
   std::size_t high;
@@ -26,18 +26,19 @@ struct PairCost {
 
 struct Window {
   std::size_t begin;
-  std::size_t end;  // past the last block
+  std::size_t end;  // one past the last block
 };
 
 class WindowSearch {
  public:
-  // The blocks [begin, end) of the least cost, none of them unevictable and no segment's start
-  // between them, that have at least `size` bytes and hold candidates of at least `shortfall` and
-  // one byte. Of equal costs the fewest bytes, then the lowest address. `costs`: by block, >= 0;
-  // infinite: it ends a window. `pairs`: in any order; sorted by this. O(blocks + pairs log pairs).
+  // The cheapest run of blocks [begin, end) that has at least `size` bytes and whose candidates
+  // have at least `shortfall` bytes and at least 1 byte. It contains no block of infinite cost and
+  // does not extend across the start of a segment. Of equal costs the fewest bytes win, then the
+  // lowest address. `costs`: cost of each block, >= 0; infinite: it ends a window. `pairs`: in any
+  // order; sorted by this function. O(blocks + pairs log pairs).
   //
-  // Costs are summed as integers, in units of 2^-100 of the largest one: sums are exact, so what
-  // leaves a window leaves nothing behind.
+  // Costs are summed as integers, in units of 2^-100 of the largest cost. Sums are exact, so a
+  // block that leaves a window leaves no rounding error.
   std::optional<Window> cheapest(std::span<const PoolBlock> blocks, std::span<const double> costs,
                                  std::span<PairCost> pairs, const RoomRequest& request);
 

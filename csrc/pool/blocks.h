@@ -1,4 +1,4 @@
-// The records of a pool's blocks, and the orders of its free index.
+// Records of a pool's blocks, and the orders of its free index.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ struct BySize {
   bool operator()(std::int64_t size, const Block& block) const { return size < block.size; }
 };
 
-// Blocks by id. Never moves them: the free index links them.
+// Blocks by id. They never move in memory, because the free index links them.
 class Blocks {
  public:
   Block& operator[](std::size_t index) { return (*chunks_[index / kChunk])[index % kChunk]; }

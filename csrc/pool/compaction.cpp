@@ -1,14 +1,13 @@
 // Note [Compaction]
-// `#` cannot move, letters can, `.` is free; wanted: 4.
+// `#` is immovable, letters are movable blocks, `.` is free; 4 bytes are requested.
 //
-//   slide       #aa..bb..#   ->   #aabb....#       only what lies between two free blocks moves
-//   relocate    #aa..#bb..ccc#   aa goes to the hole behind bb:   #....#bbaaccc#
-//   both        slide everything down first, then relocate: the holes have become large
+//   slide       #aa..bb..#   ->   #aabb....#       moves the blocks between two free blocks
+//   relocate    #aa..#bb..ccc#   moves aa to the hole after bb:   #....#bbaaccc#
+//   both        slides everything down first, which makes larger holes, then relocates
 //
-// Slides and relocations are searched over all windows; the one that costs least wins, where a move
-// costs its bytes and a fixed number of them.
-// The last resort slides everything and looks again, so free bytes between the same two unmovable
-// blocks always count as one.
+// Slides and relocations are searched over all windows, and the cheapest plan wins. The cost of a
+// move is its bytes plus a constant. If no window suffices, everything is slid and the search is
+// repeated. So free bytes between the same two immovable blocks always end up in one block.
 #include "csrc/pool/compaction.h"
 
 #include <algorithm>
@@ -40,8 +39,8 @@ CompactionPlan slide_window(const std::vector<Piece>& layout, std::size_t begin,
   return plan;
 }
 
-// The window from one free piece to another, nothing unmovable between, that holds `size` free
-// bytes and is the cheapest to slide.
+// The cheapest slide of a window that holds `size` free bytes. A window reaches from one free piece
+// to another, with no immovable piece between.
 std::optional<CompactionPlan> cheapest_slide(const std::vector<Piece>& layout, std::int64_t size,
                                              std::int64_t a_move) {
   std::size_t begin = 0;
@@ -78,7 +77,7 @@ std::optional<CompactionPlan> cheapest_slide(const std::vector<Piece>& layout, s
 using Holes = CompactionScratch::Holes;
 using MoveWindow = CompactionScratch::Window;
 
-// Finds a place outside [begin, end) for each movable piece inside: largest first, best fit.
+// Finds a hole outside [begin, end) for each movable piece inside: largest first, best fit.
 std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, std::size_t begin,
                                               std::size_t end, CompactionScratch& scratch) {
   const std::int64_t low = layout[begin].offset;
@@ -118,8 +117,8 @@ std::optional<CompactionPlan> relocate_window(const std::vector<Piece>& layout, 
   return plan;
 }
 
-// Windows without unmovable pieces of at least `size` bytes, none of whose first pieces can be left
-// out, that cost at most `limit`.
+// Windows of at least `size` bytes that cost at most `limit`, have no immovable piece, and would be
+// too small without their first piece.
 void find_windows(const std::vector<Piece>& layout, std::int64_t size, std::int64_t a_move,
                   std::int64_t limit, std::vector<MoveWindow>& windows) {
   windows.clear();
@@ -149,8 +148,8 @@ void find_windows(const std::vector<Piece>& layout, std::int64_t size, std::int6
   }
 }
 
-// Tries windows in order of what they would cost; gives up beyond a number of tries, for the rest
-// are the expensive ones.
+// Tries windows in order of cost. Stops after a fixed number of tries: the remaining windows are
+// the expensive ones.
 std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layout,
                                                   std::int64_t size, std::int64_t a_move,
                                                   std::int64_t limit, CompactionScratch& scratch) {
@@ -176,7 +175,7 @@ std::optional<CompactionPlan> cheapest_relocation(const std::vector<Piece>& layo
   return std::nullopt;
 }
 
-// The layout after a plan, with free neighbours merged.
+// The layout after a plan, with free neighbors merged.
 std::vector<Piece> after(const std::vector<Piece>& layout, const CompactionPlan& plan) {
   std::map<BlockId, std::int64_t> moved;
   for (const Move& move : plan.moves) {

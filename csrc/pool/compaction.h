@@ -1,4 +1,4 @@
-// Which blocks to move so that a free range of some size appears. Pure functions of a layout.
+// Plans which blocks to move to obtain a free range of a given size. Pure functions of a layout.
 #pragma once
 
 #include <boost/container/flat_map.hpp>
@@ -10,14 +10,14 @@
 
 namespace recoup::detail {
 
-// A block as compaction sees it.
+// A block, as compaction needs it.
 struct Piece {
   BlockId block;
   std::int64_t offset = 0;
   std::int64_t size = 0;
   bool free = false;
   bool movable = false;
-  bool starts_segment = false;  // nothing may cross its offset
+  bool starts_segment = false;  // no block may extend across its offset
 };
 
 struct Move {
@@ -25,15 +25,15 @@ struct Move {
   PoolOffset to;
 };
 
-// Moves that, done in order, leave a free range of the wanted size. Each `to` range is free, apart
-// from overlap with the block's own old range, when its turn comes.
+// Moves that leave a free range of the requested size if they are done in order. When a move is
+// done, its `to` range is free, except that it may overlap the old range of the same block.
 struct CompactionPlan {
   std::vector<Move> moves;
-  Bytes moved;  // sum of the sizes of the blocks that move
+  Bytes moved;  // total size of the moved blocks
 };
 
-// Kept from plan to plan for its capacity: with what a plan needs new each time, malloc tidied up
-// the whole heap for it, and took longer than the plan.
+// Buffers that are reused for all plans. With new buffers for each plan, malloc consolidated the
+// whole heap, which took longer than the plan.
 struct CompactionScratch {
   struct Window {
     std::size_t begin;
@@ -42,26 +42,26 @@ struct CompactionScratch {
   };
   using Holes = boost::container::flat_multimap<std::int64_t, std::int64_t>;  // size -> offset
 
-  std::vector<Piece> layout;  // the caller's
-  std::vector<Piece> before;  // the caller's
+  std::vector<Piece> layout;  // for the caller
+  std::vector<Piece> before;  // for the caller
   std::vector<Window> windows;
   Holes all_holes;
   Holes holes;
   std::vector<const Piece*> leaving;
 };
 
-// A move costs its bytes and `a_move`; a plan that costs more than `limit` is none.
+// The cost of a move is its bytes plus `a_move`. Plans that cost more than `limit` are rejected.
 //
-// The cheapest slide or relocation of Note [Compaction]; nullopt when none is found.
+// The cheapest slide or relocation of Note [Compaction]; nullopt if none is found.
 std::optional<CompactionPlan> cheapest_window(const std::vector<Piece>& layout, std::int64_t size,
                                               std::int64_t a_move, std::int64_t limit,
                                               CompactionScratch& scratch);
-// The last resort there.
+// The last resort of Note [Compaction].
 std::optional<CompactionPlan> slide_and_relocate(const std::vector<Piece>& layout,
                                                  std::int64_t size, std::int64_t a_move,
                                                  std::int64_t limit, CompactionScratch& scratch);
 
-// Moves every movable block as far down as it goes.
+// Slides every movable block as far down as possible.
 CompactionPlan slide_all(const std::vector<Piece>& layout);
 
 }  // namespace recoup::detail

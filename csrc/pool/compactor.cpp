@@ -27,11 +27,11 @@ const std::vector<Piece>& layout_of(const Pool& pool, const Compactor::Movable& 
   return pieces;
 }
 
-// Puts what is within reach of the free blocks into the scratch's layout, in address order:
+// Collects the pieces within reach of the free blocks in the scratch's layout, in address order:
 //
 //   pool     #aabbccdd..eeffgghhiijjkk..ll#      reach: two blocks
 //   layout       ccdd..eeff      jjkk..ll
-//                ^               ^ starts_segment: nothing may cross
+//                ^               ^ starts_segment: no block may extend across it
 class Surroundings {
  public:
   Surroundings(const Pool& pool, const Compactor::Movable& movable, std::int64_t a_move,
@@ -45,13 +45,13 @@ class Surroundings {
     pieces_.clear();
   }
 
-  // To be called in address order.
+  // Must be called in address order.
   void add(BlockId free) {
     const Piece center = piece_of(pool_, free, movable_);
     if (center.offset >= end_) {
       add_before(center);
       append(center);
-      add_behind(center);
+      add_after(center);
     }
   }
 
@@ -79,7 +79,7 @@ class Surroundings {
     }
   }
 
-  void add_behind(const Piece& center) {
+  void add_after(const Piece& center) {
     std::int64_t left = reach_;
     for (BlockId id = pool_.next(center.block); id.valid(); id = pool_.next(id)) {
       const Piece piece = piece_of(pool_, id, movable_);
@@ -97,7 +97,7 @@ class Surroundings {
   std::int64_t reach_;
   std::vector<Piece>& pieces_;
   std::vector<Piece>& before_;
-  std::int64_t end_ = 0;  // of the last piece
+  std::int64_t end_ = 0;  // end of the last piece
 };
 
 }  // namespace
@@ -106,7 +106,8 @@ std::optional<CompactionPlan> Compactor::plan(Bytes wanted, const Movable& movab
                                               Bytes limit) {
   RECOUP_CHECK(wanted > Bytes(0));
   const Bytes size = pool_.round_up(wanted);
-  // Most plans move about what was asked for: the few blocks within that reach are looked at first.
+  // Most plans move about as many bytes as were requested, so the few blocks within that reach are
+  // searched first.
   constexpr std::int64_t kFewMoves = 4;
   const Bytes near = size + Bytes(kFewMoves * a_move.count());
   if (near < limit) {
@@ -117,7 +118,7 @@ std::optional<CompactionPlan> Compactor::plan(Bytes wanted, const Movable& movab
   if (auto plan = plan_window(size, movable, a_move, limit)) {
     return plan;
   }
-  // A slide moves about as much as there is. To look at all of it costs time as well.
+  // A slide moves about as many bytes as are allocated. Looking at all of them takes time as well.
   const Bytes all =
       pool_.used() + Bytes(a_move.count() * static_cast<std::int64_t>(pool_.taken_blocks()));
   if (limit < Bytes(all.count() / 2)) {
@@ -128,15 +129,16 @@ std::optional<CompactionPlan> Compactor::plan(Bytes wanted, const Movable& movab
 }
 
 // Note [Asking late]
-// Whether a block may move is on the metadata of its owner: to ask for each of them, out of the
-// cache, took longer than the search. Few may not. So all that are owned are taken for movable at
-// first, and the blocks of the plan are asked; when one says no, it is known, and the search is
-// done again. The cheapest of all windows in which more blocks may move than do is, if it can be
-// done, the cheapest. That is no more so after a slide of everything.
+// Whether a block may move is stored with its owner. To ask every owner costs more than the search,
+// because of cache misses, and few blocks are immovable. So the search first assumes that every
+// owned block is movable, and then asks only for the blocks of the plan. If one of them is
+// immovable, it is excluded and the search is repeated. A cheapest plan under this assumption that
+// turns out to be possible is also the cheapest possible plan. This does not hold after a slide of
+// everything.
 std::optional<CompactionPlan> Compactor::plan_window(Bytes size, const Movable& movable,
                                                      Bytes a_move, Bytes limit) {
   constexpr int kRounds = 3;
-  std::vector<ValueId> known;  // owners of blocks that may not move
+  std::vector<ValueId> known;  // owners of blocks that are known to be immovable
   const Movable perhaps = [&](ValueId owner) {
     return owner.valid() && std::find(known.begin(), known.end(), owner) == known.end();
   };

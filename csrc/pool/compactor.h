@@ -1,4 +1,4 @@
-// Compactor: plans moves of a pool's blocks, so that free bytes come together.
+// Compactor: plans moves of a pool's blocks that bring free bytes together.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,19 @@ class Compactor {
   using Movable = std::function<bool(ValueId owner)>;
   static constexpr Bytes kNoLimit{INT64_MAX};
 
-  // It must outlive this.
+  // The pool must outlive this object.
   explicit Compactor(const Pool& pool) : pool_(pool) {}
 
-  // The cheapest plan found that leaves a free range of `size`, where only blocks with an owner for
-  // which movable(owner) is true may move, and a move costs its bytes and `a_move`; nullopt when
-  // none is found that costs at most `limit`. Tried in order of cost: slide blocks together between
-  // two unmovable ones; move the blocks of one window into free blocks elsewhere (best fit, largest
-  // first); both. The lower the limit, the fewer blocks are looked at. See Note [Compaction] in
-  // compaction.cpp.
+  // The cheapest plan found that leaves a free range of `size`; nullopt if none costs at most
+  // `limit`. Only blocks with an owner for which movable(owner) is true may move. The cost of a
+  // move is its bytes plus `a_move`. Tried in order of cost: slide blocks together between two
+  // immovable ones; move the blocks of one window into free blocks elsewhere (best fit, largest
+  // first); both. A lower limit makes the search faster. See Note [Compaction] in compaction.cpp.
   [[nodiscard]] std::optional<CompactionPlan> plan(Bytes size, const Movable& movable,
                                                    Bytes a_move = Bytes(0), Bytes limit = kNoLimit);
-  // Moves every movable block as far down as it goes, in address order.
+  // Slides every movable block as far down as possible, in address order.
   [[nodiscard]] CompactionPlan plan_slide(const Movable& movable);
-  // The largest range that would be free if every block with clearable(owner) were gone.
+  // The largest range that would be free if every block with clearable(owner) were removed.
   [[nodiscard]] Bytes largest_window(const Movable& clearable);
 
  private:

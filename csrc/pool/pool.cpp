@@ -77,8 +77,8 @@ bool Pool::Impl::crosses_segment(std::int64_t offset) const {
   return segment > 0 && offset % segment == 0;
 }
 
-// A block in the free index has become larger or smaller. Mostly it is the largest free block,
-// which gives room or gets it back, and its place in the index is still the same.
+// A block in the free index has grown or shrunk. Most often it is the largest free block, which
+// provides room or takes it back, and its position in the index does not change.
 void Pool::Impl::reindex_grown(Block& block) {
   const auto place = free_index.iterator_to(block);
   const auto next = std::next(place);
@@ -96,8 +96,7 @@ void Pool::Impl::reindex_shrunk(Block& block) {
   }
 }
 
-// Puts a free block that is in no index into it, merged with its neighbours; returns what became of
-// it.
+// Inserts a block into the free index, merged with its free neighbors. Returns the resulting block.
 Block& Pool::Impl::insert_free(Block& block) {
   block.free = true;
   block.owner = ValueId();
@@ -126,7 +125,7 @@ Block& Pool::Impl::insert_free(Block& block) {
   return block;
 }
 
-// The free block that contains `offset`, searched outwards from one that is probably close.
+// The free block that contains `offset`, searched outwards from a block that is probably close.
 Block& Pool::Impl::free_block_with(Block& near, std::int64_t offset) {
   Block* block = &near;
   while (block->offset > offset) {
@@ -138,7 +137,7 @@ Block& Pool::Impl::free_block_with(Block& near, std::int64_t offset) {
   return *block;
 }
 
-// [from, to), which belongs to no block, is a free one behind `previous`.
+// Makes [from, to), which belongs to no block, a free block after `previous`.
 void Pool::Impl::add_free(std::int64_t from, std::int64_t to, BlockId previous) {
   Block& block = add();
   block.offset = from;
@@ -147,7 +146,7 @@ void Pool::Impl::add_free(std::int64_t from, std::int64_t to, BlockId previous) 
   insert_free(block);
 }
 
-// A block that is in no index is taken from now on.
+// Marks a block that is not in the free index as taken.
 BlockId Pool::Impl::take(Block& block) {
   block.free = false;
   block.owner = ValueId();
@@ -156,7 +155,7 @@ BlockId Pool::Impl::take(Block& block) {
   return block.self;
 }
 
-// Covers [from, to) with free blocks, one a segment.
+// Covers [from, to) with free blocks, one per segment.
 void Pool::Impl::append_free(std::int64_t from, std::int64_t to) {
   const std::int64_t segment = options.segment_size.count();
   while (from < to) {
@@ -219,12 +218,12 @@ std::optional<BlockId> Pool::allocate(Bytes wanted, Zone zone) {
   if (found == impl.free_index.end()) {
     return std::nullopt;
   }
-  if (zone == Zone::kHigh) {  // the last of its size
+  if (zone == Zone::kHigh) {  // the last one of its size
     found = std::prev(impl.free_index.upper_bound(found->size, BySize()));
   }
   Block* block = &*found;
   if (block->size > size) {
-    // What stays free keeps its record, and with it its place in the index.
+    // The remaining free block keeps its record, and thereby its position in the index.
     Block& rest = *block;
     block = &impl.add();
     block->size = size;
@@ -331,8 +330,8 @@ void Pool::move(BlockId id, PoolOffset to) {
   RECOUP_CHECK(block.live && !block.free);
   const std::int64_t size = block.size;
   const ValueId owner = block.owner;
-  // Free the old range, then cut the new one out of the free block that holds it. The id is kept by
-  // taking the block's record out of circulation in between.
+  // Frees the old range, then cuts the new one out of the free block that contains it. The block's
+  // record is detached in between, so that the block keeps its id.
   impl.taken.erase(block.offset);
   Block& hole = impl.add();
   hole.offset = block.offset;

@@ -1,4 +1,4 @@
-// On whose behalf memory is held and time is spent, for Python: see
+// Attribution of memory and time to modules and lines, for Python: see
 // python/recoup/_reporting/attribution.py.
 #include <Python.h>
 #include <frameobject.h>
@@ -20,10 +20,10 @@ std::int64_t number(std::uint32_t index) {
   return index == Maker::kNone ? -1 : std::int64_t{index};
 }
 
-// The lines at which ops ran. Under the interpreter's lock, and for good: code may have gone when
-// its line is asked for.
+// The lines at which ops ran. Accessed under the interpreter's lock. The texts are kept for ever,
+// since a code object may be gone when its line is requested.
 struct Lines {
-  std::vector<std::string> passed_over;  // folders
+  std::vector<std::string> passed_over;  // folders of code that is not the program's
   std::unordered_map<PyCodeObject*, bool> is_program;
   std::map<std::pair<PyCodeObject*, int>, std::uint32_t> numbers;
   std::vector<std::string> texts;
@@ -65,7 +65,7 @@ std::uint32_t number_of(PyCodeObject* code, int line) {
   return found->second;
 }
 
-// The innermost frame that is of no library that was told of.
+// The line of the innermost frame whose code is the program's.
 std::uint32_t innermost_line() {
   auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   while (frame) {

@@ -1,4 +1,4 @@
-// Bindings for what Python tells of collectives.
+// Bindings with which Python reports the end of collectives.
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "csrc/python/common.h"

@@ -1,4 +1,4 @@
-// What the binding files share.
+// Declarations that the binding files share.
 #pragma once
 
 #include <torch/csrc/Exceptions.h>
@@ -23,7 +23,7 @@ namespace py = pybind11;
 [[noreturn]] void throw_python(const OutOfBudgetReport& report);
 [[noreturn]] void throw_os_error(const std::system_error& error);
 
-// Runs `function` without the interpreter's lock; what it throws becomes what Python expects.
+// Runs `function` without the interpreter's lock, and converts its exceptions to Python's.
 template <class Function>
 auto translated(Function&& function) {
   try {
@@ -36,7 +36,7 @@ auto translated(Function&& function) {
   }
 }
 
-// The same, and what the file system refuses becomes an OSError that names the file.
+// The same; errors of the file system become an OSError that names the file.
 template <class Function>
 auto os_errors(Function&& function) {
   try {
@@ -47,12 +47,12 @@ auto os_errors(Function&& function) {
 }
 
 py::dict dict_of(const Stats& stats);
-// All but the decisions, which are no part of it.
+// Without decisions, which SimulationResult does not contain.
 py::dict dict_of(const SimulationResult& result);
 py::dict dict_of(const Attribution& attribution);
-// Where the program is that this thread runs: a number, for program_lines.
+// The program's current line on this thread, as an index into program_lines.
 std::uint32_t program_line();
-// -1: none.
+// -1 for an invalid id.
 template <class Tag>
 std::int64_t index_of(Id<Tag> id) {
   return id.valid() ? std::int64_t{id.index()} : -1;

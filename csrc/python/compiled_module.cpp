@@ -9,8 +9,8 @@
 namespace recoup {
 namespace {
 
-// Dynamo compiles what this thread runs in Python, also where ops of C++ call back, and may be at
-// work on what needs us.
+// Disables Dynamo on this thread. Otherwise it would compile the Python code of a call, also when a
+// C++ op runs it, as in a replay at a graph break.
 class WithoutDynamo {
  public:
   WithoutDynamo() : before_(set()(py::none())) {}
@@ -26,7 +26,7 @@ class WithoutDynamo {
 
  private:
   static const py::object& set() {
-    // For good: it is PyTorch's.
+    // Never destroyed: the function is PyTorch's.
     static const auto* const function =
         new py::object(py::module_::import("torch._C._dynamo.eval_frame").attr("set_eval_frame"));
     return *function;
@@ -34,7 +34,7 @@ class WithoutDynamo {
   const py::object before_;
 };
 
-// One whose graph is a callable of Python's: function(read, written) gives a list of tensors.
+// A call whose graph is a Python callable: function(read, written) returns a list of tensors.
 class PythonCall final : public CompiledCall {
  public:
   explicit PythonCall(py::object function) : function_(std::move(function)) {}
@@ -43,7 +43,7 @@ class PythonCall final : public CompiledCall {
       const py::gil_scoped_acquire gil;
       function_ = py::object();
     } else {
-      (void)function_.release();  // there is nobody left to give it to
+      (void)function_.release();  // leaked: the interpreter is gone
     }
   }
 

@@ -1,4 +1,4 @@
-// Bindings of the model of the DTR authors' simulator. Tensors are numbers here.
+// Bindings of the model of the DTR authors' simulator. Tensors are passed as ids.
 #include <pybind11/stl.h>
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace recoup {
 namespace {
 
-// outputs: (bytes, place of the argument that it is a view of, or -1) each.
+// outputs: (bytes, index of the argument that it is a view of, or -1) each.
 std::vector<std::uint32_t> add_dtr_op(
     DtrProgram& program, const std::string& name, std::int64_t cost_ns,
     const std::vector<std::uint32_t>& arguments,

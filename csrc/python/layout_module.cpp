@@ -1,5 +1,5 @@
-// Bindings of the static planners. Buffers and ops are tuples here: recoup.offline.layout has the
-// types.
+// Bindings of the static planners. Buffers and ops are passed as tuples: recoup.offline.layout has
+// the types.
 #include <pybind11/stl.h>
 
 #include <chrono>
@@ -23,7 +23,8 @@ using BufferRow = std::tuple<std::string, std::int64_t, std::int64_t, std::int64
 using OpRow = std::tuple<std::string, std::int64_t, std::vector<std::uint32_t>,
                          std::vector<std::pair<std::uint32_t, std::uint32_t>>>;
 
-// No more than this is checked pair by pair on every call: seconds beyond.
+// The number of buffers up to which every layout is checked pair by pair; beyond it, that takes
+// seconds.
 constexpr std::size_t kAlwaysChecked = 5000;
 
 LayoutProblem problem_of(const std::vector<BufferRow>& buffers, const std::vector<OpRow>& ops) {

@@ -1,4 +1,4 @@
-// recoup._C: the engine's face for Python. Bindings only.
+// recoup._C: Python bindings of the engine.
 #include <optional>
 #include <string>
 #include <system_error>
@@ -19,8 +19,8 @@ void set_int(const py::object& object, const char* name, Bytes value) {
 }  // namespace
 
 void throw_os_error(const std::system_error& error) {
-  // Called, OSError makes one of its subclasses; set by class and arguments it would turn into that
-  // one later, which who catches it here takes for another error.
+  // Calling OSError returns one of its subclasses. An error that is set by class and arguments
+  // would be converted to that subclass later, and a handler in C++ would see another type.
   const py::object made =
       py::reinterpret_borrow<py::object>(PyExc_OSError)(error.code().value(), error.what());
   PyErr_SetObject(py::type::of(made).ptr(), made.ptr());
@@ -129,8 +129,8 @@ py::dict dict_of(const Stats& stats) {
 
 namespace {
 
-// setattr, or delattr where no attribute is given, of a type of C's that Python does not let
-// change.
+// setattr, or delattr if `attribute` is None, for a type that is implemented in C and that Python
+// does not let programs change.
 void put_in_type(const py::type& type, const py::str& name, const py::object& attribute) {
   auto* const object = reinterpret_cast<PyTypeObject*>(type.ptr());
   const auto attributes = py::reinterpret_borrow<py::dict>(object->tp_dict);
@@ -213,6 +213,7 @@ void bind_engine(py::module_& module) {
           "shrink",
           [](Budget& self, std::int64_t bytes) { translated([&] { self.shrink(Bytes(bytes)); }); },
           py::arg("budget_bytes"))
+      .def("reset_peak", [](Budget& self) { translated([&] { self.reset_peak(); }); })
       .def("entered", &Budget::entered)
       .def("suspended", &Budget::suspended)
       .def("stats", [](const Budget& self) { return dict_of(self.stats()); })
@@ -239,7 +240,7 @@ void bind_engine(py::module_& module) {
       .def("check", [](const Budget& self) { translated([&] { self.check(); }); });
 }
 
-// A tensor of all bytes of a storage, whether they are there or not: `set_` would look at them.
+// A tensor over all bytes of a storage, resident or not. `set_` would access the bytes.
 at::Tensor alias_of(const c10::Storage& storage) {
   const c10::SymInt size = storage.sym_nbytes();
   const c10::DispatchKey key = c10::computeDispatchKey(at::kByte, c10::kStrided, storage.device());
@@ -262,7 +263,7 @@ void bind_functions(py::module_& module) {
       .def("release", [](Reservation& self) { translated([&] { self.release(); }); });
   module.def("alias_of", &alias_of, py::arg("storage"));
   const auto tensor = py::arg("tensor");
-  // PyTorch has it in Python from 2.13 on.
+  // PyTorch has this function in Python since 2.13.
   module.def(
       "const_address",
       [](const at::Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.const_data_ptr()); },

@@ -1,4 +1,4 @@
-// The options by name, as Python gives them.
+// Options by name, as Python passes them.
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -14,7 +14,7 @@ using detail::OptionCheck;
 using detail::OptionRow;
 using detail::OptionValue;
 
-// Every whole number is one, of NumPy too. One beyond 64 bits is beyond all bounds.
+// Converts any integer, of NumPy too. One beyond 64 bits becomes -1 or infinity, out of all bounds.
 OptionValue whole_number(const py::handle& given) {
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(given.ptr()));
   if (!number) {
@@ -33,7 +33,7 @@ OptionValue whole_number(const py::handle& given) {
   return std::uint64_t{large};
 }
 
-// Throws type_error for what is of none of the types that options have.
+// Throws type_error for a value whose type no option has.
 OptionValue value_of(const py::handle& given) {
   const auto* const number = Py_TYPE(given.ptr())->tp_as_number;
   if (given.is_none()) {
@@ -70,7 +70,7 @@ void set(Options& options, const OptionRow& row, const py::handle& given) {
   OptionCheck check = OptionCheck::kWrongType;
   try {
     check = row.set(options, value_of(given));
-  } catch (const py::builtin_exception&) {  // of no type that any option has
+  } catch (const py::builtin_exception&) {  // its type is that of no option
   }
   if (check != OptionCheck::kGood) {
     refuse(row, check, given);

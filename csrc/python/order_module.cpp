@@ -1,4 +1,4 @@
-// Bindings of the orders of a trace's ops: recoup.offline.order has the types.
+// Bindings for orders of a trace's ops: recoup.offline.order has the types.
 #include <pybind11/stl.h>
 
 #include <string>

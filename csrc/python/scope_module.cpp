@@ -1,10 +1,10 @@
-// Entering and leaving a scope so that no interrupt leaves anything behind.
+// Entering and leaving a scope so that an interrupt leaves a defined state.
 //
-// Python raises KeyboardInterrupt, or what a signal's handler raises, between two of its
-// instructions: before the first one of a function too, where none of its handlers is in force yet.
-// In C++ there are no instructions. So what has to happen for sure is called from here: the
-// functions of a run may be interrupted anywhere, and then its `_end` brings the run to an end
-// that is one: over, or suspended.
+// Python raises KeyboardInterrupt, or what a signal handler raises, between two of its
+// instructions: even before the first one of a function, where none of the function's handlers is
+// in force yet. It does not interrupt C++ code. So calls that must happen are made here. The
+// functions of a run may be interrupted anywhere; then its `_end` brings the run to a defined end:
+// finished or suspended.
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -22,14 +22,14 @@
 namespace recoup {
 namespace {
 
-// `_end` may be interrupted too; each call goes on where the last one was.
+// `_end` may be interrupted, too; each call continues where the last one stopped.
 void end_run(const py::object& run) {
   constexpr int kTries = 16;
   for (int i = 0; i < kTries; ++i) {
     try {
       run.attr("_end")();
       return;
-    } catch (const py::error_already_set&) {  // the first error is the one that counts
+    } catch (const py::error_already_set&) {  // the first error is the one to report
     }
   }
 }
@@ -59,7 +59,7 @@ void leave(const py::object& budget, const py::object& /*kind*/, const py::objec
     run.attr("_exit")(error);
   } catch (const py::error_already_set&) {
     end_run(run);
-    if (!run.attr("_engine").attr("entered")().cast<bool>()) {  // else it was the wrong thread's
+    if (!run.attr("_engine").attr("entered")().cast<bool>()) {  // else it is the wrong thread
       runs.attr("remove")(run);
     }
     throw;
@@ -67,8 +67,8 @@ void leave(const py::object& budget, const py::object& /*kind*/, const py::objec
   runs.attr("remove")(run);
 }
 
-// A thread that starts may read what was made outside, at any time, and nobody would see it. Before
-// Python 3.12 nothing is told here, see outside.py.
+// Ends all offers when a thread starts, since it may read offered tensors at any time, unseen by
+// recoup. Before Python 3.12 there is no event for this, see outside.py.
 int on_audit(const char* event, PyObject* /*arguments*/, void* /*data*/) {
   constexpr std::string_view kThreadStarts = "_thread.start";
   if (std::string_view(event).substr(0, kThreadStarts.size()) == kThreadStarts) {
@@ -86,8 +86,8 @@ struct Holders {
 };
 using HoldersByStorage = std::map<const c10::StorageImpl*, Holders>;
 
-// Of memory that another storage has too the address is known, also where the other holds no
-// reference to it.
+// If storages overlap, their address is known through each other, even if neither refers to the
+// other.
 void leave_out_shared(HoldersByStorage& storages) {
   struct Place {
     detail::AddressRange range;
@@ -103,7 +103,7 @@ void leave_out_shared(HoldersByStorage& storages) {
   }
   std::sort(places.begin(), places.end(),
             [](const Place& a, const Place& b) { return a.range.from < b.range.from; });
-  const Place* furthest = nullptr;  // of those so far
+  const Place* furthest = nullptr;  // the place with the largest end so far
   for (const Place& place : places) {
     if (furthest != nullptr && place.range.from < furthest->range.to) {
       place.holders->all_known = furthest->holders->all_known = false;
@@ -114,13 +114,13 @@ void leave_out_shared(HoldersByStorage& storages) {
   }
 }
 
-// The tensors among Python's `objects`, and how many references to each of them these objects hold.
-// tp_traverse tells what the garbage collector sees; gc.get_referents would make a list of it
+// The tensors among Python's `objects`, and the number of references to each that these objects
+// hold. tp_traverse reports what the garbage collector sees; gc.get_referents would make a list
 // first.
 std::pair<py::list, py::list> tensors_among(const py::list& objects) {
   std::unordered_map<const PyObject*, std::int64_t> references;
   py::list tensors;
-  // By type: the class that an object says it has may run code.
+  // By type: reading the `__class__` of an object may run code.
   auto* const tensor = reinterpret_cast<PyTypeObject*>(THPVariableClass);
   for (const py::handle& each : objects) {
     if (PyType_IsSubtype(Py_TYPE(each.ptr()), tensor) != 0) {
@@ -129,7 +129,7 @@ std::pair<py::list, py::list> tensors_among(const py::list& objects) {
     }
   }
   if (references.empty()) {
-    return {py::list(), py::list()};  // most of the time goes into what follows
+    return {py::list(), py::list()};  // the rest takes most of the time
   }
   const visitproc count = [](PyObject* object, void* found) {
     auto& all = *static_cast<decltype(references)*>(found);
@@ -150,9 +150,9 @@ std::pair<py::list, py::list> tensors_among(const py::list& objects) {
   return {tensors, counts};
 }
 
-// `accounted[i]`: all references to the Python object of tensors[i] are known. C++ must have none
-// beside, and no tensor of the storage may be missing. The last of the list is there for
-// comparison: it has no holder but its object.
+// Offers the storages of which all holders are known. `accounted[i]`: all references to the Python
+// object of tensors[i] are known. C++ must hold no other reference, and no tensor of the storage
+// may be missing. The last tensor is for comparison: only its Python object holds it.
 void offer(Budget& budget, const py::list& tensors, const std::vector<bool>& accounted) {
   const auto tensor_at = [&tensors](std::size_t i) -> const at::Tensor& {
     return THPVariable_Unpack(PyList_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i)));
@@ -203,7 +203,7 @@ void bind_scope(py::module_& module) {
              "Offers to the spill tier the storages of which all holders are known.");
   module.def("tensors_among", &tensors_among, py::arg("objects"));
   module.def("withdraw_offers", [] { translated([] { withdraw_offers(); }); });
-  // A function of C++ becomes a method when it is an attribute of a class, as those of Python do.
+  // Lets a C++ function become a method when it is an attribute of a class, like a Python function.
   module.def(
       "method",
       [](const py::object& function) {

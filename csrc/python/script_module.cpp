@@ -1,4 +1,4 @@
-// What a TorchScript object holds.
+// The tensors that a TorchScript object holds.
 #include <torch/csrc/jit/api/object.h>
 
 #include <unordered_set>
@@ -9,8 +9,8 @@
 namespace recoup {
 namespace {
 
-// The tensors of its attributes, in lists, tuples, dictionaries and other script objects too; those
-// of modules in it as well.
+// The tensors of its attributes, including those in lists, tuples, dictionaries, script objects and
+// modules.
 std::vector<at::Tensor> tensors_of_script(const torch::jit::Object& object) {
   std::vector<at::Tensor> tensors;
   std::unordered_set<const void*> seen;  // objects may refer to each other

@@ -16,7 +16,7 @@
 namespace recoup {
 namespace {
 
-// As `translated`, and a bad trace is a ValueError.
+// Like os_errors; a bad trace becomes a ValueError.
 template <class Function>
 auto of_trace(Function&& function) {
   try {
@@ -44,7 +44,7 @@ SimulationOptions how(const Options& options, double max_time_ratio, std::option
                       const SeedAndPercent& noise) {
   SimulationOptions made{
       .engine = options, .max_time_ratio = max_time_ratio, .plan_ahead = plan_ahead};
-  made.engine.spill_to_leave = true;  // as a live run on the CPU
+  made.engine.spill_to_leave = true;  // as in a live run on the CPU
   if (noise) {
     made.noise = {.seed = noise->first, .percent = noise->second};
   }
@@ -79,7 +79,7 @@ py::list timeline_rows(const Trace& trace, const Options& options, double max_ti
   return list;
 }
 
-// One dict an op, in the order in which the program ran them.
+// One dict per op, in the order in which the program ran them.
 py::list op_rows(const Trace& trace) {
   py::list rows;
   for (const TraceOp& op : trace.ops) {
@@ -110,7 +110,7 @@ Bytes in_the_pool(Bytes nbytes, const TraceDevice& device) {
   return Bytes((nbytes.count() + alignment - 1) / alignment * alignment);
 }
 
-// The most that a kernel holds at once.
+// The largest number of bytes that a kernel holds at once, in blocks of the pool.
 Bytes peak_of(const std::vector<KernelStep>& kernel, const TraceDevice& device) {
   std::vector<Bytes> made;
   Bytes held{0};
@@ -145,7 +145,7 @@ py::list graph_op_rows(const Trace& trace, const detail::TraceGraph& graph) {
 py::list graph_value_rows(const Trace& trace, const detail::TraceGraph& graph) {
   std::vector<Bytes> sizes;
   std::vector<py::object> befores;
-  std::vector<py::object> versions;  // the newest value, by storage
+  std::vector<py::object> versions;  // index of the newest value, by storage
   for (const detail::GraphValue& value : graph.values) {
     if (value.storage >= versions.size()) {
       versions.resize(value.storage + std::size_t{1}, py::none());
@@ -154,7 +154,7 @@ py::list graph_value_rows(const Trace& trace, const detail::TraceGraph& graph) {
     versions[value.storage] = py::int_(befores.size() - 1);
     sizes.push_back(in_the_pool(value.size, trace.device));
   }
-  for (const detail::GraphOp& node : graph.ops) {  // a block may be larger than what is in it
+  for (const detail::GraphOp& node : graph.ops) {  // a block may be larger than the value in it
     const TraceOp& op = trace.ops[node.op];
     const std::span<const TraceFresh> fresh = trace.fresh_of(op);
     for (std::size_t i = 0; i < fresh.size(); ++i) {
@@ -186,7 +186,7 @@ py::list graph_value_rows(const Trace& trace, const detail::TraceGraph& graph) {
   return rows;
 }
 
-// Of detail::TraceGraph. Bytes are as the pool has them.
+// detail::TraceGraph as dicts. Sizes in bytes are those of blocks in the pool.
 py::dict graph_rows(const Trace& trace, std::int64_t small_result_bytes) {
   const detail::TraceGraph graph =
       of_trace([&] { return detail::build_graph(trace, Bytes(small_result_bytes)); });
@@ -244,8 +244,8 @@ void add_event(detail::TraceBuilder& builder, const std::string& name, std::uint
   throw py::value_error("there is no event '" + name + "'");
 }
 
-// operands: (storage, reads, written, overwritten); allocations: bytes of what the kernel makes, of
-// which the first `fresh` are results.
+// operands: (storage, reads, written, overwritten) each; fresh_bytes: sizes of the results, which
+// are the first allocations of the kernel.
 void add_op(detail::TraceBuilder& builder, std::uint32_t name, std::uint32_t kernel,
             std::int64_t cost_ns, bool repeatable,
             const std::vector<std::tuple<std::uint32_t, bool, bool, bool>>& operands,

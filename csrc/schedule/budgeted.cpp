@@ -6,16 +6,17 @@
 namespace recoup::detail {
 namespace {
 
-// Sizes of B that are tried, each a third larger than the one before.
+// Number of values of B that are tried; each is 3/4 of the previous one.
 constexpr int kSizes = 24;
 
 struct Choice {
   SegmentPlan plan;
   std::int64_t peak = 0;
-  std::int64_t cost = 0;  // of what is made again
+  std::int64_t cost = 0;  // cost of recomputation
 };
 
-// A segment ends at the thinnest place of its second half, once it would save more than `most`.
+// When a segment would save more than `most` bytes, it is cut in its second half, at the bound that
+// the fewest bytes cross.
 std::vector<std::uint32_t> cut_greedily(const ForwardPass& forward, std::int64_t most) {
   const Round& round = forward.round();
   std::vector<std::uint32_t> bounds{round.begin};

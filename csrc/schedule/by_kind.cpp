@@ -1,16 +1,16 @@
 // Note [By kind]
-// Outputs of heavy ops stay: they are the checkpoints. So do the outputs of ops that join two
-// branches (the sums of a residual network), because making one again would make all those before
-// it again, and the last of each long run of cheap ops. Everything else is cheap: it is dropped
-// behind its last use of the forward pass.
+// Outputs of heavy ops are kept: they are the checkpoints. So are the outputs of ops that join two
+// branches (the sums of a residual network), because recomputing one would recompute everything
+// before it, and the last output of each long run of cheap ops. All other values are cheap: they
+// are dropped after their last use in the forward pass.
 //
-//   mirror              a cheap value comes back when something first needs it, be it only to make
-//                       another one, and then stays (MXNet's mirrored nodes)
-//   superneurons-speed  all cheap values between two checkpoints come back together and stay
-//   superneurons-memory a cheap value comes back for one op, each time anew
+//   mirror              a cheap value is restored when it is first needed, even if only to compute
+//                       another one, and then kept (MXNet's mirrored nodes)
+//   superneurons-speed  all cheap values between two checkpoints are restored together and kept
+//   superneurons-memory a cheap value is restored for one op, and again for the next one
 //
-// A checkpoint that only cheap values are made from would go when the program lets go of it; it is
-// kept until the last of them is back.
+// A checkpoint from which only cheap values are computed would die when the program frees it. It is
+// kept until the last of these values is restored.
 #include <algorithm>
 
 #include "csrc/base/check.h"
@@ -20,7 +20,7 @@
 namespace recoup::detail {
 namespace {
 
-// Cheap ops in a row before one counts as a checkpoint (MXNET_BACKWARD_MIRROR_STEP).
+// Number of cheap ops in a row after which one is a checkpoint (MXNET_BACKWARD_MIRROR_STEP).
 constexpr std::uint32_t kLongestRun = 100;
 
 class KindPlanner {
@@ -43,7 +43,7 @@ class KindPlanner {
     if (kind_ == ScheduleKind::kSuperneuronsSpeed) {
       find_segment_starts(values);
     }
-    // Readers come behind what they read.
+    // Readers are visited before the values that they read.
     for (auto id = values.rbegin(); id != values.rend(); ++id) {
       find_needs(*id);
     }
@@ -56,11 +56,11 @@ class KindPlanner {
   struct Role {
     bool droppable = false;
     bool cheap = false;
-    std::uint32_t run = 0;      // cheap values in a row up to this one
-    std::uint32_t segment = 0;  // checkpoints before it
-    std::uint32_t first =
-        GraphValue::kNone;   // backward op that first needs it, cheap ones followed
-    std::uint32_t last = 0;  // and last, for those that are made from it
+    std::uint32_t run = 0;      // number of cheap values in a row up to this one
+    std::uint32_t segment = 0;  // number of checkpoints before it
+    // First backward op that needs it, including to recompute a cheap value.
+    std::uint32_t first = GraphValue::kNone;
+    std::uint32_t last = 0;  // last op that needs it, including to recompute a cheap value
   };
 
   [[nodiscard]] const GraphOp& producer(std::uint32_t id) const {
@@ -81,7 +81,7 @@ class KindPlanner {
     checkpoints_ += role.cheap ? 0 : 1;
   }
 
-  // Written over a checkpoint, which is gone: to make it again is to make that again.
+  // It was written over a checkpoint, so recomputing it would recompute the checkpoint.
   [[nodiscard]] bool over_checkpoint(std::uint32_t id) const {
     const std::vector<std::uint32_t>& inputs = producer(id).inputs;
     return std::any_of(inputs.begin(), inputs.end(), [&](std::uint32_t input) {
@@ -121,7 +121,7 @@ class KindPlanner {
     }
   }
 
-  // The last op that makes a cheap value again. 0: none does.
+  // The last op that restores a cheap value; 0 if there is none.
   [[nodiscard]] std::uint32_t comes_back(std::uint32_t id) const {
     const Role& role = roles_[id];
     if (kind_ == ScheduleKind::kSuperneuronsMemory) {
@@ -150,8 +150,8 @@ class KindPlanner {
   std::span<const std::string> names_;
   const Round& round_;
   std::vector<Role> roles_;            // by value
-  std::uint32_t checkpoints_ = 0;      // so far
-  std::vector<std::uint32_t> starts_;  // by segment: the backward op that first needs some of it
+  std::uint32_t checkpoints_ = 0;      // number so far
+  std::vector<std::uint32_t> starts_;  // by segment: the backward op that first needs a value of it
 };
 
 }  // namespace

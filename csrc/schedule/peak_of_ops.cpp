@@ -55,7 +55,8 @@ std::int64_t PeakOfOps::passing(const GraphOp& replayed, std::uint32_t op) const
 }
 
 std::vector<std::int64_t> PeakOfOps::passing() const {
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> replays;  // op before which, producer
+  // Op that the replay precedes, producer.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> replays;
   for (const std::uint32_t id : changing_) {
     const std::vector<Interval>& kept = schedule_.kept[id];
     for (std::size_t k = 1; k < kept.size(); ++k) {
@@ -64,7 +65,7 @@ std::vector<std::int64_t> PeakOfOps::passing() const {
       }
     }
   }
-  // Once for all outputs of an op.
+  // One replay makes all outputs of an op.
   std::sort(replays.begin(), replays.end());
   replays.erase(std::unique(replays.begin(), replays.end()), replays.end());
   std::vector<std::int64_t> most(to_ - from_);

@@ -7,9 +7,9 @@
 namespace recoup::detail {
 namespace {
 
-// More segments than this win next to nothing.
+// More segments than this gain next to nothing.
 constexpr std::uint32_t kMostSegments = 64;
-// A segment of fewer ops is not cut again.
+// A segment of fewer ops is not divided.
 constexpr std::uint32_t kFewestOps = 4;
 
 void mark_path(SegmentState& state, std::size_t segment, std::size_t segments) {
@@ -27,7 +27,7 @@ void mark_path(SegmentState& state, std::size_t segment, std::size_t segments) {
   state.whole[segment] = true;
 }
 
-// An evaluation goes up and down and saves nothing for later: there is nothing to be won.
+// An evaluation saves nothing for a backward pass, so a schedule gains nothing.
 bool saves_anything(const TraceGraph& graph, const Round& round) {
   const std::vector<std::uint32_t> values = droppable(graph, round);
   return std::any_of(values.begin(), values.end(), [&](std::uint32_t id) {

@@ -14,14 +14,15 @@ constexpr std::uint32_t kMostStages = 48;
 constexpr int kTries = 6;
 
 // Note [Rotor]
-// C(s, t, m) is the least cost of going forward and back through stages s ... t, whose input is
-// kept, in m slots:
+// C(s, t, m) is the least cost of the forward and backward passes through stages s ... t in m
+// slots; the input of s is kept:
 //
-//   all    cost(s) + C(s + 1, t, m - saved(s))       what stage s saves stays until it comes back
+//   all    cost(s) + C(s + 1, t, m - saved(s))       keep all that stage s saves until its backward
+//                                                    pass
 //   split  cost(s ... k - 1) + C(k, t, m - input(k)) + C(s, k - 1, m)
-//                                                    only the input of stage k stays
+//                                                    keep only the input of stage k
 //
-// A stage alone must be kept whole.
+// A single stage must be kept whole.
 class ChainSolver {
  public:
   ChainSolver(const std::vector<ChainStage>& stages, std::int64_t memory, int slots)
@@ -104,11 +105,11 @@ class ChainSolver {
 
   std::size_t count_;
   std::size_t slots_;
-  std::vector<std::int64_t> prefix_;  // cost of all stages before
+  std::vector<std::int64_t> prefix_;  // cost of all previous stages
   std::vector<std::size_t> inputs_;   // in slots
   std::vector<std::size_t> saved_;
   std::vector<std::int64_t> table_;
-  std::vector<std::uint16_t> choice_;  // the split; 0: all
+  std::vector<std::uint16_t> choice_;  // stage of the split; 0: keep all
 };
 
 }  // namespace
@@ -144,7 +145,7 @@ std::vector<ChainStage> stages_of(const ForwardPass& forward,
 
 struct ChainChoice {
   SegmentPlan plan;
-  std::int64_t over = 0;  // planned peak over the budget
+  std::int64_t over = 0;  // planned peak minus budget
   std::int64_t cost = 0;
 
   [[nodiscard]] bool better_than(const ChainChoice& other) const {
@@ -167,8 +168,8 @@ void plan_rotor(const ScheduleInput& input, const Round& round, Schedule& schedu
        count = count * 2 / 3) {
     SegmentPlan plan{.bounds = forward.cut_evenly(count), .states = {}};
     const std::vector<ChainStage> stages = stages_of(forward, plan.bounds);
-    // The chain knows nothing of gradients and workspaces: where they take it over the budget, it
-    // gets less.
+    // The chain does not model gradients and workspaces. If these exceed the budget, the chain gets
+    // less memory.
     std::int64_t room = input.budget.count() - undroppable;
     for (int i = 0; i < kTries; ++i) {
       const auto chain = optimal_chain(stages, room);
@@ -194,7 +195,7 @@ void plan_rotor(const ScheduleInput& input, const Round& round, Schedule& schedu
   if (best) {
     add_segments(input.graph, round, best->plan, schedule);
   } else {
-    plan_recursive(input, round, schedule);  // as little as can be
+    plan_recursive(input, round, schedule);  // uses the least memory
   }
 }
 

@@ -9,24 +9,24 @@
 namespace recoup::detail {
 
 struct ChainStage {
-  std::int64_t cost = 0;   // of its forward pass
-  std::int64_t input = 0;  // bytes of what it reads of the stage before
-  std::int64_t saved = 0;  // bytes of all that its backward pass reads of it
+  std::int64_t cost = 0;   // cost of its forward pass
+  std::int64_t input = 0;  // bytes that it reads from the previous stage
+  std::int64_t saved = 0;  // bytes that its backward pass reads from it
 };
 
-// What is kept while the backward pass works on each stage: see Note [Segments].
+// The values that are kept while the backward pass works on a stage: see Note [Segments].
 struct ChainState {
   std::vector<bool> inputs;  // by stage
   std::vector<bool> whole;
 };
 
 struct ChainSchedule {
-  std::int64_t cost = 0;  // of all forward passes, the first included
+  std::int64_t cost = 0;  // cost of all forward passes, including the first ones
   std::vector<ChainState> states;
 };
 
-// `memory`: bytes for what is kept, without the input of stage 0; sizes are rounded up to
-// 1/`slots` of it. None when even the least does not fit.
+// `memory`: bytes for kept values, without the input of stage 0. Sizes are rounded up to 1/`slots`
+// of it. nullopt if even the least does not fit.
 std::optional<ChainSchedule> optimal_chain(const std::vector<ChainStage>& stages,
                                            std::int64_t memory, int slots = 256);
 

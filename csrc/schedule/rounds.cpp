@@ -5,9 +5,10 @@
 namespace recoup::detail {
 namespace {
 
-// A valley parts two rounds when it is at most half as high as the peaks beside it.
+// A valley separates two rounds if it is at most half as high as the peaks on both sides.
 constexpr std::int64_t kValley = 2;
-// A peak below this part of the highest is no round: there is nothing to be won.
+// A peak that is lower than the highest one by this factor is no round: a schedule would gain
+// nothing.
 constexpr std::int64_t kSmall = 10;
 
 std::vector<std::int64_t> live_bytes(const TraceGraph& graph) {
@@ -59,15 +60,15 @@ class RoundFinder {
     }
     const auto turn = static_cast<std::uint32_t>(peak - live_.begin());
     const std::uint32_t begin = valley(turn, range.begin, -1);
-    // The valley's own op is the first of what rises behind it.
-    const std::uint32_t behind = valley(turn, range.end - 1, +1);
-    const std::uint32_t end = behind + 1 == range.end ? range.end : behind;
+    // The op of the valley itself is the first op of the next rise.
+    const std::uint32_t after = valley(turn, range.end - 1, +1);
+    const std::uint32_t end = after + 1 == range.end ? range.end : after;
     rounds_.push_back({.begin = begin, .turn = turn, .end = end});
     work_.push_back({range.begin, begin});
     work_.push_back({end, range.end});
   }
 
-  // The lowest place from the peak up to `limit`, or up to where another peak rises from a valley.
+  // The lowest place from the peak to `limit`, or to where another peak rises from a valley.
   [[nodiscard]] std::uint32_t valley(std::uint32_t peak, std::uint32_t limit, int step) const {
     std::uint32_t lowest = peak;
     for (std::uint32_t i = peak; i != limit;) {
@@ -96,9 +97,9 @@ std::vector<Round> find_rounds(const TraceGraph& graph) {
 }
 
 RoundUse use_in(const Round& round, const GraphValue& value) {
-  const auto behind = std::upper_bound(value.readers.begin(), value.readers.end(), round.turn);
-  return {.last_forward = behind == value.readers.begin() ? value.producer : *(behind - 1),
-          .first_backward = behind == value.readers.end() ? GraphValue::kNone : *behind};
+  const auto after = std::upper_bound(value.readers.begin(), value.readers.end(), round.turn);
+  return {.last_forward = after == value.readers.begin() ? value.producer : *(after - 1),
+          .first_backward = after == value.readers.end() ? GraphValue::kNone : *after};
 }
 
 std::vector<std::uint32_t> droppable(const TraceGraph& graph, const Round& round) {

@@ -41,8 +41,8 @@ std::uint32_t ScheduleRunner::name_index(std::string_view name) {
   return found->second;
 }
 
-// The plan's op at this place may still turn out to be another one; then its values come back for
-// nothing, which costs time but no bits.
+// The op that starts may still differ from the plan's op. Its values are then restored in vain,
+// which costs time but does not change results.
 void ScheduleRunner::before_op(std::string_view name, std::span<const Operand> /*operands*/) {
   const StepPlan* const plan = following_.plan;
   const std::uint32_t op = following_.next;
@@ -56,7 +56,8 @@ void ScheduleRunner::before_op(std::string_view name, std::span<const Operand> /
   }
   const std::uint32_t start = following_.start;
   engine_.schedule().restore(tickets);
-  // Meanwhile an op of another thread may have ended, and with it the way along this plan.
+  // During the restore, an op of another thread may have ended, so that the plan is no longer
+  // followed.
   const bool follows = following_.plan == plan && following_.start == start;
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     if (!follows || !keep_until(plan->restores[op][i], op)) {
@@ -169,7 +170,7 @@ bool ScheduleRunner::advance(Following& following) const {
   return true;
 }
 
-// As far as all ops from `start` on agree; without a plan when one does not.
+// Follows the plan from `start` as far as the step has run; without a plan if an op differs.
 ScheduleRunner::Following ScheduleRunner::follow(const StepPlan& plan, std::uint32_t start) const {
   Following following{.plan = &plan, .start = start, .next = 0, .seen = {}, .planned = {}};
   while (following.start + following.next < position()) {
@@ -188,7 +189,7 @@ void ScheduleRunner::find_plan() {
   const std::uint32_t start = following_.start;
   let_go();
   following_ = {};
-  // Another plan for all that was seen, or one that begins with this op.
+  // Another plan that agrees with everything seen, or a plan that begins with this op.
   for (const bool again : {true, false}) {
     for (std::size_t i = 0; i < plans_.size() && following_.plan == nullptr && (had_one || !again);
          ++i) {
@@ -211,7 +212,7 @@ void ScheduleRunner::after_op() {
     for (const std::uint64_t sequence : replayed_) {
       const auto found = std::lower_bound(ops_.begin(), ops_.end(), std::pair{sequence, 0U});
       if (found == ops_.end() || found->first != sequence || found->second < following_.start) {
-        continue;  // not one of the plan's
+        continue;  // not an op of the plan
       }
       for (const std::uint32_t value : plan.graph.ops[found->second - following_.start].outputs) {
         if (!plan.schedule.kept[value].empty() && !kept_at(value, op + 1)) {
@@ -223,8 +224,8 @@ void ScheduleRunner::after_op() {
   replayed_.clear();
 }
 
-// The engine lets a value go when nobody needs it. False: the program itself holds this one for as
-// long as the schedule wants it.
+// The engine drops a value that is not needed, so a value is marked as kept until its interval
+// ends. False: nothing to mark, because the program itself holds the value until the interval ends.
 bool ScheduleRunner::keep_until(std::uint32_t planned, std::uint32_t op) {
   const Interval* const interval = interval_at(following_.plan->schedule.kept[planned], op);
   const bool ends = interval != nullptr && interval->to != Interval::kOpen;
@@ -246,7 +247,7 @@ bool ScheduleRunner::keeps(const ValueTicket& ticket) const {
   }
   const auto found = by_value_.find(ticket.value.index());
   if (found == by_value_.end() || tickets_[found->second].made_by != ticket.made_by) {
-    return true;  // of an earlier step
+    return true;  // from an earlier step
   }
   const auto planned = following_.planned.find(found->second);
   return planned == following_.planned.end() ||
@@ -268,8 +269,8 @@ void ScheduleRunner::let_go() {
 
 void ScheduleRunner::on_step(std::string_view /*name*/) { end_step(); }
 
-// Getting a segment back costs up to all that was run. Where less than that is allowed, dropping it
-// would end in an error that the policy alone does not run into.
+// Restoring a segment may cost as much as all ops of the step. If less than that is allowed, a
+// schedule would cause errors that the policy alone would not.
 bool ScheduleRunner::may_replay_a_step() const {
   const double ratio = engine_.options().max_replay_ratio;
   return ratio <= 0 || ratio >= 2;

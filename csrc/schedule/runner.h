@@ -1,4 +1,4 @@
-// Makes a schedule of one training step and drives the next ones with it.
+// ScheduleRunner: plans a schedule from a training step and applies it to later steps.
 #pragma once
 
 #include <memory>
@@ -12,30 +12,32 @@
 
 namespace recoup::detail {
 
-// A schedule and the step that it was made of.
+// A schedule and the graph of the step that it was planned from.
 struct StepPlan {
   StepPlan(ScheduleKind kind, TraceGraph step, std::span<const std::string> names, Bytes budget);
 
   TraceGraph graph;
   Schedule schedule;
-  std::vector<std::vector<std::uint32_t>> restores;  // by op: values, those that open here
-  std::vector<std::vector<std::uint32_t>> drops;     // by op: values that nothing keeps behind it
+  // By op: values whose intervals open at this op.
+  std::vector<std::vector<std::uint32_t>> restores;
+  // By op: values that no interval keeps after this op.
+  std::vector<std::vector<std::uint32_t>> drops;
 };
 
 // Note [Following a plan]
-// Every step is written down as it runs, as a graph of its own. While it is op for op, input for
-// input the step that a plan was made of, that plan drives it. It may begin a few ops late, for
-// what a program does between its optimizer's step and the next batch counts to the next step. At
-// the first op that differs another plan is tried that agrees with all that was seen; without one
-// the rest of the step is left to the policy, and a plan is made of it. So a warm-up step, an
-// optimizer that makes its state in the first step, and two optimizers that take turns all find
-// their plan after a while.
+// Every step is recorded as a graph while it runs. As long as its ops and their inputs are equal to
+// those of a step with a plan, that plan drives it. Following may start a few ops late, because ops
+// between the optimizer's step and the next batch count towards the next step. At the first op that
+// differs, another plan is tried that agrees with everything seen so far. If there is none, the
+// policy alone decides for the rest of the step, and a plan is made from it. This covers a warm-up
+// step, an optimizer that creates its state in the first step, and two optimizers that alternate.
 //
-// To be given to an engine as schedule and as observer before it runs anything.
+// Must be set as the engine's schedule and observer before the engine runs anything.
 class ScheduleRunner final : public ScheduleHooks, public Observer {
  public:
-  // `budget`: what the schedules are made for. What runs for longer than `most_ops` without the end
-  // of a step is none (a program that marks no steps, a long evaluation): it is not written down.
+  // `budget`: the budget that schedules are planned for. A sequence of more than `most_ops` ops
+  // without the end of a step is not a step and is not recorded (a program that marks no steps, a
+  // long evaluation).
   ScheduleRunner(Engine& engine, ScheduleKind kind, Bytes budget, std::size_t most_ops = kMostOps);
 
   // ScheduleHooks.
@@ -55,29 +57,30 @@ class ScheduleRunner final : public ScheduleHooks, public Observer {
   void on_step(std::string_view name) override;
   void on_replay(std::string_view name, OpId id, const Op& op) override;
 
-  // Makes a plan of what has run since the last step, as if a step ended here.
+  // Plans from what has run since the last step, as if a step ended here.
   void end_step();
-  // The plans that were made, the newest first, and plans to begin with. Names go with them.
+  // Plans, the newest first, and the names that they refer to. Plans of another runner can be set
+  // at the start.
   struct Plans {
     std::vector<std::string> names;
     std::vector<std::unique_ptr<StepPlan>> plans;
   };
   [[nodiscard]] Plans take_plans();
   void set_plans(Plans plans);
-  // Ops that a plan has driven.
+  // Number of ops that a plan has driven.
   [[nodiscard]] std::int64_t driven() const { return driven_; }
 
  private:
   static constexpr std::size_t kMostPlans = 8;
   static constexpr std::size_t kMostOps = std::size_t{1} << 20;
 
-  // How far a plan agrees with the running step, and which of its values is which of the step's.
+  // How far a plan agrees with the running step, and which values correspond.
   struct Following {
     const StepPlan* plan = nullptr;
-    std::uint32_t start = 0;  // op of the step that is the plan's first
-    std::uint32_t next = 0;   // of the plan's ops: all before agree
-    // Value of the step by value of the plan, up to the last that was seen; and the other way
-    // round. They grow as the plan is followed: it costs little to try one that soon differs.
+    std::uint32_t start = 0;  // number of the step's op that is the plan's first op
+    std::uint32_t next = 0;   // number of the plan's next op: all previous ones agree
+    // Value of the step by value of the plan, up to the last one seen; and the reverse. They grow
+    // while the plan is followed, so it is cheap to try a plan that soon differs.
     std::vector<std::uint32_t> seen;
     std::unordered_map<std::uint32_t, std::uint32_t> planned;
 
@@ -90,13 +93,13 @@ class ScheduleRunner final : public ScheduleHooks, public Observer {
   std::uint32_t name_index(std::string_view name);
   void write_down(const OpRecord& record, std::span<const Operand> operands,
                   std::span<const StorageId> fresh);
-  // Goes on with the step's next op. False: it is another than the plan's.
+  // Compares the step's next op with the plan. False: they differ.
   bool advance(Following& following) const;
-  // The value of the step is the value of the plan from now on. False: one of them is another.
+  // Records that two values correspond. False: one of them corresponds to another value.
   bool bind(Following& following, std::uint32_t planned, std::uint32_t seen) const;
   [[nodiscard]] Following follow(const StepPlan& plan, std::uint32_t start) const;
   void find_plan();
-  // Forgets the running step, of which nothing is kept.
+  // Discards the running step.
   void forget_step();
   void let_go();
   [[nodiscard]] bool may_replay_a_step() const;
@@ -115,19 +118,19 @@ class ScheduleRunner final : public ScheduleHooks, public Observer {
   std::size_t most_ops_;
   std::vector<std::string> names_;
   std::unordered_map<std::string, std::uint32_t> name_indexes_;
-  std::vector<std::unique_ptr<StepPlan>> plans_;  // the last used first
+  std::vector<std::unique_ptr<StepPlan>> plans_;  // the most recently used first
   std::int64_t driven_ = 0;
 
-  // Of the running step.
+  // State of the running step.
   GraphBuilder builder_;
   bool too_long_ = false;
   Following following_;
   std::unordered_map<std::thread::id, std::uint32_t> running_;  // name of the op, by thread
-  std::vector<ValueTicket> tickets_;                            // by value
-  std::unordered_map<std::uint32_t, std::uint32_t> by_value_;   // ValueId to value
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> ops_;    // sequence and op, ascending
-  std::vector<ValueTicket> kept_;                               // that the engine keeps for us
-  std::vector<std::uint64_t> replayed_;                         // since the last op ended
+  std::vector<ValueTicket> tickets_;                            // by value of the step
+  std::unordered_map<std::uint32_t, std::uint32_t> by_value_;   // ValueId to value of the step
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> ops_;    // sequence number and op, ascending
+  std::vector<ValueTicket> kept_;        // values that the engine keeps for the runner
+  std::vector<std::uint64_t> replayed_;  // ops that were replayed since the last op ended
 };
 
 }  // namespace recoup::detail

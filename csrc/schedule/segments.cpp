@@ -97,20 +97,21 @@ class SegmentWriter {
   struct Place {
     RoundUse use;
     std::size_t made = 0;  // segment of its producer
-    std::size_t last = 0;  // and of its last forward use
+    std::size_t last = 0;  // segment of its last forward use
   };
   [[nodiscard]] Place place_of(const GraphValue& value) const {
     const RoundUse use = use_in(round_, value);
     return {.use = use, .made = segment(value.producer), .last = segment(use.last_forward)};
   }
   [[nodiscard]] std::size_t segment(std::uint32_t op) const {
-    const auto behind = std::upper_bound(plan_.bounds.begin(), plan_.bounds.end(), op);
-    return static_cast<std::size_t>(behind - plan_.bounds.begin()) - 1;
+    const auto after = std::upper_bound(plan_.bounds.begin(), plan_.bounds.end(), op);
+    return static_cast<std::size_t>(after - plan_.bounds.begin()) - 1;
   }
 
-  // Where the backward pass begins to work on each segment: where it first reads what is made and
-  // used in that segment alone. Of a segment that makes nothing of the kind: where it first reads
-  // what is to be kept from there on and was not before. One without either gets no time.
+  // The op at which the backward pass begins to work on each segment: the first one that reads a
+  // value that is made and used in that segment only. If a segment makes no such value: the first
+  // op that reads a value that is kept from that segment on, but not before. A segment without
+  // either gets no ops.
   void find_starts() {
     starts_.assign(plan_.segments(), GraphValue::kNone);
     const std::vector<std::uint32_t> values = droppable(graph_, round_);
@@ -134,7 +135,7 @@ class SegmentWriter {
   }
 
   void find_start_without(std::size_t c, const std::vector<std::uint32_t>& values) {
-    const std::uint32_t later = start_behind(c);
+    const std::uint32_t later = start_after(c);
     for (const std::uint32_t id : values) {
       const GraphValue& value = graph_.values[id];
       const Place place = place_of(value);
@@ -145,20 +146,20 @@ class SegmentWriter {
     }
   }
 
-  // The start of the nearest segment behind c that has one.
-  [[nodiscard]] std::uint32_t start_behind(std::size_t c) const {
+  // The start of the nearest segment after c that has one.
+  [[nodiscard]] std::uint32_t start_after(std::size_t c) const {
     const auto found =
         std::find_if(starts_.begin() + static_cast<std::ptrdiff_t>(c) + 1, starts_.end(),
                      [](std::uint32_t start) { return start != GraphValue::kNone; });
     return *found;
   }
 
-  // Whether a value is kept while the backward pass works on segment c, behind the one that made
-  // it.
+  // Whether a value is kept while the backward pass works on segment c, which comes after the
+  // segment that made it.
   [[nodiscard]] bool kept_before(const Place& place, std::size_t c) const {
     const std::size_t last = std::min(place.last, c);
     const std::vector<std::uint32_t>& sums = bounds_up_to_[c];
-    return sums[last + 1] > sums[place.made + 1] ||  // crosses one of bounds made + 1 ... last
+    return sums[last + 1] > sums[place.made + 1] ||  // crosses one of the bounds made + 1 ... last
            (place.use.activation() && plan_.states[c].whole[place.made]);
   }
 
@@ -186,8 +187,9 @@ class SegmentWriter {
   const TraceGraph& graph_;
   const Round& round_;
   const SegmentPlan& plan_;
-  std::vector<std::uint32_t> starts_;                     // by segment
-  std::vector<std::vector<std::uint32_t>> bounds_up_to_;  // by state: kept ones before each bound
+  std::vector<std::uint32_t> starts_;  // by segment
+  // By state: number of kept bounds before each bound.
+  std::vector<std::vector<std::uint32_t>> bounds_up_to_;
 };
 
 }  // namespace

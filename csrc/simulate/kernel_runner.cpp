@@ -8,7 +8,8 @@
 namespace recoup::detail {
 namespace {
 
-// Of ascending numbers. A hostile trace may have an op with a million of them.
+// Whether ascending numbers contain a number. Binary search, because a hostile trace may have a
+// million of them for one op.
 bool contains(std::span<const std::uint32_t> numbers, std::size_t number) {
   return std::binary_search(numbers.begin(), numbers.end(), number);
 }

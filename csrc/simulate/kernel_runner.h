@@ -1,4 +1,4 @@
-// What the kernels of a trace do to the memory of an engine.
+// KernelRunner: repeats the allocations and frees of a trace's kernels on an engine.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,24 @@ class KernelRunner {
 
   enum class Pass : std::uint8_t {
     kFirst,
-    kReplay,  // makes no copies, and no allocation that the first run goes on holding
+    kReplay,  // without copies, and without allocations that the first run goes on holding
   };
-  // Runs the kernel of an op. What it allocates and does not free is kept by number; see `take`.
-  // Throws what the engine throws, and then nothing is kept.
+  // Runs the kernel of an op. Allocations that it does not free are kept by number; see `take`.
+  // Throws what the engine throws, and then keeps nothing.
   void run(const TraceOp& op, Pass pass);
-  // Gives away allocation number `allocation` of the kernel that ran last.
+  // Hands over allocation number `allocation` of the kernel that ran last.
   [[nodiscard]] BlockId take(std::uint32_t allocation);
-  // The number of allocations that the last run made, also where it failed.
+  // Number of allocations that the last run made, also if it failed.
   [[nodiscard]] std::size_t made() const { return blocks_.size(); }
-  // Frees what the last run kept, but for what its kernel goes on holding.
+  // Frees what the last run kept, except what its kernel goes on holding.
   void free_results(const TraceOp& op);
-  // Nothing is kept but what the kernel goes on holding.
+  // Verifies that nothing is kept except what the kernel goes on holding.
   void check_end(const TraceOp& op) const;
-  // Looks for the allocations that the kernel of op number `op` goes on holding: the events right
-  // after its own, which has number `event`, name them.
+  // Finds the allocations that the kernel of op number `op` goes on holding: the events right after
+  // event number `event`, which is that of the op, name them.
   void find_held(std::uint32_t op, std::size_t event);
 
-  // While it lives, another kernel may run; then the runner keeps again what it kept before.
+  // During its lifetime another kernel may run. Afterwards the runner has its earlier state again.
   class Nested {
    public:
     explicit Nested(KernelRunner& runner)
@@ -55,7 +55,7 @@ class KernelRunner {
 
   const Trace& trace_;
   Engine& engine_;
-  std::vector<BlockId> blocks_;  // what the last run made; invalid where it was freed or taken
+  std::vector<BlockId> blocks_;  // allocations of the last run; invalid if freed or taken
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> held_;  // by number of the op
 };
 

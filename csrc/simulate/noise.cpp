@@ -54,7 +54,7 @@ CostNoise::CostNoise(const Noise& noise, const Trace& trace)
     for (const TraceFresh& fresh : trace.fresh_of(op)) {
       add(kind, fresh.nbytes);
     }
-    kind |= 1;  // 0 says that nothing is learned
+    kind |= 1;  // 0 would mean that nothing is learned
   }
 }
 
@@ -64,7 +64,7 @@ double CostNoise::uniform() {
   return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;
 }
 
-// Times e^N(0, percent / 100), by Box and Muller.
+// The cost times e^N(0, percent / 100), by the Box-Muller transform.
 Measurement CostNoise::measure(std::uint32_t op) {
   const double radius = std::sqrt(-2 * std::log(uniform()));
   const double normal = radius * std::cos(2 * std::numbers::pi * uniform());

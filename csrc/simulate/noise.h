@@ -1,4 +1,5 @@
-// CostNoise: what a busy machine would have measured where an op really costs what its trace says.
+// CostNoise: simulates measurements of ops on a busy machine. The actual costs are those of a
+// trace.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +13,11 @@ namespace recoup::detail {
 
 class CostNoise {
  public:
-  // Throws std::invalid_argument when the noise makes no sense.
+  // Throws std::invalid_argument if the noise is out of range.
   CostNoise(const Noise& noise, const Trace& trace);
 
-  // One measurement more of that op of the trace; each is another. Its kind is that of all ops of
-  // its name on storages of the same sizes.
+  // A new measurement of an op of the trace. Ops of the same name on storages of the same sizes
+  // have the same cost key.
   [[nodiscard]] Measurement measure(std::uint32_t op);
 
  private:

@@ -13,9 +13,9 @@ using EventKind = TraceEvent::Kind;
 namespace {
 
 // Note [Replays that cost nothing]
-// The bound on the time ratio ends a run whose replays cost too much. Costs may be 0 though (a log
-// says what it likes), and what costs nothing could be replayed without an end, even for one
-// argument of one op. So replays are counted too, and no clock goes further than its 64 bits allow.
+// The limit for the time ratio ends a run whose replays cost too much. But costs may be 0, because
+// a log may contain any costs, and ops of cost 0 could be replayed endlessly, even for one argument
+// of one op. So the number of replays is limited, too, and clocks are limited by their 64 bits.
 constexpr double kReplaysAnOp = 100;  // for each 1 of the ratio; the slowest runs that fit have 20
 constexpr Nanoseconds kMostReplayCost{std::int64_t{1} << 61};
 
@@ -129,28 +129,26 @@ void Simulator::count_replay() {
   }
 }
 
-// What has no bytes of its own (somebody wrapped memory of the pool) is seen from outside at once.
-// In a trace that stands behind the ops that ran meanwhile.
+// A storage of size 0 stands for a tensor over memory of the pool that has another owner. It
+// escapes at once. In the trace its event comes after the ops that ran in the meantime.
 void Simulator::add_external(Bytes size, bool among_outside) {
   engine_->set_running_op("a tensor from outside");
   const auto charge = among_outside ? Engine::Charge::kAmongOutside : Engine::Charge::kNow;
-  const StorageId id = engine_->add_external(this, size, charge);  // the handle is not looked at
+  const StorageId id = engine_->add_external(this, size, charge);  // the handle is not used
   add_storage(id);
   if (size == Bytes(0)) {
     engine_->user().escape(id);
   }
 }
 
-// A replay makes a block for what a storage holds. Where that is less than its block, which no
-// allocator of PyTorch does, it is taken to fill it.
+// The content of a storage, whose block a replay allocates. No allocator of PyTorch makes a block
+// much larger than its content; in such a trace the content is taken to fill the block.
 FreshStorage Simulator::content(BlockId block, Bytes nbytes) {
   const Bytes size = engine_->pool().size(block);
   const bool fills = size - nbytes < options_.engine.alignment;
   return {.block = block, .nbytes = fills ? nbytes : size, .handle = this};
 }
 
-// A live run raises there: the bytes of the storage are others by now, and something that is
-// evicted was made from the old ones.
 void Simulator::adopt(std::uint32_t block, Bytes nbytes) {
   FreshStorage fresh = content(blocks_[block], nbytes);
   const auto& places = starting_pool_.blocks;
@@ -158,6 +156,8 @@ void Simulator::adopt(std::uint32_t block, Bytes nbytes) {
   add_storage(engine_->adopt(fresh));
 }
 
+// A live run throws in this case: the storage has other bytes now, and an evicted value was
+// computed from the old ones.
 void Simulator::disown(StorageId storage) {
   if (engine_->user().has_needed_dependents(storage)) {
     OutOfBudgetReport report;
@@ -256,15 +256,17 @@ void Simulator::add_storage(StorageId id) {
 }
 
 // Note [Parts in a simulation]
-// The engine is asked as it was in the run, so in the same budget it says the same. In another one
-// it may say otherwise, but a trace has only the way that was gone: how the kernel of the other one
-// would have used memory nobody saw. So what was recorded runs, with what the engine says:
+// The engine receives the same requests as in the run, so with the same budget it decides the same.
+// With another budget it may decide otherwise. But the trace contains only the alternative that was
+// taken: the memory use of the kernels of the other one is unknown. So the recorded alternative
+// runs, with the decisions of the engine:
 //
-// - parts that are not sure to fit run all the same, and nothing is held for them. Should one not
-//   fit, the run is out of budget. Live, the whole would have needed more.
-// - a whole runs as such where its parts would have fitted: their end stands before it, so what was
-//   held for them is let go. Live, the parts would have needed less.
-// - where not even the largest part fits, that is the end of the run, as for any op.
+// - parts run even if they are not certain to fit, and no room is held for them. If one does not
+//   fit, the run is out of budget. In a live run the op as a whole would have needed more.
+// - an op that ran as a whole does so even if its parts would have fitted. The end of its parts
+//   precedes it, so the room held for them is released. In a live run the parts would have needed
+//   less.
+// - if not even the largest part fits, the run ends, as with any op.
 void Simulator::begin_parts(const TraceListOp& op) {
   std::vector<Part> parts;
   for (const TracePart& each : trace_.parts_of(op)) {
@@ -354,7 +356,7 @@ void Simulator::end_op(const TraceOp& op) {
     record.cost = measured.took;
     record.cost_key = measured.key;
   }
-  // The engine gives it back as it is.
+  // The engine returns the payload unchanged.
   if (op.repeatable && engine_->op().recordable(record)) {
     record.payload = const_cast<TraceOp*>(&op);
     record.recordable = true;
@@ -383,7 +385,7 @@ Measurement Simulator::replay(void* payload, std::span<const Location> /*inputs*
     return {};
   }
   Measurement measured = noise_->measure(number_of(op));
-  measured.took += engine_->context().room_time - room_before;  // which is taken from it
+  measured.took += engine_->context().room_time - room_before;  // and subtracts this time again
   return measured;
 }
 

@@ -1,5 +1,5 @@
-// Runs a trace on the engine, pool and policies of the live runtime, on a device with no memory:
-// what a program would do, and, beside a program, what a step of it would cost.
+// Simulator: runs a trace on the engine, pool and policies of live runs, on a device without
+// memory. Also computes the cost of a step while a program runs.
 #pragma once
 
 #include <optional>
@@ -27,17 +27,18 @@ struct StartingPool {
   struct Place {
     PoolOffset offset;
     Bytes size;
-    bool placed = false;  // its storage, see HeldStorage
+    bool placed = false;  // whether its storage is placed, see HeldStorage
   };
-  // Of the first that it allocates outside of an op; nothing: anywhere.
+  // Places of the first blocks that the program allocates outside of ops; nullopt: anywhere.
   std::vector<std::optional<Place>> blocks;
+  // Places of other blocks, which stay allocated.
   std::vector<Place> others;
 };
 
 class Simulator final : private Device {
  public:
-  // `trace` must be valid (see validate) and outlive this. `observer` may be null. A schedule is
-  // made for `schedule_budget`; 0: the engine's.
+  // `trace` must be valid (see validate) and outlive this object. `observer` may be null. A
+  // schedule is planned for `schedule_budget`; 0: for the engine's budget.
   Simulator(const Trace& trace, const SimulationOptions& options, Observer* observer,
             Bytes schedule_budget = Bytes(0));
   ~Simulator() override;
@@ -45,19 +46,19 @@ class Simulator final : private Device {
   Simulator& operator=(const Simulator&) = delete;
 
   SimulationResult run();
-  // Of a policy with a schedule: see ScheduleRunner. `take_plans` ends the last step.
+  // Plans of a policy with a schedule: see ScheduleRunner. `take_plans` ends the last step.
   void set_plans(ScheduleRunner::Plans plans) { runner_->set_plans(std::move(plans)); }
   [[nodiscard]] ScheduleRunner::Plans take_plans();
   [[nodiscard]] const Engine& engine() const { return *engine_; }
   [[nodiscard]] Engine& engine() { return *engine_; }
 
-  // ---- before it runs ----
-  // Null: nobody looks on.
+  // ---- before the run ----
+  // Sets the observer; null: none.
   void observe(Observer* observer);
   void begin_in(StartingPool pool) { starting_pool_ = std::move(pool); }
-  // Replays that cost more are too slow.
+  // Ends the run as too slow if replays cost more.
   void set_most_replay_cost(Nanoseconds most) { most_replay_cost_ = most; }
-  // What a policy that looks ahead knows; else null.
+  // Knowledge for a policy that looks ahead; otherwise null.
   [[nodiscard]] const Future* future() const { return uses_ ? &*uses_ : nullptr; }
 
  private:
@@ -110,24 +111,24 @@ class Simulator final : private Device {
   const Trace& trace_;
   Observer* observer_;
   SimulationOptions options_;
-  std::vector<StorageId> storages_;                                 // by number
-  std::vector<BlockId> blocks_;                                     // by number
-  std::unordered_map<std::uint32_t, std::vector<PinTicket>> pins_;  // by storage number
-  std::size_t event_ = 0;                                           // that is applied
+  std::vector<StorageId> storages_;                                 // by number in the trace
+  std::vector<BlockId> blocks_;                                     // by number in the trace
+  std::unordered_map<std::uint32_t, std::vector<PinTicket>> pins_;  // by number of the storage
+  std::size_t event_ = 0;                                           // number of the current event
   std::vector<Operand> operands_;
-  bool in_parts_ = false;  // of an op on lists, with room held for them
-  std::size_t op_ = 0;     // that runs
+  bool in_parts_ = false;  // whether room is held for the parts of an op on lists
+  std::size_t op_ = 0;     // number of the current op
   std::int64_t replays_ = 0;
   Nanoseconds most_replay_cost_;
   StartingPool starting_pool_;
-  std::vector<BlockId> first_blocks_;  // where they are to lie; invalid: anywhere
+  std::vector<BlockId> first_blocks_;  // blocks of starting_pool_; invalid: anywhere
   Nanoseconds plain_{0};               // cost of the program's ops so far
-  Nanoseconds replayed_{0};            // of the replays, where the engine knows it with noise
+  Nanoseconds replayed_{0};  // actual cost of replays; the engine's own count includes noise
   std::optional<CostNoise> noise_;
   std::optional<TraceUses> uses_;  // for a policy that looks ahead
   std::optional<Engine> engine_;   // its destructor calls the device
   KernelRunner kernels_;
-  std::optional<ScheduleRunner> runner_;  // of a policy with a schedule
+  std::optional<ScheduleRunner> runner_;  // for a policy with a schedule
   ObserverPair observers_;
 };
 

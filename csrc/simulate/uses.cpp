@@ -70,7 +70,7 @@ void TraceUses::add_storage(StorageId id) {
   numbers_[id.index()] = next_number_++;
 }
 
-// What the op that is about to end has made is not known yet: it is used soon.
+// A storage of the op that is about to end is not registered yet: it counts as used now.
 Nanoseconds TraceUses::until_use(StorageId id) const {
   if (id.index() >= numbers_.size()) {
     return Nanoseconds(0);
@@ -79,7 +79,7 @@ Nanoseconds TraceUses::until_use(StorageId id) const {
   const auto next = std::partition_point(storage.uses.begin(), storage.uses.end(),
                                          [this](const Use& use) { return use.op < op_; });
   const auto exit = std::lower_bound(scope_exits_.begin(), scope_exits_.end(), op_);
-  // When a scope is left all that lives is used.
+  // The exit of a scope uses all live storages.
   const bool at_exit = exit != scope_exits_.end() &&
                        static_cast<std::size_t>(exit - scope_exits_.begin()) < storage.exits;
   const bool used = next != storage.uses.end();

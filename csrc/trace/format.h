@@ -1,10 +1,11 @@
-// The bytes of a trace file. docs/trace-format.md says what they mean.
+// The format of a trace file. docs/trace-format.md defines the meaning of the records.
 //
 //   file    magic, frame, frame, ..., end frame
 //   magic   89 'r' 't' 'r' 'a' 'c' 'e' '\n', version (u32)
 //   frame   raw size (u32), packed size (u32), CRC-32 of the packed bytes (u32), packed bytes
-//   (zlib) raw     records, each a tag and unsigned LEB128 numbers; none goes over the end of its
-//   frame end     twelve zeros
+//           (zlib)
+//   raw     records, each a tag and unsigned LEB128 numbers; none extends beyond its frame
+//   end     twelve zeros
 //
 // All u32 are little-endian. Storages are written as their distance from the newest one, so that
 // numbers stay small in a long trace.
@@ -17,8 +18,8 @@ namespace recoup::detail {
 
 inline constexpr std::array<unsigned char, 8> kTraceMagic{0x89, 'r', 't', 'r', 'a', 'c', 'e', '\n'};
 inline constexpr std::uint32_t kTraceVersion = 7;
-// Still read: 1 had no plans, 2 no parts, 3 no ops on lists, 4 no storages that leave the pool
-// and no times of steps, 5 no copies, 6 no devices.
+// The oldest version that can be read. Additions by version: 2 plans, 3 parts, 4 ops on lists, 5
+// storages that leave the pool and times of steps, 6 copies, 7 devices.
 inline constexpr std::uint32_t kFirstTraceVersion = 1;
 inline constexpr std::size_t kFrameHeader = 12;
 inline constexpr std::uint32_t kMaxFrame = 64U << 20;
@@ -32,29 +33,29 @@ enum class RecordTag : std::uint8_t {
   kDevice = 6,
   kOutside = 7,  // a kExternal with index 1
   kHold = 8,     // a kAllocate with an index above 0
-  kEvent = 16,   // and the number of its kind
+  kEvent = 16,   // plus the number of the event's kind
 };
 
-// Bits of an operand, below its storage's distance.
+// Flags of an operand, below its storage's distance.
 inline constexpr std::uint64_t kOperandReads = 1;
 inline constexpr std::uint64_t kOperandWritten = 2;
 inline constexpr std::uint64_t kOperandOverwritten = 4;
 inline constexpr std::uint64_t kOperandLeftOut = 8;
 inline constexpr int kOperandBits = 4;
 
-// Bit of an operand of a part, below its storage's distance.
+// Flags of an operand of a part, below its storage's distance.
 inline constexpr std::uint64_t kPartOperandWritten = 1;
 inline constexpr int kPartOperandBits = 1;
 
-// Bits of a device.
+// Flags of a device.
 inline constexpr std::uint64_t kDeviceBounces = 1;
 inline constexpr std::uint64_t kDeviceCompares = 2;
 inline constexpr std::uint64_t kMostDeviceFlags = 3;
 
-// Bits of a plan.
+// Flags of a plan.
 inline constexpr std::uint64_t kPlanListed = 1;
 
-// Bits of an op, below the number of its copies.
+// Flags of an op, below the number of its copies.
 inline constexpr std::uint64_t kOpRepeatable = 1;
 inline constexpr std::uint64_t kOpRandom = 2;
 inline constexpr std::uint64_t kOpVerifiable = 4;

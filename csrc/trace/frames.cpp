@@ -59,7 +59,7 @@ void FrameReader::fail(const std::string& what) {
   fail_at(what);
 }
 
-// Nothing at all is less than asked for too.
+// The end of the file is reported as fewer bytes, possibly 0.
 std::size_t FrameReader::read_bytes(unsigned char* data, std::size_t size) {
   const std::size_t got = std::fread(data, 1, size, file_.get());
   if (got < size && std::ferror(file_.get()) != 0) {
@@ -124,7 +124,7 @@ void FrameReader::begin_frame(const unsigned char* header) {
   inflateReset(&stream_);
 }
 
-// Its last byte has been unpacked: the packed stream must end there too.
+// Its last byte has been unpacked: the packed stream must end there as well.
 void FrameReader::end_frame() {
   unsigned char beyond = 0;
   int result = Z_OK;
@@ -162,7 +162,7 @@ void FrameReader::check_sum() {
   }
 }
 
-// Only where more is left by what the frame says.
+// Called only if the frame should have more bytes according to its header.
 void FrameReader::refill() {
   const std::uint64_t wanted = std::min<std::uint64_t>(raw_size_ - unpacked_, window_.size());
   if (wanted == 0) {

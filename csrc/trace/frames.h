@@ -1,4 +1,4 @@
-// The frames of a trace file, unpacked as a stream: a frame is never held whole.
+// FrameReader: unpacks the frames of a trace file as a stream. A frame is never held as a whole.
 #pragma once
 
 #include <zlib.h>
@@ -12,8 +12,8 @@
 
 namespace recoup::detail {
 
-// Throws BadTrace, with the offset, for what is no trace, std::system_error naming the file for
-// what cannot be read.
+// Throws BadTrace, with the offset, for a file that is not a trace, and std::system_error, with the
+// name of the file, for a file that cannot be read.
 class FrameReader {
  public:
   // Reads the head of the file.
@@ -22,10 +22,10 @@ class FrameReader {
   FrameReader(const FrameReader&) = delete;
   FrameReader& operator=(const FrameReader&) = delete;
 
-  // Goes to the next frame; the one before must have been read to its end, which is checked here.
-  // False: the file has ended as a trace does.
+  // Advances to the next frame. The previous frame must have been read to its end, which is checked
+  // here. False: the file has ended correctly.
   bool next();
-  // Raw bytes of the frame that were not taken yet, if it is what it says.
+  // Raw bytes of the frame that have not been read yet, according to its header.
   [[nodiscard]] std::uint64_t left() const { return raw_size_ - taken(); }
   std::uint8_t byte() {
     if (at_ == window_end_) {
@@ -33,10 +33,11 @@ class FrameReader {
     }
     return *at_++;
   }
-  // Of the file, what has been read so far.
+  // Number of bytes of the file that have been read so far.
   [[nodiscard]] std::uint64_t offset() const { return offset_; }
 
-  // Says where it is. When the frame is a damaged one, that is said and not what came of it.
+  // Throws BadTrace with the current position. If the frame is damaged, the error says so instead
+  // of `what`.
   [[noreturn]] void fail(const std::string& what);
 
  private:
@@ -59,13 +60,13 @@ class FrameReader {
   std::string path_;
   std::unique_ptr<std::FILE, CloseFile> file_;
   std::uint64_t offset_ = 0;       // in the file
-  std::uint64_t frame_start_ = 0;  // of the frame that is being read
+  std::uint64_t frame_start_ = 0;  // offset of the current frame
   bool in_frame_ = false;
-  std::uint64_t raw_size_ = 0;     // of the frame
-  std::uint64_t unpacked_ = 0;     // of them
-  std::uint64_t packed_left_ = 0;  // to be read
+  std::uint64_t raw_size_ = 0;     // size of the frame
+  std::uint64_t unpacked_ = 0;     // unpacked part of raw_size_
+  std::uint64_t packed_left_ = 0;  // packed bytes that have not been read yet
   std::uint32_t checksum_ = 0;
-  std::uint32_t sum_ = 0;  // so far
+  std::uint32_t sum_ = 0;  // checksum so far
   z_stream stream_{};
   std::vector<unsigned char> packed_;
   std::vector<unsigned char> window_;

@@ -48,7 +48,7 @@ void GraphBuilder::leave(std::uint32_t storage) {
   }
 }
 
-// By the rules of Records::recordable.
+// Follows the rules of Records::recordable.
 bool GraphBuilder::recordable(std::span<const TraceOperand> operands) {
   return std::none_of(operands.begin(), operands.end(), [this](const TraceOperand& operand) {
     const GraphValue& value = value_of(operand.storage);
@@ -85,7 +85,7 @@ void GraphBuilder::add_op(GraphOp node, std::span<const TraceOperand> operands,
 
 void GraphBuilder::add_version(const TraceOperand& operand, GraphOp& node, bool recomputable) {
   GraphValue& before = value_of(operand.storage);
-  before.dies = now();  // its bytes are the new value's
+  before.dies = now();  // its bytes belong to the new value
   const bool external = before.external;
   const Bytes size = before.size;
   GraphValue& value = add_value(operand.storage, size);  // invalidates `before`

@@ -1,7 +1,8 @@
-// A trace as planners see it: ops in the order of the program, and the values between them.
+// TraceGraph: a trace as planners need it, with ops in the order of the program and the values
+// between them.
 //
 // Positions count the ops that did not fail, from 0. A write makes a new value of the same storage,
-// as in the lineage graph; what an op wrote in passing is a value that nothing can recompute.
+// as in the lineage graph. What an op writes as a side effect is a value that cannot be recomputed.
 #pragma once
 
 #include <cstdint>
@@ -16,38 +17,42 @@ namespace recoup::detail {
 struct GraphValue {
   static constexpr std::uint32_t kNone = 0xffffffff;
 
-  std::uint32_t storage = 0;       // as the trace numbers them
-  std::uint32_t producer = kNone;  // position of the op that made it; none: from outside
-  std::uint32_t born = 0;          // of the first op at or after its birth: the producer, if any
-  // Of the op that wrote over it, whose new value has its bytes; or of the first op after the
-  // program let go of it; the number of ops when it never did. Its bytes are live in [born, dies).
+  std::uint32_t storage = 0;       // number of the storage in the trace
+  std::uint32_t producer = kNone;  // position of the op that made it; kNone: external
+  std::uint32_t born = 0;  // position of the first op at or after its birth: the producer, if any
+  // Position of the op that wrote over it and whose new value has its bytes; or of the first op
+  // after the program freed it; or the number of ops if it never did. The value is live in [born,
+  // dies).
   std::uint32_t dies = 0;
   std::vector<std::uint32_t> readers;  // ascending positions of the ops that need its bytes
   Bytes size{0};
-  bool recomputable = false;  // a replay of its producer gives it back
-  bool external = false;      // made outside the pool
-  bool kept = false;          // pinned or escaped at some time: it must stay
-  bool escaped = false;       // what is made from it afterwards cannot be recomputed
+  bool recomputable = false;  // a replay of its producer restores it
+  bool external = false;      // its storage is external
+  bool kept = false;          // pinned or escaped at some time: it must stay resident
+  bool escaped = false;       // values that are computed from it afterwards cannot be recomputed
 };
 
 struct GraphOp {
-  std::uint32_t op = 0;    // into Trace::ops
-  std::uint32_t name = 0;  // into Trace::names
+  std::uint32_t op = 0;    // index into Trace::ops
+  std::uint32_t name = 0;  // index into Trace::names
   Nanoseconds cost{0};
   Bytes workspace{0};
-  std::vector<std::uint32_t> inputs;   // distinct values that it needs
-  std::vector<std::uint32_t> outputs;  // values that it makes: fresh ones in order, then written
+  std::vector<std::uint32_t> inputs;  // distinct values that it needs
+  // Values that it makes: new storages in order, then written ones.
+  std::vector<std::uint32_t> outputs;
 };
 
 struct TraceGraph {
   std::vector<GraphOp> ops;
-  std::vector<GraphValue> values;        // in the order of their birth
-  std::vector<std::uint32_t> step_ends;  // of each marked step: the position behind its last op
-  // What lives when the scope is left behind the last op, and gets its bytes back then.
+  std::vector<GraphValue> values;  // in the order of their birth
+  // For each marked step, one past the position of its last op.
+  std::vector<std::uint32_t> step_ends;
+  // Values that are live when the scope exits after the last op, and become resident then.
   std::vector<std::uint32_t> at_exit;
 };
 
-// Builds a graph op by op. Storages have any numbers; one that ended may be used again.
+// Builds a graph op by op. Storages may have any numbers; the number of a storage that died may be
+// reused.
 class GraphBuilder {
  public:
   explicit GraphBuilder(Bytes small_result_bytes) : small_result_bytes_(small_result_bytes) {}
@@ -56,26 +61,26 @@ class GraphBuilder {
     std::uint32_t storage = 0;
     Bytes size{0};
   };
-  // The storage has a value.
+  // Whether the storage has a value.
   [[nodiscard]] bool knows(std::uint32_t storage) const {
     return storage < current_.size() && current_[storage] != GraphValue::kNone;
   }
-  // Of a storage that is known.
+  // The value of a known storage.
   [[nodiscard]] std::uint32_t current(std::uint32_t storage) const { return current_[storage]; }
   void add_source(std::uint32_t storage, Bytes size, bool external);
-  // All storages of `operands` must be known. `node` has what is the op's own.
+  // All storages of `operands` must be known. `node` has the fields that concern only the op.
   void add_op(GraphOp node, std::span<const TraceOperand> operands, std::span<const Fresh> fresh,
               bool repeatable);
-  // Nothing happens where the storage is not known.
+  // These have no effect if the storage is not known.
   void end_storage(std::uint32_t storage);
   void keep(std::uint32_t storage);
   void escape(std::uint32_t storage);
-  void leave(std::uint32_t storage);  // the pool
-  // The scope is left: what lives is what is settled, unless an op follows.
+  void leave(std::uint32_t storage);  // leaves the pool
+  // The scope exits: all live values become resident, unless an op follows.
   void exit_scope();
   void end_step() { graph_.step_ends.push_back(now()); }
   [[nodiscard]] const TraceGraph& graph() const { return graph_; }
-  // Ends what is left, and starts anew.
+  // Ends the remaining values and returns the graph. The builder is empty afterwards.
   TraceGraph take();
 
  private:
@@ -92,8 +97,7 @@ class GraphBuilder {
   std::vector<std::uint32_t> current_;  // value by storage
 };
 
-// `trace` must be valid. `small_result_bytes`: results up to this size are never recomputed, see
-// Options.
+// `trace` must be valid. Results of up to `small_result_bytes` are never recomputed, see Options.
 RECOUP_API TraceGraph build_graph(const Trace& trace, Bytes small_result_bytes);
 
 }  // namespace recoup::detail

@@ -1,4 +1,4 @@
-// Reads a trace file. Everything that it says is checked: what is wrong is told with where.
+// Reads a trace file. Everything in it is checked, and errors name the offset.
 #include <utility>
 
 #include "csrc/base/strings.h"
@@ -11,10 +11,10 @@ namespace recoup::detail {
 namespace {
 
 // Note [Memory of a reader]
-// A file may be small and say that it holds very much. So nothing is set aside for what has not
-// been read: a frame is unpacked as its records are taken, a list grows by its elements, and a
-// record is kept only when its rules hold. It takes what is kept, 64 MiB for the record at hand at
-// most, and the windows of the frame.
+// A small file may claim a very large content. So no memory is allocated for data that have not
+// been read: a frame is unpacked while its records are read, a list grows by its elements, and a
+// record is kept only if it is valid. The reader needs the memory of the kept records, at most 64
+// MiB for the current record, and the buffers of the frame.
 class TraceReader {
  public:
   explicit TraceReader(const std::string& path) : frames_(path) {}
@@ -59,7 +59,7 @@ class TraceReader {
     }
     return static_cast<std::int64_t>(number);
   }
-  // Each element takes a byte at least, so no count is larger than what is left.
+  // Each element takes at least one byte, so a count cannot exceed the bytes that are left.
   std::size_t count() {
     const std::uint64_t result = number();
     if (result > frames_.left()) {
@@ -77,7 +77,7 @@ class TraceReader {
     return static_cast<std::uint32_t>(validator_.storages() - 1 - distance);
   }
 
-  // Tells the sink what has been read, if it keeps the rules.
+  // Passes a record on if it is valid.
   template <class Tell>
   void keep(Tell&& tell) {
     try {
@@ -282,7 +282,7 @@ class TraceReader {
   FrameReader frames_;
   TraceValidator validator_;
   TraceBuilder builder_;
-  // Of the record at hand; kept for their capacity.
+  // Buffers for the current record; kept to reuse their memory.
   std::vector<KernelStep> steps_;
   std::vector<TraceOperand> operands_;
   std::vector<TraceFresh> fresh_;

@@ -129,7 +129,7 @@ void TraceRecorder::on_external(StorageId storage, Bytes nbytes, bool among_outs
 void TraceRecorder::on_adopt(const FreshStorage& fresh, StorageId storage) {
   take_from_kernel(fresh.block);
   if (get(blocks_, fresh.block.index()) == kNone) {
-    // It was allocated while nobody looked on: by another thread, while a replay ran.
+    // It was allocated while observers were not called: by another thread, during a replay.
     put(blocks_, fresh.block.index(), block_count_++);
     sink_.add_event({.kind = EventKind::kAllocate, .index = 0, .size = fresh.nbytes});
   }
@@ -199,7 +199,7 @@ void TraceRecorder::on_op_end(const OpRecord& record, std::span<const Operand> /
                               std::span<const StorageId> fresh) {
   const RunningOp& running_op = running();
   std::vector<TraceFresh> returned;
-  std::vector<std::size_t> older;  // made before the op and only handed out by it
+  std::vector<std::size_t> older;  // allocated before the op, which only returned them
   for (std::size_t i = 0; i < fresh.size(); ++i) {
     const BlockId block = record.fresh[i].block;
     const std::uint32_t number = get(allocations_, block.index());
@@ -231,8 +231,8 @@ void TraceRecorder::on_op_failed() {
   end_op(op, {});
 }
 
-// Another thread's block, which was taken for a running op's (see running): from here on it is a
-// block of its own.
+// A block of another thread, which was attributed to a running op (see running()), becomes a block
+// outside of ops.
 void TraceRecorder::take_from_kernel(BlockId block) {
   const std::uint32_t number = get(allocations_, block.index());
   if (number == kNone) {
@@ -259,8 +259,8 @@ Bytes TraceRecorder::size_of(const RunningOp& op, std::uint32_t number) {
   return Bytes(0);
 }
 
-// What the kernel goes on holding without returning it is a block of its own from here on: its next
-// run will not allocate it (workspaces of libraries, caches).
+// A block that the kernel goes on holding without returning it becomes a block outside of ops: the
+// next run of the kernel will not allocate it (workspaces of libraries, caches).
 void TraceRecorder::let_go_of_blocks(RunningOp& op) {
   std::vector<Bytes> sizes;
   for (const KernelStep& step : op.steps) {

@@ -1,4 +1,4 @@
-// Writes down what a program does on an engine.
+// TraceRecorder: records what a program does on an engine.
 #pragma once
 
 #include <chrono>
@@ -14,15 +14,15 @@
 namespace recoup::detail {
 
 // Note [Ops side by side]
-// Ops of several threads may overlap. A trace has them one after the other, in the order in which
-// they end. What an op still uses may not go before it: deaths, frees and the like wait until no op
-// runs. What brings something into being is told at once.
+// Ops of several threads may overlap. A trace has them in sequence, in the order in which they end.
+// A storage must not die before an op that still uses it, so deaths, frees and similar events are
+// deferred until no op runs. Events that create something are recorded at once.
 //
-// To be given to an engine before it runs anything, and to outlive its last call. Ids of the engine
-// are used again; a trace numbers its storages and blocks as they appear.
+// Must be set as the engine's observer before the engine runs anything, and outlive its last call.
+// The engine reuses ids; a trace numbers its storages and blocks as they appear.
 class TraceRecorder final : public Observer {
  public:
-  // Times of steps differ from run to run, so they are in a trace only where that is wanted.
+  // Times of steps differ from run to run, so they are recorded only on request.
   enum class Times : std::uint8_t { kNone, kOfSteps };
   explicit TraceRecorder(TraceSink& sink, Times times = Times::kNone)
       : sink_(sink), times_(times) {}
@@ -68,7 +68,7 @@ class TraceRecorder final : public Observer {
     std::vector<TracePartOperand> operands;
   };
 
-  // This thread's op; on a kernel's own worker threads, which run none, the last one that began.
+  // The op of this thread. On worker threads of a kernel, which have no op, the op that began last.
   RunningOp& running();
   void add(TraceEvent::Kind kind, StorageId storage);
   void tell(const TraceEvent& event);
@@ -79,7 +79,7 @@ class TraceRecorder final : public Observer {
   [[nodiscard]] static Bytes size_of(const RunningOp& op, std::uint32_t number);
   std::uint32_t name_index(std::string_view name);
   std::uint32_t kernel_index(std::span<const KernelStep> steps);
-  // A table from a slab's ids to numbers; kNone for those that are not in it.
+  // Tables from a slab's ids to numbers; kNone for ids that are not in a table.
   [[nodiscard]] static std::uint32_t get(const std::vector<std::uint32_t>& table,
                                          std::uint32_t index) {
     return index < table.size() ? table[index] : kNone;
@@ -97,13 +97,13 @@ class TraceRecorder final : public Observer {
   std::uint32_t storage_count_ = 0;
   std::uint32_t block_count_ = 0;
 
-  // Usually one: autograd and user threads may run ops side by side.
+  // Usually one op. Autograd's and other threads may run ops concurrently.
   std::vector<RunningOp> running_;
   std::vector<std::uint32_t> allocations_;  // number in its op's kernel by BlockId
   std::vector<TraceEvent> kept_;            // blocks that an ended kernel goes on holding
-  std::vector<TraceEvent> deferred_;        // what is told when no op runs any more
-  std::vector<ListOp> deferred_list_ops_;   // that kParts among them are
-  bool in_parts_ = false;                   // they have begun since this looks on
+  std::vector<TraceEvent> deferred_;        // events that are recorded when no op runs any more
+  std::vector<ListOp> deferred_list_ops_;   // the ops on lists of the kParts among them
+  bool in_parts_ = false;                   // an op on lists has begun since recording started
 };
 
 }  // namespace recoup::detail

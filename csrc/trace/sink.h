@@ -1,4 +1,4 @@
-// Where a trace goes while it is made: to a file or into memory.
+// TraceSink: receives a trace record by record, for a file or for memory.
 #pragma once
 
 #include <span>
@@ -8,29 +8,30 @@
 
 namespace recoup::detail {
 
-// Names and kernels are defined before they are referred to and numbered from 0 in that order.
+// Names and kernels are numbered from 0 in the order in which they are added, and added before they
+// are referred to.
 class RECOUP_API TraceSink {
  public:
   virtual ~TraceSink() = default;
-  // Once at most, before everything else. Without it the device is a CPU.
+  // At most once, before everything else. The default is a CPU.
   virtual void set_device(const TraceDevice& device) = 0;
   virtual void add_name(std::string_view name) = 0;
   virtual void add_kernel(std::span<const KernelStep> steps) = 0;
-  // first_operand and first_fresh of `op` do not matter.
+  // first_operand and first_fresh of `op` are ignored.
   virtual void add_op(const TraceOp& op, std::span<const TraceOperand> operands,
                       std::span<const TraceFresh> fresh) = 0;
-  // first_eviction and eviction_count of `plan` do not matter.
+  // first_eviction and eviction_count of `plan` are ignored.
   virtual void add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) = 0;
-  // first_part of `op` and first_operand of `parts` do not matter: `operands` are those of the
-  // parts one after the other.
+  // first_part of `op` and first_operand of `parts` are ignored: `operands` has the operands of all
+  // parts in sequence.
   virtual void add_list_op(const TraceListOp& op, std::span<const TracePart> parts,
                            std::span<const TracePartOperand> operands) = 0;
   // Any event but kOp, kPlan and kParts.
   virtual void add_event(const TraceEvent& event) = 0;
 };
 
-// Tells `trace`, whose ops refer to what is in it: the device, unless it is a CPU, names and
-// kernels, then the events.
+// Sends a trace, whose indices must be in range, to a sink: the device, unless it is a CPU, names
+// and kernels, then the events.
 void tell(const Trace& trace, TraceSink& sink);
 
 class RECOUP_API TraceBuilder final : public TraceSink {

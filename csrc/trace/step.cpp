@@ -41,11 +41,11 @@ class StepCutter {
  private:
   struct Storage {
     Bytes size{0};
-    std::uint32_t among_outside = 0;  // as in its kExternal
+    std::uint32_t among_outside = 0;  // index of its kExternal
     bool live = true;
-    bool escaped = false;  // in this step
+    bool escaped = false;  // it escaped in this step
     std::size_t pins = 0;
-    std::uint32_t number = 0;  // in the step's trace
+    std::uint32_t number = 0;  // number in the step's trace
   };
   struct Block {
     Bytes size{0};
@@ -107,7 +107,7 @@ class StepCutter {
       case EventKind::kEvict:
       case EventKind::kPart:
         if (event.kind == EventKind::kLeave && !storages_[event.index].escaped) {
-          return;  // it is outside from the beginning
+          return;  // it is external from the beginning
         }
         follow(event);
         added.index = storages_[event.index].number;
@@ -116,13 +116,13 @@ class StepCutter {
         add_op(trace_.ops[event.index]);
         return;
       case EventKind::kPlan:
-        return;  // of the run
+        return;  // a plan concerns the whole run
       case EventKind::kParts:
         add_list_op(trace_.list_ops[event.index]);
         return;
       case EventKind::kPartsEnd:
         if (!std::exchange(in_parts_, false)) {
-          return;  // they began before the step
+          return;  // the op on lists began before the step
         }
         break;
       case EventKind::kStep:
@@ -176,7 +176,7 @@ class StepCutter {
   std::size_t index_;
   TraceBuilder built_;
   bool inside_ = false;
-  bool in_parts_ = false;          // of an op on lists of the step
+  bool in_parts_ = false;          // an op on lists of the step runs
   std::vector<Storage> storages_;  // by number in the whole trace
   std::vector<Block> blocks_;
   std::uint32_t storage_count_ = 0;  // in the step's trace

@@ -1,4 +1,4 @@
-// One step of a trace as a trace of its own, for planners: steps repeat.
+// Extracts one step of a trace as a separate trace, for planners.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace recoup::detail {
 
-// What is there when the step begins comes from outside, so it is never evicted; blocks that are
-// held and pins that are on are made anew. Step `index`, from 0, lies behind the mark before it, or
-// the start, and ends with its own mark. `trace` must be valid. Throws std::invalid_argument when
-// there is no such step.
+// Storages from before the step are external in the result, so they are never evicted. Blocks that
+// are held and pins that are in force at its beginning are recreated. Step `index`, from 0, reaches
+// from the previous mark, or the start, to its own mark, which is included. `trace` must be valid.
+// Throws std::invalid_argument if there is no such step.
 RECOUP_API Trace step_of(const Trace& trace, std::size_t index);
 
 }  // namespace recoup::detail

@@ -1,4 +1,4 @@
-// Whether a trace in memory is one that an engine could have recorded.
+// Validates a trace in memory.
 #include "csrc/base/strings.h"
 #include "csrc/trace/sink.h"
 #include "csrc/trace/validator.h"
@@ -8,8 +8,8 @@ namespace {
 
 using detail::str_cat;
 
-// That its parts refer to what is in it, so that it can be told record by record. Ops and what they
-// have lie in the order in which they run.
+// Checks that the indices in a trace are in range, so that it can be processed record by record.
+// Ops and their parts must be stored in the order in which they run.
 class Parts {
  public:
   explicit Parts(const Trace& trace) : trace_(trace) {}

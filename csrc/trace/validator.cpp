@@ -22,7 +22,7 @@ void TraceValidator::check_size(Bytes size, Bytes most) const {
   }
 }
 
-// For 0 bytes nobody asks the pool.
+// The pool never gets a request for 0 bytes.
 void TraceValidator::check_block_size(Bytes size) const {
   check_size(size);
   if (size == Bytes(0)) {
@@ -225,7 +225,7 @@ void TraceValidator::add_list_op(const TraceListOp& op, std::span<const TracePar
   ++events_;
 }
 
-// Its kernel may take its workspace once more than it has operands, see InParts::need_of.
+// Its kernel may hold its workspace once more than it has operands, see InParts::need_of.
 void TraceValidator::check_part_of_list(const TracePart& part,
                                         std::span<const TracePartOperand> operands) {
   const auto pieces = static_cast<std::int64_t>(operands.size()) + 1;
@@ -249,7 +249,7 @@ void TraceValidator::end_parts() {
 
 // ---- plans ----
 
-// Of what its step makes: the step may never come again.
+// The evictions are not checked against the step, which may never run again.
 void TraceValidator::add_plan(const TracePlan& plan, std::span<const TraceEviction> evictions) {
   place_ = {.noun = "event", .number = events_};
   check_count(++plans_, "plans");

@@ -1,4 +1,4 @@
-// Whether an engine could have recorded this: the rules of a trace, record by record.
+// TraceValidator: checks the rules of a trace record by record.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,28 @@
 namespace recoup::detail {
 
 // Note [What a recorder guarantees]
-// The engine, the planners and the tables rely on it, so it is checked before they see anything.
-//   names       differ, are UTF-8; names, kernels, storages and blocks are there before their use
-//   a kernel    allocates at least a byte at a time and frees what it holds, once
-//   an op       has each operand once, all of them alive, and reads what it writes only in part;
-//   what
-//               its kernel holds at the end is what it returns, no more; one that failed returns
-//               nothing
-//   a block     is held until it is freed or adopted, once; it has at least a byte; one that a
-//               kernel goes on holding is an allocation of the op right before, of the same size,
-//               which is no result, once
-//   a storage   is alive until it dies or is disowned, once; only one from outside is disowned;
-//               it is unpinned as often as it was pinned
-//   parts       of an op on lists have each operand once, all of them alive; they end before those
-//               of another begin, and have begun before they end
-//   a plan      names evictions in the order of the ops that run then; one that leaves all to the
-//               default names none
-//   a device    is told once at most, before all else; its alignment is a power of two
+// The engine, the planners and the tables rely on these rules, so they are checked first.
+//   names       differ and are UTF-8; names, kernels, storages and blocks are added before their
+//               use
+//   a kernel    allocates at least one byte at a time, and frees only what it holds, once
+//   an op       has each operand once; operands are live; an operand that is only partly written is
+//               also read; at its end its kernel holds exactly what the op returns; an op that
+//               failed returns nothing
+//   a block     is held until it is freed or adopted, once; it has at least one byte; a block that
+//               a kernel goes on holding is an allocation of the op right before, of the same size,
+//               is not a result, and appears once
+//   a storage   is live until it dies or is disowned, once; only external ones are disowned; it is
+//               not unpinned more often than it was pinned
+//   parts       of an op on lists have each operand once; operands are live; the parts end after
+//               they have begun, and before those of another op begin
+//   a plan      names evictions in the order of the ops that run then; a plan without a list names
+//               none
+//   a device    appears at most once, before everything else; its alignment is a power of two
 //   sizes       Note [Bounds of a trace]
 class TraceValidator final : public TraceSink {
  public:
-  // Each throws BadTrace that names the event or the kernel. What was told before may be kept.
+  // Each function throws BadTrace, which names the event or the kernel. Records that were added
+  // before the error remain valid.
   void set_device(const TraceDevice& device) override;
   void add_name(std::string_view name) override;
   void add_kernel(std::span<const KernelStep> steps) override;
@@ -45,40 +46,41 @@ class TraceValidator final : public TraceSink {
   void add_event(const TraceEvent& event) override;
 
   [[nodiscard]] std::size_t storages() const { return storages_.size(); }
-  // That the ops run, all together, with the storages that are looked at before ops on lists.
+  // Number of kernel steps that all ops run, plus the storages that are looked at before ops on
+  // lists.
   [[nodiscard]] std::uint64_t kernel_steps() const { return kernel_steps_; }
 
  private:
   static constexpr Bytes kFreed{-1};
 
   struct Kernel {
-    std::size_t first = 0;  // of its allocations, in allocations_
+    std::size_t first = 0;  // index of its first allocation in allocations_
     std::uint32_t made = 0;
-    std::uint32_t kept = 0;  // of them, at its end
+    std::uint32_t kept = 0;  // number of allocations that it holds at its end
     std::uint32_t steps = 0;
     Bytes peak{0};
-    Bytes total{0};  // of what it allocates
+    Bytes total{0};  // total size of its allocations
   };
   struct Storage {
-    Bytes size{0};  // of its block
+    Bytes size{0};  // size of its block
     std::uint32_t pins = 0;
     bool alive = true;
     bool external = false;
     bool escaped = false;
   };
-  // Finds what is named twice, without clearing anything in between.
+  // Finds duplicates without clearing its table for each list.
   class Once {
    public:
     void begin() { ++round_; }
-    // False: it was named before.
+    // False: `index` was added before.
     [[nodiscard]] bool add(std::size_t index);
 
    private:
     std::uint32_t round_ = 0;
-    std::vector<std::uint32_t> seen_;  // the round, by index
+    std::vector<std::uint32_t> seen_;  // round in which it was last added, by index
   };
 
-  // What is being looked at, for messages.
+  // Current position, for messages.
   struct Place {
     const char* noun = "name";
     std::uint64_t number = 0;
@@ -105,17 +107,17 @@ class TraceValidator final : public TraceSink {
   void check_results(const TraceOp& op, const Kernel& kernel, std::span<const TraceFresh> fresh);
 
   std::unordered_set<std::string> name_set_;
-  std::vector<const std::string*> names_;  // in it, by number
+  std::vector<const std::string*> names_;  // pointers into name_set_, by number
   std::vector<Kernel> kernels_;
-  std::vector<Bytes> allocations_;  // of all kernels: its size, or kFreed at the kernel's end
-  std::vector<Bytes> sizes_;        // of the same allocations
+  std::vector<Bytes> allocations_;  // of all kernels: size, or kFreed if freed at the kernel's end
+  std::vector<Bytes> sizes_;        // sizes of the same allocations
   std::vector<Storage> storages_;
   std::vector<Bytes> blocks_;  // size, or kFreed
   Once operands_once_;
   Once results_once_;
   Once held_once_;
   std::uint64_t after_op_ = ~std::uint64_t{0};  // number of the event right after an op
-  std::uint32_t kernel_before_ = 0;             // of that op
+  std::uint32_t kernel_before_ = 0;             // kernel of that op
 
   bool has_device_ = false;
   Place place_;
@@ -131,7 +133,7 @@ class TraceValidator final : public TraceSink {
   std::uint64_t results_ = 0;
   std::uint64_t kernel_steps_ = 0;
   std::uint32_t scope_exits_ = 0;
-  std::uint64_t alive_ = 0;  // storages
+  std::uint64_t alive_ = 0;  // number of live storages
   Bytes live_{0};
   Bytes traffic_{0};
   Nanoseconds cost_{0};

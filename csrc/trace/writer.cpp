@@ -78,7 +78,7 @@ void TraceWriter::end_record() {
 void TraceWriter::flush() {
   packed_.resize(compressBound(raw_.size()));
   uLongf packed_size = packed_.size();
-  // Level 1: a recording may not slow its program down.
+  // Level 1: recording must not slow down the program.
   const int result = compress2(packed_.data(), &packed_size, raw_.data(), raw_.size(), 1);
   RECOUP_CHECK(result == Z_OK);
   std::vector<unsigned char> header;

@@ -1,4 +1,4 @@
-// Writes a trace to a file as it is made.
+// TraceWriter: writes a trace to a file while it is recorded.
 #pragma once
 
 #include <cstdio>
@@ -10,10 +10,10 @@
 
 namespace recoup::detail {
 
-// The file appears under its name only when `close` has been called: until then it is
-// `path`.partial, which the destructor removes. The constructor and `close` throw std::system_error
-// naming the file; what goes wrong in between is told by `close`, because the program that is
-// recorded should not stop for it.
+// The file appears under its name only when `close` has been called. Until then its name is
+// `path`.partial, and the destructor removes it. The constructor and `close` throw
+// std::system_error with the name of the file. Errors in between are reported by `close`, because
+// they must not stop the program that is recorded.
 class TraceWriter final : public TraceSink {
  public:
   explicit TraceWriter(const std::string& path);
@@ -49,8 +49,8 @@ class TraceWriter final : public TraceSink {
   std::unique_ptr<std::FILE, CloseFile> file_;
   std::vector<unsigned char> raw_;
   std::vector<unsigned char> packed_;
-  std::uint64_t storages_ = 0;  // that have appeared so far
-  int error_ = 0;               // errno of the first write that failed
+  std::uint64_t storages_ = 0;  // number of storages so far
+  int error_ = 0;               // errno of the first failed write
 };
 
 }  // namespace recoup::detail

@@ -1,7 +1,7 @@
-// The three kinds of failure, never mixed:
-//   the caller's error      std::invalid_argument, std::logic_error ("nested scope")
-//   the world               OutOfBudget: the program needs more memory than it may have
-//   our bug                 InternalError, thrown by RECOUP_CHECK (csrc/base/check.h)
+// The three kinds of failure, which are never mixed:
+//   error of the caller       std::invalid_argument, std::logic_error ("nested scope")
+//   not enough memory         OutOfBudget: the program needs more memory than the budget allows
+//   error in recoup           InternalError, thrown by RECOUP_CHECK (csrc/base/check.h)
 #pragma once
 
 #include <stdexcept>
@@ -12,55 +12,61 @@
 
 namespace recoup {
 
-// What an out-of-budget error knows. Every field is in bytes of the pool, alignment included.
+// Facts about an allocation that did not fit in the budget. Sizes include alignment.
 struct RECOUP_API OutOfBudgetReport {
-  std::string op;           // the op that asked, or what else did ("scope exit")
-  Bytes asked;              // size of the allocation that failed
-  Bytes budget;             //
-  Bytes external;           // charged for what is outside of the pool
-  Bytes non_recomputable;   // values in the pool that cannot be recomputed
-  Bytes pinned;             // held by the running op, by pins or by escapes
-  Bytes workspace;          // kernel-held blocks that are no tensor yet
-  Bytes evictable;          // what eviction could still have freed
-  Bytes largest_window;     // largest contiguous range that evicting and moving could empty
-  Bytes least;              // live tensors that cannot be evicted, and what was asked for, where
-                            // that is more than the budget; else 0: a least budget is not known
-  Bytes likely;             // as `enough`, if no memory is lost to fragmentation
-  Bytes enough;             // a budget in which all so far and this allocation pass: no promise
-                            // for what comes after it; 0: there is none
-  std::string reason;       // a sentence, when it is not plainly the bytes
-  bool fragmented = false;  // the bytes were there, but not in one piece
-  int immovable = 0;        // blocks of the pool that may not be moved
-  bool leaving = false;     // the exit of a scope does not fit
+  std::string op;          // the op that asked for memory, or another activity ("scope exit")
+  Bytes asked;             // size of the refused allocation; 0 if none was refused, see `reason`
+  Bytes budget;            // budget in force
+  Bytes external;          // bytes charged for external storages
+  Bytes non_recomputable;  // bytes of sources in the pool
+  Bytes pinned;            // bytes held by the running op, by pins or by escapes
+  Bytes workspace;         // bytes of blocks of kernels that belong to no tensor yet
+  Bytes evictable;         // bytes that eviction could still have freed
+  Bytes largest_window;    // largest contiguous range that evictions and moves could empty
+  // Live tensors that cannot be evicted plus the refused allocation, if that exceeds the budget;
+  // otherwise 0: no lower bound of the budget is known.
+  Bytes least;
+  Bytes likely;  // as `enough`, on the assumption that fragmentation wastes no memory
+  // A budget in which the run up to and including this allocation fits; later ops may need more. 0:
+  // no budget helps.
+  Bytes enough;
+  std::string reason;  // a sentence, if the cause is other than a lack of bytes; otherwise empty
+  bool fragmented = false;  // enough bytes were free, but not in one block
+  int immovable = 0;        // number of immovable blocks in the pool
+  bool leaving = false;     // the exit of a scope did not fit
 
   // The first sentence, without its full stop: what failed.
   [[nodiscard]] std::string headline() const;
-  // The headline, a table of sizes, and what to do next.
+  // The headline, a table of sizes, and a suggestion what to do next.
   [[nodiscard]] std::string to_string() const;
 };
 
+// The program needs more memory than the budget allows. Some interfaces translate it into another
+// exception, see set_out_of_budget_thrower.
 class RECOUP_API OutOfBudget : public std::runtime_error {
  public:
   explicit OutOfBudget(OutOfBudgetReport report)
       : std::runtime_error(report.to_string()), report_(std::move(report)) {}
+  // The facts of the failure; valid as long as the exception.
   [[nodiscard]] const OutOfBudgetReport& report() const { return report_; }
 
  private:
   OutOfBudgetReport report_;
 };
 
-// Verify mode found a replay whose bits differ from the first run. Names the op.
+// Verify mode found a replay whose bits differ from those of the first run. The text names the op.
 class RECOUP_API ReplayDiffers : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// What a test asked for with TestAids::fail_replay.
+// Thrown instead of a replay that TestAids::fail_replay selects.
 class RECOUP_API InjectedFault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
+// An invariant of recoup does not hold: an error in recoup, not in the program.
 class RECOUP_API InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;

@@ -1,4 +1,4 @@
-// Every switch of the engine, defaults first, so that an ablation is a loop.
+// Every option of the engine, with its default.
 #pragma once
 
 #include <cstdint>
@@ -11,94 +11,107 @@
 
 namespace recoup {
 
+// The order in which a replay restores the inputs of an op.
 enum class ReplayOrder : std::uint8_t {
-  kMemory,     // inputs with the heaviest replay first, waiting inputs only softly pinned
-  kRecursive,  // DTR's: inputs in argument order, every pending input pinned
+  kMemory,     // the input with the most expensive replay first; inputs that wait have soft pins
+  kRecursive,  // DTR's order: inputs in argument order; inputs that wait have hard pins
 };
 
+// How the cost of an op is determined.
 enum class CostModel : std::uint8_t {
-  kMeasured,  // nanoseconds: the median of the last 8 measurements of ops of its kind
-  kBytes,     // bytes of inputs and outputs as nanoseconds: the same in every run
+  kMeasured,  // nanoseconds: the median of the last 8 measurements of this kind of op
+  kBytes,     // one nanosecond per byte of inputs and outputs: the same in every run
 };
 
+// Where the pool places an allocation.
 enum class Placement : std::uint8_t {
-  kBestFit,   // the smallest free block that is large enough
-  kTwoEnded,  // in it, results of expensive ops at the low end, of cheap ones at the high end
+  kBestFit,  // in the smallest free block that is large enough
+  // The same, with results of expensive ops at its low end and of cheap ops at its high end.
+  kTwoEnded,
 };
 
-// Of a policy that foresees: when evictions are planned for a step that repeats.
+// When policies with PolicyInfo::foresees plan the evictions of a step that repeats.
 enum class Planning : std::uint8_t {
   kOff,         // never
-  kWait,        // where the step ends; the program waits, and decisions are the same in equal runs
-  kBackground,  // beside the program
+  kWait,        // at the end of the step, while the program waits; decisions are reproducible
+  kBackground,  // on a thread of its own, while the program runs
 };
 
+// How an in-place write is recorded.
 enum class InPlace : std::uint8_t {
-  kShare,  // a write stays where it is; what was there can be recomputed (Coop, section 3.4)
-  kCopy,   // a write goes to a copy of what it writes to: DTR's and DTE's
+  kShare,  // the kernel writes in place; the old content can be recomputed (Coop, section 3.4)
+  kCopy,   // the kernel writes to a copy, as in DTR and DTE
 };
 
+// Options of an engine. Sizes are in bytes.
 struct Options {
-  Bytes budget;                    // of all tensor memory of the device, > 0
-  std::string policy = "planned";  // a name of policies()
-  // Unset: as the policy's paper has them, or what was measured to be better.
+  Bytes budget;                    // limit for all tensor memory of the device; > 0
+  std::string policy = "planned";  // name of a policy, see policies()
+  // Overrides of PolicyOptions. Unset: the policy's default (PolicyInfo::defaults).
   std::optional<bool> small_filter;
   std::optional<bool> sampling;
   std::optional<bool> kinetic = std::nullopt;
   std::optional<bool> chain_cost = std::nullopt;
-  std::uint64_t seed = 1033096058;
-  OracleOptions oracle = {};
+  std::uint64_t seed = 1033096058;  // seed of all random choices
+  OracleOptions oracle = {};        // exponents of the policy "oracle"
 
-  // A dead value keeps its bytes only while an evicted value that somebody needs can be reached
-  // from it through evicted values. Off: DTR's eager eviction, which drops a value when it dies.
+  // Whether a dead value keeps its bytes as long as a replay may read them: an evicted value that
+  // is needed can be reached from it through evicted values. Off: a value is dropped when it dies
+  // (DTR's eager eviction).
   bool usefulness = true;
-  ReplayOrder replay_order = ReplayOrder::kMemory;
-  // Getting one op's arguments back may cost at most this many times the plain cost of all ops on
-  // record; more is an OutOfBudget error. 0: no bound.
+  ReplayOrder replay_order = ReplayOrder::kMemory;  // see ReplayOrder
+  // Limit for the replays that restore the arguments of one op, as a multiple of the cost of all
+  // recorded ops. Beyond it OutOfBudget is thrown. 0: no limit.
   double max_replay_ratio = 10.0;
 
-  Planning planning = Planning::kBackground;
-  InPlace in_place = InPlace::kShare;
-  Placement placement = Placement::kTwoEnded;
-  Bytes block_size{0};  // of the pool's segments (MindSpore PyNative); 0: one for the whole budget
-  // Addresses of the pool; 0: as many as the budget. In a simulation with many more, free memory is
-  // never in pieces. The device must have them.
+  Planning planning = Planning::kBackground;   // see Planning
+  InPlace in_place = InPlace::kShare;          // see InPlace
+  Placement placement = Placement::kTwoEnded;  // see Placement
+  // Size of the pool's segments (MindSpore PyNative); 0: one segment for the whole budget.
+  Bytes block_size{0};
+  // Size of the pool's address range; 0: the budget. A simulation with a much larger range has no
+  // fragmentation. In a live run the device must have these addresses.
   Bytes addresses{0};
-  // Of a spill tier: so many bytes of values that are given up may be there. 0: none. A disk, or
-  // for a GPU memory of the host.
+  // Capacity of the spill tier; 0 disables it. The tier is a file, or for a GPU pinned memory of
+  // the host.
   Bytes spill{0};
-  // What is there takes multiples of it, and no value of less is; what a disk writes at once.
+  // The tier allocates multiples of this size, which should be the block size of the disk. Smaller
+  // values are not spilled.
   Bytes spill_unit{4096};
-  // A directory on the disk; empty: the system's for temporary files.
+  // Directory of the tier's file; empty: the system's directory for temporary files.
   std::string spill_dir = {};
-  // What a byte takes to be written and read there. Unset: measured; in simulations 1.25.
+  // Time to write and to read one byte of the tier, in nanoseconds. Unset: measured; 1.25 in
+  // simulations.
   std::optional<double> spill_write_ns_per_byte = std::nullopt;
   std::optional<double> spill_read_ns_per_byte = std::nullopt;
-  // What each copy takes beside its bytes. Unset: measured; in simulations 100,000.
+  // Fixed time per copy to or from the tier, in nanoseconds. Unset: measured; 100,000 in
+  // simulations.
   std::optional<double> spill_request_ns = std::nullopt;
-  // Whether the device compares what an op has used with its copy there, before that stands for it:
-  // a kernel may have written what it does not name. Off: a use ends the copy.
+  // Whether a value that an op has used is compared with its copy in the tier before the copy is
+  // reused: a kernel may write to arguments that its schema does not name. Off: each use
+  // invalidates the copy.
   bool spill_compares = true;
-  // Without a spill tier: whether one is lent where the exit of a scope does not fit.
+  // Whether a temporary spill tier is opened if the exit of a scope does not fit and there is none.
   // Note [Exits through a file] in user_requests.h.
   bool spill_to_leave = false;
-  // Of the budget, what was there before the scope takes, whether the scope comes to see it or not;
-  // the pool has the rest. For devices that give memory by the piece.
+  // Part of the budget that memory from before the scope takes; the pool has the rest. For devices
+  // on which memory is allocated in large units.
   Bytes outside{0};
-  Bytes alignment{64};
-  // Results up to this size are leaves: dropping them gains nothing and their lineage costs more.
+  Bytes alignment{64};  // alignment of blocks, a power of two
+  // Results up to this size are recorded as sources: evicting them would free less than their
+  // lineage takes.
   Bytes small_result_bytes{1024};
-  // Longest chain of ops that a replay may have to run; a result beyond it becomes a
-  // non-recomputable value.
+  // Longest chain of ops that a replay may have to run. A result at the end of a longer chain
+  // becomes a source.
   std::int32_t max_depth = 10000;
 
-  CostModel cost_model = CostModel::kMeasured;
-  // What a byte costs to move within the pool. Unset: 0.1, and where costs are measured what the
-  // machine takes, if the device can tell.
+  CostModel cost_model = CostModel::kMeasured;  // see CostModel
+  // Time to move one byte within the pool, in nanoseconds. Unset: 0.1, or a measured value if
+  // `cost_model` is kMeasured and the device can measure it.
   std::optional<double> move_ns_per_byte = std::nullopt;
-  bool evict_after_op = false;  // test aid: evict everything evictable after every op
-  bool verify = false;          // hash every output and compare every replay with it
-  TestAids aids = {};
+  bool evict_after_op = false;  // for tests: evict every candidate after every op
+  bool verify = false;          // hash every output and compare each replay with the hash
+  TestAids aids = {};           // faults and disturbances for tests
 };
 
 }  // namespace recoup

@@ -1,4 +1,5 @@
-// How victims are chosen. A policy plans and never acts; it sees rows, never the engine.
+// Eviction policies: how victims are chosen. A policy only plans. It sees candidates and blocks,
+// and never changes the state of the engine.
 #pragma once
 
 #include <memory>
@@ -14,67 +15,75 @@
 
 namespace recoup {
 
+// Random number generator of policies.
 using Rng = std::mt19937_64;
 
-// Which evicted values count towards the cost of getting one back (DTR, section 4.1 and C.2).
+// Which evicted values count towards the cost of restoring a value (DTR, section 4.1 and C.2).
 enum class Neighborhood : std::uint8_t {
-  kExact,        // e*: evicted ancestors and evicted descendants, through evicted values only
-  kEquivalence,  // e~*: one undirected component, kept by union-find, never split
-  kAncestors,    // evicted ancestors only: what a replay would really run (MSPS)
+  kExact,  // e*: evicted ancestors and descendants that are reached through evicted values only
+  kEquivalence,  // e~*: one undirected component, maintained by union-find and never split
+  kAncestors,    // evicted ancestors only: what a replay would run (MSPS)
 };
 
-// What a policy asks the engine to maintain for it; what is not asked for costs nothing.
+// What the engine must maintain for a policy. Data that is not requested costs nothing and must not
+// be used.
 struct PolicyNeeds {
-  bool equivalence = false;  // Neighborhood::kEquivalence will be asked for
-  bool future = false;       // Candidate::until_use will be looked at
-  bool priority = false;     // Candidate::priority will be looked at
-  bool free_around = false;  // Candidate::free_around will be looked at
-  bool blocks = false;       // blocks() will be asked for
-  bool inputs = false;       // inputs() will be asked for
-  bool moves = false;        // PoolBlock::move_cost will be looked at
-  bool copies = false;       // Candidate::copy_cost will be looked at
-  bool changes = false;      // changes() will be asked for
-  // kExact or kAncestors: Candidate::walked_at_least will be looked at; with changes only.
+  // Costs for Neighborhood::kEquivalence, Candidate::equivalence_at_least.
+  bool equivalence = false;
+  bool future = false;       // Candidate::until_use
+  bool priority = false;     // Candidate::priority
+  bool free_around = false;  // Candidate::free_around
+  bool blocks = false;       // PolicyView::blocks()
+  bool inputs = false;       // PolicyView::inputs()
+  bool moves = false;        // PoolBlock::move_cost
+  bool copies = false;       // Candidate::copy_cost
+  bool changes = false;      // PolicyView::changes() and index_of()
+  // Candidate::walked_at_least for kExact or kAncestors. Requires `changes`.
   std::optional<Neighborhood> walks = {};
 };
 
-// A resident, unpinned value with lineage: one that may be evicted. A copy, valid during a plan.
+// A resident, unpinned value that can be restored, so it may be evicted. A copy that is valid
+// during one plan.
 struct Candidate {
+  // Value of a time or cost that does not exist.
   static constexpr Nanoseconds kNever = Nanoseconds::max();
 
-  ValueId id;
-  Bytes size;              // of its block, > 0
-  PoolOffset offset;       // where its block is
-  Nanoseconds own_cost{};  // of the op that made it, >= 0
-  Tick last_access = 0;    // <= PolicyView::now()
-  // Its Neighborhood::kEquivalence costs no less, >= 0. Saves the question where that is enough.
+  ValueId id;              // the value
+  Bytes size;              // size of its block in bytes, > 0
+  PoolOffset offset;       // offset of its block
+  Nanoseconds own_cost{};  // cost of the op that made it, or of its copies if it is a source; >= 0
+  Tick last_access = 0;    // time of its last use; <= PolicyView::now()
+  // Lower bound of its neighborhood cost for Neighborhood::kEquivalence, >= 0. Often makes the
+  // exact cost unnecessary.
   Nanoseconds equivalence_at_least{};
-  // The same of PolicyNeeds::walks. Only if that asks for it.
+  // Lower bound of its neighborhood cost for PolicyNeeds::walks, >= 0.
   Nanoseconds walked_at_least{};
-  // Plain cost of the program's ops until it, or an evicted value that is made from it, is used
-  // next; kNever. Known in simulations only, and only if PolicyNeeds asks for it.
+  // Cost of the program's ops until the next use of the value, or of an evicted value that is
+  // computed from it. kNever: no use. Known in simulations only.
   Nanoseconds until_use{};
-  // Of writing it to the spill tier and reading it once; kNever: it has to be replayed. Only if
-  // PolicyNeeds asks for it.
+  // Time to write it to the spill tier, unless a valid copy is there, and to read it back. kNever:
+  // it must be replayed.
   Nanoseconds copy_cost = kNever;
-  // Of the free blocks that touch its own, >= 0. Only if PolicyNeeds asks for it.
+  // Bytes of the free blocks next to its block, >= 0.
   Bytes free_around{0};
-  std::uint32_t recomputes = 0;  // how often a replay brought it back
-  // Below 0: it goes before all others; above 0: after them. In simulations only, and only if
-  // PolicyNeeds asks for it.
+  std::uint32_t recomputes = 0;  // how often a replay has restored it
+  // Below 0: evicted before all values of priority 0. Above 0: evicted after them. In simulations
+  // only.
   std::int8_t priority = 0;
 };
 
-// A block of the pool: free, a candidate's, or neither. Nothing can evict what is in the last, but
-// it may be possible to move it.
+// A block of the pool: free, owned by a candidate, or owned by anything else. In the last case it
+// cannot be evicted, but it may be possible to move it.
 struct PoolBlock {
-  Bytes size;                       // > 0
-  std::uint32_t candidate = kNone;  // index of the candidate whose bytes it holds
-  bool free = false;
-  bool starts_segment = false;  // no allocation goes across its start
-  // Of moving it elsewhere; kNever: it has to stay where it is. Only if PolicyNeeds asks for it.
+  Bytes size;  // size in bytes, > 0
+  // Index of the candidate that owns it; kNone if it has no such owner.
+  std::uint32_t candidate = kNone;
+  bool free = false;            // whether it is free
+  bool starts_segment = false;  // no allocation may extend across its start
+  // Time to move it to another place. kNever: it is immovable. Only if PolicyNeeds::moves is set.
   Nanoseconds move_cost = Candidate::kNever;
 
+  // No candidate.
   static constexpr std::uint32_t kNone = 0xffffffff;
 };
 
@@ -82,130 +91,145 @@ struct PoolBlock {
 class PolicyView {
  public:
   virtual ~PolicyView() = default;
-  // Candidates are numbered from 0; the order is arbitrary but the same in equal runs.
+  // Number of candidates. Indices start at 0; their order is arbitrary, but the same in equal runs.
   [[nodiscard]] virtual std::size_t candidate_count() const = 0;
+  // The candidate with this index.
   [[nodiscard]] virtual Candidate candidate(std::size_t index) const = 0;
-  // Mean size of all candidates, 0 when there are none.
+  // Mean size of all candidates in bytes; 0 if there are none.
   [[nodiscard]] virtual Bytes mean_candidate_size() const = 0;
-  // Cost of the evicted neighbourhood of a resident value, its own cost excluded.
+  // Cost of the evicted neighborhood of a resident value, without the cost of the value itself.
   [[nodiscard]] virtual Nanoseconds neighborhood_cost(ValueId id, Neighborhood kind) const = 0;
+  // Current time of the logical clock.
   [[nodiscard]] virtual Tick now() const = 0;
-  // All blocks of the pool in address order; valid during the plan. Only if PolicyNeeds asks.
+  // All blocks of the pool in address order; valid during the plan. Only if PolicyNeeds::blocks is
+  // set.
   [[nodiscard]] virtual std::span<const PoolBlock> blocks() const = 0;
-  // Indices of the candidates that the op of a candidate reads; valid until the next call. Only if
-  // PolicyNeeds asks.
+  // Indices of the candidates that the op of candidate `index` reads; valid until the next call.
+  // Only if PolicyNeeds::inputs is set.
   [[nodiscard]] virtual std::span<const std::uint32_t> inputs(std::size_t index) const = 0;
 
-  // For policies that keep candidates from plan to plan; both only if PolicyNeeds asks.
-  // Values that since the last call became candidates, were none for a while or are none any more,
-  // were accessed, or whose Candidate::*_at_least do not hold any more; they hold until then. The
-  // first call has all candidates. Distinct; valid until the next call.
+  // For policies that keep their own order of candidates between plans; both only if
+  // PolicyNeeds::changes is set.
+  // The values that, since the last call, became candidates, ceased to be candidates even if only
+  // for a while, were used, or have a Candidate::*_at_least that is no longer a lower bound. For
+  // all other values the bounds still hold. The first call returns all candidates. Values are
+  // distinct; valid until the next call.
   [[nodiscard]] virtual std::span<const ValueId> changes() const = 0;
-  // None: it is no candidate.
+  // Index of the candidate; nullopt if the value is not a candidate.
   [[nodiscard]] virtual std::optional<std::size_t> index_of(ValueId id) const = 0;
 };
 
-// Bytes that are wanted.
+// A request to free memory.
 struct RoomRequest {
-  Bytes size;       // in one piece; 0: it does not matter where they are
-  Bytes shortfall;  // how many more must be given up to stay in the budget
+  Bytes size;       // bytes needed in one block; 0: contiguity does not matter
+  Bytes shortfall;  // bytes that must be freed to stay within the budget
 };
 
-// Work done, for statistics: the same in equal runs, whatever the machine.
+// Counts of a policy's work: the same in equal runs on any machine.
 struct SearchWork {
-  std::int64_t plans = 0;
-  std::int64_t visited = 0;   // candidates looked at
-  std::int64_t scored = 0;    // candidates whose score was computed
-  std::int64_t filtered = 0;  // candidates skipped by the small-value filter
+  std::int64_t plans = 0;     // number of plans
+  std::int64_t visited = 0;   // number of candidates that were looked at
+  std::int64_t scored = 0;    // number of candidates whose score was computed
+  std::int64_t filtered = 0;  // number of candidates that the small-value filter skipped
 };
 
-// Where there is a spill tier. What cannot be got back like that is in the other way.
+// How victims are to be restored, if there is a spill tier. A victim that cannot be restored in the
+// chosen way is restored in the other one.
 enum class GetBack : std::uint8_t {
-  kCheapest,  // what costs less
-  kCopy,      // from the spill tier
-  kReplay,    // by its op
+  kCheapest,  // in the cheaper way
+  kCopy,      // spilled, and fetched from the spill tier
+  kReplay,    // evicted, and replayed
 };
 
+// Victims of one plan.
 struct EvictionPlan {
-  std::vector<ValueId> victims;  // distinct candidates, in the order of their eviction
-  GetBack by = GetBack::kCheapest;
+  std::vector<ValueId> victims;     // distinct candidates, in the order of eviction
+  GetBack by = GetBack::kCheapest;  // how they are to be restored
 };
 
-// Score of `oracle`: cost^a / (size^b * distance^c * age^d), where cost = own + w * evicted
-// ancestors.
+// Exponents and weights of the score of policy "oracle": cost^a / (size^b * distance^c * age^d),
+// where cost = own cost + w * cost of evicted ancestors.
 struct OracleOptions {
   double cost = 1.0;       // a
   double size = 1.0;       // b
-  double distance = 1.0;   // c: of the time until it is used
+  double distance = 1.0;   // c, for the time until the next use
   double ancestors = 1.0;  // w
-  double age = 0.0;        // d: of the time since it was used
-  bool ahead = true;       // what is never used again goes first
+  double age = 0.0;        // d, for the time since the last use
+  bool ahead = true;       // evict values that are never used again first
 };
 
+// Options of a policy.
 struct PolicyOptions {
-  // Values smaller than 1 % of the mean candidate size are not candidates (DTR, E.2), unless there
-  // is nothing else.
+  // Skip values smaller than 1 % of the mean candidate size (DTR, E.2), unless there is no other.
   bool small_filter = true;
-  // Only about 2 sqrt(N) randomly drawn candidates are scored (DTR, E.2).
+  // Score only about 2 sqrt(N) randomly drawn candidates of N (DTR, E.2).
   bool sampling = true;
-  // Candidates are kept in the order of their scores from plan to plan. The victims are those of a
-  // search through all of them, so there is no sampling. Only where PolicyInfo::has_order.
+  // Keep the candidates sorted by score between plans. The victims are those of a full search, so
+  // `sampling` has no effect. Only if PolicyInfo::has_order is set.
   bool kinetic = false;
-  // Of `coop`: what is evicted together with what it is made from costs that too.
+  // For `coop`: add the cost of a victim's inputs that are evicted with it.
   bool chain_cost = false;
-  std::uint64_t seed = 0x9e3779b97f4a7c15ULL;
-  OracleOptions oracle = {};
+  std::uint64_t seed = 0x9e3779b97f4a7c15ULL;  // seed of random choices
+  OracleOptions oracle = {};                   // parameters of policy "oracle"
 };
 
+// Base class of policies.
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
+  // Name of the policy.
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  // What the engine must maintain for it. Constant for the lifetime of the policy.
   [[nodiscard]] virtual PolicyNeeds needs() const noexcept { return {}; }
 
-  // Says what to evict next towards `request`; evicts nothing. The engine evicts the victims and
-  // asks again while the request does not fit. Empty only if there is no candidate. Throws
-  // InternalError when a policy plans nonsense: checked here, once for all policies.
+  // Chooses what to evict next towards `request`, without evicting it. The engine evicts the
+  // victims and asks again while the request does not fit. The plan is empty only if there is no
+  // candidate. Throws InternalError if the policy's plan is invalid.
   EvictionPlan plan(const PolicyView& view, const RoomRequest& request);
 
+  // Totals over all plans.
   [[nodiscard]] const SearchWork& work() const noexcept { return work_; }
 
  protected:
-  SearchWork work_;
+  SearchWork work_;  // do_plan() counts `scored` and `filtered`, plan() the rest
 
  private:
+  // The policy's own choice; plan() checks it.
   virtual EvictionPlan do_plan(const PolicyView& view, const RoomRequest& request) = 0;
 };
 
-// A plan of what a training step keeps, made of the step before. While it drives a step, the policy
-// beside it evicts only what the budget asks for on top.
+// Schedules: what a training step keeps, planned from the step before it. While a schedule is
+// followed, the policy evicts only what the budget requires in addition.
 enum class ScheduleKind : std::uint8_t {
-  kNone,
-  kSqrtN,
-  kRecursive,
-  kBudgeted,
-  kRotor,
-  kMirror,
-  kSuperneuronsSpeed,
-  kSuperneuronsMemory,
+  kNone,                // no schedule
+  kSqrtN,               // Chen et al.: a checkpoint for each of sqrt(n) segments
+  kRecursive,           // Chen et al.: nested segments with log(n) checkpoints
+  kBudgeted,            // memonger: greedy segments of the best size for the budget
+  kRotor,               // Beaumont et al.: optimal for a chain and the budget
+  kMirror,              // MXNet: results of convolutions and products are kept
+  kSuperneuronsSpeed,   // SuperNeurons: the same; the rest is restored by segment
+  kSuperneuronsMemory,  // SuperNeurons: the same; the rest is restored for each use
 };
 
+// Description of a policy.
 struct PolicyInfo {
-  std::string_view name;
+  std::string_view name;     // name, as in Options::policy
   std::string_view summary;  // one line, for `recoup policies`
-  PolicyOptions defaults;    // as the paper has them
+  PolicyOptions defaults;    // options as in the policy's paper, or as measured to be better
+  // Makes a policy.
   std::unique_ptr<EvictionPolicy> (*make)(const PolicyOptions& options);
-  bool simulated_only = false;  // it knows what no running program knows
-  ScheduleKind schedule = ScheduleKind::kNone;
-  bool foresees = false;  // a list of evictions is made for steps that repeat
-  // Its score is cost / (size * staleness or its root): see PolicyOptions::kinetic.
+  bool simulated_only = false;                  // needs knowledge that a live run does not have
+  ScheduleKind schedule = ScheduleKind::kNone;  // schedule that drives training steps
+  bool foresees = false;  // eviction lists are planned for steps that repeat, see docs/foresight.md
+  // Whether the score is cost / (size * staleness) or cost / (size * sqrt(staleness)), so that
+  // PolicyOptions::kinetic is possible.
   bool has_order = false;
 };
 
-// All policies, in the order in which tables list them.
+// All policies, in the order of tables.
 RECOUP_API std::span<const PolicyInfo> policies();
 
-// Throws std::invalid_argument, naming the policies there are, when `name` is none of them.
+// The policy with this name. Throws std::invalid_argument, which lists all names, if there is none.
 RECOUP_API const PolicyInfo& find_policy(std::string_view name);
 
 }  // namespace recoup

@@ -1,4 +1,5 @@
-// What an engine has done so far. Counters never decrease; gauges say so. Names carry their units.
+// Statistics of an engine. Fields are counters, which never decrease, or gauges, which are marked.
+// Names end in their units.
 #pragma once
 
 #include <cstdint>
@@ -8,91 +9,100 @@
 
 namespace recoup {
 
+// Statistics of an engine since it was made.
 struct Stats {
-  std::int64_t budget_bytes = 0;    // gauge
-  std::int64_t peak_bytes = 0;      // highest charged bytes, pool blocks and external tensors
-  std::int64_t resident_bytes = 0;  // gauge: charged now
-  std::int64_t external_bytes = 0;  // gauge: charged for tensors made outside the scope
+  std::int64_t budget_bytes = 0;    // gauge: budget in force
+  std::int64_t peak_bytes = 0;      // peak of the charged bytes: pool blocks and external storages
+  std::int64_t resident_bytes = 0;  // gauge: bytes charged now
+  std::int64_t external_bytes = 0;  // gauge: bytes charged for external storages
 
-  std::int64_t evictions = 0;  // chosen by the policy (or asked for by the user)
-  std::int64_t evicted_bytes = 0;
-  std::int64_t drops = 0;    // dead values freed without cost
-  std::int64_t replays = 0;  // ops run again
-  std::int64_t replay_ns = 0;
-  std::int64_t replay_cost_ns = 0;  // the same by the recorded cost of their ops
-  std::int64_t op_count = 0;        // ops run by the program
-  std::int64_t op_ns = 0;  // what these cost (Options::cost_model), waiting for room excluded
-  std::int64_t workspace_bytes = 0;  // gauge: the most that the last one held beside its results
+  std::int64_t evictions = 0;      // evictions, chosen by the policy or requested by the user
+  std::int64_t evicted_bytes = 0;  // bytes that evictions freed
+  std::int64_t drops = 0;      // dead values whose bytes were freed because no replay needs them
+  std::int64_t replays = 0;    // ops that were run again
+  std::int64_t replay_ns = 0;  // measured time of replays
+  std::int64_t replay_cost_ns = 0;  // recorded cost of the replayed ops
+  std::int64_t op_count = 0;        // ops that the program ran
+  // Cost of these ops (Options::cost_model), without time spent on making room.
+  std::int64_t op_ns = 0;
+  std::int64_t workspace_bytes = 0;  // gauge: peak workspace of the last op
 
-  std::int64_t search_ns = 0;       // inside policies
-  std::int64_t bookkeeping_ns = 0;  // making room, apart from search, moves and replays
-  std::int64_t move_ns = 0;         // moving values within the pool
-  std::int64_t allocator_ns = 0;    // finding free blocks; estimated from one allocation in 61
-  std::int64_t plans = 0;
-  std::int64_t candidates_visited = 0;
-  std::int64_t candidates_scored = 0;
-  std::int64_t candidates_filtered = 0;
+  std::int64_t search_ns = 0;  // time spent in policies
+  // Time spent on making room, without search, moves, replays and copies.
+  std::int64_t bookkeeping_ns = 0;
+  std::int64_t move_ns = 0;  // time spent on moving values within the pool
+  // Time spent on finding free blocks, estimated from one allocation in 61.
+  std::int64_t allocator_ns = 0;
+  std::int64_t plans = 0;                // eviction plans that policies made
+  std::int64_t candidates_visited = 0;   // candidates that policies looked at
+  std::int64_t candidates_scored = 0;    // candidates whose score was computed
+  std::int64_t candidates_filtered = 0;  // candidates that the small-value filter skipped
 
-  std::int64_t moves = 0;
-  std::int64_t moved_bytes = 0;
-  std::int64_t imports = 0;  // storages made outside that the spill tier, or the pool, took over
-  std::int64_t imported_bytes = 0;
-  std::int64_t spills = 0;  // values written to the spill tier
-  std::int64_t spilled_bytes = 0;
-  std::int64_t written_behind_bytes = 0;  // of them those that were written while ops ran
-  std::int64_t clean_spills = 0;  // values given up that it had the same of: nothing was written
-  std::int64_t fetches = 0;       // values read back from there
-  std::int64_t fetched_bytes = 0;
-  std::int64_t fetched_ahead_bytes = 0;  // of them those that were read while ops ran
-  std::int64_t unread_copies = 0;        // that could not be read; what they held was replayed
-  std::int64_t spill_ns = 0;             // waiting for writes
-  std::int64_t fetch_ns = 0;             // waiting for reads
-  std::int64_t spill_cost_ns = 0;        // what both cost the program, by their price
-  std::int64_t spill_peak_bytes = 0;     // most that was there
-  std::int64_t freezes = 0;              // writes that found evictable dependents
-  std::int64_t frozen_values = 0;        // values that became leaves by them
-  std::int64_t old_version_copies = 0;   // old versions kept as private copies instead
-  std::int64_t escapes = 0;
+  std::int64_t moves = 0;        // moves of values within the pool
+  std::int64_t moved_bytes = 0;  // bytes that were moved
+  std::int64_t imports = 0;  // external storages that were moved into the pool or the spill tier
+  std::int64_t imported_bytes = 0;        // bytes of these storages
+  std::int64_t spills = 0;                // values written to the spill tier
+  std::int64_t spilled_bytes = 0;         // bytes written to the spill tier
+  std::int64_t written_behind_bytes = 0;  // part of spilled_bytes that was written while ops ran
+  // Spilled values whose copy in the tier was still valid: nothing was written.
+  std::int64_t clean_spills = 0;
+  std::int64_t fetches = 0;              // values read back from the spill tier
+  std::int64_t fetched_bytes = 0;        // bytes read back from the spill tier
+  std::int64_t fetched_ahead_bytes = 0;  // part of fetched_bytes that was read while ops ran
+  std::int64_t unread_copies = 0;       // copies that could not be read; their values were replayed
+  std::int64_t spill_ns = 0;            // time spent waiting for writes
+  std::int64_t fetch_ns = 0;            // time spent waiting for reads
+  std::int64_t spill_cost_ns = 0;       // time that both cost the program, by the copies' price
+  std::int64_t spill_peak_bytes = 0;    // peak of the bytes in the spill tier
+  std::int64_t freezes = 0;             // writes to sources that had evictable dependents
+  std::int64_t frozen_values = 0;       // values that became sources by these writes
+  std::int64_t old_version_copies = 0;  // old versions that were kept as private copies instead
+  std::int64_t escapes = 0;             // storages that escaped
 
-  std::int64_t live_values = 0;  // gauge: records
-  std::int64_t live_ops = 0;     // gauge
-  std::int64_t lineage_depth_max = 0;
-  std::int64_t metadata_bytes = 0;  // gauge: memory of the records
-  std::int64_t metadata_peak_bytes = 0;
-  std::int64_t replay_depth_max = 0;  // frames open at once
-  std::int64_t replay_chain_max = 0;  // run again for one op of the program
-  std::int64_t restarts = 0;  // replays that did not fit and began again with all else evicted
-  std::int64_t allocations = 0;
-  std::int64_t pressed_allocations = 0;  // those that something was evicted for
-  std::int64_t pressed_free_bytes = 0;   // left free right behind them, summed: fragmentation
-  std::int64_t made_room_bytes = 0;      // of allocations that found no room, and then had it made
-  std::int64_t misfits = 0;     // allocations that found the bytes free, but not in one piece
-  std::int64_t misfit_ppm = 0;  // of each: 1 - largest free block / free bytes, in millionths; sum
-  std::int64_t foreseen_steps = 0;        // steps that repeat, for which evictions were planned
-  std::int64_t eviction_lists = 0;        // of them those for which a list is better than none
-  std::int64_t given_up_lists = 0;        // that were dearer than none
-  std::int64_t listed_evictions = 0;      // of all evictions those that a list had named
-  std::int64_t followed_steps = 0;        // that did all that a list was made for
-  std::int64_t followed_expected_ns = 0;  // what their replays and moves were to cost
-  std::int64_t followed_cost_ns = 0;      // and did cost
-  std::int64_t planning_ns = 0;           // in which the program waited for plans
-  std::int64_t verify_checks = 0;         // outputs hashed and compared
+  std::int64_t live_values = 0;          // gauge: recorded values
+  std::int64_t live_ops = 0;             // gauge: recorded ops
+  std::int64_t lineage_depth_max = 0;    // longest chain of ops that a replay may have to run
+  std::int64_t metadata_bytes = 0;       // gauge: memory of the records
+  std::int64_t metadata_peak_bytes = 0;  // peak of metadata_bytes
+  std::int64_t replay_depth_max = 0;     // most replays that waited for one another at once
+  std::int64_t replay_chain_max = 0;     // most replays for one op of the program
+  // Replays that did not fit and were repeated after all other candidates were evicted.
+  std::int64_t restarts = 0;
+  std::int64_t allocations = 0;          // allocations from the pool
+  std::int64_t pressed_allocations = 0;  // allocations for which at least one value was evicted
+  // Sum of the free bytes right after these allocations: fragmentation.
+  std::int64_t pressed_free_bytes = 0;
+  std::int64_t made_room_bytes = 0;  // bytes of allocations for which room had to be made first
+  std::int64_t misfits = 0;  // allocations that found enough free bytes, but not in one block
+  // Sum over misfits of 1 - largest free block / free bytes, in millionths.
+  std::int64_t misfit_ppm = 0;
+  std::int64_t foreseen_steps = 0;  // repeated steps for which evictions were planned
+  std::int64_t eviction_lists = 0;  // foreseen_steps whose eviction list is better than no list
+  // Eviction lists that were withdrawn because steps cost more with them.
+  std::int64_t given_up_lists = 0;
+  std::int64_t listed_evictions = 0;  // evictions that an eviction list named
+  std::int64_t followed_steps = 0;  // steps that did exactly what their eviction list was made for
+  std::int64_t followed_expected_ns = 0;  // planned cost of the replays and moves of followed steps
+  std::int64_t followed_cost_ns = 0;      // actual cost of these replays and moves
+  std::int64_t planning_ns = 0;           // time that the program waited for plans
+  std::int64_t verify_checks = 0;         // outputs that were hashed and compared
 };
 
-// What cannot be evicted, and why.
+// A storage that cannot be evicted, and why.
 struct PinnedRow {
-  Bytes size;
-  std::string by;  // "non-recomputable value", "pin", "escape", "made outside the scope", ...
-  std::string op;  // that made it; empty when it has no lineage
-  MakerId maker{};
-  NameId name{};
+  Bytes size;       // bytes of the storage
+  std::string by;   // "non-recomputable value", "pin", "escape", "made outside the scope", ...
+  std::string op;   // the op that made it; empty if it has no lineage
+  MakerId maker{};  // the same op with its module; invalid if unknown
+  NameId name{};    // name of the storage; invalid if it has none
 };
 
-// How long the program waited for copies to and from the spill tier, for the sake of one op.
+// Time that the program waited for copies to and from the spill tier because of one op.
 struct CopyWaitRow {
-  std::string op;  // empty: between ops, as at the end of a scope
-  std::int64_t spill_ns = 0;
-  std::int64_t fetch_ns = 0;
+  std::string op;             // name of the op; empty between ops, such as at the exit of a scope
+  std::int64_t spill_ns = 0;  // time spent waiting for writes
+  std::int64_t fetch_ns = 0;  // time spent waiting for reads
 };
 
 }  // namespace recoup

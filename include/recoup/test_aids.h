@@ -1,4 +1,4 @@
-// Disturbances and faults that tests switch on, each of which a right program survives.
+// Faults and disturbances that tests inject. A correct program survives each of them.
 #pragma once
 
 #include <cstdint>
@@ -8,36 +8,40 @@
 
 namespace recoup {
 
+// Which faults and disturbances to inject. By default none.
 struct TestAids {
-  // Bytes that are given up (evicted, moved away or freed) are overwritten at once, so that whoever
-  // still reads them is found out. Not on a GPU, where work that waits in a stream may read them.
+  // Overwrites bytes as soon as they are evicted, moved away or freed, so that a late reader is
+  // detected. Has no effect on a GPU, where queued work may still read them.
   bool poison = false;
-  // Each allocation moves everything that may move; one of the program's own also evicts everything
-  // that may go.
+  // Each allocation moves every movable value; an allocation outside of replays also evicts every
+  // candidate.
   bool shake = false;
-  // Each of these is a count, from 1 on, of what Stats counts; 0: none.
-  std::int64_t fail_allocation = 0;  // this allocation raises OutOfBudget
-  std::int64_t fail_replay = 0;      // this replay raises InjectedFault
-  std::int64_t fail_spill = 0;       // this copy to the spill tier cannot be written
-  std::int64_t fail_fetch = 0;       // this copy from there cannot be read
-  std::int64_t force_eviction = 0;   // at this allocation everything evictable is evicted
-  bool persistent = false;           // and at every one after it
-  // Threads wait up to so many microseconds, at random, before they allocate, free and leave.
+  // Each of the next five selects an occurrence by its number, from 1; 0: none.
+  std::int64_t fail_allocation = 0;  // the allocation that throws OutOfBudget
+  std::int64_t fail_replay = 0;      // the replay that throws InjectedFault
+  std::int64_t fail_spill = 0;       // the write to the spill tier that fails
+  std::int64_t fail_fetch = 0;       // the read from the spill tier that fails
+  std::int64_t force_eviction = 0;   // the allocation at which every candidate is evicted
+  bool persistent = false;           // also inject the fault at every later occurrence
+  // Longest random wait of a thread before it allocates, frees or leaves the scope, in
+  // microseconds.
   std::int64_t delay = 0;
 
+  // Whether anything but a delay is injected.
   [[nodiscard]] bool any() const {
     return poison || shake || fail_allocation > 0 || fail_replay > 0 || fail_spill > 0 ||
            fail_fetch > 0 || force_eviction > 0;
   }
-  // Whether what is to be at count `at` is to be now.
+  // Whether a fault that is selected as number `at` occurs at number `count`.
   [[nodiscard]] bool strikes(std::int64_t at, std::int64_t count) const {
     return at > 0 && (count == at || (persistent && count > at));
   }
 };
 
-// The words of
+// Parses words that are separated by commas, in any order:
 // "poison,shake,delay=50,fail-allocation=17,fail-replay=3,fail-spill=2,fail-fetch=4,
-// force-eviction=5,persistent", in any order. Throws std::invalid_argument for any other.
+// force-eviction=5,persistent".
+// Throws std::invalid_argument for any other word.
 RECOUP_API TestAids parse_test_aids(std::string_view text);
 
 }  // namespace recoup

@@ -26,65 +26,75 @@ class BudgetScope;
 class Session;
 }  // namespace detail
 
-// A scope in which tensor memory of one device stays within a budget. Counts from `enter` to
-// `leave`, on one thread; at most one is entered on a device. Ops that cannot fit throw
-// c10::OutOfMemoryError with the report as its text.
+// A scope in which the tensor memory of one device stays within a budget. It lasts from `enter` to
+// `leave`, which the same thread calls; a device has at most one scope at a time. An op that does
+// not fit throws c10::OutOfMemoryError, whose text is the report. A function that must be called
+// before `enter` throws std::logic_error if it is called later.
 class RECOUP_API Budget {
  public:
-  // `device`: "cpu" or "cuda:0". Throws std::invalid_argument for a budget <= 0, an unknown policy
-  // or a device that does not exist; std::runtime_error, which says what to do, where there can be
-  // no budget: see docs/cuda.md.
+  // `device`: "cpu" or "cuda:0". Throws std::invalid_argument for a budget <= 0, an unknown policy,
+  // or a device that does not exist. Throws std::runtime_error, with advice, where budgets are
+  // impossible: see docs/cuda.md.
   explicit Budget(const Options& options, const std::string& device = "cpu");
-  // NonRecomputables as `abandon` when the scope is still entered, without a trace.
+  // Abandons the scope if it is still entered, without writing a trace.
   ~Budget();
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  // Throws std::logic_error when a budget is in force already.
+  // Starts the scope on this thread. Throws std::logic_error if the device already has a scope, or
+  // if this budget was entered before.
   void enter();
-  // Makes every live tensor resident and ends the scope. Throws OutOfBudget when that does not fit;
-  // then the scope is suspended and nothing is lost: what is evicted throws when it is touched,
-  // until grow() and a second leave() bring it back.
+  // Makes every live tensor resident and ends the scope. Throws OutOfBudget if that does not fit.
+  // The scope is then suspended: no data is lost, and access to an evicted tensor throws until
+  // grow() and another leave() have restored it.
   void leave();
-  // Ends the scope as it is. Tensors that are evicted throw when they are touched. Throws
-  // std::system_error when the trace cannot be written.
+  // Ends the scope without restoring tensors: access to an evicted tensor throws. Throws
+  // std::system_error if the trace cannot be written.
   void abandon();
+  // Sets a larger budget. Throws std::logic_error once the scope has ended.
   void grow(Bytes budget);
-  // Evicts and moves until all fits into less. Throws OutOfBudget when it does not, and the budget
-  // stays what it was; std::invalid_argument on a GPU.
+  // Sets a smaller budget, and evicts and moves values until they fit. Throws OutOfBudget if they
+  // do not fit, and then keeps the old budget. Throws std::invalid_argument on a GPU.
   void shrink(Bytes budget);
+  // Starts a new peak of the charged bytes at what is charged now.
+  void reset_peak();
 
-  // To be called before `enter`: records what the program does to `path` (see recoup/trace.h). The
-  // file appears when the scope is left. Throws std::system_error when it cannot be written, here
-  // or from `leave`, which then ends the scope all the same.
+  // Records a trace of the program to the file `path` (see recoup/trace.h), which is complete when
+  // the scope is left. Call it before `enter`. Throws std::system_error if the file cannot be
+  // written, here or in `leave`, which then ends the scope nevertheless.
   void record(const std::string& path);
-  // After `enter`, of a tensor that was made before: nobody has taken the address of its bytes, as
-  // NumPy or a raw pointer do. So with a spill tier they may go there, and their own memory is
-  // given back. Tensors that are not offered stay where they are, and on a GPU all do. Throws
-  // std::logic_error when the scope is not entered.
+  // Declares that no code has the address of a tensor from before the scope, as NumPy or a raw
+  // pointer would. A spill tier may then take its bytes and free its memory. Tensors that are not
+  // offered stay where they are; on a GPU all tensors do. Call it after `enter`; otherwise
+  // std::logic_error is thrown.
   void offer(const at::Tensor& tensor);
-  // A training step ends here: a trace says so, and the policy "planned" plans for steps. A C++
-  // optimizer does not say it by itself, as a Python one does.
+  // Marks the end of a training step for traces and for plans of policy "planned". Python
+  // optimizers are marked automatically, C++ optimizers are not.
   void mark_step(const std::string& name);
-  // Before `enter`, instead of `record`: keeps the decisions of the engine.
+  // Records the decisions of the engine. Call it before `enter`, instead of `record`.
   void log_decisions();
+  // The recorded decisions; empty unless `log_decisions` was called.
   [[nodiscard]] std::vector<Decision> decisions() const;
-  // Before `enter`: keeps on whose behalf memory is held and time is spent. Each op takes longer.
+  // Records the attribution of memory and time, which makes each op slower. Call it before `enter`.
   void attribute(const AttributionOptions& options);
-  // What a tensor's storage is called, if it is one that the budget knows: a number of the
-  // caller's.
+  // Names the storage of a tensor if the budget manages it. `name` is an index into a table of the
+  // caller, see NameId.
   void set_name(const at::Tensor& tensor, std::uint32_t name);
-  // Of a scope that is over, all of it; empty unless `attribute` was called.
+  // The attribution so far, or of the whole scope once it has ended; empty unless `attribute` was
+  // called.
   [[nodiscard]] Attribution attribution() const;
 
+  // Whether the scope is in force and not suspended.
   [[nodiscard]] bool entered() const;
-  // Whether `leave` has failed for lack of room.
+  // Whether `leave` has failed because live tensors did not fit.
   [[nodiscard]] bool suspended() const;
+  // Statistics so far, or of the whole scope once it has ended.
   [[nodiscard]] Stats stats() const;
+  // Storages that cannot be evicted, largest first.
   [[nodiscard]] std::vector<PinnedRow> pinned() const;
-  // By the ops' names. After the scope: all of it, its end too.
+  // Waits for copies by name of the op. After the scope they include its exit.
   [[nodiscard]] std::vector<CopyWaitRow> copy_waits() const;
-  // Recounts every invariant; throws InternalError.
+  // Verifies every invariant of the scope; throws InternalError. Slow, for tests.
   void check() const;
 
  private:
@@ -98,150 +108,171 @@ class RECOUP_API Budget {
   Attribution last_attribution_;
 };
 
-// This thread runs the forward pass of a module from now on, or a step of an optimizer: what is
-// made and done is said to be for it, see Budget::attribute. Returns how many it was in before; to
-// be given to leave_module when it ends, however it ends.
+// Attributes what this thread does from now on to a module's forward pass, or to a step of an
+// optimizer: see Budget::attribute. Modules nest. Returns the number of modules that the thread was
+// in before; pass it to leave_module when the module ends, also after an exception.
 RECOUP_API std::size_t enter_module(std::uint32_t module, bool optimizer = false);
 RECOUP_API void leave_module(std::size_t depth);
 
-// All of these do nothing for tensors that no entered budget manages.
-RECOUP_API bool evict(const at::Tensor& tensor);  // whether it is evicted now
+// Functions on one tensor have no effect on tensors that no entered budget manages.
+//
+// Evicts a tensor if possible. Returns whether it is evicted now.
+RECOUP_API bool evict(const at::Tensor& tensor);
+// Whether the tensor has its bytes in memory; true for tensors that no budget manages.
 RECOUP_API bool is_resident(const at::Tensor& tensor);
+// Restores the tensor's bytes. Throws c10::OutOfMemoryError if they do not fit, and c10::Error if
+// they are evicted and this thread does not carry the scope; escape() and Pin do the same.
 RECOUP_API void materialize(const at::Tensor& tensor);
-// Whether code outside of recoup may have the address of a tensor already. Where none has, its
-// bytes may be moved once more.
+// Whether code outside of recoup may already have the address of a tensor (kKnown) or not yet
+// (kNew). In the latter case its bytes may be moved out of the pool first.
 enum class Address : std::uint8_t { kKnown, kNew };
-// The tensor's address is known outside from now on: resident and in place until it dies.
+// Declares that code outside of recoup has the tensor's address from now on: the tensor stays
+// resident and in place until it dies.
 RECOUP_API void escape(const at::Tensor& tensor, Address address = Address::kKnown);
-// Of what was offered to a spill tier nothing more goes there: a thread that nobody sees may use
-// it from now on. See Budget::offer.
+// Withdraws all offers (Budget::offer): nothing more of what was offered goes to a spill tier. Call
+// it before a thread that recoup does not see may use these tensors.
 RECOUP_API void withdraw_offers();
-// A tensor that was made outside of any op is charged now, not when an op sees it.
+// Charges a tensor that was made outside of ops now, instead of when an op first uses it.
 RECOUP_API void charge(const at::Tensor& tensor);
-// Whether its storage grows in memory that is not the pool's.
+// Whether the tensor's storage, when resized, allocates memory outside the pool.
 RECOUP_API bool grows_outside(const at::Tensor& tensor);
-// Whether its content is an op's, in the pool or evicted from there.
+// Whether the tensor's bytes are in the pool, or were there before they were evicted.
 RECOUP_API bool in_pool(const at::Tensor& tensor);
-// Whether it is a private mapping of a file that no op has met. Such a mapping takes memory where
-// tensors show it, and is charged there.
+// Whether the tensor is a private mapping of a file that no op has used. Such a mapping takes
+// memory only for the tensors that are made from it, and is charged with these.
 RECOUP_API bool is_unused_mapping(const at::Tensor& tensor);
-// For the Python package: shows how PyTorch makes a slice of a storage.
+// For the Python package: teaches recoup how PyTorch makes a slice of a storage, from an example.
 RECOUP_API void learn_slices(const at::Tensor& slice, const at::Tensor& whole);
-// A c10d::Work has been waited for: no thread uses the tensors of its collective any more.
+// Declares that a c10d::Work has been waited for: no thread uses the tensors of its collective any
+// more.
 RECOUP_API void waited(const c10::intrusive_ptr_target* work);
+// Whether any scope is entered.
 RECOUP_API bool active();
-// The user vouches that the op "ns::name" gives the same bits when it is run again.
+// Declares that the op "ns::name" is deterministic: replays give the same bits.
 RECOUP_API void allow_replay(const std::string& name);
-// 1 TiB where the system does not say.
+// Physical memory of the machine; 1 TiB if the system does not report it.
 RECOUP_API Bytes physical_memory();
+// Memory of a GPU in bytes.
 struct GpuMemory {
-  // As the driver has it.
-  Bytes free;
-  Bytes total;
-  // Of this process's tensors.
-  Bytes outside;   // given by the driver, without that of a budget at work
-  Bytes reserved;  // all that was given
-  Bytes used;
+  Bytes free;      // as reported by the driver
+  Bytes total;     // as reported by the driver
+  Bytes outside;   // obtained from the driver by this process, without scopes that are entered
+  Bytes reserved;  // obtained from the driver by this process
+  Bytes used;      // the part of `reserved` that tensors of this process use
 };
-// Works from the start, as install_cuda() does. Throws what that throws, std::runtime_error when
-// CUDA fails, and std::invalid_argument for a device that does not exist.
+// Memory of the GPU with this index. Initializes CUDA support first, and throws what install_cuda()
+// throws. Throws std::runtime_error if CUDA fails, and std::invalid_argument for a device that does
+// not exist.
 RECOUP_API GpuMemory gpu_memory(int device);
-// Whether this build knows CUDA.
+// Whether this build has CUDA support.
 RECOUP_API bool with_cuda();
-// CUDA devices can have budgets from now on; while one is in force PyTorch's CUDA allocator has a
-// decorator. Asks nothing of the driver, and CUDA may be in use. Throws std::runtime_error when the
-// PyTorch that is loaded has no CUDA, and std::logic_error when this build has none. Does nothing
-// the second time.
+// Enables budgets on CUDA devices. While one is in force, PyTorch's CUDA allocator is wrapped.
+// Makes no call to the driver, and CUDA may already be in use. Has no effect the second time.
+// Throws std::runtime_error if the loaded PyTorch has no CUDA, and std::logic_error if this build
+// has none.
 RECOUP_API void install_cuda();
-// Makes this thread one of the scope's, or no longer: its ops are seen, and may bring back what is
-// evicted. Returns whether it was one. The thread that enters a scope is one by itself.
+// Makes this thread carry the scope (true), or not (false): its ops are recorded and may restore
+// evicted tensors. Returns the previous state. The thread that enters a scope carries it from the
+// start.
 RECOUP_API bool carry(bool on);
-// The lock of the interpreter that the program is written in, for bindings.
+// Functions of the interpreter of the program's language and of its lock, supplied by bindings.
 struct InterpreterLock {
-  bool (*running)();   // whether there is an interpreter, that is not about to end
-  void* (*release)();  // null when this thread does not hold it
-  void (*take_back)(void* released);
-  int (*hold)();  // whether this thread holds it already or not
-  void (*let_go)(int held);
-  // How many references the interpreter counts to an object of its own that is alive. Called
-  // without its lock: the number may be old.
+  bool (*running)();   // whether the interpreter runs and is not shutting down
+  void* (*release)();  // releases the lock; returns null if this thread does not hold it
+  void (*take_back)(void* released);  // takes the lock again, with the result of `release`
+  int (*hold)();  // takes the lock, even if this thread holds it already; returns a state
+  void (*let_go)(int held);  // ends a `hold`, with its result
+  // The reference count of a live object of the interpreter. Called without the lock, so the count
+  // may be out of date.
   std::int64_t (*references)(const void* object);
 };
-// `lock` must live as long as the process.
+// Installs the functions. `lock` must live as long as the process.
 RECOUP_API void set_interpreter_lock(const InterpreterLock& lock);
-// A name that recoup knows of an op, and positions of arguments in its schema; to be held against
-// the PyTorch that is installed.
+// An op that recoup knows by name, and positions of arguments in its schema. Used to compare
+// recoup's tables with the installed PyTorch.
 struct NamedOp {
-  std::string table;
-  std::string name;  // "aten::add": any overload; or "aten::add.Tensor"
-  std::vector<int> arguments;
+  std::string table;           // name of recoup's table
+  std::string name;            // "aten::add" for any overload, or "aten::add.Tensor"
+  std::vector<int> arguments;  // positions of arguments in the schema
 };
+// All entries of recoup's tables of ops.
 RECOUP_API std::vector<NamedOp> named_ops();
-// Ops of ATen's that have somebody else's kernel on the CPU or a GPU: "aten::add.Tensor".
+// ATen's ops whose kernel on the CPU or a GPU has been replaced by other code: "aten::add.Tensor".
 RECOUP_API std::vector<std::string> overridden_ops();
-// How ops come to recoup: Note [The hook] in csrc/torch/compat/hook.h. The environment's
-// RECOUP_HOOK says which, fake or backend_select; else it is the first that can be had. To be
-// called before the first budget, which calls it otherwise. std::runtime_error where there is none.
+// Installs the hook through which recoup receives ops: Note [The hook] in csrc/torch/compat/hook.h.
+// The environment variable RECOUP_HOOK selects "fake" or "backend_select"; by default the first
+// available one is used. The first budget calls it unless it was called before. Throws
+// std::runtime_error if no hook is available.
 RECOUP_API void install_hook();
-// Its name, as in RECOUP_HOOK.
+// Name of the installed hook, as in RECOUP_HOOK.
 RECOUP_API const char* hook_name();
-// Whether ops of this thread come to nobody's notice, also in a scope. Returns what it was.
+// Whether ops of this thread bypass recoup (true), also within a scope. Returns the previous state.
 RECOUP_API bool set_unseen(bool on);
 // Sends this thread's ops through recoup's dispatcher entry without a budget: an empty boxed
-// fallback, the yardstick of bench/watching.py.
+// fallback. The baseline of bench/watching.py.
 RECOUP_API void pass_through(bool on);
-// For tests of what recoup believes of PyTorch: which of an op's calls may be run again. Throws
-// std::invalid_argument for an op that there is not.
+// How recoup classifies an op of PyTorch; for tests.
 struct ReplayTraits {
-  bool seen;        // passes recoup as one op, not as the ops that it is made of
-  bool repeatable;  // may be run again, where nothing of the call speaks against it
+  bool seen;        // recorded as one op, not as the ops that it calls
+  bool repeatable;  // may be replayed, unless the arguments of a call rule it out
   bool verifiable;  // all bytes of its results are defined
-  bool random;
-  std::string with_generator;  // the overload that draws again in its place; or nothing
+  bool random;      // draws random numbers
+  // Overload that a replay calls instead, with a generator; empty if there is none.
+  std::string with_generator;
 };
+// The classification of an op. Throws std::invalid_argument if PyTorch has no such op.
 RECOUP_API ReplayTraits replay_traits(const std::string& name, const std::string& overload);
-// The same: which combination of settings of process and thread is in force; equal ones have equal
-// numbers.
+// Id of the current combination of process and thread settings, for tests: equal settings have
+// equal ids.
 RECOUP_API std::uint64_t settings_number();
-// Before and behind the start of a profiler that looks at the addresses of arguments: on. Then it
-// may, of evicted tensors too, on this thread and those that autograd runs for it.
+// Lets profilers read addresses of arguments, also of evicted tensors, on this thread and on the
+// threads on which autograd runs its backward passes. Call it with true both before and after the
+// profiler starts, and with false when it has ended.
 RECOUP_API void let_observers_look(bool on);
 
 // Keeps a tensor's storage resident and in place, through writes, until it is released or the
-// storage dies; it does not keep the storage alive.
+// storage dies. It does not keep the storage alive.
 class RECOUP_API Pin {
  public:
+  // Restores the tensor if it is evicted, and pins its storage.
   explicit Pin(const at::Tensor& tensor);
+  // Releases the pin.
   ~Pin();
   Pin(const Pin&) = delete;
   Pin& operator=(const Pin&) = delete;
+  // Releases the pin now. Has no effect the second time.
   void release();
-  // It is pinned for as long as the storage lives.
+  // Leaves the storage pinned for as long as it lives.
   void keep() { session_ = nullptr; }
 
  private:
-  const void* session_ = nullptr;  // none: nothing is pinned
+  const void* session_ = nullptr;  // null: nothing is pinned
   StorageId storage_;
   std::uint64_t birth_ = 0;
 };
 
-// Charges the CPU's budget, if one is in force, for bytes that are about to be made outside of its
-// pool, and makes room for them. Once they are made it is released, and their tensor charged.
+// Charges the CPU's budget, if a scope is entered, for bytes that are about to be allocated outside
+// its pool, and makes room for them. Release it after the allocation, and charge the tensor
+// instead.
 class RECOUP_API Reservation {
  public:
+  // Charges `size` bytes.
   explicit Reservation(Bytes size);
+  // Releases the charge.
   ~Reservation();
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
+  // Releases the charge now. Has no effect the second time.
   void release();
 
  private:
-  const void* session_ = nullptr;  // none: nothing is charged
+  const void* session_ = nullptr;  // null: nothing is charged
   StorageId storage_;
 };
 
-// Turns an out-of-budget report into the exception of the program's language; must throw.
+// A function that throws the exception of the program's language for a report. It must not return.
 using OutOfBudgetThrower = void (*)(const OutOfBudgetReport& report);
+// Installs the function, for bindings.
 RECOUP_API void set_out_of_budget_thrower(OutOfBudgetThrower thrower);
 
 }  // namespace recoup

@@ -1,8 +1,10 @@
-// A recorded run: what the program asked of the engine, in order, and nothing of what the engine
-// decided. Simulating it under a policy and a budget makes the decisions that a live run would.
+// Traces: a recorded run of a program. A trace holds the requests of the program to the engine in
+// order, and none of the engine's decisions, except the plans of policy "planned". A simulation of
+// the trace makes the decisions that a live run would make.
 //
-// Storages are numbered in the order in which they appear: tensors from outside, adopted blocks,
-// and what each op made. So are the blocks that were allocated outside of any op.
+// Storages are numbered from 0 in the order in which they appear: external storages, adopted
+// blocks, and results of ops. Blocks that are allocated outside of ops are numbered in the same
+// way.
 #pragma once
 
 #include <cstdint>
@@ -17,158 +19,166 @@
 
 namespace recoup {
 
-// How the device of the run gives out memory. The defaults are those of a CPU.
+// How the device of the run allocates memory. The defaults are those of a CPU.
 struct TraceDevice {
-  Bytes alignment{64};   // of blocks of the pool: a power of two
-  Bytes unit{1};         // of budgets, which are rounded down to a multiple of it
-  Bytes outside{0};      // part of a budget that was in use before the run: Options::outside
-  bool bounces = false;  // whether a block is set aside for moves: Engine::reserve_bounce
-  bool compares = true;  // whether copies in a spill tier are compared: Options::spill_compares
+  Bytes alignment{64};   // alignment of the pool's blocks, a power of two
+  Bytes unit{1};         // budgets are rounded down to a multiple of it
+  Bytes outside{0};      // part of a budget that was in use before the run (Options::outside)
+  bool bounces = false;  // whether a block is reserved for moves (Engine::reserve_bounce)
+  bool compares = true;  // whether copies in a spill tier are compared (Options::spill_compares)
   friend bool operator==(const TraceDevice&, const TraceDevice&) = default;
 };
 
-// How an op uses one of its distinct storages.
+// How an op uses one of its storages. Each storage appears once.
 struct TraceOperand {
-  std::uint32_t storage = 0;
-  bool reads = false;        // its bytes matter to the op
-  bool written = false;      // the op writes to it
-  bool overwritten = false;  // all of it, reading nothing
-  bool left_out = false;     // in passing: a replay need not write it (BatchNorm's statistics)
+  std::uint32_t storage = 0;  // number of the storage
+  bool reads = false;         // the op reads its bytes
+  bool written = false;       // the op writes to it
+  bool overwritten = false;   // the op replaces all of its bytes without reading them
+  bool left_out = false;      // a side effect that a replay omits (BatchNorm's statistics)
   friend bool operator==(const TraceOperand&, const TraceOperand&) = default;
 };
 
-// What a kernel does to memory while it runs.
+// An allocation or a free by a running kernel.
 struct KernelStep {
   enum class Kind : std::uint8_t {
-    kAllocate,  // `size` bytes; allocations of a kernel are numbered from 0
-    kFree,      // its allocation `index`
+    kAllocate,  // allocates `size` bytes; allocations of a kernel are numbered from 0
+    kFree,      // frees allocation `index`
   };
-  Kind kind = Kind::kAllocate;
-  std::uint32_t index = 0;
-  Bytes size{0};
+  Kind kind = Kind::kAllocate;  // what the kernel does
+  std::uint32_t index = 0;      // number of the allocation, for kFree
+  Bytes size{0};                // bytes, for kAllocate
   friend bool operator==(const KernelStep&, const KernelStep&) = default;
 };
 
-// A storage that an op made: which allocation of its kernel, and its bytes.
+// A storage that an op made.
 struct TraceFresh {
-  std::uint32_t allocation = 0;
-  Bytes nbytes{0};
+  std::uint32_t allocation = 0;  // number of the kernel's allocation that holds it
+  Bytes nbytes{0};               // bytes of the storage
   friend bool operator==(const TraceFresh&, const TraceFresh&) = default;
 };
 
+// An op of the program. Ranges refer to vectors of Trace.
 struct TraceOp {
-  std::uint32_t name = 0;    // into Trace::names
-  std::uint32_t kernel = 0;  // into Trace::kernels
-  std::uint32_t first_operand = 0;
-  std::uint32_t operand_count = 0;
-  std::uint32_t first_fresh = 0;
-  std::uint32_t fresh_count = 0;
-  Nanoseconds cost{0};
-  Bytes workspace{0};     // most that the kernel held beside what it made
-  Bytes record_bytes{0};  // that the runtime keeps to run it again
-  // The number of copies of what the op writes in passing, kept in case its kernel has to start
-  // again: the first allocations of the kernel. A replay does not make them.
+  std::uint32_t name = 0;           // index into Trace::names
+  std::uint32_t kernel = 0;         // index into Trace::kernels
+  std::uint32_t first_operand = 0;  // index into Trace::operands
+  std::uint32_t operand_count = 0;  // number of operands
+  std::uint32_t first_fresh = 0;    // index into Trace::fresh
+  std::uint32_t fresh_count = 0;    // number of storages that it made
+  Nanoseconds cost{0};              // cost
+  Bytes workspace{0};               // peak bytes that the kernel held in addition to its results
+  Bytes record_bytes{0};            // metadata that the runtime keeps to replay it
+  // The number of copies of storages that the op writes as a side effect, kept in case its kernel
+  // must start again. They are the first allocations of the kernel. A replay does not make them.
   std::uint32_t copies = 0;
   bool repeatable = true;  // may be replayed
   bool random = false;     // draws random numbers
   bool verifiable = true;  // all bytes of its results are defined
-  bool failed = false;     // the kernel threw
+  bool failed = false;     // the kernel threw an exception
   friend bool operator==(const TraceOp&, const TraceOp&) = default;
 };
 
-// A storage that a part of an op on lists takes.
+// A storage that a part of an op on lists uses.
 struct TracePartOperand {
-  std::uint32_t storage = 0;
-  bool written = false;
+  std::uint32_t storage = 0;  // number of the storage
+  bool written = false;       // the part writes to it
   friend bool operator==(const TracePartOperand&, const TracePartOperand&) = default;
 };
 
-// What one part of an op on lists takes: distinct storages, and what its kernel may allocate at
-// most in one piece.
+// One part of an op on lists. Its storages are distinct.
 struct TracePart {
-  std::uint32_t first_operand = 0;
-  std::uint32_t operand_count = 0;
-  Bytes workspace{0};
+  std::uint32_t first_operand = 0;  // index into Trace::part_operands
+  std::uint32_t operand_count = 0;  // number of operands
+  Bytes workspace{0};               // largest single allocation that its kernel may make, in bytes
   friend bool operator==(const TracePart&, const TracePart&) = default;
 };
 
-// An op on lists that could run in parts, one after the other, where it begins.
+// An op on lists that may run as several parts in sequence, at the point where it begins.
 struct TraceListOp {
-  std::uint32_t name = 0;  // into Trace::names
-  std::uint32_t first_part = 0;
-  std::uint32_t part_count = 0;
+  std::uint32_t name = 0;        // index into Trace::names
+  std::uint32_t first_part = 0;  // index into Trace::parts
+  std::uint32_t part_count = 0;  // number of parts
   friend bool operator==(const TraceListOp&, const TraceListOp&) = default;
 };
 
-// Evicted while `ops` ops of the step have ended: what op `op` of the step made, by slot (its fresh
-// storages in order, then what it wrote); or, for kMoves, blocks are moved.
+// An entry of an eviction list. When `ops` ops of the step have ended, the engine evicts a result
+// of op `op` of the step, or moves blocks if `op` is kMoves.
 struct TraceEviction {
+  // Value of `op` that stands for moves.
   static constexpr std::uint32_t kMoves = 0xffffffff;
-  std::uint32_t ops = 0;
-  std::uint32_t op = 0;
+  std::uint32_t ops = 0;  // number of ops of the step that have ended
+  std::uint32_t op = 0;   // number of the op in the step
+  // Result of the op: its new storages in order, then the storages that it wrote.
   std::uint32_t slot = 0;
   friend bool operator==(const TraceEviction&, const TraceEviction&) = default;
 };
 
-// What the policy "planned" evicts in a step, from there on.
+// A plan of policy "planned" for a step. It is in force from its place among the events.
 struct TracePlan {
-  std::uint64_t step = 0;   // a hash of what the step does; 0: of none, where the run begins
-  Bytes budget{0};          // that it was made for
-  Nanoseconds expected{0};  // what replays and moves cost with it
-  bool listed = false;      // else the policy decides alone
-  std::uint32_t first_eviction = 0;
-  std::uint32_t eviction_count = 0;
+  std::uint64_t step = 0;   // hash of what the step does; 0: no plan yet, at the start of the run
+  Bytes budget{0};          // budget that it was made for, in bytes
+  Nanoseconds expected{0};  // planned cost of replays and moves
+  bool listed = false;      // whether it has an eviction list; otherwise the policy alone decides
+  std::uint32_t first_eviction = 0;  // index into Trace::evictions
+  std::uint32_t eviction_count = 0;  // number of entries of the list
   friend bool operator==(const TracePlan&, const TracePlan&) = default;
 };
 
+// A request of the program, in order of time.
 struct TraceEvent {
   enum class Kind : std::uint8_t {
-    kExternal,  // a storage that was made outside the pool, of `size` bytes; `index` is 1 when they
-                // are among TraceDevice::outside, else 0
-    kAllocate,  // a block of `size` bytes, outside of any op; or with an `index` above 0, right
-                // after an op, allocation `index` - 1 of its kernel, which the kernel goes on
-                // holding. Such a kernel seems to free it at its end. A replay does not allocate it
-                // again.
-    kFree,      // block `index`
-    kAdopt,     // block `index` becomes a storage of `size` bytes
-    kDie,       // storage `index` is let go
-    kOp,        // op `index`
-    kEscape,    // storage `index` can be seen from outside
-    kPin,       // storage `index`
-    kUnpin,     // storage `index`, as often as it was pinned
-    kEvict,     // storage `index`: the user asks for it
-    kDisown,    // external storage `index` has lost the bytes that were known
-    kStep,      // a training step ends; `index` is its name
-    kScopeExit,  // the scope is left: all that lives gets its bytes back
-    kPart,       // storage `index` will be written by a part of an op on lists, whose other parts
-                 // are not known: the trace is an old one, or its ops were put in another order
-    kPartsEnd,   // of the last op on lists: its parts have run; if none has, it runs as a whole
-    kLeave,      // storage `index`, which escaped, leaves the pool
-    kTime,       // the step whose end follows took `index` microseconds, all that the program did
-    kPlan,       // plan `index` is in force; with the policy and the budget that it was made for
-    kParts,      // op on lists `index` begins
+    // External storage of `size` bytes appears; `index`: 1 if it is part of TraceDevice::outside,
+    // else 0.
+    kExternal,
+    // A block of `size` bytes is allocated outside of ops, if `index` is 0. Otherwise, right after
+    // an op, its kernel goes on holding allocation `index` - 1. The kernel's steps then free it at
+    // their end. A replay does not allocate it.
+    kAllocate,
+    kFree,       // block `index` is freed
+    kAdopt,      // block `index` becomes a storage of `size` bytes
+    kDie,        // storage `index` dies
+    kOp,         // op `index` runs
+    kEscape,     // storage `index` escapes
+    kPin,        // storage `index` is pinned
+    kUnpin,      // a pin of storage `index` is released
+    kEvict,      // the user requests that storage `index` be evicted
+    kDisown,     // external storage `index` is disowned: its content is no longer known
+    kStep,       // a training step ends; `index`: its name in Trace::names
+    kScopeExit,  // the scope exits: all live storages become resident
+    // Storage `index` will be written by a part of an op on lists whose other parts are unknown.
+    // Only in old traces and in traces whose ops were reordered.
+    kPart,
+    kPartsEnd,  // the last op on lists ends; if none of its parts has run, it then runs as one op
+    kLeave,     // storage `index`, which escaped, leaves the pool
+    kTime,      // the step that ends with the next event took `index` microseconds of wall time
+    kPlan,      // plan `index` comes into force, for the policy and the budget that it was made for
+    kParts,     // op on lists `index` begins
   };
-  Kind kind = Kind::kOp;
-  std::uint32_t index = 0;
-  Bytes size{0};
+  Kind kind = Kind::kOp;    // what happens
+  std::uint32_t index = 0;  // number whose meaning depends on `kind`
+  Bytes size{0};            // bytes, for the kinds that mention them
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
 
+// A recorded run. Numbers refer to these vectors.
 struct Trace {
-  TraceDevice device;
-  std::vector<std::string> names;
+  TraceDevice device;              // device of the run
+  std::vector<std::string> names;  // names of ops and steps, each once
+  // The allocations and frees of each kernel.
   std::vector<std::vector<KernelStep>> kernels;
-  std::vector<TraceOp> ops;
-  std::vector<TraceOperand> operands;
-  std::vector<TraceFresh> fresh;
-  std::vector<TraceListOp> list_ops;
-  std::vector<TracePart> parts;
-  std::vector<TracePartOperand> part_operands;
-  std::vector<TracePlan> plans;
-  std::vector<TraceEviction> evictions;  // of plans, ascending by `ops` in each
-  std::vector<TraceEvent> events;
+  std::vector<TraceOp> ops;                     // ops in the order in which they ended
+  std::vector<TraceOperand> operands;           // operands of ops
+  std::vector<TraceFresh> fresh;                // storages that ops made
+  std::vector<TraceListOp> list_ops;            // ops on lists
+  std::vector<TracePart> parts;                 // parts of ops on lists
+  std::vector<TracePartOperand> part_operands;  // operands of parts
+  std::vector<TracePlan> plans;                 // plans
+  std::vector<TraceEviction> evictions;  // entries of eviction lists; in each list `ops` ascends
+  std::vector<TraceEvent> events;        // what happened, in order
   friend bool operator==(const Trace&, const Trace&) = default;
 
+  // The parts of `operands`, `fresh` and so on that belong to one record.
   [[nodiscard]] std::span<const TraceOperand> operands_of(const TraceOp& op) const {
     return std::span(operands).subspan(op.first_operand, op.operand_count);
   }
@@ -181,7 +191,7 @@ struct Trace {
   [[nodiscard]] std::span<const TracePartOperand> operands_of(const TracePart& part) const {
     return std::span(part_operands).subspan(part.first_operand, part.operand_count);
   }
-  // Of all its parts.
+  // The operands of all parts of the op.
   [[nodiscard]] std::span<const TracePartOperand> operands_of(const TraceListOp& op) const {
     const std::span<const TracePart> its = parts_of(op);
     return its.empty() ? std::span<const TracePartOperand>()
@@ -195,19 +205,20 @@ struct Trace {
   }
 };
 
-// The file is not a trace, or not a whole one. Says where.
+// The file is not a complete trace. The text says where it is wrong.
 class RECOUP_API BadTrace : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Throws BadTrace, naming the event or the op, when no engine could have recorded this: an event
-// refers to what is not there (not made yet, gone already, out of range), a size is negative or
-// larger than a machine, a kernel keeps what its op does not return, ...
+// Throws BadTrace, which names the event or the op, if no engine can have recorded the trace. For
+// example, an event refers to a storage that is not live, a size is negative or larger than any
+// machine, or a kernel keeps a block that its op does not return.
 RECOUP_API void validate(const Trace& trace);
 
-// Format: docs/trace-format.md. Throws std::system_error when the file cannot be written or read,
-// and BadTrace, with the offset, when it is no whole trace of a known version.
+// Write and read a file in the format of docs/trace-format.md. Both throw std::system_error if the
+// file cannot be written or read. write_trace throws BadTrace for an invalid trace; read_trace
+// throws it, with the offset of the error, if the file is not a valid trace of a known version.
 RECOUP_API void write_trace(const Trace& trace, const std::string& path);
 RECOUP_API Trace read_trace(const std::string& path);
 

@@ -1,12 +1,12 @@
-"""Drops each wait and event of recoup's, one call site at a time, and sees which checks notice.
+"""Drops each wait and event of recoup, one call site at a time, and checks that a test fails.
 
     mutate.py [--out PAGE] [--together] [check[:argument]...]
 
 `MUTATE=1 make test-cuda-stand-in` calls it. The first run finds the call sites: see Note
 [Call sites] in device/faults.h. Then, for each site, the checks that called it are run with the
-calls of that site dropped. A check notices when it fails, by a race or else.
+calls of that site dropped. A check notices when it fails, by a race or otherwise.
 
-Events that only measure the speed of copies order nothing, and are left out.
+Events that only measure the speed of copies do not order any work, and are left out.
 """
 
 import argparse
@@ -26,9 +26,9 @@ import gpu_worker
 import recoup
 
 DEVICE = "cuda:0"
-LIMIT_SECONDS = 120  # of a check
-SAME_FRAMES = 3  # innermost, in which two places are two sites
-# Functions that only pass a call on.
+LIMIT_SECONDS = 120  # per check
+SAME_FRAMES = 3  # innermost frames that distinguish two sites
+# Functions that only forward a call.
 NOT_SHOWN = (
     "Cudart::",
     "std::",
@@ -39,7 +39,7 @@ NOT_SHOWN = (
     "operator",
     "void std::",
 )
-# Seconds each, with waits across streams, a spill tier, memory from outside, or two devices.
+# Checks of a few seconds with waits across streams, a spill tier, external memory, or two devices.
 CHECKS = (
     "streams:1",
     "streams:2",
@@ -70,7 +70,10 @@ class Site:
 
 
 def run(check: str, **environment: str) -> tuple[bool, str]:
-    """Whether it passes in a fork of this process, which has not used CUDA; and what it said."""
+    """Runs a check in a fork of this process, which has not used CUDA.
+
+    Returns whether it passed, and its output.
+    """
     with tempfile.TemporaryFile("w+") as output:
         process = os.fork()
         if process == 0:
@@ -91,7 +94,7 @@ def run(check: str, **environment: str) -> tuple[bool, str]:
 
 
 def find_sites(checks: list[str]) -> dict[str, Site]:
-    """By key. Fails when a check fails without a mutation."""
+    """Returns call sites by key. Fails when a check fails without a mutation."""
     sites: dict[str, Site] = {}
     for check in checks:
         with tempfile.NamedTemporaryFile("r") as file:
@@ -109,9 +112,9 @@ def library() -> str:
 
 
 def name_sites(sites: list[Site]) -> None:
-    """By the functions of recoup that were called, without what only passes a call on."""
+    """Labels sites with the called functions of recoup, without those that only forward a call."""
     offsets = sorted({offset for site in sites for offset in site.offsets})
-    # A return address is after its call.
+    # A return address is after its call instruction.
     asked = [hex(int(offset, 16) - 1) for offset in offsets]
     command = ["addr2line", "-e", library(), "-f", "-i", "-C", "-a", *asked]
     environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
@@ -133,7 +136,7 @@ def name_sites(sites: list[Site]) -> None:
 
 
 def merge_sites(sites: Iterable[Site], same_frames: int) -> list[Site]:
-    """Those of the same functions, and of the same places in the innermost ones, are one."""
+    """Merges sites with the same functions and the same offsets in the innermost frames."""
     merged: dict[tuple[str, str, str], Site] = {}
     for site in sites:
         where = " ".join(site.offsets[:same_frames])

@@ -1,8 +1,8 @@
-"""Makes what the stand-in's libraries export, from the names that an installed PyTorch imports.
+"""Generates the exports of the stand-in's libraries from what an installed PyTorch imports.
 
-    stubs.py TORCH_LIB TOOLKIT_INCLUDE OUT      (CMake calls it)
+    stubs.py TORCH_LIB TOOLKIT_INCLUDE OUT      (called by CMake)
 
-For each library of NVIDIA's that PyTorch is linked with, OUT gets a C file of functions that the
+For each NVIDIA library that PyTorch is linked with, OUT gets a C file of functions that the
 stand-in does not implement, and a version script; and `libraries.cmake`, which names them.
 """
 
@@ -27,11 +27,11 @@ DONE = 0
 
 @dataclass
 class Wanted:
-    """What PyTorch asks of one library."""
+    """What PyTorch imports from one library."""
 
     names: set[str] = field(default_factory=set)
     version: str = ""
-    """The version node of the names; empty: they have none."""
+    """The version node of the names, or an empty string."""
 
 
 def output(*command: str) -> str:
@@ -44,7 +44,7 @@ def symbols(path: Path, which: str) -> list[str]:
 
 
 def implemented() -> set[str]:
-    """Functions that the stand-in has a source for."""
+    """Functions that the stand-in implements."""
     found: set[str] = set()
     for path in HERE.glob("*/*.cpp"):
         found |= set(IMPLEMENTED.findall(path.read_text()))
@@ -52,9 +52,9 @@ def implemented() -> set[str]:
 
 
 def owner_of(name: str, sonames: set[str]) -> str | None:
-    """The library of a name without a version: its name begins as the library's does.
+    """The library of a name without a version: the one whose name the function's name begins with.
 
-    Else it is the driver's.
+    Otherwise the driver.
     """
 
     def stem(soname: str) -> str:
@@ -66,7 +66,7 @@ def owner_of(name: str, sonames: set[str]) -> str | None:
 
 
 def wanted_libraries(torch_lib: Path) -> dict[str, Wanted]:
-    """By soname. Raises LookupError for a name that fits no library."""
+    """Imports by soname. Raises LookupError for a name that fits no library."""
     paths = sorted(torch_lib.glob("*.so"))
     own = {name.split("@")[0] for path in paths for name in symbols(path, "--defined-only")}
     needed: set[str] = set()
@@ -89,7 +89,7 @@ def wanted_libraries(torch_lib: Path) -> dict[str, Wanted]:
 
 
 def driver_names(torch_lib: Path, toolkit_include: Path) -> set[str]:
-    """Functions of the driver that PyTorch asks for by name while it runs."""
+    """Driver functions that PyTorch looks up by name at run time."""
     said: set[str] = set()
     for path in torch_lib.glob("*.so"):
         said |= {name.decode() for name in DRIVER_NAME.findall(path.read_bytes())}
@@ -101,7 +101,7 @@ def without_suffix(names: set[str]) -> set[str]:
 
 
 def missing(torch_lib: Path, toolkit_include: Path) -> dict[str, set[str]]:
-    """By library: functions of the runtime and the driver that the stand-in only refuses."""
+    """By library: functions of the runtime and the driver that the stand-in does not implement."""
     have = without_suffix(implemented())
     libraries = wanted_libraries(torch_lib)
     libraries[DRIVER].names |= driver_names(torch_lib, toolkit_include)
@@ -113,7 +113,7 @@ def missing(torch_lib: Path, toolkit_include: Path) -> dict[str, set[str]]:
 
 
 def answer_of(soname: str) -> int:
-    """What a function returns that does nothing."""
+    """The return value of a stub."""
     if soname.startswith(("libcudart", "libcuda.")):
         return NOT_SUPPORTED
     return DONE if soname.startswith("libcublas") else FAILED

@@ -27,7 +27,7 @@ namespace {
 
 void check(cudaError_t error, const char* call) {
   if (error != cudaSuccess) {
-    cudaGetLastError();  // else the next call that asks gets it too
+    cudaGetLastError();  // clears it; otherwise the next query returns it again
     fail(error, call);
   }
 }
@@ -37,7 +37,7 @@ void check(cudaError_t error, const char* call) {
 cudaStream_t native(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 cudaEvent_t native(Event event) { return static_cast<cudaEvent_t>(event.handle); }
 
-// The calling thread's device, put back at the end.
+// Switches the calling thread's device, and restores it at the end.
 class OnDevice {
  public:
   explicit OnDevice(int device) {
@@ -60,8 +60,9 @@ class OnDevice {
   bool changed_ = false;
 };
 
-// While any thread captures a graph, CUDA forbids all threads what may wait for a device; the
-// capture fails of it. What the calling thread does under this is apart from every capture.
+// While any thread captures a graph, CUDA forbids calls on all threads that may wait for a device;
+// such a call makes the capture fail. Within this object, calls of the thread do not affect
+// captures.
 class Apart {
  public:
   Apart() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -70,7 +71,8 @@ class Apart {
   Apart& operator=(const Apart&) = delete;
 
  private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the thread's own
+  // During the lifetime: the thread's own mode.
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
 void* open_driver() {
@@ -90,13 +92,13 @@ Function find_in(void* library, const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
-// Two steps, for a header may give a function's name to a later version of it by a macro.
+// In two steps, because a header may define a function's name as a macro for a later version of it.
 #define RECOUP_STRING(name) #name
 #define RECOUP_DRIVER(member, function) \
   decltype(&function) member = find_in<decltype(&function)>(library, RECOUP_STRING(function))
 
-// What only the driver itself can do. It is not linked: we must load where there is none. It stays
-// open, for the runtime uses it too.
+// Functions that only the driver has. It is not linked, because recoup must load without it. It
+// stays open, because the runtime uses it as well.
 struct Driver {
   void* library = open_driver();
   RECOUP_DRIVER(error_string, cuGetErrorString);
@@ -115,8 +117,8 @@ const Driver& driver() {
   return loaded;
 }
 
-// For a thread that is on the device. The driver wants what the runtime does at its first call that
-// needs the device, and cudaGetDevice is none.
+// Call it on a thread that is on the device. The driver needs the initialization that the runtime
+// does at its first call that needs the device; cudaGetDevice is not such a call.
 const Driver& started_driver(int device) {
   RECOUP_CUDA(cudaSetDevice, device);
   return driver();
@@ -225,7 +227,7 @@ class Cudart final : public Runtime {
       return false;
     }
     const CUresult mapped = cu.map(address(at), count, 0, memory, 0);
-    cu.release(memory);  // from now on it lives as long as the mapping, if there is one
+    cu.release(memory);  // it lives as long as the mapping now, if there is one
     if (!had_memory(mapped, "cuMemMap")) {
       return false;
     }
@@ -241,8 +243,8 @@ class Cudart final : public Runtime {
     return true;
   }
 
-  // What is mapped is not covered by cudaDeviceEnablePeerAccess, on which PyTorch's copies between
-  // devices rely. A device that cannot be let in is not.
+  // cudaDeviceEnablePeerAccess, on which PyTorch's copies between devices rely, does not cover
+  // mapped memory. Devices that cannot get access are skipped.
   void let_peers_in(int device, void* at, std::size_t count) {
     int devices = 0;
     RECOUP_CUDA(cudaGetDeviceCount, &devices);

@@ -7,8 +7,8 @@
 
 namespace recoup::detail::cuda {
 
-// Asks the driver for nothing yet: a process that has may not fork and use CUDA in the child. Its
-// methods throw CudaError that says what to do when there is no driver or no device.
+// Makes no call to the driver yet: a process that has done so cannot fork and use CUDA in the
+// child. Without a driver or a device, methods throw CudaError with advice.
 std::unique_ptr<Runtime> make_cudart();
 
 }  // namespace recoup::detail::cuda

@@ -1,4 +1,4 @@
-// CopyWait: waits for a copy that goes on beside ops.
+// CopyWait: waits for an async copy to or from the spill tier.
 #pragma once
 
 #include "recoup/types.h"
@@ -8,7 +8,7 @@ namespace recoup::detail {
 class CopyWait {
  public:
   virtual ~CopyWait() = default;
-  // Of that value; if there is none, nothing happens.
+  // Waits for the copy of `id`. Does nothing if no copy of this value is under way.
   virtual void wait(ValueId id) = 0;
 };
 

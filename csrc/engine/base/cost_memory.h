@@ -1,4 +1,4 @@
-// CostMemory: what ops of a kind took, each time that one was measured.
+// CostMemory: the measured run times of ops, by kind of op.
 #pragma once
 
 #include <array>
@@ -11,7 +11,8 @@
 
 namespace recoup::detail {
 
-// What runs of an op have in common that take equally long: a hash. 0: none, nothing is learned.
+// A hash that identifies a kind of op: all runs of a kind are expected to take equally long. 0: the
+// op has no kind, and its time is not learned.
 using CostKey = std::uint64_t;
 
 struct Measurement {
@@ -20,24 +21,27 @@ struct Measurement {
 };
 
 // Note [Costs are learned]
-// One measurement says little: on a busy machine a third of all ops are off by more than half, and
-// the cheapest lie is what a policy picks. Training runs the same ops again and again. So what an
-// op costs is the median of the last measurements of its kind, replays among them. The cost of a
-// value is fixed when its op is recorded, so that sums over neighborhoods stay right.
+// A single measurement is unreliable: on a busy machine a third of all ops are off by more than
+// half, and a policy picks those whose cost is underestimated most. Training runs the same ops
+// again and again. So the cost of an op is the median of the last measurements of its kind, replays
+// included. The cost of a value is fixed when its op is recorded, so that sums over neighborhoods
+// stay right.
 //
-// Kinds that were not met for long are forgotten, those of the older half at once.
+// When the table is full, the older half of the kinds is forgotten at once: those that were not
+// measured for longest.
 class CostMemory {
  public:
-  // Of so many measurements.
+  // Number of measurements per kind that enter the median.
   static constexpr std::size_t kLast = 8;
 
-  // `kinds`: about so many are remembered.
+  // `kinds`: approximate number of kinds to remember.
   explicit CostMemory(std::size_t kinds = std::size_t{1} << 16) : half_(kinds / 2) {}
 
-  // One more measurement. Returns what the kind is believed to cost now: the median of the last
-  // ones, of two in the middle the lower, for what disturbs a measurement makes it longer.
+  // Adds a measurement and returns the new cost of the kind: the median of the last measurements.
+  // With an even number of them the lower middle one is taken, because disturbances only make a
+  // measurement longer.
   Nanoseconds learn(CostKey kind, Nanoseconds measured);
-  // None of a kind that was not met.
+  // The current cost of a kind; nullopt if it was never measured or is forgotten.
   [[nodiscard]] std::optional<Nanoseconds> belief(CostKey kind) const;
   [[nodiscard]] std::size_t kinds() const { return young_.size() + old_.size(); }
   [[nodiscard]] std::size_t memory() const;
@@ -45,7 +49,7 @@ class CostMemory {
  private:
   struct Row {
     std::array<Nanoseconds, kLast> last{};
-    std::uint32_t count = 0;  // of all measurements
+    std::uint32_t count = 0;  // number of measurements so far
     Nanoseconds median{0};
   };
   using Table = std::unordered_map<CostKey, Row>;
@@ -53,7 +57,7 @@ class CostMemory {
 
   std::size_t half_;
   Table young_;
-  Table old_;  // met before all of those in young_
+  Table old_;  // kinds that were last measured before all of those in young_
 };
 
 }  // namespace recoup::detail

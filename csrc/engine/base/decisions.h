@@ -1,4 +1,4 @@
-// What an engine decided, in order.
+// DecisionLog: records the decisions of an engine in order.
 #pragma once
 
 #include <vector>

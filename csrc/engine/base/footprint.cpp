@@ -56,7 +56,7 @@ void Footprint::mark(PoolOffset from, Bytes size) {
     set(first, last);
     return;
   }
-  // The parts of a huge page that is in use come one by one.
+  // In a huge page that is in use already, the system commits small pages one by one.
   for (std::int64_t begin = first / huge * huge; begin < last; begin += huge) {
     if (any(begin, begin + huge)) {
       set(std::max(first, begin), std::min(last, begin + huge));

@@ -1,5 +1,5 @@
-// Which pages of a pool have memory behind them, as far as that is known from outside of the
-// system: at most so many.
+// Footprint: an upper bound on the pages of a pool that occupy physical memory, derived from the
+// writes to the pool.
 #pragma once
 
 #include <cstdint>
@@ -9,45 +9,45 @@
 
 namespace recoup::detail {
 
-// How a device's memory comes and goes.
+// The sizes in which a device commits and frees memory.
 struct PageSizes {
-  Bytes page{0};  // the unit in which it is given back; 0: never
-  Bytes huge{0};  // what the first touch of an empty range may bring at once, a multiple of it
+  Bytes page{0};  // unit in which memory is given back to the system; 0: never
+  Bytes huge{0};  // bytes that a first touch may commit at once; a multiple of `page`
 };
 
 // Note [Footprint]
-// Memory that was used once stays where it is, whatever the metadata say: free bytes of the pool
-// take as much of the machine as others. That is no harm while all of the budget is the pool's.
-// Bytes made outside are charged to the same budget, and then both together would take more than
-// it. So pages that were touched are counted from the first such charge on, and free ranges are
-// given back to the system when pages and charges exceed the budget. What cannot be given back is a
-// part of a page at each end of a free range.
+// Memory that was touched once stays committed, whatever the metadata say: free bytes of the pool
+// take as much of the machine's memory as used ones. That does no harm while the pool has the whole
+// budget. But bytes outside the pool are charged to the same budget, and then pool and outside
+// together would exceed it. So from the first such charge on, touched pages are counted, and free
+// ranges are given back to the system when touched pages and charges exceed the budget. A partial
+// page at each end of a free range cannot be given back.
 class Footprint {
  public:
   explicit Footprint(const PageSizes& sizes) : sizes_(sizes) {}
 
-  // Counting costs something, so it begins when it is needed: as if all of the pool had been
-  // touched. False: there is nothing to count.
+  // Starts counting as if the whole pool had been touched. Counting has a cost, so it starts when
+  // it is first needed. False: the device gives no memory back, so nothing is counted.
   bool start(Bytes capacity);
   [[nodiscard]] bool counting() const { return counting_; }
 
-  // [from, from + size) is written.
+  // [from, from + size) is about to be written.
   void touch(PoolOffset from, Bytes size) {
     if (counting_) {
       mark(from, size);
     }
   }
-  // The whole pages in [from, to), and whether any of them has memory.
+  // The whole pages in [from, to), and whether any of them is touched.
   struct Pages {
     PoolOffset from;
     PoolOffset to;
     bool touched = false;
   };
   [[nodiscard]] Pages pages_in(PoolOffset from, PoolOffset to) const;
-  // The same of at least `size` in its middle, as far as there is so much. Huge pages are whole
-  // there: of a part of one each page would come by itself.
+  // The same for about `size` bytes in the middle of [from, to). Covers whole huge pages, because
+  // the pages of a partly used one are committed one by one.
   [[nodiscard]] Pages middle(PoolOffset from, PoolOffset to, Bytes size) const;
-  // They were given back.
+  // These pages were given back to the system.
   void discard(const Pages& pages);
 
   [[nodiscard]] Bytes touched() const { return Bytes(sizes_.page.count() * touched_); }

@@ -1,4 +1,4 @@
-// What a simulation knows and a live run does not.
+// Future: what is known about later ops in a simulation, but not in a live run.
 #pragma once
 
 #include "recoup/types.h"
@@ -8,10 +8,10 @@ namespace recoup::detail {
 class Future {
  public:
   virtual ~Future() = default;
-  // Plain cost of the program's ops until the content of a live storage is used next;
-  // Candidate::kNever.
+  // Plain cost of the program's ops until the next use of a live storage's content;
+  // Candidate::kNever if there is none.
   [[nodiscard]] virtual Nanoseconds until_use(StorageId storage) const = 0;
-  // As Candidate::priority.
+  // See Candidate::priority.
   [[nodiscard]] virtual std::int8_t priority(ValueId /*value*/) const { return 0; }
 };
 

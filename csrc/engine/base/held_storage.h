@@ -1,4 +1,4 @@
-// HeldStorage: a storage of the program, and which value it holds.
+// HeldStorage: a live storage of the program and its current value.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,13 @@ namespace recoup::detail {
 struct HeldStorage {
   ValueId current;
   void* handle = nullptr;
-  std::int32_t user_pins = 0;  // part of its current value's hard pins
-  std::uint64_t birth = 0;     // tells it from an earlier one with the same id
-  BlockId before_write{};      // Note [Copy on write]: while an op writes it
+  std::int32_t user_pins = 0;  // the user's pins; included in the hard pins of its current value
+  std::uint64_t birth = 0;     // distinguishes it from earlier storages with the same id
+  BlockId before_write{};  // Note [Copy on write]: the old content while an op writes the storage
   NameId name{};
-  bool immovable = false;  // pinned or escaped: its block stays where it is
-  bool left = false;       // Note [Leaving the pool]: it has
-  bool placed = false;     // was moved to the low end, as a non-recomputable value that is written
-                           // again and again
+  bool immovable = false;  // pinned or escaped: its block must not move
+  bool left = false;       // has left the pool: Note [Leaving the pool]
+  bool placed = false;     // placing it at the pool's low end was tried: see Mover::place_low
 };
 
 using HeldStorages = Slab<HeldStorage, StorageId>;

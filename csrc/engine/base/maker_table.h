@@ -1,4 +1,4 @@
-// MakerTable: on whose behalf each value was made and each op ran.
+// MakerTable: the module (maker) that each value and each op is attributed to.
 #pragma once
 
 #include <vector>
@@ -7,15 +7,15 @@
 
 namespace recoup::detail {
 
-// Beside the lineage, whose records stay as small as they are while nobody asks.
+// Kept apart from the lineage, so that its records stay small while attribution is off.
 class MakerTable {
  public:
-  // Of what is made from now on; in force until the next call.
+  // Attributes what is made from now on to `maker`, until the next call.
   void run(MakerId maker) { running_ = maker; }
   [[nodiscard]] MakerId running() const { return running_; }
 
   void made(ValueId value) { set(values_, value.index(), running_); }
-  // By nobody that runs here.
+  // Attributes a value that was made outside the scope to no maker.
   void came(ValueId value) { set(values_, value.index(), MakerId()); }
   void ran(OpId op) { set(ops_, op.index(), running_); }
 

@@ -1,4 +1,4 @@
-// What it costs to move a block within the pool.
+// MovePrice: the estimated time to move a block within the pool.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 namespace recoup::detail {
 
 struct MovePrice {
-  Nanoseconds each{3000};  // to take a storage's bytes and to give it others, on the metadata too
-  double a_byte = 0.1;     // nanoseconds; one core's memmove, if nobody measured it
-  Nanoseconds a_look{20};  // at a block, when moves are planned
+  Nanoseconds each{3000};  // to detach and attach a storage, and to update the metadata
+  double a_byte = 0.1;     // nanoseconds per byte; unless measured, that of memmove on one core
+  Nanoseconds a_look{20};  // to look at one block when moves are planned
 
   [[nodiscard]] Nanoseconds of(std::size_t moves, Bytes bytes) const {
     return each * static_cast<std::int64_t>(moves) +
@@ -20,7 +20,7 @@ struct MovePrice {
   [[nodiscard]] Nanoseconds look(std::size_t blocks) const {
     return a_look * static_cast<std::int64_t>(blocks);
   }
-  // So many bytes cost as much as a move of none.
+  // The number of bytes whose copy costs as much as the fixed part of a move.
   [[nodiscard]] Bytes each_in_bytes() const { return in_bytes(each); }
   [[nodiscard]] Bytes in_bytes(Nanoseconds price) const {
     return Bytes(static_cast<std::int64_t>(static_cast<double>(price.count()) / a_byte));

@@ -1,11 +1,11 @@
-// Two observers where an engine takes one.
+// ObserverPair: combines two observers into one.
 #pragma once
 
 #include "csrc/engine/base/observer.h"
 
 namespace recoup::detail {
 
-// Each may be null. Both must outlive this.
+// Either may be null. Both must outlive this object.
 class ObserverPair : public Observer {
  public:
   ObserverPair(Observer* first, Observer* second) : observers_{first, second} {}
@@ -58,7 +58,7 @@ class ObserverPair : public Observer {
   }
 
  protected:
-  // Null: nobody.
+  // `observer` may be null.
   void set_second(Observer* observer) { observers_[1] = observer; }
 
  private:

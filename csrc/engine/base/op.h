@@ -1,4 +1,4 @@
-// What the engine and whoever runs ops tell each other about one op.
+// What the engine and its callers exchange about one op.
 #pragma once
 
 #include <algorithm>
@@ -18,24 +18,24 @@ struct FreshStorage {
   BlockId block;
   Bytes nbytes;
   void* handle = nullptr;
-  bool placed = false;  // as in HeldStorage: it was where it belongs before it was adopted
+  bool placed = false;  // initial value of HeldStorage::placed
 };
 
 // A storage that an op wrote.
 struct WrittenStorage {
   StorageId storage;
-  bool overwritten = false;  // all of it was replaced and nothing of it read
+  bool overwritten = false;  // replaced completely without being read
 };
 
 // A distinct storage among an op's arguments.
 struct Operand {
-  StorageId storage;         // invalid: not of the engine, or no longer what it was
+  StorageId storage;         // invalid: not the engine's, or it has got other memory since
   ValueId value;             // its content when the op began, pinned until the op ends
-  bool reads = false;        // the op looks at its bytes
-  bool written = false;      // and may change them
-  bool overwritten = false;  // all of them, without a look
-  bool left_out = false;     // only in passing: a replay need not write them
-  std::uint16_t index = 0;   // the caller's own, as the next
+  bool reads = false;        // the op reads its bytes
+  bool written = false;      // the op may change its bytes
+  bool overwritten = false;  // the op replaces all bytes without reading them
+  bool left_out = false;     // the write is a side effect that a replay need not repeat
+  std::uint16_t index = 0;   // for the caller's own use, like `owner`
   void* owner = nullptr;
 };
 
@@ -44,8 +44,8 @@ struct PartOperand {
   bool written = false;
 };
 
-// What one part of an op on lists takes: its operands, each once, and what its kernel may allocate
-// at most in one piece.
+// One part of an op on lists: its distinct operands and the largest single allocation of its
+// kernel.
 struct Part {
   std::vector<PartOperand> operands;
   Bytes workspace{0};
@@ -53,21 +53,21 @@ struct Part {
 
 // What a finished op did.
 struct OpRecord {
-  std::span<const ValueId> inputs;  // distinct values whose bytes it read, written ones included
+  std::span<const ValueId> inputs;  // distinct values that it read, including those it wrote
   std::span<const WrittenStorage> written;
   std::span<const FreshStorage> fresh;
   Nanoseconds cost{0};
   Bytes workspace{0};
-  void* payload = nullptr;   // null: cannot be replayed, so what it made are leaves
+  void* payload = nullptr;   // null: not replayable, so its results are non-recomputable values
   bool verifiable = true;    // false: some of its bytes are uninitialized
-  bool recordable = false;   // ProgramOp::recordable has said yes: finish need not ask again
-  Bytes record_bytes{0};     // of the payload
-  bool repeatable = false;   // the op could be replayed, whatever the engine makes of that
+  bool recordable = false;   // ProgramOp::recordable has returned true for it
+  Bytes record_bytes{0};     // size of the payload
+  bool repeatable = false;   // the op is replayable, whether or not the engine records it
   bool random = false;       // it drew random numbers
   CostKey cost_key = 0;      // Note [Costs are learned]
-  std::uint32_t copies = 0;  // as TraceOp::copies
+  std::uint32_t copies = 0;  // see TraceOp::copies
 
-  // The bytes of the storages that it made.
+  // Total size of the storages that the op made.
   [[nodiscard]] Bytes made() const {
     Bytes sum{0};
     for (const FreshStorage& each : fresh) {
@@ -77,7 +77,8 @@ struct OpRecord {
   }
 };
 
-// A few T without an allocation. GCC 12's span does not take Boost's vectors as they are.
+// A small vector of T that needs no allocation for up to 4 elements. GCC 12's span does not convert
+// from Boost's vectors directly.
 template <class T>
 class Few {
  public:
@@ -88,7 +89,7 @@ class Few {
   boost::container::small_vector<T, 4> elements_;
 };
 
-// The operands of an op that ended, sorted by what its record wants to know.
+// The operands of a finished op, sorted as OpRecord needs them.
 struct OpUses {
   explicit OpUses(std::span<const Operand> operands);
   Few<ValueId> inputs;
@@ -96,8 +97,9 @@ struct OpUses {
   Few<WrittenStorage> in_passing;
 };
 
-// How much to free in one piece for an op that fails because free memory is in pieces: what it held
-// and asked for when it failed, and more each time, until there is no more.
+// How many bytes to free in one piece for an op that failed because of fragmentation: what it held
+// plus what it asked for when it failed. Each further failure raises the number, until no more can
+// be freed.
 struct Retry {
   Bytes need{0};
   bool all_tried = false;

@@ -12,7 +12,7 @@
 namespace recoup::detail {
 namespace {
 
-// More than any machine has; sums of a few of them fit in 64 bits.
+// Upper bound of sizes: above any machine's memory, and sums of a few fit in 64 bits.
 constexpr std::uint64_t kMostInOption = std::uint64_t{1} << 62;
 
 template <class T>
@@ -20,7 +20,7 @@ struct IsOptional : std::false_type {};
 template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
-// What a member holds as the table has it.
+// Converts a member of Options to the value type of the table.
 template <class T>
 OptionValue value_of(const T& member) {
   if constexpr (IsOptional<T>::value) {
@@ -78,7 +78,7 @@ OptionRow whole(std::string_view name, Member Options::* member, std::uint64_t l
                          given = static_cast<std::uint64_t>(*number);
                        } else if (const auto* const large = std::get_if<std::uint64_t>(&value)) {
                          given = *large;
-                       } else {  // infinity stands for one beyond 64 bits
+                       } else {  // infinity stands for a number beyond 64 bits
                          const double* const real = std::get_if<double>(&value);
                          return real != nullptr && std::isinf(*real) ? OptionCheck::kNotAllowed
                                                                      : OptionCheck::kWrongType;
@@ -110,7 +110,7 @@ OptionRow real(std::string_view name, std::string allowed, Member Options::* mem
                        } else {
                          return OptionCheck::kWrongType;
                        }
-                       if (!(given >= least && given <= most)) {  // nor if it is no number
+                       if (!(given >= least && given <= most)) {  // also rejects NaN
                          return OptionCheck::kNotAllowed;
                        }
                        into = given;

@@ -1,4 +1,4 @@
-// The options by name: for bindings and command lines, which know no members.
+// The options by name, for bindings and command lines.
 #pragma once
 
 #include <array>
@@ -14,24 +14,24 @@
 
 namespace recoup::detail {
 
-// monostate: not set, for options that may be. A choice is its name, sizes are bytes; an infinite
-// double stands for a whole number beyond 64 bits.
+// The value of an option. monostate: unset, for optional ones. A choice is given by its name, a
+// size in bytes. An infinite double stands for a whole number beyond 64 bits.
 using OptionValue = std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double,
                                  std::string, std::array<double, 4>>;
 
 enum class OptionCheck : std::uint8_t { kGood, kWrongType, kNotAllowed };
 
-// One option: the only place that says how it is called and what is allowed.
+// One option: its name, its allowed values and its accessors. Defined nowhere else.
 struct OptionRow {
   std::string_view name;
-  std::string allowed;  // behind "must be", for messages
+  std::string allowed;  // the text after "must be" in messages
   std::function<OptionValue(const Options&)> get;
-  // Sets nothing unless that is good.
+  // Sets the option only if it returns kGood.
   std::function<OptionCheck(Options&, const OptionValue&)> set;
 };
 
-// All that a caller may choose. The rest of Options is the device's to say, or a test's: `outside`,
-// `alignment` and `aids`.
+// All options that a caller may choose. Not included are those that a device or a test sets:
+// `outside`, `alignment` and `aids`.
 [[nodiscard]] RECOUP_API std::span<const OptionRow> option_rows();
 
 }  // namespace recoup::detail

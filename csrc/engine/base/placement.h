@@ -1,10 +1,11 @@
-// At which end of a free block an allocation goes: Coop's cheap tensor partitioning (section 3.3),
-// with densities that are measured and not a list of op names.
+// Placer: at which end of a free block an allocation is placed. This is Coop's cheap tensor
+// partitioning (section 3.3), with measured cost densities instead of a list of op names.
 //
 //   |small, persistent|expensive ->            free            <- cheap|
 //
-// The cost density of an op is its time over the bytes that it makes. Values of one density lie
-// side by side then, so a window of cheap ones is long before an expensive one cuts it.
+// The cost density of an op is its time divided by the bytes that it makes. Values of similar
+// density lie next to each other, so a window of cheap values is long before an expensive one cuts
+// it.
 #pragma once
 
 #include <array>
@@ -23,21 +24,21 @@ class Placer {
  public:
   Placer(Placement kind, Bytes budget) : kind_(kind), budget_(budget) {}
 
-  // Places from now on as one that has learned what `other` has.
+  // Takes over what `other` has learned.
   void learn_from(const Placer& other) {
     all_ = other.all_;
     kinds_ = other.kinds_;
     recent_ = {};
   }
-  // What is allocated from now on is for an op of the program.
+  // The following allocations are for an op of the program.
   void begin(std::string_view op);
   void end() { expensive_ = false; }
-  // It is for a replay of an op that cost that much and makes that many bytes.
+  // The following allocations are for a replay of an op with this cost and this size of results.
   void begin_replay(Nanoseconds cost, Bytes made);
-  // An op of the program has made new values.
+  // An op of the program has finished and made new values.
   void learn(std::string_view op, Nanoseconds cost, Bytes made);
 
-  // Small blocks at the low end, so that they do not cut the rest into pieces.
+  // Small blocks go to the low end, so that they do not fragment the rest.
   [[nodiscard]] Zone zone(Bytes size) const {
     return size.count() * 512 <= budget_.count() || expensive_ ? Zone::kLow : Zone::kHigh;
   }
@@ -47,7 +48,7 @@ class Placer {
   struct Density {
     double cost = 0;
     double bytes = 0;
-    // Whether a byte of it costs more than one of `other`.
+    // Whether a byte costs more here than in `other`.
     [[nodiscard]] bool above(const Density& other) const {
       return cost * other.bytes > other.cost * bytes;
     }
@@ -60,15 +61,15 @@ class Placer {
   };
 
   using Kind = std::pair<const std::string, Density>;
-  // Null when nothing is known of it.
+  // Null if the op has not been measured.
   Kind* find(std::string_view op);
 
   Placement kind_;
   Bytes budget_;
-  bool expensive_ = false;  // what is allocated now
+  bool expensive_ = false;  // whether the current op's results are expensive
   Density all_;
   std::unordered_map<std::string, Density, Hash, std::equal_to<>> kinds_;  // by op name
-  std::array<Kind*, 64> recent_{};  // by where a name is: most stay where they are
+  std::array<Kind*, 64> recent_{};  // cache, indexed by the name's address
 };
 
 }  // namespace recoup::detail

@@ -1,4 +1,5 @@
-// PlannedVictims: names victims before the policy is asked, and knows what comes.
+// PlannedVictims: a plan of evictions that takes precedence over the policy and knows the coming
+// ops.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +15,39 @@
 
 namespace recoup::detail {
 
-// Called under the engine's lock.
+// All methods are called under the engine's lock.
 class PlannedVictims {
  public:
   virtual ~PlannedVictims() = default;
 
-  // An op of the program is about to begin; nothing has been brought back for it yet.
+  // An op of the program is about to begin. None of its operands has been restored yet.
   virtual void before_op(std::string_view name, std::span<const Operand> operands) = 0;
-  // It does not begin, for what it needs does not fit.
+  // The op cannot begin, because its operands do not fit.
   virtual void on_no_op() = 0;
-  // A candidate, the same one until it is none any more; invalid: the policy decides.
+  // The next planned victim: a candidate, the same one until it ceases to be one. Invalid: the
+  // policy decides.
   [[nodiscard]] virtual ValueId next() const = 0;
-  // Enough is free, but in pieces: blocks are to be moved now, before that candidate goes, if that
-  // costs no more. Nothing: no.
+  // Called when enough bytes are free, but fragmented. The price limit up to which blocks are to be
+  // moved now, before next() is evicted; nullopt: the plan has no move here.
   [[nodiscard]] virtual std::optional<Nanoseconds> moves_next() const { return std::nullopt; }
-  // Blocks were moved for an allocation, because that says so or because it is cheapest.
+  // Blocks were moved for an allocation, by plan or because that was cheapest.
   virtual void on_room_by_moves() {}
-  // A trace says that this is in force from now on.
+  // The simulated trace says that this plan is in force from now on.
   virtual void on_recorded(const TracePlan& /*plan*/,
                            std::span<const TraceEviction> /*evictions*/) {}
-  // Adds what the op will use that comes `n` ops after the running one; false: that is not known.
+  // Adds the storages that the op `n` ops after the running one will use. False: they are not
+  // known.
   [[nodiscard]] virtual bool uses_ahead(std::uint32_t /*n*/,
                                         std::vector<StorageId>& /*storages*/) const {
     return false;
   }
-  // How many ops from the running one the storage is used next, if that is known.
+  // The number of ops from the running one to the next use of the storage; nullopt: unknown.
   [[nodiscard]] virtual std::optional<std::uint32_t> next_use(StorageId /*storage*/) const {
     return std::nullopt;
   }
-  // What is measured now takes longer than it would.
+  // Whether planning in the background slows down what is measured now.
   [[nodiscard]] virtual bool disturbs() const { return false; }
-  // Adds what it has done.
+  // Adds the plan's counters.
   virtual void add_to(Stats& /*stats*/) const {}
 };
 

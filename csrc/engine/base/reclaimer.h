@@ -1,4 +1,5 @@
-// Reclaimer: a way to get free bytes in one piece. Room compares what each of them asks.
+// Reclaimer: a way to get a contiguous range of free bytes. Room compares the prices of all
+// reclaimers.
 #pragma once
 
 #include <optional>
@@ -12,12 +13,12 @@ class Reclaimer {
  public:
   virtual ~Reclaimer() = default;
 
-  // What it would cost to do something for `request`, of which no bytes are missing as a sum, now
-  // that `lost` has been given up for it already; nullopt: it can do nothing, or only what is
-  // dearer than `limit`. Nothing has changed yet.
+  // The price of one step towards `request`, whose bytes are free in sum. `lost` is the price of
+  // what has been evicted for the same request so far. nullopt: nothing can be done, or only at a
+  // price above `limit`. Changes nothing.
   virtual std::optional<Nanoseconds> offer(const RoomRequest& request, Nanoseconds lost,
                                            std::optional<Nanoseconds> limit) = 0;
-  // Does what it offered last, and adds to `lost` what that gives up.
+  // Carries out the last offer, and adds the price of what it evicts to `lost`.
   virtual void take(Nanoseconds& lost) = 0;
 };
 

@@ -1,4 +1,5 @@
-// Follows a schedule while a program runs: what to get back before an op, what to drop after it.
+// ScheduleHooks: follows a schedule while a program runs. It says what to restore before an op and
+// what to drop after it.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +11,23 @@
 
 namespace recoup::detail {
 
-// A recorded value, however often its id has been used again. Invalid for a non-recomputable value.
+// Identifies a recorded value, even if its id is used again. Invalid for a non-recomputable value.
 struct ValueTicket {
   ValueId value;
-  std::uint64_t made_by = 0;  // its op's number among all that were recorded
+  std::uint64_t made_by = 0;  // sequence number of its producer
 };
 
-// Called under the engine's lock.
+// All methods are called under the engine's lock.
 class ScheduleHooks {
  public:
   virtual ~ScheduleHooks() = default;
 
-  // An op of the program is about to begin. It may tell the engine to restore and keep values.
+  // An op of the program is about to begin. May call the engine to restore and keep values.
   virtual void before_op(std::string_view name, std::span<const Operand> operands) = 0;
-  // It has ended, and its operands are free again. May tell the engine to drop and keep values.
+  // The op has ended and its operands are unpinned. May call the engine to drop and keep values.
   virtual void after_op() = 0;
-  // Whether a value that a replay has passed through is to stay; those that it does not know are.
+  // Whether a value that a replay has made for its own use stays. True for values that the schedule
+  // does not know.
   [[nodiscard]] virtual bool keeps(const ValueTicket& ticket) const = 0;
 };
 

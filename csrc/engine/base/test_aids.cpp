@@ -15,7 +15,7 @@ namespace {
       "' is not a test aid; they are poison, shake, fail-allocation=K, fail-replay=K, "
       "fail-spill=K, fail-fetch=K, force-eviction=K and delay=MICROSECONDS with "
       "numbers from 1 on, and "
-      "persistent beside one with a K"));
+      "persistent in addition to one with a K"));
 }
 
 std::int64_t parse_count(std::string_view word, std::string_view digits) {

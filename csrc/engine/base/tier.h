@@ -1,4 +1,5 @@
-// Tier: what of the spill tier is taken, and what its copies cost. No bytes: the device has them.
+// Tier: the allocation of the spill tier and the cost of its copies. The bytes themselves belong to
+// the device.
 #pragma once
 
 #include <algorithm>
@@ -14,28 +15,28 @@
 
 namespace recoup::detail {
 
-// What a copy takes. One core waits for it.
+// The time that a copy takes. One core waits for it.
 struct TierSpeed {
   double write_ns_per_byte = 1.25;  // 0.8 GB/s, a virtual disk
   double read_ns_per_byte = 1.25;
-  Nanoseconds each{100'000};  // request, beside its bytes
+  Nanoseconds each{100'000};  // per request, in addition to the bytes
 };
 
 // Note [The spill tier]
-// A value that is spilled has no bytes in the pool; what it holds is in a slot of the spill tier,
-// and is fetched when somebody needs it. A non-recomputable value has no other way out of the pool.
-// What can be replayed is spilled where that costs less. For what is made from it a spilled value
-// is as good as a resident one: no replay goes behind it.
+// A spilled value has no bytes in the pool: its content is in a slot of the spill tier and is
+// fetched when it is needed. Spilling is the only way to free the bytes of a non-recomputable
+// value. A recomputable value is spilled if that costs less than a replay. For its dependents a
+// spilled value is as good as a resident one: no replay goes further back than a spilled value.
 //
-// When a copy cannot be written (the tier is full or its disk fails) the value stays as it was.
+// When a copy cannot be written (the tier is full or its disk fails), the value stays resident.
 class Tier {
  public:
-  // Of `options.spill` bytes; 0: there is none.
+  // A tier of `options.spill` bytes; 0 disables it.
   Tier(const Options& options, const TierSpeed& speed) : unit_(options.spill_unit), speed_(speed) {
     open(options.spill);
   }
 
-  // There was none.
+  // Enables a tier that was disabled.
   void open(Bytes size) {
     if (size >= unit_ && unit_ > Bytes(0)) {
       slots_.emplace(PoolOptions{.capacity = Bytes(size.count() / unit_.count() * unit_.count()),
@@ -45,14 +46,15 @@ class Tier {
   }
   [[nodiscard]] Bytes unit() const { return unit_; }
 
-  // Whether values are spilled to it.
+  // Whether values can be spilled.
   [[nodiscard]] bool open() const { return slots_ && !closed_; }
   [[nodiscard]] bool takes(Bytes nbytes) const { return open() && nbytes >= unit_; }
-  // Nothing more is written to it. What it has can be fetched.
+  // Stops all further writes. What has been written can still be fetched.
   void close() { closed_ = true; }
   [[nodiscard]] bool closed() const { return closed_; }
 
-  // nullopt: there is no room. For a non-recomputable value one of those that are held will do.
+  // Allocates a slot; nullopt: no room is left. A non-recomputable value (`source`) may get one of
+  // the held slots.
   [[nodiscard]] std::optional<BlockId> take(Bytes nbytes, bool source) {
     std::optional<BlockId> slot = source ? take_held(nbytes) : std::nullopt;
     if (!slot) {
@@ -70,10 +72,10 @@ class Tier {
     gave_back_ = true;
   }
 
-  // Note [Parts] in in_parts.h. From here on slots that are given back are held for leaves of just
-  // their size, until let_go.
+  // Note [Parts] in in_parts.h. From now until let_go, slots that are given back are held for
+  // non-recomputable values of the same size.
   void hold_slots() { holding_ = true; }
-  // One more of that size. False: there is no room.
+  // Holds one more slot of that size. False: no room is left.
   [[nodiscard]] bool hold(Bytes nbytes) {
     const auto slot = slots_->allocate(nbytes, Zone::kLow);
     if (slot) {
@@ -92,7 +94,7 @@ class Tier {
     held_bytes_ = Bytes(0);
     holding_ = false;
   }
-  // Whether a slot was given back since this was asked last.
+  // Whether a slot was given back since the last call.
   [[nodiscard]] bool gave_back() { return std::exchange(gave_back_, false); }
   [[nodiscard]] Bytes offset(BlockId slot) const { return slots_->offset(slot); }
   [[nodiscard]] Bytes size(BlockId slot) const { return slots_->size(slot); }
@@ -108,7 +110,7 @@ class Tier {
   [[nodiscard]] Nanoseconds read_cost(Bytes nbytes) const {
     return cost(nbytes, speed_.read_ns_per_byte);
   }
-  // To be without bytes that are used again. Clean: they have been written.
+  // The cost of evicting bytes that are used again. `clean`: they have been written already.
   [[nodiscard]] Nanoseconds absence_cost(Bytes nbytes, bool clean) const {
     return (clean ? Nanoseconds(0) : write_cost(nbytes)) + read_cost(nbytes);
   }
@@ -150,7 +152,7 @@ class Tier {
   bool closed_ = false;
   bool gave_back_ = false;
   bool holding_ = false;
-  std::unordered_map<std::int64_t, std::vector<BlockId>> held_;  // by their size
+  std::unordered_map<std::int64_t, std::vector<BlockId>> held_;  // by size
   Bytes held_bytes_{0};
 };
 

@@ -1,4 +1,4 @@
-// Timer: adds the time that it lives to a sum of nanoseconds.
+// Timer: adds its lifetime to a sum of nanoseconds.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ namespace recoup::detail {
 
 class Timer {
  public:
-  // The sum must outlive it.
+  // `sum` must outlive this object.
   explicit Timer(std::int64_t& sum) : sum_(sum) {}
   ~Timer() { sum_ += Nanoseconds(std::chrono::steady_clock::now() - start_).count(); }
   Timer(const Timer&) = delete;

@@ -14,7 +14,7 @@ PolicyOptions policy_options(const Options& options, const PolicyInfo& info) {
   PolicyOptions chosen = info.defaults;
   chosen.small_filter = options.small_filter.value_or(chosen.small_filter);
   chosen.sampling = options.sampling.value_or(chosen.sampling);
-  // Who asks for a sample gets one, unless an order is asked for too.
+  // An explicit request for sampling turns the order off, unless an order is requested too.
   chosen.kinetic = options.kinetic.value_or(chosen.kinetic && !chosen.sampling);
   if (chosen.kinetic && !info.has_order) {
     throw std::invalid_argument(
@@ -116,7 +116,7 @@ Engine::Engine(const Options& options, Device& device)
   context_.copy_wait = context_.copies = &copies_;
 }
 
-// The device's memory is not given back while a copy goes on in it. Who looked on may be gone.
+// The device's memory must not be freed while a copy uses it. The observer may be gone already.
 Engine::~Engine() {
   context_.observer = nullptr;
   context_.planned = nullptr;

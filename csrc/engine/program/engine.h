@@ -1,9 +1,9 @@
-// Engine: keeps the tensors of a program within a budget. The only place that changes state; this
-// is its face, and each part of it is a class of its own.
+// Engine: keeps the tensors of a program within a budget. Only the engine changes the state of
+// values and storages. This class is its interface; each part of it is a class of its own.
 //
-// Not thread safe: every call is made under the caller's one lock. Device::replay gives that lock
-// up while kernels run, so between its start and its end allocate, free and storage_died may be
-// called from any thread; see Note [What may happen during a replay] in replay.cpp.
+// Not thread safe: every call is made under one lock of the caller. Device::replay releases that
+// lock while kernels run. So during a replay, allocate, free and storage_died may be called from
+// any thread; see Note [What may happen during a replay] in replay.cpp.
 #pragma once
 
 #include <memory>
@@ -44,15 +44,17 @@ namespace recoup::detail {
 
 class Engine final {
  public:
-  // Throws std::invalid_argument when the options do not go together. The device must outlive it.
+  // Throws std::invalid_argument when the options contradict each other. The device must outlive
+  // this object.
   Engine(const Options& options, Device& device);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   // ---- memory, any thread ----
-  // A block for a kernel: unevictable until adopted or freed. Makes room when there is none; throws
-  // OutOfBudget, which names the running op, when that is impossible. `at`: where nothing must be.
+  // A block for a kernel, unevictable until it is adopted or freed. Makes room if necessary; throws
+  // OutOfBudget, which names the running op, if that is impossible. `at`: its offset, where the
+  // pool must be free.
   BlockId allocate(Bytes nbytes, std::optional<PoolOffset> at = std::nullopt);
   // Frees a block that no value owns.
   void free(BlockId block);
@@ -60,24 +62,24 @@ class Engine final {
   // Call it before anything else, so that the block lies at an end of the pool.
   BlockId reserve_bounce();
   [[nodiscard]] const Pool& pool() const { return context_.pool; }
-  // The storage whose content is in a block, if any.
+  // The storage whose content is in a block; invalid: none.
   [[nodiscard]] StorageId storage_in(BlockId block) const;
 
   // ---- storages ----
-  // Registers a storage that was made outside the pool: a non-recomputable value. Its bytes are
-  // charged, unless they are among Options::outside.
+  // Registers a storage that was made outside the pool, with a non-recomputable value. Charges its
+  // bytes, unless they are among Options::outside.
   enum class Charge : std::uint8_t { kNow, kAmongOutside };
   StorageId add_external(void* handle, Bytes nbytes, Charge charge = Charge::kNow);
-  // One that was said to be dead has been found again by the program, while something can still be
-  // recomputed from it; `value` is what was its current value.
+  // Registers an external storage again that was reported dead, but was found again by the program.
+  // `value`, its last value, is still on record because values can be recomputed from it.
   StorageId revive_external(ValueId value);
-  // Registers a storage over a kernel-held block, as a non-recomputable value.
+  // Registers a storage over a kernel-held block, with a non-recomputable value.
   StorageId adopt(const FreshStorage& fresh);
-  // The bytes of an external storage are no longer the ones we know, and gone. Throws when an
-  // evicted value that somebody needs was made from them.
+  // The memory of an external storage was replaced, and its old bytes are gone. Throws if an
+  // evicted value that is needed was computed from them.
   void disown_external(StorageId storage);
-  // Its last reference is gone, or its bytes are no longer the ones we know. Frees what nobody
-  // needs.
+  // The last reference to the storage is gone, or its memory was replaced. Frees what is not needed
+  // any more.
   void storage_died(StorageId storage);
   [[nodiscard]] ValueId current(StorageId storage) const { return values_.current(storage); }
   [[nodiscard]] void* handle(StorageId storage) const { return values_[storage].handle; }
@@ -87,12 +89,12 @@ class Engine final {
   // ---- what the program runs ----
   ProgramOp& op() { return op_; }
   InParts& in_parts() { return in_parts_; }
-  // The name is the caller's and must live until the next call. For messages.
+  // For messages. The caller owns the name, which must live until the next call.
   void set_running_op(std::string_view name) { context_.running_op = name; }
   [[nodiscard]] std::string_view running_op() const { return context_.running_op; }
-  // Null: nobody asks who makes what. It must outlive the engine or be taken away.
+  // Null: attribution is off. The table must outlive the engine or be reset to null.
   void set_makers(MakerTable* makers) { context_.makers = makers; }
-  // Of what is made from now on; in force until the next call.
+  // Attributes what is made from now on to `maker`, until the next call.
   void set_maker(MakerId maker) {
     if (context_.makers != nullptr) {
       context_.makers->run(maker);
@@ -100,57 +102,61 @@ class Engine final {
   }
   void set_name(StorageId storage, NameId name) { values_[storage].name = name; }
 
-  // ---- the user's wishes ----
-  // Makes the values resident, replaying what it takes, and pins each once, in place. All or
-  // nothing.
+  // ---- the user's requests ----
+  // Makes the values resident by replays and fetches, and pins each once, in place. All or nothing.
   void acquire(std::span<const ValueId> values) { replayer_.acquire(values); }
   void release(std::span<const ValueId> values) noexcept { replayer_.release(values); }
-  // No copy to or from the spill tier is under way when this returns.
+  // Waits for all copies to and from the spill tier.
   void end_copies() { copies_.wait_for_all(); }
-  // By the ops' names.
+  // Time that ops have waited for copies, by the ops' names.
   [[nodiscard]] std::vector<CopyWaitRow> copy_waits() const { return copies_.waits(); }
   UserRequests& user() { return user_; }
   [[nodiscard]] const UserRequests& user() const { return user_; }
-  // Evicts until `need` bytes are free, if that is possible, and brings together what is free.
-  // `pinned` are held with acquire; they stay resident and may move. False: less is free.
+  // Evicts until `need` bytes are free, if possible, and makes free bytes contiguous. `pinned`
+  // values are held with acquire; they stay resident and may move. False: less is free.
   bool defragment(std::span<const ValueId> pinned, Bytes need) {
     return room_.defragment(pinned, need);
   }
   void grow(Bytes budget) { room_.grow(budget); }
-  // A smaller budget: evicts and moves until what is left fits. Throws OutOfBudget when it does
-  // not; then the budget is what it was, and so is all that is promised, though some may have been
-  // evicted. Observers are not told of either: a trace is the same in every budget.
+  // Reduces the budget: evicts and moves until the rest fits. Throws OutOfBudget if it does not;
+  // the budget and all guarantees are unchanged then, though values may have been evicted.
+  // Observers are not told of grow and shrink: a trace is the same in every budget.
   void shrink(Bytes budget) { room_.shrink(budget); }
+  // Starts a new peak of the charged bytes at what is charged now.
+  void reset_peak() {
+    context_.stats.peak_bytes = -1;  // below any charge, so that observers are told
+    context_.count_peak();
+  }
 
-  // ---- a schedule's ----
-  // Null: none. It must outlive the engine or be taken away.
+  // ---- schedules and plans ----
+  // Null: no schedule. It must outlive the engine or be reset to null.
   void set_schedule(ScheduleHooks* schedule) { context_.schedule = schedule; }
   ScheduleRequests& schedule() { return schedule_; }
-  // Null: none. The same.
+  // Null: no plan. The same holds.
   void set_planned(PlannedVictims* planned) { context_.planned = planned; }
 
-  // ---- what there is ----
+  // ---- queries ----
   [[nodiscard]] bool replaying() const { return context_.replaying; }
   [[nodiscard]] const Options& options() const { return context_.options; }
   [[nodiscard]] Bytes charged() const { return context_.charged(); }
-  // What all its parts share.
+  // The state that all parts share.
   [[nodiscard]] const Context& context() const { return context_; }
   [[nodiscard]] Stats stats() const;
-  // The same without gauges, as it is counted.
+  // The counters without the gauges.
   [[nodiscard]] const Stats& counters() const { return context_.stats; }
   [[nodiscard]] const Footprint& footprint() const { return pages_.footprint(); }
   void check() const;
 
-  // ---- who takes part ----
-  // Null: nobody looks on. It must outlive the engine or be taken away.
+  // ---- observers and settings ----
+  // Null: no observer. It must outlive the engine or be reset to null.
   void set_observer(Observer* observer) { context_.observer = observer; }
-  // For policies that look ahead; the same holds.
+  // For policies that look ahead. The same holds for `future`.
   [[nodiscard]] bool looks_ahead() const { return candidates_.needs().future; }
   void set_future(const Future* future) { candidates_.set_future(future); }
-  // Other ones from now on; their counts go on.
+  // Replaces the test aids. Their counts continue.
   void set_test_aids(const TestAids& aids) { context_.options.aids = aids; }
-  // Places values and makes room as another engine would that has learned that, and would have
-  // evicted nothing in that budget.
+  // Takes over what another engine has learned: its placer, and `enough`, the budget in which it
+  // would have evicted nothing.
   void learn_from(const Placer& placer, Bytes enough) {
     context_.placer.learn_from(placer);
     context_.enough = enough;
@@ -159,7 +165,7 @@ class Engine final {
  private:
   void let_go(StorageId storage);
 
-  // Each part knows those above it.
+  // Each part may use the parts above it.
   Context context_;
   std::unique_ptr<EvictionPolicy> policy_;
   Candidates candidates_;

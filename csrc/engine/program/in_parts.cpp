@@ -17,8 +17,8 @@ InParts::InParts(Context& context, const Sources& sources)
       spiller_(sources.spiller),
       reporter_(sources.reporter) {}
 
-// What is dead outside goes before anybody is told of the parts: in a trace it ends there, and so a
-// simulation counts what is counted here.
+// Dead external storages are swept before observers are told of the parts: in a trace they die
+// there, so a simulation counts the same bytes.
 bool InParts::begin(std::span<const Part> parts) {
   if (context_.charges.external > Bytes(0)) {
     context_.device.sweep_external();
@@ -39,7 +39,7 @@ bool InParts::begin(std::span<const Part> parts) {
   return fits;
 }
 
-// Copies of what is written (in_place) and segments are there to compare with.
+// Copy on write (in_place) and segments exist only for comparisons, and are not supported here.
 bool InParts::prepare(std::span<const Part> parts) {
   if (context_.options.in_place != InPlace::kShare || context_.options.block_size > Bytes(0)) {
     return false;
@@ -85,13 +85,13 @@ void InParts::detach(StorageId storage) {
   freezer_.before_write(storage, Freezer::OldVersion::kResident);
 }
 
-// No part replays anything for it.
+// Whether no part replays anything for this operand.
 bool InParts::is_detached(const PartOperand& operand) const {
   const ValueId id = values_.current(operand.storage);
   return !lineage_[id].recomputable() && !(operand.written && lineage_.has_consumers(id));
 }
 
-// Then no part allocates anything.
+// Whether all operands are resident and detached, so that no part allocates anything.
 bool InParts::is_there(std::span<const Part> parts) const {
   return std::all_of(parts.begin(), parts.end(), [this](const Part& part) {
     return part.workspace == Bytes(0) &&
@@ -111,7 +111,7 @@ bool InParts::hold_slot(ValueId id) {
   return has_slot_[id.index()];
 }
 
-// Those of the parts come first.
+// Holds slots for operands of the parts first, and then for other values.
 void InParts::hold_slots(std::span<const Part> parts) {
   has_slot_.clear();
   if (!context_.tier.open()) {
@@ -119,7 +119,8 @@ void InParts::hold_slots(std::span<const Part> parts) {
   }
   spiller_.drop_all_copies();
   context_.tier.hold_slots();
-  (void)context_.tier.gave_back();  // else what is refused here would be taken again; see let_go()
+  // Resets the flag: else reconsider() would retry what is refused here.
+  (void)context_.tier.gave_back();
   std::vector<ValueId> refused;
   const auto wants = [](const Value& value) { return !value.recomputable() && value.evictable(); };
   for (const Part& part : parts) {
@@ -147,7 +148,7 @@ void InParts::end() {
   let_go();
 }
 
-// What got no slot may be spilled again, as far as there is room.
+// Values that got no slot may be spilled again, as far as there is room.
 void InParts::let_go() {
   context_.tier.let_go();
   if (has_slot_.empty()) {
@@ -165,14 +166,14 @@ void InParts::let_go() {
   }
 }
 
-// Whether its bytes in the pool go when they are wanted.
+// Whether its bytes in the pool can be freed on demand.
 bool InParts::may_go(ValueId id) const {
   const Value& value = lineage_[id];
   return value.evictable() &&
          (value.recomputable() || (id.index() < has_slot_.size() && has_slot_[id.index()]));
 }
 
-// The operands of a part that are not there, or do not stay.
+// Size of the part's operands that have no bytes, or whose bytes may be freed.
 Bytes InParts::operands_of(const Part& part) const {
   Bytes sum{0};
   for (const PartOperand& operand : part.operands) {
@@ -184,8 +185,8 @@ Bytes InParts::operands_of(const Part& part) const {
   return sum;
 }
 
-// A kernel finds its operands in place, and so between them as many pieces as there are of them,
-// and one more. Its workspace may have to fit into each.
+// The n operands of a kernel stay in place, so they cut the pool into at most n + 1 free ranges.
+// Each of these may have to be large enough for the workspace.
 Bytes InParts::workspace_of(const Part& part) const {
   const Bytes workspace = context_.pool.round_up(part.workspace);
   return Bytes(workspace.count() * (static_cast<std::int64_t>(part.operands.size()) + 1));

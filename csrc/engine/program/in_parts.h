@@ -1,4 +1,4 @@
-// InParts: ops on lists that run in parts; before the first it is known that all of them fit.
+// InParts: runs ops on lists in parts, after it has ensured that all parts fit.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,20 @@
 namespace recoup::detail {
 
 // Note [Parts]
-// An op on lists (the step of an optimizer, for all parameters) that runs in parts may fail half
-// way, where it would not have begun as a whole. So before the first part:
+// An op on lists (an optimizer's step for all parameters) that runs in parts may fail half way,
+// where it would not have begun as a whole. So before the first part:
 //
-// 1. What will be written is settled: it is a non-recomputable value on which nothing hangs. Then
-// no part replays
-//    anything, and what one writes is a non-recomputable value, too: a part takes bytes, and may
-//    fetch some.
-// 2. Copies of what is resident go. Every non-recomputable value that the spill tier could take
-// gets a slot there,
-//    which it keeps: what is fetched for a part leaves its slot to what the part has made of it,
-//    which is as large. What gets none is not spilled meanwhile, for it would take another's.
-// 3. Then the largest part must fit beside what stays in any case.
+//   1. Every value that will be written is detached: it is non-recomputable and has no dependents.
+//      So no part replays anything, and what a part writes is non-recomputable, too. A part only
+//      allocates bytes and fetches values.
+//   2. Copies of resident values are freed. Each non-recomputable value that the spill tier takes
+//      gets a slot there and keeps it: a value that is fetched for a part leaves its slot to the
+//      result of the part, which is as large. A value that gets no slot is not spilled meanwhile,
+//      because it would take the slot of another.
+//   3. The largest part must fit next to what stays in any case.
 //
-// Where 3 is not sure (blocks that stay in place cut the pool into pieces) the op runs as a whole.
-// A disk that fails, and test aids that make ops fail, are beyond this.
+// If 3 is not certain (immovable blocks fragment the pool), the op runs as a whole. Failing disks,
+// and test aids that make ops fail, are not covered.
 class InParts {
  public:
   struct Sources {
@@ -42,24 +41,24 @@ class InParts {
     Spiller& spiller;
     const OutOfBudgetReporter& reporter;
   };
-  // All must outlive it.
+  // All arguments must outlive this object.
   InParts(Context& context, const Sources& sources);
 
-  // True: they can be run, one after the other, with nothing else in between; then end() follows.
-  // False: as a whole. Throws OutOfBudget, and what kernels throw. Where it does not say true,
-  // end() has been called.
+  // True: the parts can be run, one after the other, with nothing else in between; end() must
+  // follow. False: the op must run as a whole. Throws OutOfBudget, and what kernels throw. Unless
+  // it returns true, end() has been called.
   [[nodiscard]] bool begin(std::span<const Part> parts);
   void end();
   // Step 1 for one storage.
   void detach(StorageId storage);
 
  private:
-  // What one part takes, and all else that has bytes in the pool or outside.
+  // What one part needs, and what other values hold in the pool and outside.
   struct Need {
-    Bytes operands{0};  // of any part, beside what stays
-    Bytes most{0};      // the same with its workspace, which is an upper bound
-    Bytes stays{0};     // whatever else goes
-    Bytes perhaps{0};   // may stay, too
+    Bytes operands{0};  // operands of the largest part, except those that stay
+    Bytes most{0};      // the most that a part needs, with an upper bound of its workspace
+    Bytes stays{0};     // bytes that stay in any case
+    Bytes perhaps{0};   // bytes that may stay
     bool sure = false;
   };
 

@@ -33,7 +33,8 @@ ProgramOp::ProgramOp(Context& context, const Parts& parts)
       write_behind_(parts.write_behind),
       read_ahead_(parts.read_ahead) {}
 
-// An operand that the kernel gave other memory is no longer among what the op wrote.
+// Also resets the storages to which the kernel gave other memory: they are no longer among the op's
+// writes.
 void ProgramOp::release_operands(std::span<const Operand> operands) noexcept {
   for (const Operand& operand : operands) {
     if (operand.value.valid()) {
@@ -61,7 +62,7 @@ void ProgramOp::begin(std::string_view name, std::span<Operand> operands) {
     take_operands(operands);
     read_ahead_.before_kernel();
   } catch (...) {
-    context_.running_op = {};  // the name is the caller's
+    context_.running_op = {};  // the caller owns the name
     if (context_.planned != nullptr) {
       context_.planned->on_no_op();
     }
@@ -87,7 +88,7 @@ void ProgramOp::take_operands(std::span<Operand> operands) {
     }
   }
   for (const Operand& operand : operands) {
-    // By itself alone a content is only scaled: that is no update of state.
+    // An op that reads only the written storage scales it: that is no update of state.
     if (operand.storage.valid() && operand.written && operand.reads && !operand.overwritten &&
         read > 1) {
       freezer_.make_state(operand.storage);
@@ -112,7 +113,7 @@ void ProgramOp::take_operands(std::span<Operand> operands) {
   prepare(operands, written);
 }
 
-// Note [Enough]
+// Note [Enough] in enough.h.
 void ProgramOp::prepare(std::span<const Operand> operands, std::span<const StorageId> written) {
   int fixed = 0;
   bool again = true;
@@ -193,9 +194,10 @@ void ProgramOp::abort(std::span<const Operand> operands) {
 }
 
 // Note [Late costs]
-// Until its time is known an op has an estimate. What is evicted has passed it on, into the costs
-// of components and of neighborhoods: there it stays, for both are sums from which it is taken
-// again. So the time replaces it only while all that the op made has bytes, or is gone.
+// An op has an estimated cost until its time is known. Once a result of it has been evicted, the
+// estimate is part of the costs of components and neighborhoods. There it must stay, because it
+// will be subtracted from these sums again. So the time replaces the estimate only while all
+// results of the op have bytes or are gone.
 void ProgramOp::learn_cost(const ValueTicket& made, Nanoseconds estimate, Nanoseconds cost) {
   if (context_.options.cost_model == CostModel::kBytes) {
     return;

@@ -1,5 +1,4 @@
-// ProgramOp: the life of the op that a program runs now, as whoever runs it sees it: begin, kernel,
-// end.
+// ProgramOp: the life of the op that a program runs, as its caller sees it: begin, kernel, end.
 #pragma once
 
 #include <span>
@@ -34,31 +33,32 @@ class ProgramOp {
     WriteBehind& write_behind;
     ReadAhead& read_ahead;
   };
-  // All must outlive it.
+  // All arguments must outlive this object.
   ProgramOp(Context& context, const Parts& parts);
 
-  // Makes the operands' values resident, pins them and names them in `value`. When it throws, the
-  // op has not begun: nothing is pinned, and there is nothing to abort. The name is the caller's,
-  // and must live until the op ends.
+  // Makes the operands' values resident, pins them and stores their ids in `value`. If it throws,
+  // the op has not begun: nothing is pinned, and abort must not be called. The caller owns the
+  // name, which must live until the op ends.
   void begin(std::string_view name, std::span<Operand> operands);
   // The kernel that is about to run must not be run again by retry.
   void run_once() { enough_.run_once(); }
-  // Its kernel failed only because free memory was in pieces: makes `need` bytes free, if that is
-  // possible, and brings together what is. False: less is free, and nothing is left to evict.
+  // The kernel failed only because of fragmentation. Makes `need` bytes free, if possible, and
+  // makes free bytes contiguous. False: less is free, and nothing is left to evict.
   [[nodiscard]] bool retry(std::span<const Operand> operands, Bytes need);
-  // Whether a record with a payload would be kept: not when nothing that it made is worth it.
+  // Whether the engine would keep a record with a payload. It does not if the results are small, or
+  // if they cannot be replayed.
   [[nodiscard]] bool recordable(const OpRecord& record) const {
     return records_.recordable(record);
   }
-  // It is done. `uses` are the operands', and record.inputs and record.written refer to them;
-  // `storages[i]` is the new storage of fresh[i]. An operand's storage is invalid by now when it is
-  // no longer what it was.
+  // The op has ended. `uses` are the operands', and record.inputs and record.written refer to them.
+  // Sets storages[i] to the new storage of fresh[i]. The storage of an operand that got other
+  // memory must be invalid by now.
   void end(OpRecord& record, const OpUses& uses, std::span<const Operand> operands,
            std::span<StorageId> storages);
-  // It failed half way.
+  // The op failed half way.
   void abort(std::span<const Operand> operands);
-  // One that ended with an estimate of its cost took so long; `made` is the ticket of one of its
-  // results, or of none. Note [Late costs] in program_op.cpp.
+  // Replaces the estimated cost of an op that has ended by its measured cost. `made`: the ticket of
+  // one of its results, or an empty one. Note [Late costs] in program_op.cpp.
   void learn_cost(const ValueTicket& made, Nanoseconds estimate, Nanoseconds cost);
 
  private:

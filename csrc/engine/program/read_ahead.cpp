@@ -5,8 +5,8 @@
 namespace recoup::detail {
 namespace {
 
-constexpr std::int64_t kReadShare = 8;   // 1/8 of the budget may be in fetches that are under way
-constexpr std::uint32_t kMostOps = 256;  // looked at
+constexpr std::int64_t kReadShare = 8;   // at most 1/8 of the budget is in reads under way
+constexpr std::uint32_t kMostOps = 256;  // limit of ops to look ahead
 
 }  // namespace
 
@@ -20,8 +20,8 @@ ReadAhead::ReadAhead(Context& context, const Parts& parts)
       spiller_(parts.spiller),
       copies_(parts.copies) {}
 
-// What the next ops use, read or not, may take half the budget: what is beyond that would push out
-// what is used before it.
+// The values that the next ops use, spilled or not, may take half the budget: reading more would
+// push out values that are used earlier.
 void ReadAhead::read_next() {
   const Bytes budget = context_.options.budget;
   Bytes soon{0};
@@ -69,7 +69,7 @@ bool ReadAhead::read(ValueId id) {
   return block.has_value();
 }
 
-// False: something would have to be given up that is used before, or is not written yet.
+// False: a victim is used earlier than the value to read, or must be written first.
 bool ReadAhead::make_room(Bytes size) {
   for (;;) {
     const Bytes missing = context_.shortfall(size);

@@ -1,4 +1,4 @@
-// ReadAhead: fetches what coming ops will use while the running one is at work.
+// ReadAhead: fetches spilled values that the next ops use, while the running op is at work.
 #pragma once
 
 #include <new>
@@ -14,11 +14,11 @@
 namespace recoup::detail {
 
 // Note [Reading ahead]
-// Where the next ops are known, what they use and the spill tier has is read while the op before
-// runs: in their order, until a share of the budget is on its way. What is free is used for it, and
-// what the policy gives up, as long as that costs no copy now and none of the ops up to there uses
-// it: that has to go anyway when the op asks for what is read. What would have to be written first
-// is written behind.
+// If the next ops are known, the spilled values that they use are read while earlier ops run: in
+// the order of use, until a share of the budget is in reads under way. They get free bytes, and
+// those of the policy's victims, if evicting these needs no write now and no op up to that point
+// uses them: such victims would be evicted anyway when the op needs the value that is read. A
+// victim that must be written first is written asynchronously.
 class ReadAhead {
  public:
   struct Parts {
@@ -29,16 +29,16 @@ class ReadAhead {
     Spiller& spiller;
     AsyncCopies& copies;
   };
-  // All must outlive it.
+  // All arguments must outlive this object.
   ReadAhead(Context& context, const Parts& parts);
 
-  // What the running op needs is there.
+  // The operands of the running op are resident.
   void before_kernel() {
     if (context_.planned != nullptr && context_.charges.spilled > Bytes(0)) {
       try {
         read_next();
       } catch (const std::bad_alloc&) {
-        // It is read when it is asked for.
+        // The value is read when an op needs it.
       }
     }
   }
@@ -57,8 +57,8 @@ class ReadAhead {
   Evictor& evictor_;
   Spiller& spiller_;
   AsyncCopies& copies_;
-  std::vector<StorageId> storages_;  // of an op; kept for its capacity
-  std::vector<ValueId> soon_;        // used by the ops up to the one that is looked at
+  std::vector<StorageId> storages_;  // of one op; a member to reuse its capacity
+  std::vector<ValueId> soon_;        // values used by the ops up to the one being examined
 };
 
 }  // namespace recoup::detail

@@ -42,12 +42,12 @@ void ScheduleRequests::restore(std::span<const ValueTicket> tickets) {
       size += lineage_[ticket.value].size;
     }
   }
-  // Without the room, each is got back when it is used.
+  // If they do not all fit, each is restored when it is used.
   if (wanted.empty() || context_.shortfall(size) > Bytes(0)) {
     return;
   }
-  // While a replay runs another thread may let go of what only these hold: a dead value's record
-  // must outlive a first try that fails.
+  // While a replay runs, other threads may release other holds on these values. The soft pins keep
+  // the records of dead values, even if the first try fails.
   for (ValueId id : wanted) {
     values_.soft_pin(id);
   }

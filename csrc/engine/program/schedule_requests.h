@@ -1,4 +1,4 @@
-// What a schedule asks of an engine.
+// ScheduleRequests: what a schedule asks of an engine.
 #pragma once
 
 #include <span>
@@ -12,14 +12,15 @@ namespace recoup::detail {
 
 class ScheduleRequests {
  public:
-  // All must outlive it.
+  // All arguments must outlive this object.
   ScheduleRequests(Context& context, Values& values, Evictor& evictor, Replayer& replayer);
 
-  // Evicts it if that is possible.
+  // Evicts the value, if possible.
   void drop(const ValueTicket& ticket);
-  // A kept value is not let go when nobody needs it; the policy may evict it, and that ends it.
+  // A kept value is not dropped when it is not needed. The policy may still evict it, which ends
+  // the keeping.
   void keep(const ValueTicket& ticket, bool on);
-  // Replays what is evicted of them, and keeps it, if there is room for all.
+  // Replays the evicted ones and keeps them, if there is room for all.
   void restore(std::span<const ValueTicket> tickets);
 
  private:

@@ -37,7 +37,7 @@ void UserRequests::escape(StorageId storage) {
   }
   const ValueId first = values_.current(storage);
   if (lineage_[first].escaped && !lineage_.has_consumers(first)) {
-    return;  // one that was disowned may have some
+    return;  // a disowned value may have consumers
   }
   const ValueId one[] = {first};
   replayer_.acquire(one);
@@ -46,7 +46,7 @@ void UserRequests::escape(StorageId storage) {
   values_.drain();
   replayer_.release(one);
   freezer_.freeze_or_copy(storage, Freezer::OldVersion::kResident);
-  // For what that brought back the spill tier may have taken the non-recomputable value itself.
+  // Restoring dependents may have spilled the value itself.
   const ValueId now[] = {values_.current(storage)};
   replayer_.acquire(now);
   without_copy(now[0]);
@@ -78,13 +78,14 @@ void UserRequests::leave_pool(StorageId storage) {
     }
     pages_.charged_outside();
   }
-  // Of one that is outside too: in a smaller budget it may have been brought in.
+  // Also told of a storage that is outside already: in a smaller budget it may have been brought
+  // in.
   if (context_.observer != nullptr) {
     context_.observer->on_leave(storage);
   }
 }
 
-// Whoever has the address may write there unseen.
+// Code that has the address may write there unseen.
 void UserRequests::without_copy(ValueId resident) {
   values_.stop_copying(resident);
   values_.drop_copy(resident);
@@ -121,7 +122,7 @@ void UserRequests::unpin(const PinTicket& ticket) noexcept {
   replayer_.release(one);
 }
 
-// All live storages at once, so that none is evicted again to make room for another.
+// Acquires all live storages at once, so that none is evicted to make room for another.
 void UserRequests::materialize_all() {
   if (context_.observer != nullptr) {
     context_.observer->on_materialize_all();
@@ -136,8 +137,8 @@ void UserRequests::materialize_all() {
     acquire_all(held);
   } catch (const OutOfBudget& error) {
     OutOfBudgetReport report = error.report();
-    // From here on it is not a new run: what was evicted has to come back, through all that it is
-    // made from.
+    // Evicted values must be restored now, through all their ancestors. That fits in a budget for
+    // everything on record.
     report.enough = std::max(report.enough, reporter_.all_resident());
     report.likely = std::max(report.likely, std::min(report.enough, live + report.asked));
     report.leaving = true;
@@ -157,7 +158,8 @@ void UserRequests::materialize_all() {
   keep_for_good(held);
 }
 
-// What the spill tier would take is among them, or room for one would be made by spilling another.
+// Includes values that the spill tier would take: otherwise one would be spilled to make room for
+// another.
 std::vector<ValueId> UserRequests::to_get_back() const {
   std::vector<ValueId> found;
   lineage_.for_each_value([&](ValueId id, const Value& value) {
@@ -187,7 +189,7 @@ bool UserRequests::borrow_tier() {
       context_.tier.closed() || !context_.device.lend_tier()) {
     return false;
   }
-  Bytes size{0};  // of all copies at once
+  Bytes size{0};  // total size of all copies
   lineage_.for_each_value([&](ValueId, const Value& value) {
     size += value.block.valid() || value.evicted() ? value.size + context_.tier.unit() : Bytes(0);
   });
@@ -204,7 +206,7 @@ bool UserRequests::borrow_tier() {
   return true;
 }
 
-// What cannot be had takes nothing else with it.
+// A value that cannot be acquired does not affect the others.
 std::vector<ValueId> UserRequests::acquire_each(std::span<const ValueId> values) {
   std::vector<ValueId> acquired;
   acquired.reserve(values.size());
@@ -217,7 +219,7 @@ std::vector<ValueId> UserRequests::acquire_each(std::span<const ValueId> values)
       replayer_.acquire(one);
       acquired.push_back(id);
     } catch (const std::exception&) {
-      // The first error is told.
+      // The caller rethrows the first error.
     }
   }
   return acquired;

@@ -1,4 +1,4 @@
-// What a user asks of an engine, beside running ops.
+// UserRequests: what a user asks of an engine, apart from running ops.
 #pragma once
 
 #include <vector>
@@ -17,19 +17,19 @@
 namespace recoup::detail {
 
 // Note [Leaving the pool]
-// A storage that has escaped keeps its address, and blocks that may not move cut the pool into
-// pieces: a hundred small arrays of NumPy may lie such that no free range is as large as one
-// activation. So a storage leaves the pool when it escapes: its bytes are copied to memory of its
-// own before any code has its address. It is charged as before. A storage stays in the pool if its
-// address was taken without a request (a custom op kept a pointer), if it is pinned or in use, and
-// on a GPU. A storage that escaped in place stays there for good: its address is known.
+// A storage that has escaped keeps its address, and immovable blocks fragment the pool: with a
+// hundred small NumPy arrays in it, no free range may be as large as one activation. So a storage
+// leaves the pool when it escapes: its bytes are copied to memory of its own before any code has
+// its address. It is charged as before. A storage stays in the pool if its address was taken
+// without a request (a custom op kept a pointer), if it is pinned or in use, and on a GPU. A
+// storage that escaped in place stays there for good: its address is known.
 //
 // Note [Exits through a file]
-// At the exit of a scope all that lives gets its bytes back, at once. Each replay needs room for
-// what it reads and makes, which may be more than what the budget has beside all that lives. With a
-// spill tier there is room, because leaves are spilled for a while. Without one the exit would
-// fail for a program whose budget is too small, or that lives at its limit. So the device lends a
-// tier, a file, for the rest of the scope, which is its exit.
+// At the exit of a scope all live tensors get their bytes back, at once. Each replay needs room for
+// its inputs and results, which may be more than the budget has next to all live tensors. With a
+// spill tier there is room, because non-recomputable values are spilled for a while. Without one
+// the exit would fail for a program whose budget is too small, or only just large enough. So the
+// device lends a tier, a file, for the rest of the scope, which is its exit.
 
 class UserRequests {
  public:
@@ -43,42 +43,45 @@ class UserRequests {
     Pages& pages;
     const OutOfBudgetReporter& reporter;
   };
-  // All must outlive it.
+  // All arguments must outlive this object.
   UserRequests(Context& context, const Parts& parts);
 
-  // Whether it has no bytes afterwards.
+  // Evicts the storage, if possible. Returns whether it has no bytes afterwards.
   bool evict(StorageId storage);
   void evict_everything() { evictor_.evict_everything_as_told(); }
-  // Its bytes are seen from outside: it is resident and stays where it is until it dies.
+  // Code outside the engine gets the address: the storage is made resident and keeps its place
+  // until it dies.
   void escape(StorageId storage);
-  // The same before any code has its address, unless it escaped earlier: it leaves the pool if it
-  // can. Note [Leaving the pool].
+  // The same, before any code has the address. Unless the storage escaped earlier, it leaves the
+  // pool if it can: Note [Leaving the pool].
   void escape_and_leave(StorageId storage);
-  // The second half of that, of a storage that has just escaped; for who repeats a trace.
+  // The second half of escape_and_leave, for a storage that has just escaped. For simulations of a
+  // trace.
   void leave_pool(StorageId storage);
-  // Whether escaping or overwriting it would replay.
+  // Whether an escape or an overwrite of the storage would replay ops.
   [[nodiscard]] bool has_needed_dependents(StorageId storage) const;
-  // Makes it resident and keeps it so, through writes; counted.
+  // Makes the storage resident and keeps it so, in place, through writes. Pins are counted.
   [[nodiscard]] PinTicket pin(StorageId storage);
-  // Does nothing when the storage is gone: its pins went with it.
+  // Does nothing if the storage is gone: its pins ended with it.
   void unpin(const PinTicket& ticket) noexcept;
-  // Makes every live storage resident and a non-recomputable value. Throws OutOfBudget; then
-  // nothing is lost.
+  // Makes every live storage resident and its value non-recomputable. Throws OutOfBudget; nothing
+  // is lost then.
   void materialize_all();
-  // Whether they are.
+  // Whether every live storage is resident and its value non-recomputable.
   [[nodiscard]] bool materialized() const;
   // What cannot be evicted and why, largest first.
   [[nodiscard]] std::vector<PinnedRow> pinned() const;
 
  private:
-  // Those that could be had, pinned.
+  // Acquires those values that can be acquired, and returns them.
   std::vector<ValueId> acquire_each(std::span<const ValueId> values);
-  // The values of live storages that have to be acquired to be leaves with bytes.
+  // The values of live storages that must be acquired to become resident and non-recomputable.
   [[nodiscard]] std::vector<ValueId> to_get_back() const;
-  // Note [Exits through a file]. They may be more afterwards.
+  // Acquires the values. May enable a lent spill tier and then replace `held` by a longer list:
+  // Note [Exits through a file].
   void acquire_all(std::vector<ValueId>& held);
   [[nodiscard]] bool borrow_tier();
-  // They become leaves; their pins go.
+  // Makes the acquired values non-recomputable and releases them.
   void keep_for_good(std::span<const ValueId> acquired);
   void without_copy(ValueId resident);
   [[nodiscard]] PinnedRow pinned_row(ValueId id, const Value& value) const;

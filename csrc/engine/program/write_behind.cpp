@@ -7,11 +7,10 @@
 namespace recoup::detail {
 namespace {
 
-constexpr std::int64_t kWriteShare =
-    8;  // copies are written while less than 1/8 of the budget is free
-constexpr std::size_t kMostWrites = 4;     // at once: a long op leaves time for some
-constexpr std::int64_t kMostWritten = 32;  // that part of the budget, for it is pinned
-constexpr std::size_t kMostVictims = 16;   // looked at after one op
+constexpr std::int64_t kWriteShare = 8;  // write while less than 1/8 of the budget is free
+constexpr std::size_t kMostWrites = 4;  // limit of writes under way: a long op leaves time for some
+constexpr std::int64_t kMostWritten = 32;  // at most 1/32 of the budget is in writes
+constexpr std::size_t kMostVictims = 16;   // limit of victims to examine after one op
 
 }  // namespace
 
@@ -29,7 +28,8 @@ void WriteBehind::write_next() {
     return;
   }
   const Bytes most(context_.options.budget.count() / kMostWritten);
-  // In a small tier one write may take the place of the one before, and so on for ever.
+  // The number of writes per call is limited: in a small tier one write may replace the one before,
+  // and so on.
   for (std::size_t begun = 0;
        begun < kMostWrites && copies_.writes() < kMostWrites && given_up != nothing_at_; ++begun) {
     const Bytes in_writing = copies_.in_writing();
@@ -45,7 +45,7 @@ void WriteBehind::write_next() {
   }
 }
 
-// Those that the policy names are hidden from it, so that it names others.
+// Victims that the policy has named are hidden from it, so that it names others.
 ValueId WriteBehind::next_to_write(Bytes wanted) {
   Hidden named(values_);
   while (wanted > Bytes(0) && named.count() < kMostVictims) {

@@ -1,4 +1,4 @@
-// WriteBehind: writes what will be spilled next while ops run.
+// WriteBehind: writes values that will be spilled next, while ops run.
 #pragma once
 
 #include "csrc/engine/reclaim/evictor.h"
@@ -10,12 +10,11 @@
 namespace recoup::detail {
 
 // Note [Writing behind]
-// A victim of which the spill tier has a copy is given up at once; any other is waited for. So
-// after an op, when memory has been short in this scope and few copies are under way, the policy is
-// asked what it would give up next, until that, what is being written and what is free are a share
-// of the budget. The first of these that would have to be written is written, and so on. Nothing is
-// decided by that: what is given up, and when, the policy says when there is need; a copy makes it
-// cheaper, no more.
+// A victim with a copy in the spill tier is evicted at once; any other must be written first. So
+// after an op, if memory has been short in this scope and few writes are under way, the policy is
+// asked for its next victims, until these, the values being written and the free bytes are a share
+// of the budget. The first victim that would have to be written is written, and so on. This makes
+// no decisions: what is evicted, and when, is still up to the policy; a copy only makes it cheaper.
 class WriteBehind {
  public:
   struct Parts {
@@ -24,7 +23,7 @@ class WriteBehind {
     Spiller& spiller;
     AsyncCopies& copies;
   };
-  // All must outlive it.
+  // All arguments must outlive this object.
   WriteBehind(Context& context, const Parts& parts);
 
   // An op of the program has ended.
@@ -43,7 +42,7 @@ class WriteBehind {
   Evictor& evictor_;
   Spiller& spiller_;
   AsyncCopies& copies_;
-  std::int64_t nothing_at_ = -1;  // what had been given up when there was nothing to write
+  std::int64_t nothing_at_ = -1;  // evictions and spills so far when there was nothing to write
 };
 
 }  // namespace recoup::detail

@@ -9,8 +9,9 @@ Disturber::Disturber(const Context& context, Evictor& evictor, Mover& mover,
                      const OutOfBudgetReporter& reporter)
     : context_(context), evictor_(evictor), mover_(mover), reporter_(reporter) {}
 
-// Within a replay everything would be made again for each of the ops that need it: their number
-// doubles with every residual. So there only what is asked for by count is evicted.
+// Within a replay, evicting everything would make each waiting op replay it all again: the number
+// of replays doubles with every residual connection. So within a replay only an eviction that is
+// requested by number (force_eviction) is done.
 void Disturber::before_allocation(Bytes size) {
   const TestAids& aids = context_.options.aids;
   const std::int64_t count = context_.stats.allocations;

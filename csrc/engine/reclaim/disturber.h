@@ -1,4 +1,5 @@
-// Disturber: what tests switch on, see TestAids. It does nothing when they have not.
+// Disturber: injects the faults and disturbances that a test requests with TestAids. Does nothing
+// otherwise.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,14 @@ namespace recoup::detail {
 
 class Disturber {
  public:
-  // All must outlive it.
+  // All arguments must outlive this object.
   Disturber(const Context& context, Evictor& evictor, Mover& mover,
             const OutOfBudgetReporter& reporter);
 
   [[nodiscard]] bool active() const { return context_.options.aids.any(); }
-  // A block of `size` is about to be taken. Throws OutOfBudget where it shall fail.
+  // Called before a block of `size` is allocated. Throws OutOfBudget if this allocation is to fail.
   void before_allocation(Bytes size);
-  // Throws InjectedFault where it shall fail.
+  // Throws InjectedFault if this replay is to fail.
   void before_replay(OpId op);
 
  private:

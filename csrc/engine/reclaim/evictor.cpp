@@ -12,7 +12,7 @@
 namespace recoup::detail {
 namespace {
 
-// Victims that would be spilled, looked past for one that would be replayed.
+// Limit of victims to skip because they would be spilled, in search of one to replay.
 constexpr std::size_t kMostHidden = 16;
 
 }  // namespace
@@ -54,9 +54,9 @@ EvictionPlan Evictor::ask_policy(const RoomRequest& request) {
 }
 
 // Note [What is spilled is used last]
-// A training passes over its state once a step, so what was not used for longest is what is used
-// next. Where the next uses are known, what the policy would spill gives way to what costs less for
-// its size and for how long it is not used.
+// Training uses its state once per step, so the state that was not used for longest is used next.
+// If the next uses are known, the victim that the policy would spill is replaced by the one with
+// the lowest price per byte and per op until its next use.
 ValueId Evictor::used_last(ValueId victim) const {
   std::optional<double> lowest = price_of_absence(victim);
   if (!lowest) {
@@ -75,7 +75,7 @@ ValueId Evictor::used_last(ValueId victim) const {
   return best;
 }
 
-// Of a value that is spilled: of a byte, for each op until it is used. Nothing: that is not known.
+// The price of spilling a value, per byte and per op until its next use; nullopt: unknown.
 std::optional<double> Evictor::price_of_absence(ValueId id) const {
   const Value& value = lineage_[id];
   const std::optional<std::uint32_t> use =
@@ -88,7 +88,7 @@ std::optional<double> Evictor::price_of_absence(ValueId id) const {
          (static_cast<double>(value.size.count()) * (1.0 + *use));
 }
 
-// Whether what can be spilled is enough.
+// Whether non-recomputable and clean candidates have `missing` bytes together.
 bool Evictor::can_spill(Bytes missing) const {
   Bytes sum{0};
   for (const ValueId id : candidates_.list()) {
@@ -101,10 +101,11 @@ bool Evictor::can_spill(Bytes missing) const {
 }
 
 // Note [Replay before spill]
-// A policy divides what a victim costs by its age: what was not used for long may not be used for
-// long. For state that is wrong: it is used once a step, however long ago that was, and each copy
-// is paid for. So where the policy would spill, what it would replay first is compared with that by
-// the price of a byte alone, and goes if it is cheaper.
+// A policy divides the cost of a victim by its age, assuming that values unused for long will not
+// be used soon. For state that is wrong: it is used once per step, however long ago that was, and
+// each copy has its price. So if the policy would spill, the first victim that it would replay is
+// compared with the one to spill by price per byte alone. The former is evicted if it is cheaper,
+// or if spilling cannot free enough.
 ValueId Evictor::cheaper_replay(const RoomRequest& request, ValueId spilled) {
   const double price = price_per_byte(spilled);
   Hidden hidden(values_);
@@ -138,7 +139,7 @@ bool Evictor::evict_one(const RoomRequest& request) {
   return !planned.victims.empty();
 }
 
-// What becomes of one victim may make a non-recomputable value of the next one, or end its record.
+// Evicting one victim may make the next one non-recomputable, or end its record.
 void Evictor::evict_all(const EvictionPlan& plan) {
   for (ValueId victim : plan.victims) {
     if (lineage_.contains(victim) && lineage_[victim].evictable()) {

@@ -1,4 +1,5 @@
-// Evictor: takes bytes that a replay can make again, in the order of a list or of the policy.
+// Evictor: frees the bytes of values that a replay or the spill tier can restore. A list or the
+// policy chooses the victims.
 #pragma once
 
 #include <memory>
@@ -16,26 +17,26 @@ namespace recoup::detail {
 
 class Evictor final : public Reclaimer {
  public:
-  // All must outlive it.
+  // All arguments must outlive this object.
   Evictor(Context& context, Values& values, Candidates& candidates, EvictionPolicy& policy,
           Spiller& spiller);
 
-  // Evicts what the policy plans for the request; false: it has no plan.
+  // Evicts what the policy plans for the request. False: it has no plan.
   bool evict_one(const RoomRequest& request);
-  // What the policy would name first for the request.
+  // The first plan of the policy for the request.
   [[nodiscard]] EvictionPlan would_evict(const RoomRequest& request);
-  // Whether an evictable value would be spilled if it is to be got back like that.
+  // Whether the evictable value would be spilled, if it is to be restored as `by` says.
   [[nodiscard]] bool would_spill(ValueId id, GetBack by) const;
-  // It must be evictable. What costs less to spill than to replay is spilled, and a
-  // non-recomputable value is. A storage that refuses becomes a non-recomputable value instead;
-  // what cannot be spilled is evicted, or stays as a non-recomputable value that is not evictable
-  // any more.
+  // Frees the bytes of an evictable value. Spills it if that costs less than a replay, or if it is
+  // non-recomputable. If it cannot be spilled, a recomputable value is evicted, and a
+  // non-recomputable one stays and is not evictable any more. If its storage refuses, the value is
+  // disowned.
   void evict(ValueId id, GetBack by = GetBack::kCheapest);
-  // What of the plan's victims is still evictable, one after the other.
+  // Evicts those of the plan's victims that are still evictable, in order.
   void evict_all(const EvictionPlan& plan);
-  // Everything that may be evicted, for a second try.
+  // Evicts all candidates, for a second try.
   void evict_candidates();
-  // For the user, a schedule or a test, and not for room: see Context::told_to_evict.
+  // For a request of the user, a schedule or a test, not for room: see Context::told_to_evict.
   void evict_as_told(ValueId id);
   void evict_everything_as_told();
 

@@ -12,7 +12,7 @@ Importer::Importer(Context& context, const Parts& parts)
       pages_(parts.pages) {}
 
 void Importer::bring_in() {
-  // A tier that was lent is for what is in the pool.
+  // A tier that was lent serves only values of the pool.
   if (context_.options.spill <= Bytes(0) || !context_.tier.open() ||
       left_ == context_.charges.external) {
     return;

@@ -1,4 +1,4 @@
-// Importer: brings in storages that were made outside of the pool.
+// Importer: brings storages that were made outside into the pool.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,14 @@ namespace recoup::detail {
 
 // Note [Storages from outside]
 // A model that was made before the scope is charged and stays where it is: its memory is not the
-// pool's, so it can neither be moved nor taken. With a spill tier it need not stay. The first time
-// that room is short all of it is brought in: copied into the pool, and its own memory is given
-// back; then it is a non-recomputable value like all others. The largest comes first. It is spilled
-// when there is no room for two copies, and its bytes are room for the copies of the others.
+// pool's, so the engine cannot move or free it. With a spill tier it does not have to stay. The
+// first time that memory is short, all of it is brought in: each storage is copied into the pool,
+// and its own memory is freed. Then it holds a non-recomputable value like any other. The largest
+// storage comes first. A storage is spilled if there is no room for two copies of it; its freed
+// bytes are room for the copies of the others.
 //
-// What somebody outside may look at stays: what escaped, and what is pinned. Who makes a storage
-// known pins what must stay.
+// Storages stay outside if other code may use their address: escaped and pinned ones. Code that
+// registers a storage pins it if it must stay.
 class Importer {
  public:
   struct Parts {
@@ -27,10 +28,11 @@ class Importer {
     Spiller& spiller;
     Pages& pages;
   };
-  // All must outlive it.
+  // All arguments must outlive this object.
   Importer(Context& context, const Parts& parts);
 
-  // Room is short. Brings in what may be; what a running op uses is left for the next time.
+  // Called when memory is short. Brings in all storages that may move. Those that a running op uses
+  // are left for the next call.
   void bring_in();
 
  private:
@@ -44,7 +46,7 @@ class Importer {
   Values& values_;
   Spiller& spiller_;
   Pages& pages_;
-  std::optional<Bytes> left_;  // bytes outside that stay; none: some may not
+  std::optional<Bytes> left_;  // bytes that stay outside; nullopt: some may move later
 };
 
 }  // namespace recoup::detail

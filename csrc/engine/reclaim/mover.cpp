@@ -36,7 +36,7 @@ void Mover::slide() {
   }
 }
 
-// To look for a plan costs time as well.
+// The search for a plan costs time, too.
 std::optional<Nanoseconds> Mover::offer(const RoomRequest& request, Nanoseconds /*lost*/,
                                         std::optional<Nanoseconds> limit) {
   const MovePrice& price = context_.move_price;
@@ -55,7 +55,7 @@ std::optional<Nanoseconds> Mover::offer(const RoomRequest& request, Nanoseconds 
 
 void Mover::take(Nanoseconds& /*lost*/) { do_moves(offered_); }
 
-// False when a storage refused to move; then the plan is void.
+// False: a storage refused to move, and the rest of the plan is void.
 bool Mover::do_moves(const CompactionPlan& plan) {
   const Timer timer(context_.stats.move_ns);
   return move_all(plan.moves);
@@ -74,7 +74,8 @@ bool Mover::move_all(std::span<const Move> moves) {
     context_.device.copy(move.to, {.external = nullptr, .offset = from.offset}, from.size);
     pool_.move(move.block, move.to);
     poison_old(from.offset, move.to, from.size);
-    pages_.touch(move.to, from.size);  // not before: what is free may be given back
+    // Not before the copy: pages of a free range may be given back.
+    pages_.touch(move.to, from.size);
     if (storage.valid()) {
       context_.device.attach(handle, move.to);
     }
@@ -103,8 +104,8 @@ BlockId Mover::relocate(StorageId id, BlockId to) {
   return before;
 }
 
-// NonRecomputables that are written again and again (optimizer state, parameters made in the scope)
-// stay for long: at the low end they do not cut the room that everything else shares.
+// Non-recomputable values that are written repeatedly (optimizer state, parameters made in the
+// scope) live long. At the low end they do not fragment the room that all other values share.
 void Mover::place_low(StorageId id) {
   HeldStorage& storage = values_[id];
   const Value& value = context_.lineage[storage.current];
@@ -136,8 +137,9 @@ void Mover::place_low(StorageId id) {
   context_.stats.moved_bytes += value.size.count();
 }
 
-// To the tightest hole or, where there is none, by as much as is free beside it; to the low end and
-// the high end in turn, so that what has only one hole to go to comes back.
+// Moves each block into the tightest free block or, if it fits into none, by the size of an
+// adjacent one. Alternates between the low and the high end, so that a block that fits into a
+// single free block moves back.
 void Mover::move_everything() {
   const Zone zone = moved_low_ ? Zone::kHigh : Zone::kLow;
   moved_low_ = !moved_low_;
@@ -151,7 +153,7 @@ void Mover::move_everything() {
     const std::optional<PoolOffset> to = another_place(block, zone);
     const Move move[] = {{.block = block, .to = to.value_or(Bytes(0))}};
     if (to && !move_all(move)) {
-      return;  // what it was may have freed others of them
+      return;  // disowning it may have freed others of these blocks
     }
   }
 }
@@ -178,7 +180,7 @@ std::optional<PoolOffset> Mover::another_place(BlockId id, Zone zone) {
   return std::nullopt;
 }
 
-// Where a block was before it moved; the ranges may overlap.
+// Poisons the place from which a block moved. The ranges may overlap.
 void Mover::poison_old(PoolOffset from, PoolOffset to, Bytes size) {
   if (!context_.options.aids.poison) {
     return;

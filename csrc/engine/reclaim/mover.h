@@ -1,4 +1,4 @@
-// Mover: moves blocks within the pool, so that free bytes come together or storages lie well.
+// Mover: moves blocks within the pool, to make free bytes contiguous or to place storages well.
 #pragma once
 
 #include <optional>
@@ -14,23 +14,24 @@ namespace recoup::detail {
 
 class Mover final : public Reclaimer {
  public:
-  // All must outlive it.
+  // All arguments must outlive this object.
   Mover(Context& context, Values& values, Pages& pages);
 
-  // Whether the block of this owner may move.
+  // Whether the owner's block may move.
   [[nodiscard]] bool movable(ValueId owner) const {
     return owner.valid() && context_.lineage[owner].movable();
   }
-  // Moves until `size` bytes are free in one piece, at any price; false: that is impossible.
+  // Moves blocks until `size` contiguous bytes are free, at any price. False: that is impossible.
   bool bring_together(Bytes size);
-  // Moves everything as far down as it goes.
+  // Moves all movable blocks as far down as possible.
   void slide();
-  // Copies a storage to a block that nobody owns and gives it that. Returns the one from before,
-  // which is nobody's then; invalid, and nothing done, when the storage refuses.
+  // Copies a storage to the block `to`, which has no owner, and makes it the storage's block.
+  // Returns the old block, which has no owner then. Returns an invalid one and does nothing if the
+  // storage refuses.
   BlockId relocate(StorageId id, BlockId to);
-  // To the low end, a non-recomputable value that is written again and again: once a storage.
+  // Moves a non-recomputable value that is written repeatedly to the low end, once per storage.
   void place_low(StorageId id);
-  // TestAids::shake: everything that may move lies elsewhere afterwards, if there is room.
+  // TestAids::shake: moves every movable block to another place, if there is room.
   void move_everything();
 
   // ---- Reclaimer ----
@@ -51,7 +52,7 @@ class Mover final : public Reclaimer {
   Pages& pages_;
   Compactor compactor_;
   CompactionPlan offered_;
-  bool moved_low_ = false;  // by move_everything, last
+  bool moved_low_ = false;  // direction of the last move_everything
 };
 
 }  // namespace recoup::detail

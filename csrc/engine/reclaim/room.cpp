@@ -12,7 +12,7 @@ namespace recoup::detail {
 namespace {
 using SteadyClock = std::chrono::steady_clock;
 
-// One allocation of so many is timed. A prime: what a training repeats has another period.
+// One of 61 allocations is timed. A prime, so that it does not match the period of a training step.
 constexpr std::int64_t kTimedOf = 61;
 constexpr const char* kInPieces = "the bytes are there, but not in one piece";
 }  // namespace
@@ -133,14 +133,14 @@ void Room::make_room(Bytes size) {
   stats.bookkeeping_ns += spent.count() - (apart() - apart_before);
 }
 
-// The bytes are free. `lost`: what was evicted for the same allocation by now, though they were.
-// False when there is nothing left to give up.
+// Makes `size` contiguous bytes free, when as many are free in total. `lost`: the price of what has
+// been evicted for the same allocation since then. False: nothing is left to evict.
 bool Room::make_one_piece(Bytes size, Nanoseconds& lost) {
   if (enough_.roomy() && mover_.bring_together(size)) {
     return true;
   }
   if (enough_.roomy() && enough_.again() && !context_.replaying) {
-    reporter_.fail(size, kInPieces, true);  // it is run again, with memory in order
+    reporter_.fail(size, kInPieces, true);  // the op is run again with defragmented memory
   }
   while (pool_.largest_free() < size) {
     if (!reclaim({.size = size, .shortfall = Bytes(0)}, lost) && !context_.copies->wait_for_all()) {
@@ -150,7 +150,7 @@ bool Room::make_one_piece(Bytes size, Nanoseconds& lost) {
   return true;
 }
 
-// False: nothing is planned now, or it cannot be done.
+// False: no step is planned now, or it cannot be done.
 bool Room::reclaim_as_planned(const RoomRequest& request, Nanoseconds& lost) {
   PlannedVictims* const planned = context_.planned;
   if (planned == nullptr) {
@@ -200,7 +200,7 @@ void Room::count_misfit() {
       kMillion - kMillion * pool_.largest_free().count() / pool_.free_bytes().count();
 }
 
-// Where only the sum of what is free counts. False: nothing is left to give up.
+// Frees some bytes at any address. False: nothing is left to free.
 bool Room::free_some(Bytes missing) {
   return evictor_.evict_one({.size = Bytes(0), .shortfall = missing}) || evict_soft_pinned() ||
          context_.copies->wait_for_all() || non_recomputables_.drop_one(missing);
@@ -239,7 +239,7 @@ bool Room::defragment(std::span<const ValueId> pinned, Bytes need) {
     --context_.lineage[id].fixed;
   }
   const auto missing = [&] { return context_.shortfall(need); };
-  // The slide brings them together.
+  // The slide below makes the free bytes contiguous.
   while (missing() > Bytes(0) && free_some(missing())) {
   }
   mover_.slide();
@@ -277,7 +277,7 @@ void Room::shrink(Bytes budget) {
     context_.device.sweep_external();
     importer_.bring_in();
   }
-  const bool possible = unevictable() <= budget;  // else nothing is given up for it
+  const bool possible = unevictable() <= budget;  // else nothing is evicted for it
   while (missing() > Bytes(0)) {
     if (!possible || !free_some(missing())) {
       reporter_.fail_in(
@@ -301,7 +301,7 @@ void Room::shrink(Bytes budget) {
   context_.placer.set_budget(budget);
 }
 
-// What stays whatever else goes; dead leaves may go.
+// The bytes that cannot be freed. Dead sources can be.
 Bytes Room::unevictable() const {
   Bytes stays = context_.charges.external + context_.charges.kernel_held;
   context_.lineage.for_each_value([&](ValueId, const Value& value) {
@@ -311,7 +311,7 @@ Bytes Room::unevictable() const {
   return stays;
 }
 
-// Empties all of the pool from `capacity` on; false when something there stays.
+// Empties the pool from `capacity` on. False: a block there can be neither moved nor evicted.
 bool Room::clear_addresses(Bytes capacity) {
   for (;;) {
     mover_.slide();

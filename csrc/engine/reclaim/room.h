@@ -1,4 +1,4 @@
-// Room: blocks for whoever asks, and what is given up for them.
+// Room: allocates blocks, and frees or moves memory to make room for them.
 #pragma once
 
 #include <array>
@@ -17,24 +17,23 @@
 
 namespace recoup::detail {
 
-// A replay that is under way: its ops that wait hold what they need, but would do without.
+// A running replay. The inputs that its waiting ops hold can be evicted if necessary.
 class WaitingReplay {
  public:
   virtual ~WaitingReplay() = default;
-  // The value to give up when no candidate is left; invalid when there is none.
+  // The value to evict when no candidate is left; invalid: none.
   [[nodiscard]] virtual ValueId soft_victim() const = 0;
 };
 
 // Note [Making room]
-//   0. with a spill tier: what was made outside comes into the pool, and is a candidate there
+//   0. with a spill tier: storages made outside are brought into the pool and become candidates
 //   1. useless dead values (they are dropped as soon as they are useless, so none is left here)
 //   2. candidates, as the policy plans
 //   3. softly pinned inputs of waiting replays, the outermost frame's first
-//   4. external tensors that only the engine still holds, dead leaves that nothing evicted hangs on
-//   5. the report
-// When the bytes are there but not in one piece, each Reclaimer names its price in nanoseconds, and
-// the cheapest is taken; where the running step has a list of evictions, what that names comes
-// first.
+//   4. external tensors that only the engine holds; dead sources without evicted dependents
+//   5. the error report
+// If enough bytes are free but not contiguous, each Reclaimer names its price in nanoseconds, and
+// the cheapest is taken. If the running step has a list of evictions, the list takes precedence.
 class Room {
  public:
   struct Parts {
@@ -48,27 +47,28 @@ class Room {
     const OutOfBudgetReporter& reporter;
     Disturber& disturber;
   };
-  // All must outlive it.
+  // All arguments must outlive this object.
   Room(Context& context, const Parts& parts);
 
-  // A block that nobody owns, for a kernel. `at`: where nothing must be. Throws OutOfBudget.
+  // A block without an owner, for a kernel. `at`: its offset, where the pool must be free. Throws
+  // OutOfBudget.
   BlockId take_block(Bytes nbytes, std::optional<PoolOffset> at = std::nullopt);
-  // Bytes outside the pool: no address matters. Throws OutOfBudget.
+  // Charges bytes outside the pool, where no address matters. Throws OutOfBudget.
   void charge_external(Bytes size);
-  // Evicts until `need` bytes are free, if that is possible, and slides everything that may move to
-  // one side. `pinned` are values that the op holds with acquire; they stay resident and may move.
-  // False: less is free, and there is nothing left to evict.
+  // Evicts until `need` bytes are free, if possible, and slides all movable blocks to one side.
+  // `pinned` are the values that the op holds with acquire; they stay resident and may move. False:
+  // less is free, and nothing is left to evict.
   [[nodiscard]] bool defragment(std::span<const ValueId> pinned, Bytes need);
 
-  // Throw std::invalid_argument; shrink throws OutOfBudget too, and then the budget is what it was.
+  // Both throw std::invalid_argument. shrink throws OutOfBudget too; the budget is unchanged then.
   void grow(Bytes budget);
   void shrink(Bytes budget);
 
-  // Null: none. It must take itself away before it ends.
+  // Null: none. The replay must reset it before it ends.
   void set_replay(const WaitingReplay* replay);
 
  private:
-  std::optional<BlockId> find_block(Bytes size);  // timed now and then
+  std::optional<BlockId> find_block(Bytes size);  // some calls are timed
   void make_room(Bytes size);
   bool make_one_piece(Bytes size, Nanoseconds& lost);
   bool reclaim(const RoomRequest& request, Nanoseconds& lost);
@@ -90,7 +90,7 @@ class Room {
   Enough& enough_;
   const OutOfBudgetReporter& reporter_;
   Disturber& disturber_;
-  const std::array<Reclaimer*, 2> ways_;  // a new one is a row here
+  const std::array<Reclaimer*, 2> ways_;  // all reclaimers
   const WaitingReplay* replay_ = nullptr;
 };
 

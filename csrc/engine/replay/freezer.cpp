@@ -17,7 +17,7 @@ Freezer::Freezer(Context& context, const Parts& parts)
       replayer_(parts.replayer),
       spiller_(parts.spiller) {}
 
-// The storage goes on with a new value in the same place; the old value keeps a private copy.
+// Gives the storage a new value in place; the old value gets a private copy.
 void Freezer::keep_copy(ValueId source) {
   const ValueId one[] = {source};
   replayer_.acquire(one);
@@ -58,15 +58,15 @@ void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
   for (ValueId id : found.needed) {
     to_restore += lineage_[id].size;
   }
-  // What is needed will mostly be used soon (gradients by the optimizer), so it is better brought
-  // back now than kept replayable by a copy, unless it would crowd out everything else.
+  // Needed values will mostly be used soon (gradients by the optimizer). So it is better to restore
+  // them now than to keep them replayable by a copy, unless they would crowd out everything else.
   const Bytes size = lineage_[source].size;
   const bool crowds =
       to_restore.count() * 2 > context_.options.budget.count() && size <= to_restore;
   if (crowds ? keep_old(source, old) : restore_cheaply(source, found.needed)) {
     return;
   }
-  // Copies, like all that is restored, cannot be evicted: what takes less room is tried first.
+  // Neither copies nor restored values can be evicted: whichever takes less room is tried first.
   const Charges& charges = context_.charges;
   const bool copies_are_less = charges.dead_sources - charges.dead_frozen + size <= to_restore;
   if (copies_are_less && keep_old(source, old)) {
@@ -82,15 +82,16 @@ void Freezer::freeze_or_copy(StorageId storage, OldVersion old) {
 }
 
 // Note [Restoring cheaply]
-// What was brought back stays pinned until all is, so each replay has less room than the one before
-// it, and evicts what a later one needs. Where saved activations outlive a step (retain_graph) they
-// nearly fill the budget: a hundred times the ops of the step were replayed before it fitted, or
-// did not. So one attempt may cost at most twice what it costs when each op runs just once, and
-// there is none while failed ones have cost more than a tenth of the program's own ops. A program
-// whose attempts fail loses no more than that tenth, and what one of them costs.
+// Restored values stay pinned until all are restored, so each replay has less room than the one
+// before it, and evicts what a later one needs. Saved activations that outlive a step
+// (retain_graph) nearly fill the budget: a hundred times the ops of the step were replayed before
+// everything fitted, or it never did. So one attempt may cost at most twice what it costs to run
+// each op just once, and none is made while failed attempts have cost more than a tenth of the
+// program's own ops. A program whose attempts fail loses no more than that tenth plus the cost of
+// one attempt.
 bool Freezer::restore_cheaply(ValueId source, const std::vector<ValueId>& needed) {
   constexpr int kMostOfLeast = 2;
-  constexpr int kWastedPart = 10;  // a tenth of the program's op time
+  constexpr int kWastedPart = 10;  // as a fraction of the program's op time: 1/10
   if (wasted_.count() > context_.stats.op_ns / kWastedPart) {
     return false;
   }
@@ -105,7 +106,7 @@ bool Freezer::restore_cheaply(ValueId source, const std::vector<ValueId>& needed
   }
 }
 
-// So that what was recomputed from it can be, after the storage has changed. False: no room.
+// Keeps the old content for replays after the storage has changed. False: no room.
 bool Freezer::keep_old(ValueId source, OldVersion old) {
   if (old == OldVersion::kResidentOrSpilled && spiller_.save(source)) {
     return true;
@@ -130,9 +131,9 @@ void Freezer::restore_and_freeze(ValueId source, const Effort& effort) {
   replayer_.release(held);
 }
 
-// Makes resident, and pins, all that the user holds of what hangs on a non-recomputable value.
-// Bringing some of it back may evict other parts, or open the way to what was hidden behind them,
-// so this goes on until nothing is missing; it ends, because what was brought back stays.
+// Makes resident, and pins, all dependents of a non-recomputable value that the user holds.
+// Restoring some of them may evict others, or uncover dependents beyond them, so this is repeated
+// until none is missing. It ends because restored values stay.
 void Freezer::restore_dependents(ValueId source, const Effort& effort, std::vector<ValueId>& held) {
   Effort left = effort;
   for (;;) {
@@ -155,18 +156,19 @@ void Freezer::restore_dependents(ValueId source, const Effort& effort, std::vect
 }
 
 // Note [State]
-// What a storage holds is state, such as a parameter, a moment of an optimizer, a moving average,
-// when an op changes it in place by other values, reading what it was, after another op has read
-// that; and either its first content was made from nothing (zeros, random numbers), or that
-// happened to it before. To scale it by numbers (weight decay, a mask) is no such change, and hides
-// none. From then on it is a non-recomputable value. Its lineage would grow by each change, through
-// all the inputs of all of them, and whether a freeze ended it would depend on what is evicted
-// when: below parameters, gradients and moments some budgets replayed each parameter from its
-// initialization and larger ones failed. All of this is a property of the program, not of the
-// budget, so the rule is the same in every one; a parameter that is made inside the scope is from
-// its first update on what one from outside is. Activations are changed before anybody has read
-// them (relu_ on what a convolution made), and a gradient to which autograd adds that of another
-// branch is changed once, and was computed.
+// A storage holds state (a parameter, a moment of an optimizer, a moving average) if an op changes
+// it in place, combining its old content with other values, after another op has read that content;
+// and if either its first content was made from nothing (zeros, random numbers) or such a change
+// has happened to it before. Scaling it by numbers (weight decay, a mask) is no such change, and
+// does not hide an earlier one. From then on its value is non-recomputable. Otherwise its lineage
+// would grow with each change, through all the inputs of all changes, and whether a freeze ended it
+// would depend on what is evicted at the time: below parameters, gradients and moments, some
+// budgets replayed each parameter from its initialization and larger ones failed. All of this is a
+// property of the program, not of the budget, so the rule is the same in every budget: from its
+// first update on, a parameter that is made inside the scope is treated like one from outside.
+// Activations are no state: they are changed before any op has read them (relu_ on the result of a
+// convolution). Nor is a gradient to which autograd adds that of another branch: it is changed
+// once, and was computed.
 void Freezer::make_state(StorageId storage) {
   const ValueId one[] = {values_.current(storage)};
   const Value& value = lineage_[one[0]];
@@ -186,8 +188,7 @@ void Freezer::before_write(StorageId storage, OldVersion old) {
   }
 }
 
-// Getting one argument back may have made a non-recomputable value of another one on which
-// something hangs.
+// Restoring one argument may have made another one non-recomputable that has dependents.
 bool Freezer::start_writing(std::span<const StorageId> storages) {
   for (StorageId storage : storages) {
     const ValueId id = values_.current(storage);

@@ -1,4 +1,4 @@
-// Freezer: what must happen to a content before it changes.
+// Freezer: makes dependents independent of a content before it changes.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,21 @@
 namespace recoup::detail {
 
 // Note [Freeze]
-// A non-recomputable value is about to change (a parameter in optimizer.step) or to be seen from
-// outside, so nothing may be recomputed from what it holds now, ever after. Walking forward from it
-// through values without bytes:
+// A non-recomputable value (source) is about to change, such as a parameter in optimizer.step, or
+// to escape. From then on nothing may be recomputed from its current content. The engine walks
+// forward from it through values without bytes:
 //
-//   non-recomputable value --> a (evicted, dead) --> b (resident)        b becomes a
-//   non-recomputable value; a is lost
-//        \-> c (evicted, user holds it)                c is rematerialized, then becomes a
-//        non-recomputable value
+//   source --> a (evicted, dead) --> b (resident)    b becomes non-recomputable; a is lost
+//          \-> c (evicted, user holds it)            c is replayed, then becomes non-recomputable
 //
 // Stopping at the first lost value would be wrong: b could be evicted later and recomputed from the
-// new parameter. So would be stopping at a resident value that a kernel is writing over: nothing
-// can be recomputed from it as soon as it is a non-recomputable value. Where getting c back does
-// not fit, or costs too much, the old content is kept as a private copy instead, for as long as
-// something hangs on it; where the spill tier has the old content, or takes it, it is kept there.
+// new parameter. Stopping at a resident value that a kernel is overwriting would be wrong, too:
+// nothing can be recomputed from it once it is non-recomputable. If restoring c does not fit or
+// costs too much, the old content is kept instead, as long as it has dependents: in the spill tier
+// if that has or accepts it, else as a private copy.
 //
-// A dead b on which an evicted gradient hangs would be a non-recomputable value that stays until
-// somebody asks for the gradient. So what is evicted behind dead values is brought back too: then
-// nobody needs b.
+// If an evicted gradient depends on a dead b, b would stay as a non-recomputable value until the
+// gradient is used. So evicted values beyond dead ones are restored too: then b is not needed.
 class Freezer {
  public:
   struct Parts {
@@ -44,24 +41,25 @@ class Freezer {
     Replayer& replayer;
     Spiller& spiller;
   };
-  // All must outlive it.
+  // All arguments must outlive this object.
   Freezer(Context& context, const Parts& parts);
 
-  // Where the old content may be if something is to be recomputed from it still.
+  // Where the old content may be kept for later replays.
   enum class OldVersion : std::uint8_t {
     kResident,           // a private copy in the pool
-    kResidentOrSpilled,  // the storage's own slot in the spill tier, too
+    kResidentOrSpilled,  // also in the storage's own slot of the spill tier
   };
-  // Nothing evicted may be recomputed from what the storage holds. Throws OutOfBudget.
+  // Ensures that no evicted value is recomputed from the storage's bytes after they change. Throws
+  // OutOfBudget.
   void freeze_or_copy(StorageId storage, OldVersion old);
-  // The same for a storage that an op will write, before its arguments are acquired.
+  // The same for a storage that an op will write. Called before the op's arguments are acquired.
   void before_write(StorageId storage, OldVersion old = OldVersion::kResidentOrSpilled);
-  // An op is about to change it in place by other values that it reads: Note [State].
+  // An op is about to change the storage in place by other values that it reads: Note [State].
   void make_state(StorageId storage);
-  // A kernel that writes these storages is about to run. False: one of them has to be given to
+  // Marks the storages as written by a kernel that is about to run. False: one of them needs
   // before_write again, with nothing pinned.
   [[nodiscard]] bool start_writing(std::span<const StorageId> storages);
-  // It does not run after all.
+  // The kernel does not run after all.
   void stop_writing(std::span<const StorageId> storages) noexcept;
 
  private:
@@ -79,7 +77,7 @@ class Freezer {
   Room& room_;
   Replayer& replayer_;
   Spiller& spiller_;
-  Nanoseconds wasted_{0};  // by attempts that failed: Note [Restoring cheaply] in freezer.cpp
+  Nanoseconds wasted_{0};  // cost of failed attempts: Note [Restoring cheaply] in freezer.cpp
 };
 
 }  // namespace recoup::detail

@@ -47,7 +47,7 @@ Nanoseconds Records::cost_by_bytes(const OpRecord& record) const {
   return cost;
 }
 
-// The new content of `storage` after `op` wrote it; no op: a non-recomputable value.
+// Updates the storage after `op` wrote it. Invalid op: the new content is non-recomputable.
 void Records::supersede(StorageId id, OpId op, bool overwritten) {
   values_.stop_copying(values_.current(id));
   HeldStorage& storage = values_[id];
@@ -69,7 +69,7 @@ void Records::supersede(StorageId id, OpId op, bool overwritten) {
     Value& now = lineage_[after];
     const Value& old = lineage_[before];
     now.from_nothing = overwritten ? lineage_[op].inputs.empty() : old.from_nothing;
-    const bool alone = !overwritten && lineage_[op].inputs.size() == 1;  // itself
+    const bool alone = !overwritten && lineage_[op].inputs.size() == 1;  // reads only itself
     now.was_read = alone && old.was_read;
     now.changed = !overwritten && (old.changed || (old.was_read && !alone));
   }
@@ -198,15 +198,15 @@ void Records::finish(const OpRecord& record, std::span<StorageId> storages) {
 
 void Records::make_unknown(std::span<const WrittenStorage> written) {
   for (const WrittenStorage& each : written) {
-    // One that was evicted before the op could be tried again can be replayed as it was.
+    // A value that was evicted before the op could be tried again can still be replayed.
     if (lineage_[values_.current(each.storage)].resident()) {
       supersede(each.storage, OpId(), each.overwritten);
     }
   }
 }
 
-// When the metadata grow past their bound, resident values that the user holds become leaves, the
-// smallest first: that costs nothing now, and lets the lineage behind them go.
+// If the metadata exceed their bound, resident values that the user holds become non-recomputable,
+// the smallest first. That costs nothing now, and frees the lineage of their ancestors.
 void Records::bound_metadata() {
   const auto metadata = static_cast<std::ptrdiff_t>(lineage_.op_count() * sizeof(Op) +
                                                     lineage_.value_count() * sizeof(Value)) +

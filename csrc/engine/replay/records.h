@@ -1,5 +1,5 @@
-// Records: what an op that has ended leaves behind: values for what it made, versions of what it
-// wrote, and an op to replay.
+// Records: records a finished op: values for what it made, versions of what it wrote, and the op
+// itself for replays.
 #pragma once
 
 #include <span>
@@ -15,28 +15,28 @@
 namespace recoup::detail {
 
 // Note [Versions]
-// A write to a value with lineage makes a new value in the same place; the old one stays as an
+// A write to a value with lineage makes a new value in the same place. The old one stays as an
 // evicted value, with its lineage and without a storage (Coop's recomputable in-place):
 //
 //   before   storage s -- v1 [block] <- op1
 //   after    storage s -- v2 [block] <- op2, which reads v1
 //                         v1 [evicted, dead] <- op1
 //
-// A write to a non-recomputable value makes a non-recomputable value: what the non-recomputable
-// value held before is gone (Note [Freeze] saw to it).
+// A write to a non-recomputable value makes a non-recomputable value. The content from before is
+// gone; Note [Freeze] has made its dependents independent of it.
 //
 // Note [Copy on write]
-// What DTR and DTE do with a write, as an ablation of recomputable in-place (Note [Versions]): the
-// storage moves to a new block before the op writes it, so the op needs room for both, and what is
-// written often wanders through the pool. The block from before stays for the kernel's time; then
-// it belongs to the old version, which may be evicted like any other value, or is free:
+// How DTR and DTE handle a write, as an ablation of recomputable in-place (Note [Versions]): the
+// storage moves to a new block before the op writes it. So the op needs room for both blocks, and a
+// storage that is written often wanders through the pool. The old block is kept while the kernel
+// runs. Then it belongs to the old version, which may be evicted like any other value, or it is
+// freed:
 //
 //   before   s -- v1 [block a]
-//   kernel   s -- v1 [block b, written]      [block a: what v1 was]
-//   after    s -- v2 [block b]               v1 [block a], replayable; or a non-recomputable
-//   value's, which goes
+//   kernel   s -- v1 [block b, written]      [block a: content of v1]
+//   after    s -- v2 [block b]               v1 [block a], or block a is free if v1 was a source
 //
-// What is pinned, escaped or from outside the pool stays where it is.
+// Storages that are pinned, escaped or outside the pool stay in place.
 class Records {
  public:
   struct Parts {
@@ -47,22 +47,23 @@ class Records {
     Room& room;
     Enough& enough;
   };
-  // All must outlive it.
+  // All arguments must outlive this object.
   Records(Context& context, const Parts& parts);
 
-  // Note [Copy on write], of an op's arguments, which are pinned once each. Throws OutOfBudget;
-  // what is copied by then stays so until it is written or discarded.
+  // Note [Copy on write]: moves written arguments of an op, which are pinned once each, to new
+  // blocks. Throws OutOfBudget; copies made so far stay until they are written or discarded.
   void copy_before_write(std::span<const StorageId> storages);
   void discard_copies(std::span<const StorageId> storages) noexcept;
 
-  // Whether a record with a payload would be kept: not when nothing that it made is worth it.
+  // Whether the engine would keep a record with a payload. It does not if the results are small, or
+  // if they cannot be replayed.
   [[nodiscard]] bool recordable(const OpRecord& record) const;
-  // The op has ended: `storages[i]` is the new storage of fresh[i].
+  // Records an op that has ended. Sets storages[i] to the new storage of fresh[i].
   void finish(const OpRecord& record, std::span<StorageId> storages);
-  // What an op may have written, or wrote only in passing, holds nobody knows what: a
-  // non-recomputable value.
+  // Makes the values of these storages non-recomputable, because their content is unknown: a failed
+  // op may have written them, or a replay leaves out the write.
   void make_unknown(std::span<const WrittenStorage> written);
-  // Priced by its bytes, an op costs the same in every run.
+  // The cost of an op by the bytes that it reads and makes: the same in every run.
   [[nodiscard]] Nanoseconds cost_by_bytes(const OpRecord& record) const;
 
  private:

@@ -1,9 +1,9 @@
 // Note [What may happen during a replay]
-// Device::replay gives up the engine's lock while a kernel runs. Other threads may then free
-// blocks, allocate (and so evict what is not pinned) and let storages die. So nothing here keeps a
-// reference to a record across that call, and whatever must survive it is pinned: the inputs of the
-// running op hard, and every input of a waiting frame softly, evicted or not: the target of a frame
-// is an input of the one below it, so the records of its op and of all that it needs live on.
+// Device::replay releases the engine's lock while a kernel runs. Other threads may then free
+// blocks, allocate (and so evict unpinned values) and let storages die. So no reference to a record
+// is kept across that call, and everything that must survive it is pinned: the inputs of the
+// running op hard, and every input of a waiting frame softly, evicted or not. The target of a frame
+// is an input of the previous frame, so the records of its op and of all that it needs stay alive.
 #include "csrc/engine/replay/replay.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace recoup::detail {
 namespace {
 
-// The inputs of a running kernel may not move.
+// Keeps the inputs of a running kernel in place.
 class AddressGuard {
  public:
   AddressGuard(Lineage& lineage, OpId op) : lineage_(lineage) {
@@ -73,7 +73,7 @@ void Replay::run(std::span<const ValueId> values) {
       break;
     }
   }
-  frames_.back().inputs.clear();  // the hard pins are the caller's now
+  frames_.back().inputs.clear();  // the caller owns the hard pins now
 }
 
 void Replay::push(OpId op, ValueId target, std::span<const ValueId> values) {
@@ -87,7 +87,7 @@ void Replay::push(OpId op, ValueId target, std::span<const ValueId> values) {
     input.evicted = !value.resident();
     RECOUP_CHECK(value.has_content() || value.evicted(), "value ", id.index(),
                  " is lost but needed");
-    if (value.evicted() && (by_room || context_.schedule != nullptr)) {  // drop_passed asks too
+    if (value.evicted() && (by_room || context_.schedule != nullptr)) {  // drop_passed needs rooms_
       input.key = room_of(value.producer) - value.size;
     }
     frame.inputs.push_back(input);
@@ -134,7 +134,7 @@ void Replay::secure(Frame& frame) {
   ++frame.next;
 }
 
-// A copy that cannot be read is none: what can be replayed is evicted then.
+// If the copy cannot be read, a recomputable value is evicted instead, and then replayed.
 void Replay::fetch(ValueId id) {
   if (context_.copies->contains(id)) {
     context_.copies->wait(id);
@@ -186,7 +186,8 @@ void Replay::pop() {
   }
 }
 
-// What a schedule does not keep goes as soon as no op of this replay reads it any more.
+// Evicts a value that the schedule does not keep, as soon as no op of this replay reads it any
+// more.
 void Replay::drop_passed(const Input& input) {
   if (!input.evicted || context_.schedule == nullptr || !lineage_.contains(input.value) ||
       !lineage_[input.value].recomputable()) {
@@ -207,8 +208,7 @@ void Replay::drop_passed(const Input& input) {
   }
 }
 
-// The old version's buffer may be given to the op that writes it when nobody else wants what is in
-// it.
+// Whether the op may overwrite the block of the old version: its content is not needed otherwise.
 bool Replay::may_hand_over(OpId op, ValueId before) const {
   const Value& value = lineage_[before];
   return context_.options.in_place == InPlace::kShare && value.recomputable() &&
@@ -234,7 +234,7 @@ void Replay::execute(OpId op) {
   context_.now += lineage_[op].cost.count();
 }
 
-// What is allocated from now on is for this op.
+// The following allocations are for this op.
 void Replay::place(OpId op) {
   Bytes made{0};
   for (ValueId output : lineage_[op].outputs) {
@@ -256,7 +256,7 @@ void Replay::charge_cost(OpId op) {
   }
 }
 
-// The blocks that stand for what the op writes, holding the content from before.
+// Provides the blocks that stand for what the op writes, with the content from before the op.
 void Replay::fill_buffers(OpId op, std::vector<Buffer>& buffers) {
   const std::size_t count = lineage_[op].written.size();
   for (std::size_t i = 0; i < count; ++i) {
@@ -274,8 +274,8 @@ void Replay::fill_buffers(OpId op, std::vector<Buffer>& buffers) {
   }
 }
 
-// A kernel that ran out of memory can be tried again if it has written nothing yet, which is known
-// of one that writes nothing but what it makes.
+// A kernel that ran out of memory can be run again if it has written nothing yet. That is certain
+// only if it writes nothing but its results.
 void Replay::execute_until_it_fits(OpId op) {
   Retry retry;
   const auto& writes = lineage_[op].written;
@@ -298,7 +298,7 @@ void Replay::execute_until_it_fits(OpId op) {
   }
 }
 
-// What was handed to a kernel that failed may be half written: it has to be made again.
+// A block that was handed to a failed kernel may be half written: its value must be replayed.
 void Replay::drop_handed_over(OpId op) {
   for (const WrittenValue& written : lineage_[op].written) {
     if (written.before.valid() && lineage_[written.before].writing) {
@@ -347,7 +347,8 @@ void Replay::execute_once(OpId op) {
   put_back(op, fresh);
 }
 
-// Of the next op of its kind: its own is in sums that others have of it.
+// The measurement counts for later ops of this kind. The cost of this op stays as recorded, because
+// it is part of the sums of other values.
 void Replay::learn_cost(const Measurement& measured) {
   if (measured.key != 0 && context_.options.cost_model == CostModel::kMeasured) {
     context_.learn(measured.key, measured.took);
@@ -387,7 +388,7 @@ Bytes Replay::room_of(OpId root) {
   if (const auto found = rooms_.find(root); found != rooms_.end()) {
     return found->second;
   }
-  // Evicted ancestors in the order in which the program ran them, so that inputs come first.
+  // Evicted ancestors in program order, so that inputs come first.
   std::vector<OpId> closure{root};
   rooms_.emplace(root, Bytes(0));
   for (std::size_t i = 0; i < closure.size(); ++i) {
@@ -408,7 +409,7 @@ Bytes Replay::room_of(OpId root) {
 
 Bytes Replay::room_of_one(OpId op) const {
   Bytes all = lineage_[op].workspace;
-  std::vector<std::pair<Bytes, Bytes>> evicted;  // room - size, size
+  std::vector<std::pair<Bytes, Bytes>> evicted;  // (room - size, size)
   lineage_.for_each_input(op, [&](ValueId id) {
     const Value& value = lineage_[id];
     all += value.size;

@@ -1,4 +1,5 @@
-// Replay: one try to get evicted values back, with an explicit stack of frames and no recursion.
+// Replay: one attempt to restore evicted values, with an explicit stack of frames instead of
+// recursion.
 #pragma once
 
 #include <span>
@@ -15,26 +16,26 @@
 namespace recoup::detail {
 
 // Note [Replay order]
-// One frame per op that is waiting to run, the outermost being the program's own op:
+// There is one frame per op that waits to run. The outermost frame is the program's own op:
 //
 //   frame 0   program's op     needs a, b, c      a: pinned   b: being made   c: softly pinned
 //   frame 1   op that made b   needs d, e                     d: being made   e: softly pinned
 //   frame 2   op that made d   ...
 //
-// Each frame secures its inputs one after the other: a resident one is pinned hard, an evicted one
-// pushes its producer's frame first. Inputs whose replay needs the most room beyond their own size
-// go first, because less is held by then; resident ones go last. Until its turn an input is only
-// softly pinned: when nothing else can be evicted it goes too, the outermost frame's first, and is
-// replayed when its turn comes. An input is secured once, so this ends. One that is spilled is
-// fetched when its turn comes.
+// Each frame secures its inputs in turn: a resident input is pinned hard; for an evicted one the
+// frame of its producer is pushed first. Inputs whose replay needs the most room beyond their own
+// size come first, because fewer bytes are held by then; resident ones come last. Until its turn an
+// input is only softly pinned: when nothing else can be evicted it is evicted too, the outermost
+// frame's inputs first, and is replayed when its turn comes. An input is secured once, so this
+// ends. A spilled input is fetched when its turn comes.
 //
 // Note [Other tries]
-// What is resident when a replay begins goes last in its frame, so it may lie there, pinned hard by
-// one frame or softly by many, while another input is made that needs the room. From leaves alone
-// the order is mostly the one with the least room. So when a replay does not fit, all that may be
-// evicted is, and it begins again. It costs more; that is why it is not the first try. Where inputs
-// share ancestors, what each of them needs alone does not tell what they need together: the last
-// try takes them as the op has them.
+// Inputs that are resident when a replay begins come last in their frame. So they may stay, pinned
+// hard by one frame or softly by many, while another input is made that needs their room. Starting
+// from sources alone, the order is mostly the one that needs the least room. So when a replay does
+// not fit, everything evictable is evicted, and the replay begins again. That costs more, so it is
+// not the first try. If inputs share ancestors, the room that each needs alone does not tell what
+// they need together: the last try takes them in the op's order.
 class Replay final : public WaitingReplay {
  public:
   struct Parts {
@@ -49,32 +50,32 @@ class Replay final : public WaitingReplay {
   enum class Order : std::uint8_t {
     kHeaviestFirst,  // Note [Replay order]
     kAsGiven,        // Note [Other tries]
-    kPinned,         // as given, and all that is resident is pinned hard: DTR's recursion
+    kPinned,         // as given, with all resident inputs pinned hard: DTR's recursion
   };
-  // Adds to `dead_sources` those that were read: Note [Dead sources] may let them go afterwards.
-  // What it costs is bounded by `most` and by Options::max_replay_ratio.
+  // Adds the dead sources that were read to `dead_sources`: Note [Dead sources] may free them
+  // afterwards. The cost is bounded by `most` and by Options::max_replay_ratio.
   Replay(const Parts& parts, std::vector<ValueId>& dead_sources, Order order, Nanoseconds most);
   ~Replay() override;
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
 
-  // Makes `values` resident and hard-pins each once. On an exception nothing stays pinned.
+  // Makes `values` resident and hard-pins each once. After an exception nothing stays pinned.
   void run(std::span<const ValueId> values);
 
-  // Softly pinned, of the outermost frame that has one, the largest of it.
+  // The largest softly pinned input of the outermost frame that has one.
   [[nodiscard]] ValueId soft_victim() const override;
 
  private:
   struct Input {
     ValueId value;
-    Bytes key;             // room of its replay - its size
-    bool evicted = false;  // when the frame was pushed
+    Bytes key;             // room that its replay needs - its size
+    bool evicted = false;  // not resident when the frame was pushed
     bool soft = false;     // holds a soft pin
     bool secured = false;  // holds a hard pin
   };
   struct Frame {
     OpId op;         // invalid for the outermost
-    ValueId target;  // of its outputs, the input that the frame below waits for
+    ValueId target;  // the output of `op` that the previous frame waits for
     std::vector<Input> inputs;
     std::size_t next = 0;
   };
@@ -88,7 +89,7 @@ class Replay final : public WaitingReplay {
   // A block that stands for a written storage in a replay.
   struct Buffer {
     BlockId block;
-    ValueId from;  // whose block it is, handed over; none: a fresh one
+    ValueId from;  // the value whose block was handed over; invalid: a fresh block
   };
   void execute(OpId op);
   void place(OpId op);
@@ -100,7 +101,7 @@ class Replay final : public WaitingReplay {
   void fill_buffers(OpId op, std::vector<Buffer>& buffers);
   void put_back(OpId op, std::span<const BlockId> fresh);
   [[nodiscard]] bool may_hand_over(OpId op, ValueId before) const;
-  // Room that a replay of `op` needs: Note [Replay order]. Memoized.
+  // The room that a replay of `op` needs, memoized: Note [Replay order].
   Bytes room_of(OpId op);
   Bytes room_of_one(OpId op) const;
 

@@ -29,7 +29,7 @@ void Replayer::release(std::span<const ValueId> values) noexcept {
   }
 }
 
-// Pins each once, too.
+// Restores the values, and pins each once.
 void Replayer::bring_back(std::span<const ValueId> values, const Effort& effort) {
   Context& context = parts_.context;
   const auto start = std::chrono::steady_clock::now();
@@ -71,7 +71,7 @@ void Replayer::replay(std::span<const ValueId> values, const Effort& effort,
       return;
     } catch (const OutOfBudget& error) {
       if (error.report().asked == Bytes(0) || attempt == last) {
-        throw;  // it cost too much, or is not worth all that is resident
+        throw;  // too expensive, or this was the last try
       }
     }
     ++context.stats.restarts;

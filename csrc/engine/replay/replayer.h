@@ -1,4 +1,4 @@
-// Replayer: makes values resident for whoever needs them, in as many tries as it takes.
+// Replayer: makes values resident, in as many tries as necessary.
 #pragma once
 
 #include <span>
@@ -13,17 +13,17 @@ enum class Tries : std::uint8_t { kOne, kAll };  // Note [Other tries] in replay
 
 struct Effort {
   Tries tries = Tries::kAll;
-  Nanoseconds most = Nanoseconds::max();  // that the ops of one try may cost
+  Nanoseconds most = Nanoseconds::max();  // bound on the cost of the ops of one try
 };
 
 class Replayer {
  public:
-  // All of them must outlive it.
+  // All arguments must outlive this object.
   Replayer(const Replay::Parts& parts, NonRecomputables& non_recomputables)
       : parts_(parts), non_recomputables_(non_recomputables) {}
 
-  // Makes the values resident, replaying what it takes, and pins each once, in place. All or
-  // nothing. Throws OutOfBudget, and what kernels throw.
+  // Makes the values resident by replays and fetches, and pins each once, in place. All or nothing.
+  // Throws OutOfBudget, and what kernels throw.
   void acquire(std::span<const ValueId> values, const Effort& effort = {});
   void release(std::span<const ValueId> values) noexcept;
   void release(ValueId id) noexcept {

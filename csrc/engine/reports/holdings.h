@@ -1,4 +1,4 @@
-// Holdings: who held which part of the charged bytes at one instant.
+// Holdings: which value holds which part of the charged bytes at one instant.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,26 @@ namespace recoup::detail {
 
 class Holdings {
  public:
-  // As things are now, in the place of what was taken before. A walk over all values.
+  // Records the current holdings and discards earlier ones. Walks over all values.
   void take(const Engine& engine, const MakerTable& makers);
-  // The storage of that birth has a name, which was not known when this was taken.
+  // Sets the name of the storage with that birth, if it had none when this was taken.
   void name(std::uint64_t birth, NameId name);
   [[nodiscard]] Bytes charged() const { return charged_; }
-  // All of them together are `charged()`.
+  // Their sizes add up to charged().
   [[nodiscard]] const std::vector<Holding>& rows() const { return rows_; }
-  // Adds them up; throws InternalError.
+  // Checks the sum; throws InternalError.
   void check() const;
 
  private:
   Bytes charged_{0};
   std::vector<Holding> rows_;
-  // Of the rows without a name, by the birth of their storage; made when it is asked for.
+  // Indices of the rows without a name, by the birth of their storage; built on demand.
   std::unordered_map<std::uint64_t, std::size_t> nameless_;
   bool nameless_known_ = false;
 };
 
-// Whether the bytes of a value are charged under it: in the pool, or outside of it and not among
-// those that Options::outside has.
+// Whether a value's bytes are charged as its own: in the pool, or outside of it and not among
+// Options::outside.
 [[nodiscard]] inline bool has_charged_bytes(const Value& value) {
   return value.block.valid() || (value.external != nullptr && !value.among_outside);
 }

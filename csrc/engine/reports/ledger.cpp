@@ -33,11 +33,11 @@ void Ledger::on_replay(std::string_view /*name*/, OpId id, const Op& op) {
   work.replay_ns += op.cost.count();
 }
 
-// Each peak is higher than the one before, so there are few once a budget has been reached, and
-// before that not more than allocations of one step.
+// Each peak is higher than the one before. So there are few once a budget has been reached, and
+// before that no more than allocations in one step.
 void Ledger::on_peak() { peak_.take(engine_, makers_); }
 
-// The program may catch it and go on: what is told in the end is the last one.
+// The program may catch the error and go on: the last one is reported.
 void Ledger::on_out_of_budget(const OutOfBudgetReport& report) {
   const bool in_op = !engine_.context().running_op.empty();
   refusal_.emplace();

@@ -1,4 +1,4 @@
-// On whose behalf memory is held and time is spent.
+// Ledger: attributes memory and time to modules (makers).
 #pragma once
 
 #include <optional>
@@ -13,17 +13,18 @@ namespace recoup::detail {
 
 class Ledger final : public Observer {
  public:
-  // Both must outlive it; the engine has the table, and observes through it from its first op on.
+  // Both must outlive this object. The engine must use the table, and report to this observer, from
+  // its first op on.
   Ledger(const Engine& engine, const MakerTable& makers) : engine_(engine), makers_(makers) {}
 
-  // All that was charged when it was most. What a storage is called may be found out later.
+  // The holdings when the charged bytes were at their peak. Names of storages may be added later.
   [[nodiscard]] const std::vector<Holding>& peak() const { return peak_.rows(); }
   [[nodiscard]] Bytes peak_bytes() const { return peak_.charged(); }
-  // The last request that did not fit, and who held the memory then; nothing: there was none.
+  // The last request that did not fit, with the holdings at that time; nullopt: there was none.
   [[nodiscard]] std::optional<Refusal> refusal() const;
-  // By MakerId; shorter than there are makers where the last ones did nothing yet.
+  // Indexed by MakerId. Makers beyond the last row have done no work yet.
   [[nodiscard]] const std::vector<MakerWork>& work() const { return work_; }
-  // A live storage has that name.
+  // Sets the name of a live storage.
   void name(StorageId storage, NameId name);
   // Recounts the peak; throws InternalError.
   void check() const;

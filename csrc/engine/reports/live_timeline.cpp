@@ -15,7 +15,7 @@ void note(std::vector<BytesAt>& line, Nanoseconds at, Bytes bytes) {
   }
 }
 
-// What there was until then.
+// Removes everything after `end` from a step.
 void cut_off(LiveStep& step, Nanoseconds end) {
   const auto later = [end](const BytesAt& each) { return each.at > end; };
   std::erase_if(step.charged, later);
@@ -61,7 +61,7 @@ void LiveTimeline::add(LiveMoment::Kind kind, MakerId maker, Nanoseconds cost, B
   note_charge(at);
 }
 
-// Note [Spans]
+// Note [Spans] in live_timeline.h.
 void LiveTimeline::note_charge(Nanoseconds at) {
   if (current_.cut) {
     return;
@@ -102,7 +102,7 @@ void LiveTimeline::look_at(ValueId id, Nanoseconds at) {
   const Value& value = engine_.value(id);
   const MakerId maker = makers_.of(id);
   if (open.open && (open.span.maker != maker || open.span.size != value.size)) {
-    close(open, at);  // another one has its id now
+    close(open, at);  // its id belongs to another value now
   }
   if (!open.open) {
     open = {.open = true,
@@ -136,7 +136,7 @@ void LiveTimeline::look_at_values(Nanoseconds at) {
   }
 }
 
-// Its bytes go right after this.
+// Called right before the bytes of a value are freed.
 void LiveTimeline::leave(ValueId id, Nanoseconds at) {
   note_charge(at);
   if (id.index() < open_.size() && open_[id.index()].open) {
@@ -195,7 +195,7 @@ void LiveTimeline::on_external(StorageId /*storage*/, Bytes /*nbytes*/, bool /*a
   note_charge(now());
 }
 
-// What it held may be gone already, or go now: the next event tells.
+// The bytes of the storage may be freed earlier or later than this: the next event notes it.
 void LiveTimeline::on_death(StorageId /*storage*/) { note_charge(now()); }
 
 void LiveTimeline::on_peak() { note_charge(now()); }
@@ -223,7 +223,7 @@ void LiveTimeline::on_out_of_budget(const OutOfBudgetReport& /*report*/) {
   const Nanoseconds at = now();
   look_at_values(at);
   note_charge(at);
-  refused_ = at + Nanoseconds(1);  // what ends now has gone before, what goes on is there
+  refused_ = at + Nanoseconds(1);  // includes spans that begin at this instant
 }
 
 void LiveTimeline::on_evict(ValueId value) {
@@ -238,7 +238,7 @@ void LiveTimeline::on_spill(ValueId value) {
   add(LiveMoment::Kind::kSpill, makers_.of(value), Nanoseconds(0), engine_.value(value).size, at);
 }
 
-// It has a block of the pool, which becomes its own right after this.
+// The value owns a block of the pool right after this.
 void LiveTimeline::on_fetch(ValueId value) {
   const Nanoseconds at = now();
   if (!current_.cut) {

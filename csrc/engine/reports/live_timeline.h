@@ -1,4 +1,5 @@
-// What happens in a run, on the clock: which value has bytes when, and what the engine does.
+// LiveTimeline: the events of a run by wall-clock time: which value has bytes when, and what the
+// engine does.
 #pragma once
 
 #include <chrono>
@@ -15,23 +16,23 @@
 namespace recoup::detail {
 
 // Note [Spans]
-// Before and behind each op of the program all values are looked at: one that has bytes and had
-// none when they were looked at last begins a span, one that has none any more ends it. Many values
-// come and go in between: in replays, by deaths, by drops that no observer is told of. So whenever
-// the charge is noted and the open spans have more than is charged, all values are looked at again,
-// at the same instant: at none do the spans have more. What has less than an op between its
-// beginning and its end may have no span; the charged bytes, which are noted at every allocation,
-// show it.
+// Before and after each op of the program all values are inspected: a value that has bytes and had
+// none at the last inspection begins a span; a value that has none any more ends its span. Many
+// values come and go in between: in replays, by deaths, and by drops that no observer is told of.
+// So whenever the charge is noted and the open spans exceed it, all values are inspected again at
+// the same instant: the spans never exceed the charge. A value that has bytes for less than the
+// duration of an op may have no span; the charged bytes, which are noted at every allocation,
+// include it.
 class LiveTimeline final : public Observer {
  public:
-  // Both must outlive it. `all`: moments of all steps are kept, not of the last alone.
+  // Both must outlive this object. `all`: keep the moments of all steps, not only of the last one.
   LiveTimeline(const Engine& engine, const MakerTable& makers, bool all);
 
-  // The last step that ended, else what there is so far.
+  // The last step that ended; if none has, the current step so far.
   [[nodiscard]] LiveStep step() const;
-  // The step under way until the last request in it that was refused; nothing: none was.
+  // The current step until its last refused request; nullopt: no request was refused.
   [[nodiscard]] std::optional<LiveStep> refused_step() const;
-  // Of all steps, in order.
+  // The moments of all steps, in order.
   [[nodiscard]] std::vector<LiveMoment> moments() const {
     return {moments_.begin(), moments_.end()};
   }
@@ -54,12 +55,12 @@ class LiveTimeline final : public Observer {
   void on_peak() override;
   void on_out_of_budget(const OutOfBudgetReport& report) override;
 
-  // Of one step; what there is more is not kept, and that is said.
+  // Limits per step. What exceeds them is not kept, and LiveStep::cut is set.
   static constexpr std::size_t kMostSpans = 400'000;
   static constexpr std::size_t kMostMoments = 1'000'000;
 
  private:
-  // The span of a value that has bytes; by its id.
+  // The span of a value that has bytes, by value id.
   struct Open {
     bool open = false;
     std::uint32_t round = 0;
@@ -81,9 +82,9 @@ class LiveTimeline final : public Observer {
   const bool all_;
   const std::chrono::steady_clock::time_point start_;
   std::vector<Open> open_;
-  Bytes held_{0};  // by those that are open
+  Bytes held_{0};  // total size of the open spans
   std::uint32_t round_ = 0;
-  LiveStep current_;  // its end: where it was cut
+  LiveStep current_;  // its end is where it was cut
   std::optional<LiveStep> last_;
   std::optional<Nanoseconds> refused_;  // right after the last refusal in this step
   std::deque<LiveMoment> moments_;

@@ -68,7 +68,7 @@ void Candidates::before_cut(ValueId id) {
 Candidate Candidates::candidate(std::size_t index) const {
   const ValueId id = list_[index];
   const Value& value = lineage_[id];
-  const bool source = !value.recomputable();  // then nothing else counts than its own cost
+  const bool source = !value.recomputable();  // only its own cost counts then
   return {
       .id = id,
       .size = value.size,
@@ -86,7 +86,7 @@ Candidate Candidates::candidate(std::size_t index) const {
       .priority = needs_.priority && future_ != nullptr ? future_->priority(id) : std::int8_t{0}};
 }
 
-// What is spilled has to be written, and is read when it is used.
+// A non-recomputable value must be written now and read when it is used.
 Nanoseconds Candidates::own_cost(const Value& value) const {
   return !value.recomputable() ? tier_.absence_cost(value.size, false)
                                : lineage_[value.producer].cost;
@@ -103,7 +103,7 @@ Bytes Candidates::mean_candidate_size() const {
 
 Nanoseconds Candidates::neighborhood_cost(ValueId id, Neighborhood kind) const {
   if (!lineage_[id].recomputable()) {
-    return Nanoseconds(0);  // nothing is replayed for it
+    return Nanoseconds(0);  // no replay is needed to restore it
   }
   if (kind == Neighborhood::kEquivalence) {
     return sets_.cost(lineage_, id);

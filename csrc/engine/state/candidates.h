@@ -1,4 +1,5 @@
-// Candidates: the values that a policy may choose from, and what it is told of each.
+// Candidates: the values that a policy may choose from, and their properties as the policy sees
+// them.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +20,12 @@ namespace recoup::detail {
 
 class Candidates final : public PolicyView {
  public:
-  // Whether a value is one.
+  // Whether a value is a candidate.
   [[nodiscard]] static bool is_one(const Value& value) {
     return value.evictable() && value.soft_pins == 0;
   }
 
-  // `now` is the engine's clock. All of them must outlive it.
+  // `now` is the engine's clock. All references must outlive this object.
   struct Prices {
     const MovePrice& moves;
     const Tier& tier;
@@ -32,37 +33,38 @@ class Candidates final : public PolicyView {
   Candidates(const PolicyNeeds& needs, const Pool& pool, Lineage& lineage, const Prices& prices,
              const Tick& now);
 
-  // ---- what happens to values; the engine tells of each ----
-  // Its pins, its bytes or its producer have changed.
+  // ---- changes of values, reported by the engine ----
+  // The pins, the bytes or the producer of the value have changed.
   void update(ValueId id) { update(id, lineage_[id]); }
   void update(ValueId id, const Value& value) {
     if ((value.candidate_index != Value::kNotCandidate) != is_one(value)) {
       change(id);
     }
   }
-  // The same, and what a candidate is to a policy: it has a producer now, or has none any more.
+  // The same; the cost has changed too, because the value has gained or lost its producer.
   void update_cost(ValueId id) {
     update(id);
     touch(id);
   }
-  // It was read, or its cost is another now.
+  // The value was read, or its cost has changed.
   void touch(ValueId id) {
     if (needs_.changes) {
       changes_.on_change(id);
     }
   }
-  // Its residency is about to change, and has changed.
+  // Called right before and right after a change of residency.
   void before_transition(ValueId id, const Value& value, Residency to);
   void after_transition(ValueId id, Residency to);
-  // It is about to be cut from its producer; before_non_recomputable: and its record stays.
+  // before_cut: the value is about to be cut from its producer. before_non_recomputable: the same,
+  // and its record stays.
   void before_non_recomputable(ValueId id);
   void before_cut(ValueId id);
 
-  // ---- what there is ----
+  // ---- queries ----
   [[nodiscard]] const PolicyNeeds& needs() const { return needs_; }
   [[nodiscard]] const std::vector<ValueId>& list() const { return list_; }
   [[nodiscard]] std::size_t memory() const { return sets_.memory(); }
-  // For policies that look ahead. It must outlive this or be taken away.
+  // For policies that look ahead. `future` must outlive this object or be reset to null.
   void set_future(const Future* future) { future_ = future; }
 
   // ---- PolicyView ----
@@ -79,7 +81,7 @@ class Candidates final : public PolicyView {
   void check() const;
 
  private:
-  void change(ValueId id);  // lists it when it is not listed, and the other way round
+  void change(ValueId id);  // toggles whether the value is listed
   [[nodiscard]] Nanoseconds until_use(ValueId id) const;
   [[nodiscard]] Nanoseconds own_cost(const Value& value) const;
   [[nodiscard]] Nanoseconds copy_cost(const Value& value) const;
@@ -92,11 +94,11 @@ class Candidates final : public PolicyView {
   const Tick& now_;
   const Future* future_ = nullptr;
 
-  std::vector<ValueId> list_;  // a value has its place in it
+  std::vector<ValueId> list_;  // Value::candidate_index is the index in it
   Bytes bytes_{0};
-  mutable EquivalenceSets sets_;               // if the policy needs them
-  mutable ChangeLog changes_;                  // the same
-  mutable std::vector<PoolBlock> blocks_;      // of the running plan; kept for their capacity
+  mutable EquivalenceSets sets_;           // maintained only if the policy needs them
+  mutable ChangeLog changes_;              // maintained only if the policy needs it
+  mutable std::vector<PoolBlock> blocks_;  // of the running plan; a member to reuse its capacity
   mutable std::vector<std::uint32_t> inputs_;  // the same
 };
 

@@ -1,4 +1,4 @@
-// Context: what all parts of one engine share. The engine owns it; its parts hold references.
+// Context: state shared by all parts of one engine. The engine owns it; its parts hold references.
 #pragma once
 
 #include <algorithm>
@@ -24,21 +24,21 @@ namespace recoup::detail {
 
 class AsyncCopies;
 
-// What takes the budget, and metadata.
+// What is charged to the budget, and related counts.
 struct Charges {
-  Bytes external{0};     // outside the pool
+  Bytes external{0};     // bytes outside the pool
   Bytes kernel_held{0};  // in blocks of the pool that no value owns
   int kernel_blocks = 0;
-  Bytes ahead{0};  // in blocks of the pool into which spilled values are being read
+  Bytes ahead{0};  // in blocks of the pool that are destinations of async reads
   int ahead_blocks = 0;
-  Bytes spilled{0};       // of values that have bytes in the spill tier alone
-  Bytes plain{0};         // of the live storages in the pool, evicted or not
-  Bytes dead_sources{0};  // in the pool
-  Bytes dead_frozen{0};   // those of them that a freeze made
+  Bytes spilled{0};       // values whose bytes are only in the spill tier
+  Bytes plain{0};         // live storages of the pool, evicted or not
+  Bytes dead_sources{0};  // dead non-recomputable values in the pool
+  Bytes dead_frozen{0};   // those of dead_sources that a freeze made non-recomputable
   int immovable_blocks = 0;
   std::ptrdiff_t device_metadata = 0;
 
-  // A block of the pool is a kernel's from now on; it no longer is.
+  // A kernel starts or stops owning a block of the pool.
   void add_kernel_block(Bytes size) {
     kernel_held += size;
     ++kernel_blocks;
@@ -50,11 +50,12 @@ struct Charges {
 };
 
 struct Context {
-  // Throws std::invalid_argument when the options do not go together. The device must outlive it.
+  // Throws std::invalid_argument when the options contradict each other. The device must outlive
+  // this object.
   Context(const Options& all_options, Device& its_device);
 
   [[nodiscard]] Bytes charged() const { return pool.used() + charges.external; }
-  // What is missing for `size` bytes more; below 0: what is left then.
+  // The bytes to free before `size` more fit; negative: the bytes that are left after them.
   [[nodiscard]] Bytes shortfall(Bytes size) const { return charged() + size - options.budget; }
   void count_peak() {
     if (charged().count() > stats.peak_bytes) {
@@ -64,19 +65,19 @@ struct Context {
       }
     }
   }
-  // What a kind of op costs, now that one took so long. While a plan is being made beside the
-  // program nothing is learned, for that disturbs what is measured.
+  // Adds a measurement and returns the current cost of the kind. Learns nothing while a plan is
+  // made in the background, because that disturbs measurements.
   Nanoseconds learn(CostKey kind, Nanoseconds measured) {
     if (planned != nullptr && planned->disturbs()) {
       return costs.belief(kind).value_or(measured);
     }
     return costs.learn(kind, measured);
   }
-  // What all moves so far cost, by their price.
+  // The price of all moves so far.
   [[nodiscard]] Nanoseconds move_cost() const {
     return move_price.of(static_cast<std::size_t>(stats.moves), Bytes(stats.moved_bytes));
   }
-  // Who looks on at what the program does; null while a replay runs.
+  // The observer of the program's actions; null while a replay runs.
   [[nodiscard]] Observer* program_observer() const { return replaying ? nullptr : observer; }
 
   Options options;
@@ -89,24 +90,24 @@ struct Context {
   Stats stats;
   CostMemory costs;
   Placer placer;
-  Bytes enough{0};  // a budget in which nothing would have been evicted, see Enough
+  Bytes enough{0};  // a budget that needs no eviction, see Enough
   Tick now = 0;
-  // Spent making room so far; who measures an op subtracts its growth.
+  // Time spent making room so far. Measurements of ops subtract its growth.
   Nanoseconds room_time{0};
-  std::string_view running_op;  // for messages; empty: none
+  std::string_view running_op;  // for messages; empty: no op runs
   bool replaying = false;
-  bool told_to_evict = false;         // at any time, by the user, a schedule or a test
-  Observer* observer = nullptr;       // null: nobody looks on
-  ScheduleHooks* schedule = nullptr;  // null: there is no schedule
+  bool told_to_evict = false;         // the user, a schedule or a test has requested evictions
+  Observer* observer = nullptr;       // null: no observer
+  ScheduleHooks* schedule = nullptr;  // null: no schedule
   PlannedVictims* planned = nullptr;  // null: the policy alone decides
-  CopyWait* copy_wait = nullptr;      // of its copies
-  MakerTable* makers = nullptr;       // null: nobody asks
-  AsyncCopies* copies = nullptr;      // the engine's
+  CopyWait* copy_wait = nullptr;      // waits for copies of the engine
+  MakerTable* makers = nullptr;       // null: attribution is off
+  AsyncCopies* copies = nullptr;      // the copies of the engine
 };
 
-// The block that Engine::reserve_bounce allocates: 1/256 of the pool, at most 32 MiB.
+// The size of the block that Engine::reserve_bounce allocates: 1/256 of the pool, at most 32 MiB.
 [[nodiscard]] Bytes bounce_size(const Options& options);
-// Of a pool in a budget, in whole units of alignment.
+// The size of the pool within a budget: what Options::outside leaves, in whole units of alignment.
 [[nodiscard]] Bytes capacity_in(const Options& options, Bytes budget);
 
 }  // namespace recoup::detail

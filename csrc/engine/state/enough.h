@@ -1,4 +1,4 @@
-// The budget with which all that a program has done so far would have fitted without an eviction.
+// Enough: the smallest known budget in which the program would have run so far without an eviction.
 #pragma once
 
 #include <algorithm>
@@ -9,41 +9,43 @@
 namespace recoup::detail {
 
 // Note [Enough]
-// An error says which budget would have been enough, and that must be true. What a run with
-// evictions would do in another budget is not known without running it; a run without any is. So
-// the figure is a budget in which nothing has to be evicted: at each of the program's allocations
+// An OutOfBudget error names a budget that would have been enough, and that must be true. What a
+// run with evictions does in another budget is unknown without running it. For a run without
+// evictions it is known. So the figure is a budget in which nothing has to be evicted. At each
+// allocation of the program it is the sum of
 //
-//   what its tensors take, evicted or not        + what kernels hold    + the new block
-//   + dead leaves, which are kept for replays    + what is outside      + slack for pieces
+//   live tensors, evicted or not                 + what kernels hold    + the new block
+//   + dead sources, which are kept for replays   + what is outside      + slack for fragmentation
 //
-// and the most of it counts. Slack: n blocks that may not move leave n + 1 pieces, so a free range
-// of r is there when r + n (r - a) bytes are free, where all is a multiple of a. A kernel that can
-// be run again finds its operands slid together, so only what it allocates itself counts, in the
-// order in which it does, and what is pinned.
-// While a budget is enough in this sense the engine does not evict (Enough::roomy): dead leaves go
-// first, and pieces are moved at any price. So a run in the budget that an error named holds at
-// each point no more than this counts, and gets where the error was.
+// and the largest sum counts. Slack: n immovable blocks leave n + 1 gaps, so a free range of r
+// bytes exists if r + n (r - a) bytes are free, where all sizes are multiples of a. A kernel that
+// can be run again finds its operands slid together. So for it only its own allocations, in their
+// order, and pinned blocks count.
+//
+// While a budget is enough in this sense, the engine does not evict (Enough::roomy): dead sources
+// are freed first, and blocks are moved at any price. So a run in the budget that an error named
+// never holds more than this count, and reaches the point where the error was.
 class Enough {
  public:
-  // It must outlive this.
+  // The argument must outlive this object.
   explicit Enough(Context& context) : context_(context) {}
 
-  // An op begins, with so many operands that may not move while it runs; `again`: they may when it
-  // fails, because it can be run again.
+  // An op begins. `operands`: the number of its blocks that must not move while it runs. `again`:
+  // they may move after a failure, because the op can be run again.
   void begin_op(int operands, bool again) { begin(now(), operands, again); }
   void end_op() { begin({}, 0, false); }
-  // The running op cannot be run again.
+  // The running op cannot be run again after a failure.
   void run_once() { again_ = false; }
   // The running op failed and is run again, for the last time, with its operands slid together. In
-  // a larger budget it would be too, so the same counts.
+  // a larger budget it would be run again too, so the same is counted.
   void begin_retry() {
     begin(now(), operands_, again_);
     is_retry_ = true;
   }
   [[nodiscard]] bool again() const { return again_ && !is_retry_; }
 
-  // The program asks for a block. In a pool of segments a free one is found when there are more of
-  // them than blocks.
+  // The program allocates a block. In a pool of segments a free segment exists if there are more
+  // segments than blocks.
   void allocate(Bytes size) {
     const State state = now();
     allocated_ += size;
@@ -65,24 +67,24 @@ class Enough {
             Bytes(0));
     }
   }
-  // Bytes outside of the pool: no address matters.
+  // Charges bytes outside the pool, where no address matters.
   void charge(Bytes size) { count(now().plain + size, Bytes(0)); }
   [[nodiscard]] Bytes most() const { return context_.enough; }
   // The same without slack: enough if no memory is lost to fragmentation.
   [[nodiscard]] Bytes likely() const { return likely_; }
-  // Blocks that may not be moved now.
+  // The number of blocks that must not be moved now.
   [[nodiscard]] int immovable() const {
     return context_.charges.immovable_blocks + context_.charges.kernel_blocks + operands_;
   }
-  // Whether the budget is enough so far: then nothing is evicted.
+  // Whether the budget has been enough so far. Nothing is evicted while it is.
   [[nodiscard]] bool roomy() const { return most() <= context_.options.budget; }
 
  private:
   struct State {
-    Bytes plain;           // all of the sum above but the new block and slack
-    Bytes held;            // of it, what kernels hold
-    int held_blocks;       // in so many blocks
-    int immovable_blocks;  // other blocks that stay in place: pinned, escaped
+    Bytes plain;           // the sum above without the new block and the slack
+    Bytes held;            // the part of `plain` that kernels hold
+    int held_blocks;       // the number of blocks that kernels hold
+    int immovable_blocks;  // the number of other immovable blocks: pinned or escaped
   };
 
   [[nodiscard]] State now() const {
@@ -106,8 +108,8 @@ class Enough {
 
   Context& context_;
   Bytes likely_{0};
-  Bytes allocated_{0};  // by the running kernel, freed or not
-  State before_{};      // when it began
+  Bytes allocated_{0};  // total size that the running kernel has allocated, freed or not
+  State before_{};      // when the running op began
   int operands_ = 0;
   bool again_ = false;
   bool is_retry_ = false;

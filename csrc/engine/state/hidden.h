@@ -1,4 +1,4 @@
-// Hidden: values that are no candidates while this lives, so that a policy names others.
+// Hidden: excludes values from the candidates during its lifetime, so that a policy names others.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@ namespace recoup::detail {
 
 class Hidden {
  public:
-  // It must outlive this.
+  // The argument must outlive this object.
   explicit Hidden(Values& values) : values_(values) {}
   ~Hidden() {
     for (const ValueId id : ids_) {

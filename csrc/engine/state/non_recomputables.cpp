@@ -63,12 +63,12 @@ void NonRecomputables::freeze(ValueId source, const Dependents& dependents) {
 }
 
 // Note [Dead sources]
-// A dead non-recomputable value is kept so that what was made from it stays evictable. That is
-// worth its bytes for a batch of inputs, on which large activations hang, and not for a gradient,
-// on which only optimizer state hangs: state that is updated in place has a version more each step,
-// so its replay costs more each step, and the lineage would keep every gradient that there ever
-// was. So what lives and was written in place does not count, and a non-recomputable value with
-// less hanging on it than its own size is let go; what hangs on it becomes leaves.
+// A dead non-recomputable value is kept so that its dependents stay evictable. That is worth its
+// bytes for a batch of inputs, from which large activations are computed. It is not worth them for
+// a gradient, on which only optimizer state depends: state that is updated in place gains a version
+// per step, so its replay gets more expensive each step, and the lineage would keep every gradient
+// ever computed. So live values that were written in place do not count. A source whose other
+// dependents are in sum no larger than itself is freed, and its dependents become non-recomputable.
 void NonRecomputables::consider(ValueId id) {
   const Value& value = lineage_[id];
   if (!context_.options.usefulness || value.recomputable() || !value.has_content() ||
@@ -92,14 +92,13 @@ void NonRecomputables::consider(ValueId id) {
   }
 }
 
-// A dead non-recomputable value is kept for what could be replayed from it. When no evicted value
-// that somebody needs hangs on it, what was made from it can become leaves, and it can go. Where
-// those are larger than the non-recomputable value that is a loss for later, so it is done only
-// when it makes the difference now.
+// Frees a dead non-recomputable value whose dependents include no evicted value that is needed: its
+// resident dependents become non-recomputable. If they are larger than the value, less can be
+// evicted later, so this is done only if it makes the request fit now.
 bool NonRecomputables::drop_one(Bytes missing) {
   struct Droppable {
     ValueId source;
-    Bytes gain;  // its size - what would be a non-recomputable value in its stead
+    Bytes gain;  // its size minus the size of what becomes non-recomputable
   };
   std::vector<Droppable> droppable;
   Bytes total{0};

@@ -1,5 +1,5 @@
-// NonRecomputables: what hangs on a non-recomputable value, how it is cut off, and which dead
-// leaves can go.
+// NonRecomputables: finds the dependents of a non-recomputable value, cuts them off, and frees dead
+// non-recomputable values.
 #pragma once
 
 #include <vector>
@@ -9,29 +9,31 @@
 
 namespace recoup::detail {
 
-// What can be recomputed from a non-recomputable value, as far as a walk forward through values
-// without bytes comes.
+// The values that can be recomputed from a non-recomputable value, found by a walk forward that
+// stops at values with content.
 struct Dependents {
-  std::vector<ValueId> evicted;   // reached, without bytes
-  std::vector<ValueId> needed;    // those of them that somebody holds
-  std::vector<ValueId> resident;  // first ones with bytes, here or spilled, on each path, to stay
+  std::vector<ValueId> evicted;   // reached values without content
+  std::vector<ValueId> needed;    // those of `evicted` that a storage or a pin holds
+  std::vector<ValueId> resident;  // first values with content on each path, resident or spilled
 };
 
 class NonRecomputables {
  public:
-  // Both must outlive it.
+  // Both arguments must outlive this object.
   NonRecomputables(Context& context, Values& values);
 
-  // Past dead values with bytes too: what is evicted behind them keeps them.
+  // kToBytes: the walk stops at every value with content. kPastDead: it continues past dead ones,
+  // because evicted values that depend on them keep them.
   enum class Reach : std::uint8_t { kToBytes, kPastDead };
   [[nodiscard]] Dependents dependents(ValueId source, Reach reach = Reach::kToBytes) const;
-  // Note [Freeze] in freezer.h. Cuts everything that was found from the non-recomputable value;
-  // what is needed of it is resident by now.
+  // Note [Freeze] in freezer.h. Cuts all `dependents` from the non-recomputable value. Those that
+  // are needed must be resident by now.
   void freeze(ValueId source, const Dependents& dependents);
   void freeze(ValueId source) { freeze(source, dependents(source)); }
-  // Lets a dead non-recomputable value go that is not worth its bytes: Note [Dead sources].
+  // Frees a dead non-recomputable value that is not worth its bytes: Note [Dead sources].
   void consider(ValueId id);
-  // Lets one go for `missing` bytes, whatever it is worth, if that helps.
+  // Frees one of them, whatever it is worth, if that helps to get `missing` bytes. False: none was
+  // freed.
   bool drop_one(Bytes missing);
 
  private:

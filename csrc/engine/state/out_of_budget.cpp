@@ -16,19 +16,19 @@ Bytes OutOfBudgetReporter::all_resident() const {
     all += value.external == nullptr ? value.size : Bytes(0);
     largest = std::max(largest, value.size);
   });
-  Bytes beside{0};
+  Bytes workspace{0};
   context_.lineage.for_each_op([&](OpId, const Op& op) {
-    beside = std::max(beside, context_.pool.round_up(op.workspace + op.forgotten));
+    workspace = std::max(workspace, context_.pool.round_up(op.workspace + op.forgotten));
     inputs = std::max(inputs, op.inputs.size() + op.outputs.size() + op.written.size());
   });
-  const Bytes gap = std::max(largest, beside);
-  return all + beside +
+  const Bytes gap = std::max(largest, workspace);
+  return all + workspace +
          Bytes((context_.charges.immovable_blocks + context_.charges.kernel_blocks +
                 static_cast<std::int64_t>(inputs)) *
                gap.count());
 }
 
-// Why leaves stay that it could have; empty: for no such reason.
+// Why the spill tier lacks non-recomputable values that it could hold; empty: no such reason.
 std::string OutOfBudgetReporter::of_spill_tier() const {
   if (context_.tier.closed()) {
     return "the spill tier could not be written, so nothing more is spilled";
@@ -68,7 +68,7 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
                  (context_.replaying ? Bytes(0) : context_.charges.kernel_held);
   context_.lineage.for_each_value([&](ValueId, const Value& value) {
     if (!value.block.valid()) {
-      // What nobody holds from outside need not be there.
+      // Bytes outside the pool that no storage refers to could be freed.
       report.least -= value.external != nullptr && !value.among_outside && !value.storage.valid()
                           ? value.size
                           : Bytes(0);
@@ -99,8 +99,8 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
                                    context_.options.budget - context_.charges.external -
                                        report.non_recomputable - report.pinned - report.workspace);
   report.enough = enough_.most();
-  // What somebody else had evicted has to come back even where nothing need be: in a budget for all
-  // that is on record it does.
+  // Values that were evicted on request must be restored even in a budget that needs no eviction. A
+  // budget for everything on record suffices for that.
   if (context_.told_to_evict || report.enough <= context_.options.budget) {
     report.enough = std::max(report.enough, all_resident() + asked);
   }

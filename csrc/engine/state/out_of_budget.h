@@ -1,4 +1,5 @@
-// What an out-of-budget error says: what holds the memory, and which budget would do.
+// OutOfBudgetReporter: throws errors that say what holds the memory and which budget would be
+// enough.
 #pragma once
 
 #include <string>
@@ -11,20 +12,20 @@ namespace recoup::detail {
 
 class OutOfBudgetReporter {
  public:
-  // Both must outlive it.
+  // Both arguments must outlive this object.
   OutOfBudgetReporter(const Context& context, const Enough& enough)
       : context_(context), enough_(enough) {}
 
-  // Throws OutOfBudget for `asked` bytes. An empty reason: they are not there. `fragmented`: they
-  // are, but in pieces.
+  // Throws OutOfBudget for `asked` bytes. An empty `reason` means that the bytes are not free;
+  // `fragmented`, that they are free but not contiguous.
   [[noreturn]] void fail(Bytes asked, std::string reason, bool fragmented = false) const {
     fail_in(context_.options.budget, asked, std::move(reason), fragmented);
   }
-  // The same of a budget that is not in force.
+  // The same for a budget that is not in force.
   [[noreturn]] void fail_in(Bytes budget, Bytes asked, std::string reason,
                             bool fragmented = false) const;
-  // A budget in which everything on record could have its bytes at once, and a replay what it needs
-  // beside them, so that nothing is evicted to get something else back.
+  // A budget in which everything on record can be resident at once, with the workspace of a replay
+  // in addition, so that restoring one value evicts no other.
   [[nodiscard]] Bytes all_resident() const;
 
  private:

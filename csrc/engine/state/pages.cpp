@@ -21,7 +21,7 @@ void Pages::charged_outside() {
 
 void Pages::shrunk(PoolOffset from, PoolOffset to) {
   if (context_.device.page_sizes().page <= Bytes(0)) {
-    return;  // there is no memory
+    return;  // the device has no memory
   }
   const Footprint::Pages pages = footprint_.pages_in(from, to);
   if (pages.from < pages.to) {
@@ -46,8 +46,8 @@ void Pages::fit() {
   }
 }
 
-// The largest free ranges first: they are few, and what comes next takes the smallest that it fits
-// in. A little more than has to go, so that not every allocation comes here.
+// Starts with the largest free ranges: they are few, and the next allocations use the smallest
+// range that fits. Gives back slightly more than necessary, so that not every allocation gets here.
 void Pages::give_back() {
   const auto start = std::chrono::steady_clock::now();
   constexpr std::int64_t kPart = 64;
@@ -69,8 +69,8 @@ void Pages::give_back() {
   context_.stats.bookkeeping_ns += spent.count();
 }
 
-// From the middle: allocations begin at either end. Twice as much each time, for a part of it may
-// have gone back before.
+// Starts in the middle of the range, because allocations start at either end. Doubles the part each
+// time, because some of its pages may have been given back before.
 void Pages::give_back(const BlockView& free, Bytes most) {
   Bytes part{0};
   while (footprint_.touched() > most && part < free.size) {

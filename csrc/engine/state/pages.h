@@ -1,4 +1,4 @@
-// Pages: keeps the memory behind the pool, and what is charged outside of it, within the budget.
+// Pages: keeps the committed memory of the pool plus the charges outside of it within the budget.
 #pragma once
 
 #include "csrc/engine/base/footprint.h"
@@ -8,18 +8,18 @@ namespace recoup::detail {
 
 class Pages {
  public:
-  // It must outlive this.
+  // The argument must outlive this object.
   explicit Pages(Context& context) : context_(context), footprint_(context.device.page_sizes()) {}
 
-  // A block is there now.
+  // A block has been allocated there.
   void touch(PoolOffset from, Bytes size);
   // Bytes outside the pool have been charged.
   void charged_outside();
-  // The budget is smaller, and the pool, which ended at `to`, ends at `from`.
+  // The budget was reduced, and the end of the pool moved from `to` to `from`.
   void shrunk(PoolOffset from, PoolOffset to);
 
   [[nodiscard]] const Footprint& footprint() const { return footprint_; }
-  // That whatever owns bytes counts as touched.
+  // Checks that the blocks of all values count as touched.
   void check() const;
 
  private:
@@ -29,7 +29,7 @@ class Pages {
 
   Context& context_;
   Footprint footprint_;
-  Bytes in_part_pages_{0};  // how far pages and charges may be over the budget: parts of pages
+  Bytes in_part_pages_{0};  // allowed excess over the budget, in partial pages
 };
 
 }  // namespace recoup::detail

@@ -32,7 +32,7 @@ void Recount::check_value(ValueId id, const Value& value, bool at_rest) const {
       " soft, ", value.fixed, " in place; ", user_pins, " by the user",
       value.writing ? "; written" : "");
   RECOUP_CHECK(value.held() || lineage_.has_consumers(id), "value ", id.index(),
-               " is kept for nobody");
+               " is kept without a holder or a consumer");
 }
 
 void Recount::check(bool at_rest) const {

@@ -1,4 +1,4 @@
-// Recount: what values and storages have, counted anew, against what is charged for them.
+// Recount: counts anew what values and storages hold, and compares it with the charges.
 #pragma once
 
 #include "csrc/engine/base/held_storage.h"
@@ -8,10 +8,10 @@ namespace recoup::detail {
 
 class Recount {
  public:
-  // They must outlive it.
+  // All arguments must outlive this object.
   Recount(const Context& context, const HeldStorages& storages);
 
-  // Throws InternalError on the first difference. `at_rest`: as Values::check.
+  // Throws InternalError on the first difference. `at_rest`: see Values::check.
   void check(bool at_rest) const;
 
  private:

@@ -1,14 +1,15 @@
-// What a value may be, and the one function that changes it.
+// States of a value. Values::transition is the only function that changes the residency.
 //
-//   state      residency   bytes           leaves it by
-//   non-recomputable value       resident    block/external  write -> new value; death -> freed or
-//   kept resident   resident    block           evict; write; make_non_recomputable; death evicted
-//   evicted     -               Replayer (bytes come back); death spilled    spilled     slot
-//   Replayer fetches it; death clean      resident    block and slot  as non-recomputable value or
-//   resident; what is given up needs no copy then lost       lost        -               its record
-//   goes with its last consumer
+//   state             residency   bytes             leaves it by
+//   non-recomputable  resident    block, external   write -> new value; death -> freed or kept
+//   recomputable      resident    block             evict; write; make_non_recomputable; death
+//   evicted           evicted     -                 Replayer restores it; death
+//   spilled           spilled     slot              Replayer fetches it; death
+//   clean             resident    block and slot    as the first two; spilling needs no write
+//   lost              lost        -                 its record ends with its last consumer
 //
-// A value without a storage is dead (the user let it go) or an old version (a write superseded it).
+// A value without a storage is dead (its storage is gone) or an old version (superseded by a
+// write).
 #include "csrc/engine/state/values.h"
 
 #include <chrono>
@@ -53,7 +54,7 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
     case Residency::kLost:
       RECOUP_CHECK(!value.external && !value.escaped && !value.copying);
       if (value.resident()) {
-        // A storage has been told before, by detach in evict_value: it may refuse.
+        // The caller has taken the bytes from the storage by Device::detach, which may refuse.
         if (value.block.valid()) {
           free_bytes(value.block);
           value.block = BlockId();
@@ -140,7 +141,7 @@ void Values::collect_one(ValueId id) {
     remove_record(id);
     return;
   }
-  // Useless: everything that could be replayed from it has its bytes, or nobody needs it.
+  // Useless: every value that could be replayed from it has its bytes or is not needed.
   const bool replayable = value.recomputable() && (value.evictable() || value.spilled());
   if (context_.options.usefulness && replayable && !value.needed() && !value.kept) {
     transition(id, Residency::kEvicted);
@@ -166,7 +167,6 @@ void Values::remove_record(ValueId id) {
   }
 }
 
-// Cuts a value from its lineage. Its bytes, if any, are all there is of it from now on.
 void Values::make_non_recomputable(ValueId id) {
   if (lineage_[id].recomputable()) {
     candidates_.before_non_recomputable(id);
@@ -198,8 +198,8 @@ void Values::cut(ValueId id) {
       if (value.external != nullptr && !lineage_.has_consumers(orphan)) {
         device_.let_go(value.external);
       }
-      // For the others nothing follows: they are settled when their storage dies or their last pin
-      // goes.
+      // The other orphans need no action now: they are collected when their storage dies or their
+      // last pin is released.
       if (!value.resident() || (!value.storage.valid() && value.hard_pins == 0)) {
         collect_work_.push_back(orphan);
       }
@@ -274,8 +274,8 @@ void Values::disown(ValueId id) {
   drop_copy(id);
   lineage_[id].escaped = true;
   set_immovable(storages_[lineage_[id].storage], true);
-  // What a running op writes over is about to be gone from there. What hangs on it is replayed
-  // through what it was made from, for its own bytes may be half overwritten by now.
+  // If a running op overwrites the value, its bytes may be half overwritten. It keeps its lineage
+  // then, so that its dependents can be replayed from its inputs.
   if (!lineage_[id].writing) {
     make_non_recomputable(id);
   }
@@ -305,7 +305,8 @@ void Values::give_block(ValueId id, BlockId block) {
   candidates_.touch(id);
 }
 
-// In this order `from` is not asked for again in between, with all that it was made from.
+// `to` gets its bytes before `from` is evicted. In the other order `to` would demand `from` and its
+// ancestors in between.
 void Values::hand_over(ValueId from, ValueId to) {
   const BlockId block = std::exchange(lineage_[from].block, BlockId());
   pool_.set_owner(block, ValueId());
@@ -314,8 +315,8 @@ void Values::hand_over(ValueId from, ValueId to) {
   transition(from, Residency::kEvicted);
 }
 
-// A new value becomes what the storage holds: it takes over the bytes, where they are, and all that
-// belongs to whoever has them. The old one has none from now on, and no storage.
+// The new value takes over the bytes in place, and all properties that belong to their owner. The
+// old value has neither bytes nor a storage from now on.
 ValueId Values::add_version(StorageId id) {
   stop_copying(storages_[id].current);
   HeldStorage& storage = storages_[id];
@@ -329,7 +330,7 @@ ValueId Values::add_version(StorageId id) {
   now.block = std::exchange(old.block, BlockId());
   now.external = std::exchange(old.external, nullptr);
   if (now.external != nullptr) {
-    device_.let_go(now.external);  // records read the old version
+    device_.let_go(now.external);  // no record reads the new version
   }
   now.among_outside = std::exchange(old.among_outside, false);
   now.escaped = std::exchange(old.escaped, false);
@@ -347,7 +348,6 @@ ValueId Values::add_version(StorageId id) {
   return after;
 }
 
-// A version that a storage no longer has gets a copy of the bytes that it had.
 void Values::give_copy(ValueId before, BlockId block) {
   Value& value = lineage_[before];
   value.block = block;
@@ -368,7 +368,7 @@ void Values::end(ValueId id) {
     collect(id);
     return;
   }
-  collecting_ = true;  // the usual end: what settle would do, without the detour over its list
+  collecting_ = true;  // the usual case: as collect, but without its work list
   remove_record(id);
   collecting_ = false;
   drain();

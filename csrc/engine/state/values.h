@@ -1,4 +1,5 @@
-// Values: what each one is, the one function that changes that, and who has which bytes.
+// Values: the records of all values and storages. It has the one function that changes a value's
+// residency, and it assigns bytes to values.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace recoup::detail {
 
-// What a pin of the user's is on. Ids are used again, births are not.
+// Identifies a user's pin. Ids are used again, births are not.
 struct PinTicket {
   StorageId storage;
   std::uint64_t birth = 0;
@@ -23,36 +24,37 @@ struct PinTicket {
 
 class Values {
  public:
-  // All must outlive it.
+  // All arguments must outlive this object.
   Values(Context& context, Candidates& candidates, Verifier& verifier);
 
   // ---- what a value is ----
-  // The one function that changes a value's residency.
+  // The only function that changes a value's residency.
   void transition(ValueId id, Residency to, BlockId block = {});
-  // Cuts a value from its lineage. Its bytes, if any, are all there is of it from now on.
+  // Cuts a value from its lineage. Its bytes, if it has any, cannot be recomputed from now on.
   void make_non_recomputable(ValueId id);
-  // Its content is of who runs now.
+  // Attributes the value to the current module.
   void made(ValueId id) {
     if (context_.makers != nullptr) {
       context_.makers->made(id);
     }
   }
   void count_dead_source(ValueId id);
-  // Whether the spill tier takes it, from now on.
+  // Sets whether the spill tier accepts the value.
   void set_spillable(ValueId id, bool on) {
     lineage_[id].spillable = on;
     candidates_.update(id);
   }
   [[nodiscard]] Location location(ValueId id) const;
 
-  // A copy of it in the spill tier that is under way is waited for.
+  // Waits for the copy of the value to or from the spill tier, if one is under way.
   void stop_copying(ValueId id);
-  // The spill tier has no copy of a resident value any more.
+  // Frees the spill tier's copy of a resident value, if it has one.
   void drop_copy(ValueId id);
   // Note [Copies of what is used]
-  // A kernel is about to get the bytes of a pinned value. It may write what it does not name. Where
-  // that would not be found out there is no copy of it from now on. What the kernel is to write
-  // ends with it, and what hangs on that may go on from the copy.
+  // A kernel is about to get the bytes of a pinned value. It may write storages that it does not
+  // declare. If the device does not compare bytes with their copy, such a write would go unnoticed,
+  // so the copy is freed. A value that the kernel declares to write keeps its copy: the value ends
+  // with the write, and its dependents may be restored from the copy.
   void used(ValueId id) {
     if (!context_.options.spill_compares && !lineage_[id].writing) {
       stop_copying(id);
@@ -84,28 +86,29 @@ class Values {
   void soft_unpin(ValueId id);
 
   // ---- the end of a value ----
-  // Frees what nobody needs, starting here, and what follows from that.
+  // Frees the value if it is not needed, and all that becomes unneeded by that.
   void collect(ValueId id);
   // The same, at the next drain.
   void collect_later(ValueId id) { collect_work_.push_back(id); }
   void drain();
-  // Its storage is gone, and nothing reads it.
+  // Ends a value whose storage is gone and that no op reads.
   void end(ValueId id);
 
   // ---- storages ----
-  // One over a block that a kernel held, as a non-recomputable value.
+  // Adds a storage over a block that a kernel held, with a non-recomputable value.
   StorageId add_storage(const FreshStorage& fresh);
-  // One outside the pool, which is charged by now.
+  // Adds a storage outside the pool. Its bytes are charged already.
   StorageId add_external(void* handle, Bytes nbytes, bool among_outside);
-  // Note [Leaving the pool]: false, and nothing done, where the device cannot.
+  // Note [Leaving the pool]. Returns false and does nothing if the device cannot do it.
   [[nodiscard]] bool move_out(ValueId id);
-  // A value outside the pool whose storage was gone has a storage again.
+  // Gives a storage to a value outside the pool whose former storage is gone.
   StorageId revive_external(ValueId id);
-  // What it holds outside of the pool has been copied elsewhere: its own memory is given back.
+  // Frees the outside memory of a value, whose bytes have been copied elsewhere.
   void leave_outside(ValueId id);
-  // The same, and it is in that block, which nobody owns, from now on.
+  // The same; the value owns `block`, which had no owner, from now on.
   void bring_in(ValueId id, BlockId block);
-  // It is gone, and its content is nobody's for now: settle or end the value, which this returns.
+  // Removes a storage and returns its value, which has no owner now: the caller must call collect
+  // or end on it.
   ValueId remove_storage(StorageId storage);
   [[nodiscard]] HeldStorage& operator[](StorageId id) { return storages_[id]; }
   [[nodiscard]] const HeldStorage& operator[](StorageId id) const { return storages_[id]; }
@@ -117,7 +120,7 @@ class Values {
   [[nodiscard]] PinTicket ticket(StorageId storage) const {
     return {.storage = storage, .birth = storages_[storage].birth};
   }
-  // Whether the storage of a pin is still alive.
+  // Whether the storage of the pin is still alive.
   [[nodiscard]] bool holds(const PinTicket& pin) const {
     return storages_.contains(pin.storage) && storages_[pin.storage].birth == pin.birth;
   }
@@ -127,21 +130,21 @@ class Values {
     storage.immovable = on;
   }
 
-  // ---- recorded values, for who remembers them ----
+  // ---- tickets of recorded values ----
   [[nodiscard]] ValueTicket ticket(ValueId id) const;
   // Whether the value is still on record.
   [[nodiscard]] bool holds(const ValueTicket& ticket) const;
 
-  // ---- who has which bytes ----
-  // A new value becomes what the storage holds.
+  // ---- the bytes of values ----
+  // Makes a new value the current one of the storage.
   ValueId add_version(StorageId storage);
-  // Gives a kernel-held block to an evicted value that is needed; frees it otherwise.
+  // Gives a kernel-held block to an evicted value that is needed; else frees the block.
   void give_block(ValueId id, BlockId block);
-  // Gives the block of `from`, which is evicted by it, to `to` by the same rule.
+  // Gives the block of `from` to `to` by the same rule, and evicts `from`.
   void hand_over(ValueId from, ValueId to);
-  // A version that a storage no longer has gets a copy of the bytes that it had.
+  // Gives an old version, which has no storage, a block with a copy of its bytes.
   void give_copy(ValueId before, BlockId block);
-  // Note [Copy on write]: frees the block from before, if there is one.
+  // Note [Copy on write]: frees the block with the old content, if there is one.
   void discard_copy(HeldStorage& storage) noexcept {
     if (storage.before_write.valid()) {
       free_kernel_block(std::exchange(storage.before_write, BlockId()));
@@ -149,15 +152,15 @@ class Values {
   }
   // Frees a block that a kernel held.
   void free_kernel_block(BlockId block);
-  // Of the pool alone: its bytes are nobody's any more.
+  // Frees a block in the pool only. The caller updates the charges.
   void free_bytes(BlockId block);
 
-  // Somebody shares or replaced its bytes where nobody saw it: they are not ours to take, or to
-  // move.
+  // Other code shares the bytes or has replaced them unseen: the engine must no longer free or move
+  // them.
   void disown(ValueId id);
 
-  // Recounts what is charged for values. `at_rest`: no op and no replay is under way, so nothing is
-  // pinned but what the user pinned.
+  // Recounts what is charged for values. `at_rest`: no op and no replay is running, so the only
+  // pins are the user's and those of async copies.
   void check(bool at_rest) const;
 
  private:
@@ -175,7 +178,7 @@ class Values {
   Candidates& candidates_;
   Verifier& verifier_;
   HeldStorages storages_;
-  std::uint64_t next_birth_;  // starts at the clock's time: not even a later engine repeats one
+  std::uint64_t next_birth_;  // starts at the clock's time, so that no later engine repeats a birth
   std::vector<ValueId> collect_work_;
   bool collecting_ = false;
 };

@@ -1,4 +1,4 @@
-// Values whose bytes are outside of the pool: how they come there, and how they leave it.
+// Values whose bytes are outside the pool: how they are added, brought in and moved out.
 #include <utility>
 
 #include "csrc/base/check.h"

@@ -1,4 +1,4 @@
-// Verifier: whether replays give the bits of the first run (Options::verify).
+// Verifier: checks that replays give the same bits as the first run (Options::verify).
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,17 @@ namespace recoup::detail {
 
 class Verifier {
  public:
-  // All must outlive it.
+  // All arguments must outlive this object.
   Verifier(const Options& options, Device& device, const Lineage& lineage, Stats& stats)
       : options_(options), device_(device), lineage_(lineage), stats_(stats) {}
 
-  // Whether all that the op read is the same in every replay: what somebody left undefined is not.
+  // Whether a replay of the op must give the same bits: its result and all its inputs are
+  // initialized.
   [[nodiscard]] bool defined(const OpRecord& record) const;
-  // Of a value that is such an op's result number `result`.
+  // Stores the hash of a value that is result number `result` of such an op.
   void remember(ValueId id, const Location& at, const OpRecord& record, std::size_t result);
-  // Throws ReplayDiffers when the value was remembered with other bits.
+  // Throws ReplayDiffers if the bits differ from those remembered. Does nothing if the value was
+  // not remembered.
   void compare(ValueId id, const Location& at, OpId op);
   void forget(ValueId id) {
     if (options_.verify) [[unlikely]] {
@@ -34,7 +36,7 @@ class Verifier {
  private:
   struct ResultHash {
     std::uint64_t hash = 0;
-    std::size_t result = 0;  // which of its op
+    std::size_t result = 0;  // number of the result among those of its op
   };
 
   const Options& options_;

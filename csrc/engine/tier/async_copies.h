@@ -1,4 +1,4 @@
-// AsyncCopies: copies to and from the spill tier, and those of them that go on while ops run.
+// AsyncCopies: copies to and from the spill tier, synchronous ones and ones that overlap with ops.
 #pragma once
 
 #include <functional>
@@ -13,46 +13,47 @@
 
 namespace recoup::detail {
 
-// Note [Copies beside ops]
-// A copy that goes on beside ops is a copy, until it has landed. A value that is being written
-// keeps its bytes where they are: it is pinned, and who is about to change them lands it first. A
-// block into which one is being read is charged, and nobody's; the value is spilled until then.
+// Note [Async copies]
+// A value that is being written keeps its bytes in place: it is pinned, and code that is about to
+// change them waits for the write first. A block into which a value is being read is charged, but
+// without an owner until the read completes; until then the value counts as spilled.
 //
-// What is decided must not depend on how quick the disk is today, or a simulation would decide
-// otherwise than a run. So copies are on a clock of their own: the costs of ops and what was
-// waited for. By it each takes its price, one after the other. Who needs one that has not landed
-// waits for what is left of it, and those behind it wait as long. A copy whose time is over is
-// landed; should the disk still be at it, that is waited for.
+// Decisions must not depend on the disk's current speed, or a simulation would decide differently
+// from a live run. So copies have a clock of their own: the cost of ops plus the time spent waiting
+// for copies. On this clock each copy takes its price, one after the other. A caller that needs an
+// unfinished copy waits for the rest of its time, and the copies after it are delayed by as much. A
+// copy whose time is over is finished; if the disk has not completed it by then, the engine waits
+// for the disk.
 class AsyncCopies final : public CopyWait {
  public:
-  // Both must outlive it.
+  // Both arguments must outlive this object.
   AsyncCopies(Context& context, Values& values);
 
-  // ---- copies that are waited for ----
-  // Writes a value that has bytes to its slot. False: it cannot be; the tier is closed then.
+  // ---- synchronous copies ----
+  // Writes a value's bytes to a slot. False: the write failed, and the tier is closed.
   [[nodiscard]] bool write(ValueId id, BlockId slot);
-  // Reads a spilled value into a block that a kernel held, which becomes its own. Throws what the
-  // device throws; then nothing has changed.
+  // Reads a spilled value into a kernel-held block, which the value owns afterwards. Throws what
+  // the device throws; nothing has changed then.
   void read(ValueId id, BlockId block);
 
-  // ---- copies beside ops ----
-  // Of a resident value that nobody pins. The slot is its own from now on.
+  // ---- async copies ----
+  // Begins to write a resident, unpinned value. It owns the slot from now on.
   void begin_write(ValueId id, BlockId slot);
-  // Of a spilled value, into a block that is nobody's.
+  // Begins to read a spilled value into a block without an owner.
   void begin_read(ValueId id, BlockId block);
   [[nodiscard]] bool any() const { return !copies_.empty(); }
   [[nodiscard]] bool writing() const { return writes_ > 0; }
   [[nodiscard]] std::size_t writes() const { return writes_; }
-  // The values' bytes.
+  // Total size of the values that are being written.
   [[nodiscard]] Bytes in_writing() const;
   [[nodiscard]] bool contains(ValueId id) const { return context_.lineage[id].copying; }
-  // Lands those whose time is over.
+  // Finishes the copies whose time is over.
   void finish_ended();
   void wait(ValueId id) override;
-  // False: there was none.
+  // False: no copy was under way.
   bool wait_for_all();
 
-  // What was waited for the device, measured, by the op for which it was.
+  // Measured time spent waiting for the device, by the op that waited.
   [[nodiscard]] std::vector<CopyWaitRow> waits() const;
 
   void check() const;
@@ -60,7 +61,7 @@ class AsyncCopies final : public CopyWait {
  private:
   struct Copy {
     ValueId value;
-    BlockId block;  // that it is read into; invalid: it is written
+    BlockId block;  // destination of a read; invalid for a write
     Nanoseconds left{0};
   };
 
@@ -80,11 +81,11 @@ class AsyncCopies final : public CopyWait {
   Lineage& lineage_;
   Values& values_;
   Tier& tier_;
-  std::size_t writes_ = 0;                                 // of the copies
+  std::size_t writes_ = 0;                                 // the number of writes in copies_
   std::vector<Copy> copies_;                               // in the order in which they began
-  std::map<std::string, CopyWaitRow, std::less<>> waits_;  // by op
-  Nanoseconds time_{0};                                    // to which they have been worked off
-  std::int64_t spills_ = 0;                                // that have ended, for TestAids
+  std::map<std::string, CopyWaitRow, std::less<>> waits_;  // by op name
+  Nanoseconds time_{0};                                    // up to which copies_ have been advanced
+  std::int64_t spills_ = 0;  // the number of writes that have ended, for TestAids
   std::int64_t fetches_ = 0;
 };
 

@@ -59,8 +59,8 @@ bool Spiller::save(ValueId id) {
   return lineage_[id].block.valid() && !lineage_[id].copying && copy(id);
 }
 
-// The tier has what a value of the pool has. What was written before is compared: a kernel may
-// write what it does not name.
+// Ensures that the tier has the bytes of a value of the pool. An earlier copy is compared first: a
+// kernel may have written storages that it did not declare.
 bool Spiller::copy(ValueId id) {
   const Value& value = lineage_[id];
   if (value.clean()) {
@@ -91,7 +91,7 @@ bool Spiller::has_room(Bytes nbytes) const {
          (tier_.has_room(nbytes) || tier_.used() - context_.charges.spilled >= nbytes);
 }
 
-// A copy of what is resident is worth less than one of what is not.
+// If the tier is full, copies of resident values are freed: they are worth less.
 std::optional<BlockId> Spiller::take_slot(Bytes nbytes, bool source) {
   if (!tier_.open()) {
     return std::nullopt;
@@ -122,8 +122,8 @@ std::vector<ValueId> Spiller::clean_values() const {
   return clean;
 }
 
-// Those that were not used for longest, until there is a place for so many bytes. What is being
-// written over lives on there, if something hangs on it.
+// Frees copies of resident values, least recently used first, until `needed` bytes fit. A value
+// that is being overwritten keeps its copy, because dependents may need the old content.
 void Spiller::drop_copies(Bytes needed) {
   std::vector<ValueId> clean = clean_values();
   std::erase_if(clean, [this](ValueId id) { return lineage_[id].writing; });
@@ -138,7 +138,7 @@ void Spiller::drop_copies(Bytes needed) {
   }
 }
 
-// Its slot has all that it holds, and its storage has no bytes any more.
+// Makes a value spilled whose slot has its content and whose storage has no bytes any more.
 void Spiller::keep(ValueId id) {
   context_.stats.spill_peak_bytes = tier_.peak().count();
   if (context_.observer != nullptr) {

@@ -1,4 +1,4 @@
-// Spiller: takes bytes that the spill tier keeps.
+// Spiller: frees the bytes of values by writing them to the spill tier.
 #pragma once
 
 #include <optional>
@@ -12,24 +12,24 @@ namespace recoup::detail {
 
 class Spiller {
  public:
-  // All must outlive it.
+  // All arguments must outlive this object.
   Spiller(Context& context, Values& values, AsyncCopies& copies);
 
-  // What it costs to spill an evictable value and to fetch it once; nullopt: it cannot be.
+  // The price of spilling an evictable value and fetching it once; nullopt: it cannot be spilled.
   [[nodiscard]] std::optional<Nanoseconds> price_of(const Value& value) const;
-  // Takes the bytes of an evictable value. False, and it is resident as before: it could not be
-  // written, or the storage refuses, which makes a non-recomputable value of it. A non-recomputable
-  // value is not evictable then.
+  // Spills an evictable value. False: it is still resident. Either it could not be written, and a
+  // non-recomputable value is not evictable any more; or its storage refused, and the value is
+  // disowned.
   bool spill(ValueId id);
-  // The same of one whose bytes are outside of the pool, and may leave there.
+  // The same for a value whose bytes are outside the pool and may be freed there.
   bool spill_outside(ValueId id);
-  // Begins to write an evictable value, which keeps its bytes. False: there is no room.
+  // Begins to write an evictable value, which keeps its bytes. False: no slot is free.
   bool begin_write(ValueId id);
-  // Writes a resident value of the pool, which keeps its bytes. False: that cannot be.
+  // Writes a resident value of the pool, which keeps its bytes. False: that is impossible.
   bool save(ValueId id);
-  // The tier has nothing of what is resident, and no copy is under way.
+  // Waits for all copies, and frees the slots of all resident values.
   void drop_all_copies();
-  // What had no room there is evictable again, if some came free.
+  // If slots were freed, values that got none before become evictable again.
   void reconsider() {
     if (!refused_.empty() && tier_.gave_back()) {
       take_refused();
@@ -38,7 +38,7 @@ class Spiller {
 
  private:
   [[nodiscard]] bool has_room(Bytes nbytes) const;
-  // For a non-recomputable value, one that is held for it will do.
+  // A non-recomputable value (`source`) may get a held slot.
   std::optional<BlockId> take_slot(Bytes nbytes, bool source);
   void drop_copies(Bytes needed);
   [[nodiscard]] std::vector<ValueId> clean_values() const;
@@ -52,7 +52,7 @@ class Spiller {
   Values& values_;
   AsyncCopies& copies_;
   Tier& tier_;
-  std::vector<ValueId> refused_;  // may be gone, and others in their place
+  std::vector<ValueId> refused_;  // got no slot; their ids may be used again by now
 };
 
 }  // namespace recoup::detail

@@ -12,8 +12,9 @@ class NoNeighborhood final : public DtrNeighborhood {
   Nanoseconds cost(DtrStorageId /*id*/) override { return Nanoseconds(0); }
 };
 
-// Evicted ancestors, and descendants if asked for, that are reached through evicted storages only.
-// A storage that is both counts twice. Sums are kept until something changes that they reach.
+// The evicted ancestors, and optionally descendants, that are reachable through evicted storages
+// only. A storage that is both counts twice. A sum is cached until a storage that it reaches
+// changes.
 class ReachableNeighborhood final : public DtrNeighborhood {
  public:
   ReachableNeighborhood(const DtrState& state, bool descendants)
@@ -42,7 +43,8 @@ class ReachableNeighborhood final : public DtrNeighborhood {
   }
 
  private:
-  // Those that reach `id`, which it reaches too: in the other direction.
+  // Resets the sums of all storages that reach `id`. They are found by a search from `id` in the
+  // opposite direction.
   void forget(DtrStorageId id) {
     sums_[id.index()].reset();
     const auto reset = [&](DtrStorageId found) { sums_[found.index()].reset(); };
@@ -52,7 +54,7 @@ class ReachableNeighborhood final : public DtrNeighborhood {
     }
   }
 
-  // Calls function(storage) for what is reached through evicted storages, each once.
+  // Calls function(storage) once for each storage that is reachable through evicted storages.
   template <class Function>
   void reach(DtrStorageId start, std::vector<DtrNeighbor> DtrStorage::* direction,
              Function&& function) {
@@ -75,20 +77,20 @@ class ReachableNeighborhood final : public DtrNeighborhood {
 
   const DtrState& state_;
   bool descendants_;
-  std::vector<std::optional<Nanoseconds>> sums_;  // of resident storages
+  std::vector<std::optional<Nanoseconds>> sums_;  // by storage; used for resident storages
   std::vector<std::uint64_t> marks_;
   std::uint64_t mark_ = 0;
   std::vector<DtrStorageId> stack_;
 };
 
-// Undirected components of evicted storages, by union-find (C.2). One is never split: a storage
-// that comes back only takes its cost away.
+// Undirected components of evicted storages, by union-find (appendix C.2 of the paper). Components
+// are never split: when a storage becomes resident again, only its cost is subtracted.
 class ComponentNeighborhood final : public DtrNeighborhood {
  public:
   explicit ComponentNeighborhood(const DtrState& state)
       : state_(state), node_of_(state.storages.size()) {
     for (std::size_t& node : node_of_) {
-      node = add_node(Nanoseconds(0));  // what no op has made yet costs nothing, but connects
+      node = add_node(Nanoseconds(0));  // not computed yet: no cost, but connects its neighbors
     }
   }
 
@@ -103,7 +105,8 @@ class ComponentNeighborhood final : public DtrNeighborhood {
     });
   }
 
-  // Views that were asked for meanwhile have raised the cost: then more goes than had come.
+  // Views that were requested since the eviction have raised the cost, so this may subtract more
+  // than on_evict() added.
   void on_return(DtrStorageId id) override {
     nodes_[find(node_of_[id.index()])].cost -= state_[id].cost;
   }
@@ -122,8 +125,8 @@ class ComponentNeighborhood final : public DtrNeighborhood {
 
  private:
   struct Node {
-    std::size_t parent;  // itself: a root
-    Nanoseconds cost;    // of the component, at a root
+    std::size_t parent;  // its own index if it is a root
+    Nanoseconds cost;    // of the whole component; valid at a root
     std::uint64_t mark = 0;
   };
 
@@ -152,7 +155,7 @@ class ComponentNeighborhood final : public DtrNeighborhood {
   }
 
   const DtrState& state_;
-  std::vector<std::size_t> node_of_;  // of a storage; of no meaning while it is resident
+  std::vector<std::size_t> node_of_;  // by storage; meaningless while the storage is resident
   std::vector<Node> nodes_;
   std::uint64_t mark_ = 0;
 };

@@ -1,6 +1,6 @@
-// What it costs to get the evicted neighborhood of a storage back, as the DTR authors' simulator
-// counts it. Not csrc/lineage's: there an op counts once for all its outputs, here a storage counts
-// all of its views.
+// The cost of rematerializing the evicted neighborhood of a storage, as the DTR authors' simulator
+// counts it. csrc/lineage differs: there an op counts once for all its outputs, here the cost of a
+// storage includes all of its views.
 #pragma once
 
 #include <memory>
@@ -13,16 +13,16 @@ namespace recoup::detail {
 class DtrNeighborhood {
  public:
   virtual ~DtrNeighborhood() = default;
-  // An op was asked for that will return a tensor of it.
+  // The program requested an op that returns a tensor of this storage.
   virtual void on_ask(DtrStorageId /*id*/) {}
   virtual void on_evict(DtrStorageId /*id*/) {}
-  // It became resident, for the first time too.
+  // The storage became resident, for the first time or again.
   virtual void on_return(DtrStorageId /*id*/) {}
-  // Of a resident storage, its own cost excluded.
+  // The cost of the neighborhood of a resident storage, without the storage's own cost.
   virtual Nanoseconds cost(DtrStorageId id) = 0;
 };
 
-// `state` must outlive it.
+// `state` must outlive the result.
 std::unique_ptr<DtrNeighborhood> make_neighborhood(DtrScore::Cost cost, const DtrState& state);
 
 }  // namespace recoup::detail

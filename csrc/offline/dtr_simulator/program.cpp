@@ -17,7 +17,7 @@ void add_once(std::vector<DtrNeighbor>& neighbors, DtrNeighbor added) {
   }
 }
 
-// Throws for an output that no op can have.
+// Throws std::invalid_argument if no op can have this output.
 void check_output(const DtrOp& op, const DtrOutput& output) {
   const auto arguments = static_cast<std::int64_t>(op.arguments.size());
   if (output.alias < -1 || output.alias >= arguments) {
@@ -76,7 +76,7 @@ DtrOpId DtrProgram::add(DtrStep::Kind kind, DtrOp op) {
   return id;
 }
 
-// An op makes each of its outputs from each of its arguments.
+// Every output of an op depends on all of its arguments.
 void DtrProgram::connect(DtrOpId id) {
   const DtrOp& op = (*this)[id];
   for (const DtrTensorId argument : op.arguments) {

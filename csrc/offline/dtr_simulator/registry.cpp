@@ -1,4 +1,4 @@
-// The one table of the scores that the DTR authors compare.
+// The table of all scores that the DTR authors compare.
 #include <array>
 #include <stdexcept>
 
@@ -17,7 +17,7 @@ constexpr std::array kPolicies = {
     DtrPolicyInfo{"lru", {.cost = Cost::kNone, .staleness = true, .size = false}},
     DtrPolicyInfo{"largest", {.cost = Cost::kNone, .staleness = false, .size = true}},
     DtrPolicyInfo{"msps", {.cost = Cost::kAncestors, .staleness = false, .size = true}},
-    // The ablation.
+    // Ablation study.
     DtrPolicyInfo{"dtr-no-size", {.cost = Cost::kExact, .staleness = true, .size = false}},
     DtrPolicyInfo{"dtr-no-staleness", {.cost = Cost::kExact, .staleness = false, .size = true}},
     DtrPolicyInfo{"dtr-only-cost", {.cost = Cost::kExact, .staleness = false, .size = false}},

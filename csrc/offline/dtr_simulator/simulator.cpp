@@ -76,7 +76,7 @@ bool DtrSimulator::run_op(DtrOpId id) {
   return true;
 }
 
-// Eager eviction (C.5): what nobody holds goes at once, and its lineage stays.
+// Eager eviction (C.5): a storage is evicted when its last holder releases it. Its lineage stays.
 void DtrSimulator::release(DtrTensorId tensor) {
   DtrStorageState& storage = state_[tensor];
   if (--storage.holders == 0 && storage.resident && !storage.kept) {
@@ -96,7 +96,8 @@ bool DtrSimulator::keep(DtrTensorId tensor) {
   return true;
 }
 
-// Their recursion, with its frames on the heap: replays nest as deep as a program is long.
+// The recursion of the authors' simulator with its frames on the heap: replays nest as deep as the
+// program is long.
 bool DtrSimulator::define(DtrTensorId tensor, bool replay) {
   open(tensor, replay);
   while (!frames_.empty()) {
@@ -108,7 +109,7 @@ bool DtrSimulator::define(DtrTensorId tensor, bool replay) {
       frames_.pop_back();
       continue;
     }
-    // It may be there by now: an op defines all of its outputs.
+    // A replay of another argument may have defined it: an op defines all of its outputs.
     const DtrTensorId argument = frame.missing[frame.next];
     if (state_.defined[argument.index()]) {
       lock(program_[argument].storage);
@@ -165,7 +166,8 @@ void DtrSimulator::compute(DtrTensorId tensor) {
   const auto define_output = [&](DtrTensorId output) {
     const DtrStorageId storage = program_[output].storage;
     if (state_.defined[output.index()]) {
-      used_ -= program_[output].size;  // made a second time
+      // this output was still defined: its second allocation is freed
+      used_ -= program_[output].size;
       return;
     }
     state_.defined[output.index()] = true;
@@ -199,7 +201,8 @@ bool DtrSimulator::make_room(const DtrOp& op) {
   return true;
 }
 
-// The last of the lowest scores; but a score of 0 is taken where it is found.
+// Returns the last candidate among those with the lowest score, but the first one with a score of
+// 0.
 DtrStorageId DtrSimulator::choose() {
   double lowest = std::numeric_limits<double>::infinity();
   DtrStorageId victim;
@@ -217,7 +220,7 @@ DtrStorageId DtrSimulator::choose() {
 }
 
 double DtrSimulator::score(DtrStorageId id) {
-  // Their integers have no bound: long double keeps the bits of all products that occur.
+  // The authors compute with unbounded integers: long double is exact for all products that occur.
   long double divisor = 1;
   if (score_.size) {
     divisor *= static_cast<long double>(program_[id].size.count());

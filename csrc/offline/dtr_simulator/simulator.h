@@ -1,4 +1,4 @@
-// A run of the DTR authors' simulator.
+// One run of a program under the rules of the DTR authors' simulator.
 #pragma once
 
 #include <limits>
@@ -17,15 +17,16 @@ class DtrSimulator {
   SimulationResult run();
 
  private:
-  // An op that is to define `tensor`. It holds locks on the arguments that it has.
+  // A pending op that will define `tensor`. It holds locks on those of its arguments that are
+  // defined.
   struct Frame {
     DtrTensorId tensor;
     bool replay = false;
-    std::vector<DtrTensorId> missing;  // arguments, in their order
-    std::size_t next = 0;              // of these
+    std::vector<DtrTensorId> missing;  // undefined arguments, in call order
+    std::size_t next = 0;              // index into `missing`
   };
 
-  // All of these return false when the run ends here, with its status set.
+  // These return false if the run ends here; the status is then set.
   bool apply(const DtrStep& step);
   bool run_op(DtrOpId id);
   bool keep(DtrTensorId tensor);
@@ -49,10 +50,11 @@ class DtrSimulator {
   double replay_limit_ns_ = std::numeric_limits<double>::infinity();
   DtrState state_;
   std::unique_ptr<DtrNeighborhood> neighborhood_;
-  std::vector<DtrStorageId> candidates_;  // resident without locks, in the order of becoming so
+  // resident and unlocked, in the order in which they became so
+  std::vector<DtrStorageId> candidates_;
   std::vector<Frame> frames_;
   Bytes used_{0};
-  Tick now_ = 1;  // cost of the ops that ran: their clock begins at 1
+  Tick now_ = 1;  // logical clock: 1 plus the cost of the ops that ran
   SimulationResult result_;
 };
 

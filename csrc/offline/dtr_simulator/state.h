@@ -1,4 +1,4 @@
-// What is where in a run of the DTR authors' simulator.
+// The state of a run of the DTR authors' simulator.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,11 @@ namespace recoup::detail {
 
 struct DtrStorageState {
   bool resident = false;
-  bool kept = false;         // for good: a constant, or wanted in the end
-  std::int32_t locks = 0;    // of ops that wait or run, and one if it is kept
-  std::int32_t holders = 0;  // of the program
+  bool kept = false;         // never evicted: a constant, or needed at the end
+  std::int32_t locks = 0;    // by pending and running ops; one more if kept
+  std::int32_t holders = 0;  // in the program
   Tick last_access = 0;
-  Nanoseconds cost{0};  // of the ops that made its tensors so far, each once
+  Nanoseconds cost{0};  // sum over the ops that made its tensors so far, each once
 };
 
 struct DtrState {
@@ -24,8 +24,7 @@ struct DtrState {
   const DtrStorageState& operator[](DtrStorageId id) const { return storages[id.index()]; }
   DtrStorageState& operator[](DtrTensorId id) { return (*this)[program[id].storage]; }
 
-  // Calls function(storage) for the neighbors so far. What the op which is asked for will make is
-  // among them.
+  // Calls function(storage) for the neighbors of all ops up to last_op, which is included.
   template <class Function>
   void for_each(const std::vector<DtrNeighbor>& neighbors, Function&& function) const {
     for (const DtrNeighbor& neighbor : neighbors) {
@@ -38,8 +37,9 @@ struct DtrState {
 
   const DtrProgram& program;
   std::vector<DtrStorageState> storages;
-  std::vector<bool> defined;  // of a tensor: its storage is resident and its op has run since
-  DtrOpId last_op{0};         // that the program has asked for
+  // by tensor: its storage is resident and its op has run since the last eviction
+  std::vector<bool> defined;
+  DtrOpId last_op{0};  // the last op that the program requested
 };
 
 }  // namespace recoup::detail

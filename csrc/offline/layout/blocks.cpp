@@ -1,6 +1,7 @@
 // max-block and binary-block: the two simple planners of CANN's graph engine. A buffer takes the
-// first block of its range of sizes that nobody uses at the time, or a new one. When all are placed
-// every block shrinks to its largest tenant, and the blocks are laid out one after the other.
+// first block of its size range that is unused at its birth, or a new one. When all buffers are
+// placed, every block shrinks to its largest buffer, and the blocks are laid out one after the
+// other.
 #include <algorithm>
 #include <bit>
 
@@ -9,10 +10,10 @@
 namespace recoup::detail {
 namespace {
 
-// `range_of` numbers the range of a size, from 0 to below `ranges`.
+// `range_of` maps a size to the index of its range, from 0 to `ranges` - 1.
 template <class RangeOf>
 LayoutPlacement place_in_blocks(const PlanInput& input, std::size_t ranges, RangeOf range_of) {
-  std::vector<Units> size;  // of each block
+  std::vector<Units> size;  // by block
   std::vector<std::size_t> block_of;
   std::vector<FreeBlocks> free(ranges);
   for (const PlanItem& item : input.items) {
@@ -40,14 +41,14 @@ LayoutPlacement place_max_block(const PlanInput& input) {
   return place_in_blocks(input, 1, [](Units) { return std::size_t{0}; });
 }
 
-// The lowest range ends at the power of two above the smallest size: 512 to 4096 bytes give the
-// ranges up to 1024, 2048 and 4096.
+// The lowest range ends at the power of two above the smallest size: sizes from 512 to 4096 bytes
+// give the ranges up to 1024, 2048 and 4096.
 LayoutPlacement place_binary_block(const PlanInput& input) {
   Units smallest = input.items.empty() ? 1 : input.items.front().size;
   for (const PlanItem& item : input.items) {
     smallest = std::min(smallest, item.size);
   }
-  const auto exponent = [](Units size) {  // of the smallest power of two that is >= size
+  const auto exponent = [](Units size) {  // log2 of the smallest power of two that is >= size
     return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(size) - 1));
   };
   const std::size_t lowest = exponent(smallest + 1);

@@ -1,5 +1,5 @@
-// check_layout: every promise of a layout, looked at in the plainest way. It shares no code with
-// the planners, so that a mistake there does not hide here.
+// check_layout: verifies every promise of a layout in the simplest way. It shares no code with the
+// planners, so that it cannot share their mistakes.
 #include "csrc/base/strings.h"
 #include "recoup/layout.h"
 
@@ -12,7 +12,7 @@ std::string label(const LayoutProblem& problem, std::size_t i) {
   return str_cat("'", problem.buffers[i].name, "' (buffer ", i, ")");
 }
 
-// What is wrong with one buffer's address.
+// Returns what is wrong with the address of buffer i, or an empty string.
 std::string check_address(const LayoutProblem& problem, const Layout& layout, std::size_t i,
                           const LayoutOptions& options) {
   const std::int64_t offset = layout.offsets[i].count();
@@ -30,7 +30,7 @@ std::string check_address(const LayoutProblem& problem, const Layout& layout, st
   return {};
 }
 
-// Why buffer i may not be in the place of the buffer that the layout says.
+// Returns why buffer i may not be in place of the buffer that the layout names, or an empty string.
 std::string check_in_place(const LayoutProblem& problem, const Layout& layout, std::size_t i,
                            const LayoutOptions& options) {
   const std::size_t of = layout.in_place[i].index();
@@ -91,7 +91,7 @@ std::string check_pairs(const LayoutProblem& problem, const Layout& layout) {
     for (std::size_t j = 0; j < i; ++j) {
       const LayoutBuffer& b = problem.buffers[j];
       const std::int64_t b_begin = layout.offsets[j].count();
-      // Bytes first: most pairs share none.
+      // Addresses first: most pairs share no bytes.
       if (!overlap(a_begin, a_end, b_begin, b_begin + b.size.count()) || a.size.count() == 0 ||
           b.size.count() == 0) {
         continue;

@@ -1,4 +1,4 @@
-// FreeBlocks: blocks that are used again by whoever comes next.
+// FreeBlocks: blocks that later items reuse.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@
 
 namespace recoup::detail {
 
-// Numbers of blocks. The items that take one come in the order of their birth.
+// Items must take blocks in the order of their birth. Blocks are identified by number.
 class FreeBlocks {
  public:
-  // The first block that nobody uses when `item` is born, `fresh` when there is none. The item has
-  // it to its death.
+  // Returns the lowest-numbered block that is unused at the item's birth, or `fresh` if there is
+  // none. The item occupies the block until its death.
   std::size_t take(const PlanItem& item, std::size_t fresh) {
     for (; !busy_.empty() && busy_.top().first <= item.lower; busy_.pop()) {
       free_.push(busy_.top().second);
@@ -33,7 +33,7 @@ class FreeBlocks {
   using MinHeap = std::priority_queue<T, std::vector<T>, std::greater<>>;
 
   MinHeap<std::size_t> free_;
-  MinHeap<std::pair<std::int32_t, std::size_t>> busy_;  // (until when, block)
+  MinHeap<std::pair<std::int32_t, std::size_t>> busy_;  // (death of its item, block)
 };
 
 }  // namespace recoup::detail

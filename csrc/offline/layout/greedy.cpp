@@ -1,4 +1,4 @@
-// greedy-by-size: large to small, each at the lowest place that is free (Pisarchyk and Lee,
+// greedy-by-size: from large to small, each item at the lowest free place (Pisarchyk and Lee,
 // "Efficient Memory Management for Deep Neural Net Inference", 2020).
 #include "csrc/offline/layout/greedy.h"
 

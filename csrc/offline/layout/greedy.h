@@ -1,4 +1,4 @@
-// Greedy placement in a given order, the base of greedy-by-size and of search's first layouts.
+// Greedy placement in a given order: the base of greedy-by-size and of the first layouts of search.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace recoup::detail {
 
-// Each item at the lowest offset that is free when its turn comes. `order` holds every item once.
-// Nothing when that takes too long.
+// Places the items one by one, each at its lowest free offset. `order` holds every item once.
+// Returns nullopt if the deadline passes.
 std::optional<LayoutPlacement> place_in_order(const PlanInput& input,
                                               std::span<const std::uint32_t> order,
                                               const Deadline& deadline);
 
-// Large to small; of equals the one that lives longer first, or the one that comes first.
-enum class Equals : std::uint8_t { kLongestFirst, kAsTheyCome };
+// Sorts by size, largest first. Items of equal size: longest life first, or in input order.
+enum class Equals : std::uint8_t { kLongestFirst, kInInputOrder };
 std::vector<std::uint32_t> order_by_size(std::span<const PlanItem> items,
                                          Equals equals = Equals::kLongestFirst);
 

@@ -1,12 +1,12 @@
 // Note [In place]: an output may take its input's place when
-//   - its op says so, is allowed to, and is the only op that reads the input,
+//   - its op allows the pair, is not disabled, and is the only op that reads the input,
 //   - the input is dead after the op: it lives until step + 1,
 //   - the output comes to life in the op, after its input,
 //   - both are of one stream, and the output is no larger than the input,
-//   - nobody else has taken that place, and the output takes no other.
-// The two are then one buffer of the input's size from the input's birth to the output's death. For
-// an output that is smaller this keeps bytes that nobody uses, so it is done only where the most
-// live bytes at one moment do not rise.
+//   - no other output has taken that place, and the output takes no other.
+// The two are then one buffer of the input's size from the input's birth to the output's death. An
+// output that is smaller leaves bytes of the place unused, so this is done only where the most live
+// bytes at one moment do not rise.
 #include <algorithm>
 #include <map>
 #include <stdexcept>
@@ -19,7 +19,7 @@
 namespace recoup::detail {
 namespace {
 
-// The live bytes over time, between the times at which a buffer is born or dies.
+// The number of live bytes over time, as steps between births and deaths.
 class Profile {
  public:
   explicit Profile(const LayoutProblem& problem) {
@@ -42,7 +42,7 @@ class Profile {
     }
   }
 
-  // Adds `bytes` in [lower, upper) if the maximum stays what it is.
+  // Adds `bytes` in [lower, upper) unless the maximum would rise. Returns whether they were added.
   bool add_below_maximum(LayoutTime lower, LayoutTime upper, Bytes bytes) {
     const auto begin = live_.begin() + static_cast<std::ptrdiff_t>(at(lower));
     const auto end = live_.begin() + static_cast<std::ptrdiff_t>(at(upper));
@@ -60,7 +60,7 @@ class Profile {
   }
 
   std::vector<LayoutTime> times_;
-  std::vector<Bytes> live_;  // from times_[i] to times_[i + 1]
+  std::vector<Bytes> live_;  // by interval from times_[i] to times_[i + 1]
   Bytes most_;
 };
 
@@ -93,7 +93,7 @@ void check_ids(const LayoutProblem& problem) {
   }
 }
 
-// How many ops read each buffer; one that reads it twice counts once.
+// The number of ops that read each buffer; an op that reads it twice counts once.
 std::vector<int> count_readers(const LayoutProblem& problem) {
   std::vector<int> readers(problem.buffers.size());
   for (const LayoutOp& op : problem.ops) {
@@ -105,7 +105,7 @@ std::vector<int> count_readers(const LayoutProblem& problem) {
   return readers;
 }
 
-// All of the note but the places that are taken already.
+// Checks all conditions of Note [In place] except those about places that are already taken.
 bool is_safe(const LayoutProblem& problem, const LayoutOp& op, const InPlacePair& pair,
              int readers) {
   const LayoutBuffer& output = problem.buffers[pair.output.index()];
@@ -126,7 +126,8 @@ std::vector<BufferId> choose_in_place(const LayoutProblem& problem, const Layout
   const std::vector<int> readers = count_readers(problem);
   const std::unordered_set<std::string> disabled(options.disable_inplace_ops.begin(),
                                                  options.disable_inplace_ops.end());
-  std::vector<const LayoutOp*> in_order;  // so that a place is known before it is taken again
+  // by step, so that the size of a place is known before another output takes it
+  std::vector<const LayoutOp*> in_order;
   for (const LayoutOp& op : problem.ops) {
     in_order.push_back(&op);
   }
@@ -134,7 +135,8 @@ std::vector<BufferId> choose_in_place(const LayoutProblem& problem, const Layout
                    [](const LayoutOp* a, const LayoutOp* b) { return a->step < b->step; });
 
   Profile profile(problem);
-  std::vector<Bytes> room(problem.buffers.size());  // the size of the place that each one is in
+  // by buffer: the size of the place that it is in
+  std::vector<Bytes> room(problem.buffers.size());
   std::transform(problem.buffers.begin(), problem.buffers.end(), room.begin(),
                  [](const LayoutBuffer& buffer) { return buffer.size; });
   std::vector<bool> taken(problem.buffers.size());
@@ -149,7 +151,7 @@ std::vector<BufferId> choose_in_place(const LayoutProblem& problem, const Layout
           !is_safe(problem, *op, pair, readers[input])) {
         continue;
       }
-      // At the op itself the two are one; afterwards the place is as large as it was.
+      // At the op itself output and input share the place; after it the place keeps its size.
       const LayoutBuffer& buffer = problem.buffers[output];
       const Bytes unused = room[input] - buffer.size;
       if (unused.count() > 0 && !profile.add_below_maximum(op->step + 1, buffer.upper, unused)) {

@@ -1,4 +1,4 @@
-// InfeasibleTable: parts of a search that are known not to fit, by a hash of 128 bits.
+// InfeasibleTable: parts of a search that are known to be infeasible, by a 128-bit hash.
 #pragma once
 
 #include <compare>
@@ -7,8 +7,8 @@
 
 namespace recoup::detail {
 
-// Of fixed size; a new entry replaces what was in its place. Two different parts get the same key
-// with a chance of about 2^-100 in the longest search.
+// Of fixed size; a new entry replaces the previous one in its slot. The probability that two
+// different parts of the longest search have the same key is about 2^-100.
 class InfeasibleTable {
  public:
   struct Key {

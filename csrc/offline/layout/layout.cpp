@@ -1,4 +1,4 @@
-// plan_layout: from the problem to the planner's input, and from what it says to a checked layout.
+// plan_layout: converts a problem into planner inputs, and placements into a checked layout.
 #include <algorithm>
 #include <numeric>
 
@@ -11,16 +11,16 @@ namespace recoup {
 namespace detail {
 namespace {
 
-// How each stream's planner is told when to stop.
+// Sets the deadline, the node limit and the target of each stream.
 void set_limits(std::vector<StreamInput>& streams, const LayoutOptions& options) {
   using Clock = std::chrono::steady_clock;
-  // What is longer than a month is no limit, and could not be added to now().
+  // Longer limits are treated as none, because adding them to now() could overflow.
   constexpr std::chrono::duration<double> kLongest = std::chrono::hours(24 * 31);
   const auto now = Clock::now();
   double share = 0;
   for (StreamInput& stream : streams) {
     PlanInput& input = stream.input;
-    // Streams are planned one after the other and share the time.
+    // Streams are planned one after the other, and each gets an equal share of the time.
     share += 1.0 / static_cast<double>(streams.size());
     if (options.time_limit < kLongest) {
       input.deadline =
@@ -35,8 +35,8 @@ void set_limits(std::vector<StreamInput>& streams, const LayoutOptions& options)
   }
 }
 
-// Streams lie on top of each other. That is no worse than anything else: they share no address, so
-// the addresses of each could be pushed together.
+// Lays the streams out one after the other. No layout is smaller, because streams share no
+// addresses: the addresses of each could always be moved together.
 void place_streams(const LayoutProblem& problem, const Planner& planner,
                    const std::vector<StreamInput>& streams, Bytes alignment, Layout& layout) {
   layout.offsets.resize(problem.buffers.size());

@@ -1,4 +1,4 @@
-// read_layout_csv: the format of google/minimalloc's and idealloc's instances. Four columns of
+// read_layout_csv: reads the instance format of google/minimalloc and idealloc. Four columns of
 // plain fields need no CSV library.
 #include <array>
 #include <charconv>
@@ -16,15 +16,16 @@ using detail::str_cat;
 
 constexpr std::string_view kHeader = "id,lower,upper,size";
 constexpr std::size_t kColumns = 4;
-constexpr std::size_t kMostQuoted = 60;  // characters of a line that an error repeats
-// Names of that length are nobody's; a line is read no further than this.
+constexpr std::size_t kMostQuoted = 60;  // the most characters of a line that an error quotes
+// The longest line in bytes. A longer one is an error, so no more of it is read.
 constexpr std::size_t kMostLine = 64U << 10;
 
 class LineReader {
  public:
   LineReader(std::istream& input, std::string_view name) : input_(input), name_(name) {}
 
-  // False at the end. A line may end in CR LF; a file may start with a byte order mark.
+  // Returns false at the end of the file. A line may end in CR LF; a file may start with a byte
+  // order mark.
   bool next() {
     if (!read_line()) {
       return false;
@@ -43,7 +44,7 @@ class LineReader {
   }
   [[nodiscard]] const std::string& line() const { return line_; }
   [[nodiscard]] std::size_t number() const { return number_; }
-  // No line feed ends it.
+  // Whether the last line ended without a line feed.
   [[nodiscard]] bool is_cut_off() const { return is_cut_off_; }
 
   template <class... Parts>
@@ -52,7 +53,7 @@ class LineReader {
   }
 
  private:
-  // As std::getline, but no more than one byte over the bound.
+  // Like std::getline, but reads at most one byte beyond the limit.
   bool read_line() {
     line_.clear();
     is_cut_off_ = false;

@@ -1,20 +1,21 @@
 // ge: the multi-level reuse of CANN's graph engine.
 //
 // Level 1 joins buffers of the same size whose lifetimes do not overlap into one block. Level 2
-// takes the blocks from large to small. A block goes into the first outer block that does not live
-// when it does, at the lowest place beside what is there at its time, however deep that nests;
-// where there is none it becomes an outer block itself, behind all others.
+// takes the blocks from large to small. A block goes into the first outer block whose lifetime does
+// not overlap its own, at the lowest place that no block inside it occupies at the same time.
+// Nesting can be arbitrarily deep. If there is no such place, the block becomes an outer block
+// itself, placed after all others.
 //
-// Two things are ours: which block of level 1 takes a buffer, see `join`, and that level 2 is also
-// tried without level 1, because buffers that were joined must find one place for all. The smaller
-// layout is kept.
+// Two things are not in CANN: the choice of the level 1 block for a buffer (see `join`), and a
+// second run of level 2 without level 1, because joined buffers must find one place for all of
+// them. The smaller layout is kept.
 //
 //   E 4096 [5,6], B 2048 [2,4], {A,C} 1024 [1,4], D 512 [4,5]:
 //
-//   4096  +---+                  D lives with E
+//   4096  +---+                  D lives at the same time as E
 //         | D |
 //      0  +---+---------------+
-//         | E, when it is not  |  B at 0, {A,C} at 2048 beside B
+//         | E, when it is not  |  B at 0, {A,C} at 2048 above B
 //         | live: {A,C} over B |
 //         +--------------------+
 #include <algorithm>
@@ -27,16 +28,16 @@
 namespace recoup::detail {
 namespace {
 
-using Life = std::pair<std::int32_t, std::int32_t>;  // in sections [first, second)
+using Life = std::pair<std::int32_t, std::int32_t>;  // in sections: [first, second)
 
-// Items of one size that follow each other in time.
+// Items of one size with disjoint lifetimes.
 struct Joined {
   std::vector<std::uint32_t> items;
-  std::vector<Life> lives;  // of the items, ascending and apart
+  std::vector<Life> lives;  // of the items, ascending and disjoint
   Units size = 0;
 
   [[nodiscard]] bool meets(std::int32_t lower, std::int32_t upper) const {
-    if (lives.size() == 1) {  // perf only: most have one
+    if (lives.size() == 1) {  // fast path: most blocks have one item
       return lower < lives[0].second && lives[0].first < upper;
     }
     const auto after = std::partition_point(lives.begin(), lives.end(),
@@ -52,10 +53,10 @@ struct Joined {
   }
 };
 
-// Level 1. `same` are items of one size in the order of their birth; `blocks` grows by theirs. The
-// first block that is free takes the next one: the last blocks live at the peaks only, so that
-// level 2 finds room in them. (Whoever takes the block that was free for longest makes all of them
-// live throughout.)
+// Level 1. `same` holds items of one size in the order of their birth; their blocks are appended to
+// `blocks`. Each item takes the first free block. Then the last blocks live at peaks only, and
+// level 2 finds room in them. (If an item took the block that has been free for longest, every
+// block would live throughout.)
 void join(const PlanInput& input, std::span<const std::uint32_t> same,
           std::vector<Joined>& blocks) {
   FreeBlocks free;
@@ -70,7 +71,7 @@ void join(const PlanInput& input, std::span<const std::uint32_t> same,
   }
 }
 
-// Blocks from large to small; without `joins` each item is one.
+// Returns blocks from large to small. Without `joins` each item is a block of its own.
 std::vector<Joined> level_one(const PlanInput& input, bool joins) {
   std::vector<std::uint32_t> order = order_by_size(input.items);
   std::vector<Joined> blocks;
@@ -98,7 +99,7 @@ struct Outer {
   PlacedRows inside;
 };
 
-// Nothing when that takes too long.
+// Returns nullopt if the deadline passes.
 std::optional<LayoutPlacement> level_two(const PlanInput& input, const std::vector<Joined>& blocks,
                                          const Deadline& deadline) {
   std::vector<Outer> outers;

@@ -1,4 +1,4 @@
-// first-fit and best-fit: what an allocator that knows no future would do.
+// first-fit and best-fit: placement without knowledge of the future, as by an allocator.
 #include <functional>
 #include <map>
 #include <queue>
@@ -10,10 +10,10 @@
 namespace recoup::detail {
 namespace {
 
-// The free gaps below the highest address in use; above it everything is free.
+// The free gaps below the highest address in use. Everything above it is free.
 class Gaps {
  public:
-  // The lowest gap that holds `size`, or the top.
+  // Returns the lowest gap that holds `size`, or the top if there is none.
   Units first_fit(Units size) const {
     for (const auto& [offset, length] : by_offset_) {
       if (length >= size) {
@@ -22,7 +22,8 @@ class Gaps {
     }
     return top_;
   }
-  // The smallest gap that holds `size`, the lowest of equals, or the top.
+  // Returns the smallest gap that holds `size`, the lowest of equal ones, or the top if there is
+  // none.
   Units best_fit(Units size) const {
     const auto at = by_length_.lower_bound({size, 0});
     return at == by_length_.end() ? top_ : at->second;
@@ -79,7 +80,7 @@ class Gaps {
 
 template <class Choose>
 LayoutPlacement place_online(const PlanInput& input, Choose choose) {
-  using Death = std::pair<std::int32_t, std::size_t>;  // (when, item)
+  using Death = std::pair<std::int32_t, std::size_t>;  // (time, item)
   std::priority_queue<Death, std::vector<Death>, std::greater<>> deaths;
   Gaps gaps;
   LayoutPlacement result;

@@ -1,4 +1,4 @@
-// PlacedRows: what has an address already, in the order of addresses, to find the next free place.
+// PlacedRows: placed items by address, to find the next free place.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace recoup::detail {
 
-// A list of short chunks: scans are over contiguous memory and an insertion moves one chunk only.
+// A list of short chunks: a scan reads contiguous memory, and an insertion shifts one chunk only.
 class PlacedRows {
  public:
   struct Row {
@@ -18,8 +18,8 @@ class PlacedRows {
     std::int32_t upper = 0;
   };
 
-  // The lowest offset >= `from` at which `size` units are free of all rows for which `meets(lower,
-  // upper)` says true.
+  // Returns the lowest offset >= `from` at which `size` units overlap no row for which
+  // `meets(lower, upper)` is true.
   template <class Meets>
   [[nodiscard]] Units lowest_place(Units size, Units from, Meets meets) const {
     Units at = from;

@@ -1,4 +1,4 @@
-// What a planner gets and gives: the problem without names, streams, alignment and in-place pairs.
+// The interface of planners: a problem without names, streams, alignment and in-place pairs.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace recoup::detail {
 
-// Sizes and offsets of a planner, in units of the alignment.
+// A size or an offset in units of the alignment.
 using Units = std::int64_t;
 
 // A *section* is a longest set of buffers that are live together; sections are numbered in the
@@ -22,7 +22,7 @@ using Units = std::int64_t;
 //   b     +---------+              a is in [0, 1), b in [0, 2), c in [1, 2)
 //   c            +-----+
 struct PlanItem {
-  std::int32_t lower = 0;  // in sections [lower, upper)
+  std::int32_t lower = 0;  // [lower, upper) in sections
   std::int32_t upper = 0;
   Units size = 0;  // > 0
 
@@ -32,14 +32,14 @@ struct PlanItem {
   [[nodiscard]] std::int32_t width() const { return upper - lower; }
 };
 
-// Nothing: there is none.
+// nullopt: no deadline.
 using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
-// Looks at the clock now and then.
+// Reads the clock on every 16th call only.
 class Overtime {
  public:
   explicit Overtime(const Deadline& deadline) : deadline_(deadline) {}
-  // Whether the deadline has passed, as far as it is known.
+  // Whether the deadline has passed, as of the last reading of the clock.
   [[nodiscard]] bool now() {
     constexpr int kCallsPerLook = 16;
     return deadline_ && ++calls_ % kCallsPerLook == 0 &&
@@ -52,20 +52,20 @@ class Overtime {
 };
 
 struct PlanInput {
-  std::vector<PlanItem> items;  // in the order in which they come to life
+  std::vector<PlanItem> items;  // in the order of birth
   std::int32_t sections = 0;
   Units bound = 0;
-  // For planners that search: what is small enough, when to stop.
+  // For planners that search: the size at which to stop, and limits.
   Units target = 0;
-  bool target_is_given = false;  // it is a capacity and not only the bound
+  bool target_is_given = false;  // `target` is a capacity from the caller, not only the bound
   Deadline deadline;
   std::int64_t node_limit = 0;  // 0: none
 };
 
 struct LayoutPlacement {
-  std::vector<Units> offsets;  // one an item
-  Units size = 0;              // the largest end
-  Units least = 0;             // proved by search: nothing takes less; 0: only the bound is known
+  std::vector<Units> offsets;  // by item
+  Units size = 0;              // the largest end of an item
+  Units least = 0;             // lower bound proved by search; 0: only PlanInput::bound is known
   std::int64_t nodes = 0;
 };
 
@@ -76,7 +76,7 @@ struct Planner {
 
 const Planner& planner_named(std::string_view name);
 
-// The largest end of `items` at `offsets`.
+// The largest end of an item, with `items` at `offsets`.
 Units height(std::span<const PlanItem> items, std::span<const Units> offsets);
 
 }  // namespace recoup::detail

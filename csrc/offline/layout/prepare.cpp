@@ -12,14 +12,14 @@
 namespace recoup::detail {
 namespace {
 
-// The sum of all sizes must stay far from the end of 64 bits.
+// The limit of the sum of all sizes, which keeps sums far from 64-bit overflow.
 constexpr Bytes kMostMemory{std::int64_t{1} << 62};
 
 Units units_of(Bytes size, Bytes alignment) {
   return (size.count() + alignment.count() - 1) / alignment.count();
 }
 
-// A buffer, or a chain of buffers in one place.
+// A buffer, or a sequence of buffers in one place (see Note [In place]).
 struct Chain {
   LayoutTime lower = 0;
   LayoutTime upper = 0;
@@ -27,7 +27,8 @@ struct Chain {
   std::vector<BufferId> buffers;
 };
 
-// Only the first buffer of a chain starts one; the others follow in `taker`.
+// `first` must be the first buffer of its chain. `taker` maps a buffer to the one that takes its
+// place.
 Chain chain_from(const LayoutProblem& problem, const std::vector<BufferId>& taker, BufferId first,
                  Bytes alignment) {
   Chain chain;
@@ -40,8 +41,7 @@ Chain chain_from(const LayoutProblem& problem, const std::vector<BufferId>& take
   return chain;
 }
 
-// Times become sections, see PlanItem. A section is complete when somebody dies after somebody was
-// born.
+// Converts times to sections, see PlanItem. A section is complete at the first death after a birth.
 PlanInput to_sections(const std::vector<Chain>& chains) {
   PlanInput input;
   input.items.resize(chains.size());
@@ -106,7 +106,7 @@ void check_problem(const LayoutProblem& problem, const LayoutOptions& options) {
     if (buffer.size.count() < 0) {
       refuse(name(), ": size must be 0 bytes or more; got ", buffer.size.count());
     }
-    if (buffer.size > left - options.alignment) {  // not a sum, which may overflow
+    if (buffer.size > left - options.alignment) {  // without a sum, which could overflow
       refuse(name(), ": all sizes together must stay below 2^62 bytes; got ", buffer.size.count(),
              " here");
     }

@@ -1,4 +1,4 @@
-// From a problem as people write it to what a planner gets.
+// Converts a LayoutProblem into the inputs of planners.
 #pragma once
 
 #include <vector>
@@ -7,27 +7,28 @@
 
 namespace recoup::detail {
 
-// Whose place each buffer takes; invalid: nobody's. A buffer is taken the place of at most once,
-// and only where that is safe and costs nothing: Note [In place] in in_place.cpp. Throws
-// std::invalid_argument for ops that make no sense.
+// Returns for each buffer the buffer whose place it takes, or an invalid id. At most one buffer
+// takes the place of another, and only where that is safe and costs nothing: Note [In place] in
+// in_place.cpp. Throws std::invalid_argument for invalid ops.
 std::vector<BufferId> choose_in_place(const LayoutProblem& problem, const LayoutOptions& options);
 
-// One planner's input and whose offsets it gives.
+// The input of one planner run, and the buffers that its items stand for.
 struct StreamInput {
   PlanInput input;
-  std::vector<std::vector<BufferId>> buffers;  // of each item: one, or a chain of in-place buffers
+  // by item: one buffer, or a chain of in-place buffers
+  std::vector<std::vector<BufferId>> buffers;
 };
 
-// One a stream, for streams share nothing, in the order of their numbers. Buffers of no bytes are
-// in none.
+// Returns one input per stream, because streams share no addresses, in the order of stream numbers.
+// Omits buffers of 0 bytes.
 std::vector<StreamInput> prepare(const LayoutProblem& problem,
                                  const std::vector<BufferId>& in_place,
                                  const LayoutOptions& options);
 
-// Throws std::invalid_argument that names the first buffer or option that makes no sense.
+// Throws std::invalid_argument, which names the first invalid buffer or option.
 void check_problem(const LayoutProblem& problem, const LayoutOptions& options);
 
-// "'conv1' (buffer 3)".
+// For messages: "'conv1' (buffer 3)".
 std::string describe(const LayoutProblem& problem, BufferId buffer);
 
 }  // namespace recoup::detail

@@ -1,4 +1,4 @@
-// The one table of planners.
+// The table of all planners.
 #include <algorithm>
 #include <array>
 #include <stdexcept>
@@ -19,7 +19,7 @@ LayoutPlacement place_by_search(const PlanInput& input);       // search.cpp
 
 namespace {
 
-// Only a size, which plan_layout knows without it.
+// Only the size, which plan_layout knows without a planner.
 LayoutPlacement place_nothing(const PlanInput& input) {
   return {.offsets = {}, .size = input.bound, .least = 0, .nodes = 0};
 }

@@ -1,13 +1,12 @@
-// search: the least size that a complete search finds and proves in the time it has.
+// search: a complete search for the smallest layout, within a limit of time or nodes.
 //
-//   bound, no layout takes less                    what the best heuristic takes
+//   bound, no layout takes less                 size of the best heuristic
 //     |----------------------------------------------------|
 //     low: proved infeasible below          best: found ----|
 //
-// Runs of TreeSearch ask for capacities in between, most of them for the goal: `low`, or a capacity
-// that was given. A run that finds a layout lowers `best`, one that is exhausted raises `low`. When
-// they meet, the layout is proved to be the least. SearchOrders says in which order and for how
-// long each run searches.
+// Runs of TreeSearch try capacities in between, most of them the goal: `low`, or a given capacity.
+// A run that finds a layout lowers `best`; one that is exhausted raises `low`. When they meet, the
+// layout is proved to be optimal. SearchOrders chooses the order and the length of each run.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -23,13 +22,13 @@ LayoutPlacement place_best_fit(const PlanInput& input);
 
 namespace {
 
-// Beyond these the frames and the lists of neighbours of TreeSearch take too much memory, and one
-// descent too much time.
+// With more items the frames and the neighbor lists of TreeSearch take too much memory, and one
+// descent takes too long.
 constexpr std::size_t kMostItems = 3000;
 constexpr std::uint64_t kSeed = 1033096058;
-constexpr std::int64_t kLeastNodes = 500;  // of a run
+constexpr std::int64_t kLeastNodes = 500;  // per run
 constexpr int kRunsInARow = 16;            // at one capacity
-// Of the way from the goal to `best`, in 16ths; 16: one grain below `best`.
+// Capacities to try, in 16ths of the way from the goal to `best`; 16: one grain below `best`.
 constexpr std::array kSteps = {16, 14, 12, 8, 4, 1};
 
 class LayoutSearch {
@@ -39,7 +38,7 @@ class LayoutSearch {
       grain_ = std::gcd(grain_, item.size);
     }
     low_ = input.bound;
-    best_ = place_best_fit(input);  // the quickest by far
+    best_ = place_best_fit(input);  // the fastest heuristic by far
   }
 
   LayoutPlacement run() {
@@ -53,10 +52,10 @@ class LayoutSearch {
   }
 
  private:
-  // What is asked for one step on the way has its own orders.
+  // A capacity to try: the goal, or one of kSteps. Each has its own orders.
   struct Line {
     SearchOrders orders;
-    Progress progress;  // of its last run
+    Progress progress;  // of the last run at this capacity
   };
 
   void keep(const std::optional<LayoutPlacement>& placement) {
@@ -65,14 +64,15 @@ class LayoutSearch {
     }
   }
 
-  // Until the target is reached, or the time is over: with tens of thousands of items each of them
-  // takes seconds. What searches can take is small enough to be placed by size in any case.
+  // Runs the heuristics until one reaches the target or the time is over: with tens of thousands of
+  // items each of them takes seconds. A problem that is small enough for search is placed by size
+  // in any case.
   void try_heuristics() {
     const std::span<const PlanItem> items = input_.items;
     const bool quick = items.size() <= kMostItems;
     keep(place_in_order(input_, order_by_size(items), quick ? Deadline() : input_.deadline));
     if (!is_over()) {
-      keep(place_in_order(input_, order_by_size(items, Equals::kAsTheyCome), input_.deadline));
+      keep(place_in_order(input_, order_by_size(items, Equals::kInInputOrder), input_.deadline));
     }
     if (!is_over()) {
       keep(place_multi_level(input_, input_.deadline));
@@ -103,9 +103,11 @@ class LayoutSearch {
     }
   }
 
-  // Is there a layout in this capacity? A few runs; each may say.
+  // Searches for a layout in `capacity` by a few runs. Each run may find one, prove that there is
+  // none, or give up.
   void ask(TreeSearch& tree, Units capacity, Line& line) {
-    capacity = capacity / grain_ * grain_;  // offsets are sums of sizes
+    // offsets are sums of sizes, so they are multiples of the grain
+    capacity = capacity / grain_ * grain_;
     for (int run = 0; run < kRunsInARow && !is_over(); ++run) {
       const auto short_run = std::max<std::int64_t>(kLeastNodes, std::ssize(input_.items) * 2);
       const SearchOrders::Run next = line.orders.next(line.progress);
@@ -139,9 +141,9 @@ class LayoutSearch {
   }
 
   const PlanInput& input_;
-  std::vector<Line> lines_;  // the goal's, and those of kSteps
+  std::vector<Line> lines_;  // the goal's, then one for each of kSteps
   Units grain_ = 0;
-  Units low_ = 0;  // no layout takes less
+  Units low_ = 0;  // proved lower bound of the size
   LayoutPlacement best_;
   std::int64_t nodes_ = 0;
 };

@@ -9,14 +9,18 @@
 namespace recoup::detail {
 namespace {
 
-constexpr double kNoise = 0.03;            // of the length of an order
-constexpr std::int32_t kMostAround = 10;   // sections on each side of a failure
-constexpr std::int32_t kFreshEvery = 100;  // runs, about: everything is drawn anew
-// A change is kept when it lets the search get as far as before, less a number of items below this.
+constexpr double kNoise = 0.03;  // fraction of the length of an order
+// the most sections on each side of a failure that are redrawn
+constexpr std::int32_t kMostAround = 10;
+// average number of runs after which the whole order is redrawn
+constexpr std::int32_t kFreshEvery = 100;
+// A change is kept if the search then places as many items as before, less a random number below
+// this.
 constexpr std::int32_t kSlack = 6;
-constexpr std::int64_t kDrawnShare = 5;  // drawn orders take so many times the nodes of plain ones
+// ratio of nodes for drawn orders to nodes for plain orders
+constexpr std::int64_t kDrawnShare = 5;
 
-// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ... (Luby, Sinclair and Zuckerman, 1993)
+// The Luby sequence: 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ... (Luby, Sinclair and Zuckerman, 1993).
 std::int64_t luby(std::int64_t i) {
   std::int64_t length = 1;
   while (length < i + 1) {
@@ -32,7 +36,7 @@ std::int64_t luby(std::int64_t i) {
   return (length + 1) / 2;
 }
 
-// The most units that live at one moment of each item's life.
+// For each item, the most units that are live at one moment of its life.
 std::vector<Units> totals(const PlanInput& input) {
   std::vector<Units> live(static_cast<std::size_t>(input.sections) + 1);
   for (const PlanItem& item : input.items) {
@@ -40,7 +44,7 @@ std::vector<Units> totals(const PlanInput& input) {
     live[static_cast<std::size_t>(item.upper)] -= item.size;
   }
   std::partial_sum(live.begin(), live.end(), live.begin());
-  // most[k][s]: the maximum of the 2^k sections from s on.
+  // most[k][s]: the maximum over the 2^k sections from s on.
   std::vector<std::vector<Units>> most = {live};
   for (std::size_t half = 1; 2 * half <= live.size(); half *= 2) {
     const std::vector<Units>& halves = most.back();
@@ -116,7 +120,7 @@ SearchOrders::Run SearchOrders::next(const Progress& last) {
   return run;
 }
 
-// Keeps the last order that was drawn, or goes back to the one before.
+// Keeps the last drawn order, or returns to the previous one.
 void SearchOrders::judge(const Progress& last) {
   if (!kept_ || last.most_placed >= kept_->progress.most_placed - below(kSlack)) {
     kept_ = {.key = key_, .progress = last};
@@ -140,7 +144,8 @@ void SearchOrders::draw() {
                    [&](std::uint32_t a, std::uint32_t b) { return key_[a] < key_[b]; });
 }
 
-// The items that live in sections [lower, upper) move to their places in one of the plain orders.
+// Moves the items that live in sections [lower, upper) to their positions in one of the plain
+// orders, with some noise.
 void SearchOrders::redraw(std::int32_t lower, std::int32_t upper) {
   const std::vector<double>& place = place_[static_cast<std::size_t>(below(kPlain))];
   for (std::size_t i = 0; i < items_.size(); ++i) {
@@ -151,7 +156,7 @@ void SearchOrders::redraw(std::int32_t lower, std::int32_t upper) {
   }
 }
 
-// A place in `weights`, each as likely as its weight says.
+// Returns a random index into `weights`, with probabilities in proportion to the weights.
 std::int32_t SearchOrders::pick(std::span<const std::int64_t> weights) {
   const std::int64_t sum = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
   if (sum == 0) {
@@ -165,7 +170,7 @@ std::int32_t SearchOrders::pick(std::span<const std::int64_t> weights) {
   return at;
 }
 
-// Not std's distributions: those give other numbers with another library.
+// Not a distribution of the standard library: those give different numbers with another library.
 std::int32_t SearchOrders::below(std::int32_t count) {
   return static_cast<std::int32_t>(random_() % static_cast<std::uint64_t>(count));
 }

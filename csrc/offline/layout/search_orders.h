@@ -1,4 +1,4 @@
-// SearchOrders: in which order search tries what could come next from run to run, and for how long.
+// SearchOrders: chooses the order in which each run of search tries candidates, and its length.
 #pragma once
 
 #include <array>
@@ -12,20 +12,20 @@
 
 namespace recoup::detail {
 
-// How far a run of TreeSearch came.
+// The progress of one run of TreeSearch.
 struct Progress {
-  std::int64_t most_placed = 0;     // items that were in place at a time
-  std::vector<std::int64_t> fails;  // how often each section was too full
+  std::int64_t most_placed = 0;     // the most items that were in place at the same time
+  std::vector<std::int64_t> fails;  // by section: how often it was too full
 };
 
-// The plain orders are MiniMalloc's and their like: large totals, long lives or large areas first.
-// There are problems that one of them solves when it has a few times the nodes of a short run, so
-// that all of them come again and again, each time for twice as long.
+// The plain orders are MiniMalloc's and similar ones: large totals, long lives or large areas
+// first. Some problems are solved by one of them when it has a few times the nodes of a short run,
+// so all of them are repeated, each time with twice the length.
 //
-// Yet one order seldom suits all times of a run. Most nodes go to orders that are drawn: the items
-// around a section where a run failed get their places from another of the plain orders, with some
-// noise, and all others keep theirs. The change stays if the search then comes about as far. So
-// each time finds its order by itself. These runs are short, and now and then longer.
+// But a single order seldom suits all moments of a run. Most nodes go to drawn orders: the items
+// around a section where a run failed get their positions from another plain order, with some
+// noise, and all others keep theirs. The change is kept if the search then makes about as much
+// progress. So each moment gets an order of its own. These runs are short, and occasionally longer.
 class SearchOrders {
  public:
   SearchOrders(const PlanInput& input, std::uint64_t seed);
@@ -34,13 +34,13 @@ class SearchOrders {
 
   struct Run {
     std::span<const std::uint32_t> order;
-    std::int64_t length = 1;  // as a multiple of the shortest run's
+    std::int64_t length = 1;  // as a multiple of the shortest run
   };
 
-  // What to run next; `last` is of the run before.
+  // Returns the next run; `last` is the progress of the previous one.
   Run next(const Progress& last);
 
-  // One of the kPlain orders.
+  // Returns plain order `which`, 0 to kPlain - 1.
   [[nodiscard]] std::span<const std::uint32_t> plain(std::size_t which) const {
     return plain_[which];
   }
@@ -60,14 +60,14 @@ class SearchOrders {
   std::span<const PlanItem> items_;
   std::int32_t sections_;
   std::array<std::vector<std::uint32_t>, kPlain> plain_;
-  std::array<std::vector<double>, kPlain> place_;  // of each item in the plain order, 0 to 1
-  std::vector<double> key_;                        // by which the order is sorted
-  std::optional<Kept> kept_;                       // the best so far, about
+  std::array<std::vector<double>, kPlain> place_;  // by plain order and item: its position, 0 to 1
+  std::vector<double> key_;                        // by item; the order is sorted by it
+  std::optional<Kept> kept_;                       // the best drawn order so far, approximately
   std::vector<std::uint32_t> order_;
-  bool drawn_ = false;  // the last order was
+  bool drawn_ = false;  // whether the last order was drawn
   std::int64_t draws_ = 0;
-  std::int64_t drawn_lengths_ = 0;  // sums
-  std::int64_t plain_lengths_ = 0;  //
+  std::int64_t drawn_lengths_ = 0;  // sum over all drawn runs
+  std::int64_t plain_lengths_ = 0;  // sum over all plain runs
   std::int64_t plain_length_ = 1;   // of the next plain run
   std::size_t next_plain_ = 0;
   std::mt19937_64 random_;

@@ -24,7 +24,7 @@ TreeSearch::TreeSearch(std::span<const PlanItem> items, std::int32_t sections)
       fails_(static_cast<std::size_t>(sections)) {
   const std::size_t count = items_.size();
   std::vector<std::vector<Item>> neighbors(count);
-  twin_.assign(count, kNobody);
+  twin_.assign(count, kNone);
   for (std::size_t a = 0; a < count; ++a) {
     for (std::size_t b = a + 1; b < count && items_[b].lower < items_[a].upper; ++b) {
       neighbors[a].push_back(static_cast<Item>(b));
@@ -58,11 +58,11 @@ void TreeSearch::start(std::span<const std::uint32_t> order, const Limits& limit
     rows_.push_back({.floor = 0,
                      .item = static_cast<Item>(order[rank]),
                      .rank = static_cast<std::int32_t>(rank),
-                     .below = kNobody});
+                     .below = kNone});
   }
 }
 
-// The first frame stands for no decision: it has the parts of the whole problem.
+// The first frame has no decision: its parts are those of the whole problem.
 TreeSearch::Outcome TreeSearch::run(std::span<const std::uint32_t> order, const Limits& limits) {
   start(order, limits);
   if (!fits(0, 0, static_cast<std::int32_t>(end_.size()))) {
@@ -73,7 +73,7 @@ TreeSearch::Outcome TreeSearch::run(std::span<const std::uint32_t> order, const 
 
   while (true) {
     Frame& frame = frames_.back();
-    if (frame.next_part < frame.parts_end) {  // the decision stands so far
+    if (frame.next_part < frame.parts_end) {  // the decision is not refuted so far
       if (push(parts_[frame.next_part++]) && decide(frames_.back())) {
         continue;
       }
@@ -83,7 +83,7 @@ TreeSearch::Outcome TreeSearch::run(std::span<const std::uint32_t> order, const 
       frames_.pop_back();
       continue;
     }
-    // The last frame has no candidate left, or its part is known to be infeasible: the decision
+    // The last frame has no candidate left, or its part is known to be infeasible, so the decision
     // above it was wrong.
     do {
       if (out_of_limits()) {
@@ -102,7 +102,7 @@ TreeSearch::Outcome TreeSearch::run(std::span<const std::uint32_t> order, const 
 }
 
 bool TreeSearch::out_of_limits() {
-  constexpr std::int64_t kNodesPerLook = 64;  // at the clock
+  constexpr std::int64_t kNodesPerLook = 64;  // clock readings are this many nodes apart
   if (nodes_ >= limits_.nodes) {
     return true;
   }
@@ -110,8 +110,8 @@ bool TreeSearch::out_of_limits() {
          std::chrono::steady_clock::now() >= *limits_.deadline;
 }
 
-// A frame for a part. False when the part is known to be infeasible; the frame is there all the
-// same.
+// Adds a frame for a part. Returns false if the part is known to be infeasible; the frame is added
+// in either case.
 bool TreeSearch::push(const Part& part) {
   Frame& frame = frames_.emplace_back();
   frame.part = part;
@@ -124,7 +124,7 @@ bool TreeSearch::push(const Part& part) {
   return !table_.contains(frame.key);
 }
 
-// See Note [Tree search] for each rule.
+// Note [Tree search] explains each rule.
 void TreeSearch::choose_candidates(Frame& frame) const {
   const Part& part = frame.part;
   Units least_end = std::numeric_limits<Units>::max();
@@ -144,7 +144,7 @@ void TreeSearch::choose_candidates(Frame& frame) const {
     const PlanItem& item = items_[index(rows_[i].item)];
     const bool meets_all = item.lower < first_upper && last_lower < item.upper;
     if (meets_all && rows_[i].floor == lowest && !rows_[i].waits() && !twin_is_first(rows_[i])) {
-      frame.next = i;  // and nothing else
+      frame.next = i;  // this candidate only
       return;
     }
   }
@@ -152,19 +152,20 @@ void TreeSearch::choose_candidates(Frame& frame) const {
 
 bool TreeSearch::twin_is_first(const Row& row) const {
   const Item twin = twin_[index(row.item)];
-  return twin != kNobody && !placed_[index(twin)];
+  return twin != kNone && !placed_[index(twin)];
 }
 
 bool TreeSearch::is_tried_elsewhere(const Frame& frame, const Row& row) const {
   return row.waits() || twin_is_first(row) || is_before_last(frame.part, row);
 }
 
-// Of items at one offset the first in the order is placed first.
+// Items at equal offsets are placed in the order of their ranks.
 bool TreeSearch::is_before_last(const Part& part, const Row& row) {
   return row.floor == part.offset && row.rank < part.last;
 }
 
-// Takes the next candidate whose consequences are not plainly impossible. False when there is none.
+// Takes the next candidate whose consequences are not obviously infeasible. Returns false if there
+// is none.
 bool TreeSearch::decide(Frame& frame) {
   while (frame.next < frame.candidates) {
     undo(frame);
@@ -200,7 +201,7 @@ void TreeSearch::place(Item item, Units offset) {
   }
 }
 
-// Back to the state before the frame's decision.
+// Restores the state before the frame's decision.
 void TreeSearch::undo(const Frame& frame) {
   while (trail_.size() > frame.trail) {
     const FloorChange change = trail_.back();
@@ -216,7 +217,8 @@ void TreeSearch::undo(const Frame& frame) {
   parts_.resize(frame.parts_begin);
 }
 
-// The parts that are left of `part` when `placed` is. False when one of them cannot fit.
+// Adds the parts that remain of `part` after the placement of `placed`. Returns false if one of
+// them cannot fit.
 bool TreeSearch::split(const Part& part, Item placed, Units offset) {
   if (!fits_last_fail(part, placed, offset)) {
     return false;
@@ -237,31 +239,32 @@ bool TreeSearch::split(const Part& part, Item placed, Units offset) {
     }
   }
   merge_changed(begin);
-  if (!fits(begin, lower, upper)) {  // elsewhere nothing has changed
+  if (!fits(begin, lower, upper)) {  // no other section has changed
     return false;
   }
   add_parts(begin, offset, rank_[index(placed)]);
   return true;
 }
 
-// The row's floor after a decision at `offset`. What waits lies on something that is still to come,
-// so not below the end of that. False when nothing has changed.
+// Updates the row's floor after a decision at `offset`. An item that waits will lie on an item that
+// is still to be placed, so its floor is at least the end of that one. Returns false if nothing has
+// changed.
 bool TreeSearch::renew(Row& row, Units offset) const {
   const std::size_t at = index(row.item);
   const Row before = row;
   if (floor_[at] >= offset) {
     row.floor = floor_[at];
-    row.below = kNobody;
-    return row.floor != before.floor || before.below != kNobody;
+    row.below = kNone;
+    return row.floor != before.floor || before.below != kNone;
   }
   const auto end_of = [&](Item item) {
     return std::max(floor_[index(item)], offset) + items_[index(item)].size;
   };
-  // Ends only rise: as long as the lowest one has not, it is the lowest.
+  // Ends only rise: while the lowest end has not risen, it stays the lowest.
   if (row.waits() && !placed_[index(row.below)] && end_of(row.below) == row.floor) {
     return false;
   }
-  row.floor = limits_.capacity + 1;  // where nothing can lie under it
+  row.floor = limits_.capacity + 1;  // if no item can lie under it
   for (std::uint32_t k = neighbors_from_[at]; k < neighbors_from_[at + 1]; ++k) {
     if (!placed_[index(neighbors_[k])]) {
       if (const Units end = end_of(neighbors_[k]); end < row.floor) {
@@ -273,7 +276,7 @@ bool TreeSearch::renew(Row& row, Units offset) const {
   return true;
 }
 
-// Takes the changed rows in among those from `begin` on.
+// Merges the changed rows into the rows from `begin` on.
 void TreeSearch::merge_changed(std::uint32_t begin) {
   const auto before = [](const Row& a, const Row& b) {
     return std::tie(a.floor, a.rank) < std::tie(b.floor, b.rank);
@@ -287,8 +290,8 @@ void TreeSearch::merge_changed(std::uint32_t begin) {
   }
 }
 
-// Section inference: in every section of [lower, upper) what is to come, each no sooner than its
-// floor.
+// Section inference: whether in every section of [lower, upper) the remaining items fit, each no
+// lower than its floor.
 bool TreeSearch::fits(std::uint32_t begin, std::int32_t lower, std::int32_t upper) {
   std::fill(end_.begin() + lower, end_.begin() + upper, 0);
   for (std::size_t i = begin; i < rows_.size(); ++i) {
@@ -307,8 +310,8 @@ bool TreeSearch::fits(std::uint32_t begin, std::int32_t lower, std::int32_t uppe
   return true;
 }
 
-// Most decisions fail in the same section as the one before. To look there first needs no new rows,
-// which is where the time goes.
+// Most decisions fail in the same section as the previous one. Checking it first needs no new rows,
+// whose construction takes most of the time.
 bool TreeSearch::fits_last_fail(const Part& part, Item placed, Units offset) {
   column_.clear();
   for (std::uint32_t i = part.begin; i < part.end; ++i) {
@@ -326,21 +329,21 @@ bool TreeSearch::fits_last_fail(const Part& part, Item placed, Units offset) {
   return end <= limits_.capacity;
 }
 
-// Cuts the rows from `begin` on wherever no item crosses from one section to the next.
+// Splits the rows from `begin` on wherever no item crosses from one section to the next.
 void TreeSearch::add_parts(std::uint32_t begin, Units offset, std::int32_t last) {
   const auto end = static_cast<std::uint32_t>(rows_.size());
   if (begin == end) {
     return;
   }
   std::fill(cover_.begin(), cover_.end(), 0);
-  for (std::uint32_t i = begin; i < end; ++i) {  // how many items cross into each section
+  for (std::uint32_t i = begin; i < end; ++i) {  // the number of items that cross into each section
     const PlanItem& item = items_[index(rows_[i].item)];
     ++cover_[index(item.lower) + 1];
     --cover_[index(item.upper)];
   }
   std::int32_t crossing = 0;
   std::int32_t part = -1;
-  for (std::int32_t& at : cover_) {  // and then: which part each section is in
+  for (std::int32_t& at : cover_) {  // then the part that each section is in
     crossing += at;
     part += crossing == 0 ? 1 : 0;
     at = part;
@@ -360,13 +363,13 @@ void TreeSearch::add_parts(std::uint32_t begin, Units offset, std::int32_t last)
   }
 }
 
-// All on which the search of a part depends.
+// A key for everything that the search of a part depends on.
 InfeasibleTable::Key TreeSearch::key_of(const Part& part) const {
   InfeasibleTable::Key key;
   key.add(~std::uint64_t{0}, static_cast<std::uint64_t>(limits_.capacity));
   for (std::uint32_t i = part.begin; i < part.end; ++i) {
     const Row& row = rows_[i];
-    // Whether it may come next: the order of the items matters for nothing else.
+    // Whether the item may be placed next: the order of items has no other influence.
     const std::uint64_t barred = row.waits() || is_before_last(part, row) ? 1 : 0;
     key.add(index(row.item), 2 * static_cast<std::uint64_t>(row.floor) + barred);
   }

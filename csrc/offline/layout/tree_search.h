@@ -1,4 +1,4 @@
-// TreeSearch: is there a layout that fits in a capacity? A complete search with a limit.
+// TreeSearch: a complete search, with limits, for a layout that fits in a capacity.
 #pragma once
 
 #include <chrono>
@@ -15,23 +15,24 @@ namespace recoup::detail {
 
 // Note [Tree search]
 // After M. D. Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine
-// Learning" (ASPLOS 2023). Items are placed in the order of their offsets. Of all layouts that fit
-// look at one whose offsets have the least sum. In it nothing can move down, so
-//   - an item lies at its *floor*: 0 or the end of one below it (canonical order). One whose
-//     floor is below the offset of the last decision still waits for something to lie under it;
-//   - no item lies so high that another one that is still to come would fit below it (dominance):
-//     only floors below the least end of all that is to come are tried;
-//   - items at equal offsets can be placed in the order of their numbers, and of items that are
-//     equal the first goes first.
-// What is to come must fit on top: in every section the items, started no sooner than their floors,
-// must end within the capacity (section inference; we sum them up in the order of floors, which is
-// stronger than the lowest floor plus their sum). Parts that share no section any more are searched
-// one by one, and when one of them is infeasible the decision before the split is wrong, not those
-// of its neighbours (decomposition). Ours are: an item that meets all others of its part and has
-// the lowest floor goes first without an alternative, for what lies below it can be swapped with
-// it; and a part that was found infeasible is remembered.
+// Learning" (ASPLOS 2023). Items are placed in the order of their offsets. Of all layouts that fit,
+// consider one whose sum of offsets is minimal. In it no item can move down, so
+//   - an item lies at its *floor*: 0 or the end of an item below it (canonical order). An item
+//     whose floor is below the offset of the last decision still waits for an item to lie under it;
+//   - no item lies so high that a remaining item would fit below it (dominance): only floors below
+//     the least end of all remaining items are tried;
+//   - items at equal offsets can be placed in the order of their ranks, and the first of equal
+//     items is placed first.
+// The remaining items must fit above: in every section they must end within the capacity when each
+// starts no lower than its floor (section inference; here they are summed up in the order of
+// floors, which is stronger than the lowest floor plus their sum). Parts that share no section any
+// more are searched one by one. When one of them is infeasible, the decision before the split is
+// wrong, not those of its neighbors (decomposition). Two rules are not in MiniMalloc: an item that
+// overlaps all others of its part in time and has the lowest floor is placed first without an
+// alternative, because the items below it can be swapped with it; and a part that was found
+// infeasible is remembered.
 //
-// There is no recursion: each decision is a frame.
+// The search has no recursion: each decision is a frame.
 class TreeSearch {
  public:
   enum class Outcome : std::uint8_t { kFound, kInfeasible, kGaveUp };
@@ -42,54 +43,56 @@ class TreeSearch {
     Deadline deadline;
   };
 
-  // `items` ascend by lower.
+  // `items` must be sorted by `lower`.
   TreeSearch(std::span<const PlanItem> items, std::int32_t sections);
 
-  // `order` has every item once: of equal floors the first in it is tried first.
+  // `order` holds every item once. Among candidates with equal floors it decides which is tried
+  // first.
   Outcome run(std::span<const std::uint32_t> order, const Limits& limits);
-  // After kFound: an offset for each item.
+  // Valid after kFound: an offset for each item.
   [[nodiscard]] const std::vector<Units>& offsets() const { return offset_; }
-  // Of the last run: decisions that were tried, the most items that were in place at a time, and
-  // how often each section was too full. Where the decision before failed too does not count.
+  // Statistics of the last run: decisions that were tried, the most items that were in place at the
+  // same time, and how often each section was too full. A failure in the same section as the
+  // previous one is not counted.
   [[nodiscard]] std::int64_t nodes() const { return nodes_; }
   [[nodiscard]] std::int64_t most_placed() const { return most_placed_; }
   [[nodiscard]] std::span<const std::int64_t> fails() const { return fails_; }
 
  private:
-  using Item = std::int32_t;  // its place in items_
-  static constexpr Item kNobody = -1;
+  using Item = std::int32_t;  // index into items_
+  static constexpr Item kNone = -1;
   static constexpr std::int32_t kNoRank = -1;
 
   struct Row {
-    Units floor = 0;  // at least; see renew()
-    Item item = kNobody;
-    std::int32_t rank = kNoRank;  // the item's place in the order
-    // While it waits for something to lie under it: what could do so and ends lowest.
-    Item below = kNobody;
+    Units floor = 0;  // a lower bound; see renew()
+    Item item = kNone;
+    std::int32_t rank = kNoRank;  // the item's position in the order
+    // Set while the item waits for an item to lie under it: the one that can do so and ends lowest.
+    Item below = kNone;
 
-    [[nodiscard]] bool waits() const { return below != kNobody; }
+    [[nodiscard]] bool waits() const { return below != kNone; }
   };
-  // Items that hang together through sections.
+  // Items that are connected through shared sections.
   struct Part {
     std::uint32_t begin = 0;  // its rows in rows_, ascending by floor and rank
     std::uint32_t end = 0;
     Units offset = 0;             // of the decision above it
-    std::int32_t last = kNoRank;  // the rank of that decision's item
+    std::int32_t last = kNoRank;  // of that decision's item
   };
   struct Frame {
     Part part;
     InfeasibleTable::Key key;
-    std::uint32_t next = 0;         // the row to try
+    std::uint32_t next = 0;         // the next row to try
     std::uint32_t candidates = 0;   // the end of the rows to try
-    std::uint32_t parts_begin = 0;  // what its decision left, in parts_
+    std::uint32_t parts_begin = 0;  // the remaining parts after its decision, in parts_
     std::uint32_t next_part = 0;    //
     std::uint32_t parts_end = 0;    //
     std::uint32_t trail = 0;        // sizes of the stacks before its decision
     std::uint32_t rows = 0;         //
   };
   struct FloorChange {
-    Item item = kNobody;
-    Units floor = 0;  // before; -1: the item was placed
+    Item item = kNone;
+    Units floor = 0;  // previous floor; -1: the item was placed
   };
 
   void start(std::span<const std::uint32_t> order, const Limits& limits);
@@ -112,32 +115,32 @@ class TreeSearch {
 
   // The problem.
   std::vector<PlanItem> items_;
-  std::vector<Item> twin_;                     // the equal item before it, or kNobody
-  std::vector<std::uint32_t> neighbors_from_;  // into neighbors_
-  std::vector<Item> neighbors_;                // who lives when it does
+  std::vector<Item> twin_;                     // the previous identical item, or kNone
+  std::vector<std::uint32_t> neighbors_from_;  // index into neighbors_
+  std::vector<Item> neighbors_;                // items whose lifetimes overlap, for each item
 
   // The state of the search.
   Limits limits_;
   std::vector<std::int32_t> rank_;
-  std::vector<Units> floor_;   // the largest end of its placed neighbours
-  std::vector<Units> offset_;  // of what is placed
+  std::vector<Units> floor_;   // by item: the largest end of its placed neighbors
+  std::vector<Units> offset_;  // by item, valid if placed
   std::vector<bool> placed_;
   std::vector<FloorChange> trail_;
   std::vector<Row> rows_;
   std::vector<Part> parts_;
   std::vector<Frame> frames_;
-  InfeasibleTable table_;  // of all runs: its keys hold the capacity
+  InfeasibleTable table_;  // for all runs: its keys include the capacity
   std::int64_t nodes_ = 0;
   std::int64_t now_placed_ = 0;
   std::int64_t most_placed_ = 0;
 
-  // Scratch, by section.
+  // Scratch buffers; the first three are by section.
   std::vector<Units> end_;
   std::vector<std::int32_t> cover_;
   std::vector<std::int64_t> fails_;
   std::vector<Row> sorted_;
   std::vector<Row> changed_;
-  std::vector<std::pair<Units, Units>> column_;  // floors and sizes
+  std::vector<std::pair<Units, Units>> column_;  // (floor, size) of the items in last_fail_
   std::int32_t last_fail_ = 0;                   // the section that was too full
 };
 

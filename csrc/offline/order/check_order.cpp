@@ -1,5 +1,5 @@
-// check_order: runs the trace in both orders with names of ops for bytes. It shares no code with
-// the orderers, so that a mistake there does not hide here.
+// check_order: runs the trace in both orders with ids of writers in place of bytes. It shares no
+// code with the orderers, so that it cannot share their mistakes.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -12,24 +12,24 @@ namespace {
 
 using detail::str_cat;
 
-constexpr std::uint32_t kNobody = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint32_t kNoTraceOp = std::numeric_limits<std::uint32_t>::max();
 
-// What an op sees. Ops are named by their place in Trace::ops.
+// What an op observes. Ops are named by their index in Trace::ops.
 struct View {
-  bool is_there = true;              // every storage that it uses has been made
-  std::vector<std::uint32_t> bytes;  // who wrote what it reads, or adds to
-  std::uint32_t drawn = kNobody;     // the op that drew random numbers before, if it draws
-  std::uint32_t effects = kNobody;   // the op of unknown effects before, if it has them
+  bool operands_exist = true;          // every storage that it uses has been made
+  std::vector<std::uint32_t> bytes;    // the last writer of each operand that it reads or adds to
+  std::uint32_t drawn = kNoTraceOp;    // the previous op that drew random numbers, if it draws
+  std::uint32_t effects = kNoTraceOp;  // the previous op of unknown effects, if it has them
 };
 
-// The fixed facts of a trace.
+// Facts about a trace that do not depend on the order.
 struct Facts {
-  std::vector<std::uint32_t> program;             // ops that ran, in their order
+  std::vector<std::uint32_t> program;             // ops that ran, in program order
   std::vector<std::uint32_t> step;                // by op
-  std::vector<std::vector<std::uint32_t>> fresh;  // storages that each op makes
-  std::vector<std::uint32_t> maker;               // by storage; nobody: from outside
-  std::vector<std::uint32_t> told;                // ops whose results the program came to know
-  std::vector<std::size_t> knows;                 // by op: how many of `told` when it ran
+  std::vector<std::vector<std::uint32_t>> fresh;  // by op: the storages that it makes
+  std::vector<std::uint32_t> maker;               // by storage; kNoTraceOp: made outside
+  std::vector<std::uint32_t> told;                // ops whose results became known to the program
+  std::vector<std::size_t> knows;                 // by op: the size of `told` when it ran
 };
 
 bool reads_or_writes(const Trace& trace, const TraceOp& op) {
@@ -54,11 +54,11 @@ class FactFinder {
           break;
         case TraceEvent::Kind::kExternal:
         case TraceEvent::Kind::kAdopt:
-          add_storage(kNobody);
+          add_storage(kNoTraceOp);
           break;
         case TraceEvent::Kind::kEscape:
           escaped_[event.index] = true;
-          if (writer_[event.index] != kNobody) {
+          if (writer_[event.index] != kNoTraceOp) {
             facts_.told.push_back(writer_[event.index]);
           }
           break;
@@ -124,17 +124,17 @@ class FactFinder {
   std::uint32_t step_ = 0;
 };
 
-// One run.
+// One run of all ops in a given order.
 class Run {
  public:
   Run(const Trace& trace, const Facts& facts)
       : trace_(trace),
         facts_(facts),
-        writer_(facts.maker.size(), kNobody),
+        writer_(facts.maker.size(), kNoTraceOp),
         made_(facts.maker.size()),
         has_run_(trace.ops.size()) {
     for (std::size_t i = 0; i < made_.size(); ++i) {
-      made_[i] = facts.maker[i] == kNobody;
+      made_[i] = facts.maker[i] == kNoTraceOp;
     }
   }
 
@@ -142,7 +142,7 @@ class Run {
     const TraceOp& op = trace_.ops[index];
     View view;
     for (const TraceOperand& use : trace_.operands_of(op)) {
-      view.is_there = view.is_there && made_[use.storage];
+      view.operands_exist = view.operands_exist && made_[use.storage];
       if (use.reads || (use.written && !use.overwritten)) {
         view.bytes.push_back(writer_[use.storage]);
       }
@@ -164,7 +164,7 @@ class Run {
     return view;
   }
 
-  // Whether the program knows what it knew when `index` ran.
+  // Whether the program knows all results that it knew when `index` ran.
   bool knows_enough_for(std::uint32_t index) {
     while (known_ < facts_.told.size() && has_run_[facts_.told[known_]]) {
       ++known_;
@@ -176,12 +176,12 @@ class Run {
  private:
   const Trace& trace_;
   const Facts& facts_;
-  std::vector<std::uint32_t> writer_;  // of each storage, the last one
+  std::vector<std::uint32_t> writer_;  // by storage: its last writer
   std::vector<bool> made_;
   std::vector<bool> has_run_;  // by op
-  std::size_t known_ = 0;      // so many of Facts::told, from the first
-  std::uint32_t drawn_ = kNobody;
-  std::uint32_t effects_ = kNobody;
+  std::size_t known_ = 0;      // length of the prefix of Facts::told that has run
+  std::uint32_t drawn_ = kNoTraceOp;
+  std::uint32_t effects_ = kNoTraceOp;
 };
 
 }  // namespace
@@ -216,7 +216,7 @@ std::string check_order(const Trace& trace, std::span<const std::uint32_t> ops) 
     }
     const View view = run.step(op);
     const View& was = expected[op];
-    if (!view.is_there) {
+    if (!view.operands_exist) {
       return wrong("uses what has not been made yet");
     }
     if (view.bytes != was.bytes) {

@@ -1,13 +1,13 @@
-// Where what a node reads lives long anyway, the node can wait: then what it makes lives shorter.
+// A node whose inputs live long in any case can be delayed, so that its outputs live shorter.
 //
 //   weight  x==========================x        x==========================x
 //   node        [cast]                                        [cast]
 //   output      [===============]                             [=]
 //   reader                      [mm]                             [mm]
 //
-// fixed: all that the node reads is a variable or a constant. dynamic: the longest life of what it
-// reads is longer than the shortest life of what it makes. A node that reads nothing makes a
-// constant, which both rules move.
+// fixed: delays a node if it reads variables and constants only. dynamic: delays a node if the
+// longest life of its inputs exceeds the shortest life of its outputs. A node without inputs makes
+// a constant, which both rules delay.
 #include "csrc/offline/order/long_life.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ bool may_wait(const OrderGraph& graph, LongLife rule, const StepLives& lives,
   if (node.makes.empty()) {
     return false;
   }
-  // `makes` are at the end of `uses`.
+  // The storages of `makes` are the last ones of `uses`.
   const auto inputs = std::span(node.uses).first(node.uses.size() - node.makes.size());
   if (rule == LongLife::kFixed) {
     return std::all_of(inputs.begin(), inputs.end(), [&](std::uint32_t storage) {
@@ -40,12 +40,12 @@ bool may_wait(const OrderGraph& graph, LongLife rule, const StepLives& lives,
 
 }  // namespace
 
-std::int64_t move_behind_long_lives(const OrderGraph& graph, LongLife rule, StepLives& lives) {
+std::int64_t delay_long_lived_readers(const OrderGraph& graph, LongLife rule, StepLives& lives) {
   if (rule == LongLife::kNone) {
     return 0;
   }
   std::int64_t moves = 0;
-  // From the end: when a node moves, those that wait for it have moved already.
+  // Backwards, so that the dependents of a node have moved before the node does.
   for (auto at = static_cast<std::uint32_t>(lives.order().size()); at-- > 0;) {
     const OrderNode& node = graph.nodes[lives.order()[at]];
     auto first = static_cast<std::uint32_t>(lives.order().size());

@@ -9,8 +9,8 @@ namespace recoup::detail {
 
 enum class LongLife : std::uint8_t { kNone, kFixed, kDynamic };
 
-// Moves nodes of one step to just before the first one that waits for them, where the most live
-// bytes on the way there do not rise. Returns how many moved.
-std::int64_t move_behind_long_lives(const OrderGraph& graph, LongLife rule, StepLives& lives);
+// Delays nodes of one step until just before their first dependent, where that does not raise the
+// maximum of live bytes on the way. Returns the number of nodes that moved.
+std::int64_t delay_long_lived_readers(const OrderGraph& graph, LongLife rule, StepLives& lives);
 
 }  // namespace recoup::detail

@@ -1,4 +1,4 @@
-// order_ops: each step by itself, then the steps one after the other.
+// order_ops: orders each step separately and concatenates the steps.
 #include "recoup/order.h"
 
 #include <algorithm>
@@ -71,7 +71,7 @@ OpOrder order_ops(const Trace& trace, std::string_view traversal, std::string_vi
     const detail::StepLives program(graph, i, detail::program_order(graph, step));
     result.program_bound = std::max(result.program_bound, program.most());
     detail::StepLives lives(graph, i, chosen.order(graph, step));
-    result.moves += detail::move_behind_long_lives(graph, rule, lives);
+    result.moves += detail::delay_long_lived_readers(graph, rule, lives);
     result.bound = std::max(result.bound, lives.most());
     RECOUP_CHECK(lives.order().size() == step.end - step.begin, traversal);
     for (const std::uint32_t node : lives.order()) {

@@ -23,13 +23,13 @@ class Builder {
   }
 
  private:
-  // Of one storage, in this step.
+  // Accesses to one storage in the current step.
   struct Access {
-    std::uint32_t writer = kNone;        // the last one
-    std::vector<std::uint32_t> readers;  // since then
+    std::uint32_t writer = kNone;        // the last writer
+    std::vector<std::uint32_t> readers;  // since the last write
   };
 
-  // Of the step that is being read; marks with no op between them make no step.
+  // The number of the step being read. Marks with no op between them do not end a step.
   [[nodiscard]] std::uint32_t step() const {
     return static_cast<std::uint32_t>(graph_.steps.size());
   }
@@ -84,7 +84,7 @@ class Builder {
     }
   }
 
-  // From now on the program can look at it at any time.
+  // From now on the program can read the storage at any time.
   void escape(std::uint32_t storage) {
     kept_[storage] = escaped_[storage] = true;
     if (accesses_[storage].writer != kNone) {
@@ -115,7 +115,7 @@ class Builder {
                             .workspace = op.workspace});
     bool reads = false;
     bool writes = false;
-    bool is_seen = false;  // what it writes
+    bool is_seen = false;  // a storage that it writes has escaped
     for (const TraceOperand& operand : trace_.operands_of(op)) {
       reads = reads || operand.reads;
       writes = writes || operand.written;
@@ -128,18 +128,18 @@ class Builder {
       use(number, storage, true);
     }
     for (const std::uint32_t told : told_) {
-      keep_behind(number, told);
+      run_after(number, told);
     }
     if (op.random) {
-      keep_behind(number, last_random_);
+      run_after(number, last_random_);
       last_random_ = number;
     }
-    if (!op.repeatable && (reads || writes)) {  // who knows what else it does
-      keep_behind(number, last_unknown_);
+    if (!op.repeatable && (reads || writes)) {  // it may have any other effect
+      run_after(number, last_unknown_);
       last_unknown_ = number;
     }
     if (is_seen || (reads && !writes && op.fresh_count == 0)) {
-      told_ = {number};  // it is behind the others
+      told_ = {number};  // ordered after all earlier entries, so it replaces them
     }
     std::vector<std::uint32_t>& before = graph_.nodes[number].before;
     std::sort(before.begin(), before.end());
@@ -149,11 +149,11 @@ class Builder {
     }
   }
 
-  // An operand that is neither read nor written must be there, so it counts as read.
+  // An operand that is neither read nor written must exist, so it counts as read.
   void use(std::uint32_t number, std::uint32_t storage, bool writes) {
     OrderNode& node = graph_.nodes[number];
     Access& access = accesses_[storage];
-    keep_behind(number, access.writer);
+    run_after(number, access.writer);
     if (writes) {
       node.before.insert(node.before.end(), access.readers.begin(), access.readers.end());
       access = {.writer = number, .readers = {}};
@@ -164,7 +164,7 @@ class Builder {
     graph_.storages[storage].users.push_back(number);
   }
 
-  void keep_behind(std::uint32_t number, std::uint32_t before) {
+  void run_after(std::uint32_t number, std::uint32_t before) {
     if (before != kNone) {
       graph_.nodes[number].before.push_back(before);
     }
@@ -187,8 +187,8 @@ class Builder {
   std::vector<Access> accesses_;  // by storage
   std::vector<bool> kept_;        // by storage: pinned or escaped
   std::vector<bool> escaped_;
-  std::uint32_t begin_ = 0;  // the first node of the step
-  // Ops whose results the program knows: what it did since may depend on them.
+  std::uint32_t begin_ = 0;  // the first node of the current step
+  // Ops whose results the program knows. All later actions of the program may depend on them.
   std::vector<std::uint32_t> told_;
   std::uint32_t last_random_ = kNone;
   std::uint32_t last_unknown_ = kNone;

@@ -1,4 +1,4 @@
-// What an order must respect, and what lives when: the ops of a trace, the storages that they use.
+// The constraints on the order of a trace's ops, and the lifetimes of the storages that they use.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 namespace recoup::detail {
 
 struct OrderNode {
-  std::uint32_t op = 0;               // into Trace::ops
-  std::vector<std::uint32_t> before;  // nodes of its step that must come earlier, ascending
-  std::vector<std::uint32_t> after;   // and later
-  std::vector<std::uint32_t> uses;    // storages, distinct: what it reads, writes, makes
+  std::uint32_t op = 0;               // index into Trace::ops
+  std::vector<std::uint32_t> before;  // nodes of its step that must run earlier, ascending
+  std::vector<std::uint32_t> after;   // nodes of its step that must run later
+  std::vector<std::uint32_t> uses;    // distinct storages that it reads, writes or makes
   std::vector<std::uint32_t> makes;
   Bytes workspace;
 };
@@ -22,22 +22,23 @@ struct OrderStorage {
   static constexpr std::uint32_t kForever = std::numeric_limits<std::uint32_t>::max();
 
   Bytes size;
-  std::uint32_t first_step = 0;  // in which it is made
-  // In which the program lets go of it: there it lives to its last use, before that to the end.
+  std::uint32_t first_step = 0;  // the step in which it is made
+  // The step in which the program releases it. In that step it lives until its last use, in earlier
+  // ones to the end.
   std::uint32_t last_step = kForever;
-  bool is_made = false;              // by an op
+  bool is_made = false;              // by an op; false: it comes from outside
   std::vector<std::uint32_t> users;  // nodes, ascending
 };
 
-// Nodes [begin, end); nothing moves from one step to another.
+// Nodes [begin, end). No node moves to another step.
 struct OrderStep {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
-  Bytes idle;  // of storages that live throughout and that no node of it uses
+  Bytes idle;  // of storages that live throughout and that none of its nodes uses
 };
 
 struct OrderGraph {
-  std::vector<OrderNode> nodes;  // in the order of the program
+  std::vector<OrderNode> nodes;  // in program order
   std::vector<OrderStorage> storages;
   std::vector<OrderStep> steps;
 };

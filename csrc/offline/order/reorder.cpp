@@ -1,8 +1,9 @@
-// reorder: the trace of a program that runs the ops in another order.
+// reorder: makes the trace of a program that runs the ops in another order. Other events go to
 //
-//   head of a step       what comes from outside, blocks; the ends of what it does not use
-//   behind an op         what happens to a storage from when it is written, or when it was used
-//   last tail                 what ends with the step
+//   the head of a step     storages from outside, blocks; ends of storages that the step does not
+//   use
+//   after an op            events of a storage since that op wrote it, or used it last
+//   the tail of a step     events at the end of the step
 #include <limits>
 #include <utility>
 
@@ -21,7 +22,7 @@ class Reorder {
       : trace_(trace),
         ops_(ops),
         place_(trace.ops.size(), kNoOp),
-        behind_(trace.ops.size()),
+        events_after_(trace.ops.size()),
         fresh_(trace.ops.size()),
         steps_(1) {
     for (std::uint32_t at = 0; at < ops.size(); ++at) {
@@ -41,7 +42,7 @@ class Reorder {
       emit(step.head);
       for (const std::uint32_t op : ops_.first(step.ops)) {
         emit_op(op);
-        emit(behind_[op]);
+        emit(events_after_[op]);
       }
       emit(step.tail);
       ops_ = ops_.subspan(step.ops);
@@ -52,18 +53,18 @@ class Reorder {
  private:
   struct Placed {
     TraceEvent event;
-    std::uint32_t born = kNoOp;  // the storage that it makes, as the old trace numbers it
+    std::uint32_t born = kNoOp;  // id in the old trace of the storage that the event makes
   };
   struct Step {
     std::vector<Placed> head;
     std::vector<Placed> tail;
     std::size_t ops = 0;
   };
-  // Of a storage, in the step that used it last.
+  // The accesses to a storage in the last step that used it.
   struct Use {
     std::size_t step = 0;
-    std::uint32_t writer = kNoOp;  // so far
-    std::uint32_t last = kNoOp;    // in the new order
+    std::uint32_t writer = kNoOp;  // the last one so far
+    std::uint32_t last = kNoOp;    // the last user in the new order
     bool is_kept = false;          // pinned or escaped: lives to the end of its step
   };
 
@@ -87,14 +88,15 @@ class Reorder {
         step.head.push_back({.event = event, .born = static_cast<std::uint32_t>(uses_.size())});
         uses_.emplace_back();
         break;
-      case EventKind::kAllocate:  // also what a kernel goes on holding, whose op may lie elsewhere
+      // also memory that a kernel still holds, whose op may be elsewhere
+      case EventKind::kAllocate:
         step.head.push_back(
             {.event = {.kind = EventKind::kAllocate, .index = 0, .size = event.size}});
         break;
       case EventKind::kEscape:
       case EventKind::kLeave:
       case EventKind::kPin:
-        behind(event.index, &Use::writer).push_back({.event = event});
+        place_after(event.index, &Use::writer).push_back({.event = event});
         uses_[event.index].is_kept = true;
         break;
       case EventKind::kUnpin:
@@ -104,7 +106,7 @@ class Reorder {
       case EventKind::kPart:
       case EventKind::kDie:
       case EventKind::kDisown:
-        (uses_[event.index].is_kept ? step.tail : behind(event.index, &Use::last))
+        (uses_[event.index].is_kept ? step.tail : place_after(event.index, &Use::last))
             .push_back({.event = event});
         break;
       case EventKind::kFree:
@@ -115,18 +117,19 @@ class Reorder {
         step.tail.push_back({.event = event});
         steps_.emplace_back();
         break;
-      case EventKind::kTime:  // of the order that was
+      case EventKind::kTime:  // valid for the old order only
         break;
       case EventKind::kParts:
         detach(trace_.list_ops[event.index]);
         break;
       case EventKind::kPartsEnd:
-      case EventKind::kPlan:  // for the order that was
+      case EventKind::kPlan:  // valid for the old order only
         break;
     }
   }
 
-  // Its parts may lie apart: each storage is settled by itself.
+  // The parts of a list op may be apart in the new order, so each storage that it writes gets an
+  // event of its own.
   void detach(const TraceListOp& op) {
     for (const TracePartOperand& operand : trace_.operands_of(op)) {
       if (operand.written) {
@@ -151,9 +154,10 @@ class Reorder {
     }
   }
 
-  std::vector<Placed>& behind(std::uint32_t storage, std::uint32_t Use::* op) {
+  std::vector<Placed>& place_after(std::uint32_t storage, std::uint32_t Use::* op) {
     const Use& use = uses_[storage];
-    return use.step == steps_.size() && use.*op != kNoOp ? behind_[use.*op] : steps_.back().head;
+    return use.step == steps_.size() && use.*op != kNoOp ? events_after_[use.*op]
+                                                         : steps_.back().head;
   }
 
   void emit(const std::vector<Placed>& events) {
@@ -173,7 +177,7 @@ class Reorder {
         case EventKind::kDisown:
           event.index = new_storage_[event.index];
           break;
-        case EventKind::kAllocate:  // blocks and names keep their numbers
+        case EventKind::kAllocate:  // numbers of blocks and names do not change
         case EventKind::kFree:
         case EventKind::kStep:
         case EventKind::kTime:
@@ -209,12 +213,12 @@ class Reorder {
   }
 
   const Trace& trace_;
-  std::span<const std::uint32_t> ops_;       // that are still to be emitted
-  std::vector<std::uint32_t> place_;         // in `ops_` as it was given, by op
-  std::vector<std::vector<Placed>> behind_;  // by op
-  std::vector<std::uint32_t> fresh_;         // the first storage that each op makes
+  std::span<const std::uint32_t> ops_;             // not yet emitted
+  std::vector<std::uint32_t> place_;               // by op: its position in the given order
+  std::vector<std::vector<Placed>> events_after_;  // by op: the events after it
+  std::vector<std::uint32_t> fresh_;               // by op: the first storage that it makes
   std::vector<Step> steps_;
-  std::vector<Use> uses_;  // by storage, as the old trace numbers it
+  std::vector<Use> uses_;  // by id in the old trace
   std::vector<std::uint32_t> new_storage_;
   std::uint32_t storages_ = 0;
   Trace result_;

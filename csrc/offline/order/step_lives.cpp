@@ -44,7 +44,7 @@ std::uint32_t StepLives::length(std::uint32_t storage) const {
 void StepLives::move(std::uint32_t from, std::uint32_t to) {
   const std::uint32_t low = std::min(from, to);
   const std::uint32_t high = std::max(from, to) + 1;
-  // What lives before the window does not depend on what happens in it.
+  // The bytes that live before the window do not depend on the order within it.
   Bytes live = live_[low] - graph_.nodes[order_[low]].workspace;
   for (const std::uint32_t storage : graph_.nodes[order_[low]].uses) {
     if (!enters(storage) && uses_.at(storage).first == order_[low]) {
@@ -64,7 +64,7 @@ void StepLives::move(std::uint32_t from, std::uint32_t to) {
   count(low, high, live);
 }
 
-// Of the storages that a node uses which has moved.
+// Recomputes the first and the last use of the storages that a moved node uses.
 void StepLives::find_uses(std::uint32_t node) {
   for (const std::uint32_t storage : graph_.nodes[node].uses) {
     const std::vector<std::uint32_t>& users = graph_.storages[storage].users;

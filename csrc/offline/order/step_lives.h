@@ -1,4 +1,4 @@
-// StepLives: an order of the nodes of one step, and the bytes that live at each of them.
+// StepLives: an order of the nodes of one step, and the bytes that are live at each of them.
 //
 //   storage  enters the step     x========]      lives from the step's start to its last use
 //            is made in it          [=====]      from its maker to its last use
@@ -17,24 +17,24 @@ namespace recoup::detail {
 
 class StepLives {
  public:
-  // `order` has the nodes of the step.
+  // `order` must hold all nodes of the step.
   StepLives(const OrderGraph& graph, std::uint32_t step, std::vector<std::uint32_t> order);
 
   [[nodiscard]] std::span<const std::uint32_t> order() const { return order_; }
   [[nodiscard]] std::uint32_t position(std::uint32_t node) const {
     return position_[node - step_.begin];
   }
-  // The most bytes that live at one of the positions [from, to).
+  // The maximum of live bytes over the positions [from, to).
   [[nodiscard]] Bytes most(std::size_t from, std::size_t to) const;
   [[nodiscard]] Bytes most() const { return most(0, order_.size()); }
-  // How many nodes see it live.
+  // The number of nodes during which it is live.
   [[nodiscard]] std::uint32_t length(std::uint32_t storage) const;
-  // It is there throughout the step.
+  // Whether it lives throughout the step.
   [[nodiscard]] bool is_lasting(std::uint32_t storage) const {
     return enters(storage) && stays(storage);
   }
 
-  // Moves a node; those between move up or down by one.
+  // Moves the node at position `from` to `to`; the nodes between shift by one.
   void move(std::uint32_t from, std::uint32_t to);
 
  private:
@@ -44,7 +44,7 @@ class StepLives {
     std::uint32_t last = 0;
   };
 
-  // What comes from outside is there before its step: no order can delay it.
+  // A storage from outside exists before its step: no order can delay it.
   [[nodiscard]] bool enters(std::uint32_t storage) const {
     return graph_.storages[storage].first_step < number_ || !graph_.storages[storage].is_made;
   }
@@ -58,7 +58,7 @@ class StepLives {
   std::uint32_t number_;
   const OrderStep& step_;
   std::vector<std::uint32_t> order_;
-  std::vector<std::uint32_t> position_;          // by node, less step_.begin
+  std::vector<std::uint32_t> position_;          // by node - step_.begin
   std::vector<Bytes> live_;                      // by position
   std::unordered_map<std::uint32_t, Use> uses_;  // by storage
 };

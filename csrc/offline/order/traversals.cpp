@@ -7,8 +7,8 @@
 namespace recoup::detail {
 namespace {
 
-// Runs what is ready, from the front; `add` puts those that have become ready, in the order of the
-// program, into the queue.
+// Runs ready nodes from the front of a queue. `add` inserts the nodes that have become ready, which
+// are in program order, into the queue.
 template <class Add>
 std::vector<std::uint32_t> forward(const OrderGraph& graph, const OrderStep& step, Add add) {
   std::vector<std::size_t> waits_for(step.end - step.begin);
@@ -60,7 +60,7 @@ std::vector<std::uint32_t> depth_first(const OrderGraph& graph, const OrderStep&
 std::vector<std::uint32_t> reverse_depth_first(const OrderGraph& graph, const OrderStep& step) {
   struct Frame {
     std::uint32_t node;
-    std::size_t next = 0;  // of its `before`
+    std::size_t next = 0;  // index into its `before`
   };
   std::vector<std::uint32_t> order;
   std::vector<bool> seen(step.end - step.begin);

@@ -1,4 +1,4 @@
-// Orders of one step that follow nothing but the graph.
+// Orders of one step that depend on the graph only.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace recoup::detail {
 
-// All give the nodes of `step`. What is free to come next is taken as the program has it.
+// All of these return the nodes of `step`. Ties are broken by program order.
 std::vector<std::uint32_t> program_order(const OrderGraph& graph, const OrderStep& step);
-// First ready, first run.
+// Breadth first: first ready, first run.
 std::vector<std::uint32_t> breadth_first(const OrderGraph& graph, const OrderStep& step);
-// Last ready, first run.
+// Depth first: last ready, first run.
 std::vector<std::uint32_t> depth_first(const OrderGraph& graph, const OrderStep& step);
-// From each node that nobody waits for back to what it needs, which comes first.
+// From each node without dependents back to its inputs, which run first.
 std::vector<std::uint32_t> reverse_depth_first(const OrderGraph& graph, const OrderStep& step);
 
 }  // namespace recoup::detail

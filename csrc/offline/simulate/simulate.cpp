@@ -16,7 +16,7 @@
 namespace recoup {
 namespace {
 
-// Marks with an op before them, and whether ops follow the last.
+// The number of steps: marks with an op before them, and the ops after the last mark, if any.
 int step_count(const Trace& trace) {
   int steps = 0;
   bool has_ops = false;
@@ -29,7 +29,7 @@ int step_count(const Trace& trace) {
   return steps + (has_ops ? 1 : 0);
 }
 
-// As the device of the recorded run has them.
+// The options with alignment, outside bytes and budget unit of the device of the recorded run.
 SimulationOptions on_device(const Trace& trace, SimulationOptions options) {
   const TraceDevice& device = trace.device;
   Options& engine = options.engine;
@@ -40,16 +40,17 @@ SimulationOptions on_device(const Trace& trace, SimulationOptions options) {
   return options;
 }
 
-// Why the device has no pool of any size in that budget; empty when it has one.
+// Returns why the device cannot have a pool within the budget, or an empty string if it can.
 std::string no_pool(const Options& asked, const Options& on_device) {
   if (asked.budget <= Bytes(0) || on_device.budget > on_device.outside) {
-    return {};  // a budget that is not positive is the caller's error
+    return {};  // simulate() rejects a budget that is not positive
   }
   return detail::str_cat("the budget leaves nothing beside the ", to_string(on_device.outside),
                          " that were in use on the device before the recorded run");
 }
 
-// Of a run in that budget, unless it is known that nothing is to be as in that run.
+// Whether to follow plans that a live run recorded for this budget. Noise, or an explicit choice
+// about planning ahead, rules them out.
 bool has_plans(const Trace& trace, const SimulationOptions& options) {
   return !options.plan_ahead && !options.noise &&
          std::any_of(trace.plans.begin(), trace.plans.end(),
@@ -73,7 +74,7 @@ void plan_ahead(const Trace& trace, const SimulationOptions& options,
   simulator.set_plans(recording.take_plans());
 }
 
-// A simulator with what the policy has beside it.
+// A simulator with the next-use predictor, or the foresight, that its policy requires.
 class Simulation {
  public:
   // `observer` may be null.
@@ -111,11 +112,12 @@ class Simulation {
   detail::ObserverPair observers_;
 };
 
-// The least budget on the device in which `peak` bytes fit, of which `options` had one bounce.
+// The smallest budget on the device in which `peak` bytes fit, where `peak` includes the bounce
+// buffer of `options`.
 Bytes budget_for(Bytes peak, const TraceDevice& device, Options options) {
   const Bytes held = peak - (device.bounces ? detail::bounce_size(options) : Bytes(0));
   options.budget = held;
-  // The bounce grows with the budget: each round adds 1/256 of what the one before added.
+  // The bounce buffer grows with the budget: each round adds 1/256 of what the previous one added.
   while (device.bounces && held + detail::bounce_size(options) > options.budget) {
     options.budget = held + detail::bounce_size(options);
   }

@@ -1,4 +1,4 @@
-// A simulated run, moment by moment.
+// Records the events of a simulated run with their times and the charged bytes.
 #pragma once
 
 #include <string_view>

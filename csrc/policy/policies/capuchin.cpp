@@ -1,6 +1,7 @@
 // Capuchin (Peng et al., ASPLOS 2020, section 4.4): a value whose copies end before its next use
-// costs nothing, and the one with the most time left goes first ("free time"). When there is none
-// left, what each would add to the step, by its copies or by a replay, is compared.
+// costs nothing, and the one with the most time left ("free time") is evicted first. If there is
+// none, the candidate is evicted that adds the least time to the step, by its copies or by a
+// replay.
 #include <algorithm>
 
 #include "csrc/policy/registry.h"
@@ -10,7 +11,7 @@
 namespace recoup::detail {
 namespace {
 
-// What its copies take after what hides them; below 0: they have ended so long before.
+// Time of its copies that other ops do not hide, in ns; negative if they end before the next use.
 double copies_over(const Candidate& candidate) {
   return static_cast<double>(candidate.copy_cost.count() - candidate.until_use.count());
 }

@@ -1,7 +1,8 @@
-// Coop: evicts neighbors in the pool together, so that what they free is one piece. A value costs
-// c / s whatever its size, with the neighborhood of union-find in c; the cheapest window goes.
+// Coop: evicts neighbors in the pool together, so that the freed bytes form one block. A value
+// costs c / s, whatever its size, where c includes its neighborhood by union-find. The cheapest
+// window is evicted.
 //
-// `coop-move` does not end a window at what cannot be evicted but can be moved: see price_moves.
+// `coop-move` includes values in a window that cannot be evicted but can be moved: see price_moves.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -15,7 +16,7 @@
 namespace recoup::detail {
 namespace {
 
-// Then only the budget lacks bytes: some of it is used outside the pool.
+// If a large enough block is free, only the budget lacks bytes: memory outside the pool uses them.
 bool has_place(std::span<const PoolBlock> blocks, Bytes size) {
   return size == Bytes(0) ||
          std::any_of(blocks.begin(), blocks.end(),
@@ -42,10 +43,10 @@ class Coop final : public EvictionPolicy {
   bool chain_cost_;
   bool moves_;
   WindowSearch search_;
-  // Of the running plan; kept for their capacity.
+  // Buffers of the running plan; kept to reuse their memory.
   std::vector<Candidate> candidates_;
-  std::vector<std::size_t> positions_;  // of their blocks
-  std::vector<double> costs_;           // of blocks
+  std::vector<std::size_t> positions_;  // position of each candidate's block
+  std::vector<double> costs_;           // cost of each block
   std::vector<PairCost> chains_;
   double total_cost_ = 0;  // of all candidates: sum of c
   double total_wait_ = 0;  // sum of c * s
@@ -77,10 +78,10 @@ void Coop::look_at_all(const PolicyView& view, std::span<const PoolBlock> blocks
   work_.scored += static_cast<std::int64_t>(count);
 }
 
-// A move is paid at once and a replay only if it comes to that, the less likely the staler the
-// value is: c / s is no time. So a move's nanoseconds are divided by the mean staleness of all
-// candidates, each weighted with its cost: it counts as a replay of the same time of a value of the
-// mean age.
+// A move takes time at once. A replay takes time only if the value is used again, which is the less
+// likely the staler it is, so c / s is not a time. To compare them, the time of a move is divided
+// by the mean staleness of all candidates, weighted by their costs: a move counts as a replay of
+// the same time of a value of mean age.
 void Coop::price_moves(std::span<const PoolBlock> blocks) {
   const double age = total_cost_ > 0 ? total_wait_ / total_cost_ : 1;
   for (std::size_t at = 0; at < blocks.size(); ++at) {
@@ -90,8 +91,7 @@ void Coop::price_moves(std::span<const PoolBlock> blocks) {
   }
 }
 
-// Who needs the second of two values, of which one was made from the other, needs the first one
-// back too.
+// If one of two values was computed from the other, then restoring it restores the other one, too.
 void Coop::add_chains(const PolicyView& view) {
   const Tick now = view.now();
   for (std::size_t index = 0; index < candidates_.size(); ++index) {
@@ -105,7 +105,7 @@ void Coop::add_chains(const PolicyView& view) {
   }
 }
 
-// The least cost per byte: no set of values has less than the best single one.
+// The value with the least cost per byte: no set of values has a lower cost per byte.
 ValueId Coop::cheapest_by_bytes() const {
   std::size_t best = 0;
   const auto key = [this](std::size_t index) {
@@ -145,8 +145,8 @@ EvictionPlan Coop::do_plan(const PolicyView& view, const RoomRequest& request) {
       return plan;
     }
   }
-  // Any bytes will do. Or unevictable blocks cut the pool into pieces that are too small: the
-  // engine moves what is left together.
+  // Either contiguity does not matter, or immovable blocks divide the pool into blocks that are too
+  // small. In the latter case the engine moves the remaining values together.
   return {.victims = {cheapest_by_bytes()}};
 }
 

@@ -1,6 +1,6 @@
-// DTE: what an eviction frees counts with the free bytes that it joins, and what was often
-// recomputed costs more (MegTaiChi, as MegEngine has it; the cost is own and e~*, as in Coop's
-// comparison).
+// DTE: an eviction counts with the free bytes next to the victim, and frequent recomputation raises
+// the cost (MegTaiChi, as in MegEngine). The cost is the own cost plus e~*, as in Coop's
+// comparison.
 #include <cmath>
 
 #include "csrc/policy/registry.h"
@@ -22,7 +22,7 @@ class Dte final : public ScorePolicy {
   [[nodiscard]] bool looks_around() const noexcept override { return true; }
 
   double score(const Candidate& candidate, double cost, Tick now) override {
-    constexpr double kEpsilon = 1;  // nanosecond: of what costs nothing, the older and larger first
+    constexpr double kEpsilon = 1;  // nanosecond: orders values of cost 0 by age and size
     const double often = std::pow(1.0001, candidate.recomputes);
     const double joined = bytes(candidate) + static_cast<double>(candidate.free_around.count());
     return often * ((cost + kEpsilon) / (joined * staleness(candidate, now)));

@@ -39,7 +39,7 @@ std::span<const PolicyInfo> dtr_policies() {
        .defaults = kPrototype,
        .make = make_policy<Dtr>,
        .has_order = true},
-      // Where a schedule leaves a choice, this decides.
+      // This policy decides where a schedule leaves a choice.
       schedule("sqrt-n", "schedule: sqrt(n) segments, one checkpoint each (Chen et al.)",
                ScheduleKind::kSqrtN),
       schedule("recursive", "schedule: segments in segments, log(n) checkpoints (Chen et al.)",

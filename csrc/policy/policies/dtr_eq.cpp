@@ -1,5 +1,5 @@
-// h_DTR^eq: the neighborhood e~* of union-find, which costs next to nothing to ask for and sees
-// more than there is (DTR, section 4.1 and C.2).
+// h_DTR^eq: uses the neighborhood e~* of union-find, which is cheap to compute and an overestimate
+// (DTR, section 4.1 and C.2).
 #include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"

@@ -1,5 +1,5 @@
-// h_LRU = 1 / s: the value that was not used for longest (DTR, section 4.1). `lru-copy` moves it to
-// the spill tier whatever a replay costs, as the first systems did that swapped to the host.
+// h_LRU = 1 / s: the value with the longest time since its last use (DTR, section 4.1). `lru-copy`
+// spills it whatever a replay costs, like the first systems that swapped to the host.
 #include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"

@@ -1,5 +1,5 @@
-// h_MSPS: what a replay would really run, over the bytes freed, whatever their age; Capuchin's
-// "memory saved per second" upside down (DTR, section 4.1).
+// h_MSPS: cost of what a replay would run, divided by the bytes freed, whatever their age. This is
+// the inverse of Capuchin's "memory saved per second" (DTR, section 4.1).
 #include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"

@@ -1,5 +1,5 @@
-// What a policy could do that knows the future: the cost to get a value back over its bytes and the
-// time until that will be asked for. A yardstick; only a simulation can run it.
+// A bound for policies that know the future: the cost to restore a value, divided by its bytes and
+// by the time until its next use. For simulations only.
 #include <cmath>
 #include <stdexcept>
 
@@ -15,7 +15,7 @@ class Oracle final : public ScorePolicy {
   explicit Oracle(const PolicyOptions& options) : ScorePolicy(options), options_(options.oracle) {
     for (double number :
          {options_.cost, options_.size, options_.distance, options_.ancestors, options_.age}) {
-      if (!(number >= 0 && number <= 8)) {  // so that no power of 2^63 passes a double
+      if (!(number >= 0 && number <= 8)) {  // so that no power of 2^63 overflows a double
         throw std::invalid_argument("exponents and weight of oracle must be from 0 to 8");
       }
     }

@@ -1,4 +1,4 @@
-// A score drawn anew for every candidate of every plan: each is equally likely to go.
+// A new random score for every candidate in every plan: all are equally likely victims.
 #include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 class Random final : public ScorePolicy {
  public:
-  // Another seed than the search's: scores must not follow the strides.
+  // The seed differs from that of the search, so that scores are independent of the strides.
   explicit Random(const PolicyOptions& options) : ScorePolicy(options), rng_(~options.seed) {}
   [[nodiscard]] std::string_view name() const noexcept override { return "random"; }
 

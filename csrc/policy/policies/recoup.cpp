@@ -1,9 +1,11 @@
-// The default: what a replay would really run, over the bytes freed and the root of their age.
+// The default: cost of what a replay would run, divided by the bytes freed and the root of their
+// age.
 //
-// Training reads what forward made once more, in the reverse order, and gradients once, at its end:
-// that a value was idle for twice as long does not make it half as likely to be needed, which is
-// what DTR's score says. So large gradients, old and dear, went before young cheap activations. And
-// the evicted descendants, which DTR's neighborhood counts too, cost no more when it is gone.
+// Training reads most results of the forward pass once more, in reverse order, and gradients once
+// at the end of the step. So a value that was idle for twice as long is not half as likely to be
+// needed, as DTR's score assumes. With DTR's score, old and expensive large gradients are evicted
+// before young, cheap activations. Evicted descendants, which DTR's neighborhood includes, are left
+// out: evicting the value does not make them more expensive.
 #include <cmath>
 
 #include "csrc/policy/registry.h"
@@ -29,7 +31,7 @@ class Recoup : public ScorePolicy {
   }
 };
 
-// What decides where a list of evictions names nothing: csrc/foresight.
+// Decides if an eviction list names no victim: see csrc/foresight.
 class Planned final : public Recoup {
  public:
   using Recoup::Recoup;

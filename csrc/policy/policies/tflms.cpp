@@ -1,6 +1,6 @@
-// What is used last goes to the spill tier, once: TFLMS (Le et al., ISMM 2019) swaps what its next
-// use is farther away from than a threshold, and the largest threshold with which a graph fits is
-// this order.
+// Spills the value whose next use is furthest away, once. TFLMS (Le et al., ISMM 2019) swaps a
+// value if its next use is farther away than a threshold; the largest threshold with which a graph
+// fits gives the same order.
 #include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 

@@ -1,4 +1,4 @@
-// The program as it is: a simulation gives it all the memory that there is, whatever the budget.
+// The program without recoup: a simulation gives it unlimited memory, whatever the budget.
 #include "csrc/policy/registry.h"
 #include "csrc/policy/score_policy.h"
 #include "csrc/policy/terms.h"

@@ -1,4 +1,4 @@
-// The public face for LibTorch programs, over Session.
+// The public interface for LibTorch programs, on top of Session.
 #include <c10/util/Exception.h>
 
 #include "csrc/torch/api/budget_scope.h"
@@ -95,6 +95,13 @@ void Budget::shrink(Bytes budget) {
     throw std::logic_error("recoup: this budget is not in force: enter it first");
   }
   scope_->session().shrink(budget);
+}
+
+void Budget::reset_peak() {
+  if (!scope_) {
+    throw std::logic_error("recoup: this budget is not in force: enter it first");
+  }
+  scope_->session().reset_peak();
 }
 
 void Budget::record(const std::string& path) {

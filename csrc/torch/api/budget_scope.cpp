@@ -36,14 +36,14 @@ StorageHooks hooks_on(c10::Device device) {
           .met = &on_meeting};
 }
 
-// A forked child (a DataLoader's worker) goes on with the sessions, in its own copy of the arenas;
-// the locks must not be held by a thread that the child does not have.
+// A forked child (a DataLoader's worker) goes on with the sessions, in its own copy of the arenas.
+// The locks must not be held by a thread that the child does not have.
 void lock_before_fork() {
   lock_generator_for_fork();
   Visit::begin();
   Sessions::for_each([](Session& session) {
     session.mutex().lock();
-    session.cancel_planning();  // its thread would be missing in the child
+    session.cancel_planning();  // the child would lack the planning thread
   });
 }
 void unlock_sessions() {
@@ -54,7 +54,7 @@ void unlock_in_parent() {
   unlock_sessions();
   unlock_generator_in_parent();
 }
-// Before what its thread reads is destroyed.
+// Runs before the data that the planning thread reads is destroyed.
 void stop_planning_at_exit() {
   const Visit visit;
   Sessions::for_each([](Session& session) { session.stop_planning_for_good(); });
@@ -102,7 +102,7 @@ void BudgetScope::enter() {
   Sessions::end_suspended(session_);
   state_ = State::kActive;
   session_.set_thread(std::this_thread::get_id());
-  Visit::begin_uncounted();  // until it is suspended
+  Visit::begin_uncounted();  // until the session is suspended
   if (gpu_scope_) {
     gpus().enter(session_.device().index(), gpu_scope_);
   } else {
@@ -126,10 +126,11 @@ void BudgetScope::leave() {
     session_.forget_collectives();
   } catch (...) {
     session_.wait_for_device();
-    // Other threads that carry the scope end their op first: the next one is unseen.
-    while_nobody_visits([this](const EngineLock& lock) {
+    // Other threads that carry the scope finish their op first: recoup does not receive their next
+    // one.
+    while_no_visitors([this](const EngineLock& lock) {
       suspend();
-      session_.cancel_planning();  // who forks does not see it now
+      session_.cancel_planning();  // the fork handler does not reach a suspended session
       session_.storages(lock).tell_evicted(suspended_message());
     });
     throw;
@@ -137,17 +138,17 @@ void BudgetScope::leave() {
 }
 
 template <class Act>
-void BudgetScope::while_nobody_visits(Act&& act) {
+void BudgetScope::while_no_visitors(Act&& act) {
   Graveyard dead;
-  const Closing nobody_else;
+  const Closing no_visitors;
   const EngineLock lock(session_.mutex());
   act(lock);
   std::swap(dead, session_.mutex().graveyard());
 }
 
-// Other threads that carry the scope may have made something since it was materialized.
+// Other threads that carry the scope may have made tensors since they were materialized.
 bool BudgetScope::stop_if_materialized() {
-  while_nobody_visits([this](const EngineLock& lock) {
+  while_no_visitors([this](const EngineLock& lock) {
     if (session_.engine(lock).user().materialized()) {
       stop(lock);
     }
@@ -166,7 +167,7 @@ bool BudgetScope::abandon() {
     session_.cancel_planning();
     return false;
   }
-  while_nobody_visits([this](const EngineLock& lock) { stop(lock); });
+  while_no_visitors([this](const EngineLock& lock) { stop(lock); });
   session_.forget_collectives();
   return true;
 }
@@ -175,7 +176,7 @@ void BudgetScope::suspend() {
   Sessions::leave(session_);
   if (on_entering_thread()) {
     Visit::end_uncounted();
-    bool another = false;  // on this thread
+    bool another = false;  // another session entered on this thread
     Sessions::for_each(
         [&](const Session& session) { another |= session.thread() == session_.thread(); });
     if (!another) {
@@ -185,13 +186,13 @@ void BudgetScope::suspend() {
   if (gpu_scope_) {
     gpus().leave(session_.device().index());
   }
-  // The CPU's allocator stays: it passes all on, and its raw_deallocate is the only one that can
-  // tell whose memory it is given (oneDNN asks for it long after).
+  // The CPU's allocator stays: it forwards all requests, and only its raw_deallocate can tell who
+  // owns the memory that it gets (oneDNN calls it long after).
   Sessions::suspend(session_);
   state_ = State::kSuspended;
 }
 
-// In a Closing: nobody looks for the session, or its memory, until it is over.
+// Call it in a Closing: no thread looks up the session or its memory until that ends.
 void BudgetScope::stop(const EngineLock& lock) {
   if (state_ == State::kActive) {
     suspend();
@@ -200,15 +201,15 @@ void BudgetScope::stop(const EngineLock& lock) {
     gpu_scope_->close();
   }
   session_.cancel_planning();
-  session_.wait_for_device();          // nobody orders what is still being fetched from now on
-  session_.engine(lock).end_copies();  // while they have memory to go to
+  session_.wait_for_device();          // no later access is ordered after pending fetches
+  session_.engine(lock).end_copies();  // while their destination still exists
   session_.disown_evicted(lock);
   const std::vector<BlockView> blocks = session_.engine(lock).pool().taken();
   Sessions::end_suspended(session_);
   std::unique_ptr<Arena> arena = session_.tensors().take_arena();
   if (gpu_scope_) {
     gpu_scope_->retire(std::move(arena), blocks);
-    gpus().leave(session_.device().index());  // again: now it may be empty
+    gpus().leave(session_.device().index());  // again: the scope may be empty now
   } else {
     retire(std::move(arena), blocks);
   }

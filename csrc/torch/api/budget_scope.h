@@ -14,27 +14,27 @@ namespace recoup::detail {
 
 class BudgetScope {
  public:
-  // Throws what Session does.
+  // Throws what Session's constructor throws.
   BudgetScope(const Options& options, c10::Device device);
-  // As `abandon`.
+  // Calls `abandon`.
   ~BudgetScope();
   BudgetScope(const BudgetScope&) = delete;
   BudgetScope& operator=(const BudgetScope&) = delete;
 
   [[nodiscard]] Session& session() { return session_; }
   [[nodiscard]] const Session& session() const { return session_; }
-  // At work, or suspended.
+  // Active or suspended.
   [[nodiscard]] bool in_force() const { return state_ != State::kStopped; }
 
-  // Both on the same thread. `enter` throws std::logic_error when a session is at work on the
-  // device.
+  // enter() and leave() must be called on the same thread. `enter` throws std::logic_error if the
+  // device has an active session.
   void enter();
-  // Makes every live tensor resident and stops. Throws OutOfBudget; then the session is suspended:
-  // it sees no more ops, and what is evicted says so when it is touched. After grow, leave may be
-  // tried again.
+  // Makes every live tensor resident and ends the session. Throws OutOfBudget; then the session is
+  // suspended: it receives no more ops, and an access to an evicted tensor raises an error. After
+  // grow, leave may be tried again.
   void leave();
-  // Stops as it is: what is evicted stays so for ever. False, and it is suspended only, when that
-  // is asked of another thread than the one whose scope it is: that one may be in an op, so the
+  // Ends the session at once: evicted bytes are lost. If another thread than the scope's owner
+  // calls it, it only suspends the session and returns false: the owner may be in an op, so the
   // scope must not be destroyed.
   [[nodiscard]] bool abandon();
 
@@ -45,9 +45,9 @@ class BudgetScope {
   [[nodiscard]] bool stop_if_materialized();
   void suspend();
   void stop(const EngineLock& lock);
-  // Calls act(lock) in a Closing; what dies of it is buried behind that.
+  // Calls act(lock) in a Closing; objects that die meanwhile are destroyed after it.
   template <class Act>
-  void while_nobody_visits(Act&& act);
+  void while_no_visitors(Act&& act);
 
   Session session_;
   State state_ = State::kStopped;

@@ -30,7 +30,7 @@ std::vector<at::Tensor> run_call(torch::jit::Stack* stack, bool as_one_op) {
   if (!as_one_op) {
     return call.run(read, written);
   }
-  CompiledFrame frame(call);  // not const: failures are noted in it
+  CompiledFrame frame(call);  // not const: it stores failures
   try {
     return call.run(read, written);
   } catch (const std::exception& error) {
@@ -51,7 +51,7 @@ c10::OperatorHandle op_named(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
 }
 
-// Of the tensors' device: kernels of ours are the same for all.
+// The backend key of the tensors' device; the kernels are the same for all backends.
 c10::DispatchKeySet keys_for(const std::vector<at::Tensor>& read,
                              const std::vector<at::Tensor>& written) {
   const std::vector<at::Tensor>& some = read.empty() ? written : read;
@@ -64,10 +64,10 @@ c10::DispatchKeySet keys_for(const std::vector<at::Tensor>& read,
 }  // namespace
 
 void define_compiled_ops() {
-  static auto* const library = [] {  // for good, as PyTorch's own are
+  static auto* const library = [] {  // never destroyed, like PyTorch's own
     auto* const made =
         new torch::Library(torch::Library::FRAGMENT, "recoup", std::nullopt, __FILE__, __LINE__);
-    // By their own kernel for each backend: one of autograd's would make composites of them.
+    // The kernel is registered for each backend: one for autograd would make the ops composite.
     const auto define = [made](const std::string& name, torch::CppFunction kernel) {
       made->def((name + "(Capsule call, Tensor[] read, Tensor(a!)[] written) -> Tensor[]").c_str());
       made->impl(name.c_str(),
@@ -82,13 +82,14 @@ void define_compiled_ops() {
 
 }  // namespace detail
 
-// Past the keys above ours: who watches ops there sees those that the graph calls, as ever.
+// Skips the keys above recoup's: code that watches ops there sees the graph's inner ops, as without
+// recoup.
 std::vector<at::Tensor> run_compiled(c10::intrusive_ptr<CompiledCall> call,
                                      const std::vector<at::Tensor>& read,
                                      const std::vector<at::Tensor>& written, CompiledAs as) {
   detail::define_compiled_ops();
   static const c10::OperatorHandle one = detail::op_named("recoup::compiled");
-  static const c10::OperatorHandle guest = detail::op_named("recoup::compiled_opaque");
+  static const c10::OperatorHandle opaque = detail::op_named("recoup::compiled_opaque");
   if (as == CompiledAs::kOnce) {
     call->set_once();
   }
@@ -97,7 +98,7 @@ std::vector<at::Tensor> run_compiled(c10::intrusive_ptr<CompiledCall> call,
       stack,
       c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(std::move(call))),
       read, written);
-  detail::handle(as == CompiledAs::kOpaque ? guest : one, detail::keys_for(read, written), &stack);
+  detail::handle(as == CompiledAs::kOpaque ? opaque : one, detail::keys_for(read, written), &stack);
   return torch::jit::pop(stack).toTensorVector();
 }
 
@@ -124,7 +125,7 @@ bool is_foreign_op(const std::string& name, bool on_gpu) {
 
 namespace {
 
-// The memory of a tensor's storage; of one without bytes, or that is no plain tensor, nothing.
+// The address range of a tensor's storage; empty for a tensor without bytes or storage.
 std::pair<std::uintptr_t, std::uintptr_t> memory_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) {
     return {0, 0};

@@ -1,4 +1,4 @@
-// What a program may ask of a tensor, and of the process: the free functions of the public face.
+// Requests for a tensor or the process: the free functions of the public interface.
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
@@ -22,13 +22,13 @@ using detail::Sessions;
 
 namespace {
 
-// Replays run on the scope's own threads only.
+// Replays run only on threads of the scope.
 void require_resident(const Session& session, const detail::Engine& engine, StorageId storage) {
   TORCH_CHECK(detail::on_scope_thread() || engine.value(engine.current(storage)).resident(),
               session.tensors().evicted_message());
 }
 
-// The session whose exit did not fit, if it has the tensor's bytes. In a Visit.
+// The suspended session that evicted the tensor; null if there is none. Call it in a Visit.
 const Session* suspended_owner(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) {
     return nullptr;
@@ -45,12 +45,12 @@ void refuse_suspended(const at::Tensor& tensor) {
   }
 }
 
-// Of storages that no op has seen yet: those in the pool could be moved when one does, those made
-// outside could be written by others.
+// Treatment of storages that no op has seen yet. One in the pool could be moved when an op sees it;
+// one made outside could be written by other code.
 enum class Unknown : std::uint8_t { kIgnore, kAdopt, kRegister };
 
-// Calls function(session, lock, storage id) for a tensor that the active session knows, or comes
-// to.
+// Calls function(session, lock, storage id) for a tensor that the active session knows, or
+// registers here.
 template <class Function>
 void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) {
   if (!tensor.defined() || !tensor.has_storage()) {
@@ -71,10 +71,10 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
     const bool adopted =
         !storage.valid() && unknown == Unknown::kAdopt && storages.unowned_block(impl).valid();
     if (managed && (adopted || unknown == Unknown::kRegister)) {
-      storage = storages.find(impl);  // known ones too: they may have other bytes by now
+      storage = storages.find(impl);  // also if known: it may have other bytes by now
     }
     if (!storage.valid() && unknown == Unknown::kAdopt) {
-      storages.withdraw(impl);  // it is pinned
+      storages.withdraw(impl);  // find() will pin it
     }
     if (storage.valid()) {
       function(*session, lock, storage);
@@ -84,7 +84,7 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
   }
 }
 
-// What the caller does with the tensor's address is work of its stream.
+// The caller uses the tensor's address on its current stream.
 void use_address(Session& session, const EngineLock& lock, const at::Tensor& tensor) {
   if (detail::Gpu* const gpu = session.gpu(lock)) {
     c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
@@ -130,7 +130,7 @@ void materialize(const at::Tensor& tensor) {
 
 void escape(const at::Tensor& tensor, Address address) {
   if (detail::in_graph()) {
-    return;  // the graph keeps no pointer beyond its return
+    return;  // the graph keeps no pointer after its return
   }
   refuse_suspended(tensor);
   if (tensor.defined() && tensor.has_storage()) {

@@ -15,12 +15,12 @@
 namespace recoup::detail {
 namespace {
 
-// A thread that carries the scope excludes our key in its ops also where no session is at work.
+// A thread that carries the scope is inside_op() in its ops even when no session is active.
 bool by_kernel_of_ours() {
   return Bypass::active() || (Sessions::any() && (at::in_parallel_region() || inside_op()));
 }
 
-// In a Visit.
+// Call it in a Visit.
 bool is_needed_by_suspended(const c10::StorageImpl& storage) {
   const std::vector<Session*> suspended = Sessions::suspended();
   return std::any_of(suspended.begin(), suspended.end(), [&](Session* session) {
@@ -30,8 +30,8 @@ bool is_needed_by_suspended(const c10::StorageImpl& storage) {
   });
 }
 
-// Calls act(engine, id) for a storage of ours whose bytes somebody has got hold of, unless it was
-// an op that is known not to keep them, or a collective that is under way.
+// Calls act(engine, id) for a storage of a session whose address was taken, unless an op took it
+// that is known not to keep it, or a collective in progress.
 template <class Act>
 void on_access(const c10::StorageImpl& storage, bool may_replay, const Act& act) {
   const Visit visit;
@@ -83,11 +83,11 @@ void on_meeting(c10::StorageImpl* storage) {
               "run.resume(budget), or let go of its run: then its evicted tensors are lost");
 }
 
-// Where a frame of ours is trusted, its pin does.
+// on_access skips storages that a frame trusts: the frame's pin is enough.
 void on_definition(c10::StorageImpl* storage) {
   on_access(*storage, false, [](Engine& engine, StorageId id) {
     if (engine.value(engine.current(id)).resident()) {
-      (void)engine.user().pin(id);  // for as long as it lives
+      (void)engine.user().pin(id);  // until the storage dies
     }
   });
 }

@@ -1,5 +1,5 @@
-// What is called when somebody takes the address of an armed storage to write to it, and when a
-// session meets a storage.
+// Hooks that PyTorch calls when code takes the address of an armed storage for writing, and a hook
+// that recoup calls when a session meets a storage.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -8,16 +8,16 @@ namespace recoup::detail {
 
 // Note [Unseen writers]: the storage escapes.
 void on_mutable_access(c10::StorageImpl* storage);
-// Of one whose bytes nobody has defined: it is pinned for as long as it lives.
+// For a storage whose bytes are still undefined: it is pinned for as long as it lives.
 void on_definition(c10::StorageImpl* storage);
 
 // Note [Suspended scopes]
-// What is evicted in a scope that could not be left is recomputed when that is finished, from what
-// is there now. Until then nobody sees the program's ops. So the address to write to what it will
-// be recomputed from is refused, and so is any use of it in another scope, whose ops take addresses
-// as they like. Throws c10::Error.
+// Values that are evicted in a scope that could not be left are recomputed from the present content
+// of their sources, once the exit is completed. Until then no session sees the program's ops. So
+// taking the address of such a source for writing is refused, and so is any use of it in another
+// scope, whose ops take addresses freely. Throws c10::Error.
 void on_meeting(c10::StorageImpl* storage);
-// Somebody is about to get hold of its address, or to exchange its bytes; the same.
+// The same check, for code that is about to take the storage's address or to exchange its bytes.
 void refuse_if_suspended_needs(const c10::StorageImpl& storage);
 
 }  // namespace recoup::detail

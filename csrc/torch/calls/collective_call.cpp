@@ -12,7 +12,7 @@
 namespace recoup::detail {
 namespace {
 
-// On a GPU the tensors have escaped.
+// On the CPU only: on a GPU the tensors have escaped.
 void pin_held(const KernelFrame& frame, Work work) {
   const Visit visit;
   Session* const session = Sessions::on_cpu();
@@ -45,7 +45,7 @@ CollectiveCall::~CollectiveCall() {
     try {
       pin_held(frame_, nullptr);
     } catch (const std::exception&) {
-      // The kernel's error is told.
+      // The kernel's own error is being thrown.
     }
   }
 }

@@ -1,4 +1,4 @@
-// What a collective, or a wait for one, means for the tensors in its frame: Note [In collective].
+// Effects of a collective, or of a wait for one, on the tensors in its frame: Note [In collective].
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -11,9 +11,9 @@
 
 namespace recoup::detail {
 
-// Around the kernel of an op of c10d, within its frame. When the kernel has returned, what the
-// frame holds is pinned until the Work has finished. If it fails, or returns no Work where its
-// schema has one, nothing is known, and the pins are kept.
+// Lives around the kernel of an op of c10d, within its frame. When the kernel has returned, what
+// the frame holds is pinned until the Work has finished. If the kernel fails, or returns no Work
+// where its schema has one, the end is unknown, and the pins are kept.
 class CollectiveCall {
  public:
   explicit CollectiveCall(const KernelFrame& frame) : frame_(frame) {}
@@ -28,8 +28,8 @@ class CollectiveCall {
   bool returned_ = false;
 };
 
-// Around the kernel of wait_tensor. The registry of functional collectives is the last to hold a
-// Work of theirs, and it gives up those that it has waited for.
+// Lives around the kernel of wait_tensor. The registry of functional collectives is the last owner
+// of their works. It drops those that it has waited for.
 class WaitCall {
  public:
   explicit WaitCall(const KernelFrame& frame);

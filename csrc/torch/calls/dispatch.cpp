@@ -1,4 +1,4 @@
-// The dispatcher entry: every op of the program passes here, below autograd and above the kernels.
+// The dispatcher entry: receives every op of the program, below autograd and above the kernels.
 #include "csrc/torch/calls/dispatch.h"
 
 #include <ATen/Parallel.h>
@@ -37,8 +37,9 @@ void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
   Hook::proceed(op, keys, stack);
 }
 
-// Two storages that share their bytes until one of them is written, outside any op: who owns them
-// then? So the bytes are copied at once, by ops that can be replayed.
+// A lazy clone shares its bytes with the original until one of them is written, outside any op, so
+// the owner of the bytes would be unknown. Hence the bytes are copied at once, by ops that can be
+// replayed.
 void run_lazy_clone(torch::jit::Stack* stack) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const at::Tensor self = torch::jit::pop(*stack).toTensor();
@@ -48,8 +49,8 @@ void run_lazy_clone(torch::jit::Stack* stack) {
       *stack, at::as_strided(at::clone(all), self.sizes(), self.strides(), self.storage_offset()));
 }
 
-// Bytes that are evicted are used on no stream, and whoever has their memory now has waited for
-// all that was.
+// Does nothing for an evicted tensor. Its bytes are used on no stream, and the new owner of their
+// memory has waited for all earlier uses.
 void run_record_stream(const c10::OperatorHandle& op, c10::DispatchKeySet below,
                        torch::jit::Stack* stack) {
   const at::Tensor& self = torch::jit::peek(*stack, 0, 2).toTensor();
@@ -73,8 +74,8 @@ void add_concerned(Concerned& concerned, c10::Device device) {
   }
 }
 
-// The sessions on whose devices the op has arguments, or makes results. With budgets on GPUs an op
-// may be of several, or none.
+// The sessions on whose devices the op has arguments or makes results. With budgets on GPUs an op
+// may concern several sessions, or none.
 Concerned concerned_by(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   Concerned concerned;
   bool on_cpu = true;
@@ -100,7 +101,7 @@ Concerned concerned_by(const c10::OperatorHandle& op, const torch::jit::Stack& s
   return concerned;
 }
 
-// Calls function(sessions) with those that the op concerns; there may be none.
+// Calls function(sessions) with the sessions that the op concerns; there may be none.
 template <class Function>
 void with_concerned(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
                     Function&& function) {
@@ -115,7 +116,8 @@ void with_concerned(const c10::OperatorHandle& op, const torch::jit::Stack& stac
   }
 }
 
-// Note [Opaque ops]. Nobody's turn: another thread's ops may run, or be what the kernel waits for.
+// Note [Opaque ops]. Without a turn: ops of other threads may run, and the kernel may wait for
+// them.
 void run_opaque(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet below,
                 torch::jit::Stack* stack) {
   KernelFrame frame(Pointers::kAny);
@@ -141,7 +143,7 @@ void run_opaque(const c10::OperatorHandle& op, const OpTraits& traits, c10::Disp
   }
 }
 
-// Brings plain tensors among the arguments back for a kernel that looks at them by pointer.
+// Restores and holds plain tensors among the arguments for a kernel that reads them by pointer.
 template <class Wanted>
 void hold_arguments(KernelFrame& frame, const c10::OperatorHandle& op,
                     const torch::jit::Stack& stack, Wanted&& wanted) {
@@ -174,7 +176,7 @@ void run_list_loop(const c10::OperatorHandle& op, c10::DispatchKeySet below,
                    torch::jit::Stack* stack) {
   const auto is_shared = [](const c10::IValue& argument) { return argument.isTensor(); };
   const std::size_t count = op.schema().arguments().size();
-  std::optional<KernelFrame> frame;  // costs the ops inside
+  std::optional<KernelFrame> frame;  // optional, since a frame costs time for the inner ops
   if (std::any_of(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end(), is_shared)) {
     frame.emplace(Pointers::kArguments);
     hold_arguments(*frame, op, *stack, [&](const at::Tensor&, const c10::IValue& argument) {
@@ -232,13 +234,13 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit
         Hook::proceed(op, below, stack);
         return;
       }
-      break;  // its kernel for them is another, which reads their sizes by pointer
+      break;  // its kernel for these reads their sizes by pointer
     case OpKind::kView:
       if (!has_composite(op, *stack)) [[likely]] {
         redispatch(op, below, stack);
         return;
       }
-      break;  // it reads what describes the parts
+      break;  // it reads the descriptions of their parts
     case OpKind::kLazyClone:
       run_lazy_clone(stack);
       return;
@@ -271,8 +273,8 @@ void handle(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit
 
 namespace {
 
-// Note [Pointer readers]. With autograd's key among those of the call: the composite kernel is the
-// one of every backend.
+// Note [Pointer readers]. Called with autograd's key among the call's keys. The composite kernel is
+// the same for every backend, so the call goes on with a backend's key.
 void enter(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::DispatchKeySet backend(
       keys.highestBackendKey() == c10::BackendComponent::CUDABit ? c10::DispatchKey::CUDA
@@ -289,7 +291,7 @@ void enter(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::
 void enter_all(torch::Library& library) {
   for (const PointerReader& reader : pointer_readers()) {
     const std::string name(reader.op);
-    // One that this PyTorch does not have is left out; a test tells of names that are stale.
+    // Names that this PyTorch lacks are skipped; a test reports stale names.
     const auto dot = name.find('.');
     const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
     if (c10::Dispatcher::singleton().findSchema({name.substr(0, dot), overload})) {
@@ -307,7 +309,7 @@ void watch_ops() {
   Hook::install(&handle);
   for (const c10::DispatchKey key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA,
                                      c10::DispatchKey::AutogradPrivateUse1}) {
-    // For good, as PyTorch's own are.
+    // Never destroyed, like PyTorch's own.
     auto* const library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
     enter_all(*library);
   }

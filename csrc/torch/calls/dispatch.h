@@ -1,4 +1,4 @@
-// Where every op of the program that recoup watches comes in.
+// Entry of every op of the program that recoup watches.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -6,11 +6,11 @@
 
 namespace recoup::detail {
 
-// Runs the op under the eyes of the sessions that it concerns. `below`: of the call's keys those
-// for Hook::proceed.
+// Runs the op through the sessions that it concerns. `below`: the keys for Hook::proceed.
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack);
 
-// From now on ops of scopes come to `handle`: Hook::install, whose errors it has. Once is enough.
+// Routes ops of scopes to `handle` from now on. Throws what Hook::install throws. Later calls do
+// nothing.
 void watch_ops();
 
 }  // namespace recoup::detail

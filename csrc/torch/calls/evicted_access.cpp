@@ -24,7 +24,7 @@ bool share_memory(const c10::Storage& one, const c10::Storage& other) {
          c10::isSharedStorageAlias(one, other);
 }
 
-// Functions through which a tensor's address is asked for.
+// Whether a function only returns a tensor's address to its caller.
 bool is_accessor(std::string_view function) {
   constexpr std::array<std::string_view, 5> kClasses = {
       "c10::StorageImpl::", "c10::Storage::", "c10::TensorImpl::", "at::TensorBase::",
@@ -39,7 +39,8 @@ std::string_view file_of(const char* path) {
   return whole.substr(whole.rfind('/') + 1);
 }
 
-// The innermost function that is no accessor and that its library names, or at least the library.
+// Name of the innermost function that is no accessor, if its library has a symbol for it; otherwise
+// the library's name.
 std::string who_asked() {
   constexpr int kMost = 24;
   std::array<void*, kMost> frames{};

@@ -42,7 +42,7 @@ void FreshResults::add(const at::Tensor& tensor, std::uint16_t result, std::uint
   const bool plain = for_each_storage(session_.tensors(), tensor, [&](c10::StorageImpl& storage) {
     add_storage(storage, result, serial, lock);
   });
-  // A replay makes small results on the CPU again, and drops them: the program has the first ones.
+  // A replay makes small results on the CPU again and drops them: the program has the first ones.
   if (!plain && !is_small_on_cpu(session_.tensors(), tensor)) {
     repeatable_ = false;
     composite_ = true;
@@ -57,7 +57,7 @@ void FreshResults::add_storage(c10::StorageImpl& storage, std::uint16_t result,
   Storages& storages = session_.storages(lock);
   const BlockId block = storages.unowned_block(storage);
   if (!block.valid()) {
-    // Known already, without bytes, or not of the pool.
+    // Known already, without bytes, or not in the pool.
     if (storage._mutable_data_ptr_no_checks().get() != nullptr &&
         !storages.find_known(storage).valid()) {
       made_outside_.push_back(&storage);
@@ -68,7 +68,7 @@ void FreshResults::add_storage(c10::StorageImpl& storage, std::uint16_t result,
     return;
   }
   if (session_.memory().serial(block, lock) < serial) {
-    repeatable_ = false;  // made earlier and only handed out now
+    repeatable_ = false;  // allocated earlier and only returned by this kernel
   }
   storages_.push_back({.block = block,
                        .nbytes = Bytes(static_cast<std::int64_t>(storage.nbytes())),

@@ -1,4 +1,4 @@
-// What an op made: storages that did not exist before.
+// Results of an op: storages that did not exist before.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -15,30 +15,30 @@
 
 namespace recoup::detail {
 
-// Called under the engine's lock.
+// All methods are called under the engine's lock.
 class FreshResults {
  public:
-  // They outlive it.
+  // The arguments must outlive this object.
   FreshResults(Session& session, const Operands& operands)
       : session_(session), operands_(operands) {}
   FreshResults(const FreshResults&) = delete;
   FreshResults& operator=(const FreshResults&) = delete;
 
-  // Finds those of the results. `serial`: of the op's kernel.
+  // Finds the fresh storages of the results. `serial`: serial number of the op's kernel.
   void collect(Arguments results, std::uint64_t serial, const EngineLock& lock);
-  // One that was given new bytes outside of the pool, or has none.
+  // Adds a storage that got new bytes outside of the pool; ignores one without bytes.
   void add_made_outside(c10::StorageImpl& storage);
-  // Now, and not when an op comes to see them: they take their room already. Throws OutOfBudget
-  // where there is none; then the op fails, though it has been done.
+  // Charges those storages now instead of at their first use, since they already occupy memory.
+  // Throws OutOfBudget if there is no room; then the op fails although its kernel has run.
   void charge_made_outside(const EngineLock& lock);
 
-  // Their handles are StorageRecords.
+  // The handles are StorageRecords.
   [[nodiscard]] std::span<const FreshStorage> storages() const {
     return {storages_.data(), storages_.size()};
   }
-  // For each: which tensor of the results (lists flattened) is in it.
+  // For each of storages(): index of the result tensor (lists flattened) that is in it.
   [[nodiscard]] const c10::SmallVector<std::uint16_t, 2>& tensors() const { return tensors_; }
-  // Whether all is plain, and made by this kernel: a replay makes it again.
+  // Whether all results are plain and were made by this kernel, so that a replay makes them again.
   [[nodiscard]] bool repeatable() const { return repeatable_; }
   // Whether a result is not plain.
   [[nodiscard]] bool composite() const { return composite_; }
@@ -59,7 +59,7 @@ class FreshResults {
   bool composite_ = false;
   c10::SmallVector<FreshStorage, 2> storages_;
   c10::SmallVector<std::uint16_t, 2> tensors_;
-  std::optional<FlatMap<BlockId>> blocks_;  // of each, when they are many
+  std::optional<FlatMap<BlockId>> blocks_;  // blocks of storages_, if there are many
   c10::SmallVector<c10::StorageImpl*, 0> made_outside_;
 };
 

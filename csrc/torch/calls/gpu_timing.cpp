@@ -51,7 +51,7 @@ Nanoseconds GpuTiming::end(Gpu& gpu, const OpTraits& traits, std::span<const Fre
   const Gpu::Estimate estimate =
       gpu.estimate(kind_, moved_, traits.matrix_product ? 2 * std::sqrt(product_) : 0);
   estimate_ = estimate.cost;
-  if (begun_ && made_room) {  // with the time of what was done for that
+  if (begun_ && made_room) {  // the time includes that of making room
     cancel(gpu);
   } else if (begun_) {
     const Gpu::Begun begun = *std::exchange(begun_, std::nullopt);

@@ -22,7 +22,7 @@ KernelFrame::~KernelFrame() {
   innermost() = outer_;
   const Visit visit;
   for (const auto& [key, held] : held_) {
-    // The kernel may have left the scope.
+    // Null if the kernel has left the scope.
     if (Session* const session = Sessions::numbered(key.first)) {
       const EngineLock lock(session->mutex());
       session->unpin_and_watch({.storage = held.storage, .birth = key.second}, lock);
@@ -72,7 +72,7 @@ std::vector<StorageId> KernelFrame::held(const Session& session, const EngineLoc
   return storages;
 }
 
-// What an outer frame holds stays longer, so an inner one need not.
+// Only the outermost frame that wants the storage holds it, since that one ends last.
 void KernelFrame::hold_in_all(Session& session, StorageId storage, bool integral, bool trusted,
                               const EngineLock& lock) {
   KernelFrame* outermost = nullptr;

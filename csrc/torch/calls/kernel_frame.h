@@ -1,4 +1,4 @@
-// Kernels under which the ops that they call are seen, and which may hold raw pointers meanwhile.
+// Kernels whose inner ops recoup sees, and which may hold raw pointers between those ops.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,18 +17,18 @@ namespace recoup::detail {
 class Session;
 
 // Note [Opaque ops]
-// A custom op, in C++ or Python, may read and write tensors that no argument names: what it closes
-// over, globals, members of objects. So it runs under the engine's eyes, as the program does: the
-// ops inside name those tensors, and are charged, bring bytes back and make versions. What they
-// make are leaves, because the kernel around them may change it by pointer.
+// A custom op, in C++ or Python, may read and write tensors that are not among its arguments: what
+// it closes over, globals, members of objects. So recoup sees its inner ops like the program's:
+// these name those tensors, and are charged, restore bytes and make versions. Their results are
+// non-recomputable, because the surrounding kernel may change them by pointer.
 //
-// It may also hold raw pointers from one inner op to the next. So what the kernel was given, and
-// whatever an op inside of it read or made, is neither moved nor evicted until the guest has
-// returned. The schema is believed where it says which arguments are written; another tensor whose
-// address is taken for writing escapes (Note [Unseen writers]).
+// It may also hold raw pointers from one inner op to the next. So its arguments, and whatever an
+// inner op read or made, are neither moved nor evicted until the opaque op has returned. The schema
+// is trusted to say which arguments are written. Another tensor whose address is taken for writing
+// escapes (Note [Unseen writers]).
 //
-// Composite kernels of ATen's that hold pointers have such a frame too, of another reach: Note
-// [Pointer readers].
+// Composite kernels of ATen's that hold pointers have such a frame, too, with a smaller reach:
+// Note [Pointer readers].
 class KernelFrame {
  public:
   explicit KernelFrame(Pointers reach);
@@ -36,22 +36,22 @@ class KernelFrame {
   KernelFrame(const KernelFrame&) = delete;
   KernelFrame& operator=(const KernelFrame&) = delete;
 
-  // Whether this thread is in a frame, and whether one of them is a guest's.
+  // Whether this thread is in a frame, and whether one of its frames is an opaque op's.
   [[nodiscard]] static bool any() { return innermost() != nullptr; }
   [[nodiscard]] static bool in_opaque();
-  // Of an op that runs in this thread's frames: those that want it hold it until their end. May
-  // bring it back, so it may throw OutOfBudget. `trusted`: taking its address for writing says
-  // nothing, for it was made in a guest.
+  // Lets the frames of this thread hold a storage that an inner op uses, until they end. May
+  // restore its bytes, so it may throw OutOfBudget. `trusted`: taking its address for writing is no
+  // escape, because an opaque op was given it or made it.
   static void hold_in_all(Session& session, StorageId storage, bool integral, bool trusted,
                           const EngineLock& lock);
   [[nodiscard]] static bool trusts(const Session& session, StorageId storage,
                                    const EngineLock& lock);
 
-  // Brings a plain tensor's bytes back, and holds them. Throws OutOfBudget.
+  // Restores a plain tensor's bytes and holds them. Throws OutOfBudget.
   void hold(Session& session, const at::Tensor& tensor);
-  // As above, for this frame.
+  // The same for a storage, in this frame only.
   void hold(Session& session, StorageId storage, bool trusted, const EngineLock& lock);
-  // What it holds of the session.
+  // The session's storages that this frame holds.
   [[nodiscard]] std::vector<StorageId> held(const Session& session, const EngineLock& lock) const;
 
  private:

@@ -1,10 +1,10 @@
 // Note [Observers of ops]
-// Profilers look at the address of every argument before an op begins, and of some results behind
-// it (at::RecordFunction), long before the op comes to us. Of an evicted tensor there is none, and
-// to ask for it is an error elsewhere, for whoever does would read nothing. Here it is no error:
-// the address is only a name, and none is one too. So two observers of ours, the first and the last
-// of a thread's, allow the access and forbid it again. They are there only while others are:
-// observers cost each op more than a small op takes.
+// Profilers (at::RecordFunction) read the address of every argument before an op begins, and of
+// some results after it, long before recoup receives the op. An evicted tensor has no address, and
+// reading it is an error elsewhere, since the reader would then read the bytes. Here it is no
+// error: the address only serves as a name, and null will do. So recoup adds two observers, the
+// first and the last of a thread, which allow the access and forbid it again. They are registered
+// only while other observers are, since observers cost each op more than a small op takes.
 #include <ATen/record_function.h>
 
 #include <memory>
@@ -23,11 +23,11 @@ namespace recoup {
 namespace detail {
 namespace {
 
-// Evicted storages of which this thread's observers may ask the address.
+// Evicted storages whose address this thread's observers may read.
 thread_local std::vector<StoragePtr> allowed;
 
 void allow(const c10::IValue* values, std::size_t count) {
-  // Elsewhere an op would not bring the bytes back: it has to fail.
+  // Elsewhere no op will restore the bytes, so the access has to fail.
   if (!Sessions::any() || !on_scope_thread()) {
     return;
   }
@@ -86,7 +86,7 @@ void remove(at::CallbackHandle& handle) {
 }  // namespace
 }  // namespace detail
 
-// Those of all threads come before those of one, and among them the one that was there first.
+// PyTorch calls global observers before thread-local ones, and each group in order of registration.
 void let_observers_look(bool on) {
   detail::remove(detail::last_callback);
   if (!on) {

@@ -19,7 +19,7 @@
 namespace recoup::detail {
 namespace {
 
-// Whether another run on a GPU may have other bits.
+// Whether another run on a GPU may give other bits.
 bool varies(const OpTraits& traits, const torch::jit::Stack& stack, std::size_t base) {
   if (traits.varies_if >= 0 && !stack[base + static_cast<std::size_t>(traits.varies_if)].toBool()) {
     return false;
@@ -32,13 +32,13 @@ bool varies(const OpTraits& traits, const torch::jit::Stack& stack, std::size_t 
            context.deterministicCuDNN());
 }
 
-// PyTorch's Python dispatcher is on while it traces: a kernel in Python may stand for the op's own,
-// and a replay has no such dispatcher.
+// PyTorch's Python dispatcher is on while it traces: a kernel in Python may then replace the op's
+// own, and a replay has no such dispatcher.
 bool in_python_dispatcher() {
   return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::PythonDispatcher);
 }
 
-// What an op takes on a GPU is there before it begins.
+// Makes the op's stream wait until its operands are ready.
 void order_on_gpu(Gpu& gpu, std::span<const Operand> operands) {
   for (const Operand& operand : operands) {
     if (operand.storage.valid()) {
@@ -68,7 +68,7 @@ void OpCall::run() {
   }
 }
 
-// They are asked for outside of any op, and where nothing can be brought back.
+// Descriptions are read outside of any op, where they cannot be restored, so they escape.
 void OpCall::keep_descriptions() {
   const EngineLock lock(session_.mutex());
   const auto keep = [&](const c10::Storage& storage) {
@@ -122,8 +122,8 @@ void OpCall::run_until_it_fits() {
   }
 }
 
-// A kernel that ran out of memory may have written a part of what it writes, and what it would do
-// to that again nobody knows; and it may have drawn random numbers, which it must draw again.
+// A kernel that ran out of memory may have written a part of its outputs, and running it again on
+// those may give other results. It may also have drawn random numbers, which it must draw again.
 bool OpCall::may_run_twice() const {
   const std::span<const Operand> operands = operands_.all();
   const bool writes = std::any_of(operands.begin(), operands.end(), [](const Operand& operand) {
@@ -143,7 +143,7 @@ void OpCall::prepare_retry(Retry& retry) {
   const EngineLock lock(session_.mutex());
   session_.wait_for_replays(lock);
   left_out_before_.restore();
-  left_out_before_.drop(session_, lock);  // they may move
+  left_out_before_.drop(session_, lock);  // the copies may move
   retry.all_tried = !session_.engine(lock).op().retry(operands_.all(), retry.need);
   save_left_out(lock);
   if (Gpu* const gpu = session_.gpu(lock)) {
@@ -159,7 +159,7 @@ void OpCall::save_left_out(const EngineLock& lock) {
   }
 }
 
-// Finds the storages, restores what was evicted, pins it, and prepares what will be written.
+// Finds the storages, restores and pins them, and prepares those that will be written.
 void OpCall::prepare() {
   operands_.find(Arguments(stack_.data() + base_, argument_count_), leaves_out_);
   framed_ = KernelFrame::any();
@@ -170,7 +170,7 @@ void OpCall::prepare() {
   const EngineLock lock(session_.mutex());
   Turn turn(session_, lock);
   begin(lock);
-  turn.go_on();  // until it has finished or failed
+  turn.go_on();  // until the op has finished or failed
   serial_ = session_.memory().next_serial(lock);
   session_.memory().reset_held(lock);
   room_before_ = session_.engine(lock).context().room_time;
@@ -209,7 +209,7 @@ void OpCall::begin(const EngineLock& lock) {
   }
 }
 
-// What the kernel may change, and needs to run again.
+// Saves what the kernel may change and needs again if it is repeated.
 void OpCall::prepare_kernel(const EngineLock& lock) {
   if (Gpu* const gpu = session_.gpu(lock)) {
     order_on_gpu(*gpu, operands_.all());
@@ -279,7 +279,7 @@ void OpCall::kernel_ended(const EngineLock& /*lock*/) {
   }
 }
 
-// What was written is a storage that is still the same, or one that the kernel gave new bytes.
+// Finds written storages whose bytes the kernel has replaced.
 void OpCall::note_written(const EngineLock& lock) {
   if (traits_.writes == 0) {
     return;
@@ -289,9 +289,9 @@ void OpCall::note_written(const EngineLock& lock) {
       continue;
     }
     if (!operand.storage.valid()) {
-      repeatable_ &= impl_of(operand).nbytes() == 0;  // else an empty `out` that was resized
+      repeatable_ &= impl_of(operand).nbytes() == 0;  // else an empty `out` was resized
     } else if (session_.storages(lock).find_known(impl_of(operand)) != operand.storage) {
-      repeatable_ = false;  // resized: its record is gone, the new one is a non-recomputable value
+      repeatable_ = false;  // resized: the old record is gone, the new content is non-recomputable
       operand.storage = StorageId();
       fresh_.add_made_outside(impl_of(operand));
     }
@@ -365,7 +365,7 @@ void OpCall::finish(Results results) {
   session_.tensors().external().collect();
 }
 
-// Calls function(storage id, whether the tensor is of integers) for all tensors of the session.
+// Calls function(storage id, whether the tensor is integral) for all tensors of the session.
 template <class Function>
 void OpCall::for_each_known(Arguments values, const EngineLock& lock, Function&& function) {
   for_each_tensor(values, [&](const at::Tensor& tensor, std::size_t, std::int64_t) {

@@ -1,4 +1,4 @@
-// One op of the program on its way through recoup.
+// OpCall: runs one op of the program through a session.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -21,11 +21,11 @@
 
 namespace recoup::detail {
 
-// run() is the story: find the storages, bring their bytes back and pin them, run the kernel, give
-// what it made a record, unpin.
+// run() finds the storages, restores and pins their bytes, runs the kernel, records its results,
+// and unpins.
 class OpCall {
  public:
-  // `others`: sessions of other devices that the op concerns too; each has an OpCall of its own,
+  // `others`: sessions of other devices that the op concerns, too. Each has an OpCall of its own,
   // within this one's kernel.
   OpCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
          c10::DispatchKeySet keys, torch::jit::Stack& stack, std::span<Session* const> others = {})
@@ -40,8 +40,8 @@ class OpCall {
         operands_(session.tensors(), traits, keys),
         fresh_(session, operands_) {}
   void run();
-  // For a guest, whose kernel runs after this: its arguments are brought back and held for it, and
-  // what it writes is a new version, a non-recomputable value.
+  // For an opaque op, whose kernel runs after this: restores its arguments and holds them in
+  // `frame`. Each storage that it writes gets a new, non-recomputable version.
   void announce(KernelFrame& frame);
 
  private:
@@ -56,21 +56,21 @@ class OpCall {
   void run_kernel();
   void keep_draw(std::optional<Draw>& draw);
   void run_below();
-  // The kernel ran out of memory only because free memory was in pieces: puts everything back as it
-  // was, in order, so that the op can be tried again.
+  // The kernel ran out of memory only because of fragmentation: restores the state before the
+  // kernel and compacts memory, so that the op can be tried again.
   void prepare_retry(Retry& retry);
   [[nodiscard]] bool may_run_twice() const;
-  // Of a compiled graph: this call of it is not run again.
+  // Whether this is a call of a compiled graph that must not run again.
   [[nodiscard]] bool is_once() const;
-  // ---- behind it ----
+  // ---- after the kernel ----
   void finish(Results results);
   void fail() noexcept;
   void kernel_ended(const EngineLock& lock);
   void note_written(const EngineLock& lock);
   [[nodiscard]] OpRecord make_record(const OpUses& uses, const EngineLock& lock);
   void arm_storages();
-  // For the frames of the kernels around it: what it reads, while that is pinned for the op; and
-  // what it made, which may have to be brought back.
+  // For the frames of the surrounding kernels. hold_arguments() holds what the op reads, while the
+  // op has it pinned. hold_results() holds what the op made, which may have to be restored.
   void hold_arguments(const EngineLock& lock);
   void hold_results();
   void keep_descriptions();
@@ -86,23 +86,24 @@ class OpCall {
   const c10::DispatchKeySet keys_;
   torch::jit::Stack& stack_;
   const std::size_t argument_count_;
-  const std::size_t base_;  // of the arguments on the stack
+  const std::size_t base_;  // index of the first argument on the stack
   const std::span<Session* const> others_;
 
   bool leaves_out_ = false;  // traits_.left_out applies to this call
-  bool framed_ = false;      // it runs in a frame of a kernel of this thread
+  bool framed_ = false;      // the op runs in a KernelFrame of this thread
   bool repeatable_ = false;
-  bool ended_ = false;    // it is on record
-  bool running_ = false;  // counted among the session's kernels
+  bool ended_ = false;    // the op is recorded
+  bool running_ = false;  // counted among the session's running kernels
   std::uint64_t serial_ = 0;
-  MakerId maker_;  // none: nobody wants to know
+  MakerId maker_;  // invalid: attribution is off
   std::uint32_t line_ = Maker::kNone;
   Nanoseconds cost_{0};
   Nanoseconds room_before_{0};
   GpuTiming timing_;
-  // What the op writes in passing, from before: a kernel that runs out of memory may have done so.
+  // Former content of what the op writes in passing: a kernel that runs out of memory may have
+  // written it.
   Snapshots left_out_before_;
-  std::uint32_t copies_ = 0;  // in the pool, of left_out_before_
+  std::uint32_t copies_ = 0;  // number of copies in the pool, in left_out_before_
   GeneratorState random_;
   Operands operands_;
   FreshResults fresh_;

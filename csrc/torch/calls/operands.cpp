@@ -9,13 +9,13 @@
 namespace recoup::detail {
 namespace {
 
-// Covers every byte of its storage once.
+// Whether the tensor covers every byte of its storage once.
 bool covers_storage(const at::Tensor& tensor) {
   return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
          tensor.nbytes() == tensor.storage().unsafeGetStorageImpl()->nbytes();
 }
 
-// Whether a list of another type is one of optional tensors: TorchScript passes a Tensor?[] as a
+// Whether a list of another type contains optional tensors: TorchScript passes a Tensor?[] as a
 // list of a type of its own.
 bool is_optional_tensors(const c10::IValue& list) {
   const auto elements = list.toListRef();
@@ -27,7 +27,7 @@ bool is_optional_tensors(const c10::IValue& list) {
   if (!std::all_of(elements.begin(), elements.end(), is_none)) {
     return true;
   }
-  // Empty, or without a tensor in it.
+  // The list is empty or has no tensor in it.
   const c10::TypePtr type = list.toList().elementType();
   const auto* const optional = type->castRaw<c10::OptionalType>();
   return optional != nullptr && optional->getElementType()->kind() == c10::TypeKind::TensorType;
@@ -175,9 +175,9 @@ void Operands::add_tensor(const at::Tensor& tensor, std::size_t argument) {
 
 // Note [Subclasses]
 // A subclass with __torch_dispatch__ may have a storage of its own (Tensor.as_subclass). Its ops go
-// to Python, where other ops show what is touched; those that are called with the dispatch to
-// Python off take the tensor as a plain one. They are run once: the tensor says more than its
-// bytes.
+// to Python, where other ops show which tensors are used. Ops that are called with the dispatch to
+// Python off treat the tensor as a plain one. They are not replayed, since the tensor has more
+// state than its bytes.
 c10::StorageImpl* Operands::bypassed_storage(const at::Tensor& tensor) const {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   constexpr c10::DispatchKeySet kPython(c10::DispatchKey::Python);
@@ -187,7 +187,8 @@ c10::StorageImpl* Operands::bypassed_storage(const at::Tensor& tensor) const {
   return bypassed ? device_.managed(tensor.storage()) : nullptr;
 }
 
-// Which of them the kernel reads or writes nobody says.
+// Counts every component as read and written like the argument: the schema does not tell them
+// apart.
 void Operands::add_components(const at::Tensor& tensor, std::size_t argument) {
   if (kind_of(tensor) != TensorKind::kComposite) {
     return;
@@ -208,7 +209,7 @@ void Operands::add_components(const at::Tensor& tensor, std::size_t argument) {
   });
 }
 
-// Storage arguments (of set_) are looked at by pointer.
+// Storage arguments (of set_) are read by pointer.
 void Operands::add_storage(const c10::Storage& storage) {
   c10::StorageImpl* const impl = device_.managed(storage);
   if (impl == nullptr) {

@@ -22,7 +22,8 @@
 
 namespace recoup::detail {
 
-// The number that Python's argument parser wrapped in a tensor of the CPU; none: it is no such one.
+// The number that Python's argument parser wrapped into a tensor of the CPU; none for other
+// tensors.
 std::optional<c10::Scalar> wrapped_number(const at::Tensor& tensor);
 inline std::optional<c10::Scalar> number_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? wrapped_number(tensor) : std::nullopt;
@@ -32,12 +33,12 @@ inline c10::StorageImpl& impl_of(const Operand& operand) {
   return *static_cast<c10::StorageImpl*>(operand.owner);
 }
 
-// A list of our own with the same elements: IValues share lists, some kernels change the list that
-// they are given, and TorchScript passes lists that the program may change afterwards. Lists of
-// tensors get the type that kernels are called with.
+// For a list, a copy that recoup owns: IValues share lists, some kernels change the list that they
+// are given, and TorchScript passes lists that the program may change afterwards. Lists of tensors
+// get the type that kernels expect.
 c10::IValue own_copy(const c10::IValue& value);
 
-// The storage of a plain tensor on the device; null for others.
+// The storage of a plain tensor on the device; null for other tensors.
 inline c10::StorageImpl* plain_storage(const TensorDevice& device, const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (!is_plain(*impl) || !impl->has_storage() || !device.manages(*impl)) {
@@ -47,12 +48,12 @@ inline c10::StorageImpl* plain_storage(const TensorDevice& device, const at::Ten
   return storage->sym_nbytes().is_heap_allocated() ? nullptr : storage;
 }
 
-// Whether the tensor is a plain one of a few elements on the CPU, while the device is a GPU: the
+// Whether the tensor is a plain tensor of a few elements on the CPU, while the device is a GPU: the
 // seed of fused attention, an index.
 bool is_small_on_cpu(const TensorDevice& device, const at::Tensor& tensor);
 
-// Calls visit(storage) for each on the device of a plain or composite tensor. Returns whether it is
-// a plain one that has it.
+// Calls visit(storage) for each storage, on the device, of a plain or composite tensor. Returns
+// whether the tensor is plain and on the device.
 template <class Function>
 bool for_each_storage(const TensorDevice& device, const at::Tensor& tensor, Function&& visit) {
   if (c10::StorageImpl* const storage = plain_storage(device, tensor)) {
@@ -71,25 +72,25 @@ bool for_each_storage(const TensorDevice& device, const at::Tensor& tensor, Func
 
 class Operands {
  public:
-  // Up to so many are looked through, beyond it each has its place in a table.
+  // Up to this number, operands are searched linearly; beyond it, through a table.
   static constexpr std::size_t kFew = 32;
 
-  // They outlive it.
+  // The arguments must outlive this object.
   Operands(const TensorDevice& device, const OpTraits& traits, c10::DispatchKeySet keys)
       : device_(device), traits_(traits), keys_(keys) {}
   Operands(const Operands&) = delete;
   Operands& operator=(const Operands&) = delete;
 
-  // Once. `in_passing`: what traits.left_out names is written in passing in this call.
+  // Call once. `in_passing`: this call writes the arguments of traits.left_out in passing.
   void find(Arguments arguments, bool in_passing);
 
-  // Their owners are StorageImpls, their indices those in the payload: among inputs, or among what
-  // is written.
+  // The operands. `owner` is the StorageImpl; `index` counts in the payload among inputs or among
+  // written storages.
   [[nodiscard]] std::span<Operand> all() { return {operands_.data(), operands_.size()}; }
   [[nodiscard]] std::span<const Operand> all() const {
     return {operands_.data(), operands_.size()};
   }
-  // Null: none of them is in it.
+  // The operand of a storage; null if there is none.
   [[nodiscard]] const Operand* of(const c10::StorageImpl* storage) const {
     if (places_) [[unlikely]] {
       const auto place = places_->find(key_of(storage));
@@ -103,15 +104,15 @@ class Operands {
     return nullptr;
   }
 
-  // The arguments as they were: kernels consume the stack.
+  // The arguments as they were, since kernels consume the stack.
   [[nodiscard]] Arguments arguments() const {
     return Arguments(arguments_.data(), arguments_.size());
   }
   // Whether the op writes the argument.
   [[nodiscard]] bool writes(std::size_t argument) const { return has(traits_.writes, argument); }
-  // A few bytes on the CPU that an op on a GPU reads: kept with its record.
+  // Whether it is a small CPU tensor that an op on a GPU reads: it is kept with the op's record.
   [[nodiscard]] bool is_constant(const at::Tensor& tensor, std::size_t argument) const;
-  // Whether an argument is not plain, or of another device.
+  // Whether an argument is not plain, or on another device.
   [[nodiscard]] bool foreign() const { return foreign_; }
 
  private:
@@ -136,13 +137,13 @@ class Operands {
   bool in_passing_ = false;
   bool foreign_ = false;
   c10::SmallVector<Operand, 4> operands_;
-  std::optional<FlatMap<Id<struct OperandTag>>> places_;  // of each, when they are many
+  std::optional<FlatMap<Id<struct OperandTag>>> places_;  // by storage, if operands are many
   c10::SmallVector<c10::IValue, 6> arguments_;
   // The StorageImpl of each operand, held weakly. A kernel may give a tensor another storage, and
   // the schema need not declare it (aten::_cudnn_rnn_flatten_weight). The old storage is then freed
   // while the kernel runs, but its StorageImpl stays valid for the code that runs after the kernel.
   c10::SmallVector<c10::weak_intrusive_ptr<c10::StorageImpl>, 4> held_;
-  // Of composite tensors, which may be given other ones by the kernel.
+  // Storages of composite tensors, to which the kernel may give other ones.
   c10::SmallVector<c10::Storage, 0> components_;
 };
 

@@ -10,7 +10,7 @@
 namespace recoup::detail {
 namespace {
 
-// What it began is over: the turn, and the room that is held.
+// Ends at destruction what begin() began: the turn, and the reservation of room.
 class WhileInParts {
  public:
   explicit WhileInParts(Session& session) : session_(session) {}
@@ -35,7 +35,7 @@ c10::IValue slice(const c10::IValue& list, std::size_t begin, std::size_t end) {
   return some;
 }
 
-// Two of its tensors may be views of one storage.
+// Merges tensors of a part that are views of one storage.
 void add_operand(Part& part, StorageId storage, bool written) {
   const auto found = std::find_if(part.operands.begin(), part.operands.end(),
                                   [&](const PartOperand& each) { return each.storage == storage; });
@@ -59,7 +59,8 @@ PartedCall::PartedCall(Session& session, const c10::OperatorHandle& op, const Op
       arguments_(stack.data() + (stack.size() - argument_count_), argument_count_) {}
 
 bool PartedCall::run() {
-  // What a kernel around it holds stays where it is: nothing is known of what will fit.
+  // A surrounding kernel's frame keeps everything in place, so it is unknown whether the parts will
+  // fit.
   const bool by_device = keys_.highestPriorityTypeId() == dense_key(session_.device().type());
   if (!by_device || KernelFrame::any()) {
     return false;
@@ -102,8 +103,8 @@ void PartedCall::cut(std::size_t length) {
   }
 }
 
-// Whether CUDA's kernels find nothing to refuse in the tensors of one list: they look at all of
-// them before they begin, and take no others. A list of step counts has tensors of its own shape.
+// Whether CUDA's kernels accept the tensors of one list: they check all of them before they begin.
+// A list of step counts has tensors of a shape of its own.
 bool PartedCall::is_even_on_gpu(const c10::IValue& list) const {
   const auto tensors = list.toListRef();
   const auto first = std::find_if(arguments_.begin(), arguments_.end(), [](const auto& argument) {
@@ -123,7 +124,8 @@ bool PartedCall::is_even_on_gpu(const c10::IValue& list) const {
   return true;
 }
 
-// A kernel checks lengths, devices and layouts before it begins: a call that may not pass is its.
+// A kernel checks lengths, devices and layouts before it begins. A call that may fail a check is
+// not cut.
 std::size_t PartedCall::length() const {
   std::size_t length = 0;
   bool even = true;
@@ -142,7 +144,7 @@ std::size_t PartedCall::length() const {
   }
   for_each_tensor(arguments_,
                   [&](const at::Tensor& tensor, std::size_t argument, std::int64_t where) {
-                    named -= where >= 0 ? 1 : 0;  // those that are undefined are left
+                    named -= where >= 0 ? 1 : 0;  // undefined tensors remain counted
                     even &= plain_storage(session_.tensors(), tensor) != nullptr ||
                             (where < 0 && is_scalar_of_host(tensor, argument));
                   });
@@ -156,7 +158,7 @@ std::size_t PartedCall::length() const {
   return uneven ? 0 : length;
 }
 
-// A learning rate on the CPU, which a kernel of a GPU reads when it is launched.
+// Whether it is a learning rate on the CPU, which a kernel of a GPU reads when it is launched.
 bool PartedCall::is_scalar_of_host(const at::Tensor& tensor, std::size_t argument) const {
   return session_.on_gpu() && tensor.is_cpu() && tensor.numel() == 1 &&
          ((traits_.writes >> argument) & 1U) == 0;
@@ -172,7 +174,7 @@ Part PartedCall::describe(Range part, const EngineLock& lock) const {
     if (const StorageId id = session_.storages(lock).find(*storage); id.valid()) {
       add_operand(described, id, ((traits_.writes >> argument) & 1U) != 0);
     }
-    if (!session_.on_gpu() && !tensor.is_contiguous()) {  // a kernel may put it in order first
+    if (!session_.on_gpu() && !tensor.is_contiguous()) {  // a kernel may make a contiguous copy
       described.workspace =
           std::max(described.workspace, Bytes(static_cast<std::int64_t>(tensor.nbytes())));
     }
@@ -204,7 +206,7 @@ bool PartedCall::begin() {
   if (!engine.in_parts().begin(parts)) {
     return false;
   }
-  turn.go_on();  // until all have run
+  turn.go_on();  // until all parts have run
   return true;
 }
 

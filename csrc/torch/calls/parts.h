@@ -1,4 +1,4 @@
-// An op on lists that runs for some tensors of each after the others.
+// An op on lists that runs in parts, one after the other.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -15,32 +15,33 @@
 
 namespace recoup::detail {
 
-// Note [Ops on lists]. Each part is an op of its own; lists that are empty stay so. On the CPU a
-// part has one tensor of each list. On a GPU it has as many as keep the launches of kernels few: up
-// to kPartBytes and kPartTensors. Where the lists are cut depends on nothing else, so a trace has
-// the parts of every run.
+// Note [Ops on lists]. Each part is an op of its own; empty lists stay empty. On the CPU a part has
+// one tensor of each list. On a GPU a part has up to kPartBytes and kPartTensors, to limit the
+// number of kernel launches. The cuts depend on nothing else, so a trace has the parts of every
+// run.
 class PartedCall {
  public:
-  // They outlive it.
+  // The arguments must outlive this object.
   PartedCall(Session& session, const c10::OperatorHandle& op, const OpTraits& traits,
              c10::DispatchKeySet keys, torch::jit::Stack& stack);
-  // False: it was not run, and nothing has happened; it has to be run as a whole. A part that fails
-  // for another reason than the budget leaves the lists as the kernel would: done up to there.
+  // False if the op was not run and nothing has changed; then it must be run as a whole. If a part
+  // fails for another reason than the budget, the lists are left as by a failing kernel: processed
+  // up to that part.
   [[nodiscard]] bool run();
 
  private:
   static constexpr Bytes kPartBytes{64 << 20};
   static constexpr std::size_t kPartTensors = 64;
-  // Of one part in the lists.
+  // The tensors of one part, as indices into the lists.
   struct Range {
     std::size_t begin = 0;
     std::size_t end = 0;
   };
-  // Of the lists. Zero: they cannot be cut.
+  // Length of the lists; zero if they cannot be cut.
   [[nodiscard]] std::size_t length() const;
   [[nodiscard]] bool is_even_on_gpu(const c10::IValue& list) const;
   [[nodiscard]] bool is_scalar_of_host(const at::Tensor& tensor, std::size_t argument) const;
-  // Of all lists at that index.
+  // Bytes of all lists' tensors at that index.
   [[nodiscard]] Bytes bytes_at(std::size_t index) const;
   void cut(std::size_t length);
   [[nodiscard]] Part describe(Range part, const EngineLock& lock) const;

@@ -8,7 +8,7 @@
 namespace recoup::detail {
 namespace {
 
-// Whether a replay writes it.
+// Whether a replay writes the operand.
 bool is_rewritten(const Operand& operand) {
   return operand.written && operand.storage.valid() && !operand.left_out;
 }
@@ -18,7 +18,7 @@ bool is_rewritten(const Operand& operand) {
 std::unique_ptr<Payload> PayloadWriter::write(GeneratorState random, const EngineLock& lock) {
   payload_ = session_.tensors().new_payload(op_.handle);
   payload_->traits = &op_.traits;
-  // Every set of the keys below one has PythonDispatcher too. A replay runs the op's own kernel.
+  // Sets of all keys below another key include PythonDispatcher. A replay runs the op's own kernel.
   payload_->keys = op_.keys.remove(c10::DispatchKey::PythonDispatcher);
   payload_->device = session_.device();
   payload_->settings = &Settings::current(session_.device().type());
@@ -67,7 +67,7 @@ void PayloadWriter::number_storages() {
   }
 }
 
-// What it wrote and then what it made, as its OpRecord will have them.
+// Results are the written and then the fresh storages, as in the OpRecord.
 void PayloadWriter::describe_coverage() {
   payload_->coverage = std::make_unique<Coverage>();
   std::unordered_map<const c10::StorageImpl*, std::size_t> results;
@@ -155,14 +155,14 @@ void PayloadWriter::describe_list(const c10::IValue& list, std::size_t argument)
                   });
 }
 
-// Copied, not moved: the last reference to a tensor must not go while the lock is held.
+// Arguments are copied, not moved: the last reference to a tensor must not die under the lock.
 void PayloadWriter::describe_arguments() {
   const Arguments arguments = op_.operands.arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& argument = arguments[i];
     if (argument.isTensor()) {
       const at::Tensor& tensor = argument.toTensor();
-      if (!tensor.defined()) {  // kernels that take a tensor and no optional one refuse None
+      if (!tensor.defined()) {  // kernels with a required tensor argument refuse None
         payload_->arguments.emplace_back(at::Tensor());
         continue;
       }

@@ -1,4 +1,4 @@
-// Describes an op that has run, so that it can be run again.
+// Writes the payload of an op that has run, so that it can be replayed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@ namespace recoup::detail {
 
 class PayloadWriter {
  public:
-  // What is known of the op; all of it outlives the writer.
+  // The op's data, all of which must outlive the writer.
   struct Op {
     const c10::OperatorHandle& handle;
     const OpTraits& traits;
@@ -28,8 +28,8 @@ class PayloadWriter {
   };
   PayloadWriter(Session& session, const Op& op) : session_(session), op_(op) {}
 
-  // Null when an argument is such that the op cannot be repeated. Numbers the operands. `random`:
-  // of the generator that it drew from, as it was before.
+  // Null if an argument prevents a replay. Numbers the operands. `random`: the generator's state
+  // before the op's draw.
   [[nodiscard]] std::unique_ptr<Payload> write(GeneratorState random, const EngineLock& lock);
 
  private:

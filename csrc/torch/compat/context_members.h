@@ -1,14 +1,14 @@
-// The private members of at::Context that hold what a program has set.
+// The private members of at::Context that store a program's settings.
 //
 // Note [Raw settings]
 // ~~~~~~~~~~~~~~~~~~~
-// A getter of at::Context may say what a setting amounts to, not what it is: float32Precision looks
-// at the backend's and then at the generic one. To put such an answer back with the setter would
-// make an inherited setting an explicit one, and what the program sets later would be ignored. So
-// settings are read and written as they are stored. An explicit instantiation may name a private
-// member; from the first plain member to the map all are plain data, so two names are enough, and a
-// setting that a later PyTorch adds among them is covered too. test_settings.py reads the header
-// and fails when one is added elsewhere.
+// A getter of at::Context may return the effective setting instead of the stored one:
+// float32Precision looks at the backend's setting and then at the generic one. Restoring its result
+// with the setter would make an inherited setting explicit, and later changes by the program would
+// be ignored. So settings are read and written as they are stored. An explicit instantiation may
+// name a private member. All members from the first plain one to the map are plain data, so two
+// names are enough, and a setting that a later PyTorch adds among them is covered too.
+// test_settings.py reads the header and fails when a setting is added elsewhere.
 #pragma once
 
 #include <ATen/Context.h>

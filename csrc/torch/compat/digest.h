@@ -7,7 +7,7 @@
 
 namespace recoup::detail {
 
-// FNV-1a over words: not for strangers, only to tell two runs of one op apart.
+// FNV-1a over words. It detects differences between two runs of an op, not forged data.
 inline std::uint64_t digest(const void* data, std::size_t size) {
   constexpr std::uint64_t kPrime = 0x100000001b3ULL;
   std::uint64_t hash = 0xcbf29ce484222325ULL;

@@ -7,11 +7,11 @@
 
 namespace recoup::detail {
 
-// What code between an allocation and the op's caller sees: an ordinary out-of-memory error, with
-// the report inside.
+// The out-of-memory error that code between an allocation and the op's caller gets. It contains the
+// report.
 class PoolOutOfMemory : public c10::OutOfMemoryError {
  public:
-  // `session`: whose budget it is; null when that no longer matters.
+  // `session`: the session whose budget was exceeded; null when that no longer matters.
   explicit PoolOutOfMemory(OutOfBudgetReport report, const void* session = nullptr)
       : c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, report.to_string()),
         report_(std::move(report)),
@@ -24,16 +24,16 @@ class PoolOutOfMemory : public c10::OutOfMemoryError {
   const void* session_;
 };
 
-// The same inside of a kernel on a GPU. Not a c10::OutOfMemoryError: cuDNN's convolutions catch
-// that one and try the next algorithm, which may give other bits than the one that would have run
-// without a budget, and stay with it.
+// The same error inside a GPU kernel. It is no c10::OutOfMemoryError: cuDNN's convolutions catch
+// that one, try the next algorithm and keep using it. That algorithm may give other bits than the
+// one that would have run without a budget.
 class KernelOutOfMemory : public c10::Error {
  public:
   KernelOutOfMemory(OutOfBudgetReport report, const void* session)
       : c10::Error({__func__, __FILE__, __LINE__}, report.to_string()),
         report_(std::move(report)),
         session_(session) {}
-  // What the rest of us knows it as.
+  // The same error as recoup handles it outside of kernels.
   [[nodiscard]] PoolOutOfMemory plain() const { return PoolOutOfMemory(report_, session_); }
 
  private:
@@ -41,13 +41,14 @@ class KernelOutOfMemory : public c10::Error {
   const void* session_;
 };
 
-// Turns a report into the exception of the program's language. Must throw. Unset: PoolOutOfMemory.
+// Converts a report into an exception of the program's language. Must throw. Unset:
+// PoolOutOfMemory.
 using OutOfBudgetThrower = void (*)(const OutOfBudgetReport& report);
 void set_out_of_budget_thrower(OutOfBudgetThrower thrower);
 [[noreturn]] void throw_out_of_budget(const OutOfBudgetReport& report);
 
-// What touching an evicted tensor says where recoup cannot bring it back: in an open scope, after
-// one that could not be left for lack of room, and after one that nobody can complete any more.
+// Messages for an access to an evicted tensor that recoup cannot restore: in an open scope, after a
+// scope whose exit lacked room, and after a scope that can no longer be completed.
 const std::string& evicted_message();
 const std::string& suspended_message();
 const std::string& lost_message();

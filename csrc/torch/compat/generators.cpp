@@ -37,7 +37,7 @@ bool make_recursive(std::mutex& mutex) {
   return made;
 }
 
-// What the gate needs: the thread that has it may take it again, another may not.
+// Whether a mutex serves as the gate: its owner may lock it again, another thread may not.
 bool is_recursive(std::mutex& mutex) {
   const std::lock_guard held(mutex);
   const bool again = mutex.try_lock();
@@ -54,7 +54,7 @@ bool is_recursive(std::mutex& mutex) {
   return again && !another;
 }
 
-// Once, when recoup is loaded: before its threads, and mostly before the program's.
+// Runs once, when recoup is loaded: before its threads start, and mostly before the program's do.
 const bool kMadeRecursive = [] {
   std::mutex& mutex = mutex_of(default_cpu());
   {
@@ -63,7 +63,7 @@ const bool kMadeRecursive = [] {
   return make_recursive(mutex);
 }();
 
-// Tried once, and not while libraries are loaded: that takes a thread.
+// Tested once, and not while libraries are loaded, since the test starts a thread.
 bool gate_works() {
   static const bool works = kMadeRecursive && is_recursive(mutex_of(default_cpu()));
   return works;
@@ -74,14 +74,14 @@ bool equal(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
          a.state_ == b.state_;
 }
 
-// With its lock held. The last state of the default generator is kept, so that equal ones are
-// stored once.
+// Called with the generator's lock held. The last state of the default generator is kept, so that
+// equal states are stored once.
 GeneratorState save(const at::Generator& generator) {
   auto now = std::make_shared<const SavedGenerator>(generator);
   if (!is_default_cpu(generator)) {
     return now;
   }
-  static auto* const last = new GeneratorState;  // never destroyed; its lock is the generator's
+  static auto* const last = new GeneratorState;  // never destroyed; guarded by the generator's lock
   if (!*last || !(**last == *now)) {
     *last = std::move(now);
   }
@@ -109,7 +109,7 @@ void SavedGenerator::put_into(at::Generator& generator) const {
     impl->set_next_double_normal_sample(cpu_->next_double);
     return;
   }
-  generator.set_current_seed(gpu_[0]);  // first: it puts the offset to 0
+  generator.set_current_seed(gpu_[0]);  // first: it sets the offset to 0
   generator.set_offset(gpu_[1]);
 }
 
@@ -158,11 +158,11 @@ GeneratorLock::GeneratorLock(const at::Generator& generator)
 GeneratorLock::~GeneratorLock() { --depth(); }
 
 Draw::Draw(at::Generator generator, c10::IValue* slot) : generator_(std::move(generator)) {
-  const bool recursive = gate_works();  // before it is locked
+  const bool recursive = gate_works();  // asked before the lock is taken
   lock_.emplace(generator_);
   before_ = save(generator_);
   if (!generator_.device().is_cpu()) {
-    lock_.reset();  // its kernels lock it for themselves
+    lock_.reset();  // GPU kernels lock it themselves
   } else if (!recursive || !is_default_cpu(generator_)) {
     RECOUP_CHECK(slot != nullptr);
     copy_ = private_generator(before_);
@@ -207,7 +207,7 @@ void lock_generator_for_fork() { mutex_of(default_cpu()).lock(); }
 
 void unlock_generator_in_parent() { mutex_of(default_cpu()).unlock(); }
 
-// A recursive mutex knows its owner by the number of its thread, and that is another in the child.
+// A recursive mutex stores its owner's thread id, which is another one in the child.
 void renew_generator_in_child() {
   std::mutex& mutex = mutex_of(default_cpu());
   if (kMadeRecursive) {

@@ -1,27 +1,27 @@
-// Random numbers: a kernel's draw from the program's generator, and the same draw again.
+// Random numbers: a kernel's draw from the program's generator, and the same draw in a replay.
 //
 // Note [The generator's gate]
 // ~~~~~~~~~~~~~~~~~~~~~~~~~~~
 // Every kernel that draws, on every thread, watched or not, locks its generator's mutex while it
-// does; so do manual_seed and the getter and setter of the state. That mutex is the gate:
+// draws. So do manual_seed and the getter and setter of the state. That mutex is the gate:
 //
-//   first run   its generator is locked over [keep the state, run the kernel]. No other draw comes
-//               between the two, so the state is the one that the kernel began with.
-//   replay      of an op that takes a generator, or has an overload that does: the kernel gets a
-//               generator of our own in that state. Nobody is locked out, nothing is restored.
-//               Of an op that takes none (native_dropout, attention): the default one is locked
-//               over [keep the program's state, rewind, run the kernel, put it back].
+//   first run   The generator is locked around [save the state, run the kernel]. No other draw
+//               comes between the two, so the saved state is the one that the kernel began with.
+//   replay      If the op or an overload of it takes a generator, the kernel gets a private one in
+//               that state. No thread is locked out, nothing is restored.
+//               Otherwise (native_dropout, attention) the default generator is locked around
+//               [save the program's state, rewind, run the kernel, restore].
 //
-// The kernel locks the mutex itself, so it must be recursive for the thread that holds the gate.
-// std::mutex is a pthread mutex; the one of the CPU's default generator is made a recursive one
-// when recoup is loaded. Where that does not work, ops that take no generator make leaves.
-// Generators of the program's own are left as they are: their kernels draw from a copy, which is
-// copied back.
+// The kernel locks the mutex itself, so the mutex must be recursive for the thread that holds the
+// gate. std::mutex is a pthread mutex; that of the CPU's default generator is made recursive when
+// recoup is loaded. If that does not work, the results of ops that take no generator are
+// non-recomputable. Generators that the program made are not changed: a kernel draws from a copy,
+// whose state is copied back.
 //
-// Locks are taken in this order: the GIL is not waited for while a generator is held (manual_seed
-// waits for the generator with the GIL); a generator, then a session's lock, never the other way.
-// So the gate is taken after the op's arguments were acquired, and what dies in a session while
-// this thread holds a gate, and may need the GIL to do so, is buried later
+// Lock order: the GIL is not waited for while a generator is locked (manual_seed waits for the
+// generator with the GIL). A generator is locked before a session, never the other way round. So
+// the gate is taken after the op's arguments were acquired. An object that dies in a session while
+// this thread holds a gate, and may need the GIL to die, is destroyed later
 // (EngineMutex::unlock_and_bury).
 #pragma once
 
@@ -37,11 +37,11 @@
 
 namespace recoup::detail {
 
-// The state of a generator at one moment: of the CPU's all of its numbers, of a GPU's its seed and
-// its offset, from which it computes them.
+// The state of a generator at one moment: all numbers of a CPU generator; the seed and the offset
+// of a GPU generator, from which it computes its numbers.
 class SavedGenerator {
  public:
-  // With its lock held, both.
+  // Both are called with the generator's lock held.
   explicit SavedGenerator(const at::Generator& generator);
   void put_into(at::Generator& generator) const;
 
@@ -60,17 +60,17 @@ class SavedGenerator {
 // Shared: several ops may have started from the same one.
 using GeneratorState = std::shared_ptr<const SavedGenerator>;
 
-// The generator that an op on the device would draw from, given its arguments; none: not one that
-// can be restored.
+// The generator that an op on the device would draw from, given its arguments; none if its state
+// cannot be restored.
 std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments, c10::Device device);
 
-// Whether an op without an argument for a generator can be run and replayed behind the gate.
+// Whether an op without a generator argument can be run and replayed with the gate held.
 bool has_gate(c10::Device device);
 
-// A generator that nobody else has, in that state.
+// A new generator in that state, which no other code uses.
 at::Generator private_generator(const GeneratorState& state);
 
-// Locks a generator, as the Note says, and knows on which thread.
+// Locks a generator as Note [The generator's gate] says, and counts this thread's locks.
 class GeneratorLock {
  public:
   explicit GeneratorLock(const at::Generator& generator);
@@ -87,28 +87,27 @@ class GeneratorLock {
   const std::lock_guard<std::mutex> lock_;
 };
 
-// The draw of a kernel that is about to run, for as long as it runs.
+// The draw of a kernel that is about to run; lives as long as the kernel runs.
 class Draw {
  public:
-  // `slot`: the argument for a generator among those that the kernel will be given; null: none.
+  // `slot`: the generator argument among those that the kernel will get; null if it takes none.
   Draw(at::Generator generator, c10::IValue* slot);
   ~Draw();
   Draw(const Draw&) = delete;
   Draw& operator=(const Draw&) = delete;
 
   [[nodiscard]] const GeneratorState& before() const { return before_; }
-  // The kernel failed, and will be run again: the program's generator is as it was.
+  // Restores the program's generator: the kernel failed and will be run again.
   void undo();
 
  private:
   at::Generator generator_;
-  at::Generator copy_;  // that the kernel draws from instead
+  at::Generator copy_;  // the kernel draws from it instead, if defined
   std::optional<GeneratorLock> lock_;
   GeneratorState before_;
 };
 
-// Rewinds the generator that a kernel will draw from and, at the end, puts it back to where the
-// program has it.
+// Rewinds the generator that a kernel will draw from. The destructor restores the program's state.
 class GeneratorGuard {
  public:
   GeneratorGuard(at::Generator generator, const GeneratorState& state);
@@ -122,7 +121,7 @@ class GeneratorGuard {
   std::optional<SavedGenerator> before_;
 };
 
-// Around fork: a child has only the thread that forked, and it may be another that draws.
+// Called around fork: a child has only the thread that forked, and another thread may be drawing.
 void lock_generator_for_fork();
 void unlock_generator_in_parent();
 void renew_generator_in_child();

@@ -30,7 +30,7 @@ void on_fake(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Sta
   Hook::handle(op, keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::Fake), stack);
 }
 
-// Note [Ops without Fake]: those that read a tensor of the program's where PyTorch has excluded
+// Note [Ops without Fake]: the ops that read a tensor of the program where PyTorch has excluded
 // Fake. A test looks for others.
 constexpr std::pair<const char*, const char*> kReadWithoutFake[] = {
     {"aten::_local_scalar_dense", ""},
@@ -41,20 +41,21 @@ constexpr std::pair<const char*, const char*> kReadWithoutFake[] = {
 
 // ---- BackendSelect ----
 
-// The op whose call goes past our kernel to the one behind it.
+// The op whose call bypasses recoup's kernel; null if there is none.
 const c10::FunctionSchema*& passing() {
   thread_local const c10::FunctionSchema* schema = nullptr;
   return schema;
 }
 
-// An op's kernel of ours. `behind`: the one that was there before.
+// recoup's kernel for an op. `original`: the op's former kernel on BackendSelect.
 class Watcher final : public c10::OperatorKernel {
  public:
-  explicit Watcher(std::optional<c10::SafeKernelFunction> behind) : behind_(std::move(behind)) {}
+  explicit Watcher(std::optional<c10::SafeKernelFunction> original)
+      : original_(std::move(original)) {}
 
   void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
     constexpr DispatchKeySet kBelow(DispatchKeySet::FULL_AFTER, DispatchKey::BackendSelect);
-    if (!behind_) {
+    if (!original_) {
       if (Hook::comes_on_backend_select(/*may_make=*/false)) {
         watch(op, keys & kBelow, stack);
       } else {
@@ -66,7 +67,7 @@ class Watcher final : public c10::OperatorKernel {
     if (!passes && Hook::comes_on_backend_select(/*may_make=*/true)) {
       watch(op, keys & kBelow.add(DispatchKey::BackendSelect), stack);
     } else {
-      behind_->callBoxed(op, keys, stack);
+      original_->callBoxed(op, keys, stack);
     }
   }
 
@@ -76,18 +77,18 @@ class Watcher final : public c10::OperatorKernel {
     Hook::handle(op, below, stack);
   }
 
-  const std::optional<c10::SafeKernelFunction> behind_;
+  const std::optional<c10::SafeKernelFunction> original_;
 };
 
-// A kernel of ours in front of what the op has on BackendSelect.
+// Registers a kernel of recoup's in place of the op's kernel on BackendSelect, which it calls.
 c10::RegistrationHandleRAII put_in_front(const c10::OperatorHandle& op) {
-  std::optional<c10::SafeKernelFunction> behind;
+  std::optional<c10::SafeKernelFunction> original;
   if (op.hasKernelForDispatchKey(DispatchKey::BackendSelect)) {
-    behind.emplace(op.getComputedKernelForDispatchKey(DispatchKey::BackendSelect));
+    original.emplace(op.getComputedKernelForDispatchKey(DispatchKey::BackendSelect));
   }
   return c10::Dispatcher::singleton().registerImpl(
       op.operator_name(), DispatchKey::BackendSelect,
-      c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Watcher>(std::move(behind))),
+      c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Watcher>(std::move(original))),
       std::nullopt, nullptr, "registered by recoup, to watch");
 }
 
@@ -95,15 +96,15 @@ class SilentWarnings final : public c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
 
-// Our kernels, and the ops that have none yet.
+// recoup's kernels, and the ops that have none yet.
 class Watchers {
  public:
   static Watchers& instance() {
-    static auto* const made = new Watchers;  // for good, as the kernels are
+    static auto* const made = new Watchers;  // never destroyed, like the kernels
     return *made;
   }
 
-  // Under the dispatcher's lock: nothing can be registered now.
+  // Called under the dispatcher's lock: nothing can be registered here.
   void add(const c10::OperatorName& op) {
     const std::lock_guard lock(mutex_);
     new_.push_back(op);
@@ -121,7 +122,7 @@ class Watchers {
       ops.swap(new_);
       any_new_.store(false, std::memory_order_release);
     }
-    SilentWarnings silent;  // "Overriding a previously registered kernel": we do, and call it
+    SilentWarnings silent;  // "Overriding a previously registered kernel" is intended
     const c10::WarningUtils::WarningHandlerGuard guard(&silent);
     for (const c10::OperatorName& name : ops) {
       const auto op = c10::Dispatcher::singleton().findSchema(name);
@@ -132,15 +133,15 @@ class Watchers {
   }
 
  private:
-  std::mutex registering_;  // held while kernels are registered, so before the dispatcher's
-  std::mutex mutex_;        // the other way round
+  std::mutex registering_;  // held during registrations, so taken before the dispatcher's lock
+  std::mutex mutex_;        // taken after the dispatcher's lock
   std::atomic<bool> any_new_ = false;
   std::vector<c10::OperatorName> new_;
-  // By names: an op that goes and comes again has its kernel still.
+  // Keyed by name: an op that is removed and registered again still has its kernel.
   std::unordered_map<c10::OperatorName, c10::RegistrationHandleRAII> kernels_;
 };
 
-// For good, as PyTorch's own are.
+// Never undone, like PyTorch's own registrations.
 void watch_without_fake() {
   static auto* const kernels = new std::vector<c10::RegistrationHandleRAII>;
   SilentWarnings silent;
@@ -158,8 +159,8 @@ class Listener final : public c10::OpRegistrationListener {
   void onOperatorDeregistered(const c10::OperatorHandle& /*op*/) override {}
 };
 
-// Else tensors that are subclasses in Python would come to us, in place of the ones they consist
-// of. PyTorch has had it so since 2.13; BackendSelect is below both in any case.
+// Otherwise recoup would receive tensors that are subclasses in Python instead of the tensors that
+// they consist of. True since PyTorch 2.13; BackendSelect is below both in every version.
 constexpr bool kFakeIsBelowPython = DispatchKey::Fake < DispatchKey::Python;
 
 }  // namespace
@@ -191,7 +192,7 @@ void Hook::install(Handler handler) {
         "another library has a fallback on it. Set RECOUP_HOOK=backend_select, or do not set it");
   }
   on_fake_ = wanted.empty() ? !taken && kFakeIsBelowPython : wanted == "fake";
-  if (on_fake_) {  // for good, as PyTorch's own are
+  if (on_fake_) {  // never undone, like PyTorch's own
     static auto* const library =
         new torch::Library(torch::Library::IMPL, "_", DispatchKey::Fake, __FILE__, __LINE__);
     library->fallback(torch::CppFunction::makeFromBoxedFunction<&on_fake>());

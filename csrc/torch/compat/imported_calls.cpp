@@ -13,7 +13,7 @@
 namespace recoup::detail {
 namespace {
 
-// What the dynamic section of a library says of its imports.
+// The imports of a library, from its dynamic section.
 struct Imports {
   const ElfW(Sym) * symbols = nullptr;
   const char* names = nullptr;
@@ -21,7 +21,7 @@ struct Imports {
   std::span<const ElfW(Rela)> of_data;  // and of calls, in a library that was built without a PLT
 };
 
-// The C library has replaced offsets by addresses, but for the kernel's vdso.
+// The C library has replaced offsets by addresses, except in the kernel's vdso.
 std::uintptr_t address_of(const dl_phdr_info& library, const ElfW(Dyn) & entry) {
   const std::uintptr_t value = entry.d_un.d_ptr;
   return value < library.dlpi_addr ? library.dlpi_addr + value : value;
@@ -73,7 +73,7 @@ bool contains(const dl_phdr_info& library, const void* address) {
   return false;
 }
 
-// The linker may have made the page read-only after it had filled it.
+// `read_only`: the linker has made the page read-only after it had filled it.
 void store(std::uintptr_t slot, void* function, bool read_only) {
   const auto page_size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   void* const page = reinterpret_cast<void*>(slot / page_size * page_size);

@@ -1,4 +1,4 @@
-// Calls of a function between shared libraries go to another function.
+// Redirects calls of a function between shared libraries to another function.
 #pragma once
 
 #include <span>
@@ -6,14 +6,13 @@
 namespace recoup::detail {
 
 struct ImportedCall {
-  const char* symbol;  // as the linker knows it
+  const char* symbol;  // the linker's name of the function
   void* instead;
 };
 
-// In every library that is loaded now and imports one of these symbols, calls of it go to the
-// function that is named here from now on. recoup's own library goes on calling the original.
-// Libraries that are loaded later are found by the next call, which costs nothing when there are
-// none. `calls` must be the same each time.
+// Redirects calls of these symbols in every loaded library that imports one of them. recoup's own
+// library keeps calling the original functions. A later call redirects the libraries that were
+// loaded since; it costs nothing if there are none. `calls` must be the same each time.
 void redirect_imports(std::span<const ImportedCall> calls);
 
 }  // namespace recoup::detail

@@ -8,7 +8,7 @@ namespace recoup {
 namespace detail {
 namespace {
 
-// Null: there is none.
+// Null without an interpreter.
 std::atomic<const InterpreterLock*> interpreter_lock{nullptr};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The lock of the language that the program is written in.
+// The lock of the interpreter that runs the program.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,11 @@
 namespace recoup::detail {
 
 // Note [The interpreter's lock]
-// Some ops come from threads that hold Python's interpreter lock: a number becomes a tensor, a
-// tensor dies with the last object that has it. Others need it to end: an argument goes, and with
-// it its object. So a thread that waits for another one's op gives the lock up meanwhile; else each
-// could wait for the other. When it ends it may wait for the interpreter's lock.
+// Some ops run on threads that hold Python's interpreter lock: a number becomes a tensor, or a
+// tensor dies with its last Python object. Other ops need that lock to end: an argument dies, and
+// with it its Python object. So a thread that waits for another thread's op releases the lock
+// meanwhile. Otherwise each thread could wait for the other. The destructor may wait for the
+// interpreter's lock.
 class WithoutInterpreter {
  public:
   WithoutInterpreter();
@@ -18,13 +19,13 @@ class WithoutInterpreter {
   WithoutInterpreter& operator=(const WithoutInterpreter&) = delete;
 
  private:
-  void* state_;  // null: this thread did not hold it
+  void* state_;  // null: this thread did not hold the lock
 };
 
 // Note [Settings of the process]
-// What belongs to the process, other threads read too. While a replay has put back what they were
-// when its op ran, nobody of Python's may look: it holds the interpreter's lock. To be created with
-// no lock of ours held.
+// Other threads read the settings of the process, too. While a replay has restored the settings of
+// its op's first run, no Python thread may read them, so the replay holds the interpreter's lock.
+// To be created while the thread holds no lock of recoup's.
 class WithInterpreter {
  public:
   explicit WithInterpreter(bool wanted);
@@ -37,8 +38,8 @@ class WithInterpreter {
   int state_ = 0;  // the interpreter's
 };
 
-// How many references the interpreter counts to an object of its own that is alive; it may have
-// changed since. Waits for no lock, so it may be asked under ours.
+// The interpreter's reference count of a live Python object; it may have changed on return. 0
+// without an interpreter. Waits for no lock, so it may be called under recoup's locks.
 [[nodiscard]] std::int64_t references_to(const void* object);
 
 }  // namespace recoup::detail

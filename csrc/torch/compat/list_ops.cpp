@@ -7,10 +7,10 @@
 namespace recoup::detail {
 namespace {
 
-// In each kernel: a loop over the lists in their order, and before it only checks of lengths (that
-// every part passes or fails as the whole does), and a return where `found_inf` is 1. What is not
-// in a list (lr, grad_scale, found_inf, inv_scale) is read; found_inf of the last one is written,
-// but only ever to 1.
+// Each kernel is a loop over the lists in order. Before the loop it only checks lengths, which each
+// part passes or fails as the whole does, and returns where `found_inf` is 1. The arguments outside
+// lists (lr, grad_scale, found_inf, inv_scale) are read. Only the last of these ops writes
+// found_inf, and only ever 1.
 constexpr std::string_view kInParts[] = {
     "aten::_fused_adam_",
     "aten::_fused_adam_.tensor_lr",

@@ -12,7 +12,7 @@ constexpr PointerReader kReaders[] = {
     {"aten::rnn_relu.data", Pointers::kIntegers},
     {"aten::lstm.data", Pointers::kIntegers},
     {"aten::gru.data", Pointers::kIntegers},
-    // They look at the least and the largest index, if invariants are checked.
+    // These read the smallest and the largest index if invariants are checked.
     {"aten::sparse_coo_tensor.indices", Pointers::kIntegers},
     {"aten::sparse_coo_tensor.indices_size", Pointers::kIntegers},
     {"aten::_sparse_coo_tensor_unsafe", Pointers::kIntegers},

@@ -1,4 +1,4 @@
-// Composite kernels that look at tensors' bytes by pointer.
+// Composite kernels that access tensors' bytes by pointer.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 namespace recoup::detail {
 
 // Note [Pointer readers]
-// A composite kernel runs above autograd, and so above us: we see the ops that it calls and not
-// itself. Some take the address of an argument, or of what an op inside gave them, and go on with
-// it while other ops run: those could move or evict it. So these few are entered through a kernel
-// of ours, which brings back what they look at and holds it until they return; what they look at is
-// mostly lengths, so of the others only integers are held, and all that is computed stays
-// recordable. Which composites there are is known: a test fails when there is a new one.
+// A composite kernel runs above autograd and so above recoup, which sees only the ops that it
+// calls. Some take the address of an argument, or of an inner op's result, and use it while other
+// ops run, which could move or evict the bytes. Those few are entered through a kernel of recoup's,
+// which restores the bytes and holds them until the composite returns. Most read lengths by
+// pointer, so of these only integers are held, and all that they compute stays recordable. A test
+// fails when PyTorch adds a composite, so that it is reviewed.
 enum class Pointers : std::uint8_t {
-  kIntegers,   // to integers: arguments, and what ops inside read and make of them
-  kArguments,  // to any argument
-  kAny,        // to any argument and to what ops inside read and make; it may write: a guest
+  kIntegers,   // integer tensors: arguments, and what inner ops read and make
+  kArguments,  // any argument
+  kAny,        // any argument, and what inner ops read and make; it may write: an opaque op
 };
 
 struct PointerReader {

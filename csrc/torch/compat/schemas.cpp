@@ -5,7 +5,7 @@
 namespace recoup::detail {
 namespace {
 
-// What cannot hold a tensor, and what holds tensors that can be seen.
+// Whether a value of the type holds no tensors, or only tensors that recoup can find.
 bool can_be_seen(const c10::TypePtr& type) {
   switch (type->kind()) {
     case c10::TypeKind::TensorType:

@@ -1,4 +1,4 @@
-// Which threads are of a scope: those whose ops come to us.
+// Which threads belong to a scope: recoup receives the ops of these.
 #pragma once
 
 #include "csrc/torch/compat/hook.h"
@@ -16,10 +16,10 @@ inline bool& in_graph_flag() {
 inline bool in_graph() { return in_graph_flag(); }
 inline void set_in_graph(bool on) { in_graph_flag() = on; }
 
-// Whether the thread is in an op that came to us.
+// Whether the thread runs an op that recoup has received.
 inline bool inside_op() { return Hook::inside() || in_graph(); }
 
-// Ops of this thread do not come to us for as long as it lives.
+// recoup receives no op of this thread during the object's lifetime.
 class Unseen {
  public:
   Unseen() { Hook::set_inside(true); }

@@ -18,7 +18,7 @@
 #include "csrc/torch/compat/context_members.h"
 #include "csrc/torch/compat/digest.h"
 
-// Of OpenMP and of MKL, which may not be there. Note [Thread counts]
+// Functions of OpenMP and of MKL; null if they are not linked. Note [Thread counts]
 extern "C" {
 __attribute__((weak)) void omp_set_num_threads(int threads);
 __attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
@@ -29,10 +29,10 @@ namespace {
 
 // Note [Thread counts]
 // ~~~~~~~~~~~~~~~~~~~~
-// A thread's count is its own, but at::set_num_threads also says what threads that begin later
-// start with, and tells MKL, which had perhaps been told nothing. Neither can be asked for. So a
-// replay sets what belongs to its thread alone: the number of OpenMP, and of MKL, which returns
-// what it was.
+// Each thread has its own count, but at::set_num_threads also sets the initial count of later
+// threads, and passes the count to MKL, which may have had none. Neither can be read back. So a
+// replay changes only the counts of its own thread: that of OpenMP, and that of MKL, whose setter
+// returns the former count.
 int set_threads(int threads, int mkl_threads) {
   if (omp_set_num_threads == nullptr) {
     at::set_num_threads(threads);
@@ -42,9 +42,9 @@ int set_threads(int threads, int mkl_threads) {
   return MKL_Set_Num_Threads_Local == nullptr ? 0 : MKL_Set_Num_Threads_Local(mkl_threads);
 }
 
-constexpr std::uint32_t kFloatFlags = 0x3f;  // of MXCSR: what has happened, not what is set
+constexpr std::uint32_t kFloatFlags = 0x3f;  // of MXCSR: status flags, not settings
 
-// Where at::Context keeps what is set. Note [Raw settings]
+// Where at::Context stores the settings. Note [Raw settings]
 struct RawContext {
   std::byte* begin = nullptr;
   std::size_t size = 0;
@@ -59,7 +59,7 @@ struct RawContext {
     size = static_cast<std::size_t>(reinterpret_cast<std::byte*>(&by_op) - begin);
     RECOUP_CHECK(by_op.size() <= precisions.size());
     for (auto& [op, precision] : by_op) {
-      precisions[count++] = &precision;  // stays there: its setter inserts and erases nothing
+      precisions[count++] = &precision;  // a stable address: the setter inserts and erases nothing
     }
   }
   static const RawContext& instance() {
@@ -108,7 +108,7 @@ bool Settings::OfProcess::holds_now() const {
 }
 
 const Settings& Settings::current(c10::DeviceType device) {
-  // Perf only: of the CPU, and of GPUs.
+  // Perf only: the last snapshots for the CPU and for GPUs.
   thread_local std::array<const Settings*, 2> last{};
   const Settings*& recent = last[device == c10::DeviceType::CPU ? 0 : 1];
   if (recent == nullptr || !recent->holds_now(device)) [[unlikely]] {
@@ -169,7 +169,7 @@ void change_each(const std::array<Element, kSize>& from, const std::array<Elemen
 
 }  // namespace
 
-// Only what differs is written: another thread may be changing something else.
+// Writes only what differs: another thread may be changing another setting.
 void SettingsGuard::change(const Settings& from, const Settings& to) {
   const RawContext& context = RawContext::instance();
   change_each(from.process_.context, to.process_.context, context.size,

@@ -1,4 +1,4 @@
-// What kernels read of the process and of their thread besides their arguments.
+// What kernels read from the process and from their thread in addition to their arguments.
 #pragma once
 
 #include <ATen/Context.h>
@@ -13,19 +13,19 @@
 
 namespace recoup::detail {
 
-// Everything that a program can set and that may change a kernel's bits, at one moment. Nobody
-// lists which op looks at which: all of it is kept for every op, as a pointer.
+// A snapshot of everything that a program can set and that may change a kernel's bits. No list says
+// which op reads which setting, so each record has a pointer to a complete snapshot.
 class Settings {
  public:
-  // As they are now, for an op on a device of the type. Equal ones are one object, which lives for
-  // ever: there are as many as the program has combinations of settings.
+  // The current settings, for an op on a device of the type. Equal snapshots are one object, which
+  // is never destroyed: there is one for each combination of settings that the program uses.
   static const Settings& current(c10::DeviceType device);
 
  private:
   friend class SettingsGuard;
 
   struct OfThread {
-    std::uint64_t autocast_off = 0;   // the dispatch keys of autocast that are excluded
+    std::uint64_t autocast_off = 0;   // excluded dispatch keys of autocast
     std::uint32_t float_control = 0;  // MXCSR without its flags: rounding, denormals, traps
     std::int32_t threads = 0;
     c10::ScalarType autocast_dtype{};  // of the device
@@ -34,13 +34,13 @@ class Settings {
     bool grad_mode = false;
     bool forward_grad_mode = false;
     bool inference_mode = false;
-    std::uint16_t unused = 0;  // no padding: they are compared and hashed as bytes
+    std::uint16_t unused = 0;  // explicit padding: snapshots are compared and hashed as bytes
 
     static OfThread now(c10::DeviceType device);
     friend bool operator==(const OfThread&, const OfThread&) = default;
   };
 
-  // More than PyTorch 2.13 has; checked when they are read.
+  // Capacities, more than PyTorch 2.13 needs; checked when the settings are read.
   static constexpr std::size_t kMostContext = 248;
   static constexpr std::size_t kMostPrecisions = 16;
 
@@ -62,10 +62,11 @@ class Settings {
   OfProcess process_;
 };
 
-// Puts settings in place and the former ones back, raw. Costs nothing where they are equal.
+// Applies settings; the destructor restores the former ones. Both write the stored members. Costs
+// nothing if the settings are equal.
 class SettingsGuard {
  public:
-  // Of an op on a device of the type.
+  // `wanted`: the settings of an op on a device of the type.
   SettingsGuard(const Settings& wanted, c10::DeviceType device);
   ~SettingsGuard();
   SettingsGuard(const SettingsGuard&) = delete;
@@ -79,7 +80,7 @@ class SettingsGuard {
   const Settings& wanted_;
   WithInterpreter of_process_;  // Note [Settings of the process]
   const Settings& before_;
-  int mkl_threads_ = 0;  // that MKL was told of on this thread; 0: it was told nothing
+  int mkl_threads_ = 0;  // MKL's former count for this thread; 0: it had none
 };
 
 }  // namespace recoup::detail

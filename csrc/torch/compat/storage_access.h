@@ -1,14 +1,14 @@
-// Watching and forbidding access to a storage, in PyTorch 2.13 and in those before it.
+// Watching and forbidding access to a storage, in PyTorch 2.13 and in earlier versions.
 //
-// Before 2.13 nothing tells that somebody takes a storage's address to write to it behind our back:
-// see Note [Unseen writers] in storages.cpp for what is not noticed then.
+// Before 2.13 there is no notification when code takes a storage's address and writes to it: see
+// Note [Unseen writers] in storages.cpp for what is not noticed then.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
 
 namespace recoup::detail {
 
-// Whatever the storage refuses: no hook is called.
+// The storage's pointer, even if the storage forbids access. Calls no hook.
 inline c10::DataPtr& data_of(const c10::StorageImpl& storage) {
   return const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
 }
@@ -23,7 +23,7 @@ inline void set_access_hook(c10::StorageImpl& storage, AccessHook hook) {
 }
 inline void clear_access_hook(c10::StorageImpl& storage) { storage.clear_materializer(); }
 
-// Takes back what release_data_and_set_meta_custom_data_ptr_error_msg_ forbade.
+// Reverts release_data_and_set_meta_custom_data_ptr_error_msg_.
 inline void allow_access(c10::StorageImpl& storage) { storage.clear_data_ptr_access_error_msg_(); }
 
 #else
@@ -32,7 +32,7 @@ inline bool has_access_hook(const c10::StorageImpl& /*storage*/) { return false;
 inline void set_access_hook(c10::StorageImpl& /*storage*/, AccessHook /*hook*/) {}
 inline void clear_access_hook(c10::StorageImpl& /*storage*/) {}
 
-// The flag has no way back but this: an explicit instantiation may name a private member.
+// The flag has no public setter, but an explicit instantiation may name a private member.
 template <bool c10::StorageImpl::* kFlag>
 struct ForbiddenFlag {
   friend bool& forbidden_flag(c10::StorageImpl& storage) { return storage.*kFlag; }
@@ -42,7 +42,7 @@ template struct ForbiddenFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 
 inline void allow_access(c10::StorageImpl& storage) {
   forbidden_flag(storage) = false;
-  // What is derived from the flags is brought up to date with the bytes.
+  // Updates what is derived from the flags.
   c10::DataPtr same = std::move(storage._mutable_data_ptr_no_checks());
   storage.set_data_ptr_noswap(std::move(same));
 }

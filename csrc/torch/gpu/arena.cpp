@@ -27,7 +27,7 @@ RetiredArenas& retired_arenas() {
 
 constexpr Bytes kHugePage(2 << 20);
 
-// Aligned to huge pages, so that it is known which bytes come together.
+// Aligned to huge pages, so that it is known which bytes the system backs together.
 void* reserve(Bytes size) {
   const auto wanted = static_cast<std::size_t>(size.count());
   constexpr auto kHuge = static_cast<std::size_t>(kHugePage.count());
@@ -88,7 +88,7 @@ bool RetiredArena::release(const void* pointer) {
     return false;
   }
   used_ -= found->second;
-  // Up to its neighbors, for memory goes back in pieces that are larger than blocks.
+  // Discards up to the neighbors: the system takes back whole pages, which may span several blocks.
   const auto next = blocks_.erase(found);
   const PoolOffset from =
       next == blocks_.begin() ? Bytes(0) : std::prev(next)->first + std::prev(next)->second;

@@ -1,4 +1,4 @@
-// The memory of a pool: one range of addresses.
+// The memory of a pool: one contiguous range of addresses.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace recoup::detail {
 
-// An arena outlives its engine by as long as a storage lives in it: see RetiredArena.
+// An arena outlives its engine while a storage lives in it: see RetiredArena.
 class Arena {
  public:
   virtual ~Arena() = default;
@@ -26,9 +26,9 @@ class Arena {
   [[nodiscard]] PoolOffset offset(const void* pointer) const {
     return Bytes(static_cast<const char*>(pointer) - base_);
   }
-  // Nobody uses [from, to): what memory can be given back is.
+  // Returns the memory of [from, to), which is unused, to the system as far as possible.
   virtual void discard(PoolOffset from, PoolOffset to) noexcept = 0;
-  // Bytes with memory behind them, as far as that is known: at most so many.
+  // Upper bound of the bytes that have physical memory.
   [[nodiscard]] virtual Bytes backed() const { return size_; }
 
  protected:
@@ -39,18 +39,18 @@ class Arena {
   Bytes size_;
 };
 
-// Of the CPU: reserved whole and touched only where it is used.
+// An arena in host memory: reserved as a whole, backed by memory where it is touched.
 class HostArena final : public Arena {
  public:
-  // Reserves `size` bytes of addresses, huge pages advised (plain page faults cost 3-5 % of a
-  // step). Throws std::bad_alloc when the system refuses.
+  // Reserves `size` bytes of addresses and advises huge pages (plain page faults cost 3-5 % of a
+  // step). Throws std::bad_alloc if the system refuses.
   explicit HostArena(Bytes size);
   ~HostArena() override;
   void discard(PoolOffset from, PoolOffset to) noexcept override;
   [[nodiscard]] static PageSizes page_sizes();
 };
 
-// An arena without an engine, and the blocks in it that are still in use.
+// An arena whose engine is gone, and its blocks that are still in use.
 class RetiredArena {
  public:
   RetiredArena(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks);
@@ -59,7 +59,7 @@ class RetiredArena {
   [[nodiscard]] bool empty() const { return blocks_.empty(); }
   [[nodiscard]] Bytes backed() const { return arena_->backed(); }
   [[nodiscard]] Bytes used() const { return used_; }
-  // False when `pointer` is no block in use.
+  // Frees a block. False if no block in use starts at `pointer`.
   bool release(const void* pointer);
 
  private:
@@ -68,9 +68,9 @@ class RetiredArena {
   Bytes used_;
 };
 
-// Retired arenas of the CPU. Thread safe.
+// Adds an arena on the CPU to the retired ones. Thread safe.
 void retire(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks);
-// A block of one of them is free. False when `pointer` is in none.
+// Frees a block of a retired arena. False if `pointer` is in none of them.
 bool release_retired(const void* pointer);
 
 }  // namespace recoup::detail

@@ -1,12 +1,12 @@
-// The decorator of a device's allocator: in scopes its requests go to the budget, and all else goes
-// on as without recoup.
+// The decorator of a device's allocator. In scopes it passes requests to the budget, and all others
+// to PyTorch's allocator, as without recoup.
 //
 //   torch -> slot -> BudgetAllocator -> the budget that wants the request, or owns the address
 //                                    -> inner(): PyTorch's allocator
 //
-// A template, so that CUDA and the device that stands for it in tests run the same code. Base is an
+// A template, so that CUDA and the device that replaces it in tests run the same code. Base is an
 // abstract c10::DeviceAllocator with raw_alloc, raw_alloc_with_stream, raw_delete and
-// getBaseAllocation, as CUDA's has them.
+// getBaseAllocation, as in PyTorch's interface of CUDA allocators.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -30,8 +30,9 @@ struct CUstream_st;  // CUDA's, without its headers
 
 namespace recoup::detail {
 
-// Puts an allocator into PyTorch's table by the lowest priority that does, which is that of the one
-// that is there: versions differ in it, and who may replace that one may replace ours.
+// Puts an allocator into PyTorch's table with the lowest priority that succeeds. This is the
+// priority of the current entry, which differs between versions of PyTorch. Code that may replace
+// the current entry may then replace recoup's, too.
 inline void put_in_table(c10::DeviceType type, c10::Allocator& allocator) {
   for (int priority = 0; c10::GetAllocator(type) != &allocator; ++priority) {
     RECOUP_CHECK(priority <= std::numeric_limits<std::uint8_t>::max());
@@ -39,7 +40,7 @@ inline void put_in_table(c10::DeviceType type, c10::Allocator& allocator) {
   }
 }
 
-// A DataPtr of memory that stays its owner's.
+// A DataPtr that does not own its memory.
 class LentData {
  public:
   LentData(void* memory, c10::DeleterFnPtr deleter, c10::Device device)
@@ -54,12 +55,12 @@ class LentData {
   c10::DataPtr data_;
 };
 
-// Never destroyed: storages keep a pointer to the allocator that they were made with, and a thread
-// may have loaded it from the slot just before it was taken out. Thread safe.
+// Never destroyed: storages keep a pointer to the allocator that made them, and a thread may have
+// loaded the pointer from the slot just before the allocator was removed. Thread safe.
 template <class Base>
 class BudgetAllocator : public Base {
  public:
-  // Before it is first asked for anything.
+  // To be called before the first request.
   void set_inner(Base& inner) { inner_.store(&inner, std::memory_order_release); }
   [[nodiscard]] Base& inner() const { return *inner_.load(std::memory_order_acquire); }
 
@@ -71,9 +72,9 @@ class BudgetAllocator : public Base {
     }
     return inner().allocate(size);
   }
-  // PyTorch asks in two ways: to free what raw_allocate() gave, which may be a budget's; and to
-  // know by the deleter whether a storage is its allocator's (the graphs of torch.compile do),
-  // which nobody does in a scope.
+  // PyTorch uses the deleter in two ways: to free what raw_allocate() returned, which may be a
+  // budget's memory; and to find out whether a storage comes from its allocator (the graphs of
+  // torch.compile do this), which never happens in a scope.
   c10::DeleterFnPtr raw_deleter() const override {
     return gpus().in_budget(current_device().index()) ? &delete_by_owner : inner().raw_deleter();
   }
@@ -92,7 +93,7 @@ class BudgetAllocator : public Base {
     if (gpus().record_stream(data.get(), native(stream))) {
       return;
     }
-    if (data.get_deleter() == &delete_by_owner) {  // made by hand of raw_deleter()
+    if (data.get_deleter() == &delete_by_owner) {  // made with raw_deleter()
       inner().recordStream(*LentData(data.get(), inner().raw_deleter(), data.device()), stream);
       return;
     }
@@ -129,7 +130,7 @@ class BudgetAllocator : public Base {
   }
 
  protected:
-  // Memory of a budget has no handle for another process. Throws std::runtime_error.
+  // Memory of a budget has no handle for another process: throws std::runtime_error for it.
   static void require_sharable(const void* memory) {
     if (gpus().owns(memory)) {
       throw std::runtime_error(cuda::no_sharing_from_budget());
@@ -148,7 +149,7 @@ class BudgetAllocator : public Base {
     const c10::Device device = current_device();
     return {.device = device, .stream = native(guard().getStream(device))};
   }
-  // Null when it is no budget's.
+  // Null if the request belongs to no budget.
   static void* take(std::size_t size, const Place& place) {
     const int device = place.device.index();
     return size == 0 ? nullptr
@@ -164,16 +165,17 @@ class BudgetAllocator : public Base {
   std::atomic<Base*> inner_{nullptr};
 };
 
-// PyTorch's own allocator as what is outside of budgets. `slot` is where PyTorch looks for it.
+// PyTorch's own allocator as the memory outside of budgets. `slot`: PyTorch's pointer to it.
 template <class Base>
 class DecoratedMemory final : public OutsideMemory {
  public:
-  // Both live as long as the process.
+  // Both references must be valid until the process ends.
   DecoratedMemory(std::atomic<Base*>& slot, BudgetAllocator<Base>& decorator)
       : slot_(slot), decorator_(decorator) {}
 
-  // Called under a lock, as detach(). Who has put an allocator of theirs over ours passes on to us,
-  // so ours is still where it has to be, and would pass on to itself if it went over theirs.
+  // Called under a lock, like detach(). If other code has put its allocator over the decorator,
+  // that allocator passes requests on, so the decorator is still in place. Putting it into the slot
+  // again would make it its own inner allocator.
   void attach() override {
     if (attached_) {
       return;
@@ -205,8 +207,8 @@ class DecoratedMemory final : public OutsideMemory {
     }
   }
   void free(void* memory) override { inner().raw_delete(memory); }
-  // The deleter tells. If somebody wrapped the memory, the only question is one that is answered
-  // for its own memory alone, and not for that of expandable segments.
+  // The deleter identifies the owner. For memory that other code wrapped, only getBaseAllocation()
+  // is left, which fails for foreign memory and for expandable segments.
   bool owns(const c10::DataPtr& data) override {
     if (data.get_deleter() == inner().raw_deleter()) {
       return true;
@@ -217,7 +219,7 @@ class DecoratedMemory final : public OutsideMemory {
       return false;
     }
   }
-  // It fails on what it has not given.
+  // PyTorch's allocator throws for memory that it has not given.
   void record_stream(void* memory, const c10::Stream& stream) override {
     try {
       inner().recordStream(*LentData(memory, inner().raw_deleter(), stream.device()), stream);
@@ -253,8 +255,8 @@ class DecoratedMemory final : public OutsideMemory {
 
  private:
   [[nodiscard]] Base& inner() const { return attached_ ? decorator_.inner() : *slot_.load(); }
-  // PyTorch's table of allocators by device is asked where the slot is not: by torch.accelerator,
-  // and for storages that are made without bytes. Another one there stays.
+  // Some code reads PyTorch's table of allocators instead of the slot: torch.accelerator, and
+  // storages that are made without bytes. Another allocator in the table is left there.
   static void replace_in_table(c10::Allocator* from, c10::Allocator* to) {
     if (c10::GetAllocator(gpus().type()) == from) {
       put_in_table(gpus().type(), *to);

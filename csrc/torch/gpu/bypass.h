@@ -1,9 +1,9 @@
-// Bypass: what recoup itself allocates is not the program's memory.
+// Bypass: recoup's own allocations are not the program's memory.
 #pragma once
 
 namespace recoup::detail {
 
-// While one lives, allocations of this thread go past the pool.
+// During its lifetime, allocations of this thread do not use the pool.
 class Bypass {
  public:
   Bypass() { ++depth(); }

@@ -1,15 +1,16 @@
-// PyTorch's interface of CUDA allocators, for a library that is loaded beside builds of PyTorch
-// without CUDA too. The build looks into its header for the methods that only some versions have:
+// PyTorch's interface of CUDA allocators, for a library that also runs with builds of PyTorch
+// without CUDA. The build checks the interface's header for methods that only some versions have:
 // RECOUP_CUDA_ALLOCATOR_..., in cmake/recoup-cuda.cmake.
 #pragma once
 
-// A file that builds with CUDA have, and that says nothing on Linux.
+// That file exists only in builds with CUDA, and has no effect on Linux.
 #define C10_CUDA_NO_CMAKE_CONFIGURE_FILE
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
 
-// An inline method of the class below checks a call by functions of libc10_cuda.so, other ones in
-// each version, which need not be there when we are loaded. We override it, so nobody calls it.
+// An inline method of the class below checks a call with functions of libc10_cuda.so, which differ
+// between versions and may be missing when recoup is loaded. recoup overrides the method, so it is
+// never called.
 #pragma push_macro("C10_CUDA_CHECK")
 #undef C10_CUDA_CHECK
 #define C10_CUDA_CHECK(call) static_cast<void>(call)

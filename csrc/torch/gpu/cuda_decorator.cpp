@@ -7,7 +7,7 @@
 
 namespace recoup::detail {
 
-using namespace c10::cuda::CUDACachingAllocator;  // the types of what is passed on
+using namespace c10::cuda::CUDACachingAllocator;  // types of the forwarded methods
 
 void CudaDecorator::recordStream(const c10::DataPtr& data, c10::cuda::CUDAStream stream) {
   BudgetAllocator::recordStream(data, stream.unwrap());
@@ -34,7 +34,7 @@ void CudaDecorator::annotateMemory(const void* memory, const std::string& metada
 
 cudaError_t CudaDecorator::memcpyAsync(void* to, int to_device, const void* from, int from_device,
                                        std::size_t count, cudaStream_t stream, bool peer_access) {
-  // PyTorch copies on a stream of the source.
+  // PyTorch copies on a stream of the source device.
   if (to_device != from_device &&
       gpus().copy_between({.handle = stream, .device = from_device}, to, to_device, from,
                           from_device, Bytes(static_cast<std::int64_t>(count)))) {
@@ -177,7 +177,7 @@ CheckpointDelta CudaDecorator::setCheckpointPoolState(Device device, std::shared
 
 std::string CudaDecorator::name() { return inner().name(); }
 
-// Looked for when the library runs, not when it is loaded: PyTorch may have no CUDA.
+// Looked up when it is needed, not when the library is loaded: PyTorch may have no CUDA.
 std::atomic<CudaAllocator*>& cuda_allocator_slot() {
   constexpr const char* kLibrary = "libc10_cuda.so";
   constexpr const char* kSlot = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";

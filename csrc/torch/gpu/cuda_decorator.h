@@ -13,20 +13,20 @@
 
 namespace recoup::detail {
 
-// What is not here is BudgetAllocator's. A method that PyTorch adds and that is not pure would be
-// answered by its base class instead of PyTorch's allocator: test_cuda_decorator.py fails then.
+// The remaining methods are in BudgetAllocator. If PyTorch adds a method that is not pure, its base
+// class would answer it instead of PyTorch's allocator: test_cuda_decorator.py fails then.
 class RECOUP_API CudaDecorator final : public BudgetAllocator<CudaAllocator> {
  public:
   using Device = c10::DeviceIndex;
   using Pool = c10::MempoolId_t;
   using State = c10::cuda::CUDACachingAllocator::AllocatorState;
 
-  // ---- by the owner of an address ----
+  // ---- handled by the owner of an address ----
   using BudgetAllocator::recordStream;
   void recordStream(const c10::DataPtr& data, c10::cuda::CUDAStream stream) override;
   c10::cuda::CUDACachingAllocator::ShareableHandle shareIpcHandle(void* memory) override;
 #if RECOUP_CUDA_ALLOCATOR_KNOWS_CONTEXTS
-  // Of a budget's memory nothing is recorded.
+  // Null for memory of a budget: no context is recorded for it.
   std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* memory) override;
 #endif
 #if RECOUP_CUDA_ALLOCATOR_ANNOTATES
@@ -93,12 +93,11 @@ class RECOUP_API CudaDecorator final : public BudgetAllocator<CudaAllocator> {
   std::string name() override;
 };
 
-// Where PyTorch looks for its allocator. Throws std::runtime_error when the PyTorch that is loaded
-// has no CUDA.
+// PyTorch's pointer to its allocator. Throws std::runtime_error if the loaded PyTorch has no CUDA.
 [[nodiscard]] RECOUP_API std::atomic<CudaAllocator*>& cuda_allocator_slot();
 
-// Outside of budgets is what PyTorch finds in the slot, and it has a decorator there while there is
-// a budget. What this makes lives as long as the process.
+// Makes the allocator in the slot the memory outside of budgets. While a budget exists, the slot
+// holds a decorator of it. Both objects that this makes are never destroyed.
 RECOUP_API void decorate_cuda(Gpus& gpus, std::atomic<CudaAllocator*>& slot);
 
 }  // namespace recoup::detail

@@ -19,7 +19,7 @@
 namespace recoup::detail {
 namespace {
 
-// Of the device's addresses all, of its memory what the budget asks for.
+// Reserves all addresses of the device, and backs what the budget needs with memory.
 class GpuArena final : public Arena {
  public:
   explicit GpuArena(std::unique_ptr<cuda::Reservation> reservation)
@@ -35,7 +35,7 @@ class GpuArena final : public Arena {
   std::unique_ptr<cuda::Reservation> reservation_;
 };
 
-// The address as the order of streams has it, which covers what is outside of the arena too.
+// The address as a range of StreamOrder, which also covers memory outside of the arena.
 cuda::Range range_of(const void* memory, Bytes size) {
   return {.offset = Bytes(reinterpret_cast<std::int64_t>(memory)), .size = size};
 }
@@ -67,7 +67,7 @@ Gpu::Gpu(c10::Device device)
 
 Gpu::~Gpu() = default;
 
-// PyTorch does not say which allocator it uses, but what it gives shows it.
+// PyTorch does not tell which allocator it uses; a tensor's deleter shows it.
 void Gpu::learn_deleter() {
   const Bypass bypass;
   const at::Tensor probe = at::empty({1}, at::TensorOptions().dtype(at::kByte).device(device_));
@@ -109,7 +109,7 @@ void Gpu::back(Arena& arena, Bytes size) {
     if (ours.back(size)) {
       return;
     }
-    // What was freed outside since the scope began is still kept there.
+    // PyTorch's allocator still caches what was freed outside since the scope began.
     gpus().outside().empty_cache();
     if (ours.back(size)) {
       return;
@@ -122,7 +122,7 @@ void Gpu::back(Arena& arena, Bytes size) {
       " are free. Take a smaller budget, or free what this and other processes hold there"));
 }
 
-// It keeps the allocator that it was made with, which is asked for the new bytes.
+// A storage keeps the allocator that made it, and requests new bytes from that one.
 void Gpu::adopt(c10::StorageImpl& storage) {
   c10::Allocator* const ours = gpus().outside().allocator_in_scopes();
   if (ours != nullptr && storage.allocator() != nullptr) {
@@ -248,8 +248,9 @@ std::uint64_t Gpu::hash(const void* memory, Bytes size) {
 
 namespace {
 
-// Nanoseconds a byte of a move that overlaps itself, by a few bytes: it goes through a bounce, in
-// parts. The shortest of some moves: the others were disturbed. None: there is no memory for it.
+// Time in nanoseconds per byte of a move whose ranges overlap by a short distance, so that it goes
+// through a bounce buffer, in parts. Returns the shortest of some moves, since the others were
+// disturbed. None if there is no memory for it.
 std::optional<double> measure_move(cuda::Runtime& runtime, int device, cuda::Stream stream) {
   constexpr Bytes kBytes(16 << 20);
   constexpr Bytes kBounce(4 << 20);
@@ -281,8 +282,8 @@ std::optional<double> measure_move(cuda::Runtime& runtime, int device, cuda::Str
 }  // namespace
 
 double Gpu::move_ns_per_byte() {
-  constexpr double kUnmeasured = 0.002;   // a fast device's
-  static std::map<int, double> measured;  // by device
+  constexpr double kUnmeasured = 0.002;   // that of a fast device
+  static std::map<int, double> measured;  // by device index
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (const auto known = measured.find(device_.index()); known != measured.end()) {
@@ -337,7 +338,7 @@ void Gpu::resolve(Engine& engine) {
   clock_.resolve([&](cuda::OpClock::Token token, Nanoseconds cost) {
     const auto found = timed_.find(token);
     if (found == timed_.end()) {
-      return;  // it failed after its kernel
+      return;  // the op failed after its kernel
     }
     const TimedOp& op = found->second;
     engine.op().learn_cost(op.made, op.estimate, costs_.learn(op.kind, cost));

@@ -84,7 +84,8 @@ void Gpus::leave(int device) {
   detach_if_unused();
 }
 
-// A thread that has loaded the decorator's address before asks it still, which passes all on.
+// A thread that has loaded the decorator's address before still calls it; it forwards every request
+// then.
 void Gpus::detach_if_unused() {
   if (!scopes_.empty()) {
     return;

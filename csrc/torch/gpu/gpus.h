@@ -1,4 +1,4 @@
-// The GPUs of the process: the driver's interface, the budgets on them, and what is outside.
+// The GPUs of the process: the driver's interface, the budgets, and the memory outside of budgets.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,13 +14,13 @@
 
 namespace recoup::detail {
 
-// Thread safe. There is one a process at most, which is never destroyed: storages may die after
+// Thread safe. At most one object per process, which is never destroyed: storages may die after
 // static destructors have run.
 class RECOUP_API Gpus {
  public:
-  // PyTorch's devices of this type have budgets from now on: CUDA, or what stands for it in tests.
-  // The caller gives outside memory next. Once in a process; throws std::logic_error the second
-  // time.
+  // Enables budgets on PyTorch's devices of this type: CUDA, or the device that replaces it in
+  // tests. The caller must call set_outside() next. Throws std::logic_error on a second call in a
+  // process.
   static Gpus& install(c10::DeviceType type, std::unique_ptr<cuda::Runtime> runtime);
   void set_outside(std::unique_ptr<OutsideMemory> outside) { outside_ = std::move(outside); }
 
@@ -29,30 +29,31 @@ class RECOUP_API Gpus {
   [[nodiscard]] cuda::Scopes& scopes() { return scopes_; }
   [[nodiscard]] OutsideMemory& outside() { return *outside_; }
 
-  // Memory of the budget on the device that the calling thread's requests belong to; null when they
-  // belong to none. Throws KernelOutOfMemory, and std::runtime_error when the stream is captured.
+  // Memory of the budget on the device that gets the calling thread's requests; null if there is
+  // none. Throws KernelOutOfMemory, and std::runtime_error if the stream is being captured.
   [[nodiscard]] void* allocate(Bytes size, int device, cuda::Stream stream);
-  // Whether the address is a budget's, open or left.
+  // Whether the address belongs to a budget, open or left.
   [[nodiscard]] bool owns(const void* memory) const;
-  // False when it is no budget's; then nothing has happened, here and below.
+  // False if no budget owns the memory; then nothing has happened. The same holds for
+  // record_stream.
   bool free(void* memory);
   bool record_stream(void* memory, void* stream);
-  // Whether the calling thread's requests belong to a budget on the device.
+  // Whether a budget on the device gets the calling thread's requests.
   [[nodiscard]] bool in_budget(int device) const;
-  // Throws std::runtime_error when they do: what a memory pool is filled with must not move.
+  // Throws std::runtime_error if one does: the contents of a memory pool must not move.
   void require_no_budget(int device) const;
-  // Memory of two devices, one of them a budget's: see Runtime::copy_between. False when neither is
-  // a budget's.
+  // Copies between two devices if a budget owns one of the ranges: see Runtime::copy_between. False
+  // if none does.
   bool copy_between(cuda::Stream stream, void* to, int to_device, const void* from, int from_device,
                     Bytes size);
 
-  // Whether it is of outside memory, or of a budget that was left.
+  // Whether the memory is outside memory, or of a budget that was left.
   [[nodiscard]] bool is_outside(const c10::DataPtr& data);
-  // What the driver has given on the device for tensors that are not of the open budget.
+  // Bytes that the driver has given on the device for tensors outside of its open budget.
   [[nodiscard]] Bytes outside_bytes(int device);
 
-  // A scope begins and ends: see cuda::Scopes. PyTorch's allocator is decorated from the first one
-  // until nothing of any is in use.
+  // Begin and end of a scope: see cuda::Scopes. PyTorch's allocator is decorated from the first
+  // scope on, until all memory of all scopes is unused.
   void enter(int device, std::shared_ptr<cuda::Scope> scope);
   void leave(int device);
 
@@ -68,9 +69,9 @@ class RECOUP_API Gpus {
   std::mutex attaching_;
 };
 
-// None before they are installed.
+// None before Gpus::install().
 [[nodiscard]] std::optional<c10::DeviceType> gpu_type();
-// Only after it.
+// To be called after Gpus::install() only.
 [[nodiscard]] RECOUP_API Gpus& gpus();
 
 // The deleter of memory that a budget on a GPU has given.

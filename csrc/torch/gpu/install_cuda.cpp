@@ -1,4 +1,4 @@
-// The CUDA toolkit's runtime under PyTorch's CUDA devices, in builds that have one.
+// Connects the CUDA toolkit's runtime to PyTorch's CUDA devices, in builds that have it.
 #include <mutex>
 #include <stdexcept>
 

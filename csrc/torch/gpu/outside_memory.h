@@ -1,4 +1,4 @@
-// Memory on GPUs that is no budget's: that of PyTorch's own allocator.
+// GPU memory outside of budgets: that of PyTorch's own allocator.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -8,27 +8,31 @@
 
 namespace recoup::detail {
 
-// Thread safe. What the driver refuses is thrown as std::runtime_error.
+// Thread safe. Errors of the driver are thrown as std::runtime_error.
 class OutsideMemory {
  public:
   virtual ~OutsideMemory() = default;
 
-  // From now on the requests of scopes are asked for; called again while they are it does nothing.
+  // Routes requests of scopes to their budgets from now on. Does nothing if they are routed
+  // already.
   virtual void attach() = 0;
-  // PyTorch is as it was: no scope is open, and nothing of one is in use.
+  // Restores PyTorch's allocator. To be called when no scope is open and no memory of one is in
+  // use.
   virtual void detach() = 0;
-  // What storages that grow inside of a scope should ask, which may keep the allocator that they
-  // were made with; null: they need no other.
+  // The allocator for storages that grow inside of a scope, which may have kept the one that made
+  // them; null if they need no other.
   [[nodiscard]] virtual c10::Allocator* allocator_in_scopes() = 0;
 
-  // For work on `stream` of the device; null when the device has no more.
+  // Memory for work on `stream` of the device; null if the device has no more.
   [[nodiscard]] virtual void* allocate(Bytes size, int device, cuda::Stream stream) = 0;
   virtual void free(void* memory) = 0;
-  // Whether this gave the memory. It may not know memory of its own that somebody else wrapped.
+  // Whether this allocator gave the memory. May be false for its own memory if other code wrapped
+  // it.
   [[nodiscard]] virtual bool owns(const c10::DataPtr& data) = 0;
-  // Work on the stream uses the memory. What this has not given is left alone.
+  // Notes that work on the stream uses the memory. Ignores memory that this allocator has not
+  // given.
   virtual void record_stream(void* memory, const c10::Stream& stream) = 0;
-  // Gives what no tensor uses back to the driver.
+  // Returns unused memory to the driver.
   virtual void empty_cache() = 0;
 
   struct Usage {

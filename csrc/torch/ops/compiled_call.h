@@ -1,4 +1,4 @@
-// A call of a graph that a compiler made of many ops: Note [Compiled graphs].
+// A call of a graph that a compiler made from many ops: Note [Compiled graphs].
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@ namespace detail {
 class DrawTape;
 }  // namespace detail
 
-// A call of a graph: what runs it. Records of what it made keep it.
+// Runs one call of a graph. The records of the values that the call made share its ownership.
 class RECOUP_API CompiledCall : public torch::CustomClassHolder {
  public:
   CompiledCall();
@@ -24,14 +24,15 @@ class RECOUP_API CompiledCall : public torch::CustomClassHolder {
   CompiledCall(const CompiledCall&) = delete;
   CompiledCall& operator=(const CompiledCall&) = delete;
 
-  // Runs the graph. It may read all of these tensors, and write those of `written` alone; it must
-  // keep none. Another time they are tensors of the same shapes over other memory, on whichever
-  // thread of the scope. What it returns must be as many tensors each time, and computed from these
-  // alone, but for random numbers that are drawn by ops of PyTorch's.
+  // Runs the graph. It may read all of these tensors, may write only those of `written`, and must
+  // keep none. Later runs get tensors of the same shapes over other memory, on any thread of the
+  // scope. The number of returned tensors must not change. They may depend only on these tensors
+  // and on random numbers that PyTorch's ops draw.
   virtual std::vector<at::Tensor> run(const std::vector<at::Tensor>& read,
                                       const std::vector<at::Tensor>& written) = 0;
 
-  // For us: the random numbers that the first run drew, and whether there is to be no other.
+  // For recoup: the random numbers that the first run drew, and whether the graph must not run
+  // again.
   [[nodiscard]] detail::DrawTape& draws() const { return *draws_; }
   [[nodiscard]] bool once() const { return once_; }
   void set_once() { once_ = true; }
@@ -43,7 +44,7 @@ class RECOUP_API CompiledCall : public torch::CustomClassHolder {
 
 namespace detail {
 
-// Of an op that is one: the call among its arguments.
+// The call among the arguments of such an op.
 [[nodiscard]] inline CompiledCall& compiled_call(c10::ArrayRef<c10::IValue> arguments) {
   return static_cast<CompiledCall&>(*arguments.front().toCapsule());
 }

@@ -16,7 +16,7 @@
 namespace recoup::detail {
 namespace {
 
-// Where an op of a graph draws: on the device of its tensors, or of those that it makes.
+// The device on which an op of a graph draws: that of its tensors, or of the new tensors.
 c10::Device device_of_draw(c10::DispatchKeySet below, const std::vector<c10::IValue>& arguments) {
   for (const c10::IValue& argument : arguments) {
     if (argument.isDevice()) {
@@ -38,7 +38,7 @@ CompiledFrame::CompiledFrame(CompiledCall& call)
   call_.draws().rewind();
   innermost() = this;
   set_in_graph(true);
-  Hook::set_inside(false);  // its ops come to `pass`
+  Hook::set_inside(false);  // the graph's ops are received by `pass`
 }
 
 CompiledFrame::~CompiledFrame() {
@@ -60,7 +60,7 @@ void CompiledFrame::pass(const c10::OperatorHandle& op, c10::DispatchKeySet belo
               ", which may read and write tensors that the graph was not given, so it cannot be run "
               "as one op. Call it outside of what is compiled, or if it gives the same bits from "
               "the same arguments each time, say so with recoup.allow_replay");
-  // What is in Python calls it again, or something else.
+  // A kernel in Python calls this op again, or another one.
   if (traits.random && !below.has(c10::DispatchKey::Python)) {
     draw(op, traits, below, *stack);
   } else {
@@ -72,8 +72,8 @@ void CompiledFrame::draw(const c10::OperatorHandle& op, const OpTraits& traits,
                          c10::DispatchKeySet below, torch::jit::Stack& stack) {
   const Unseen unseen;
   const std::size_t count = op.schema().arguments().size();
-  // A kernel lets go of its arguments behind the gate, and with the last reference to one goes its
-  // Python object, for which the GIL is needed.
+  // Keeps the arguments alive after the kernel has dropped them while the gate is held: with the
+  // last reference to a tensor dies its Python object, which takes the GIL.
   const std::vector<c10::IValue> arguments(stack.end() - static_cast<std::ptrdiff_t>(count),
                                            stack.end());
   const c10::Device device = device_of_draw(below, arguments);

@@ -1,4 +1,4 @@
-// A compiled graph that runs as one op: what its ops draw, and what becomes of its errors.
+// A compiled graph that runs as one op: the random draws of its ops, and its errors.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -16,19 +16,20 @@
 namespace recoup::detail {
 
 // Note [Compiled graphs]
-// A call of a graph that a compiler made is one op: its kernels write through pointers, so what it
-// reads is pinned while it runs, what it allocates on its way is workspace, and what it makes comes
-// back by running it again. Its ops come to nobody's notice but for two things.
+// A call of a compiled graph is one op, since its kernels write through pointers. What it reads is
+// pinned while it runs, what it allocates meanwhile is workspace, and its results are restored by
+// running it again. recoup ignores the graph's ops, with two exceptions.
 //
-// An op that draws random numbers does so behind its generator's gate, one by one, for the graph is
-// in Python, which must not be waited for behind a gate. The states that they began with are on the
-// call's tape; another run draws from the tape, and so does a first one that failed for want of
-// room and is tried again.
+// An op that draws random numbers draws with its generator's gate held, each op by itself. The gate
+// is not held for the whole graph: the graph is in Python, and a thread that holds a gate must not
+// wait for Python. The generator states before each draw are on the call's tape. Another run draws
+// from the tape, and so does a first run that failed for lack of room and is repeated.
 //
 // An op that may touch tensors that the graph was not given (a custom op, a collective) is refused
-// here. Whoever runs a graph looks for these before, and runs it as a guest: Note [Opaque ops].
+// here. The code that runs a graph checks for such ops before, and runs such a graph as an opaque
+// op: Note [Opaque ops].
 
-// While one lives, its graph runs on this thread.
+// During its lifetime, its graph runs on this thread.
 class CompiledFrame {
  public:
   explicit CompiledFrame(CompiledCall& call);
@@ -36,13 +37,13 @@ class CompiledFrame {
   CompiledFrame(const CompiledFrame&) = delete;
   CompiledFrame& operator=(const CompiledFrame&) = delete;
 
-  // The innermost of this thread; null: there is none.
+  // The innermost frame of this thread; null if there is none.
   [[nodiscard]] static CompiledFrame* current() { return innermost(); }
 
-  // Runs an op of the graph's.
+  // Runs an op of the graph.
   void pass(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack);
-  // An allocation has found no room. Through the languages between here and there the error loses
-  // its kind, so it is kept. rethrow_if throws it, if that is the error with this text.
+  // Stores the error of an allocation that found no room. The error loses its type in the languages
+  // that it passes through. rethrow_if throws it if `what` contains its text.
   void note_failure(const PoolOutOfMemory& error) { failure_.emplace(error); }
   void rethrow_if(std::string_view what) const;
 

@@ -14,7 +14,7 @@ void Coverage::add(std::size_t result, const at::Tensor& tensor) {
                 .piece = item,
                 .sizes = {},
                 .strides = {}};
-  // From the fastest dimension: those that lie close together become one piece.
+  // Starts with the smallest stride: contiguous dimensions become one piece.
   std::vector<std::int64_t> order;
   for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
     if (tensor.size(dim) == 0) {

@@ -1,5 +1,4 @@
-// What the draws of random numbers in a call of a compiled graph began with: Note [Compiled
-// graphs].
+// Generator states before the draws in a call of a compiled graph: Note [Compiled graphs].
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -11,7 +10,7 @@
 
 namespace recoup::detail {
 
-// The states of generators that the draws of a call's first run began with, in order.
+// The generator states before each draw of a call's first run, in order.
 class DrawTape {
  public:
   DrawTape() = default;
@@ -19,14 +18,14 @@ class DrawTape {
   DrawTape& operator=(const DrawTape&) = delete;
 
   void rewind() { next_ = 0; }
-  // The next draw of another run; null: the first one did not come so far.
+  // The state for the next draw of another run; null if the first run did not get that far.
   [[nodiscard]] const GeneratorState* next() {
     return next_ < states_.size() ? &states_[next_++] : nullptr;
   }
-  // Behind a draw: from which generator, and the state that it was left in.
+  // Adds a finished draw: its generator, and that generator's states before and after it.
   void add(const at::Generator& generator, GeneratorState before, GeneratorState after);
-  // The first run did not come to its end, and will not be tried again: the program's generator is
-  // as it was, unless somebody else has drawn from it since.
+  // The first run failed and will not be repeated: restores the program's generator, unless other
+  // code has drawn from it since.
   void undo();
   [[nodiscard]] std::size_t memory() const {
     return states_.capacity() * sizeof(GeneratorState) + states_.size() * sizeof(SavedGenerator);
@@ -35,8 +34,8 @@ class DrawTape {
  private:
   std::vector<GeneratorState> states_;
   std::size_t next_ = 0;
-  at::Generator generator_;  // of all draws; undefined: there are several
-  GeneratorState after_;     // the last one
+  at::Generator generator_;  // the one of all draws; undefined if there are several
+  GeneratorState after_;     // after the last draw
 };
 
 }  // namespace recoup::detail

@@ -17,8 +17,8 @@ bool has_own_slot(const OpTraits& traits) {
 
 }  // namespace
 
-// A kernel in Python would wait for the GIL behind the gate, and one that is not ATen's may be in
-// Python: what they draw is not drawn again.
+// A kernel in Python would wait for the GIL with the gate held, and a kernel that is not ATen's may
+// be in Python: their draws are not repeated.
 std::optional<at::Generator> repeatable_generator(const OpTraits& traits, c10::DispatchKeySet keys,
                                                   c10::Device device,
                                                   const torch::jit::Stack& stack,

@@ -1,4 +1,4 @@
-// An op's draw of random numbers, and the same draw again: Note [The generator's gate].
+// An op's draw of random numbers, and its repetition: Note [The generator's gate].
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,8 +14,8 @@
 
 namespace recoup::detail {
 
-// The generator of a random op that is about to be run, whose arguments are the last on the stack;
-// none: what it draws cannot be drawn again.
+// The generator of a random op that is about to run, whose arguments are the last on the stack;
+// none if its draw cannot be repeated.
 std::optional<at::Generator> repeatable_generator(const OpTraits& traits, c10::DispatchKeySet keys,
                                                   c10::Device device,
                                                   const torch::jit::Stack& stack,
@@ -25,7 +25,7 @@ std::optional<at::Generator> repeatable_generator(const OpTraits& traits, c10::D
 void begin_draw(std::optional<Draw>& draw, const OpTraits& traits, const at::Generator& generator,
                 torch::jit::Stack& stack, std::size_t argument_count);
 
-// Runs it as it ran from that state; the program's generators stay as they are.
+// Runs the op with the draw that starts from that state; the program's generators do not change.
 void draw_again(const c10::OperatorHandle& op, const OpTraits& traits, c10::DispatchKeySet keys,
                 c10::Device device, const GeneratorState& state, torch::jit::Stack& stack);
 

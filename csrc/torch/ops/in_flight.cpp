@@ -14,7 +14,7 @@ bool is_completed(const Work& work) {
   try {
     return static_cast<c10d::Work*>(work.get())->isCompleted();
   } catch (const std::exception&) {
-    return false;  // one that is written in Python
+    return false;  // it is implemented in Python
   }
 }
 
@@ -98,7 +98,7 @@ Ended ended_among(std::span<const Work> works) {
   constexpr std::size_t kOurs = 2;
   Ended ended;
   for (const Work& work : works) {
-    // In this order: one that finishes between the two questions has not been dropped.
+    // The order matters: a work that finishes between the two queries has not been dropped.
     const bool ours_alone = work.use_count() == kOurs;
     if (is_completed(work)) {
       ended.finished.push_back(work.get());

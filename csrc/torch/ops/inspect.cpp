@@ -1,4 +1,4 @@
-// What tests of recoup's beliefs about PyTorch ask.
+// Queries for the tests of recoup's assumptions about PyTorch.
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <stdexcept>

@@ -26,9 +26,10 @@
 namespace recoup::detail {
 namespace {
 
-// Off during a replay, whatever the program has on when it starts one. Conjugate, Negative and
-// ZeroTensor stay: nested calls of complex kernels rely on them. Autocast is as it was for the op's
-// own calls (Settings): off for an op that it knows, on within one that it does not.
+// Excluded during a replay, even if the program has them on when the replay starts. Conjugate,
+// Negative and ZeroTensor stay: nested calls of complex kernels rely on them. Autocast is as it was
+// for the op's own calls (Settings): off for an op that autocast knows, on within one that it does
+// not know.
 const c10::DispatchKeySet& replay_excluded() {
   static const c10::DispatchKeySet keys =
       c10::autograd_dispatch_keyset_with_ADInplaceOrView |
@@ -65,7 +66,8 @@ void Payload::count_memory() {
   const auto outside = [](const auto& vector, std::size_t inside) {
     return vector.capacity() > inside ? vector.capacity() * sizeof(vector[0]) : 0;
   };
-  // A generator's state is counted whole for each op: sharing is rare and this never understates.
+  // A generator's state is counted in full for each op: sharing is rare, and the sum is never too
+  // small.
   memory = sizeof(Payload) + outside(arguments, 6) + outside(tensors, 2) + outside(dims, 12) +
            outside(storage_bytes, 3) + outside(fresh_results, 2) +
            (random ? sizeof(SavedGenerator) : 0) +
@@ -74,7 +76,7 @@ void Payload::count_memory() {
 
 namespace {
 
-// Of numbers in a row. It only has to tell kinds of ops apart.
+// Hashes a sequence of numbers, only to tell kinds of ops apart.
 class Mixer {
  public:
   void add(std::uint64_t word) { hash_ = hash_with(hash_, word); }
@@ -83,7 +85,7 @@ class Mixer {
       add(static_cast<std::uint64_t>(word));
     }
   }
-  // Objects are not looked into: what an op takes hardly depends on them.
+  // The content of objects is ignored: an op's cost hardly depends on it.
   void add(const c10::IValue& value) {
     add(static_cast<std::uint64_t>(value.isNone()));
     if (value.isInt()) {
@@ -122,18 +124,18 @@ void Payload::find_cost_key(std::span<const std::int64_t> made) {
   for (const c10::IValue& argument : arguments) {
     mixer.add(argument);
   }
-  cost_key = mixer.hash() | 1U;  // 0 is none
+  cost_key = mixer.hash() | 1U;  // 0 means none
 }
 
 namespace {
 
-// Whether a record may keep it.
+// Whether a record may keep the value.
 bool may_be_kept(const c10::IValue& value) {
   return !value.isTuple() && !value.isGenericDict() && !value.isPyObject() && !value.isFuture() &&
          !value.isAwait() && !value.isStorage();
 }
 
-// Whether destroying it runs no code but the C library's.
+// Whether destroying the value runs no code but the C library's.
 bool is_harmless(const c10::IValue& value) { return !value.isPtrType() || value.isString(); }
 
 }  // namespace
@@ -161,7 +163,7 @@ bool Payload::add_argument(const c10::IValue& argument) {
   }
   bool kept = true;
   for (const c10::IValue& element : argument.toListRef()) {
-    // A list in a list is one of numbers in every schema; it is looked at no further.
+    // In every schema a nested list is a list of numbers, so its elements need no check.
     harmless &= is_harmless(element);
     kept &= may_be_kept(element);
   }
@@ -277,7 +279,7 @@ Nanoseconds run_again(const Payload& payload,
       slot = std::move(tensor);
       continue;
     }
-    // Lists share their elements: the payload's own must stay as it is.
+    // Copies of a list share its elements: the payload's own list must not change.
     if (payload.arguments[shape.argument].isTensorList()) {
       if (slot.is(payload.arguments[shape.argument])) {
         slot = slot.toTensorList().copy();

@@ -1,7 +1,7 @@
-// What a recorded op needs to run again, apart from the bytes of its arguments.
+// What the replay of a recorded op needs in addition to the bytes of its arguments.
 //
-// No at::Tensor of the program is kept, only its shape: keeping one would keep its storage alive,
-// and the storage may by then hold another version.
+// Only the shapes of the program's tensors are kept, not the tensors: a tensor would keep its
+// storage alive, and the storage may hold another version by the time of the replay.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -31,14 +31,14 @@ using Arguments = c10::ArrayRef<c10::IValue>;
 enum class Source : std::uint8_t {
   kInput,    // the op's index-th input
   kWritten,  // the op's index-th written storage
-  kShape,    // nowhere: only its shape is looked at, or it has no bytes
-  kScratch,  // a throw-away zero tensor: written in passing, content irrelevant
-  kScalar,   // a Python number that the argument parser wrapped; it is among Payload::arguments
+  kShape,    // none: only its shape is read, or it has no bytes
+  kScratch,  // a temporary zero tensor: written in passing, content irrelevant
+  kScalar,   // a Python number that the argument parser wrapped; it is in Payload::arguments
 };
 
 struct TensorArgument {
   std::uint16_t argument = 0;  // index on the stack
-  std::int32_t element = -1;   // index in the list, -1: not in a list
+  std::int32_t element = -1;   // index in the list; -1: not in a list
   std::uint16_t index = 0;     // see Source
   Source source = Source::kShape;
   bool wrapped_number = false;
@@ -46,7 +46,7 @@ struct TensorArgument {
   bool negative = false;
   caffe2::TypeMeta type;
   std::int64_t offset = 0;
-  std::uint32_t dims_begin = 0;  // in Payload::dims: sizes, then strides
+  std::uint32_t dims_begin = 0;  // index into Payload::dims: sizes, then strides
   std::uint16_t dim = 0;
 };
 
@@ -57,41 +57,42 @@ struct Payload {
   const Settings* settings = nullptr;
   GeneratorState random;
   c10::Device device{c10::kCPU};
-  // The arguments; tensors are left out (None, or the number that is wrapped in one), lists of
-  // tensors are empty lists of the right length, and a generator of the CPU is None: a replay has
-  // its own. A few bytes on the CPU that an op on a GPU takes are there, as a tensor of our own.
+  // The arguments. A tensor is replaced by None, or by the number that it wraps; a list of tensors
+  // by as many undefined tensors; a generator of the CPU by None, since a replay has its own. A
+  // small CPU tensor that an op on a GPU takes is kept as a copy.
   c10::SmallVector<c10::IValue, 6> arguments;
   c10::SmallVector<TensorArgument, 2> tensors;
   c10::SmallVector<std::int64_t, 12> dims;
   c10::SmallVector<std::int64_t, 3> storage_bytes;  // of each distinct storage, inputs then written
-  // For each fresh storage: which tensor of the results (lists flattened) is in it.
+  // For each fresh storage: index of the result tensor (lists flattened) that is in it.
   c10::SmallVector<std::uint16_t, 2> fresh_results;
   std::unique_ptr<Coverage> coverage;  // in verify mode
 
-  // Destroying it runs no code of the program's or of PyTorch's: `arguments` are numbers, strings
-  // and lists of these. Any other payload is destroyed after the engine's lock has been given up.
+  // Whether destroying the payload runs no code of the program or of PyTorch: `arguments` are
+  // numbers, strings and lists of these. Other payloads are destroyed after the engine's lock is
+  // released.
   bool harmless = true;
-  std::size_t memory = 0;  // that it takes, as count_memory found it
+  std::size_t memory = 0;  // bytes that the payload takes, as counted by count_memory
 
-  // Note [Costs are learned]. 0 on a GPU, where the time of an op comes later.
+  // Note [Costs are learned]. 0 on a GPU, where an op's time is known later.
   std::uint64_t cost_key = 0;
-  // Of what there is by now; `made`: bytes of the results.
+  // Computes it from what has been filled in so far. `made`: sizes of the results in bytes.
   void find_cost_key(std::span<const std::int64_t> made);
 
   void count_memory();
-  // Appends to `arguments` one that holds no tensor, a list only if no other holds it. Returns
-  // false for an object that a record cannot keep: the program may change it, or it keeps tensors
-  // of the program alive.
+  // Appends an argument without tensors to `arguments`; a list only if it has no other owner.
+  // Returns false for an object that a record must not keep: the program may change it, or it keeps
+  // tensors of the program alive.
   [[nodiscard]] bool add_argument(const c10::IValue& argument);
-  // A tensor on the CPU as it is now, in the place of the last argument.
+  // Replaces the last argument by a copy of a CPU tensor's current content.
   void keep_constant(const at::Tensor& tensor);
   void clear();
 };
 
-// The key of a device's kernels for dense tensors.
+// The dispatch key of a device's kernels for dense tensors.
 c10::DispatchKey dense_key(c10::DeviceType type);
 
-// A tensor over bytes that are already there; owns nothing.
+// A tensor over the given storage's bytes, which it does not own.
 at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
                        const TensorArgument& shape, const Payload& payload);
 c10::intrusive_ptr<c10::StorageImpl> storage_over(void* data, std::int64_t nbytes,
@@ -101,13 +102,13 @@ c10::intrusive_ptr<c10::StorageImpl> storage_over(void* data, std::int64_t nbyte
 TensorArgument& describe(const at::Tensor& tensor, std::size_t argument, std::int64_t element,
                          Payload& payload);
 
-// Calls function(tensor, argument index, element index or -1) for every tensor argument that is
-// defined; nested lists are flattened. `visit` must not change the stack.
+// Calls visit(tensor, argument index, element index or -1) for every defined tensor argument;
+// nested lists are flattened. `visit` must not change the stack.
 template <class Function>
 void for_each_tensor(Arguments values, Function&& visit);
 
 // Runs the op on these storages (inputs first, then written) and leaves its results on `stack`.
-// Returns how long its kernel took to run, or to be given to a device.
+// Returns how long its kernel took to run, or to be enqueued on a device.
 Nanoseconds run_again(const Payload& payload,
                       std::span<const c10::intrusive_ptr<c10::StorageImpl>> inputs,
                       std::span<const c10::intrusive_ptr<c10::StorageImpl>> written,
@@ -130,11 +131,11 @@ void for_each_tensor(Arguments values, Function&& visit) {
         } else if (item.isList()) {
           for (const c10::IValue& inner : item.toListRef()) {
             if (inner.isTensor() && inner.toTensor().defined()) {
-              visit(inner.toTensor(), i, std::int64_t{-2});  // too deep to be replayed
+              visit(inner.toTensor(), i, std::int64_t{-2});  // nested too deep to be replayed
             }
           }
         } else if (!item.isTensor() && !item.isNone()) {
-          break;  // a list of something else
+          break;  // a list of other elements
         }
         ++element;
       }

@@ -1,4 +1,5 @@
-// The processor's own counter, at a third of the cost of steady_clock: two readings an op count.
+// The processor's own counter, at a third of the cost of steady_clock: with two readings per op,
+// the cost matters.
 #pragma once
 
 #include <c10/util/ApproximateClock.h>
@@ -13,7 +14,7 @@ class TickClock {
  public:
   using Ticks = c10::approx_time_t;
   [[nodiscard]] static Ticks now() { return c10::getApproximateTime(); }
-  // Between two readings; not negative.
+  // Time between two readings; not negative.
   [[nodiscard]] static Nanoseconds between(Ticks start, Ticks end) {
     static const double nanoseconds_a_tick = calibrate();
     const auto ticks = end > start ? static_cast<double>(end - start) : 0.0;

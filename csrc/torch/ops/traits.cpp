@@ -14,11 +14,11 @@ namespace {
 
 using Names = std::unordered_set<std::string_view>;
 
-// Share a storage with an argument without saying so in the schema.
+// Ops that share a storage with an argument although their schemas do not say so.
 const Names kUnannotatedViews = {"aten::_unsafe_view", "aten::unsafe_split",
                                  "aten::unsafe_split_with_sizes"};
 
-// Look at shapes and options of their tensor arguments only. What they make is repeatable.
+// Ops that read only shapes and options of their tensor arguments. Their results are repeatable.
 const Names kMetadataOnly = {"aten::zeros_like",
                              "aten::ones_like",
                              "aten::full_like",
@@ -44,7 +44,7 @@ const Names kMetadataOnly = {"aten::zeros_like",
                              "aten::_nested_tensor_strides",
                              "aten::_nested_tensor_storage_offsets"};
 
-// Results hold uninitialized bytes: there is nothing to repeat.
+// Ops whose results hold uninitialized bytes: there is nothing to repeat.
 const Names kUninitialized = {"aten::empty",
                               "aten::empty_like",
                               "aten::new_empty",
@@ -55,25 +55,25 @@ const Names kUninitialized = {"aten::empty",
                               "aten::_empty_per_channel_affine_quantized",
                               "aten::empty_quantized"};
 
-// Repeatable, with parts of a result that nobody defined.
+// Repeatable ops that leave parts of a result undefined.
 const Names kPartlyUninitialized = {"aten::mkldnn_rnn_layer", "aten::_ctc_loss"};
 
-// Replace all of `self` without reading it.
+// Ops that replace all of `self` without reading it.
 const Names kOverwriters = {"aten::copy_",        "aten::fill_",      "aten::zero_",
                             "aten::normal_",      "aten::uniform_",   "aten::bernoulli_",
                             "aten::exponential_", "aten::random_",    "aten::geometric_",
                             "aten::cauchy_",      "aten::log_normal_"};
 
-// Change a storage, or which storage a tensor has, in ways that no replay reproduces.
+// Ops that change a storage, or which storage a tensor has, in ways that no replay reproduces.
 const Names kRebinders = {"aten::resize_",  "aten::resize_as_",        "aten::set_",
                           "aten::set_data", "aten::resize_as_sparse_", "aten::_resize_output_"};
 
-// Hold their result or argument in a way that we cannot follow; or read memory before anybody has
-// written it: the columns that LAPACK's ?gelsy is to take first.
+// Ops that keep their result or argument in a way that recoup cannot follow, or that read
+// uninitialized memory: LAPACK's ?gelsy reads which columns it is to take first.
 const Names kNotRepeatable = {"aten::linalg_lstsq", "aten::from_file", "aten::_efficientzerotensor",
                               "aten::_pin_memory", "aten::_cudnn_init_dropout_state"};
 
-// As the documentation of torch.use_deterministic_algorithms has them.
+// Ops that the documentation of torch.use_deterministic_algorithms names.
 const Names kUnlessDeterministic = {"aten::_adaptive_avg_pool2d_backward",
                                     "aten::_adaptive_avg_pool3d_backward",
                                     "aten::_ctc_loss_backward",
@@ -140,16 +140,17 @@ VariesOnGpu varies_on_gpu(const std::string& base) {
                                                     : VariesOnGpu::kNo;
 }
 
-// Collectives, whose results depend on other processes. FSDP's own ops are none: they copy into and
-// out of what a collective works on, before and after it, and are guests like any custom op.
+// Collectives, whose results depend on other processes. FSDP's own ops are not among them: they
+// copy a collective's data in and out, before and after it, and are opaque like any custom op.
 bool is_collective(std::string_view base) { return base.starts_with("c10d::"); }
-// They are made of those, and of a table of those that are not waited for yet.
+// Functional collectives consist of collectives and of a table of works that were not waited for.
+// yet.
 bool is_functional_collective(std::string_view base) {
   return base.starts_with("_c10d_functional");
 }
 
-// The schemas of c10d do not say what an op writes. Its names do: an op with an underscore at its
-// end writes its tensors, but for those that are called inputs. A test runs them all.
+// The schemas of c10d do not say what an op writes, but names do: an op whose name ends in an
+// underscore writes its tensors, except those named input... A test runs all of them.
 std::uint64_t written_by_collective(const c10::FunctionSchema& schema) {
   std::uint64_t written = 0;
   for (std::size_t i = 0; i < schema.arguments().size() && schema.name().back() == '_'; ++i) {
@@ -161,7 +162,7 @@ std::uint64_t written_by_collective(const c10::FunctionSchema& schema) {
   return written;
 }
 
-// Composite ops reach us whole when autograd is off; their parts are better recorded one by one.
+// recoup receives whole composite ops when autograd is off; their inner ops are recorded instead.
 bool is_composite(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
          !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
@@ -170,11 +171,11 @@ bool is_composite(const c10::OperatorHandle& op) {
          !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 
-// Writes that the schema does not tell of, of the overloads "" and "out".
+// Writes that the schema does not declare, of the overloads "" and "out".
 struct HiddenWrites {
   std::string_view op;
   std::uint64_t writes;        // bit i: argument i
-  std::uint64_t left_out = 0;  // as OpTraits
+  std::uint64_t left_out = 0;  // as in OpTraits
   std::int8_t condition_arg = -1;
 };
 
@@ -188,7 +189,7 @@ constexpr HiddenWrites kHiddenWrites[] = {
     {"aten::_batch_norm_with_update", bit(3) | bit(4), bit(3) | bit(4)},
     {"aten::batch_norm_update_stats", bit(1) | bit(2), bit(1) | bit(2)},
     {"aten::mkldnn_rnn_layer_backward", bit(22)},  // workspace
-    {"aten::_cudnn_rnn", bit(15)},                 // dropout_state: where its random numbers are
+    {"aten::_cudnn_rnn", bit(15)},                 // dropout_state: the state of its random numbers
     {"aten::_cudnn_rnn_backward", bit(20)},        // reserve
     {"aten::_saturate_weight_to_fp16", bit(0)},
     {"aten::fbgemm_pack_gemm_matrix_fp16", bit(0)},
@@ -222,7 +223,7 @@ std::int8_t generator_slot(const c10::FunctionSchema& schema) {
                                   : static_cast<std::int8_t>(found - arguments.begin());
 }
 
-// Whether `other` is `schema` with one argument more, at the slot.
+// Whether `other` is `schema` with one additional argument, at the slot.
 bool adds_argument(const c10::FunctionSchema& schema, const c10::FunctionSchema& other,
                    std::int8_t slot) {
   auto arguments = other.arguments();
@@ -321,7 +322,7 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   traits.overwrites_self = kOverwriters.contains(base);
   traits.varies_on_gpu = varies_on_gpu(base);
   if (base == "aten::convolution") {
-    traits.varies_if = 6;  // transposed: it is another's backward
+    traits.varies_if = 6;  // transposed: then it computes another convolution's backward
   }
   traits.verifiable = !kPartlyUninitialized.contains(base);
   traits.matrix_product =
@@ -347,8 +348,8 @@ OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach) {
   } else if (is_list_loop(op)) {
     traits.kind = OpKind::kListLoop;
   } else if (base == "aten::lift_fresh" || reads_to_view(schema)) {
-    // lift_fresh: how torch.tensor announces what it filled by pointer. From here on it is a
-    // non-recomputable value with an owner, so that it can be moved out of the way.
+    // torch.tensor calls lift_fresh on the tensor that it has filled by pointer. From here on the
+    // content is a non-recomputable value with an owner, so it can be moved.
     traits.kind = OpKind::kRecorded;
   } else if (is_annotated_view(schema) || kUnannotatedViews.contains(base) ||
              (op.hasTag(at::Tag::inplace_view) && !rebinds)) {

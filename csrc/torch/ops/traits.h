@@ -1,4 +1,4 @@
-// What recoup has to know of an op beyond its schema.
+// What recoup has to know about an op in addition to its schema.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -17,26 +17,26 @@
 namespace recoup::detail {
 
 enum class OpKind : std::uint8_t {
-  kTransparent,  // not an op on tensors' bytes, or made of ops that are seen one by one: passed on
-  kView,         // reads and writes no bytes and makes no storage: run and forgotten
-  kRecorded,     // runs under the engine's eyes
+  kTransparent,  // not an op on tensors' bytes, or made of ops that are seen one by one
+  kView,         // reads and writes no bytes and makes no storage: not recorded
+  kRecorded,     // goes through the engine
   kLazyClone,    // copy-on-write: run as a copy
-  kOtherStream,  // record_stream: says something of an address, not of a value
+  kOtherStream,  // record_stream: refers to an address, not to a value
   kOpaque,       // a kernel that is not ATen's own: Note [Opaque ops]
-  kReader,       // a composite that looks at bytes by pointer: Note [Pointer readers]
+  kReader,       // a composite that reads bytes by pointer: Note [Pointer readers]
   kListLoop,     // on the CPU made of ops that are seen one by one: Note [Ops on lists]
 };
 
-// Whether two runs of an op on a GPU may differ in their bits, because sums are added up in the
-// order in which threads get there.
+// Whether two runs of an op on a GPU may differ in their bits, because the order of additions
+// depends on the scheduling of threads.
 enum class VariesOnGpu : std::uint8_t {
   kNo,
-  kUnlessDeterministic,       // torch.use_deterministic_algorithms
-  kUnlessDeterministicCudnn,  // that, or torch.backends.cudnn.deterministic
+  kUnlessDeterministic,       // unless torch.use_deterministic_algorithms is on
+  kUnlessDeterministicCudnn,  // unless that or torch.backends.cudnn.deterministic is on
 };
 
-// Whether an op has been unregistered; of the traits that are asked, not of those they are copied
-// from.
+// Whether an op has been unregistered. A copy starts as not set: the flag belongs to the table's
+// traits only.
 class Unregistered {
  public:
   Unregistered() = default;
@@ -51,44 +51,44 @@ class Unregistered {
 
 struct OpTraits {
   OpKind kind = OpKind::kRecorded;
-  bool overridden = false;             // an op of ATen's with a kernel of somebody else's
-  bool repeatable = false;             // may be replayed
-  bool random = false;                 // draws from a generator
-  bool captures = false;               // may keep its tensors beyond its return: they escape
-  bool collective = false;             // of c10d: Note [In collective]
-  bool waits = false;                  // for functional collectives on its argument
-  bool compiled = false;               // a call of a compiled graph: Note [Compiled graphs]
-  bool foreign = false;                // its kernel may touch tensors that no argument names
-  bool metadata_only = false;          // reads shapes of its arguments, not bytes
-  bool overwrites_self = false;        // replaces all of its first argument and reads nothing of it
-  bool verifiable = true;              // false: some result bytes are uninitialized
-  Pointers pointers = Pointers::kAny;  // of a reader
-  bool matrix_product = false;  // costs more than its bytes: on a GPU a first guess takes that in
-  bool in_parts = false;        // runs for one tensor of its lists after the other
-  bool gated = false;           // draws behind a gate: Note [The generator's gate]
+  bool overridden = false;       // an op of ATen's with a kernel of other code
+  bool repeatable = false;       // may be replayed
+  bool random = false;           // draws from a generator
+  bool captures = false;         // may keep its tensors after its return: they escape
+  bool collective = false;       // of c10d: Note [In collective]
+  bool waits = false;            // waits for functional collectives on its argument
+  bool compiled = false;         // a call of a compiled graph: Note [Compiled graphs]
+  bool foreign = false;          // its kernel may touch tensors that are not among its arguments
+  bool metadata_only = false;    // reads shapes of its arguments, not bytes
+  bool overwrites_self = false;  // replaces all of its first argument without reading it
+  bool verifiable = true;        // false: some result bytes are uninitialized
+  Pointers pointers = Pointers::kAny;  // of a kReader
+  bool matrix_product = false;  // compute-bound: a first cost estimate on a GPU counts its flops
+  bool in_parts = false;        // runs for parts of its lists, one after another
+  bool gated = false;           // draws with the gate held: Note [The generator's gate]
   VariesOnGpu varies_on_gpu = VariesOnGpu::kNo;
-  std::int8_t varies_if = -1;  // an argument that must be true for that
+  std::int8_t varies_if = -1;  // index of the argument that must be true for that; -1: none
   std::uint64_t writes = 0;    // bit i: argument i is written, by schema or by the tables
-  // Bit i: argument i is written in passing and its content does not reach the results; a replay
-  // gets a scratch tensor instead (BatchNorm's running statistics). Only when condition_arg is
-  // true.
+  // Bit i: argument i is written in passing and its content does not reach the results. A replay
+  // gets a scratch tensor instead (BatchNorm's running statistics), if argument `condition_arg` is
+  // true or `condition_arg` is -1.
   std::uint64_t left_out = 0;
   std::int8_t condition_arg = -1;
-  // Of one that draws: the argument for a generator; -1: there is none. Where only another overload
-  // has one, which is otherwise the same, that overload and its argument.
+  // Index of the generator argument of an op that draws; -1 if there is none. If only another,
+  // otherwise equal overload has one: `with_generator` is that overload, and this its argument.
   std::int8_t generator_slot = -1;
   std::optional<c10::OperatorHandle> with_generator;
   std::string name;  // "aten::add.Tensor"
   Unregistered unregistered;
 };
 
-// What the tables behind traits name.
+// The ops that the tables of traits name.
 std::vector<NamedOp> known_names();
 
-// Of an op of this PyTorch, for calls of this reach. `allowed`: the user vouches that it can be
-// repeated.
+// Traits of an op of this PyTorch, for calls of this reach. `allowed`: the user guarantees that the
+// op can be repeated.
 [[nodiscard]] OpTraits traits_of(const c10::OperatorHandle& op, bool allowed, Reach reach);
-// Whether an op of this name is PyTorch's own.
+// Whether an op of this name is ATen's.
 [[nodiscard]] bool is_atens(std::string_view name);
 
 }  // namespace recoup::detail

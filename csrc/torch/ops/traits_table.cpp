@@ -22,7 +22,7 @@ class TraitsListener final : public c10::OpRegistrationListener {
 TraitsTable& TraitsTable::instance() {
   static auto* const table = [] {
     auto* const made = new TraitsTable;
-    // For good: the handle would take the listener away.
+    // Never destroyed: the handle's destructor would remove the listener.
     static auto* const listening =
         new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(
             std::make_unique<TraitsListener>(*made)));
@@ -32,7 +32,7 @@ TraitsTable& TraitsTable::instance() {
   return *table;
 }
 
-// The dispatcher's lock is held here, so nothing that holds ours may wait for that.
+// Called under the dispatcher's lock, so no thread may wait for that lock while it holds mutex_.
 void TraitsTable::forget(const c10::FunctionSchema& schema) {
   const std::lock_guard lock(mutex_);
   const auto found = table_.find(&schema);
@@ -53,7 +53,7 @@ void TraitsTable::allow_replay(const std::string& name) {
   allowed_.insert(name);
   for (const auto& [schema, per_reach] : table_) {
     for (const std::unique_ptr<OpTraits>& traits : per_reach) {
-      if (traits && schema->name() == name) {  // payloads refer to them: they stay where they are
+      if (traits && schema->name() == name) {  // changed in place: payloads refer to them
         traits->repeatable = true;
         traits->foreign = false;
         traits->kind = traits->kind == OpKind::kOpaque ? OpKind::kRecorded : traits->kind;

@@ -1,4 +1,4 @@
-// TraitsTable: the traits of each op that was seen, made once.
+// TraitsTable: the traits of each op that was seen, computed once.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -20,15 +20,16 @@
 namespace recoup::detail {
 
 // Note [Ops that go]
-// An op is known by the address of its schema. A library of the program's may be unregistered, and
-// the next op have its address: so the dispatcher tells of each that goes. Its traits stay for the
-// records of what it made, which cannot be replayed any more, and the next op gets others.
+// An op is identified by the address of its schema. A library of the program may be unregistered,
+// and a later op may get the same address. So the dispatcher reports each op that is unregistered.
+// Its traits stay for the records of its results, which cannot be replayed any more, and the next
+// op at the address gets new traits.
 //
 // Thread safe.
 class TraitsTable {
  public:
   const OpTraits& of(const c10::OperatorHandle& op, Reach reach) {
-    // Perf only: traits never move once made, so each thread may remember where they are.
+    // Perf only: traits never move once made, so each thread caches their addresses.
     struct Recent {
       std::uint32_t gone = 0;
       std::array<std::pair<std::uintptr_t, const OpTraits*>, 256> slots{};
@@ -37,7 +38,7 @@ class TraitsTable {
     if (const std::uint32_t gone = gone_.load(std::memory_order_acquire); recent.gone != gone) {
       recent = {.gone = gone, .slots = {}};
     }
-    // A schema's address is even.
+    // A schema's address is even, so the lowest bit can hold the reach.
     const auto key =
         reinterpret_cast<std::uintptr_t>(&op.schema()) | static_cast<std::uintptr_t>(reach);
     auto& slot = recent.slots[(key >> 6) % recent.slots.size()];
@@ -46,12 +47,12 @@ class TraitsTable {
     }
     return *slot.second;
   }
-  // The user vouches that ops of this name ("ns::op", any overload) can be repeated.
+  // The user guarantees that ops of this name ("ns::op", any overload) can be repeated.
   void allow_replay(const std::string& name);
-  // Kernels may have been registered or taken away since ops were looked up. While no session is in
-  // force.
+  // Updates traits, since kernels may have been registered or removed since ops were looked up. To
+  // be called while no session is in force.
   void look_for_overrides();
-  // The op is about to be unregistered.
+  // Called when the op is about to be unregistered.
   void forget(const c10::FunctionSchema& schema);
   static TraitsTable& instance();
 
@@ -60,11 +61,11 @@ class TraitsTable {
   const OpTraits& look_up(const c10::OperatorHandle& op, Reach reach);
 
   std::mutex mutex_;
-  // By reach; null: not looked up yet.
+  // Indexed by reach; null if not looked up yet.
   using PerReach = std::array<std::unique_ptr<OpTraits>, 2>;
   std::unordered_map<const c10::FunctionSchema*, PerReach> table_;
   std::vector<std::unique_ptr<OpTraits>> unregistered_;  // records refer to them
-  std::atomic<std::uint32_t> gone_{0};                   // so many ops were unregistered
+  std::atomic<std::uint32_t> gone_{0};                   // number of unregistered ops
   std::unordered_set<std::string> allowed_;
 };
 

@@ -12,7 +12,7 @@ namespace recoup::detail {
 
 namespace {
 
-// Note [Leaving the pool]. Its session may be over.
+// Note [Leaving the pool]. The storage's session may have ended.
 void free_moved_out(void* pointer) {
   std::vector<Session*> sessions = Sessions::suspended();
   sessions.push_back(Sessions::on_cpu());
@@ -42,7 +42,7 @@ void evicted_delete(void* context) {
   if (Session* const session = Sessions::numbered(evicted.session)) {
     const EngineLock lock(session->mutex());
     session->storages(lock).evicted_died(evicted.record);
-  }  // else it stopped while the storage was dying
+  }  // else the session ended while the storage was dying
 }
 
 bool is_evicted(const c10::StorageImpl& storage) {
@@ -70,7 +70,7 @@ class PoolAllocator final : public c10::Allocator {
     return session->memory().allocate(nbytes);
   }
 
-  // What raw_deallocate calls: the memory may be ours or the plain allocator's.
+  // Called by raw_deallocate: the memory may be the pool's or the plain allocator's.
   [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &delete_either; }
 
   void copy_data(void* to, const void* from, std::size_t count) const override {

@@ -1,5 +1,5 @@
-// The CPU allocator that sends the program's tensors to the pool, and the deleters that bring them
-// back. They have no argument of ours and look for the session among all.
+// The CPU allocator that takes the program's tensors from the pool, and the deleters of their
+// bytes. PyTorch passes them no argument of recoup's, so they look up the session in the table.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -9,18 +9,19 @@ namespace recoup::detail {
 
 class Session;
 
-// PyTorch's while a budget is in force, and ever after: it passes on what is not the pool's.
+// PyTorch's allocator while a budget is in force and ever after: it forwards what the pool does not
+// own.
 c10::Allocator* pool_allocator();
 // PyTorch's own.
 c10::Allocator* plain_allocator();
 
-// Deletes bytes of the CPU that an engine has given.
+// Deletes CPU bytes that an engine has allocated.
 void pool_delete(void* pointer);
-// Deletes what an evicted storage has in the place of its bytes.
+// Deletes the context that an evicted storage has in place of its bytes.
 void evicted_delete(void* context);
 
 [[nodiscard]] bool is_evicted(const c10::StorageImpl& storage);
-// The session that an evicted storage is of, at work or suspended; null for others. In a Visit.
+// The session, active or suspended, of an evicted storage; null for others. Call it in a Visit.
 [[nodiscard]] Session* session_of_evicted(const c10::StorageImpl& storage);
 
 }  // namespace recoup::detail

@@ -1,4 +1,4 @@
-// Attributor: what a session keeps when somebody asks who holds its memory.
+// Attributor: the data of a session on which modules hold memory and spend time.
 #pragma once
 
 #include <optional>
@@ -12,10 +12,10 @@
 
 namespace recoup::detail {
 
-// Called under the engine's lock, but for `line`.
+// All methods but `line` are called under the engine's lock.
 class Attributor {
  public:
-  // The engine must outlive it, and not be used beyond its end.
+  // The engine must outlive this object, and must not be used after its destruction.
   Attributor(Engine& engine, const AttributionOptions& options)
       : options_(options),
         ledger_(engine, table_),
@@ -31,11 +31,12 @@ class Attributor {
   [[nodiscard]] Observer* observer() { return &observers_; }
   Makers& makers() { return makers_; }
   Ledger& ledger() { return ledger_; }
-  // Where in the program this thread is. With no lock held: it may wait for the interpreter's.
+  // The program's line on this thread. Call it with no lock held: it may wait for the
+  // interpreter's.
   [[nodiscard]] std::uint32_t line() const {
     return options_.line == nullptr ? Maker::kNone : options_.line();
   }
-  // What there is so far.
+  // The results so far.
   [[nodiscard]] Attribution result() const {
     Attribution result;
     result.makers = makers_.all();

@@ -1,4 +1,4 @@
-// A test aid: waits of random length where threads meet.
+// A test aid: waits of random length at points where threads interact.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ namespace recoup::detail {
 
 class Delay {
  public:
-  // Up to so many microseconds, half of the times none at all; 0: never.
+  // `most_us`: the longest wait in microseconds; half of the calls do not wait. 0: never waits.
   explicit Delay(std::int64_t most_us) : most_us_(most_us) {}
 
   void wait() const {

@@ -11,7 +11,7 @@ namespace recoup::detail {
 GpuScope::GpuScope(TensorMemory& live, const Arena& arena)
     : begin_(arena.at(Bytes(0))), end_(arena.at(arena.size())), live_(&live) {}
 
-// Freeing may free more, by way of what died with a storage: calls are counted, not locked.
+// Freeing may free more, through objects that die with a storage: so calls are counted, not locked.
 template <class Act>
 bool GpuScope::with_live(Act&& act) const {
   ++inside_;
@@ -37,7 +37,7 @@ bool GpuScope::wants(Bytes size) const {
 }
 
 void* GpuScope::allocate(Bytes size, cuda::Stream stream) {
-  // Only threads of the scope ask for memory, and it is not left while they do.
+  // Only threads of the scope allocate, and the scope is not left meanwhile.
   TensorMemory* const live = live_;
   RECOUP_CHECK(live != nullptr);
   return live->allocate(static_cast<std::size_t>(size.count()), stream);
@@ -48,7 +48,7 @@ bool GpuScope::empty() const {
   return live_ == nullptr && retired_ && retired_->empty();
 }
 
-// What the scope says, or what is left of it.
+// Asks the live session, or the retired arena after its end.
 Bytes GpuScope::count(Bytes (TensorMemory::*of_live)() const,
                       Bytes (RetiredArena::*of_rest)() const) const {
   Bytes bytes;
@@ -76,7 +76,7 @@ void GpuScope::free(void* memory) {
 }
 
 void GpuScope::record_stream(void* memory, cuda::Stream stream) {
-  // Of one that has stopped nothing is given out again until the device is done with all of it.
+  // Memory of an ended session is not reused before the device has finished all of its work.
   with_live([&](TensorMemory& live) { live.record_stream(memory, stream); });
 }
 

@@ -1,4 +1,4 @@
-// A scope on a GPU as the allocator sees it, and what is left of it when it has stopped.
+// A scope on a GPU for the allocator, and the memory that it leaves when its session has ended.
 #pragma once
 
 #include <atomic>
@@ -30,13 +30,14 @@ class GpuScope final : public cuda::Scope {
   void free(void* memory) override;
   void record_stream(void* memory, cuda::Stream stream) override;
 
-  // The session stops: no call is in it any more when this returns, and none comes to it.
+  // The session ends: when this returns, no thread is in a call of it, and no later call reaches
+  // it.
   void close();
-  // Then what it leaves: its arena and the blocks in use.
+  // To be called next: takes over the arena and the blocks that are still in use.
   void retire(std::unique_ptr<Arena> arena, std::span<const BlockView> blocks);
 
  private:
-  // Calls act(memory) unless it has stopped; then false.
+  // Calls act(memory); returns false without a call if the session has ended.
   template <class Act>
   bool with_live(Act&& act) const;
   [[nodiscard]] Bytes count(Bytes (TensorMemory::*of_live)() const,
@@ -46,7 +47,7 @@ class GpuScope final : public cuda::Scope {
   const void* end_;
   std::atomic<TensorMemory*> live_;
   mutable std::atomic<int> inside_{0};
-  mutable std::mutex mutex_;  // of the rest; nothing is called that could come back
+  mutable std::mutex mutex_;  // guards the members below; no code that may call back runs under it
   std::optional<RetiredArena> retired_;
   std::vector<void*> freed_early_;  // after close(), before retire()
 };

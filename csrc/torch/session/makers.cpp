@@ -18,7 +18,7 @@ struct Entered {
 
 thread_local std::vector<Entered> entered;
 
-// Of one thread; older graphs than these are of nobody.
+// Capacity per thread; nodes of older graphs have no place.
 constexpr std::size_t kMostPlaces = 1 << 20;
 
 }  // namespace
@@ -63,7 +63,7 @@ MakerId Makers::add(const Key& key) {
   return id;
 }
 
-// Between the last op and this one nodes were made for this one.
+// The nodes that were made between the last op and this one belong to this one.
 void Makers::note_nodes(const Place& place) {
   const std::uint64_t next = at::sequence_number::peek();
   Nodes& nodes = nodes_[at::RecordFunction::currentThreadId()];
@@ -71,7 +71,7 @@ void Makers::note_nodes(const Place& place) {
     return;
   }
   if (nodes.places.empty()) {
-    nodes.next = next - 1;  // those before were made before the scope
+    nodes.next = next - 1;  // earlier nodes were made before the scope
   }
   if (nodes.places.empty() || nodes.places.back().second != place) {
     if (nodes.places.size() == kMostPlaces) {
@@ -85,7 +85,7 @@ void Makers::note_nodes(const Place& place) {
 
 Makers::Place Makers::place_of_node(std::uint64_t thread, std::uint64_t number) const {
   const auto found = nodes_.find(thread);
-  // The nodes that add up gradients have the last of all numbers: they are of no op.
+  // The nodes that accumulate gradients have the largest possible number: they belong to no op.
   if (found == nodes_.end() || number >= found->second.next) {
     return {};
   }

@@ -1,4 +1,4 @@
-// Makers: which op, in which module, runs for whom.
+// Makers: which op runs, in which module, on which line of the program.
 #pragma once
 
 #include <compare>
@@ -15,23 +15,24 @@
 
 namespace recoup::detail {
 
-// This thread runs the forward pass of a module from now on, or a step of an optimizer. Returns how
-// many it was in before, for leave_module.
+// The thread enters the forward pass of a module, or a step of an optimizer. Returns the depth for
+// leave_module: the number of modules that it was in before.
 std::size_t enter_module(std::uint32_t module, bool optimizer);
-// It is in no more than so many, however the others ended.
+// Reduces the thread's modules to the first `depth`, however the others ended.
 void leave_module(std::size_t depth);
 
 // Note [Who runs an op]
-// In a forward pass the innermost module that the thread is in. Autograd numbers its nodes on each
-// thread in the order in which the forward pass made them, so a node's number says between which
-// ops it was made; an op that runs within a node, in backward, is of the module and the line of
-// the op for which the node was made. A module that is entered within a node runs a forward pass
-// again, as checkpoints do, and what it makes is its own.
+// In a forward pass an op is attributed to the innermost module that the thread is in. Autograd
+// numbers its nodes on each thread in the order in which the forward pass made them, so a node's
+// number tells between which ops it was made. An op that runs within a node, in backward, is
+// attributed to the module and line of the op for which the node was made. A module that is entered
+// within a node runs a forward pass again, as checkpoints do; its ops are attributed to that
+// module.
 class Makers {
  public:
-  // Of the op that this thread is about to run. `line`: where the program is.
+  // Id for the op that this thread is about to run. `line`: the program's current line.
   MakerId running(std::string_view op, std::uint32_t line);
-  // By MakerId.
+  // Indexed by MakerId.
   [[nodiscard]] std::vector<Maker> all() const { return {makers_.begin(), makers_.end()}; }
 
  private:
@@ -46,7 +47,7 @@ class Makers {
     Place place;
     friend auto operator<=>(const Key&, const Key&) = default;
   };
-  // The nodes that a thread has made, by the first number of each place.
+  // The nodes that a thread has made: the first number of each sequence of nodes with equal places.
   struct Nodes {
     std::uint64_t next = 0;
     std::vector<std::pair<std::uint64_t, Place>> places;
@@ -55,7 +56,7 @@ class Makers {
   void note_nodes(const Place& place);
   MakerId add(const Key& key);
 
-  std::deque<Maker> makers_;  // they stay where they are
+  std::deque<Maker> makers_;  // a deque: ids_ refers to its elements
   std::map<Key, MakerId> ids_;
   std::unordered_map<std::uint64_t, Nodes> nodes_;
 };

@@ -12,7 +12,7 @@
 namespace recoup::detail {
 namespace {
 
-// Any suite of tests can be run under them, as it is.
+// The environment variable lets any test suite run with the aids, unchanged.
 TestAids aids_of(const Options& options) {
   const char* const wanted = std::getenv("RECOUP_TEST_AIDS");
   return wanted != nullptr && *wanted != '\0' ? parse_test_aids(wanted) : options.aids;
@@ -32,7 +32,7 @@ Options options_on(const Gpu* gpu, Options options) {
     options.outside = gpu->outside();
     options.alignment = Bytes(512);  // what kernels expect of PyTorch's own allocator
   }
-  options.spill_compares = options.spill <= Bytes(0);  // the host would have to wait for it
+  options.spill_compares = options.spill <= Bytes(0);  // the host would wait for a comparison
   return options;
 }
 
@@ -41,7 +41,7 @@ std::uint32_t next_number() {
   return ++last;
 }
 
-// What the engine asks of the device while it is made must be there.
+// Opens the tier first: the engine queries its speed while it is constructed.
 Options prepared(TensorDevice& device, const Options& options) {
   device.open_tier(options);
   return options_on(device.gpu(), options);
@@ -83,8 +83,9 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
     engine_.set_planned(next_use_predictor_.get());
     observe(nullptr);
   } else if (has_foresight(options)) {
-    const bool beside = options.planning == Planning::kBackground;
-    foresight_ = std::make_unique<Foresight>(engine_, Foresight::Settings{.beside = beside});
+    const bool background = options.planning == Planning::kBackground;
+    foresight_ =
+        std::make_unique<Foresight>(engine_, Foresight::Settings{.background = background});
     engine_.set_planned(foresight_.get());
     observe(nullptr);
   }
@@ -122,7 +123,12 @@ void Session::shrink(Bytes budget) {
   engine_.set_running_op({});
 }
 
-// Collectives are destroyed after the lock is given up: they hold tensors of the program.
+void Session::reset_peak() {
+  const EngineLock lock(mutex_);
+  engine_.reset_peak();
+}
+
+// Collectives are destroyed after the lock is released, since they hold tensors of the program.
 void Session::land(std::span<const WorkId> works) {
   std::vector<PendingCollective> finished;
   const EngineLock lock(mutex_);
@@ -218,7 +224,7 @@ void Session::mark_step(std::string_view name) {
   }
   const EngineLock lock(mutex_);
   wait_for_replays(lock);
-  device_.sweep_external();  // else a trace would not know when a tensor from outside was let go
+  device_.sweep_external();  // otherwise a trace would lack the end of external tensors
   observers_.on_step(name);
 }
 

@@ -1,4 +1,4 @@
-// Session: one engine at work on one device of this process, and what stands around it.
+// Session: one engine on one device of this process, with its observers and its memory.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -30,93 +30,94 @@
 
 namespace recoup::detail {
 
-// It knows nothing of the table of sessions: when it is in force is BudgetScope's to say.
+// A session does not know the table of sessions: BudgetScope decides when it is in force.
 class Session {
  public:
-  // Throws std::invalid_argument for options that no session can have, std::runtime_error for a
-  // device on which there can be none.
+  // Throws std::invalid_argument for options that no session supports, std::runtime_error for a
+  // device on which there can be no budget.
   Session(const Options& options, c10::Device device, const StorageHooks& hooks);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Tells it from all others of the process.
+  // Unique in the process.
   [[nodiscard]] std::uint32_t number() const { return number_; }
   [[nodiscard]] c10::Device device() const { return device_.device(); }
   [[nodiscard]] bool on_gpu() const { return device_.gpu() != nullptr; }
-  // Whose scope it is: the one that entered it last.
+  // The owner of the scope: the thread that entered it last.
   [[nodiscard]] std::thread::id thread() const { return thread_; }
   void set_thread(std::thread::id thread) { thread_ = thread; }
-  // A test aid, for where threads meet.
+  // A test aid for points where threads interact.
   [[nodiscard]] const Delay& delay() const { return delay_; }
 
-  // ---- its lock ----
+  // ---- lock ----
   [[nodiscard]] EngineMutex& mutex() const { return mutex_; }
   // To be called before anything that may replay: waits until no other thread is replaying.
   void wait_for_replays(const EngineLock& lock);
-  // Waits until no other thread of the scope is in an op.
+  // Waits until no other thread of the scope runs an op.
   void begin_turn(const EngineLock& lock) {
     turns_.begin(mutex_, lock, [this] { return engine_.replaying(); });
   }
   void end_turn(const EngineLock& lock) { turns_.end(lock); }
   void forget_turns_of_others() { turns_.forget_others(); }
 
-  // ---- its parts; who has a lock shows it, and it is looked at ----
+  // ---- parts; the argument proves that the caller holds this session's lock ----
   [[nodiscard]] Engine& engine(const EngineLock& lock) { return under(lock, engine_); }
   [[nodiscard]] const Engine& engine(const EngineLock& lock) const { return under(lock, engine_); }
   [[nodiscard]] Storages& storages(const EngineLock& lock) { return under(lock, storages_); }
   // Null on the CPU.
   [[nodiscard]] Gpu* gpu(const EngineLock& lock) const { return under(lock, device_).gpu(); }
-  // What is called without the lock says so.
+  // Methods of these parts that need no lock are marked as such.
   [[nodiscard]] TensorMemory& memory() { return memory_; }
   [[nodiscard]] TensorDevice& tensors() { return device_; }
   [[nodiscard]] const TensorDevice& tensors() const { return device_; }
-  // They need no lock to arm and disarm.
+  // To arm and disarm, which needs no lock.
   [[nodiscard]] const Storages& storages() const { return storages_; }
 
-  // Ends a pin of a frame or a collective, if its storage is alive; writes from outside of ops are
+  // Ends a pin of a frame or of a collective if its storage is alive. Writes outside of ops are
   // watched again.
   void unpin_and_watch(const PinTicket& pin, const EngineLock& lock);
 
   // ---- collectives: Note [In collective] ----
   [[nodiscard]] InFlight& in_flight(const EngineLock& lock) { return under(lock, in_flight_); }
-  // Before an op, without the lock: releases what collectives that have finished had pinned.
+  // Call before an op, without the lock: releases the pins of collectives that have finished.
   void land() {
     if (in_flight_.any()) [[unlikely]] {
       finish_ended();
     }
   }
-  // The same for those with these works, without the lock: they have finished.
+  // The same, without the lock, for collectives with these works, which have finished.
   void land(std::span<const WorkId> works);
-  // The same for the works of these that have no other owner.
+  // The same for those of these works that have no other owner.
   void land_dropped(std::span<const WorkId> works);
-  // Without the lock, when the session has stopped.
+  // Call without the lock, when the session has ended.
   void forget_collectives();
-  // In the child of a fork.
+  // Call in the child of a fork.
   void leave_collectives_to_parent() { in_flight_.leave_to_parent(); }
 
-  // ---- the user's wishes ----
+  // ---- requests of the user ----
   // As Budget::grow, and Budget::shrink.
   void grow(Bytes budget);
   void shrink(Bytes budget);
-  // Brings everything back that is evicted. Throws OutOfBudget; then nothing is lost.
+  void reset_peak();
+  // Restores every evicted value. Throws OutOfBudget; then nothing is lost.
   void materialize_all();
-  // On a GPU: the host waits for all work.
+  // On a GPU: the host waits for all work of the scope.
   void wait_for_device();
-  // It stops: bytes that are evicted are lost. What dies is in the graveyard.
+  // The session ends: evicted bytes are lost. Dying objects go to the graveyard.
   void disown_evicted(const EngineLock& lock);
 
-  // ---- what it writes down ----
-  // Before it is in force, one of them: what the program does, as a trace, or what the engine
-  // decides.
+  // ---- observers ----
+  // Call one of these before the session is in force: to record the program as a trace, or to log
+  // the engine's decisions.
   void record(const std::string& path);
   void log_decisions();
-  // Before it is in force: keeps on whose behalf memory is held and time spent.
+  // Call before the session is in force: records which modules hold memory and spend time.
   void attribute(const AttributionOptions& options);
-  // Null when nobody asked.
+  // Null unless attribute() was called.
   [[nodiscard]] Attributor* attributor(const EngineLock& lock) const {
     return under(lock, attributor_).get();
   }
-  // Where in the program this thread is; with no lock held.
+  // The program's line on this thread. Call it with no lock held.
   [[nodiscard]] std::uint32_t line() const {
     return attributor_ ? attributor_->line() : Maker::kNone;
   }
@@ -127,13 +128,13 @@ class Session {
     TraceRecorder recorder;
   };
   [[nodiscard]] bool recording() const { return recording_ != nullptr; }
-  // A training step ends here: for a trace, and for Foresight.
+  // A training step ends: informs the trace, Foresight and the other observers of steps.
   void mark_step(std::string_view name);
-  // No plan is made beside the program when this returns. Under its lock.
+  // Cancels planning on other threads; none goes on when this returns. Call it under the lock.
   void cancel_planning() noexcept;
-  // Nor ever after. Without the lock, where the process ends.
+  // The same, and forbids planning from now on. Call it without the lock, when the process ends.
   void stop_planning_for_good() noexcept;
-  // Null when none was recorded. Its writer is not closed yet.
+  // Null if none was recorded. Its writer is not closed yet.
   std::unique_ptr<Recording> end_recording();
   // Empty unless log_decisions was called.
   [[nodiscard]] std::vector<Decision> decisions(const EngineLock&) const;
@@ -144,7 +145,7 @@ class Session {
     RECOUP_CHECK(lock.is_of(mutex_), "another session's lock");
     return part;
   }
-  void observe(Observer* other);  // beside what knows steps; may be null
+  void observe(Observer* other);  // in addition to the observer of steps; may be null
   void finish_ended();
   void unpin_finished(std::span<const PendingCollective> pending, const EngineLock& lock);
 
@@ -158,19 +159,19 @@ class Session {
   std::unique_ptr<Recording> recording_;
   std::unique_ptr<DecisionLog> log_;
   std::unique_ptr<Attributor> attributor_;
-  ObserverPair steps_{nullptr, nullptr};      // what knows steps, and what writes down
+  ObserverPair steps_{nullptr, nullptr};      // the observer of steps, and a recorder or log
   ObserverPair observers_{nullptr, nullptr};  // these, and the attributor's
-  Engine engine_;  // its destructor calls the device, and nothing of what follows
+  Engine engine_;  // its destructor uses the device, and none of the members below
   Storages storages_;
   TensorMemory memory_;
   InFlight in_flight_;
-  std::unique_ptr<ScheduleRunner> runner_;                // of a policy with a schedule
-  std::unique_ptr<Foresight> foresight_;                  // of one that plans evictions
-  std::unique_ptr<NextUsePredictor> next_use_predictor_;  // where there is a spill tier
-  BlockId bounce_;                                        // of a GPU: what moves go through
+  std::unique_ptr<ScheduleRunner> runner_;                // for a policy with a schedule
+  std::unique_ptr<Foresight> foresight_;                  // for one that plans evictions
+  std::unique_ptr<NextUsePredictor> next_use_predictor_;  // if there is a spill tier
+  BlockId bounce_;                                        // GPU only: the buffer for moves
 };
 
-// A turn for a block of code.
+// A turn for the duration of a block.
 class Turn {
  public:
   Turn(Session& session, const EngineLock& lock) : session_(session), lock_(lock) {
@@ -183,7 +184,7 @@ class Turn {
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
-  // Beyond the block, until somebody calls end_turn.
+  // Keeps the turn after the block, until a call of end_turn.
   void go_on() { goes_on_ = true; }
 
  private:

@@ -14,7 +14,7 @@
 namespace recoup::detail {
 namespace {
 
-// Few, and looked at only for pointers that are not those of one at work.
+// The suspended sessions: few, and searched only for pointers that no active session owns.
 struct Suspended {
   std::mutex mutex;
   std::vector<Session*> sessions;
@@ -26,9 +26,9 @@ struct Suspended {
   }
 };
 
-std::atomic<int> visitors{0};  // threads, those of open scopes left out
+std::atomic<int> visitors{0};  // number of counted threads
 std::atomic<bool> closing{false};
-thread_local bool counted = false;  // this thread is among them
+thread_local bool counted = false;  // whether this thread is counted
 
 }  // namespace
 
@@ -57,8 +57,8 @@ void Visit::forget_others() {
   closing = false;
 }
 
-// Whoever waits at the door may hold a lock that a visitor waits for (a program's own, in a kernel
-// of its own). So the door opens again when that takes long.
+// The waiting thread may hold a lock that a visitor waits for (the program's own, in a kernel of
+// the program). So visitors are admitted again if the wait takes long.
 Closing::Closing() {
   using Clock = std::chrono::steady_clock;
   const WithoutInterpreter waiting;

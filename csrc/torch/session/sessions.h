@@ -1,4 +1,4 @@
-// The table of engines: at most one session at work on each device of the process.
+// The table of sessions: at most one active session on each device of the process.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,11 +12,11 @@ namespace recoup::detail {
 class Session;
 
 // Note [Visits]
-// Tensors die on any thread, at any time; also while the scope is left on another one. So whoever
-// looks for a session holds a Visit from before the look to after the last use, and a session ends
-// only in a Closing, which waits until nobody visits and lets nobody in. The thread that entered a
-// scope is the one that leaves it: it visits for as long as the scope is open, and is not counted,
-// so that its ops pay no atomic operation.
+// Tensors die on any thread, at any time, even while another thread leaves the scope. So a thread
+// that looks up a session holds a Visit from before the lookup until after the last use. A session
+// ends only in a Closing, which waits until there is no visitor and admits none. The thread that
+// entered a scope also leaves it. It visits for as long as the scope is open and is not counted, so
+// its ops need no atomic operation.
 class Visit {
  public:
   Visit() { begin(); }
@@ -50,8 +50,8 @@ class Visit {
   static void go_out();
 };
 
-// While one lives no other thread visits. It must not run code of others: nothing may be destroyed
-// that could be a tensor.
+// No other thread visits during its lifetime. It must not run foreign code: no object may be
+// destroyed meanwhile that could be a tensor.
 class Closing {
  public:
   Closing();
@@ -60,7 +60,7 @@ class Closing {
   Closing& operator=(const Closing&) = delete;
 };
 
-// Read without a lock, in a Visit, on the way of every op; changed while a session enters or stops.
+// Read without a lock, in a Visit, by every op; changed while a session enters or leaves.
 class Sessions {
  public:
   static constexpr int kMaxGpus = 64;
@@ -68,12 +68,12 @@ class Sessions {
   [[nodiscard]] static Session* on_cpu() { return cpu_.load(std::memory_order_seq_cst); }
   [[nodiscard]] static bool any_on_gpus() { return gpu_count_.load(std::memory_order_acquire) > 0; }
   [[nodiscard]] static bool any() { return on_cpu() != nullptr || any_on_gpus(); }
-  // Null for a device on which none is at work.
+  // Null for a device without an active session.
   [[nodiscard]] static Session* on(c10::Device device) {
     const std::atomic<Session*>* const row = row_of(device);
     return row == nullptr ? nullptr : row->load(std::memory_order_seq_cst);
   }
-  // Calls function(session) for each that is at work.
+  // Calls function(session) for each active session.
   template <class Function>
   static void for_each(Function&& function) {
     if (Session* const session = on_cpu()) {
@@ -88,17 +88,17 @@ class Sessions {
     }
   }
 
-  // False when there is one on its device.
+  // False if there is one on its device.
   [[nodiscard]] static bool enter(Session& session);
   static void leave(Session& session);
 
-  // One that could not be left yet keeps its memory and sees no ops.
+  // A session that could not be left yet keeps its memory and receives no ops.
   static void suspend(Session& session);
   static void end_suspended(Session& session);
   [[nodiscard]] static std::vector<Session*> suspended();
-  // The session of the CPU, at work or suspended, whose arena holds `pointer`.
+  // The session of the CPU, active or suspended, whose arena holds `pointer`.
   [[nodiscard]] static Session* owner_of(const void* pointer);
-  // The one with this number, at work or suspended.
+  // The session with this number, active or suspended.
   [[nodiscard]] static Session* numbered(std::uint32_t number);
 
  private:

@@ -9,7 +9,7 @@ void Snapshots::add(c10::StorageImpl& storage, Session& session, const EngineLoc
   Snapshot before{.memory = storage._mutable_data_ptr_no_checks().get(),
                   .size = storage.nbytes(),
                   .gpu = session.gpu(lock)};
-  all_.reserve(all_.size() + 1);  // so that no copy is lost
+  all_.reserve(all_.size() + 1);  // so that push_back cannot throw and leak the copy
   if (before.gpu != nullptr) {
     before.copy = before.gpu->keep_copy(before.memory, before.size);
   } else if (before.size > 0) {

@@ -1,4 +1,4 @@
-// The bytes of small storages as they were before a kernel that may have to be taken back.
+// Copies of small storages, made before a kernel that may have to be undone.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -10,21 +10,21 @@
 
 namespace recoup::detail {
 
-// On the CPU they are in the session's pool. On a GPU they are kept there, in memory outside of the
-// budget, and nobody waits.
+// On the CPU the copies are in the session's pool. On a GPU they are in device memory outside of
+// the budget, and the host does not wait.
 class Snapshots {
  public:
   Snapshots() = default;
   Snapshots(const Snapshots&) = delete;
   Snapshots& operator=(const Snapshots&) = delete;
 
-  // Throws OutOfBudget; `drop` is due all the same.
+  // Throws OutOfBudget; `drop` must be called even then.
   void add(c10::StorageImpl& storage, Session& session, const EngineLock& lock);
-  // Puts them back to where they were.
+  // Writes the copies back.
   void restore() const noexcept;
-  // Lets go of them; to be called before this is destroyed.
+  // Frees the copies; must be called before the destructor.
   void drop(Session& session, const EngineLock& lock) noexcept;
-  // The number of copies in the pool's memory.
+  // The number of copies in the pool.
   [[nodiscard]] std::uint32_t in_pool() const noexcept;
 
  private:

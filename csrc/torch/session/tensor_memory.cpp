@@ -13,8 +13,8 @@
 namespace recoup::detail {
 namespace {
 
-// Numbers that the argument parser wraps into tensors are allocated outside of any kernel, one an
-// op.
+// Size in bytes up to which an allocation outside of any kernel may be a number that the argument
+// parser wraps into a tensor.
 constexpr std::size_t kWrappedNumber = 16;
 
 }  // namespace
@@ -27,7 +27,7 @@ bool TensorMemory::in_scope(std::size_t nbytes) const {
     return !to_.device.device().is_cpu() || nbytes > kWrappedNumber || inside_op() ||
            Hook::fills_by_pointer();
   }
-  // Kernels also allocate on OpenMP workers, which know nothing of the scope.
+  // Kernels also allocate on OpenMP workers, which are not threads of the scope.
   return to_.device.in_kernel() && at::in_parallel_region();
 }
 
@@ -50,7 +50,7 @@ BlockId TensorMemory::block_at(const void* pointer) const {
 
 void TensorMemory::throw_no_room(const OutOfBudget& error) const {
   if (!inside_op() && !at::in_parallel_region()) {
-    throw_out_of_budget(error.report());  // inside no op, whose handler would do it
+    throw_out_of_budget(error.report());  // outside of ops, whose handler would convert it
   }
   if (CompiledFrame* const frame = CompiledFrame::current()) {
     frame->note_failure(PoolOutOfMemory(error.report(), to_.session));
@@ -61,8 +61,9 @@ void TensorMemory::throw_no_room(const OutOfBudget& error) const {
   throw PoolOutOfMemory(error.report(), to_.session);
 }
 
-// What the engine lets go dies when its lock is given up, and memory of the pool with it: a slice
-// of a storage is a storage from outside that holds one of ours. Then it is tried once more.
+// Objects that the engine has released die when its lock is released, and may free memory of the
+// pool: a slice is an external storage that owns a storage of the pool. So a failed allocation is
+// tried once more if that freed memory.
 template <class Take>
 void* TensorMemory::allocate_in_turns(Take&& take) {
   to_.delay.wait();

@@ -1,4 +1,4 @@
-// The memory of a session's pool as kernels and the program ask for it, and give it back.
+// Memory of a session's pool for kernels and for the program.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -21,7 +21,7 @@ namespace recoup::detail {
 
 class TensorMemory {
  public:
-  // All of them outlive it. `session`: what its errors say they are of.
+  // The references must outlive this object. `session` identifies the session in its errors.
   struct Neighbors {
     Engine& engine;
     TensorDevice& device;
@@ -34,31 +34,31 @@ class TensorMemory {
   TensorMemory(const TensorMemory&) = delete;
   TensorMemory& operator=(const TensorMemory&) = delete;
 
-  // ---- any thread; these take the lock ----
+  // ---- for any thread; these take the lock ----
   // Whether an allocation of this thread belongs to the session's program.
   [[nodiscard]] bool in_scope(std::size_t nbytes) const;
-  // For a kernel, on the CPU; and on a GPU, for work on a stream. Throws PoolOutOfMemory, or
-  // KernelOutOfMemory on a GPU.
+  // Memory for a kernel on the CPU, or for work on a stream of a GPU. Throws PoolOutOfMemory, on a
+  // GPU KernelOutOfMemory.
   c10::DataPtr allocate(std::size_t nbytes);
   void* allocate(std::size_t nbytes, cuda::Stream stream);
   void free(void* pointer);
   void record_stream(void* pointer, cuda::Stream stream);
-  // Bytes of the pool that are in use, and that have memory; without the lock.
+  // Bytes of the pool that are in use, and that have physical memory; without the lock.
   [[nodiscard]] Bytes used() const { return Bytes(used_.load(std::memory_order_relaxed)); }
   [[nodiscard]] Bytes reserved() const { return Bytes(reserved_.load(std::memory_order_relaxed)); }
 
   // ---- under the lock ----
-  // Memory for what is kept while a kernel runs. Throws OutOfBudget.
+  // Memory for copies that are kept while a kernel runs. Throws OutOfBudget.
   void* allocate_aside(Bytes size, const EngineLock&);
   void free_aside(const void* memory, const EngineLock&);
-  // Tells used() and reserved() what they are, on a GPU.
+  // Updates used() and reserved(), on a GPU.
   void publish_use(const EngineLock&);
-  // Kernels are numbered: a block was allocated after as many as its serial says.
+  // Kernels are numbered. A block's serial: number of the last kernel begun before its allocation.
   std::uint64_t next_serial(const EngineLock&) { return ++serial_; }
   [[nodiscard]] std::uint64_t serial(BlockId block, const EngineLock&) const {
     return block_serials_[block.index()];
   }
-  // The most bytes that kernels held since reset_held.
+  // most_held: the largest number of bytes that kernels held since reset_held.
   void reset_held(const EngineLock&) { most_held_ = held_ = 0; }
   [[nodiscard]] Bytes most_held(const EngineLock&) const { return Bytes(most_held_); }
 

@@ -8,21 +8,22 @@
 
 namespace recoup::detail {
 
-// Note [The interpreter's lock]: it is given up meanwhile, so no thread waits here with it. Then it
-// may be taken under the engine's lock, as it is here when the wait ends, and when a storage is
-// used whose only owner is its Python object.
+// Note [The interpreter's lock]: it is released meanwhile, so no thread waits here while it holds
+// the interpreter's lock. Hence that lock may be taken under the engine's lock: at the end of this
+// wait, and when a storage is used whose only owner is its Python object.
 void EngineMutex::wait() {
   RECOUP_CHECK(!is_mine(), "the engine's lock is taken by the thread that holds it");
   if (GeneratorLock::held_by_this_thread() || at::in_parallel_region()) {
-    mutex_.lock();  // who has the interpreter's lock may wait for that generator
+    mutex_.lock();  // the interpreter's owner may wait for that generator
     return;
   }
   const WithoutInterpreter waiting;
   mutex_.lock();
 }
 
-// What dies may need the GIL, for which nobody waits who holds a generator, or whom a kernel that
-// holds one waits for: it is left to the next one. Note [The generator's gate]
+// Destroying dead objects may need the GIL. A thread that holds a generator, or that a kernel with
+// a generator waits for, must not wait for the GIL, so it leaves them to the next unlock.
+// Note [The generator's gate]
 void EngineMutex::unlock_and_bury() {
   Graveyard dead;
   if (!GeneratorLock::held_by_this_thread() && !at::in_parallel_region()) {

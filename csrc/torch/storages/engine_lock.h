@@ -1,4 +1,4 @@
-// The lock around an engine, and whose turn it is to run an op.
+// The lock of an engine, and the exclusive right of a thread to run an op.
 #pragma once
 
 #include <atomic>
@@ -21,22 +21,23 @@ class EngineMutex {
   EngineMutex(const EngineMutex&) = delete;
   EngineMutex& operator=(const EngineMutex&) = delete;
 
-  // Around a kernel, and around fork; EngineLock does it for all others. A thread that holds it
-  // must not come back: the usual cause is a storage of the program's that dies under the lock
-  // instead of in the graveyard. That is a broken invariant, and not a wait without end.
+  // Called directly only to release the lock during a kernel and to hold it during fork. All other
+  // code uses EngineLock. A thread that holds the lock must not take it again. The usual cause
+  // would be a storage of the program that dies under the lock instead of in the graveyard. This is
+  // reported as a broken invariant; it does not become a deadlock.
   void lock() {
     if (!mutex_.try_lock()) [[unlikely]] {
       wait();
     }
     holder_.store(this_thread(), std::memory_order_relaxed);
   }
-  // What is in the graveyard stays there.
+  // Does not empty the graveyard.
   void unlock() {
     holder_.store(nullptr, std::memory_order_relaxed);
     mutex_.unlock();
   }
 
-  // Gives the lock up until done(), which another thread makes true under the lock.
+  // Releases the lock until done(), which another thread makes true under the lock.
   template <class Done>
   void wait_until(const EngineLock&, Done&& done) {
     std::unique_lock<EngineMutex> held(*this, std::adopt_lock);
@@ -57,18 +58,18 @@ class EngineMutex {
     held.release();
   }
 
-  // For who has the lock.
+  // To be used with the lock held.
   [[nodiscard]] Graveyard& graveyard() { return graveyard_; }
 
  private:
   friend class EngineLock;
   void unlock_and_bury();
   void wait();
-  // Whether the calling thread holds it.
+  // Whether the calling thread holds the lock.
   [[nodiscard]] bool is_mine() const {
     return holder_.load(std::memory_order_relaxed) == this_thread();
   }
-  // An address that no other thread has.
+  // A unique address of the thread.
   static const void* this_thread() {
     thread_local char marker = 0;
     return &marker;
@@ -81,7 +82,7 @@ class EngineMutex {
   Graveyard graveyard_;
 };
 
-// Holds the lock; what died under it is buried when it is given up.
+// Holds the lock. The destructor releases it and then destroys the objects that died under it.
 class EngineLock {
  public:
   explicit EngineLock(EngineMutex& mutex) : mutex_(mutex) { mutex.lock(); }
@@ -101,11 +102,11 @@ class EngineLock {
   EngineMutex& mutex_;
 };
 
-// Around an op, its kernel included: no two threads of the scope are in one, for the engine knows
-// one running op. An op within an op's kernel is the same turn.
+// The right to run an op, its kernel included. Only one thread of the scope may have it, since the
+// engine knows one running op. An op within an op's kernel belongs to the same turn.
 class Turns {
  public:
-  // Waits until nobody else has the turn and busy() is false.
+  // Waits until no other thread has the turn and busy() is false.
   template <class Busy>
   void begin(EngineMutex& mutex, const EngineLock& lock, Busy&& busy) {
     const std::thread::id self = std::this_thread::get_id();
@@ -116,8 +117,8 @@ class Turns {
     holder_ = self;
     ++depth_;
   }
-  void end(const EngineLock&) { --depth_; }  // who waits is told when the lock is given up
-  // In the child of a fork, which has no other thread.
+  void end(const EngineLock&) { --depth_; }  // releasing the lock notifies waiting threads
+  // To be called in the child of a fork, which has no other thread.
   void forget_others() { depth_ = holder_ == std::this_thread::get_id() ? depth_ : 0; }
 
  private:

@@ -10,14 +10,14 @@
 namespace recoup::detail {
 namespace {
 
-// Whether the program has let it go.
+// Whether the program has dropped the storage.
 bool is_dead(const StorageRecord& external) {
   return external.strong ? is_sole_owner(external.strong) : external.weak.expired();
 }
 
 }  // namespace
 
-// The C library keeps what is freed in small parts.
+// The C library keeps small freed blocks.
 void trim_heap() noexcept {
 #ifdef __GLIBC__
   malloc_trim(0);
@@ -44,7 +44,7 @@ bool ExternalStorages::hold(StorageRecord& record) {
   return static_cast<bool>(record.strong);
 }
 
-// When its last owner is this one, the engine is told first.
+// If the record is the last owner, the storage is reported to the engine before it is freed.
 void ExternalStorages::release(StorageRecord& record) noexcept {
   if (record.strong && record.id.valid() && is_sole_owner(record.strong)) {
     note_dead(record);
@@ -72,7 +72,7 @@ void ExternalStorages::sweep() {
   report_all();
 }
 
-// Each is looked at about once for each 1,024 that are met.
+// Inspects each storage about once for every 1,024 that are met.
 void ExternalStorages::sweep_before_meeting() {
   constexpr std::size_t kShare = 1024;
   if (++met_ > records_.external_count() / kShare) {
@@ -90,7 +90,7 @@ void ExternalStorages::report_all() {
   }
 }
 
-// The engine calls `forget`, now or when lineage lets it go.
+// The engine calls `forget`, at once or when no lineage needs the value any more.
 void ExternalStorages::report(StorageRecord& record) {
   if (!record.id.valid() || !is_dead(record)) {
     return;
@@ -105,9 +105,9 @@ void ExternalStorages::report(StorageRecord& record) {
   }
 }
 
-// The C library also keeps a large block that lies between small ones, and cannot give it to an
-// aligned block of the same size: a loop that makes and drops one tensor would take a block more
-// each time.
+// The C library also keeps a large block that lies between small ones, and cannot reuse it for an
+// aligned block of the same size. A loop that makes and drops one tensor would take one more block
+// in each iteration.
 void ExternalStorages::note_freed(Bytes size) noexcept {
   constexpr Bytes kMost(64 << 20);
   freed_ += size;

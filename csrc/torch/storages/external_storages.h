@@ -1,4 +1,4 @@
-// Who keeps the storages that were made outside the pool, and how their end is noticed.
+// Ownership of storages that were made outside the pool, and detection of their end.
 #pragma once
 
 #include <cstddef>
@@ -12,32 +12,33 @@ namespace recoup::detail {
 
 class Engine;
 
-// The C library gives memory that it has free back to the system.
+// Returns free memory of the C library to the system.
 void trim_heap() noexcept;
 
-// Note [Who keeps an external storage]. Called under the engine's lock.
+// Note [Who keeps an external storage]. All methods are called under the engine's lock.
 class ExternalStorages {
  public:
-  // All of them outlive it. The engine may be one that is made later.
+  // The arguments must outlive this object. The engine may be constructed later.
   ExternalStorages(Engine& engine, EngineMutex& mutex, StorageRecords& records)
       : engine_(engine), mutex_(mutex), records_(records) {}
   ExternalStorages(const ExternalStorages&) = delete;
   ExternalStorages& operator=(const ExternalStorages&) = delete;
 
-  // A record of lineage reads the storage from now on; no record reads it any more.
+  // keep(): a record of lineage reads the storage from now on. let_go(): no record reads it any
+  // more.
   static void keep(StorageRecord& record) noexcept;
   void let_go(StorageRecord& record) noexcept;
-  // Keeps the storage until the next `collect`. False: the program has let it go.
+  // Keeps the storage until the next `collect`. False if the program has dropped it.
   [[nodiscard]] bool hold(StorageRecord& record);
 
-  // Lets go of what was held for a call into the engine, and reports what has died by now. At the
-  // end of such a call.
+  // Releases what was held during a call into the engine, and reports the storages that have died.
+  // Called at the end of such a call.
   void collect();
-  // Reports all that have died.
+  // Finds and reports all storages that have died.
   void sweep();
-  // Before another one is charged: those that have died are counted no more.
+  // Called before another storage is charged, so that dead ones are no longer charged.
   void sweep_before_meeting();
-  // It has died, and is to be reported by `collect`.
+  // Marks a dead storage for the next `collect`, which reports it.
   void note_dead(const StorageRecord& record) { dead_.push_back(record.self); }
 
  private:
@@ -49,9 +50,9 @@ class ExternalStorages {
   Engine& engine_;
   EngineMutex& mutex_;
   StorageRecords& records_;
-  std::vector<RecordId> held_;  // for a call into the engine
+  std::vector<RecordId> held_;  // during a call into the engine
   std::vector<RecordId> dead_;  // to be reported
-  std::size_t met_ = 0;         // since the last sweep
+  std::size_t met_ = 0;         // number of external storages met since the last sweep
   Bytes freed_{0};              // since the last trim_heap
 };
 

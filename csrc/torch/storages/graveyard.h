@@ -1,4 +1,4 @@
-// What died while the engine's lock was held.
+// Objects that died while the engine's lock was held.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace recoup::detail {
 
-// It is destroyed after the lock is given up, because destroying it may come back to us.
+// Destroyed after the lock is released, because their destructors may call recoup again.
 class Graveyard {
  public:
   void add(StoragePtr storage) {

@@ -1,4 +1,4 @@
-// The functions of ours that PyTorch calls for a storage.
+// recoup's functions that PyTorch calls for a storage.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -7,16 +7,16 @@
 
 namespace recoup::detail {
 
-// They have no argument of ours, so they look for the session in the table of all of them. The
-// layers below the table are given them.
+// They get no argument of recoup's, so they find the session in the table of sessions. The layers
+// below the table get them as pointers.
 struct StorageHooks {
-  c10::DeleterFnPtr pool = nullptr;     // deletes bytes that the engine has given
-  c10::DeleterFnPtr program = nullptr;  // deletes what the program allocates on the device
+  c10::DeleterFnPtr pool = nullptr;     // deletes bytes that the engine has allocated
+  c10::DeleterFnPtr program = nullptr;  // deletes bytes that the program allocates on the device
   c10::DeleterFnPtr evicted = nullptr;  // deletes an EvictedContext
   // Note [Unseen writers]
-  AccessHook written = nullptr;  // somebody takes the address to write to it
-  AccessHook defined = nullptr;  // the same, of bytes that nobody has defined yet
-  // Note [Suspended scopes]: a session meets a storage for the first time.
+  AccessHook written = nullptr;  // code takes the address to write to it
+  AccessHook defined = nullptr;  // the same, for bytes that are still undefined
+  // Note [Suspended scopes]: called when a session meets a storage for the first time.
   AccessHook met = nullptr;
 };
 

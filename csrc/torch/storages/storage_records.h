@@ -1,4 +1,4 @@
-// What is kept of each storage that the engine knows: the engine's "handle".
+// The record of each storage that the engine knows: the engine's "handle".
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -17,23 +17,23 @@ using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 using RecordId = Id<struct RecordTag>;
 
 // Note [Who keeps an external storage]
-// Storages are held weakly. The deleter of one in the pool says when it dies. An external one dies
-// as it would without recoup, at once, unless a record of lineage reads it: then it is held
-// strongly, and was let go when no other owner is left.
+// Storages are held weakly. A storage in the pool reports its death through its deleter. An
+// external one dies as it would without recoup, at once, unless a record of lineage reads it. Then
+// it is held strongly, and counts as dropped by the program when no other owner is left.
 struct StorageRecord {
   c10::weak_intrusive_ptr<c10::StorageImpl> weak{StoragePtr()};
-  StoragePtr strong;  // external only: while a record reads it, or the engine is at work on it
-  bool read = false;  // external only: by a record of lineage
-  ValueId let_go;  // external only: what it held when the program let it go; then `id` is of none
+  StoragePtr strong;  // external only: while a record reads it or the engine uses it
+  bool read = false;  // external only: a record of lineage reads it
+  ValueId let_go;     // external only: its value when the program dropped it; `id` is then invalid
   c10::StorageImpl* impl = nullptr;
-  AddressRange range;  // external only: where its bytes were when they were charged
-  bool view = false;   // the same: of memory that another storage may own
+  AddressRange range;  // external only: address range of its bytes when they were charged
+  bool view = false;   // external only: of memory that another storage may own
   StorageId id;
   RecordId self;
 };
 
-// What an evicted storage has in the place of its bytes: numbers, for it may die while its session
-// stops, and then nothing that it points to would be there.
+// Stored in an evicted storage in place of its bytes. It holds numbers, not pointers: the storage
+// may die while its session ends.
 struct EvictedContext {
   std::uint32_t session = 0;
   RecordId record;
@@ -51,7 +51,7 @@ struct EvictedContext {
 // The records of one session. References stay valid while a record lives.
 class StorageRecords {
  public:
-  // With a weak reference to the storage; the caller says what it is.
+  // Adds a record with a weak reference to the storage; the caller sets the other fields.
   StorageRecord& add(c10::StorageImpl& storage) {
     const auto [id, record] = records_.emplace();
     c10::raw::weak_intrusive_ptr::incref(&storage);
@@ -63,7 +63,8 @@ class StorageRecords {
   void remove(const StorageRecord& record) { records_.remove(record.self); }
   [[nodiscard]] StorageRecord& operator[](RecordId id) { return records_[id]; }
 
-  // External ones are found by the address of their storage, and by those of their bytes.
+  // External storages are found by the address of their StorageImpl and by the range of their
+  // bytes.
   void index_external(const StorageRecord& record) {
     external_.insert(key_of(record.impl), record.self);
     if (record.view) {
@@ -72,7 +73,7 @@ class StorageRecords {
       memory_.add_owner(record.range, record.self);
     }
   }
-  // Does nothing when another record is found there.
+  // Does nothing if another record has taken its place.
   void unindex_external(const StorageRecord& record) {
     if (external(record.impl) != &record) {
       return;
@@ -84,28 +85,28 @@ class StorageRecords {
       memory_.remove_owner(record.range, record.self);
     }
   }
-  // Null: none.
+  // Null if there is none.
   [[nodiscard]] StorageRecord* external(const c10::StorageImpl* storage) {
     const RecordId id = external_.get(key_of(storage));
     return id.valid() ? &records_[id] : nullptr;
   }
 
-  // An external one that owns bytes in the range; null: none.
+  // An external storage that owns bytes in the range; null if there is none.
   [[nodiscard]] StorageRecord* owner_in(AddressRange range) {
     const RecordId id = memory_.owner_in(range);
     return id.valid() ? &records_[id] : nullptr;
   }
-  // It is found there no more.
+  // Removes the storage from the results of owner_in().
   void unwatch_owner(const StorageRecord& record) {
     memory_.remove_owner(record.range, record.self);
   }
-  // Whether there is a view of some of it.
+  // Whether a view shows a part of the range.
   [[nodiscard]] bool has_view_in(AddressRange range) const { return memory_.has_view_in(range); }
 
   [[nodiscard]] bool contains(RecordId id) const { return records_.contains(id); }
   [[nodiscard]] std::size_t external_count() const { return external_.size(); }
 
-  // Calls function(record); it must neither add nor remove any.
+  // Calls function(record), which must neither add nor remove records.
   template <class Function>
   void for_each(Function&& function) const {
     records_.for_each([&](RecordId, const StorageRecord& record) { function(record); });

@@ -102,9 +102,9 @@ StorageId Storages::find_known(const c10::StorageImpl& storage) {
 }
 
 // Note [Let go, and found again]
-// That nobody but us holds an external storage does not mean that nobody will: weak references (of
-// torch.multiprocessing's cache, for one) find what lineage keeps. Then it is the program's again,
-// under a new id, with all that depends on its content.
+// An external storage without owners other than recoup may get new ones: weak references (for
+// example of torch.multiprocessing's cache) find what lineage keeps. Then it belongs to the program
+// again, under a new id, with all dependents of its content.
 StorageId Storages::id_of(StorageRecord& external) {
   if (!external.id.valid()) {
     external.id = engine_.revive_external(std::exchange(external.let_go, ValueId()));
@@ -140,7 +140,7 @@ StorageId Storages::find_pooled(c10::StorageImpl& storage) {
     }
     return id;
   }
-  // Allocated by something that was no op of ours (torch.tensor writes its bytes itself): a
+  // Allocated outside of any op that recoup received (torch.tensor writes its bytes itself): a
   // non-recomputable value.
   StorageRecord& added = records_.add(storage);
   added.id = engine_.adopt({.block = *block, .nbytes = size_of(storage), .handle = &added});
@@ -151,19 +151,18 @@ StorageId Storages::find_pooled(c10::StorageImpl& storage) {
 }
 
 // Note [Views of memory]
-// DLPack, NumPy, a slice of a storage, from_blob in C++ make a storage over memory that another one
-// may own: a write through either is a write to both. Such a view escapes when it is met, and so
-// does the owner, whichever of them is met first. Then what was made from the owner is brought
-// back, or is made from a private copy, before an op writes through the view; and nothing that is
-// made later is recomputed from its bytes. Views that share memory have escaped, all of them. Two
-// owners share nothing.
+// DLPack, NumPy, a slice of a storage and from_blob in C++ make a storage over memory that another
+// storage may own: a write through either writes to both. Such a view escapes when it is met, and
+// so does the owner, whichever is met first. Then the owner's dependents are restored, or are
+// computed from a private copy, before an op writes through the view. Nothing that is made later is
+// recomputed from its bytes. Views that share memory have all escaped. Two owners share nothing.
 //
-// What is in the pool is in no list of addresses: a view of it is made inside the scope, by
-// somebody who takes the address, and that is an escape, unless the bytes were not defined by then
-// (Note [Unseen writers]). So the owner is looked for when the view is met.
+// Memory of the pool is in no list of addresses. A view of it is made inside the scope by code that
+// takes the address, which is an escape, unless the bytes were undefined then: see
+// Note [Unseen writers]. So the owner is looked up when the view is met.
 void Storages::escape_owners(AddressRange range) {
   while (StorageRecord* const owner = live_owner_in(range)) {
-    // It may die on another thread, but not what is read here: weak references keep that.
+    // It may die on another thread, but weak references keep the fields that are read here.
     if (data_of(*owner->impl).get() != reinterpret_cast<const void*>(owner->range.from)) {
       records_.unwatch_owner(*owner);  // it has other memory by now
       continue;
@@ -184,7 +183,7 @@ void Storages::escape_owners(AddressRange range) {
   }
 }
 
-// Other memory may lie where that of a dead owner was.
+// A dead owner's memory may have been reused by another storage.
 StorageRecord* Storages::live_owner_in(AddressRange range) {
   StorageRecord* owner = records_.owner_in(range);
   while (owner != nullptr && owner->weak.expired()) {
@@ -195,8 +194,8 @@ StorageRecord* Storages::live_owner_in(AddressRange range) {
   return owner;
 }
 
-// Note [Private memory]. Of memory that PyTorch did not allocate: whether tensors of this storage
-// alone are written there.
+// Note [Private memory]. Whether memory that PyTorch did not allocate is written only through
+// tensors of this storage.
 bool Storages::is_private_owner(const c10::StorageImpl& storage) {
   const c10::DataPtr& data = data_of(storage);
   if (device_.owns(data.get()) || !is_private(data, device_.hooks())) {
@@ -211,8 +210,8 @@ bool Storages::is_private_owner(const c10::StorageImpl& storage) {
   return true;
 }
 
-// Whether `slice` is a slice of the owner's storage, and slices are all that holds that storage,
-// but for its Python object. Then no tensor shows it.
+// Whether `slice` is a slice of the owner's storage, and only slices and its Python object own that
+// storage. Then no tensor shows it.
 bool Storages::is_shown_by_slices_alone(const StorageRecord& owner,
                                         const c10::StorageImpl& slice) const {
   if (whole_of(data_of(slice)) != owner.impl) {
@@ -228,7 +227,7 @@ bool Storages::is_shown_by_slices_alone(const StorageRecord& owner,
   return c10::raw::intrusive_ptr::use_count(owner.impl) <= holders;
 }
 
-// The storage is met anew the next time.
+// The storage will be registered anew the next time.
 void Storages::disown(const c10::StorageImpl& storage, StorageId id) {
   engine_.disown_external(id);
   if (const StorageRecord* const left = records_.external(&storage)) {
@@ -236,8 +235,8 @@ void Storages::disown(const c10::StorageImpl& storage, StorageId id) {
   }
 }
 
-// What was computed from all of it is computed from nothing now. When a tensor shows it again, it
-// is met again.
+// The whole storage escapes and is disowned, so nothing depends on it any more. If a tensor shows
+// it again, it is registered anew.
 void Storages::forget_whole(StorageRecord& owner) {
   const c10::StorageImpl& storage = *owner.impl;
   const StorageId id = id_of(owner);
@@ -245,7 +244,7 @@ void Storages::forget_whole(StorageRecord& owner) {
   disown(storage, id);
 }
 
-// The block may begin before the view does.
+// The block may begin before the view.
 void Storages::escape_in_pool(const void* data) {
   const Pool& pool = engine_.pool();
   const PoolOffset offset = device_.arena().offset(data);
@@ -271,7 +270,7 @@ void Storages::escape_unless_it_has(StorageId storage) {
 
 StorageId Storages::find_external(c10::StorageImpl& storage) {
   const void* const data = data_of(storage).get();
-  // A view of it has the same address and another deleter.
+  // A view has the same address but another deleter.
   const bool ours = data_of(storage).get_deleter() == device_.hooks().pool;
   StorageRecord* const moved_out = ours ? device_.moved_out_to(data) : nullptr;
   if (moved_out != nullptr && moved_out->impl != &storage) {
@@ -284,19 +283,19 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
     if (known->range.from == reinterpret_cast<std::uintptr_t>(data)) {
       return id;
     }
-    // resize_ or set_ behind our back: what we knew is gone, and nothing was evicted because of it.
-    // Else this fails, now and the next time.
+    // resize_ or set_ has replaced the memory unseen: the former content is gone. This succeeds
+    // only if no evicted value depends on it. Otherwise it throws, now and the next time.
     disown(storage, id);
   }
   device_.hooks().met(&storage);
   device_.external().sweep_before_meeting();
   const c10::DeleterFnPtr deleter = data_of(storage).get_deleter();
-  // Not ours, nor from an earlier scope.
+  // From neither this scope nor an earlier one.
   const bool foreign = deleter != device_.hooks().program && deleter != device_.hooks().pool;
   const AddressRange range = range_of(storage);
   const bool view = foreign && !is_private_owner(storage);
   if (view) {
-    // As long as this has not succeeded, the view is not on record.
+    // Until this has succeeded, the view is not recorded.
     escape_owners(range);
     if (device_.owns(data)) {
       escape_in_pool(data);
@@ -308,7 +307,7 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   StorageRecord& added = records_.add(storage);
   added.range = range;
   added.view = view;
-  // Memory inside the arena that somebody wrapped (copy-on-write) is charged already.
+  // Memory inside the arena that other code wrapped (copy-on-write) is charged already.
   const Bytes size = device_.owns(data) ? Bytes(0) : size_of(storage);
   const bool counted = device_.gpu() != nullptr && gpus().is_outside(data_of(storage));
   charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow);
@@ -316,13 +315,13 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   if (view || records_.has_view_in(range)) {
     engine_.user().escape(added.id);
   } else if (device_.brings_in() && !offered_.contains(&storage)) {
-    (void)engine_.user().pin(added.id);  // somebody may hold its address
+    (void)engine_.user().pin(added.id);  // code may hold its address
   }
   return added.id;
 }
 
-// Null when it has bytes, or is dying. One that Python has an object of has bytes: to lock it here
-// could wait for the interpreter, whose holder may wait for us.
+// Null if the storage has bytes or is dying. A storage with a Python object has bytes: locking its
+// weak reference here could wait for the interpreter, whose owner may wait for the engine's lock.
 StoragePtr Storages::lock_evicted(const StorageRecord& record) const {
   return device_.is_evicted(data_of(*record.impl)) ? record.weak.lock() : StoragePtr();
 }
@@ -355,13 +354,13 @@ bool Storages::is_watchable(const c10::StorageImpl& storage) const {
 }
 
 // Note [Unseen writers]
-// A C extension that takes tensor.data_ptr() writes where no op shows it, and what was made from
-// the storage would be recomputed from the new content. So every storage that an op has read or
-// made carries a materializer, a hook of StorageImpl that fires once, on the first mutable access
-// outside the ops that we see. Around our kernels it is off: kernels take mutable pointers all the
-// time, some of them from several threads. What `empty` makes is filled by pointer in the usual
-// case, so that is no reason to distrust it ever after; but whoever filled it may come back to the
-// pointer (DDP's reducer does), so it stays where it is.
+// A C extension that takes tensor.data_ptr() writes without an op, and the dependents of the
+// storage would be recomputed from the new content. So every storage that an op has read or made
+// carries a materializer, a hook of StorageImpl that fires once, on the first mutable access
+// outside the ops that recoup receives. The hook is off while kernels run: they take mutable
+// pointers all the time, some of them on several threads. Tensors from `empty` are usually filled
+// by pointer, so the first access is no reason to distrust them for ever. But the code that filled
+// one may use the pointer again (DDP's reducer does), so the storage is not moved any more.
 void Storages::arm_with(c10::StorageImpl& storage, AccessHook hook) const {
   if (is_watchable(storage) && !has_access_hook(storage)) {
     set_access_hook(storage, hook);

@@ -1,4 +1,4 @@
-// The storages that a session knows: from PyTorch's to the engine's, and back.
+// The storages that a session knows: mapping between PyTorch's and the engine's.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -14,53 +14,54 @@
 
 namespace recoup::detail {
 
-// Called under the engine's lock, but for `arm` and its like.
+// All methods but `arm`, `arm_undefined` and `disarm` are called under the engine's lock.
 class Storages {
  public:
-  // All of them outlive it.
+  // The arguments must outlive this object.
   Storages(Engine& engine, TensorDevice& device, StorageRecords& records, EngineMutex& mutex)
       : engine_(engine), device_(device), records_(records), mutex_(mutex) {}
   Storages(const Storages&) = delete;
   Storages& operator=(const Storages&) = delete;
 
-  // The storage of a tensor; registers it when it is new. Invalid for storages without bytes.
-  // Throws OutOfBudget when it was made outside and there is no room to charge it.
+  // The storage of a tensor; registers a new one. Invalid for storages without bytes. Throws
+  // OutOfBudget if the storage was made outside and there is no room to charge it.
   StorageId find(c10::StorageImpl& storage);
-  // One that was made outside: nobody holds its address, so with a spill tier its memory may be
-  // given back.
+  // Offers a storage that was made outside and whose address no code holds: with a spill tier its
+  // memory may be given back.
   void offer(c10::StorageImpl& storage);
-  // Somebody may know its address by now; or that of any of them.
+  // Ends the offer of a storage, or of all, because code may know the address by now.
   void withdraw(const c10::StorageImpl& storage) { offered_.erase(&storage); }
   void withdraw_all();
-  // The same as find, but registers nothing.
+  // Like find, but registers nothing.
   StorageId find_known(const c10::StorageImpl& storage);
-  // The kernel-held block that a storage lives in; invalid when it is none of ours or has an owner.
+  // The block of a storage in the pool that has no owner yet, but is held by a kernel. Invalid if
+  // there is none.
   [[nodiscard]] BlockId unowned_block(const c10::StorageImpl& storage) const;
-  // A record for a storage that is about to be adopted; its id is not set.
+  // Adds a record for a storage that is about to be adopted; its id is not set.
   StorageRecord& add_record(c10::StorageImpl& storage) { return records_.add(storage); }
   [[nodiscard]] StorageRecord& record(StorageId id) const {
     return *static_cast<StorageRecord*>(engine_.handle(id));
   }
 
-  // Charges bytes that are about to be made outside of the pool, and makes room for them; it stands
-  // for them until release_reserved. Throws OutOfBudget.
+  // Charges bytes that are about to be allocated outside of the pool, and makes room for them. The
+  // returned placeholder is charged until release_reserved. Throws OutOfBudget.
   StorageId reserve(Bytes size);
   void release_reserved(StorageId reserved) { engine_.storage_died(reserved); }
 
-  // Its bytes are gone, and so is it.
+  // Ends a storage whose bytes are gone.
   void died(StorageRecord& record);
-  // The same of an evicted one.
+  // The same for an evicted storage.
   void evicted_died(RecordId record) { died(records_[record]); }
-  // The storage that has left the pool to this address dies, if there is one.
+  // Ends the storage that has left the pool to this address, if there is one.
   void moved_out_died(const void* address);
-  // Storages that are evicted say this from now on; it lives for ever.
+  // Sets the message for accesses to evicted storages; it must never be destroyed.
   void tell_evicted(const std::string& message);
-  // Evicted ones, which outlive the session, have lost their bytes: they say so.
+  // Marks evicted storages, which outlive the session, as lost: an access to them says so.
   void disown_evicted();
 
-  // Note [Unseen writers]: an armed storage tells when somebody takes its address to write to it.
+  // Note [Unseen writers]: an armed storage reports when code takes its address to write to it.
   void arm(c10::StorageImpl& storage) const { arm_with(storage, device_.hooks().written); }
-  // For one whose bytes nobody has defined yet: it is only pinned when that happens.
+  // For a storage whose bytes are still undefined: the report only pins it.
   void arm_undefined(c10::StorageImpl& storage) const {
     arm_with(storage, device_.hooks().defined);
   }
@@ -79,7 +80,7 @@ class Storages {
                                               const c10::StorageImpl& slice) const;
   void forget_whole(StorageRecord& owner);
   void disown(const c10::StorageImpl& storage, StorageId id);
-  // Whether a hook of ours may tell of accesses: PyTorch has hooks of its own on copy-on-write.
+  // Whether recoup may hook accesses: PyTorch has hooks of its own on copy-on-write storages.
   [[nodiscard]] bool is_watchable(const c10::StorageImpl& storage) const;
   void escape_in_pool(const void* data);
   void escape_unless_it_has(StorageId storage);
@@ -90,7 +91,7 @@ class Storages {
   TensorDevice& device_;
   StorageRecords& records_;
   EngineMutex& mutex_;
-  // Held weakly, so that no other storage comes to lie where one of them was.
+  // Held weakly, so that no other storage gets the address of one of them.
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> offered_;
 };
 

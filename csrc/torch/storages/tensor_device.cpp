@@ -21,9 +21,9 @@
 namespace recoup::detail {
 namespace {
 
-// The quickest of a few copies: the others were disturbed.
+// Time in nanoseconds per byte of the fastest of a few copies, since the others were disturbed.
 double measure_copy() {
-  constexpr std::size_t kBytes = 16U << 20U;  // beyond most caches, as what is moved
+  constexpr std::size_t kBytes = 16U << 20U;  // larger than most caches, like what is moved
   constexpr int kCopies = 3;
   const std::vector<char> from(kBytes, 1);
   std::vector<char> to(kBytes, 2);
@@ -32,13 +32,13 @@ double measure_copy() {
     const auto start = std::chrono::steady_clock::now();
     std::memmove(to.data(), from.data(), kBytes);
     const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - start;
-    asm volatile("" : : "r"(to.data()) : "memory");  // the copy is not left out
+    asm volatile("" : : "r"(to.data()) : "memory");  // keeps the compiler from removing the copy
     best = std::min(best, taken.count());
   }
   return best / static_cast<double>(kBytes);
 }
 
-// The budget may grow, up to the machine's memory; addresses cost nothing.
+// The budget may grow up to the machine's memory; addresses cost nothing.
 Bytes arena_size(const Options& options) { return std::max(options.budget, physical_memory()); }
 
 }  // namespace
@@ -95,13 +95,13 @@ void TensorDevice::open_tier(const Options& options) {
   brings_in_ = true;
 }
 
-// In the system's directory for temporary files.
+// Opens a file in the system's directory for temporary files.
 bool TensorDevice::lend_tier() noexcept {
   if (gpu_ == nullptr && spilled_ == nullptr) {
     try {
       spilled_ = std::make_unique<SpillFile>(std::string());
     } catch (const std::exception&) {
-      return false;  // that is in memory, or no file can be made there
+      return false;  // the directory is in memory, or no file can be made there
     }
   }
   return gpu_ == nullptr;
@@ -139,7 +139,7 @@ void TensorDevice::end_fetch(Bytes from) {
   }
 }
 
-// Asked where there is a tier.
+// Called only if there is a tier.
 std::optional<TierSpeed> TensorDevice::tier_speed() const {
   if (gpu_) {
     return gpu_->tier_speed();
@@ -161,7 +161,7 @@ std::optional<double> TensorDevice::move_ns_per_byte() const {
   return measured;
 }
 
-// Of one from outside that was given other memory behind our back the content is gone.
+// Throws for an external storage whose memory was replaced unseen: its content is gone.
 void* TensorDevice::address(const Location& location) {
   if (location.external != nullptr) {
     const bool held = hold(location.external);
@@ -183,7 +183,7 @@ void TensorDevice::attach(void* handle, PoolOffset offset) noexcept {
   auto* const record = static_cast<StorageRecord*>(handle);
   StoragePtr storage = record->weak.lock();
   if (!storage) {
-    return;  // dying on another thread; its deleter is waiting for our lock
+    return;  // dying on another thread, whose deleter waits for this lock
   }
   c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
   data.release_context();
@@ -219,7 +219,7 @@ void TensorDevice::copy(PoolOffset to, const Location& from, Bytes size) {
   std::memmove(arena_->at(to), address(from), static_cast<std::size_t>(size.count()));
 }
 
-// Not a number in every float type, and an index that is out of any tensor's range.
+// The pattern is not a number in every float type, and out of range as an index.
 void TensorDevice::poison(PoolOffset at, Bytes size) noexcept {
   constexpr std::uint16_t kNotANumber = 0x7fff;
   std::fill_n(static_cast<std::uint16_t*>(arena_->at(at)), size.count() / 2, kNotANumber);
@@ -267,7 +267,7 @@ std::string TensorDevice::name(const void* payload) const {
   return static_cast<const Payload*>(payload)->traits->name;
 }
 
-// Before work on bytes that only the engine knows of; see Note [Stream order].
+// To be called before work on bytes that only the engine knows of; see Note [Stream order].
 void TensorDevice::order_replay(const StoragePtr& storage, bool external) {
   if (!gpu_) {
     return;
@@ -299,15 +299,15 @@ Measurement TensorDevice::replay(void* payload_pointer, std::span<const Location
   torch::jit::Stack stack;
   const Nanoseconds took = run_unlocked(payload, input_storages, written_storages, stack);
   take_fresh(payload, stack, outputs);
-  // What is left on the stack are tensors over bytes that are not theirs, and results nobody wants,
-  // whose deleters need the lock.
+  // The stack still has tensors over bytes that they do not own, and unused results, whose deleters
+  // need the lock.
   mutex_.unlock();
   stack.clear();
   mutex_.lock();
   return {.key = payload.cost_key, .took = took};
 }
 
-// Gives up the lock while the kernel runs; returns how long that took.
+// Releases the lock while the kernel runs; returns how long the kernel took.
 Nanoseconds TensorDevice::run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
                                        std::span<const StoragePtr> written,
                                        torch::jit::Stack& stack) {
@@ -322,7 +322,7 @@ Nanoseconds TensorDevice::run_unlocked(const Payload& payload, std::span<const S
   try {
     took = run_again(payload, inputs, written, stack);
   } catch (const PoolOutOfMemory& error) {
-    failure = std::make_exception_ptr(OutOfBudget(error.report()));  // as the engine knows it
+    failure = std::make_exception_ptr(OutOfBudget(error.report()));  // as the engine expects it
   } catch (const KernelOutOfMemory& error) {
     failure = std::make_exception_ptr(OutOfBudget(error.plain().report()));
   } catch (...) {
@@ -339,7 +339,7 @@ Nanoseconds TensorDevice::run_unlocked(const Payload& payload, std::span<const S
   return took;
 }
 
-// Takes the blocks of the fresh results out of their storages.
+// Moves the blocks of the fresh results from their storages to `outputs`.
 void TensorDevice::take_fresh(const Payload& payload, torch::jit::Stack& stack,
                               std::span<BlockId> outputs) {
   std::vector<at::Tensor> results;
@@ -363,7 +363,7 @@ void TensorDevice::take_fresh(const Payload& payload, torch::jit::Stack& stack,
   }
 }
 
-// Its own memory is freed here.
+// Frees the storage's own memory on return.
 void TensorDevice::take_over(void* external) noexcept {
   auto* const record = static_cast<StorageRecord*>(external);
   records_.unindex_external(*record);
@@ -376,7 +376,7 @@ void TensorDevice::take_over(void* external) noexcept {
   mutex_.graveyard().add(std::move(storage));
 }
 
-// The deleter is that of the pool, which tells the engine when the storage dies.
+// The deleter stays that of the pool, so that the engine learns when the storage dies.
 bool TensorDevice::move_out(void* handle, PoolOffset offset, Bytes nbytes) noexcept {
   auto* const record = static_cast<StorageRecord*>(handle);
   StoragePtr storage = gpu_ == nullptr ? record->weak.lock() : StoragePtr();

@@ -1,4 +1,4 @@
-// The engine's device over real tensors: their storages' bytes, and the kernels that make them.
+// The engine's device over real tensors: their storages' bytes, and the kernels that compute them.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -32,15 +32,15 @@ class Engine;
 
 class TensorDevice final : public Device {
  public:
-  // What it stands between. The engine may be one that is made later, of this device.
+  // References to the device's neighbors. The engine may be constructed later, with this device.
   struct Neighbors {
     Engine& engine;
     EngineMutex& mutex;
     StorageRecords& records;
   };
 
-  // `session`: its number. On a GPU it finds out itself what deletes the program's bytes. Throws
-  // std::runtime_error for a device on which there can be no budget.
+  // `session`: the session's number. On a GPU the constructor determines `hooks.program` itself.
+  // Throws std::runtime_error for a device on which there can be no budget.
   TensorDevice(c10::Device device, std::uint32_t session, const StorageHooks& hooks,
                const Neighbors& neighbors);
   ~TensorDevice() override;
@@ -48,27 +48,28 @@ class TensorDevice final : public Device {
   TensorDevice& operator=(const TensorDevice&) = delete;
 
   [[nodiscard]] c10::Device device() const { return device_; }
-  // Null on the CPU. Under the lock.
+  // Null on the CPU. To be used under the engine's lock.
   [[nodiscard]] Gpu* gpu() const { return gpu_.get(); }
   [[nodiscard]] const StorageHooks& hooks() const { return hooks_; }
 
-  // ---- its memory ----
-  // Once, before the engine gives any of it. Throws std::runtime_error on a GPU that has not so
-  // much, std::bad_alloc on a CPU that has no such range of addresses.
+  // ---- memory ----
+  // Call once, before the engine allocates. Throws std::runtime_error if a GPU does not have that
+  // much memory, std::bad_alloc if the CPU has no such range of addresses.
   void make_arena(const Options& options);
-  // The spill tier, before the engine is made; nothing without one. Throws std::invalid_argument
-  // for what no GPU's can have, and what SpillFile and HostTier throw.
+  // Opens the spill tier if the options have one; call before the engine is made. Throws
+  // std::invalid_argument for options that a GPU's tier does not support, and what SpillFile and
+  // HostTier throw.
   void open_tier(const Options& options);
-  // Whether what was made outside of the scope may be brought in. On a GPU its memory would go back
-  // to a cache, which knows nothing of copies that are still under way.
+  // Whether storages that were made outside of the scope may be moved to the pool. Not on a GPU:
+  // their memory would go back to a cache that knows nothing of pending copies.
   [[nodiscard]] bool brings_in() const { return brings_in_; }
   [[nodiscard]] Arena& arena() const { return *arena_; }
-  // The session stops: there is none from now on.
+  // Gives up the arena when the session ends.
   [[nodiscard]] std::unique_ptr<Arena> take_arena() { return std::move(arena_); }
   [[nodiscard]] bool owns(const void* pointer) const { return arena_->contains(pointer); }
 
-  // ---- which tensors are its own ----
-  // Whether the tensor's bytes are, or would be, on it.
+  // ---- tensors of the device ----
+  // Whether the tensor's bytes are, or would be, on the device.
   [[nodiscard]] bool manages(const c10::TensorImpl& tensor) const {
     return tensor.device_type() == device_.type() &&
            (gpu_ == nullptr || tensor.device().index() == device_.index());
@@ -77,18 +78,18 @@ class TensorDevice final : public Device {
     return storage.device_type() == device_.type() &&
            (gpu_ == nullptr || storage.device().index() == device_.index());
   }
-  // The storage, if it is one whose bytes can be managed; else null.
+  // The storage if its bytes can be managed; else null.
   [[nodiscard]] c10::StorageImpl* managed(const c10::Storage& storage) const {
     c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
     return impl == nullptr || !manages(*impl) || impl->sym_nbytes().is_heap_allocated() ? nullptr
                                                                                         : impl;
   }
-  // Whether the bytes are in a block of the pool, and nobody else's.
+  // Whether the bytes are in a block of the pool, and not wrapped by other code.
   [[nodiscard]] bool in_pool(const c10::DataPtr& data) const {
     const c10::DeleterFnPtr deleter = data.get_deleter();
     return (deleter == hooks_.pool || deleter == hooks_.program) && owns(data.get());
   }
-  // By this session: another one that is suspended has records of its own.
+  // Whether this session evicted it: another one that is suspended has records of its own.
   [[nodiscard]] bool is_evicted(const c10::DataPtr& data) const {
     return data.get_deleter() == hooks_.evicted &&
            EvictedContext::unpack(data.get_context()).session == session_;
@@ -99,30 +100,31 @@ class TensorDevice final : public Device {
   [[nodiscard]] std::unique_ptr<Payload> new_payload(const c10::OperatorHandle& op);
   void discard(std::unique_ptr<Payload> payload) { release(payload.release()); }
 
-  // ---- kernels that run now ----
+  // ---- running kernels ----
   void kernel_started() { count_kernels(1); }
   void kernel_ended() { count_kernels(-1); }
-  // Any thread, without the lock.
+  // May be called on any thread, without the lock.
   [[nodiscard]] bool in_kernel() const { return kernels_.load(std::memory_order_relaxed) > 0; }
 
   [[nodiscard]] ExternalStorages& external() { return external_; }
-  // The record of a storage that has left the pool, by the address of its bytes; null: none.
+  // The record of a storage that has left the pool, by the address of its bytes; null if there is
+  // none.
   [[nodiscard]] StorageRecord* moved_out_to(const void* address) {
     const auto found = moved_out_.find(reinterpret_cast<std::uintptr_t>(address));
     return found == moved_out_.end() ? nullptr : &records_[found->second];
   }
-  // The same, for the last time: the bytes are gone.
+  // The same, and removes the entry: the bytes are gone.
   [[nodiscard]] StorageRecord* take_moved_out(const void* address) {
     StorageRecord* const record = moved_out_to(address);
     moved_out_.erase(reinterpret_cast<std::uintptr_t>(address));
     return record;
   }
 
-  // What touching an evicted tensor says from now on; it lives for ever.
+  // Sets the message for accesses to evicted tensors; it must never be destroyed.
   void set_evicted_message(const std::string& message) { evicted_message_ = &message; }
   [[nodiscard]] const std::string& evicted_message() const { return *evicted_message_; }
 
-  // Device.
+  // Part of Device.
   void sweep_external() override { external_.sweep(); }
 
  private:
@@ -166,7 +168,7 @@ class TensorDevice final : public Device {
   Nanoseconds run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
                            std::span<const StoragePtr> written, torch::jit::Stack& stack);
   void take_fresh(const Payload& payload, torch::jit::Stack& stack, std::span<BlockId> outputs);
-  // The lock makes one atomic step of it, at no cost of its own.
+  // The lock makes this read and write atomic, so no read-modify-write instruction is needed.
   void count_kernels(int change) {
     kernels_.store(kernels_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
   }
@@ -181,10 +183,10 @@ class TensorDevice final : public Device {
   ExternalStorages external_;
   std::unordered_map<std::uintptr_t, RecordId> moved_out_;  // by the address of the bytes
   std::unique_ptr<Arena> arena_;
-  std::unique_ptr<SpillFile> spilled_;  // of the CPU
+  std::unique_ptr<SpillFile> spilled_;  // the spill tier of the CPU
   bool brings_in_ = false;
   std::vector<std::unique_ptr<Payload>> spare_payloads_;
-  std::atomic<int> kernels_{0};  // changed under the lock, read without it
+  std::atomic<int> kernels_{0};  // written under the lock, read without it
   const std::string* evicted_message_;
 };
 

@@ -24,7 +24,7 @@ struct Owned {
   StorageId owner;
 };
 
-// Owners and views come and go, and each question has the answer that comparing all gives.
+// Adds and removes random owners and views, and compares every answer with a scan of plain lists.
 void compare_with_lists(std::mt19937_64& random) {
   const std::uint64_t space = 4 + random() % 60;
   const auto draw = [&] { return range(random() % space, random() % 9); };
@@ -46,7 +46,7 @@ void compare_with_lists(std::mt19937_64& random) {
       case 2:
         if (!owners.empty()) {
           const auto gone = owners.begin() + static_cast<std::ptrdiff_t>(random() % owners.size());
-          map.remove_owner(gone->range, StorageId(step + 1000));  // not its owner
+          map.remove_owner(gone->range, StorageId(step + 1000));  // another owner: no effect
           map.remove_owner(gone->range, gone->owner);
           owners.erase(gone);
         }
@@ -77,7 +77,7 @@ void compare_with_lists(std::mt19937_64& random) {
   }
 }
 
-TEST(AddressMap, SaysWhatComparingAllSays) {
+TEST(AddressMap, AgreesWithAFullScan) {
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
     std::mt19937_64 random(seed);
     compare_with_lists(random);
@@ -85,7 +85,7 @@ TEST(AddressMap, SaysWhatComparingAllSays) {
   }
 }
 
-TEST(AddressMap, NeighboursShareNothing) {
+TEST(AddressMap, AdjacentRangesDoNotOverlap) {
   AddressMap<StorageId> map;
   map.add_owner(range(100, 50), StorageId(1));
   map.add_view(range(200, 50));
@@ -97,7 +97,7 @@ TEST(AddressMap, NeighboursShareNothing) {
   EXPECT_TRUE(map.has_view_in(range(249, 1)));
 }
 
-TEST(AddressMap, WhatHasNoBytesOverlapsNothing) {
+TEST(AddressMap, AnEmptyRangeOverlapsNothing) {
   AddressMap<StorageId> map;
   map.add_owner(range(100, 0), StorageId(1));
   map.add_view(range(100, 0));
@@ -110,7 +110,7 @@ TEST(AddressMap, WhatHasNoBytesOverlapsNothing) {
   EXPECT_EQ(map.owner_in(range(91, 1)), StorageId(2));
 }
 
-TEST(AddressMap, ViewsGoOneByOne) {
+TEST(AddressMap, ViewsAreRemovedOneByOne) {
   AddressMap<StorageId> map;
   map.add_view(range(0, 10));
   map.add_view(range(5, 10));

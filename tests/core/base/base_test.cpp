@@ -1,4 +1,4 @@
-// csrc/base and the vocabulary: what everything else takes for granted.
+// Tests of csrc/base and of the types in include/recoup/types.h.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -26,7 +26,7 @@ namespace {
 
 using TestId = Id<struct TestTag>;
 
-TEST(Slab, DoesWhatAMapDoes) {
+TEST(Slab, BehavesAsAMap) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -37,7 +37,7 @@ TEST(Slab, DoesWhatAMapDoes) {
       if (oracle.empty() || random() % 100 < (step < 500 ? 80U : 20U)) {
         const TestId id = slab.add();
         ASSERT_FALSE(oracle.contains(id));
-        ASSERT_EQ(slab[id], 0U) << "a record starts as new, whoever had its id before";
+        ASSERT_EQ(slab[id], 0U) << "a record that reuses an id must be new";
         if (!removed.empty()) {
           ASSERT_EQ(id, removed.back());
           removed.pop_back();
@@ -64,7 +64,7 @@ TEST(Slab, DoesWhatAMapDoes) {
   }
 }
 
-TEST(Slab, ContainsOnlyWhatWasAdded) {
+TEST(Slab, ContainsAddedIdsOnly) {
   Slab<int, TestId> slab;
   EXPECT_FALSE(slab.contains(TestId()));
   EXPECT_FALSE(slab.contains(TestId(0)));
@@ -85,7 +85,7 @@ TEST(Slab, ReferencesStayValidWhileItGrows) {
   EXPECT_EQ(&slab[TestId(0)], &first);
 }
 
-TEST(Slab, ItsMemoryFollowsThePeak) {
+TEST(Slab, MemoryIsProportionalToThePeak) {
   Slab<std::array<char, 100>, TestId> slab;
   EXPECT_EQ(slab.memory(), 0U);
   std::vector<TestId> ids;
@@ -104,7 +104,7 @@ TEST(Slab, ItsMemoryFollowsThePeak) {
   EXPECT_LE(peak, 2 * 1024 * sizeof(std::array<char, 100>));
 }
 
-TEST(Slab, ARemovedRecordLetsGoOfWhatItHeld) {
+TEST(Slab, RemovalDestroysTheRecord) {
   Slab<std::shared_ptr<int>, TestId> slab;
   const auto held = std::make_shared<int>(1);
   const TestId id = slab.add();
@@ -139,12 +139,12 @@ TEST(Strings, CommasChangeNoDigit) {
   }
 }
 
-TEST(Strings, JoinWhateverCanBePrinted) {
+TEST(Strings, JoinPrintableArguments) {
   EXPECT_EQ(str_cat(), "");
   EXPECT_EQ(str_cat("a", 1, ' ', std::string("b"), 2.5), "a1 b2.5");
 }
 
-TEST(Check, SaysWhatFailedAndWhere) {
+TEST(Check, AFailureNamesTheConditionAndTheLine) {
   const int two = 2;
   EXPECT_NO_THROW(RECOUP_CHECK(two == 2, "never built"));
   try {
@@ -158,9 +158,9 @@ TEST(Check, SaysWhatFailedAndWhere) {
   }
 }
 
-// Both threads want the lock all the time, so that each way through it is taken: free, held, and
-// held with a waiter that must be woken.
-TEST(FastMutex, LetsOneInAtATime) {
+// Both threads contend for the lock, so that every path is taken: free, held, and held with a
+// waiter that must be woken.
+TEST(FastMutex, AdmitsOneThreadAtATime) {
   FastMutex mutex;
   std::int64_t count = 0;
   bool inside = false;
@@ -172,7 +172,7 @@ TEST(FastMutex, LetsOneInAtATime) {
       inside = true;
       ++count;
       if (i % 500 == 0) {
-        std::this_thread::yield();  // lets the other run into the held lock
+        std::this_thread::yield();  // lets the other thread find the lock held
       }
       inside = false;
     }
@@ -184,7 +184,7 @@ TEST(FastMutex, LetsOneInAtATime) {
   EXPECT_EQ(count, 600'000);
 }
 
-// With more than one waiter an unlock that woke nobody, or forgot that others wait, would hang.
+// With several waiters, an unlock that wakes none, or forgets the others, would hang.
 TEST(FastMutex, WakesEveryWaiter) {
   FastMutex mutex;
   int passed = 0;
@@ -197,7 +197,7 @@ TEST(FastMutex, WakesEveryWaiter) {
         ++passed;
       });
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that they do wait
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // time for the threads to block
   }
   for (std::thread& waiter : waiters) {
     waiter.join();
@@ -237,7 +237,7 @@ TEST(Types, BytesAreShownExactlyAndReadably) {
   EXPECT_EQ(to_string(Bytes(-2048)), "-2,048 bytes");
 }
 
-// Just below a unit the rounded figure reaches 1024: then it belongs to the next unit.
+// Just below a unit the rounded number is 1024: it is shown in the next unit.
 TEST(Types, BytesNeverShow1024OfAUnit) {
   EXPECT_EQ(to_string(1_MiB - 1_B), "1,048,575 bytes (1.0 MiB)");
   EXPECT_EQ(to_string(1_GiB - 1_B), "1,073,741,823 bytes (1.0 GiB)");

@@ -1,5 +1,5 @@
-// Plans are executed on bytes: whatever a plan says, contents must follow and nothing that may not
-// move is touched. What is found, and at what cost, is compared with an oracle.
+// Executes plans on bytes: contents must follow their blocks, and no immovable block may move.
+// Whether a plan is found, and its cost, are compared with an oracle.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace recoup::detail {
 namespace {
 
-// Owners are even for what may not move and distinct, so that they can stand for the contents.
+// Owners are distinct, so that they can stand for contents; even ones are immovable.
 bool movable(ValueId owner) { return owner.valid() && owner.index() % 2 == 1; }
 
 class Arena {
@@ -20,7 +20,8 @@ class Arena {
   explicit Arena(const PoolOptions& options)
       : pool_(options), oracle_(options), segment_(options.segment_size.count()) {}
 
-  //   #aa..b   '#' is one unmovable unit, a run of a letter one movable block, '.' is free
+  // In a drawing such as #aa..b, '#' is one immovable unit, a run of a letter is one movable block,
+  // and '.' is free.
   explicit Arena(const std::string& drawing)
       : Arena({.capacity = Bytes(static_cast<std::int64_t>(drawing.size())), .alignment = 1_B}) {
     std::vector<BlockId> gaps;
@@ -70,7 +71,7 @@ class Arena {
     return pool_.allocate(Bytes(size), Zone::kLow).has_value();
   }
 
-  // Where the blocks are, in the order in which they were added.
+  // The positions of the blocks, in the order in which they were added.
   [[nodiscard]] std::vector<Tile> places() const {
     std::vector<Tile> places;
     for (const BlockId id : blocks_) {
@@ -97,7 +98,7 @@ class Arena {
       for (const Tile& other : places()) {
         ASSERT_TRUE(other.owner == block.owner || to + block.size.count() <= other.offset ||
                     other.offset + other.size <= to)
-            << "a move to " << to << " hits what lies at " << other.offset;
+            << "a move to " << to << " overlaps the block at " << other.offset;
       }
       const auto count = static_cast<std::size_t>(block.size.count());
       std::memmove(&bytes[static_cast<std::size_t>(to)],
@@ -140,7 +141,7 @@ PoolOptions random_options(std::mt19937_64& random, std::int64_t capacity, std::
   return options;
 }
 
-// Filled up with blocks of which a part goes again; one in a few of the others may not move.
+// Fills the pool and then frees some of the blocks; a few of the others are immovable.
 void fill(Arena& arena, std::mt19937_64& random, std::int64_t largest) {
   const std::uint64_t fixed = 2 + random() % 6;
   const auto size = [&] {
@@ -168,7 +169,7 @@ void expect_room(Arena& arena, const CompactionPlan& plan, std::int64_t size) {
   ASSERT_TRUE(arena.fits(size));
 }
 
-TEST(Compaction, FindsTheCheapestPlanThatItsNotePromises) {
+TEST(Compaction, FindsTheCheapestPlanOfTheNote) {
   int found = 0;
   int missed = 0;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
@@ -192,13 +193,13 @@ TEST(Compaction, FindsTheCheapestPlanThatItsNotePromises) {
       ++missed;
     }
   }
-  // Packing is hard and the search is not: it may miss a few rearrangements, not many.
+  // Optimal packing is hard and the search is a heuristic: it may miss a few rearrangements.
   EXPECT_GT(found, 1000);
   EXPECT_LT(missed, found * 3 / 100) << "of " << found;
 }
 
-// More windows than are tried: what is found is still no dearer than a slide, which is always
-// found.
+// The search does not try all windows of a large layout, but its plan must not be more expensive
+// than a slide, which is always found.
 TEST(Compaction, FindsASlideInALargeLayout) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -222,9 +223,9 @@ std::int64_t cost_of(const CompactionPlan& plan, std::int64_t a_move) {
   return plan.moved.count() + a_move * static_cast<std::int64_t>(plan.moves.size());
 }
 
-// Below a limit only what is close to the free blocks is looked at. Nothing found there is missed
-// but a few windows that hold no free block.
-TEST(Compaction, KeepsToItsLimit) {
+// With a limit the search looks only near free blocks. It may miss only a few windows that contain
+// no free block.
+TEST(Compaction, RespectsItsLimit) {
   int found = 0;
   int missed = 0;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
@@ -253,8 +254,8 @@ TEST(Compaction, KeepsToItsLimit) {
   EXPECT_LT(missed, found / 20) << "of " << found;
 }
 
-// Two blocks next to the free bytes go into the hole on the right.
-TEST(Compaction, LooksAsFarAsItsLimitGoes) {
+// The two blocks next to the free bytes fit in the hole on the right.
+TEST(Compaction, SearchesUpToItsLimit) {
   for (const std::int64_t limit : {3, 4}) {
     Arena arena("#aabbccdd..eeffgg#....#");
     const auto plan = arena.plan(6, 0, Bytes(limit));
@@ -285,7 +286,7 @@ TEST(Compaction, SlidesEverythingDown) {
 }
 
 // The drawings of Note [Compaction].
-TEST(Compaction, MovesOnlyWhatLiesBetweenTwoHoles) {
+TEST(Compaction, MovesOnlyTheBlockBetweenTwoHoles) {
   Arena arena("#aa..bb..#");
   const auto plan = arena.plan(4);
   ASSERT_TRUE(plan);
@@ -294,7 +295,8 @@ TEST(Compaction, MovesOnlyWhatLiesBetweenTwoHoles) {
   expect_room(arena, *plan, 4);
 }
 
-// Two blocks of one byte between the left holes, one of three between the right ones.
+// The left holes are separated by two blocks of one byte, the right ones by one block of three
+// bytes.
 TEST(Compaction, ManyMovesCostMoreThanTheirBytes) {
   for (const std::int64_t a_move : {0, 2}) {
     Arena arena("..a.b..#...ddd..#");
@@ -319,11 +321,11 @@ TEST(Compaction, SlidesUntilAHoleIsLargeEnough) {
   Arena arena("#a.b.#cc...#");
   const auto plan = arena.plan(5);
   ASSERT_TRUE(plan);
-  EXPECT_EQ(plan->moved, 3_B);  // b, then cc behind it
+  EXPECT_EQ(plan->moved, 3_B);  // b, then cc after it
   expect_room(arena, *plan, 5);
 }
 
-TEST(Compaction, MovesNothingWhereThereIsRoom) {
+TEST(Compaction, MovesNothingIfARangeIsFree) {
   Arena arena("aa....bb");
   const auto plan = arena.plan(4);
   ASSERT_TRUE(plan);
@@ -331,14 +333,14 @@ TEST(Compaction, MovesNothingWhereThereIsRoom) {
   EXPECT_EQ(plan->moved, 0_B);
 }
 
-TEST(Compaction, FindsNothingWhereThereIsNone) {
-  EXPECT_FALSE(Arena("aa.bb.cc").plan(3));      // too few bytes
-  EXPECT_FALSE(Arena("aa.#b.#cc..#").plan(5));  // no two unmovable blocks are that far apart
-  EXPECT_FALSE(Arena("aaa.#bb.#..#").plan(4));  // aaa has nowhere to go
+TEST(Compaction, FindsNoPlanIfThereIsNone) {
+  EXPECT_FALSE(Arena("aa.bb.cc").plan(3));      // too few free bytes
+  EXPECT_FALSE(Arena("aa.#b.#cc..#").plan(5));  // no two immovable blocks are that far apart
+  EXPECT_FALSE(Arena("aaa.#bb.#..#").plan(4));  // no hole holds aaa
 }
 
-// A block that moves by less than its own size lands on itself.
-TEST(Compaction, MovesABlockOverItself) {
+// A block that moves by less than its own size overlaps its old position.
+TEST(Compaction, MovesABlockToAnOverlappingRange) {
   Arena arena(".aaaaa.#");
   const auto plan = arena.plan(2);
   ASSERT_TRUE(plan);

@@ -8,7 +8,7 @@
 namespace recoup::detail {
 namespace {
 
-// `keys` is what offsets are drawn from: few, so that they are erased and come again.
+// Offsets are drawn from `keys`, which are few, so that keys are erased and inserted again.
 void compare_with_std_map(std::mt19937_64& random, const std::vector<std::int64_t>& keys,
                           int steps) {
   FlatMap<BlockId> map;
@@ -36,11 +36,11 @@ void compare_with_std_map(std::mt19937_64& random, const std::vector<std::int64_
   }
 }
 
-TEST(FlatMap, DoesWhatAMapDoes) {
+TEST(FlatMap, BehavesAsAMap) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    // Neighbouring blocks, blocks of 2 MiB, and anything: each hashes in its own way.
+    // Adjacent blocks, blocks of 2 MiB, and random offsets: each has another hash pattern.
     const std::int64_t stride = std::vector<std::int64_t>{64, 2 << 20, 0}[seed % 3];
     std::vector<std::int64_t> keys;
     for (std::uint64_t i = 20 + random() % 200; i > 0; --i) {
@@ -54,10 +54,10 @@ TEST(FlatMap, DoesWhatAMapDoes) {
   }
 }
 
-// A table of 64 slots at its fullest, in which every key has the same few homes: probes wrap around
-// the end, and an erased one must shift back exactly what can no longer be reached.
+// A full table of 64 slots in which all keys share a few home slots: probes wrap around the end,
+// and an erasure must shift back exactly the keys that would become unreachable.
 TEST(FlatMap, ErasesAmongKeysThatCollide) {
-  const auto home = [](std::int64_t offset) {  // as csrc/base/flat_map.h has it
+  const auto home = [](std::int64_t offset) {  // as in csrc/base/flat_map.h
     return (static_cast<std::uint64_t>(offset) * 0x9e3779b97f4a7c15ULL >> 32) & 63;
   };
   std::vector<std::int64_t> colliding;

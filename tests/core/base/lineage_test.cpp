@@ -10,8 +10,8 @@
 namespace recoup::detail {
 namespace {
 
-// Demand from scratch: a value is read only by ops younger than the one that made it, so that one
-// pass from the youngest op to the oldest is enough.
+// Demand computed from scratch: all readers of a value are younger than its producer, so one pass
+// from the youngest op to the oldest suffices.
 struct Demand {
   explicit Demand(const LineageGraph& graph) {
     for (auto op = graph.ops().rbegin(); op != graph.ops().rend(); ++op) {
@@ -32,7 +32,7 @@ struct Demand {
   std::map<OpId, bool> demanding;
 };
 
-// Only what is held, or read by an op of which something is left, has a record.
+// Only values that are held, or read by an op that has outputs left, may have records.
 void expect_no_garbage(const LineageGraph& graph) {
   for (const PlainOp& op : graph.ops()) {
     ASSERT_FALSE(op.outputs.empty());
@@ -87,7 +87,7 @@ void compare(const LineageGraph& graph) {
   }
 }
 
-TEST(Lineage, DemandIsAsCountedFromScratch) {
+TEST(Lineage, DemandEqualsACountFromScratch) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -100,7 +100,7 @@ TEST(Lineage, DemandIsAsCountedFromScratch) {
       graph.useless.clear();
       change(graph, random, 3);
       compare(graph);
-      // Whoever is nobody's, has bytes and was asked for until now has been reported.
+      // A resident value that has just lost its last demand must have been reported.
       for (const auto& [id, demand] : before) {
         if (graph.lineage.contains(id) && demand > 0 && graph.lineage[id].resident() &&
             !graph.lineage[id].needed()) {
@@ -135,8 +135,8 @@ TEST(Lineage, EndsEmpty) {
   }
 }
 
-//   x! -> [a] -> (b) -> (c)   b is dead; c is held, so b and a are asked for until c is let go
-TEST(Lineage, DemandReachesThroughWhatIsEvicted) {
+// x! -> [a] -> (b) -> (c): b is dead. c is held, so b and a are needed until c is dropped.
+TEST(Lineage, DemandPropagatesThroughEvictedValues) {
   LineageGraph graph;
   const ValueId x = graph.source();
   const ValueId a = graph.op({x});
@@ -146,10 +146,10 @@ TEST(Lineage, DemandReachesThroughWhatIsEvicted) {
   graph.drop(b);
   EXPECT_FALSE(graph.lineage[b].needed());
   graph.evict(b);
-  EXPECT_FALSE(graph.lineage[a].needed());  // c has its bytes: nobody will ask for b
+  EXPECT_FALSE(graph.lineage[a].needed());  // c is resident, so b is not needed
   graph.evict(c);
   EXPECT_TRUE(graph.lineage[a].needed());
-  EXPECT_EQ(graph.lineage[x].demand, 0);  // a has its bytes
+  EXPECT_EQ(graph.lineage[x].demand, 0);  // a is resident
   graph.useless.clear();
   graph.bring_back(c);
   EXPECT_FALSE(graph.lineage[a].needed());
@@ -168,7 +168,7 @@ TEST(Lineage, AnOpIsAsDeepAsItsDeepestInput) {
   EXPECT_EQ(graph.lineage[graph.lineage[b].producer].depth, 2);
 }
 
-// An op of two results goes with the second of them.
+// An op with two results is removed with the second of them.
 TEST(Lineage, AnOpLivesAsLongAsOneOfItsResults) {
   LineageGraph graph;
   const ValueId x = graph.source();
@@ -176,8 +176,7 @@ TEST(Lineage, AnOpLivesAsLongAsOneOfItsResults) {
   graph.cut(made[0]);
   EXPECT_TRUE(!graph.lineage[made[0]].recomputable());
   EXPECT_EQ(graph.lineage.total_cost(), Nanoseconds{5});
-  EXPECT_FALSE(
-      graph.lineage.cut(x).valid());  // a non-recomputable value has nothing to be cut from
+  EXPECT_FALSE(graph.lineage.cut(x).valid());  // a source has no producer to be cut from
   graph.drop(made[1]);
   EXPECT_EQ(graph.lineage.op_count(), 0U);
   EXPECT_EQ(graph.lineage.total_cost(), Nanoseconds{0});
@@ -194,8 +193,8 @@ TEST(Lineage, RefusesToRemoveWhatIsInUse) {
   EXPECT_THROW(graph.lineage.remove_value(a), InternalError);
 }
 
-// Thousands of readers of one value: removing one looks at no other.
-TEST(Lineage, AReaderLeavesInConstantTime) {
+// One value has thousands of readers; removing a reader must not visit the others.
+TEST(Lineage, ReadersAreRemovedInConstantTime) {
   Lineage lineage;
   const ValueId x = lineage.add_value();
   std::vector<ValueId> readers;
@@ -215,8 +214,8 @@ TEST(Lineage, AReaderLeavesInConstantTime) {
   EXPECT_EQ(lineage.op_count(), 0U);
 }
 
-// A chain that would overflow the stack of whatever recursed along it.
-TEST(Lineage, ALongChainNeedsNoStack) {
+// A chain that would overflow the stack of a recursive implementation.
+TEST(Lineage, ALongChainNeedsNoRecursion) {
   constexpr int kLength = 200'000;
   Lineage lineage;
   EquivalenceSets sets;

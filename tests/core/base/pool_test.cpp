@@ -1,4 +1,4 @@
-// The pool against an oracle, and the cases that its design is for.
+// Compares the pool with an oracle, and tests the cases that its design aims at.
 #include "csrc/pool/pool.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ std::size_t free_blocks(const Pool& pool) {
   return count;
 }
 
-// Does the same to a pool and to its oracle and compares them after each step.
+// Applies the same operations to a pool and its oracle.
 class Twin {
  public:
   Twin(const PoolOptions& options, std::uint64_t seed)
@@ -83,7 +83,7 @@ class Twin {
     }
     const auto even = [](ValueId owner) { return owner.index() % 2 == 0; };
     ASSERT_EQ(Compactor(pool_).largest_window(even).count(), oracle_.largest_window(even));
-    // Only starts of taken blocks are found: neither free ones nor what lies inside.
+    // Only the first bytes of allocated blocks are found: neither free blocks nor addresses inside.
     std::size_t found = 0;
     for (std::int64_t at = 0; at < oracle_.capacity(); at += alignment_) {
       found += pool_.find(Bytes(at)) ? 1U : 0U;
@@ -105,7 +105,7 @@ class Twin {
     return static_cast<std::size_t>(below(static_cast<std::int64_t>(blocks_.size())));
   }
   void allocate() {
-    // Few sizes, so that equal ones compete; now and then more than there is.
+    // Few distinct sizes, so that equal holes compete; some requests exceed the capacity.
     const std::int64_t size =
         below(10) == 0 ? 1 + below(oracle_.capacity() + 1) : 1 + below(12 * alignment_);
     const Zone zone = below(2) == 0 ? Zone::kLow : Zone::kHigh;
@@ -152,7 +152,7 @@ class Twin {
   std::vector<Held> blocks_;
 };
 
-TEST(Pool, DoesWhatItsOracleDoes) {
+TEST(Pool, BehavesAsItsOracle) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -161,7 +161,8 @@ TEST(Pool, DoesWhatItsOracleDoes) {
       return Bytes(static_cast<std::int64_t>(1 + random() % most) * alignment);
     };
     PoolOptions options{.capacity = units(200), .alignment = Bytes(alignment)};
-    if (seed % 3 != 0) {  // a capacity and a segment that are no multiples are legal, too
+    // capacities and segments that are no multiples of the alignment are legal, too
+    if (seed % 3 != 0) {
       options.segment_size = units(60) - Bytes(seed % 3 == 1 ? 0 : alignment / 2);
       options.capacity += Bytes(alignment / 2);
     }
@@ -177,7 +178,7 @@ TEST(Pool, DoesWhatItsOracleDoes) {
   }
 }
 
-//   |aaaa..bb..cccc....|   kLow takes the lowest of the smallest holes, kHigh the highest
+// |aaaa..bb..cccc....|: kLow takes the lowest of the smallest holes, kHigh the highest.
 TEST(Pool, TakesTheSmallestHoleThatIsLargeEnough) {
   Pool pool({.capacity = 18_B, .alignment = 1_B});
   std::vector<BlockId> blocks;
@@ -188,15 +189,15 @@ TEST(Pool, TakesTheSmallestHoleThatIsLargeEnough) {
   pool.free(blocks[3]);
   EXPECT_EQ(pool.largest_free(), 4_B);
   EXPECT_EQ(pool.view(*pool.allocate(1_B, Zone::kHigh)).offset, 9_B);
-  EXPECT_EQ(pool.view(*pool.allocate(1_B, Zone::kHigh)).offset, 8_B);  // now the smallest
+  EXPECT_EQ(pool.view(*pool.allocate(1_B, Zone::kHigh)).offset, 8_B);  // the smallest hole now
   EXPECT_EQ(pool.view(*pool.allocate(2_B, Zone::kHigh)).offset, 4_B);
   EXPECT_EQ(pool.view(*pool.allocate(3_B, Zone::kHigh)).offset, 15_B);
   EXPECT_EQ(pool.largest_free(), 1_B);
   EXPECT_FALSE(pool.allocate(2_B, Zone::kLow));
 }
 
-// MindSpore PyNative cuts its memory into blocks of 1 GB. Each of 19 is left with a gap that the
-// next tensor does not fit, though together the gaps would hold a dozen of them.
+// MindSpore PyNative divides its memory into blocks of 1 GB. In each of 19 blocks the gap is too
+// small for the next tensor, although the gaps together would hold a dozen.
 TEST(Pool, NineteenBlocksFailWhereOneOfTheSameBytesFits) {
   const Bytes tensor = 600_MiB;
   for (const bool segments : {true, false}) {
@@ -208,15 +209,15 @@ TEST(Pool, NineteenBlocksFailWhereOneOfTheSameBytesFits) {
     EXPECT_GT(pool.free_bytes().count(), 12 * tensor.count());
     EXPECT_EQ(pool.allocate(tensor, Zone::kLow).has_value(), !segments);
     EXPECT_EQ(pool.allocate(1_GiB + 1_B, Zone::kLow).has_value(), !segments);
-    // No eviction and no move helps against a boundary.
+    // Neither evictions nor moves help against a segment boundary.
     EXPECT_EQ(Compactor(pool).largest_window([](ValueId) { return true; }),
               segments ? 1_GiB : pool.capacity());
     EXPECT_NO_THROW(pool.check());
   }
 }
 
-// Parameters from below and what a step makes from above: when the step's tensors are gone, in
-// whatever order, all that is left is one free block.
+// Parameters are allocated at low addresses and temporaries at high ones. When the temporaries are
+// freed, in any order, a single free block must be left.
 TEST(Pool, AfterAStepTheEvictableAreaIsOneFreeBlock) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -247,8 +248,8 @@ TEST(Pool, AfterAStepTheEvictableAreaIsOneFreeBlock) {
   }
 }
 
-//   |aa.bb#..|   what would be free without a and b: six in a row
-TEST(Pool, TheLargestWindowEndsAtWhatMustStay) {
+// |aa.bb#..|: without a and b, six bytes in a row would be free.
+TEST(Pool, TheLargestWindowEndsAtAnImmovableBlock) {
   Pool pool({.capacity = 9_B, .alignment = 1_B});
   std::vector<BlockId> blocks;
   std::uint32_t owner = 0;
@@ -280,7 +281,7 @@ TEST(Pool, GrowthJoinsTheFreeRoomAtTheEnd) {
   EXPECT_THROW(pool.grow(200_B), InternalError);
 }
 
-TEST(Pool, RefusesWhatItsCallerMayNotDo) {
+TEST(Pool, RefusesInvalidCalls) {
   Pool pool({.capacity = 8_B, .alignment = 1_B});
   const BlockId a = *pool.allocate(2_B, Zone::kLow);
   const BlockId b = *pool.allocate(2_B, Zone::kLow);
@@ -291,7 +292,7 @@ TEST(Pool, RefusesWhatItsCallerMayNotDo) {
   EXPECT_THROW(Pool({.capacity = 8_B, .alignment = 3_B}), InternalError);
 }
 
-TEST(Pool, MayHaveNoRoomAtAll) {
+TEST(Pool, MayHaveACapacityOfZero) {
   Pool pool({.capacity = 63_B});
   EXPECT_FALSE(pool.first().valid());
   EXPECT_FALSE(pool.allocate(1_B, Zone::kHigh));

@@ -1,4 +1,4 @@
-// The file of the spill tier, and what it says of a disk that fails.
+// The file of the spill tier, and its errors when a disk fails.
 #include "csrc/disk/spill_file.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
 enum class Fault : std::uint8_t { kNone, kError, kFull, kShort, kEnd, kFlip, kNever, kSlow, kBusy };
 
-// A disk at which the `at`-th request from now on, or each from there on, goes wrong.
+// A disk whose `at`-th request from now on, or every request from there on, fails.
 class FaultyIo final : public BlockIo {
  public:
   struct Plan {
@@ -32,7 +32,7 @@ class FaultyIo final : public BlockIo {
     std::atomic<int> at = 0;
     std::atomic<bool> for_good = false;
     std::atomic<int> requests = 0;
-    std::atomic<bool> let_go = false;
+    std::atomic<bool> fail_pending = false;
   };
   explicit FaultyIo(Plan& plan) : plan_(plan), io_(make_plain_io()) {}
 
@@ -62,7 +62,7 @@ class FaultyIo final : public BlockIo {
     while (done_.empty()) {
       EXPECT_TRUE(never_);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (plan_.let_go) {
+      if (plan_.fail_pending) {
         done_.push_back({.buffer = *never_, .bytes = -EIO});
         never_.reset();
       }
@@ -136,11 +136,11 @@ std::vector<char> read(SpillFile& file, std::int64_t from, std::size_t size) {
 
 class SpillFileTest : public testing::Test {
  protected:
-  // A busy machine's disk takes seconds.
+  // The default is long because a disk of a busy machine can take seconds.
   SpillFile::Settings settings(std::chrono::milliseconds patience = std::chrono::minutes(1)) {
     return {.make_io = [this] { return std::make_unique<FaultyIo>(plan); }, .patience = patience};
   }
-  // From the next request on.
+  // Applies to the next requests.
   void plan_fault(Fault fault, bool for_good = false, int at = 1) {
     plan.requests = 0;
     plan.for_good = for_good;
@@ -151,7 +151,7 @@ class SpillFileTest : public testing::Test {
   FaultyIo::Plan plan;
 };
 
-TEST_F(SpillFileTest, GivesBackWhatWasWritten) {
+TEST_F(SpillFileTest, ReadsWhatItWrote) {
   for (const bool uring : {true, false}) {
     SpillFile::Settings settings;
     if (!uring) {
@@ -177,7 +177,7 @@ TEST_F(SpillFileTest, GivesBackWhatWasWritten) {
   }
 }
 
-// Only the first file of a disk is measured: another one is not written.
+// Only the first file on a disk is measured; for another one nothing is written.
 TEST_F(SpillFileTest, ADiskIsMeasuredOnce) {
   const DiskSpeed first = SpillFile("").speed();
   EXPECT_GT(first.write_ns_per_byte, 0);
@@ -188,8 +188,8 @@ TEST_F(SpillFileTest, ADiskIsMeasuredOnce) {
   EXPECT_EQ(second.request_ns, first.request_ns);
 }
 
-// Many at once, of both kinds, ended in another order than begun.
-TEST_F(SpillFileTest, ManyCopiesGoOnBesideEachOther) {
+// Starts many writes, then many reads, and ends them in another order.
+TEST_F(SpillFileTest, CopiesRunConcurrently) {
   SpillFile file("");
   std::mt19937 random(3);
   std::vector<std::vector<char>> written;
@@ -223,8 +223,8 @@ TEST_F(SpillFileTest, ManyCopiesGoOnBesideEachOther) {
   }
 }
 
-// A fault at every request of a write or a read in turn, once and for good.
-TEST_F(SpillFileTest, AFaultIsSaidAndTheNextCopyIsWhole) {
+// Injects a fault into every request of a write or read in turn, once and permanently.
+TEST_F(SpillFileTest, AFaultIsReportedAndTheNextCopySucceeds) {
   const std::vector<char> bytes = random_bytes(5 * kMiB + 100, 5);
   const auto size = bytes.size();
   for (const Fault fault : {Fault::kError, Fault::kFull}) {
@@ -244,7 +244,7 @@ TEST_F(SpillFileTest, AFaultIsSaidAndTheNextCopyIsWhole) {
   }
 }
 
-TEST_F(SpillFileTest, AShortOrSlowCopyGoesOn) {
+TEST_F(SpillFileTest, AShortOrSlowCopyIsContinued) {
   const std::vector<char> bytes = random_bytes(3 * kMiB + 100, 6);
   for (const Fault fault : {Fault::kShort, Fault::kSlow, Fault::kBusy}) {
     for (int at = 1; at <= 4; ++at) {
@@ -257,7 +257,7 @@ TEST_F(SpillFileTest, AShortOrSlowCopyGoesOn) {
   }
 }
 
-TEST_F(SpillFileTest, OtherBitsAndMissingOnesAreFound) {
+TEST_F(SpillFileTest, ChangedAndMissingBytesAreDetected) {
   const std::vector<char> bytes = random_bytes(2 * kMiB + 100, 7);
   for (int at = 1; at <= 3; ++at) {
     SpillFile file("", settings());
@@ -281,14 +281,14 @@ TEST_F(SpillFileTest, OtherBitsAndMissingOnesAreFound) {
   }
 }
 
-// The memory of a copy that never ends is free to be used again.
-TEST_F(SpillFileTest, WhatNeverEndsIsGivenUp) {
+// The memory of a copy that never ends must be reusable.
+TEST_F(SpillFileTest, ACopyThatNeverEndsTimesOut) {
   for (const bool writes : {true, false}) {
     const std::vector<char> bytes = random_bytes(2 * kMiB, 8);
     {
       SpillFile file("", settings(std::chrono::seconds(2)));
       ASSERT_TRUE(write(file, 0, bytes));
-      plan.let_go = false;
+      plan.fail_pending = false;
       plan_fault(Fault::kNever, false, 2);
       if (writes) {
         EXPECT_FALSE(write(file, 4 * kMiB, bytes));
@@ -296,12 +296,12 @@ TEST_F(SpillFileTest, WhatNeverEndsIsGivenUp) {
         EXPECT_THROW(read(file, 0, bytes.size()), std::runtime_error);
       }
     }
-    plan.let_go = true;
+    plan.fail_pending = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
 
-TEST_F(SpillFileTest, AChildNeitherReadsNorWritesAndItsParentGoesOn) {
+TEST_F(SpillFileTest, AForkedChildCannotUseTheFileAndItsParentCan) {
   SpillFile file("");
   const std::vector<char> bytes = random_bytes(6 * kMiB, 9);
   ASSERT_TRUE(write(file, 0, bytes));

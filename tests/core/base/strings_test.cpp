@@ -1,4 +1,4 @@
-// Sizes as texts.
+// Formatting of sizes.
 #include "csrc/base/strings.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST(Strings, ShortSizesHaveThreeDigits) {
   EXPECT_EQ(short_size(Bytes(std::int64_t{3} << 29)), "1.5GiB");
 }
 
-// So that a budget that is suggested is never below the one that is meant.
+// So that a suggested budget is never below the exact one.
 TEST(Strings, ShortSizesAreRoundedUp) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 100'000; ++i) {

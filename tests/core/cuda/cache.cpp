@@ -10,8 +10,8 @@ namespace recoup::detail::cuda {
 namespace {
 
 constexpr Bytes kAlignment{512};
-constexpr Bytes kSmallest = 1_MiB;  // of a large block
-constexpr Bytes kHuge = 10_MiB;     // above
+constexpr Bytes kSmallest = 1_MiB;  // below a large block
+constexpr Bytes kHuge = 10_MiB;     // below a huge block
 constexpr Bytes kSmallSegment = 2_MiB;
 constexpr Bytes kLargeSegment = 20_MiB;
 
@@ -47,12 +47,13 @@ Cache::Kind Cache::kind_of(Bytes size) {
   return size <= kHuge ? Kind::kLarge : Kind::kHuge;
 }
 
-// The one whose largest free block is the smallest that is large enough.
+// Returns the segment whose largest free block is the smallest that is large enough.
 Cache::Segment* Cache::segment_for(Bytes size, Kind kind, Stream stream) {
   Segment* best = nullptr;
   for (const auto& [base, segment] : segments_) {
     const Bytes room = segment->pool.largest_free();
-    // A huge block may leave at most a fifth of its segment: it stays whole.
+    // A huge block may leave at most a fifth of its segment unused, because the segment is not
+    // split.
     const bool wastes = kind == Kind::kHuge && room > size + Bytes(size.count() / 4);
     if (segment->kind == kind && segment->stream == stream && room >= size && !wastes &&
         (best == nullptr || room < best->pool.largest_free())) {
@@ -137,9 +138,9 @@ void Cache::free(void* memory) {
   places_.erase(found);
 }
 
-// An event of a capture would be a part of the graph: such a stream is asked again later, also
-// where another thread began the capture while we recorded. A driver that fails leaves the block
-// waiting for ever, which is safe.
+// An event recorded during a capture would become part of the graph. So a stream that is being
+// captured is retried later, also if another thread began the capture during record(). If the
+// driver fails, the block is never freed, which is safe.
 void Cache::record_users(Waiting& block) {
   std::erase_if(block.unrecorded, [&](Stream stream) {
     try {
@@ -160,7 +161,7 @@ void Cache::record_users(Waiting& block) {
   });
 }
 
-// Frees what all are done with; with `wait` the host waits for those who are not.
+// Frees the blocks whose users have finished. With `wait` the host waits for the other users.
 void Cache::end_waiting(bool wait) {
   for (std::size_t i = 0; i < waiting_.size();) {
     Waiting& block = waiting_[i];

@@ -1,12 +1,13 @@
-// A caching allocator of device memory over the runtime, as the test device has outside of budgets.
+// The caching allocator of the test device for memory outside of budgets.
 //
 //   small    up to 1 MiB       cut from segments of 2 MiB
 //   large    up to 10 MiB      cut from segments of 20 MiB
 //   huge     above             a segment of its own, rounded up to 2 MiB
 //
-// A segment is of one stream, and stays until the device has no more, or empty() is called. Its
-// blocks are used again on that stream alone, whose own order is enough: as PyTorch's allocator
-// does it, and programs rely on it. A block that other streams used too is free when they are done.
+// A segment belongs to one stream. It is returned to the device on a shortage or by empty(). Its
+// blocks are reused on that stream only, so that stream order suffices. PyTorch's allocator does
+// the same, and programs rely on it. A block that other streams have used is free once they have
+// finished.
 #pragma once
 
 #include <boost/container/flat_map.hpp>
@@ -20,35 +21,35 @@
 
 namespace recoup::detail::cuda {
 
-// Not thread safe: its owner has a lock. When a method throws CudaError nothing has changed.
+// Not thread safe: the owner must hold a lock. A method that throws CudaError has changed nothing.
 class Cache {
  public:
-  // Of one device; the runtime must outlive it.
+  // An allocator for one device. `runtime` must outlive it.
   Cache(Runtime& runtime, int device);
   ~Cache();
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
 
   enum class Shortage : std::uint8_t {
-    kMakeRoom,  // the host waits for what other streams still use, and what is unused is given back
+    kMakeRoom,  // wait for other streams that use freed blocks, and return unused segments
     kFail,
   };
-  // At least `size` (> 0) bytes, aligned to 512, for work on `stream`. Null when the device has no
-  // more, after what is done about that.
+  // Returns at least `size` (> 0) bytes, aligned to 512, for work on `stream`. Returns null if the
+  // device has no more memory after the action for a shortage.
   [[nodiscard]] void* allocate(Bytes size, Stream stream, Shortage shortage = Shortage::kMakeRoom);
-  // Whether it came from here and is in use.
+  // Whether `memory` is in use and was allocated here.
   [[nodiscard]] bool owns(const void* memory) const;
-  // What owns() it. Work that uses it may still be running.
+  // Frees memory for which owns() is true. Work that uses it may still be running.
   void free(void* memory);
-  // Work on another stream uses what owns() it.
+  // Registers that work on another stream uses memory for which owns() is true.
   void record_stream(void* memory, Stream stream);
-  // Gives segments without a block in use back to the device.
+  // Returns segments without used blocks to the device.
   void empty();
 
   [[nodiscard]] Bytes reserved() const { return reserved_; }
-  // Without what is freed and still in use by other streams.
+  // Without freed blocks that other streams still use.
   [[nodiscard]] Bytes used() const { return used_; }
-  // Recounts everything; throws InternalError on the first difference.
+  // Recounts everything. Throws InternalError on a difference.
   void check() const;
 
  private:
@@ -63,13 +64,13 @@ class Cache {
   struct Place {
     Segment* segment;
     BlockId block;
-    std::vector<Stream> users;  // other streams
+    std::vector<Stream> users;  // other streams that use it
   };
-  // Freed, with work of other streams that may not be done.
+  // A freed block with work of other streams that may not have finished.
   struct Waiting {
     Segment* segment;
     BlockId block;
-    std::vector<Stream> unrecorded;  // they were being captured
+    std::vector<Stream> unrecorded;  // streams that were being captured
     std::vector<Event> events;
   };
 
@@ -82,10 +83,10 @@ class Cache {
 
   Runtime& runtime_;
   int device_;
-  // By address, so that low ones fill up and high ones become empty.
+  // By address, so that low segments fill up and high ones become empty.
   boost::container::flat_map<char*, std::unique_ptr<Segment>> segments_;
-  std::unordered_map<const void*, Place> places_;  // in use
-  std::deque<Waiting> waiting_;                    // the first freed first
+  std::unordered_map<const void*, Place> places_;  // blocks in use
+  std::deque<Waiting> waiting_;                    // in the order of free()
   Bytes reserved_{0};
   Bytes used_{0};
 };

@@ -1,4 +1,4 @@
-// The allocator outside of a scope.
+// The allocator of memory outside of scopes.
 #include "tests/core/cuda/cache.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ class CudaCache : public testing::Test {
   Stream other_ = cuda_.new_stream();
 };
 
-TEST_F(CudaCache, KeepsWhatItGot) {
+TEST_F(CudaCache, ReusesFreedMemory) {
   void* const first = cache_.allocate(1000_B, {});
   ASSERT_NE(first, nullptr);
   EXPECT_TRUE(cache_.owns(first));
@@ -32,20 +32,20 @@ TEST_F(CudaCache, KeepsWhatItGot) {
   EXPECT_EQ(cuda_.waits(), 0);
 }
 
-TEST_F(CudaCache, SizesDoNotMix) {
+TEST_F(CudaCache, SizeClassesHaveTheirOwnSegments) {
   void* const small = cache_.allocate(1_MiB, {});
   void* const large = cache_.allocate(5_MiB, {});
   void* const huge = cache_.allocate(11_MiB, {});
   EXPECT_EQ(cache_.reserved(), 2_MiB + 20_MiB + 12_MiB);
   cache_.free(huge);
-  // It would waste more than a fifth of the segment of 12 MiB.
+  // The smaller block would waste more than a fifth of the segment of 12 MiB.
   EXPECT_NE(cache_.allocate(Bytes(9 * 1024 * 1024 + 1), {}), huge);
   EXPECT_EQ(cache_.allocate(12_MiB, {}), huge);
   cache_.free(small);
   cache_.free(large);
 }
 
-TEST_F(CudaCache, GivesBackWhatIsUnusedBeforeItFails) {
+TEST_F(CudaCache, ReturnsUnusedSegmentsBeforeItFails) {
   void* const huge = cache_.allocate(40_MiB, {});
   ASSERT_NE(huge, nullptr);
   EXPECT_EQ(cache_.allocate(50_MiB, {}), nullptr);
@@ -54,7 +54,7 @@ TEST_F(CudaCache, GivesBackWhatIsUnusedBeforeItFails) {
   EXPECT_EQ(cuda_.allocated(0), 50_MiB);
 }
 
-TEST_F(CudaCache, EmptyKeepsWhatIsInUse) {
+TEST_F(CudaCache, EmptyKeepsSegmentsInUse) {
   void* const small = cache_.allocate(1_B, {});
   cache_.free(cache_.allocate(30_MiB, {}));
   cache_.empty();
@@ -74,7 +74,7 @@ TEST_F(CudaCache, AStreamHasItsOwnBlocks) {
   EXPECT_EQ(cuda_.waits(), 0);
 }
 
-TEST_F(CudaCache, WhatAnotherStreamUsesIsNotFreeYet) {
+TEST_F(CudaCache, ABlockThatAnotherStreamUsesIsNotReused) {
   void* const block = cache_.allocate(1_MiB, {});
   cuda_.launch(other_, [] {});
   cache_.record_stream(block, other_);
@@ -96,7 +96,7 @@ TEST_F(CudaCache, TheHostWaitsBeforeItFails) {
   EXPECT_EQ(cuda_.synchronizations(), 1);
 }
 
-TEST_F(CudaCache, ACapturedUserIsAskedLater) {
+TEST_F(CudaCache, EventsOfACapturedStreamAreRecordedLater) {
   void* const block = cache_.allocate(1_MiB, {});
   cache_.record_stream(block, other_);
   cuda_.begin_capture(other_);
@@ -104,12 +104,12 @@ TEST_F(CudaCache, ACapturedUserIsAskedLater) {
   cache_.check();
   EXPECT_NE(cache_.allocate(1_MiB, {}), block);
   cuda_.end_capture(other_);
-  static_cast<void>(cache_.allocate(1_B, {}));  // asks it
+  static_cast<void>(cache_.allocate(1_B, {}));  // retries the recording
   cuda_.synchronize_all();
   EXPECT_EQ(cache_.allocate(1_MiB, {}), block);
 }
 
-TEST_F(CudaCache, ACaptureMayBeginAtAnyTime) {
+TEST_F(CudaCache, ACaptureMayBeginDuringRecord) {
   void* const block = cache_.allocate(1_MiB, {});
   cache_.record_stream(block, other_);
   cuda_.begin_capture_at_record(other_);
@@ -118,12 +118,12 @@ TEST_F(CudaCache, ACaptureMayBeginAtAnyTime) {
   EXPECT_EQ(cuda_.events(), 0);
   EXPECT_NE(cache_.allocate(1_MiB, {}), block);
   cuda_.end_capture(other_);
-  static_cast<void>(cache_.allocate(1_B, {}));  // asks it
+  static_cast<void>(cache_.allocate(1_B, {}));  // retries the recording
   cuda_.synchronize_all();
   EXPECT_EQ(cache_.allocate(1_MiB, {}), block);
 }
 
-TEST_F(CudaCache, MayFailAtOnce) {
+TEST_F(CudaCache, CanFailWithoutWaiting) {
   void* const huge = cache_.allocate(40_MiB, {});
   cuda_.launch(other_, [] {});
   cache_.record_stream(huge, other_);
@@ -133,13 +133,13 @@ TEST_F(CudaCache, MayFailAtOnce) {
   EXPECT_EQ(cuda_.synchronizations(), 0);
 }
 
-TEST_F(CudaCache, FreeingWhatItDoesNotOwnIsOurBug) {
+TEST_F(CudaCache, FreeingForeignMemoryThrows) {
   int here = 0;
   EXPECT_THROW(cache_.free(&here), InternalError);
 }
 
-// Kernels on two streams read and write, late and in any order, what was freed long ago.
-TEST_F(CudaCache, ABlockIsReusedBehindItsUsers) {
+// Kernels on two streams run late, in any order, and access memory that was freed long ago.
+TEST_F(CudaCache, ABlockIsReusedOnlyAfterItsUsersFinish) {
   std::mt19937_64 random(9);
   struct Tensor {
     char* memory;

@@ -1,5 +1,5 @@
-// A device without a GPU: its memory is the host's, and its streams run late, in an order that a
-// seed chooses among all that the events allow.
+// FakeCuda: a device without a GPU. Its memory is the host's. Its streams run late, in an order
+// that is chosen by a seed among all orders that the events allow.
 #pragma once
 
 #include <sys/mman.h>
@@ -30,10 +30,10 @@ class FakeCuda final : public Runtime {
   struct Options {
     std::uint64_t seed = 0;
     int devices = 1;
-    Bytes memory{1 << 30};         // of each device
-    Bytes granularity{1 << 16};    // a multiple of the host's page
-    std::int64_t forget_each = 0;  // forgets the last of so many waits: for tests of tests
-    Bytes pinned{1 << 30};         // of the host, that can be
+    Bytes memory{1 << 30};         // per device
+    Bytes granularity{1 << 16};    // a multiple of the host's page size
+    std::int64_t forget_each = 0;  // every N-th wait is ignored, to test the tests; 0: none
+    Bytes pinned{1 << 30};         // limit of pinned host memory
   };
 
   explicit FakeCuda(const Options& options) : options_(options), random_(options.seed) {
@@ -45,17 +45,18 @@ class FakeCuda final : public Runtime {
 
   Stream new_stream(int device = 0) {
     const std::lock_guard lock(mutex_);
-    // Ascending: streams take turns in the order of their handles, the same in every run.
+    // Ascending: streams take turns in the order of their handles, so that runs are reproducible.
     const Stream stream{.handle = reinterpret_cast<void*>(++last_handle_), .device = device};
     streams_[stream];
     return stream;
   }
-  // A kernel.
+  // Launches a kernel.
   void launch(Stream stream, std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     push(stream, {.kind = Task::kWork, .work = std::move(work), .event = nullptr, .version = 0});
   }
-  // What is recorded later does not concern it, nor what was recorded before on another stream.
+  // Waits for the last record of the event, and for nothing that was recorded later. Not affected
+  // by forget_each.
   void wait_surely(Stream stream, Event event) {
     const std::lock_guard lock(mutex_);
     const EventState& state = events_.at(event.handle);
@@ -63,7 +64,7 @@ class FakeCuda final : public Runtime {
     push(stream,
          {.kind = Task::kWait, .work = {}, .event = event.handle, .version = state.recorded});
   }
-  // Lets time pass: up to so many tasks run.
+  // Advances time: runs up to `tasks` tasks.
   void run(int tasks) {
     const std::lock_guard lock(mutex_);
     for (int i = 0; i < tasks && run_one(); ++i) {
@@ -77,13 +78,13 @@ class FakeCuda final : public Runtime {
       RECOUP_CHECK(stream.tasks.empty(), "a stream waits for ever");
     }
   }
-  // So many calls of record() throw.
+  // The next `count` calls of record() throw.
   void fail_records(int count) { fail_records_ = count; }
-  // One call of copy() throws, after so many that do not.
+  // The call of copy() after the next `count` calls throws.
   void fail_copy_after(int count) { copies_to_failure_ = count; }
-  // One call of map() throws, after so many that do not.
+  // The call of map() after the next `count` calls throws.
   void fail_map_after(int count) { maps_to_failure_ = count; }
-  // For kernels: the device's time goes on.
+  // Advances the device's time; for kernels.
   void pass(Nanoseconds time) { now_ += time; }
   void begin_capture(Stream stream) {
     const std::lock_guard lock(mutex_);
@@ -93,13 +94,13 @@ class FakeCuda final : public Runtime {
     const std::lock_guard lock(mutex_);
     captured_.erase(stream);
   }
-  // Another thread captures the stream when an event has been recorded on it.
+  // The stream is captured, as if by another thread, during the next record() on it.
   void begin_capture_at_record(Stream stream) { capture_at_record_ = stream; }
 
   [[nodiscard]] Bytes allocated(int device) const {
     return used_.contains(device) ? used_.at(device) : 0_B;
   }
-  // Whose memory or reserved addresses it lies in; none: nobody's.
+  // The device whose memory or reserved addresses contain `memory`; nullopt if there is none.
   [[nodiscard]] std::optional<int> device_of(const void* memory) const {
     const std::lock_guard lock(mutex_);
     const auto lies_in = [&](const void* base, Bytes size) {
@@ -117,15 +118,15 @@ class FakeCuda final : public Runtime {
     }
     return std::nullopt;
   }
-  // Of the host, not given back.
+  // Allocated pinned bytes of the host.
   [[nodiscard]] Bytes pinned() const {
     const std::lock_guard lock(mutex_);
     return pinned_used_;
   }
   void set_pinned_limit(Bytes most) { options_.pinned = most; }
-  // That are not given back.
+  // The number of current reservations.
   [[nodiscard]] std::size_t reservations() const { return reservations_.size(); }
-  // That are not unmapped.
+  // The number of current maps.
   [[nodiscard]] std::size_t maps() const {
     std::size_t count = 0;
     for (const auto& [base, reserved] : reservations_) {
@@ -133,24 +134,24 @@ class FakeCuda final : public Runtime {
     }
     return count;
   }
-  // Tasks that a stream has still to run.
+  // The number of tasks that a stream has not run yet.
   [[nodiscard]] int pending(Stream stream) const {
     return static_cast<int>(streams_.at(stream).tasks.size());
   }
   [[nodiscard]] std::int64_t waits() const { return waits_; }
-  // That are not destroyed.
+  // The number of events that are not destroyed.
   [[nodiscard]] std::int64_t events() const {
     return std::count_if(events_.begin(), events_.end(),
                          [](const auto& event) { return !event.second.destroyed; });
   }
   [[nodiscard]] std::int64_t synchronizations() const { return synchronizations_; }
   [[nodiscard]] std::int64_t destroyed_streams() const { return destroyed_streams_; }
-  // Calls of copy_between.
+  // The number of calls of copy_between().
   [[nodiscard]] std::int64_t copies_between() const { return copies_between_; }
-  // Which may fail the capture.
+  // The number of calls of release() during a capture, which could fail the capture.
   [[nodiscard]] std::int64_t releases_while_captured() const { return releases_while_captured_; }
 
-  // Runtime.
+  // Implementation of Runtime.
   int device_count() override { return options_.devices; }
   DeviceMemory memory(int device) override {
     return {.free = options_.memory - used_[device], .total = options_.memory};
@@ -221,7 +222,7 @@ class FakeCuda final : public Runtime {
     maps.erase(it);
   }
   Stream create_stream(int device) override { return new_stream(device); }
-  // What it was given still runs.
+  // Tasks that were given to the stream still run.
   void destroy_stream(Stream stream) noexcept override {
     const std::lock_guard lock(mutex_);
     ++destroyed_streams_;
@@ -336,7 +337,7 @@ class FakeCuda final : public Runtime {
   };
   struct EventState {
     std::int64_t recorded = 0;
-    std::set<std::int64_t> reached;  // of the records, by number
+    std::set<std::int64_t> reached;  // numbers of the records that have been reached
     Nanoseconds time{0};
     bool destroyed = false;
     int device = 0;
@@ -355,7 +356,7 @@ class FakeCuda final : public Runtime {
   [[nodiscard]] bool whole(std::int64_t count) const {
     return count % options_.granularity.count() == 0;
   }
-  // The one that the range, whole granules of it, lies in.
+  // Returns the reservation that contains the range, which must consist of whole granules.
   Reserved& reservation_of(int device, const void* at, Bytes size) {
     const auto* const begin = static_cast<const char*>(at);
     for (auto& [base, reserved] : reservations_) {
@@ -369,7 +370,7 @@ class FakeCuda final : public Runtime {
     }
     check_failed("reserved", __FILE__, __LINE__, "these addresses are not");
   }
-  // New ones, which hold no bytes of what was there.
+  // Maps new pages, which do not keep the bytes of previous ones.
   static void* host_pages(void* at, Bytes size, int protection, int flags) {
     void* const pages = mmap(at, static_cast<std::size_t>(size.count()), protection,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
@@ -379,7 +380,8 @@ class FakeCuda final : public Runtime {
 
   void push(Stream stream, Task task) { streams_.at(stream).tasks.push_back(std::move(task)); }
 
-  // One stream is let run as often as another hundred times: races of long and short work show.
+  // For a while one random stream is preferred over the others, so that races between long and
+  // short work show up.
   bool run_one() {
     std::vector<StreamState*> ready;
     for (auto& [name, stream] : streams_) {

@@ -1,4 +1,4 @@
-// A budget on a device that gives bytes of its own, one a request.
+// A budget on a device that hands out its own bytes, one per request.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace recoup::detail::cuda {
 
 class FakeScope final : public Scope {
  public:
-  // It wants requests up to so many bytes.
+  // Accepts requests of up to `largest` bytes.
   explicit FakeScope(Bytes largest) : largest_(largest) {}
 
   [[nodiscard]] bool wants(Bytes size) const override { return size <= largest_; }

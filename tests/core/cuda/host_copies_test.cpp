@@ -1,4 +1,4 @@
-// Copies to and from the host, beside a program whose streams run late.
+// Copies to and from the host, concurrent with a program whose streams run late.
 #include "csrc/cuda/host_copies.h"
 
 #include <gtest/gtest.h>
@@ -44,13 +44,13 @@ class CudaHostCopies : public testing::Test {
   StreamOrder order_{cuda_};
 };
 
-TEST_F(CudaHostCopies, GoOutAndComeBackBesideTheProgram) {
+TEST_F(CudaHostCopies, CopyOutAndInConcurrentlyWithTheProgram) {
   HostCopies copies(cuda_, 0);
   write(0, 7, {});
   const auto out = copies.copy_out(order_, range(0), device(0), host(0));
   EXPECT_FALSE(copies.done(out));
-  write(0, 9, {});  // given away at once
-  EXPECT_EQ(cuda_.synchronizations(), 0) << "nobody waits";
+  write(0, 9, {});  // the slot is reused at once
+  EXPECT_EQ(cuda_.synchronizations(), 0) << "no host wait";
   copies.wait(out);
   EXPECT_TRUE(copies.done(out));
   EXPECT_EQ(host(0)[kSlot - 1], 7);
@@ -65,7 +65,7 @@ TEST_F(CudaHostCopies, GoOutAndComeBackBesideTheProgram) {
   copies.check(0);
 }
 
-TEST_F(CudaHostCopies, LeaveNothingBehind) {
+TEST_F(CudaHostCopies, ReleaseAllResources) {
   {
     HostCopies copies(cuda_, 0);
     write(0, 1, {});
@@ -73,10 +73,10 @@ TEST_F(CudaHostCopies, LeaveNothingBehind) {
     copies.release(copies.copy_out(order_, range(0), device(0), host(1)));
   }
   EXPECT_EQ(cuda_.destroyed_streams(), 2);
-  EXPECT_EQ(host(1)[0], 1) << "it was waited for";
+  EXPECT_EQ(host(1)[0], 1) << "the destructor waits for the copy";
 }
 
-TEST_F(CudaHostCopies, ADriverThatFailsCopiesNothing) {
+TEST_F(CudaHostCopies, ADriverFailureStartsNoCopy) {
   HostCopies copies(cuda_, 0);
   write(0, 1, cuda_.new_stream());
   cuda_.fail_records(1);
@@ -84,8 +84,8 @@ TEST_F(CudaHostCopies, ADriverThatFailsCopiesNothing) {
   copies.check(0);
 }
 
-// Slots are written, copied out, given away, copied back and read, on two streams of the program.
-// Returns how many reads found something else than a plain interpreter.
+// Slots are written, copied out, reused, copied back and read on two streams of the program.
+// Returns the number of reads that differ from those of a plain interpreter.
 int wrong_reads(std::uint64_t seed, std::int64_t forget_each) {
   FakeCuda cuda({.seed = seed, .forget_each = forget_each});
   auto* const arena = static_cast<char*>(cuda.allocate(0, Bytes(kSlots * kSlot)));
@@ -128,7 +128,7 @@ int wrong_reads(std::uint64_t seed, std::int64_t forget_each) {
         case 2:
           held.push_back(copies.copy_out(order, range(slot), here, there));
           on_host[slot] = on_device[slot];
-          copies.wait(held.back());  // before the host's memory is used again
+          copies.wait(held.back());  // before the host memory is reused
           wrong += there[0] != on_host[slot] ? 1 : 0;
           break;
         default:
@@ -152,15 +152,16 @@ int wrong_reads(std::uint64_t seed, std::int64_t forget_each) {
   return wrong;
 }
 
-TEST(CudaHostCopiesRandom, EveryReadFindsWhatWasWritten) {
+TEST(CudaHostCopiesRandom, EveryReadReturnsTheWrittenBytes) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
-    // What the host reads back may be copied in again only when that copy is done: one slot, one
+    // A slot may be copied in again only after its copy out is done. Each slot has one place on the
+    // host, and both directions are ordered by the slot's range.
     // place on the host, and both directions are ordered by the slot's range.
     EXPECT_EQ(wrong_reads(seed, 0), 0) << "seed " << seed;
   }
 }
 
-TEST(CudaHostCopiesRandom, AMissingWaitIsNoticed) {
+TEST(CudaHostCopiesRandom, AMissingWaitIsDetected) {
   int noticed = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     noticed += wrong_reads(seed, 5) > 0 ? 1 : 0;

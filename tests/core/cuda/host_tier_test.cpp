@@ -1,4 +1,4 @@
-// A spill tier in pinned memory, beside a program whose streams run late.
+// A spill tier in pinned memory, concurrent with a program whose streams run late.
 #include "csrc/cuda/host_tier.h"
 
 #include <gtest/gtest.h>
@@ -35,14 +35,14 @@ class CudaHostTier : public testing::Test {
     return *tier_;
   }
   static Range range(std::int64_t at, Bytes size) { return {.offset = Bytes(at), .size = size}; }
-  // Kernels of the program, on its only stream.
+  // A kernel of the program on its only stream.
   void fill(std::int64_t at, Bytes size, char value) {
     order_->take(range(at, size), {});
     cuda_.launch({}, [to = arena_ + at, size, value] {
       std::memset(to, value, static_cast<std::size_t>(size.count()));
     });
   }
-  // Whether the bytes are such, when all is done.
+  // Whether all bytes of the range have the value after all work has finished.
   bool holds(std::int64_t at, Bytes size, char value) {
     cuda_.synchronize_all();
     return std::all_of(arena_ + at, arena_ + at + size.count(),
@@ -60,14 +60,14 @@ class CudaHostTier : public testing::Test {
   FakeCuda cuda_{{.seed = 3}};
   char* arena_ = static_cast<char*>(cuda_.allocate(0, 64_KiB));
   std::optional<HostTier> tier_;
-  std::optional<StreamOrder> order_;  // goes first
+  std::optional<StreamOrder> order_;  // destroyed before the tier
 };
 
-TEST_F(CudaHostTier, WhatIsSpilledComesBackAndNobodyWaits) {
+TEST_F(CudaHostTier, SpillsAndFetchesWithoutAHostWait) {
   HostTier& tier = start(64_KiB);
   fill(0, 4_KiB, 7);
   EXPECT_TRUE(write(0_B, 0, 4_KiB));
-  fill(0, 4_KiB, 9);  // the block was given away at once
+  fill(0, 4_KiB, 9);  // the block is reused at once
   read(8192, 0_B, 4_KiB);
   fill(16384, 4_KiB, 1);
   tier.check();
@@ -76,7 +76,7 @@ TEST_F(CudaHostTier, WhatIsSpilledComesBackAndNobodyWaits) {
   EXPECT_TRUE(holds(0, 4_KiB, 9));
 }
 
-TEST_F(CudaHostTier, AValueMayLieInSeveralExtents) {
+TEST_F(CudaHostTier, AValueMaySpanExtents) {
   HostTier& tier = start(64_KiB);
   fill(0, 20_KiB, 5);
   EXPECT_TRUE(write(4096_B, 0, 20_KiB));
@@ -87,7 +87,7 @@ TEST_F(CudaHostTier, AValueMayLieInSeveralExtents) {
   EXPECT_EQ(tier.pinned(), 24_KiB);
 }
 
-TEST_F(CudaHostTier, TakesMemoryWhenItIsNeededAndNeverMoreThanItsSize) {
+TEST_F(CudaHostTier, AllocatesOnDemandUpToItsSize) {
   HostTier& tier = start(kExtent + kExtent + 4096_B);
   EXPECT_EQ(cuda_.pinned(), 0_B);
   fill(0, 4_KiB, 1);
@@ -103,7 +103,7 @@ TEST_F(CudaHostTier, TakesMemoryWhenItIsNeededAndNeverMoreThanItsSize) {
   tier.check();
 }
 
-TEST_F(CudaHostTier, MemoryThatTheHostHasNotIsNotWritten) {
+TEST_F(CudaHostTier, AWriteFailsIfTheHostHasNoMemory) {
   HostTier& tier = start(64_KiB);
   fill(0, 4_KiB, 3);
   EXPECT_TRUE(write(0_B, 0, 4_KiB));
@@ -117,7 +117,7 @@ TEST_F(CudaHostTier, MemoryThatTheHostHasNotIsNotWritten) {
   EXPECT_TRUE(write(kExtent, 0, 4_KiB));
 }
 
-TEST_F(CudaHostTier, ADriverThatFailsHasWrittenNothing) {
+TEST_F(CudaHostTier, ADriverFailureLeavesNothingWritten) {
   HostTier& tier = start(64_KiB);
   fill(0, 20_KiB, 3);
   for (int copies = 0; copies < 3; ++copies) {
@@ -131,7 +131,7 @@ TEST_F(CudaHostTier, ADriverThatFailsHasWrittenNothing) {
   EXPECT_TRUE(write(0_B, 0, 20_KiB));
 }
 
-TEST_F(CudaHostTier, WhatCannotBeReadNowIsStillThere) {
+TEST_F(CudaHostTier, AFailedReadCanBeRetried) {
   HostTier& tier = start(64_KiB);
   fill(0, 20_KiB, 4);
   EXPECT_TRUE(write(0_B, 0, 20_KiB));
@@ -140,15 +140,15 @@ TEST_F(CudaHostTier, WhatCannotBeReadNowIsStillThere) {
     tier.begin_read(*order_, range(32768, 20_KiB), arena_ + 32768, 0_B);
     EXPECT_THROW(tier.end_read(0_B), CudaError);
     fill(32768, 20_KiB, 8);
-    EXPECT_TRUE(holds(32768, 20_KiB, 8)) << "a copy that nobody waits for came late";
+    EXPECT_TRUE(holds(32768, 20_KiB, 8)) << "an abandoned copy wrote late";
     tier.check();
   }
   read(32768, 0_B, 20_KiB);
   EXPECT_TRUE(holds(32768, 20_KiB, 4));
 }
 
-//   host   |a a a a|  read late     |b b| written over half of it
-TEST_F(CudaHostTier, APlaceIsUsedAgainWhileItsCopiesAreLate) {
+// host |a a a a|: read late, then |b b| is written over half of it.
+TEST_F(CudaHostTier, AnOffsetIsReusedWhileItsCopiesArePending) {
   for (int round = 0; round < 50; ++round) {
     start(64_KiB);
     fill(0, 8_KiB, 1);
@@ -167,17 +167,17 @@ TEST_F(CudaHostTier, APlaceIsUsedAgainWhileItsCopiesAreLate) {
   EXPECT_EQ(cuda_.events(), 0);
 }
 
-TEST_F(CudaHostTier, IsReadAsItWasWrittenOnly) {
+TEST_F(CudaHostTier, AReadMustMatchAWrite) {
   HostTier& tier = start(64_KiB);
   fill(0, 8_KiB, 1);
   EXPECT_TRUE(write(0_B, 0, 8_KiB));
   EXPECT_THROW(tier.begin_read(*order_, range(0, 4_KiB), arena_, 0_B), InternalError);
   EXPECT_THROW(tier.begin_read(*order_, range(0, 4_KiB), arena_, 4096_B), InternalError);
-  EXPECT_TRUE(write(4096_B, 0, 4_KiB));  // what was at 0 is gone
+  EXPECT_TRUE(write(4096_B, 0, 4_KiB));  // overwrites a part of the value at 0
   EXPECT_THROW(tier.begin_read(*order_, range(0, 8_KiB), arena_, 0_B), InternalError);
 }
 
-TEST_F(CudaHostTier, LeavesNothingBehind) {
+TEST_F(CudaHostTier, ReleasesAllResources) {
   const std::int64_t events = cuda_.events();
   start(64_KiB);
   fill(0, 4_KiB, 1);
@@ -187,7 +187,7 @@ TEST_F(CudaHostTier, LeavesNothingBehind) {
   tier_.reset();
   EXPECT_EQ(cuda_.events(), events);
   EXPECT_EQ(cuda_.destroyed_streams(), 2);
-  EXPECT_EQ(arena_[8192], 1) << "it was waited for";
+  EXPECT_EQ(arena_[8192], 1) << "the destructor waits for the copy";
 }
 
 TEST_F(CudaHostTier, IsMeasured) {
@@ -213,8 +213,8 @@ TEST_F(CudaHostTier, IsNotMeasuredWithoutMemory) {
 
 // ---- random programs ----
 
-// Values are made, read, spilled, fetched and dropped on two streams of the program; blocks and
-// slots are used again at once.
+// Values are made, read, spilled, fetched and dropped on two streams of the program. Blocks and
+// slots are reused at once.
 class TierProgram {
  public:
   TierProgram(std::uint64_t seed, std::int64_t forget_each)
@@ -231,7 +231,7 @@ class TierProgram {
   TierProgram(const TierProgram&) = delete;
   TierProgram& operator=(const TierProgram&) = delete;
 
-  // How many reads found something else than was written.
+  // Returns the number of reads that differ from what was written.
   int run(int steps) {
     for (int step = 0; step < steps; ++step) {
       act();
@@ -372,7 +372,7 @@ class TierProgram {
   int failures_ = 0;
 };
 
-TEST(CudaHostTierRandom, EveryReadFindsWhatWasWritten) {
+TEST(CudaHostTierRandom, EveryReadReturnsTheWrittenBytes) {
   int fetches = 0;
   int failures = 0;
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
@@ -385,7 +385,7 @@ TEST(CudaHostTierRandom, EveryReadFindsWhatWasWritten) {
   EXPECT_GT(failures, 300);
 }
 
-TEST(CudaHostTierRandom, AMissingWaitIsNoticed) {
+TEST(CudaHostTierRandom, AMissingWaitIsDetected) {
   int noticed = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     noticed += TierProgram(seed, 5).run(400) > 0 ? 1 : 0;

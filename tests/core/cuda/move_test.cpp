@@ -1,4 +1,4 @@
-// Copies within device memory against memmove.
+// Compares copies within device memory with memmove.
 #include "csrc/cuda/move.h"
 
 #include <gtest/gtest.h>
@@ -34,8 +34,8 @@ TEST(CudaMove, IsMemmove) {
   }
 }
 
-// One byte further: in parts of a byte that would be as many copies as bytes.
-TEST(CudaMove, AShortWayIsNotManyCopies) {
+// A move by one byte: non-overlapping parts would need as many copies as there are bytes.
+TEST(CudaMove, AShortDistanceDoesNotNeedManyCopies) {
   std::vector<char> memory(1001);
   std::vector<char> room(100);
   FakeCuda cuda({});

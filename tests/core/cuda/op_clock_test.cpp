@@ -1,4 +1,4 @@
-// The time of ops on streams that run late.
+// The durations of ops on streams that run late.
 #include "csrc/cuda/op_clock.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ class CudaOpClock : public testing::Test {
  protected:
   ~CudaOpClock() override { clock_.check(); }
 
-  // A kernel that takes so long.
+  // Runs a kernel that takes `time`.
   void run(Stream stream, OpClock::Token token, Nanoseconds time) {
     const Event begun = clock_.begin(stream);
     cuda_.launch(stream, [this, time] { cuda_.pass(time); });
@@ -32,7 +32,7 @@ class CudaOpClock : public testing::Test {
   std::map<OpClock::Token, Nanoseconds> costs_;
 };
 
-TEST_F(CudaOpClock, AnOpCostsWhatTheDeviceTook) {
+TEST_F(CudaOpClock, TheCostIsTheTimeOnTheDevice) {
   run({}, 1, Nanoseconds(50'000));
   run({}, 2, Nanoseconds(70'000));
   resolve();
@@ -40,13 +40,13 @@ TEST_F(CudaOpClock, AnOpCostsWhatTheDeviceTook) {
   EXPECT_EQ(clock_.pending(), 2U);
   cuda_.synchronize_all();
   resolve();
-  // Each task of the fake takes a microsecond of its own.
+  // Each task of the fake device takes a microsecond of its own.
   EXPECT_EQ(costs_.at(1), Nanoseconds(52'000));
   EXPECT_EQ(costs_.at(2), Nanoseconds(72'000));
   EXPECT_EQ(clock_.pending(), 0U);
 }
 
-TEST_F(CudaOpClock, EventsAreUsedAgain) {
+TEST_F(CudaOpClock, EventsAreReused) {
   for (OpClock::Token token = 0; token < 100; ++token) {
     run(token % 2 == 0 ? Stream() : other_, token, Nanoseconds(10));
     cuda_.synchronize_all();
@@ -58,7 +58,7 @@ TEST_F(CudaOpClock, EventsAreUsedAgain) {
   EXPECT_EQ(cuda_.synchronizations(), 0);
 }
 
-TEST_F(CudaOpClock, ACancelledOpHasNoTime) {
+TEST_F(CudaOpClock, ACancelledOpHasNoCost) {
   clock_.cancel(clock_.begin({}));
   run({}, 7, Nanoseconds(10));
   cuda_.synchronize_all();
@@ -77,7 +77,7 @@ TEST_F(CudaOpClock, TwoThreadsMayRunOpsOnOneStream) {
   EXPECT_EQ(costs_.size(), 2U);
 }
 
-TEST_F(CudaOpClock, ADriverThatFailsLeavesNothingBehind) {
+TEST_F(CudaOpClock, ADriverFailureLeaksNothing) {
   cuda_.fail_records(1);
   EXPECT_THROW((void)clock_.begin({}), CudaError);
   clock_.check();
@@ -92,7 +92,7 @@ TEST_F(CudaOpClock, ADriverThatFailsLeavesNothingBehind) {
   EXPECT_EQ(cuda_.events(), 2);
 }
 
-TEST_F(CudaOpClock, EachIsResolvedOnceWhateverTheOrder) {
+TEST_F(CudaOpClock, EachOpIsResolvedOnceInAnyOrder) {
   std::mt19937_64 random(1);
   for (OpClock::Token token = 0; token < 2000; ++token) {
     run(random() % 2 == 0 ? Stream() : other_, token, Nanoseconds(10));
@@ -107,7 +107,7 @@ TEST_F(CudaOpClock, EachIsResolvedOnceWhateverTheOrder) {
   EXPECT_EQ(costs_.size(), 2000U);
 }
 
-TEST(CudaRoofline, TheSlowerOfTheTwo) {
+TEST(CudaRoofline, IsTheMaximumOfMemoryAndComputeTime) {
   const Roofline roof{.bytes_a_ns = 2, .flops_a_ns = 10, .launch = Nanoseconds(5)};
   EXPECT_EQ(roof.estimate(100_B, 0), Nanoseconds(55));
   EXPECT_EQ(roof.estimate(100_B, 10'000), Nanoseconds(1005));

@@ -1,4 +1,4 @@
-// Addresses with memory behind some of them.
+// Reserved addresses, some of which are backed by memory.
 #include "csrc/cuda/reservation.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ class CudaReservation : public testing::Test {
  protected:
   ~CudaReservation() override { reservation_.check(); }
 
-  // By a kernel, on the device's default stream.
+  // A kernel on the device's default stream.
   void fill(Bytes from, Bytes to, char content) {
     char* const base = reservation_.base();
     cuda_.launch({}, [=] { std::fill(base + from.count(), base + to.count(), content); });
@@ -43,14 +43,14 @@ TEST_F(CudaReservation, BeginsWithoutMemory) {
   EXPECT_EQ(cuda_.allocated(0), 0_B);
 }
 
-TEST_F(CudaReservation, WhatIsBackedCanBeWritten) {
+TEST_F(CudaReservation, BackedAddressesAreWritable) {
   ASSERT_TRUE(reservation_.back(100_KiB));
   EXPECT_EQ(reservation_.backed(), 128_KiB);
   EXPECT_EQ(cuda_.allocated(0), 128_KiB);
   EXPECT_EQ(cuda_.memory(0).free, 64_MiB - 128_KiB);
   fill(0_B, 128_KiB, 'a');
   EXPECT_TRUE(holds(0_B, 128_KiB, 'a'));
-  // It has them already.
+  // The addresses are backed already.
   ASSERT_TRUE(reservation_.back(128_KiB));
   ASSERT_TRUE(reservation_.back(1_B));
   EXPECT_EQ(cuda_.allocated(0), 128_KiB);
@@ -66,7 +66,7 @@ TEST_F(CudaReservation, GrowsInPlace) {
   EXPECT_TRUE(holds(1_MiB, 63_MiB, 'b'));
 }
 
-TEST_F(CudaReservation, ALargeOneIsOfFewChunks) {
+TEST_F(CudaReservation, ALargeReservationUsesFewChunks) {
   FakeCuda cuda{{.memory = 1_GiB, .granularity = 4_KiB}};
   Reservation reservation(cuda, 0, 256_MiB);
   ASSERT_TRUE(reservation.back(255_MiB));  // 65,280 granules
@@ -75,7 +75,7 @@ TEST_F(CudaReservation, ALargeOneIsOfFewChunks) {
   reservation.check();
 }
 
-TEST_F(CudaReservation, OneThatBeganSmallIsOfFewChunksToo) {
+TEST_F(CudaReservation, AGrowingReservationUsesFewChunks) {
   FakeCuda cuda{{.memory = 1_GiB, .granularity = 4_KiB}};
   Reservation reservation(cuda, 0, 256_MiB);
   for (Bytes size = 4_KiB; size <= 256_MiB; size += size) {
@@ -85,7 +85,7 @@ TEST_F(CudaReservation, OneThatBeganSmallIsOfFewChunksToo) {
   reservation.check();
 }
 
-TEST_F(CudaReservation, WhatDoesNotFitIsUndone) {
+TEST_F(CudaReservation, AShortageIsUndone) {
   ASSERT_TRUE(reservation_.back(1_MiB));
   fill(0_B, 1_MiB, 'a');
   const std::size_t maps = cuda_.maps();
@@ -99,10 +99,10 @@ TEST_F(CudaReservation, WhatDoesNotFitIsUndone) {
   EXPECT_TRUE(holds(0_B, 1_MiB, 'a'));
 }
 
-TEST_F(CudaReservation, WhatTheDriverFailsInIsUndone) {
+TEST_F(CudaReservation, ADriverFailureIsUndone) {
   ASSERT_TRUE(reservation_.back(1_MiB));
   reservation_.give_back(granules(3), granules(5));
-  cuda_.fail_map_after(10);  // in the hole two, the rest behind
+  cuda_.fail_map_after(10);  // the first two maps fill the hole, the others come after it
   EXPECT_THROW(static_cast<void>(reservation_.back(4_MiB)), CudaError);
   EXPECT_EQ(reservation_.backed(), granules(14));
   EXPECT_EQ(cuda_.allocated(0), granules(14));
@@ -114,19 +114,19 @@ TEST_F(CudaReservation, WhatTheDriverFailsInIsUndone) {
 TEST_F(CudaReservation, GivesBackWholeChunks) {
   ASSERT_TRUE(reservation_.back(granules(16)));
   fill(0_B, granules(16), 'a');
-  // Parts of the chunks 2 and 6, and all between.
+  // Parts of the chunks 2 and 6, and all chunks between them.
   reservation_.give_back(granules(2) + 1_B, granules(7) - 1_B);
   EXPECT_EQ(reservation_.backed(), granules(13));
   EXPECT_EQ(cuda_.allocated(0), granules(13));
   EXPECT_TRUE(holds(0_B, granules(3), 'a'));
   EXPECT_TRUE(holds(granules(6), granules(16), 'a'));
-  // Less than a chunk, none, and the wrong way round.
+  // Less than a chunk, an empty range, and a reversed range.
   reservation_.give_back(granules(8) + 1_B, granules(9));
   reservation_.give_back(granules(8), granules(8));
   reservation_.give_back(granules(9), granules(8));
   EXPECT_EQ(reservation_.backed(), granules(13));
 
-  // Below it the hole stays.
+  // A hole above the requested end is not filled.
   ASSERT_TRUE(reservation_.back(granules(3)));
   EXPECT_EQ(reservation_.backed(), granules(13));
   ASSERT_TRUE(reservation_.back(granules(5)));
@@ -138,7 +138,7 @@ TEST_F(CudaReservation, GivesBackWholeChunks) {
   EXPECT_TRUE(holds(granules(6), granules(16), 'a'));
 }
 
-TEST_F(CudaReservation, WhatIsGivenBackIsForOthers) {
+TEST_F(CudaReservation, ReturnedMemoryIsAvailableToOthers) {
   ASSERT_TRUE(reservation_.back(64_MiB));
   EXPECT_EQ(cuda_.allocate(0, 32_MiB), nullptr);
   reservation_.give_back(32_MiB, 64_MiB);
@@ -150,7 +150,7 @@ TEST_F(CudaReservation, WhatIsGivenBackIsForOthers) {
   EXPECT_TRUE(reservation_.back(64_MiB));
 }
 
-TEST_F(CudaReservation, KernelsEndBeforeTheirMemoryGoes) {
+TEST_F(CudaReservation, KernelsFinishBeforeTheirMemoryIsReturned) {
   ASSERT_TRUE(reservation_.back(1_MiB));
   fill(0_B, 1_MiB, 'a');
   ASSERT_EQ(cuda_.pending({}), 1);
@@ -158,7 +158,7 @@ TEST_F(CudaReservation, KernelsEndBeforeTheirMemoryGoes) {
   EXPECT_EQ(cuda_.pending({}), 0);
 }
 
-TEST_F(CudaReservation, ItsEndGivesAllBack) {
+TEST_F(CudaReservation, DestructionReturnsAllMemory) {
   {
     Reservation other(cuda_, 0, 8_MiB);
     ASSERT_TRUE(other.back(8_MiB));
@@ -172,13 +172,13 @@ TEST_F(CudaReservation, ItsEndGivesAllBack) {
   EXPECT_EQ(cuda_.reservations(), 1);
 }
 
-TEST_F(CudaReservation, MoreThanItsAddressesIsOurBug) {
+TEST_F(CudaReservation, BackingMoreThanItsAddressesThrows) {
   EXPECT_THROW(static_cast<void>(reservation_.back(256_MiB + 1_B)), InternalError);
   EXPECT_THROW(Reservation(cuda_, 0, 0_B), InternalError);
 }
 
-// Backs and gives back at random while others take of the device's memory, beside an oracle that
-// goes granule by granule. Numbers are of granules where they are no Bytes.
+// Backs and returns random ranges while another reservation uses memory of the device, and compares
+// them with an oracle that works granule by granule. Integers count granules.
 class ReservedProgram {
  public:
   explicit ReservedProgram(std::uint64_t seed)
@@ -197,12 +197,12 @@ class ReservedProgram {
     }
     check();
   }
-  // Calls of back() that found the memory, and that did not.
+  // The numbers of calls of back() that succeeded and failed.
   [[nodiscard]] int backs() const { return backs_; }
   [[nodiscard]] int failures() const { return failures_; }
 
  private:
-  static constexpr std::int64_t kAddresses = 2000;  // chunks are of up to four
+  static constexpr std::int64_t kAddresses = 2000;  // chunks have up to four granules
   static constexpr std::int64_t kMemory = 1200;
 
   static Bytes size(std::int64_t count) { return Bytes(count * 4096); }
@@ -220,7 +220,7 @@ class ReservedProgram {
   void back(std::int64_t end) {
     const std::vector<int> before = chunk_of_;
     std::vector<std::int64_t> fresh;
-    std::int64_t room = 0;  // in the chunk begun
+    std::int64_t room = 0;  // granules left in the current chunk
     for (std::int64_t granule = 0; granule < end; ++granule) {
       if (chunk_of(granule) != 0) {
         room = 0;
@@ -273,13 +273,13 @@ class ReservedProgram {
   FakeCuda cuda_;
   Reservation reservation_{cuda_, 0, size(kAddresses)};
   Reservation others_{cuda_, 0, size(kMemory)};
-  std::vector<int> chunk_of_ = std::vector<int>(kAddresses, 0);  // 0: without memory
+  std::vector<int> chunk_of_ = std::vector<int>(kAddresses, 0);  // by granule; 0: not backed
   int last_chunk_ = 0;
   int backs_ = 0;
   int failures_ = 0;
 };
 
-TEST(CudaReservationRandom, IsWhatAListOfGranulesSays) {
+TEST(CudaReservationRandom, AgreesWithAListOfGranules) {
   int backs = 0;
   int failures = 0;
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
@@ -294,7 +294,7 @@ TEST(CudaReservationRandom, IsWhatAListOfGranulesSays) {
   EXPECT_GT(failures, 100);
 }
 
-// The double's own rules.
+// Tests of the fake device itself.
 class FakeCudaMaps : public testing::Test {
  protected:
   static void SetUpTestSuite() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
@@ -303,7 +303,7 @@ class FakeCudaMaps : public testing::Test {
   char* base_ = static_cast<char*>(cuda_.reserve(0, granules(8)));
 };
 
-TEST_F(FakeCudaMaps, RefusesWhatTheDriverWould) {
+TEST_F(FakeCudaMaps, RefusesWhatTheDriverRefuses) {
   ASSERT_TRUE(cuda_.map(0, base_ + kGranule.count(), granules(2)));
   EXPECT_THROW(cuda_.map(0, base_, granules(2)), InternalError);
   EXPECT_THROW(cuda_.map(0, base_ + granules(2).count(), granules(1)), InternalError);
@@ -321,11 +321,11 @@ TEST_F(FakeCudaMaps, RefusesWhatTheDriverWould) {
 
 using FakeCudaMapsDeathTest = FakeCudaMaps;
 
-TEST_F(FakeCudaMapsDeathTest, WithoutMemoryAKernelCrashes) {
+TEST_F(FakeCudaMapsDeathTest, AccessWithoutMemoryCrashes) {
   EXPECT_DEATH(*static_cast<volatile char*>(base_) = 'a', "");
 }
 
-TEST_F(FakeCudaMapsDeathTest, MapsGoAsTheyCame) {
+TEST_F(FakeCudaMapsDeathTest, MapsAreRemovedWhole) {
   ASSERT_TRUE(cuda_.map(0, base_, granules(2)));
   EXPECT_DEATH(cuda_.unmap(0, base_, granules(1)), "was not one map");
   EXPECT_DEATH(cuda_.unreserve(0, base_, granules(8)), "or mapped");

@@ -1,4 +1,4 @@
-// Which budget gets a request, and which owns an address.
+// Which budget serves a request, and which owns an address.
 #include "csrc/cuda/scopes.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace recoup::detail::cuda {
 namespace {
 
-TEST(CudaScopes, WithoutOneNothingIsWantedOrOwned) {
+TEST(CudaScopes, WithoutAScopeNothingIsWantedOrOwned) {
   Scopes scopes;
   char memory = 0;
   EXPECT_TRUE(scopes.empty());
@@ -23,7 +23,7 @@ TEST(CudaScopes, WithoutOneNothingIsWantedOrOwned) {
   scopes.check();
 }
 
-TEST(CudaScopes, OneIsAskedForItsDeviceAlone) {
+TEST(CudaScopes, AScopeServesItsDeviceOnly) {
   Scopes scopes;
   const auto scope = std::make_shared<FakeScope>(100_B);
   scopes.enter(1, scope);
@@ -36,8 +36,8 @@ TEST(CudaScopes, OneIsAskedForItsDeviceAlone) {
   EXPECT_TRUE(scopes.empty());
 }
 
-// What PyTorch frees or records long after is still routed to whom it came from.
-TEST(CudaScopes, AnAddressFindsItsOwnerAfterTheScopeToo) {
+// Memory that PyTorch frees or records after a scope ended is still routed to its owner.
+TEST(CudaScopes, AnAddressHasItsOwnerAfterTheScopeToo) {
   Scopes scopes;
   auto first = std::make_shared<FakeScope>(100_B);
   const std::weak_ptr<FakeScope> watched = first;
@@ -62,8 +62,8 @@ TEST(CudaScopes, AnAddressFindsItsOwnerAfterTheScopeToo) {
   scopes.check();
 }
 
-// A scope that is left and entered again while memory of it is in use.
-TEST(CudaScopes, OneThatComesAgainCountsOnce) {
+// A scope is left and entered again while memory of it is in use.
+TEST(CudaScopes, AScopeThatIsEnteredAgainCountsOnce) {
   Scopes scopes;
   const auto scope = std::make_shared<FakeScope>(100_B);
   scopes.enter(0, scope);

@@ -1,5 +1,5 @@
-// Programs on several streams that run late and in any order the events allow: every kernel must
-// find the bytes that were there when it was asked for.
+// Programs on several streams that run late, in any order that the events allow. Every kernel must
+// find the bytes that were there when it was launched.
 #include "csrc/cuda/stream_order.h"
 
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 namespace recoup::detail::cuda {
 namespace {
 
-// A program and an engine in one: values come and go on any stream, and are evicted, replayed and
-// moved on others, of which the program does not know.
+// A program and an engine in one. Values are made and dropped on any stream, and are evicted,
+// replayed and moved on streams that the program does not know about.
 class StreamProgram {
  public:
   StreamProgram(std::uint64_t seed, int streams, std::int64_t forget_each = 0)
@@ -33,7 +33,7 @@ class StreamProgram {
     cuda_.release(0, base_);
   }
 
-  // The number of kernels that found other bytes than theirs.
+  // Returns the number of kernels that found wrong bytes.
   int run(int steps) {
     for (int i = 0; i < steps; ++i) {
       step();
@@ -52,7 +52,7 @@ class StreamProgram {
     BlockId block;
     char content = 0;
     Stream made_on;
-    std::vector<Stream> synced;  // streams that the program made wait for it
+    std::vector<Stream> synced;  // streams that the program has made wait for the value
   };
 
   void step() {
@@ -93,7 +93,8 @@ class StreamProgram {
     if (!block) {
       return drop();
     }
-    // It may be asked for on one stream and filled on another, after both have met.
+    // Memory may be requested on one stream and filled on another, once the streams are
+    // synchronized.
     const Stream asked = any_stream();
     const Stream stream = any_stream();
     if (asked != stream) {
@@ -106,7 +107,7 @@ class StreamProgram {
     tensors_.push_back({*block, content_, stream, {stream}});
   }
 
-  // The program puts its own work in order: all streams that it read on meet on the new one.
+  // The program orders its own work: the writing stream waits for all streams that read the value.
   void overwrite() {
     Tensor* const tensor = any_tensor();
     if (tensor == nullptr) {
@@ -154,7 +155,7 @@ class StreamProgram {
     }
   }
 
-  // Evicted, and made again somewhere else.
+  // Evicts a value and replays it at another address.
   void replay() {
     Tensor* const tensor = any_tensor();
     if (tensor == nullptr) {
@@ -198,7 +199,7 @@ class StreamProgram {
   int wrong_ = 0;
 };
 
-TEST(StreamOrder, EveryKernelFindsItsBytes) {
+TEST(StreamOrder, EveryKernelReadsTheRightBytes) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     StreamProgram program(seed, 2 + static_cast<int>(seed % 4));
     EXPECT_EQ(program.run(300), 0) << "seed " << seed;
@@ -206,16 +207,16 @@ TEST(StreamOrder, EveryKernelFindsItsBytes) {
   }
 }
 
-TEST(StreamOrder, OneStreamPaysForNothing) {
+TEST(StreamOrder, OneStreamNeedsNoWaits) {
   StreamProgram program(7, 1);
   EXPECT_EQ(program.run(2000), 0);
   EXPECT_EQ(program.waits(), 0);
   EXPECT_EQ(program.cuda().waits(), 0);
 }
 
-// A wait that is missing makes a difference only if time is short: one of five, in programs with
-// some hundred.
-TEST(StreamOrder, ForgottenWaitsShow) {
+// A missing wait matters only if the streams are close in time. One of five waits is dropped, in
+// programs with some hundreds of waits.
+TEST(StreamOrder, MissingWaitsAreDetected) {
   int shown = 0;
   constexpr int kRuns = 200;
   for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
@@ -234,7 +235,7 @@ class TwoStreams : public testing::Test {
   Range range_{.offset = 0_B, .size = 512_B};
 };
 
-TEST_F(TwoStreams, ABlockOfAnotherStreamIsTakenBehindIt) {
+TEST_F(TwoStreams, TakingABlockWaitsForItsPreviousStream) {
   order_.take(range_, one_);
   order_.take(range_, two_);
   EXPECT_EQ(order_.waits(), 1);
@@ -242,7 +243,7 @@ TEST_F(TwoStreams, ABlockOfAnotherStreamIsTakenBehindIt) {
   EXPECT_EQ(order_.waits(), 1);
 }
 
-// What the first stream did before there was a second one is in no range.
+// Work that the first stream did before a second one existed has no recorded ranges.
 TEST_F(TwoStreams, ANewStreamThatUsesWaitsForTheFirst) {
   order_.take(range_, one_);
   order_.use(range_, two_);
@@ -251,7 +252,7 @@ TEST_F(TwoStreams, ANewStreamThatUsesWaitsForTheFirst) {
   EXPECT_EQ(order_.waits(), 1);
 }
 
-TEST_F(TwoStreams, WhatTheEngineDidIsWaitedForOnce) {
+TEST_F(TwoStreams, WorkOfTheEngineIsWaitedForOnce) {
   order_.take({.offset = 512_B, .size = 512_B}, two_);
   order_.take(range_, one_);
   const std::int64_t before = order_.waits();
@@ -263,7 +264,7 @@ TEST_F(TwoStreams, WhatTheEngineDidIsWaitedForOnce) {
 }
 
 // The default streams of two devices are two streams.
-TEST(StreamOrder, KnowsTheDevice) {
+TEST(StreamOrder, DistinguishesDevices) {
   FakeCuda cuda({.seed = 1, .devices = 2});
   StreamOrder order(cuda);
   const Range range{.offset = 0_B, .size = 512_B};
@@ -274,7 +275,7 @@ TEST(StreamOrder, KnowsTheDevice) {
   EXPECT_EQ(order.waits(), before + 1);
 }
 
-TEST_F(TwoStreams, AWaitThatFailedIsAskedForAgain) {
+TEST_F(TwoStreams, AFailedWaitIsRetried) {
   order_.take(range_, one_);
   for (int call = 0; call < 2; ++call) {
     cuda_.fail_records(1);
@@ -300,15 +301,15 @@ TEST_F(TwoStreams, AStreamOfACaptureCannotBeWaitedFor) {
   order_.check();
 }
 
-TEST_F(TwoStreams, AUserIsWaitedForToo) {
+TEST_F(TwoStreams, UsersAreWaitedForToo) {
   order_.take(range_, one_);
-  order_.use(range_, two_);  // record_stream
+  order_.use(range_, two_);  // as record_stream does
   const std::int64_t before = order_.waits();
   order_.take(range_, one_);
   EXPECT_EQ(order_.waits(), before + 1);
 }
 
-TEST_F(TwoStreams, APartOfARangeHasItsOwnUsers) {
+TEST_F(TwoStreams, PartsOfARangeHaveTheirOwnUsers) {
   order_.take(range_, one_);
   order_.take({.offset = 0_B, .size = 256_B}, two_);
   const std::int64_t before = order_.waits();

@@ -21,20 +21,20 @@ class CudaTimingSample : public testing::Test {
   std::unique_ptr<TimingSample> sample_ = std::make_unique<TimingSample>();
 };
 
-TEST_F(CudaTimingSample, TheFirstOpsOfAKindAreTimedAndThenFew) {
+TEST_F(CudaTimingSample, TheFirstOpsOfAKindAreTimedAndThenASample) {
   EXPECT_EQ(timed(1, TimingSample::kFirst), TimingSample::kFirst);
   EXPECT_EQ(timed(1, TimingSample::kEach - TimingSample::kFirst), 0);
   EXPECT_EQ(timed(1, 10 * TimingSample::kEach), 10);
   EXPECT_EQ(timed(2, TimingSample::kFirst), TimingSample::kFirst);
 }
 
-TEST_F(CudaTimingSample, AnOpWhoseKindIsNotKnownIsFollowedByOneThatIsTimed) {
+TEST_F(CudaTimingSample, TimeNextTimesTheNextOp) {
   EXPECT_EQ(timed(1, 2 * TimingSample::kFirst), TimingSample::kFirst);
   sample_->time_next(1);
   EXPECT_TRUE(sample_->count(1));
 }
 
-TEST_F(CudaTimingSample, KindsOfOnePlaceDisplaceEachOther) {
+TEST_F(CudaTimingSample, KindsInOneSlotDisplaceEachOther) {
   std::uint64_t other = 2;
   while (TimingSample::place(other) != TimingSample::place(1)) {
     ++other;
@@ -44,7 +44,7 @@ TEST_F(CudaTimingSample, KindsOfOnePlaceDisplaceEachOther) {
   EXPECT_TRUE(sample_->count(1));
 }
 
-TEST_F(CudaTimingSample, KindsOfRoundSizesHavePlacesOfTheirOwn) {
+TEST_F(CudaTimingSample, KindsOfRoundSizesHaveDistinctSlots) {
   constexpr std::uint64_t kTraits = 0x7f12'3456'7890;
   std::set<std::size_t> places;
   constexpr std::uint64_t kSizes = 256;

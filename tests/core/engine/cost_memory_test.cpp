@@ -20,20 +20,20 @@ Nanoseconds learn_all(CostMemory& costs, CostKey kind, const std::vector<std::in
   return belief;
 }
 
-TEST(CostMemory, KnowsNothingOfAKindThatItDidNotMeet) {
+TEST(CostMemory, HasNoEstimateForAnUnknownKind) {
   CostMemory costs;
   costs.learn(1, Nanoseconds(5));
   EXPECT_EQ(costs.belief(2), std::nullopt);
   EXPECT_EQ(costs.belief(1), Nanoseconds(5));
 }
 
-TEST(CostMemory, TakesTheLowerOfTwoInTheMiddle) {
+TEST(CostMemory, TakesTheLowerOfTwoMedians) {
   CostMemory costs;
   EXPECT_EQ(learn_all(costs, 1, {900, 100}), Nanoseconds(100));
   EXPECT_EQ(learn_all(costs, 1, {200, 300}), Nanoseconds(200));
 }
 
-TEST(CostMemory, ForgetsTheFirstOfNine) {
+TEST(CostMemory, ForgetsTheOldestOfNine) {
   CostMemory costs;
   EXPECT_EQ(learn_all(costs, 1, {1, 1, 1, 1, 9, 9, 9, 9}), Nanoseconds(1));
   EXPECT_EQ(learn_all(costs, 1, {9}), Nanoseconds(9));
@@ -58,12 +58,12 @@ TEST(CostMemory, IsTheMedianOfTheLastEight) {
   }
 }
 
-TEST(CostMemory, ForgetsWhatWasNotMetForLong) {
+TEST(CostMemory, ForgetsKindsThatWereNotMeasuredForLong) {
   CostMemory costs(64);
   costs.learn(1, Nanoseconds(7));
   for (CostKey kind = 2; kind < 1000; ++kind) {
     costs.learn(kind, Nanoseconds(1));
-    costs.learn(500, Nanoseconds(3));  // met all the time
+    costs.learn(500, Nanoseconds(3));  // measured all the time
     EXPECT_LE(costs.kinds(), 64U);
   }
   EXPECT_EQ(costs.belief(1), std::nullopt);
@@ -107,20 +107,20 @@ TEST_F(EngineLearnsCosts, AnOpCostsTheMedianOfItsKind) {
   EXPECT_EQ(cost_of_replay(other), 9000);
 }
 
-TEST_F(EngineLearnsCosts, WithoutAKeyACostIsItsOwn) {
+TEST_F(EngineLearnsCosts, WithoutAKeyTheCostIsTheMeasuredOne) {
   op(0, 100);
   EXPECT_EQ(cost_of_replay(op(0, 9000)), 9000);
 }
 
-TEST_F(EngineLearnsCosts, ReplaysAreMeasurementsToo) {
+TEST_F(EngineLearnsCosts, ReplaysAreMeasured) {
   const Tensor slow = op(1, 9000);
   p_.device().replay_time = Nanoseconds(70);
-  EXPECT_EQ(cost_of_replay(slow), 9000);  // what was believed when it was recorded
+  EXPECT_EQ(cost_of_replay(slow), 9000);  // the estimate at the time of the record
   EXPECT_EQ(cost_of_replay(slow), 9000);
   EXPECT_EQ(cost_of_replay(op(1, 8000)), 70);
 }
 
-TEST_F(EngineLearnsCosts, ARecordedCostStaysAsItWas) {
+TEST_F(EngineLearnsCosts, ARecordedCostDoesNotChange) {
   const Tensor first = op(1, 9000);
   for (int i = 0; i < 8; ++i) {
     op(1, 10);
@@ -128,7 +128,7 @@ TEST_F(EngineLearnsCosts, ARecordedCostStaysAsItWas) {
   EXPECT_EQ(cost_of_replay(first), 9000);
 }
 
-TEST_F(EngineLearnsCosts, TheClockGoesOnByWhatIsBelieved) {
+TEST_F(EngineLearnsCosts, TheClockAdvancesByTheEstimate) {
   op(1, 10);
   const std::int64_t before = p_.stats().op_ns;
   op(1, 9000);

@@ -1,4 +1,5 @@
-// What tests may switch on: each aid does what it says, and random programs survive all of them.
+// The test aids: each has its documented effect, and random programs run correctly under all of
+// them.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -37,7 +38,7 @@ TEST(TestAids, AreParsed) {
   }
 }
 
-TEST(EngineAids, PoisonOverwritesWhatIsGivenUp) {
+TEST(EngineAids, PoisonOverwritesFreedBytes) {
   Program p(options(4_KiB, {.poison = true}));
   const Tensor x = p.source(1_KiB);
   const Tensor y = p.op({x}, 1_KiB);
@@ -55,7 +56,7 @@ TEST(EngineAids, PoisonOverwritesWhatIsGivenUp) {
   EXPECT_TRUE(holds(freed, 1_KiB, NumericDevice::kGivenUp)) << "freed";
 }
 
-TEST(EngineAids, PoisonSparesWhereABlockHasMovedTo) {
+TEST(EngineAids, PoisonSparesTheTargetOfAMove) {
   Options best_fit = options(384_B, {.poison = true});
   best_fit.placement = Placement::kBestFit;
   Program p(best_fit);
@@ -86,13 +87,13 @@ TEST(EngineAids, ShakeMovesAndEvictsAtEachAllocation) {
   }
 }
 
-TEST(EngineAids, AnAllocationFailsOnceOrFromThenOn) {
+TEST(EngineAids, AnAllocationFailsOnceOrPersistently) {
   for (const bool persistent : {false, true}) {
     Program p(options(1_MiB, {.fail_allocation = 2, .persistent = persistent}));
     p.source(1_KiB);
     try {
       p.source(1_KiB);
-      FAIL() << "it had to fail";
+      FAIL() << "no error was thrown";
     } catch (const OutOfBudget& error) {
       EXPECT_NE(error.report().reason.find("a test aid lets allocation 2 fail"), std::string::npos);
       EXPECT_FALSE(error.report().fragmented);
@@ -107,7 +108,7 @@ TEST(EngineAids, AnAllocationFailsOnceOrFromThenOn) {
   }
 }
 
-TEST(EngineAids, AReplayFailsOnceOrFromThenOn) {
+TEST(EngineAids, AReplayFailsOnceOrPersistently) {
   for (const bool persistent : {false, true}) {
     Program p(options(1_MiB, {.fail_replay = 1, .persistent = persistent}));
     const Tensor x = p.source(1_KiB);
@@ -124,7 +125,7 @@ TEST(EngineAids, AReplayFailsOnceOrFromThenOn) {
   }
 }
 
-TEST(EngineAids, AnEvictionIsForcedOnceOrFromThenOn) {
+TEST(EngineAids, AnEvictionIsForcedOnceOrPersistently) {
   for (const bool persistent : {false, true}) {
     Program p(options(1_MiB, {.force_eviction = 3, .persistent = persistent}));
     const Tensor x = p.source(1_KiB);
@@ -141,7 +142,7 @@ TEST(EngineAids, AnEvictionIsForcedOnceOrFromThenOn) {
 
 // ---- random programs ----
 
-// Returns what the program counted and how many faults it met.
+// Returns the statistics of the program and the number of faults that it met.
 std::pair<Stats, std::int64_t> run(std::uint64_t seed, const TestAids& aids) {
   const auto& table = policies();
   std::vector<std::string_view> names;
@@ -162,7 +163,7 @@ struct RandomAid {
 
 class EngineAidsRandom : public testing::TestWithParam<RandomAid> {};
 
-TEST_P(EngineAidsRandom, HoldsWhatAPlainInterpreterSays) {
+TEST_P(EngineAidsRandom, AgreesWithAPlainInterpreter) {
   for (std::uint64_t seed = 0; seed < programs(kProgramsAnAid * 5) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ASSERT_NO_THROW(run(seed, GetParam().aids));
@@ -175,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(Aids, EngineAidsRandom,
                                          RandomAid{"both", {.poison = true, .shake = true}}),
                          [](const auto& param) { return param.param.name; });
 
-// The counts at which a fault is tried: each up to 4, then a quarter more each time.
+// The counts at which a fault is injected: all up to 4, then each a quarter larger than the last.
 template <class Try>
 void for_each_count(std::int64_t last, Try&& attempt) {
   for (std::int64_t k = 1; k <= last && !testing::Test::HasFailure(); k += 1 + k / 4) {
@@ -193,7 +194,7 @@ struct RandomFault {
 
 class EngineFaultsRandom : public testing::TestWithParam<RandomFault> {};
 
-TEST_P(EngineFaultsRandom, NothingIsLostAndARetryGoesOn) {
+TEST_P(EngineFaultsRandom, NothingIsLostAndARetrySucceeds) {
   std::int64_t faults = 0;
   for (std::uint64_t seed = 0; seed < programs(kProgramsAnAid) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

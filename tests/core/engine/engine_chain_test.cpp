@@ -1,5 +1,5 @@
-// DTR's theorem in miniature (section 3 and appendix A of the paper): a chain of N ops, forward and
-// backward, runs in 2 ceil(sqrt(N)) units of memory with O(N) ops in all.
+// DTR's theorem (section 3 and appendix A of the paper): a chain of N ops, forward and backward,
+// runs in 2 ceil(sqrt(N)) units of memory with O(N) ops in total.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ Options chain_options(std::string policy, std::int64_t budget_units) {
 //   f1 -> f2 -> ... -> fN           f[i + 1] = forward(f[i])
 //    \     \            \           g[i] = backward(f[i], g[i + 1]), then f[i] and g[i + 1] die
 //   g1 <- g2 <- ... <- gN
-// Returns how many ops ran, replays included.
+// Returns the number of ops that ran, including replays.
 std::int64_t train_chain(const std::string& policy, std::int64_t length) {
   const auto root = static_cast<std::int64_t>(std::ceil(std::sqrt(length)));
   Program program(chain_options(policy, 2 * root));
@@ -50,7 +50,7 @@ std::int64_t train_chain(const std::string& policy, std::int64_t length) {
   return stats.op_count + stats.replays;
 }
 
-TEST(EngineChain, RunsInTheRootOfItsLengthWithLinearWork) {
+TEST(EngineChain, RunsInMemoryOfTheRootOfItsLengthWithLinearWork) {
   for (const std::int64_t length : {100, 400, 1600}) {
     const std::int64_t ops = train_chain("dtr-eq", length);
     RecordProperty("ops_" + std::to_string(length), std::to_string(ops));
@@ -59,7 +59,7 @@ TEST(EngineChain, RunsInTheRootOfItsLengthWithLinearWork) {
   }
 }
 
-TEST(EngineChain, AVeryDeepReplayNeedsNoStack) {
+TEST(EngineChain, AVeryDeepReplayNeedsNoRecursion) {
   constexpr std::int64_t kLength = 20'000;
   Program program(chain_options("dtr-eq", 40));
   Tensor last = program.op({}, kLink);
@@ -78,12 +78,12 @@ TEST(EngineChain, AVeryDeepReplayNeedsNoStack) {
   EXPECT_EQ(program.stats().replay_chain_max, kLength);
   program.check();
   program.drop(next);
-  program.drop(last);  // and letting the whole lineage go needs none either
+  program.drop(last);  // the removal of the whole lineage needs no recursion either
   EXPECT_EQ(program.stats().live_ops, 0);
 }
 
-// The same through one storage that is written over and over.
-TEST(EngineChain, AVeryOftenWrittenStorageNeedsNoStack) {
+// The same for a storage that is overwritten many times.
+TEST(EngineChain, ManyVersionsOfAStorageNeedNoRecursion) {
   constexpr std::int64_t kLength = 20'000;
   Program program(chain_options("lru", 40));
   const Tensor input = program.source(kLink);
@@ -95,7 +95,7 @@ TEST(EngineChain, AVeryOftenWrittenStorageNeedsNoStack) {
   program.expect(state);
   EXPECT_EQ(program.stats().replays, kLength);
   program.check();
-  program.update(input);  // freezes at the end of it
+  program.update(input);  // freezes the last version
   EXPECT_TRUE(program.non_recomputable(state));
   EXPECT_EQ(program.stats().live_ops, 0);
 }

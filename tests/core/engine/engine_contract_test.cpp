@@ -1,4 +1,4 @@
-// The rules of eviction and replay, one hand-made program each.
+// The rules of eviction and replay, with one hand-written program each.
 #include "tests/core/support/engine_contract.h"
 
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 namespace recoup::detail {
 namespace {
 
-//   x! -> [a] -> [b]    and c = f(b) needs a fourth unit of three: a goes
-TEST_F(EngineContract, EvictsWhatDoesNotFitAndReplaysIt) {
+// x! -> [a] -> [b], and c = f(b) needs a fourth unit in a budget of three: a is evicted.
+TEST_F(EngineContract, EvictsAndReplays) {
   Program& p = start(3);
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
@@ -27,7 +27,7 @@ TEST_F(EngineContract, EvictsWhatDoesNotFitAndReplaysIt) {
   EXPECT_EQ(p.stats().peak_bytes, units(3).count());
 }
 
-TEST_F(EngineContract, CountsHowOftenAValueCameBack) {
+TEST_F(EngineContract, CountsTheReplaysOfAValue) {
   Program& p = start(8);
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
@@ -38,7 +38,7 @@ TEST_F(EngineContract, CountsHowOftenAValueCameBack) {
   }
 }
 
-//   x! -> (a) -> (b) -> (c)    c runs all three ops; a and b are nobody's and freed at once
+// x! -> (a) -> (b) -> (c): restoring c runs all three ops. The dead a and b are freed at once.
 TEST_F(EngineContract, ReplaysThroughDeadValuesAndFreesThemAgain) {
   Program& p = start(8);
   const Tensor x = p.source(kUnit);
@@ -55,9 +55,9 @@ TEST_F(EngineContract, ReplaysThroughDeadValuesAndFreesThemAgain) {
   EXPECT_EQ(p.stats().live_values, 4);
 }
 
-//   x! -> (a1) -> [a2!]    the update of a stopped half way: what it holds is all there is
-//           \---> (b)      and b still comes from a1
-TEST_F(EngineContract, AHalfWayFailureMakesANonRecomputableValue) {
+// x! -> (a1) -> [a2!] and (a1) -> (b): the update of a failed half way, so a2 is a source. b is
+// still computed from a1.
+TEST_F(EngineContract, AFailedWriteLeavesANonRecomputableValue) {
   Program& p = start(8);
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
@@ -75,8 +75,8 @@ TEST_F(EngineContract, AHalfWayFailureMakesANonRecomputableValue) {
   p.expect(a);
 }
 
-// A replay of an in-place write fails half way with the old version's buffer in its hands: the old
-// version is made again the next time.
+// The replay of an in-place write fails half way in the buffer of the old version. The next replay
+// restores the old version again.
 TEST_F(EngineContract, AReplayThatFailsHalfWayLosesNothing) {
   Program& p = start(8);
   const Tensor x = p.source(kUnit);
@@ -103,8 +103,8 @@ TEST_F(EngineContract, SmallResultsAreNonRecomputable) {
   EXPECT_EQ(p.stats().live_ops, 1);
 }
 
-// One op, two outputs: getting one back brings the other back when the user holds it.
-TEST_F(EngineContract, OutputsComeBackTogether) {
+// Restoring one of two outputs of an op restores the other one too if the user holds it.
+TEST_F(EngineContract, OutputsAreRestoredTogether) {
   Program& p = start(8);
   const Tensor x = p.source(kUnit);
   const auto two = p.run({.arguments = {{.tensor = x}}, .fresh = {kUnit, kUnit}});
@@ -113,11 +113,11 @@ TEST_F(EngineContract, OutputsComeBackTogether) {
   EXPECT_TRUE(p.resident(two[0]));
   EXPECT_TRUE(p.evict(two[1]));
   p.drop(two[0]);
-  p.expect(two[1]);  // the first one's record is gone; its block is freed
+  p.expect(two[1]);  // the first output has no record any more; its block is freed
   EXPECT_EQ(p.engine().charged(), units(2));
 }
 
-// Evicts all the time. Returns how many candidates were looked at.
+// Runs a program that evicts all the time. Returns the number of visited candidates.
 std::int64_t visits(std::optional<bool> sampling, std::optional<bool> kinetic) {
   Program program({.budget = 8_KiB,
                    .small_filter = {},
@@ -131,7 +131,7 @@ std::int64_t visits(std::optional<bool> sampling, std::optional<bool> kinetic) {
   return program.engine().stats().candidates_visited;
 }
 
-TEST_F(EngineContract, AKineticOrderIsTheDefaultUnlessASampleIsAskedFor) {
+TEST_F(EngineContract, AKineticOrderIsTheDefaultUnlessSamplingIsSet) {
   const std::int64_t scan = visits({}, false);
   const std::int64_t sample = visits(true, false);
   const std::int64_t order = visits(true, true);
@@ -143,7 +143,7 @@ TEST_F(EngineContract, AKineticOrderIsTheDefaultUnlessASampleIsAskedFor) {
   EXPECT_EQ(visits(true, {}), sample);
 }
 
-TEST_F(EngineContract, AKineticOrderIsRefusedWhereThereIsNone) {
+TEST_F(EngineContract, AKineticOrderIsRefusedForPoliciesWithoutOne) {
   for (const PolicyInfo& info : policies()) {
     if (info.simulated_only) {
       continue;

@@ -1,4 +1,5 @@
-// What the engine makes of Coop's windows: one plan makes the room, and the allocation lands in it.
+// How the engine carries out Coop's windows: one plan frees the room, and the allocation is placed
+// there.
 #include <gtest/gtest.h>
 
 #include "tests/core/support/engine_contract.h"
@@ -14,7 +15,7 @@ Options coop_options(std::int64_t budget_units) {
   return options;
 }
 
-// `count` units made from x, one after the other; blocks go from high addresses to low ones.
+// `count` values of one unit, computed from x. Blocks are placed from high addresses to low ones.
 std::vector<Tensor> row_of(Program& p, Tensor x, int count) {
   std::vector<Tensor> row;
   for (int i = 0; i < count; ++i) {
@@ -23,8 +24,8 @@ std::vector<Tensor> row_of(Program& p, Tensor x, int count) {
   return row;
 }
 
-//   |r6|r5|r4|r3|r2|r1|r0|x!|     and 3 units are asked for: r2, r1, r0 are the oldest
-TEST(EngineCoop, OneWindowMakesTheRoom) {
+// |r6|r5|r4|r3|r2|r1|r0|x!|, and 3 units are allocated: r2, r1 and r0 are the oldest.
+TEST(EngineCoop, OneWindowFreesTheRoom) {
   Program p(coop_options(8));
   const Tensor x = p.source(kUnit);
   const std::vector<Tensor> row = row_of(p, x, 7);
@@ -41,8 +42,8 @@ TEST(EngineCoop, OneWindowMakesTheRoom) {
   p.expect_all();
 }
 
-//   |....|r2|r1|r0|x!| + 4 units outside: there is a place for two units, and no budget
-TEST(EngineCoop, WhereThereIsAPlaceAnyBytesDo) {
+// |....|r2|r1|r0|x!| + 4 external units: two units are free in the pool, but not in the budget.
+TEST(EngineCoop, WithAFreePlaceAnyBytesAreEvicted) {
   Program p(coop_options(8));
   p.external(units(4));
   const Tensor x = p.source(kUnit);
@@ -56,9 +57,9 @@ TEST(EngineCoop, WhereThereIsAPlaceAnyBytesDo) {
   p.expect_all();
 }
 
-//   |r2|x2!|r1|x1!|r0|x0!|     no two units lie together: two are evicted, and a non-recomputable
-//   value moves
-TEST(EngineCoop, WhereNoWindowIsWideEnoughSomethingMoves) {
+// |r2|x2!|r1|x1!|r0|x0!|: no two evictable units are adjacent. Two values are evicted, and a source
+// moves.
+TEST(EngineCoop, WithoutAWideWindowABlockMoves) {
   Program p(coop_options(6));
   std::vector<Tensor> sources;
   for (int i = 0; i < 3; ++i) {
@@ -71,14 +72,15 @@ TEST(EngineCoop, WhereNoWindowIsWideEnoughSomethingMoves) {
   EXPECT_EQ(p.stats().evictions, 2);
   EXPECT_GT(p.stats().moves, 0);
   EXPECT_EQ(p.stats().misfits, 1);
-  EXPECT_EQ(p.stats().misfit_ppm, 500'000);  // two units, one in a piece
+  EXPECT_EQ(p.stats().misfit_ppm, 500'000);  // two units needed; the largest free block has one
   EXPECT_EQ(p.stats().made_room_bytes, units(2).count());
   p.check();
   p.expect_all();
 }
 
-//   |r5|r4|r3|x1!|r1|r0|x0!|     r1 and r0 are dear, r3 is cheap: x1 leaves its place to r3 and r1
-TEST(EngineCoop, AWindowGoesAcrossWhatMayMove) {
+// |r5|r4|r3|x1!|r1|r0|x!|: r1 and r0 are expensive, r3 is cheap. x1 moves away from between r3 and
+// r1.
+TEST(EngineCoop, AWindowMayContainMovableBlocks) {
   for (const bool moves : {false, true}) {
     Options options = coop_options(7);
     options.policy = moves ? "coop-move" : "coop";
@@ -105,7 +107,7 @@ TEST(EngineCoop, AWindowGoesAcrossWhatMayMove) {
   }
 }
 
-TEST(EngineCoop, BytesFromOutsideNeedNoWindow) {
+TEST(EngineCoop, ExternalBytesNeedNoWindow) {
   Program p(coop_options(6));
   const Tensor x = p.source(kUnit);
   const std::vector<Tensor> row = row_of(p, x, 5);

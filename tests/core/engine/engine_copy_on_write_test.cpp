@@ -1,5 +1,5 @@
-// Writes under Options::in_place: where the bytes go, what room it takes, and what stays
-// replayable.
+// Writes under Options::in_place: the address of the result, the memory that the write needs, and
+// what stays replayable.
 #include <gtest/gtest.h>
 
 #include "tests/core/support/engine_contract.h"
@@ -15,7 +15,7 @@ Options in_place_options(std::int64_t budget_units, InPlace in_place) {
   return options;
 }
 
-TEST(EngineCopyOnWrite, TheStorageMovesAndTheRoomComesBack) {
+TEST(EngineCopyOnWrite, TheStorageMovesAndItsOldBytesAreFreed) {
   for (const InPlace in_place : {InPlace::kShare, InPlace::kCopy}) {
     Program p(in_place_options(4, in_place));
     const Tensor y = p.op({p.source(kUnit)}, kUnit);
@@ -29,7 +29,7 @@ TEST(EngineCopyOnWrite, TheStorageMovesAndTheRoomComesBack) {
   }
 }
 
-TEST(EngineCopyOnWrite, AWriteNeedsRoomForBoth) {
+TEST(EngineCopyOnWrite, ACopyNeedsRoomForBothVersions) {
   Program share(in_place_options(2, InPlace::kShare));
   const Tensor written = share.op({share.source(kUnit)}, kUnit);
   share.update(written);
@@ -42,20 +42,20 @@ TEST(EngineCopyOnWrite, AWriteNeedsRoomForBoth) {
   copy.expect_all();
 }
 
-TEST(EngineCopyOnWrite, AnOldVersionThatIsNeededKeepsItsBytes) {
+TEST(EngineCopyOnWrite, ANeededOldVersionStaysResident) {
   Program p(in_place_options(6, InPlace::kCopy));
   const Tensor y = p.op({p.source(kUnit)}, kUnit);
   const Tensor z = p.op({y}, kUnit);
-  ASSERT_TRUE(p.evict(z));  // it is made from what y was
+  ASSERT_TRUE(p.evict(z));  // it depends on the old version of y
   p.update(y);
   const std::int64_t replays = p.stats().replays;
   p.expect(z);
-  EXPECT_EQ(p.stats().replays, replays + 1);  // z alone
+  EXPECT_EQ(p.stats().replays, replays + 1);  // only z
   p.check();
   p.expect_all();
 }
 
-TEST(EngineCopyOnWrite, SourcesMoveTooAndLeaveNothingBehind) {
+TEST(EngineCopyOnWrite, SourcesMoveTooAndAreFreed) {
   Program p(in_place_options(4, InPlace::kCopy));
   const Tensor x = p.source(kUnit);
   const auto address = p.storage(x).offset;
@@ -66,7 +66,7 @@ TEST(EngineCopyOnWrite, SourcesMoveTooAndLeaveNothingBehind) {
   p.expect_all();
 }
 
-TEST(EngineCopyOnWrite, WhatIsPinnedOrEscapedStaysInPlace) {
+TEST(EngineCopyOnWrite, PinnedAndEscapedStoragesStayInPlace) {
   Program p(in_place_options(6, InPlace::kCopy));
   const Tensor pinned = p.source(kUnit);
   const Tensor escaped = p.source(kUnit);
@@ -82,7 +82,7 @@ TEST(EngineCopyOnWrite, WhatIsPinnedOrEscapedStaysInPlace) {
   p.expect_all();
 }
 
-TEST(EngineCopyOnWrite, AKernelThatFailsLeavesNoCopyBehind) {
+TEST(EngineCopyOnWrite, AFailedKernelLeavesNoCopy) {
   Program p(in_place_options(6, InPlace::kCopy));
   const Tensor y = p.op({p.source(kUnit)}, kUnit);
   EXPECT_THROW(p.run({.arguments = {{y, Access::kUpdate}}, .fresh = {}, .stops_half_way = true}),

@@ -1,4 +1,4 @@
-// What stays of the dead, one hand-made program each.
+// What the engine keeps of dead values, with one hand-written program each.
 #include <gtest/gtest.h>
 
 #include "tests/core/support/engine_contract.h"
@@ -8,8 +8,8 @@ namespace {
 
 class EngineDeath : public EngineContract {};
 
-//   x! -> [a] -> [b]      a dies: b does not need it            -> a is freed
-//   x! -> [a] -> (b)      a dies: b would have to be made of it -> a stays until b is back
+// x! -> [a] -> [b], a dies: b is resident, so a is freed.
+// x! -> [a] -> (b), a dies: b would be computed from a, so a stays until b is resident.
 TEST_F(EngineDeath, ADeadValueIsKeptOnlyWhileItIsUseful) {
   Program& p = start(8);
   const Tensor x = p.source(kUnit);
@@ -27,13 +27,12 @@ TEST_F(EngineDeath, ADeadValueIsKeptOnlyWhileItIsUseful) {
   p.check();
   p.expect(c);
   EXPECT_EQ(p.stats().replays, 1);
-  EXPECT_EQ(p.engine().charged(), units(3));  // c came and what it was made of went
+  EXPECT_EQ(p.engine().charged(), units(3));  // c is restored, and its input is freed
   EXPECT_EQ(p.stats().drops, 2);
 }
 
-// The same with an evicted dead value between: usefulness reaches through (d).
-//   x! -> [a] -> (d) -> (c)
-TEST_F(EngineDeath, UsefulnessReachesThroughEvictedValues) {
+// x! -> [a] -> (d) -> (c): an evicted dead value d lies between a and c.
+TEST_F(EngineDeath, UsefulnessPropagatesThroughEvictedValues) {
   Program& p = start(8);
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
@@ -49,7 +48,7 @@ TEST_F(EngineDeath, UsefulnessReachesThroughEvictedValues) {
   EXPECT_EQ(p.stats().live_ops, 0);
 }
 
-TEST_F(EngineDeath, WithoutUsefulnessTheDeadGoAtOnce) {
+TEST_F(EngineDeath, WithoutUsefulnessDeadValuesAreFreedAtOnce) {
   Options options = options_of(8);
   options.usefulness = false;
   Program& p = start(options);
@@ -63,14 +62,14 @@ TEST_F(EngineDeath, WithoutUsefulnessTheDeadGoAtOnce) {
   EXPECT_EQ(p.stats().replays, 2);
 }
 
-//   x! (dead) -> [a, pinned]    room is needed: a becomes a non-recomputable value and x goes,
-//   before any error
-TEST_F(EngineDeath, DeadSourcesGoBeforeAnError) {
+// x! (dead) -> [a, pinned]: on a shortage a becomes non-recomputable and x is freed, before an
+// error.
+TEST_F(EngineDeath, DeadSourcesAreFreedBeforeAnError) {
   Program& p = start(5);
   const Tensor x = p.source(units(2));
   const Tensor a = p.op({x}, units(3));
   p.drop(x);
-  EXPECT_EQ(p.engine().charged(), units(5));  // what hangs on it is larger than it
+  EXPECT_EQ(p.engine().charged(), units(5));  // x is kept because its dependent is larger
   p.pin(a);
   p.op({}, units(2));
   EXPECT_TRUE(p.non_recomputable(a));
@@ -78,9 +77,8 @@ TEST_F(EngineDeath, DeadSourcesGoBeforeAnError) {
   p.unpin(a);
 }
 
-// What hangs on a dead non-recomputable value is no larger than the non-recomputable value: not
-// worth keeping.
-TEST_F(EngineDeath, DeadSourcesThatHoldLittleGoAtOnce) {
+// The dependents of a dead source are not larger than the source, so it is not worth keeping.
+TEST_F(EngineDeath, DeadSourcesWithSmallDependentsAreFreedAtOnce) {
   Program& p = start(5);
   const Tensor x = p.source(units(2));
   const Tensor a = p.op({x}, units(2));
@@ -98,8 +96,8 @@ TEST_F(EngineDeath, AbandonedExternalsAreSweptBeforeAnError) {
   EXPECT_TRUE(p.storage(x).forgotten);
 }
 
-// A dead external non-recomputable value is charged, and its bytes kept, while something can only
-// be made from it.
+// A dead external source is charged, and its bytes are kept, while a value can only be computed
+// from it.
 TEST_F(EngineDeath, ADeadExternalSourceIsKeptForItsDependents) {
   Program& p = start(8);
   const Tensor x = p.external(kUnit);

@@ -1,4 +1,4 @@
-// The budget that an error calls enough is: Note [Enough].
+// The budget that an error reports as enough is enough: Note [Enough].
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -19,11 +19,11 @@ OutOfBudgetReport report_of(const std::function<void()>& act) {
   } catch (const OutOfBudget& error) {
     return error.report();
   }
-  ADD_FAILURE() << "it had to fail";
+  ADD_FAILURE() << "no error was thrown";
   return {};
 }
 
-TEST(EngineEnough, CountsWhatIsEvictedToo) {
+TEST(EngineEnough, IncludesEvictedValues) {
   Program p(plain_options(4_KiB));
   const Tensor x = p.source(1_KiB);
   std::vector<Tensor> made;
@@ -40,7 +40,7 @@ TEST(EngineEnough, CountsWhatIsEvictedToo) {
             std::string::npos);
 }
 
-TEST(EngineEnough, AtTheEndOfAScopeItBringsEverythingBack) {
+TEST(EngineEnough, IsEnoughToRestoreEverythingAtTheEnd) {
   Program p(plain_options(4_KiB));
   const Tensor x = p.source(1_KiB);
   for (int i = 0; i < 6; ++i) {
@@ -53,7 +53,7 @@ TEST(EngineEnough, AtTheEndOfAScopeItBringsEverythingBack) {
   p.check();
 }
 
-TEST(EngineEnough, NoBudgetDoesForMoreThanABlock) {
+TEST(EngineEnough, NoBudgetIsEnoughForMoreThanABlock) {
   Options segmented = plain_options(4_KiB);
   segmented.block_size = 1_KiB;
   Program p(segmented);
@@ -63,13 +63,13 @@ TEST(EngineEnough, NoBudgetDoesForMoreThanABlock) {
             std::string::npos);
 }
 
-// The same program for a seed, whatever the budget, as long as it fits.
+// A random program that depends on the seed only, not on the budget, as long as it fits.
 class RandomRun {
  public:
   RandomRun(std::string_view policy, std::uint64_t seed, std::optional<Bytes> budget)
       : random_(seed), options_(draw(policy, budget)), program_(options_) {}
 
-  // The report of the first op that does not fit, if one does not.
+  // Returns the report of the first op that does not fit, or nullopt.
   std::optional<OutOfBudgetReport> run() {
     for (ops_ = 0; ops_ < kOpsAProgram; ++ops_) {
       try {
@@ -167,9 +167,9 @@ class RandomRun {
 
 class EngineEnoughRandom : public testing::TestWithParam<std::string> {};
 
-// An error in an op that allocates several times knows of the one that failed: the next one may
-// need more. The figure is enough for all before it, without an eviction.
-TEST_P(EngineEnoughRandom, PassesWhatFailed) {
+// The report of an op with several allocations covers the failed allocation only: the next one may
+// need more. The reported budget is enough, without evictions, for everything before it.
+TEST_P(EngineEnoughRandom, TheReportedBudgetPassesTheFailedOp) {
   int failed = 0;
   for (std::uint64_t seed = 0; seed < programs(kProgramsAPolicy) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -190,7 +190,7 @@ TEST_P(EngineEnoughRandom, PassesWhatFailed) {
     } else if (!again) {
       EXPECT_LE(stats.peak_bytes, report->enough.count());
     }
-    // At the end of the scope: what is evicted comes back in what that error calls enough.
+    // At the end of the scope the budget that is reported as enough restores all evicted values.
     try {
       first.program().engine().user().materialize_all();
     } catch (const OutOfBudget& error) {

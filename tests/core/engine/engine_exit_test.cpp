@@ -1,5 +1,5 @@
-// The end of a scope: all that lives gets its bytes back, in the budget. In the drawings [x] is
-// resident, (x) evicted, x! a non-recomputable value.
+// The end of a scope: all live values must be resident within the budget. In drawings, [x] is
+// resident, (x) is evicted, and x! is a non-recomputable value.
 #include <gtest/gtest.h>
 
 #include "tests/core/support/engine_contract.h"
@@ -15,8 +15,8 @@ class EngineExit : public EngineContract {
     options.spill_to_leave = lent;
     return options;
   }
-  //   x! -> (a), made with two units of workspace; and two leaves beside them, in room for four
-  Program& program_that_lives_at_its_limit(bool lent) {
+  // x! -> (a), computed with two units of workspace, and two more sources, in a budget of four.
+  Program& program_at_its_limit(bool lent) {
     Program& p = start(options(4, lent));
     x_ = p.source(kUnit);
     a_ = p.run({.arguments = {{.tensor = x_}}, .fresh = {kUnit}, .workspace = {kUnit, kUnit}})[0];
@@ -31,8 +31,8 @@ class EngineExit : public EngineContract {
   Tensor c_ = 0;
 };
 
-TEST_F(EngineExit, FailsWithoutATierWhereAReplayNeedsMoreThanWhatLives) {
-  Program& p = program_that_lives_at_its_limit(false);
+TEST_F(EngineExit, FailsWithoutATierIfAReplayNeedsMoreThanTheBudget) {
+  Program& p = program_at_its_limit(false);
   EXPECT_THROW(p.engine().user().materialize_all(), OutOfBudget);
   EXPECT_EQ(p.stats().spills, 0);
   p.grow(units(8));
@@ -40,8 +40,8 @@ TEST_F(EngineExit, FailsWithoutATierWhereAReplayNeedsMoreThanWhatLives) {
   EXPECT_TRUE(p.engine().user().materialized());
 }
 
-TEST_F(EngineExit, FitsWithATierThatIsLent) {
-  Program& p = program_that_lives_at_its_limit(true);
+TEST_F(EngineExit, FitsWithALentTier) {
+  Program& p = program_at_its_limit(true);
   p.engine().user().materialize_all();
   EXPECT_TRUE(p.engine().user().materialized());
   EXPECT_GT(p.stats().spills, 0);
@@ -50,9 +50,9 @@ TEST_F(EngineExit, FitsWithATierThatIsLent) {
   p.check();
 }
 
-TEST_F(EngineExit, ATierIsLentOnceAndNotForMoreThanTheBudget) {
-  Program& p = program_that_lives_at_its_limit(true);
-  const Tensor d = p.op({x_}, kUnit);  // five units live
+TEST_F(EngineExit, ATierIsLentOnceAndOnlyForTheBudget) {
+  Program& p = program_at_its_limit(true);
+  const Tensor d = p.op({x_}, kUnit);  // five units are live
   p.evict(d);
   for (int i = 0; i < 2; ++i) {
     EXPECT_THROW(p.engine().user().materialize_all(), OutOfBudget);

@@ -1,4 +1,4 @@
-// Pages of the pool and bytes outside it share the budget.
+// Pages of the pool and external bytes share the budget.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -10,7 +10,7 @@ namespace recoup::detail {
 namespace {
 
 constexpr PageSizes kPages{.page = 64_B, .huge = 1_KiB};
-// A part of a page at each end of a free range, and what is given back at once.
+// Slack: a part of a page at each end of a free range, and the granularity of discards.
 constexpr Bytes kParts = 1_KiB;
 
 Options options() {
@@ -19,7 +19,7 @@ Options options() {
   return options;
 }
 
-TEST(Footprint, TheFirstTouchOfAnEmptyHugePageIsOfAllOfIt) {
+TEST(Footprint, TheFirstTouchOfAHugePageTouchesAllOfIt) {
   Footprint footprint(kPages);
   footprint.touch(Bytes(0), 64_B);
   EXPECT_EQ(footprint.touched(), 0_B) << "nothing is counted yet";
@@ -32,7 +32,7 @@ TEST(Footprint, TheFirstTouchOfAnEmptyHugePageIsOfAllOfIt) {
   EXPECT_EQ(footprint.touched(), 128_B);
   EXPECT_FALSE(footprint.pages_in(Bytes(100), 4_KiB).touched);
   footprint.touch(Bytes(200), 1_B);
-  EXPECT_EQ(footprint.touched(), 192_B) << "a part of a huge page is there: it comes in pieces";
+  EXPECT_EQ(footprint.touched(), 192_B) << "a partly touched huge page is touched page by page";
   footprint.touch(2_KiB, 1_B);
   EXPECT_EQ(footprint.touched(), 192_B + 1_KiB);
   EXPECT_TRUE(footprint.covers(2_KiB + 1000_B, 24_B));
@@ -41,7 +41,7 @@ TEST(Footprint, TheFirstTouchOfAnEmptyHugePageIsOfAllOfIt) {
   EXPECT_EQ(footprint.touched(), 0_B);
 }
 
-TEST(Footprint, ADeviceThatGivesNothingBackIsNotAsked) {
+TEST(Footprint, ADeviceWithoutDiscardIsNotAsked) {
   Program p(options());
   p.drop(p.source(30_KiB));
   p.external(20_KiB);
@@ -49,7 +49,7 @@ TEST(Footprint, ADeviceThatGivesNothingBackIsNotAsked) {
   EXPECT_EQ(p.device().discards, 0);
 }
 
-TEST(Footprint, NothingIsCountedWhileAllOfTheBudgetIsThePools) {
+TEST(Footprint, NothingIsCountedWhileThePoolHasTheWholeBudget) {
   Program p(options(), kPages);
   p.drop(p.source(30_KiB));
   p.source(8_KiB);
@@ -57,12 +57,13 @@ TEST(Footprint, NothingIsCountedWhileAllOfTheBudgetIsThePools) {
   EXPECT_EQ(p.device().discards, 0);
 }
 
-TEST(Footprint, ASmallerPoolGivesBackWhatItLeaves) {
+TEST(Footprint, AShrunkPoolReturnsItsPages) {
   Program p(options(), kPages);
   const Tensor kept = p.source(4_KiB);
   p.drop(p.source(24_KiB));
   p.shrink(24_KiB);
-  EXPECT_EQ(p.device().discards, 1) << "what was written there, though nothing is counted yet";
+  EXPECT_EQ(p.device().discards, 1)
+      << "written pages are discarded, although nothing is counted yet";
   p.external(1_KiB);
   p.drop(p.source(16_KiB));
   p.shrink(12_KiB);
@@ -70,12 +71,12 @@ TEST(Footprint, ASmallerPoolGivesBackWhatItLeaves) {
   EXPECT_LE(p.engine().footprint().touched() + 1_KiB, 12_KiB + kParts);
   const int before = p.device().discards;
   p.source(1_KiB);
-  EXPECT_EQ(p.device().discards, before) << "what is gone is not given back again";
+  EXPECT_EQ(p.device().discards, before) << "discarded pages are not discarded again";
   p.expect(kept);
   p.engine().check();
 }
 
-TEST(Footprint, FreeMemoryGivesWayToBytesOutside) {
+TEST(Footprint, FreePagesAreReturnedForExternalBytes) {
   Program p(options(), kPages);
   p.drop(p.source(30_KiB));
   const Tensor kept = p.source(4_KiB);
@@ -87,23 +88,23 @@ TEST(Footprint, FreeMemoryGivesWayToBytesOutside) {
   p.drop(p.source(28_KiB));
   const int before = p.device().discards;
   p.drop(p.source(28_KiB));
-  EXPECT_EQ(p.device().discards, before) << "no charge, nothing to give back";
+  EXPECT_EQ(p.device().discards, before) << "no charge, so nothing to discard";
   p.check();
 }
 
-TEST(Footprint, OfALargeFreeRangeOnlyWhatHasToGoGoes) {
+TEST(Footprint, OnlyTheNeededPartOfAFreeRangeIsReturned) {
   Program p(options(), kPages);
   p.drop(p.source(30_KiB));
   p.external(2_KiB);
   EXPECT_LE(p.engine().footprint().touched() + 2_KiB, 32_KiB);
-  EXPECT_GE(p.engine().footprint().touched(), 26_KiB) << "and no more than two huge pages beside";
+  EXPECT_GE(p.engine().footprint().touched(), 26_KiB) << "at most two additional huge pages";
   p.external(8_KiB);
-  EXPECT_LE(p.engine().footprint().touched() + 10_KiB, 32_KiB) << "the middle is gone already";
+  EXPECT_LE(p.engine().footprint().touched() + 10_KiB, 32_KiB) << "the middle has been discarded";
   EXPECT_GE(p.engine().footprint().touched(), 16_KiB);
   p.check();
 }
 
-TEST(Footprint, StaysWithinTheBudgetWhateverThePool) {
+TEST(Footprint, StaysWithinTheBudgetInRandomPrograms) {
   std::mt19937_64 random(1);
   const auto number = [&](std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random);

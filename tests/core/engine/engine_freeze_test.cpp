@@ -1,4 +1,4 @@
-// What a freeze may cost: Note [Restoring cheaply] in freezer.cpp.
+// The limit of the cost of a freeze: Note [Restoring cheaply] in freezer.cpp.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -12,7 +12,7 @@ constexpr Bytes kValue = 1024_B;
 constexpr int kCells = 48;
 constexpr double kMostOfNextSmaller = 1.5;
 
-// A recurrent net whose saved values are alive while its parameter is written, two steps of it:
+// Two steps of a recurrent net whose saved values are live when its parameter is written:
 //
 //   w! --+--> gate --> (made) --+--> h --> ...      then w.update(h)
 //   h ---/                h ----/
@@ -49,7 +49,7 @@ std::optional<double> work_in(Bytes budget, Stats& stats) {
   return 1 + static_cast<double>(stats.replays) / static_cast<double>(ops);
 }
 
-TEST(EngineFreeze, LessMemoryCostsMoreAtEachBudget) {
+TEST(EngineFreeze, ALargerBudgetDoesNotCostMuchMore) {
   constexpr Bytes all(kValue.count() * (2 * kCells + 4));
   std::optional<double> smaller;
   std::int64_t copies = 0;

@@ -1,4 +1,4 @@
-// Storages from outside and the spill tier, one hand-made program each.
+// External storages and the spill tier, with one hand-written program each.
 #include <gtest/gtest.h>
 
 #include "tests/core/support/engine_contract.h"
@@ -17,7 +17,7 @@ class EngineImport : public EngineContract {
   }
 };
 
-TEST_F(EngineImport, WhatIsOutsideStaysWhileThereIsRoom) {
+TEST_F(EngineImport, ExternalStoragesStayWhileThereIsRoom) {
   Program& p = start(options(8, 8));
   const Tensor a = p.external(units(3));
   p.op({a}, units(4));
@@ -26,8 +26,8 @@ TEST_F(EngineImport, WhatIsOutsideStaysWhileThereIsRoom) {
   EXPECT_EQ(p.stats().external_bytes, units(3).count());
 }
 
-//   outside: aaa bb   room for 8: the op's four units do not fit beside them
-TEST_F(EngineImport, ItComesInWhenRoomIsShort) {
+// External: aaa bb, in a budget of 8: the four units of the op do not fit next to them.
+TEST_F(EngineImport, StoragesAreImportedOnAShortage) {
   Program& p = start(options(8, 12));
   const Tensor a = p.external(units(3));
   const Tensor b = p.external(units(2));
@@ -50,8 +50,8 @@ TEST_F(EngineImport, ItComesInWhenRoomIsShort) {
   EXPECT_EQ(p.engine().context().tier.used(), Bytes(0));
 }
 
-// The largest is written; the others find room for two copies then.
-TEST_F(EngineImport, OneIsSpilledSoThatTheOthersNeedNotBe) {
+// The largest is spilled; then the others fit twice.
+TEST_F(EngineImport, OneIsSpilledToMakeRoomForTheOthers) {
   Program& p = start(options(6, 8));
   p.external(units(1));
   const Tensor large = p.external(units(3));
@@ -64,8 +64,8 @@ TEST_F(EngineImport, OneIsSpilledSoThatTheOthersNeedNotBe) {
   p.expect_all();
 }
 
-// A model that is larger than the budget: each part comes in when the next one is seen.
-TEST_F(EngineImport, MoreThanTheBudgetIsOutside) {
+// The model is larger than the budget: each part is imported when the next one is registered.
+TEST_F(EngineImport, ImportsMoreThanTheBudget) {
   Program& p = start(options(4, 64));
   std::vector<Tensor> parts;
   for (int i = 0; i < 12; ++i) {
@@ -80,7 +80,7 @@ TEST_F(EngineImport, MoreThanTheBudgetIsOutside) {
   EXPECT_LE(p.stats().peak_bytes, units(4).count());
 }
 
-TEST_F(EngineImport, WhatIsSeenFromOutsideStays) {
+TEST_F(EngineImport, EscapedAndPinnedStoragesAreNotImported) {
   Program& p = start(options(8, 8));
   const Tensor escaped = p.external(units(2));
   const Tensor pinned = p.external(units(2));
@@ -97,8 +97,8 @@ TEST_F(EngineImport, WhatIsSeenFromOutsideStays) {
   EXPECT_TRUE(p.storage(escaped).external);
 }
 
-// A kernel has its address.
-TEST_F(EngineImport, WhatARunningOpReadsComesInLater) {
+// The kernel holds its address.
+TEST_F(EngineImport, OperandsOfARunningOpAreNotImported) {
   Program& p = start(options(8, 16));
   const Tensor a = p.external(units(5));
   const Tensor made = p.op({a}, units(3));
@@ -111,8 +111,8 @@ TEST_F(EngineImport, WhatARunningOpReadsComesInLater) {
   p.expect_all();
 }
 
-// The program has let go of it, and something evicted is made from it.
-TEST_F(EngineImport, ADeadOneComesInToo) {
+// The program has released the storage, and an evicted value depends on it.
+TEST_F(EngineImport, DeadStoragesAreImported) {
   Program& p = start(options(8, 16));
   const Tensor a = p.external(units(3));
   const Tensor b = p.op({a}, units(2));
@@ -123,7 +123,7 @@ TEST_F(EngineImport, ADeadOneComesInToo) {
   p.expect_all();
 }
 
-TEST_F(EngineImport, WithoutATierOrWithAFullOneItStays) {
+TEST_F(EngineImport, WithoutRoomInTheTierNothingIsImported) {
   for (const int tier : {0, 1}) {
     Program& p = start(options(8, tier));
     const Tensor a = p.external(units(5));
@@ -133,7 +133,7 @@ TEST_F(EngineImport, WithoutATierOrWithAFullOneItStays) {
   }
 }
 
-TEST_F(EngineImport, ADiskThatFailsLosesNothing) {
+TEST_F(EngineImport, ADiskFailureLosesNothing) {
   Program& p = start(options(8, 8));
   const Tensor a = p.external(units(5));
   p.device().fail_spill(1);
@@ -142,8 +142,8 @@ TEST_F(EngineImport, ADiskThatFailsLosesNothing) {
   p.expect_all();
 }
 
-// Until there is somewhere to bring them all.
-TEST_F(EngineImport, LeavingBringsThemBack) {
+// All values are restored at the end, for which the budget must be large enough.
+TEST_F(EngineImport, LeavingRestoresThem) {
   Program& p = start(options(8, 16));
   const Tensor a = p.external(units(5));
   p.external(units(2));
@@ -155,14 +155,14 @@ TEST_F(EngineImport, LeavingBringsThemBack) {
   p.expect_all();
 }
 
-// An operand that is written over refuses to move when the op is run again, with memory in order;
-// something evicted hangs on what it held.
-TEST_F(EngineImport, WhatIsWrittenOverStaysRecomputableWhenItRefusesToMove) {
+// An overwritten operand cannot be moved when the op is retried after compaction. An evicted value
+// depends on its previous content.
+TEST_F(EngineImport, AnOverwrittenOperandThatCannotMoveStaysRecomputable) {
   Fuzzer fuzzer("coop", 75845);
   fuzzer.run();
 }
 
-TEST_F(EngineImport, RandomProgramsBringSomeIn) {
+TEST_F(EngineImport, RandomProgramsImportStorages) {
   std::int64_t imports = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);

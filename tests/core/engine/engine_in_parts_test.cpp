@@ -1,4 +1,4 @@
-// Note [Parts]: what begin() promises, over programs by chance.
+// Note [Parts]: the guarantees of begin(), in random programs.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -8,7 +8,7 @@
 namespace recoup::detail {
 namespace {
 
-using Lists = std::vector<std::vector<Tensor>>;  // of each part, what it writes
+using Lists = std::vector<std::vector<Tensor>>;  // the tensors that each part writes
 
 class EngineInParts : public EngineContract {
  protected:
@@ -42,7 +42,7 @@ class EngineInParts : public EngineContract {
   }
 };
 
-TEST_F(EngineInParts, TheLargestPartIsEnough) {
+TEST_F(EngineInParts, NeedsRoomForTheLargestPartOnly) {
   Program& p = start(options(4, 20));
   Lists lists;
   for (const std::int64_t size : {1, 2, 1}) {
@@ -55,7 +55,7 @@ TEST_F(EngineInParts, TheLargestPartIsEnough) {
   p.check();
 }
 
-TEST_F(EngineInParts, WhatCannotBeSpilledIsInTheWay) {
+TEST_F(EngineInParts, PinnedValuesReduceTheRoom) {
   Program& p = start(options(4, 20));
   const Tensor pinned = p.source(kUnit);
   p.pin(pinned);
@@ -69,17 +69,17 @@ TEST_F(EngineInParts, WhatCannotBeSpilledIsInTheWay) {
   p.engine().in_parts().end();
 }
 
-TEST_F(EngineInParts, WhatIsEvictedIsNonRecomputableBeforeTheFirst) {
+TEST_F(EngineInParts, DependentsAreFrozenBeforeTheFirstPart) {
   Program& p = start(options(8, 0));
   const Tensor x = p.source(kUnit);
   const Tensor made = p.op({x}, kUnit);
-  const Tensor hangs = p.op({x}, kUnit);
+  const Tensor dependent = p.op({x}, kUnit);
   p.evict(made);
-  p.evict(hangs);
+  p.evict(dependent);
   Lists lists = {{x}, {made}};
   const std::vector<Part> parts = parts_of(p, lists);
   ASSERT_TRUE(p.engine().in_parts().begin(parts));
-  EXPECT_TRUE(p.resident(made) && p.non_recomputable(made) && p.non_recomputable(hangs));
+  EXPECT_TRUE(p.resident(made) && p.non_recomputable(made) && p.non_recomputable(dependent));
   const std::int64_t replays = p.stats().replays;
   run_all(p, lists);
   EXPECT_EQ(p.stats().replays, replays);
@@ -94,7 +94,7 @@ struct Chance {
   std::mt19937 engine;
 };
 
-// NonRecomputables, results that hang on them, pins, and lists of both. False: it does not fit.
+// Makes sources, dependents of them, pins, and lists of both. Returns false if they do not fit.
 bool make(Program& p, Chance& chance, Lists& lists) {
   try {
     std::vector<Tensor> others;
@@ -117,7 +117,7 @@ bool make(Program& p, Chance& chance, Lists& lists) {
     if (chance.upto(3) == 0) {
       p.drop(others.front());
     }
-    lists.push_back({lists.front().front()});  // once more
+    lists.push_back({lists.front().front()});  // in a second part
   } catch (const OutOfBudget&) {
     return false;
   }

@@ -1,4 +1,4 @@
-// Costs that a device tells some time after the op.
+// Costs that a device reports some time after the op.
 #include <gtest/gtest.h>
 
 #include "tests/core/support/engine_program.h"
@@ -39,7 +39,7 @@ TEST_F(EngineLateCost, ReplacesTheEstimate) {
   EXPECT_EQ(cost_of_replay(a), 700);
 }
 
-TEST_F(EngineLateCost, LeavesWhatIsEvictedAsItIs) {
+TEST_F(EngineLateCost, DoesNotChangeEvictedValues) {
   const Tensor x = p_.source(1_KiB);
   const Tensor a = p_.op({x}, 1_KiB);
   const ValueTicket made = ticket(a);
@@ -48,24 +48,24 @@ TEST_F(EngineLateCost, LeavesWhatIsEvictedAsItIs) {
   EXPECT_EQ(cost_of_replay(a), 100);
 }
 
-TEST_F(EngineLateCost, OneResultOfSeveralIsEnoughToKeepTheEstimate) {
+TEST_F(EngineLateCost, OneEvictedResultKeepsTheEstimate) {
   const std::vector<Tensor> made = p_.run({.arguments = {}, .fresh = {1_KiB, 1_KiB}});
   p_.evict(made[0]);
   learn(ticket(made[1]), 700);
   EXPECT_EQ(cost_of_replay(made[1]), 100);
 }
 
-TEST_F(EngineLateCost, MayComeWhenTheOpIsForgotten) {
+TEST_F(EngineLateCost, MayArriveAfterTheOpHasNoRecord) {
   const Tensor x = p_.source(1_KiB);
   const Tensor a = p_.op({x}, 1_KiB);
   const ValueTicket made = ticket(a);
   p_.drop(a);
-  const Tensor other = p_.op({x}, 1_KiB);  // with the same id, in all likelihood
+  const Tensor other = p_.op({x}, 1_KiB);  // most likely with the same id
   const std::int64_t before = p_.stats().op_ns;
   learn(made, 700);
   EXPECT_EQ(p_.stats().op_ns, before + 600);
   EXPECT_EQ(cost_of_replay(other), 100);
-  learn({}, 50);  // of an op that made leaves
+  learn({}, 50);  // of an op whose results are sources
   EXPECT_EQ(p_.stats().op_ns, before + 550);
 }
 

@@ -1,4 +1,4 @@
-// A part of the budget that what was there before takes, seen or not.
+// Options::outside: the part of the budget that earlier allocations use, registered or not.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -14,7 +14,7 @@ Options options(Bytes budget, Bytes outside) {
   return options;
 }
 
-TEST(EngineOutside, ThePoolHasTheRest) {
+TEST(EngineOutside, ThePoolGetsTheRest) {
   Program p(options(8_KiB, 5_KiB));
   EXPECT_EQ(p.engine().charged(), 5_KiB);
   const Tensor x = p.source(1_KiB);
@@ -26,14 +26,14 @@ TEST(EngineOutside, ThePoolHasTheRest) {
   EXPECT_EQ(p.stats().peak_bytes, (8_KiB).count());
   EXPECT_EQ(p.stats().external_bytes, (5_KiB).count());
   p.check();
-  EXPECT_THROW(p.source(4_KiB), OutOfBudget) << "it has 3 KiB";
+  EXPECT_THROW(p.source(4_KiB), OutOfBudget) << "the pool has 3 KiB";
   p.grow(9_KiB);
   p.source(1_KiB);
   p.drop(c);
   p.check();
 }
 
-TEST(EngineOutside, WhatIsAmongItIsNotChargedAgain) {
+TEST(EngineOutside, StoragesAmongOutsideAreNotChargedAgain) {
   Program p(options(8_KiB, 5_KiB));
   NumericStorage storage;
   storage.external = true;
@@ -51,16 +51,16 @@ TEST(EngineOutside, WhatIsAmongItIsNotChargedAgain) {
   p.check();
 }
 
-// A write to it, while an evicted value that was made from it is held, keeps a copy of what it was:
-// the storage is still among what was there before.
-TEST(EngineOutside, WhatIsAmongItStaysSoThroughACopyOfIt) {
+// A write to such a storage, while an evicted dependent of it is held, copies its old content. The
+// storage still counts as a part of `outside`.
+TEST(EngineOutside, AStorageAmongOutsideStaysSoAfterACopy) {
   Program p(options(16_KiB, 5_KiB));
   const Tensor x = p.external(1_KiB, Engine::Charge::kAmongOutside);
   const Tensor y = p.op({x}, 9_KiB);
   ASSERT_TRUE(p.evict(y));
   p.update(x);
   EXPECT_EQ(p.stats().old_version_copies, 1);
-  EXPECT_EQ(p.engine().charged(), 5_KiB + 1_KiB) << "what was there before, and the copy";
+  EXPECT_EQ(p.engine().charged(), 5_KiB + 1_KiB) << "the outside bytes, and the copy";
   p.check();
   p.expect_all();
   p.check();
@@ -70,7 +70,7 @@ TEST(EngineOutside, WhatIsAmongItStaysSoThroughACopyOfIt) {
   p.check();
 }
 
-TEST(EngineOutside, MustLeaveSomething) {
+TEST(EngineOutside, MustLeaveAPartOfTheBudget) {
   EXPECT_THROW(Program(options(8_KiB, 8_KiB)), std::invalid_argument);
   EXPECT_THROW(Program(options(8_KiB, Bytes(-1))), std::invalid_argument);
 }

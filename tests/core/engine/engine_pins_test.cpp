@@ -1,4 +1,4 @@
-// The rules of escapes and pins, one hand-made program each.
+// The rules of escapes and pins, with one hand-written program each.
 #include <gtest/gtest.h>
 
 #include "tests/core/support/engine_contract.h"
@@ -8,8 +8,9 @@ namespace {
 
 class EnginePins : public EngineContract {};
 
-//   x! -> [a] -> (b)    a's address gets out: b is frozen, a stays where it is, readers make leaves
-TEST_F(EnginePins, AnEscapeFreezesAndFixes) {
+// x! -> [a] -> (b): a escapes. b is frozen, a keeps its address, and results of its readers are
+// sources.
+TEST_F(EnginePins, AnEscapeFreezesDependentsAndFixesTheAddress) {
   Program& p = start(8);
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
@@ -35,8 +36,8 @@ TEST_F(EnginePins, AnEscapeFreezesAndFixes) {
   EXPECT_EQ(p.engine().charged(), units(2));
 }
 
-// Bringing an evicted storage back for an escape; and one whose bytes somebody shares.
-TEST_F(EnginePins, WhatWillNotReleaseItsBytesIsDisowned) {
+// An escape restores an evicted storage. A storage whose bytes are shared cannot be evicted.
+TEST_F(EnginePins, AStorageThatKeepsItsBytesIsDisowned) {
   Program& p = start(3);
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
@@ -52,12 +53,12 @@ TEST_F(EnginePins, WhatWillNotReleaseItsBytesIsDisowned) {
   EXPECT_THROW(p.op({x}, kUnit), OutOfBudget);
 }
 
-TEST_F(EnginePins, PinsHoldThroughWrites) {
+TEST_F(EnginePins, PinsSurviveWrites) {
   Program& p = start(4);
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   EXPECT_TRUE(p.evict(a));
-  p.pin(a);  // brings it back
+  p.pin(a);  // restores it
   p.pin(a);
   const auto address = p.storage(a).offset;
   EXPECT_FALSE(p.evict(a));
@@ -74,9 +75,8 @@ TEST_F(EnginePins, PinsHoldThroughWrites) {
   EXPECT_TRUE(p.evict(a));
 }
 
-// A pinned non-recomputable value whose old version is kept as a copy: the pin stays with the
-// storage.
-TEST_F(EnginePins, PinsHoldThroughACopyOfTheOldVersion) {
+// The old version of a pinned source is kept as a copy. The pin stays with the storage.
+TEST_F(EnginePins, PinsSurviveACopyOfTheOldVersion) {
   Program& p = start(7);
   const Tensor parameter = p.source(kUnit);
   const Tensor b = p.op({parameter}, units(4));
@@ -100,15 +100,16 @@ TEST_F(EnginePins, AStorageMayDieWhileItIsPinned) {
     EXPECT_EQ(p.engine().charged(), units(3));
   };
   const Call call{.arguments = {{.tensor = x}, {.tensor = a}}, .fresh = {kUnit}};
-  // The interpreter cannot compute a's reader once a is gone: so only the metadata are looked at.
+  // The interpreter cannot compute the reader of a once a has died, so only the metadata is
+  // checked.
   p.device().fail_kernel(1);
   EXPECT_THROW(p.run(call), KernelFailed);
   EXPECT_EQ(p.engine().charged(), units(1));
   EXPECT_EQ(p.stats().live_values, 1);
 }
 
-// In a replay, what dies may be the target itself.
-TEST_F(EnginePins, AStorageMayDieWhileItIsBroughtBack) {
+// The storage that dies during a replay may be the target of the replay.
+TEST_F(EnginePins, AStorageMayDieDuringItsReplay) {
   Program& p = start(8);
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);

@@ -1,6 +1,6 @@
-// Random programs under every policy and setting: whatever happens, every storage holds what a
-// plain interpreter says, every invariant holds after every step, and an out-of-budget error is a
-// true one.
+// Random programs under every policy and setting. Every storage must always hold the bytes that a
+// plain interpreter computes, every invariant must hold after every step, and an OutOfBudget error
+// must be justified.
 #include "tests/core/support/fuzzer.h"
 
 namespace recoup::detail {
@@ -10,7 +10,7 @@ constexpr std::uint64_t kRandomPrograms = 300;
 
 class EngineRandom : public testing::TestWithParam<const PolicyInfo*> {};
 
-TEST_P(EngineRandom, HoldsWhatAPlainInterpreterSays) {
+TEST_P(EngineRandom, AgreesWithAPlainInterpreter) {
   for (std::uint64_t seed = 0; seed < programs(kRandomPrograms) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Fuzzer fuzzer(GetParam()->name, seed);
@@ -20,7 +20,7 @@ TEST_P(EngineRandom, HoldsWhatAPlainInterpreterSays) {
 
 class EngineRandomOrder : public EngineRandom {};
 
-TEST_P(EngineRandomOrder, DecidesAsASearchThroughAll) {
+TEST_P(EngineRandomOrder, DecidesAsAFullSearch) {
   std::size_t decisions = 0;
   for (std::uint64_t seed = 0; seed < programs(kRandomPrograms) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

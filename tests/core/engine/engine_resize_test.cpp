@@ -1,4 +1,4 @@
-// A budget that changes while a program runs.
+// Changes of the budget while a program runs.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -10,7 +10,7 @@
 namespace recoup::detail {
 namespace {
 
-TEST(EngineResize, ShrinkingEvictsWhatNoLongerFits) {
+TEST(EngineResize, ShrinkingEvicts) {
   Program p(plain_options(8_KiB));
   const Tensor x = p.source(1_KiB);
   std::vector<Tensor> made;
@@ -31,7 +31,7 @@ TEST(EngineResize, ShrinkingEvictsWhatNoLongerFits) {
   p.expect_all();
 }
 
-TEST(EngineResize, WhatDoesNotFitChangesNoPromise) {
+TEST(EngineResize, AFailedShrinkChangesNothing) {
   Program p(plain_options(8_KiB));
   const Tensor a = p.source(2_KiB);
   const Tensor b = p.source(2_KiB);
@@ -46,7 +46,7 @@ TEST(EngineResize, WhatDoesNotFitChangesNoPromise) {
   p.check();
 }
 
-TEST(EngineResize, NothingIsEvictedForWhatCannotBe) {
+TEST(EngineResize, NothingIsEvictedForAnImpossibleBudget) {
   Program p(plain_options(8_KiB));
   const Tensor source = p.source(3_KiB);
   const Tensor first = p.op({source}, 1_KiB);
@@ -61,7 +61,7 @@ TEST(EngineResize, NothingIsEvictedForWhatCannotBe) {
   p.check();
 }
 
-TEST(EngineResize, WhatMayNotMoveIsInTheWay) {
+TEST(EngineResize, ImmovableBlocksLimitShrinking) {
   Program p(plain_options(8_KiB));
   const Tensor pinned = p.source(1_KiB);
   p.pin(pinned);
@@ -74,7 +74,7 @@ TEST(EngineResize, WhatMayNotMoveIsInTheWay) {
   p.expect(pinned);
 }
 
-TEST(EngineResize, TakesOnlyWhatMakesSense) {
+TEST(EngineResize, RefusesInvalidBudgets) {
   Program p(plain_options(8_KiB));
   for (const Bytes wrong : {8_KiB, 9_KiB, 0_B, Bytes(-1)}) {
     EXPECT_THROW(p.shrink(wrong), std::invalid_argument);
@@ -82,7 +82,7 @@ TEST(EngineResize, TakesOnlyWhatMakesSense) {
   EXPECT_THROW(p.grow(8_KiB), std::invalid_argument);
 }
 
-TEST(EngineResize, RandomProgramsGoOn) {
+TEST(EngineResize, RandomProgramsStayCorrect) {
   for (std::uint64_t seed = 0; seed < 300 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -128,7 +128,7 @@ TEST(EngineResize, RandomProgramsGoOn) {
   }
 }
 
-TEST(EngineResize, AReplayThatFailsCountsItsTime) {
+TEST(EngineResize, TheTimeOfAFailedReplayCounts) {
   Options failing = plain_options(1_MiB);
   Program p(failing);
   const Tensor x = p.source(1_KiB);

@@ -1,5 +1,5 @@
-// The rules of the spill tier, one hand-made program each. In the drawings [x] is resident, (x)
-// evicted, {x} spilled, x! a non-recomputable value.
+// The rules of the spill tier, with one hand-written program each. In drawings, [x] is resident,
+// (x) is evicted, {x} is spilled, and x! is a non-recomputable value.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace recoup::detail {
 namespace {
 
 constexpr double kCheapTier = 0.001;
-constexpr double kDearTier = 1000;
+constexpr double kExpensiveTier = 1000;
 
 class EngineSpill : public EngineContract {
  protected:
@@ -24,9 +24,9 @@ class EngineSpill : public EngineContract {
   }
 };
 
-//   a! b! c!   room for two: the one that was not used for longest is spilled
+// a! b! c!, in a budget of two: the least recently used one is spilled.
 TEST_F(EngineSpill, ASourceIsSpilledAndFetched) {
-  Program& p = start(options(2, 4, kDearTier));
+  Program& p = start(options(2, 4, kExpensiveTier));
   const Tensor a = p.source(kUnit);
   const Tensor b = p.source(kUnit);
   const Tensor c = p.source(kUnit);
@@ -47,10 +47,10 @@ TEST_F(EngineSpill, ASourceIsSpilledAndFetched) {
   EXPECT_EQ(p.engine().context().tier.used(), Bytes(0));
 }
 
-//   x! -> [a]   what costs more to replay than to copy is spilled; nothing replays then
-TEST_F(EngineSpill, TheCheaperWayIsTaken) {
+// x! -> [a]: a value whose replay costs more than a copy is spilled, and is not replayed then.
+TEST_F(EngineSpill, EvictsByTheCheaperMethod) {
   for (const bool cheap : {true, false}) {
-    Program& p = start(options(8, 8, cheap ? kCheapTier : kDearTier));
+    Program& p = start(options(8, 8, cheap ? kCheapTier : kExpensiveTier));
     const Tensor x = p.source(kUnit);
     const Tensor a = p.op({x}, kUnit);
     p.evict(a);
@@ -62,10 +62,10 @@ TEST_F(EngineSpill, TheCheaperWayIsTaken) {
   }
 }
 
-//   x! -> {a} [b] [c]   room for three of four: `lru-copy` copies what a replay would cost less
-TEST_F(EngineSpill, APolicyMaySayHowAVictimIsGotBack) {
+// x! -> {a} [b] [c], in a budget of three: `lru-copy` spills a, although a replay would be cheaper.
+TEST_F(EngineSpill, APolicyMayChooseHowAVictimIsRestored) {
   for (const bool copies : {true, false}) {
-    Options chosen = options(3, 8, kDearTier);
+    Options chosen = options(3, 8, kExpensiveTier);
     chosen.policy = copies ? "lru-copy" : "lru";
     Program& p = start(chosen);
     const Tensor x = p.source(kUnit);
@@ -78,8 +78,8 @@ TEST_F(EngineSpill, APolicyMaySayHowAVictimIsGotBack) {
   }
 }
 
-//   x! -> {a} -> (b)    x changes: b is made from a, which x does not change any more
-TEST_F(EngineSpill, ASpilledValueNeedsNothingThatItWasMadeFrom) {
+// x! -> {a} -> (b): x changes. b is computed from a, which no longer depends on x.
+TEST_F(EngineSpill, ASpilledValueNeedsNoInputs) {
   Program& p = start(options(8, 8, kCheapTier));
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
@@ -91,16 +91,16 @@ TEST_F(EngineSpill, ASpilledValueNeedsNothingThatItWasMadeFrom) {
   EXPECT_TRUE(p.non_recomputable(a));
 }
 
-// A kernel may write what it does not name. Where nobody compares, what one has had is written
-// anew.
-TEST_F(EngineSpill, WithoutComparisonAUseEndsTheCopy) {
+// A kernel may write operands that it does not declare. Without comparison, a value that a kernel
+// has used must be written to the tier again.
+TEST_F(EngineSpill, WithoutComparisonAUseInvalidatesTheCopy) {
   for (const bool compares : {true, false}) {
-    Options with = options(8, 8, kDearTier);
+    Options with = options(8, 8, kExpensiveTier);
     with.spill_compares = compares;
     Program& p = start(with);
     const Tensor a = p.source(kUnit);
     p.evict(a);
-    p.expect(a);  // to look at it is no use
+    p.expect(a);  // reading it outside of kernels does not count
     EXPECT_TRUE(p.value(a).clean());
     p.evict(a);
     EXPECT_EQ(p.stats().clean_spills, 1);
@@ -113,9 +113,9 @@ TEST_F(EngineSpill, WithoutComparisonAUseEndsTheCopy) {
   }
 }
 
-//   a! -> {b} -> (c)   b changes: c goes on from the copy, which is of before
-TEST_F(EngineSpill, WhatHangsOnAnOldVersionGoesOnFromItsCopyWithoutComparison) {
-  Options with = options(8, 8, kDearTier);
+// a! -> {b} -> (c): b changes. c is computed from the copy of the old b.
+TEST_F(EngineSpill, DependentsOfAnOldVersionUseItsCopy) {
+  Options with = options(8, 8, kExpensiveTier);
   with.spill_compares = false;
   Program& p = start(with);
   const Tensor a = p.source(kUnit);
@@ -129,7 +129,7 @@ TEST_F(EngineSpill, WhatHangsOnAnOldVersionGoesOnFromItsCopyWithoutComparison) {
   p.check();
 }
 
-TEST_F(EngineSpill, WhatHasNoRoomThereIsReplayedOrStays) {
+TEST_F(EngineSpill, WithAFullTierValuesAreReplayedOrStay) {
   Program& p = start(options(3, 1, kCheapTier));
   const Tensor a = p.source(kUnit);
   const Tensor b = p.op({a}, kUnit);
@@ -142,7 +142,7 @@ TEST_F(EngineSpill, WhatHasNoRoomThereIsReplayedOrStays) {
   EXPECT_LE(p.stats().spill_peak_bytes, kUnit.count());
   EXPECT_GT(p.stats().replays, 0);
   p.drop(e);
-  // What was refused is taken when there is room again.
+  // A value that the tier refused is spilled when the tier has room again.
   p.drop(b);
   p.drop(c);
   p.drop(d);
@@ -153,13 +153,13 @@ TEST_F(EngineSpill, WhatHasNoRoomThereIsReplayedOrStays) {
   p.expect_all();
 }
 
-TEST_F(EngineSpill, ADiskThatCannotBeWrittenIsNotAskedAgain) {
+TEST_F(EngineSpill, AFailedWriteClosesTheTier) {
   Program& p = start(options(3, 8, kCheapTier));
   const Tensor a = p.source(kUnit);
   const Tensor b = p.op({a}, kUnit);
   const Tensor c = p.op({b}, kUnit);
   p.device().fail_spill(1);
-  (void)p.op({c}, kUnit);  // b is evicted in the stead of a
+  (void)p.op({c}, kUnit);  // b is evicted instead of a
   EXPECT_EQ(p.stats().spills, 0);
   EXPECT_FALSE(p.engine().context().tier.open());
   p.expect_all();
@@ -168,7 +168,7 @@ TEST_F(EngineSpill, ADiskThatCannotBeWrittenIsNotAskedAgain) {
   p.check();
 }
 
-TEST_F(EngineSpill, WhatCannotBeReadIsStillThere) {
+TEST_F(EngineSpill, AFailedFetchCanBeRetried) {
   Program& p = start(options(2, 8, kCheapTier));
   const Tensor a = p.source(kUnit);
   const Tensor b = p.source(kUnit);
@@ -183,7 +183,7 @@ TEST_F(EngineSpill, WhatCannotBeReadIsStillThere) {
   p.expect(a);
 }
 
-TEST_F(EngineSpill, WhatCannotBeReadIsReplayedWhereThatCanBe) {
+TEST_F(EngineSpill, AFailedFetchIsReplacedByAReplay) {
   Program& p = start(options(8, 8, kCheapTier));
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
@@ -200,9 +200,9 @@ TEST_F(EngineSpill, WhatCannotBeReadIsReplayedWhereThatCanBe) {
   p.expect_all();
 }
 
-//   x! -> (a)   what is brought back for the escape takes the place of x, unless x has its own
-TEST_F(EngineSpill, WhatEscapesHasItsBytes) {
-  Program& p = start(options(3, 8, kDearTier));
+// x! -> (a): the escape fetches x, which then stays resident.
+TEST_F(EngineSpill, AnEscapedValueIsResident) {
+  Program& p = start(options(3, 8, kExpensiveTier));
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   p.source(kUnit);
@@ -217,9 +217,9 @@ TEST_F(EngineSpill, WhatEscapesHasItsBytes) {
   p.expect(x);
 }
 
-// A replay whose inputs are leaves has room for one of them and for what it makes.
-TEST_F(EngineSpill, TheFloorIsTheLargestOp) {
-  Program& p = start(options(3, 64, kDearTier));
+// A replay whose inputs are sources has room for one of them and for its result.
+TEST_F(EngineSpill, TheSmallestBudgetIsThatOfTheLargestOp) {
+  Program& p = start(options(3, 64, kExpensiveTier));
   std::vector<Tensor> sources;
   std::vector<Tensor> made;
   for (int i = 0; i < 12; ++i) {
@@ -236,8 +236,8 @@ TEST_F(EngineSpill, TheFloorIsTheLargestOp) {
   EXPECT_LE(p.stats().peak_bytes, units(3).count());
 }
 
-// The end of a scope: all that lives has to be there at once.
-TEST_F(EngineSpill, WhatLivesAtTheEndFitsOrTheErrorSaysSo) {
+// At the end of a scope all live values must be resident at the same time.
+TEST_F(EngineSpill, LiveValuesMustFitAtTheEnd) {
   Program& p = start(options(2, 8, kCheapTier));
   for (int i = 0; i < 3; ++i) {
     (void)p.source(kUnit);
@@ -250,8 +250,8 @@ TEST_F(EngineSpill, WhatLivesAtTheEndFitsOrTheErrorSaysSo) {
   EXPECT_EQ(p.engine().context().tier.used(), Bytes(0));
 }
 
-// What cannot be read at the end takes nothing else with it.
-TEST_F(EngineSpill, WhatCannotBeReadAtTheEndIsAllThatIsMissing) {
+// A value that cannot be fetched at the end does not prevent other values from being restored.
+TEST_F(EngineSpill, AFailedFetchAtTheEndAffectsOneValueOnly) {
   Options some = options(2, 8, kCheapTier);
   Program& p = start(some);
   std::vector<Tensor> made;

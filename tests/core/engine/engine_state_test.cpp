@@ -1,5 +1,5 @@
-// State, which is changed in place after it was read, is a non-recomputable value; so a program
-// that makes its model inside the scope runs in every budget above the least one.
+// State, which is changed in place after it was read, is non-recomputable. So a program that makes
+// its model inside the scope runs in every budget above the smallest possible one.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -12,12 +12,12 @@ namespace {
 
 Options options(Bytes budget) { return plain_options(budget, "recoup"); }
 
-TEST(EngineState, IsNonRecomputableFromTheWriteOnThatFollowsARead) {
+TEST(EngineState, IsNonRecomputableAfterAWriteThatFollowsARead) {
   Program p(options(1_MiB));
   const Tensor weight = p.op({}, 1_KiB);
   p.update(weight);
   EXPECT_FALSE(p.non_recomputable(weight))
-      << "nobody has read it: an activation, or its initialization";
+      << "no op has read it: an activation, or its initialization";
   const Tensor gradient = p.source(1_KiB);
   const Tensor y = p.op({weight}, 1_KiB);
   EXPECT_FALSE(p.non_recomputable(weight));
@@ -30,8 +30,8 @@ TEST(EngineState, IsNonRecomputableFromTheWriteOnThatFollowsARead) {
   p.check();
 }
 
-// A random mask, and weight decay.
-TEST(EngineState, ScalingIsNoChangeAndHidesNone) {
+// Dropout masks and weight decay scale values in place.
+TEST(EngineState, ScalingAloneIsNoStateChange) {
   Program p(options(1_MiB));
   const Tensor mask = p.op({}, 1_KiB);
   const Tensor y = p.op({mask}, 1_KiB);
@@ -44,8 +44,8 @@ TEST(EngineState, ScalingIsNoChangeAndHidesNone) {
   p.check();
 }
 
-// A gradient to which that of another branch is added, after the first branch has read it.
-TEST(EngineState, IsNotWhatWasComputedAndIsChangedOnce) {
+// A gradient that one branch has read, before the gradient of another branch is added.
+TEST(EngineState, AComputedValueThatChangesOnceIsNotState) {
   Program p(options(1_MiB));
   const Tensor x = p.source(1_KiB);
   const Tensor sum = p.op({x}, 1_KiB);
@@ -59,7 +59,7 @@ TEST(EngineState, IsNotWhatWasComputedAndIsChangedOnce) {
   p.check();
 }
 
-TEST(EngineState, IsNotWhatIsOverwrittenWithoutALook) {
+TEST(EngineState, AnOverwrittenBufferIsNotState) {
   Program p(options(1_MiB));
   const Tensor buffer = p.op({}, 1_KiB);
   p.op({buffer}, 1_KiB);
@@ -68,7 +68,7 @@ TEST(EngineState, IsNotWhatIsOverwrittenWithoutALook) {
   p.check();
 }
 
-TEST(EngineState, ComesBackBeforeItChanges) {
+TEST(EngineState, IsRestoredBeforeItChanges) {
   Program p(options(1_MiB));
   const Tensor weight = p.op({}, 1_KiB);
   const Tensor y = p.op({weight}, 1_KiB);
@@ -80,11 +80,11 @@ TEST(EngineState, ComesBackBeforeItChanges) {
   p.check();
 }
 
-TEST(EngineState, AReplaysReadDoesNotCount) {
+TEST(EngineState, ReadsOfReplaysDoNotCount) {
   Program p(options(1_MiB));
   const Tensor x = p.op({}, 1_KiB);
   const Tensor y = p.op({x}, 1_KiB);
-  p.overwrite(x);  // a new content, which nobody has read
+  p.overwrite(x);  // new content that no op has read
   ASSERT_TRUE(p.evict(y));
   p.expect(y);
   p.update(x);
@@ -92,8 +92,8 @@ TEST(EngineState, AReplaysReadDoesNotCount) {
   p.check();
 }
 
-// A small net with a model, gradients and two moments for each parameter, all made in the scope, as
-// AdamW has them. Returns whether it fits.
+// A small net with a model, gradients and two moments per parameter, all made inside the scope, as
+// with AdamW. Returns whether it fits.
 bool trains(Bytes budget, int steps) {
   constexpr std::size_t kLayers = 4;
   constexpr Bytes kWeight = 1_KiB;
@@ -164,7 +164,8 @@ TEST(EngineState, MoreBudgetNeverFails) {
     }
     ASSERT_TRUE(least.has_value());
     if (steps > 2) {
-      EXPECT_EQ(trains(*least, 20), true) << "what passes " << steps << " steps passes all";
+      EXPECT_EQ(trains(*least, 20), true)
+          << "a budget that passes " << steps << " steps passes all";
     }
   }
 }

@@ -1,4 +1,4 @@
-// The rules of versions and freezes, one hand-made program each.
+// The rules of versions and freezes, with one hand-written program each.
 #include <gtest/gtest.h>
 
 #include "tests/core/support/engine_contract.h"
@@ -22,13 +22,13 @@ TEST_F(EngineVersions, AWriteKeepsTheOldVersionReplayable) {
   EXPECT_EQ(p.stats().freezes, 0);
   p.check();
 
-  // b comes back from a1, made in a private buffer beside the live a2.
+  // b is restored from a1, which is made in a private buffer while a2 is live.
   EXPECT_TRUE(p.evict(b));
   p.expect(b);
   EXPECT_EQ(p.stats().replays, 2);
   EXPECT_EQ(p.storage(a).offset, address);
 
-  // a2 needs a1 and b; a1's buffer becomes a2's, because nobody else waits for a1.
+  // a2 needs a1 and b. The buffer of a1 becomes that of a2, because no other replay waits for a1.
   EXPECT_TRUE(p.evict(a));
   p.expect(a);
   EXPECT_EQ(p.stats().replays, 4);
@@ -36,9 +36,9 @@ TEST_F(EngineVersions, AWriteKeepsTheOldVersionReplayable) {
   EXPECT_EQ(p.engine().charged(), units(3));
 }
 
-//   x! -> (a1) -> (a2)   y = f(a1) waits for a1 too: the writer gets a copy of it
+//   x! -> (a1) -> (a2)   y = f(a1) waits for a1 too, so the write to a gets a copy of it
 //           \---> (y)    z = g(a2, y)
-TEST_F(EngineVersions, AnOldVersionThatOthersWaitForIsCopied) {
+TEST_F(EngineVersions, AnOldVersionWithOtherReadersIsCopied) {
   for (const ReplayOrder order : {ReplayOrder::kMemory, ReplayOrder::kRecursive}) {
     Options options = options_of(8);
     options.replay_order = order;
@@ -60,8 +60,8 @@ TEST_F(EngineVersions, AnOldVersionThatOthersWaitForIsCopied) {
   }
 }
 
-//   x! -> [a1] -> [a2] -> [a3]   in one storage
-TEST_F(EngineVersions, AReplayedWriteTakesOverTheOldVersionsBuffer) {
+// x! -> [a1] -> [a2] -> [a3] in one storage.
+TEST_F(EngineVersions, AReplayedWriteReusesTheBufferOfTheOldVersion) {
   Program& p = start(8);
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
@@ -81,14 +81,15 @@ TEST_F(EngineVersions, AnOverwriteNeedsNothingOfTheOldVersion) {
   const Tensor x = p.source(kUnit);
   const Tensor a = p.op({x}, kUnit);
   p.overwrite(a, {x});
-  EXPECT_EQ(p.stats().live_values, 2);  // x and the new a: the old one is nobody's
+  EXPECT_EQ(p.stats().live_values, 2);  // x and the new a: the old one has no record
   EXPECT_TRUE(p.evict(a));
   p.expect(a);
   EXPECT_EQ(p.stats().replays, 1);
 }
 
-//   p! -> b (gone) -> [c]    p changes: c would be made from the new p if it could be evicted
-TEST_F(EngineVersions, FreezesBehindValuesThatAreGone) {
+// p! -> b (no record) -> [c], p changes: if c could be evicted, it would be computed from the new
+// p.
+TEST_F(EngineVersions, FreezesPropagateThroughRemovedValues) {
   Program& p = start(8);
   const Tensor parameter = p.source(kUnit);
   const Tensor b = p.op({parameter}, kUnit);
@@ -102,8 +103,8 @@ TEST_F(EngineVersions, FreezesBehindValuesThatAreGone) {
   EXPECT_EQ(p.stats().live_ops, 0);
 }
 
-//   p! -> (b)    p changes: b is brought back first and stays
-TEST_F(EngineVersions, FreezeBringsBackWhatTheUserHolds) {
+// p! -> (b), p changes: b is restored first and stays resident.
+TEST_F(EngineVersions, AFreezeRestoresHeldValues) {
   Program& p = start(8);
   const Tensor parameter = p.source(kUnit);
   const Tensor b = p.op({parameter}, kUnit);
@@ -115,7 +116,7 @@ TEST_F(EngineVersions, FreezeBringsBackWhatTheUserHolds) {
   EXPECT_EQ(p.stats().old_version_copies, 0);
 }
 
-//   p! -> (b), and b would fill more than half of the budget: the old p is kept as a copy
+// p! -> (b), and b would fill more than half of the budget: the old p is kept as a copy.
 TEST_F(EngineVersions, AnExpensiveFreezeKeepsACopyInstead) {
   Program& p = start(7);
   const Tensor parameter = p.source(kUnit);
@@ -131,10 +132,10 @@ TEST_F(EngineVersions, AnExpensiveFreezeKeepsACopyInstead) {
   EXPECT_FALSE(p.non_recomputable(b));
   p.expect(parameter);
   p.drop(b);
-  EXPECT_EQ(p.engine().charged(), units(1));  // the copy went with the last that needed it
+  EXPECT_EQ(p.engine().charged(), units(1));  // the copy was freed with its last dependent
 }
 
-//   p! -> (b) (c) (d)    of 2 units each, budget 6: only two of them can be resident beside p
+// p! -> (b) (c) (d) of 2 units each, in a budget of 6: only two of them fit next to p.
 TEST_F(EngineVersions, AFreezeThatDoesNotFitKeepsACopy) {
   Program& p = start(6);
   const Tensor parameter = p.source(units(2));
@@ -147,7 +148,7 @@ TEST_F(EngineVersions, AFreezeThatDoesNotFitKeepsACopy) {
   p.expect_all();
 }
 
-// An external storage keeps its address; its old content goes into the pool.
+// An external storage keeps its address; its old content is copied into the pool.
 TEST_F(EngineVersions, ACopyOfAnExternalSourceIsInThePool) {
   Program& p = start(7);
   const Tensor parameter = p.external(kUnit);
@@ -170,8 +171,7 @@ TEST_F(EngineVersions, AWrittenSourceStaysNonRecomputable) {
   EXPECT_TRUE(p.non_recomputable(x));
   EXPECT_TRUE(p.non_recomputable(outside));
   EXPECT_EQ(p.stats().live_ops, 0);
-  // What replaces all of a non-recomputable value in the pool can be replayed: nothing of the
-  // non-recomputable value is needed for it.
+  // An overwrite of a whole source in the pool can be replayed: it does not depend on the source.
   p.overwrite(x, {outside});
   EXPECT_TRUE(p.evict(x));
   p.expect(x);

@@ -1,5 +1,5 @@
-// Who holds memory and for whom time is spent: sums against a plain recount, spans against what was
-// charged.
+// Attribution of memory and time to makers: sums are compared with a recount, spans with the
+// charged bytes.
 #include "csrc/engine/reports/ledger.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class LedgerTest : public testing::Test {
   ObserverPair both_{&ledger_, &timeline_};
 };
 
-TEST_F(LedgerTest, WorkIsOfTheMakerOfTheOp) {
+TEST_F(LedgerTest, WorkBelongsToTheMakerOfTheOp) {
   as(0);
   const Tensor x = p_.source(1_KiB);
   as(2);
@@ -65,7 +65,7 @@ TEST_F(LedgerTest, WorkIsOfTheMakerOfTheOp) {
   EXPECT_EQ(work.replay_ns, 100);
 }
 
-TEST_F(LedgerTest, AReplayedValueIsStillItsMakers) {
+TEST_F(LedgerTest, AReplayedValueKeepsItsMaker) {
   as(0);
   const Tensor x = p_.source(1_KiB);
   as(1);
@@ -79,7 +79,7 @@ TEST_F(LedgerTest, AReplayedValueIsStillItsMakers) {
   EXPECT_EQ(held_by(2), 8_KiB);
 }
 
-TEST_F(LedgerTest, AWriteMakesAnewWhatItWrites) {
+TEST_F(LedgerTest, AWriteChangesTheMaker) {
   as(0);
   const Tensor x = p_.source(1_KiB);
   as(1);
@@ -89,25 +89,26 @@ TEST_F(LedgerTest, AWriteMakesAnewWhatItWrites) {
   EXPECT_EQ(held_by(1), 3_KiB);
 }
 
-TEST_F(LedgerTest, WorkspaceIsOfTheOpThatRuns) {
+TEST_F(LedgerTest, WorkspaceBelongsToTheRunningOp) {
   as(3);
   p_.run({.arguments = {}, .fresh = {1_KiB}, .workspace = {4_KiB}});
   Bytes workspace{0};
   for (const Holding& holding : ledger_.peak()) {
     workspace += holding.kind == HoldingKind::kWorkspace ? holding.size : Bytes(0);
   }
-  EXPECT_EQ(workspace, ledger_.peak_bytes());  // what an op makes is its own until it ends
+  // results of an op count as its workspace until it ends
+  EXPECT_EQ(workspace, ledger_.peak_bytes());
   EXPECT_EQ(held_by(3), 5_KiB);
 }
 
-TEST_F(LedgerTest, ANameIsFoundOutLater) {
+TEST_F(LedgerTest, ANameMayBeSetLater) {
   as(0);
   const Tensor x = p_.source(1_KiB);
   p_.source(2_KiB);
   p_.external(1_KiB);
   p_.engine().set_name(p_.id(x), NameId(7));
   ledger_.name(p_.id(x), NameId(7));
-  ledger_.name(p_.id(x), NameId(8));  // it has one by now
+  ledger_.name(p_.id(x), NameId(8));  // no effect: it has a name already
   std::map<std::uint32_t, Bytes> named;
   for (const Holding& holding : ledger_.peak()) {
     if (holding.name.valid()) {
@@ -118,7 +119,7 @@ TEST_F(LedgerTest, ANameIsFoundOutLater) {
   EXPECT_EQ(ledger_.peak_bytes(), 4_KiB);
 }
 
-TEST_F(LedgerTest, AStorageThatComesInAnothersPlaceHasNoName) {
+TEST_F(LedgerTest, AStorageDoesNotInheritAName) {
   as(0);
   const Tensor x = p_.source(1_KiB);
   p_.engine().set_name(p_.id(x), NameId(7));
@@ -129,7 +130,7 @@ TEST_F(LedgerTest, AStorageThatComesInAnothersPlaceHasNoName) {
   }
 }
 
-TEST_F(LedgerTest, SpansSayWhatWasChargedBetweenOps) {
+TEST_F(LedgerTest, SpansShowTheChargedBytesBetweenOps) {
   as(0);
   const Tensor x = p_.source(1_KiB);
   const Tensor a = p_.op({x}, 2_KiB);
@@ -149,7 +150,7 @@ TEST_F(LedgerTest, SpansSayWhatWasChargedBetweenOps) {
     EXPECT_LE(span.end, step.end);
     ++spans[span.size.count()];
   }
-  // `a` had its bytes, lost them, and had them again at the end.
+  // `a` was resident, evicted, and resident again at the end.
   EXPECT_EQ(spans, (std::map<std::int64_t, int>{{1024, 1}, {2048, 2}, {4096, 1}}));
   EXPECT_EQ(step.charged.back().bytes, p_.engine().charged());
 }
@@ -172,9 +173,9 @@ TEST_F(LedgerTest, OnlyTheLastStepHasSpans) {
   EXPECT_EQ(step.moments.size(), 2U);
 }
 
-// At each instant of a step: what the spans have, what is charged, and the budget.
+// Checks at each instant of a step that spans <= charged bytes <= budget.
 void expect_in_order(const LiveStep& step) {
-  std::map<std::int64_t, std::int64_t> changes;  // of the stack
+  std::map<std::int64_t, std::int64_t> changes;  // of the sum of spans
   for (const recoup::Span& span : step.spans) {
     changes[span.begin.count()] += span.size.count();
     changes[span.end.count()] -= span.size.count();
@@ -182,7 +183,7 @@ void expect_in_order(const LiveStep& step) {
   std::map<std::int64_t, Bytes> charged;
   std::map<std::int64_t, Bytes> budgets;
   for (const BytesAt& each : step.charged) {
-    charged[each.at.count()] = each.bytes;  // the last one of an instant holds
+    charged[each.at.count()] = each.bytes;  // the last entry of an instant is valid
     changes[each.at.count()] += 0;
   }
   for (const BytesAt& each : step.budgets) {
@@ -204,12 +205,25 @@ void expect_in_order(const LiveStep& step) {
   EXPECT_EQ(stack, 0);
 }
 
-TEST_F(LedgerTest, ARefusalSaysWhoHeldTheMemoryThen) {
+TEST_F(LedgerTest, ANewPeakStartsAtWhatIsCharged) {
+  as(0);
+  const Tensor x = p_.source(16_KiB);
+  p_.drop(p_.source(24_KiB));
+  ASSERT_GE(ledger_.peak_bytes(), 40_KiB);
+  p_.engine().reset_peak();
+  EXPECT_EQ(ledger_.peak_bytes(), 16_KiB);
+  EXPECT_EQ(p_.stats().peak_bytes, Bytes(16_KiB).count());
+  p_.op({x}, 4_KiB);
+  EXPECT_EQ(ledger_.peak_bytes(), 20_KiB);
+  EXPECT_EQ(p_.stats().peak_bytes, Bytes(20_KiB).count());
+}
+
+TEST_F(LedgerTest, ARefusalHasTheHoldingsAtThatTime) {
   as(0);
   const Tensor x = p_.source(16_KiB);
   as(1);
   p_.op({x}, 4_KiB);
-  p_.drop(p_.source(24_KiB));  // the peak, which is gone when memory is refused
+  p_.drop(p_.source(24_KiB));  // makes the peak, which is over when memory is refused
   EXPECT_FALSE(ledger_.refusal());
   as(2);
   EXPECT_THROW(p_.op({x}, 60_KiB), OutOfBudget);
@@ -230,7 +244,7 @@ TEST_F(LedgerTest, ARefusalSaysWhoHeldTheMemoryThen) {
   EXPECT_EQ(named, 16_KiB);
 }
 
-TEST_F(LedgerTest, AStepInWhichMemoryWasRefusedIsToldUntilThen) {
+TEST_F(LedgerTest, ARefusedStepEndsAtTheRefusal) {
   as(0);
   const Tensor x = p_.source(16_KiB);
   timeline_.on_step("one");
@@ -255,7 +269,7 @@ TEST_F(LedgerTest, AStepInWhichMemoryWasRefusedIsToldUntilThen) {
   EXPECT_EQ(timeline_.step().name, "two");
 }
 
-TEST_F(LedgerTest, AStepOfMoreThanIsKeptEndsWhereItIsCut) {
+TEST_F(LedgerTest, AStepWithTooManyMomentsIsCut) {
   as(0);
   const Tensor x = p_.source(1_KiB);
   const ValueId value = p_.engine().current(p_.id(x));
@@ -278,7 +292,7 @@ TEST_F(LedgerTest, AStepOfMoreThanIsKeptEndsWhereItIsCut) {
   p_.drop(late);
 }
 
-TEST_F(LedgerTest, ABudgetThatChangesIsALine) {
+TEST_F(LedgerTest, BudgetChangesAreRecorded) {
   as(0);
   p_.source(16_KiB);
   p_.grow(128_KiB);
@@ -291,8 +305,8 @@ TEST_F(LedgerTest, ABudgetThatChangesIsALine) {
   expect_in_order(step);
 }
 
-// Random programs that evict and replay all the time: at no instant do the spans have more than
-// what is charged, and what was held at the peak is the peak.
+// Random programs that evict and replay all the time: the spans never exceed the charged bytes, and
+// the holdings at the peak sum up to the peak.
 TEST_F(LedgerTest, RandomPrograms) {
   for (std::uint32_t seed = 0; seed < 40; ++seed) {
     Program p(plain_options(12_KiB));
@@ -342,7 +356,8 @@ TEST_F(LedgerTest, RandomPrograms) {
     for (const recoup::Span& span : step.spans) {
       at_end += span.end == step.end ? span.size : Bytes(0);
     }
-    EXPECT_GE(at_end, p.engine().charged());  // what went at the very end was there a moment before
+    // a value that was freed at the very end still has a span
+    EXPECT_GE(at_end, p.engine().charged());
     p.check();
     p.engine().set_observer(nullptr);
     p.engine().set_makers(nullptr);

@@ -47,7 +47,7 @@ TEST(OptionTable, NamesAreDistinct) {
   }
 }
 
-TEST(OptionTable, WhatIsReadCanBeSetAgain) {
+TEST(OptionTable, AReadValueCanBeSet) {
   Options options = some_options();
   for (const OptionRow& row : option_rows()) {
     const OptionValue before = row.get(options);
@@ -74,7 +74,7 @@ TEST(OptionTable, ValuesBeyondTheBoundsSetNothing) {
       {"max_depth", std::int64_t{0}},    {"max_depth", std::int64_t{1} << 31},
       {"max_replay_ratio", -1.0},        {"max_replay_ratio", not_a_number},
       {"move_ns_per_byte", 0.0},         {"move_ns_per_byte", not_a_number},
-      {"inplace", std::string("move")},  {"oracle", std::array{1.0, 1.0, 1.0, 9.0}}};
+      {"in_place", std::string("move")}, {"oracle", std::array{1.0, 1.0, 1.0, 9.0}}};
   expect_refused(cases, OptionCheck::kNotAllowed);
 }
 

@@ -1,4 +1,5 @@
-// e* in the model of the DTR authors' simulator, against sums made from nothing but the ops.
+// e* in the model of the DTR authors' simulator, compared with sums that are computed from the ops
+// only.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -38,8 +39,8 @@ struct RandomProgram {
   DtrProgram program;
 };
 
-// Sum over evicted storages that can be reached through evicted ones, from producer to product or
-// the other way, by the ops that were asked for.
+// The cost of all evicted storages that are reachable through evicted storages, in one direction
+// along the ops that were requested so far.
 Nanoseconds reached(const DtrState& state, DtrStorageId start, bool down) {
   std::set<DtrStorageId> found = {start};
   Nanoseconds sum{0};
@@ -108,7 +109,7 @@ class DtrNeighborhoodTest : public ::testing::TestWithParam<std::uint64_t> {
       make_neighborhood(DtrScore::Cost::kAncestors, state_);
 };
 
-TEST_P(DtrNeighborhoodTest, SumsAreThoseOfTheOps) {
+TEST_P(DtrNeighborhoodTest, AgreesWithSumsOverTheOps) {
   for (const DtrStep& step : random_.program.steps()) {
     ask(DtrOpId(step.index));
     check();

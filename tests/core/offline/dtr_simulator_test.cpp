@@ -1,5 +1,5 @@
-// The rules of the DTR authors' simulator, on programs worked by hand. That their figures come out
-// on their logs is tests/python/test_dtr_simulator.py.
+// The rules of the DTR authors' simulator, in hand-written programs.
+// tests/python/offline/test_dtr_simulator.py compares results on their logs with their figures.
 #include "recoup/dtr_simulator.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ using Tensors = std::vector<DtrTensorId>;
 
 Nanoseconds ns(std::int64_t count) { return Nanoseconds(count); }
 
-// An op with one result.
+// Adds an op with one result.
 DtrTensorId make(DtrProgram& program, std::int64_t cost, std::int64_t size,
                  const Tensors& arguments = {}) {
   const DtrOutput output{.size = Bytes(size), .alias = -1};
@@ -30,7 +30,8 @@ SimulationResult run(const DtrProgram& program, std::string_view policy, std::in
   return simulate_dtr(program, policy, Bytes(budget), 0);
 }
 
-// What replays cost when `kept` is asked for in the end. Costs are such that this says which ran.
+// The cost of replays if `kept` is needed at the end. Costs are chosen so that the sum tells which
+// ops were replayed.
 std::int64_t replay_cost(DtrProgram program, std::string_view policy, std::int64_t budget,
                          DtrTensorId kept) {
   program.keep(kept);
@@ -39,7 +40,7 @@ std::int64_t replay_cost(DtrProgram program, std::string_view policy, std::int64
   return result.replay_cost.count();
 }
 
-TEST(DtrSimulator, TheLastOfEqualScoresGoes) {
+TEST(DtrSimulator, TheLastOfEqualScoresIsEvicted) {
   DtrProgram program;
   const DtrTensorId a = make(program, 3, 10);
   const DtrTensorId b = make(program, 4, 10);
@@ -48,26 +49,26 @@ TEST(DtrSimulator, TheLastOfEqualScoresGoes) {
   EXPECT_EQ(replay_cost(program, "largest", 20, b), 4);
 }
 
-TEST(DtrSimulator, WhatAnOpHasReadComesLast) {
+TEST(DtrSimulator, AReadMovesACandidateToTheEnd) {
   DtrProgram program;
   const DtrTensorId a = make(program, 3, 10);
   const DtrTensorId b = make(program, 4, 10);
-  make(program, 1, 0, {a});  // of size 0: an infinite score
+  make(program, 1, 0, {a});  // size 0: an infinite score
   make(program, 1, 10);
   EXPECT_EQ(replay_cost(program, "largest", 20, a), 3);
   EXPECT_EQ(replay_cost(program, "largest", 20, b), 0);
 }
 
-TEST(DtrSimulator, NoStalenessIsAnInfiniteScore) {
+TEST(DtrSimulator, ZeroStalenessIsAnInfiniteScore) {
   DtrProgram program;
   const DtrTensorId a = make(program, 2, 10);
-  const DtrTensorId b = make(program, 1, 10);  // cheaper, but made just now
+  const DtrTensorId b = make(program, 1, 10);  // cheaper, but just made
   make(program, 1, 10);
   EXPECT_EQ(replay_cost(program, "dtr-local", 20, a), 2);
   EXPECT_EQ(replay_cost(program, "dtr-local-no-staleness", 20, b), 1);
 }
 
-TEST(DtrSimulator, TheFirstScoreOfZeroGoes) {
+TEST(DtrSimulator, TheFirstScoreOfZeroIsEvicted) {
   DtrProgram program;
   const DtrTensorId a = make(program, 0, 10);
   make(program, 0, 10);
@@ -80,7 +81,7 @@ TEST(DtrSimulator, ConstantsAreNeverFreed) {
   DtrProgram program;
   program.release(program.add_constant(10_B));
   make(program, 1, 10);
-  EXPECT_EQ(program.peak(), 10_B);  // where they are
+  EXPECT_EQ(program.peak(), 10_B);  // the peak includes them
   EXPECT_EQ(program.op_count(), 1);
   const SimulationResult result = run(program, "dtr", 19);
   EXPECT_EQ(result.status, Status::kOutOfBudget);
@@ -90,7 +91,7 @@ TEST(DtrSimulator, ConstantsAreNeverFreed) {
   EXPECT_EQ(run(program, "dtr", 20).stats.resident_bytes, 20);
 }
 
-TEST(DtrSimulator, WhatNobodyHoldsGoesAtOnceAndItsLineageStays) {
+TEST(DtrSimulator, AStorageWithoutHoldersIsEvictedAndKeepsItsLineage) {
   DtrProgram program;
   const DtrTensorId a = make(program, 3, 10);
   const DtrTensorId b = make(program, 5, 10, {a});
@@ -101,13 +102,13 @@ TEST(DtrSimulator, WhatNobodyHoldsGoesAtOnceAndItsLineageStays) {
   EXPECT_EQ(result.stats.evictions, 0);
   EXPECT_EQ(result.stats.peak_bytes, 30);
   program.keep(b);
-  result = run(program, "dtr-only-cost", 20);  // b goes for the third op
+  result = run(program, "dtr-only-cost", 20);  // the third op evicts b
   EXPECT_EQ(result.replay_cost, ns(8));
   EXPECT_EQ(result.stats.replay_depth_max, 2);
-  EXPECT_EQ(result.stats.resident_bytes, 20);  // a is back and stays, though nobody holds it
+  EXPECT_EQ(result.stats.resident_bytes, 20);  // a is replayed and stays, although it has no holder
 }
 
-TEST(DtrSimulator, AViewIsReplayedAndCountedInItsStorage) {
+TEST(DtrSimulator, AViewIsReplayedAndCountsForItsStorage) {
   DtrProgram program;
   const DtrTensorId a = make(program, 5, 10);
   const DtrTensorId v = view(program, 2, a);
@@ -120,13 +121,13 @@ TEST(DtrSimulator, AViewIsReplayedAndCountedInItsStorage) {
   EXPECT_EQ(replay_cost(program, "lru", 20, a), 5);  // the view stays undefined
 }
 
-TEST(DtrSimulator, AReplayMakesAllResultsAndDropsThoseThatWereThere) {
+TEST(DtrSimulator, AReplayMakesAllResultsAndFreesDuplicates) {
   DtrProgram program;
   const DtrOutput outputs[] = {{.size = 10_B, .alias = -1}, {.size = 12_B, .alias = -1}};
   const Tensors both = program.add_op("split", ns(8), {}, outputs);
   make(program, 1, 12);
   program.keep(both[0]);
-  program.keep(both[1]);  // gone: the largest, and made before the other of its size
+  program.keep(both[1]);  // evicted: the largest, and made before the other one of its size
   const SimulationResult result = run(program, "largest", 33);
   EXPECT_EQ(result.status, Status::kOk);
   EXPECT_EQ(result.stats.evictions, 2);
@@ -136,9 +137,9 @@ TEST(DtrSimulator, AReplayMakesAllResultsAndDropsThoseThatWereThere) {
   EXPECT_EQ(run(program, "largest", 31).status, Status::kOutOfBudget);
 }
 
-// The last op waits for m and k, and m needs room: z, of which k is made, or w? If z goes, it takes
-// the place of w when it comes back.
-TEST(DtrSimulator, WhatIsYetToBeMadeCountsAsEvicted) {
+// The last op waits for m and k, and the replay of m needs room. The candidates are z, from which k
+// is computed, and w. If z is evicted, its replay evicts w.
+TEST(DtrSimulator, FutureOutputsCountAsEvicted) {
   DtrProgram program;
   const DtrTensorId m = make(program, 1, 10);
   program.release(m);
@@ -153,7 +154,7 @@ TEST(DtrSimulator, WhatIsYetToBeMadeCountsAsEvicted) {
   EXPECT_EQ(replay_cost(program, "dtr-local-only-cost", 29, w), without_z + 2);  // 2
 }
 
-// c and d are made of b. It joined them when it went; they stay joined when it comes back.
+// c and d are computed from b, whose eviction joined them. They stay joined after its replay.
 TEST(DtrSimulator, AComponentIsNeverSplit) {
   DtrProgram program;
   const DtrTensorId b = make(program, 2, 1);
@@ -165,14 +166,14 @@ TEST(DtrSimulator, AComponentIsNeverSplit) {
   }
   program.release(make(program, 4, 0, {b}));
   const DtrTensorId w = make(program, 40, 10);
-  make(program, 1000, 10);  // for w, or for y: 1 + 20 + 30 by its component, and 1 + 20 by e*
+  make(program, 1000, 10);  // evicts w, or y: 1 + 20 + 30 by its component, and 1 + 20 by e*
   EXPECT_EQ(replay_cost(program, "dtr-eq-only-cost", 22, w), 2 + 40);
   EXPECT_EQ(replay_cost(program, "dtr-eq-only-cost", 22, y), 2);
   EXPECT_EQ(replay_cost(program, "dtr-only-cost", 22, w), 2);
   EXPECT_EQ(replay_cost(program, "dtr-only-cost", 22, y), 2 + 20 + 1);
 }
 
-TEST(DtrSimulator, ItEndsWhenReplaysCostTooMuch) {
+TEST(DtrSimulator, StopsWhenReplaysCostTooMuch) {
   DtrProgram program;
   const DtrTensorId a = make(program, 10, 10);
   make(program, 10, 10);
@@ -202,7 +203,7 @@ TEST(DtrSimulator, DepthIsBoundedByTheHeapOnly) {
   }
 }
 
-TEST(DtrSimulator, RefusesWhatCannotHaveHappened) {
+TEST(DtrSimulator, RefusesImpossiblePrograms) {
   DtrProgram program;
   const DtrTensorId a = make(program, 1, 1);
   program.release(a);

@@ -1,4 +1,4 @@
-// The CSV reader: what it takes, and that every refusal names the line.
+// The CSV reader: accepted files, and errors that name the line.
 #include <gtest/gtest.h>
 
 #include <sstream>

@@ -1,4 +1,4 @@
-// Outputs in the place of their inputs, and the independent checker that allows nothing else.
+// In-place outputs, and the independent checker of layouts.
 #include <gtest/gtest.h>
 
 #include "recoup/layout.h"
@@ -42,7 +42,7 @@ TEST(InPlace, ConvReluPool) {
   EXPECT_NE(check_layout(problem, layout, none), "") << "the checker knows what is disabled";
 }
 
-TEST(InPlace, OnlyWhereItIsSafe) {
+TEST(InPlace, OnlyIfItIsSafe) {
   const auto taken = [](const LayoutProblem& problem) {
     const Layout layout = plan_layout(problem, "ge");
     EXPECT_EQ(check_layout(problem, layout), "");
@@ -85,8 +85,8 @@ TEST(InPlace, APlaceIsTakenOnce) {
   EXPECT_FALSE(layout.in_place[4].valid());
 }
 
-// A small output that lives long must not keep a large place when memory is short.
-TEST(InPlace, NotWhereItCostsMemory) {
+// A small output with a long life must not keep a large place when memory is short.
+TEST(InPlace, NotIfItCostsMemory) {
   const LayoutProblem problem{
       .buffers = {buffer("large", 0, 2, 1000), buffer("small", 1, 9, 10),
                   buffer("later", 4, 6, 1005)},
@@ -101,7 +101,7 @@ TEST(InPlace, RandomChainsAreSafe) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     LayoutProblem problem = random_layout(seed, {.count = 40, .streams = 2});
-    // Every op makes one buffer at its birth and may overwrite what it reads.
+    // Every op makes one buffer at its birth and may overwrite its inputs.
     for (std::uint32_t output = 0; output < 40; ++output) {
       const LayoutTime step = problem.buffers[output].lower;
       LayoutOp op{
@@ -133,7 +133,7 @@ TEST(InPlace, RandomChainsAreSafe) {
   }
 }
 
-TEST(InPlace, OpsThatMakeNoSenseAreRefused) {
+TEST(InPlace, InvalidOpsAreRefused) {
   const auto message = [](const LayoutProblem& problem) -> std::string {
     try {
       plan_layout(problem, "ge");

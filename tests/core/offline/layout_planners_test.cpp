@@ -1,4 +1,4 @@
-// What every planner of the registry promises, and what the published examples say.
+// The guarantees of every planner in the registry, and the published examples.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ TEST_P(Planners, MakeValidLayoutsOfRandomProblems) {
   }
 }
 
-TEST_P(Planners, TakeProblemsAtTheEdge) {
+TEST_P(Planners, HandleEdgeCases) {
   const LayoutOptions options = without_clock();
   expect_valid({}, options);
   expect_valid({.buffers = {buffer("one", -5, 9, 7)}, .ops = {}}, options);
@@ -75,7 +75,7 @@ TEST_P(Planners, GiveTheSameLayoutTwice) {
             plan_layout(problem, GetParam(), options).offsets);
 }
 
-TEST_P(Planners, SayWhatWouldDoWhenTheCapacityIsTooSmall) {
+TEST_P(Planners, ReportTheNeededCapacity) {
   LayoutOptions options = without_clock();
   options.capacity = 4607_B;
   options.alignment = 512_B;
@@ -91,7 +91,7 @@ TEST_P(Planners, SayWhatWouldDoWhenTheCapacityIsTooSmall) {
   }
 }
 
-// Streams: whoever uses an address, all its users are of one stream, whatever their lifetimes.
+// All buffers that share an address are of one stream, whatever their lifetimes.
 TEST_P(Planners, KeepStreamsApart) {
   LayoutProblem problem{.buffers = {buffer("a", 0, 1, 100), buffer("b", 1, 2, 100)}, .ops = {}};
   EXPECT_EQ(plan_layout(problem, GetParam()).size, 100_B);
@@ -114,13 +114,13 @@ TEST(PlannerFigures, ExampleOfTheGraphEngine) {
   EXPECT_EQ(size("binary-block"), 7680_B);
   EXPECT_EQ(size("ge"), 4608_B);
   EXPECT_EQ(size("search"), 4608_B);
-  // B lies at the start of E, A and C beside it, D behind.
+  // B is at the start of E, A and C are above it, and D is last.
   const Layout ge = plan_layout(example_1(), "ge", options);
   EXPECT_EQ(ge.offsets, (std::vector<PoolOffset>{2048_B, 0_B, 2048_B, 4096_B, 0_B}));
 }
 
-// c and d take the block of a, though that of b has been free for longer when d comes: so x finds
-// room in the block of b.
+// c and d take the block of a, although that of b has been free for longer when d is born. So x
+// finds room in the block of b.
 //
 //   8     +-------+
 //         |   b   +-------+
@@ -128,7 +128,7 @@ TEST(PlannerFigures, ExampleOfTheGraphEngine) {
 //   4  +--+----+--+---+---+
 //      |   a   |  | c | d |
 //   0  +-------+  +---+---+
-TEST(MultiLevel, TheFirstFreeBlockIsUsedAgain) {
+TEST(MultiLevel, TheFirstFreeBlockIsReused) {
   const LayoutProblem problem{
       .buffers = {buffer("a", 0, 2, 4), buffer("b", 1, 3, 4), buffer("c", 3, 4, 4),
                   buffer("d", 4, 5, 4), buffer("x", 3, 5, 3)},
@@ -138,8 +138,9 @@ TEST(MultiLevel, TheFirstFreeBlockIsUsedAgain) {
   EXPECT_EQ(layout.offsets, (std::vector<PoolOffset>{0_B, 4_B, 0_B, 0_B, 4_B}));
 }
 
-// Joined, s and t would have to lie at one place: s beside q only at 5, t beside r only at 0.
-TEST(MultiLevel, LevelTwoAloneWhereLevelOneCosts) {
+// If s and t were joined, they would need one place: s fits next to q only at 5, t next to r only
+// at 0.
+TEST(MultiLevel, LevelOneIsSkippedIfItCostsMemory) {
   const LayoutProblem problem{
       .buffers = {buffer("outer", 5, 6, 10), buffer("q", 1, 3, 5), buffer("r", 2, 4, 5),
                   buffer("s", 1, 2, 4), buffer("t", 3, 4, 4)},
@@ -149,7 +150,8 @@ TEST(MultiLevel, LevelTwoAloneWhereLevelOneCosts) {
   EXPECT_EQ(layout.offsets, (std::vector<PoolOffset>{0_B, 0_B, 5_B, 5_B, 0_B}));
 }
 
-// Example 2: T1 [1, 2] and T2 [2, 3] conflict, T1 and T3 [3, 3] do not (both ends are live).
+// Example 2: T1 [1, 2] and T2 [2, 3] conflict, T1 and T3 [3, 3] do not (lifetimes include both
+// ends).
 TEST_P(Planners, KnowTheConflictsOfExample2) {
   const LayoutProblem problem{
       .buffers = {buffer("Input", 0, 1, 64), buffer("T1", 1, 3, 64), buffer("T2", 2, 4, 64),
@@ -163,7 +165,7 @@ TEST_P(Planners, KnowTheConflictsOfExample2) {
   }
 }
 
-TEST(PlannerRegistry, NamesThePlannersThereAre) {
+TEST(PlannerRegistry, AnUnknownNameListsThePlanners) {
   EXPECT_EQ(find_planner("ge").name, "ge");
   try {
     find_planner("worst-fit");
@@ -175,7 +177,7 @@ TEST(PlannerRegistry, NamesThePlannersThereAre) {
   }
 }
 
-TEST(LayoutProblems, ThatMakeNoSenseAreRefusedByName) {
+TEST(LayoutProblems, ErrorsNameTheInvalidBuffer) {
   const auto refused = [](const LayoutProblem& problem, const LayoutOptions& options,
                           const std::string& words) {
     try {

@@ -1,4 +1,4 @@
-// search: the optimum of tiny problems by trying everything, and the published instances.
+// The planner `search`: optima of tiny problems by brute force, and the published instances.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,8 +12,9 @@
 namespace recoup {
 namespace {
 
-// In every order, each buffer on top of those before it that live when it does. The best layout is
-// among these: its buffers by ascending offset. Orders that are no better already are cut off.
+// Tries all orders and places each buffer on top of the earlier ones that overlap it in time. The
+// optimum is among these layouts: its buffers by ascending offset. Orders that cannot improve the
+// best layout are cut off.
 class BruteForce {
  public:
   explicit BruteForce(const LayoutProblem& problem)
@@ -75,7 +76,7 @@ TEST(LayoutSearch, FindsAndProvesTheOptimumOfTinyProblems) {
   }
 }
 
-// At every step all `capacity` bytes are live, so that there is no slack anywhere.
+// A problem in which `capacity` bytes are live at every step, so that a layout has no slack.
 LayoutProblem tight_layout(std::uint64_t seed, LayoutTime steps, std::int64_t capacity) {
   std::mt19937_64 random(seed);
   LayoutProblem problem;
@@ -96,7 +97,7 @@ LayoutProblem tight_layout(std::uint64_t seed, LayoutTime steps, std::int64_t ca
   return problem;
 }
 
-// Hardly any random problem needs more than its bound; of these a few do, and search must prove it.
+// Hardly any random problem needs more than its bound. A few of these do, and search must prove it.
 TEST(LayoutSearch, ProvesTheOptimumAboveTheBound) {
   int above_bound = 0;
   for (std::uint64_t seed = 0; seed < 20'000; ++seed) {
@@ -115,7 +116,8 @@ TEST(LayoutSearch, ProvesTheOptimumAboveTheBound) {
   EXPECT_GE(above_bound, 2);
 }
 
-// Greedy seldom fails on tiny problems, so that search proper is asked for every capacity here.
+// Greedy placement rarely fails on tiny problems, so this test runs the tree search for every
+// capacity.
 TEST(LayoutSearch, TreeSearchDecidesEveryCapacity) {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -139,7 +141,7 @@ TEST(LayoutSearch, TreeSearchDecidesEveryCapacity) {
     std::iota(order.begin(), order.end(), 0U);
     const detail::Units best = brute_force(problem).count();
     detail::TreeSearch tree(items, sections);
-    for (const int shuffle : {0, 1, 2}) {  // what one run learned must be true for the next
+    for (const int shuffle : {0, 1, 2}) {  // facts from one run must hold in the next one
       SCOPED_TRACE(testing::Message() << "shuffle " << shuffle);
       std::shuffle(order.begin(), order.end(), random);
       for (detail::Units capacity = std::max<detail::Units>(1, best - 3); capacity < best + 3;
@@ -157,7 +159,7 @@ TEST(LayoutSearch, TreeSearchDecidesEveryCapacity) {
   }
 }
 
-TEST(LayoutSearch, IsNoWorseThanAnyOtherPlanner) {
+TEST(LayoutSearch, IsAtLeastAsGoodAsAnyOtherPlanner) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const LayoutProblem problem = random_layout(seed, {.count = 80});
@@ -170,7 +172,7 @@ TEST(LayoutSearch, IsNoWorseThanAnyOtherPlanner) {
   }
 }
 
-TEST(LayoutSearch, StopsWhenTheTimeIsUp) {
+TEST(LayoutSearch, StopsAtTheTimeLimit) {
   LayoutOptions options;
   options.time_limit = std::chrono::duration<double>(0);
   const LayoutProblem problem = random_layout(3, {.count = 200});
@@ -179,7 +181,7 @@ TEST(LayoutSearch, StopsWhenTheTimeIsUp) {
   EXPECT_EQ(check_layout(problem, layout, options), "");
 }
 
-// A rectangle of time and addresses that was cut up: there is a layout without a gap.
+// A rectangle of time and addresses that is cut into pieces: a layout without gaps exists.
 LayoutProblem cut_up(std::uint64_t seed, std::size_t pieces, LayoutTime steps,
                      std::uint64_t cuts_in_time) {
   struct Piece {
@@ -216,8 +218,8 @@ LayoutProblem cut_up(std::uint64_t seed, std::size_t pieces, LayoutTime steps,
   return problem;
 }
 
-// None of these fit in so many nodes while each plain order had one short run only.
-TEST(LayoutSearch, FitsWhatLeavesNoGap) {
+// With one short run per plain order only, none of these fit within this number of nodes.
+TEST(LayoutSearch, FindsLayoutsWithoutGaps) {
   const std::vector<LayoutProblem> problems = {cut_up(11, 300, 200, 75), cut_up(18, 300, 200, 75),
                                                cut_up(8, 450, 300, 85), cut_up(17, 450, 300, 85)};
   for (const LayoutProblem& problem : problems) {
@@ -272,8 +274,8 @@ TEST(PublishedTraces, AreCloseToTheBound) {
   }
 }
 
-// No heuristic of seconds goes on when the time is over: what is left is the quickest one's.
-TEST(LayoutSearch, EndsWhenTheTimeIsOver) {
+// A slow heuristic stops when the time is over; the result is then that of the fastest one.
+TEST(LayoutSearch, HeuristicsStopAtTheTimeLimit) {
   const LayoutProblem problem =
       random_layout(7, {.count = 8000, .steps = 4000, .most_width = 400, .sizes = 1000});
   LayoutOptions options;
@@ -283,8 +285,8 @@ TEST(LayoutSearch, EndsWhenTheTimeIsOver) {
             plan_layout(problem, "greedy-by-size").size);
 }
 
-// Equals by size are taken as they come, too.
-TEST(LayoutSearch, IsNoWorseThanAFirstFitBySize) {
+// Items of equal size are also tried in input order.
+TEST(LayoutSearch, IsAtLeastAsGoodAsFirstFitBySize) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(seed);
     const LayoutProblem problem = random_layout(seed, {.count = 300, .steps = 60, .sizes = 4});

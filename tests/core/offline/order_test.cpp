@@ -1,4 +1,5 @@
-// Orders of a trace's ops: worked by hand, and random ones against the checker and a plain bound.
+// Orders of a trace's ops: hand-written examples, and random traces compared with the checker and a
+// simple bound.
 #include "recoup/order.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ namespace {
 
 using Ops = std::vector<std::uint32_t>;
 
-// The bound by its definition: who lives at each op, asked op by op.
+// The bound by its definition: at each op, the sum of all live storages.
 Bytes plain_bound(const Trace& trace, const Ops& order) {
   constexpr int kNever = 1 << 30;
   struct Life {
@@ -22,13 +23,13 @@ Bytes plain_bound(const Trace& trace, const Ops& order) {
     bool is_outside = false;
     bool is_kept = false;  // to the end of its last step
     int first_step = 0;
-    int last_step = kNever;                        // in which it dies
+    int last_step = kNever;                        // the step in which it dies
     std::map<int, std::set<std::uint32_t>> users;  // by step
   };
   std::vector<Life> lives;
   std::map<std::uint32_t, int> step_of;
   int step = 0;
-  bool any = false;  // op in this step
+  bool any = false;  // whether this step has an op
   for (const TraceEvent& event : trace.events) {
     if (event.kind == TraceEvent::Kind::kExternal) {
       lives.push_back({.size = event.size, .is_outside = true, .first_step = step, .users = {}});
@@ -69,7 +70,7 @@ Bytes plain_bound(const Trace& trace, const Ops& order) {
   return bound;
 }
 
-// a -> b, c -> d; e apart:  0 = a, 1 = e, 2 = b, 3 = c, 4 = d(b, c), 5 = f(e)
+// a -> b, c -> d, and e -> f apart: 0 = a, 1 = e, 2 = b, 3 = c, 4 = d(b, c), 5 = f(e).
 Trace diamond() {
   OrderTrace trace;
   const std::uint32_t a = trace.op({.reads = {}, .makes = {10_B}});
@@ -90,11 +91,11 @@ TEST(Order, TraversalsByHand) {
   EXPECT_EQ(order_ops(trace, "bfs", "none").ops, (Ops{0, 1, 2, 3, 5, 4}));
   EXPECT_EQ(order_ops(trace, "dfs", "none").ops, (Ops{0, 2, 3, 4, 1, 5}));
   EXPECT_EQ(order_ops(trace, "reverse-dfs", "none").ops, (Ops{0, 2, 3, 4, 1, 5}));
-  // e and all of the diamond but one, then without e.
+  // At the peak e and three of the diamond's storages are live; dfs runs the diamond without e.
   EXPECT_EQ(order_ops(trace, "dfs", "none").program_bound, 80_B);
   EXPECT_EQ(order_ops(trace, "bfs", "none").bound, 80_B);
   EXPECT_EQ(order_ops(trace, "dfs", "none").bound, 60_B);
-  // e reads nothing, so both rules let it wait for f.
+  // e reads nothing, so both rules delay it until f.
   const OpOrder moved = order_ops(trace, "program", "fixed");
   EXPECT_EQ(moved.ops, (Ops{0, 2, 3, 4, 1, 5}));
   EXPECT_EQ(moved.moves, 1);
@@ -102,7 +103,7 @@ TEST(Order, TraversalsByHand) {
 }
 
 // 0 = cast(weight), 1 = big(x), 2 = small(big), 3 = mm(cast, small)
-TEST(Order, TheFixedRuleWaitsBehindVariables) {
+TEST(Order, TheFixedRuleDelaysReadersOfVariables) {
   OrderTrace rows;
   const std::uint32_t weight = rows.external(100_B);
   const std::uint32_t x = rows.external(1_B);
@@ -119,8 +120,8 @@ TEST(Order, TheFixedRuleWaitsBehindVariables) {
   EXPECT_EQ(order.bound, 311_B);          // without the cast
 }
 
-// 0 makes long, 1 = short(long), 2 makes other, 3 reads short, 4 reads long.
-TEST(Order, TheDynamicRuleComparesLives) {
+// 0 makes `from`, 1 = cheap(from), 2 makes `other`, 3 reads cheap and other, 4 reads from.
+TEST(Order, TheDynamicRuleComparesLifetimes) {
   OrderTrace rows;
   const std::uint32_t from = rows.op({.reads = {}, .makes = {20_B}});
   const std::uint32_t cheap = rows.op({.reads = {from}, .makes = {30_B}});
@@ -138,7 +139,7 @@ TEST(Order, TheDynamicRuleComparesLives) {
   EXPECT_EQ(order.bound, 65_B);
 }
 
-// Two steps of the same shape: the ops of the first stay in it, and what lives across counts.
+// Two steps of the same shape: ops stay in their step, and storages that live across steps count.
 TEST(Order, StepsStayApart) {
   OrderTrace rows;
   const std::uint32_t kept = rows.op({.reads = {}, .makes = {1000_B}});
@@ -151,7 +152,7 @@ TEST(Order, StepsStayApart) {
   for (const OrderInfo& traversal : traversals()) {
     const OpOrder order = order_ops(trace, traversal.name, "dynamic");
     EXPECT_EQ(std::set(order.ops.begin(), order.ops.begin() + 2), (std::set<std::uint32_t>{0, 1}));
-    // In the second step nobody uses `gone`, so it need not be there.
+    // No op of the second step uses `gone`, so it is not counted there.
     EXPECT_EQ(order.bound, 1500_B);
   }
 }
@@ -174,7 +175,7 @@ TEST(Order, RandomTraces) {
   }
 }
 
-// What `recoup layout` calls the bound: a storage lives until the program lets go of it.
+// The bound of `recoup layout`: a storage lives until the program releases it.
 Bytes most_live(const Trace& trace) {
   Bytes live{0};
   Bytes most{0};
@@ -196,7 +197,7 @@ Bytes most_live(const Trace& trace) {
   return most;
 }
 
-TEST(Reorder, MakesATraceWithThatBound) {
+TEST(Reorder, MakesATraceWithTheBoundOfTheOrder) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Trace trace = random_trace(seed, 3 + static_cast<int>(seed));
@@ -205,7 +206,7 @@ TEST(Reorder, MakesATraceWithThatBound) {
       const Trace made = reorder(trace, order.ops);
       EXPECT_NO_THROW(validate(made));
       EXPECT_EQ(most_live(made), order.bound);
-      // The program's order of the new trace is the new order, and what it costs stays.
+      // The program order of the new trace is the new order, and its bound does not change.
       const OpOrder again = order_ops(made, "program", "none");
       EXPECT_EQ(again.bound, order.bound);
       ASSERT_EQ(made.ops.size(), order.ops.size());
@@ -221,7 +222,7 @@ TEST(Reorder, KeepsPinsAndBlocksInOrder) {
   const auto event = [](TraceEvent::Kind kind, std::uint32_t index, Bytes size = Bytes(0)) {
     return TraceEvent{.kind = kind, .index = index, .size = size};
   };
-  // A block becomes storage 6 behind op 4; storage 2 (b) is pinned from op 2 to behind op 4.
+  // A block becomes storage 6 after op 4; storage 2 (b) is pinned from op 2 until after op 4.
   trace.events.insert(trace.events.begin() + 3, event(TraceEvent::Kind::kPin, 2));
   trace.events.insert(
       trace.events.begin() + 6,
@@ -245,7 +246,7 @@ TEST(Reorder, KeepsPinsAndBlocksInOrder) {
                                 Kind::kUnpin, Kind::kFree, Kind::kScopeExit}));
 }
 
-TEST(Order, NamesWhatThereIs) {
+TEST(Order, AnUnknownNameListsTheKnownOnes) {
   const Trace trace = diamond();
   const auto words = [&](std::string_view traversal, std::string_view rule) -> std::string {
     try {
@@ -261,7 +262,7 @@ TEST(Order, NamesWhatThereIs) {
   EXPECT_TRUE(order_ops(Trace{}, "dfs", "dynamic").ops.empty());
 }
 
-// What the checker says of the order in which the ops from the program's `from` on come first.
+// Checks the error of check_order() for an order.
 class CheckOrder : public testing::Test {
  protected:
   void expect_wrong(const Ops& order, const std::string& words) {

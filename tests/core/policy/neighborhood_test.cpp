@@ -7,7 +7,7 @@
 namespace recoup::detail {
 namespace {
 
-// What can be reached through evicted values in one direction, the start excluded.
+// All values that are reachable through evicted values in one direction, without the start.
 template <class Neighbours>
 std::set<ValueId> reachable(const LineageGraph& graph, ValueId start, Neighbours&& neighbours) {
   std::set<ValueId> found;
@@ -40,10 +40,11 @@ Nanoseconds total(const LineageGraph& graph, const std::set<ValueId>& values) {
   return sum;
 }
 
-// The sets by relabelling: what is joined stays joined, what returns takes its cost along.
+// The sets by relabelling: joined sets stay joined, and a restored value subtracts its cost.
 class PlainSets {
  public:
-  // Values that were evicted, came back or went since the last time. At most one was evicted.
+  // Updates the sets for values that were evicted, restored or removed since the last call. At most
+  // one value may have been evicted.
   void follow(const LineageGraph& graph) {
     for (auto each = members_.begin(); each != members_.end();) {
       if (graph.values().contains(each->first) && graph.lineage[each->first].evicted()) {
@@ -101,8 +102,8 @@ class PlainSets {
   int next_ = 0;
 };
 
-// One result an op: a value is an op, and a cost is counted once either way.
-TEST(Neighborhood, CostsAreThoseOfASearchOfTheWholeGraph) {
+// With one result per op, a value corresponds to an op, so both ways of counting agree.
+TEST(Neighborhood, CostsEqualASearchOfTheWholeGraph) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -119,7 +120,7 @@ TEST(Neighborhood, CostsAreThoseOfASearchOfTheWholeGraph) {
   }
 }
 
-TEST(Neighborhood, SetsCostWhatTheirMembersDo) {
+TEST(Neighborhood, TheCostOfASetIsTheSumOfItsMembers) {
   int phantoms = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -144,8 +145,8 @@ TEST(Neighborhood, SetsCostWhatTheirMembersDo) {
   EXPECT_GT(phantoms, 0);
 }
 
-// Costs are asked for now and then, so bounds of all ages meet whatever happened since.
-TEST(Neighborhood, ASetCostsNoLessThanItsBound) {
+// Costs are queried at random times, so that bounds of all ages are tested.
+TEST(Neighborhood, ASetCostsAtLeastItsBound) {
   int exact = 0;
   int old = 0;
   int held = 0;
@@ -181,11 +182,12 @@ TEST(Neighborhood, ASetCostsNoLessThanItsBound) {
   }
   EXPECT_GT(exact, 0);
   EXPECT_GT(old, 0);
-  EXPECT_GT(held, 0) << "what is watched is forgotten later";
+  EXPECT_GT(held, 0) << "watches keep bounds for longer";
 }
 
-//   x! -> (1) -> (2) -> (3) -> [4] -> (5) -> (6) -> (7)    evicted around 4, in every order
-TEST(Neighborhood, OfAChainTheSetsKnowTheExactCost) {
+// x! -> (1) -> (2) -> (3) -> [4] -> (5) -> (6) -> (7): all values around 4 are evicted, in every
+// order.
+TEST(Neighborhood, SetsAreExactForAChain) {
   std::vector<int> order{0, 1, 2, 3, 4, 5};
   do {
     LineageGraph graph;
@@ -212,8 +214,8 @@ TEST(Neighborhood, OfAChainTheSetsKnowTheExactCost) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-//   x! -> (a) -> [b] -> (c) -> [d]    b came back: a and c are still taken for connected
-TEST(Neighborhood, WhatReturnsLeavesAPhantom) {
+// x! -> (a) -> [b] -> (c) -> [d]: b was restored. a and c still count as connected.
+TEST(Neighborhood, ARestoredValueLeavesAPhantomConnection) {
   LineageGraph graph;
   const ValueId x = graph.source();
   const ValueId a = graph.op({x}, Nanoseconds{1});
@@ -232,12 +234,12 @@ TEST(Neighborhood, WhatReturnsLeavesAPhantom) {
   for (const ValueId id : {x, a, b, c, d}) {
     EXPECT_EQ(graph.sets.cost(graph.lineage, id), Nanoseconds{0});
   }
-  graph.evict(c);  // a new set: the connections went with the last member
+  graph.evict(c);  // a new set: the connections ended with the last member
   EXPECT_EQ(graph.sets.cost(graph.lineage, d), Nanoseconds{100});
 }
 
-//   x! => (a, b) -> [c]    one op made a and b: a replay of c runs it once
-TEST(Neighborhood, AnOpCountsOnceHoweverManyResultsItHas) {
+// x! => (a, b) -> [c]: one op made a and b, and a replay for c runs it once.
+TEST(Neighborhood, AnOpWithSeveralResultsCountsOnce) {
   LineageGraph graph;
   const ValueId x = graph.source();
   const auto made = graph.op({x}, 2, Nanoseconds{100});
@@ -249,8 +251,8 @@ TEST(Neighborhood, AnOpCountsOnceHoweverManyResultsItHas) {
   EXPECT_EQ(exact_neighborhood_cost(graph.lineage, x), Nanoseconds{100});
 }
 
-// Steps of a training loop: whatever was evicted comes back, and the sets' records with it.
-TEST(Neighborhood, SetsDoNotPileUp) {
+// Steps of a training loop: all evicted values are restored, and the records of sets are reused.
+TEST(Neighborhood, SetRecordsAreReused) {
   LineageGraph graph;
   std::vector<ValueId> chain{graph.source()};
   for (int i = 0; i < 200; ++i) {

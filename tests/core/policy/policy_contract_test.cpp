@@ -1,5 +1,5 @@
-// What every policy of the registry promises, with every setting of its options. A new policy is
-// tested before its author writes a test.
+// The guarantees of every policy in the registry, under every setting of its options. A new policy
+// is tested here without further work.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,10 +25,10 @@ class PolicyContract : public testing::TestWithParam<Setting> {
   }
 };
 
-// Those that search by score; others need not sample or filter.
+// Policies that search by score; others need not sample or filter.
 class ScorePolicyContract : public PolicyContract {};
 
-// Evicts until nothing is left, as an engine would that needs more and more room.
+// Evicts until no candidate is left, as an engine does that needs more and more room.
 std::vector<ValueId> drain(EvictionPolicy& policy, FakeView view) {
   if (!policy.needs().equivalence) {
     view.forbid_equivalence();
@@ -87,7 +87,7 @@ TEST_P(PolicyContract, PlansNothingWithoutCandidates) {
   EXPECT_EQ(policy->work().visited, 0);
 }
 
-TEST_P(PolicyContract, TakesTheOnlyCandidateWhateverItIs) {
+TEST_P(PolicyContract, TakesTheOnlyCandidate) {
   constexpr std::int64_t kHuge = std::int64_t{1} << 62;
   for (std::int64_t size : {std::int64_t{1}, kHuge}) {
     for (std::int64_t cost : {std::int64_t{0}, kHuge}) {
@@ -118,7 +118,7 @@ TEST_P(PolicyContract, EvictsEqualRowsOneByOne) {
   EXPECT_EQ(drain(*make(), FakeView(rows, 0)).size(), rows.size());
 }
 
-TEST_P(PolicyContract, CountsWhatItDoes) {
+TEST_P(PolicyContract, CountsItsWork) {
   const auto [info, small_filter, sampling] = GetParam();
   const auto policy = make();
   Rng rng(4);
@@ -141,7 +141,7 @@ TEST_P(PolicyContract, CountsWhatItDoes) {
   }
 }
 
-TEST_P(ScorePolicyContract, ScoresWhatItDoesNotFilter) {
+TEST_P(ScorePolicyContract, ScoresWhatItDoesNotFilterOut) {
   const auto policy = make();
   Rng rng(5);
   for (int round = 0; round < 50; ++round) {
@@ -155,18 +155,18 @@ TEST_P(ScorePolicyContract, ScoresWhatItDoesNotFilter) {
     EXPECT_GE(scored, 1);
     if (view.queries() == 0) {
       EXPECT_EQ(scored, shortlist);
-    } else {  // the cost of a neighborhood is asked for only where it can matter
+    } else {  // the cost of a neighborhood is queried only where it can matter
       EXPECT_EQ(scored, view.queries());
       EXPECT_LE(scored, shortlist);
     }
   }
 }
 
-TEST_P(ScorePolicyContract, VisitsAllOrAboutTwiceTheRoot) {
+TEST_P(ScorePolicyContract, VisitsAllOrTwiceTheRoot) {
   const bool sampling = std::get<2>(GetParam());
   const auto policy = make();
   for (std::size_t count : {1U, 3U, 100U, 2500U}) {
-    // All of one size: nothing is filtered.
+    // All of one size, so that none is filtered.
     std::vector<Row> rows(count);
     for (std::size_t i = 0; i < count; ++i) {
       rows[i].candidate = {
@@ -185,7 +185,7 @@ TEST_P(ScorePolicyContract, VisitsAllOrAboutTwiceTheRoot) {
       continue;
     }
     EXPECT_NEAR(mean, 2 * std::sqrt(all), 0.1 * 2 * std::sqrt(all));
-    // Every candidate is visited as often as any other: 400 * 2 / sqrt(N) times, 16 or more here.
+    // Every candidate is visited equally often: 400 * 2 / sqrt(N) times, which is at least 16 here.
     const double expected = kPlans * mean / all;
     const auto [least, most] = std::minmax_element(view.visits().begin(), view.visits().end());
     EXPECT_GT(*least, 0);
@@ -193,10 +193,10 @@ TEST_P(ScorePolicyContract, VisitsAllOrAboutTwiceTheRoot) {
   }
 }
 
-TEST_P(ScorePolicyContract, FiltersTheSmallOnlyWhenToldTo) {
+TEST_P(ScorePolicyContract, FiltersSmallValuesOnlyIfEnabled) {
   const auto [info, small_filter, sampling] = GetParam();
-  // 399 values of 1 byte, which every score but that of `largest` prefers, and one of 1 MiB: the
-  // mean is over 2 KiB. A sample seldom holds the large one.
+  // 399 values of 1 byte, which every score except `largest` prefers, and one of 1 MiB; the mean is
+  // over 2 KiB. A sample rarely contains the large value.
   std::vector<Row> rows(400);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i].candidate = {.id = ValueId(static_cast<std::uint32_t>(i)),
@@ -222,10 +222,10 @@ TEST_P(ScorePolicyContract, FiltersTheSmallOnlyWhenToldTo) {
   }
 }
 
-TEST_P(ScorePolicyContract, KeepsWhatIsNotBelowOnePercentOfTheMean) {
+TEST_P(ScorePolicyContract, FiltersBelowOnePercentOfTheMean) {
   const auto [info, small_filter, sampling] = GetParam();
   if (sampling) {
-    return;  // four candidates are too few to sample all of them every time
+    return;  // four candidates are too few to be sampled completely every time
   }
   for (const auto& [mean, filtered] :
        {std::pair{Bytes(9'900), 1}, {Bytes(9'901), 2}, {Bytes(10'000), 2}, {Bytes(10'001), 3}}) {
@@ -307,7 +307,7 @@ TEST(PolicyRegistry, UnknownNameIsAnErrorThatListsTheKnown) {
   }
 }
 
-TEST(PolicyRegistry, NothingIsAskedForInVain) {
+TEST(PolicyRegistry, NeedsMatchTheFormulas) {
   const std::set<std::string_view> windows = {"coop", "coop-move"};
   const std::set<std::string_view> defaults = {"recoup", "planned"};
   const std::set<std::string_view> futures = {"oracle", "tflms", "capuchin"};
@@ -327,7 +327,7 @@ TEST(PolicyRegistry, NothingIsAskedForInVain) {
   }
 }
 
-// Looks at the first candidate and plans what the test says.
+// Reads the first two candidates and returns the plan that the test sets.
 class Rogue final : public EvictionPolicy {
  public:
   explicit Rogue(std::vector<ValueId> victims) : victims_(std::move(victims)) {}
@@ -362,13 +362,13 @@ TEST_F(PlanCheck, PassesDistinctCandidatesInAnyOrder) {
   EXPECT_EQ(Rogue(victims).plan(view_, kRequest).victims, victims);
 }
 
-TEST_F(PlanCheck, RefusesNonsense) {
+TEST_F(PlanCheck, RefusesInvalidPlans) {
   EXPECT_THROW(Rogue({}).plan(view_, kRequest), InternalError);
   EXPECT_THROW(Rogue({ValueId(10), ValueId(10)}).plan(view_, kRequest), InternalError);
   EXPECT_THROW(Rogue({ValueId(10), ValueId(99)}).plan(view_, kRequest), InternalError);
   EXPECT_THROW(Rogue({ValueId()}).plan(view_, kRequest), InternalError);
   EXPECT_THROW(Rogue({ValueId(10)}).plan(FakeView({}, 0), kRequest), InternalError);
-  // A candidate, but nothing that this plan could know.
+  // A candidate, but one that this policy has not read.
   EXPECT_THROW(Rogue({ValueId(12)}).plan(view_, kRequest), InternalError);
 }
 
@@ -383,7 +383,7 @@ class NotANumber final : public detail::ScorePolicy {
   }
 };
 
-TEST_F(PlanCheck, RefusesAScoreThatIsNoNumber) {
+TEST_F(PlanCheck, RefusesNaNScores) {
   EXPECT_THROW(NotANumber(PolicyOptions()).plan(view_, kRequest), InternalError);
 }
 

@@ -1,4 +1,4 @@
-// Coop's window is the cheapest there is: against all windows of random layouts, and by hand.
+// Coop's window is the cheapest one: compared with all windows of random layouts, and by hand.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -9,10 +9,10 @@ namespace recoup {
 namespace {
 
 constexpr Tick kCoopNow = Tick{1} << 40;
-// Exact for sums of what the layouts below are made of.
+// Exact for sums of the numbers that the layouts below consist of.
 __extension__ using Exact = __float128;
 
-// Candidates, and what lies between them in the pool.
+// Candidates, and the blocks between them in the pool.
 struct Layout {
   std::vector<Row> rows;
   std::vector<PoolBlock> blocks;
@@ -31,7 +31,7 @@ struct Layout {
     add_fixed(size);
     blocks.back().move_cost = Nanoseconds(cost);
   }
-  // `cost` is its own; that of its neighborhood comes on top.
+  // `cost` is the value's own; `around`, that of its neighborhood, is added.
   void add(std::int64_t size, std::int64_t cost, Tick staleness, std::int64_t around = 0) {
     const auto index = static_cast<std::uint32_t>(rows.size());
     blocks.push_back({.size = Bytes(size), .candidate = index});
@@ -55,7 +55,8 @@ double cost(const Row& row) {
   return static_cast<double>((row.candidate.own_cost + row.equivalence).count()) / staleness(row);
 }
 
-// What a window of blocks is worth; none when an unevictable block or a segment's start is in it.
+// The cost and the bytes of a window of blocks; nullopt if it contains an unevictable block or the
+// start of a segment.
 struct Worth {
   Exact cost = 0;
   std::int64_t bytes = 0;
@@ -96,8 +97,8 @@ std::optional<Worth> worth(const Layout& layout, std::size_t begin, std::size_t 
   return worth;
 }
 
-// What the moves of blocks are worth beside c / s: as much as a replay of the same time of a value
-// of the mean age.
+// The costs of moves on the scale of c / s: a move costs as much as a replay of the same duration
+// of a value of mean age.
 std::vector<double> worth_of_moves(const Layout& layout) {
   double costs = 0;
   double waits = 0;
@@ -117,8 +118,8 @@ std::vector<double> worth_of_moves(const Layout& layout) {
   return moves;
 }
 
-// The cheapest window that makes the room, with the fewest bytes, at the lowest address. No
-// `moves`: nothing may be moved.
+// The cheapest window that makes the room; of equal ones the one with the fewest bytes, then the
+// lowest address. Without `moves` no block may be moved.
 std::vector<ValueId> best_window(const Layout& layout, const RoomRequest& request, bool chains,
                                  const std::vector<double>& moves = {}) {
   std::optional<Worth> best;
@@ -136,7 +137,7 @@ std::vector<ValueId> best_window(const Layout& layout, const RoomRequest& reques
   return best ? best->victims : std::vector<ValueId>();
 }
 
-// The least cost per byte; of equal ones the largest, then the lowest id.
+// The lowest cost per byte; of equal ones the largest, then the lowest id.
 ValueId best_single(const Layout& layout) {
   const Row* best = nullptr;
   const auto per_byte = [](const Row& row) {
@@ -156,7 +157,7 @@ enum class Kind : std::uint8_t { kTies, kSpread, kJustUsed };
 Layout random_layout(Rng& rng, Kind kind, bool movable = false) {
   Layout layout;
   const std::int64_t count = draw(rng, 1, 14);
-  const std::int64_t fixed = draw(rng, 0, 3);  // in 10
+  const std::int64_t fixed = draw(rng, 0, 3);  // out of 10
   const bool segments = draw(rng, 0, 9) == 0;
   while (static_cast<std::int64_t>(layout.blocks.size()) < count) {
     const std::int64_t size = draw(rng, 1, kind == Kind::kTies ? 3 : 1000);
@@ -203,7 +204,7 @@ struct Variant {
 
 class PolicyWindow : public testing::TestWithParam<Variant> {};
 
-TEST_P(PolicyWindow, IsTheBestOfAll) {
+TEST_P(PolicyWindow, IsTheCheapestWindow) {
   constexpr int kLayouts = 100'000;
   const auto [name, chains] = GetParam();
   const bool moves = name == "coop-move";
@@ -261,8 +262,8 @@ std::vector<std::uint32_t> victims(const Layout& layout, const RoomRequest& requ
 
 using Indices = std::vector<std::uint32_t>;
 
-TEST(PolicyCoop, ShrinksTheLastWindowToo) {
-  Layout layout;  // the published loop ends with all three in its last window, at 12
+TEST(PolicyCoop, ShrinksTheLastWindow) {
+  Layout layout;  // the published loop ends with all three in its last window, at a cost of 12
   layout.add(2, 8, 1);
   layout.add(3, 3, 1);
   layout.add(1, 1, 1);
@@ -275,31 +276,31 @@ TEST(PolicyCoop, FreeBlocksCostNothing) {
   layout.add_free(3);
   layout.add(1, 9, 1);
   EXPECT_EQ(victims(layout, kFour), Indices{1});
-  // Of it one byte is gained, and three are missing in the budget.
+  // The window gains one byte only, but the budget lacks three.
   EXPECT_EQ(victims(layout, {.size = Bytes(4), .shortfall = Bytes(3)}), Indices{0});
   EXPECT_EQ(victims(layout, {.size = Bytes(4), .shortfall = Bytes(5)}), (Indices{0, 1}));
 }
 
-TEST(PolicyCoop, SizeIsNoTermOfTheScore) {
+TEST(PolicyCoop, ScoresDoNotDependOnSize) {
   Layout layout;
-  layout.add(40, 11, 1);  // 0.3 a byte
+  layout.add(40, 11, 1);  // 0.3 per byte
   layout.add_fixed(1);
-  layout.add(4, 10, 1);  // 2.5 a byte, and enough
+  layout.add(4, 10, 1);  // 2.5 per byte, and large enough
   EXPECT_EQ(victims(layout, kFour), Indices{1});
 }
 
-TEST(PolicyCoop, GoesAcrossNoUnevictableBlockAndNoSegmentsStart) {
+TEST(PolicyCoop, WindowsContainNoUnevictableBlockAndNoSegmentStart) {
   Layout layout;
   layout.add(2, 1, 1);
   layout.add_fixed(1);
   layout.add(2, 1, 1);
   layout.add(2, 50, 1);
   EXPECT_EQ(victims(layout, kFour), (Indices{1, 2}));
-  layout.blocks[3].starts_segment = true;  // no window is left: the least per byte
+  layout.blocks[3].starts_segment = true;  // no window is left: the lowest cost per byte
   EXPECT_EQ(victims(layout, kFour), Indices{0});
 }
 
-TEST(PolicyCoop, WhatWasJustUsedPoisonsNoSum) {
+TEST(PolicyCoop, AnInfiniteScoreDoesNotSpoilOtherSums) {
   constexpr std::int64_t kHuge = std::int64_t{1} << 62;
   Layout layout;
   layout.add(2, kHuge, 0, kHuge - 1);
@@ -309,7 +310,7 @@ TEST(PolicyCoop, WhatWasJustUsedPoisonsNoSum) {
   EXPECT_EQ(victims(layout, kFour), (Indices{2, 3}));
 }
 
-TEST(PolicyCoop, EqualWindowsGoByFewerBytesThenByAddress) {
+TEST(PolicyCoop, TiesAreBrokenByBytesThenByAddress) {
   Layout layout;
   layout.add(5, 1, 1);
   layout.add_fixed(1);
@@ -319,20 +320,20 @@ TEST(PolicyCoop, EqualWindowsGoByFewerBytesThenByAddress) {
   EXPECT_EQ(victims(layout, kFour), Indices{1});
 }
 
-TEST(PolicyCoop, AnywhereIsTheLeastPerByte) {
+TEST(PolicyCoop, WithoutAWindowTheLowestCostPerByteIsTaken) {
   Layout layout;
   layout.add(4, 10, 1);
   layout.add(40, 11, 1);
   EXPECT_EQ(victims(layout, {.size = Bytes(0), .shortfall = Bytes(4)}), Indices{1});
   EXPECT_EQ(victims(layout, {.size = Bytes(4), .shortfall = Bytes(4)}), Indices{0});
-  layout.add_free(4);  // there is a place now
+  layout.add_free(4);  // a large enough free block exists now
   EXPECT_EQ(victims(layout, {.size = Bytes(4), .shortfall = Bytes(4)}), Indices{1});
 }
 
-TEST(PolicyCoop, ChainsCostMoreTogether) {
+TEST(PolicyCoop, ChainsCostMoreInOneWindow) {
   Layout layout;
   layout.add(2, 6, 2);
-  layout.add(2, 4, 2);  // made from the first: 3 + 2, and 6 / 2 more
+  layout.add(2, 4, 2);  // computed from the first: 3 + 2, and 6 / 2 more
   layout.add_fixed(1);
   layout.add(2, 6, 1);
   layout.add(2, 1, 1);

@@ -1,4 +1,4 @@
-// A PolicyView over rows that a test writes, and random rows of several kinds.
+// A PolicyView over rows that a test sets, and random rows of several kinds.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace recoup {
 
-// A candidate and what its neighborhoods cost.
+// A candidate and the costs of its neighborhoods.
 struct Row {
   Candidate candidate;
   Nanoseconds exact{};
@@ -53,13 +53,14 @@ class FakeView final : public PolicyView {
   }
   [[nodiscard]] Nanoseconds neighborhood_cost(ValueId id, Neighborhood kind) const override {
     ++queries_;
-    EXPECT_TRUE(kind != Neighborhood::kEquivalence || has_equivalence_) << "asked, not needed";
+    EXPECT_TRUE(kind != Neighborhood::kEquivalence || has_equivalence_)
+        << "queried, but not declared as needed";
     const auto row = find(id);
-    EXPECT_NE(row, rows_.end()) << "neighborhood of a value that is no candidate";
+    EXPECT_NE(row, rows_.end()) << "neighborhood of a value that is not a candidate";
     return row == rows_.end() ? Nanoseconds(0) : row->neighborhood(kind);
   }
   [[nodiscard]] Tick now() const override { return now_; }
-  // Unless a test says otherwise, the candidates in the order of their indices, and nothing else.
+  // By default the candidates in the order of their indices, and no other blocks.
   [[nodiscard]] std::span<const PoolBlock> blocks() const override {
     if (layout_.empty()) {
       tiles_.clear();
@@ -99,7 +100,7 @@ class FakeView final : public PolicyView {
 
   [[nodiscard]] bool contains(ValueId id) const { return find(id) != rows_.end(); }
   [[nodiscard]] const std::vector<Row>& rows() const { return rows_; }
-  [[nodiscard]] const std::vector<int>& visits() const { return visits_; }  // of each index
+  [[nodiscard]] const std::vector<int>& visits() const { return visits_; }  // by index
   [[nodiscard]] std::int64_t queries() const { return queries_; }
   void evict(ValueId id) {
     rows_.erase(find(id));
@@ -110,15 +111,15 @@ class FakeView final : public PolicyView {
     visits_.resize(rows_.size());
     changed_.push_back(row.candidate.id);
   }
-  // To be changed, of which changes() tells.
+  // Returns a row to be changed; changes() will report it.
   Row& change(std::size_t index) {
     changed_.push_back(rows_.at(index).candidate.id);
     return rows_.at(index);
   }
-  // And does not.
+  // Returns a row to be changed; changes() will not report it.
   Row& change_secretly(std::size_t index) { return rows_.at(index); }
   void advance(Tick ticks) { now_ += ticks; }
-  void set_mean(Bytes mean) { mean_ = mean; }  // instead of the true one
+  void set_mean(Bytes mean) { mean_ = mean; }  // overrides the mean of the rows
   void set_blocks(std::vector<PoolBlock> blocks) { layout_ = std::move(blocks); }
   void set_inputs(std::vector<std::vector<std::uint32_t>> inputs) { inputs_ = std::move(inputs); }
   void forbid_equivalence() { has_equivalence_ = false; }
@@ -134,20 +135,20 @@ class FakeView final : public PolicyView {
   Bytes mean_{0};
   bool has_equivalence_ = true;
   std::vector<PoolBlock> layout_;
-  std::vector<std::vector<std::uint32_t>> inputs_;  // of each candidate
+  std::vector<std::vector<std::uint32_t>> inputs_;  // by candidate
   mutable std::vector<PoolBlock> tiles_;
   mutable std::vector<int> visits_;
   mutable std::int64_t queries_ = 0;
-  mutable std::vector<ValueId> changed_;  // since changes() was asked for
+  mutable std::vector<ValueId> changed_;  // since the last call of changes()
   mutable std::vector<ValueId> told_;
   mutable bool first_ = true;
 };
 
-// What random rows are made of.
+// The numbers in random rows.
 enum class RowKind : std::uint8_t {
-  kTies,       // few distinct numbers, zeros among them: scores often tie
+  kTies,       // few distinct numbers, including zeros: scores often tie
   kRealistic,  // bytes to gigabytes, microseconds to seconds, hours of staleness
-  kExtreme,    // the least, 0 or 1, and 2^62
+  kExtreme,    // the smallest possible number, 0 or 1, and 2^62
 };
 
 inline std::int64_t draw(Rng& rng, std::int64_t low, std::int64_t high) {
@@ -169,7 +170,7 @@ inline FakeView random_view(Rng& rng, std::size_t count, RowKind kind) {
   };
   const auto time = [&] { return Nanoseconds(number(0, 32)); };
   constexpr Tick kNow = kHuge;
-  // Distinct ids in no order of age, size or index.
+  // Distinct ids that correlate with neither age, size nor index.
   std::vector<std::uint32_t> ids(3 * count);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     ids[i] = static_cast<std::uint32_t>(i);

@@ -1,4 +1,4 @@
-// Candidates in kinetic order: whatever changes between two plans, the victim is the one that a
+// Kinetic order of candidates: after any changes between two plans, the victim is the one that a
 // search through all candidates finds.
 #include <gtest/gtest.h>
 
@@ -21,7 +21,8 @@ std::unique_ptr<EvictionPolicy> make(std::string_view name, bool kinetic, bool s
       {.small_filter = small_filter, .sampling = false, .kinetic = kinetic});
 }
 
-// A view that lives: values come, go, are used and get dearer and cheaper while time passes.
+// A view that changes over time: values are added, removed and used, and become more or less
+// expensive.
 class LivingView {
  public:
   LivingView(std::uint64_t seed, RowKind kind)
@@ -36,9 +37,9 @@ class LivingView {
   void live() {
     for (std::int64_t i = draw(rng_, 0, 6); i > 0; --i) {
       if (view_.candidate_count() < 3 || draw(rng_, 0, 2) == 0) {
-        come();
+        add_one();
       } else {
-        happen(static_cast<std::size_t>(
+        change_one(static_cast<std::size_t>(
             draw(rng_, 0, static_cast<std::int64_t>(view_.candidate_count()) - 1)));
       }
     }
@@ -47,8 +48,8 @@ class LivingView {
   }
 
  private:
-  // With distinct ids, of which some are used again.
-  void come() {
+  // Adds a value with a distinct id; some ids are reused.
+  void add_one() {
     Row row = random_view(rng_, 1, kind_).rows().front();
     do {
       row.candidate.id = ValueId(static_cast<std::uint32_t>(draw(rng_, 0, 200)));
@@ -62,7 +63,7 @@ class LivingView {
     row.candidate.walked_at_least = Nanoseconds(draw(rng_, 0, row.exact.count()));
   }
 
-  void happen(std::size_t index) {
+  void change_one(std::size_t index) {
     const Nanoseconds more(draw(rng_, 0, 3) * draw(rng_, 0, 1000));
     switch (draw(rng_, 0, 4)) {
       case 0:
@@ -73,7 +74,7 @@ class LivingView {
         view_.change_secretly(index).ancestors += more;
         view_.change_secretly(index).equivalence += more;
         break;
-      case 2: {  // what it hung on came back
+      case 2: {  // an evicted ancestor was restored
         Row& row = view_.change(index);
         row.exact = row.ancestors = row.candidate.walked_at_least =
             Nanoseconds(draw(rng_, 0, row.exact.count()));
@@ -92,7 +93,7 @@ class LivingView {
   FakeView view_;
 };
 
-TEST(PolicyKinetic, TakesWhatASearchThroughAllTakes) {
+TEST(PolicyKinetic, ChoosesTheVictimOfAFullSearch) {
   constexpr std::uint64_t kLives = 400;
   constexpr int kPlans = 60;
   for (std::string_view name : {"recoup", "dtr", "dtr-eq", "dtr-local"}) {
@@ -122,7 +123,7 @@ Row sized_row(std::uint32_t id, std::int64_t size, std::int64_t cost, Tick last_
                         .last_access = last_access}};
 }
 
-// Plans until nothing is left, `ticks` apart.
+// Plans until no candidate is left, with `ticks` between two plans.
 std::vector<std::uint32_t> drain(std::string_view name, FakeView view, Tick ticks, bool kinetic) {
   const auto policy = make(name, kinetic, false);
   std::vector<std::uint32_t> order;
@@ -135,21 +136,21 @@ std::vector<std::uint32_t> drain(std::string_view name, FakeView view, Tick tick
   return order;
 }
 
-TEST(PolicyKinetic, EqualScoresGoAsInASearch) {
+TEST(PolicyKinetic, TiesAreBrokenAsInASearch) {
   constexpr std::int64_t kHuge = std::int64_t{1} << 62;
   std::vector<Row> rows;
   for (std::uint32_t id = 0; id < 40; ++id) {
     switch (id % 5) {
-      case 0:  // equal in all
+      case 0:  // all equal
         rows.push_back(sized_row(id, 64, 10, 100));
         break;
-      case 1:  // costs nothing, of three sizes
+      case 1:  // cost 0, of three sizes
         rows.push_back(sized_row(id, 64 << (id % 3), 0, 100));
         break;
-      case 2:  // equal scores of other sizes
+      case 2:  // equal scores of different sizes
         rows.push_back(sized_row(id, 64 << (id % 3), 10 << (id % 3), 100));
         break;
-      case 3:  // used at this tick and the one before: equally old now, not later
+      case 3:  // used at this tick and the previous one: equal age now, but not later
         rows.push_back(sized_row(id, 64, 10, 1000 - id % 2));
         break;
       default:
@@ -166,8 +167,8 @@ TEST(PolicyKinetic, EqualScoresGoAsInASearch) {
   }
 }
 
-TEST(PolicyKinetic, ScoresThatDifferInTheirLastBitGoAsInASearch) {
-  // Equal but for what a double of cost, size and age just shows, or just does not.
+TEST(PolicyKinetic, ScoresThatDifferInTheLastBitAreOrderedAsInASearch) {
+  // Equal except for differences near the precision of a double.
   for (const Tick now : {Tick{1} << 30, Tick{1} << 53, Tick{1} << 61}) {
     std::vector<Row> rows;
     for (std::uint32_t id = 0; id < 60; ++id) {
@@ -220,7 +221,7 @@ TEST(Tournament, WinnerHasTheLowestScoreAtEveryTick) {
   }
 }
 
-// Between two plans three values are used and time passes; nothing else is looked at again.
+// Between two plans three values are used and time passes; no other value should be visited.
 double visits_a_plan(std::string_view name, std::uint32_t count) {
   Rng rng(1);
   std::vector<Row> rows;
@@ -243,7 +244,7 @@ double visits_a_plan(std::string_view name, std::uint32_t count) {
   return static_cast<double>(policy->work().visited - before) / kPlans;
 }
 
-TEST(PolicyKinetic, LooksAtFewOfMany) {
+TEST(PolicyKinetic, VisitsFewOfManyCandidates) {
   for (std::string_view name : {"recoup", "dtr"}) {
     const double few = visits_a_plan(name, 100);
     const double many = visits_a_plan(name, 10'000);

@@ -1,5 +1,5 @@
-// Each policy picks what its formula says: against an oracle too simple to be wrong, and on
-// examples worked by hand.
+// Each policy picks the victim of its formula: compared with a simple oracle, and in examples by
+// hand.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,12 +22,12 @@ long double own(const Row& row) { return static_cast<long double>(row.candidate.
 long double ns(Nanoseconds time) { return static_cast<long double>(time.count()); }
 
 long double recoup_score(const Row& r, long double s) {
-  // A double, as no root is exact: what is equal there is equal here.
+  // In double, because no root is exact: equal scores of the policy must be equal here.
   const auto root = static_cast<double>(size(r)) * std::sqrt(static_cast<double>(s));
   return (own(r) + ns(r.ancestors)) / root;
 }
 
-// A double, where 2^62 and one more are equal.
+// In double, where 2^62 and 2^62 + 1 are equal.
 long double rounded(long double number) { return static_cast<double>(number); }
 
 long double capuchin_score(const Row& r, long double) {
@@ -60,7 +60,7 @@ const std::map<std::string_view, Oracle>& oracles() {
       {"dte",
        [](const Row& r, long double s) {
          const Candidate& c = r.candidate;
-         // A double, where 2^62 and one more are equal.
+         // In double, where 2^62 and 2^62 + 1 are equal.
          const auto cost = static_cast<double>(own(r) + ns(r.equivalence) + 1);
          return std::pow(1.0001L, c.recomputes) *
                 (cost / ((size(r) + static_cast<long double>(c.free_around.count())) * s));
@@ -76,7 +76,7 @@ const std::map<std::string_view, Oracle>& oracles() {
   return kOracles;
 }
 
-// Policies whose choice is no lowest score, and which have tests of their own.
+// Policies that do not choose the lowest score; they have tests of their own.
 const std::set<std::string_view> kNoOracle = {"random", "coop", "coop-move"};
 
 // The lowest score; of equal ones the largest value, then the lowest id.
@@ -101,14 +101,14 @@ std::unique_ptr<EvictionPolicy> exact(std::string_view name) {
   return find_policy(name).make({.small_filter = false, .sampling = false});
 }
 
-TEST(PolicyScores, EveryPolicyHasAnOracleOrSaysWhyNot) {
+TEST(PolicyScores, EveryPolicyHasAnOracleOrIsListed) {
   for (const PolicyInfo& info : policies()) {
     const bool without = kNoOracle.contains(info.name) || info.schedule != ScheduleKind::kNone;
     EXPECT_NE(oracles().contains(info.name), without) << info.name;
   }
 }
 
-TEST(PolicyScores, PickWhatBruteForcePicks) {
+TEST(PolicyScores, AgreeWithBruteForce) {
   constexpr int kInstances = 10'000;
   for (const auto& [name, oracle] : oracles()) {
     const auto policy = exact(name);
@@ -126,7 +126,7 @@ TEST(PolicyScores, PickWhatBruteForcePicks) {
 
 constexpr Tick kNow = 100;
 
-// m, c0 and s as the papers call them, and the costs of e*, e~* and the ancestors.
+// m, c0 and s as in the papers, then the costs of e*, e~* and the ancestors.
 Row row(std::uint32_t id, std::int64_t m, std::int64_t c0, Tick s, std::int64_t exact_cost = 0,
         std::int64_t equivalence = 0, std::int64_t ancestors = 0) {
   return {.candidate = {.id = ValueId(id),
@@ -144,7 +144,7 @@ std::uint32_t victim(std::string_view name, const std::vector<Row>& rows) {
   return exact(name)->plan(FakeView(rows, kNow), kRequest).victims.at(0).index();
 }
 
-TEST(PolicyScores, EachPrefersAnotherOfTheSameValues) {
+TEST(PolicyScores, PoliciesPickDifferentVictimsOfTheSameValues) {
   const std::vector<Row> rows = {
       // id   m  c0   s  e*  e~*  ancestors
       row(1, 10, 40, 20, 60, 60, 60),   // h 100/200, eq 100/200, local 40/200,  msps 100/10
@@ -161,17 +161,17 @@ TEST(PolicyScores, EachPrefersAnotherOfTheSameValues) {
   EXPECT_EQ(victim("msps", rows), 2U);       // 2.25 < 4 < 10 = 10 < 12.5
 }
 
-TEST(PolicyScores, EqualScoresGoByLowerSizeLastThenById) {
+TEST(PolicyScores, TiesAreBrokenBySizeThenById) {
   for (const auto& [name, oracle] : oracles()) {
     EXPECT_EQ(victim(name, {row(9, 8, 4, 2), row(3, 8, 4, 2), row(5, 8, 4, 2)}), 3U) << name;
   }
-  // What costs nothing scores 0 at any size: the larger frees more.
+  // A cost of 0 scores 0 at any size: the largest value is evicted.
   EXPECT_EQ(victim("dtr", {row(1, 8, 0, 2), row(2, 16, 0, 1), row(3, 12, 0, 9)}), 2U);
   // Two outputs of one op, used at the same time.
   EXPECT_EQ(victim("lru", {row(1, 8, 4, 2), row(2, 16, 4, 2)}), 2U);
 }
 
-TEST(PolicyScores, SomeSayHowTheirVictimIsGotBack) {
+TEST(PolicyScores, SomePoliciesChooseHowAVictimIsRestored) {
   const auto by = [](std::string_view name, Nanoseconds until_use, Nanoseconds copy_cost) {
     Row only = row(1, 8, 10, 1, 0, 0, 5);
     only.candidate.until_use = until_use;
@@ -186,14 +186,14 @@ TEST(PolicyScores, SomeSayHowTheirVictimIsGotBack) {
     EXPECT_EQ(by(name, soon, Nanoseconds(1000)), GetBack::kCopy) << name;
   }
   EXPECT_EQ(by("tflms", Candidate::kNever, Nanoseconds(1)), GetBack::kReplay);
-  EXPECT_EQ(by("capuchin", soon, Nanoseconds(2)), GetBack::kCopy);   // hidden
-  EXPECT_EQ(by("capuchin", soon, Nanoseconds(17)), GetBack::kCopy);  // 15 more, as a replay
+  EXPECT_EQ(by("capuchin", soon, Nanoseconds(2)), GetBack::kCopy);   // the copy is hidden
+  EXPECT_EQ(by("capuchin", soon, Nanoseconds(17)), GetBack::kCopy);  // adds 15, as much as a replay
   EXPECT_EQ(by("capuchin", soon, Nanoseconds(18)), GetBack::kReplay);
   EXPECT_EQ(by("capuchin", soon, Candidate::kNever), GetBack::kReplay);
   EXPECT_EQ(by("capuchin", Candidate::kNever, Nanoseconds(1)), GetBack::kReplay);
 }
 
-TEST(PolicyScores, CapuchinTakesWhatIsHiddenThenWhatAddsLeast) {
+TEST(PolicyScores, CapuchinPrefersHiddenCopiesThenTheLeastOverhead) {
   const auto other = [](std::uint32_t id, std::int64_t until_use, std::int64_t copy_cost) {
     Row made = row(id, 8, 10, 1, 0, 0, 5);
     made.candidate.until_use = Nanoseconds(until_use);
@@ -201,34 +201,35 @@ TEST(PolicyScores, CapuchinTakesWhatIsHiddenThenWhatAddsLeast) {
     return made;
   };
   EXPECT_EQ(victim("capuchin", {other(1, 50, 20), other(2, 90, 50), other(3, 4, 5)}), 2U);
-  EXPECT_EQ(victim("capuchin", {other(1, 50, 80), other(2, 4, 12), other(3, 4, 90)}), 2U);  // 8
+  // adds 8
+  EXPECT_EQ(victim("capuchin", {other(1, 50, 80), other(2, 4, 12), other(3, 4, 90)}), 2U);
 }
 
-TEST(PolicyScores, DteCountsWhatIsFreeAroundAndHowOftenItCameBack) {
-  Row beside_free = row(1, 8, 15, 1);  // 16 / 16
-  beside_free.candidate.free_around = Bytes(8);
-  EXPECT_EQ(victim("dte", {beside_free, row(2, 8, 9, 1)}), 1U);  // 10 / 8
-  EXPECT_EQ(victim("dte", {beside_free, row(2, 8, 6, 1)}), 2U);  // 7 / 8
+TEST(PolicyScores, DteCountsFreeNeighborsAndReplays) {
+  Row next_to_free = row(1, 8, 15, 1);  // 16 / 16
+  next_to_free.candidate.free_around = Bytes(8);
+  EXPECT_EQ(victim("dte", {next_to_free, row(2, 8, 9, 1)}), 1U);  // 10 / 8
+  EXPECT_EQ(victim("dte", {next_to_free, row(2, 8, 6, 1)}), 2U);  // 7 / 8
   Row often = row(1, 8, 9, 1);
   often.candidate.recomputes = 7000;                        // 1.0001^7000 = 2.0136
   EXPECT_EQ(victim("dte", {often, row(2, 8, 18, 1)}), 2U);  // 20.1 / 8 against 19 / 8
   EXPECT_EQ(victim("dte", {often, row(2, 8, 20, 1)}), 1U);  // against 21 / 8
-  // What costs nothing has a score too: the older and larger first.
+  // A cost of 0 has a score, too: the older and larger value is evicted first.
   EXPECT_EQ(victim("dte", {row(1, 8, 0, 1), row(2, 8, 0, 2)}), 2U);
 }
 
-TEST(PolicyScores, JustUsedIsNotDividedByZero) {
+TEST(PolicyScores, ZeroStalenessIsNotDividedBy) {
   // s = 0 counts as 1: 10/8 against 11/8, then against 5/(2*8).
   EXPECT_EQ(victim("dtr", {row(1, 8, 10, 0), row(2, 8, 11, 1)}), 1U);
   EXPECT_EQ(victim("dtr", {row(1, 8, 10, 0), row(2, 8, 5, 2)}), 2U);
-  // Cost 0 and s = 0 score 0, no 0 / 0.
+  // A cost of 0 with s = 0 scores 0, not 0 / 0.
   EXPECT_EQ(victim("dtr", {row(1, 8, 1, 90), row(2, 8, 0, 0)}), 2U);
   EXPECT_EQ(victim("lru", {row(1, 8, 1, 0), row(2, 8, 1, 2)}), 2U);
 }
 
-// DTR's prototype multiplies bytes and staleness in 64 bits. 1 GB that lay idle for 18.446744074 s
-// is just past 2^64 and wraps round to 290,448,384, as if it had been idle for 0.3 ns: what should
-// go first would stay, after every pause of the program.
+// DTR's prototype multiplies bytes and staleness in 64 bits. For 1 GB that was idle for
+// 18.446744074 s the product is just over 2^64 and wraps around to 290,448,384, as if the idle time
+// were 0.3 ns. So after every pause of the program the best victim would stay.
 TEST(PolicyScores, OneGigabyteIdleForEighteenSecondsDoesNotOverflow) {
   constexpr std::int64_t kGigabyte = 1'000'000'000;
   constexpr Tick kIdle = 18'446'744'074;
@@ -238,22 +239,23 @@ TEST(PolicyScores, OneGigabyteIdleForEighteenSecondsDoesNotOverflow) {
     made.candidate.last_access = kLater - s;
     return made;
   };
-  // Same cost, 1 MB and idle for a second: scores 1e-9, the gigabyte 5.4e-14.
+  // The same cost, 1 MB, idle for a second: it scores 1e-9, the gigabyte 5.4e-14.
   const FakeView view({make_row(1, kGigabyte, kIdle), make_row(2, 1'000'000, 1'000'000'000)},
                       kLater);
 
   const auto wrapped = static_cast<std::uint64_t>(kGigabyte) * static_cast<std::uint64_t>(kIdle);
   ASSERT_EQ(wrapped, 290'448'384U);
-  ASSERT_LT(wrapped, std::uint64_t{1'000'000} * 1'000'000'000U) << "theirs takes value 2";
+  ASSERT_LT(wrapped, std::uint64_t{1'000'000} * 1'000'000'000U)
+      << "with the overflow, value 2 would be evicted";
 
   for (std::string_view name : {"dtr", "dtr-eq", "dtr-local"}) {
     EXPECT_EQ(exact(name)->plan(view, kRequest).victims, std::vector{ValueId(1)}) << name;
   }
 }
 
-TEST(PolicyScores, AskForNoNeighborhoodThatCannotMatter) {
-  // Own scores are 1, 2, 3, ...; with its neighborhood the first has 2.5. The second, 2 + 8, may
-  // beat that by its own score alone and is asked for; the third may not.
+TEST(PolicyScores, QueryOnlyNeighborhoodsThatCanMatter) {
+  // Own scores are 1, 2, 3, ...; with its neighborhood the first has 2.5. The second, 2 + 8, could
+  // beat that by its own score alone, so its neighborhood is queried. The third could not.
   std::vector<Row> rows;
   for (std::uint32_t id = 1; id <= 50; ++id) {
     rows.push_back(row(id, 1, 10 * id, 10, id == 1 ? 15 : 80, id == 1 ? 15 : 80));
@@ -268,8 +270,8 @@ TEST(PolicyScores, AskForNoNeighborhoodThatCannotMatter) {
   }
 }
 
-TEST(PolicyScores, AskNoneThatIsKnownToCostTooMuch) {
-  // Own scores are 1, 2, 3, ...; with their neighborhoods all but the last have 100 and more.
+TEST(PolicyScores, SkipNeighborhoodsWithAHighLowerBound) {
+  // Own scores are 1, 2, 3, ...; with their neighborhoods all except the last have 100 or more.
   std::vector<Row> rows;
   for (std::uint32_t id = 1; id <= 50; ++id) {
     const std::int64_t around = id == 50 ? 0 : 1000;
@@ -279,7 +281,7 @@ TEST(PolicyScores, AskNoneThatIsKnownToCostTooMuch) {
   const FakeView view(rows, kNow);
   EXPECT_EQ(exact("dtr-eq")->plan(view, kRequest).victims, std::vector{ValueId(50)});
   EXPECT_EQ(view.queries(), 1);
-  // It says nothing of the other neighborhoods.
+  // This bound does not apply to other neighborhoods.
   EXPECT_EQ(exact("dtr")->plan(view, kRequest).victims, std::vector{ValueId(50)});
   EXPECT_EQ(view.queries(), 1 + 50);
 }
@@ -304,7 +306,7 @@ TEST(PolicyScores, RandomTakesAllEquallyOften) {
 }
 
 TEST(PolicyScores, OraclePutsPrioritiesBeforeScores) {
-  // The first is the cheapest and is used last, the second one is neither.
+  // The first is the cheapest and has the latest use; the second is neither.
   std::vector<Row> rows = {row(0, 100, 1, 50), row(1, 100, 1000, 50), row(2, 100, 10, 50)};
   for (Row& each : rows) {
     each.candidate.until_use = Nanoseconds(each.candidate.id == ValueId(0) ? 1000 : 10);
@@ -320,14 +322,14 @@ TEST(PolicyScores, OraclePutsPrioritiesBeforeScores) {
   EXPECT_EQ(victim(), ValueId(2));
 }
 
-TEST(PolicyScores, OracleWithAgeAndBlindIsTheDefault) {
+TEST(PolicyScores, ABlindOracleWithAgeIsTheDefaultPolicy) {
   Rng rng(7);
   PolicyOptions options{.small_filter = false, .sampling = false};
   options.oracle = {.distance = 0, .age = 0.5, .ahead = false};
   const auto blind = find_policy("oracle").make(options);
   EXPECT_FALSE(blind->needs().future);
   for (int instance = 0; instance < 2000; ++instance) {
-    // Costs above 0, of which a blind oracle makes 1.
+    // Costs above 0, because a blind oracle treats 0 as 1.
     std::vector<Row> rows;
     for (std::uint32_t id = 0; id < 12; ++id) {
       rows.push_back(row(id, 64 * (1 + static_cast<std::int64_t>(rng() % 500)),
@@ -340,7 +342,7 @@ TEST(PolicyScores, OracleWithAgeAndBlindIsTheDefault) {
   }
 }
 
-TEST(PolicyScores, DefaultsAreThePapers) {
+TEST(PolicyScores, DefaultsAreThoseOfThePapers) {
   for (std::string_view name : {"dtr", "dtr-eq", "dtr-local"}) {
     EXPECT_TRUE(find_policy(name).defaults.small_filter) << name;
     EXPECT_TRUE(find_policy(name).defaults.sampling) << name;

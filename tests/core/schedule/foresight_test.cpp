@@ -1,4 +1,4 @@
-// Foresight on real content: it changes no bit and no budget, and steps that repeat cost less.
+// Foresight on real content: it changes neither bits nor the budget, and repeated steps cost less.
 #include "csrc/foresight/foresight.h"
 
 #include <gtest/gtest.h>
@@ -34,13 +34,14 @@ Bytes budget_of(std::uint64_t seed) {
   return Bytes(static_cast<std::int64_t>(1500 + 37 * (seed % 60)));
 }
 
-// A run of some steps that are foreseen.
+// Runs steps with foresight. `on_thread`: plans are made on a thread, concurrently with the
+// program.
 class Foreseen {
  public:
   Foreseen(std::uint64_t seed, const Options& options, Observer* observer = nullptr,
-           bool beside = false, StepProgram::Keep keep = StepProgram::Keep::kNothing)
+           bool on_thread = false, StepProgram::Keep keep = StepProgram::Keep::kNothing)
       : program_(seed, options, keep),
-        foresight_(engine(), {.work = kWork, .beside = beside}),
+        foresight_(engine(), {.work = kWork, .background = on_thread}),
         observers_(&foresight_, observer) {
     engine().set_planned(&foresight_);
     engine().set_observer(&observers_);
@@ -55,7 +56,7 @@ class Foreseen {
   [[nodiscard]] Engine& engine() { return program_.program().engine(); }
   [[nodiscard]] StepProgram& program() { return program_; }
   [[nodiscard]] Stats counts() { return engine().stats(); }
-  // For a plan that is made beside the program; the next op takes it.
+  // Waits for a plan that is being made on the thread. The next op adopts it.
   void wait() const {
     while (foresight_.disturbs()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -63,7 +64,7 @@ class Foreseen {
   }
   void end_step() { observers_.on_step("step"); }
 
-  // What its replays cost; none: it does not fit.
+  // Returns the cost of the step's replays, or nullopt if it does not fit.
   std::optional<std::int64_t> step(bool extra = false, StepProgram::BeforeOp before_op = nullptr) {
     const std::int64_t before = engine().counters().replay_cost_ns;
     try {
@@ -84,7 +85,7 @@ class Foreseen {
   ObserverPair observers_;
 };
 
-// Of step `steps` under the default; none: it does not fit.
+// The cost of replays in step `steps` under the default policy; nullopt if it does not fit.
 std::optional<std::int64_t> default_cost(std::uint64_t seed, Bytes budget, int steps) {
   StepProgram program(seed, step_options(budget, "recoup"));
   std::int64_t before = 0;
@@ -112,7 +113,7 @@ TEST(Foresight, StepsThatRepeatCostLess) {
     }
     const std::optional<std::int64_t> plain = default_cost(seed, budget_of(seed), 4);
     if (run.counts().eviction_lists == 0) {
-      EXPECT_EQ(cost, plain);  // nothing else has changed
+      EXPECT_EQ(cost, plain);  // nothing else changed
       continue;
     }
     ASSERT_TRUE(cost);
@@ -124,7 +125,7 @@ TEST(Foresight, StepsThatRepeatCostLess) {
   EXPECT_LT(with_lists * 100, by_default * 99);
 }
 
-// The next step begins in the pool that the list was verified in.
+// The next step begins with the pool layout in which the list was verified.
 TEST(Foresight, AStepCostsWhatWasPlanned) {
   int equal = 0;
   int followed = 0;
@@ -157,8 +158,8 @@ TEST(Foresight, KeepsTheBudget) {
   EXPECT_GT(finished, 30);
 }
 
-// The first run of a step is seen, the second one planned, the third one driven.
-TEST(Foresight, LeavesAStepThatDiffersToThePolicyAndComesBack) {
+// The first run of a step is recorded, the second is planned, and the third follows the plan.
+TEST(Foresight, LeavesADifferentStepToThePolicyAndResumes) {
   int checked = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -178,13 +179,13 @@ TEST(Foresight, LeavesAStepThatDiffersToThePolicyAndComesBack) {
     ASSERT_TRUE(run.step());
     EXPECT_EQ(run.counts().followed_steps, 2);
     ASSERT_TRUE(run.step(true));
-    EXPECT_EQ(run.counts().foreseen_steps, 2);  // of both by now
+    EXPECT_EQ(run.counts().foreseen_steps, 2);  // both kinds of steps by now
   }
   EXPECT_GT(checked, 5);
 }
 
-// Replays that nobody planned.
-TEST(Foresight, GivesUpAListThatTurnsOutDearer) {
+// Evictions that the plan did not expect cause additional replays.
+TEST(Foresight, GivesUpAListThatCostsMore) {
   int given_up = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -211,7 +212,7 @@ TEST(Foresight, GivesUpAListThatTurnsOutDearer) {
   EXPECT_GT(given_up, 0);
 }
 
-TEST(Foresight, KeepsAListWhenAllCostsMore) {
+TEST(Foresight, KeepsAListIfAllOpsCostMore) {
   int seen = 0;
   int kept = 0;
   for (std::uint64_t seed = 300; seed < 400 && !testing::Test::HasFailure(); ++seed) {
@@ -226,7 +227,7 @@ TEST(Foresight, KeepsAListWhenAllCostsMore) {
     const Stats before = run.counts();
     if (before.followed_expected_ns == 0 ||
         before.followed_cost_ns != before.followed_expected_ns || before.foreseen_steps != 1) {
-      continue;  // the pool was another one
+      continue;  // the pool layout differed
     }
     for (const int factor : {3, 7, 20}) {
       run.program().set_cost_factor(factor);
@@ -238,10 +239,10 @@ TEST(Foresight, KeepsAListWhenAllCostsMore) {
     kept += run.counts().foreseen_steps == 1 ? 1 : 0;
   }
   EXPECT_GT(seen, 10);
-  EXPECT_GE(kept + 2, seen);  // the pool may be another one
+  EXPECT_GE(kept + 2, seen);  // the pool layout may differ in a few
 }
 
-TEST(Foresight, PlansAnewForAnotherBudget) {
+TEST(Foresight, PlansAgainForAnotherBudget) {
   int checked = 0;
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -260,7 +261,7 @@ TEST(Foresight, PlansAnewForAnotherBudget) {
   EXPECT_GT(checked, 5);
 }
 
-TEST(Foresight, ASimulationDecidesAsTheLiveRunDoes) {
+TEST(Foresight, ASimulationDecidesAsTheLiveRun) {
   std::size_t decisions = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -285,7 +286,7 @@ TEST(Foresight, ASimulationDecidesAsTheLiveRunDoes) {
         fits = run.step().has_value();
       }
     }
-    // The same as simulate(), with as much work a plan.
+    // As simulate() does, with the same amount of work per plan.
     DecisionLog simulated;
     Simulator simulator(trace, {.engine = step_options(budget), .max_time_ratio = 0}, nullptr);
     Foresight foresight(simulator.engine(), {.work = kWork});
@@ -300,12 +301,12 @@ TEST(Foresight, ASimulationDecidesAsTheLiveRunDoes) {
   EXPECT_GT(decisions, 500U);
 }
 
-// Plans come into force at any op, and the trace says at which.
+// A plan can come into force at any op, and the trace records at which one.
 TEST(Foresight, ASimulationFollowsThePlansOfATrace) {
   std::int64_t listed = 0;
   for (std::uint64_t seed = 0; seed < 160 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const bool beside = seed % 4 != 0;
+    const bool on_thread = seed % 4 != 0;
     const Options options = step_options(budget_of(seed));
     DecisionLog live;
     TraceBuilder builder;
@@ -313,7 +314,7 @@ TEST(Foresight, ASimulationFollowsThePlansOfATrace) {
     {
       TraceRecorder recorder(builder);
       ObserverPair observers(&live, &recorder);
-      Foreseen run(seed, options, &observers, beside);
+      Foreseen run(seed, options, &observers, on_thread);
       for (int i = 0; i < 8 && fits; ++i) {
         fits = run.step(i == 5).has_value();
         if (seed % 2 == 0) {
@@ -324,14 +325,14 @@ TEST(Foresight, ASimulationFollowsThePlansOfATrace) {
     }
     const Trace trace = builder.take();
     if (!fits || trace.plans.empty()) {
-      continue;  // what failed is not in a trace
+      continue;  // an op that failed is not in a trace
     }
     std::vector<Decision> simulated;
     const SimulationResult result =
         simulate(trace, {.engine = options, .max_time_ratio = 0}, &simulated);
     EXPECT_EQ(result.status, SimulationResult::Status::kOk) << result.reason;
     ASSERT_EQ(simulated, live.decisions());
-    // Whatever a file says of plans: nothing but decisions may change.
+    // Wrong plans in a file may change decisions only.
     std::mt19937_64 random(seed);
     Trace strange = trace;
     for (TraceEviction& eviction : strange.evictions) {
@@ -343,7 +344,7 @@ TEST(Foresight, ASimulationFollowsThePlansOfATrace) {
   EXPECT_GT(listed, 50);
 }
 
-// A step that needs replays, in the least of some budgets in which it fits.
+// A step that needs replays, in the smallest of some budgets in which it fits.
 RecordedStep recorded_step(std::uint64_t seed) {
   for (std::int64_t budget = 1200;; budget += 100) {
     StepProgram program(seed, step_options(Bytes(budget)));
@@ -361,7 +362,7 @@ RecordedStep recorded_step(std::uint64_t seed) {
   }
 }
 
-TEST(PlannerThread, FindsWhatIsFoundWithoutAThread) {
+TEST(PlannerThread, FindsTheSameListsAsWithoutAThread) {
   PlannerThread thread;
   int lists = 0;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -372,7 +373,7 @@ TEST(PlannerThread, FindsWhatIsFoundWithoutAThread) {
     EXPECT_TRUE(thread.busy());
     std::optional<PlannerThread::Found> found;
     while (!(found = thread.take())) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the planner has no priority
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the planner has low priority
     }
     EXPECT_FALSE(thread.busy());
     EXPECT_EQ(found->hash, seed);
@@ -386,42 +387,42 @@ TEST(PlannerThread, FindsWhatIsFoundWithoutAThread) {
   EXPECT_GT(lists, 2);
 }
 
-TEST(PlannerThread, StopsWhenItIsTold) {
+TEST(PlannerThread, StopsWhenCancelled) {
   const RecordedStep step = recorded_step(3);
   PlannerThread thread;
   for (int i = 0; i < 20; ++i) {
     thread.start({.step = step, .before = {}, .work = std::int64_t{1} << 60, .hash = 1});
-    thread.cancel();  // or this test never ends
+    thread.cancel();  // without it this test would never end
     EXPECT_FALSE(thread.busy());
     EXPECT_FALSE(thread.take());
   }
   thread.start({.step = step, .before = {}, .work = std::int64_t{1} << 60, .hash = 1});
 }
 
-// Nothing but the thread differs while the program waits for it where its steps end.
-TEST(Foresight, PlansBesideTheProgram) {
+// The program waits for the thread after each step, so both runs must be equal.
+TEST(Foresight, PlansOnAThread) {
   std::int64_t followed = 0;
   for (std::uint64_t seed = 0; seed < 30 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Foreseen beside(seed, step_options(budget_of(seed)), nullptr, true);
-    Foreseen there(seed, step_options(budget_of(seed)));
+    Foreseen on_thread(seed, step_options(budget_of(seed)), nullptr, true);
+    Foreseen at_step_end(seed, step_options(budget_of(seed)));
     for (int i = 0; i < 10; ++i) {
-      const std::optional<std::int64_t> cost = beside.step();
-      beside.wait();
-      ASSERT_EQ(cost, there.step()) << "step " << i;
+      const std::optional<std::int64_t> cost = on_thread.step();
+      on_thread.wait();
+      ASSERT_EQ(cost, at_step_end.step()) << "step " << i;
       if (!cost) {
         break;
       }
     }
-    EXPECT_EQ(beside.counts().followed_steps, there.counts().followed_steps);
-    EXPECT_EQ(beside.counts().given_up_lists, there.counts().given_up_lists);
-    followed += beside.counts().followed_steps;
+    EXPECT_EQ(on_thread.counts().followed_steps, at_step_end.counts().followed_steps);
+    EXPECT_EQ(on_thread.counts().given_up_lists, at_step_end.counts().given_up_lists);
+    followed += on_thread.counts().followed_steps;
   }
   EXPECT_GT(followed, 50);
 }
 
-// Plans come into force at any op.
-TEST(Foresight, NeedsNoWaiting) {
+// A plan can come into force at any op.
+TEST(Foresight, WorksWithoutWaitingForPlans) {
   for (std::uint64_t seed = 0; seed < 30 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Foreseen run(seed, step_options(budget_of(seed)), nullptr, true);
@@ -431,7 +432,7 @@ TEST(Foresight, NeedsNoWaiting) {
   }
 }
 
-TEST(Foresight, WhateverHappensNoBitChangesAndNothingStays) {
+TEST(Foresight, DisturbedStepsKeepBitsAndFreeEverything) {
   for (std::uint64_t seed = 0; seed < 200 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     DisturbedSteps steps(seed);

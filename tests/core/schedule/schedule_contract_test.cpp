@@ -1,4 +1,5 @@
-// What schedules must not do, on programs by hand: each test is a way to do harm.
+// What schedules must not do, in hand-written programs. Each test tries to cause one kind of
+// damage.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -21,7 +22,7 @@ Options scheduled_options(Bytes budget) {
   return options;
 }
 
-// Keeps nothing that a replay passes through.
+// Keeps no value that a replay passes through.
 class KeepsNothing final : public ScheduleHooks {
  public:
   void before_op(std::string_view /*name*/, std::span<const Operand> /*operands*/) override {}
@@ -29,7 +30,7 @@ class KeepsNothing final : public ScheduleHooks {
   [[nodiscard]] bool keeps(const ValueTicket& /*ticket*/) const override { return false; }
 };
 
-TEST(ScheduleContract, WhatIsRestoredMayDieMeanwhile) {
+TEST(ScheduleContract, AValueMayDieWhileItIsRestored) {
   Program program(scheduled_options(1400_B));
   Engine& engine = program.engine();
   const Tensor x = program.external(100_B);
@@ -41,19 +42,19 @@ TEST(ScheduleContract, WhatIsRestoredMayDieMeanwhile) {
   program.drop(b);
   program.evict(a);
   ASSERT_TRUE(engine.value(ticket.value).evicted());
-  program.pin(program.source(700_B));  // no room for b's workspace any more
+  program.pin(program.source(700_B));  // leaves no room for the workspace of b
   program.device().during_kernel = [&] { program.drop(c); };
   const ValueTicket tickets[] = {ticket};
   engine.schedule().restore(tickets);
-  EXPECT_EQ(program.stats().restarts, 0);  // what is resident is not given up for it
+  EXPECT_EQ(program.stats().restarts, 0);  // resident values are not evicted for it
   EXPECT_FALSE(engine.values().holds(ticket));
   program.check();
-  // Nothing was done to the record of whatever has the id next.
+  // The record of the value that has the id next is unchanged.
   EXPECT_FALSE(program.value(program.external(10_B)).kept);
   EXPECT_FALSE(program.value(program.external(10_B)).kept);
 }
 
-TEST(ScheduleContract, NoPlanWhereReplaysMayNotCostAStep) {
+TEST(ScheduleContract, NoPlanIfReplaysMayNotCostAStep) {
   for (const double ratio : {0.3, 1.0, 2.0, 0.0}) {
     Options options = scheduled_options(1_MiB);
     options.max_replay_ratio = ratio;
@@ -80,7 +81,7 @@ TEST(ScheduleContract, NoPlanWhereReplaysMayNotCostAStep) {
   }
 }
 
-TEST(ScheduleContract, DroppingWhatAReplayPassesMakesNothingTwice) {
+TEST(ScheduleContract, DroppingIntermediateValuesRepeatsNoReplay) {
   for (const ReplayOrder order : {ReplayOrder::kMemory, ReplayOrder::kRecursive}) {
     Options options = scheduled_options(1_MiB);
     options.replay_order = order;
@@ -103,7 +104,7 @@ TEST(ScheduleContract, DroppingWhatAReplayPassesMakesNothingTwice) {
   }
 }
 
-// A chain that goes forward and back, under a schedule.
+// A chain that runs forward and backward under a schedule.
 class ChainProgram {
  public:
   explicit ChainProgram(std::size_t most_ops = 1000)
@@ -156,7 +157,7 @@ class ChainProgram {
   Tensor input_ = 0;
 };
 
-// An op of another thread: it runs beside what this one does.
+// An op of another thread, which runs at the same time as ops of this one.
 class OpElsewhere {
  public:
   OpElsewhere(Engine& engine, std::string_view name, StorageId input) : engine_(engine) {
@@ -174,7 +175,7 @@ class OpElsewhere {
   Operand operand_[1];
 };
 
-TEST(ScheduleContract, AnotherThreadMayEndAnOpWhileValuesComeBack) {
+TEST(ScheduleContract, AnotherThreadMayEndAnOpDuringARestore) {
   ChainProgram chain;
   chain.step();
   chain.end_step();
@@ -193,7 +194,7 @@ TEST(ScheduleContract, AnotherThreadMayEndAnOpWhileValuesComeBack) {
   }
 }
 
-TEST(ScheduleContract, WhatIsTooLongIsNoStep) {
+TEST(ScheduleContract, TooManyOpsAreNotAStep) {
   ChainProgram chain(30);
   chain.step();
   chain.step();
@@ -204,13 +205,13 @@ TEST(ScheduleContract, WhatIsTooLongIsNoStep) {
     chain.end_step();
   }
   chain.step();
-  chain.step();  // too long while a plan drives it
+  chain.step();  // too long while following a plan
   EXPECT_EQ(chain.runner().driven(), 3 * 25 + 5);
   chain.end_step();
   EXPECT_EQ(chain.runner().take_plans().plans.size(), 1U);
 }
 
-TEST(ScheduleContract, OpsSideBySideHaveTheirOwnNames) {
+TEST(ScheduleContract, ConcurrentOpsHaveTheirOwnNames) {
   ChainProgram chain;
   std::promise<void> begun;
   std::promise<void> go_on;
@@ -233,7 +234,7 @@ TEST(ScheduleContract, OpsSideBySideHaveTheirOwnNames) {
   EXPECT_EQ(names, (std::vector<std::string>{"test::op", "other"}));
 }
 
-// Micro-batches of 20 ops that go forward and come back.
+// Micro-batches of 20 ops forward and 20 ops backward.
 TraceGraph micro_batches(int count) {
   GraphBuilder builder(Bytes(0));
   std::uint32_t storages = 0;
@@ -265,7 +266,7 @@ TEST(ScheduleContract, EveryMicroBatchIsPlannedForTheBudget) {
   for (const ScheduleKind kind : {ScheduleKind::kBudgeted, ScheduleKind::kRotor}) {
     for (const int count : {1, 2, 5}) {
       const TraceGraph graph = micro_batches(count);
-      const Bytes budget(1200);  // of 2000
+      const Bytes budget(1200);  // the full size is 2000
       const Schedule schedule =
           plan_schedule(kind, {.graph = graph, .names = names, .budget = budget});
       EXPECT_LE(planned_peak(graph, schedule), budget.count()) << count << " micro-batches";

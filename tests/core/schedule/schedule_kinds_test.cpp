@@ -1,4 +1,4 @@
-// What the planners that go by the kinds of ops say of steps that are known by heart.
+// Schedules of the planners that use kinds of ops, for small steps with known results.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -11,17 +11,18 @@
 namespace recoup::detail {
 namespace {
 
-// mm -> a (cheap) -> b (cheap) -> mm -> c (cheap), all read on the way back but the first mm's.
+// mm -> a (cheap) -> b (cheap) -> mm -> c (cheap). The backward pass reads all but the first mm's
+// result.
 class ByKind : public testing::Test {
  protected:
   ByKind() {
     first_ = step_.op({}, 100, true);  // op 0
     a_ = step_.op({first_}, 100);      // op 1
     step_.drop(first_);
-    b_ = step_.op({a_}, 100);                                  // op 2
-    second_ = step_.op({b_}, 100, true);                       // op 3
-    c_ = step_.op({second_}, 100);                             // op 4
-    std::uint32_t gradient = step_.op({c_}, 1);                // op 5: the turn
+    b_ = step_.op({a_}, 100);                    // op 2
+    second_ = step_.op({b_}, 100, true);         // op 3
+    c_ = step_.op({second_}, 100);               // op 4
+    std::uint32_t gradient = step_.op({c_}, 1);  // op 5: the turn to the backward pass
     for (const std::uint32_t saved : {c_, second_, b_, a_}) {  // ops 6-9
       const std::uint32_t next = step_.op({saved, gradient}, 1);
       step_.drop(saved);
@@ -42,11 +43,11 @@ class ByKind : public testing::Test {
 
 TEST_F(ByKind, Mirror) {
   const Schedule schedule = plan(ScheduleKind::kMirror);
-  EXPECT_EQ(schedule.kept[first_], (Intervals{{1, 9}}));  // until op 8 has made a and b again
-  EXPECT_EQ(schedule.kept[a_], (Intervals{{2, 3}, {8, kOpen}}));  // to make b
+  EXPECT_EQ(schedule.kept[first_], (Intervals{{1, 9}}));  // until op 8 has recomputed a and b
+  EXPECT_EQ(schedule.kept[a_], (Intervals{{2, 3}, {8, kOpen}}));  // to compute b
   EXPECT_EQ(schedule.kept[b_], (Intervals{{3, 4}, {8, kOpen}}));
   EXPECT_TRUE(schedule.kept[second_].empty());        // the program holds it
-  EXPECT_EQ(schedule.kept[c_], (Intervals{{5, 7}}));  // op 6, where most is live, needs it last
+  EXPECT_EQ(schedule.kept[c_], (Intervals{{5, 7}}));  // last used by op 6, at the peak
 }
 
 TEST_F(ByKind, Superneurons) {
@@ -56,10 +57,10 @@ TEST_F(ByKind, Superneurons) {
   const Schedule memory = plan(ScheduleKind::kSuperneuronsMemory);
   EXPECT_EQ(memory.kept[a_], (Intervals{{2, 3}}));
   EXPECT_EQ(memory.kept[b_], (Intervals{{3, 4}}));
-  EXPECT_EQ(memory.kept[first_], (Intervals{{1, 10}}));  // op 9 makes a from it once more
+  EXPECT_EQ(memory.kept[first_], (Intervals{{1, 10}}));  // op 9 recomputes a from it
 }
 
-TEST(ByKindRules, JoinsAndWhatIsWrittenOverACheckpointStay) {
+TEST(ByKindRules, JoinsAndOverwrittenCheckpointsAreKept) {
   Step step;
   const std::uint32_t x = step.op({}, 100, true);
   const std::uint32_t y = step.op({x}, 100);
@@ -76,7 +77,7 @@ TEST(ByKindRules, JoinsAndWhatIsWrittenOverACheckpointStay) {
   const Schedule schedule = plan_schedule(ScheduleKind::kMirror, {graph, names, Bytes(0)});
   EXPECT_EQ(schedule.kept[y].size(), 2U);
   EXPECT_TRUE(schedule.kept[joined].empty());
-  EXPECT_LE(schedule.kept[graph.ops[4].outputs[0]].size(), 1U);  // never dropped and got back
+  EXPECT_LE(schedule.kept[graph.ops[4].outputs[0]].size(), 1U);  // never dropped and restored
 }
 
 TEST(OpKinds, ByName) {

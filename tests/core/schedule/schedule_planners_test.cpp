@@ -1,4 +1,4 @@
-// What the planners of schedules say of steps that are known by heart.
+// Schedules of the planners for small steps with known results.
 #include <gtest/gtest.h>
 
 #include "csrc/schedule/planners.h"
@@ -9,7 +9,8 @@
 namespace recoup::detail {
 namespace {
 
-// `length` ops forward, the last of them the loss; then one back for each but the loss.
+// `length` ops forward, of which the last is the loss; then one backward op for each except the
+// loss.
 TraceGraph chain(Step& step, int length, std::int64_t size = 100) {
   std::vector<std::uint32_t> made;
   for (int i = 0; i < length; ++i) {
@@ -36,15 +37,15 @@ Schedule empty_schedule(const TraceGraph& graph) {
   return {.kept = std::vector<Intervals>(graph.values.size())};
 }
 
-TEST(Rounds, OneStepHasOne) {
-  const std::vector<Round> rounds = find_rounds(chain(5));  // ops 0-4 forward, 5-8 back
+TEST(Rounds, AStepHasOneRound) {
+  const std::vector<Round> rounds = find_rounds(chain(5));  // ops 0-4 forward, 5-8 backward
   ASSERT_EQ(rounds.size(), 1U);
   EXPECT_EQ(rounds[0].begin, 0U);
-  EXPECT_EQ(rounds[0].turn, 5U);  // the first op back adds its byte
+  EXPECT_EQ(rounds[0].turn, 5U);  // the first backward op adds its byte
   EXPECT_EQ(rounds[0].end, 9U);
 }
 
-TEST(Rounds, EachMicroBatchHasItsOwn) {
+TEST(Rounds, EachMicroBatchHasARound) {
   Step step;
   const TraceGraph one = chain(4);
   for (int batch = 0; batch < 3; ++batch) {
@@ -67,7 +68,7 @@ TEST(Rounds, EachMicroBatchHasItsOwn) {
   }
 }
 
-TEST(Rounds, NothingToRecomputeIsNone) {
+TEST(Rounds, WithoutRecomputableOpsThereIsNoRound) {
   GraphBuilder builder(Bytes(0));
   const std::vector<GraphBuilder::Fresh> fresh = {{.storage = 0, .size = Bytes(100)}};
   builder.add_op({}, {}, fresh, false);
@@ -75,8 +76,8 @@ TEST(Rounds, NothingToRecomputeIsNone) {
   EXPECT_TRUE(find_rounds(TraceGraph()).empty());
 }
 
-TEST(Segments, TwoOfAChain) {
-  const TraceGraph graph = chain(6);  // ops 0-5 forward, 6-10 back: op 10 reads value 0
+TEST(Segments, AChainInTwoSegments) {
+  const TraceGraph graph = chain(6);  // ops 0-5 forward, 6-10 backward: op 10 reads value 0
   const Round round = find_rounds(graph).at(0);
   ASSERT_EQ(round.turn, 6U);
   SegmentPlan plan{.bounds = {0, 3, 7}, .states = checkpoint_states(2)};
@@ -85,14 +86,14 @@ TEST(Segments, TwoOfAChain) {
   EXPECT_EQ(schedule.kept[0], (Intervals{{1, 2}, {9, kOpen}}));
   EXPECT_EQ(schedule.kept[1], (Intervals{{2, 3}, {9, kOpen}}));  // op 9 reads it first
   EXPECT_EQ(schedule.kept[2], (Intervals{{3, kOpen}}));          // the checkpoint
-  EXPECT_EQ(schedule.kept[3], (Intervals{{4, kOpen}}));          // the last segment stays
+  EXPECT_EQ(schedule.kept[3], (Intervals{{4, kOpen}}));          // the last segment is kept
   EXPECT_TRUE(schedule.kept[7].empty());                         // made by the backward pass
-  // At op 6: values 2 to 5, the gradients of ops 5 and 6.
+  // At op 6: values 2 to 5, and the gradients of ops 5 and 6.
   EXPECT_EQ(planned_peak(graph, schedule), 401);
 }
 
-// big -> small, which is read on the way back -> last.
-TEST(PeakOfOps, WhatAReplayHoldsBesideCounts) {
+// big -> small -> last; the backward pass reads small.
+TEST(PeakOfOps, IncludesTheBytesThatAReplayNeeds) {
   Step step;
   const std::uint32_t big = step.op({}, 1000);
   const std::uint32_t small = step.op({big}, 10);
@@ -105,22 +106,22 @@ TEST(PeakOfOps, WhatAReplayHoldsBesideCounts) {
   schedule.kept[big] = {{1, 2}};
   schedule.kept[small] = {{2, 3}};
   EXPECT_EQ(planned_peak(graph, schedule), 1010);  // op 1
-  schedule.kept[small] = {{2, 3}, {4, kOpen}};     // op 1 runs again, and reads what was dropped
+  schedule.kept[small] = {{2, 3}, {4, kOpen}};     // op 1 is replayed, and its input was dropped
   EXPECT_EQ(planned_peak(graph, schedule), 1021);
-  schedule.kept[big] = {{1, 2}, {4, 5}};  // has its bytes then
+  schedule.kept[big] = {{1, 2}, {4, 5}};  // resident at that time
   EXPECT_EQ(planned_peak(graph, schedule), 1021);
   graph.ops[1].workspace = Bytes(500);
   EXPECT_EQ(planned_peak(graph, schedule), 1521);
-  graph.ops[4].workspace = Bytes(600);  // behind the replay, not beside it
+  graph.ops[4].workspace = Bytes(600);  // after the replay, not at the same time
   EXPECT_EQ(planned_peak(graph, schedule), 1621);
-  // Other ops, and what is not asked for.
+  // Other ops, and values that are not listed.
   EXPECT_EQ(PeakOfOps(graph, schedule, 2, 4, {big, small}).peak(), 20);
   graph.ops[1].workspace = Bytes(5000);
   EXPECT_EQ(PeakOfOps(graph, schedule, 2, 5, {}).peak(), 1621);
   EXPECT_EQ(PeakOfOps(graph, schedule, 2, 5, {big, small}).peak(), 6021);
 }
 
-TEST(PeakOfOps, OtherResultsOfAReplayCount) {
+TEST(PeakOfOps, IncludesOtherResultsOfAReplay) {
   GraphBuilder builder(Bytes(0));
   const std::vector<GraphBuilder::Fresh> two = {{.storage = 0, .size = Bytes(300)},
                                                 {.storage = 1, .size = Bytes(20)}};
@@ -153,7 +154,7 @@ TEST(Segments, SegmentsInSegments) {
   }
   Schedule schedule = empty_schedule(graph);
   add_segments(graph, round, plan, schedule);
-  // Value 3 crosses bound 4, value 5 bound 6, value 1 bound 2, the last one only on the way back.
+  // Value 3 crosses bound 4, value 5 bound 6, value 1 bound 2; the last only in the backward pass.
   EXPECT_EQ(schedule.kept[3], (Intervals{{4, kOpen}}));
   EXPECT_EQ(schedule.kept[5], (Intervals{{6, kOpen}}));
   EXPECT_EQ(schedule.kept[1], (Intervals{{2, 3}, {12, kOpen}}));
@@ -162,9 +163,9 @@ TEST(Segments, SegmentsInSegments) {
   EXPECT_EQ(schedule.kept[0], (Intervals{{1, 2}, {14, kOpen}}));
 }
 
-TEST(Segments, CutsAreMovedToThinPlaces) {
+TEST(Segments, CutsAreMovedToNarrowPlaces) {
   Step step;
-  // Wide, narrow, wide, narrow ...: only behind a narrow one is there little to keep.
+  // Every fourth value is narrow: only at a cut after a narrow one few bytes must be kept.
   std::vector<std::uint32_t> made = {step.op({}, 10)};
   for (int i = 1; i < 16; ++i) {
     made.push_back(step.op({made.back()}, i % 4 == 0 ? 10 : 1000));
@@ -183,14 +184,14 @@ TEST(Segments, CutsAreMovedToThinPlaces) {
   }
 }
 
-TEST(Schedules, SqrtNTakesTheRootOfTheMemory) {
+TEST(Schedules, SqrtNNeedsTheRootOfTheMemory) {
   const TraceGraph graph = chain(100);
   const ScheduleInput input{.graph = graph, .names = {}, .budget = Bytes(0)};
   EXPECT_LE(planned_peak(graph, plan_schedule(ScheduleKind::kSqrtN, input)), 2300);
   EXPECT_LE(planned_peak(graph, plan_schedule(ScheduleKind::kRecursive, input)), 1500);
 }
 
-TEST(Schedules, BudgetedAndRotorKeepToTheBudget) {
+TEST(Schedules, BudgetedAndRotorKeepTheBudget) {
   const TraceGraph graph = chain(60);
   for (const std::int64_t budget : {6100, 4000, 3000, 2000}) {
     const ScheduleInput input{.graph = graph, .names = {}, .budget = Bytes(budget)};
@@ -198,7 +199,7 @@ TEST(Schedules, BudgetedAndRotorKeepToTheBudget) {
       EXPECT_LE(planned_peak(graph, plan_schedule(kind, input)), budget);
     }
   }
-  // All of it fits: nothing is dropped before its last use.
+  // With enough memory nothing is dropped before its last use.
   const ScheduleInput ample{.graph = graph, .names = {}, .budget = Bytes(10000)};
   for (const ScheduleKind kind : {ScheduleKind::kBudgeted, ScheduleKind::kRotor}) {
     for (const Intervals& kept : plan_schedule(kind, ample).kept) {

@@ -1,4 +1,5 @@
-// The optimal schedule of a chain, beside a search through all persistent ones, and what it keeps.
+// The optimal schedule of a chain, compared with a search through all persistent ones, and its
+// memory.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,7 +17,7 @@ class BruteForce {
   BruteForce(const std::vector<ChainStage>& stages, std::int64_t memory)
       : stages_(stages), memory_(memory) {}
 
-  // The least cost of forward passes; negative when nothing fits.
+  // The least cost of forward passes; negative if nothing fits.
   std::int64_t cost() { return back(static_cast<int>(stages_.size()) - 1, {}, {}); }
 
  private:
@@ -30,7 +31,7 @@ class BruteForce {
     return sum;
   }
 
-  // Goes back through `stage` and all before it; what is kept for later stages is gone.
+  // Runs backward through `stage` and all earlier ones. Values kept for later stages are freed.
   std::int64_t back(int stage, Kept inputs, Kept whole) {
     inputs.resize(stages_.size());
     whole.resize(stages_.size());
@@ -46,11 +47,11 @@ class BruteForce {
       return found->second;
     }
     std::int64_t best = -1;
-    // A backward pass reads what its stage saved, and the stage's input.
+    // A backward pass reads what its stage has saved, and the stage's input.
     if (whole[at] && (at == 0 || inputs[at] || whole[at - 1])) {
       best = back(stage - 1, inputs, whole);
     } else {
-      // From any place whose input is there.
+      // A forward pass can start at any stage whose input is kept.
       for (std::size_t from = 0; from <= at; ++from) {
         if (from == 0 || inputs[from] || whole[from - 1]) {
           forward(from, at, 0, inputs, whole, best);
@@ -69,7 +70,7 @@ class BruteForce {
         Kept more_whole = whole;
         more_inputs[next] = more_inputs[next] || (keeps_input && next > 0);
         more_whole[next] = more_whole[next] || keeps_whole;
-        // What a stage saves is saved beside its input (F_all of the paper keeps both).
+        // Saving a stage needs its input as well (F_all of the paper keeps both).
         const bool has_input = next == 0 || more_inputs[next] || more_whole[next - 1];
         if (bytes(more_inputs, more_whole) > memory_ || (keeps_whole && !has_input)) {
           continue;
@@ -117,7 +118,7 @@ TEST(Rotor, EqualsBruteForce) {
   EXPECT_GT(replayed, 50);
 }
 
-TEST(Rotor, WhatItKeepsFits) {
+TEST(Rotor, KeptValuesFit) {
   std::mt19937_64 random(11);
   for (int instance = 0; instance < 200; ++instance) {
     std::vector<ChainStage> stages(2 + random() % 20);

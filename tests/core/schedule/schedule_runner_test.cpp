@@ -1,5 +1,5 @@
-// Schedules on real content: they change no bit and no budget, they drive the steps that they were
-// made of, and a simulation follows them as a live run does.
+// Schedules on real content: they change neither bits nor the budget, they drive the steps that
+// they were made for, and a simulation follows them as a live run does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ Options with_budget(Options options, Bytes budget) {
   return options;
 }
 
-// A run of some steps under a policy with a schedule.
+// Runs steps under a policy with a schedule.
 class Scheduled {
  public:
   Scheduled(const PolicyInfo& policy, std::uint64_t seed, Bytes budget,
@@ -73,7 +73,7 @@ class Scheduled {
   [[nodiscard]] const ScheduleRunner& runner() const { return runner_; }
   void end_step() { observers_.on_step("step"); }
 
-  // False: it does not fit.
+  // Returns false if the step does not fit.
   bool step(bool extra = false) {
     try {
       program_.step(extra);
@@ -94,7 +94,7 @@ class Scheduled {
 
 class ScheduleRunnerTest : public testing::TestWithParam<const PolicyInfo*> {};
 
-TEST_P(ScheduleRunnerTest, DrivesStepsAndChangesNoBit) {
+TEST_P(ScheduleRunnerTest, DrivesStepsWithoutChangingBits) {
   std::int64_t evictions = 0;
   for (std::uint64_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -110,7 +110,7 @@ TEST_P(ScheduleRunnerTest, DrivesStepsAndChangesNoBit) {
     EXPECT_LE(run.engine().stats().peak_bytes, first.peak_bytes * 3 / 2);
     evictions += run.engine().stats().evictions;
   }
-  // With a budget of any size nothing is worth a recomputation to these two.
+  // With an ample budget these two planners recompute nothing.
   const ScheduleKind kind = GetParam()->schedule;
   if (kind != ScheduleKind::kBudgeted && kind != ScheduleKind::kRotor) {
     EXPECT_GT(evictions, 500);
@@ -131,7 +131,7 @@ TEST_P(ScheduleRunnerTest, KeepsTheBudget) {
   EXPECT_GT(finished, 40);
 }
 
-TEST_P(ScheduleRunnerTest, LeavesAStepThatDiffersToThePolicy) {
+TEST_P(ScheduleRunnerTest, LeavesADifferentStepToThePolicy) {
   for (std::uint64_t seed = 0; seed < 30 && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Scheduled run(*GetParam(), seed, kAmple);
@@ -141,13 +141,13 @@ TEST_P(ScheduleRunnerTest, LeavesAStepThatDiffersToThePolicy) {
     ASSERT_TRUE(run.step(true));
     EXPECT_LT(run.runner().driven(), 2 * ops);
     const std::int64_t before = run.runner().driven();
-    ASSERT_TRUE(run.step(true));  // of which there is a plan by now
-    ASSERT_TRUE(run.step());      // and of this one still
+    ASSERT_TRUE(run.step(true));  // a plan for it exists by now
+    ASSERT_TRUE(run.step());      // and the one for this step still does
     EXPECT_EQ(run.runner().driven(), before + ops + 1 + ops);
   }
 }
 
-TEST_P(ScheduleRunnerTest, ASimulationDecidesAsTheLiveRunDoes) {
+TEST_P(ScheduleRunnerTest, ASimulationDecidesAsTheLiveRun) {
   std::size_t decisions = 0;
   for (std::uint64_t seed = 0; seed < 80; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -180,7 +180,7 @@ TEST_P(ScheduleRunnerTest, ASimulationDecidesAsTheLiveRunDoes) {
   EXPECT_GT(decisions, 1000U);
 }
 
-TEST_P(ScheduleRunnerTest, WhateverHappensNoBitChangesAndNothingStays) {
+TEST_P(ScheduleRunnerTest, DisturbedStepsKeepBitsAndFreeEverything) {
   for (std::uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     DisturbedSteps steps(seed);

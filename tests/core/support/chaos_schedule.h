@@ -1,4 +1,4 @@
-// A schedule without a plan: restores, keeps and drops what it likes, when it likes.
+// A schedule without a plan: it restores, keeps and drops random values at random times.
 #pragma once
 
 #include <random>
@@ -19,7 +19,7 @@ class ChaosSchedule final : public ScheduleHooks, public Observer {
       wanted.push_back(any());
       for (std::size_t i = 0; i + 1 < wanted.size(); ++i) {
         if (wanted[i].value == wanted.back().value) {
-          wanted.pop_back();  // restore takes distinct values
+          wanted.pop_back();  // restore() takes distinct values
           break;
         }
       }
@@ -55,8 +55,8 @@ class ChaosSchedule final : public ScheduleHooks, public Observer {
       }
     }
   }
-  // Keeps nothing any more, so that what nobody needs can go.
-  void let_go() {
+  // Ends all keeps and detaches the schedule, so that unneeded values can be freed.
+  void release_all() {
     for (const ValueTicket& ticket : tickets_) {
       engine_.schedule().keep(ticket, false);
     }
@@ -68,7 +68,7 @@ class ChaosSchedule final : public ScheduleHooks, public Observer {
 
   Engine& engine_;
   std::mt19937_64 random_;
-  std::vector<ValueTicket> tickets_;  // of values that may be gone, too
+  std::vector<ValueTicket> tickets_;  // of values that may have ended, too
 };
 
 }  // namespace recoup::detail

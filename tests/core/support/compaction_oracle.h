@@ -1,4 +1,5 @@
-// What Note [Compaction] promises, by trying every window, and what any rearrangement could reach.
+// Computes the results that Note [Compaction] promises by trying every window, and whether any
+// rearrangement could succeed.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,8 @@ class CompactionOracle {
   CompactionOracle(const PoolOracle& pool, Movable movable)
       : pool_(pool), movable_(std::move(movable)) {}
 
-  // Fewest bytes moved that leave a free range of `size`; nullopt when the note's three ways fail.
+  // The fewest moved bytes that leave a free range of `size`; nullopt if the three methods of the
+  // note fail.
   [[nodiscard]] std::optional<std::int64_t> cheapest(std::int64_t size) const {
     const auto slide = cheapest_slide(size);
     const auto relocation = cheapest_relocation(size);
@@ -35,7 +37,7 @@ class CompactionOracle {
     return after ? std::optional(*after + moved) : std::nullopt;
   }
 
-  // The same of slides alone: the free bytes of some window suffice.
+  // The same for slides only: the free bytes of one window must suffice.
   [[nodiscard]] std::optional<std::int64_t> cheapest_slide(std::int64_t size) const {
     std::optional<std::int64_t> best;
     for_each_window([&](const Window& window) {
@@ -46,7 +48,7 @@ class CompactionOracle {
     return best;
   }
 
-  // Moves every movable block as far down as it goes; returns the bytes that moved.
+  // Moves every movable block as far down as possible. Returns the number of moved bytes.
   std::int64_t slide_all() {
     std::int64_t moved = 0;
     std::int64_t to = 0;
@@ -105,7 +107,7 @@ class CompactionOracle {
   struct Window {
     std::int64_t free = 0;
     std::vector<std::int64_t> leaving;
-    std::vector<std::int64_t> holes;  // outside
+    std::vector<std::int64_t> holes;  // free ranges outside the window
     [[nodiscard]] std::int64_t moved() const {
       return std::accumulate(leaving.begin(), leaving.end(), std::int64_t{0});
     }
@@ -113,7 +115,8 @@ class CompactionOracle {
 
   [[nodiscard]] bool clearable(const Tile& tile) const { return tile.free || movable_(tile.owner); }
 
-  // Every run of tiles without an unmovable one or a boundary inside.
+  // Calls `function` for every run of tiles that contains no immovable block and no segment
+  // boundary.
   void for_each_window(const std::function<void(const Window&)>& function) const {
     const std::vector<Tile> tiles = pool_.tiles();
     for (std::size_t begin = 0; begin < tiles.size(); ++begin) {
@@ -136,7 +139,8 @@ class CompactionOracle {
       }
     }
   }
-  // The blocks of a window go into holes elsewhere, the largest first, each into the tightest.
+  // Moves the blocks of a window into holes elsewhere: the largest first, each into the smallest
+  // hole that holds it.
   [[nodiscard]] std::optional<std::int64_t> cheapest_relocation(std::int64_t size) const {
     std::optional<std::int64_t> best;
     for_each_window([&](Window window) {

@@ -1,4 +1,4 @@
-// Training steps to which all happens that may happen to a program beside its ops.
+// Training steps with all disturbances that a program can cause in addition to its ops.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace recoup::detail {
 
-// Draws options of every kind, too.
+// Also draws options of every kind.
 class DisturbedSteps {
  public:
   explicit DisturbedSteps(std::uint64_t seed) : random_(seed) {}
@@ -33,7 +33,7 @@ class DisturbedSteps {
     return options;
   }
 
-  // `end_step` says that one ends.
+  // `end_step` is called at the end of most steps.
   void run(StepProgram& steps, const std::function<void()>& end_step) {
     for (int step = 0; step < 6 && !testing::Test::HasFailure(); ++step) {
       try {
@@ -45,7 +45,7 @@ class DisturbedSteps {
       Program& program = steps.program();
       quiet(program);
       program.check();
-      let_go(program);
+      drop_all(program);
       if (chance(80)) {
         end_step();
       }
@@ -59,7 +59,7 @@ class DisturbedSteps {
   bool chance(unsigned percent) { return random_() % 100 < percent; }
   Tensor any(const Program& program) { return program.live()[random_() % program.live().size()]; }
 
-  // Before an op.
+  // Called before an op.
   void disturb(Program& program) {
     if (chance(2)) {
       program.device().fail_allocation(static_cast<std::int64_t>(1 + random_() % 6));
@@ -95,8 +95,8 @@ class DisturbedSteps {
     program.device().fail_kernel(0);
     program.device().during_kernel = nullptr;
   }
-  // Of what a step that failed left behind.
-  void let_go(Program& program) {
+  // Drops the tensors that a failed step did not drop.
+  void drop_all(Program& program) {
     for (const Tensor tensor : std::vector<Tensor>(program.live())) {
       while (program.pins(tensor) > 0) {
         program.unpin(tensor);

@@ -1,5 +1,5 @@
-// What the tests of the engine's rules have in common: hand-made programs, whose values are all
-// read at the end. In their drawings [x] is resident, (x) evicted, x! a non-recomputable value; an
+// A fixture for tests of the engine's rules: hand-written programs, whose values are all read at
+// the end. In drawings, [x] is resident, (x) is evicted, x! is a non-recomputable value, and an
 // arrow is an op.
 #pragma once
 
@@ -15,7 +15,8 @@ inline constexpr Bytes kUnit = 1_KiB;
 
 inline Bytes units(std::int64_t count) { return Bytes(count * kUnit.count()); }
 
-// One unit is a block, nothing is measured, the policy takes the oldest.
+// Every block is a multiple of one unit, no cost is measured, and the policy evicts the oldest
+// value.
 inline Options options_of(std::int64_t budget_units) { return plain_options(units(budget_units)); }
 
 class EngineContract : public testing::Test {

@@ -1,6 +1,5 @@
-// A program that runs on an engine, op by op, as csrc/torch/calls/op_call.cpp drives one, beside a
-// plain interpreter of the same ops that has neither budget nor engine and says what every storage
-// holds.
+// Program: runs ops on an engine, as csrc/torch/calls/op_call.cpp does, and in parallel on a plain
+// interpreter without budget or engine, whose results are the expected contents of all storages.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,8 +16,8 @@ namespace recoup::detail {
 
 using Tensor = std::size_t;
 
-// What most programs of these tests run with: small results are the exception, and all candidates
-// are scored.
+// The options of most programs of these tests: few results count as small, and all candidates are
+// scored.
 inline Options plain_options(Bytes budget, const std::string& policy = "lru") {
   return {.budget = budget,
           .policy = policy,
@@ -36,7 +35,7 @@ struct Call {
   std::vector<Argument> arguments;  // distinct storages
   std::vector<Bytes> fresh;
   std::vector<Bytes> workspace = {};
-  Bytes keeps{0};  // of what its kernel allocates in its first run and goes on holding
+  Bytes keeps{0};  // bytes that the kernel allocates in its first run and keeps allocated
   Nanoseconds cost{100};
   CostKey cost_key = 0;
   bool repeatable = true;
@@ -60,7 +59,7 @@ class Program {
   [[nodiscard]] Engine& engine() { return *engine_; }
   [[nodiscard]] NumericDevice& device() { return device_; }
 
-  // Runs an op; throws what the kernel or the engine throws. Returns what it made.
+  // Runs an op and returns its results. Passes on exceptions of the kernel and of the engine.
   std::vector<Tensor> run(const Call& call) {
     Kernel kernel{.seed = ++next_seed_,
                   .operands = {},
@@ -87,7 +86,7 @@ class Program {
     try {
       execute_until_it_fits(call, kernel, blocks);
     } catch (const KernelFailed&) {
-      kernel.stops_half_way = true;  // it may have been told by the device
+      kernel.stops_half_way = true;  // the device may have injected the failure
       expect_run(call, kernel);
       abort();
       throw;
@@ -98,7 +97,7 @@ class Program {
     return finish(call, std::move(kernel), blocks);
   }
 
-  // Shorthands, each of one result.
+  // Shorthands for ops with one result.
   Tensor op(const std::vector<Tensor>& inputs, Bytes size) {
     return run(call_of(inputs, size)).front();
   }
@@ -127,29 +126,29 @@ class Program {
     std::vector<std::uint8_t> content = storage->outside;
     return add(std::move(storage), std::move(content));
   }
-  // The user lets go of it.
+  // The user releases the tensor.
   void drop(Tensor tensor) {
     forget_live(tensor);
     storage(tensor).dead = true;
     engine_->storage_died(id(tensor));
   }
-  // The same of an external one, of which the engine hears when the device sweeps.
+  // The user releases an external tensor; the engine is told when the device sweeps.
   void abandon(Tensor tensor) {
     forget_live(tensor);
     storage(tensor).abandoned = true;
   }
-  // Its address is given away, until it is dropped.
+  // The address is given to code outside, until the tensor is dropped.
   void escape(Tensor tensor) {
     engine_->user().escape(id(tensor));
     tensors_[tensor].escaped = true;
   }
-  // Its address is given away, and its bytes leave the pool before, if they can.
+  // The same, after its bytes have left the pool if they can.
   void escape_and_leave(Tensor tensor) {
     engine_->user().escape_and_leave(id(tensor));
     tensors_[tensor].escaped = true;
   }
   [[nodiscard]] bool escaped(Tensor tensor) const { return tensors_[tensor].escaped; }
-  // Somebody outside writes through an address that an escape gave away.
+  // Code outside writes through an address from an earlier escape.
   void foreign_write(Tensor tensor) {
     const Span bytes = device_.bytes_of(storage(tensor));
     for (std::size_t at = 0; at < bytes.size(); at += 3) {
@@ -182,7 +181,7 @@ class Program {
   [[nodiscard]] const std::vector<Tensor>& live() const { return live_; }
   bool evict(Tensor tensor) { return engine_->user().evict(id(tensor)); }
 
-  // Brings a storage back and compares it with what it should hold.
+  // Restores a storage and compares it with its expected content.
   void expect(Tensor tensor) {
     const ValueId current[] = {engine_->current(id(tensor))};
     engine_->acquire(current);
@@ -195,8 +194,8 @@ class Program {
       expect(tensor);
     }
   }
-  // Between ops: every invariant, and the content of every live storage that has bytes; changes
-  // nothing.
+  // Checks all invariants between ops, and the content of every live storage that is resident.
+  // Changes nothing.
   void check() {
     ASSERT_NO_THROW(engine_->check());
     device_.scrub();
@@ -215,9 +214,9 @@ class Program {
  private:
   struct Entry {
     std::unique_ptr<NumericStorage> storage;
-    std::vector<std::uint8_t> content;  // what it should hold
-    std::size_t place = 0;              // in live_
-    std::vector<PinTicket> pins;        // by the user
+    std::vector<std::uint8_t> content;  // expected content
+    std::size_t place = 0;              // index in live_
+    std::vector<PinTicket> pins;        // of the user
     bool escaped = false;
   };
 
@@ -344,7 +343,7 @@ class Program {
     const Span bytes = device_.bytes_of(storage(tensor));
     EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), tensors_[tensor].content.begin(),
                            tensors_[tensor].content.end()))
-        << "tensor " << tensor << " does not hold what it should";
+        << "tensor " << tensor << " has wrong content";
   }
 
   NumericDevice device_;

@@ -1,4 +1,4 @@
-// One random program on an engine with random settings, and what must hold whatever happens.
+// One random program on an engine with random settings, and the properties that must always hold.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,9 +19,9 @@
 namespace recoup::detail {
 
 inline constexpr int kSteps = 60;
-inline constexpr Bytes kGenerous = 1_MiB;  // more than all that a program ever makes
+inline constexpr Bytes kGenerous = 1_MiB;  // more bytes than any program makes
 
-// What an engine decided, in order.
+// Logs the decisions of an engine in order.
 class Decisions final : public Observer {
  public:
   void on_evict(ValueId value) override { log.push_back({'e', value.index(), 0}); }
@@ -37,7 +37,7 @@ class Decisions final : public Observer {
   std::vector<std::tuple<char, std::uint64_t, std::int64_t>> log;
 };
 
-// Says that the next ops use storages of which some are there, in a random order.
+// A next-use predictor that names random storages, live ones among them, in random order.
 class RandomNextUses final : public PlannedVictims {
  public:
   RandomNextUses(Program& program, std::uint64_t seed) : program_(program), random_(seed) {}
@@ -64,8 +64,8 @@ class RandomNextUses final : public PlannedVictims {
 // One random program.
 class Fuzzer {
  public:
-  // `kinetic`: whether a search through all candidates is by their kinetic order; unset: any
-  // search.
+  // `kinetic`: whether searches through all candidates use their kinetic order; nullopt: a random
+  // kind of search.
   Fuzzer(std::string_view policy, std::uint64_t seed, std::optional<bool> kinetic = {},
          const TestAids& aids = {})
       : random_(seed),
@@ -87,7 +87,7 @@ class Fuzzer {
 
   [[nodiscard]] const Decisions& decisions() const { return decisions_; }
   [[nodiscard]] Stats stats() const { return program_.stats(); }
-  // Injected by a test aid, of either kind.
+  // The number of faults that test aids injected, of either kind.
   [[nodiscard]] std::int64_t faults() const { return faults_; }
 
   void run() {
@@ -207,7 +207,7 @@ class Fuzzer {
     }
   }
 
-  // A device says late what an op took.
+  // A cost that the device reports after the op has ended.
   void learn_cost(Tensor tensor) {
     Engine& engine = program_.engine();
     const ValueTicket made = engine.values().ticket(engine.current(program_.id(tensor)));
@@ -269,7 +269,7 @@ class Fuzzer {
     return call;
   }
 
-  // What may go wrong, or happen on another thread, during the next kernels.
+  // Failures, and actions of another thread, during the next kernels.
   void disturb() {
     if (chance(6)) {
       program_.device().fail_allocation(number(1, 6));
@@ -332,7 +332,7 @@ class Fuzzer {
     program_.check();
   }
 
-  // Everything that could have been given up was, and it was not enough.
+  // An OutOfBudget error is legal only if everything evictable was evicted and that was not enough.
   void judge(const OutOfBudgetReport& report) {
     if (report.reason.find("a test aid lets") != std::string::npos) {
       EXPECT_GT(options_.aids.fail_allocation, 0);
@@ -342,7 +342,7 @@ class Fuzzer {
     EXPECT_LT(options_.budget, kGenerous) << report.to_string();
     EXPECT_GT(report.enough, report.budget) << report.to_string();
     if (!report.fragmented && report.asked > Bytes(0)) {
-      if (report.external + report.asked <= report.budget) {  // else nothing was tried
+      if (report.external + report.asked <= report.budget) {  // otherwise no eviction was tried
         EXPECT_EQ(report.evictable, Bytes(0)) << report.to_string();
       }
       EXPECT_GT(report.external + report.non_recomputable + report.pinned + report.workspace +
@@ -356,7 +356,7 @@ class Fuzzer {
     Engine& engine = program_.engine();
     engine.set_test_aids({});
     if (runner_) {
-      runner_->let_go();
+      runner_->release_all();
     }
     if (engine.options().budget < kGenerous) {
       program_.grow(kGenerous);
@@ -390,7 +390,8 @@ class Fuzzer {
   std::optional<ObserverPair> observers_;
 };
 
-// A longer run: RECOUP_PROGRAMS=100000 build/core/tests/recoup_core_tests --gtest_filter=*Random*
+// For a longer run: RECOUP_PROGRAMS=100000 build/core/tests/recoup_core_tests
+// --gtest_filter=*Random*
 inline std::uint64_t programs(std::uint64_t unless_asked) {
   const char* const asked = std::getenv("RECOUP_PROGRAMS");
   return asked == nullptr ? unless_asked : std::stoull(asked);

@@ -1,4 +1,4 @@
-// Problems for the tests of static layout: random ones, small helpers, the published ones.
+// Problems for the tests of static layout: random and published ones, and helpers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,9 +20,9 @@ inline LayoutBuffer buffer(std::string name, LayoutTime lower, LayoutTime upper,
 
 struct RandomLayout {
   int count = 100;
-  int steps = 50;  // lives lie in [0, steps)
+  int steps = 50;  // lifetimes lie in [0, steps)
   int most_width = 20;
-  int sizes = 64;  // sizes are 1 to so many times `grain`
+  int sizes = 64;  // sizes are multiples of `grain` from 1 to `sizes` times
   int grain = 16;
   int streams = 1;
 };
@@ -43,14 +43,14 @@ inline LayoutProblem random_layout(std::uint64_t seed, const RandomLayout& shape
   return problem;
 }
 
-// Example 1 of CANN's graph engine; both of its ends are live, ours is not.
+// Example 1 of CANN's graph engine. Its lifetimes include their last step; ours exclude it.
 inline LayoutProblem example_1() {
   return {.buffers = {buffer("A", 1, 3, 1024), buffer("B", 2, 5, 2048), buffer("C", 3, 5, 1024),
                       buffer("D", 4, 6, 512), buffer("E", 5, 7, 4096)},
           .ops = {}};
 }
 
-// Layouts of search that never depend on the clock.
+// Options under which the results of search never depend on the clock.
 inline LayoutOptions without_clock(std::int64_t node_limit = 20'000) {
   LayoutOptions options;
   options.time_limit = std::chrono::hours(24 * 365);
@@ -58,7 +58,7 @@ inline LayoutOptions without_clock(std::int64_t node_limit = 20'000) {
   return options;
 }
 
-// A published instance; an empty problem where the data is not, and the test should be skipped.
+// A published instance. Empty if its data is missing; the test should then be skipped.
 inline LayoutProblem published(const std::string& name) {
   const char* folder = std::getenv("RECOUP_SHARED_DATA");
   const std::filesystem::path path =

@@ -1,5 +1,5 @@
-// A lineage that is driven by the engine's rules, beside plain lists of the same ops from which
-// every count and cost can be had by looking at all of them.
+// LineageGraph: a lineage that is driven by the engine's rules, with plain lists of the same ops,
+// from which every count and cost can be computed by a full scan.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace recoup::detail {
 struct PlainOp {
   OpId id;
   std::vector<ValueId> inputs;
-  std::set<ValueId> outputs;  // that still have a record
+  std::set<ValueId> outputs;  // the outputs that still have a record
   Nanoseconds cost{0};
 };
 
@@ -33,7 +33,8 @@ class LineageGraph {
     values_.insert(id);
     return id;
   }
-  // Makes fresh values; an entry of `over` is written: it is the old version from now on.
+  // Adds an op with `fresh` new values. Each value in `over` is overwritten and becomes an old
+  // version.
   std::vector<ValueId> op(const std::vector<ValueId>& inputs, std::size_t fresh, Nanoseconds cost,
                           const std::vector<ValueId>& over = {}) {
     const OpId id = lineage.add_op(inputs);
@@ -89,7 +90,7 @@ class LineageGraph {
     value.writing = value.writing && value.hard_pins > 0;
     collect(id);
   }
-  // A resident value becomes a non-recomputable value.
+  // Makes a resident value non-recomputable.
   void cut(ValueId id) {
     const OpId producer = lineage[id].producer;
     const auto plain = std::find_if(ops_.begin(), ops_.end(),
@@ -140,17 +141,17 @@ class LineageGraph {
     return Nanoseconds{0};
   }
 
-  std::vector<ValueId> useless;  // what update_demand has reported
+  std::vector<ValueId> useless;  // values that update_demand() has reported
 
  private:
   // What the engine does in collect() and remove_record().
   void collect(ValueId first) {
     std::vector<ValueId>& work = collect_work_;
     work.push_back(first);
-    if (settling_) {
+    if (collecting_) {
       return;
     }
-    settling_ = true;
+    collecting_ = true;
     while (!work.empty()) {
       const ValueId id = work.back();
       work.pop_back();
@@ -170,17 +171,17 @@ class LineageGraph {
       lineage.remove_value(id);
       values_.erase(id);
     }
-    settling_ = false;
+    collecting_ = false;
   }
 
   std::set<ValueId> values_;
   std::vector<PlainOp> ops_;  // oldest first
   std::vector<ValueId> collect_work_;
-  bool settling_ = false;
+  bool collecting_ = false;
   std::uint32_t next_storage_ = 0;
 };
 
-// One random change such as an engine makes; ops have up to `fresh` results.
+// Makes one random change that an engine could make. Ops have up to `fresh` results.
 inline void change(LineageGraph& graph, std::mt19937_64& random, std::uint64_t fresh) {
   const auto pick = [&](auto&& wanted) {
     std::vector<ValueId> matching;
@@ -207,7 +208,7 @@ inline void change(LineageGraph& graph, std::mt19937_64& random, std::uint64_t f
       }
     }
     std::vector<ValueId> over;
-    if (random() % 4 == 0) {  // half of them read what they write over
+    if (random() % 4 == 0) {  // half of these ops read the value that they overwrite
       id = pick([](const Value& value) { return value.storage.valid(); });
       if (id.valid()) {
         over.push_back(id);

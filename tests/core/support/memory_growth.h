@@ -1,4 +1,4 @@
-// How far a call drives the memory of the process up.
+// Measures by how much a call raises the memory of the process.
 #pragma once
 
 #include <fstream>
@@ -8,7 +8,7 @@
 
 namespace recoup {
 
-// A line of /proc/self/status in kB.
+// A line of /proc/self/status, which is in kB.
 inline Bytes status_line(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -23,7 +23,7 @@ inline Bytes status_line(const std::string& name) {
 
 template <class Function>
 Bytes memory_growth(Function&& function) {
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak starts anew
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak
   const Bytes before = status_line("VmRSS");
   function();
   return status_line("VmHWM") - before;

@@ -1,6 +1,6 @@
-// A device whose memory is a vector of bytes and whose ops are integer functions of the bytes that
-// they read: too simple to be wrong, and every wrong byte anywhere changes all that is computed
-// from it.
+// NumericDevice: its memory is a vector of bytes, and its ops are integer functions of the bytes
+// that they read. It is simple enough to be obviously correct, and any wrong byte changes
+// everything that is computed from it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,9 +34,9 @@ struct Kernel {
   std::uint64_t seed = 0;
   std::vector<Access> operands;
   std::vector<Bytes> fresh;      // sizes of the storages that it makes
-  std::vector<Bytes> workspace;  // sizes of what it allocates beside them
-  Bytes keeps{0};                // size of what it allocates first, and goes on holding
-  bool stops_half_way = false;   // throws when its first write is half done
+  std::vector<Bytes> workspace;  // sizes of further allocations
+  Bytes keeps{0};                // size of its first allocation, which it keeps
+  bool stops_half_way = false;   // throws in the middle of its first write
 };
 
 class KernelFailed : public std::runtime_error {
@@ -69,7 +69,7 @@ inline std::uint8_t pattern(std::uint64_t seed, std::size_t position) {
   return static_cast<std::uint8_t>(mix(seed, position) >> 24);
 }
 
-// Runs a kernel. Used on the engine's memory and, for what to expect, on plain vectors.
+// Runs a kernel, on the engine's memory or on plain vectors for the expected contents.
 inline void compute(const Kernel& kernel, std::span<const Span> operands,
                     std::span<const Span> fresh) {
   std::uint64_t seed = kernel.seed;
@@ -101,16 +101,16 @@ inline void compute(const Kernel& kernel, std::span<const Span> operands,
   }
 }
 
-// The program's end of a storage: what a StorageImpl is to the Torch binding.
+// The program's side of a storage; corresponds to a StorageImpl in the Torch binding.
 struct NumericStorage {
   StorageId id;
   Bytes nbytes;
-  std::optional<PoolOffset> offset;   // of its bytes in the arena, while it has some there
-  std::vector<std::uint8_t> outside;  // its bytes, when it was made outside the pool
+  std::optional<PoolOffset> offset;   // of its bytes in the arena, if they are there
+  std::vector<std::uint8_t> outside;  // its bytes, if it was made outside the pool
   bool external = false;
-  bool shared = false;     // refuses to give up its bytes
-  bool dead = false;       // the engine was told so and may not touch it again
-  bool abandoned = false;  // the user let it go and nobody has told the engine
+  bool shared = false;     // refuses to release its bytes
+  bool dead = false;       // the engine was told of its death and may not touch it again
+  bool abandoned = false;  // the user has released it, but the engine has not been told
   bool forgotten = false;
 };
 
@@ -130,11 +130,11 @@ class NumericDevice final : public Device {
     grow(capacity);
   }
   void bind(Engine& engine) { engine_ = &engine; }
-  // Blocks that kernels go on holding.
+  // Blocks that kernels keep.
   std::vector<BlockId> kept;
   void grow(Bytes capacity) { arena_.resize(static_cast<std::size_t>(capacity.count()), kPoison); }
 
-  // Allocates and runs, as a kernel does. On an exception no block is left behind.
+  // Allocates memory and runs the kernel. Frees all its blocks if it throws.
   void execute(const Kernel& kernel, std::span<const Span> operands, std::span<BlockId> outputs) {
     std::vector<BlockId> held;
     BlockId keeps;
@@ -197,7 +197,7 @@ class NumericDevice final : public Device {
     return at({.external = nullptr, .offset = storage.offset.value()}, storage.nbytes);
   }
 
-  // Overwrites what no block holds, so that a stale read shows.
+  // Overwrites all memory outside of blocks, so that stale reads are detected.
   void scrub() {
     std::size_t end = 0;
     for (const BlockView& block : engine_->pool().taken()) {
@@ -209,24 +209,23 @@ class NumericDevice final : public Device {
     std::fill(arena_.begin() + static_cast<std::ptrdiff_t>(end), arena_.end(), kPoison);
   }
 
-  // The k-th allocation of a kernel from now on throws std::bad_alloc; 0: none does.
+  // Makes the k-th allocation of a kernel from now on throw std::bad_alloc; 0: none.
   void fail_allocation(std::int64_t k) { allocation_fault_ = k; }
-  // The k-th kernel from now on throws half way; 0: none does.
+  // Makes the k-th kernel from now on throw half way; 0: none.
   void fail_kernel(std::int64_t k) { kernel_fault_ = k; }
-  // The k-th copy to the spill tier from now on cannot be written; from there, not be read; 0: all
-  // can.
+  // Makes the k-th write to, or read from, the spill tier from now on fail; 0: none.
   void fail_spill(std::int64_t k) { spill_fault_ = k; }
   void fail_fetch(std::int64_t k) { fetch_fault_ = k; }
-  // Runs once, in the middle of the next kernel: what another thread might do.
+  // Called once in the middle of the next kernel: actions of another thread.
   std::function<void()> during_kernel;
-  // Storages that sweep_external may find to be nobody's.
+  // Storages that sweep_external() checks for abandoned ones.
   std::vector<NumericStorage*> externals;
   std::size_t bytes_a_payload = sizeof(NumericPayload);
   const PageSizes pages;
   int discards = 0;
-  // Makes replays compute something else, for verify mode.
+  // Changes the results of replays, to test verify mode.
   std::uint64_t replay_noise = 0;
-  // What a replay is said to take.
+  // The reported duration of a replay.
   Nanoseconds replay_time{100};
 
   [[nodiscard]] std::int64_t payloads() const { return payloads_; }
@@ -319,7 +318,7 @@ class NumericDevice final : public Device {
                      std::size_t /*result*/) override {
     return digest(at(from, size), 1);
   }
-  // The bytes are copied when it ends, and must be what they were: nobody writes them in between.
+  // The bytes are copied at the end of the write. They must not change in between.
   void begin_spill(Bytes to, const Location& from, Bytes size) override {
     const auto end = static_cast<std::size_t>(engine_->pool().round_up(to + size).count());
     tier_.resize(std::max(tier_.size(), end), kPoison);
@@ -340,7 +339,7 @@ class NumericDevice final : public Device {
     return true;
   }
   [[nodiscard]] bool lend_tier() noexcept override { return true; }
-  // Whatever the engine takes for a copy is one.
+  // A copy that the engine asks about must be equal.
   [[nodiscard]] bool unchanged(Bytes to, const Location& from, Bytes size) override {
     const Span bytes = at(from, size);
     EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), tier_.begin() + to.count()));
@@ -404,7 +403,7 @@ class NumericDevice final : public Device {
     Bytes size;
   };
   std::vector<std::uint8_t> tier_;
-  std::map<std::int64_t, Write> writes_;  // under way, by place
+  std::map<std::int64_t, Write> writes_;  // pending, by offset in the tier
   std::map<std::int64_t, Read> reads_;
   std::int64_t spill_fault_ = 0;
   std::int64_t fetch_fault_ = 0;

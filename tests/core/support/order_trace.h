@@ -1,4 +1,4 @@
-// Traces for the tests of orders: written op by op, or drawn at random.
+// Traces for the tests of orders: written op by op, or random.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,11 @@ class OrderTrace {
  public:
   struct Op {
     std::vector<std::uint32_t> reads;
-    std::vector<std::uint32_t> writes = {};  // adds to
+    std::vector<std::uint32_t> writes = {};  // also reads them, unless `overwrites`
     std::vector<Bytes> makes = {};
     bool random = false;
     bool repeatable = true;
-    bool overwrites = false;  // all of what it writes
+    bool overwrites = false;  // all bytes of `writes`
     Bytes workspace{0};
   };
 
@@ -28,7 +28,7 @@ class OrderTrace {
     trace_.events.push_back({TraceEvent::Kind::kExternal, 0, size});
     return storages_++;
   }
-  // The first storage that it makes.
+  // Returns the id of the first storage that the op makes.
   std::uint32_t op(const Op& row) {
     TraceOp op;
     op.kernel = static_cast<std::uint32_t>(trace_.kernels.size());
@@ -78,8 +78,8 @@ class OrderTrace {
   std::uint32_t storages_ = 0;
 };
 
-// All that can be in one: steps, writes in place, random numbers, results that the program reads,
-// storages from outside, that can be seen from outside, that nobody lets go of.
+// A random trace with all features: steps, in-place writes, random numbers, results that the
+// program reads, storages from outside, escapes, and storages that never die.
 inline Trace random_trace(std::uint64_t seed, int ops) {
   std::mt19937_64 random(seed);
   const auto below = [&](std::size_t count) { return random() % count; };
@@ -111,7 +111,7 @@ inline Trace random_trace(std::uint64_t seed, int ops) {
       for (std::size_t k = 0; k < makes; ++k) {
         row.makes.emplace_back(1 + static_cast<int>(below(100)));
       }
-    }  // else its result is the program's
+    }  // otherwise the op only returns a result to the program
     const std::uint32_t first = trace.op(row);
     for (std::uint32_t k = 0; k < row.makes.size(); ++k) {
       live.push_back(first + k);

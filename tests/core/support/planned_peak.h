@@ -1,4 +1,4 @@
-// What a schedule takes of a whole step.
+// The peak in bytes of a whole step under a schedule.
 #pragma once
 
 #include <numeric>

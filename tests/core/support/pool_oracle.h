@@ -1,4 +1,4 @@
-// A pool too simple to be wrong: it knows only what is taken and finds everything else by looking.
+// A simple reference pool: it stores the allocated blocks only, and finds everything else by scans.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class PoolOracle {
     return segment_ > 0 && offset % segment_ == 0;
   }
 
-  // Everything in address order; free ranges end where a block or a segment does.
+  // All tiles by address. A free range ends at the next block or segment boundary.
   [[nodiscard]] std::vector<Tile> tiles() const {
     std::vector<Tile> tiles;
     std::int64_t at = 0;
@@ -55,7 +55,7 @@ class PoolOracle {
     return tiles;
   }
 
-  // Free bytes that end where a block starts or start where it ends, in its segment.
+  // The free bytes that are directly before and after a block, within its segment.
   [[nodiscard]] std::int64_t free_around(std::int64_t offset) const {
     const std::int64_t end = offset + taken_.at(offset).size;
     std::int64_t sum = 0;
@@ -68,7 +68,7 @@ class PoolOracle {
     return sum;
   }
 
-  // Where best fit puts `wanted` bytes.
+  // Best fit: returns the offset of the new block.
   std::optional<std::int64_t> allocate(std::int64_t wanted, Zone zone) {
     const std::int64_t size = round_up(wanted);
     std::optional<Tile> best;
@@ -86,7 +86,7 @@ class PoolOracle {
     taken_[offset] = {.offset = offset, .size = size};
     return offset;
   }
-  // False when something is there.
+  // Returns false if the range is not free.
   bool allocate_at(std::int64_t offset, std::int64_t wanted) {
     const std::int64_t size = round_up(wanted);
     for (const Tile& tile : tiles()) {
@@ -107,7 +107,7 @@ class PoolOracle {
     taken_[to] = tile;
   }
 
-  // Every offset to which the block at `from` can go.
+  // All offsets to which the block at `from` can move.
   [[nodiscard]] std::vector<std::int64_t> targets(std::int64_t from) const {
     PoolOracle without = *this;
     const std::int64_t size = taken_.at(from).size;
@@ -136,7 +136,7 @@ class PoolOracle {
     }
     return most;
   }
-  // From each tile as far up as nothing is in the way.
+  // The largest range that can be cleared: from each tile upward to the next obstacle.
   [[nodiscard]] std::int64_t largest_window(const std::function<bool(ValueId)>& clearable) const {
     const std::vector<Tile> all = tiles();
     std::int64_t most = 0;

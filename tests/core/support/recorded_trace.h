@@ -1,4 +1,4 @@
-// A random trace with something of everything that a recorder writes.
+// A random trace with every kind of record that a recorder writes.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace recoup::detail {
 
 class RandomTrace {
  public:
-  // `most_bits`: of sizes.
+  // `most_bits`: the largest number of bits of a size.
   RandomTrace(std::uint64_t seed, unsigned most_bits) : random_(seed), most_bits_(most_bits) {}
 
   Trace make(int events) {
@@ -30,7 +30,7 @@ class RandomTrace {
       add_kernel();
     }
     for (int i = 0; i < events; ++i) {
-      // Half of it ops, as in a program.
+      // Half of the events are ops, as in a program.
       add(below(2) == 0 ? Kind::kOp
                         : static_cast<Kind>(below(static_cast<std::size_t>(Kind::kParts) + 1)));
     }
@@ -94,7 +94,7 @@ class RandomTrace {
     builder_.add_plan(plan, evictions);
   }
 
-  // The least allocation that a kernel does not free, or 0.
+  // The lowest-numbered allocation that a kernel does not free, or 0.
   static std::uint32_t first_kept(const std::vector<TraceFresh>& fresh) {
     std::uint32_t first = fresh.empty() ? 0 : fresh.front().allocation;
     for (const TraceFresh& each : fresh) {
@@ -242,8 +242,9 @@ class RandomTrace {
   std::mt19937_64 random_;
   unsigned most_bits_;
   TraceBuilder builder_;
-  std::vector<std::vector<TraceFresh>> kept_;   // of each kernel
-  std::vector<std::vector<KernelStep>> freed_;  // allocations of each kernel, by number and size
+  std::vector<std::vector<TraceFresh>> kept_;  // by kernel
+  // by kernel: allocations that it frees, by number and size
+  std::vector<std::vector<KernelStep>> freed_;
   std::vector<Storage> live_;
   std::uint32_t storages_ = 0;
   std::uint32_t blocks_ = 0;

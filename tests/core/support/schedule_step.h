@@ -10,10 +10,10 @@ namespace recoup::detail {
 using Intervals = std::vector<Interval>;
 inline constexpr std::uint32_t kOpen = Interval::kOpen;
 
-// A step, op by op. Names are "cheap" (0) and "aten::mm" (1).
+// One step. The names of its ops are "cheap" (0) and "aten::mm" (1).
 class Step {
  public:
-  // Returns what it made.
+  // Returns the storage that the op makes.
   std::uint32_t op(const std::vector<std::uint32_t>& inputs, std::int64_t size, bool heavy = false,
                    std::int64_t cost = 10) {
     std::vector<TraceOperand> operands;

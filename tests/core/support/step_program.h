@@ -1,4 +1,4 @@
-// Random networks that train step after step: what schedules are made for.
+// Random networks that repeat a training step: the workload that schedules are made for.
 #pragma once
 
 #include <deque>
@@ -12,22 +12,22 @@
 
 namespace recoup::detail {
 
-// A network is drawn from its seed and does the same in every step, down to the ops' order.
+// A network is drawn from its seed and runs the same ops in the same order in every step.
 class StepProgram {
  public:
   enum class Keep : std::uint8_t {
     kNothing,
-    kGradients,  // every other one, until the next step has made its own
+    kGradients,  // every second one, until the next step has made its own
   };
   StepProgram(std::uint64_t seed, const Options& options, Keep keep = Keep::kNothing)
       : seed_(seed), keep_(keep), program_(options) {}
   [[nodiscard]] Program& program() { return program_; }
 
-  // All ops cost so many times what is drawn for them, from now on.
+  // Multiplies the drawn costs of all later ops by `factor`.
   void set_cost_factor(std::int64_t factor) { cost_factor_ = factor; }
 
   using BeforeOp = std::function<void(Program&)>;
-  // `extra`: runs one op more, of its own. `before_op` is called before each op.
+  // `extra`: runs one additional op in this step. `before_op` is called before each op.
   void step(bool extra = false, BeforeOp before_op = nullptr) {
     before_op_ = std::move(before_op);
     random_.seed(seed_);
@@ -77,14 +77,14 @@ class StepProgram {
 
   Tensor forward(Tensor x) {
     switch (random_() % 5) {
-      case 0: {  // its input is saved
+      case 0: {  // the input is saved
         const Tensor y = call("conv", {x, weights_[random_() % weights_.size()]});
         saved_.push_back(x);
         return y;
       }
-      case 1: {  // its output is saved
+      case 1: {  // the output is saved
         const Tensor y = call("relu", {x});
-        let_go(x);
+        drop_unless_saved(x);
         saved_.push_back(y);
         return y;
       }
@@ -97,14 +97,14 @@ class StepProgram {
       case 3: {  // a branch that joins again
         const Tensor y = call("conv", {x, weights_[random_() % weights_.size()]});
         const Tensor z = call("add", {x, y});
-        let_go(x);
-        let_go(y);
+        drop_unless_saved(x);
+        drop_unless_saved(y);
         saved_.push_back(z);
         return z;
       }
       default: {  // nothing is saved
         const Tensor y = call("dropout", {x});
-        let_go(x);
+        drop_unless_saved(x);
         return y;
       }
     }
@@ -112,14 +112,14 @@ class StepProgram {
 
   void backward(Tensor x) {
     Tensor gradient = call("loss", {x});
-    let_go(x);
+    drop_unless_saved(x);
     while (!saved_.empty()) {
       const Tensor saved = saved_.back();
       saved_.pop_back();
       const Tensor next = call("backward", {saved, gradient});
       end(gradient);
       gradient = next;
-      let_go(saved);
+      drop_unless_saved(saved);
     }
     end(gradient);
   }
@@ -144,8 +144,8 @@ class StepProgram {
     }
   }
 
-  // Unless it is saved.
-  void let_go(Tensor tensor) {
+  // Drops the tensor unless it is saved.
+  void drop_unless_saved(Tensor tensor) {
     if (std::find(saved_.begin(), saved_.end(), tensor) == saved_.end()) {
       program_.drop(tensor);
     }
@@ -160,7 +160,7 @@ class StepProgram {
   std::vector<Tensor> weights_;
   std::vector<Tensor> saved_;
   std::deque<Tensor> kept_;
-  std::size_t kept_before_ = 0;  // of those: the last step's
+  std::size_t kept_before_ = 0;  // the first kept_before_ of kept_ are from the previous step
 };
 
 }  // namespace recoup::detail

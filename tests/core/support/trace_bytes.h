@@ -1,4 +1,4 @@
-// Trace files made of any records: what a stranger could write, with checksums that are right.
+// Builds trace files from arbitrary records, also invalid ones, with correct checksums.
 #pragma once
 
 #include <zlib.h>
@@ -13,13 +13,13 @@
 
 namespace recoup::detail {
 
-// A record of a trace file as its numbers; counts of lists are written as the lists are.
+// A record of a trace file as numbers. Lengths of lists are derived when the record is written.
 struct Record {
   std::uint64_t tag = 0;
   std::string text = {};                     // of a name
-  std::vector<std::uint64_t> numbers = {};   // of an op: the six before its operands
+  std::vector<std::uint64_t> numbers = {};   // of an op: the six numbers before its operands
   std::vector<std::uint64_t> operands = {};  // of an op
-  std::vector<std::uint64_t> results = {};   // of an op: allocation, bytes, allocation, ...
+  std::vector<std::uint64_t> results = {};   // of an op: allocation, bytes, allocation, bytes, ...
 };
 
 inline void put_number(std::string& raw, std::uint64_t number) {
@@ -53,7 +53,7 @@ inline void put_record(std::string& raw, const Record& record) {
   }
 }
 
-// The records of a trace, as the writer has them.
+// Collects the records that the writer would write.
 class RecordSink final : public TraceSink {
  public:
   void set_device(const TraceDevice& device) override {

@@ -1,5 +1,5 @@
-// DTR's theorem (section 3 and appendix A of the paper) on long chains, and that nothing in a
-// simulation needs a stack as deep as a replay.
+// DTR's theorem (section 3 and appendix A of the paper) on long chains. No part of a simulation may
+// recurse as deep as replays nest.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -23,7 +23,7 @@ class Chain {
     builder_.add_name("op");
     builder_.add_kernel({{{.kind = KernelStep::Kind::kAllocate, .index = 0, .size = kActivation}}});
   }
-  // Returns the number of the storage that it makes.
+  // Returns the id of the storage that it makes.
   std::uint32_t op(std::initializer_list<std::uint32_t> inputs) {
     TraceOp op;
     op.cost = Nanoseconds(1);
@@ -89,7 +89,7 @@ double ops_over_length(const std::string& policy, std::uint32_t length) {
   return static_cast<double>(result.ops + result.stats.replays) / length;
 }
 
-// On a thread with room for a hundred calls: a call for each of thousands of ops would crash.
+// Calls the function on a thread with stack for about a hundred calls. One call per op would crash.
 void on_a_small_stack(const std::function<void()>& function) {
   pthread_attr_t attributes;
   ASSERT_EQ(pthread_attr_init(&attributes), 0);
@@ -123,18 +123,18 @@ TEST(TraceChain, LruTakesMoreThanLinearWork) {
   }
 }
 
-TEST(TraceChain, DeepReplaysNeedNoStack) {
+TEST(TraceChain, DeepReplaysNeedNoRecursion) {
   static constexpr std::uint32_t kLength = 4'000;
   on_a_small_stack([] {
     EXPECT_GT(train("lru", kLength).stats.replay_depth_max, kLength / 2);
-    for (const char* policy : {"dtr-eq", "dtr", "msps"}) {  // these look at long neighborhoods
+    for (const char* policy : {"dtr-eq", "dtr", "msps"}) {  // these traverse long neighborhoods
       EXPECT_GE(train(policy, 800).stats.replay_depth_max, 15) << policy;
     }
   });
 }
 
-//   f1 -> f2 -> ... -> fN, of which only fN is held; evicted, got back, gone
-TEST(TraceChain, AVeryLongLineageNeedsNoStack) {
+// f1 -> f2 -> ... -> fN, of which only fN is held. It is evicted, restored and dropped.
+TEST(TraceChain, AVeryLongLineageNeedsNoRecursion) {
   static constexpr std::uint32_t kLength = 100'000;
   on_a_small_stack([] {
     Chain chain;

@@ -1,4 +1,4 @@
-// Trace files: what was written is read again, and nothing else is read.
+// Trace files: a reader returns what was written, and refuses everything else.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::string complaint_of(const std::function<void()>& act) {
   return "no complaint";
 }
 
-TEST(TraceFormat, WhatWasWrittenIsRead) {
+TEST(TraceFormat, ReadsWhatWasWritten) {
   const std::string path = path_in_temp("trace");
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     const Trace trace = random_trace(seed, seed == 0 ? 0 : 400);
@@ -51,7 +51,7 @@ TEST(TraceFormat, WhatWasWrittenIsRead) {
   std::filesystem::remove(path);
 }
 
-TEST(TraceFormat, AFileIsWholeOrNotThere) {
+TEST(TraceFormat, AFileIsCompleteOrAbsent) {
   const std::string path = path_in_temp("partial");
   std::filesystem::remove(path);
   {
@@ -64,7 +64,7 @@ TEST(TraceFormat, AFileIsWholeOrNotThere) {
   EXPECT_THROW((void)read_trace(path), std::system_error);
 }
 
-TEST(TraceFormat, EveryCutIsNoticedWithItsOffset) {
+TEST(TraceFormat, TruncationIsReportedWithItsOffset) {
   const std::string path = path_in_temp("cut");
   write_trace(random_trace(3, 60), path);
   const std::string whole = bytes_of(path);
@@ -82,7 +82,7 @@ TEST(TraceFormat, EveryCutIsNoticedWithItsOffset) {
   std::filesystem::remove(path);
 }
 
-TEST(TraceFormat, EveryChangedByteIsNoticed) {
+TEST(TraceFormat, EveryChangedByteIsDetected) {
   const std::string path = path_in_temp("flip");
   write_trace(random_trace(4, 60), path);
   const std::string whole = bytes_of(path);
@@ -110,7 +110,7 @@ TEST(TraceFormat, AnotherVersionIsRefused) {
   std::filesystem::remove(path);
 }
 
-// What each of them had; all else is as it was.
+// Whether a trace uses only records that exist in the version.
 bool is_of_version(const Trace& trace, int version) {
   const bool has_part =
       std::any_of(trace.events.begin(), trace.events.end(),
@@ -125,7 +125,7 @@ bool is_of_version(const Trace& trace, int version) {
          has_part == (version == 3) && trace.plans.empty() == (version == 1);
 }
 
-TEST(TraceFormat, TheVersionsBeforeAreRead) {
+TEST(TraceFormat, EarlierVersionsAreRead) {
   const std::string path = path_in_temp("version");
   std::uint64_t seed = 0;
   for (const int version : {1, 2, 3}) {
@@ -144,7 +144,7 @@ TEST(TraceFormat, TheVersionsBeforeAreRead) {
 
 // ---- validate ----
 
-// A trace of two storages, 0 and 1, of which 1 is made by op 0 from 0.
+// A trace of two storages: 0 is external, and op 0 makes 1 from 0.
 Trace small_trace() {
   TraceBuilder builder;
   builder.add_name("test::op");
@@ -168,7 +168,7 @@ void expect_complaint(const std::function<void(Trace&)>& change, const std::stri
   EXPECT_NE(complaint.find(part), std::string::npos) << complaint;
 }
 
-TEST(TraceValidate, NamesWhatDangles) {
+TEST(TraceValidate, RefusesInvalidReferences) {
   EXPECT_EQ(complaint_after([](Trace&) {}), "no complaint");
   expect_complaint([](Trace& t) { t.operands[0].storage = 1; },
                    "event 1 (op 0, test::op): storage 1 has not been made yet");
@@ -192,7 +192,7 @@ TEST(TraceValidate, NamesWhatDangles) {
       "kernel 0: frees allocation 3");
 }
 
-TEST(TraceValidate, NamesPlansThatNobodyMade) {
+TEST(TraceValidate, RefusesInvalidPlans) {
   const auto with_plan = [](const TracePlan& plan, const std::vector<TraceEviction>& evictions) {
     return [plan, evictions](Trace& trace) {
       TraceBuilder builder;
@@ -213,7 +213,7 @@ TEST(TraceValidate, NamesPlansThatNobodyMade) {
   expect_complaint([](Trace& t) { t.plans.push_back({}); }, "come into force");
 }
 
-TEST(TraceValidate, NamesPartsThatNobodyRan) {
+TEST(TraceValidate, RefusesInvalidParts) {
   const auto with_list = [](const std::function<void(Trace&)>& change) {
     return [change](Trace& trace) {
       TraceBuilder builder;
@@ -239,7 +239,7 @@ TEST(TraceValidate, NamesPartsThatNobodyRan) {
                    "there is no op on lists 0");
 }
 
-TEST(TraceValidate, NamesNegativeSizes) {
+TEST(TraceValidate, RefusesNegativeSizes) {
   expect_complaint([](Trace& t) { t.events[0].size = Bytes(-1); }, "event 0: a size of -1 bytes");
   expect_complaint([](Trace& t) { t.ops[0].workspace = Bytes(-2); }, "op 0, test::op");
   expect_complaint([](Trace& t) { t.kernels[0][0].size = Bytes(-3); }, "kernel 0");

@@ -1,5 +1,5 @@
-// Random and changed traces: a file is refused as one, or all that can be done with a trace can be
-// done with it.
+// Random and mutated traces: a file is either refused as invalid, or every operation on the trace
+// works.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// `make fuzz` asks for more.
+// `make fuzz` runs more rounds.
 std::uint64_t rounds() { return from_environment("RECOUP_FUZZ_ROUNDS", 800); }
 std::uint64_t first_seed() { return from_environment("RECOUP_FUZZ_SEED", 1); }
 
@@ -32,7 +32,7 @@ class Fuzzer {
  public:
   Fuzzer(std::uint64_t seed, const std::string& path) : random_(seed), path_(path) {}
 
-  // Whether the file was taken for a trace.
+  // Returns whether the file was accepted as a trace.
   bool run() {
     std::vector<Record> records = records_of(seed_trace());
     if (below(3) == 0) {
@@ -186,7 +186,7 @@ class Fuzzer {
         options.engine.spill_unit = Bytes(64);
         options.engine.spill = Bytes(peak.count() / 64 * static_cast<std::int64_t>(below(64)));
       }
-      if (below(4) == 0) {  // bytes alone
+      if (below(4) == 0) {  // bytes only, without fragmentation
         options.engine.addresses =
             Bytes(std::max(options.engine.budget.count(), std::int64_t{1} << 40) << 8);
       }
@@ -213,12 +213,12 @@ class Fuzzer {
     EXPECT_EQ(check_order(trace, order.ops), "");
     try {
       validate(reorder(trace, order.ops));
-    } catch (const BadTrace& error) {  // what comes from outside is there first in each step
+    } catch (const BadTrace& error) {  // external storages are moved to the start of their step
       EXPECT_NE(std::string(error.what()).find("alive at once"), std::string::npos) << error.what();
     }
   }
 
-  // What `recoup layout` makes of a trace: a buffer for every storage.
+  // As `recoup layout` does: a buffer for every storage.
   void lay_out(const Trace& trace) {
     const TraceGraph graph = build_graph(trace, Bytes(0));
     LayoutProblem problem;
@@ -238,7 +238,7 @@ class Fuzzer {
   std::vector<OrderInfo> rules_{long_life_rules().begin(), long_life_rules().end()};
 };
 
-TEST(TraceFuzz, AFileIsRefusedOrEverythingCanBeDoneWithIt) {
+TEST(TraceFuzz, AFileIsRefusedOrFullyUsable) {
   const std::string path = testing::TempDir() + "recoup_fuzz_" + std::to_string(first_seed());
   std::uint64_t taken = 0;
   for (std::uint64_t i = 0; i < rounds() && !testing::Test::HasFailure(); ++i) {
@@ -253,7 +253,7 @@ TEST(TraceFuzz, AFileIsRefusedOrEverythingCanBeDoneWithIt) {
   EXPECT_GT(taken, rounds() / 10);
   EXPECT_LT(taken, rounds() - rounds() / 10);
   if (!testing::Test::HasFailure()) {
-    std::filesystem::remove(path);  // else it is the trace that failed
+    std::filesystem::remove(path);  // otherwise it is the trace that failed
   }
 }
 

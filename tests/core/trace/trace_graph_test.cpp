@@ -1,4 +1,4 @@
-// The graph of a trace, on a program small enough to know it by heart.
+// The graph of a small trace with a known result.
 #include <gtest/gtest.h>
 
 #include "csrc/trace/graph.h"
@@ -19,7 +19,7 @@ class TraceGraphTest : public testing::Test {
   void event(Kind kind, std::uint32_t index = 0, Bytes size = Bytes(0)) {
     trace_.events.push_back({kind, index, size});
   }
-  // All that is not written or only in part is read.
+  // Storages that are not written, or only in part, are read.
   void op(const std::vector<Use>& uses, const std::vector<Bytes>& fresh) {
     TraceOp op{.first_operand = static_cast<std::uint32_t>(trace_.operands.size()),
                .operand_count = static_cast<std::uint32_t>(uses.size()),
@@ -79,7 +79,7 @@ TEST_F(TraceGraphTest, FollowsValuesThroughWritesAndDeaths) {
   EXPECT_EQ(value(4).producer, 2U);
   EXPECT_EQ(value(4).storage, 2U);
   EXPECT_TRUE(value(4).recomputable);
-  EXPECT_TRUE(value(4).readers.empty());  // op 3 needs nothing of it
+  EXPECT_TRUE(value(4).readers.empty());  // op 3 does not need it
   EXPECT_EQ(value(5).dies, 6U);
   EXPECT_FALSE(value(6).recomputable);
   EXPECT_TRUE(value(6).external);
@@ -89,14 +89,14 @@ TEST_F(TraceGraphTest, FollowsValuesThroughWritesAndDeaths) {
   EXPECT_EQ(found.at_exit, (std::vector<std::uint32_t>{6, 5, 8, 7}));
 }
 
-TEST_F(TraceGraphTest, WhatEscapesOrWasPinnedIsKept) {
+TEST_F(TraceGraphTest, EscapedAndPinnedValuesAreKept) {
   event(Kind::kAllocate, 0, Bytes(64));
   event(Kind::kAdopt, 0, Bytes(64));
   op({{0}}, {Bytes(64)});
   event(Kind::kEscape, 1);
-  op({{1}}, {Bytes(64)});  // reads what escaped: not recordable
+  op({{1}}, {Bytes(64)});  // reads an escaped storage: not recordable
   event(Kind::kPin, 2);
-  op({{2}}, {Bytes(64)});  // what is made from a pinned one can be made again
+  op({{2}}, {Bytes(64)});  // values computed from a pinned one are recomputable
   const TraceGraph found = graph();
   EXPECT_FALSE(found.values[0].recomputable);
   EXPECT_TRUE(found.values[1].kept);

@@ -1,5 +1,5 @@
-// What a recorder makes of what no random program does: threads side by side, blocks that outlive
-// their kernel, names that no trace can hold.
+// Recorder cases that random programs do not cover: concurrent threads, blocks that outlive their
+// kernel, and names that a trace cannot hold.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -70,7 +70,7 @@ class Recorded : public testing::Test {
   TraceRecorder recorder_{builder_};
 };
 
-TEST_F(Recorded, OpsOfTwoThreadsSideBySide) {
+TEST_F(Recorded, ConcurrentOpsOfTwoThreads) {
   recorder_.on_external(StorageId(7), 64_B, false);
   begin("first", {7});
   allocate(1);
@@ -79,7 +79,7 @@ TEST_F(Recorded, OpsOfTwoThreadsSideBySide) {
     allocate(2);
     end({{2, 8}});
   });
-  recorder_.on_death(StorageId(8));  // goes after both: the first still runs
+  recorder_.on_death(StorageId(8));  // recorded after both: the first still runs
   recorder_.on_death(StorageId(7));
   end({{1, 9}});
   ASSERT_NO_THROW(validate(builder_.trace()));
@@ -87,8 +87,8 @@ TEST_F(Recorded, OpsOfTwoThreadsSideBySide) {
             (std::vector<std::string>{"other", "second", "first", "die", "die"}));
 }
 
-TEST_F(Recorded, PartsBesideAnOpOfAnotherThread) {
-  recorder_.on_parts_end();  // they began before it looked on
+TEST_F(Recorded, PartsDuringAnOpOfAnotherThread) {
+  recorder_.on_parts_end();  // of parts that began before the recorder was attached
   recorder_.on_external(StorageId(7), 64_B, false);
   begin("first", {7});
   on_another_thread([this] {
@@ -115,7 +115,7 @@ TEST_F(Recorded, ABlockThatOutlivesItsKernel) {
   EXPECT_EQ(kinds_of(builder_.trace()), (std::vector<std::string>{"keeps", "allocate", "free"}));
 }
 
-TEST_F(Recorded, AResultThatWasThereBefore) {
+TEST_F(Recorded, AResultThatExistedBefore) {
   allocate(3);
   begin("hands out", {});
   allocate(4);
@@ -128,7 +128,7 @@ TEST_F(Recorded, AResultThatWasThereBefore) {
   EXPECT_EQ(builder_.trace().operands.front().storage, 1U);  // adopted after the fresh one
 }
 
-// A thread that runs no op allocates, and its block is taken for the op that runs.
+// A thread without an op allocates; its block is attributed to the running op.
 TEST_F(Recorded, ABlockThatAnotherThreadAdopts) {
   begin("runs", {});
   allocate(1);
@@ -144,7 +144,7 @@ TEST_F(Recorded, ABlockThatAnotherThreadAdopts) {
             (std::vector<std::string>{"allocate", "adopt", "runs", "reads both"}));
 }
 
-TEST_F(Recorded, ANameIsCutWhereATraceCannotHoldIt) {
+TEST_F(Recorded, LongAndInvalidNamesAreCut) {
   recorder_.on_step(std::string(5000, 'x'));
   recorder_.on_step("a\xff");
   ASSERT_NO_THROW(validate(builder_.trace()));

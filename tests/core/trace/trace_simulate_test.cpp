@@ -1,5 +1,5 @@
-// A simulated run decides what a live run decides: which value goes, which op is replayed, what
-// moves where, in order. And a recording does not depend on the budget that it was made in.
+// A simulated run makes the same decisions as a live run, in the same order: evictions, replays and
+// moves. A recording does not depend on the budget in which it was made.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 constexpr Bytes kPlenty = 1_MiB;
 constexpr int kDrawnOps = 120;
 
-// A program whose choices depend on its seed alone.
+// A program whose choices depend on its seed only.
 class Drawn {
  public:
   Drawn(std::uint64_t seed, const Options& options, Observer* observer, bool bounces = false)
@@ -31,7 +31,7 @@ class Drawn {
     program_.engine().set_observer(observer);
   }
 
-  // False: it ran out of budget.
+  // Returns false if it ran out of budget.
   bool run() {
     try {
       for (int step = 0; step < kDrawnOps; ++step) {
@@ -44,7 +44,7 @@ class Drawn {
     return true;
   }
   [[nodiscard]] Stats stats() const { return program_.stats(); }
-  // Of each op on lists, whether it ran in parts.
+  // For each op on lists, whether it ran in parts.
   [[nodiscard]] const std::vector<bool>& in_parts() const { return in_parts_; }
 
  private:
@@ -116,7 +116,7 @@ class Drawn {
     program_.run(call);
   }
 
-  // Some of its parts write.
+  // Some of the parts write.
   void call_on_lists() {
     std::vector<Tensor> chosen = program_.live();
     std::shuffle(chosen.begin(), chosen.end(), random_);
@@ -187,8 +187,8 @@ struct Recording {
   Trace trace;
   std::vector<bool> in_parts;
 
-  // So far as the other went, each op on lists ran as there. In another budget one may run the
-  // other way, and then a trace is another.
+  // Whether each op on lists, as far as the other run went, ran in the same way. In another budget
+  // one may run differently, and then the trace differs.
   [[nodiscard]] bool has_all(const std::vector<bool>& others) const {
     return others.size() <= in_parts.size() &&
            std::equal(others.begin(), others.end(), in_parts.begin());
@@ -210,7 +210,7 @@ SimulationResult simulated(const Trace& trace, const Options& options, Observer*
 
 class Simulation : public testing::TestWithParam<std::string_view> {};
 
-TEST_P(Simulation, DecidesAsTheLiveRunDoes) {
+TEST_P(Simulation, DecidesAsTheLiveRun) {
   std::size_t decisions = 0;
   int finished = 0;
   int in_parts = 0;
@@ -233,7 +233,7 @@ TEST_P(Simulation, DecidesAsTheLiveRunDoes) {
       ASSERT_NO_THROW(validate(builder.trace()));
     }
     if (!as_generous && !ran) {
-      continue;  // what did not fit is not in the trace of that budget
+      continue;  // an op that did not fit is not in the trace
     }
     DecisionLog log;
     const SimulationResult result =
@@ -271,8 +271,9 @@ TEST_P(Simulation, ATraceDoesNotDependOnTheBudget) {
   EXPECT_GT(compared, 10);
 }
 
-// Rounds budgets, has other blocks than a CPU, takes a part of the budget, and keeps a bounce.
-TEST(SimulatedDevice, DecidesAsTheLiveRunDoes) {
+// The device rounds budgets, has another alignment than a CPU, uses a part of the budget, and has a
+// bounce buffer.
+TEST(SimulatedDevice, DecidesAsTheLiveRun) {
   const TraceDevice device{
       .alignment = 256_B, .unit = 4_KiB, .outside = 3000_B, .bounces = true, .compares = false};
   std::size_t decisions = 0;
@@ -306,8 +307,8 @@ TEST(SimulatedDevice, DecidesAsTheLiveRunDoes) {
   EXPECT_GT(decisions, 500U);
 }
 
-// What ran as a whole goes on as a whole where its parts would have fitted.
-TEST(SimulatedParts, NothingIsHeldForPartsThatDoNotRun) {
+// An op on lists that ran as a whole is simulated as a whole, even if its parts would fit.
+TEST(SimulatedParts, NothingIsReservedForPartsThatDoNotRun) {
   const KernelStep steps[] = {{.kind = KernelStep::Kind::kAllocate, .index = 0, .size = 64_B}};
   TraceBuilder builder;
   builder.add_name("test::op");

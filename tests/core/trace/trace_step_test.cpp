@@ -1,4 +1,4 @@
-// One step of a trace, on a program small enough to know it by heart.
+// One step of a small trace with a known result.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -48,7 +48,7 @@ class TraceStepTest : public testing::Test {
   TraceBuilder builder_;
 };
 
-TEST_F(TraceStepTest, WhatIsThereComesFromOutside) {
+TEST_F(TraceStepTest, LiveStoragesBecomeExternal) {
   const Trace step = step_of(builder_.trace(), 1);
   validate(step);
   const std::vector<TraceEvent> expected{
@@ -67,7 +67,7 @@ TEST_F(TraceStepTest, WhatIsThereComesFromOutside) {
   EXPECT_EQ(step.operands_of(step.ops[1])[0].storage, 3U);
 }
 
-TEST_F(TraceStepTest, PartsAreThoseThatBeginInIt) {
+TEST_F(TraceStepTest, PartsBelongToTheStepInWhichTheyBegin) {
   const TracePart parts[] = {{.operand_count = 1}, {.operand_count = 2, .workspace = Bytes(8)}};
   const TracePartOperand operands[] = {{.storage = 2}, {.storage = 6, .written = true}, {2, true}};
   builder_.add_list_op({}, parts, operands);
@@ -81,7 +81,7 @@ TEST_F(TraceStepTest, PartsAreThoseThatBeginInIt) {
   validate(step);
   ASSERT_EQ(step.list_ops.size(), 1U);
   EXPECT_EQ(step.parts_of(step.list_ops[0])[1].workspace, Bytes(8));
-  // s0, s2, s4, s5, s6 and what the last op made are alive.
+  // s0, s2, s4, s5, s6 and the result of the last op are live.
   EXPECT_EQ(step.part_operands, (std::vector<TracePartOperand>{{1}, {4, true}, {1, true}}));
   EXPECT_EQ(step.events[step.events.size() - 2].kind, Kind::kPartsEnd);
   EXPECT_EQ(step.events[step.events.size() - 3].kind, Kind::kParts);

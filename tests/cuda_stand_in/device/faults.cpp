@@ -13,8 +13,8 @@ namespace recoup::stand_in {
 namespace {
 
 constexpr char kLibrary[] = "librecoup_torch.so";
-constexpr int kFrames = 40;          // of the stack that are looked at
-constexpr std::size_t kLongest = 5;  // frames of recoup that make a site
+constexpr int kFrames = 40;          // the most stack frames that are examined
+constexpr std::size_t kLongest = 5;  // the most frames of recoup in a call site
 
 std::string from_environment(const char* name) {
   const char* const text = std::getenv(name);

@@ -1,5 +1,4 @@
-// Failures that a test asks for: of the n-th call of a function, and of calls from one place of
-// recoup.
+// Injected failures: of the n-th call of a function, and of calls from one call site in recoup.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +9,25 @@
 
 namespace recoup::stand_in {
 
-// Thread safe. The environment may ask too: CUDA_STAND_IN_FAIL=cudaMalloc:3:2,cuMemCreate:1:2 are
-// names of functions, numbers of calls from 1 and error codes.
+// Thread safe. The environment can request failures, too:
+// CUDA_STAND_IN_FAIL=cudaMalloc:3:2,cuMemCreate:1:2 has names of functions, numbers of calls from 1
+// and error codes.
 class Faults {
  public:
   Faults();
 
-  // The call of that number from now on returns the code and does nothing.
+  // Makes the `call`-th call from now on return `code` and do nothing.
   void fail(const std::string& function, std::int64_t call, int code);
-  // What was asked for is forgotten.
+  // Cancels all requested failures.
   void clear();
-  // Counts a call; the code that it is to return, or 0.
+  // Counts a call. Returns the error code that it must return, or 0.
   [[nodiscard]] int count(const char* function);
   [[nodiscard]] std::int64_t calls(const std::string& function);
 
  private:
   struct Counted {
     std::int64_t calls = 0;
-    std::map<std::int64_t, int> codes;  // by the number of the call
+    std::map<std::int64_t, int> codes;  // by number of the call
   };
 
   std::mutex mutex_;
@@ -35,15 +35,15 @@ class Faults {
 };
 
 // Note [Call sites]
-// A call site is the chain of return addresses within librecoup_torch.so, the innermost first. Each
-// has a key, which is the same in every process that loads the same library.
-// CUDA_STAND_IN_SITES=FILE appends a line for each site when it first calls: function, key, offsets
-// in the library. CUDA_STAND_IN_DROP=KEY,KEY... makes calls of those sites do nothing.
+// A call site is the chain of return addresses within librecoup_torch.so, the innermost first. Its
+// key is the same in every process that loads the same library. CUDA_STAND_IN_SITES=FILE appends a
+// line for each site at its first call: function, key, offsets in the library.
+// CUDA_STAND_IN_DROP=KEY,KEY... makes calls from those sites do nothing.
 class CallSites {
  public:
   CallSites();
 
-  // Whether the call that is being made does nothing.
+  // Whether the current call must do nothing.
   [[nodiscard]] bool drops(const char* function);
   [[nodiscard]] std::int64_t dropped();
 

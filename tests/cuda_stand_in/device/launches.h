@@ -1,4 +1,4 @@
-// The kernels that libraries register, and how often each was launched.
+// The kernels that libraries register, and the number of launches of each.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace recoup::stand_in {
 
-// Thread safe. Kernels are known by the address of their function on the host.
+// Thread safe. A kernel is identified by the address of its host function.
 class Launches {
  public:
   void add(const void* function, const char* mangled_name);
-  // Counts a launch; the kernel's name, which lives as long as this.
+  // Counts a launch. Returns the kernel's name, which is valid as long as this object.
   [[nodiscard]] const char* count(const void* function);
-  // Lines of a count and a name as in C++, the most frequent first.
+  // Returns one line per launched kernel, the most frequent first: a count and the demangled name.
   [[nodiscard]] std::string report();
 
  private:

@@ -1,4 +1,4 @@
-// All that the stand-in has in a process: what the runtime and the driver share.
+// The state of the stand-in in a process, which the runtime and the driver share.
 #pragma once
 
 #include <atomic>
@@ -19,22 +19,22 @@ struct Machine {
   Streams streams;
   Faults faults;
   CallSites sites;
-  // What all calls return once work has failed: a cudaError_t, or 0.
+  // A cudaError_t that all calls return after work has failed, or 0.
   std::atomic<int> failure = 0;
 };
 
-// Made at the first call; never destroyed, for libraries call while the process ends.
+// Created by the first call. Never destroyed, because libraries call it during process exit.
 [[nodiscard]] Machine& machine();
-// Apart from the machine: libraries register their kernels while they are loaded.
+// Separate from the machine, because libraries register their kernels while they are loaded.
 [[nodiscard]] Launches& launches();
 
-// Work on a stream has used memory that is not mapped.
+// Reports that work on a stream has accessed unmapped memory.
 void report_illegal_access(const char* what, const void* memory, std::size_t size);
-// True when the memory may be used; else it is reported.
+// Returns whether the memory may be accessed; reports an illegal access if not.
 [[nodiscard]] bool require_access(const char* what, const void* memory, std::size_t size);
 
-// After this a fault of the host in the device's addresses, or of work in what is not mapped, says
-// so before the process dies of it.
+// Installs a signal handler that explains segmentation faults before the process dies: the host
+// accessed device addresses, or work on a stream accessed unmapped memory.
 void explain_segmentation_faults();
 
 }  // namespace recoup::stand_in

@@ -29,8 +29,8 @@ Memory::Memory(int devices, std::size_t limit, std::size_t pinned_limit)
   }
 }
 
-// First fit, so that addresses come again as soon as they are free: what uses freed memory meets
-// its next owner.
+// First fit: addresses are reused as soon as they are free, so that a use after free hits the next
+// owner.
 Address Memory::find_addresses(std::size_t size) const {
   Address at = kFirst + kGranularity;
   for (auto next = blocks_.lower_bound(kFirst);

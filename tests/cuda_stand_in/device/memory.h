@@ -1,8 +1,8 @@
 // Note [Addresses of the stand-in]
-// Memory of all devices lies in one range of addresses that the host may not touch: a host that
+// The memory of all devices is in one range of addresses that the host cannot access: a host that
 // reads a device pointer gets SIGSEGV, as on hardware. The bytes of address p are at p + kSpan,
-// which only work on a stream touches. What is not mapped may not be touched there either. Fresh
-// memory is filled with kPoison.
+// where only work on a stream accesses them. Unmapped memory is inaccessible there, too. New memory
+// is filled with kPoison.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace recoup::stand_in {
 
 using Address = std::uintptr_t;
 
-inline constexpr Address kFirst = 0x200000000000;  // 32 TiB: Linux puts nothing there by itself
-inline constexpr Address kSpan = 0x010000000000;   // bytes of device addresses
+inline constexpr Address kFirst = 0x200000000000;  // 32 TiB: Linux maps nothing there by default
+inline constexpr Address kSpan = 0x010000000000;   // size of the range of device addresses
 inline constexpr std::size_t kGranularity = 2U << 20;
 inline constexpr int kPoison = 0xFE;
 
@@ -27,7 +27,7 @@ inline constexpr int kPoison = 0xFE;
 [[nodiscard]] inline bool is_device(const void* memory) {
   return address_of(memory) >= kFirst && address_of(memory) < kFirst + kSpan;
 }
-// Where the bytes of an address of the device, or of the host, are.
+// Returns where the bytes of a device address, or of a host address, are.
 [[nodiscard]] inline char* bytes_of(const void* memory) {
   return reinterpret_cast<char*>(address_of(memory) + (is_device(memory) ? kSpan : 0));
 }
@@ -45,7 +45,7 @@ struct Mapping {
   Address begin = 0;
   std::size_t size = 0;
   int device = 0;
-  std::uint64_t handle = 0;  // 0: of allocate()
+  std::uint64_t handle = 0;  // 0: mapped by allocate()
 };
 
 enum class Outcome { kDone, kInvalid, kNoMemory };
@@ -56,7 +56,7 @@ class Memory {
   Memory(int devices, std::size_t limit, std::size_t pinned_limit);
 
   // ---- as cudaMalloc, cudaHostAlloc and cudaHostRegister do ----
-  [[nodiscard]] void* allocate(int device, std::size_t size);  // null: the device has not so much
+  [[nodiscard]] void* allocate(int device, std::size_t size);  // null: not enough device memory
   Outcome release(void* memory);
   [[nodiscard]] void* pin(int device, std::size_t size);
   Outcome unpin(void* memory);
@@ -73,8 +73,8 @@ class Memory {
   Outcome retain(const void* memory, std::uint64_t& handle);
   [[nodiscard]] std::optional<int> device_of_handle(std::uint64_t handle);
 
-  // ---- questions ----
-  // Memory of the host always is.
+  // ---- queries ----
+  // Always true for host memory.
   [[nodiscard]] bool accessible(const void* memory, std::size_t size);
   [[nodiscard]] std::optional<Block> block_at(const void* memory);
   [[nodiscard]] std::optional<Mapping> mapping_at(const void* memory);
@@ -91,7 +91,7 @@ class Memory {
     int users = 0;  // its creator and its mappings
   };
 
-  // All of these with the lock held.
+  // These require the lock.
   [[nodiscard]] Address find_addresses(std::size_t size) const;
   [[nodiscard]] bool back(const Mapping& mapping);
   void unback(Address at);
@@ -103,8 +103,8 @@ class Memory {
 
   const std::size_t limit_;
   std::mutex mutex_;
-  std::map<Address, Block> blocks_;      // by their begin
-  std::map<Address, Mapping> mappings_;  // by their begin
+  std::map<Address, Block> blocks_;      // by start address
+  std::map<Address, Mapping> mappings_;  // by start address
   std::map<std::uint64_t, Handle> handles_;
   std::uint64_t last_handle_ = 0;
   std::vector<std::size_t> used_;  // bytes, by device

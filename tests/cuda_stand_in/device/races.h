@@ -1,8 +1,8 @@
 // Note [Races]
-// Who used which bytes last, and whether the order of streams puts the next user after them. The
-// order is known when work is given, so what is found does not depend on when it runs. All threads
-// of the host count as one: what one of them has waited for, the work that another gives comes
-// after.
+// For all bytes the last users are recorded, and whether the order of streams puts the next user
+// after them. The order is known when work is enqueued, so results do not depend on when it runs.
+// All host threads count as one: if one of them has waited for work, the work that any other thread
+// enqueues is ordered after it.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +22,14 @@ struct Use {
   const char* what = "";
 };
 
-// One thread at a time.
+// Not thread safe.
 class Races {
  public:
-  // The next task of a stream, of which `before` is what is over by then.
+  // Registers a use by the next task of a stream. `before`: the work that is known to be over by
+  // then.
   void use(StreamId stream, const VectorClock& before, const Use& use);
-  // The bytes go back to the driver, which waits for nothing; `host` is what the host has seen
-  // done.
+  // The bytes return to the driver, which waits for nothing. `host`: the work that the host knows
+  // to be over.
   void forget(const void* memory, std::size_t size, const VectorClock& host, const char* what);
 
   [[nodiscard]] int found() const { return found_; }
@@ -51,7 +52,7 @@ class Races {
   void split(Address at);
   void report(const char* kind, const User& now, const User& other, Address at);
 
-  std::map<Address, Part> parts_;  // by their begin; apart from each other
+  std::map<Address, Part> parts_;  // by start address; disjoint
   int found_ = 0;
 };
 

@@ -35,7 +35,7 @@ void explain(Address at) {
   backtrace_symbols_fd(frames.data(), backtrace(frames.data(), frames.size()), STDERR_FILENO);
 }
 
-// The handler that was set before gets the fault too.
+// Also calls the previously installed handler.
 void handle(int signal_number, siginfo_t* info, void* context) {
   const Address at = address_of(info->si_addr);
   if (explanation(at) != nullptr) {

@@ -1,4 +1,4 @@
-// What the environment says of the devices that do not exist.
+// Settings of the simulated devices from the environment.
 #pragma once
 
 #include <cstddef>
@@ -6,15 +6,15 @@
 
 namespace recoup::stand_in {
 
-// Sizes may end in K, M or G. Each comment names the variable.
+// Sizes may have the suffix K, M or G. Each comment names the variable.
 struct Settings {
   int devices = 1;                  // CUDA_STAND_IN_DEVICES
-  std::size_t memory = 1ULL << 30;  // CUDA_STAND_IN_MEMORY: bytes of each device
-  std::size_t pinned = 4ULL << 30;  // CUDA_STAND_IN_PINNED: bytes of the host that can be pinned
-  bool synchronous = false;         // CUDA_STAND_IN_SYNCHRONOUS: work runs when it is given
-  std::uint64_t seed = 1;           // CUDA_STAND_IN_SEED: of the order of streams
-  bool abort_at_faults = false;     // CUDA_STAND_IN_ABORT: at the first race or illegal access
-  int log = 0;  // CUDA_STAND_IN_LOG: 1 says failed calls, 2 launches too, 3 work too
+  std::size_t memory = 1ULL << 30;  // CUDA_STAND_IN_MEMORY: bytes per device
+  std::size_t pinned = 4ULL << 30;  // CUDA_STAND_IN_PINNED: limit of pinned host memory in bytes
+  bool synchronous = false;         // CUDA_STAND_IN_SYNCHRONOUS: work runs when it is enqueued
+  std::uint64_t seed = 1;           // CUDA_STAND_IN_SEED: for the order of streams
+  bool abort_at_faults = false;  // CUDA_STAND_IN_ABORT: abort at the first race or illegal access
+  int log = 0;  // CUDA_STAND_IN_LOG: 1 logs failed calls, 2 launches too, 3 work too
 };
 
 [[nodiscard]] const Settings& settings();

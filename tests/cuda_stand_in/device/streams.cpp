@@ -8,9 +8,9 @@
 namespace recoup::stand_in {
 namespace {
 
-constexpr std::size_t kKeptVersions = 64;  // of an event
-constexpr std::uint64_t kGoesOn = 16;      // a queued task lets the device run once in this many
-constexpr std::uint64_t kMostSteps = 4;    // below which it then goes
+constexpr std::size_t kKeptVersions = 64;  // per event
+constexpr std::uint64_t kGoesOn = 16;      // one in this many enqueued tasks lets the device run
+constexpr std::uint64_t kMostSteps = 4;    // the device then runs fewer steps than this
 
 thread_local bool is_device_thread = false;
 const char* volatile current_work = "";
@@ -48,7 +48,7 @@ Stream* Streams::create(int device, int priority) {
   return add(device, priority);
 }
 
-// Its memory stays, so that a late use of it is found and not undefined.
+// The memory of the stream is not freed, so that a late use is detected and not undefined.
 void Streams::destroy(Stream* stream) {
   wait_for_stream(stream);
   const std::lock_guard lock(mutex);

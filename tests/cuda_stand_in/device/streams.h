@@ -1,7 +1,7 @@
 // Note [Time of the stand-in]
-// Work runs on one thread, and only while somebody waits, but for a few tasks now and then: a seed
-// chooses when, and which stream goes on. That is the laziest device that CUDA allows. The
-// synchronous mode runs all work when it is given.
+// Work runs on one thread and only while the host waits, except for a few tasks at random times. A
+// seed determines these times and the next stream to run. This is the laziest device that CUDA
+// allows. In synchronous mode all work runs when it is enqueued.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ struct Task {
   enum class Kind { kWork, kRecord, kWait };
   Kind kind = Kind::kWork;
   std::function<void()> work;
-  double microseconds = 1;       // of the device's time
+  double microseconds = 1;       // of device time
   std::shared_ptr<Event> event;  // of a record or a wait
   std::uint64_t version = 0;     // of the event
   const char* what = "";
@@ -40,9 +40,9 @@ struct Event {
   bool timed = true;
   std::uint64_t recorded = 0;                   // the last version that the host has recorded
   std::set<std::uint64_t> pending;              // versions that the device has not reached
-  std::map<std::uint64_t, double> times;        // microseconds, of the last versions
-  std::map<std::uint64_t, VectorClock> clocks;  // what is over at a version, the same
-  std::shared_ptr<Graph> capture;               // recorded while this graph was captured
+  std::map<std::uint64_t, double> times;        // in microseconds, by version; the last ones only
+  std::map<std::uint64_t, VectorClock> clocks;  // what is over at a version; the last ones only
+  std::shared_ptr<Graph> capture;  // set if it was recorded while this graph was captured
 
   [[nodiscard]] bool is_done(std::uint64_t version) const { return !pending.contains(version); }
 };
@@ -58,7 +58,7 @@ struct Stream {
   std::shared_ptr<Graph> capture;
 };
 
-// A captured graph: its tasks in the order in which they were given.
+// A captured graph: its tasks in the order in which they were enqueued.
 struct Graph {
   Graph() = default;
   Graph(const Graph&) = delete;
@@ -73,7 +73,7 @@ struct Graph {
   std::vector<Task> tasks;
   std::vector<std::function<void()>> at_end;
   int mode = 0;            // cudaStreamCaptureMode
-  std::thread::id thread;  // the one that began the capture
+  std::thread::id thread;  // the thread that began the capture
   Stream* origin = nullptr;
   bool broken = false;
   bool over = false;
@@ -87,27 +87,27 @@ struct Counters {
   std::int64_t launches = 0;
 };
 
-// Thread safe; what is public data is guarded by `mutex`.
+// Thread safe. `mutex` guards the public data members.
 class Streams {
  public:
   Streams(int devices, std::uint64_t seed, bool synchronous);
 
   [[nodiscard]] Stream* create(int device, int priority);
-  void destroy(Stream* stream);  // waits for it
+  void destroy(Stream* stream);  // waits for the stream
   [[nodiscard]] bool knows(const Stream* stream);
   [[nodiscard]] Stream* default_of(int device) {
     return defaults_.at(static_cast<std::size_t>(device));
   }
 
-  // Appends to the stream, or to the graph that captures it.
+  // Appends a task to the stream, or to the graph that captures the stream.
   void push(Stream* stream, Task task);
   void record(Stream* stream, const std::shared_ptr<Event>& event);
 
-  // The host waits.
+  // These wait on the host.
   void wait_for_stream(Stream* stream);
   void wait_for_event(Event& event);
-  void wait_for_device(int device);  // below 0: for all
-  // The host asks, and the device may go on a little before it answers.
+  void wait_for_device(int device);  // below 0: all devices
+  // Queries by the host. The device may run a few tasks before the answer.
   [[nodiscard]] bool is_idle(Stream* stream);
   [[nodiscard]] bool is_done(Event& event);
 
@@ -125,7 +125,7 @@ class Streams {
     return stream.tasks.empty() && !stream.busy;
   }
   [[nodiscard]] Stream* add(int device, int priority);
-  // Both with the lock held.
+  // These require the lock.
   void order(Stream& stream, const Task& task);
   [[nodiscard]] std::vector<Stream*> ready() const;
   void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
@@ -137,7 +137,7 @@ class Streams {
   const bool synchronous_;
   std::mt19937_64 random_;
   Races races_;
-  VectorClock host_;  // what the host has seen done
+  VectorClock host_;  // the work that the host knows to be over
   StreamId last_id_ = 0;
   std::uint64_t steps_ = 0;
   std::vector<const std::function<bool()>*> waiters_;
@@ -148,7 +148,7 @@ class Streams {
 
 // Whether the calling thread is the one that runs the device's work.
 [[nodiscard]] bool on_device();
-// The work that it is at; for messages.
+// The current work of the device, for messages.
 [[nodiscard]] const char* work_on_device();
 
 }  // namespace recoup::stand_in

@@ -1,5 +1,5 @@
-// What tests and the stand-in's other libraries ask of it, beside CUDA's functions. libcudart.so.13
-// exports these.
+// Functions for tests and for the stand-in's other libraries, in addition to CUDA's.
+// libcudart.so.13 exports them.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +21,15 @@ struct StandInUse {
   std::size_t size;
   int write;
 };
-// Work for a stream of the current device, which uses these bytes. `drop` is called with the
-// argument when it will not be used any more. `what` lives for ever.
+// Enqueues work that uses these bytes on a stream of the current device. Calls `drop` with the
+// argument when it is not used any more. `what` must stay valid forever.
 RECOUP_STAND_IN_API void stand_in_launch(void* stream, void (*work)(void*), void* argument,
                                          void (*drop)(void*), const char* what,
                                          const StandInUse* uses, std::size_t count);
-// 5 counts: waits of the host, waits of streams, records of events, copies, launches.
+// Writes 5 counts: host waits, stream waits, records of events, copies, launches.
 RECOUP_STAND_IN_API void stand_in_counters(std::int64_t* counts);
 RECOUP_STAND_IN_API int stand_in_races();
-// Lines of a count and a kernel's name; the next call overwrites it.
+// Returns one line per kernel: a count and its name. The next call overwrites the text.
 RECOUP_STAND_IN_API const char* stand_in_launches();
 
 // ---- faults: see device/faults.h ----

@@ -1,4 +1,4 @@
-// How much of each stream's work is known to be over.
+// The work of each stream that is known to be over.
 #pragma once
 
 #include <algorithm>

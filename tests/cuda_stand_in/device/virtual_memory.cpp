@@ -1,4 +1,4 @@
-// The part of Memory that the driver's functions of virtual memory need.
+// The part of Memory that implements the driver's virtual memory functions.
 #include <algorithm>
 #include <iterator>
 #include <vector>
@@ -85,7 +85,7 @@ Outcome Memory::map(Address at, std::size_t size, std::uint64_t handle) {
   return Outcome::kDone;
 }
 
-// Of whole mappings only.
+// The range must consist of whole mappings.
 Outcome Memory::unmap(Address at, std::size_t size) {
   const std::lock_guard lock(mutex_);
   std::vector<Mapping> whole;

@@ -1,4 +1,4 @@
-// libcuda.so.1: devices, contexts and the names of errors. Its state is that of libcudart.so.13.
+// libcuda.so.1: devices, contexts and names of errors. It shares the state of libcudart.so.13.
 #include <cuda.h>
 #undef cuDeviceTotalMem
 #undef cuCtxPushCurrent

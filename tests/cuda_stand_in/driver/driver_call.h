@@ -1,4 +1,4 @@
-// What every function of the driver begins with.
+// The first statement of every driver function.
 #pragma once
 
 #include <cuda.h>

@@ -1,4 +1,4 @@
-// The driver's virtual memory: addresses apart from the memory that is mapped to them.
+// The driver's virtual memory: addresses that are separate from the memory mapped to them.
 #include <cuda.h>
 #undef cuMemGetAddressRange
 
@@ -72,7 +72,7 @@ RECOUP_DRIVER_API CUresult cuMemMap(CUdeviceptr at, std::size_t size, std::size_
   return result_of(machine().memory.map(at, size, handle));
 }
 
-// The driver does not wait for work that uses the memory.
+// As the driver does, this does not wait for work that uses the memory.
 RECOUP_DRIVER_API CUresult cuMemUnmap(CUdeviceptr at, std::size_t size) {
   RECOUP_DRIVER_BEGIN();
   machine().streams.forget(reinterpret_cast<void*>(at), size, __func__);

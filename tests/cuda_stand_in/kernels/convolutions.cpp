@@ -15,7 +15,7 @@ void depthwise_convolution(torch::jit::Stack& stack) {
   const std::vector<std::int64_t> padding = pop(stack).toIntVector();
   const std::vector<std::int64_t> stride = pop(stack).toIntVector();
   const auto bias = pop(stack).toOptional<at::Tensor>();
-  pop(stack);  // the kernel's size, which the weight has
+  pop(stack);  // the kernel's size, which the weight implies
   const at::Tensor weight = pop(stack).toTensor();
   const at::Tensor input = pop(stack).toTensor();
   push(stack, at::conv2d(input, weight, bias, stride, padding, dilation, input.size(1)));

@@ -1,5 +1,5 @@
-// Convolutions that are ops of their own on devices alone: on the CPU, with the arguments and
-// results of those ops.
+// Convolutions that are ops of their own only on devices: computed on the CPU, with the arguments
+// and results of those ops.
 #pragma once
 
 #include <ATen/core/stack.h>

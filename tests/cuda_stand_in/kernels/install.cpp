@@ -1,4 +1,4 @@
-// Which ops are shadowed, and how a call is taken.
+// Chooses the ops to shadow and dispatches their calls.
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 
@@ -22,7 +22,7 @@ namespace {
 using torch::jit::peek;
 using torch::jit::Stack;
 
-// Their kernels for CUDA need no kernel of the device.
+// These ops' CUDA kernels launch no device kernels.
 const std::set<std::string> kLeftAlone = {"aten::empty",
                                           "aten::empty_strided",
                                           "aten::as_strided",
@@ -42,7 +42,7 @@ const std::set<std::string> kLeftAlone = {"aten::empty",
                                           "aten::_assert_async",
                                           "aten::_foreach_copy_",
                                           "aten::new_empty_strided"};
-// Their results depend on values in size, or are on the host.
+// These ops' results have sizes that depend on values, or are on the host.
 const std::set<std::string> kWaiting = {"aten::equal",
                                         "aten::nonzero",
                                         "aten::masked_select",
@@ -68,7 +68,7 @@ Ops& ops() {
   return *made;
 }
 
-// Copies between devices and the host, and those of bytes as they are, are copies of the driver's.
+// Copies between a device and the host, and plain copies of bytes, are done by the driver.
 bool needs_kernel(const at::Tensor& to, const at::Tensor& from) {
   const bool is_within = to.is_cuda() && from.is_cuda() && to.device() == from.device();
   const bool same_values = to.dtype() == from.dtype() && to.is_conj() == from.is_conj() &&
@@ -146,7 +146,7 @@ std::optional<std::size_t> generator_of(const c10::FunctionSchema& schema) {
   return std::nullopt;
 }
 
-// Null: the op is left alone.
+// Returns nullopt if the op is not shadowed.
 std::optional<ShadowedOp> shadow_of(const c10::OperatorHandle& handle) {
   const c10::OperatorName& name = handle.operator_name();
   const auto cell =
@@ -173,7 +173,7 @@ std::optional<ShadowedOp> shadow_of(const c10::OperatorHandle& handle) {
 }  // namespace
 }  // namespace recoup::stand_in
 
-// The number of ops that are shadowed from now on. Once in a process.
+// Returns the number of ops that are shadowed from now on. Call it once per process.
 RECOUP_STAND_IN_API int stand_in_install_kernels() {
   namespace stand_in = recoup::stand_in;
   static auto* const registered = new std::vector<c10::RegistrationHandleRAII>;
@@ -193,7 +193,7 @@ RECOUP_STAND_IN_API int stand_in_install_kernels() {
   return static_cast<int>(stand_in::ops().size());
 }
 
-// Lines of a count and what failed; the next call overwrites it.
+// Returns one line per failure: a count and a description. The next call overwrites the text.
 RECOUP_STAND_IN_API const char* stand_in_kernel_failures() {
   static std::string text;
   text = recoup::stand_in::failures();

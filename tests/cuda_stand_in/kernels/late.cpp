@@ -1,4 +1,4 @@
-// Work on a stream that runs the kernel of the CPU on the bytes of the device.
+// Work on a stream that runs a CPU kernel on the bytes of the device.
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -22,7 +22,7 @@ using torch::jit::Stack;
 
 struct Failures {
   std::mutex mutex;
-  std::map<std::string, int> counts;  // by text
+  std::map<std::string, int> counts;  // by description
 };
 
 Failures& all_failures() {
@@ -35,8 +35,8 @@ void add_failure(const ShadowedOp& op, const std::string& text) {
   ++all_failures().counts[op.name + ": " + text.substr(0, text.find('\n'))];
 }
 
-// What an argument that the op writes held before it: PyTorch's kernel may fill or copy into it
-// before the CPU's kernel reads it.
+// The content of an argument before the op writes it: PyTorch's kernel may fill it, or copy into
+// it, before the CPU kernel reads it.
 struct Saved {
   StandInUse use;
   std::vector<char> bytes;
@@ -48,8 +48,9 @@ struct Work {
   c10::OperatorHandle handle;
   std::uint64_t seed;
   TwinMemory memory;
-  Stack arguments;                  // twins
-  std::vector<at::Tensor> results;  // twins of what PyTorch's kernel returned; undefined: of none
+  Stack arguments;  // twins
+  // twins of the results of PyTorch's kernel; undefined if a result has none
+  std::vector<at::Tensor> results;
   SavedArguments saved;
 };
 
@@ -59,7 +60,7 @@ void put_result(const ShadowedOp& op, at::Tensor& out, const at::Tensor& result)
     return;
   }
   if (result.numel() == 0) {
-    return;  // the CPU's kernel has no such result: batch norm's saved mean in evaluation
+    return;  // the CPU kernel has no such result, such as batch norm's saved mean in evaluation
   }
   if (result.sizes() != out.sizes()) {
     add_failure(op, "the CPU's result has another shape");
@@ -125,7 +126,7 @@ SavedArguments save_arguments(const ShadowedOp& op, const c10::OperatorHandle& h
       if (on_cuda(tensor) && tensor.numel() > 0) {
         tensor.storage()
             .unsafeGetStorageImpl()
-            ->mutable_data();  // what is copied on write is copied
+            ->mutable_data();  // triggers a pending copy on write
         if (!arguments[i].is_out()) {
           const StandInUse use = bytes_used(tensor, false);
           saved->push_back({.use = use, .bytes = std::vector<char>(use.size)});
@@ -170,7 +171,7 @@ void run_late(const ShadowedOp& op, const c10::OperatorHandle& handle, c10::Disp
     const Nested nested;
     op.kernel.callBoxed(handle, keys, stack);
   }
-  // Twins of the arguments as they are now: results may have been resized.
+  // Twins of the arguments in their current state: results may have been resized.
   std::unordered_map<c10::TensorImpl*, at::Tensor> twins;
   for (std::size_t i = 0; i < given.size(); ++i) {
     c10::IValue twin = twin_of(work->memory, given[i], is_written(arguments[i]));

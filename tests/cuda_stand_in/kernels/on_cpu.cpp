@@ -1,4 +1,4 @@
-// Runs the kernel of the CPU.
+// Runs a CPU kernel.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
@@ -18,7 +18,7 @@ namespace {
 using torch::jit::peek;
 using torch::jit::Stack;
 
-// Only the CPU's kernel is wanted: no gradients, no casts, no watching.
+// Bypasses autograd, autocast and observers, so that only the CPU kernel runs.
 class KernelsOnly {
  private:
   c10::impl::ExcludeDispatchKeyGuard guard_{
@@ -26,7 +26,7 @@ class KernelsOnly {
       c10::DispatchKeySet({c10::DispatchKey::Fake, c10::DispatchKey::Python})};
 };
 
-// The default generator of the CPU, with this seed until the end.
+// Seeds the default CPU generator and restores its state at the end.
 class SeededDefault {
  public:
   explicit SeededDefault(std::uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator()) {

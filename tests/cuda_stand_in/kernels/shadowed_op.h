@@ -1,13 +1,13 @@
 // Note [Kernels of the stand-in]
-// Each op of ATen that has a kernel of its own for CUDA, and one for the CPU, gets another one over
+// Each ATen op that has its own CUDA kernel and a CPU kernel gets another kernel, registered over
 // CUDA's, which
-//   1. runs PyTorch's own kernel for CUDA on the host: shapes, results, workspaces, streams, the
+//   1. runs PyTorch's CUDA kernel on the host: shapes, results, workspaces, streams, the
 //      generator's offset, calls of cuBLAS; each launch does nothing;
-//   2. gives the current stream a piece of work that runs the kernel of the CPU on the same bytes.
-// So memory is managed as on hardware, and values appear late, in the order of streams alone. An op
-// that a kernel calls runs its kernel for CUDA and has no work of its own. An op whose kernel reads
-// values back (nonzero, unique) waits for its stream and runs on the CPU. What is registered keeps
-// the text that tells where CUDA's kernel was registered: recoup asks for it, to know ops that a
+//   2. enqueues work on the current stream that runs the CPU kernel on the same bytes.
+// So memory is managed as on hardware, and values appear late, in stream order. An op that is
+// called by a kernel runs its CUDA kernel and enqueues no work. An op whose kernel reads values
+// back (nonzero, unique) waits for its stream and runs on the CPU. The new registration keeps the
+// text that tells where the CUDA kernel was registered, because recoup uses it to find ops that a
 // user has overridden.
 #pragma once
 
@@ -21,28 +21,28 @@
 namespace recoup::stand_in {
 
 struct ShadowedOp {
-  c10::SafeKernelFunction kernel;  // PyTorch's, for CUDA
-  std::string name;                // as in aten::add.Tensor
-  bool waits = false;              // its result needs values: in size, or on the host
+  c10::SafeKernelFunction kernel;  // PyTorch's CUDA kernel
+  std::string name;                // such as aten::add.Tensor
+  bool waits = false;  // the size of its result depends on values, or the result is on the host
   bool random = false;
-  bool copies = false;                           // it is copy_
-  std::optional<std::size_t> generator;          // its argument's place
-  void (*on_cpu)(torch::jit::Stack&) = nullptr;  // null: the op has a kernel for the CPU
+  bool copies = false;                           // whether the op is copy_
+  std::optional<std::size_t> generator;          // index of the argument
+  void (*on_cpu)(torch::jit::Stack&) = nullptr;  // null: the op has a CPU kernel
 };
 
-// What an op with a random result draws from, and moves CUDA's generator on by nothing.
+// Returns a seed for an op with random results. Does not advance CUDA's generator.
 [[nodiscard]] std::uint64_t draw_seed(const ShadowedOp& op, const c10::OperatorHandle& handle,
                                       torch::jit::Stack& stack);
-// The CPU's kernel. A random op draws from a generator with this seed.
+// Runs the CPU kernel. A random op draws from a generator with this seed.
 void run_on_cpu(const ShadowedOp& op, const c10::OperatorHandle& handle, torch::jit::Stack& stack,
                 std::uint64_t seed);
 
-// The two ways above, for arguments on the device of which twins can be made.
+// The two ways to run an op, for arguments on the device that have twins.
 void run_late(const ShadowedOp& op, const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
               torch::jit::Stack* stack);
 void run_now(const ShadowedOp& op, const c10::OperatorHandle& handle, torch::jit::Stack* stack);
 
-// What work could not do, a line each; empty: nothing.
+// Returns one line per failure of work, or an empty string.
 [[nodiscard]] std::string failures();
 
 }  // namespace recoup::stand_in

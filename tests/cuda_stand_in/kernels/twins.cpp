@@ -12,7 +12,7 @@ std::size_t offset_bytes(const at::Tensor& tensor) {
   return static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
 }
 
-// Of the storage, which nothing may be told of: a copy on write is not made.
+// Reads the storage's address without notifying it, so that no copy on write is triggered.
 void* address_of_storage(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
 }

@@ -1,4 +1,4 @@
-// Tensors of the CPU over the bytes of tensors on the device.
+// Twins: CPU tensors over the bytes of device tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,21 +12,21 @@
 
 namespace recoup::stand_in {
 
-// Whether a twin can be made: a dense tensor of the device or the host, or none.
+// Whether a twin can be made: for a dense tensor of the device or the host, or an undefined one.
 [[nodiscard]] bool has_twin(const at::Tensor& tensor);
 [[nodiscard]] bool on_cuda(const at::Tensor& tensor);
 // The bytes from the tensor's first element to the end of its last one.
 [[nodiscard]] StandInUse bytes_used(const at::Tensor& tensor, bool write);
 
-// What the twins of an op's arguments and results need.
+// The memory of the twins of an op's arguments and results.
 struct TwinMemory {
-  std::vector<StandInUse> uses;                            // of the device
-  std::vector<std::shared_ptr<std::vector<char>>> copies;  // of the host's memory, as it is now
+  std::vector<StandInUse> uses;                            // on the device
+  std::vector<std::shared_ptr<std::vector<char>>> copies;  // copies of host memory
 };
 
-// The twin of a device's tensor shares its bytes, that of the host's tensor has a copy.
+// The twin of a device tensor shares its bytes; that of a host tensor has a copy.
 [[nodiscard]] at::Tensor twin_of(TwinMemory& memory, const at::Tensor& tensor, bool write);
-// Of all tensors in it; a CUDA device becomes the CPU.
+// Makes twins of all contained tensors; a CUDA device becomes the CPU.
 [[nodiscard]] c10::IValue twin_of(TwinMemory& memory, const c10::IValue& value, bool write);
 
 template <class Function>

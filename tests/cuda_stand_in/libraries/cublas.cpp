@@ -1,6 +1,6 @@
-// cuBLAS: products do nothing, for kernels of the CPU give the numbers. A product may use all of
-// its workspace, so it is checked that the workspace is mapped and that nothing else uses it
-// meanwhile.
+// cuBLAS: products do nothing, because CPU kernels compute the numbers. A product may use its whole
+// workspace, so this checks that the workspace is mapped and that no other work uses it at the same
+// time.
 #include <cstddef>
 
 #include "tests/cuda_stand_in/device/test_interface.h"
@@ -64,7 +64,7 @@ RECOUP_BLAS_API int cublasSetPointerMode_v2(Handle* handle, int mode) {
   return 0;
 }
 
-// As cuBLAS does, it forgets the workspace.
+// As cuBLAS does, this resets the workspace.
 RECOUP_BLAS_API int cublasSetStream_v2(Handle* handle, void* stream) {
   handle->stream = stream;
   handle->workspace = nullptr;

@@ -1,4 +1,4 @@
-// cuBLASLt: as cublas.cpp. Descriptors are never asked what they hold.
+// cuBLASLt: like cublas.cpp. The contents of descriptors are never read.
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>

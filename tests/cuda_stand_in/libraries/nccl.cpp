@@ -1,5 +1,5 @@
-// NCCL for groups of one process: what a collective gives is what it is given. It is a copy on the
-// stream, or a use of the bytes where it is in place. Groups of more processes are refused.
+// NCCL for groups of one process: a collective returns its input. It is a copy on the stream, or a
+// use of the bytes if it is in place. Larger groups are refused.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct UniqueId {
 
 void nothing(void* /*argument*/) {}
 
-// By the number of a ncclDataType_t; 0: there is none.
+// The size of a value of a ncclDataType_t; 0 for an unknown type.
 std::size_t size_of_type(int type) {
   constexpr std::size_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
   constexpr int kCount = sizeof kSizes / sizeof kSizes[0];
@@ -113,7 +113,7 @@ RECOUP_NCCL_API int ncclCommGetAsyncError(Communicator* /*group*/, int* error) {
   return kSuccess;
 }
 
-// From PyTorch 2.15 on the memory of its allocator is registered with each group.
+// PyTorch 2.15 and later register their allocator's memory with each group.
 RECOUP_NCCL_API int ncclCommRegister(Communicator* /*group*/, void* memory, std::size_t size,
                                      void** handle) {
   *handle = memory;

@@ -1,5 +1,5 @@
-// libnvidia-ml.so.1: what PyTorch asks before it makes memory of expandable segments, and for the
-// text of an out-of-memory error.
+// libnvidia-ml.so.1: the functions that PyTorch calls before it allocates expandable segments, and
+// for the text of out-of-memory errors.
 #include <cuda_runtime_api.h>
 
 #define RECOUP_NVML_API extern "C" __attribute__((visibility("default")))
@@ -31,7 +31,7 @@ RECOUP_NVML_API int nvmlDeviceGetHandleByPciBusId_v2(const char* id, const void*
   return kSuccess;
 }
 
-// The caller has set what it is told if there is no fabric.
+// The caller has initialized `info` to the values for no fabric.
 RECOUP_NVML_API int nvmlDeviceGetGpuFabricInfoV(void* /*device*/, void* /*info*/) {
   return kSuccess;
 }

@@ -1,6 +1,6 @@
-"""The stand-in for CUDA in a process of Python: its kernels, and what tests ask of it.
+"""The stand-in for CUDA in a Python process: its kernels, and queries for tests.
 
-`import torch` calls `load` where this folder is in PYTHONPATH. CUDA_STAND_IN_KERNELS is the path of
+`import torch` calls `load` if this folder is in PYTHONPATH. CUDA_STAND_IN_KERNELS is the path of
 the library of kernels.
 """
 
@@ -14,15 +14,15 @@ COUNTS = ("host_waits", "stream_waits", "event_records", "copies", "launches")
 
 
 def load() -> None:
-    """Puts the kernels of the CPU behind CUDA's dispatch key."""
+    """Installs CPU kernels for CUDA's dispatch key."""
     if KERNELS not in os.environ:
         return
     import torch
 
     kernels().stand_in_install_kernels()
-    # Work runs late: a program's own switch of oneDNN would be in force or not.
+    # Work runs late, so a program's own setting of oneDNN might not be in force at that time.
     torch._C._set_mkldnn_enabled(False)
-    # cuDNN and fused attention have no kernels on the CPU.
+    # cuDNN and fused attention have no CPU kernels.
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
@@ -50,12 +50,12 @@ def races() -> int:
 
 
 def used_bytes(device: int = 0) -> int:
-    """Of the device's memory."""
+    """Used bytes of device memory."""
     return int(runtime().stand_in_used(device))
 
 
 def pinned_bytes() -> int:
-    """Of the host's memory."""
+    """Pinned bytes of host memory."""
     return int(runtime().stand_in_pinned())
 
 
@@ -64,19 +64,19 @@ def set_pinned_limit(size: int) -> None:
 
 
 def counters() -> dict[str, int]:
-    """What the host and the streams have done so far."""
+    """The numbers of waits, records, copies and launches so far."""
     counts = (ctypes.c_int64 * len(COUNTS))()
     runtime().stand_in_counters(counts)
     return dict(zip(COUNTS, counts, strict=True))
 
 
 def fail(function: str, call: int, code: int) -> None:
-    """The call of that number from now on returns the code, and does nothing."""
+    """Makes the `call`-th call from now on return `code` and do nothing."""
     runtime().stand_in_fail(function.encode(), ctypes.c_int64(call), code)
 
 
 def clear_faults() -> None:
-    """Errors that were asked for and have not arrived are forgotten."""
+    """Cancels requested errors that have not occurred."""
     runtime().stand_in_clear_faults()
 
 
@@ -85,13 +85,13 @@ def calls(function: str) -> int:
 
 
 def launches() -> dict[str, int]:
-    """How often each kernel was launched, by its name in C++."""
+    """The number of launches of each kernel, by its demangled name."""
     text: Any = runtime().stand_in_launches()
     rows = (line.split(" ", 1) for line in text.decode().splitlines())
     return {name: int(count) for count, name in rows}
 
 
 def kernel_failures() -> str:
-    """What work on a stream could not compute; empty: nothing."""
+    """Failures of work on streams, one per line; empty if there are none."""
     text: Any = kernels().stand_in_kernel_failures()
     return str(text.decode())

@@ -11,7 +11,7 @@ namespace {
 
 thread_local int device_of_thread = 0;
 thread_local cudaError_t last_error = cudaSuccess;
-// The process in which CUDA was used first; a child of it has none.
+// The process in which CUDA was used first; a forked child cannot use it.
 std::atomic<pid_t> used_by = 0;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What every function of the runtime begins with.
+// The first statements of every runtime function.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,18 +15,18 @@ namespace recoup::stand_in {
 [[nodiscard]] int current_device();
 void set_current_device(int device);
 
-// Remembers the error for cudaGetLastError, and returns it.
+// Stores the error for cudaGetLastError, and returns it.
 cudaError_t failed(cudaError_t error, const char* function);
-// A function of the runtime begins: an injected error, that of a child of a process in which CUDA
-// was in use, or that of work that failed; else success.
+// Called at the start of a runtime function. Returns an injected error, the error of a forked child
+// of a process that uses CUDA, the error of failed work, or success.
 [[nodiscard]] cudaError_t begin_call(const char* function);
-// The same for functions of the driver: an injected error's code, or 0.
+// The same for driver functions: returns an injected error code, or 0.
 [[nodiscard]] int begin_driver_call(const char* function);
-// Whether a capture forbids what may wait for the device. The capture fails of it.
+// Whether a capture forbids calls that may wait for the device. Invalidates that capture.
 [[nodiscard]] bool forbidden_by_capture();
 [[nodiscard]] cudaError_t work_failure();
 
-// Null and the two handles of default streams are the default stream of the current device.
+// Null and the two handles of default streams denote the default stream of the current device.
 [[nodiscard]] Stream* stream_of(cudaStream_t stream);
 [[nodiscard]] bool is_known(cudaStream_t stream);
 [[nodiscard]] std::shared_ptr<Event> event_of(cudaEvent_t event);

@@ -28,7 +28,7 @@ bool is_captured(Stream* stream) {
   return stream->capture != nullptr;
 }
 
-// Bytes of the host that are not pinned are read at the call, and written before it returns.
+// Host memory that is not pinned is read during the call, and written before the call returns.
 cudaError_t copy(Stream* stream, void* to, const void* from, std::size_t size, bool asynchronous) {
   count_copy();
   if (size == 0) {

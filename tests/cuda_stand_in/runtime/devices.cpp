@@ -1,4 +1,4 @@
-// Devices, their properties, and the way to the driver.
+// Devices, their properties, and access to driver functions.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -18,7 +18,7 @@ constexpr int kVersion = 13000;  // of runtime and driver: CUDA 13.0
 
 bool exists(int device) { return device >= 0 && device < settings().devices; }
 
-// Numbers of an H100.
+// Values of an H100.
 int attribute(cudaDeviceAttr which) {
   switch (which) {
     case cudaDevAttrMaxThreadsPerBlock:

@@ -17,7 +17,7 @@ struct Events {
   std::map<cudaEvent_t, std::shared_ptr<Event>> known;
 };
 
-// Never destroyed: libraries call while the process ends.
+// Never destroyed, because libraries call it during process exit.
 Events& events() {
   static Events* const made = new Events;
   return *made;
@@ -56,7 +56,7 @@ RECOUP_CUDA_API cudaError_t cudaEventCreate(cudaEvent_t* event) {
   return cudaSuccess;
 }
 
-// Who waits for it still does.
+// Streams that wait for the event still do.
 RECOUP_CUDA_API cudaError_t cudaEventDestroy(cudaEvent_t event) {
   RECOUP_BEGIN();
   RECOUP_EVENT(gone, event);

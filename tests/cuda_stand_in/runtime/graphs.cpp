@@ -1,4 +1,4 @@
-// CUDA graphs: a captured graph runs its tasks in the order in which they were given.
+// CUDA graphs: a captured graph runs its tasks in the order in which they were enqueued.
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -40,8 +40,8 @@ std::shared_ptr<Graph> find(cudaGraph_t graph) {
 
 namespace recoup::stand_in {
 
-// In the global mode all threads are forbidden it that have not opted out, in the thread-local mode
-// the thread that captures.
+// In global mode the call is forbidden to all threads that have not opted out, in thread-local mode
+// to the capturing thread.
 bool forbidden_by_capture() {
   if (open_count == 0 || thread_mode == cudaStreamCaptureModeRelaxed) {
     return false;
@@ -202,7 +202,8 @@ RECOUP_CUDA_API cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStre
 
 RECOUP_CUDA_API cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   RECOUP_BEGIN();
-  const std::shared_ptr<Graph> last = find(graph);  // what dies with it asks for the lock
+  // destroyed after the lock is released: objects of the graph take the lock
+  const std::shared_ptr<Graph> last = find(graph);
   const std::lock_guard lock(machine().streams.mutex);
   graphs().known.erase(graph);
   return cudaSuccess;

@@ -1,4 +1,4 @@
-// Kernels: they are registered and launched, and do nothing. Libraries that nvcc compiled call the
+// Kernels: they are registered and launched, but do nothing. Libraries that nvcc compiled call the
 // functions whose names begin with two underscores.
 #include <algorithm>
 #include <cstdio>

@@ -11,7 +11,7 @@ using recoup::stand_in::current_device;
 using recoup::stand_in::machine;
 using recoup::stand_in::Outcome;
 
-// What CUDA does before memory goes back: it waits for all work.
+// As CUDA does before it frees memory, this waits for all work.
 void wait_and_forget(const void* memory, const char* function) {
   machine().streams.wait_for_device(-1);
   if (const std::optional<Block> block = machine().memory.block_at(memory)) {
@@ -44,7 +44,7 @@ RECOUP_CUDA_API cudaError_t cudaFree(void* memory) {
   return cudaSuccess;
 }
 
-// The driver's pools take memory at once and give it back in the order of the stream.
+// The driver's pools allocate at once and free in stream order.
 RECOUP_CUDA_API cudaError_t cudaMallocAsync(void** memory, std::size_t size, cudaStream_t stream) {
   RECOUP_BEGIN();
   RECOUP_STREAM(on, stream);
@@ -141,7 +141,7 @@ RECOUP_CUDA_API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attr
   return cudaSuccess;
 }
 
-// A handle holds the address; another process cannot open it.
+// A handle stores the address; another process cannot open it.
 RECOUP_CUDA_API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
   RECOUP_BEGIN();
   std::memset(handle, 0, sizeof *handle);
@@ -158,7 +158,7 @@ RECOUP_CUDA_API cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle,
 
 RECOUP_CUDA_API cudaError_t cudaIpcCloseMemHandle(void* /*memory*/) { return cudaSuccess; }
 
-// ---- the driver's pools: only what PyTorch asks of them where it does not use them ----
+// ---- the driver's pools: only what PyTorch calls if it does not use them ----
 RECOUP_CUDA_API cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   RECOUP_BEGIN();
   *pool = reinterpret_cast<cudaMemPool_t>(static_cast<std::uintptr_t>(device + 1));

@@ -1,6 +1,6 @@
-// Streams, and functions of the host in their order. All are apart from the default stream: CUDA's
-// default stream waits for those that were created without cudaStreamNonBlocking, which this does
-// not.
+// Streams, and host functions in stream order. All streams are independent of the default stream.
+// CUDA's default stream waits for streams that were created without cudaStreamNonBlocking; this one
+// does not.
 #include <utility>
 
 #include "tests/cuda_stand_in/runtime/call.h"

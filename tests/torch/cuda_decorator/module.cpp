@@ -1,5 +1,5 @@
-// _test_cuda_decorator: CudaDecorator over an allocator that records, or over PyTorch's own, with
-// scopes that are not sessions and a CUDA runtime that is not CUDA. Changes the whole process.
+// _test_cuda_decorator: CudaDecorator over a recording allocator, or over PyTorch's own, with fake
+// scopes and a fake CUDA runtime. Changes the whole process.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -56,13 +56,13 @@ void install(std::atomic<CudaAllocator*>& slot) {
 void install_over_recording() {
   static std::atomic<CudaAllocator*> slot;
   slot = recording = new Recording;
-  c10::SetAllocator(kCuda, recording, 100);  // a priority above that of PyTorch's own
+  c10::SetAllocator(kCuda, recording, 100);  // a higher priority than PyTorch's allocator
   install(slot);
 }
 
 CudaAllocator& allocator() { return *the_slot->load(); }
 
-// "before" it was decorated, "decorated", or "another".
+// Returns "before" for the allocator that was decorated, "decorated", or "another".
 std::string found(const c10::Allocator* allocator) {
   return allocator == before                                                ? "before"
          : dynamic_cast<const detail::CudaDecorator*>(allocator) != nullptr ? "decorated"
@@ -82,7 +82,7 @@ c10::cuda::CUDAStream stream() {
   return c10::cuda::CUDAStream(c10::Stream(c10::Stream::DEFAULT, c10::Device(kCuda, 0)));
 }
 
-// Every virtual method of c10::Allocator, c10::DeviceAllocator and CUDAAllocator, once.
+// Calls every virtual method of c10::Allocator, c10::DeviceAllocator and CUDAAllocator once.
 void call_all() {
   CudaAllocator& all = allocator();
   char byte = 0;
@@ -170,7 +170,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("leave", [](int device) { detail::gpus().leave(device); });
   module.def("used", [](int device) { return scopes.at(device)->used().count(); });
   module.def("streams", [](int device) { return scopes.at(device)->streams().size(); });
-  // Of memory that somebody wrapped.
+  // Whether the memory is registered as wrapped by code outside of recoup.
   module.def("outside_owns", [](Address memory) {
     return detail::gpus().outside().owns({pointer(memory), c10::DeviceType::CUDA});
   });

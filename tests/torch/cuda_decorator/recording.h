@@ -1,4 +1,4 @@
-// A CUDA allocator without CUDA, which says what it was asked.
+// A CUDA allocator without CUDA that records its calls.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,12 @@ using namespace c10::cuda::CUDACachingAllocator;
 using Device = c10::DeviceIndex;
 using Pool = c10::MempoolId_t;
 
-// Overrides every virtual method, in the order of PyTorch's headers. Each puts its name on the log
-// and answers with something that no default gives.
+// Overrides every virtual method, in the order of PyTorch's headers. Each method logs its name and
+// returns a value that no default returns.
 class Recording final : public CudaAllocator {
  public:
   [[nodiscard]] std::vector<std::string> take_log() const { return std::exchange(log_, {}); }
-  // The deleters of what it gives do nothing but this.
+  // The deleter of all memory from this allocator. It only records the call.
   static void deleter(void* memory) { deleted_.push_back(memory); }
   static std::vector<void*> take_deleted() { return std::exchange(deleted_, {}); }
 

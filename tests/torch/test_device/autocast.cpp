@@ -1,4 +1,4 @@
-// torch.autocast on the device: the lists of CUDA.
+// torch.autocast for the device, with CUDA's lists of ops.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
@@ -7,7 +7,7 @@ TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFallthrough());
 }
 
-// The macros of PyTorch call the library `m`.
+// PyTorch's macros use the name `m` for the library.
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #define RECOUP_LOWER(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
   AT_FORALL_LOWER_PRECISION_FP(RECOUP_LOWER)

@@ -1,4 +1,4 @@
-// Devices, streams, events and memory.
+// Devices, streams, events and pinned memory.
 #include "tests/torch/test_device/device.h"
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -29,7 +29,7 @@ struct ThreadState {
 };
 thread_local ThreadState thread_state;
 
-// Of all devices. Number 0 is every device's default stream.
+// The streams of all devices. Stream 0 is every device's default stream.
 class Streams {
  public:
   c10::Stream make(c10::DeviceIndex device) {
@@ -123,7 +123,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream& stream) const override {
     fake().synchronize(native_stream(stream));
   }
-  // Without `override`: PyTorch 2.11 does not have it yet.
+  // Without `override`, because PyTorch 2.11 does not have it.
   bool isStreamCapturing(const c10::Stream& stream) const {
     return fake().capturing(native_stream(stream));
   }
@@ -165,7 +165,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, GuardImpl)
 
-// What non-blocking copies need not wait for.
+// Allocates the host memory that non-blocking copies need.
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t size) override {
@@ -200,7 +200,7 @@ PinnedAllocator& pinned_allocator() {
 }
 
 void PinnedAllocator::raw_delete(void* memory) {
-  // Copies from it may still be late.
+  // Copies from it may still be pending.
   fake().synchronize_all();
   {
     const std::lock_guard lock(pinned_allocator().mutex_);
@@ -288,7 +288,7 @@ c10::Allocator* allocator() { return slot(); }
 void resize_storage(c10::StorageImpl& storage, std::size_t size) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   const c10::DeviceGuard guard(storage.device());
-  // As on CUDA: not what the slot holds now.
+  // As on CUDA: from the storage's allocator, not from the one in the slot.
   c10::DataPtr data = storage.allocator()->allocate(size);
   const std::size_t kept = std::min(size, storage.nbytes());
   if (kept > 0) {
@@ -304,7 +304,7 @@ void write_late(c10::DeviceIndex device, void* to, const void* from, std::size_t
   if (size == 0) {
     return;
   }
-  // A plain buffer: freed when the stream has run, which no allocator of tensors may see.
+  // A plain buffer: it is freed when the stream has run, where no tensor allocator may be called.
   const std::shared_ptr<char[]> bytes(new char[size]);
   std::memcpy(bytes.get(), from, size);
   fake().launch(current_stream(device), [=] { std::memcpy(to, bytes.get(), size); });

@@ -18,7 +18,7 @@ bool on_device(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == kType;
 }
 
-// The same tensor over another storage.
+// A tensor like `like` over another storage.
 at::Tensor over(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage),
                                                          c10::DispatchKeySet(key), like.dtype());
@@ -34,7 +34,7 @@ at::Tensor over(c10::Storage storage, c10::DispatchKey key, const at::Tensor& li
 
 std::size_t count_of(const c10::FunctionSchema& schema) { return schema.arguments().size(); }
 
-// Index of the argument for a generator, or the number of arguments.
+// Returns the index of the generator argument, or the number of arguments.
 std::size_t generator_argument(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   const auto is_generator = [](const c10::Argument& argument) {
@@ -55,7 +55,7 @@ bool is_view(const c10::FunctionSchema& schema) {
   });
 }
 
-// The CPU's own generator has a seed of ours meanwhile: some ops take no other.
+// Sets the seed of the CPU's default generator for its lifetime: some ops use no other generator.
 class SeededCpu {
  public:
   explicit SeededCpu(std::uint64_t seed) : one_at_a_time_(mutex()) {
@@ -82,8 +82,8 @@ class SeededCpu {
   at::Tensor before_;
 };
 
-// recoup's budget for the CPU takes what this thread allocates while it is of the scope. Memory of
-// the CPU that a kernel of ours uses is none of the program's.
+// Detaches the thread from its CPU scope. Otherwise recoup's CPU budget would be charged for memory
+// that the kernels use, although it is not the program's.
 class OutOfBudgets {
  public:
   OutOfBudgets() : before_(carry(false)) {}
@@ -119,7 +119,7 @@ void run_random_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) 
 }
 
 void register_one(const c10::OperatorHandle& op) {
-  // Kept for ever: dropping it would take the kernel away.
+  // Never destroyed: the destructor would unregister the kernel.
   static auto* const kept = new std::vector<c10::RegistrationHandleRAII>;
   kept->push_back(c10::Dispatcher::singleton().registerImpl(
       op.operator_name(), c10::DispatchKey::PrivateUse1,
@@ -159,7 +159,7 @@ c10::Storage Twins::lower(const c10::Storage& storage) {
   if (found != by_storage_.end()) {
     return storages_[found->second].cpu;
   }
-  // Views are made of storages that have lost their bytes too.
+  // Views are also made of storages whose bytes were evicted.
   void* const data = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
   c10::Storage cpu(c10::Storage::use_byte_size_t(), storage.sym_nbytes(),
                    c10::DataPtr(data, c10::Device(c10::DeviceType::CPU)),
@@ -276,7 +276,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
     if (argument.isTensor() && on_device(argument.toTensor()) && alias != nullptr &&
         alias->isWrite()) {
-      (void)argument.toTensor().storage().mutable_data();  // copies what is copied on write
+      (void)argument.toTensor().storage().mutable_data();  // triggers a pending copy on write
     }
     if (argument.isDevice()) {
       device = argument.toDevice();

@@ -1,4 +1,4 @@
-// The kernels: tensors of the CPU over the same bytes go through the kernels of the CPU.
+// Kernels of the device: CPU kernels run on CPU tensors over the same bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,22 +12,22 @@
 
 namespace recoup::test_device {
 
-// Tensors of one call and what stands for them on the CPU: other tensors, with version counters of
-// their own, over the same bytes. Tensors that share a storage share one there too.
+// Twins: CPU tensors that stand for the tensors of one call. They have version counters of their
+// own and share the bytes. Twins of tensors that share a storage share one, too.
 class Twins {
  public:
   [[nodiscard]] at::Tensor lower(const at::Tensor& tensor);
   [[nodiscard]] c10::IValue lower(const c10::IValue& value);
-  // A result: the device's tensor for a twin, a view of the device's storage for a view of one, and
-  // for what is new a copy in new memory of the current device, which arrives late.
+  // Converts a result: returns the device tensor of a twin, a view of the device storage for a view
+  // of a twin, and otherwise a copy in new memory of the current device, written asynchronously.
   [[nodiscard]] at::Tensor raise(const at::Tensor& tensor);
   [[nodiscard]] c10::IValue raise(const c10::IValue& value);
 
-  // Kernels read and write from here on.
+  // Waits for the streams of the tensors' devices; after that kernels may access the bytes.
   void wait() const;
-  // Outputs that the kernel resized.
+  // Applies changes of size that the kernel made to its outputs.
   void write_back() const;
-  // Those of the tensors, in ascending order.
+  // The devices of the tensors, in ascending order.
   [[nodiscard]] const std::set<c10::DeviceIndex>& devices() const { return devices_; }
 
  private:
@@ -40,28 +40,29 @@ class Twins {
   c10::Storage lower(const c10::Storage& storage);
   c10::Storage raise(const c10::Storage& storage);
 
-  std::vector<std::pair<at::Tensor, at::Tensor>> tensors_;  // the device's, the CPU's
+  std::vector<std::pair<at::Tensor, at::Tensor>> tensors_;  // (device tensor, CPU tensor)
   std::unordered_map<c10::TensorImpl*, std::size_t> by_tensor_;
   std::vector<StoragePair> storages_;
-  std::unordered_map<c10::StorageImpl*, std::size_t> by_storage_;  // by either
+  std::unordered_map<c10::StorageImpl*, std::size_t> by_storage_;  // for both storages of a pair
   std::unordered_map<c10::StorageImpl*, c10::Storage> raised_;
   std::set<c10::StorageImpl*> of_cpu_arguments_;
   std::set<c10::DeviceIndex> devices_;
 };
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-// For all ops that have a kernel of the CPU and none here: they arrive as they do on CUDA, before
-// PyTorch takes them apart for a device that lacks them.
+// Registers the fallback for all ops that have a CPU kernel and no kernel here. So they arrive as
+// on CUDA, and PyTorch does not decompose them as for a device without kernels.
 void register_fallback();
 
-// For ops that only devices have: what runs on the CPU's tensors. Null: the op's own kernel.
+// Kernels on CPU tensors for ops that only devices have; null for other ops.
 using CpuKernel = void (*)(torch::jit::Stack& stack);
 CpuKernel kernel_of_devices_only(const c10::OperatorHandle& op);
 const std::vector<const char*>& ops_of_devices_only();
-// Whether the result of such an op stays on the CPU, as CUDA's does.
+// Whether result number `result` of such an op stays on the CPU, as with CUDA.
 bool stays_on_cpu(const c10::OperatorHandle& op, std::size_t result);
 
-// What runs below is none of the program's: no autograd, no autocast, nobody watches.
+// Excludes autograd, autocast and recoup's observer for its lifetime: the ops run by a kernel are
+// not the program's.
 struct Unseen {
   Unseen();
 

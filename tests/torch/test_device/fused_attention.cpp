@@ -26,7 +26,7 @@ double scale_or_default(std::optional<double> scale, const at::Tensor& query) {
   return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
 }
 
-// What a weight is multiplied by: 0, or what makes up for those that are.
+// The factor of each weight: 0 if it is dropped, otherwise 1 / (1 - dropout).
 at::Tensor kept(const at::Tensor& weights, double dropout, const at::Tensor& seed) {
   if (dropout == 0) {
     return at::ones_like(weights);
@@ -42,10 +42,11 @@ at::Tensor plus_bias(const at::Tensor& scores, const std::optional<at::Tensor>& 
 
 }  // namespace
 
-// Without sequences of several lengths there are no bounds of them: those results are no tensors.
+// The bounds of sequences of different lengths do not exist here: those results are undefined
+// tensors.
 void flash_attention(Stack& stack) {
   const auto scale = pop(stack).toOptional<double>();
-  pop(stack);  // whether a mask is wanted for debugging
+  pop(stack);  // whether a debug mask is requested
   const bool is_causal = pop(stack).toBool();
   TORCH_CHECK_NOT_IMPLEMENTED(pop(stack).toDouble() == 0, "the test device has no dropout here");
   const at::Tensor value = pop(stack).toTensor();
@@ -61,7 +62,7 @@ void flash_attention_backward(Stack& stack) {
   const auto scale = pop(stack).toOptional<double>();
   torch::jit::drop(stack, 2);  // the state of the generator
   const bool is_causal = pop(stack).toBool();
-  torch::jit::drop(stack, 3);  // dropout, and the longest sequences
+  torch::jit::drop(stack, 3);  // dropout, and the largest sequence lengths
   TORCH_CHECK(!pop(stack).toTensor().defined() && !pop(stack).toTensor().defined());
   const at::Tensor sums = pop(stack).toTensor();
   const at::Tensor out = pop(stack).toTensor();
@@ -82,7 +83,7 @@ void efficient_attention(Stack& stack) {
   const auto scale = pop(stack).toOptional<double>();
   const bool is_causal = pop(stack).toBool();
   const double dropout = pop(stack).toDouble();
-  pop(stack);  // whether the sums are wanted
+  pop(stack);  // whether the sums are requested
   const auto bias = pop(stack).toOptional<at::Tensor>();
   const at::Tensor value = pop(stack).toTensor();
   const at::Tensor key = pop(stack).toTensor();
@@ -98,7 +99,7 @@ void efficient_attention(Stack& stack) {
 void efficient_attention_backward(Stack& stack) {
   const auto scale = pop(stack).toOptional<double>();
   const bool is_causal = pop(stack).toBool();
-  pop(stack);  // which gradients are wanted
+  pop(stack);  // which gradients are requested
   const double dropout = pop(stack).toDouble();
   pop(stack);  // the offset
   const at::Tensor seed = pop(stack).toTensor();

@@ -1,6 +1,6 @@
-// Fused attention, whose ops exist on devices alone: on the CPU, with the arguments and results of
-// those ops. The flash kernel has no dropout here. The efficient one returns the seed of its
-// dropout on the CPU, as CUDA's does.
+// Fused attention, whose ops exist only on devices: computed on the CPU, with the arguments and
+// results of those ops. The flash kernel has no dropout here. The efficient kernel returns the seed
+// of its dropout on the CPU, as CUDA's does.
 #pragma once
 
 #include <ATen/core/stack.h>

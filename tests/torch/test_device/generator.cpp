@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kOffsetOfOneOp = 4;
 constexpr std::size_t kStateBytes = 2 * sizeof(std::uint64_t);
 
-// SplitMix64's step.
+// One step of SplitMix64.
 std::uint64_t mix(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;

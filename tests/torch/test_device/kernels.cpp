@@ -1,4 +1,5 @@
-// What the fallback cannot do: memory, metadata, copies; and ops that only devices have.
+// Kernels that the fallback cannot provide: memory, metadata, copies; and ops that only devices
+// have.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -105,7 +106,7 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
                            source.strides());
 }
 
-// Overwrites memory of StorageImpls that were freed, so that code that still reads them fails.
+// Overwrites the memory of freed StorageImpls, so that code that still reads them fails.
 void poison_freed_storages(std::size_t count) {
   std::vector<std::vector<unsigned char>> blocks;
   for (std::size_t i = 0; i < count; ++i) {
@@ -113,7 +114,7 @@ void poison_freed_storages(std::size_t count) {
   }
 }
 
-// As cuDNN's: the weights become views of one new storage, which the schema does not declare.
+// Like cuDNN's: the weights become views of one new storage, which the schema does not declare.
 at::Tensor flatten_weights(at::TensorList weights, int64_t /*weights_a_layer*/,
                            int64_t /*input_size*/, int64_t /*mode*/, int64_t /*hidden_size*/,
                            int64_t /*projection_size*/, int64_t /*layers*/, bool /*batch_first*/,
@@ -135,14 +136,14 @@ at::Tensor flatten_weights(at::TensorList weights, int64_t /*weights_a_layer*/,
   return flat;
 }
 
-// Whether the bytes of one are the bytes of the other: what a copy engine can do.
+// Whether a copy engine can copy the bytes without conversion.
 bool same_bytes(const at::Tensor& to, const at::Tensor& from) {
   return to.dtype() == from.dtype() && to.sizes() == from.sizes() &&
          to.strides() == from.strides() && to.is_conj() == from.is_conj() &&
          to.is_neg() == from.is_neg() && to.is_non_overlapping_and_dense();
 }
 
-// Streams run apart from the host where the host's memory is pinned or takes no part.
+// Whether the copy can run asynchronously: within one device, or non-blocking with pinned memory.
 bool can_be_late(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (to.device().type() == from.device().type()) {
     return to.device() == from.device();
@@ -219,7 +220,7 @@ void convolution_backward(Stack& stack) {
 struct DevicesOnly {
   const char* name;
   CpuKernel kernel;
-  std::uint32_t on_cpu = 0;  // a bit for each result that stays there
+  std::uint32_t on_cpu = 0;  // a bit for each result that stays on the CPU
 };
 constexpr DevicesOnly kDevicesOnly[] = {
     {"aten::convolution_overrideable", &convolution},
@@ -283,7 +284,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_cudnn_rnn_flatten_weight", &flatten_weights);
 }
 
-// Else these keys resolve the tensor first, by a copy.
+// Otherwise these keys would first resolve the tensor by a copy.
 TORCH_LIBRARY_IMPL(aten, Conjugate, library) {
   library.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }

@@ -23,18 +23,18 @@ void fill_slot(DeviceAllocator* allocator) {
 
 class CachingAllocator final : public DeviceAllocator {
  public:
-  // Expandable segments have no base that could be told, as PyTorch's.
+  // As with PyTorch, memory of expandable segments has no base allocation that could be shared.
   explicit CachingAllocator(bool expandable) : expandable_(expandable) {}
 
   c10::DataPtr allocate(std::size_t size) override {
     void* const memory = raw_alloc(size);
     return {memory, memory, raw_deleter(), c10::Device(kType, current_device())};
   }
-  // Of PyTorch's allocator itself: it does not ask the slot.
+  // As with PyTorch, this deleter uses the allocator itself and not the one in the slot.
   c10::DeleterFnPtr raw_deleter() const override {
     return [](void* memory) { filled_with->raw_delete(memory); };
   }
-  // Not in the order of any stream, but that of the host.
+  // Copies on the host, after all streams have been synchronized.
   void copy_data(void* to, const void* from, std::size_t size) const override {
     fake().synchronize_all();
     std::memcpy(to, from, size);
@@ -73,7 +73,7 @@ class CachingAllocator final : public DeviceAllocator {
     return memory;
   }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    // As PyTorch's: what it has not given is left alone.
+    // As with PyTorch, memory that was not allocated here is ignored.
     if (data.get() != nullptr && data.get_deleter() == raw_deleter()) {
       const std::lock_guard lock(mutex_);
       owner(data.get()).second.record_stream(data.get(), native_stream(stream));

@@ -1,4 +1,4 @@
-// _test_device: the test device's face for Python.
+// _test_device: the Python module of the test device.
 #include <torch/csrc/utils/pybind.h>
 
 #include "tests/torch/test_device/device.h"
@@ -35,7 +35,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("run", [](int tasks) { fake().run(tasks); }, py::arg("tasks"), no_gil);
   module.def("empty_cache", [] { slot().load()->emptyCache({0, 0}); }, no_gil);
   module.def("undecorated", &undecorated);
-  // As C++ code may, apart from tensors.
+  // Memory without tensors, as C++ code may allocate it.
   module.def("raw_alloc", [](std::size_t size) {
     return reinterpret_cast<std::uintptr_t>(slot().load()->raw_alloc(size));
   });
@@ -46,14 +46,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     resize_storage(*tensor.storage().unsafeGetStorageImpl(), size);
   });
   module.def("allocated_bytes", [](int device) { return fake().allocated(device).count(); });
-  // As another process would.
+  // Device memory that another process uses.
   module.def("take_away", [](int device, std::int64_t bytes) {
     return reinterpret_cast<std::uintptr_t>(fake().allocate(device, Bytes(bytes)));
   });
   module.def("give_back", [](int device, std::uintptr_t memory) {
     fake().release(device, reinterpret_cast<void*>(memory));
   });
-  // Of the host.
+  // Pinned host memory.
   module.def("pinned_bytes", [] { return fake().pinned().count(); });
   module.def("set_pinned_limit", [](std::int64_t bytes) { fake().set_pinned_limit(Bytes(bytes)); });
   module.def("waits", [] { return fake().waits(); });

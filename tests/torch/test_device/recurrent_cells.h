@@ -1,4 +1,4 @@
-// The cells of recurrent layers, which are ops of their own on devices alone: on the CPU, with the
+// The cells of recurrent layers, whose ops exist only on devices: computed on the CPU, with the
 // arguments and results of those ops.
 #pragma once
 

@@ -1,4 +1,4 @@
-// All that knows CUDA, for nvcc: it compiles with its warnings as errors too.
+// Compiles all code that uses the CUDA toolkit with nvcc, whose warnings are errors too.
 #include "csrc/cuda/host_copies.cpp"
 #include "csrc/cuda/host_tier.cpp"
 #include "csrc/cuda/link_speed.cpp"

@@ -1,4 +1,4 @@
-// The toolkit's runtime, as far as the machine lets it: without a driver that is one message.
+// The toolkit's runtime. Without a driver only its error message is tested.
 #include "csrc/cuda/toolkit/cudart.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ std::unique_ptr<Runtime> runtime_or_null() {
   }
 }
 
-TEST(Cudart, SaysWhatIsMissing) {
+TEST(Cudart, WithoutADriverTheErrorSaysSo) {
   try {
     (void)make_cudart()->device_count();
   } catch (const CudaError& error) {
@@ -87,14 +87,14 @@ TEST_F(Gpu, EventsTellTheTime) {
   runtime_->destroy_event(end);
 }
 
-TEST_F(Gpu, MoreThanThereIsIsNull) {
+TEST_F(Gpu, AllocatingTooMuchReturnsNull) {
   const DeviceMemory memory = runtime_->memory(0);
   EXPECT_LE(memory.free, memory.total);
   EXPECT_EQ(runtime_->allocate(0, memory.total + memory.total), nullptr);
   EXPECT_EQ(runtime_->memory(0).free, memory.free);
 }
 
-TEST_F(Gpu, MapsMemoryBehindAddresses) {
+TEST_F(Gpu, MapsMemoryToAddresses) {
   const Bytes granule = runtime_->granularity(0);
   ASSERT_GT(granule, 0_B);
   const Bytes size = granule + granule;
@@ -103,7 +103,7 @@ TEST_F(Gpu, MapsMemoryBehindAddresses) {
   auto* const host = static_cast<char*>(runtime_->allocate_pinned(size));
   ASSERT_NE(host, nullptr);
   for (const char content : {'a', 'b'}) {
-    // Two maps: a copy crosses from one into the other.
+    // Two maps: a copy crosses the boundary between them.
     ASSERT_TRUE(runtime_->map(0, base, granule));
     ASSERT_TRUE(runtime_->map(0, base + granule.count(), granule));
     std::memset(host, content, count);
@@ -120,19 +120,19 @@ TEST_F(Gpu, MapsMemoryBehindAddresses) {
   runtime_->release_pinned(host);
 }
 
-TEST_F(Gpu, WhatIsGivenBackIsFreeAgain) {
+TEST_F(Gpu, ReturnedMemoryIsFree) {
   Reservation reservation(*runtime_, 0, 256_MiB);
   const Bytes before = runtime_->memory(0).free;
   ASSERT_TRUE(reservation.back(256_MiB));
   reservation.check();
-  // Not to the byte: the driver's own tables come and go.
+  // Only approximately: the driver's own tables also use memory.
   EXPECT_LT(runtime_->memory(0).free, before - 192_MiB);
   reservation.give_back(0_B, 256_MiB);
   EXPECT_EQ(reservation.backed(), 0_B);
   EXPECT_GT(runtime_->memory(0).free, before - 64_MiB);
 }
 
-TEST_F(Gpu, MoreThanThereIsIsNotMapped) {
+TEST_F(Gpu, MappingTooMuchFails) {
   const std::int64_t granule = runtime_->granularity(0).count();
   const Bytes size(runtime_->memory(0).total.count() / granule * granule * 2);
   auto* const base = static_cast<char*>(runtime_->reserve(0, size));

@@ -1,4 +1,6 @@
-// What steps that repeat will use, and copies that go on beside their ops.
+// The next-use predictor for repeated steps, and copies that run concurrently with ops.
+#include "csrc/foresight/next_use_predictor.h"
+
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -6,7 +8,6 @@
 
 #include "csrc/engine/base/decisions.h"
 #include "csrc/engine/base/observer_pair.h"
-#include "csrc/foresight/next_use_predictor.h"
 #include "csrc/simulate/simulator.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
@@ -27,10 +28,10 @@ Options tiered(Bytes budget, Bytes tier, Bytes unit) {
   return options;
 }
 
-// A program whose engine has an next_use_predictor, or has none.
-class Travelling {
+// A program whose engine has a next-use predictor, or none.
+class PredictedRun {
  public:
-  Travelling(Program& program, bool has_next_use_predictor, Observer* observer = nullptr)
+  PredictedRun(Program& program, bool has_next_use_predictor, Observer* observer = nullptr)
       : engine_(program.engine()), observers_(nullptr, observer) {
     if (has_next_use_predictor) {
       next_use_predictor_.emplace(engine_);
@@ -39,12 +40,12 @@ class Travelling {
     }
     engine_.set_observer(&observers_);
   }
-  ~Travelling() {
+  ~PredictedRun() {
     engine_.set_planned(nullptr);
     engine_.set_observer(nullptr);
   }
-  Travelling(const Travelling&) = delete;
-  Travelling& operator=(const Travelling&) = delete;
+  PredictedRun(const PredictedRun&) = delete;
+  PredictedRun& operator=(const PredictedRun&) = delete;
 
   void end_step() { observers_.on_step("step"); }
 
@@ -54,7 +55,7 @@ class Travelling {
   ObserverPair observers_;
 };
 
-// Layers of one unit each, forwards and backwards, then all are updated.
+// One training step: forward and backward through layers of one unit each, then an update of all.
 void train_step(Program& p, const std::vector<Tensor>& weights) {
   const auto call = [&](const std::vector<Argument>& arguments) {
     Call made{.arguments = arguments, .fresh = {kUnit}, .workspace = {}};
@@ -82,13 +83,13 @@ void train_step(Program& p, const std::vector<Tensor>& weights) {
 
 struct Outcome {
   Stats stats;
-  std::int64_t cost = 0;  // of the last step's copies
+  std::int64_t cost = 0;  // of the copies in the last step
 };
 
 Outcome train(int budget, bool has_next_use_predictor) {
   Program p(tiered(units(budget), units(64), kUnit));
-  const Travelling travelling(p, has_next_use_predictor);
-  auto& steps = const_cast<Travelling&>(travelling);
+  const PredictedRun run(p, has_next_use_predictor);
+  auto& steps = const_cast<PredictedRun&>(run);
   std::vector<Tensor> weights;
   for (int i = 0; i < 12; ++i) {
     weights.push_back(p.source(kUnit));
@@ -106,7 +107,7 @@ Outcome train(int budget, bool has_next_use_predictor) {
   return {.stats = p.stats(), .cost = cost};
 }
 
-TEST(NextUsePredictor, WhatComesIsReadWhileOpsRun) {
+TEST(NextUsePredictor, ValuesAreFetchedAheadWhileOpsRun) {
   for (const int budget : {5, 6, 8, 10}) {
     const Outcome with = train(budget, true);
     const Outcome without = train(budget, false);
@@ -117,23 +118,23 @@ TEST(NextUsePredictor, WhatComesIsReadWhileOpsRun) {
   }
 }
 
-TEST(NextUsePredictor, WhatWillBeSpilledIsWrittenWhileOpsRun) {
+TEST(NextUsePredictor, ValuesAreWrittenAheadOfSpillsWhileOpsRun) {
   const Outcome outcome = train(8, false);
   EXPECT_GT(outcome.stats.written_behind_bytes, outcome.stats.spilled_bytes / 5);
   EXPECT_GT(outcome.stats.clean_spills, outcome.stats.spills);
 }
 
-// Nothing is short: nothing is written.
-TEST(NextUsePredictor, WhatFitsIsNotMoved) {
+// There is no shortage, so nothing is written.
+TEST(NextUsePredictor, NothingIsCopiedIfEverythingFits) {
   const Outcome outcome = train(20, true);
   EXPECT_EQ(outcome.stats.spills, 0);
   EXPECT_EQ(outcome.stats.fetches, 0);
 }
 
-// Random networks: bits, budgets, and a simulation that decides as the run.
-TEST(NextUsePredictor, ASimulationDecidesAsTheLiveRunDoes) {
+// Random networks: the bits and the budget are kept, and a simulation decides as the live run.
+TEST(NextUsePredictor, ASimulationDecidesAsTheLiveRun) {
   std::int64_t ahead = 0;
-  std::int64_t behind = 0;
+  std::int64_t written = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     TraceBuilder builder;
@@ -154,19 +155,19 @@ TEST(NextUsePredictor, ASimulationDecidesAsTheLiveRunDoes) {
     bool fits = true;
     {
       StepProgram program(seed, options);
-      Travelling travelling(program.program(), true, &live);
+      PredictedRun run(program.program(), true, &live);
       try {
         for (int i = 0; i < 5; ++i) {
           program.step();
           program.program().check();
-          travelling.end_step();
+          run.end_step();
         }
       } catch (const OutOfBudget&) {
         fits = false;
       }
       program.program().check();
       ahead += program.program().stats().fetched_ahead_bytes;
-      behind += program.program().stats().written_behind_bytes;
+      written += program.program().stats().written_behind_bytes;
     }
     DecisionLog simulated;
     Simulator simulator(trace, {.engine = options, .max_time_ratio = 0}, nullptr);
@@ -179,7 +180,7 @@ TEST(NextUsePredictor, ASimulationDecidesAsTheLiveRunDoes) {
     ASSERT_EQ(simulated.decisions(), live.decisions());
   }
   EXPECT_GT(ahead, 0);
-  EXPECT_GT(behind, 0);
+  EXPECT_GT(written, 0);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Trace files that no recorder wrote: refused with their place, in little memory.
+// Untrusted trace files: errors name the position, and reading takes little memory.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -21,10 +21,10 @@ constexpr std::uint64_t kHoldTag = 8;
 constexpr std::uint64_t tag(TraceEvent::Kind kind) { return 16 + static_cast<std::uint64_t>(kind); }
 using Kind = TraceEvent::Kind;
 
-class Strangers : public testing::Test {
+class UntrustedTrace : public testing::Test {
  protected:
   void SetUp() override {
-    path_ = testing::TempDir() + "recoup_stranger_" +
+    path_ = testing::TempDir() + "recoup_untrusted_" +
             testing::UnitTest::GetInstance()->current_test_info()->name();
   }
   void TearDown() override { std::filesystem::remove(path_); }
@@ -41,13 +41,13 @@ class Strangers : public testing::Test {
     }
     return "no complaint";
   }
-  // It is refused with its place, and says so.
+  // The file must be refused with an error that contains `part` and the position.
   void expect_refused(const std::vector<Record>& records, const std::string& part) {
     const std::string text = complaint(file_of(records));
     EXPECT_NE(text.find(part), std::string::npos) << text;
     EXPECT_NE(text.find("offset 12, byte "), std::string::npos) << text;
   }
-  // Asks a reader for memory: what it takes at most beside what it keeps.
+  // Checks that reading takes little memory in addition to `kept` bytes.
   void expect_little_memory(const std::string& bytes, Bytes kept = Bytes(0)) {
     put_bytes(path_, bytes);
     std::string text = "no complaint";
@@ -59,7 +59,7 @@ class Strangers : public testing::Test {
       }
     });
 #if defined(__SANITIZE_ADDRESS__)
-    const Bytes most = 192_MiB;  // it keeps what was freed for a while
+    const Bytes most = 192_MiB;  // it delays the reuse of freed memory
 #else
     const Bytes most = 64_MiB;
 #endif
@@ -87,13 +87,13 @@ Record device(std::vector<std::uint64_t> numbers) {
   return {.tag = kDeviceTag, .numbers = std::move(numbers)};
 }
 
-TEST_F(Strangers, ADeviceComesFirst) {
+TEST_F(UntrustedTrace, ADeviceMustBeFirst) {
   expect_refused({kName, device({64, 1, 0, 0})}, "it does not come first");
   expect_refused({event(Kind::kExternal, {8}), device({64, 1, 0, 0})}, "it does not come first");
   expect_refused({device({64, 1, 0, 0}), device({64, 1, 0, 0})}, "it does not come first");
 }
 
-TEST_F(Strangers, ADeviceIsOneThatThereCanBe) {
+TEST_F(UntrustedTrace, ADeviceMustBePossible) {
   for (const std::uint64_t alignment : {0U, 3U, 1U << 22U}) {
     expect_refused({device({alignment, 1, 0, 0})}, "not a power of two");
   }
@@ -103,12 +103,12 @@ TEST_F(Strangers, ADeviceIsOneThatThereCanBe) {
   expect_refused({device({64, 1, 0, 4})}, "flags 4");
 }
 
-TEST_F(Strangers, AnOpThatFailedReturnsNothing) {
+TEST_F(UntrustedTrace, AFailedOpMustReturnNothing) {
   expect_refused({kName, kernel({allocates(64)}), op(0, {0, 64}, 8), event(Kind::kDie, {0})},
                  "event 0 (op 0, a): it failed, and returns something");
 }
 
-TEST_F(Strangers, AKernelKeepsNothing) {
+TEST_F(UntrustedTrace, AKernelMustReturnItsAllocations) {
   expect_refused({kName, kernel({allocates(64), allocates(64)}), op(0, {0, 64})},
                  "its kernel keeps an allocation that it does not return");
   expect_refused({kName, kernel({allocates(64)}), op(0, {0, 64, 0, 64})},
@@ -119,7 +119,7 @@ TEST_F(Strangers, AKernelKeepsNothing) {
   expect_refused({kName, kernel({frees((std::uint64_t{1} << 32) + 1)})}, "out of range");
 }
 
-// Name, a kernel of a result and a workspace, an op that returns the first.
+// A name, a kernel with a result and a workspace, and an op that returns the result; then `more`.
 std::vector<Record> then(std::vector<Record> more) {
   std::vector<Record> records{kName, kernel({allocates(64), allocates(80), frees(1)}),
                               op(0, {0, 64})};
@@ -130,7 +130,7 @@ Record held(std::uint64_t bytes, std::uint64_t allocation) {
   return {.tag = kHoldTag, .numbers = {bytes, allocation}};
 }
 
-TEST_F(Strangers, AKernelGoesOnHoldingWhatItAllocated) {
+TEST_F(UntrustedTrace, AKernelMayKeepAllocations) {
   EXPECT_EQ(read(file_of(then({held(80, 1), event(Kind::kFree, {0})}))).events.size(), 3U);
   expect_refused({kName, held(80, 1)}, "there is no op right before it");
   expect_refused(then({event(Kind::kDie, {0}), held(80, 1)}), "there is no op right before it");
@@ -140,8 +140,8 @@ TEST_F(Strangers, AKernelGoesOnHoldingWhatItAllocated) {
   expect_refused(then({held(79, 1)}), "a block of 79 bytes in an allocation of 80");
 }
 
-// To look for each of them among all would take minutes.
-TEST_F(Strangers, AKernelMayHoldVeryMany) {
+// A linear search for each allocation would take minutes.
+TEST_F(UntrustedTrace, AKernelMayKeepManyAllocations) {
   constexpr std::uint64_t kMany = 200'000;
   std::vector<std::uint64_t> steps(kMany, allocates(64));
   std::vector<Record> records{kName};
@@ -161,7 +161,7 @@ TEST_F(Strangers, AKernelMayHoldVeryMany) {
   EXPECT_EQ(result.stats.peak_bytes, static_cast<std::int64_t>(kMany * 64));
 }
 
-TEST_F(Strangers, ABlockHasBytes) {
+TEST_F(UntrustedTrace, ABlockMustHaveBytes) {
   expect_refused({kName, kernel({allocates(0)})}, "kernel 0: an allocation of 0 bytes");
   expect_refused({event(Kind::kAllocate, {0})}, "event 0: an allocation of 0 bytes");
   expect_refused({event(Kind::kAllocate, {8}), event(Kind::kAdopt, {0, 0})},
@@ -169,7 +169,7 @@ TEST_F(Strangers, ABlockHasBytes) {
   expect_refused({event(Kind::kAllocate, {8}), event(Kind::kAdopt, {0, 9})}, "it adopts 9 bytes");
 }
 
-TEST_F(Strangers, NoSumOverflows) {
+TEST_F(UntrustedTrace, SumsMustNotOverflow) {
   const std::uint64_t huge = std::uint64_t{1} << 62;
   expect_refused({event(Kind::kExternal, {huge})}, "a size of 4611686018427387904 bytes");
   const std::uint64_t half = std::uint64_t{1} << 46;
@@ -187,7 +187,7 @@ TEST_F(Strangers, NoSumOverflows) {
   expect_refused({kName, kernel(steps)}, "which is not from 0 to 288230376151711744");
 }
 
-TEST_F(Strangers, UsesAreOfWhatLives) {
+TEST_F(UntrustedTrace, OperandsMustBeLive) {
   const Record external = event(Kind::kExternal, {64});
   expect_refused({external, event(Kind::kUnpin, {0})}, "storage 0 is not pinned");
   expect_refused(
@@ -207,14 +207,14 @@ TEST_F(Strangers, UsesAreOfWhatLives) {
                  "it makes 1 copies, but its kernel has 0 allocations");
 }
 
-// Name 0, and of each part its workspace, its count of operands, and them.
+// Name 0; then the workspace, the number of operands and the operands of each part.
 Record list_op(std::vector<std::uint64_t> parts, std::uint64_t count = 1) {
   Record record{.tag = kListOpTag, .numbers = {0, count}};
   record.numbers.insert(record.numbers.end(), parts.begin(), parts.end());
   return record;
 }
 
-TEST_F(Strangers, PartsAreOfWhatLives) {
+TEST_F(UntrustedTrace, OperandsOfPartsMustBeLive) {
   const Record external = event(Kind::kExternal, {64});
   EXPECT_EQ(complaint(file_of({kName, external, list_op({0, 1, 1}), event(Kind::kPartsEnd)})),
             "no complaint");
@@ -229,7 +229,7 @@ TEST_F(Strangers, PartsAreOfWhatLives) {
                  "none have begun");
 }
 
-TEST_F(Strangers, PartsTakeNoMoreThanAMachineHas) {
+TEST_F(UntrustedTrace, PartsMustFitAMachine) {
   const Record external = event(Kind::kExternal, {64});
   const std::uint64_t half = std::uint64_t{1} << 46;
   EXPECT_EQ(complaint(file_of({kName, external, list_op({half, 1, 0})})), "no complaint");
@@ -246,8 +246,8 @@ TEST_F(Strangers, PartsTakeNoMoreThanAMachineHas) {
   expect_refused({kName, external, list_op(many, 2)}, "more than 2097152 parts and operands");
 }
 
-// Before each the engine looks at all that lives.
-TEST_F(Strangers, PartsThatBeginAgainAndAgainEnd) {
+// Before each op on lists the engine visits all live values.
+TEST_F(UntrustedTrace, RepeatedListOpsAreLimited) {
   std::vector<Record> records(20'000, event(Kind::kExternal, {64}));
   records.push_back(kName);
   for (int i = 0; i < 20'000; ++i) {
@@ -257,21 +257,21 @@ TEST_F(Strangers, PartsThatBeginAgainAndAgainEnd) {
   expect_refused(records, "more than a trace of this length has");
 }
 
-TEST_F(Strangers, NamesDifferAndAreText) {
+TEST_F(UntrustedTrace, NamesMustBeDistinctText) {
   expect_refused({kName, kName}, "name 1: 'a' is the name of another one");
   expect_refused({{.tag = kNameTag, .text = "\xff"}}, "UTF-8");
   expect_refused({{.tag = kNameTag, .text = "a\xc3"}}, "from byte 1 on");
   expect_refused({{.tag = kNameTag, .text = std::string(5000, 'x')}}, "longer than 4096");
 }
 
-TEST_F(Strangers, NumbersHave64Bits) {
+TEST_F(UntrustedTrace, NumbersHave64Bits) {
   std::string raw(1, static_cast<char>(tag(Kind::kExternal)));
   raw += std::string(9, '\xff') + '\x7f';
   EXPECT_NE(complaint(file_of_frames({frame_of(raw)})).find("more than 64 bits"),
             std::string::npos);
 }
 
-TEST_F(Strangers, ARunOfNoBytesIsSimulated) {
+TEST_F(UntrustedTrace, ARunWithoutBytesIsSimulated) {
   for (const std::vector<Record>& records :
        {std::vector<Record>{}, {kName}, {event(Kind::kExternal, {0}), event(Kind::kDie, {0})}}) {
     const Trace trace = read(file_of(records));
@@ -279,14 +279,14 @@ TEST_F(Strangers, ARunOfNoBytesIsSimulated) {
   }
 }
 
-TEST_F(Strangers, AFrameIsNotBelievedItsSize) {
+TEST_F(UntrustedTrace, TheSizeInAFrameHeaderIsChecked) {
   const std::string raw(1000, static_cast<char>(tag(Kind::kScopeExit)));
   std::string frame = frame_of(raw.substr(0, 100));
-  frame[0] = static_cast<char>(101);  // says one byte more than it has
+  frame[0] = static_cast<char>(101);  // claims one byte more than it has
   EXPECT_NE(complaint(file_of_frames({frame})).find("damaged"), std::string::npos);
   frame[0] = static_cast<char>(99);
   EXPECT_NE(complaint(file_of_frames({frame})).find("damaged"), std::string::npos);
-  // 64 MiB by its header, and a list as long.
+  // The header claims 64 MiB, and the record a list of that length.
   std::string list;
   put_number(list, kKernelTag);
   put_number(list, 60 << 20);
@@ -297,7 +297,7 @@ TEST_F(Strangers, AFrameIsNotBelievedItsSize) {
   expect_little_memory(file_of_frames({frame}));
 }
 
-TEST_F(Strangers, LittleMemoryForMuchOfNothing) {
+TEST_F(UntrustedTrace, EmptyRecordsTakeLittleMemory) {
   std::string exits(kMaxFrame, static_cast<char>(tag(Kind::kScopeExit)));
   const std::string frame = frame_of(exits);
   expect_little_memory(file_of_frames({frame, frame, frame, frame}));
@@ -305,17 +305,17 @@ TEST_F(Strangers, LittleMemoryForMuchOfNothing) {
             std::string::npos);
 }
 
-TEST_F(Strangers, LittleMemoryForOneLongRecord) {
+TEST_F(UntrustedTrace, OneLongRecordTakesLittleMemory) {
   std::string raw;
   put_number(raw, kKernelTag);
   const std::size_t steps = kMaxFrame - 16;
   put_number(raw, steps);
-  raw += std::string(steps, '\2');  // a byte each
+  raw += std::string(steps, '\2');  // one byte each
   expect_little_memory(file_of_frames({frame_of(raw)}));
 }
 
-// What is kept of an event takes 16 bytes; a vector that grows has up to three times that.
-TEST_F(Strangers, MemoryGoesWithWhatIsKept) {
+// An event takes 16 bytes in memory; a vector that grows has up to three times that.
+TEST_F(UntrustedTrace, MemoryIsProportionalToTheKeptEvents) {
   std::string raw;
   put_record(raw, kName);
   const std::size_t events = 2'000'000;
@@ -326,7 +326,7 @@ TEST_F(Strangers, MemoryGoesWithWhatIsKept) {
                        Bytes(static_cast<std::int64_t>(3 * sizeof(TraceEvent) * events)));
 }
 
-TEST_F(Strangers, AShortFileAsksForLittleWork) {
+TEST_F(UntrustedTrace, TheWorkIsLimitedByTheFileSize) {
   std::vector<std::uint64_t> steps;
   for (std::uint64_t i = 0; i < 100'000; ++i) {
     steps.push_back(allocates(64));
@@ -337,8 +337,8 @@ TEST_F(Strangers, AShortFileAsksForLittleWork) {
   expect_refused(records, "more than a trace of this length has");
 }
 
-// A chain that must be run again and again, at no cost.
-TEST_F(Strangers, ReplaysThatCostNothingEnd) {
+// A chain that must be replayed again and again, at a cost of 0.
+TEST_F(UntrustedTrace, ReplaysWithoutCostEnd) {
   std::vector<Record> records{kName, kernel({allocates(4096)}), event(Kind::kExternal, {64})};
   constexpr std::uint64_t kLength = 40;
   for (std::uint64_t i = 0; i < kLength; ++i) {
@@ -360,15 +360,15 @@ TEST_F(Strangers, ReplaysThatCostNothingEnd) {
     options.engine.policy = policy;
     options.engine.budget = Bytes(3 * 4096 + 64);
     options.engine.small_result_bytes = Bytes(64);
-    options.max_time_ratio = 0.01;  // a replay an op
+    options.max_time_ratio = 0.01;  // one replay per op
     EXPECT_EQ(simulate(trace, options).status, SimulationResult::Status::kTooSlow) << policy;
     options.max_time_ratio = 10;
     EXPECT_NE(simulate(trace, options).status, SimulationResult::Status::kOutOfBudget) << policy;
   }
 }
 
-// The program replaced the memory of what it was given, after something was made from it.
-TEST_F(Strangers, ADisownedSourceOfWhatIsEvictedDoesNotFit) {
+// The program replaced the memory of a storage after another value was computed from it.
+TEST_F(UntrustedTrace, ADisownedSourceOfAnEvictedValueMustFit) {
   Record made = op(0, {0, 4096});
   made.operands = {kOperandReads};
   Record other = op(0, {0, 4096});
