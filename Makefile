@@ -1,17 +1,17 @@
-# The two commands that a new user runs are `make demo` and `make test`. Each step leaves a stamp file,
-# so that it runs again only when what it depends on has changed.
+# New users run `make demo` and `make test`. Each step leaves a stamp file, so that it runs again only
+# when one of its dependencies has changed.
 
 PYTHON ?= python3
-# The PyTorch that is developed with. Of pyproject.toml's range any will do: make test-torch TORCH=2.14.1
+# The PyTorch for development. Any version in pyproject.toml's range works: make test-torch TORCH=2.14.1
 TORCH := $(shell sed -n 's/^torch==//p' requirements-torch.txt)
 WHEELS := $(TORCH)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet --quiet
 
-# The tools of .venv come first: a CMake that setup.sh puts there, and no ruff or mypy of the system's.
+# Tools of .venv come first: setup.sh may install a CMake there, and the system's ruff and mypy are not used.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-# Compilers and test processes that run at a time. Another number: make test JOBS=4
+# Number of compilers and test processes that run at a time. To change it: make test JOBS=4
 export JOBS := $(or $(shell $(PYTHON) tools/parallel_jobs.py 2>/dev/null),1)
 export CMAKE_BUILD_PARALLEL_LEVEL = $(JOBS)
 export CTEST_PARALLEL_LEVEL = $(JOBS)
@@ -25,10 +25,10 @@ BUILD_DONE := build/.stamp-build
 CPP_FOLDERS := $(wildcard include csrc tests/core tests/torch tests/cuda_stand_in examples)
 CPP_FILES = $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cpp')
 PYTHON_FOLDERS := $(wildcard python tests tools examples bench)
-# The folders too: their time changes when a file goes, which no file's time shows.
+# Includes folders: the removal of a file changes only its folder's time.
 BUILD_INPUTS = $(shell find include csrc cmake) CMakeLists.txt pyproject.toml
 
-# What `make bench` runs and draws. What build/bench.json has already is not run again.
+# The runs and plots of `make bench`. Results that are in build/bench.json are not measured again.
 BENCH_CASES := --policies recoup dtr dte coop --budgets 80,60,50,40,30
 BENCH_ALTERNATIVES := --nets all --policies recoup --budgets 80 \
   --alternatives checkpoint-block checkpoint-sqrt selective
@@ -51,7 +51,7 @@ demo: build ## train a network in less memory than it needs
 
 test: lint core-test asan-test torch-test ## lint, core tests, core tests under sanitizers, torch tests
 
-build: $(BUILD_DONE) ## .venv with everything in it, recoup too (editable)
+build: $(BUILD_DONE) ## .venv with all packages, recoup included (editable)
 
 plain-build: $(PACKAGES_DONE) ## compile each source file alone: finds missing includes (no part of `make test`)
 	cmake --preset plain
@@ -82,22 +82,22 @@ asan-test: $(SETUP_DONE) ## the core's tests under AddressSanitizer and UBSan
 
 torch-test: build example test-device ## the tests with PyTorch
 	tools/run_tests.sh $(BIN)/python
-	RECOUP_HOOK=backend_select OMP_NUM_THREADS=2 tools/run_tests.sh $(BIN)/python $(HOOK_SHORT:%=tests/python/test_%.py)
+	RECOUP_HOOK=backend_select OMP_NUM_THREADS=2 tools/run_tests.sh $(BIN)/python $(foreach name,$(HOOK_SHORT),$(wildcard tests/python/*/test_$(name).py))
 
-# Both ways of watching ops pass the same tests; these of them each time, and with two threads in kernels.
+# Both ways of intercepting ops pass the same tests; these run each time, with two threads in kernels.
 HOOK_SHORT := hook attribution module_names compiled composites contract_outside contract_replays contract_versions opaque_ops list_ops \
   random_programs subclasses
 
-test-hook: build example test-device ## all tests with PyTorch, with ops watched the other way
+test-hook: build example test-device ## all tests with PyTorch, with the other way of intercepting ops
 	RECOUP_HOOK=backend_select tools/run_tests.sh $(BIN)/python
 
-test-torch: $(SETUP_DONE) ## the tests with another PyTorch, apart from .venv: TORCH=2.14.1
+test-torch: $(SETUP_DONE) ## the tests with another PyTorch, in an environment of its own: TORCH=2.14.1
 	tools/test_torch.sh $(PYTHON) $(TORCH) $(TESTS)
 
-test-frameworks: $(SETUP_DONE) ## training with frameworks, in an environment apart from .venv
+test-frameworks: $(SETUP_DONE) ## training with frameworks, in an environment of its own
 	tools/test_frameworks.sh $(PYTHON) $(TORCH) $(TESTS)
 
-test-peer: build ## other people's tests, plain and in scopes: SUITE=folder MODE="force dflt"
+test-peer: build ## test suites of other projects, plain and in scopes: SUITE=folder MODE="force dflt"
 	$(BIN)/python tools/peer_tests $(SUITE) $(if $(MODE),--mode $(MODE)) $(ARGUMENTS)
 
 wheels: $(PACKAGES_DONE) ## dist/: the sdist and a wheel for each minor version of PyTorch: WHEELS="2.13.0 2.14.1"
@@ -106,15 +106,15 @@ wheels: $(PACKAGES_DONE) ## dist/: the sdist and a wheel for each minor version 
 test-device: build ## the device that stands for CUDA in the tests with PyTorch
 	cmake --build build/python --target recoup_test_device
 
-test-cuda: ## the tests on a GPU, with the PyTorch of PYTHON; skipped where there is none
+test-cuda: ## the tests on a GPU, with the PyTorch of PYTHON; skipped if there is no GPU
 	tools/test_cuda.sh $(PYTHON)
 
-# A PyTorch with CUDA, of pyproject.toml's range: 1.2 GB are downloaded for it.
+# A PyTorch with CUDA, in pyproject.toml's range: a download of 1.2 GB.
 CUDA_TORCH := 2.14.1
-test-cuda-stand-in: $(SETUP_DONE) ## the tests on a GPU without one, on a stand-in for CUDA: CUDA_TORCH=2.14.1
+test-cuda-stand-in: $(SETUP_DONE) ## the GPU tests without a GPU, on a stand-in for CUDA: CUDA_TORCH=2.14.1
 	tools/test_cuda_stand_in.sh $(PYTHON) $(CUDA_TORCH) $(TESTS)
 
-fuzz: $(SETUP_DONE) ## traces from strangers, long: FUZZ_ROUNDS files, then a tenth under sanitizers
+fuzz: $(SETUP_DONE) ## fuzz the trace reader: FUZZ_ROUNDS files, then a tenth of them under sanitizers
 	cmake --preset core && cmake --build --preset core
 	RECOUP_FUZZ_ROUNDS=$(FUZZ_ROUNDS) build/core/tests/recoup_core_tests --gtest_filter='TraceFuzz.*'
 	cmake --preset asan && cmake --build --preset asan
@@ -124,18 +124,18 @@ fuzz: $(SETUP_DONE) ## traces from strangers, long: FUZZ_ROUNDS files, then a te
 test-slow: build ## the long sweeps
 	$(BIN)/python -m pytest -m slow
 
-# Each test that has a scope, with 50 faults of each kind in it; tests of what a run did (evictions,
-# peaks, messages) are left out, for a fault is something else.
+# Each test with a scope runs with 50 injected faults of each kind. Tests that check a run's evictions,
+# peaks or messages are left out, because faults change these.
 INJECTED := composites opaque_ops contract_outside contract_replays contract_versions
 
 test-injection: build ## faults injected into the tests of the contract (hours)
 	@for kind in fail-allocation fail-replay force-eviction; do \
-	  PYTHONPATH=tests/python $(BIN)/python -m pytest -q -p injection --inject $$kind --faults 50 \
-	    $(INJECTED:%=tests/python/test_%.py) || exit; \
+	  PYTHONPATH=tests/python/support $(BIN)/python -m pytest -q -p injection --inject $$kind --faults 50 \
+	    $(foreach name,$(INJECTED),$(wildcard tests/python/*/test_$(name).py)) || exit; \
 	done
 
 bench: export OMP_NUM_THREADS := 1
-bench: build ## docs/bench.json, its pictures, README's chart: half an hour; after Ctrl-C it goes on
+bench: build ## docs/bench.json, its pictures, README's chart: half an hour; continues after Ctrl-C
 	$(BIN)/recoup bench $(BENCH_CASES) --out build/bench.json
 	$(BIN)/recoup bench $(BENCH_ALTERNATIVES) --out build/bench.json
 	@cp build/bench.json docs/bench.json
@@ -147,13 +147,13 @@ bench: build ## docs/bench.json, its pictures, README's chart: half an hour; aft
 	$(BIN)/recoup bench --nets $(BENCH_CHART_NETS) $(BENCH_CASES) --out docs/bench.json \
 	  --plot docs/chart.png >/dev/null
 
-bench-real: build ## docs/bench-real.json, its page and picture: 5 rounds of half an hour; after Ctrl-C it goes on
+bench-real: build ## docs/bench-real.json, its page and picture: 5 rounds of half an hour; continues after Ctrl-C
 	$(BIN)/recoup bench --size real $(BENCH_REAL) --out build/bench-real.json \
 	  --plot docs/bench-real.png --page docs/results/bench-real.md
 	@cp build/bench-real.json docs/bench-real.json
 
-bench-smoke: build ## a small bench: its columns, bits, and that it goes on (part of torch-test)
-	$(BIN)/python -m pytest tests/python/test_bench_smoke.py
+bench-smoke: build ## a small bench: its columns, its bits, and continuing it (part of torch-test)
+	$(BIN)/python -m pytest tests/python/bench/test_bench_smoke.py
 
 example: build ## build and run the C++ example
 ifneq ($(wildcard examples/train.cpp),)
@@ -161,20 +161,20 @@ ifneq ($(wildcard examples/train.cpp),)
 	build/python/recoup_example_train
 endif
 
-clean: ## remove what was built; .venv stays
+clean: ## remove build results; .venv stays
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache
 
 $(SETUP_DONE): tools/setup.sh
 	tools/setup.sh $(PYTHON) $(VENV)
 	@touch $@
 
-# First and alone: as somebody's dependency another build of torch could be chosen, with gigabytes of
-# CUDA libraries.
+# Installed first and alone: as a dependency of another package, pip could choose another build of torch,
+# with gigabytes of CUDA libraries.
 $(TORCH_DONE): $(SETUP_DONE)
 	$(PIP) install torch==$(TORCH)
 	@touch $@
 
-# torch is named again so that nothing here may change it.
+# torch is named again, so that no other requirement can change it.
 $(PACKAGES_DONE): $(TORCH_DONE) requirements-build.txt requirements-dev.txt
 	$(PIP) install torch==$(TORCH) -r requirements-dev.txt
 	@touch $@

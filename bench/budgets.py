@@ -1,4 +1,4 @@
-"""What budgets do: whether a larger one is ever worse, and what a larger batch costs in the same.
+"""Checks budgets: whether a larger one is ever worse, and the cost of larger batches in one budget.
 
     python bench/budgets.py holes --traces runs/*.rtrace dtr-logs/*.log.gz --full-scan
     python bench/budgets.py holes --live unet bilstm gpt2 --cost-model bytes
@@ -6,21 +6,21 @@
 
 holes   Every budget in steps of 1 % of the unbudgeted peak, from the peak down until 10 in a row
         fail: in simulation for each of --traces, in real trainings for each of --live (nets of
-        `recoup bench`, whose bits must be those of a plain training). A run that costs more than 10
-        times its own ops fails too.
+        `recoup bench`, whose bits must equal those of a plain training). A run that costs more than
+        10 times its own ops fails too.
 
-        least   the least budget that runs
-        holes   budgets above it that fail
+        least   the least budget that works
+        holes   larger budgets that fail
         rises   budgets that take over 10 % longer than some smaller one
 
-        A rise is shown with the fastest smaller budget; of several larger ones, the slowest. Ops
-        are priced as they were measured unless --cost-model bytes is given.
+        A rise is shown with the fastest smaller budget; of several larger ones, with the slowest.
+        Ops have their measured costs unless --cost-model bytes is given.
 
-batch   The net of `recoup bench` is trained with its batch, plainly, and with `times` that batch in
-        a budget of what the plain run took at most, in turns. Per `times`, over the pairs:
+batch   Trains the net of `recoup bench` plainly with its own batch, alternating with batches that
+        are `times` as large, in a budget of the plain run's peak. Per `times`, over the pairs:
 
         time      median of the step time over `times` plain steps
-        compute   op time and replays over op time: what the papers give
+        compute   op time and replays over op time, as the papers report it
 """
 
 import argparse
@@ -37,6 +37,7 @@ from measure import SEED, megabytes, say, write_result
 
 import recoup
 from recoup._reporting.tables import plain_table, print_table
+from recoup.bench.flat_options import split
 from recoup.bench.nets import Batch, Net, net_named
 from recoup.bench.patience import TooSlowError, train_in
 from recoup.bench.simulated import FEASIBLE_RATIO
@@ -45,7 +46,7 @@ from recoup.offline.dtr_log import read_any_trace
 
 # --- holes ---------------------------------------------------------------------------------------
 FAILURES = 10
-"""In a row: below them no budget is tried."""
+"""Failures in a row after which no smaller budget is tried."""
 RISE = 1.10
 STEPS = 3
 HOLES_ALLOWED = 1 / 30
@@ -53,15 +54,15 @@ HOLES_ALLOWED = 1 / 30
 
 @dataclass(frozen=True)
 class Attempt:
-    """One budget."""
+    """The result of one budget."""
 
     percent: int
-    """Of the unbudgeted peak."""
+    """Size in percent of the unbudgeted peak."""
     budget_bytes: int
     time_ratio: float | None
-    """Ops and replays over ops; None: it failed."""
+    """Costs of ops and replays over those of ops; None: it failed."""
     cause: str = ""
-    """Of the failure."""
+    """Reason of the failure."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Rise:
     smaller: Attempt
     larger: Attempt
     count: int
-    """Of the budgets that take longer than `smaller`; `larger` is the slowest."""
+    """Number of budgets that take longer than `smaller`; `larger` is the slowest."""
 
     @property
     def ratio(self) -> float:
@@ -80,7 +81,7 @@ class Rise:
 
 
 def scan(attempt: Callable[[int], Attempt]) -> list[Attempt]:
-    """From the least budget that runs up to the peak; none if not even that runs."""
+    """Results from the least budget that works up to the peak; empty if not even the peak works."""
     found: list[Attempt] = []
     failures = 0
     for percent in range(100, 0, -1):
@@ -98,7 +99,7 @@ def holes_of(attempts: Iterable[Attempt]) -> list[Attempt]:
 
 
 def rises_of(attempts: Iterable[Attempt]) -> list[Rise]:
-    """`attempts` from the least budget up."""
+    """The rises; `attempts` must be sorted from the least budget up."""
     rises: list[Rise] = []
     fastest: Attempt | None = None
     for attempt in attempts:
@@ -119,13 +120,13 @@ def rises_of(attempts: Iterable[Attempt]) -> list[Rise]:
 
 
 def simulated(path: Path, options: dict[str, Any]) -> tuple[int, list[Attempt]]:
-    """The unbudgeted peak, and the budgets."""
+    """The unbudgeted peak, and the results of budgets in simulation."""
     trace = read_any_trace(str(path))
     peak = trace.unbudgeted_peak_bytes()
 
     def attempt(percent: int) -> Attempt:
         budget = max(1, peak * percent // 100)
-        result = trace.simulate(budget, max_time_ratio=FEASIBLE_RATIO, **options)
+        result = trace.simulate(budget, max_time_ratio=FEASIBLE_RATIO, **split(options))
         if result.status == "ok":
             return Attempt(percent, budget, result.time_ratio)
         return Attempt(percent, budget, None, result.reason.partition("\n")[0] or result.status)
@@ -134,7 +135,7 @@ def simulated(path: Path, options: dict[str, Any]) -> tuple[int, list[Attempt]]:
 
 
 def lived(name: str, options: dict[str, Any]) -> tuple[int, list[Attempt]]:
-    """As `simulated`. Raises RuntimeError when a training has other bits than a plain one."""
+    """As `simulated`, in trainings. Raises RuntimeError if bits differ from a plain training's."""
     net = net_named(name)
     bits = train(net, STEPS, SEED)[1]
 
@@ -248,7 +249,7 @@ def measure_holes(args: argparse.Namespace) -> None:
 
 # --- batch ---------------------------------------------------------------------------------------
 def enlarged(net: Net, times: int) -> Net:
-    """The same net with batches of as many of its own."""
+    """The same net with batches that are `times` as large."""
 
     def batch(chance: torch.Generator) -> Batch:
         parts = [net.batch(chance) for _ in range(times)]
@@ -260,7 +261,7 @@ def enlarged(net: Net, times: int) -> Net:
 def in_turns(
     net: Net, times: int, policy: str, budget: int, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Of pairs of a plain run and one of the larger batch. Raises RuntimeError for other bits."""
+    """Medians of pairs of a plain run and one with the larger batch. Raises if bits differ."""
     large = enlarged(net, times)
     bits = run_plainly(large, args.steps, args.seed).digest
     ratios = []

@@ -1,11 +1,11 @@
-"""Transformer nets of the bench, compiled block by block in budgets, beside what else there is.
+"""Measures transformer nets of the bench, compiled block by block in budgets, and alternatives.
 
     OMP_NUM_THREADS=1 python bench/compiled.py --out build/compiled.json [--nets gpt2]
 
 For each net: Inductor on the whole model at some values of activation_memory_budget; eager and
-compiled blocks in the memory that each of these takes, and in shares of the eager peak; the least
-budgets, by simulation. Times are over those of plain eager PyTorch: medians of rounds in which all
-take turns. Prints a table in Markdown.
+compiled blocks with the memory of each of these, and with shares of the eager peak; the least
+budgets, by simulation. Times are relative to plain eager PyTorch: medians of rounds that alternate
+between all ways. Prints a table in Markdown.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def compiled_blocks(net: Net) -> Net:
 
 
 def peak_and_least(net: Net, steps: int) -> tuple[int, int]:
-    """Of tensors without a budget, and the least budget that runs, of the trace."""
+    """The unbudgeted peak of tensors, and the least budget that works, from a trace."""
     with tempfile.TemporaryDirectory() as folder:
         trace = record(net, steps, 0, Path(folder) / "run.rtrace")
     peak = trace.unbudgeted_peak_bytes()
@@ -54,7 +54,7 @@ def peak_and_least(net: Net, steps: int) -> tuple[int, int]:
 
 
 class Timed:
-    """A way to train, and what its rounds took."""
+    """A way to train, with the results of its rounds."""
 
     def __init__(self, name: str, run: Callable[[], tuple[float, str]]) -> None:
         self.name = name

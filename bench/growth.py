@@ -1,23 +1,23 @@
-"""How work grows with N, in simulation of programs that are made for it.
+"""Measures how work grows with N, in simulations of synthetic programs.
 
     python bench/growth.py chain --plot docs/chain.png
     python bench/growth.py search --plot docs/search.png --json docs/search.json
 
 chain   DTR's theorem: a chain of N ops, forward and backward, in 2 ceil(sqrt(N)) units of memory.
-        Prints all ops that run, replays included, over N (the program's own are 2 N). The authors'
-        simulator has 2.80 at 100, 2.97 at 800, 3.07 at 6,400 and 3.18 at 409,600 for `dtr-eq`; LRU
-        grows faster than N. A policy is left out of longer chains once a run took --patience
-        seconds of CPU.
+        Prints the number of ops that run, replays included, over N (the program's own are 2 N). The
+        authors' simulator has 2.80 at 100, 2.97 at 800, 3.07 at 6,400 and 3.18 at 409,600 for
+        `dtr-eq`; LRU grows faster than N. A policy is left out of longer chains once a run took
+        --patience seconds of CPU time.
 
-search  How many values an eviction looks at, by the way in which it is searched. The program makes
-        small values in short chains, uses old ones again and lets go of random ones; a third of
-        what it holds at a time does not fit. N is about how many values do. Counted is what a run
-        does beyond the first part of it, in which the memory fills, over evictions. The search time
-        that is printed is of the whole run; all else is the same in every run.
+search  The number of values that an eviction inspects, by search method. The program makes small
+        values in short chains, reuses old ones and frees random ones; a third of the values that it
+        holds at a time does not fit. N is about the number of values that fit. Counts cover the
+        part of a run after memory has filled, divided by its evictions. The printed search time
+        covers the whole run; all other figures are the same in every run.
 
-        `scan` looks at all candidates, `sample` at about 2 sqrt(N) of them, `kinetic` keeps them in
-        order and must decide as `scan` does, or this stops. `coop` takes windows of blocks. `scan`
-        and `coop`, whose work grows with N at every eviction, end at --most.
+        `scan` inspects all candidates, `sample` about 2 sqrt(N) of them; `kinetic` keeps them in
+        order and must decide as `scan` does, or the program stops. `coop` takes windows of blocks.
+        `scan` and `coop`, whose work per eviction grows with N, end at --most.
 """
 
 import argparse
@@ -32,9 +32,10 @@ from measure import print_table, say, write_result
 
 import recoup
 from recoup import _C
+from recoup.bench.flat_options import split
 
 # --- chain ---------------------------------------------------------------------------------------
-# So that 1 % of a budget, which bounds the engine's metadata, holds the lineage of a million ops.
+# A unit so large that 1 % of a budget, the limit of metadata, holds the lineage of a million ops.
 CHAIN_UNIT = 64 << 20
 LENGTHS = [100, 200, 400, 800, 1600, 6400, 25_600, 102_400, 409_600, 1_000_000]
 BOUND = 4
@@ -67,12 +68,14 @@ def run_chain(trace: recoup.Trace, length: int, policy: str) -> dict[str, Any]:
     result = trace.simulate(
         2 * (math.isqrt(length - 1) + 1) * CHAIN_UNIT,
         policy=policy,
-        small_filter=False,
-        sampling=False,
-        small_result_bytes=0,
-        max_replay_ratio=0,
-        max_depth=2**31 - 1,
         max_time_ratio=0,
+        options=recoup.Options(
+            small_filter=False,
+            sampling=False,
+            small_result_bytes=0,
+            max_replay_ratio=0,
+            max_depth=2**31 - 1,
+        ),
     )
     return {
         "length": length,
@@ -136,7 +139,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "coop": {"policy": "coop"},
 }
 LINEAR = ["recoup, scan", "dtr, scan", "dtr-eq, scan", "coop"]
-# So that 1 % of the budget, which bounds the engine's metadata, holds the lineage.
+# A unit so large that 1 % of the budget, the limit of metadata, holds the lineage.
 SEARCH_UNIT = 1 << 16
 CHAIN = 8  # ops from a parameter to the end of a chain
 PARAMETERS = 16
@@ -144,7 +147,7 @@ HELD = 1.5  # values that the program holds, over N
 
 
 def search_program(count: int, length: int) -> recoup.Trace:
-    """The first `length` ops of it; fewer ops are a prefix."""
+    """The first `length` ops of the program; fewer ops are a prefix."""
     draw = random.Random(count)
     builder = _C.TraceBuilder()
     kernels: dict[int, int] = {}
@@ -169,7 +172,7 @@ def search_program(count: int, length: int) -> recoup.Trace:
         last = storages
         held.append(last)
         storages += 1
-        if draw.random() < 0.5:  # something is measured of an old one
+        if draw.random() < 0.5:  # a small result is computed from an old value
             op(draw.randrange(1_000, 10_000), [draw.choice(held)], 0)
             builder.add_event("die", storages, 0)
             storages += 1
@@ -183,10 +186,9 @@ def search_program(count: int, length: int) -> recoup.Trace:
 def run_search(trace: recoup.Trace, count: int, way: str) -> recoup.Simulation:
     result = trace.simulate(
         (count * 15 // 2 + PARAMETERS) * SEARCH_UNIT,
-        **{"small_filter": True, **WAYS[way]},
-        layout=WAYS[way]["policy"] == "coop",  # a score needs no addresses
+        layout=WAYS[way]["policy"] == "coop",  # policies with a score need no addresses
         max_time_ratio=0,
-        max_replay_ratio=0,
+        **split({"max_replay_ratio": 0, **{"small_filter": True, **WAYS[way]}}),
     )
     if result.status != "ok":
         raise SystemExit(f"{way}: {result.status}: {result.reason}")
@@ -269,7 +271,7 @@ def print_search(rows: list[dict[str, Any]], times: dict[tuple[str, int], float]
 
 # --- both ----------------------------------------------------------------------------------------
 def plot_of(points: Sequence[tuple[str, int, float]], label: str) -> Any:
-    """Axes with a line for each name of (name, N, value)."""
+    """Axes with one line for each name in points of (name, N, value)."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -290,7 +292,7 @@ def save(axes: Any, path: Path) -> None:
         axes.spines[side].set_visible(False)
     axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     axes.figure.tight_layout()
-    # No time or version in the file: the same data gives the same picture.
+    # No time or version in the file, so that equal data gives an equal picture.
     axes.figure.savefig(path, metadata={"Software": None})
 
 

@@ -1,7 +1,7 @@
-"""What the benchmarks share: programs to train, paired trials, what a result must say of itself.
+"""Shared parts of the benchmarks: programs to train, paired trials, and results with provenance.
 
-A program is trained as it is written; a trial times its steps and digests all that it computed, so
-every measurement is also a check (a trial whose bits differ raises).
+A program is trained unmodified. A trial times its steps and digests all that it computed, so every
+measurement is also a check: a trial whose bits differ raises.
 """
 
 import argparse
@@ -39,7 +39,7 @@ SEED = 0
 
 
 def digest_of(trained: Trained) -> str:
-    """Of all that a training computed."""
+    """Digest of all that a training computed."""
     sha = hashlib.sha256()
     for name, tensor in trained.tensors():
         sha.update(name.encode())
@@ -50,7 +50,7 @@ def digest_of(trained: Trained) -> str:
 @dataclass(frozen=True)
 class Program:
     name: str
-    train: Callable[[int], Trained]  # that many steps
+    train: Callable[[int], Trained]  # takes the number of steps
 
 
 def program_of_net(net: Net) -> Program:
@@ -93,14 +93,14 @@ def try_plainly(program: Program, steps: int) -> Trial:
 
 
 def try_in(program: Program, steps: int, budget: int) -> Trial:
-    """Raises OutOfBudgetError when the budget is too small; the scope is over in any case."""
+    """Raises OutOfBudgetError if the budget is too small; the scope has ended in any case."""
     return trial_of(*call_in(budget, lambda: program.train(steps)))
 
 
 def paired(
     program: Program, steps: int, pairs: int, budget: int
 ) -> tuple[list[float], list[Trial]]:
-    """Time ratios of budgeted to plain runs that took turns, after one pair to warm up."""
+    """Time ratios of budgeted to plain runs that alternate, after one pair that warms up."""
     ratios, trials = [], []
     for index in range(-1, pairs):
         plain = try_plainly(program, steps)
@@ -125,7 +125,7 @@ def spread(values: list[float]) -> dict[str, float]:
 
 # --- results -------------------------------------------------------------------------------------
 def provenance() -> dict[str, Any]:
-    """With what a result was measured."""
+    """Versions and hardware of a measurement."""
     commit = subprocess.run(
         ["git", "-C", str(ROOT), "describe", "--always", "--dirty"],
         capture_output=True,
@@ -145,7 +145,7 @@ def provenance() -> dict[str, Any]:
 
 
 def write_result(path: Path | None, name: str, rows: Iterable[dict[str, Any]]) -> None:
-    """As JSON, when a file is asked for."""
+    """Writes the rows as JSON, if a file is given."""
     if path is not None:
         result = {"benchmark": name, "provenance": provenance(), "rows": list(rows)}
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -154,7 +154,7 @@ def write_result(path: Path | None, name: str, rows: Iterable[dict[str, Any]]) -
 def print_table(
     title: str, columns: Iterable[str], rows: Iterable[Iterable[str]], *, texts: int = 1
 ) -> None:
-    """On standard output; the first `texts` columns are text, the others numbers."""
+    """Prints a table; the first `texts` columns are text, the others numbers."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=140)
@@ -171,7 +171,7 @@ def megabytes(count: int) -> str:
 
 
 def say(text: str) -> None:
-    """Progress, apart from results."""
+    """Prints progress to stderr, apart from results."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,12 +1,12 @@
-"""How well `recoup suggest` tells what a run takes: its peak and the time of a step.
+"""Compares the predictions of `recoup suggest` with runs: the peak and the time of a step.
 
     OMP_NUM_THREADS=1 python bench/predictions.py [--nets gpt2 ...] [--out predictions.json]
 
 A net is trained once while a trace is recorded, and without recoup before and after that: the mean
-of both runs is the time of a step without recoup, for the machine's speed drifts. For each share of
-the peak of that trace the time of a step is predicted as `recoup suggest --time-plain` does. Then
-the net is trained in that budget and without recoup, by turns. Prints a table in Markdown: the
-predicted ratio of a step's time to that without recoup, the median ratio of the pairs and their
+of both runs is the time of a step without recoup, because the machine's speed drifts. For each
+share of that trace's peak the time of a step is predicted as `recoup suggest --time-plain` does.
+Then the net is trained in that budget and without recoup, alternately. Prints a table in Markdown:
+the predicted ratio of a step's time to that without recoup, the median ratio of the pairs and their
 range, and the peak. Bits are compared in every run. A prediction is right if it is within 5 % of
 the median or within the range of the pairs.
 """
@@ -32,14 +32,14 @@ NEAR = 0.05
 
 
 def find(name: str) -> Net:
-    """`real:gpt2` is of published size."""
+    """The net of that name; `real:gpt2` is one of published size."""
     kind, _, real = name.rpartition(":")
     return real_net_named(real).net if kind == "real" else net_named(name)
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A net, and the predictor that its recording made."""
+    """A net, and the predictor made from its recording."""
 
     name: str
     net: Net

@@ -1,24 +1,24 @@
-"""What a spill tier is worth, in simulation: least budgets, and time at equal budgets.
+"""Measures the value of a spill tier, in simulation: least budgets, and time at equal budgets.
 
     OMP_NUM_THREADS=1 python bench/spilling.py floors --folder runs
     OMP_NUM_THREADS=1 python bench/spilling.py overheads --folder runs
     OMP_NUM_THREADS=1 python bench/spilling.py policies --folder runs
 
-The nets of `recoup bench` are trained for four steps each, all made inside the scope; a trace that
-is in --folder already is not recorded again.
+The nets of `recoup bench` are trained for four steps each, inside the scope. A trace that exists in
+--folder is not recorded again.
 
-floors     The least budget that runs, without a tier and with one, beside what the largest op needs
-           at once: its operands, its results and its workspace. Asked is 1.15 times that and 4 MiB.
-           Below the table: what holds the memory in a budget just too small.
+floors     The least budget that works, without a tier and with one, compared with the needs of the
+           largest op: its operands, results and workspace. The goal is 1.15 times that and 4 MiB.
+           Below the table: what holds the memory in a budget that is just too small.
 
-overheads  Replays and copies over the program's own ops, in shares of the unbudgeted peak: without
-           a tier under `planned` and `recoup`, and with one of 0.8 GB/s each way and of ten times
-           the rate at which the last step makes what it keeps for its backward pass. `planned`
-           makes no lists where there is a tier. A copy takes 100 us beside its bytes, or what
-           --request says.
+overheads  Costs of replays and copies over those of the program's own ops, in shares of the
+           unbudgeted peak: without a tier under `planned` and `recoup`, and with two tiers. One has
+           0.8 GB/s each way, the other ten times the rate at which the last step makes the values
+           that it keeps for its backward pass. `planned` makes no lists with a tier. A copy takes
+           100 us in addition to the time of its bytes, or the value of --request.
 
-policies   The same with the quicker of these tiers, under `recoup` and under what others do: the
-           least recently used spilled, and the rules of TFLMS and Capuchin, which know the future.
+policies   The same with the faster of these tiers, under `recoup` and other rules: least recently
+           used values spilled, and the rules of TFLMS and Capuchin, which know the future.
 """
 
 import argparse
@@ -31,24 +31,25 @@ from typing import Any
 from measure import megabytes, print_table, program_of_net, say, write_result
 
 import recoup
+from recoup.bench.flat_options import split
 from recoup.bench.nets import NETS
 from recoup.bench.nets.net import Net
 from recoup.bench.nets.real import REAL_NETS
 from recoup.bench.simulated import FEASIBLE_RATIO
 from recoup.offline.graph import graph_of
 
-STEPS = 4  # `planned` takes two that are equal
-TIER: dict[str, Any] = {"spill": "1TiB"}  # of any size
+STEPS = 4  # `planned` needs two equal ones
+TIER: dict[str, Any] = {"spill": "1TiB"}  # never full
 POLICY = "recoup"
 RESOLUTION = 0.005
 ASKED_RATIO = 1.15
 ASKED_MORE = 4 << 20
-DISK = 0.8  # GB/s, a virtual disk
+DISK = 0.8  # GB/s; of a virtual disk
 SHARES = (0.8, 0.6, 0.5, 0.4, 0.3, 0.25)
 TIMES_THE_RATE = 10
-REQUEST_US = 100.0  # of a copy, beside its bytes
+REQUEST_US = 100.0  # of a copy, in addition to the time of its bytes
 OTHERS = ("recoup", "lru-copy", "tflms", "capuchin")
-MOST_RATIO = 100.0  # slower than that is not gone on with
+MOST_RATIO = 100.0  # slower simulations are stopped
 
 
 def nets_of(size: str) -> dict[str, Net]:
@@ -65,7 +66,7 @@ def traces(args: argparse.Namespace) -> Iterator[tuple[str, recoup.Trace]]:
             yield name, recoup.Trace.read(path)
         else:
             say(f"{name}: recording")
-            # Nothing is digested, as in a trial: what NumPy sees could not leave any more.
+            # Makes no digest, as a trial would: values that NumPy has seen cannot be evicted.
             with recoup.trace(path):
                 program_of_net(nets[name]).train(STEPS)
             yield name, recoup.Trace.read(path)
@@ -74,7 +75,7 @@ def traces(args: argparse.Namespace) -> Iterator[tuple[str, recoup.Trace]]:
 # --- floors --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Need:
-    """What one op holds at once."""
+    """Memory that one op needs at once."""
 
     op: str
     total_bytes: int
@@ -85,7 +86,7 @@ def largest_need(trace: recoup.Trace) -> Need:
 
     def need(at: int) -> int:
         op = graph.ops[at]
-        # A block that is written all over is there too, though its old content is not read.
+        # A block that is overwritten completely is needed too, though its content is not read.
         blind = [v for v in op.outputs if graph.values[v].before not in (None, *op.inputs)]
         return op.kernel_bytes + sum(graph.values[v].size_bytes for v in (*op.inputs, *blind))
 
@@ -94,12 +95,12 @@ def largest_need(trace: recoup.Trace) -> Need:
 
 
 def runs(trace: recoup.Trace, budget: int, options: dict[str, Any]) -> bool:
-    run = trace.simulate(budget, policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **options)
+    run = trace.simulate(budget, policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **split(options))
     return run.status == "ok"
 
 
 def least(trace: recoup.Trace, low: int, high: int, **options: Any) -> tuple[int, int]:
-    """(too small, enough), by halving; `high` is enough."""
+    """(too small, enough), by bisection; `high` must be enough."""
     while high - low > RESOLUTION * high:
         middle = (low + high) // 2
         low, high = (low, middle) if runs(trace, middle, options) else (middle, high)
@@ -107,8 +108,8 @@ def least(trace: recoup.Trace, low: int, high: int, **options: Any) -> tuple[int
 
 
 def why(trace: recoup.Trace, budget: int) -> str:
-    """What holds the memory in a budget that is too small with a tier."""
-    run = trace.simulate(budget, policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **TIER)
+    """What holds the memory in a budget that is too small even with a tier."""
+    run = trace.simulate(budget, policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **split(TIER))
     return run.reason.partition(" This needs at least")[0] or run.status
 
 
@@ -160,7 +161,7 @@ def measure_floors(args: argparse.Namespace) -> None:
 
 # --- overheads -----------------------------------------------------------------------------------
 def rate_of(trace: recoup.Trace) -> float:
-    """Bytes a nanosecond that the last step adds to what there was at its start, until its peak."""
+    """Growth of memory in bytes per nanosecond, from the start of the last step to its peak."""
     step = trace.step()
     moments = [m for m in step.timeline(1 << 45, policy="unbounded") if m.kind == "op"]
     most = max(moments, key=lambda moment: moment.charged_bytes)
@@ -186,7 +187,7 @@ def overhead_row(
     for share in shares:
         row: dict[str, Any] = {"net": name, "share": share, "rate_gb_per_s": rate}
         for kind, options in kinds.items():
-            run = trace.simulate(int(share * peak), max_time_ratio=MOST_RATIO, **options)
+            run = trace.simulate(int(share * peak), max_time_ratio=MOST_RATIO, **split(options))
             row[kind] = run.time_ratio - 1 if run.status == "ok" else None
             if options.get("spill"):
                 row[f"{kind}_spilled_bytes"] = run.stats.spilled_bytes
@@ -201,7 +202,7 @@ def percent(overhead: float | None) -> str:
 
 
 def is_above(row: dict[str, Any], kind: str, times: float = 1.0) -> bool:
-    """More than so many times what it is without a tier, where that runs at all."""
+    """Whether the overhead is above `times` that of a run without a tier, if that works at all."""
     if row["recoup"] is None:
         return False
     return row[kind] is None or row[kind] > times * row["recoup"] + 1e-9
@@ -244,7 +245,7 @@ def policy_row(
         row: dict[str, Any] = {"net": name, "share": share}
         for policy in OTHERS:
             run = trace.simulate(
-                int(share * peak), policy=policy, max_time_ratio=MOST_RATIO, **tier
+                int(share * peak), policy=policy, max_time_ratio=MOST_RATIO, **split(tier)
             )
             row[policy] = run.time_ratio - 1 if run.status == "ok" else None
         say(f"{row}")

@@ -1,37 +1,39 @@
-"""Policies and schedules on the same traces, in simulation: what a budget costs.
+"""Compares policies and schedules on the same traces, in simulation: the cost of a budget.
 
     python bench/traces.py policies runs/*.rtrace dtr-logs/*.log.gz
     python bench/traces.py schedules TRACE...
 
-policies   A pool has as many addresses as the budget has bytes, so free memory can be in pieces,
-           but for `recoup,no-addresses`. All policies score every candidate; `coop-chain` is `coop`
-           with its chain cost, `:published` one of `recoup.PRESETS`. Per policy, over all traces:
+policies   A pool has as many addresses as the budget has bytes, so free memory can be fragmented,
+           except for `recoup,no-addresses`. All policies score every candidate; `coop-chain` is
+           `coop` with its chain cost, `:published` one of `recoup.PRESETS`. Per policy, over all
+           traces:
 
-           time    geometric mean of the time ratio (ops and replays over ops) of the traces that
-                   every policy runs in that share of the peak; too slow is above 10
-           runs    traces that it runs
-           least   mean least share of the peak in steps of 2 %, found by halving
+           time    geometric mean of the time ratio (ops and replays over ops), over the traces that
+                   work under every policy in that share of the peak; a ratio above 10 is too slow
+           runs    number of traces that work
+           least   mean least share of the peak in steps of 2 %, by bisection
 
-           and in the budgets that every policy runs
+           and in the budgets that work under every policy
 
-           visited         candidates looked at for an eviction
-           moved           bytes, over those evicted
+           visited         candidates inspected for evictions
+           moved           bytes moved, over bytes evicted
            fragmentation   mean share of the budget that is free after an allocation that needed
                            evictions
 
-           and last, how far each is from the best of all that were run: in how many traces at most
-           1 % above it, by share, and the geometric mean of its time over the best, a run that
-           fails counted as 10.
+           and last, the distance of each policy from the best one: the number of traces in which it
+           is at most 1 % slower, by share, and the geometric mean of its time over the best, where
+           a failed run counts as 10.
 
-schedules  One step of each trace, bytes alone, every candidate scored, beside the dynamic policies.
-           First the time ratios at some budgets; then what each schedule needs when nothing presses
-           it: its peak over the unbudgeted one, its time ratio, and that of `dtr` in the same
-           memory.
+schedules  One step of each trace, where only bytes count and every candidate is scored, compared
+           with the dynamic policies. First the time ratios at some budgets; then the needs of each
+           schedule without pressure: its peak over the unbudgeted one, its time ratio, and that of
+           `dtr` in the same memory.
 
 A TRACE is a file of `recoup run --trace`, or a log of the DTR authors.
 """
 
 import argparse
+import dataclasses
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,7 +42,14 @@ from typing import Any
 from measure import print_table, say, write_result
 
 import recoup
+from recoup.bench.flat_options import split
 from recoup.offline.dtr_log import read_any_trace
+
+
+def preset(name: str, **changes: Any) -> dict[str, Any]:
+    """The policy and the options of a published system, with some of them changed."""
+    return {"policy": name, **dataclasses.asdict(recoup.PRESETS[name]), **changes}
+
 
 # --- policies ------------------------------------------------------------------------------------
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -59,17 +68,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "lru": {"policy": "lru"},
     "largest": {"policy": "largest"},
     "random": {"policy": "random"},
-    "dtr:published": recoup.PRESETS["dtr"],
-    "dte:published": recoup.PRESETS["dte"],
-    "coop:published": recoup.PRESETS["coop"],
-    "coop:published,best-fit": {**recoup.PRESETS["coop"], "placement": "best-fit"},
-    "coop:published,copy": {**recoup.PRESETS["coop"], "in_place": "copy"},
+    "dtr:published": preset("dtr"),
+    "dte:published": preset("dte"),
+    "coop:published": preset("coop"),
+    "coop:published,best-fit": preset("coop", placement="best-fit"),
+    "coop:published,copy": preset("coop", in_place="copy"),
 }
 
 
 def simulate(trace: recoup.Trace, peak: int, percent: int, variant: str) -> dict[str, Any] | None:
     result = trace.simulate(
-        peak * percent // 100, **VARIANTS[variant], small_filter=False, sampling=False
+        peak * percent // 100,
+        **split({**VARIANTS[variant], "small_filter": False, "sampling": False}),
     )
     if result.status != "ok":
         return None
@@ -88,7 +98,7 @@ def simulate(trace: recoup.Trace, peak: int, percent: int, variant: str) -> dict
 
 
 def least(trace: recoup.Trace, peak: int, variant: str) -> int:
-    """In percent, if a larger budget is never worse."""
+    """The least percentage that works, if a larger budget is never worse."""
     too_small, enough = 0, 50
     while enough - too_small > 1:
         middle = (too_small + enough) // 2
@@ -130,7 +140,7 @@ def compare_policies(args: argparse.Namespace) -> None:
 def plot(
     rows: list[dict[str, Any]], shares: list[int], policies: list[str], path: Path, most: float = 4
 ) -> None:
-    """A panel a policy: the time ratio of each trace, which ends where it does not run."""
+    """Draws one panel per policy with the time ratio of each trace, as far as it works."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -184,7 +194,7 @@ def of_policy(rows: list[dict[str, Any]], policy: str) -> list[dict[str, Any]]:
 
 
 def common_cells(rows: list[dict[str, Any]], shares: list[int]) -> list[tuple[str, int]]:
-    """(trace, share) that every policy runs."""
+    """(trace, share) pairs that work under every policy."""
     traces = dict.fromkeys(row["trace"] for row in rows)
     return [
         (trace, share)
@@ -250,7 +260,7 @@ def print_work(rows: list[dict[str, Any]], shares: list[int], policies: list[str
 
 
 def print_distance(rows: list[dict[str, Any]], shares: list[int], policies: list[str]) -> None:
-    """From the best, in the budgets that any policy runs."""
+    """Prints the distance from the best policy, in the budgets that work under any policy."""
 
     def time(row: dict[str, Any], share: int) -> float:
         return float(row["at"][share]["time_ratio"]) if row["at"][share] else math.inf
@@ -286,7 +296,7 @@ def print_distance(rows: list[dict[str, Any]], shares: list[int], policies: list
 
 # --- schedules -----------------------------------------------------------------------------------
 SCHEDULES = [policy.name for policy in recoup.policies() if policy.schedule]
-FOR_THE_BUDGET = ("budgeted", "rotor")  # without pressure they keep everything
+FOR_THE_BUDGET = ("budgeted", "rotor")  # without pressure these keep everything
 
 
 def last_step(path: Path) -> recoup.Trace:
@@ -295,7 +305,9 @@ def last_step(path: Path) -> recoup.Trace:
 
 
 def run_schedule(trace: recoup.Trace, policy: str, budget: int) -> recoup.Simulation:
-    return trace.simulate(budget, policy=policy, layout=False, plan_ahead=True, sampling=False)
+    return trace.simulate(
+        budget, policy=policy, layout=False, plan_ahead=True, options=recoup.Options(sampling=False)
+    )
 
 
 def ratio(result: recoup.Simulation) -> str:

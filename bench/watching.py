@@ -1,14 +1,14 @@
-"""What it costs to be watched by recoup when nothing has to be evicted.
+"""Measures recoup's cost when nothing needs to be evicted.
 
     python bench/watching.py
 
-Two measurements, both paired in one process, medians over rounds that take turns:
+Two measurements, both paired in one process; medians over rounds that alternate:
 
 small op    `a + a` of 16 floats, whose result is too small to be evicted, and of 1024: plain,
             through an empty boxed fallback (recoup's own dispatcher entry with no budget in force),
             and inside a budget that is never reached. The figure is
-            (recoup - plain) / (empty - plain): how much more recoup costs than only to look.
-train step  an unpressured step with recoup over a plain one.
+            (recoup - plain) / (empty - plain): recoup's cost over that of only intercepting the op.
+train step  a step with recoup and without memory pressure, over a plain one.
 """
 
 import statistics
@@ -52,12 +52,12 @@ def ns_empty(a: Tensor, calls: int) -> float:
 def ns_recoup(elements: int, calls: int) -> float:
     with recoup.budget(UNREACHED):
         a = torch.ones(elements)
-        ns_of_add(a, calls // 10)  # its first use registers it
+        ns_of_add(a, calls // 10)  # the first use registers the tensor
         return ns_of_add(a, calls)
 
 
 def small_op(elements: int, calls: int, rounds: int) -> dict[str, Any]:
-    """Medians in nanoseconds, and the quartiles of the rounds' ratios."""
+    """Medians in nanoseconds, and the ratio of the medians."""
     a = torch.ones(elements)
     ns_of_add(a, calls)  # warms up
     ns_empty(a, calls)

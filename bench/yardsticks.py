@@ -1,4 +1,4 @@
-"""Ours beside what is known: an optimum, the bound of a layout, the DTR authors' own simulator.
+"""Compares recoup with references: an optimum, a layout's bound, the DTR authors' simulator.
 
     OMP_NUM_THREADS=1 python bench/yardsticks.py optimum --shares 0.8 0.7 0.6 0.5 0.3
     OMP_NUM_THREADS=1 python bench/yardsticks.py optimum --spill --nets wide cnn mlp
@@ -7,25 +7,25 @@
     python bench/yardsticks.py dtr --preset --golden dtr-golden.csv dtr-golden-ablation.csv \\
         --logs dtr-logs
 
-optimum  How far each policy is from the optimum: one training step of small nets, bytes alone
-         counting. The step is the last of six that are recorded, or the last of a trace. Under
-         each policy: its time ratio over the best one known, which is that of the optimum's
-         schedule where its status is optimal; `-` is out of budget. A policy below the optimum's
-         bound would be an error in one of them, and ends this. The last row is the same step
-         where all are run under `planned`, at addresses. With --spill all may write to a second
-         tier and read from it, at 0.8 GB/s each way or as many as are given, and leaves go there
-         too; there are no lists then, and the last row is `recoup` at addresses.
+optimum  The distance of each policy from the optimum: one training step of small nets, where only
+         bytes count. The step is the last of six that are recorded, or the last of a trace. Per
+         policy: its time ratio over the best one known, which is that of the optimum's schedule if
+         its status is optimal; `-` is out of budget. A policy below the optimum's bound would mean
+         an error in one of them, and ends the program. The last row is the same step in a run of
+         all steps under `planned`, with addresses. With --spill all may use a spill tier of
+         0.8 GB/s each way, or of the given rate, and non-recomputable values go there too; there
+         are no lists then, and the last row is `recoup` with addresses.
 
-layouts  How close each static planner comes to the bound, and how long it takes: the published
-         instances of google/minimalloc and idealloc, in RECOUP_SHARED_DATA or in ../shared/data,
-         and random tensors from a fixed seed. Every layout is checked pair by pair, which does not
-         count in the seconds. `recoup layout FILE --planner all` does the same for a file.
+layouts  The distance of each static planner from the bound, and its time: the published instances
+         of google/minimalloc and idealloc, in RECOUP_SHARED_DATA or in ../shared/data, and random
+         tensors from a fixed seed. Every layout is checked pair by pair, outside of the measured
+         time. `recoup layout FILE --planner all` does the same for a file.
 
 dtr      A cell is a log, a policy and a share of the peak. The golden file has a status (ok,
-         thrash, OOM) and a time ratio for each: all op time over that of one run. Ours are
-         simulated with bytes alone, as theirs are: no addresses, every candidate scored, constants
-         charged. With --preset they are those of the model of their simulator, which must give the
-         same status and the time ratio within 0.1 %; it ends with 1 when a cell differs.
+         thrash, OOM) and a time ratio for each: all op time over that of one run. recoup's results
+         are simulated with bytes alone, as the authors' are: no addresses, every candidate scored,
+         constants charged. With --preset they come from the model of the authors' simulator, which
+         must give the same status and the time ratio within 0.1 %; exits with 1 if a cell differs.
 """
 
 import argparse
@@ -53,6 +53,7 @@ from torch import nn
 import recoup
 from dtr_logs import TOLERANCE as GOLDEN_TOLERANCE
 from dtr_logs import GoldenCell, read_golden, simulate_golden
+from recoup.bench.flat_options import split
 from recoup.bench.nets.net import Batch, Net, classified, images
 from recoup.bench.nets.tiny_vision import ResNet
 from recoup.offline import layout
@@ -62,12 +63,12 @@ from recoup.offline.optimum import optimum
 from recoup.offline.traces import Simulation
 
 # --- optimum -------------------------------------------------------------------------------------
-STEPS = 6  # the first makes the optimizer's state, and a plan takes two that are equal
+STEPS = 6  # the first makes the optimizer's state, and a plan needs two equal ones
 TOLERANCE = 1e-4
-# All that stay in the budget.
+# Names of rows for runs with addresses.
 AT_ADDRESSES = "planned, at addresses"
 TIER_AT_ADDRESSES = "recoup, at addresses"
-DISK = 0.8  # GB/s each way, a virtual disk
+DISK = 0.8  # GB/s each way; of a virtual disk
 POLICIES = [each.name for each in recoup.policies(simulated=True) if each.name != "unbounded"]
 
 
@@ -89,12 +90,12 @@ def make_wide() -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(512, 10))
 
 
-# Beside those that all benchmarks share: small enough for an integer program.
+# In addition to the nets of all benchmarks: small enough for an integer program.
 SMALL = {
     net.name: net
     for net in (
         Net("mlp", make_mlp, vectors_and_labels(1024, 64), classified, ()),
-        # What training keeps is most of its peak.
+        # Its parameters, gradients and optimizer state are most of its peak.
         Net("wide", make_wide, vectors_and_labels(256, 512), classified, ()),
         Net("cnn", lambda: ResNet(widths=(16,), blocks=2), images(32, 16), classified, ()),
     )
@@ -121,7 +122,7 @@ def traces_of(nets: list[str], paths: list[Path]) -> Iterator[tuple[str, recoup.
 
 
 def last_step_ratio(trace: recoup.Trace, budget: int) -> float | None:
-    """Of the last step of a run under `planned`; None: the run does not get there."""
+    """Time ratio of the last step of a run under `planned`; None: the run does not reach it."""
     moments = trace.timeline(budget, policy="planned", max_time_ratio=0)
     ends = [at for at, moment in enumerate(moments) if moment.kind == "step"]
     if len(ends) < trace.steps():
@@ -135,14 +136,14 @@ def last_step_ratio(trace: recoup.Trace, budget: int) -> float | None:
 
 
 def ratios_of(trace: recoup.Trace, budget: int, spill: float | None) -> dict[str, float | None]:
-    """Of the last step, by policy."""
+    """Time ratios of the last step, by policy."""
     tier: dict[str, Any] = {}
     if spill is not None:
         tier = {"spill": "1TiB", "spill_bandwidth": (spill, spill)}
     step = trace.step()
 
     def ratio(policy: str, *, layout: bool = False) -> float | None:
-        run = step.simulate(budget, policy=policy, layout=layout, max_time_ratio=0, **tier)
+        run = step.simulate(budget, policy=policy, layout=layout, max_time_ratio=0, **split(tier))
         return run.time_ratio if run.status == "ok" else None
 
     ratios = {policy: ratio(policy) for policy in POLICIES}
@@ -174,7 +175,7 @@ def number(value: float | None) -> str:
 
 
 def lines_of(rows: list[dict[str, Any]]) -> Iterator[list[str]]:
-    """A column for each net and budget."""
+    """Lines with a column for each net and budget."""
     yield ["status", *(row["status"] for row in rows)]
     yield ["seconds", *(f"{row['seconds']:.1f}" for row in rows)]
     yield ["values", *(f"{row['values']} of {row['all_values']}" for row in rows)]
@@ -213,7 +214,7 @@ CAPACITIES += [("minimalloc", "C", 1_039_360)]
 
 
 def random_tensors(count: int, *, long: bool) -> list[Buffer]:
-    """Sizes over six decimal orders, many of them equal; most lives are short unless `long`."""
+    """Sizes over six orders of magnitude, many equal; most lifetimes are short unless `long`."""
     draw = random.Random(1)
     buffers = []
     for i in range(count):
@@ -268,7 +269,7 @@ def measure_layouts(args: argparse.Namespace) -> int:
 
 
 # --- dtr -----------------------------------------------------------------------------------------
-THRASH = 2.0  # their bound
+THRASH = 2.0  # the authors' bound
 
 
 def measure_dtr(args: argparse.Namespace) -> int:
@@ -306,10 +307,9 @@ def simulate_ours(cells: list[GoldenCell], logs: Path) -> list[Simulation]:
                 cell.budget_bytes,
                 policy=cell.policy,
                 layout=False,
-                small_filter=False,
-                sampling=False,
-                small_result_bytes=0,
-                max_replay_ratio=0,
+                options=recoup.Options(
+                    small_filter=False, sampling=False, small_result_bytes=0, max_replay_ratio=0
+                ),
             )
         )
     return results

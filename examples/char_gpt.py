@@ -1,11 +1,11 @@
-"""A character-level GPT learns the source text of Python's own standard library.
+"""Trains a character-level GPT on the source text of Python's own standard library.
 
     python examples/char_gpt.py --steps 50
     python examples/char_gpt.py --steps 50 --budget 100MB --compare
 
-The model, the data and the training loop are plain PyTorch and know nothing of a budget. What
-recoup needs stands in `main`: an import, a `with` line and, for those who want to know, a report.
-The model is written out here, and not one of recoup.bench.nets, for an example is read as a whole.
+The model, the data and the training loop are plain PyTorch without any reference to a budget. All
+that recoup needs is in `main`: an import, a `with` line and, optionally, a report. The model is
+written out here instead of imported from recoup.bench.nets, so that the example is complete.
 """
 
 import argparse
@@ -71,7 +71,7 @@ class CharGPT(nn.Module):
 
 
 def read_text() -> str:
-    """Some of the sources that every Python comes with."""
+    """Part of the sources of Python's standard library."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     text = ""
     for path in sorted(folder.glob("*.py")):
@@ -82,7 +82,7 @@ def read_text() -> str:
 
 
 def train(steps: int, seed: int, quiet: bool = False) -> Trained:
-    """An ordinary training."""
+    """An ordinary training loop."""
     torch.manual_seed(seed)
     text = read_text()
     alphabet = sorted(set(text))

@@ -1,8 +1,8 @@
-"""What `make demo` runs: the examples in less and less memory, beside plain PyTorch.
+"""Trains the examples in less and less memory and compares them with plain PyTorch: `make demo`.
 
 Each row trains in a share of the memory that the training takes by itself and compares every bit:
-two nets in turns with plain runs, then a GPT-2 below what training keeps, with a file on a disk.
-Exits with 1 when a bit differs.
+two nets that alternate with plain runs, then a GPT-2 in less memory than training keeps, with a
+file on a disk. Exits with 1 if a bit differs.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-# OpenMP's threads sleep while they wait: beside other work on the machine, spinning makes small
-# kernels a thousand times slower. Read when torch is loaded.
+# OpenMP's threads sleep while they wait: if other programs use the machine, spinning makes small
+# kernels a thousand times slower. Must be set before torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import char_gpt
@@ -32,15 +32,15 @@ from recoup.run import free_bytes
 EXAMPLES = (("char_gpt.py", char_gpt.train), ("digits_resnet.py", digits_resnet.train))
 SHARES = (1.0, 0.7, 0.5, 0.3)
 SPILL_SHARES = (0.5, 0.25)
-RESOLUTION = 0.02  # to which a budget that would do is searched, as a share of the peak
-PATIENCE = 2.0  # what getting one op's arguments back may cost, in plain steps: longer is too long
+RESOLUTION = 0.02  # of the search for a budget that is enough, as a share of the peak
+PATIENCE = 2.0  # limit of the replay cost of one op's arguments, in plain steps
 SEED = 0
-PIPE_WIDTH = 110  # columns, where the output is no terminal and has no width of its own
+PIPE_WIDTH = 110  # columns, if the output is no terminal
 
 
 @dataclass
 class Row:
-    """One budget. When it is too small, `reason` says why, and the other results are empty."""
+    """The result of one budget. If it is too small, `reason` is set and other results are empty."""
 
     share: float
     budget_bytes: int
@@ -52,7 +52,7 @@ class Row:
 
 
 def step_seconds(trained: Trained) -> float:
-    """The median step; the first one, which also warms up, is left out."""
+    """Median time of a step without the first, which warms up."""
     return statistics.median(trained.seconds[1:])
 
 
@@ -63,13 +63,13 @@ def reason_of(error: Any) -> str:
 
 
 class Demo:
-    """One example, trained again and again."""
+    """One example, trained repeatedly."""
 
     def __init__(
         self, train: Callable[[int, int, bool], Trained], steps: int, pairs: int, policy: str
     ) -> None:
         self.train, self.steps, self.pairs, self.policy = train, steps, pairs, policy
-        # Far more than it takes: then its peak is what it takes.
+        # A budget far above its needs, so that its peak is its unbudgeted peak.
         self.unreached = free_bytes(torch.device("cpu"))
         self.plain = self.train_plainly()
         self.peak_bytes = self.train_in(self.unreached, steps)[1].peak_bytes
@@ -80,19 +80,21 @@ class Demo:
     def train_in(self, budget: int, steps: int) -> tuple[Trained, recoup.Stats]:
         run = None
         try:
-            with recoup.budget(budget, policy=self.policy, max_replay_ratio=PATIENCE) as run:
+            with recoup.budget(
+                budget, policy=self.policy, options=recoup.Options(max_replay_ratio=PATIENCE)
+            ) as run:
                 trained = self.train(steps, SEED, True)
             return trained, run.stats()
         except recoup.OutOfBudgetError as error:
             if run is not None:
-                with contextlib.suppress(RuntimeError):  # the scope is over already
+                with contextlib.suppress(RuntimeError):  # the scope has ended already
                     run.resume(self.unreached)
             raise error.with_traceback(None) from None  # the traceback holds the tensors
         finally:
             gc.collect()
 
     def row(self, share: float, next_larger: int) -> Row:
-        """`next_larger`: a budget that is known to be enough."""
+        """Measures a budget; `next_larger`: a budget that is known to be enough."""
         row = Row(share, int(share * self.peak_bytes))
         ratios = []
         try:
@@ -111,7 +113,7 @@ class Demo:
         return row
 
     def enough(self, too_small: int, enough: int) -> int:
-        """A budget that the first steps fit in, found by halving the interval."""
+        """A budget that the first steps fit in, by bisection."""
         while enough - too_small > RESOLUTION * self.peak_bytes:
             middle = (too_small + enough) // 2
             try:
@@ -165,7 +167,7 @@ def show(console: Console, status: Any, text: str) -> None:
 def demo_example(
     console: Console, name: str, train: Callable[[int, int, bool], Trained], args: Any
 ) -> int:
-    """Rows with another bit."""
+    """Prints the example's table; returns the number of rows with a different bit."""
     with console.status(f"{name}: plain PyTorch") as status:
         demo = Demo(train, args.steps, args.pairs, args.policy)
         seconds = f"{step_seconds(demo.plain):.2f} s a step"
@@ -184,7 +186,7 @@ def demo_example(
 
 
 def refusal() -> str | None:
-    """Why there is no file; None: there is a disk for it."""
+    """Why no spill file is possible; None: it is possible."""
     try:
         with recoup.budget("64MiB", spill=finetune_gpt2.SPILL):
             return None
@@ -193,9 +195,9 @@ def refusal() -> str | None:
 
 
 def demo_spilling(console: Console, steps: int) -> int:
-    """Rows with another bit: of a net whose parameters, gradients and optimizer state alone are
-    more than the budget. No spinner here: beside another thread of Python, which could look at
-    it, what was made before a scope stays where it is."""
+    """Prints the table of a net whose parameters, gradients and optimizer state alone exceed the
+    budget; returns the number of rows with a different bit. Shows no spinner: while a second
+    Python thread runs, tensors made before a scope cannot be brought into its spill tier."""
     name, size = "finetune_gpt2.py", finetune_gpt2.SMALL
     reason = refusal()
     if reason is not None:

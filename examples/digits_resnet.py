@@ -1,11 +1,11 @@
-"""A ResNet with BatchNorm and in-place ReLU learns scikit-learn's handwritten digits.
+"""Trains a ResNet with BatchNorm and in-place ReLU on scikit-learn's handwritten digits.
 
     python examples/digits_resnet.py --steps 50
     python examples/digits_resnet.py --steps 50 --budget 60MB --compare
 
-The model, the data and the training loop are plain PyTorch and know nothing of a budget. What
-recoup needs stands in `main`: an import, a `with` line and, for those who want to know, a report.
-The model is written out here, and not one of recoup.bench.nets, for an example is read as a whole.
+The model, the data and the training loop are plain PyTorch without any reference to a budget. All
+that recoup needs is in `main`: an import, a `with` line and, optionally, a report. The model is
+written out here instead of imported from recoup.bench.nets, so that the example is complete.
 """
 
 import argparse
@@ -61,7 +61,7 @@ class ResNet(nn.Module):
 
 
 def train(steps: int, seed: int, quiet: bool = False) -> Trained:
-    """An ordinary training."""
+    """An ordinary training loop."""
     torch.manual_seed(seed)
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16

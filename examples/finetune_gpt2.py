@@ -1,16 +1,16 @@
-"""GPT-2 is trained in a quarter of the memory it takes: less than its parameters, their gradients
-and AdamW's state together.
+"""Trains GPT-2 in a quarter of the memory it takes: less than its parameters, their gradients and
+AdamW's state together.
 
     python examples/finetune_gpt2.py --layers 4 --width 256 --heads 4    # a minute
     python examples/finetune_gpt2.py                                      # 124 million parameters
 
-The model is that of `transformers`, with random weights, so that nothing is downloaded; the text is
-the source of Python's own standard library, a byte a token. Model and optimizer are made before the
-scope, as in any program, and the training loop knows nothing of it. What does not fit and cannot be
-computed again is written to a file on a disk (`spill=`) and read when an op needs it.
+The model is that of `transformers` with random weights, so that nothing is downloaded; the text is
+the source of Python's standard library, one token per byte. Model and optimizer are made before the
+scope, as in any program, and the training loop does not refer to it. Values that do not fit and
+cannot be recomputed are written to a file on a disk (`spill=`) and read when an op needs them.
 
-The same training runs plainly too, in less text than memory: what is compared are the losses and
-digests of all parameters and of the optimizer's state.
+The same training also runs plainly, one after the other to save memory: losses and digests of all
+parameters and of the optimizer's state are compared.
 """
 
 import argparse
@@ -31,19 +31,19 @@ import recoup
 from recoup.run import free_bytes
 
 TEXT = 500_000  # bytes to learn from
-SPILL = "64GiB"  # the most that the file may take; it takes what it needs
+SPILL = "64GiB"  # maximum size of the file, which grows as needed
 UNREACHED = free_bytes(torch.device("cpu"))
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of the model and of its batches; GPT-2's own unless it says otherwise."""
+    """Sizes of the model and its batches; by default those of GPT-2."""
 
     layers: int = 12
     width: int = 768
     heads: int = 12
     vocabulary: int = 50_257
-    length: int = 256  # tokens that it sees at once
+    length: int = 256  # tokens in a sequence
     batch: int = 2
 
 
@@ -52,7 +52,7 @@ SMALL = Size(layers=4, width=256, heads=4, vocabulary=2_048, length=32, batch=2)
 
 @dataclass(frozen=True)
 class Plain:
-    """What plain PyTorch takes, and what it computes."""
+    """Memory, time and results of plain PyTorch."""
 
     digests: dict[str, str]
     seconds: float  # a step
@@ -62,7 +62,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of a training in a budget, beside the plain one."""
+    """Result of a training in a budget, compared with the plain one."""
 
     stats: recoup.Stats
     report: str
@@ -71,7 +71,7 @@ class Outcome:
 
 
 def read_text() -> Tensor:
-    """Some of the sources that every Python comes with, as bytes."""
+    """Part of the sources of Python's standard library, as bytes."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     text = bytearray()
     for path in sorted(folder.glob("*.py")):
@@ -98,7 +98,7 @@ def make(size: Size, seed: int) -> Trained:
 
 
 def train(trained: Trained, size: Size, steps: int, quiet: bool = False) -> None:
-    """An ordinary training."""
+    """An ordinary training loop."""
     text = read_text()
     for step in range(steps):
         start = time.perf_counter()
@@ -116,7 +116,7 @@ def train(trained: Trained, size: Size, steps: int, quiet: bool = False) -> None
 
 
 def step_seconds(trained: Trained) -> float:
-    """The median step; the first one, which also warms up, is left out."""
+    """Median time of a step without the first, which warms up."""
     return statistics.median(trained.seconds[1:])
 
 
@@ -131,8 +131,8 @@ def train_plainly(size: Size, steps: int, seed: int) -> Plain:
 
 
 def peak_of(size: Size, seed: int) -> int:
-    """The most bytes of tensors at once: two steps in a budget that is never reached. The first
-    one makes the optimizer's state."""
+    """Peak bytes of tensors: two steps in a budget that is never reached. The first step makes the
+    optimizer's state."""
     trained = make(size, seed)
     with recoup.budget(UNREACHED) as run:
         train(trained, size, 2, quiet=True)
@@ -154,7 +154,7 @@ def train_in(
     with recoup.budget(budget, spill=SPILL, spill_dir=spill_dir) as run:
         train(trained, size, steps, quiet)
         stats, report = run.stats(), run.report()
-        run.set_budget(UNREACHED)  # the end of a scope brings back all that lives
+        run.set_budget(UNREACHED)  # the end of a scope restores all live tensors
     difference = first_other(digests(trained), plain.digests)
     return Outcome(stats, report, step_seconds(trained) / plain.seconds, difference)
 

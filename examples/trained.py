@@ -1,4 +1,4 @@
-"""What a training leaves behind, and whether two trainings are the same to the bit."""
+"""The results of a training, and bitwise comparison of two trainings."""
 
 import hashlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ class Trained:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     losses: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)  # a step
+    seconds: list[float] = field(default_factory=list)  # of each step
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Losses, parameters and buffers, gradients, optimizer state."""
@@ -28,7 +28,7 @@ class Trained:
                     yield f"{name} {index}", value
 
     def distinct(self) -> Iterator[Tensor]:
-        """What training keeps, each memory once: modules may share a parameter."""
+        """Tensors that training keeps, each memory once: modules may share a parameter."""
         seen = set()
         for name, tensor in self.tensors():
             if name != "losses" and tensor.data_ptr() not in seen:
@@ -37,12 +37,12 @@ class Trained:
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
-    """Bytes and not numbers: NaNs and signed zeros count too."""
+    """The bytes instead of numbers, so that NaNs and signed zeros are compared too."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def first_difference(a: Trained, b: Trained) -> str | None:
-    """The name of the first tensor that is not the same to the bit; None when all are."""
+    """The name of the first tensor that differs in a bit; None if all are equal."""
     ours, theirs = dict(a.tensors()), dict(b.tensors())
     if ours.keys() != theirs.keys():
         return min(ours.keys() ^ theirs.keys())
@@ -53,7 +53,7 @@ def first_difference(a: Trained, b: Trained) -> str | None:
 
 
 def digests(trained: Trained) -> dict[str, str]:
-    """To compare two trainings that are not in memory together."""
+    """Digests by name, to compare trainings that are not in memory at the same time."""
     return {
         name: hashlib.sha256(bytes_of(tensor).numpy().data).hexdigest()
         for name, tensor in trained.tensors()
@@ -61,6 +61,6 @@ def digests(trained: Trained) -> dict[str, str]:
 
 
 def first_other(a: dict[str, str], b: dict[str, str]) -> str | None:
-    """`first_difference` of digests."""
+    """`first_difference` for digests."""
     names = a.keys() ^ b.keys() or {name for name in a if a[name] != b[name]}
     return min(names, default=None)

@@ -1,11 +1,11 @@
-"""The build backend: scikit-build-core, with the PyTorch that is there.
+"""The build backend: scikit-build-core, with the installed PyTorch.
 
 A build for one version of PyTorch runs in no other. So recoup is built with the PyTorch of the
-environment that it is installed into, also where pip builds apart from it; only where there is none
-does the build ask for one, and then as its users will: whatever version of the range comes.
+environment that it is installed into, even if pip isolates the build. Only if there is none, the
+build requests one, as an installation of recoup would: any version in the range.
 
-It runs as many compilers at a time as the machine has cores and memory for, unless
-CMAKE_BUILD_PARALLEL_LEVEL says how many.
+Runs as many compilers at a time as the machine has cores and memory for, unless
+CMAKE_BUILD_PARALLEL_LEVEL sets the number.
 """
 
 import os
@@ -28,16 +28,16 @@ _FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') 
 
 
 def has_torch() -> bool:
-    """Whether the environment that is built for has it. A build apart hides that by variables."""
+    """Whether the target environment has PyTorch, which pip's build isolation hides without -E."""
     return subprocess.run([sys.executable, "-E", "-c", _FIND], check=False).returncode == 0
 
 
 def torch_range() -> str:
-    """The versions that it may be, as pyproject.toml has them."""
+    """The allowed versions of PyTorch, from pyproject.toml."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
-        import tomli as tomllib  # of scikit-build-core
+        import tomli as tomllib  # a dependency of scikit-build-core
     text = (Path(__file__).resolve().parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     dependencies: list[str] = tomllib.loads(text)["project"]["dependencies"]
     return next(name for name in dependencies if name.startswith("torch"))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Fails when a C++ folder includes one below it in the layer order, or knows Torch and must not;
-when files of a folder include one another in a circle (a header and its source count as one file);
-and when a folder of C++ or of the Python package has more than 25 files. Fails also when a folder
-of the package imports one below it, unless only inside a function.
+"""Checks the layer order. Fails if a C++ folder includes one below it, or knows Torch and must not;
+if files of a folder include one another in a circle (a header and its source count as one file); if
+a folder of C++ or of the Python package has more than 25 files; and if a folder of the package
+imports one below it outside of a function.
 
 Usage: tools/check_layers.py [ROOT]
 """
@@ -52,19 +52,19 @@ LAYERS = (
 )
 TORCH_FOLDERS = ("csrc/torch", "csrc/python")
 MOST_FILES = 25
-"""In a folder of C++ files or of the package."""
-# What runs beside a program has no use for the tools that look at traces of it.
+"""Maximum number of files in a folder of C++ or of the package."""
+# The code that runs in a program must not depend on offline tools.
 OFFLINE = "csrc/offline/"
 RUNTIME = "csrc/torch/"
-# The public header that knows Torch: including it is as good as including Torch.
+# The public header that includes Torch: including it counts as including Torch.
 TORCH_FACE = "include/recoup/torch.h"
 TORCH_HEADER = re.compile(r"(ATen|c10|caffe2|torch|pybind11)/|Python\.h$")
-# The core's tests build without Torch too, and see the core only.
+# The core's tests must build without Torch too, and include the core only.
 CORE_TESTS = "tests/core"
 
 PYTHON = "python"
-# As LAYERS, of packages and of modules. The nets are programs like any other. What runs beside a
-# program must not load offline tools.
+# As LAYERS, for packages and modules. The nets do not depend on recoup. Modules that a program in a
+# budget loads must not load offline tools.
 PYTHON_LAYERS = (
     "recoup.bench.nets",
     "recoup._C",
@@ -83,7 +83,7 @@ PYTHON_LAYERS = (
     "recoup.bench.real",
     "recoup.commands",
 )
-# The command line, where Python looks for it.
+# The command line, at the path that Python requires.
 PYTHON_MAIN = "python/recoup/__main__.py"
 
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -99,7 +99,7 @@ def in_torch_folder(path: str) -> bool:
 
 
 def included_path(root: Path, file: Path, name: str, quoted: bool) -> str:
-    """The included file's path in the tree, or `name` itself when it is not one of ours."""
+    """The included file's path in the tree, or `name` itself if it is outside of it."""
     if name.startswith("recoup/"):
         return f"include/{name}"
     if quoted and (file.parent / name).is_file():
@@ -108,7 +108,7 @@ def included_path(root: Path, file: Path, name: str, quoted: bool) -> str:
 
 
 def complaint(path: str, target: str) -> str | None:
-    """Why the file `path` may not include `target`; None when it may."""
+    """Why the file `path` may not include `target`; None if it may."""
     layer = layer_of(path)
     target_layer = layer_of(target)
     knows_torch = in_torch_folder(path) or path == TORCH_FACE
@@ -147,7 +147,7 @@ def complaints(root: Path, file: Path) -> Iterator[str]:
 
 
 def crowded(root: Path, files: list[Path]) -> Iterator[str]:
-    """Folders with too many files."""
+    """Reports folders with too many files."""
     counts = Counter(file.parent.relative_to(root).as_posix() for file in files)
     for folder, count in sorted(counts.items()):
         if count > MOST_FILES:
@@ -155,7 +155,7 @@ def crowded(root: Path, files: list[Path]) -> Iterator[str]:
 
 
 def circles(root: Path, files: list[Path]) -> Iterator[str]:
-    """One circle of each folder that has any."""
+    """Reports one include circle for each folder that has any."""
     folders: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for file in files:
         folder, name = os.path.split(file.relative_to(root).with_suffix("").as_posix())
@@ -173,13 +173,13 @@ def circles(root: Path, files: list[Path]) -> Iterator[str]:
 
 
 def python_layer(module: str) -> str | None:
-    """The innermost that the module is in."""
+    """The innermost layer of the module."""
     found = [at for at in PYTHON_LAYERS if f"{module}.".startswith(f"{at}.")]
     return max(found, key=len, default=None)
 
 
 def loaded_imports(node: ast.AST, package: list[str]) -> Iterator[tuple[int, str]]:
-    """The line and the name of all that is imported together with a module of `package`."""
+    """Line and name of each import that runs when a module of `package` is loaded."""
     children = ast.iter_child_nodes(node)
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes python/recoup/known_names.json: names that the command line shows and checks.
 
-They are defined where PyTorch is loaded: policies and planners in the C++ core, networks in the
-bench. The command line answers `--help` and wrong arguments without loading it, which takes
-seconds. So it reads this file. tests/python/test_known_names.py fails when the file differs.
+They are defined in modules that load PyTorch, which takes seconds: policies and planners in the C++
+core, networks in the bench. The command line answers `--help` and wrong arguments without PyTorch,
+so it reads this file. tests/python/cli/test_known_names.py fails if the file differs.
 
 Usage: tools/known_names.py, with the Python in which recoup is installed
 """
@@ -18,7 +18,7 @@ OF_CORE = ("policies", "dtr_policies", "layout_planners", "order_traversals", "o
 
 
 def tables() -> dict[str, list[Any]]:
-    """The rows of each table, in the order in which they are shown."""
+    """The rows of each table, in display order."""
     from recoup import _C
     from recoup.bench.alternatives import ALTERNATIVES
     from recoup.bench.nets import NETS
@@ -33,7 +33,7 @@ def tables() -> dict[str, list[Any]]:
 
 
 def text() -> str:
-    """What the file should hold: a line a row."""
+    """The content of the file, with one row per line."""
     parts = []
     for name, rows in tables().items():
         lines = ",\n".join(f"    {json.dumps(row)}" for row in rows)

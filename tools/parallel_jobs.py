@@ -1,7 +1,6 @@
-"""Prints how many compilers or test processes this machine can run at a time.
+"""Prints the number of compilers or test processes that this machine can run at a time.
 
-One for each core, as long as each has 2 GB of memory; at least one. A container may have less of
-both than its machine.
+One per core if each has 2 GB of memory; at least one. A container's limits on both are respected.
 """
 
 import os

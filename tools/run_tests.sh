@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the tests with PyTorch: JOBS processes share those that can run beside others, and the tests that
-# are marked `serial` follow in one process.
+# Runs the tests with PyTorch: JOBS processes share the tests that can run in parallel, and those marked
+# `serial` follow in one process.
 #
 #     JOBS=2 tools/run_tests.sh PYTHON [argument of pytest]...
 set -eu
@@ -8,12 +8,12 @@ python=$1
 shift
 none=5  # pytest's exit status when it has selected no test
 
-# One thread for each process: the processes have the cores. Serial tests have as many as PyTorch takes.
-beside=0
+# One thread for each process, as the processes use all cores. Serial tests have PyTorch's default.
+parallel=0
 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} "$python" -m pytest -n "${JOBS:-1}" --dist loadfile \
-  -m "not slow and not serial" "$@" || beside=$?
-[ $beside = 0 ] || [ $beside = $none ] || exit $beside
+  -m "not slow and not serial" "$@" || parallel=$?
+[ $parallel = 0 ] || [ $parallel = $none ] || exit $parallel
 
 alone=0
 "$python" -m pytest -m "not slow and serial" "$@" || alone=$?
-[ $beside = 0 ] && [ $alone = $none ] || exit $alone
+[ $parallel = 0 ] && [ $alone = $none ] || exit $alone

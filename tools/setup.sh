@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that what the build takes from the system is there, then makes the virtual environment. As
-# root it installs what is missing; for anybody else it prints the one line that does.
+# Checks the system packages that the build needs, then makes the virtual environment. As root it installs
+# missing packages; for other users it prints the command that does.
 # Usage: tools/setup.sh PYTHON VENV
 set -euo pipefail
 
@@ -17,8 +17,7 @@ has_header() {
   echo "#include <$1>" | c++ -x c++ -fsyntax-only - 2>/dev/null
 }
 
-# Asks for the things themselves and not for package names, so that a system that has them from
-# elsewhere is left alone.
+# Tests for programs and headers instead of package names, so that other installations of them count.
 missing_packages() {
   command -v cmake >/dev/null || echo cmake
   command -v ninja >/dev/null || echo ninja-build
@@ -58,7 +57,7 @@ echo 'int main() {}' | c++ -std=c++20 -x c++ -fsyntax-only - 2>/dev/null ||
 
 [[ -x $venv/bin/pip ]] || "$python" -m venv "$venv"
 
-# Ubuntu 22.04 has an older CMake; the wheel lies first in the Makefile's PATH.
+# Ubuntu 22.04 has an older CMake; the wheel comes first in the Makefile's PATH.
 cmake_version=$(cmake --version | sed -n '1s/[^0-9]*//p')
 if [[ $(printf '%s\n' "$min_cmake" "$cmake_version" | sort -V | head -n 1) != "$min_cmake" ]]; then
   "$venv/bin/pip" install --quiet --disable-pip-version-check cmake==3.31.10

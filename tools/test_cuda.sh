@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds recoup for the PyTorch of a Python that has CUDA, apart from .venv, and runs the tests on its
-# GPU. Needs CMake 3.25, Ninja and pytest, but no network and no GoogleTest.
+# Builds recoup for the PyTorch of a Python with CUDA, outside of .venv, and runs the tests on its GPU.
+# Needs CMake 3.25, Ninja and pytest, but no network and no GoogleTest.
 #
 #     tools/test_cuda.sh PYTHON [argument of pytest]...
 #
@@ -33,7 +33,7 @@ cmake --install "$build" --prefix "$build/site/recoup" >/dev/null
 cmake --install "$build" --prefix "$build/site/recoup" --component python >/dev/null
 cp -r "$root/python/recoup/." "$build/site/recoup/"
 
-# Not the project's settings, which ask for a newer pytest than may be there.
-cd "$root/tests/python"
-PYTHONPATH=$build/site:$root/tests/python RECOUP_TEST_GPU=${RECOUP_TEST_GPU:-cuda:0} \
+# Without the project's settings, which require a newer pytest.
+cd "$root/tests/python/gpu"
+PYTHONPATH=$build/site:$root/tests/python/support:$root/tests/python/programs:$root/tests/python RECOUP_TEST_GPU=${RECOUP_TEST_GPU:-cuda:0} \
   "$python" -m pytest -c /dev/null --rootdir "$root/tests/python" -p no:cacheprovider -ra test_gpu.py "$@"

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Runs the tests of GPUs with PyTorch's CUDA build on the stand-in for CUDA (tests/cuda_stand_in), on a
-# machine without GPU and driver. Needs the headers of a CUDA toolkit, CMake, Ninja, and what recoup is
-# built from. PyTorch is installed without the packages of NVIDIA and Triton, in an environment apart
-# from .venv.
+# Runs the GPU tests with PyTorch's CUDA build on the stand-in for CUDA (tests/cuda_stand_in), on a
+# machine without GPU and driver. Needs the headers of a CUDA toolkit, CMake, Ninja, and the libraries
+# that recoup is built from. PyTorch is installed without the packages of NVIDIA and Triton, in an
+# environment of its own.
 #
 #     tools/test_cuda_stand_in.sh PYTHON VERSION [argument of pytest]...
 #
-# CMAKE_ARGS is passed on. JOBS is how many compilers run at a time. With MUTATE=1 each wait and event of
-# recoup's is dropped, one place at a time, instead: see tests/cuda_stand_in/mutate.py. With FIRST_HOUR=1
-# tools/gpu_first_hour.sh runs instead, in tiny sizes: see docs/first-gpu-hour.md.
+# CMAKE_ARGS is passed on. JOBS is the number of compilers that run at a time. With MUTATE=1 it instead
+# removes recoup's waits and events one at a time: see tests/cuda_stand_in/mutate.py. With FIRST_HOUR=1
+# it instead runs tools/gpu_first_hour.sh in tiny sizes: see docs/first-gpu-hour.md.
 set -eu
 python=$1
 version=$2
@@ -22,10 +22,10 @@ if ! [ -e "$venv/.stamp" ]; then
   pip="$venv/bin/pip --disable-pip-version-check --quiet"
   $pip install --no-deps "torch==$version"
   $pip install typing_extensions sympy networkx jinja2 fsspec filelock setuptools
-  # Of what the tests need, what asks for no torch.
+  # The tests' requirements that do not depend on torch.
   grep -E '^(numpy|rich|pytest|transformers)==' "$root/requirements-dev.txt" >"$build/requirements.txt"
   $pip install -r "$build/requirements.txt"
-  # Its minor version is PyTorch's and 15. Trainings of its models are skipped without it.
+  # torchvision's minor version is PyTorch's plus 15. Without it, trainings of its models are skipped.
   minor=${version#*.}
   $pip install --no-deps "torchvision==0.$((${minor%%.*} + 15)).${minor#*.}" pillow ||
     echo "no torchvision for PyTorch $version"
@@ -47,12 +47,12 @@ cmake --install "$build/recoup" --prefix "$site/recoup" >/dev/null
 cmake --install "$build/recoup" --prefix "$site/recoup" --component python >/dev/null
 cp -r "$root/python/recoup/." "$site/recoup/"
 
-cd "$root/tests/python"
+cd "$root/tests/python/gpu"
 export CUDA_STAND_IN_KERNELS="$devices/libstand_in_kernels.so"
 export CUDA_STAND_IN_TOOLKIT="$(sed -n 's/^CUDAToolkit_CUPTI_INCLUDE_DIR:PATH=//p' "$devices/CMakeCache.txt" | head -n 1)"
 export CUDA_STAND_IN_DEVICES="${CUDA_STAND_IN_DEVICES:-2}"
 export OMP_NUM_THREADS=1
-export PYTHONPATH="$root/tests/cuda_stand_in/python:$site:$root/tests/python:$root/tests/cuda_stand_in"
+export PYTHONPATH="$root/tests/cuda_stand_in/python:$site:$root/tests/python/support:$root/tests/python/programs:$root/tests/python/gpu:$root/tests/python:$root/tests/cuda_stand_in"
 LD_PRELOAD=$(cat "$devices/preload")
 export LD_PRELOAD
 export RECOUP_TEST_GPU="${RECOUP_TEST_GPU:-cuda:0}"
@@ -60,7 +60,7 @@ if [ -n "${MUTATE:-}" ]; then
   exec "$venv/bin/python" "$root/tests/cuda_stand_in/mutate.py" "$@"
 fi
 if [ -n "${FIRST_HOUR:-}" ]; then
-  # Memory that a few doublings of a batch exceed, and workspaces that fit into tiny budgets.
+  # So little memory that a few doublings of a batch exceed it, and workspaces for tiny budgets.
   export CUDA_STAND_IN_MEMORY="${CUDA_STAND_IN_MEMORY:-128M}"
   export CUBLAS_WORKSPACE_CONFIG=:16:8
   exec "$venv/bin/python" "$root/tools/gpu_first_hour" --rehearsal --device cuda:0 --no-build \

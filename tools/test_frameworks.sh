@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs recoup as a user would beside frameworks of pinned versions, in an environment of its own, and
+# Installs recoup as a user would, with frameworks of pinned versions, in an environment of its own, and
 # runs the tests that train with them.
 #
 #     tools/test_frameworks.sh PYTHON VERSION [argument of pytest]...

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds recoup for another PyTorch, in an environment of its own, installs it as a user would and runs
-# the tests. Gigabytes are downloaded for a PyTorch with CUDA.
+# the tests. A PyTorch with CUDA is a download of gigabytes.
 #
 #     tools/test_torch.sh PYTHON VERSION [argument of pytest]...
 set -eu

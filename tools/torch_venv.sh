@@ -1,4 +1,4 @@
-# To be sourced. An environment of its own in FOLDER/venv, with that PyTorch and what pip is told beside it;
+# To be sourced. Makes an environment in FOLDER/venv with that PyTorch and the packages in pip's arguments;
 # sets venv and pip.
 #
 #     torch_venv PYTHON FOLDER VERSION [argument of pip]...
@@ -8,7 +8,7 @@ torch_venv() {
   [ -x "$venv/bin/pip" ] || "$1" -m venv "$venv"
   torch="torch==$3"
   shift 3
-  # First and alone, and named again: nothing may bring another one.
+  # Installed first and alone, and named again, so that no other requirement changes it.
   $pip install "$torch"
   $pip install "$torch" "$@"
 }

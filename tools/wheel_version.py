@@ -1,9 +1,9 @@
-"""The package's version, and what a wheel says of its PyTorch.
+"""The package's version, and the PyTorch requirement of a wheel.
 
-The version stands in CMakeLists.txt. A wheel is for one minor version of PyTorch, so `make wheels`
-sets RECOUP_WHEEL_TORCH, say to 2.14: then the version has a local part, as in 0.1.0+torch2.14, and
-the wheel depends on torch==2.14.*. Nobody else sets it: pip takes no sdist whose wheel has another
-version, and a public index takes no local one.
+The version is defined in CMakeLists.txt. A wheel is for one minor version of PyTorch, so
+`make wheels` sets RECOUP_WHEEL_TORCH, for example to 2.14: then the version has a local part, as in
+0.1.0+torch2.14, and the wheel depends on torch==2.14.*. Other builds must not set it: pip rejects
+an sdist whose wheel has another version, and public indexes reject local versions.
 """
 
 import os
@@ -17,7 +17,7 @@ VARIABLE = "RECOUP_WHEEL_TORCH"
 
 
 def dynamic_metadata(_settings: Mapping[str, Any], _project: Mapping[str, Any]) -> dict[str, Any]:
-    """What scikit-build-core asks a provider of metadata for."""
+    """Called by scikit-build-core for the dynamic metadata."""
     text = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
     found = re.search(r"project\(recoup VERSION ([0-9.]+)", text)
     if found is None:

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Makes dist/: the sdist, and for each PyTorch a wheel that runs with its minor version and with this
-# Python. Gigabytes are downloaded for a PyTorch with CUDA.
+# Python. A PyTorch with CUDA is a download of gigabytes.
 #
 #     tools/wheels.sh PYTHON TOOLS_PYTHON VERSION...
 #
-# TOOLS_PYTHON has requirements-dev.txt. PyTorch's libraries stay outside of the wheels; all others that
-# are not on every Linux are put in.
+# TOOLS_PYTHON has requirements-dev.txt. PyTorch's libraries are not included in the wheels; other
+# libraries that not every Linux has are.
 set -eu
 python=$1
 tools=$2
@@ -21,7 +21,7 @@ for version in "$@"; do
   folder=$PWD/build/torch-$version
   torch_venv "$python" "$folder" "$version" -r requirements-build.txt
   rm -rf "$folder/wheel"
-  # The venv's tools first: nothing of the system's or of .venv gets into the build.
+  # The venv's tools come first, so that no others affect the build.
   RECOUP_WHEEL_TORCH=$("$venv/bin/python" -c "print('.'.join('$version'.split('.')[:2]))") \
     PATH="$venv/bin:$PATH" \
     $pip wheel --no-build-isolation --no-deps -C build-dir="$folder/build" -w "$folder/wheel" .

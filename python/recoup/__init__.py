@@ -1,4 +1,4 @@
-"""Runs an unmodified PyTorch program inside a hard memory budget, bit for bit the same.
+"""Runs an unmodified PyTorch program inside a hard memory budget, with bitwise equal results.
 
 import recoup
 
@@ -7,11 +7,11 @@ with recoup.budget("4GiB") as run:
 print(run.report())
 """
 
-# Note [Loaded when asked for]: the core is linked to PyTorch, and both take seconds to load. The
-# command line answers `--help` and wrong arguments without them. So where this process is the
-# command line, each name is loaded when it is first asked for. Everywhere else all is loaded at
-# once: PyTorch's profiler, for one, fails when modules are loaded while it records. What looks at
-# traces is an exception, for a program in a budget never asks for it.
+# Note [Loaded when asked for]: the core links to PyTorch, and both take seconds to load. The
+# command line answers `--help` and reports wrong arguments without them, so in that process each
+# name is loaded on first access. Everywhere else names are loaded at import: PyTorch's profiler,
+# for one, fails when modules are loaded while it records. The trace tools (`recoup.offline`) are
+# always loaded on first access, because a program in a budget does not use them.
 
 import importlib
 import os
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from recoup.offline import layout as layout
     from recoup.offline.dtr_log import read_dtr_log
     from recoup.offline.traces import Simulation, Trace, TracedOp
+    from recoup.options import PRESETS, Options
     from recoup.run import Run
-    from recoup.scope import PRESETS, budget, trace
+    from recoup.scope import budget, trace
     from recoup.stats import Stats
     from recoup.tensors import allow_replay, evict, is_resident, materialize, pin
     from recoup.warning import RecoupWarning
@@ -42,6 +43,7 @@ __all__ = [
     "Budget",
     "Decision",
     "Moment",
+    "Options",
     "OutOfBudgetError",
     "Policy",
     "RecoupWarning",
@@ -63,16 +65,17 @@ __all__ = [
     "trace",
 ]
 __version__ = _build.VERSION
-# Beside what was built, which in an editable installation is apart from the sources.
+# Next to the built module, which in an editable installation is apart from the sources.
 cmake_prefix_path = os.path.join(os.path.dirname(_build.__file__), "lib", "cmake", "recoup")
-"""Where CMake finds the package for C++: an entry of CMAKE_PREFIX_PATH, or recoup_DIR."""
+"""Directory of the CMake package for C++: an entry for CMAKE_PREFIX_PATH, or recoup_DIR."""
 
-# The module of each name that is not here.
+# The module that defines each lazily loaded name.
 _HOMES = {
-    "PRESETS": "scope",
+    "PRESETS": "options",
     "Budget": "budgets",
     "Decision": "decisions",
     "Moment": "_reporting.moments",
+    "Options": "options",
     "OutOfBudgetError": "errors",
     "Policy": "known_names",
     "RecoupWarning": "warning",
@@ -94,7 +97,7 @@ _HOMES = {
 }
 _MODULES = {"layout": "offline.layout"}
 
-if not TYPE_CHECKING:  # it would give a type to every name that is misspelt
+if not TYPE_CHECKING:  # a type checker would accept every misspelt name
 
     def __getattr__(name: str) -> Any:
         if name == "_C":
@@ -127,14 +130,14 @@ def __dir__() -> list[str]:
 
 
 def _load() -> None:
-    """Loads all that a program in a budget may ask for."""
+    """Loads every name that a program in a budget may use."""
     for name, home in _HOMES.items():
         if not home.startswith("offline."):
             globals()[name] = getattr(importlib.import_module(f"recoup.{home}"), name)
 
 
 def _is_command_line() -> bool:
-    """Whether this process is `recoup` or `python -m recoup`, as far as that can be seen.
+    """Whether this process is `recoup` or `python -m recoup`, as far as it can be determined.
 
     A wrong answer changes only when modules are loaded.
     """

@@ -1,5 +1,5 @@
-"""What the module `_C` was built for. The build makes it."""
+"""What the module `_C` was built for; the build generates this module."""
 
 VERSION: str
-"""Of recoup."""
+"""Version of recoup."""
 TORCH_VERSION: str

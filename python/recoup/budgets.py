@@ -1,4 +1,4 @@
-"""What opens a scope: a budget for `with`, or for a function."""
+"""The object that opens a scope: a context manager and a decorator."""
 
 import functools
 import inspect
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class Budget:
-    """What `recoup.budget` returns: a scope for `with`, or a decorator. Each use is a new run."""
+    """Result of `recoup.budget`: a context manager or a decorator. Each use makes a new `Run`."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -32,12 +32,12 @@ class Budget:
             error: BaseException | None,
             traceback: TracebackType | None,
         ) -> None: ...
-    else:  # in C++, where no interrupt comes: see scope_module.cpp
+    else:  # in C++, which an interrupt cannot end halfway: see scope_module.cpp
         __enter__ = _C.method(_C.enter_scope)
         __exit__ = _C.method(_C.exit_scope)
 
     def __call__(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
-        """`function` with the scope around each call.
+        """Returns `function` with the scope around each call.
 
         Raises TypeError for coroutines and generators, whose bodies do not run in the call.
         """

@@ -1,4 +1,4 @@
-"""What an engine decides, live or simulated."""
+"""Decisions of an engine, live or simulated."""
 
 import dataclasses
 from typing import Literal, get_args
@@ -6,18 +6,18 @@ from typing import Literal, get_args
 Kind = Literal["evict", "replay", "move", "spill", "fetch"]
 _KINDS: tuple[Kind, ...] = get_args(
     Kind
-)  # as Decision::Kind has them, in include/recoup/simulate.h
+)  # in the order of Decision::Kind in include/recoup/simulate.h
 
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """Something that the engine decided."""
+    """One decision of the engine."""
 
     kind: Kind
     what: int
-    """The id of the value, or the number of the op among all that were recorded."""
+    """Id of the value; of a replay, the index of the op among all recorded ops."""
     where: int
-    """The offset to which a value moved."""
+    """Offset to which a value was moved, in bytes; meaningful for "move"."""
 
     @staticmethod
     def rows(rows: list[tuple[int, int, int]]) -> list["Decision"]:

@@ -16,60 +16,60 @@ _LAST_WORDS = " This counts as out of memory."
 
 
 class OutOfBudgetError(torch.OutOfMemoryError):
-    """The program needs more memory than its budget. A larger budget can go on.
+    """The program needs more memory than its budget. It can continue in a larger budget.
 
-    Its text is a report of the fields below. Sizes are bytes of the pool, alignment included.
+    The message is a report of the fields below. Sizes are bytes of the pool, alignment included.
     """
 
     def __init__(self, text: str = "") -> None:
-        # By its last words frameworks know it that try again with a smaller batch. An error that
-        # is unpickled, or raised again with another text around it, has them.
+        # Frameworks recognize out-of-memory errors by these last words and retry with a smaller
+        # batch. An unpickled or re-raised error with other text around it already has them.
         super().__init__(text if _LAST_WORDS in text else text + _rank() + _LAST_WORDS)
 
     op: str = ""
-    """The op that asked for memory, or what else did ("scope exit")."""
+    """The op that asked for memory, or another reason ("scope exit")."""
     asked_bytes: int = 0
     """Size of the allocation that did not fit."""
     budget_bytes: int = 0
     """The budget."""
     external_bytes: int = 0
-    """Charged for memory outside of the pool: tensors that were made before the scope or by other
-    libraries, and tensors whose address NumPy or other code was given."""
+    """Bytes charged for memory outside of the pool: tensors that were made before the scope or by
+    other libraries, and tensors whose address was given to NumPy or other code."""
     non_recomputable_bytes: int = 0
-    """Values in the pool that cannot be recomputed."""
+    """Bytes of values in the pool that cannot be recomputed."""
     pinned_bytes: int = 0
-    """Held by the running op, by pins or by escapes."""
+    """Bytes held by the running op, by pins or by escapes."""
     workspace_bytes: int = 0
-    """Blocks that kernels hold and that are no tensor yet."""
+    """Bytes of blocks that kernels hold and that belong to no tensor yet."""
     evictable_bytes: int = 0
-    """What eviction could still have freed."""
+    """Bytes that eviction could still have freed."""
     largest_window_bytes: int = 0
-    """Largest contiguous range that evicting and moving could have emptied."""
+    """Largest contiguous range that evicting and moving could have emptied, in bytes."""
     least_bytes: int = 0
-    """Live tensors that cannot be evicted, and what was asked for, where that is more than the
-    budget: no smaller budget is enough. 0: no least budget is known."""
+    """Bytes of live tensors that cannot be evicted plus `asked_bytes`, if that exceeds the budget:
+    no smaller budget is enough. 0: no lower bound is known."""
     likely_bytes: int = 0
     """`enough_bytes` without its reserve for fragmentation: most likely enough."""
     enough_bytes: int = 0
-    """A budget in which all that ran so far, and this allocation, fit without evicting anything.
+    """A budget in which all ops so far, and this allocation, fit without evictions.
 
-    At the end of a scope: one with which `run.resume` brings everything back. What the rest of the
-    program needs is not known; 0: no budget would do."""
+    At the end of a scope: a budget with which `run.resume` restores everything. The needs of the
+    rest of the program are not known. 0: no budget is enough."""
     run: "Run | None" = None
-    """At the end of a scope: its run, for `run.resume`. While it is kept nothing is lost."""
+    """At the end of a scope: its run, for `run.resume`. While it is kept alive nothing is lost."""
 
 
 def _rank() -> str:
-    """Which process of a distributed program this is; empty in any other program."""
+    """The process's rank as a sentence; empty if the program is not distributed."""
     distributed = sys.modules.get("torch.distributed")
-    is_initialized = getattr(distributed, "is_initialized", None)  # not before it is imported
+    is_initialized = getattr(distributed, "is_initialized", None)  # missing until it is imported
     if distributed is None or is_initialized is None or not is_initialized():
         return ""
     return f" This is rank {distributed.get_rank()} of {distributed.get_world_size()}."
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Adds `note` to what Python prints for `error`; before Python 3.11 it becomes a warning."""
+    """Adds `note` to the printed text of `error`; before Python 3.11 it becomes a warning."""
     if hasattr(error, "add_note"):
         error.add_note(note)
     else:

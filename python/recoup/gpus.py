@@ -1,6 +1,6 @@
-"""Budgets on GPUs: how PyTorch's CUDA allocator is met, and why there can be none.
+"""Budgets on GPUs: installs recoup's hook in PyTorch's CUDA allocator, or says why it cannot.
 
-Until a budget on a GPU is asked for, recoup does nothing about GPUs.
+Until a budget on a GPU is asked for, recoup leaves CUDA alone.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ EXPERIMENTAL = "budgets on GPUs are experimental: they have run on one model of 
 
 @dataclasses.dataclass
 class _Installed:
-    """What came of the first question whether there can be budgets; there is one a process."""
+    """Result of the first check whether budgets on GPUs are possible; one per process."""
 
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     asked: bool = False
@@ -28,9 +28,10 @@ _installed = _Installed()
 
 
 def problem() -> str | None:
-    """Why there can be no budget on a GPU; None when there can, and from now on.
+    """Why budgets on GPUs are impossible; None if they are possible, with the hook installed.
 
-    Nothing is asked of the driver, so that a process may still fork and use CUDA in the child.
+    Does not initialize the CUDA driver, so that the process may still fork and use CUDA in the
+    child.
     """
     with _installed.lock:
         if not _installed.asked:
@@ -66,12 +67,12 @@ def _find_problem() -> str | None:
 
 
 def _in_use() -> bool:
-    cuda: Any = torch.cuda  # without types
+    cuda: Any = torch.cuda  # it has no type annotations
     return bool(cuda.is_initialized())
 
 
 def default_device() -> str:
-    """The GPU that the program uses, if it uses one by now; else the CPU."""
+    """The current GPU if the program has already used CUDA, else the CPU."""
     if _in_use() and problem() is None:
         return f"cuda:{torch.cuda.current_device()}"
     return "cpu"
@@ -80,7 +81,7 @@ def default_device() -> str:
 def parse_device(device: torch.device | str | int | None) -> torch.device:
     """The device of a budget, with its index. Raises TypeError, ValueError or RuntimeError.
 
-    An int is the index of a GPU, as everywhere in PyTorch.
+    An int is the index of a GPU, as everywhere in PyTorch; None means `default_device()`.
     """
     if device is None:
         device = default_device()
@@ -105,11 +106,11 @@ def parse_device(device: torch.device | str | int | None) -> torch.device:
 
 
 def empty_cache(device: torch.device) -> None:
-    """Gives what no tensor uses back to the driver."""
+    """Returns cached blocks that no tensor uses to the driver."""
     getattr(torch, device.type).empty_cache()
 
 
 def forget_workspaces(device: torch.device) -> None:
-    """Lets go of what cuBLAS keeps for its products: it is made anew, where a budget counts it."""
+    """Frees cuBLAS's workspaces; they are allocated again where a budget counts them."""
     if device.type == "cuda":
         torch._C._cuda_clearCublasWorkspaces()

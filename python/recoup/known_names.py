@@ -1,7 +1,7 @@
-"""Names of policies, planners and networks, for those who need them before PyTorch is loaded.
+"""Names of policies, planners and networks for code that must not load PyTorch.
 
 They are defined in the C++ core and in the bench, which take seconds to load. tools/known_names.py
-writes the file that is read here, and a test compares it with the definitions.
+writes the file that this module reads, and a test compares it with the definitions.
 """
 
 import functools
@@ -13,44 +13,44 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Policy:
-    """A row of `policies()`."""
+    """A policy as `policies()` lists it."""
 
     name: str
-    """What `budget(policy=...)` takes."""
+    """Value of `budget(policy=...)`."""
     summary: str
-    """One line."""
+    """One line of text."""
     small_filter: bool
-    """Whether its paper leaves out values below 1 % of the mean size."""
+    """Whether its paper ignores values below 1 % of the mean size."""
     sampling: bool
-    """Whether its paper scores only about 2 sqrt(N) candidates."""
+    """Whether its paper scores only about 2 sqrt(N) of N candidates."""
     schedule: bool
-    """Whether it makes a schedule of one training step, which drives the next ones."""
+    """Whether it makes a schedule from one training step and applies it to the next ones."""
     kinetic: bool
-    """Whether `budget(kinetic=True)` takes it: its score falls with staleness or its root."""
+    """Whether `budget(kinetic=True)` supports it: its score falls with staleness or its root."""
     foresees: bool
-    """Whether it plans the evictions of steps that repeat."""
+    """Whether it plans the evictions of repeating steps."""
 
 
 def policies(*, simulated: bool = False) -> list[Policy]:
-    """The policies that a run may have, in the order of all tables.
+    """The available policies, in the order of all tables.
 
-    simulated: those too that know the future and can only be simulated.
+    simulated: include the policies that know the future, which only simulations can use.
     """
     return [Policy(*row[:5], *row[6:]) for row in _tables()["policies"] if simulated or not row[5]]
 
 
 def policy_names(*, simulated: bool = False) -> list[str]:
-    """Their names."""
+    """The names of `policies()`."""
     return [policy.name for policy in policies(simulated=simulated)]
 
 
 def layout_planners() -> dict[str, bool]:
-    """The planners of layouts, and whether each gives addresses and not only a size."""
+    """Layout planners; the value says whether a planner gives addresses in addition to a size."""
     return {name: places for name, _, places in _tables()["layout_planners"]}
 
 
 def names(table: str) -> list[str]:
-    """The names in a table of the file, in its order."""
+    """The names in a table of the file, in file order."""
     return [row if isinstance(row, str) else row[0] for row in _tables()[table]]
 
 

@@ -1,11 +1,11 @@
-"""Loads the C++ core: PyTorch first, which it is linked to.
+"""Loads the C++ core, after PyTorch, to which it is linked.
 
-No module imports this one: the package does, when `recoup._C` is asked for the first time.
+No module imports this one: the package does, when `recoup._C` is first accessed.
 """
 
 import torch  # noqa: F401 (before the core)
 
-import recoup.torch_version  # noqa: F401 (it checks PyTorch, and loads the core)
+import recoup.torch_version  # noqa: F401 (checks PyTorch's version, and loads the core)
 from recoup import _C
 from recoup.errors import OutOfBudgetError
 

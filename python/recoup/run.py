@@ -1,10 +1,12 @@
-"""One run inside a budget: the scope, and what there is to know about it."""
+"""One run inside a budget: its scope, and its statistics and reports."""
 
 import dataclasses
 import gc
+import os
 import weakref
 from collections import Counter
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,45 +29,40 @@ from recoup._patching import (
 from recoup._reporting import suspension
 from recoup._reporting.attribution import Attribution, Result
 from recoup._reporting.failures import Failure, Where, failure_of, note_holders
-from recoup._reporting.moments import Moment
-from recoup._reporting.report import format_report, run_line
+from recoup._reporting.files import write_atomically
+from recoup._reporting.moments import Moment, chrome_json
+from recoup._reporting.report import format_memory, format_report, run_line
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.stats import Stats
 
-ReplayOrder = Literal["memory", "recursive"]
-CostModel = Literal["measured", "bytes"]
-InPlace = Literal["share", "copy"]
-Planning = Literal["off", "wait", "background"]
-Placement = Literal["best-fit", "two-ended"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What each run of a scope is made with."""
+    """The parameters of each run of a scope."""
 
     options: _C.Options
     device: torch.device
     trace: str | None = None
-    """The file to record to."""
+    """File to record the trace to; None: no recording."""
     decisions: bool = False
-    """Whether they are kept."""
+    """Whether the engine's decisions are kept."""
     modules: bool = False
-    """Whether it is kept for which module memory is held and time is spent."""
-    stacks: bool = False
-    """And the lines of the program."""
+    """Whether memory and time are attributed to modules."""
+    lines: bool = False
+    """Whether the program line that ran each op is recorded."""
     timeline: bool = False
-    """And what happens when."""
+    """Whether the time of each event is recorded."""
     share: Share | None = None
-    """What decides each run's budget when it begins, in the place of that of the options."""
+    """Determines the budget when the scope begins, overriding that of the options; None: a size."""
 
 
 class Run:
-    """One pass through a scope. What it says is current during the scope and final after it."""
+    """One pass through a scope. Results are current while the scope is open, and final after it."""
 
     def __init__(self, setup: Setup) -> None:
         self.device = setup.device
-        """The device whose memory is within the budget."""
+        """The device whose memory the budget limits."""
         gpus.forget_workspaces(self.device)
         self._sizing: Sizing | None = None
         options = setup.options
@@ -85,9 +82,9 @@ class Run:
         self._policy = str(self._options["policy"])
         knows_steps = any(row[0] == self._policy and (row[4] or row[7]) for row in _C.policies())
         spills = int(self._options["spill_bytes"]) > 0
-        # On a GPU what was made outside stays there.
+        # On a GPU, tensors made outside the scope stay in their memory.
         self._brings_in = spills and self.device.type == "cpu"
-        # With a tier steps are known under every policy: what they use next is read ahead.
+        # With a spill tier every policy needs steps: values of the next step are read ahead.
         self._marks_steps = setup.trace is not None or knows_steps or spills or setup.timeline
         self._hears_steps = self._marks_steps or self._sizing is not None
         if setup.decisions:
@@ -95,14 +92,14 @@ class Run:
         self._attribution: Attribution | None = None
         if setup.modules:
             self._attribution = Attribution(
-                self._engine, lines=setup.stacks, timeline=setup.timeline
+                self._engine, lines=setup.lines, timeline=setup.timeline
             )
-        # What stands for it where a reference would keep it, and its memory, alive.
+        # Stands for the run where a reference would keep it, and its tensors, alive.
         self._key = object()
         weakref.finalize(self, _forget, self._key).atexit = False
         self._graphs_before = compiled.REASONS.so_far()
-        self._kept_graphs: Counter[str] | None = None  # of a scope that is over
-        # As the body left it: when the scope is over nothing is pinned any more.
+        self._kept_graphs: Counter[str] | None = None  # set when the scope has ended
+        # The pinned values at the end of the body: when the scope has ended nothing is pinned.
         self._pinned: list[dict[str, Any]] = []
         self._failures: list[Failure] = []
 
@@ -110,14 +107,15 @@ class Run:
         return run_line(self.stats(), suspension.state_of(self._engine, was_left=self._was_left))
 
     def stats(self) -> Stats:
-        """What the engine has done so far. May be called from any thread."""
+        """The engine's counters and gauges at this moment. May be called from any thread."""
         return Stats.from_engine(self._engine.stats())
 
     def pinned(self) -> list[dict[str, Any]]:
-        """What cannot be evicted and why, largest first: rows with keys `bytes`, `by` and `op`.
+        """Values that cannot be evicted, largest first: rows with keys `bytes`, `by` and `op`.
 
-        After the scope: what could not be evicted at its end. Where modules are known, rows have
-        keys `module`, `kind` (as in `holders`) and `name` too.
+        `by` is the reason, and `op` the op that made the value. After the scope: the values that
+        could not be evicted at its end. With `recoup.budget(modules=True)` rows also have the keys
+        `module`, `kind` (as in `holders`) and `name`.
         """
         rows = self._engine.pinned() if self._is_open else self._pinned
         if self._attribution:
@@ -125,46 +123,50 @@ class Run:
         return [{key: row[key] for key in ("bytes", "by", "op")} for row in rows]
 
     def holders(self, *, each: bool = False) -> list[dict[str, Any]]:
-        """Who held the memory when most was charged; needs `recoup.budget(modules=True)`.
+        """Memory charged at the peak, by module and kind; needs `recoup.budget(profile="modules")`.
 
-        Rows of a module and a kind, largest first, with keys `module` (its qualified name; empty:
-        outside of all), `kind` ('parameters', 'buffers', 'gradients', 'optimizer', 'activations',
-        'inputs', 'workspace' or 'other'), `bytes` and `values`. All rows together are the peak.
-        each: a row for each op and name too, with keys `op`, `name` and, where it is kept, `line`.
-        Raises RuntimeError where that was not kept.
+        Rows, largest first, with keys `module` (qualified name; empty: outside of all modules),
+        `kind` ('parameters', 'buffers', 'gradients', 'optimizer', 'activations', 'inputs',
+        'workspace' or 'other'), `bytes` and `values` (their number). The rows add up to
+        `Stats.peak_bytes`.
+        each: also separate rows by op and name, with keys `op`, `name` and `line` (empty unless
+            `recoup.budget(profile="lines")`).
+        Raises RuntimeError if modules were not recorded.
         """
         return self._result().holders(each=each)
 
     def work(self) -> list[dict[str, Any]]:
-        """What was done for each module, longest first; needs `recoup.budget(modules=True)`.
+        """Work done for each module, longest first; needs `recoup.budget(profile="modules")`.
 
         Rows with keys `module`, `ops`, `op_ns`, `replays`, `replay_ns`, `evictions` and
-        `evicted_bytes`. An op of backward is of the module of its forward op. Raises as `holders`.
+        `evicted_bytes`. An op of backward counts for the module of its forward op. Raises
+        RuntimeError if modules were not recorded.
         """
         return self._result().work()
 
     def timeline(self) -> list[Moment]:
-        """What happened when, in nanoseconds since the scope began; `recoup.budget(timeline=True)`.
+        """The run's events in order, with times in nanoseconds since the scope began.
 
-        Of very long runs the last million. Raises RuntimeError where that was not kept.
+        Needs `recoup.budget(profile="timeline")`; raises RuntimeError without it. A very long run
+        keeps its last million events.
         """
         self._require_timeline()
         return self._result().timeline()
 
     def attribution(self) -> Result | None:
-        """All that is known of modules, for who makes pages; None: nothing was kept."""
+        """The attribution so far, for pages about the run; None if modules were not recorded."""
         return self._result() if self._attribution else None
 
     def failures(self) -> list[Failure]:
-        """What ended the body of the scope, and what its exit raised; empty: it went well."""
+        """The errors that ended the scope's body and that its exit raised; empty if none."""
         return list(self._failures)
 
     def settings(self) -> dict[str, Any]:
-        """The options that are in force, and the device."""
+        """The device, and the options of the engine by name."""
         return {"device": str(self.device), **self._options}
 
     def page(self) -> str:
-        """The run as an HTML page that needs nothing else; best with `timeline=True`."""
+        """The run as a self-contained HTML page; most complete with `profile="timeline"`."""
         from recoup._reporting.page_data import page_data
         from recoup.page import render
 
@@ -179,7 +181,8 @@ class Run:
     def _result(self) -> Result:
         if self._attribution is None:
             raise RuntimeError(
-                "this run has not recorded modules: recoup.budget(..., modules=True) records them"
+                "this run has not recorded modules: recoup.budget(..., profile='modules') records "
+                "them"
             )
         if self._is_open:
             self._attribution.name_all()
@@ -188,35 +191,36 @@ class Run:
     def _require_timeline(self) -> None:
         if self._attribution is None or not self._attribution.timeline:
             raise RuntimeError(
-                "this run has not recorded a timeline: recoup.budget(..., timeline=True) records it"
+                "this run has not recorded a timeline: recoup.budget(..., profile='timeline') "
+                "records it"
             )
 
     def copy_waits(self) -> list[dict[str, Any]]:
-        """For which ops the program waited for copies to and from the spill tier.
+        """Ops for which the program waited for copies to and from the spill tier.
 
         Rows with keys `op` (empty: between ops, as at the end of the scope), `spill_ns` and
-        `fetch_ns`, longest first. After the scope: its end counts too.
+        `fetch_ns` (nanoseconds of waiting), longest first. After the scope its end is included.
         """
         rows = self._engine.copy_waits()
         return sorted(rows, key=lambda row: -(row["spill_ns"] + row["fetch_ns"]))
 
     def kept_graphs(self) -> list[tuple[str, int]]:
-        """Why calls of compiled graphs could not be run again, so that what they made stayed.
+        """Reasons why calls of compiled graphs could not be replayed, so that their results stayed.
 
-        Rows of a reason and how many calls it was of, most first; of all scopes that were open
-        meanwhile.
+        Rows of a reason and the number of calls, most calls first. Calls of other scopes that were
+        open at the same time are included.
         """
         return (self._kept_graphs or compiled.kept_since(self._graphs_before)).most_common()
 
     def decisions(self) -> list[Decision]:
-        """What the engine decided, in order; empty unless `recoup.budget(decisions=True)`."""
+        """The engine's decisions in order; empty unless `recoup.budget(profile="decisions")`."""
         return Decision.rows(self._engine.decisions())
 
     def mark_step(self, name: str = "step") -> None:
-        """Says that a training step ends here; every step of an optimizer says so by itself.
+        """Marks the end of a training step; steps of an optimizer are marked without it.
 
-        For the trace, if one is recorded, and for a policy that knows steps; otherwise it does
-        nothing.
+        The mark is used by a trace that is being recorded, by a policy that knows steps, by the
+        spill tier, by a timeline and by the budget "auto"; otherwise it has no effect.
         """
         self._engine.mark_step(name)
         if self._sizing is not None:
@@ -229,9 +233,10 @@ class Run:
             self._sizing.after_step(self._engine)
 
     def report(self) -> str:
-        """The run as text: peak, work, time by kind, and what is pinned and by whom.
+        """The run as text: peak, work, time by kind, and which values cannot be evicted, and why.
 
-        With a spill tier: for which ops copies were waited for, too.
+        With a spill tier: also the ops that waited for copies. With `recoup.budget(modules=True)`:
+        also memory and time by module.
         """
         return format_report(
             self.stats(),
@@ -243,17 +248,43 @@ class Run:
             modules=self.work() if self._attribution else (),
         )
 
+    def memory_summary(self) -> str:
+        """The memory of the run as text: its peak, what is charged now, and what cannot be evicted.
+
+        As `torch.cuda.memory_summary` for a device.
+        """
+        return format_memory(self.stats(), self.pinned(), policy=self._policy)
+
+    def reset_peak_stats(self) -> None:
+        """Starts a new peak: `Stats.peak_bytes` and `Run.holders` count from what is charged now.
+
+        As `torch.cuda.reset_peak_memory_stats` for a device. Raises RuntimeError when the scope is
+        not open.
+        """
+        suspension.require_open(self._engine, "reset_peak_stats", was_left=self._was_left)
+        self._engine.reset_peak()
+
+    def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes the timeline for Perfetto and chrome://tracing; needs `profile="timeline"`.
+
+        As the method of `torch.profiler.profile`. The file is complete or absent. Raises
+        RuntimeError when no timeline was recorded, OSError when the file cannot be written.
+        """
+        text = chrome_json(self.timeline(), self.stats().budget_bytes)
+        write_atomically(Path(path), text)
+
     def check(self) -> None:
-        """Recomputes the engine's metadata from scratch; raises when it is wrong. For tests."""
+        """Recomputes the engine's metadata from scratch; raises if it is wrong. For tests."""
         self._engine.check()
 
     def resume(self, budget: int | str) -> None:
-        """Completes an exit that failed, in a budget of at least the size of the scope's.
+        """Completes a scope exit that failed, in a budget of at least the scope's.
 
-        budget: bytes, or a size such as "2GiB"; larger than before when memory was refused.
-        Raises OutOfBudgetError when this budget is too small as well (then call it again),
-        ValueError as `recoup.budget` does, RuntimeError when the scope is not suspended, and the
-        error that made the exit fail if its cause is still there.
+        budget: bytes, or text such as "2GiB"; must be larger than before if the exit ran out of
+            budget.
+        Raises OutOfBudgetError if this budget is too small as well (call it again with a larger
+        one), ValueError or TypeError as `recoup.budget`, RuntimeError if the scope is not
+        suspended, and the exit's original error if its cause remains.
         """
         suspension.require_suspended(self._engine, was_left=self._was_left)
         try:
@@ -268,13 +299,13 @@ class Run:
     def set_budget(self, budget: int | str) -> None:
         """Changes the budget of the open scope.
 
-        budget: bytes, or a size such as "2GiB". In a larger budget an evicted tensor comes back
-        when it is used next. A smaller budget evicts at once until what is charged fits.
-        Raises OutOfBudgetError when the tensors that cannot be evicted do not fit, and then
-        changes nothing; ValueError as `recoup.budget` does; RuntimeError when the scope is not
-        open.
+        budget: bytes, or text such as "2GiB". A larger budget restores nothing at once: an evicted
+            tensor is restored when it is used next. A smaller budget evicts at once until the
+            charged bytes fit.
+        Raises OutOfBudgetError, without a change, if the tensors that cannot be evicted do not fit,
+        ValueError or TypeError as `recoup.budget`, and RuntimeError if the scope is not open.
         """
-        suspension.require_open(self._engine, was_left=self._was_left)
+        suspension.require_open(self._engine, "set_budget", was_left=self._was_left)
         size = self._parse(budget)
         now = self._engine.stats()["budget_bytes"]
         if size > now:
@@ -288,14 +319,15 @@ class Run:
 
     @property
     def _is_open(self) -> bool:
-        """Entered and not left, or suspended."""
+        """Whether the scope is entered and not left, or suspended."""
         return self._engine.entered() or self._engine.suspended()
 
     def _parse(self, budget: int | str) -> int:
         return parse_size(budget, self.device)
 
-    # What follows may be interrupted between any two instructions. So what is so far is asked of
-    # the engine, whose calls are whole, and each part may be done again: see scope_module.cpp.
+    # An interrupt can end the methods below between any two instructions. So they ask the engine,
+    # whose calls are atomic, for the current state, and each part is idempotent: see
+    # scope_module.cpp.
 
     def _enter(self) -> None:
         self._engine.enter()
@@ -312,19 +344,19 @@ class Run:
             self._sizing.enter()
 
     def _exit(self, error: BaseException | None) -> None:
-        """At the end of a `with`; `error` is what its body raised."""
+        """Ends a `with` block; `error` is the exception that its body raised."""
         if error is not None:
             self._note_failure(error, "body")
         try:
             self._leave()
         except BaseException as leaving:
             self._note_failure(leaving, "exit")
-            if error is None or isinstance(error, GeneratorExit):  # that one nobody sees
+            if error is None or isinstance(error, GeneratorExit):  # a GeneratorExit is not shown
                 raise
             if not isinstance(leaving, Exception):
                 raise
             if isinstance(error, OutOfBudgetError) and isinstance(leaving, OutOfBudgetError):
-                error.run = self  # as the note says
+                error.run = self  # the note refers to it
             add_note(error, suspension.of_two_errors(leaving))
 
     def _note_failure(self, error: BaseException | None, where: Where) -> None:
@@ -352,7 +384,7 @@ class Run:
         self._clean_up()
 
     def _abandon(self) -> None:
-        """Ends the scope as it is: nothing is brought back, for nobody will look at it."""
+        """Ends the scope without restoring evicted tensors, because no code will read them."""
         gpus.forget_workspaces(self.device)
         self._release()
         self._last_look()
@@ -377,16 +409,16 @@ class Run:
                 raise
         else:
             return
-        self._engine.leave()  # without the tensors that only cycles held
+        self._engine.leave()  # the collector has freed tensors that only cycles held
 
     def _end(self) -> None:
-        """Whatever was interrupted: the scope is over or suspended then, and PyTorch as it was."""
+        """Ends or suspends the scope after an interrupt, and restores PyTorch's attributes."""
         try:
             if self._engine.entered():
                 self._release()
                 self._pinned = self._engine.pinned()
                 self._engine.leave()
-        except Exception:  # of an exit that does not fit; who interrupts us has to know nothing
+        except Exception:  # the exit does not fit; the interrupt is reported, not this error
             pass
         for patches in (*_PATCHES, module_names.PATCHES):
             patches.unlock()
@@ -400,7 +432,7 @@ class Run:
         if self._attribution:
             self._attribution.leave(self._key)
         self._kept_graphs = compiled.kept_since(self._graphs_before)
-        # Of an evicted storage some unwrapped entry points would end the process.
+        # On an evicted storage some entry points without wrappers would end the process.
         if not self._engine.suspended():
             for patches in reversed(_PATCHES):
                 patches.remove(self._key)
@@ -417,6 +449,6 @@ _PATCHES = (
 
 
 def _forget(key: object) -> None:
-    """A suspended run was given up."""
+    """Removes the patches of a suspended run that was collected."""
     for patches in reversed((*_PATCHES, module_names.PATCHES)):
         patches.forget(key)

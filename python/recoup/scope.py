@@ -1,10 +1,10 @@
-"""The scopes that users open: a budget, or a recording."""
+"""The public scopes: a budget, or a recording."""
 
+import dataclasses
 import os
 import warnings
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Collection
+from typing import get_args
 
 import torch
 
@@ -14,28 +14,9 @@ from recoup._memory.share_text import ALSO_ALLOWED, parse_share
 from recoup._memory.sizes import missing_unit, parse_bytes
 from recoup._reporting.files import utf8_name
 from recoup.budgets import Budget
-from recoup.run import (
-    CostModel,
-    InPlace,
-    Placement,
-    Planning,
-    ReplayOrder,
-    Setup,
-)
+from recoup.options import Options, Profile
+from recoup.run import Setup
 from recoup.warning import RecoupWarning
-
-PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "dtr": {"policy": "dtr", "in_place": "copy", "placement": "best-fit"},
-        "dte": {"policy": "dte", "in_place": "copy", "placement": "best-fit"},
-        "coop": {"policy": "coop", "in_place": "share", "placement": "two-ended"},
-    }
-)
-"""The published systems, as arguments: `recoup.budget("4GiB", **recoup.PRESETS["dtr"])`.
-
-What their policies choose, how they write in place and where they put what. Moves, the order of
-replays and the rest are ours.
-"""
 
 
 def budget(
@@ -43,136 +24,112 @@ def budget(
     *,
     device: torch.device | str | int | None = None,
     policy: str = "planned",
-    verify: bool = False,
-    small_filter: bool | None = None,
-    sampling: bool | None = None,
-    kinetic: bool | None = None,
-    seed: int = 1033096058,
-    usefulness: bool = True,
-    replay_order: ReplayOrder = "memory",
-    max_replay_ratio: float = 10.0,
-    block_size: int | str | None = None,
-    small_result_bytes: int = 1024,
-    max_depth: int = 10000,
-    evict_after_op: bool = False,
-    cost_model: CostModel = "measured",
-    planning: Planning = "background",
-    in_place: InPlace = "share",
-    placement: Placement = "two-ended",
-    move_ns_per_byte: float | None = None,
     spill: int | str | None = None,
     spill_dir: str | os.PathLike[str] | None = None,
+    verify: bool = False,
+    profile: Profile | Collection[Profile] | None = None,
     trace: str | os.PathLike[str] | None = None,
-    decisions: bool = False,
-    modules: bool = False,
-    stacks: bool = False,
-    timeline: bool = False,
+    options: Options | None = None,
 ) -> Budget:
-    """A scope in which tensor memory never exceeds `budget`: `with ... as run:` or a decorator.
+    """Returns a scope in which tensor memory never exceeds `budget`.
 
-    budget: bytes, or text such as "4GiB", "4g" or "500MB", at most the memory that the process may
-        take. A number below 64 KiB that has no unit is taken as bytes, with a RecoupWarning.
-        "60%": that share of what tensors may have when the scope begins, above 0 and at most 100:
-        of the bytes that are free then in the machine and in the process's cgroups, or on the GPU,
-        and of those of tensors that exist already, which are charged to the budget at once.
-        "auto": all of that, less a reserve for what is no tensor; if more comes to that later, the
-        budget is charged for it. Each `with`, and each call of what it decorates, decides anew.
-        See docs/budgets.md.
-    device: whose memory: "cpu", "cuda:0", or the index of a GPU. None: the current GPU when the
-        program uses GPUs by now, else the CPU. One scope can be open on each device.
-    policy: chooses what to evict; a name of `policies()`.
-    verify: hash every output and compare every replay with it (slow).
-    small_filter, sampling: do not consider values below 1 % of the mean size; score only about
-        2 sqrt(N) candidates. None: as the policy's paper has them.
-    kinetic: keep the candidates in the order of their scores, so that the choice is that of all of
-        them and few are looked at; then nothing is sampled. See `Policy.kinetic`. None: on for
-        `recoup` and `planned`, unless they are to sample.
-    seed: of the policy's random choices.
-    usefulness: free dead values that no evicted value needs. False: as DTR does.
-    replay_order: "memory" keeps the peak of a replay low; "recursive" is DTR's.
-    max_replay_ratio: getting one op's arguments back may cost at most this many times the plain
-        cost of all ops on record; more is an OutOfBudgetError. 0: no bound.
-    block_size: bytes of the pool's segments, as `budget`. None: one segment.
-    small_result_bytes: results of at most this many bytes are kept: the record of how to get them
-        back costs more than they do.
-    max_depth: longest chain of ops on record; the result of a longer one is non-recomputable.
-    evict_after_op: evict everything evictable after every op (for tests).
-    cost_model: "measured" takes op times, of each kind of op the median of the last 8 measurements;
-        "bytes" takes op sizes, which are the same in every run.
-    planning: of the policy `planned`, when evictions are planned for a step that repeats: "wait" at
-        its end, so that decisions are the same in equal runs; "background" beside the program;
-        "off" never.
-    in_place: "share" writes where the bytes are and recomputes what was there, as Coop; "copy"
-        writes to a copy, as DTR and DTE.
-    placement: "two-ended" puts results of expensive ops at the other end of the pool than those of
-        cheap ones, as Coop; "best-fit" does not tell them apart.
-    move_ns_per_byte: what a byte costs to move in the pool, beside what it costs to evict others
-        instead. None: as measured on this machine; 0.1 where costs are not measured.
-    spill: a spill tier of this size, as `budget`: of the CPU on a disk, of a GPU in pinned
-        memory of the host; None: none. What recoup cannot compute again (parameters, gradients,
-        the optimizer's state, if they are made inside the scope), or not as cheaply, is written
-        there and read when it is used.
-    spill_dir: a directory on that disk, for the CPU. None: the system's for temporary files.
-    trace: record what the program does to this file; see `recoup.trace`.
-    decisions: keep what the engine decides, for `Run.decisions`; not together with `trace`.
-    modules: keep for which module memory is held and time is spent, for `Run.report`,
-        `Run.holders` and `Run.work`. `Module.__call__` is replaced meanwhile; no module gets a
-        hook, and no bit changes.
-    stacks: the same, and the line of the program that ran each op, which takes longer.
-    timeline: the same as `modules`, and what happens when, for `Run.timeline` and `Run.page`.
-        After each op all values are looked at.
+    Use it as a context manager, `with recoup.budget("4GiB") as run:`, or as a decorator; each use
+    makes a new `Run`.
 
-    Raises ValueError or TypeError, saying what is allowed; RuntimeError where there can be no
-    budget on a GPU, saying what to do. The scope raises RuntimeError when it begins and a share
-    leaves nothing for tensors.
+    budget: size in bytes, or text such as "4GiB", "4g" or "500MB"; at most the memory that the
+        process may take. A number below 64 KiB without a unit is taken as bytes, with a
+        RecoupWarning. "60%": a share, above 0 and at most 100 %, of the memory available to tensors
+        when the scope begins. That memory is the free memory of the machine and of the process's
+        cgroups, or of the GPU, plus the bytes of tensors that already exist; those are charged to
+        the budget at once. "auto": all of that memory, less a reserve for memory that no tensor
+        has; growth beyond the reserve is charged to the budget. Each `with`, and each call of a
+        decorated function, determines a share anew. See docs/budgets.md.
+    device: the device whose memory is limited: "cpu", "cuda:0", or the index of a GPU. None: the
+        current GPU if the program has already used CUDA, else the CPU. Each device can have one
+        open scope.
+    policy: name of the eviction policy, one of `policies()`.
+    spill: capacity of the spill tier, in the units of `budget`: a file on a disk for the CPU,
+        pinned host memory for a GPU. None: no spill tier. It takes values that recoup cannot
+        recompute (parameters, gradients, optimizer state) or that are more expensive to recompute;
+        they are read back when they are used. Tensors made before the scope can be spilled on the
+        CPU only. See docs/spilling.md.
+    spill_dir: directory of the spill tier's file, on a disk; for the CPU only. None: the system's
+        directory for temporary files.
+    verify: hash every output, and compare the output of every replay with its hash (slow).
+    profile: what the run records in addition, one or several of
+        "modules": attribute memory and time to the program's modules, for `Run.report`,
+        `Run.holders` and `Run.work`. Replaces `Module.__call__` while the scope is open; no module
+        gets a hook, and results stay bitwise equal.
+        "lines": the same as "modules", plus the program line that ran each op, which takes more
+        time.
+        "timeline": the same as "modules", plus the time of each event, for `Run.timeline` and
+        `Run.page`. Inspects all values after each op.
+        "decisions": keep the engine's decisions for `Run.decisions`; excludes `trace`.
+    trace: file to which the program's ops are recorded; see `recoup.trace`.
+    options: tuning and ablations. None: `Options()`.
+
+    Raises ValueError or TypeError that says what is allowed, and RuntimeError if a GPU cannot have
+    a budget. Entering the scope raises RuntimeError if the device has an open scope, if a share
+    leaves nothing for tensors or if the system refuses the pool's addresses; OutOfBudgetError if
+    existing tensors exceed a share; and ValueError or RuntimeError if there can be no spill tier.
     """
-    if trace is not None and decisions:
-        raise ValueError("trace and decisions exclude each other: give only one of them")
+    options = _checked(options)
+    recorded = _recorded(profile)
+    if trace is not None and "decisions" in recorded:
+        raise ValueError('trace and profile="decisions" exclude each other: give only one of them')
     on = gpus.parse_device(device)
     share = parse_share(budget)
     block_size_bytes = 0
-    if block_size is not None:
-        block_size_bytes = parse_size(block_size, on, name="block_size")
-    options = _C.Options(
-        # Of a share the most that it can be, until the scope begins.
+    if options.block_size is not None:
+        block_size_bytes = parse_size(options.block_size, on, name="block_size")
+    tuning = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    del tuning["block_size"]
+    made = _C.Options(
+        # A share's size is determined when the scope begins; until then use its upper bound.
         budget_bytes=memory_bytes(on) if share else parse_size(budget, on, also=ALSO_ALLOWED),
         policy=policy,
-        small_filter=small_filter,
-        sampling=sampling,
-        kinetic=kinetic,
-        seed=seed,
-        usefulness=usefulness,
-        replay_order=replay_order,
-        max_replay_ratio=max_replay_ratio,
-        block_size_bytes=block_size_bytes,
-        small_result_bytes=small_result_bytes,
-        max_depth=max_depth,
         verify=verify,
-        evict_after_op=evict_after_op,
-        cost_model=cost_model,
-        planning=planning,
-        in_place=in_place,
-        placement=placement,
-        move_ns_per_byte=move_ns_per_byte,
+        block_size_bytes=block_size_bytes,
         spill_bytes=0 if spill is None else parse_bytes(spill, name="spill"),
         spill_dir="" if spill_dir is None else _directory(spill_dir),
+        **tuning,
     )
-    _check_policy(policy, kinetic)
+    _check_policy(policy, options.kinetic)
     to = None if trace is None else utf8_name(trace)
     if (doubt := missing_unit(budget)) is not None:
         warnings.warn(doubt, RecoupWarning, stacklevel=2)
     return Budget(
         Setup(
-            options=options,
+            options=made,
             device=on,
             trace=to,
-            decisions=decisions,
-            modules=modules or stacks or timeline,
-            stacks=stacks,
-            timeline=timeline,
+            decisions="decisions" in recorded,
+            modules=bool(recorded - {"decisions"}),
+            lines="lines" in recorded,
+            timeline="timeline" in recorded,
             share=share,
         )
     )
+
+
+def _checked(options: Options | None) -> Options:
+    if options is None:
+        return Options()
+    if not isinstance(options, Options):
+        raise TypeError(
+            f"options must be a recoup.Options or None; got {type(options).__name__}: write "
+            "options=recoup.Options(...)"
+        )
+    return options
+
+
+def _recorded(profile: Profile | Collection[Profile] | None) -> set[str]:
+    names: set[str] = {profile} if isinstance(profile, str) else set(profile or ())
+    known = get_args(Profile)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"profile must be one or several of {', '.join(known)}; got {name!r}")
+    return names
 
 
 def _directory(path: str | os.PathLike[str]) -> str:
@@ -198,14 +155,16 @@ def _check_policy(policy: str, kinetic: bool | None) -> None:
 def trace(
     path: str | os.PathLike[str], *, device: torch.device | str | int | None = None
 ) -> Budget:
-    """A scope that records what the program does to a file: `with ... as run:` or a decorator.
+    """Returns a scope that records the program's ops to a file: a context manager or decorator.
+
+    path: the trace file. It is written when the scope ends; `Trace.read` and `recoup simulate` read
+        it.
+    device: as in `recoup.budget`.
 
     The budget is the device's memory, so that nothing is evicted. On a GPU it is 15/16 of the
-    largest budget: it is allocated when the scope begins, and CUDA needs memory for kernels that it
-    loads later.
-    Every step of an optimizer is marked; `Run.mark_step` marks others. The file appears when the
-    scope is left; `Trace.read` and `recoup simulate` take it. Raises OSError when it cannot be
-    written.
+    largest budget, because the pool is allocated when the scope begins and CUDA needs memory for
+    kernels that it loads later. Every optimizer step is marked; `Run.mark_step` marks other steps.
+    Raises OSError if the file cannot be written.
     """
     on = gpus.parse_device(device)
     size = free_bytes(on)

@@ -1,4 +1,4 @@
-"""What an engine has done so far."""
+"""Counters and gauges of an engine."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,95 +8,102 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stats:
-    """Counters and gauges of one run. Counters never decrease; gauges say how things are now."""
+    """Counters and gauges of one run.
+
+    Counters never decrease; gauges have the current value. Names ending in `_bytes` and `_ns` carry
+    their unit.
+    """
 
     budget_bytes: int
-    """The budget (gauge)."""
+    """Size of the budget (gauge)."""
     peak_bytes: int
-    """Most bytes that were ever charged to the budget at one instant."""
+    """Maximum bytes charged to the budget at one moment."""
     resident_bytes: int
     """Bytes charged now (gauge)."""
     external_bytes: int
     """Bytes charged for tensors that were made outside the scope (gauge).
 
-    And of the budget "auto" for what is no tensor, beyond what was reserved for it."""
+    With the budget "auto" also for memory that no tensor has, beyond the reserve for it."""
 
     evictions: int
-    """Values whose bytes were dropped because the policy or the user said so."""
+    """Values evicted by the policy or by the user."""
     evicted_bytes: int
-    """Their bytes."""
+    """Bytes of the evicted values."""
     drops: int
-    """Useless dead values freed without cost."""
+    """Dead values that no evicted value needs, freed at no cost."""
     replays: int
-    """Ops that were run again to get a value back."""
+    """Ops that were run again to restore values."""
     replay_ns: int
-    """Nanoseconds spent in them."""
+    """Time spent in replays, in nanoseconds."""
     replay_cost_ns: int
-    """What these ops cost when they were recorded, in nanoseconds."""
+    """Recorded cost of the replayed ops, in nanoseconds."""
     op_count: int
     """Ops that the program ran."""
     op_ns: int
-    """Nanoseconds that they cost (see `recoup.budget`), waiting for room excluded."""
+    """Cost of the program's ops (see `cost_model` of `recoup.budget`), in nanoseconds, without the
+    time spent making room."""
     workspace_bytes: int
-    """The most that the last one's kernel held beside its results (gauge)."""
+    """Peak workspace of the last op, which its kernel held in addition to its results (gauge)."""
 
     search_ns: int
-    """Nanoseconds in which policies looked for victims."""
+    """Time that policies spent searching for victims, in nanoseconds."""
     bookkeeping_ns: int
-    """Nanoseconds spent making room, apart from search, moves and replays."""
+    """Time spent making room, in nanoseconds, without search, moves and replays."""
     move_ns: int
-    """Nanoseconds spent moving values within the pool."""
+    """Time spent moving values within the pool, in nanoseconds."""
     allocator_ns: int
-    """Nanoseconds spent finding free blocks, estimated from one allocation in 61."""
+    """Time spent finding free blocks, in nanoseconds, estimated from one allocation in 61."""
     plans: int
-    """Times that a policy was asked for victims."""
+    """Number of times that a policy was asked for victims."""
     candidates_visited: int
-    """Candidates that policies looked at."""
+    """Candidates that policies inspected."""
     candidates_scored: int
     """Candidates whose score was computed."""
     candidates_filtered: int
     """Candidates that the small-value filter skipped."""
 
     moves: int
-    """Values that were moved within the pool, to join free blocks or to its low end."""
+    """Values moved within the pool, to join free blocks or to its low end."""
     moved_bytes: int
-    """Their bytes."""
+    """Bytes of the moved values."""
     freezes: int
-    """Writes that found values which depend on what they overwrite."""
+    """Writes that changed a value with dependents."""
     frozen_values: int
-    """Values that became leaves by these writes."""
+    """Values that became non-recomputable through these writes."""
     old_version_copies: int
     """Old versions that were kept as private copies instead."""
     imports: int
-    """Storages made outside the scope that were brought in: their own memory was given back."""
+    """Storages made outside the scope that were brought into the pool or the spill tier; their own
+    memory was given back."""
     imported_bytes: int
-    """Their bytes."""
+    """Bytes of these storages."""
     spills: int
-    """Values that were written to the spill tier."""
+    """Values written to the spill tier."""
     spilled_bytes: int
-    """Their bytes."""
+    """Bytes written to the spill tier."""
     written_behind_bytes: int
-    """Of them those that were written while ops ran."""
+    """Part of `spilled_bytes` that was written while ops ran."""
     clean_spills: int
-    """Values given up of which it had a copy: nothing was written."""
+    """Values evicted without a write, because the spill tier held a valid copy."""
     fetches: int
-    """Values that were read back from there."""
+    """Values read back from the spill tier."""
     fetched_bytes: int
-    """Their bytes."""
+    """Bytes read back from the spill tier."""
     fetched_ahead_bytes: int
-    """Of them those that were read while ops ran."""
+    """Part of `fetched_bytes` that was read while ops ran."""
     unread_copies: int
-    """Copies that could not be read; what they held was replayed."""
+    """Copies in the spill tier that could not be read; their values were replayed."""
     spill_ns: int
-    """Waiting until they were written."""
+    """Time that the program waited for writes to the spill tier, in nanoseconds."""
     fetch_ns: int
-    """Waiting until they were read."""
+    """Time that the program waited for reads from the spill tier, in nanoseconds."""
     spill_cost_ns: int
-    """What both cost the program, by the price of a copy."""
+    """Cost of copies to the program by their price, waiting and slower ops, in nanoseconds."""
     spill_peak_bytes: int
-    """The most that was there."""
+    """Maximum bytes in the spill tier at one moment."""
     escapes: int
-    """Values that can be seen from outside (NumPy, DLPack, raw pointers) and so stay in place."""
+    """Values whose address was given to code outside recoup (NumPy, DLPack, raw pointers), and
+    which therefore stay in place."""
 
     live_values: int
     """Records of values (gauge)."""
@@ -107,49 +114,49 @@ class Stats:
     metadata_bytes: int
     """Memory of the records (gauge)."""
     metadata_peak_bytes: int
-    """Most memory that the records ever took."""
+    """Maximum memory of the records."""
     replay_depth_max: int
-    """Most replays that were waiting for one another at once."""
+    """Maximum number of replays that waited for one another at once."""
     replay_chain_max: int
-    """Longest chain: most ops run again for one op of the program."""
+    """Maximum number of ops that were run again for one op of the program."""
     restarts: int
-    """Replays that did not fit and began again with everything else evicted."""
+    """Replays that did not fit and were started again after everything else was evicted."""
     allocations: int
     """Blocks taken from the pool."""
     pressed_allocations: int
-    """Those that something was evicted for."""
+    """Allocations for which something was evicted."""
     pressed_free_bytes: int
-    """Bytes left free right behind each of these, summed."""
+    """Free bytes of the budget right after each of these allocations, summed."""
     made_room_bytes: int
-    """Bytes of the allocations that found no room, and then had it made: those under pressure."""
+    """Bytes of allocations that found no free block, so that room was made for them."""
     misfits: int
-    """Allocations that found the bytes free, but not in one piece."""
+    """Allocations that found enough free bytes, but not in one block."""
     misfit_ppm: int
-    """1 - largest free block / free bytes at each of these, in millionths, summed."""
+    """1 - largest free block / free bytes at each of these allocations, in millionths, summed."""
     foreseen_steps: int
-    """Steps that repeat, for which evictions were planned."""
+    """Repeating steps for which evictions were planned."""
     eviction_lists: int
-    """Of them those for which a list was better than none."""
+    """Planned steps for which an eviction list was better than the policy alone."""
     given_up_lists: int
-    """Lists that were dearer than none, and were given up."""
+    """Eviction lists that cost more than the policy alone and were abandoned."""
     listed_evictions: int
-    """Of all evictions those that a list had named."""
+    """Part of `evictions` that an eviction list had named."""
     followed_steps: int
-    """Steps that did all that a list was made for."""
+    """Steps that ran exactly the ops for which a list was made."""
     followed_expected_ns: int
-    """What their replays and moves were planned to cost, in nanoseconds."""
+    """Planned cost of the replays and moves in these steps, in nanoseconds."""
     followed_cost_ns: int
-    """What these did cost."""
+    """Actual cost of the replays and moves in these steps, in nanoseconds."""
     planning_ns: int
-    """Nanoseconds in which the program waited for plans."""
+    """Time that the program waited for plans, in nanoseconds."""
     verify_checks: int
     """Outputs that verify mode hashed and compared."""
 
     @property
     def fragmentation(self) -> float:
-        """Mean share of the budget that was left free by an allocation that needed evictions.
+        """Mean share of the budget that was free after an allocation that needed evictions.
 
-        The victims' own granularity counts: it is above 0 without any pieces.
+        The size of the victims counts: it is above 0 even if free memory is in one block.
         """
         if self.pressed_allocations == 0:
             return 0.0
@@ -157,12 +164,12 @@ class Stats:
 
     @property
     def scatter(self) -> float:
-        """Mean of 1 - largest free block / free bytes over the allocations that did not fit so."""
+        """Mean of 1 - largest free block / free bytes over `misfits`; 0 if there were none."""
         return self.misfit_ppm / self.misfits / 1e6 if self.misfits else 0.0
 
     @classmethod
     def from_engine(cls, counts: Mapping[str, Any]) -> "Stats":
-        """The engine's counts. Raises ValueError when the keys are not the fields."""
+        """From the engine's counters. Raises ValueError if the keys differ from the fields."""
         fields = {field.name for field in dataclasses.fields(cls)}
         if counts.keys() != fields:
             raise ValueError(
@@ -173,10 +180,11 @@ class Stats:
 
     @property
     def added_ns(self) -> int:
-        """Nanoseconds that the budget added to those of the program's ops.
+        """Nanoseconds that the budget added to the time of the program's ops.
 
-        Replays, looking for victims, making room, moves, waiting for copies and for plans. What
-        recoup does at every op, evictions or not, is not measured and not in it.
+        Sum of replays, search for victims, making room, moves, and waiting for copies and plans.
+        recoup's constant work at every op, with or without evictions, is not measured and not
+        included.
         """
         return sum(getattr(self, name) for name in ADDED_NS)
 
@@ -185,7 +193,7 @@ class Stats:
         return dataclasses.asdict(self)
 
     def to_groups(self) -> dict[str, dict[str, int]]:
-        """The same by what they are about: the groups of STATS_GROUPS, in its order."""
+        """The same, grouped by subject: the groups of STATS_GROUPS, in its order."""
         values = self.to_dict()
         return {
             group: {name: values[name] for name in names} for group, names in STATS_GROUPS.items()
@@ -201,7 +209,7 @@ ADDED_NS = (
     "fetch_ns",
     "planning_ns",
 )
-"""What `Stats.added_ns` adds up. The allocator's time is within that of the ops."""
+"""The terms of `Stats.added_ns`. The allocator's time is part of the time of ops."""
 
 STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -283,4 +291,4 @@ STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-"""Every field of `Stats` in one group, for files that people read."""
+"""Every field of `Stats`, each in one group, for files that people read."""

@@ -1,4 +1,4 @@
-"""What a program may say and ask about single tensors and ops."""
+"""Functions for single tensors and ops of the program."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from recoup._patching import compiled_plan
 
 
 def evict(tensor: torch.Tensor) -> bool:
-    """Drops the bytes of the tensor's storage if they can be recomputed.
+    """Evicts the tensor's storage if it can be restored.
 
-    Returns whether the storage is evicted now. The program cannot tell: the next op that needs the
-    bytes gets them back.
+    Returns whether the storage is evicted now. The program's results do not change: the next op
+    that needs the bytes restores them.
     """
     _require_tensor(tensor, "evict")
     return _C.evict(tensor)
@@ -26,9 +26,9 @@ def is_resident(tensor: torch.Tensor) -> bool:
 
 
 def materialize(tensor: torch.Tensor) -> None:
-    """Recomputes the tensor's storage if it is evicted. It may be evicted again; see `pin`.
+    """Restores the bytes of the tensor's storage if it is evicted.
 
-    Raises OutOfBudgetError when it does not fit.
+    It may be evicted again later; see `pin`. Raises OutOfBudgetError if the bytes do not fit.
     """
     _require_tensor(tensor, "materialize")
     _C.materialize(tensor)
@@ -36,9 +36,9 @@ def materialize(tensor: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def pin(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Inside the `with` block the tensor's storage is resident and stays in place.
+    """A `with` block in which the tensor's storage is resident and stays at its address.
 
-    Raises OutOfBudgetError when it does not fit.
+    Raises OutOfBudgetError if its bytes do not fit.
     """
     _require_tensor(tensor, "pin")
     held = _C.pin(tensor)
@@ -54,9 +54,10 @@ def _require_tensor(value: object, name: str) -> None:
 
 
 def allow_replay(name: str) -> None:
-    """Says that a custom op, "namespace::op", computes its outputs from its inputs and no more.
+    """Allows replays of a custom op, which must compute its outputs from its inputs alone.
 
-    Without it what the op writes is never evicted. Raises ValueError for text of another form.
+    name: the op as "namespace::op". Without this call the op's results are never evicted. Raises
+        ValueError for text of another form.
     """
     namespace, _, op = name.partition("::") if isinstance(name, str) else ("", "", "")
     if not namespace or not op:

@@ -1,4 +1,4 @@
-"""Whether the module that was built can be loaded into the PyTorch that is there."""
+"""Checks that the built module can be loaded into the installed PyTorch."""
 
 import importlib
 import json
@@ -13,17 +13,17 @@ from recoup._build import TORCH_VERSION
 
 
 def require(found: str) -> None:
-    """Raises ImportError when `found` is another PyTorch than the one that recoup was built for.
+    """Raises ImportError if `found` is not a version of PyTorch that recoup was built for.
 
-    To be called before the module is loaded: that would end in a missing symbol, or worse. Releases
-    of one minor version have the same headers and symbols.
+    Call it before the module is loaded, which would otherwise fail with a missing symbol or behave
+    wrongly. All releases of one minor version have the same headers and symbols.
     """
     if minor(found) != minor(TORCH_VERSION):
         raise ImportError(_sentence(found))
 
 
 def load() -> None:
-    """Loads the module. Where PyTorch lacks a symbol of its, the error is that of `require`."""
+    """Loads the module. If PyTorch lacks one of its symbols, raises the error of `require`."""
     try:
         importlib.import_module("recoup._C")
     except ImportError as error:
@@ -33,7 +33,7 @@ def load() -> None:
 
 
 def minor(version: str) -> str:
-    """2.14 of 2.14.1+cu130."""
+    """'2.14' of '2.14.1+cu130'."""
     return ".".join(version.partition("+")[0].split(".")[:2])
 
 
@@ -45,7 +45,7 @@ def _sentence(found: str) -> str:
 
 
 def _remedy() -> str:
-    """The command that mends it, by how this recoup was installed."""
+    """The command that fixes a version mismatch, for the way in which recoup was installed."""
     folder, editable = _source()
     if folder is None:
         return f'run pip install "torch=={minor(TORCH_VERSION)}.*", or install the recoup for yours'
@@ -54,7 +54,7 @@ def _remedy() -> str:
 
 
 def _source() -> tuple[str | None, bool]:
-    """The folder that recoup was installed from, if it is there, and whether that is editable."""
+    """The source folder of the installation, None if it is gone, and whether it is editable."""
     try:
         text = distribution("recoup").read_text("direct_url.json")
     except PackageNotFoundError:

@@ -2,4 +2,4 @@
 
 
 class RecoupWarning(UserWarning):
-    """What recoup warns of. `warnings.filterwarnings` silences it, or makes errors of it."""
+    """A warning of recoup's. `warnings.filterwarnings` silences it or turns it into an error."""

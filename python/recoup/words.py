@@ -1,4 +1,4 @@
-"""The words that reports, pages and errors use. docs/glossary.md has them too."""
+"""The terms that reports, pages and errors use; docs/glossary.md lists them too."""
 
 WORDS = {
     "budget": "the most bytes that the tensors of a device may take while a scope is open",
@@ -19,4 +19,4 @@ WORDS = {
     "of the host: recoup.budget(spill=...)",
     "fetch": "read a spilled tensor back from the spill tier",
 }
-"""Each word, and what it means."""
+"""Each term and its meaning."""

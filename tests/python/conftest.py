@@ -1,4 +1,4 @@
-"""What all tests of the Python face share."""
+"""Fixtures and settings that all Python tests share."""
 
 import gc
 import os
@@ -6,27 +6,34 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-# OpenMP's threads sleep while they wait, here and in the processes that tests start: on a machine
-# with other work, spinning makes small kernels a thousand times slower. Read when torch is loaded.
+# OpenMP threads sleep while they wait, in this process and in processes that tests start. On a
+# machine with other work, spinning makes small kernels a thousand times slower. PyTorch reads the
+# variable when it is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from script import python_path
+
+# Processes that tests start import from the same folders as the tests.
+os.environ["PYTHONPATH"] = python_path()
 
 import pytest
 import torch
 
 import recoup
 
-# What is loaded by now stays. An exit that does not fit looks for garbage, in a tenth of a second
-# if it has to go through all objects of PyTorch's, and tests make thousands of such exits.
+# Exempts the objects that are loaded by now from garbage collection. An exit that does not fit
+# runs the collector, which takes 0.1 s if it traverses all of PyTorch's objects, and tests make
+# thousands of such exits.
 gc.collect()
 gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def freeze_what_tests_loaded() -> None:
-    """The same for the parts of PyTorch that earlier tests of this process have loaded.
+    """Exempts the parts of PyTorch that earlier tests of this process have loaded, too.
 
-    Only beside other processes: tests marked `serial` need the collector to find references to
-    tensors in variables of their modules, which are loaded by now.
+    Only if other test processes run in parallel: tests marked `serial` need the collector to find
+    references to tensors in variables of their modules, which are loaded by now.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         gc.collect()
@@ -35,7 +42,7 @@ def freeze_what_tests_loaded() -> None:
 
 @pytest.fixture(autouse=True)
 def no_leak() -> Iterator[None]:
-    """No test leaves a scope open, whatever happens in it."""
+    """Checks that the test leaves no scope open."""
     yield
     assert not recoup._C.active(), "the test left a scope open"
 
@@ -57,7 +64,7 @@ def bits_equal(a: Any, b: Any) -> bool:
 
 
 def halves() -> torch.Tensor:
-    """A value that can be recomputed, large enough to be worth it; its sums are exact."""
+    """A recomputable value, large enough to be evicted; its sums are exact."""
     return torch.arange(4096.0).mul(0.5)
 
 
@@ -65,5 +72,5 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
-# A shell lets its background jobs ignore Ctrl-C, and Python then installs no handler for it.
+# A shell makes its background jobs ignore Ctrl-C; Python then installs no handler for SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,10 +1,10 @@
-"""Builds recoup for this Python's PyTorch and shows on a GPU what works and how fast.
+"""Builds recoup for this Python's PyTorch, and tests and measures it on a GPU.
 
 Usage: tools/gpu_first_hour.sh [--out DIR] [--part N] [--again] [--rehearsal]
 
-Writes DIR/results.json and DIR/page.html after each result, and logs into DIR/logs. A check that
-has a result does not run again, so an interrupted run goes on where it was. Ends within 25 minutes,
-a part within 9. The exit status is 1 when a check failed or reached its time limit.
+Writes DIR/results.json and DIR/page.html after each result, and logs to DIR/logs. A check that has
+a result is not repeated, so an interrupted run can be continued. Ends within 25 minutes, a part
+within 9. The exit status is 1 if a check failed or reached its time limit.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def arguments() -> argparse.Namespace:
 
 
 def selected(options: argparse.Namespace) -> list[plan.Check]:
-    """Raises ValueError for a name that is not known."""
+    """The chosen checks. Raises ValueError for an unknown name."""
     checks = [check for check in plan.CHECKS if options.part in (None, check.part)]
     if options.only is None:
         return checks

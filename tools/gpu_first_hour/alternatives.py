@@ -1,7 +1,7 @@
-"""A net trained by what users do today about memory, beside plain; and recoup in that memory.
+"""Trains a net with a common way to save memory and plainly, and with recoup in the same memory.
 
-Compiled blocks draw other random numbers than eager ones, so their bits may differ: the page says
-so, and that is no failure. Where the bits of recoup differ from plain's, that is one.
+Compiled blocks draw other random numbers than eager ones, so their bits may differ: the page
+reports it, and it is no failure. It is a failure if recoup's bits differ from those of plain runs.
 """
 
 import sys
@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import gpu
 import torch
 from budgets import GIB, PAIRS, STEPS
 from nets import net_named
@@ -19,11 +18,12 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from training import Job, Pairs
 
+import gpu
 import recoup
 
 
 class Checkpointed(nn.Module):
-    """A block that torch.utils.checkpoint computes again in the backward pass."""
+    """A block that torch.utils.checkpoint recomputes in the backward pass."""
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def with_checkpoints(model: nn.Module, chains: tuple[str, ...]) -> nn.Module:
 
 
 def compiled(model: nn.Module, chains: tuple[str, ...], backend: str) -> nn.Module:
-    """Each block by itself, which is compiled once for all: the whole takes minutes."""
+    """Compiles each block by itself; equal blocks share the result. The whole net takes minutes."""
     for name in chains:
         chain: Any = model.get_submodule(name)
         for block in chain:
@@ -57,13 +57,13 @@ def way_of(name: str, chains: tuple[str, ...], tiny: bool) -> Callable[[nn.Modul
     import torch._functorch.config as functorch_config
 
     functorch_config.activation_memory_budget = float(name.split()[1])
-    torch._dynamo.config.recompile_limit = 64  # blocks of a ResNet are of many shapes
+    torch._dynamo.config.recompile_limit = 64  # blocks of a ResNet have many shapes
     backend = "aot_eager_decomp_partition" if tiny else "inductor"
     return partial(compiled, chains=chains, backend=backend)
 
 
 def peak_of(job: Job) -> int:
-    """By PyTorch's allocator on a GPU; the double counts no peaks, so there it is a budget's."""
+    """Peak by PyTorch's allocator on a GPU; for the double, which counts no peaks, of a budget."""
     if not gpu.is_real(job.device):
         return job.peak_bytes()
     job.plainly()  # compiles

@@ -1,6 +1,6 @@
-"""The largest batch of a net that trains in the GPU's memory, plainly or with recoup in all of it.
+"""The largest batch of a net that fits into the GPU's memory, plainly or with recoup in all of it.
 
-The batch is doubled until it does not fit, and then halved towards the largest that does.
+The batch is doubled until it does not fit; then bisection finds the largest that does.
 """
 
 import gc
@@ -10,24 +10,24 @@ import threading
 import time
 from collections.abc import Callable
 
-import gpu
 import torch
 from nets import net_named
 from rows import report, settings
 from training import Job, Trained
 
+import gpu
 from recoup._memory.device_memory import free_bytes, outside_bytes
 
 STEPS = 3
 TIME_SHARE = 0.9
-"""Of the time limit: the search ends then, with the largest batch that was found to fit."""
+"""Share of the time limit after which the search ends with the largest batch that fits so far."""
 DOUBLE_BYTES = 32 * gpu.MIB
-"""The memory of the double in a rehearsal, which a few doublings exceed."""
+"""Memory of the double in a rehearsal, which a few doublings exceed."""
 RESOLUTION = 0.06
 
 
 def train(job: Job, way: str) -> Trained | None:
-    """None: it does not fit."""
+    """Trains with the job's batch; None: it does not fit."""
     try:
         if way == "plain":
             return job.plainly()
@@ -38,14 +38,14 @@ def train(job: Job, way: str) -> Trained | None:
 
 
 def tries(job_of: Callable[[int], Job], way: str) -> Callable[[int], bool]:
-    """A function that says whether a batch fits."""
+    """Returns a function that tells whether a batch fits."""
 
     def attempt(batch: int) -> bool:
         job = job_of(batch)
         start = time.perf_counter()
         trained = train(job, way)
         if trained is None:
-            # Not before the error is gone, whose traceback holds the tensors.
+            # Only now: the traceback of the error has kept the tensors alive.
             gc.collect()
             gpu.module(job.device).empty_cache()
             report(f"batch {batch}", fits=False, s=time.perf_counter() - start)
@@ -58,7 +58,7 @@ def tries(job_of: Callable[[int], Job], way: str) -> Callable[[int], bool]:
 
 
 class Search:
-    """For the largest batch that fits: by doubling, and then by halving what lies between."""
+    """Searches for the largest batch that fits: by doubling, then by bisection."""
 
     def __init__(self, first: int, attempt: Callable[[int], bool]) -> None:
         self._attempt = attempt
@@ -76,12 +76,12 @@ class Search:
         return self.fits
 
     def report_cut(self) -> None:
-        """What was found when the time was over, which a training that is short of memory takes."""
+        """Reports the result at the end of the time; trainings short of memory can take it all."""
         report("largest", batch=self.fits, cut_off_in=f"batch {self._next}")
 
 
 def stop_after(seconds: float, search: Search) -> None:
-    """Ends the process then, with what was found."""
+    """Ends the process after that time, with the result so far."""
 
     def end() -> None:
         search.report_cut()

@@ -1,16 +1,16 @@
-"""A net in one budget beside plain trainings, which take turns: time, bits, evictions, copies.
+"""Trains a net in a budget, alternating with plain trainings: time, bits, evictions, copies.
 
-A budget that is too small is a result and no failure. Other bits than plain's are a failure.
+A budget that is too small is a result and no failure. Bits that differ from plain are a failure.
 """
 
 import sys
 from typing import Any
 
-import gpu
 from nets import net_named
 from rows import report, settings
 from training import Job, Pairs, spill_of
 
+import gpu
 import recoup
 
 PAIRS = 5
@@ -24,7 +24,7 @@ def main() -> int:
     net = net_named(told["net"], tiny)
     gpu.make_repeatable(net.repeatable)
     spill: dict[str, Any] = {"spill": spill_of(tiny)} if told.get("spill") else {}
-    # An op on a list needs all of it at once, which a small budget with a tier would not hold.
+    # An op on a list needs all of it at once, for which a small budget with a tier has no room.
     job = Job(net, device, 4 if tiny else STEPS, net.batch, foreach=not spill)
     plain = job.plainly()
     repeats = job.plainly().digest == plain.digest
@@ -43,7 +43,7 @@ def main() -> int:
             report(name, **common, result="out of budget", **least)
             return 0
         same = same and ours.digest == plain.digest
-        if at == 0:  # warms up
+        if at == 0:  # the first pair warms up
             continue
         pairs.plain.append(base.seconds)
         pairs.ours.append(ours.seconds)
@@ -56,10 +56,10 @@ def main() -> int:
 
 
 def a_step(stats: recoup.Stats, steps: int) -> dict[str, Any]:
-    """What was done in a step, on the average.
+    """Averages per step.
 
     Times are the host's: on a GPU they contain no kernels. `search` is the time to choose victims,
-    `planning` that for which the program waited for a plan, `room` that of evictions and moves.
+    `planning` the time that the program waited for a plan, `room` that of evictions and moves.
     """
     figures: dict[str, Any] = {
         "peak GiB": (stats.peak_bytes - stats.external_bytes) / GIB,

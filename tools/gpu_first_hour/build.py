@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(*command: str | Path) -> float:
-    """Seconds that it took. Raises SystemExit when it fails, with its last line said last."""
+    """Seconds that the command took. Raises SystemExit if it fails, after printing its error."""
     print(shlex.join(map(str, command)), flush=True)
     start = time.perf_counter()
     done = subprocess.run(
@@ -38,7 +38,7 @@ def main() -> int:
         "Python_EXECUTABLE": sys.executable,
         "RECOUP_BUILD_TESTS": "OFF",
         "RECOUP_BUILD_EXAMPLES": "OFF",
-        # A compiler that is newer than ours may warn of more.
+        # Newer compilers may have more warnings.
         "RECOUP_WERROR": "OFF",
     }
     flags = [f"-D{name}={value}" for name, value in defines.items()]
@@ -67,7 +67,7 @@ def install(build: Path) -> None:
 
 
 def report_import(site: Path) -> None:
-    """What the recoup that was built says of itself."""
+    """Reports the properties of the built recoup."""
     program = "import recoup; print(recoup._C.with_cuda, recoup._C.hook)"
     done = subprocess.run(
         [sys.executable, "-c", program],

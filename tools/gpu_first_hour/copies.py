@@ -1,4 +1,4 @@
-"""Copies between a GPU and pinned memory: bandwidth, and what of a training's copies is hidden."""
+"""Copies between a GPU and pinned memory: bandwidth, and how much of them a training hides."""
 
 import statistics
 import sys
@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import gpu
 import torch
 from budgets import GIB, a_step
 from nets import net_named
@@ -14,17 +13,18 @@ from rows import report, settings
 from torch.autograd import DeviceType
 from training import Job, Pairs, spill_of
 
+import gpu
 import recoup
 
 ROUNDS = 5
 SHARE = 40
-"""Of the peak: little enough that most of what is kept for backward is copied."""
+"""Budget in percent of the peak: so small that most values kept for backward are copied."""
 
 Interval = tuple[float, float]
 
 
 def bandwidth(device: torch.device, size: int) -> None:
-    """What PyTorch's own copies reach in each direction, and in both at once."""
+    """Measures PyTorch's own copies in each direction, and in both at once."""
     there = torch.empty(size, dtype=torch.uint8, device=device)
     back = torch.empty(size, dtype=torch.uint8, device=device)
     pinned = [torch.empty(size, dtype=torch.uint8, pin_memory=gpu.is_real(device)) for _ in "12"]
@@ -58,8 +58,8 @@ def bandwidth(device: torch.device, size: int) -> None:
         report(f"{name}, {size >> 20} MiB pinned", gb_per_second=rate, rounds=ROUNDS)
 
 
-def beside_kernels(train: Callable[[], Any]) -> dict[str, Any]:
-    """By PyTorch's profiler: the time of copies, and the share of it that ran beside kernels."""
+def hidden_by_kernels(train: Callable[[], Any]) -> dict[str, Any]:
+    """Time of copies by PyTorch's profiler, and the share of it during which kernels ran."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
@@ -82,7 +82,7 @@ def beside_kernels(train: Callable[[], Any]) -> dict[str, Any]:
 
 
 def merged(spans: list[Interval]) -> list[Interval]:
-    """Without overlaps, in order."""
+    """The same time without overlaps, in order."""
     found: list[Interval] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -93,7 +93,7 @@ def merged(spans: list[Interval]) -> list[Interval]:
 
 
 def overlap(spans: list[Interval], others: list[Interval]) -> float:
-    """The time of `spans` that lies in one of `others`, which do not overlap."""
+    """The time of `spans` that is within `others`, which must not overlap one another."""
     return sum(
         max(0.0, min(end, other_end) - max(start, other_start))
         for start, end in spans
@@ -134,7 +134,7 @@ def main() -> int:
     )
     if not tiny:
         traced = Job(net, device, 3, net.batch, foreach=False)
-        found = beside_kernels(lambda: traced.in_budget(budget, spill=spill))
+        found = hidden_by_kernels(lambda: traced.in_budget(budget, spill=spill))
         report("the same, by the profiler", **found)
     return 0
 

@@ -1,7 +1,7 @@
-"""The checks of tests/python/test_gpu.py, each in a process of its own, some at a time; no pytest.
+"""Runs the checks of tests/python/gpu/test_gpu.py in processes of their own, several at a time.
 
-Checks that measure all that the device has given run alone, after the others. A check that fails
-beside others runs again alone.
+Checks that measure all of the device's memory run alone, after the others. A check that fails
+while others run is repeated alone.
 """
 
 import importlib.util
@@ -9,29 +9,30 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import gpu
 import workers
 from rows import report, settings
 
-TESTS = Path(__file__).parents[2] / "tests/python"
+import gpu
+
+TESTS = Path(__file__).parents[2] / "tests/python/gpu"
 WORKER = TESTS / "gpu_worker.py"
 SECONDS = 90
-"""Of one check."""
+"""Time limit of one check."""
 AT_A_TIME = 12
 STREAM_SEEDS = ("1", "2", "3")
 FROM_TRANSFORMERS = ("bert", "gpt2", "vit", "resnet50")
 REPEATED = 10
-"""The most failed checks that run again, each alone."""
+"""Maximum number of failed checks that are repeated, each alone."""
 IN_REHEARSAL = ("tensors_outlive_the_scope", "memory_is_counted")
 
 Words = tuple[str, ...]
 EXPANDABLE = "expandable"
-"""The first word of a check that runs where PyTorch's allocator has expandable segments."""
+"""The first word of a check that runs with expandable segments in PyTorch's allocator."""
 
 
 def names(rehearsal: bool, real: bool) -> list[Words]:
-    """What the worker is called with, in order: small programs, streams, trainings."""
-    # Imported here, for it takes seconds and needs recoup.
+    """Arguments of the worker, in order: small programs, streams, trainings."""
+    # Imported here, because it takes seconds and needs recoup.
     import gpu_worker
     from train import PAIRS
 
@@ -56,7 +57,7 @@ def names(rehearsal: bool, real: bool) -> list[Words]:
 
 
 def run(device: str, words: Words) -> tuple[str, str, float]:
-    """The result, why it is so, and seconds."""
+    """The result, its reason, and seconds."""
     from gpu_worker import EXPANDABLE_SEGMENTS
 
     expandable = words[0] == EXPANDABLE
@@ -81,9 +82,9 @@ def main() -> int:
     import gpu_worker
 
     alone = [words for words in checks if words[-1] in gpu_worker.ALONE]
-    beside = [words for words in checks if words not in alone]
+    together = [words for words in checks if words not in alone]
     with ThreadPoolExecutor(min(AT_A_TIME, max(1, gpu.cores() * 3 // 4))) as pool:
-        results = list(pool.map(one, beside))
+        results = list(pool.map(one, together))
     results += map(one, alone)
     bad = [words for words, result in results if result in ("failed", "time limit")]
     failed = [" ".join(words) for words in bad[REPEATED:]]

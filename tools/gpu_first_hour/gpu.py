@@ -1,4 +1,4 @@
-"""The device that a check runs on: a GPU, or the tests' double of one in a rehearsal."""
+"""The device of a check: a GPU, or in a rehearsal the tests' double of one."""
 
 import os
 from typing import Any
@@ -11,11 +11,11 @@ MIB = 1 << 20
 
 
 def open_device(name: str, double_bytes: int = 256 * MIB) -> torch.device:
-    """Makes the double where that is asked for, with so much memory.
+    """Opens the device; makes the double, with that much memory, if it is asked for.
 
-    To be called once, before anything is computed.
+    Call it once, before any computation.
     """
-    # Products of cuBLAS can be repeated with workspaces of a fixed size.
+    # cuBLAS computes repeatable results only with workspaces of a fixed size.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if name.startswith(fakegpu.NAME):
         if fakegpu.path_of_extension() is None:
@@ -38,7 +38,7 @@ def is_real(device: torch.device) -> bool:
 
 
 def module(device: torch.device) -> Any:
-    """`torch.cuda`, or what has its functions."""
+    """`torch.cuda`, or the module with the same functions for another device."""
     return getattr(torch, device.type)
 
 
@@ -47,17 +47,17 @@ def synchronize(device: torch.device) -> None:
 
 
 def make_repeatable(strict: bool) -> None:
-    """Of two runs each computes the same bits, where PyTorch has kernels that do.
+    """Makes PyTorch use deterministic kernels where it has them.
 
-    strict: all ops have such kernels; an op that has none raises.
-    With warn_only the backward pass of fused attention stays one whose bits differ from run to run.
+    strict: an op without a deterministic kernel raises. Otherwise the backward pass of fused
+        attention keeps a kernel whose bits differ from run to run.
     """
     torch.use_deterministic_algorithms(True, warn_only=not strict)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # not what a user's training does
+    torch.utils.deterministic.fill_uninitialized_memory = False  # users' trainings do not fill it
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
 
 
 def cores() -> int:
-    """That this process may run on."""
+    """Number of cores that this process may run on."""
     return len(os.sched_getaffinity(0))

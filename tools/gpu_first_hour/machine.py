@@ -1,6 +1,6 @@
-"""What the script runs on: PyTorch, GPU, compilers; asked of a process of its own.
+"""Describes the machine: PyTorch, GPU, driver; determined in a process of its own.
 
-After an error of the driver a process that uses CUDA is lost, and this script goes on.
+After a driver error a process that uses CUDA is unusable, and this script must continue.
 """
 
 import json
@@ -33,7 +33,7 @@ print(json.dumps(found))
 
 
 def look() -> dict[str, Any]:
-    """Raises RuntimeError where the Python has no PyTorch that can be imported."""
+    """The machine's properties. Raises RuntimeError if this Python cannot import PyTorch."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
         capture_output=True, text=True, timeout=_SECONDS, check=False,

@@ -1,4 +1,4 @@
-"""GPT-2 of 124 M parameters and ResNet-50, written here so that nothing has to be installed."""
+"""GPT-2 with 124 M parameters and ResNet-50, defined here so that no package must be installed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Net:
     make: Callable[[], nn.Module]
     loss: Loss
     batch: int
-    """Examples in a batch."""
+    """Number of examples in a batch."""
     chains: tuple[str, ...]
     """Names of the model's sequences of blocks, around which users put checkpoints."""
     repeatable: bool = True
@@ -28,7 +28,7 @@ class Net:
 
 
 class Block(nn.Module):
-    """Attention and two linear layers, each added to what came in."""
+    """Attention and two linear layers, each with a residual connection."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    """With the published sizes by default; the output layer shares the weights of the tokens."""
+    """GPT-2, in the published size by default; the output layer shares the token embedding."""
 
     def __init__(
         self, vocabulary: int = 50_257, length: int = 1024, width: int = 768, depth: int = 12
@@ -69,7 +69,7 @@ class GPT2(nn.Module):
         return self.norm(x)
 
     def loss(self, tokens: Tensor) -> Tensor:
-        """Of the next token. Scores of one row at a time: of all they are a third of the memory."""
+        """Loss of the next token, row by row: all scores would take a third of the memory."""
         x = self(tokens)
         losses = [
             F.cross_entropy(F.linear(row[:-1], self.tokens.weight), want[1:])
@@ -107,7 +107,7 @@ _NETS = {
     "gpt2": Net("gpt2", GPT2, language_loss(50_257, 512), 16, ("blocks",)),
     "resnet50": Net("resnet50", _resnet50, image_loss(224, 1000), 64, ("1",), False),
 }
-# A quarter of what they take is more than 2 MiB, the unit of a budget on CUDA.
+# A quarter of their memory is more than 2 MiB, the unit of a budget on CUDA.
 _TINY = {
     "gpt2": Net("gpt2", lambda: GPT2(128, 32, 64, 4), language_loss(128, 32), 16, ("blocks",)),
     "resnet50": Net(

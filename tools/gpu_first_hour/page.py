@@ -1,4 +1,4 @@
-"""The results as one HTML page that needs nothing else."""
+"""The results as one self-contained HTML page."""
 
 from collections.abc import Iterable
 from html import escape
@@ -67,7 +67,7 @@ def _brief(outcome: Outcome | None) -> tuple[str, str, str]:
 
 
 def _section(title: str, checks: list[plan.Check], found: Results) -> str:
-    """The rows of all these checks in one table; what went wrong in each."""
+    """One table with the rows of all these checks, and the errors of each."""
     outcomes = [found.outcomes[check.name] for check in checks]
     states = ", ".join(_coloured(state) for state in dict.fromkeys(o.status for o in outcomes))
     notes = "".join(map(_note, checks, outcomes))
@@ -79,7 +79,7 @@ def _section(title: str, checks: list[plan.Check], found: Results) -> str:
 
 
 def _note(check: plan.Check, outcome: Outcome) -> str:
-    """Why it was skipped or failed, with the end of what it printed."""
+    """Why a check was skipped or failed, with the end of its output."""
     if not outcome.reason:
         return ""
     output = f"<pre>{escape(outcome.output)}</pre>" if outcome.status in _WRONG else ""
@@ -102,7 +102,7 @@ def _table(head: list[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _raw_table(head: list[str], rows: Iterable[Iterable[str]]) -> str:
-    """Cells are HTML already."""
+    """A table whose cells are HTML."""
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     body = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{top}</tr>\n{body}</table>\n"

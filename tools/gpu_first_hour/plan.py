@@ -1,4 +1,4 @@
-"""What runs in the first hour, in which part and in which order, and how long each may take."""
+"""The checks of the first hour, with their parts, order and time limits."""
 
 import json
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from typing import Any
 TOTAL_SECONDS = 25 * 60
 PART_SECONDS = {1: 7 * 60, 2: 9 * 60, 3: 9 * 60}
 LEAST_SECONDS = 10
-"""A check does not start when less than that is left."""
+"""A check does not start with less time left."""
 
 NETS = ("gpt2", "resnet50")
 SHARES = (100, 70, 50, 35)
-"""Budgets, in percent of what a plain training takes."""
+"""Budgets, in percent of the memory of a plain training."""
 SHARE_WITH_TIER = 25
 
 
@@ -23,18 +23,18 @@ class Check:
     name: str
     part: int
     program: str
-    """A file beside this one."""
+    """File name in this folder."""
     seconds: int
-    """The longest that it may take."""
+    """Time limit in seconds."""
     about: str
-    """What it shows, in one sentence."""
+    """The property that it shows, in one sentence."""
     settings: dict[str, Any] = field(default_factory=dict)
     needs_gpu: bool = True
     table: str = ""
-    """Checks of the same one share a table on the page."""
+    """Title of the table on the page; checks with the same title share it."""
 
     def arguments(self, device: str, rehearsal: bool, seconds: float) -> str:
-        """What the program is told, as JSON."""
+        """The program's arguments, as JSON."""
         told = {"device": device, "rehearsal": rehearsal, "seconds": seconds}
         return json.dumps({**told, **self.settings})
 
@@ -57,7 +57,7 @@ def _first_part() -> Iterator[Check]:
         1,
         "correctness.py",
         300,
-        "The checks of tests/python/test_gpu.py, each in a process of its own.",
+        "The checks of tests/python/gpu/test_gpu.py, each in a process of its own.",
     )
     yield Check(
         "programs",
@@ -119,7 +119,7 @@ def _third_part() -> Iterator[Check]:
     for net in NETS:
         about = f"Kernels, copies and calls of the runtime in a step of {net}, plain and in 50 %."
         yield Check(f"profile of {net}", 3, "profiles.py", 60, about, {"net": net, "share": 50})
-    # Last, because compiling takes most of the time.
+    # Last, because compilation takes the most time.
     yield from (_alternative(net, "compiled 0.5", 150) for net in NETS)
 
 

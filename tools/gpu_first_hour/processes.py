@@ -1,4 +1,4 @@
-"""A check's process: its time limit, and what it has said when it has ended."""
+"""A check's process, with its time limit and its output."""
 
 import contextlib
 import ctypes
@@ -20,10 +20,10 @@ class Ending:
     """How a process ended."""
 
     status: int | None
-    """None: it was killed at its time limit."""
+    """Exit status; None: it was killed at its time limit."""
     seconds: float
     output: str
-    """The end of it."""
+    """End of the output."""
 
 
 def run(
@@ -33,9 +33,9 @@ def run(
     seconds: float,
     look: Callable[[], None] = lambda: None,
 ) -> Ending:
-    """Runs the command with its own children, and kills them all at the limit or when this is left.
+    """Runs the command; kills it and its children at the time limit or if this call is interrupted.
 
-    look: called again and again while it runs.
+    look: called repeatedly while it runs.
     """
     start = time.monotonic()
     with log.open("wb") as output:
@@ -56,7 +56,7 @@ def run(
 
 
 def _end_with_parent() -> None:
-    """Called in the new process: it is killed when this one is, which then can kill nothing."""
+    """Runs in the new process: the kernel kills it if its parent dies and can no longer do so."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -71,14 +71,14 @@ def _wait(
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """The whole group: what the check itself has started too."""
+    """Kills the whole process group, with the check's own children."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def tail(log: Path) -> str:
-    """The end of what was printed."""
+    """End of the output in the log."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - OUTPUT_BYTES))
         return file.read().decode("utf-8", errors="replace")

@@ -1,7 +1,6 @@
 """Where the time of a step goes, by PyTorch's profiler: kernels, copies, calls of CUDA's runtime.
 
-Profiled steps are slower than others. The figures show what is much and what is little, and not
-how long a step takes.
+Profiled steps are slower than others. The figures show proportions, not the time of a step.
 """
 
 import sys
@@ -9,16 +8,17 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import gpu
 from nets import net_named
 from rows import report, settings, skip
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from training import Job
 
+import gpu
+
 STEPS = 6
 CALLS = 6
-"""Of the runtime's functions those that take longest in all."""
+"""Number of runtime functions to show, those with the highest total time."""
 
 
 def a_step(run: Callable[[], Any], steps: int) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Trainings as users write them, in budgets: each in a process of its own, some at a time.
+"""Runs typical trainings of users in budgets, each in its own process, several at a time.
 
     programs.py SETTINGS          all, as a check of the first hour
-    programs.py SETTINGS NAME     one of them: prints what came of it as JSON
+    programs.py SETTINGS NAME     one of them: prints its result as JSON
 
-Bits that differ from a plain training's are a failure where two plain trainings are equal.
+Bits that differ from a plain training's are a failure if two plain trainings are equal.
 """
 
 import json
@@ -12,24 +12,25 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import gpu
 import torch
 import workers
 from rows import report, settings
 from trainings import Train, Training, all_trainings
 
+import gpu
 import recoup
 from recoup._memory.device_memory import free_bytes, outside_bytes
+from recoup.bench.flat_options import split
 
 SHARES = (85, 70, 55, 40)
-"""Budgets, in percent of what the training takes when nothing is evicted."""
+"""Budgets, in percent of the peak without evictions."""
 AT_A_TIME = 8
 SECONDS = 100
-"""Of one training."""
+"""Time limit of one training."""
 LEAST_BYTES = 2 << 20
-"""Of a budget on a GPU, of which tiny trainings have no 40 %."""
+"""Smallest budget on a GPU; 40 % of a tiny training may be less."""
 DOUBLE_BYTES = 2 << 30
-"""The memory of the test device."""
+"""Memory of the test device."""
 SKIPPED = "skipped"
 IN_REHEARSAL = ("chain, AdamW fused=True", "chain, spill tier", "gradient penalty", "DDP")
 
@@ -42,7 +43,7 @@ def equal(ours: list[torch.Tensor], plain: list[torch.Tensor]) -> bool:
 
 
 def compare(run: Train, device: torch.device, options: dict[str, Any]) -> dict[str, Any]:
-    """A row of the page. `lowest` is the least share that held the training."""
+    """A row of the page. `lowest` is the smallest share in which the training completed."""
     plain = run()
     repeats = equal(run(), plain)
     with recoup.budget(free_bytes(device) // AT_A_TIME, device=device) as ample:
@@ -61,7 +62,7 @@ def compare(run: Train, device: torch.device, options: dict[str, Any]) -> dict[s
             row["below"] = f"{share} % are less than a budget can be"
             break
         try:
-            with recoup.budget(budget, device=device, **options) as short:
+            with recoup.budget(budget, device=device, **split(options)) as short:
                 same = equal(run(), plain) and same
         except recoup.OutOfBudgetError as error:
             row["below"] = str(error).splitlines()[0]
@@ -105,7 +106,7 @@ def main() -> int:
     trainings = dict(all_trainings())
     if len(sys.argv) > 2:
         print(json.dumps(one(trainings[sys.argv[2]], told)), flush=True)
-        os._exit(0)  # a process of NCCL's may wait for others at its end
+        os._exit(0)  # NCCL may wait for other processes at exit
     if told["rehearsal"]:
         trainings = {name: trainings[name] for name in IN_REHEARSAL}
     failed = []

@@ -1,4 +1,4 @@
-"""What is known so far: a file that is written again at each change, whole or not at all."""
+"""The results so far: a file that is replaced atomically after each change."""
 
 import json
 import os
@@ -10,31 +10,31 @@ from typing import Any
 OK, FAILED, TIMEOUT = "ok", "failed", "time limit"
 SKIPPED, NO_TIME, RUNNING = "skipped", "no time left", "running"
 FINAL = (OK, FAILED, TIMEOUT)
-"""A check with one of these does not run again by itself. One that was running when the script was
-killed does."""
+"""A check with one of these is not repeated automatically; one that was running when the script was
+killed is."""
 BENCHMARK = "gpu_first_hour"
 
 
 @dataclass
 class Outcome:
-    """How a check ended, and what it found."""
+    """How a check ended, and its measurements."""
 
     status: str
     seconds: float = 0.0
     reason: str = ""
-    """Why it was skipped or failed, in a line."""
+    """Why it was skipped or failed, in one line."""
     rows: list[dict[str, Any]] = field(default_factory=list)
-    """What it measured; those of a check that was killed are as far as it got."""
+    """Its measurements; of a killed check, those until then."""
     output: str = ""
-    """The end of what it printed."""
+    """The end of its output."""
 
 
 @dataclass
 class Results:
-    """Of all checks, by name."""
+    """The results of all checks, by name."""
 
     settings: dict[str, Any]
-    """With what was measured: another GPU, PyTorch or recoup is another file."""
+    """Machine and versions of the measurements; other settings need another file."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     def is_done(self, name: str) -> bool:
@@ -46,9 +46,9 @@ class Results:
 
 
 def read(path: Path, settings: dict[str, Any]) -> Results:
-    """Those of the file, or new ones where there is none.
+    """The results in the file, or new ones if there is none.
 
-    Raises ValueError when the file is something else, or was measured with other settings.
+    Raises ValueError if the file is no result file or was measured with other settings.
     """
     if not path.exists():
         return Results(settings)
@@ -69,7 +69,7 @@ def read(path: Path, settings: dict[str, Any]) -> Results:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, never a part."""
+    """Writes a file so that readers see either the old content or the new one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
@@ -78,9 +78,9 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows that a check has reported: the last one of each name, in the order of the first.
+    """The rows that a check has reported: the last one of each name, in order of first report.
 
-    A line that was cut off by a kill is left out.
+    A line that was cut off by a kill is ignored.
     """
     rows: dict[str, dict[str, Any]] = {}
     if path.exists():

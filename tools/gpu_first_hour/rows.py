@@ -1,6 +1,6 @@
-"""How a check reports: rows in a file, which survive whatever ends the process.
+"""Reports of a check: rows in a file, which survive any end of the process.
 
-A row has a name. One that is reported again under the same name replaces it.
+A row has a name, and replaces an earlier row of the same name.
 """
 
 import json
@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 SKIP_STATUS = 77
-"""The exit status of a check that says in its last line why it cannot run here."""
+"""Exit status of a check that cannot run here; its last line has the reason."""
 ROWS = "FIRST_HOUR_ROWS"
-"""The environment variable that names the file."""
+"""Environment variable with the file's path."""
 
 
 def settings() -> dict[str, Any]:
-    """What the check was told on its command line."""
+    """The check's settings, from its command line."""
     told: dict[str, Any] = json.loads(sys.argv[1])
     return told
 
 
 def report(row: str, **figures: Any) -> None:
-    """Names of figures are what the page shows as columns."""
+    """Adds a row; names of figures become columns of the page."""
     with Path(os.environ[ROWS]).open("a", encoding="utf-8") as file:
         file.write(json.dumps({"row": row, **figures}) + "\n")
     print(row, *(f"{name}: {value}" for name, value in figures.items()), sep="; ", flush=True)

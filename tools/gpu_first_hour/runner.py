@@ -1,4 +1,4 @@
-"""Runs checks one after the other, each in its own process, and writes down what comes of each."""
+"""Runs checks one after the other, each in its own process, and records the result of each."""
 
 import os
 import signal
@@ -22,20 +22,20 @@ TESTS = HERE.parents[1] / "tests/python"
 
 @dataclass(frozen=True)
 class Place:
-    """Where and on what the checks run."""
+    """Where and on which device the checks run."""
 
     out: Path
-    """The folder of all that is written."""
+    """Folder of all output."""
     device: str
     rehearsal: bool
     no_gpu: str
-    """Why no check on a GPU can run; empty where they can."""
+    """Why no check on a GPU can run; empty if they can."""
     own_recoup: bool
-    """Whether recoup is built here; else it is the one that Python has."""
+    """Whether recoup is built here; otherwise the installed one is used."""
 
     @property
     def site(self) -> Path:
-        """The folder that recoup is installed in by its check."""
+        """Folder into which the build check installs recoup."""
         return self.out / "build/site"
 
 
@@ -50,7 +50,7 @@ class Runner:
         signal.signal(signal.SIGTERM, _interrupt)
 
     def run(self, checks: list[Check], seconds: float) -> None:
-        """Those that have no result yet. What does not fit into the time waits for another run."""
+        """Runs the checks that have no result; those beyond the time limit wait for another run."""
         deadline = time.monotonic() + seconds
         self._build_again_if_lost(checks)
         for check in checks:
@@ -60,7 +60,7 @@ class Runner:
             self._keep(check, self._outcome(check, deadline))
 
     def _build_again_if_lost(self, checks: list[Check]) -> None:
-        """Every part needs what the first one built, and may run on another machine."""
+        """Adds the build if its result is missing: every part needs it, also on another machine."""
         if self._place.own_recoup and not (self._place.site / "recoup").is_dir():
             self._found.outcomes.pop(plan.BUILD.name, None)
             if plan.BUILD not in checks:
@@ -90,7 +90,7 @@ class Runner:
         self._keep(check, running)
 
         def look() -> None:
-            """Writes down what the check has reported since the last look."""
+            """Records the rows that the check has reported since the last look."""
             known = results.read_rows(rows)
             if known != running.rows:
                 running.rows = known
@@ -104,7 +104,7 @@ class Runner:
         return _judged(ending, results.read_rows(rows), seconds, seconds < check.seconds)
 
     def _environment(self, rows: Path) -> dict[str, str]:
-        folders = [str(HERE), str(TESTS)]
+        folders = [str(HERE), *(str(TESTS / each) for each in ("gpu", "support", "programs", "."))]
         if self._place.own_recoup:
             folders.insert(0, str(self._place.site))
         known = filter(None, [*folders, os.environ.get("PYTHONPATH")])
@@ -136,7 +136,7 @@ class Runner:
 def _judged(
     ending: processes.Ending, rows: list[dict[str, object]], limit: float, cut: bool
 ) -> Outcome:
-    """What an ending means. cut: the limit was less than the check's own."""
+    """The outcome for an ending. cut: the limit was below the check's own."""
     lines = ending.output.strip().splitlines()
     last = lines[-1] if lines else "it printed nothing"
     outcome = Outcome(results.OK, ending.seconds, "", rows, ending.output)
@@ -154,7 +154,7 @@ def _judged(
 
 
 def _interrupt(number: int, _: object) -> NoReturn:
-    """As Ctrl-C: the check that runs is killed too."""
+    """Exits as on Ctrl-C, which also kills the running check."""
     sys.exit(128 + number)
 
 

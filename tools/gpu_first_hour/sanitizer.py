@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rows import report, settings, skip
 
-FOUND = 33  # the exit status when it has found something
+FOUND = 33  # exit status if it has found an error
 TOOL = "compute-sanitizer"
 
 
@@ -23,7 +23,7 @@ def main() -> int:
     tool = path_of_tool()
     if tool is None:
         skip(f"there is no {TOOL}: it comes with the CUDA toolkit")
-    # Under the tool PyTorch keeps what a step has made, until the process ends.
+    # Under the tool PyTorch keeps the tensors of a step until the process ends.
     told = json.dumps(settings() | {"steps": 1})
     program = str(Path(__file__).with_name("smallest.py"))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A training for some steps, plainly or in a budget: its time, and a digest of its results."""
+"""A training for some steps, plain or in a budget: its time, and a digest of its results."""
 
 import os
 import statistics
@@ -7,42 +7,42 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import gpu
 import torch
 from nets import Net
 from torch import Tensor, nn
 
+import gpu
 import recoup
 from recoup._memory.device_memory import free_bytes, outside_bytes
 from recoup.bench.trial import call_in
 
-CHUNK = 1 << 20  # elements that are digested at once
+CHUNK = 1 << 20  # elements that are digested at a time
 WARM_SHARE = 0.5
-"""Of the steps: they warm up, and a plan is made after the third equal one."""
+"""Share of the steps that warm up; a plan is made after the third equal one."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training took and left."""
+    """Result of a training."""
 
     seconds: float
-    """The median of a step, without those that warm up."""
+    """Median time of a step after warm-up."""
     digest: int
-    """Of losses, parameters, buffers, gradients and the optimizer's state, to the bit."""
+    """Digest of losses, parameters, buffers, gradients and optimizer state, to the bit."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained."""
+    """The parameters of a training."""
 
     net: Net
     device: torch.device
     steps: int
     batch: int
     foreach: bool = True
-    """Whether the optimizer takes all parameters in one op."""
+    """Whether the optimizer updates all parameters in one op."""
     change: Callable[[nn.Module], nn.Module] = lambda model: model
-    """What is done to the model before it is trained."""
+    """Changes the model before the training."""
 
     def train(self) -> Trained:
         torch.manual_seed(0)
@@ -68,12 +68,12 @@ class Job:
         return self.train()
 
     def in_budget(self, budget: int, **options: Any) -> tuple[Trained, recoup.Stats]:
-        """Beside what is on the device already. Raises OutOfBudgetError."""
+        """Trains in a budget plus the memory in use on the device. Raises OutOfBudgetError."""
         budget += outside_bytes(self.device)
         return call_in(budget, self.train, device=self.device, **options)
 
     def peak_bytes(self) -> int:
-        """What a training takes that is never short of memory, and its bits are those of plain."""
+        """Peak bytes of a training with ample memory, whose bits are those of a plain one."""
         outside = outside_bytes(self.device)
         ample = int(0.95 * (free_bytes(self.device) - outside))
         _, stats = self.in_budget(ample)
@@ -81,7 +81,7 @@ class Job:
 
 
 def spill_of(tiny: bool) -> str:
-    """How much pinned memory a spill tier may take: at most half of the host's."""
+    """Size of pinned memory for a spill tier: at most half of the host's memory."""
     if tiny:
         return "64MiB"
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -100,10 +100,10 @@ def tensors_left(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator
 
 
 def _digest(tensors: Iterable[Tensor], losses: list[float]) -> int:
-    """Sums of the bits with weights that depend on the place, modulo 2**64, where a tensor lies.
+    """A digest of bits, computed on the tensors' device, since copies to the host take seconds.
 
-    A weight is odd, so that no single bit can change without the sum. Copying all to the host takes
-    seconds each time.
+    Sums the bits modulo 2**64, with weights that depend on the position. Weights are odd, so the
+    change of any single bit changes the sum.
     """
     found = hash(tuple(losses))
     for tensor in tensors:
@@ -125,7 +125,7 @@ def _sum(tensor: Tensor) -> int:
 
 @dataclass
 class Pairs:
-    """Times of plain trainings and others that took turns."""
+    """Times of plain trainings and of others that alternate with them."""
 
     plain: list[float]
     ours: list[float]
@@ -135,7 +135,7 @@ class Pairs:
         return statistics.median(o / p for o, p in zip(self.ours, self.plain, strict=True))
 
     def figures(self) -> dict[str, Any]:
-        """For a row of the page."""
+        """Figures for a row of the page."""
         ratios = [o / p for o, p in zip(self.ours, self.plain, strict=True)]
         return {
             "plain ms": 1e3 * statistics.median(self.plain),

@@ -1,7 +1,7 @@
-"""Trainings as users write them. `programs.py` compares their bits in budgets with plain ones.
+"""Typical trainings of users. `programs.py` compares their bits in budgets with plain runs.
 
-Each is a function of the device and of whether it is to be tiny. It returns a function that trains
-and returns what the training changed, or a sentence that says why it cannot run here.
+Each is a function of the device and of whether it must be tiny. It returns a function that trains
+and returns the tensors that the training changed, or a sentence why it cannot run here.
 """
 
 import copy
@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import gpu
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from training import tensors_left
+
+import gpu
 
 Train = Callable[[], list[Tensor]]
 Make = Callable[[torch.device, bool], Train | str]
@@ -24,18 +25,18 @@ VOCABULARY = 1000
 
 @dataclass(frozen=True)
 class Training:
-    """A training of some steps, in a process of its own."""
+    """A training of some steps in its own process."""
 
     make: Make
     options: dict[str, Any] = field(default_factory=dict)
-    """Of `recoup.budget`."""
+    """Options of `recoup.budget`."""
     environment: dict[str, str] = field(default_factory=dict)
     strict: bool = True
     """Whether all of its ops have deterministic kernels on a GPU."""
 
 
 def left(model: nn.Module, optimizer: torch.optim.Optimizer, losses: list[Tensor]) -> list[Tensor]:
-    """Copies on the host of all that a training changes."""
+    """Host copies of all tensors that a training changes."""
     found = (*losses, *tensors_left(model, optimizer))
     whole = (each.full_tensor() if hasattr(each, "full_tensor") else each for each in found)
     return [each.detach().cpu().clone() for each in whole]
@@ -66,7 +67,7 @@ def train(
 
 
 def _sizes(tiny: bool) -> tuple[int, int]:
-    """Rows and features of a layer: what is kept for the backward pass is most of the memory."""
+    """Rows and features of a layer, such that values kept for backward take most of the memory."""
     return (512, 64) if tiny else (8192, 512)
 
 
@@ -83,7 +84,7 @@ def _loss_of_rows(device: torch.device, tiny: bool) -> Callable[[nn.Module], Ten
 def chain(
     device: torch.device, tiny: bool, optimizer: str = "AdamW", **settings: Any
 ) -> Train | str:
-    """Layers with dropout, by an optimizer with its settings."""
+    """Layers with dropout, trained by an optimizer with its settings."""
     if settings.get("capturable") and not gpu.is_real(device):
         return "capturable optimizers are CUDA's"
     of = partial(getattr(torch.optim, optimizer), lr=1e-3, **settings)
@@ -91,7 +92,7 @@ def chain(
 
 
 def penalty(device: torch.device, tiny: bool) -> Train:
-    """The gradient of a gradient."""
+    """A loss with the gradient of a gradient."""
     rows, width = _sizes(tiny)
 
     def make() -> nn.Module:
@@ -108,7 +109,7 @@ def penalty(device: torch.device, tiny: bool) -> Train:
 
 
 def loader(device: torch.device, tiny: bool) -> Train:
-    """Batches that two other processes make, through pinned memory."""
+    """Batches from two worker processes, through pinned memory."""
     rows, width = _sizes(tiny)
     data = torch.utils.data.TensorDataset(torch.randn(4 * rows, width))
 
@@ -129,7 +130,7 @@ def loader(device: torch.device, tiny: bool) -> Train:
 
 
 class Attention(nn.Module):
-    """Causal self-attention with dropout, added to what came in."""
+    """Causal self-attention with dropout and a residual connection."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -164,7 +165,7 @@ def attention(device: torch.device, tiny: bool, backend: str) -> Train | str:
 
 
 class Recurrent(nn.Module):
-    """Many short recurrent layers, because cuDNN's workspace of one is as large as some of them."""
+    """Many short recurrent layers: cuDNN's workspace for one is as large as some of them."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -188,7 +189,7 @@ def recurrent(device: torch.device, tiny: bool, kind: str) -> Train:
 
 
 def language(device: torch.device, tiny: bool, kind: str) -> Train | str:
-    """A model of transformers', with random weights."""
+    """A model of `transformers` with random weights."""
     if importlib.util.find_spec("transformers") is None:
         return "transformers is not installed"
     import transformers
@@ -222,12 +223,12 @@ def language(device: torch.device, tiny: bool, kind: str) -> Train | str:
     return partial(train, device, make, loss)
 
 
-# Sides and numbers of images, where the least that trains is less than half of the peak.
+# Side and number of images with which the least budget is below half of the peak.
 _TINY_IMAGES = {"resnet18": (32, 2), "efficientnet_b0": (32, 8)}
 
 
 def image(device: torch.device, tiny: bool, kind: str) -> Train | str:
-    """A model of torchvision's, channels-last, in float16 on a GPU."""
+    """A model of torchvision, channels-last; in float16 on a GPU."""
     if importlib.util.find_spec("torchvision") is None:
         return "torchvision is not installed"
     import torchvision
@@ -260,7 +261,7 @@ def image(device: torch.device, tiny: bool, kind: str) -> Train | str:
 
 
 def distributed(device: torch.device, tiny: bool, kind: str) -> Train | str:
-    """One process of NCCL's."""
+    """A training in one process with NCCL."""
     import torch.distributed as dist
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
@@ -318,7 +319,7 @@ def all_trainings() -> Iterator[tuple[str, Training]]:
     yield "gradient penalty", Training(penalty)
     yield "loader with workers", Training(loader)
     for backend in ("MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION"):
-        # cuDNN has no deterministic one.
+        # cuDNN has no deterministic kernel.
         strict = backend != "CUDNN_ATTENTION"
         yield f"attention, {backend}", Training(partial(attention, backend=backend), strict=strict)
     for kind in ("LSTM", "GRU", "RNN"):

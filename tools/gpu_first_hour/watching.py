@@ -1,19 +1,19 @@
-"""What it costs to be watched when nothing is evicted: ops of three sizes, and a training step.
+"""recoup's cost when nothing is evicted: ops of three sizes, and a training step.
 
-Ops are issued without waiting, as programs do, so that small ones show what the host takes and
-large ones what the device takes. Plain and watched rounds take turns.
+Ops are issued without waiting, as programs do, so that small ones show the host's time and large
+ones the device's time. Plain rounds and rounds in a budget alternate.
 """
 
 import statistics
 import sys
 import time
 
-import gpu
 import torch
 from nets import net_named
 from rows import report, settings
 from training import Job, Pairs
 
+import gpu
 import recoup
 from recoup._memory.device_memory import free_bytes
 
@@ -39,7 +39,7 @@ def measure_op(name: str, size: int, calls: int, device: torch.device, budget: i
         plain.append(ns_of_add(a, calls, device))
         with recoup.budget(budget, device=device):
             b = torch.ones(size, device=device)
-            ns_of_add(b, calls // 10, device)  # its first use registers it
+            ns_of_add(b, calls // 10, device)  # the first use registers the tensor
             ours.append(ns_of_add(b, calls, device))
     del plain[0], ours[0]
     ratios = [o / p for o, p in zip(ours, plain, strict=True)]
@@ -62,7 +62,7 @@ def main() -> int:
             measure_op(name, size, 50 if tiny else CALLS[size], device, budget)
     net = net_named("gpt2", tiny)
     gpu.make_repeatable(net.repeatable)
-    # Small enough that the host sets the pace.
+    # So small that the host limits the speed.
     batch = 1
     job = Job(net, device, 4 if tiny else 12, batch)
     pairs = Pairs([], [])

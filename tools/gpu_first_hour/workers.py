@@ -1,4 +1,4 @@
-"""Programs that a check runs, each in a process of its own; several may run at a time."""
+"""Programs that a check runs, each in its own process; several can run at a time."""
 
 import os
 import subprocess
@@ -15,10 +15,10 @@ class Worked:
     result: str
     """"ok", "failed" or "time limit"."""
     reason: str
-    """Why it is not "ok"."""
+    """Why it is not "ok"; else empty."""
     seconds: float
     output: str
-    """What it wrote to its standard output; empty at a time limit."""
+    """Standard output; empty at a time limit."""
 
 
 def run(
@@ -28,9 +28,9 @@ def run(
     environment: Mapping[str, str],
     folder: Path | None = None,
 ) -> Worked:
-    """Runs the command for at most `seconds` seconds, and prints what it says if it fails.
+    """Runs the command for at most `seconds` seconds, and prints its output if it fails.
 
-    environment: variables beside those of this process. Kernels on the host get one thread.
+    environment: variables in addition to those of this process. Kernels on the host get one thread.
     """
     start = time.monotonic()
     try:

@@ -1,11 +1,11 @@
-"""Runs other people's tests plainly and in scopes, and says what differs.
+"""Runs test suites of other projects plainly and in scopes, and reports the differences.
 
 Usage: python tools/peer_tests SUITE [--mode MODE ...] [-- argument of pytest ...]
 
 SUITE is a test file or a folder of them. Each file runs in a process of its own, or with --together
-all files in one. A test that hangs or crashes ends its process; the next process goes on with the
-next test. What has a record in the folder of results is not run again: remove the folder to begin
-anew. The exit status is 1 when there are differences.
+all files in one. A test that hangs or crashes ends its process; another process continues with the
+next test. Tests with a record in the folder of results are not repeated: remove the folder to start
+again. The exit status is 1 if there are differences.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def files_of(suite: Path) -> list[Path]:
 
 
 def groups_of(suite: Path, files: list[Path], together: bool) -> dict[str, list[Path]]:
-    """Which files run in one process, by name."""
+    """The files that run in one process, by the process's name."""
     if together or suite.is_file():
         return {suite.stem: files}
     return {file.relative_to(suite).with_suffix("").as_posix(): [file] for file in files}
@@ -55,7 +55,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    # As Ctrl-C: ends the process of the suite too.
+    # As on Ctrl-C: also ends the process of the suite.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = arguments()
     suite: Path = options.suite.resolve()

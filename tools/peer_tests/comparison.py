@@ -17,7 +17,7 @@ class Comparison:
     passed: int = 0
     evictions: int = 0
     differences: list[tuple[str, str]] = field(default_factory=list)
-    """Of a test's id and what is different."""
+    """Id of a test, and the difference."""
 
 
 def compare(
@@ -35,7 +35,7 @@ def compare(
 
 
 def difference_of(plain: Record, scoped: Record) -> str:
-    """Empty: none."""
+    """The difference; empty if there is none."""
     if plain.outcome != scoped.outcome:
         return f"{plain.outcome} plain, {scoped.outcome} in a scope: {_first_line(scoped.error)}"
     if scoped.exit_error:
@@ -69,5 +69,5 @@ def _first_line(error: str) -> str:
 
 
 def _kind(error: str) -> str:
-    """The exception's type. Its message may contain figures of the run."""
+    """The exception's type. Its message may contain numbers that differ between runs."""
     return _first_line(error).split(":", 1)[0]

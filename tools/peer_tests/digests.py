@@ -1,13 +1,13 @@
-"""The values that a test compares, as one digest: two runs with equal bits have equal digests."""
+"""A digest of all values that a test compares; runs with equal bits have equal digests."""
 
 import hashlib
 from typing import Any
 
 import torch
 
-# Larger tensors take too long to hash, and these are enough to see a wrong bit.
+# Larger tensors take too long to hash; these are enough to detect wrong bits.
 MOST_ELEMENTS = 1 << 16
-# Integers from here on are addresses and sizes of the machine, which differ between two runs.
+# Integers from this size on are taken for addresses and sizes, which differ between runs.
 FIRST_ADDRESS = 1 << 32
 MOST_TENSORS = 8
 
@@ -27,7 +27,7 @@ class Digest:
         return hashlib.md5("|".join(self._parts).encode()).hexdigest()
 
     def add(self, *values: Any) -> None:
-        """Takes what is plain: nothing while a mode or a transform would see the copying."""
+        """Adds plain values; does nothing while a mode or a transform could intercept the copy."""
         if self._busy or _watched():
             return
         self._busy = True

@@ -4,22 +4,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BUDGET = 2 << 30
-# Beside the peak that a test had when everything was evicted after every op.
+# Added to the peak that a test had with eviction after every op.
 SLACK = 4096
 
 PLAIN = "plain"
-# A second plain run: what differs in it is not deterministic by itself.
+# A second plain run: its differences to the first show which tests are not deterministic.
 AGAIN = "again"
 
 
 @dataclass(frozen=True)
 class Mode:
     options: dict[str, Any] = field(default_factory=dict)
-    """Of `recoup.budget`."""
+    """Options of `recoup.budget`."""
     aids: str = ""
-    """RECOUP_TEST_AIDS: "poison" overwrites the bytes of evicted values."""
+    """Value of RECOUP_TEST_AIDS; "poison" overwrites the bytes of evicted values."""
     needs: str = ""
-    """The mode whose peaks are the budgets."""
+    """The mode whose peaks are used as budgets."""
 
 
 SCOPES = {
@@ -32,7 +32,7 @@ MODES = (*SCOPES, AGAIN)
 
 
 def with_needs(modes: list[str]) -> list[str]:
-    """In the order to run: plain first, and before each mode the one that it needs."""
+    """The modes in order of execution: plain first, and before each mode the one that it needs."""
     order = [PLAIN]
     for mode in modes:
         needs = SCOPES[mode].needs if mode in SCOPES else ""

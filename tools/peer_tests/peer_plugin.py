@@ -1,9 +1,9 @@
-"""A pytest plugin that runs each test in a scope of its own and records what came of it.
+"""A pytest plugin that runs each test in a scope of its own and records the result.
 
-The environment says how: PEER_MODE (of modes.py), PEER_RECORDS (the file that records go to),
-PEER_PLAIN (records of a plain run, whose skipped tests are left out), PEER_PEAKS (records with the
-peaks that budgets are made of), PEER_SECONDS (the longest that one test may take), PEER_TOTAL (the
-seconds after which no further test begins), PEER_EVERY (take each n-th test).
+Environment variables configure it: PEER_MODE (a mode of modes.py), PEER_RECORDS (the file for
+records), PEER_PLAIN (records of a plain run, whose skipped tests are left out), PEER_PEAKS (records
+whose peaks determine budgets), PEER_SECONDS (time limit of a test), PEER_TOTAL (seconds after which
+no further test begins), PEER_EVERY (run each n-th test).
 """
 
 import faulthandler
@@ -24,6 +24,7 @@ from digests import Digest
 from records import Record
 
 import recoup
+from recoup.bench.flat_options import split
 
 Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
@@ -32,7 +33,7 @@ RECORDS = Path(os.environ["PEER_RECORDS"])
 SECONDS = float(os.environ["PEER_SECONDS"])
 TOTAL = float(os.environ["PEER_TOTAL"])
 EVERY = int(os.environ["PEER_EVERY"])
-# Names the test that runs now. The runner finds it when the process did not survive the test.
+# Name of the running test, for the runner in case the process does not survive it.
 CURRENT = RECORDS.with_suffix(".current")
 TRACEBACK = RECORDS.with_suffix(".traceback")
 ERROR_LENGTH = 3000
@@ -53,7 +54,7 @@ class Scope:
             size = modes.BUDGET
             if mode.needs and test in peaks:
                 size = peaks[test].peak_bytes + modes.SLACK
-            self._budget = recoup.budget(size, **mode.options)
+            self._budget = recoup.budget(size, **split(mode.options))
             self._run = self._budget.__enter__()
 
     def end(self, raised: Raised) -> None:
@@ -86,7 +87,7 @@ end = 0.0
 
 
 def draw_same_examples() -> None:
-    """Have tests that draw examples with Hypothesis draw the same ones in each run."""
+    """Makes Hypothesis generate the same examples in each run."""
     try:
         settings = importlib.import_module("hypothesis").settings
     except ImportError:
@@ -120,7 +121,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded at its first use is no part of a test's time."""
+    """Loads lazily loaded code, so that it does not count for a test's time."""
     global end
     scope = Scope("")
     torch.testing.assert_close(torch.ones(2).sum(), torch.tensor(2.0))

@@ -1,6 +1,6 @@
-"""For PyTorch's own tests: all their devices are the CPU, and what they compare is recorded.
+"""For PyTorch's own tests: restricts them to the CPU, and records the values that they compare.
 
-A pytest plugin beside peer_plugin, loaded for files that use `torch.testing._internal`.
+A pytest plugin in addition to peer_plugin, for files that use `torch.testing._internal`.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ import torch.testing._internal.common_device_type
 import torch.testing._internal.common_utils
 from peer_plugin import digest
 
-# Untyped, and replaced in part.
+# Untyped, because parts of it are replaced.
 internal: Any = torch.testing._internal
 device_types = internal.common_device_type
 test_case = internal.common_utils.TestCase
@@ -18,7 +18,7 @@ real_assert_equal = test_case.assertEqual
 
 
 def instantiate(test_class: type, scope: dict[str, Any], *_: Any, **__: Any) -> None:
-    """Run the tests on the CPU only: some copies of these tests name another device."""
+    """Instantiates tests for the CPU only; some copies of these tests name another device."""
     real_instantiate(test_class, scope, only_for=("cpu",))
 
 

@@ -1,10 +1,10 @@
-"""What a run of a suite leaves: one line of JSON for each test."""
+"""Records of a run of a suite: one line of JSON for each test."""
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# Outcomes of a test whose process ended in it: by its time limit, or in another way.
+# Outcomes of a test during which its process ended, at the time limit or otherwise.
 HANG, CRASH = "hang", "crash"
 
 
@@ -15,17 +15,17 @@ class Record:
     """'passed', 'failed', 'skipped', 'hang' or 'crash'."""
     seconds: float = 0.0
     error: str = ""
-    """Why it failed or was skipped, with the last lines of the traceback."""
+    """Why it failed or was skipped, with the end of the traceback."""
     exit_error: str = ""
-    """What the end of the scope raised."""
+    """The error that the end of the scope raised."""
     values: int = 0
-    """How many values the test compared."""
+    """Number of values that the test compared."""
     digest: str = ""
-    """Of these values, in order."""
+    """Digest of these values, in order."""
     evictions: int = 0
     replays: int = 0
     peak_bytes: int = 0
-    """The most bytes that tensors took in the scope."""
+    """Peak bytes of tensors in the scope."""
 
 
 def append(path: Path, record: Record) -> None:
@@ -34,7 +34,7 @@ def append(path: Path, record: Record) -> None:
 
 
 def read(path: Path) -> dict[str, Record]:
-    """By id. A test that failed in its call and in its teardown has two; the first counts."""
+    """Records by id. A test that failed in its call and its teardown has two; the first counts."""
     found: dict[str, Record] = {}
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""Runs test files in one mode, in as many processes as it takes."""
+"""Runs test files in one mode, in as many processes as needed."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import records
 from records import CRASH, HANG, Record
 
 HERE = Path(__file__).parent
-# For imports and collection, beside the tests.
+# For imports and collection, in addition to the time of tests.
 START_SECONDS = 300
 TRACEBACK_LENGTH = 2000
 
@@ -27,7 +27,7 @@ class Limits:
 def run_files(
     files: list[Path], root: Path, mode: str, stem: Path, limits: Limits, arguments: list[str]
 ) -> None:
-    """Runs what has no record yet; `stem`, with the mode and a suffix, names the files it makes."""
+    """Runs tests without a record; output files are named by `stem`, the mode and a suffix."""
     path = stem.with_name(f"{stem.name}.{mode}.jsonl")
     command = [
         sys.executable, "-m", "pytest", "-q", "--tb=short", "--no-header", "-W", "ignore",
@@ -71,7 +71,7 @@ def _environment(mode: str, path: Path, stem: Path, limits: Limits) -> dict[str,
 def _run(
     command: list[str], environment: dict[str, str], folder: Path, limits: Limits
 ) -> tuple[int, str]:
-    """The exit status and the output. Ends the process's own children too."""
+    """The exit status and the output. Also ends the process's children."""
     with subprocess.Popen(
         command, cwd=folder, env=environment, text=True, errors="replace", start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -91,7 +91,7 @@ def _run(
 
 
 def _record_the_lost(path: Path, status: int, output: str) -> bool:
-    """Whether the process ended in a test: that test gets a record, and the others are to go on."""
+    """Records the test in which the process ended, if any; returns whether to run the others."""
     current = path.with_suffix(".current")
     if not current.exists():
         return False

@@ -1,1 +1,1 @@
-"""Sizes, and how much memory the machine, the process and a GPU have."""
+"""Sizes, and the memory of the machine, the process and a GPU."""

@@ -8,16 +8,16 @@ from recoup._memory.sizes import format_bytes, parse_bytes
 
 
 def memory_bytes(device: torch.device) -> int:
-    """The most that a budget on the device may be.
+    """The largest possible budget on the device.
 
-    Of a GPU all of its memory. Of the CPU physical memory, or what the process's cgroup may have if
-    that is less: whoever takes more is killed, so no budget beyond it can be kept.
+    Of a GPU all of its memory. Of the CPU physical memory, or the limit of the process's cgroup if
+    it is less: the kernel kills a process that takes more, so a larger budget cannot be kept.
     """
     return _most(device)[0]
 
 
 def _most(device: torch.device) -> tuple[int, str]:
-    """The same, and the file that says so if it is not all of the device."""
+    """The largest budget, and the file that limits it; empty if the device's memory does."""
     if device.type != "cpu":
         return _C.gpu_memory(device.index)["total_bytes"], ""
     most = machine.look().most
@@ -25,7 +25,7 @@ def _most(device: torch.device) -> tuple[int, str]:
 
 
 def free_bytes(device: torch.device) -> int:
-    """What a budget on the device can be: on the CPU, all that the process may have."""
+    """The memory available to a budget: on the CPU all of the process's memory."""
     if device.type == "cpu":
         return memory_bytes(device)
     memory = _C.gpu_memory(device.index)
@@ -33,9 +33,9 @@ def free_bytes(device: torch.device) -> int:
 
 
 def outside_bytes(device: torch.device) -> int:
-    """Of a budget on the device, what is taken before its scope begins.
+    """The part of a budget on the device that is in use before the scope begins.
 
-    On the CPU 0: a budget there is charged for what it comes to see.
+    0 on the CPU, where a budget is charged for outside tensors when it encounters them.
     """
     if device.type == "cpu":
         return 0
@@ -47,13 +47,13 @@ def outside_bytes(device: torch.device) -> int:
 def parse_size(
     value: int | str, device: torch.device, *, name: str = "budget", also: str = ""
 ) -> int:
-    """A size of the device's memory, in bytes. Raises as `parse_bytes`."""
+    """A size within the device's memory, in bytes. Raises as `parse_bytes`."""
     limit_bytes, source = _most(device)
     return parse_bytes(value, name=name, also=also, limit_bytes=limit_bytes, limit_source=source)
 
 
 def no_addresses() -> str:
-    """Why the system does not give a scope on the CPU its addresses, and what to do."""
+    """Why the system refuses a CPU scope the addresses of its pool, and what to do."""
     whole = format_bytes(_C.physical_memory_bytes())
     limits = [each for each in machine.look().limits if each.kind == "addresses"]
     because = ", ".join(f"{each.source} is {format_bytes(each.limit_bytes)}" for each in limits)

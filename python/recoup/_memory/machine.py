@@ -1,20 +1,20 @@
-"""How much memory this process may still take, and which file says so.
+"""The memory that this process may still take, and the file that limits it.
 
-The least counts of:
+The lowest of these limits counts:
 
 - physical memory: `MemAvailable` of /proc/meminfo, which counts page cache as free;
 - every cgroup of the process up to the root. Version 2: `memory.max`, and `memory.high`, above
-  which the kernel slows a process down. Version 1: `memory.limit_in_bytes`, and the limit of
-  cgroups that a container does not see, which `memory.stat` says. Page cache of files is free there
-  too, for the kernel drops it before it kills;
+  which the kernel slows a process down. Version 1: `memory.limit_in_bytes`, and in `memory.stat`
+  the limit of parent cgroups that a container does not see. The page cache of files counts as free
+  there too, because the kernel drops it before it kills a process;
 - `ulimit -v` and `ulimit -d`, which count addresses.
 
-Swap does not count. Where a file is missing there is no such limit; what a file says and is no
-number is a problem for `Memory.problems`, and no limit either.
+Swap does not count. A missing file means no limit. Content that is no number is reported in
+`Memory.problems` and means no limit either.
 
-cgroups are looked for where systemd and containers mount them: version 2 at /sys/fs/cgroup, or in
-its folder `unified` beside those of version 1, whose memory is in `memory`. A path that is not
-there, as in a container that shares the host's names, means the mount's own root.
+cgroups are looked up where systemd and containers mount them: version 2 at /sys/fs/cgroup, or in
+its folder `unified` next to those of version 1, whose memory controller is in `memory`. A path that
+does not exist, as in a container that shares the host's names, means the root of the mount.
 """
 
 import os
@@ -28,7 +28,7 @@ Kind = Literal["physical", "cgroup", "slows down", "addresses"]
 
 @dataclass(frozen=True)
 class Roots:
-    """Where the system's files are. Tests have made-up ones."""
+    """Directories of the system's files. Tests replace them."""
 
     proc: Path = Path("/proc")
     cgroup: Path = Path("/sys/fs/cgroup")
@@ -39,46 +39,46 @@ _roots = REAL
 
 
 def set_roots(roots: Roots) -> None:
-    """Takes all files from there, from now on. For tests: a limit that no kernel enforces."""
+    """Reads all files from these directories from now on. For tests, with limits made up."""
     global _roots
     _roots = roots
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A bound on this process's memory, alone or with others."""
+    """A limit on this process's memory, alone or shared with other processes."""
 
     kind: Kind
     source: str
-    """The file, and its line where it has several."""
+    """The file, and its line if it has several."""
     limit_bytes: int
-    """How much there may be in all."""
+    """Total bytes that the limit allows."""
     free_bytes: int
-    """How much of it nobody has yet, or only as page cache; at least 0."""
+    """Bytes that are unused, or used as page cache only; at least 0."""
 
 
 @dataclass
 class Memory:
-    """What was found."""
+    """The limits that were found."""
 
     limits: list[Limit] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """Files that could not be read, and what they say that is no number."""
+    """Files that could not be read, and content that is no number."""
 
     @property
     def free(self) -> Limit:
-        """The limit of which the least is free."""
+        """The limit with the fewest free bytes."""
         return min(self.limits, key=lambda each: each.free_bytes)
 
     @property
     def most(self) -> Limit:
-        """The least limit on memory: a process that takes more is killed."""
+        """The lowest limit on memory: a process that takes more is killed."""
         memory = [each for each in self.limits if each.kind in ("physical", "cgroup")]
         return min(memory, key=lambda each: each.limit_bytes)
 
 
 def look(roots: Roots | None = None) -> Memory:
-    """What there is now. There is always a limit: that of physical memory."""
+    """The current limits. There is always one: that of physical memory."""
     roots = roots or _roots
     memory = Memory()
     reader = _Reader(memory.problems)
@@ -90,7 +90,7 @@ def look(roots: Roots | None = None) -> Memory:
 
 
 class _Reader:
-    """Numbers in files; None where there are none."""
+    """Reads numbers from files; None if there is none."""
 
     def __init__(self, problems: list[str]) -> None:
         self._problems = problems
@@ -105,7 +105,7 @@ class _Reader:
             return ""
 
     def number(self, path: Path) -> int | None:
-        """Of a file that holds nothing else; None for `max`."""
+        """The content of a file that holds one number; None for `max`."""
         text = self.text(path).strip()
         return None if text in ("", "max") else self.parse(text, path)
 
@@ -116,7 +116,7 @@ class _Reader:
         return None
 
     def table(self, path: Path) -> dict[str, str]:
-        """The lines of `name value` or `name: value kB`, as they are."""
+        """The values of lines `name value` or `name: value kB`, by name."""
         rows = (line.replace(":", " ", 1).split(None, 1) for line in self.text(path).splitlines())
         return {row[0]: row[1] for row in rows if len(row) == 2}
 
@@ -136,14 +136,14 @@ def _physical(roots: Roots, reader: _Reader) -> Limit:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     free = reader.kilobytes(path, table, "MemAvailable")
     if free is None:
-        # Less than there is, which is the safe side: page cache is left out.
+        # A lower bound, which is the safe side: it leaves out page cache.
         free = reader.kilobytes(path, table, "MemFree")
     if free is None:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Limit("physical", str(path), total, min(free, total))
 
 
-# Version 1 says "no limit" as the largest number of pages that it can hold.
+# Version 1 represents "no limit" by the largest number of pages that it can hold.
 _NO_LIMIT = 1 << 60
 
 
@@ -179,9 +179,9 @@ def _version_1(roots: Roots, reader: _Reader) -> Iterator[Limit]:
 
 
 def _used(roots: Roots, reader: _Reader, folder: Path, name: str, prefix: str) -> int:
-    """Bytes in use in a cgroup and those below it, without page cache."""
+    """Bytes used by a cgroup and its children, without page cache."""
     used = reader.number(folder / name)
-    if used is None:  # at least what we have
+    if used is None:  # at least the memory of this process
         status = roots.proc / "self" / "status"
         used = reader.kilobytes(status, reader.table(status), "VmRSS") or 0
     stat = reader.table(folder / "memory.stat")
@@ -193,7 +193,7 @@ def _used(roots: Roots, reader: _Reader, folder: Path, name: str, prefix: str) -
 
 
 def _path_of(roots: Roots, reader: _Reader, controller: str) -> str | None:
-    """The process's cgroup in the hierarchy that has the controller, "" for that of version 2."""
+    """The process's cgroup in the hierarchy of the controller; "" stands for that of version 2."""
     for line in reader.text(roots.proc / "self" / "cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -205,7 +205,7 @@ def _path_of(roots: Roots, reader: _Reader, controller: str) -> str | None:
 
 
 def _folders(mount: Path, path: str | None) -> list[Path]:
-    """The cgroup's folder and those above it, up to the mount's root."""
+    """The cgroup's folder and its parents, up to the root of the mount."""
     if path is None:
         return []
     parts = [part for part in path.split("/") if part]

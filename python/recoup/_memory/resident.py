@@ -1,4 +1,4 @@
-"""What this process has in memory, and how much of it is behind the pools of scopes."""
+"""The resident memory of this process, and the part of it that belongs to scopes' pools."""
 
 import re
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ _HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
 
 @dataclass(frozen=True)
 class Process:
-    """In bytes, now."""
+    """Current memory in bytes."""
 
     taken: int
-    """Memory of its own and shared, what of it is in swap, and its page tables."""
+    """Private and shared memory, including swapped pages, and page tables."""
     files: int
-    """Of that, pages of mapped files, such as its code: page cache, which the kernel calls free."""
+    """Pages of mapped files in it, such as code: page cache, which the kernel counts as free."""
 
 
 def process() -> Process:
-    """Raises OSError where /proc is not there."""
+    """The memory of this process. Raises OSError if /proc is not available."""
     rows = {}
     for line in (_SELF / "status").read_text().splitlines():
         name, _, value = line.partition(":")
@@ -32,11 +32,11 @@ def process() -> Process:
 
 
 def pools() -> dict[int, int]:
-    """The address of each scope's pool on the CPU, and the bytes of memory behind it.
+    """The address of each scope's pool on the CPU, and the bytes of memory that it takes.
 
-    Of scopes that are over too, while tensors of theirs live. A pool is known by its size: it has
-    addresses for all of physical memory (see `arena_size` in tensor_device.cpp), which nothing else
-    has without a file behind it. Raises OSError where /proc is not there.
+    Includes pools of scopes that have ended while their tensors live. A pool is recognized by its
+    size: it has addresses for all of physical memory (see `arena_size` in tensor_device.cpp), and
+    no other mapping without a file is as large. Raises OSError if /proc is not available.
     """
     least = _C.physical_memory_bytes()
     found: dict[int, int] = {}

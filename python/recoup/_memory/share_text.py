@@ -1,4 +1,4 @@
-"""Budgets that are no size: "60%" and "auto". recoup._memory.shares decides what they come to."""
+"""Budgets that are shares: "60%" and "auto". recoup._memory.shares determines their size."""
 
 import re
 from dataclasses import dataclass
@@ -8,25 +8,25 @@ ALSO_ALLOWED = (
     ", or a share such as '60%' of what tensors may have when the scope begins, or 'auto': all of "
     "that less a reserve"
 )
-"""What a budget may be besides a size, for error messages."""
+"""Forms of a budget in addition to a size, for error messages."""
 _PERCENT = re.compile(r"([0-9]{1,100})(?:\.([0-9]{1,100}))?\s*%")
 
 
 @dataclass(frozen=True)
 class Share:
-    """A budget that is decided when its scope begins."""
+    """A budget whose size is determined when its scope begins."""
 
     text: str
-    """As it was given."""
+    """The text that the user gave."""
     fraction: Fraction | None
-    """Of what tensors may have then, above 0 and at most 1. None: all less a reserve."""
+    """Share of the memory available to tensors, above 0 and at most 1. None: "auto"."""
 
 
 def parse_share(value: object, *, name: str = "budget") -> Share | None:
-    """The share that `value` is; None for what is no text of one.
+    """The share that `value` states; None if it is not the text of a share.
 
-    Raises ValueError, saying what is allowed, for text that ends with % and is no percent from
-    above 0 to 100. `name` begins the message.
+    Raises ValueError that says what is allowed if the text ends with % and is not a percentage
+    above 0 and at most 100. `name` begins the message.
     """
     if not isinstance(value, str):
         return None

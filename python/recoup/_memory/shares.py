@@ -1,22 +1,25 @@
-"""Budgets that are decided when their scope begins: "60%" and "auto".
+"""Budgets whose size is determined when their scope begins: "60%" and "auto".
 
-**What a share is of.** What tensors may have then: the bytes that are free, and those of tensors
-that exist already. Free is what `recoup._memory.machine` finds, of a GPU what its driver and
-PyTorch's cache have. On the CPU tensors that exist are those that Python's garbage collector finds.
-They are charged to the budget at once, for each takes its memory whether an op names it or not.
+**Base of a share.** The memory available to tensors when the scope begins: the free bytes, plus the
+bytes of tensors that already exist. `recoup._memory.machine` finds the free bytes of the CPU; those
+of a GPU are the driver's and those in PyTorch's cache. On the CPU the existing tensors are those
+that Python's garbage collector finds. They are charged to the budget at once, because each takes
+its memory whether an op uses it or not.
 
-**"auto"** is all of that minus a reserve for what is no tensor. On the CPU that is what the process
-takes, less the memory behind the pool, less what is charged outside of the pool. Both parts of the
-reserve are measured when the scope begins: pages of code and other files that the process runs on,
-which the kernel calls free; and a quarter of all that is no tensor, since libraries, threads and
-Python take more in the first steps. That it is a quarter is an assumption. So behind steps 1, 2, 4,
-8 and so on of an optimizer `Sizing.after_step` measures what has come to it, and charges the budget
-for what is beyond the quarter: the pool then gives so many pages back to the system.
+**"auto"** is all of that less a reserve for non-tensor memory. On the CPU non-tensor memory is the
+memory of the process, less that of the pool, less the bytes charged outside of the pool. The
+reserve has two parts, measured when the scope begins. One is the pages of code and other files that
+the process runs on, which the kernel counts as free. The other is a quarter of all non-tensor
+memory, since libraries, threads and Python take more in the first steps. The quarter is an
+assumption. So after optimizer steps 1, 2, 4, 8 and so on `Sizing.after_step` measures the growth
+and charges the budget for the part beyond the quarter: the pool then returns as many pages to the
+system.
 
-On a GPU what is no tensor is what the driver has given less what PyTorch and recoup have for
-tensors: libraries, and other processes. The reserve is a half of that, for nothing is corrected.
+On a GPU non-tensor memory is the memory that the driver has given out, less that of PyTorch's and
+recoup's tensors: libraries, and other processes. The reserve is half of it, because it is not
+corrected later.
 
-docs/decisions/sizes.md says why.
+docs/decisions/sizes.md gives the reasons.
 """
 
 import gc
@@ -34,18 +37,18 @@ from recoup._patching import made_outside
 from recoup.errors import OutOfBudgetError, add_note
 from recoup.warning import RecoupWarning
 
-# What is no tensor may grow by one part in so many.
+# Non-tensor memory may grow by one part in this number.
 _GROWTH = 4
 _GROWTH_ON_GPU = 2
 
 
 class Sizing:
-    """Of one run: decides its budget, and corrects it."""
+    """Determines the budget of one run, and corrects it."""
 
     def __init__(self, share: Share, device: torch.device) -> None:
-        """Decides. Before the engine is made, whose pool is not taken for one that was there.
+        """Determines the budget. Call it before the engine is made, so that its pool is new.
 
-        Raises RuntimeError when nothing is left for tensors; OSError where there is no /proc.
+        Raises RuntimeError if nothing is left for tensors; OSError if there is no /proc.
         """
         self._share = share
         self._is_on_cpu = device.type == "cpu"
@@ -60,7 +63,7 @@ class Sizing:
             self._decide_on_gpu(device)
 
     budget_bytes: int
-    """What was decided."""
+    """The determined size."""
 
     def _decide_on_cpu(self, device: torch.device) -> None:
         existing, free = _bytes_of_tensors(), machine.look().free
@@ -76,7 +79,7 @@ class Sizing:
             self._may_grow = self._at_first // _GROWTH
             reserve = min(process.files, self._at_first) + self._may_grow
         self._decide(free.free_bytes + existing, reserve, said)
-        # Tensors of mapped files may be more than all memory.
+        # Tensors of mapped files may exceed physical memory.
         self.budget_bytes = min(self.budget_bytes, memory_bytes(device))
 
     def _decide_on_gpu(self, device: torch.device) -> None:
@@ -100,9 +103,9 @@ class Sizing:
         self._said = said
 
     def enter(self) -> None:
-        """Charges the tensors that exist to the scope, which is open.
+        """Charges the existing tensors to the scope, which is open.
 
-        Raises OutOfBudgetError when they do not fit.
+        Raises OutOfBudgetError if they do not fit.
         """
         if not self._is_on_cpu:
             return
@@ -115,9 +118,9 @@ class Sizing:
             raise
 
     def after_step(self, engine: _C.Budget) -> None:
-        """Charges the budget for what is no tensor and more than was assumed.
+        """Charges the budget for growth of non-tensor memory beyond the reserve.
 
-        Warns, once, when that does not fit.
+        Warns once if that does not fit.
         """
         self._steps += 1
         corrects = self._is_on_cpu and self._share.fraction is None
@@ -150,7 +153,7 @@ class Sizing:
         )
 
     def leave(self) -> None:
-        """Before the scope ends: all of the budget is for tensors again."""
+        """Releases the charges before the scope ends, so that tensors have the whole budget."""
         while self._held:
             self._held.pop().release()
         self._held_bytes = 0
@@ -158,13 +161,13 @@ class Sizing:
 
 def _tensors() -> Iterator[torch.Tensor]:
     for each in gc.get_objects():
-        # By type: the class that an object says it has may run code.
+        # By type: an object's own `__class__` may run code.
         if issubclass(type(each), torch.Tensor):
             yield each
 
 
 def _bytes_of_tensors() -> int:
-    """Of the storages on the CPU of all tensors that there are."""
+    """Bytes of the CPU storages of all tensors that the garbage collector finds."""
     sizes: dict[int, int] = {}
     with torch._C.DisableTorchFunction():
         for each in _tensors():
@@ -175,9 +178,9 @@ def _bytes_of_tensors() -> int:
 
 
 def _bytes_of_storage(tensor: torch.Tensor) -> int:
-    """On the CPU; of another device 0."""
-    # A storage that Python has an object of stays where it is, see outside.py: none is made for
-    # those that a spill tier could take over.
+    """Bytes of the tensor's storage on the CPU; 0 on another device."""
+    # A storage for which a Python object exists cannot be brought in, see outside.py. So make no
+    # such object for tensors that a spill tier could take over.
     if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided:
         if tensor.device.type != "cpu":
             return 0

@@ -1,21 +1,21 @@
-"""Sizes in bytes, as people write them and as people read them."""
+"""Parsing and formatting of sizes in bytes."""
 
 import operator
 import re
 
 _DECIMAL = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-# As Docker has them.
+# As in Docker.
 _LETTERS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _UNITS = _DECIMAL | _BINARY | _LETTERS
-# More than any machine has; sums of a few of them fit in 64 bits.
+# More than any machine has; sums of a few such sizes fit in 64 bits.
 MOST_BYTES = 1 << 62
 _PATTERN = re.compile(r"([+-]?)([0-9]{1,100})(?:\.([0-9]{1,100}))?\s*([A-Za-z]*)")
 _ALLOWED = (
     "a whole number of bytes above 0, or a number with one of the units "
     "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, k, m, g, t, such as '4GiB', '1.5 GiB' or '500MB'"
 )
-# No training takes so little: a number below it that has no unit was meant to have one.
+# No training fits in less: a smaller number without a unit is probably a mistake.
 _LEAST_BARE_BYTES = 64 * 2**10
 
 
@@ -27,15 +27,14 @@ def parse_bytes(
     limit_bytes: int | None = None,
     limit_source: str = "",
 ) -> int:
-    """The size in bytes that `value` says; a fraction of a byte is dropped.
+    """The size in bytes that `value` states; a fraction of a byte is dropped.
 
-    KB is 1,000 bytes, KiB and k are 1,024; case does not matter. `name` stands in the error
-    messages, and so do `also`, what the caller takes besides, and `limit_source`, the file that
-    sets the limit.
+    KB is 1,000 bytes, KiB and k are 1,024; case does not matter. Error messages contain `name`,
+    `also` (other forms that the caller accepts) and `limit_source` (the file that sets the limit).
 
-    Raises ValueError, saying what is allowed, for 0, a negative number, a float, an unknown unit,
-    any other text, more than `MOST_BYTES`, and more than `limit_bytes`;
-    TypeError for a bool and for what is neither a number nor text.
+    Raises ValueError, which says what is allowed, for 0, a negative number, a float, an unknown
+    unit, any other text, more than `MOST_BYTES`, and more than `limit_bytes`; TypeError for a bool
+    and for other types than numbers and text.
     """
     must_be = f"{name} must be {_ALLOWED}{also}"
     if isinstance(value, bool):
@@ -70,16 +69,16 @@ def _parse_text(text: str, must_be: str) -> int:
         raise ValueError(f"{must_be}; got {text!r} with the unknown unit {unit!r}")
     if fraction and not unit:
         raise ValueError(f"{must_be}; got {text!r}, a fraction without a unit")
-    # In whole numbers: a float would round large sizes.
+    # Integers, because a float would round large sizes.
     scaled = int(whole + fraction) * _UNITS[unit.upper() or "B"]
     count: int = scaled // 10 ** len(fraction)
     return -count if sign == "-" else count
 
 
 def missing_unit(value: int | str) -> str | None:
-    """What to ask about a budget of less than 64 KiB that has no unit; None for any other value.
+    """A question about a budget below 64 KiB that has no unit; None for any other value.
 
-    4 is 4 bytes, but a user who writes it means another unit.
+    4 means 4 bytes, but a user who writes it probably means another unit.
     """
     text = str(value).strip()
     if not text.isdecimal() or not 0 < int(text) < _LEAST_BARE_BYTES:
@@ -89,9 +88,9 @@ def missing_unit(value: int | str) -> str | None:
 
 
 def check_whole(value: object, name: str, least: int, most: int) -> int:
-    """`value`, when it is a whole number from `least` to `most`.
+    """Returns `value` if it is a whole number from `least` to `most`.
 
-    Raises ValueError or TypeError, saying what is allowed.
+    Raises ValueError or TypeError that says what is allowed.
     """
     allowed = f"{name} must be a whole number from {least} to {most}"
     if isinstance(value, bool) or not hasattr(value, "__index__"):
@@ -103,14 +102,14 @@ def check_whole(value: object, name: str, least: int, most: int) -> int:
 
 
 def format_bytes(count: int) -> str:
-    """`count` bytes for a person, in binary units with at most three digits: '1.5 GiB'."""
+    """`count` bytes in binary units with at most three digits: '1.5 GiB'."""
     if abs(count) < 1024:
         return f"{count} B"
     size = float(count)
     units = ["KiB", "MiB", "GiB", "TiB"]
     unit = units.pop(0)
     size /= 1024
-    # What would be rounded up to 1024 belongs to the next unit.
+    # A size that would be rounded up to 1024 gets the next unit.
     while units and abs(size) >= 1023.5:
         unit = units.pop(0)
         size /= 1024
@@ -118,7 +117,7 @@ def format_bytes(count: int) -> str:
 
 
 def short_size(count: int) -> str:
-    """The least size of at most three digits that is no less than `count` bytes.
+    """The least size of at most three digits that is not below `count` bytes.
 
     The result is text for `parse_bytes`, such as '1.4GiB' or '512MiB', and exceeds `count` by less
     than 1 %.
@@ -133,7 +132,7 @@ def short_size(count: int) -> str:
 
 
 _RANGE = re.compile(r"([0-9]{1,20})\.\.([0-9]{1,20})(?::([0-9]{1,20}))?")
-_MOST_PERCENT = 10_000  # a range is run at each of its percents
+_MOST_PERCENT = 10_000  # bounds the number of runs: one for each percent
 
 
 def percent_range(text: str) -> range | None:

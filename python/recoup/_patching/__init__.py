@@ -1,1 +1,1 @@
-"""What is put around entry points of PyTorch and Python that no op shows."""
+"""Wrappers of entry points of PyTorch and Python that touch tensors without an op."""

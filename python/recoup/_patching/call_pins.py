@@ -1,4 +1,4 @@
-"""Pins of what a call of Python reads, and escapes of what it gives away.
+"""Pins of tensors that a Python call reads, and escapes of tensors whose address it gives away.
 
 See `recoup._patching.entry_points`, which wraps these calls.
 """
@@ -16,11 +16,11 @@ _MODES = _MODES.add(torch._C._dispatch_key_parse("FuncTorchDynamicLayerBackMode"
 
 
 class _ThreadState(threading.local):
-    """What this thread's outermost reading call has pinned, by storage; None outside such calls."""
+    """Pins of the thread's outermost reading call, by storage; None outside such calls."""
 
     pins: dict[int, _C.Pin] | None = None
     saved: dict[int, torch.Tensor] | None = None
-    """Of each storage that the call is to write one by one; see `entry_points._saving_each`."""
+    """Storages that the call will write one by one; see `entry_points._saving_each`."""
 
 
 thread = _ThreadState()
@@ -28,7 +28,7 @@ thread = _ThreadState()
 
 @contextlib.contextmanager
 def held_pins() -> Iterator[dict[int, _C.Pin]]:
-    """Pins by storage, for `pin` to add to; they are released at the end."""
+    """A dictionary of pins by storage, for `pin`; its pins are released at the end."""
     pins: dict[int, _C.Pin] = {}
     try:
         yield pins
@@ -39,7 +39,7 @@ def held_pins() -> Iterator[dict[int, _C.Pin]]:
 
 @contextlib.contextmanager
 def reading_pins() -> Iterator[dict[int, _C.Pin]]:
-    """Those of this thread's outermost reading call, which this is if there is none."""
+    """The pins of this thread's outermost reading call, which starts here if there is none."""
     if thread.pins is not None:
         yield thread.pins
         return
@@ -53,7 +53,7 @@ def reading_pins() -> Iterator[dict[int, _C.Pin]]:
 
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
-    """For our own use: neither the engine nor a mode of functorch's sees this thread's ops."""
+    """Hides ops of this thread, made by recoup itself, from the engine and functorch's modes."""
     was = _C.set_unseen(True)
     try:
         with torch._C._ExcludeDispatchKeyGuard(_MODES):
@@ -63,13 +63,13 @@ def unseen() -> Iterator[None]:
 
 
 def pin(thing: object, pins: dict[int, _C.Pin]) -> None:
-    """Adds a pin of a tensor's or storage's bytes, unless `pins` has it; ignores anything else."""
+    """Pins a tensor's or storage's bytes, unless `pins` has them; ignores any other object."""
     if isinstance(thing, torch.TypedStorage):
         thing = thing._untyped_storage
     if isinstance(thing, torch.UntypedStorage):
         if thing._cdata not in pins:
             pins[thing._cdata] = _C.pin(_C.alias_of(thing))
-    # Sparse tensors and wrapper subclasses have no storage and are not ours.
+    # Sparse tensors and wrapper subclasses have no storage, so recoup does not manage them.
     elif isinstance(thing, torch.Tensor) and torch._C._has_storage(thing):
         key = torch._C._storage_address(thing)  # type: ignore[attr-defined]
         if key not in pins:
@@ -82,7 +82,7 @@ def pin_each(things: Iterable[object], pins: dict[int, _C.Pin]) -> None:
 
 
 def escape(thing: object) -> None:
-    """A tensor or storage gives its pointer away; anything else is ignored."""
+    """Records that a tensor's or storage's pointer is given away; ignores any other object."""
     if isinstance(thing, torch.UntypedStorage):
         _C.escape(_C.alias_of(thing))
     elif isinstance(thing, torch.Tensor):

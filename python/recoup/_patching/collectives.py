@@ -1,4 +1,4 @@
-"""When collectives have finished, and on which threads their callbacks run.
+"""Wrappers that tell when a collective has finished, and that carry scopes into its callbacks.
 
 See Note [In flight] in in_flight.h.
 """
@@ -16,7 +16,7 @@ from recoup._patching.threads import carry
 
 
 def _waiting(original: Callable[..., bool]) -> Callable[..., bool]:
-    """Some works never say that they are complete, so the end of a wait is told."""
+    """Reports the end of a wait, because some works never report that they are complete."""
 
     @functools.wraps(original)
     def wrapper(work: Any, *args: Any, **kwargs: Any) -> bool:
@@ -29,9 +29,10 @@ def _waiting(original: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def _calling_back(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What a thread of a scope has called back carries the scope.
+    """Runs the callbacks of a scope's thread inside the scope.
 
-    It may run on a thread of the process group: communication hooks of DDP write buckets there.
+    A callback may run on a thread of the process group: communication hooks of DDP write buckets
+    there.
     """
 
     @functools.wraps(original)
@@ -46,9 +47,9 @@ def _calling_back(original: Callable[..., Any]) -> Callable[..., Any]:
 LATE_PATCHES = LatePatches(
     [LateReplacement("torch.distributed.distributed_c10d", "Work", "wait", _waiting)]
 )
-"""What to install while a scope is active, where torch.distributed is loaded."""
+"""Installed while a scope is active and torch.distributed is loaded."""
 
 PATCHES = Patches(
     [Replacement(torch._C.Future, name, _calling_back) for name in ("then", "add_done_callback")]
 )
-"""What to install while a scope is active."""
+"""Installed while a scope is active."""

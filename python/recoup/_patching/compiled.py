@@ -1,7 +1,7 @@
-"""Graphs that `torch.compile` made with Inductor: while a scope is active, each call is one op.
+"""Makes each call of a graph that `torch.compile` made with Inductor one op of the scope.
 
-The kernels of such a graph write through pointers, which no op tells of. So a call is given to the
-engine whole: what it reads stays while it runs, and what it makes is evicted and comes back by
+The kernels of such a graph write through pointers that no op shows. So the engine gets the whole
+call: its inputs are pinned while it runs, and its results can be evicted and are restored by
 calling the graph again. See Note [Compiled graphs] in compiled_frame.h.
 """
 
@@ -24,11 +24,11 @@ _Function = Callable[..., Any]
 
 _PLAIN = (int, float, bool, complex, str, type(None))
 _COPIED_SHARE = 8
-"""What a graph changes is copied where it is at most one part in so many of what it is given."""
+"""Changed inputs are copied if they have at most 1 / this number of the bytes of all inputs."""
 
 
 class _Call:
-    """One call of a graph: what runs it, and runs it again."""
+    """One call of a graph: runs it, and replays it."""
 
     def __init__(self, original: _Function, graph: Any, inputs: Sequence[Any]) -> None:
         self._original = original
@@ -40,19 +40,19 @@ class _Call:
         self.written: list[int] = []
         self.copied: list[int] = []
         self.results: list[Any] | None = None
-        """Of the first run: what it returned, without the tensors."""
+        """Results of the first run, with None in place of tensors."""
         self.tensors: list[int] = []
-        """Where these were."""
+        """Positions of tensors among the results."""
 
     def __call__(self, read: list[torch.Tensor], written: list[torch.Tensor]) -> list[torch.Tensor]:
         inputs = list(self._inputs)
-        # Behind those of the graph, `read` has its constants.
+        # `read` has the graph's inputs, and after them its constants.
         for slot, tensor in zip(self.read, read, strict=False):
             inputs[slot] = tensor
         for slot, tensor in zip(self.written, written, strict=True):
             inputs[slot] = tensor
         if self.results is not None:
-            # The program may be within modes of its own when something is needed again.
+            # At a replay the program may be inside modes of its own.
             with torch._C.DisableTorchFunction():
                 results, changed = self._run(inputs)
         else:
@@ -62,7 +62,7 @@ class _Call:
         return [each for each in results if isinstance(each, torch.Tensor)] + changed
 
     def _run(self, inputs: list[Any]) -> tuple[Sequence[Any], list[torch.Tensor]]:
-        """What the graph returns, and what it changed of its copies."""
+        """The graph's results, and the copies of inputs that it has changed."""
         for slot in self.copied:
             inputs[slot] = torch.clone(inputs[slot])
         changed = [inputs[slot] for slot in self.copied]
@@ -118,7 +118,7 @@ def _run(original: _Function, graph: Any, inputs: list[Any]) -> tuple[Any, ...]:
 
 
 def _how(plan: Plan, inputs: Sequence[Any]) -> tuple[str, str]:
-    """How it is run, and why not as an op that is run again; else nothing."""
+    """How the graph is run; unless "op", also the reason why it cannot be replayed."""
     if plan.why_opaque:
         return "opaque", plan.why_opaque
     if plan.why_once:
@@ -126,7 +126,7 @@ def _how(plan: Plan, inputs: Sequence[Any]) -> tuple[str, str]:
     for each in inputs:
         if not isinstance(each, (torch.Tensor, *_PLAIN)):
             return "opaque", f"one of its arguments is an object of type {type(each).__name__}"
-    # Modes see the ops that the graph calls, and may change what they do.
+    # Modes see the ops that the graph calls, and may change their behavior.
     if any_torch_dispatch_mode_on_stack() or not all(
         isinstance(mode, DeviceContext)  # graphs name each device
         for mode in torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
@@ -136,9 +136,9 @@ def _how(plan: Plan, inputs: Sequence[Any]) -> tuple[str, str]:
 
 
 def _copied(inputs: Sequence[Any], given: list[int], plan: Plan) -> list[int]:
-    """Which of the inputs that the graph changes are copied, so that it can be run again: all.
+    """The inputs to copy so that the call can be replayed: all that the graph changes.
 
-    None, where that is dear or where something else that it reads shares their memory.
+    Empty if copying is expensive, or if another tensor that the graph reads shares their memory.
     """
     slots = [i for i in sorted(plan.mutated) if i in given]
     changed = [inputs[i] for i in slots]
@@ -152,7 +152,7 @@ def _copied(inputs: Sequence[Any], given: list[int], plan: Plan) -> list[int]:
 
 
 def _in_place_of(result: Any, copy: torch.Tensor, changed: torch.Tensor) -> Any:
-    """A result that lies in the copy of what was changed, in that itself; any other as it is."""
+    """A result that aliases the copy, as the same view of the changed input; others unchanged."""
     if not isinstance(result, torch.Tensor) or not _is_alias(result, copy):
         return result
     if result is copy:
@@ -167,9 +167,9 @@ def _is_alias(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 class _Reasons:
-    """Which graphs are not run again, and why: for the reports of open scopes.
+    """Graphs that were not replayable, and the reasons, for the reports of open scopes.
 
-    Without a lock, which an interrupt could leave locked: each of these is one call of C.
+    Has no lock, which an interrupt could leave locked: each method is one call of C code.
     """
 
     def __init__(self) -> None:
@@ -183,11 +183,11 @@ class _Reasons:
 
 
 REASONS = _Reasons()
-"""Of all calls of this process in scopes."""
+"""Reasons of all calls of this process in scopes."""
 
 
 def kept_since(before: Counter[tuple[str, str]]) -> Counter[str]:
-    """The calls for each reason since `REASONS` was as then."""
+    """The number of calls for each reason since `REASONS.so_far()` was `before`."""
     kept: Counter[str] = Counter()
     for (_, why), calls in (REASONS.so_far() - before).items():
         kept[why] += calls
@@ -197,9 +197,9 @@ def kept_since(before: Counter[tuple[str, str]]) -> Counter[str]:
 PATCHES = LatePatches(
     [
         LateReplacement("torch._inductor.output_code", "CompiledFxGraph", "__call__", _as_one_op),
-        # A backward graph may use what it is given as its own memory: in a scope that may have to
-        # be made again. The setting is a part of the keys of compiled graphs on disks.
+        # A backward graph may reuse memory of its inputs ("donated"), which a scope may have to
+        # restore. The setting is part of the keys of compiled graphs in caches on disk.
         LateSetting("torch._functorch.config", "donated_buffer", False),
     ]
 )
-"""What to install while a scope is active."""
+"""Installed while a scope is active."""

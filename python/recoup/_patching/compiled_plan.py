@@ -1,4 +1,4 @@
-"""What is to be known of a compiled graph before it runs: read from the program that it is."""
+"""Properties of a compiled graph that must be known before it runs, read from its source code."""
 
 import ast
 import types
@@ -12,25 +12,25 @@ from recoup import _C
 
 
 class Plan(NamedTuple):
-    """How the calls of one graph are run."""
+    """How calls of one graph are run."""
 
     why_opaque: str
-    """Why its ops have to be seen one by one; empty: they need not."""
+    """Why its ops must be intercepted one by one; empty if they need not be."""
     why_once: str
-    """Why it is not run again; empty: it may be."""
+    """Why it cannot be replayed; empty if it can."""
     mutated: frozenset[int]
-    """The inputs that it changes, as it says itself."""
+    """Indices of inputs that the graph changes, according to its own metadata."""
     donated: frozenset[int]
-    """Those whose memory it uses for what it makes."""
+    """Indices of inputs whose memory it uses for its results."""
     constants: tuple[torch.Tensor, ...]
-    """Tensors that it reads and is not given."""
+    """Tensors that it reads and that are no inputs."""
 
 
 _plans: dict[int, tuple["weakref.ref[Any]", Plan]] = {}
 
 
 def plan_of(graph: Any, count: int) -> Plan:
-    """Of a graph with so many inputs; made once. Compiled graphs cannot be keys themselves."""
+    """The plan of a graph with `count` inputs; made once. Compiled graphs are not hashable."""
     key = id(graph)
     known = _plans.get(key)
     if known is None or known[0]() is not graph:
@@ -40,12 +40,12 @@ def plan_of(graph: Any, count: int) -> Plan:
 
 
 def forget_plans() -> None:
-    """What is known of ops has changed."""
+    """Discards all plans, because traits of ops have changed."""
     _plans.clear()
 
 
 def name_of(graph: Any) -> str:
-    """For a person."""
+    """The graph's name in messages."""
     settings = getattr(graph, "fx_kwargs", None) or {}
     kind = "backward" if settings.get("is_backward") else "forward"
     number = settings.get("graph_id")
@@ -86,7 +86,7 @@ def _globals_of(graph: Any) -> dict[str, Any] | None:
 
 
 def _is_of_torch(name: str, on_gpu: bool) -> bool:
-    """Of `extern_kernels`: whether PyTorch made it, of its own ops."""
+    """Whether PyTorch made this member of `extern_kernels` from its own ops."""
     from torch._inductor.select_algorithm import extern_kernels
 
     kernel = getattr(extern_kernels, name, None)
@@ -99,15 +99,15 @@ def _is_of_torch(name: str, on_gpu: bool) -> bool:
 
 
 class _Source:
-    """The program of a graph, in Python."""
+    """The Python source code of a graph."""
 
     def __init__(self, text: str) -> None:
         self.arguments: list[str] | None = None
-        """The names of its inputs, in order; None: they were not found."""
+        """Names of its inputs, in order; None if they were not found."""
         self.ops: set[str] = set()
-        """The ops that it calls by their names: 'ns::name'."""
+        """Ops that it calls by name: 'ns::name'."""
         self.externs: set[str] = set()
-        """Members of `extern_kernels`."""
+        """Members of `extern_kernels` that it uses."""
         try:
             self._tree = ast.parse(text)
         except SyntaxError:
@@ -120,7 +120,7 @@ class _Source:
             self._note(_dotted(node), aliases)
 
     def _namespaces(self) -> Iterator[tuple[str, str]]:
-        """`aten = torch.ops.aten`: under which names the program has namespaces of ops."""
+        """Aliases of op namespaces, such as `aten = torch.ops.aten`."""
         for node in self._tree.body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 path = _dotted(node.value)
@@ -136,7 +136,7 @@ class _Source:
             self.externs.add(path[1])
 
     def donated(self) -> frozenset[int]:
-        """`buf = primals_2`, or a view of it: a name for results in an input's memory."""
+        """Inputs that are assigned to a result's name: `buf = primals_2`, or a view of it."""
         assert self.arguments is not None
         places = {name: i for i, name in enumerate(self.arguments)}
         found = set()
@@ -153,7 +153,7 @@ class _Source:
 
 
 def _unpacked(call: ast.FunctionDef) -> Iterator[str]:
-    """`a, b = args`, at its beginning."""
+    """The names in `a, b = args`, at the beginning of the function."""
     last = call.args.args[-1].arg if call.args.args else ""
     for node in call.body:
         if isinstance(node, ast.Assign) and _dotted(node.value) == [last]:
@@ -164,7 +164,7 @@ def _unpacked(call: ast.FunctionDef) -> Iterator[str]:
 
 
 def _dotted(node: ast.AST) -> list[str]:
-    """a.b.c as its parts; empty: it is something else."""
+    """The parts of `a.b.c`; empty for any other node."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -1,17 +1,17 @@
-"""Torch's Python entry points that see raw bytes without any op, made safe inside a scope.
+"""Python entry points of PyTorch that access raw bytes without an op, made safe inside a scope.
 
 Ops pass through the engine, which makes their arguments resident. The functions wrapped here do
-not: they look at a storage's bytes directly. One of three things happens first:
+not: they access a storage's bytes directly. The wrappers do one of these first:
 
     escape   a raw pointer or shared memory stays visible, or bytes are written where the engine
-             cannot see it: the storage is made resident and keeps its place until it dies
+             cannot see it: the storage is made resident and stays in place until it dies
     pin      bytes are read during the call only: resident and in place until it returns
     charge   a call makes bytes outside of any op, or moves them out of the pool: they are charged
-             when they are made, and where their size is known room is made first
+             when they are made, after room has been made if their size is known
     reading  one call reads many storages (`torch.save`, `deepcopy`): those whose pointer it takes
              are pinned until its end instead of escaping
 
-All of it does nothing to tensors that no active engine manages. `Tensor.__array__`, `storage()`,
+Tensors that no active engine manages are not affected. `Tensor.__array__`, `storage()`,
 `share_memory_()`, `__cuda_array_interface__`, pickling, multiprocessing and the rest of
 `TypedStorage` end in an op or in a function listed below, so they need no wrapper of their own.
 """
@@ -39,7 +39,7 @@ _Function = Callable[..., Any]
 
 
 def _escaping(original: _Function) -> _Function:
-    """The first argument escapes; other tensors and storages are read during the call."""
+    """Lets the first argument escape, and pins other tensors and storages during the call."""
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -53,7 +53,7 @@ def _escaping(original: _Function) -> _Function:
 
 
 def _pinning(original: _Function) -> _Function:
-    """Tensors and storages among the arguments are read during the call."""
+    """Pins tensors and storages among the arguments during the call."""
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -65,7 +65,7 @@ def _pinning(original: _Function) -> _Function:
 
 
 def _pinning_trees(original: _Function) -> _Function:
-    """As `_pinning`, of tensors in nested lists, dictionaries and scripts."""
+    """As `_pinning`, but also for tensors in nested lists, dictionaries and scripts."""
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -85,13 +85,13 @@ def _of_torch(frame: FrameType) -> bool:
 
 
 def _of_loading(frame: FrameType) -> bool:
-    """`torch.load` asks each storage that it makes whether it has bytes, and no more."""
+    """Whether `torch.load` asks for a pointer, only to check whether a new storage has bytes."""
     inner, outer = _module_of(frame), _module_of(frame.f_back)
     return inner in ("torch.storage", "torch._tensor") and outer == "torch.serialization"
 
 
 def _pointing(original: _Function) -> _Function:
-    """The first argument escapes, or is pinned when the pointer is for a call that only reads."""
+    """Lets the first argument escape, or pins it inside a reading call."""
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -106,9 +106,9 @@ def _pointing(original: _Function) -> _Function:
 
 
 def _data_ptr(original: _Function) -> _Function:
-    """As `_pointing`; in a reading call it is the pointer to constant bytes.
+    """As `_pointing`; in a reading call it returns the pointer to constant bytes.
 
-    Asking for the other one is a write to whoever watches the storage.
+    Taking the mutable pointer would count as a write for the storage's observers.
     """
     outside = _pointing(original)
 
@@ -122,7 +122,7 @@ def _data_ptr(original: _Function) -> _Function:
                 return _address_in_place(args[0])
             return outside(*args, **kwargs)
         if thread.saved and args[0]._cdata in thread.saved and _of_torch(sys._getframe(1)):
-            return args[0]._cdata  # it only tells storages apart
+            return args[0]._cdata  # only identifies the storage
         if isinstance(args[0], torch.UntypedStorage) and _of_loading(sys._getframe(1)):
             return args[0]._cdata if args[0].nbytes() else 0
         pin(args[0], thread.pins)
@@ -131,9 +131,9 @@ def _data_ptr(original: _Function) -> _Function:
     return wrapper
 
 
-# Modules that take addresses to tell tensors apart, or to read within one call, and write through
-# none. All of them do so when they save: if parameters escaped there, nothing that is computed from
-# them could be evicted after the first checkpoint.
+# Modules that take addresses to identify tensors, or to read within one call, and write through
+# none. They do so when they save: if parameters escaped there, nothing computed from them could be
+# evicted after the first checkpoint.
 _READERS = frozenset(
     {
         "accelerate.utils.modeling",
@@ -147,7 +147,7 @@ _READERS = frozenset(
 )
 
 
-# Modules that compare addresses with one another and with 0, and do nothing else with them.
+# Modules that only compare addresses with one another and with 0.
 _COMPARERS = frozenset(
     {
         "torch.distributed.fsdp._flat_param",
@@ -159,7 +159,7 @@ _COMPARERS = frozenset(
 
 
 def _identity(thing: Any) -> int:
-    """Equal for two things that begin at the same byte of one storage; 0: there are no bytes."""
+    """Equal for two objects that begin at the same byte of one storage; 0 if it has no bytes."""
     if isinstance(thing, torch.UntypedStorage):
         return thing._cdata if thing.nbytes() else 0
     storage: int = torch._C._storage_address(thing)  # type: ignore[attr-defined]
@@ -177,14 +177,14 @@ def _const_address(thing: Any) -> int:
 
 
 def _address_in_place(thing: Any) -> int:
-    """It stays there for as long as it lives, and is trusted as before."""
+    """The address of bytes, which stay in place until they die; replays may still read them."""
     tensor = _C.alias_of(thing) if isinstance(thing, torch.UntypedStorage) else thing
     _C.pin(tensor).keep()
     return _const_address(tensor)
 
 
 def _reading_call(original: _Function) -> _Function:
-    """Whatever the call takes a pointer of is pinned until its end."""
+    """Pins every storage whose pointer the call takes, until the call ends."""
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -195,10 +195,10 @@ def _reading_call(original: _Function) -> _Function:
 
 
 def _saving_each(original: _Function) -> _Function:
-    """As `_reading_call`, but what PyTorch itself reads is pinned while it is written.
+    """As `_reading_call`, but pins a storage that PyTorch itself reads only while it is written.
 
-    `torch.save` looks for all storages first, and asks each for its pointer to tell them apart. It
-    reads them in `PyTorchFileWriter.write_record`. So a state may be larger than the budget.
+    `torch.save` first collects all storages, and asks each for its pointer to identify it. It reads
+    them later, in `PyTorchFileWriter.write_record`. So a state may be larger than the budget.
     """
 
     @functools.wraps(original)
@@ -214,15 +214,15 @@ def _saving_each(original: _Function) -> _Function:
 
 
 def _storage_of(original: _Function) -> _Function:
-    """A storage is no pointer yet: whoever wants its bytes passes a function that is wrapped.
+    """Returns the storage without an escape: functions that access its bytes are wrapped.
 
-    PyTorch's own pickling asks for all storages, and for the bytes of one after the other.
+    PyTorch's own pickling collects all storages first, and then reads one after the other.
     """
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         storage = original(*args, **kwargs)
-        # One of a GPU PyTorch copies to the CPU before it writes.
+        # PyTorch copies a GPU's storage to the CPU before it writes.
         if thread.saved is not None and args[0].device.type == "cpu":
             if _of_torch(sys._getframe(1)):
                 thread.saved[storage._cdata] = args[0]
@@ -232,13 +232,13 @@ def _storage_of(original: _Function) -> _Function:
 
 
 def _writing(original: _Function) -> _Function:
-    """Storages among the arguments are pinned during the call, and not until an outer one ends."""
+    """Pins storages among the arguments until this call ends, and not until an outer one ends."""
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         saved = thread.saved or {}
         with held_pins() as pins:
-            # A storage without bytes has no alias, but a tensor of it has a pin.
+            # An evicted storage has no alias, but its tensor can be pinned.
             pin_each((saved.get(getattr(each, "_cdata", 0), each) for each in args), pins)
             return original(*args, **kwargs)
 
@@ -246,7 +246,7 @@ def _writing(original: _Function) -> _Function:
 
 
 def _saving(original: _Function) -> _Function:
-    """The tensors of a script, its first argument, are read during the call."""
+    """Pins the tensors of a script, the first argument, during the call."""
 
     @functools.wraps(original)
     def wrapper(script: Any, *args: Any, **kwargs: Any) -> Any:
@@ -258,14 +258,14 @@ def _saving(original: _Function) -> _Function:
 
 
 def _static(make: Callable[[_Function], _Function]) -> Callable[[_Function], Any]:
-    """For functions that belong to a class and not to its objects."""
+    """For static methods of a class."""
     return lambda original: staticmethod(make(original))
 
 
 def _storage_getitem(original: _Function) -> _Function:
-    """A number is read, but a slice is a storage that points into this one.
+    """Pins the storage to read a number; lets it escape for a slice, which points into it.
 
-    A slice of a mapped file that no op has met is met by itself: Note [Private memory].
+    A slice of a mapped file that no op has used is registered by itself: Note [Private memory].
     """
     read, share = _pinning(original), _escaping(original)
 
@@ -281,7 +281,7 @@ def _storage_getitem(original: _Function) -> _Function:
 
 
 def _numpy(original: _Function) -> _Function:
-    """Forced, it may make a copy and show that one: here the copy is made where it can escape."""
+    """With `force` NumPy may show a copy: makes the copy here, where it can escape."""
 
     @functools.wraps(original)
     def wrapper(self: torch.Tensor, *, force: bool = False) -> Any:
@@ -295,7 +295,7 @@ def _numpy(original: _Function) -> _Function:
 
 
 def _dlpack(original: _Function) -> _Function:
-    """Asked for a copy, it shows that one: here the copy is made where it can escape."""
+    """With `copy` DLPack shows a copy: makes the copy here, where it can escape."""
 
     @functools.wraps(original)
     def wrapper(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -315,7 +315,7 @@ _POINT = [
 ]
 _ESCAPE = [
     *((torch.Tensor, name) for name in ("apply_", "map_", "map2_")),
-    # Storages that the program held before the scope, or made without a tensor.
+    # Methods of storages that the program held before the scope, or made without a tensor.
     *(
         (torch.UntypedStorage, name)
         for name in (
@@ -324,7 +324,7 @@ _ESCAPE = [
             "_resize_with_addr_",
             "_share_cuda_",
             "_swap_data_ptr_",
-            # It only reads, but asks for a pointer with which it could write.
+            # It only reads, but takes a mutable pointer.
             "_write_file",
             "fill_",
         )
@@ -332,7 +332,7 @@ _ESCAPE = [
 ]
 _PIN = [
     (torch.Tensor, "tolist"),
-    # Of an evicted storage these two end the process, where others raise.
+    # On an evicted storage these two end the process; others raise.
     (torch.UntypedStorage, "is_shared"),
     (torch.UntypedStorage, "_get_filename"),
     (torch.UntypedStorage, "_shared_decref"),
@@ -342,25 +342,25 @@ _PIN = [
     (torch._C, "_is_cow_tensor"),
 ]
 _PIN_TREES = [
-    # Programs that were compiled ahead of time read what they are given by pointer.
+    # Programs compiled ahead of time read their arguments by pointer.
     (torch._C._aoti.AOTIModelPackageLoader, "run"),
     (torch._C._aoti.AOTIModelPackageLoader, "boxed_run"),
     (torch._C._aoti.AOTIModelContainerRunnerCpu, "run"),
-    # Picklers in C++ that are given values and no module.
+    # Picklers in C++ that get values, but no module.
     (torch._C, "_pickle_save"),
     (torch._C, "_save_parameters"),
-    # A state is read while PyTorch holds the generator's lock, for which a replay may wait.
+    # PyTorch reads the state under the generator's lock, for which a replay might wait.
     (torch.Generator, "set_state"),
     (torch.Generator, "__setstate__"),
 ]
 _READ = [
     (torch.Tensor, "__deepcopy__"),
     (torch.serialization, "_legacy_save"),
-    # Loading looks at the storages that it makes.
+    # Loading accesses the storages that it makes.
     (torch.serialization, "_load"),
     (torch.serialization, "_legacy_load"),
 ]
-# The pickler of TorchScript is in C++ and asks for all bytes itself.
+# TorchScript's pickler is in C++ and accesses all bytes itself.
 _SAVE = [
     *(
         (torch.jit._script.RecursiveScriptModule, name)
@@ -421,8 +421,8 @@ _ROWS: list[tuple[Any, str, Callable[[_Function], Any]]] = [
     (torch.UntypedStorage, "resize_", resizing),
     (torch.Tensor, "numpy", _numpy),
     (torch.UntypedStorage, "__getitem__", _storage_getitem),
-    # C functions with which extensions take a tensor's pointer and call no Python at all. Where
-    # it is missing they call `__dlpack__`.
+    # C functions with which extensions take a tensor's pointer without calling Python. If the
+    # attribute is missing they call `__dlpack__`.
     (torch.Tensor, "__dlpack_c_exchange_api__", hide),
 ]
 
@@ -436,4 +436,4 @@ _learn_slices()
 
 _SINCE = {"_resize_with_addr_": "2.13", "_swap_data_ptr_": "2.12", "const_data_ptr": "2.13"}
 PATCHES = Patches([Replacement(*row, since=_SINCE.get(row[1], "")) for row in _ROWS])
-"""What to install while a scope is active."""
+"""Installed while a scope is active."""

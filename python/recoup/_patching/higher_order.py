@@ -1,8 +1,8 @@
 """Higher-order ops (`torch.cond`, eager `flex_attention`) while a scope is active.
 
-The engine watches ops through dispatch key Fake, which is on for the whole scope. Higher-order ops
-are dispatched in Python, know no kernel for that key and would raise. For them the key is passed
-over; the ops that they run inside are watched as all others.
+The engine intercepts ops through dispatch key Fake, which is on for the whole scope. Higher-order
+ops are dispatched in Python, have no kernel for that key and would raise. So the key is skipped for
+them; the ops that they run inside are intercepted as all others.
 """
 
 import functools
@@ -33,4 +33,4 @@ def _without_fake(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PATCHES = Patches([Replacement(torch._ops.HigherOrderOperator, "dispatch", _without_fake)])
-"""What to install while a scope is active."""
+"""Installed while a scope is active."""

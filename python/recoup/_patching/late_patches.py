@@ -13,23 +13,23 @@ from recoup._patching.patches import Patches, Replacement
 
 
 class LateReplacement(NamedTuple):
-    """An attribute that is replaced as soon as its module is there."""
+    """An attribute that is replaced as soon as its module is loaded."""
 
     module: str
     owner: str
-    """What has it in the module; empty: the module itself."""
+    """The attribute's owner in the module; empty: the module itself."""
     name: str
     make: Callable[[Any], Any]
 
     def row(self) -> Replacement:
-        """Of the module that is loaded, or is now."""
+        """The replacement in the module, which is loaded if it is not yet."""
         module = importlib.import_module(self.module)
         owner = getattr(module, self.owner) if self.owner else module
         return Replacement(owner, self.name, self.make)
 
 
 class LateSetting(NamedTuple):
-    """A setting of PyTorch's `torch.*.config` modules that has another value meanwhile."""
+    """A setting of a `torch.*.config` module that has another value while a scope is active."""
 
     module: str
     name: str
@@ -37,9 +37,10 @@ class LateSetting(NamedTuple):
 
 
 class LatePatches:
-    """As `Patches`, without loading what it replaces in: that may take seconds.
+    """`Patches` that do not load the modules of their rows, which may take seconds.
 
-    While somebody uses it, it looks on at imports. It may be interrupted anywhere, as `Patches`.
+    While it has a user, it watches imports. An interrupt may end its methods anywhere, as for
+    `Patches`.
     """
 
     def __init__(self, rows: Sequence[LateReplacement | LateSetting]) -> None:
@@ -53,7 +54,7 @@ class LatePatches:
 
     @property
     def replacements(self) -> tuple[Replacement, ...]:
-        """All of them; it loads their modules."""
+        """All replacements; loads their modules."""
         return tuple(row.row() for row in self._rows)
 
     def install(self, user: object) -> None:
@@ -78,18 +79,18 @@ class LatePatches:
                 self._put_back(row)
 
     def forget(self, user: object) -> None:
-        """`remove` for a user that is collected."""
+        """`remove` for a user that has been collected."""
         if user in self._users:
             self.remove(user)
 
     def unlock(self) -> None:
-        """Behind an interrupt, as of `Patches`."""
+        """Releases the lock after an interrupt, as `Patches.unlock` does."""
         for patches in self._of_loaded.values():
             patches.unlock()
         try:
             while True:
                 self._lock.release()
-        except RuntimeError:  # it is not this thread's
+        except RuntimeError:  # this thread does not hold it
             pass
 
     def _install(self, module: str, user: object) -> None:
@@ -103,7 +104,7 @@ class LatePatches:
                 setattr(sys.modules[module], row.name, row.value)
 
     def _put_back(self, row: LateSetting) -> None:
-        # What somebody has set it to since stays.
+        # A value that was set since then stays.
         if row in self._before and getattr(sys.modules[row.module], row.name) == row.value:
             setattr(sys.modules[row.module], row.name, self._before[row])
         self._before.pop(row, None)
@@ -115,7 +116,7 @@ class LatePatches:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds nothing itself: it tells when a module of these names has been loaded."""
+    """Finds no module itself; calls `loaded` when a module with one of the names was loaded."""
 
     def __init__(self, names: set[str], loaded: Callable[[str], None]) -> None:
         self.names = names
@@ -137,7 +138,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Another's, which it gives way to once the module is there."""
+    """Another loader, which it puts back in place once the module is loaded."""
 
     def __init__(self, loader: importlib.abc.Loader, loaded: Callable[[str], None]) -> None:
         self._loader = loader

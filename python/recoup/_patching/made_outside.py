@@ -1,7 +1,7 @@
 """Wrappers of functions that make bytes outside of any op, or move them out of the pool.
 
-What is made is charged, and where its size is known room is made first.
-`recoup._patching.entry_points` says which functions these are.
+The new bytes are charged; if their size is known, room is made first.
+`recoup._patching.entry_points` lists these functions.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _Function = Callable[..., Any]
 
 
 def charge(thing: object) -> None:
-    """Charges what was made outside of any op; ignores anything else."""
+    """Charges a tensor or storage made outside of any op; ignores any other object."""
     if isinstance(thing, torch.UntypedStorage):
         if thing.device.type != "meta":
             _C.charge(_C.alias_of(thing))
@@ -27,7 +27,7 @@ def charge(thing: object) -> None:
 
 
 def making(original: _Function) -> _Function:
-    """Makes a tensor or storage of bytes that are there, or comes with them."""
+    """For functions that make a tensor or storage from existing bytes, or return one."""
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -39,7 +39,7 @@ def making(original: _Function) -> _Function:
 
 
 def making_sized(original: _Function) -> _Function:
-    """The same; the last number among the arguments is the size in bytes."""
+    """As `making`; the last integer among the arguments is the size in bytes."""
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -56,7 +56,7 @@ def making_sized(original: _Function) -> _Function:
 
 
 def mapping(original: _Function) -> _Function:
-    """Maps a file. A private mapping takes memory where tensors show it, and is charged there."""
+    """For mapped files. A private mapping takes memory when tensors use it, and is charged then."""
     shared = making_sized(original)
 
     @functools.wraps(original)
@@ -69,7 +69,7 @@ def mapping(original: _Function) -> _Function:
 
 @contextlib.contextmanager
 def _made_anew(storage: torch.UntypedStorage, size_bytes: int) -> Iterator[None]:
-    """So many bytes are made for a storage in here, outside of the pool: there is room for them."""
+    """Makes room for bytes that the block allocates for a storage outside of the pool."""
     reserved = _C.Reservation(size_bytes)
     try:
         yield
@@ -79,14 +79,14 @@ def _made_anew(storage: torch.UntypedStorage, size_bytes: int) -> Iterator[None]
 
 
 def sharing(original: _Function) -> _Function:
-    """Moves a storage's bytes to shared memory, unless they are there: both exist for a moment."""
+    """For moving a storage's bytes to shared memory: for a moment both copies exist."""
 
     @functools.wraps(original)
     def wrapper(storage: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
         escape(storage)
         with (
             _made_anew(storage, 0 if storage.is_shared() else storage.nbytes()),
-            # The copy goes to a storage that gives its bytes away; they are reserved already.
+            # The copy's target bypasses the pool; its bytes are reserved already.
             unseen(),
         ):
             return original(storage, *args, **kwargs)
@@ -95,10 +95,10 @@ def sharing(original: _Function) -> _Function:
 
 
 def resizing(original: _Function) -> _Function:
-    """Old and new bytes exist for a moment. Those of the pool are charged by the allocator.
+    """For resizing: for a moment old and new bytes exist. The allocator charges those of the pool.
 
-    Of the pool's it is the death of the old content, which stays where something needs it, and a
-    one is made: FSDP frees a parameter so, and has it again.
+    A resized storage of the pool gets a new content; the old one dies, and is kept if a value needs
+    it. FSDP frees a parameter and allocates it again in this way.
     """
 
     @functools.wraps(original)

@@ -1,8 +1,8 @@
-"""What modules, optimizers and what they hold are called, while a run wants to know.
+"""Names of modules, optimizers and their tensors, while a run attributes memory to them.
 
-No hook is put on any module: some choose another path, and other bits, when they see one. Instead
-`Module.__call__` is replaced while somebody asks, and what runs inside is said to be for the
-module: see makers.h.
+No module gets a hook: some choose another code path, with other bits, when they have one. Instead
+`Module.__call__` is replaced while a run needs it, and ops inside are attributed to the module: see
+makers.h.
 """
 
 import contextlib
@@ -27,29 +27,29 @@ _T = TypeVar("_T")
 
 
 class ModuleName(NamedTuple):
-    """A module, or an optimizer, which has no path."""
+    """The name of a module, or of an optimizer, which has no path."""
 
     root: int
-    """Which of all outermost modules it belongs to."""
+    """Number of the outermost module to which it belongs."""
     path: str
-    """Its qualified name there; empty for the outermost one."""
+    """Qualified name within the outermost module; empty for that module itself."""
     kind: str
-    """The class of the outermost one."""
+    """Class of the outermost module."""
 
 
 class TensorName(NamedTuple):
-    """What a module or an optimizer holds."""
+    """The name of a tensor that a module or an optimizer holds."""
 
     module: int
-    """The number of the module that has it, or has the parameter that it is for."""
+    """Number of the module that holds the tensor or its parameter."""
     name: str
-    """The parameter's or buffer's qualified name; of an optimizer's state, that and its key."""
+    """Qualified name of the parameter or buffer; for optimizer state also its key."""
     kind: str
     """'parameters', 'buffers', 'gradients' or 'optimizer'."""
 
 
 class _Numbers(Generic[_T]):
-    """Numbers for names, in the order in which they came. Never fewer."""
+    """Numbers for names, in order of first use. Names are never removed."""
 
     def __init__(self) -> None:
         self._numbers: dict[_T, int] = {}
@@ -70,29 +70,29 @@ MODULES: _Numbers[ModuleName] = _Numbers()
 TENSORS: _Numbers[TensorName] = _Numbers()
 
 _roots = itertools.count()
-# Numbers of outermost modules that are gone, by their class: a loop that makes one each time makes
-# no new names.
+# Numbers of outermost modules that were collected, by class, for reuse: a loop that makes one in
+# each iteration makes no new names.
 _free_roots: defaultdict[str, list[int]] = defaultdict(list)
-# By the id of a module or an optimizer, which may be of a class without a hash: what it is, so that
-# nothing else that comes to lie there is taken for it, and its number.
+# Names by the id of a module or optimizer, whose class may have no hash: a weak reference, so that
+# another object at the same address is not mistaken for it, and its number.
 _known: dict[int, tuple[weakref.ref[Any], int]] = {}
-# Those that were called first of all they are in: their number among roots, and what they are.
+# Outermost modules by their root number: those that were called outside of any known module.
 _tops: dict[int, weakref.ref[torch.nn.Module]] = {}
 
 
 class _Thread(threading.local):
     inside: int | None = None
-    """The number of the module that the thread is in."""
+    """Number of the module that the thread is in."""
     steps: dict[int, tuple[int, CodeType]] | None = None
-    """The optimizers whose steps it is in: how deep it was before, and what runs around a step."""
+    """Optimizers whose steps the thread is in: the depth before, and the code around the step."""
 
 
 _thread = _Thread()
 
 # Note [Naming runs no code of the program]
-# A class may compute its attributes, draw random numbers where it says what it holds, or see each
-# attribute of a tensor that is asked for. So names come of the dictionaries that modules and
-# optimizers have, and tensors are looked at where no `__torch_function__` and no mode is called.
+# A class may compute its attributes, draw random numbers when it lists its contents, or intercept
+# access to a tensor's attributes. So names are taken from the dictionaries of modules and
+# optimizers, and tensors are accessed while `__torch_function__` and modes are disabled.
 
 
 def _class_name(thing: object) -> str:
@@ -100,7 +100,7 @@ def _class_name(thing: object) -> str:
 
 
 def _held_by(module: object, name: str) -> dict[str, Any]:
-    """Of `_modules`, `_parameters` or `_buffers`."""
+    """The module's dictionary `_modules`, `_parameters` or `_buffers`."""
     try:
         own = object.__getattribute__(module, "__dict__")
     except AttributeError:
@@ -114,7 +114,7 @@ def _is_module(thing: object) -> bool:
 
 
 def _all_in(top: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """It and what it holds, with their paths, as `named_modules` has them."""
+    """The module and its submodules with their paths, as `named_modules` lists them."""
     seen = {id(top)}
     left: list[tuple[str, torch.nn.Module]] = [("", top)]
     while left:
@@ -136,7 +136,7 @@ def _number_of(thing: Any) -> int:
         return _remember(thing, ModuleName(_new_root(thing), "", _class_name(thing)))
     if _thread.inside is None:
         return _learn(thing)
-    # Made within another one: it has the place of its class there.
+    # A module made inside another one is named by its class there.
     outer = MODULES[_thread.inside]
     path = f"{outer.path}.{_class_name(thing)}" if outer.path else _class_name(thing)
     return _remember(thing, outer._replace(path=path))
@@ -152,20 +152,20 @@ def _new_root(thing: object) -> int:
 
 def _remember(thing: Any, name: ModuleName) -> int:
     number, key = MODULES.of(name), id(thing)
-    with contextlib.suppress(TypeError):  # a class without weak references is asked each time
+    with contextlib.suppress(TypeError):  # a class without weak references is named each time
         _known[key] = (weakref.ref(thing, lambda _: _known.pop(key, None)), number)
     return number
 
 
 def _learn(top: torch.nn.Module) -> int:
-    """A module that is called and was in none that was called before, with all that is in it."""
+    """Names a module that is called outside of all known modules, and its submodules."""
     root, kind = _new_root(top), _class_name(top)
     with contextlib.suppress(TypeError):
         _tops[root] = weakref.ref(top, lambda _: _tops.pop(root, None))
     for path, module in _all_in(top):
         before = _known.get(id(module))
         if before is not None and before[0]() is module and not MODULES[before[1]].path:
-            _tops.pop(MODULES[before[1]].root, None)  # it was called alone before
+            _tops.pop(MODULES[before[1]].root, None)  # it was an outermost module before
         _remember(module, ModuleName(root, path, kind))
     return MODULES.of(ModuleName(root, "", kind))
 
@@ -187,18 +187,18 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PATCHES = Patches([Replacement(torch.nn.Module, "__call__", _calling, runs_program=True)])
-"""What to install while a run wants to know."""
+"""Installed while a run attributes memory to modules."""
 
 
 def enter() -> None:
-    """A scope begins: what an interrupt left of an earlier one is gone."""
+    """Resets the thread's state at the beginning of a scope, as an interrupt may have left some."""
     _C.leave_module(0)
     _thread.inside = _thread.steps = None
 
 
 def tensors() -> list[tuple[torch.Tensor, int]]:
-    """What the modules hold that were called, with the numbers of their names."""
-    found: dict[int, tuple[torch.Tensor, int]] = {}  # the first name of what has several
+    """Tensors of all modules that were called, with the numbers of their names."""
+    found: dict[int, tuple[torch.Tensor, int]] = {}  # a tensor with several names has the first
     with torch._C.DisableTorchFunction():
         for root, top in list(_tops.items()):
             outermost = top()
@@ -218,13 +218,13 @@ def _tensors_of(
                 continue
             name = f"{path}.{name}" if path else str(name)
             yield tensor, TENSORS.of(TensorName(owner, name, kind))
-            # Of others there is a warning.
+            # `grad` of a tensor that is no leaf of autograd warns.
             if kind == "parameters" and tensor.is_leaf and tensor.grad is not None:
                 yield tensor.grad, TENSORS.of(TensorName(owner, name, "gradients"))
 
 
 def state_of(stepped: Optimizer) -> list[tuple[torch.Tensor, int]]:
-    """What an optimizer keeps for each parameter, with the numbers of their names."""
+    """Tensors that an optimizer keeps for each parameter, with the numbers of their names."""
     names = {id(tensor): TENSORS[number] for tensor, number in tensors()}
     own = _number_of(stepped)
     found: list[tuple[torch.Tensor, int]] = []
@@ -238,7 +238,7 @@ def state_of(stepped: Optimizer) -> list[tuple[torch.Tensor, int]]:
 
 
 def _leave_failed_steps() -> None:
-    """Of a step that failed nobody is told: what runs around it is gone from the stack."""
+    """Ends failed steps, which no hook reports: the code around them is no longer on the stack."""
     running = set()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -252,7 +252,7 @@ def _leave_failed_steps() -> None:
 
 
 class StepHooks:
-    """Says which optimizer's step runs, and calls `before` and `after` around it."""
+    """Attributes ops to the optimizer whose step runs; calls `before` and `after` around it."""
 
     def __init__(
         self, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
@@ -261,7 +261,7 @@ class StepHooks:
         self._handles: list[RemovableHandle] = []
 
     def add(self) -> None:
-        # As in step_marks.py: a handle is known before its hook is in force.
+        # As in step_marks.py: the handle is stored before its hook is active.
         rows: tuple[tuple[Any, Any], ...] = (
             (optimizer._global_optimizer_pre_hooks, self._begin),
             (optimizer._global_optimizer_post_hooks, self._end),

@@ -1,7 +1,7 @@
-"""Profilers that look at the arguments of ops, which may be evicted, while a scope is active.
+"""Tells the engine while a profiler inspects the arguments of ops, which may be evicted.
 
-See observers.cpp. It costs each op something, so it is on only while a profiler is. Not for
-`ExecutionTraceObserver`, which reads the bytes of integers, and would read nothing.
+See observers.cpp. This costs time at each op, so it is on only while a profiler runs. It excludes
+`ExecutionTraceObserver`, which reads the bytes of integer tensors and would find none.
 """
 
 import functools
@@ -24,11 +24,11 @@ def _starting(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             _running.add(kind)
-            _C.let_observers_look(True)  # our first observer comes before the profiler's
+            _C.let_observers_look(True)  # puts our first observer before the profiler's
             try:
                 return original(*args, **kwargs)
             finally:
-                _C.let_observers_look(True)  # and our last one behind it
+                _C.let_observers_look(True)  # and our last one after it
 
         return wrapper
 
@@ -53,7 +53,7 @@ def _stopping(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 _PROFILER = ("_enable_profiler", "_disable_profiler")
 _LEGACY = ("_enable_profiler_legacy", "_disable_profiler_legacy")
-# Who calls them by a name of its own.
+# Modules that have these functions as names of their own.
 _OWNERS = {
     _PROFILER: (torch._C._autograd, torch.autograd, torch.autograd.profiler),
     _LEGACY: (torch._C._autograd, torch.autograd, torch.autograd.profiler_legacy),
@@ -70,11 +70,11 @@ PATCHES = Patches(
         )
     ]
 )
-"""What to install while a scope is active."""
+"""Installed while a scope is active."""
 
 
 def enter(scope: object) -> None:
-    """A scope begins; a profiler may be running already."""
+    """Begins a scope; a profiler may be running already."""
     _scopes.add(scope)
     if torch._C._autograd._profiler_enabled():
         _running.add(_PROFILER[0])
@@ -82,7 +82,7 @@ def enter(scope: object) -> None:
 
 
 def leave(scope: object) -> None:
-    """It is over; of one that has not begun, this does nothing."""
+    """Ends a scope; does nothing for one that has not begun."""
     if scope not in _scopes:
         return
     if _running and len(_scopes) == 1:

@@ -1,14 +1,14 @@
-"""Which tensors that were made before a scope may leave the memory that they are in.
+"""Finds tensors made before a scope whose memory the spill tier may take over.
 
-With a spill tier the memory of a model that was made outside the scope is given back when room is
-short: its bytes are in the pool or in the tier from then on. Nobody may know their address then.
-What takes it inside the scope (NumPy, DLPack, raw pointers) is noticed. What took it before leaves
-one trace: a reference to the tensor that no container of Python has, for NumPy's arrays and
-capsules hold one and do not show it to the garbage collector. So a storage may be taken over when
-the collector finds every reference to each of its tensors, and no other thread runs that could use
-it while its memory is given back: none when the scope begins, and none from the first one that
-starts. A tensor that a running function has in
-a variable of its own stays: to look there would keep alive what is found.
+With a spill tier, recoup returns the memory of a model that was made outside the scope when room is
+short: its bytes are in the pool or in the tier from then on. No code may hold their address then.
+Code that takes the address inside the scope (NumPy, DLPack, raw pointers) is noticed. Code that
+took it before leaves one trace: a reference to the tensor that no Python container has, because
+NumPy's arrays and capsules hold one and do not show it to the garbage collector. So a storage may
+be taken over if the collector finds every reference to each of its tensors, and if no other thread
+could use it while its memory is returned: offers require that no other Python thread runs when the
+scope begins, and they end when one starts. A tensor in a local variable of a running function
+stays: inspecting frames would keep alive what is found.
 """
 
 import _thread
@@ -27,7 +27,7 @@ from recoup.warning import RecoupWarning
 
 
 def offer(engine: _C.Budget) -> None:
-    """Offers to the entered scope's spill tier all that may be taken over."""
+    """Offers all tensors that may be taken over to the spill tier of the entered scope."""
     _tell_of_threads()
     others = sys._current_frames().keys() - {threading.get_ident()}
     if others:
@@ -39,7 +39,7 @@ def offer(engine: _C.Budget) -> None:
         return
     tensors.append(torch.empty(0))
     known.append(0)
-    objects.append(tensors[-1])  # held by both lists, as all of them, and by nobody else
+    objects.append(tensors[-1])  # held by these two lists, as all others, and by nothing else
     references = list(map(sys.getrefcount, tensors))
     accounted = [
         count - from_objects == references[-1]
@@ -49,7 +49,7 @@ def offer(engine: _C.Budget) -> None:
 
 
 def _warn_of(others: Collection[int]) -> None:
-    """Says why what there is stays outside, if there is anything."""
+    """Warns that existing tensors stay outside the tier, and why, if there are any."""
     if any(issubclass(type(each), torch.Tensor) for each in gc.get_objects()):
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         running = ", ".join(sorted(names.get(other, "one without a name") for other in others))
@@ -64,9 +64,9 @@ def _warn_of(others: Collection[int]) -> None:
 
 @functools.cache
 def _tell_of_threads() -> None:
-    """From now on a thread that starts ends all offers.
+    """Makes the start of a thread withdraw all offers.
 
-    Since Python 3.12 it is an event for audit hooks, see scope_module.cpp.
+    Since Python 3.12 an audit event reports it, see scope_module.cpp.
     """
     if sys.version_info >= (3, 12):
         return

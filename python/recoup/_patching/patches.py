@@ -1,4 +1,4 @@
-"""Attributes of other modules' objects that are replaced for a while and put back exactly."""
+"""Temporary replacements of attributes of other modules' objects."""
 
 import os
 import threading
@@ -16,48 +16,48 @@ _SKIP_ONE = eval_frame._FrameExecStrategy(_SKIP, eval_frame._FrameAction.DEFAULT
 
 
 class Replacement(NamedTuple):
-    """An attribute of somebody else's that is replaced."""
+    """An attribute of another module's object, and its replacement."""
 
     owner: Any
     name: str
     make: Callable[[Any], Any]
-    """Makes the new attribute from the one that is found there."""
+    """Makes the new attribute from the present one."""
     optional: str = ""
-    """Why it may be missing; empty where it may not, which a test checks for every table."""
+    """Why it may be missing; empty if it must exist, which a test checks for every table."""
     since: str = ""
-    """The first PyTorch that has it, as in 2.13; empty where all have it."""
+    """The first PyTorch version that has it, such as 2.13; empty if all have it."""
     runs_program: bool = False
-    """Whether the program's own functions run within it, which Dynamo is to compile as ever."""
+    """Whether it runs functions of the program, which Dynamo must compile as usual."""
 
 
 _ABSENT = object()
 
 
 def hide(original: object) -> object:
-    """A maker for attributes that shall be missing."""
+    """A `make` that removes the attribute."""
     return _ABSENT
 
 
 class Patches:
     """A list of replacements, in force while at least one user wants them.
 
-    What is missing is passed over: nobody can call it, and a program may run without it.
-    An interrupt may end `install` and `remove` anywhere: another call goes on where it was.
+    Missing attributes are skipped: no caller can use them, and a program may run without them.
+    An interrupt may end `install` and `remove` anywhere; another call completes them.
     """
 
     def __init__(self, replacements: Sequence[Replacement]) -> None:
         self.replacements = tuple(replacements)
         self._lock = threading.RLock()
         self._users: set[object] = set()
-        # Owner, attribute, what was in the owner's own dictionary, what is there now.
+        # Owner, attribute, previous entry of the owner's own dictionary, present entry.
         self._undo: list[tuple[Any, str, object, object]] = []
-        # What was found the last time, and what was made from it. Most of a small scope's time
-        # would be to make the same again.
+        # The attribute found last, and its replacement, for reuse: making replacements would take
+        # most of a small scope's time.
         self._made: dict[Replacement, tuple[object, object]] = {}
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def install(self, user: object) -> None:
-        """Replaces the attributes, unless they are. `user` has to be given to `remove` later."""
+        """Replaces the attributes unless they are replaced. Pass the same `user` to `remove`."""
         with self._lock:
             if self._users:
                 self._users.add(user)
@@ -72,27 +72,27 @@ class Patches:
                 raise
 
     def remove(self, user: object) -> None:
-        """Puts the attributes back when no other user is left; of none it does nothing."""
+        """Restores the attributes when the last user is removed; no effect for other objects."""
         with self._lock:
             self._users.discard(user)
             if not self._users:
                 self._restore()
 
     def forget(self, user: object) -> None:
-        """`remove` for a user that is collected: at any time, within our own functions too."""
+        """`remove` for a user that has been collected; may run inside methods of this class."""
         if user in self._users:
             self.remove(user)
 
     def unlock(self) -> None:
-        """Behind an interrupt, which may have come where a `with` would not let go of the lock."""
+        """Releases the lock after an interrupt that prevented a `with` from releasing it."""
         try:
             while True:
                 self._lock.release()
-        except RuntimeError:  # it is not this thread's
+        except RuntimeError:  # this thread does not hold it
             pass
 
     def _replace(self, row: Replacement) -> None:
-        # An inherited attribute is shadowed and, later, uncovered again.
+        # Shadows an inherited attribute, which restoring uncovers again.
         before = vars(row.owner).get(row.name, _ABSENT)
         original = getattr(row.owner, row.name, _ABSENT)
         if original is _ABSENT:
@@ -106,21 +106,22 @@ class Patches:
     def _restore(self) -> None:
         while self._undo:
             owner, name, before, after = self._undo[-1]
-            # What somebody else put there since stays: it may wrap ours, which then does nothing.
+            # A replacement that other code put there stays: it may call ours, which is then inert.
             if vars(owner).get(name, _ABSENT) is after:
                 _put(owner, name, before)
             self._undo.pop()
 
     def _renew_lock(self) -> None:
-        # The child of a fork goes on in the scope, with a copy of everything; a thread that it does
-        # not have may have held the lock.
+        # A forked child continues in the scope with a copy of all state, but a thread that does not
+        # exist there may have held the lock.
         self._lock = threading.RLock()
 
 
 def _hidden_from_dynamo(row: Replacement, original: object) -> object:
-    """Dynamo takes a function of ours for the one in whose place it is, which it may know.
+    """The replacement, which Dynamo treats like the original function and does not compile.
 
-    And it does not compile ours, nor what that calls, where the program runs between two graphs.
+    Dynamo may have special rules for the original. Nor does it compile functions called by the
+    replacement, unless the program's own functions run within it.
     """
     made = row.make(original)
     if isinstance(made, FunctionType) and callable(original):
@@ -131,7 +132,7 @@ def _hidden_from_dynamo(row: Replacement, original: object) -> object:
 
 
 _IMMUTABLE = 1 << 8
-"""`Py_TPFLAGS_IMMUTABLETYPE`: of types of C's that take no new attributes from Python."""
+"""`Py_TPFLAGS_IMMUTABLETYPE`: set for C types that accept no new attributes from Python."""
 
 
 def _put(owner: Any, name: str, attribute: object) -> None:

@@ -1,4 +1,4 @@
-"""The tensors of a TorchScript module or function, which a pickler in C++ reads without any op."""
+"""The tensors of a TorchScript module or function, which a C++ pickler reads without any op."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from recoup import _C
 
 
 def leaves_of(script: Any) -> Iterator[Any]:
-    """All that its file holds: attributes of a module and of those in it, constants of code."""
+    """The objects in its file: attributes of the module and its submodules, constants of code."""
     if isinstance(script, torch._C.ScriptFunction):
         yield from _constants(script.graph)
         return
@@ -22,7 +22,7 @@ def leaves_of(script: Any) -> Iterator[Any]:
 
 
 def leaves_of_tree(tree: Any) -> Iterator[Any]:
-    """The leaves of nested containers; of a script among them, the tensors that its file holds."""
+    """Leaves of nested containers; of a script among them, the tensors that its file holds."""
     for leaf in tree_leaves(tree):
         if isinstance(leaf, torch.jit.ScriptModule):
             yield from leaves_of(leaf)

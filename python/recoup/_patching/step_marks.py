@@ -1,4 +1,4 @@
-"""Steps of optimizers, told to runs that want to know."""
+"""Reports the end of optimizer steps to runs."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,9 @@ _handles: dict[object, RemovableHandle] = {}
 
 
 def add(user: object, hook: Callable[..., None]) -> None:
-    """Calls `hook` behind each step of an optimizer, until `remove(user)`."""
-    # As torch.optim's own function does, but the handle is known before the hook is in force: an
-    # interrupt in between leaves no hook that nobody can remove.
+    """Calls `hook` after each step of any optimizer, until `remove(user)`."""
+    # torch.optim's own function stores the handle after the hook is active; an interrupt in between
+    # would leave a hook that cannot be removed.
     hooks = optimizer._global_optimizer_post_hooks
     handle = RemovableHandle(hooks)
     _handles[user] = handle
@@ -19,7 +19,7 @@ def add(user: object, hook: Callable[..., None]) -> None:
 
 
 def remove(user: object) -> None:
-    """Ends it; does nothing when there is none."""
+    """Removes the user's hook, if there is one."""
     if user in _handles:
         _handles[user].remove()
         _handles.pop(user, None)

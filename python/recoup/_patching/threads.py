@@ -8,12 +8,12 @@ from recoup import _C
 
 @contextlib.contextmanager
 def carry() -> Iterator[None]:
-    """A `with` block, or a decorator, that makes the thread it runs on one of the scope's.
+    """A `with` block, or a decorator, in which the current thread belongs to the scope.
 
-    Other threads than the one that entered `recoup.budget` run unseen: what they make is not in the
-    budget, and a tensor that is evicted raises when they touch it. In here they are seen: their ops
-    take from the budget, and bring back what they read. Threads of one scope take turns at ops.
-    Does nothing where no scope is open; ends with the scope where that is left earlier.
+    Threads other than the one that entered `recoup.budget` normally bypass the scope: their tensors
+    are not in the budget, and they raise an error when they touch an evicted tensor. Inside this
+    block their ops take memory from the budget and restore their arguments. Threads of one scope
+    run ops one at a time. No effect if no scope is open; ends with the scope if that ends first.
 
         with recoup.budget("4GiB"), ThreadPoolExecutor() as pool:
             pool.map(recoup.carry()(augment), batches)

@@ -1,1 +1,1 @@
-"""What a run tells: reports, holders of memory, failures."""
+"""Reports of a run: text, memory holders, failures."""

@@ -1,4 +1,4 @@
-"""Who holds the memory of a run, and for whom its time is spent."""
+"""Attribution of a run's memory and time to the program's modules."""
 
 import os
 from collections import defaultdict
@@ -25,17 +25,17 @@ Kind = Literal[
     "other",
 ]
 
-# As HoldingKind and Phase have them, in include/recoup/attribution.h.
+# The order of HoldingKind and Phase in include/recoup/attribution.h.
 _VALUE, _SOURCE, _WORKSPACE, _AHEAD, _OUTSIDE = range(5)
 _FORWARD, _BACKWARD, _OPTIMIZER = range(3)
 MOMENT_KINDS: tuple[MomentKind, ...] = ("op", "replay", "evict", "spill", "fetch", "move", "step")
-"""As LiveMoment::Kind has them."""
+"""Kinds in the order of LiveMoment::Kind."""
 
 _LIBRARIES = [os.path.dirname(torch.__file__) + os.sep, f"{Path(__file__).parents[1]}{os.sep}"]
 
 
 class Attribution:
-    """Of one run: what to do while its scope is open, and what came of it."""
+    """The attribution of one run: installs its hooks while the scope is open, and gives results."""
 
     def __init__(self, engine: _C.Budget, *, lines: bool, timeline: bool) -> None:
         self._engine = engine
@@ -45,7 +45,7 @@ class Attribution:
             _C.pass_over_lines(_LIBRARIES)
         self._hooks = module_names.StepHooks(self._name_held, self._name_state)
 
-    # ---- while the scope is open; each may be done again, or not have been done ----
+    # ---- while the scope is open; each method is idempotent, and works without the others ----
 
     def enter(self, user: object) -> None:
         module_names.enter()
@@ -57,7 +57,7 @@ class Attribution:
         module_names.PATCHES.remove(user)
 
     def name_all(self) -> None:
-        """Tells the engine what the tensors are called that the program holds by now."""
+        """Tells the engine the names of the tensors that modules hold at present."""
         self._engine.set_names(module_names.tensors())
 
     def _name_held(self, _: Optimizer) -> None:
@@ -66,15 +66,15 @@ class Attribution:
     def _name_state(self, stepped: Optimizer) -> None:
         self._engine.set_names(module_names.state_of(stepped))
 
-    # ---- what came of it ----
+    # ---- results ----
 
     def result(self) -> "Result":
-        """What there is so far."""
+        """The attribution so far."""
         return Result(self._engine.attribution())
 
 
 class Result:
-    """What an engine kept, with the names that it knows only as numbers."""
+    """The engine's attribution records, with names in place of its numbers."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self._makers: list[dict[str, Any]] = raw["makers"]
@@ -85,14 +85,14 @@ class Result:
         self.moments: list[tuple[int, int, int, int, int, int, int]] = raw["moments"]
         self._lines: list[str] = _C.program_lines()
         roots = {MODULES[row["module"]].root for row in self._makers if row["module"] >= 0}
-        # Optimizers are no modules: their names cannot be mistaken.
+        # An optimizer's name cannot be confused with a module's.
         tops = {MODULES[row["module"]].root for row in self._makers if row["phase"] == _OPTIMIZER}
         self._several = len(roots - tops) > 1
 
     def module_name(self, number: int) -> str:
-        """Its qualified name; of an outermost module its class. -1: empty, outside of all.
+        """The module's qualified name; of an outermost module its class. -1: empty (no module).
 
-        Where there are several outermost modules, with the class before it.
+        If there are several outermost modules, the name begins with the outermost one's class.
         """
         if number < 0:
             return ""
@@ -105,22 +105,22 @@ class Result:
         return str(self._makers[maker]["op"]) if maker >= 0 else ""
 
     def line(self, maker: int) -> str:
-        """'file:line (function)'; empty where it is not known."""
+        """'file:line (function)'; empty if it is not known."""
         number = self._makers[maker]["line"] if maker >= 0 else -1
         return self._lines[number] if number >= 0 else ""
 
     def tensor_name(self, name: int) -> str:
-        """As `named_parameters` has it; -1: empty."""
+        """The name as in `named_parameters`; empty for -1."""
         return TENSORS[name].name if name >= 0 else ""
 
     def module(self, maker: int, name: int = -1) -> str:
-        """Of what a maker made, or of what has that name."""
+        """Name of the module of a tensor name, or else of a maker."""
         if name >= 0:
             return self.module_name(TENSORS[name].module)
         return self.module_name(self._makers[maker]["module"]) if maker >= 0 else ""
 
     def kind(self, maker: int, name: int = -1, *, source: bool = False) -> Kind:
-        """Of what a maker made, or of what has that name."""
+        """Kind of the memory of a tensor name, or else of a maker's results."""
         if name >= 0:
             return TENSORS[name].kind  # type: ignore[return-value]
         if maker < 0:
@@ -140,17 +140,17 @@ class Result:
         return self.kind(maker, name, source=holding == _SOURCE)
 
     def holders(self, *, each: bool = False) -> list[dict[str, Any]]:
-        """What was charged at the peak: rows of a module and a kind, largest first.
+        """Memory charged at the peak: rows of a module and a kind, largest first.
 
-        Keys `module`, `kind`, `bytes` and `values`; the bytes of all rows are the peak. each: a row
-        for each op and name too, with keys `op`, `name` and `line`.
+        Keys `module`, `kind`, `bytes` and `values`; the bytes of all rows add up to the peak.
+        each: also separate rows by op and name, with keys `op`, `name` and `line`.
         """
         return self.rows_of(self._holdings, each=each)
 
     def rows_of(
         self, holdings: Iterable[tuple[int, int, int, int]], *, each: bool = False
     ) -> list[dict[str, Any]]:
-        """The same of what was charged at another instant."""
+        """The rows of `holders` for the memory charged at another moment."""
         sums: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
         for holding, size, maker, name in holdings:
             outside = holding in (_AHEAD, _OUTSIDE)
@@ -172,7 +172,7 @@ class Result:
 
     @property
     def outside_bytes(self) -> int:
-        """What was taken before the scope began, which is charged all the time."""
+        """Bytes taken before the scope began, which are charged all the time."""
         return sum(size for holding, size, _, _ in self._holdings if holding == _OUTSIDE)
 
     def pinned_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,9 +188,9 @@ class Result:
         }
 
     def holding_lines(self) -> list[dict[str, Any]]:
-        """What was charged at the peak: rows of a `line` of the program, its `bytes` and `values`.
+        """Memory charged at the peak: rows of a program `line`, its `bytes` and `values`.
 
-        Largest first; empty where lines were not kept.
+        Largest first; empty if lines were not recorded.
         """
         sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         for _, size, maker, _ in self._holdings:
@@ -203,11 +203,11 @@ class Result:
         return sorted(rows, key=lambda row: -row["bytes"])
 
     def timeline(self) -> list[Moment]:
-        """What happened, in order."""
+        """All events in order."""
         return list(map(self.moment, self.moments))
 
     def moment(self, row: tuple[int, int, int, int, int, int, int]) -> Moment:
-        """One row of `moments`, or of those of `step`."""
+        """The event of one row of `moments`, or of those of `step`."""
         kind, start, cost, size, charged, maker, step = row
         return Moment(
             kind=MOMENT_KINDS[kind],
@@ -220,7 +220,7 @@ class Result:
         )
 
     def work(self) -> list[dict[str, Any]]:
-        """What was done for each module, its backward ops included, longest first."""
+        """Work done for each module, its backward ops included, longest first."""
         counts = ("ops", "op_ns", "replays", "replay_ns", "evictions", "evicted_bytes")
         sums: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(counts))
         for maker in self._makers:

@@ -1,4 +1,4 @@
-"""What ended a run that failed, and who held its memory at that moment."""
+"""The errors that ended a run, and the holders of its memory when they were raised."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,39 +26,39 @@ FIGURES = (
     "likely_bytes",
     "enough_bytes",
 )
-"""Of an OutOfBudgetError, those that a report has."""
+"""The fields of an OutOfBudgetError that a report includes."""
 
 _HELD = "Who held memory when it was refused, by module and kind:"
 NOTED_ROWS = 6
-"""The most holders in the note of an error."""
+"""Maximum number of holders in the note of an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An exception that ended the body of a scope, or its exit. It keeps no tensor alive."""
+    """An exception that ended the body of a scope, or its exit. Keeps no tensor alive."""
 
     where: Where
     type: str
-    """As a traceback names it."""
+    """The exception's class, as a traceback names it."""
     message: str
-    """Its first line."""
+    """First line of the exception's message."""
     op: str = ""
-    """Of an OutOfBudgetError: what asked for memory."""
+    """The op or other activity that asked for memory; empty unless an OutOfBudgetError."""
     module: str = ""
-    """The module that ran this op; empty: none, or it is not known."""
+    """The module that ran this op; empty if there is none or it is not known."""
     figures: Mapping[str, int] = field(default_factory=dict)
-    """Of an OutOfBudgetError, by the names in FIGURES; of others empty."""
+    """Values of the fields in FIGURES; empty unless an OutOfBudgetError."""
     help: tuple[str, ...] = ()
-    """What would have helped, a sentence each."""
+    """Remedies, one sentence each."""
     charged_bytes: int = 0
-    """When memory was refused."""
+    """Bytes charged when memory was refused."""
     rows: tuple[Mapping[str, Any], ...] | None = None
-    """Who held these bytes, as `Run.holders` has them; None: that is not known."""
+    """Holders of these bytes, with the keys of `Run.holders`; None if they are not known."""
     step: Mapping[str, Any] | None = None
-    """What there was of the step until then, as Result.step has it."""
+    """The step until the failure, in the form of Result.step."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For a report: all but the step."""
+        """All fields but the step, for a report."""
         names = ("where", "type", "message", "op", "module", "charged_bytes")
         return {
             **{name: getattr(self, name) for name in names},
@@ -71,10 +71,10 @@ class Failure:
 def failure_of(
     error: BaseException | None, where: Where, attribution: "Attribution | None"
 ) -> Failure | None:
-    """What to keep of `error`; None: it is no failure, as an exit with code 0.
+    """The record of `error`; None if it is no failure, such as an exit with code 0.
 
-    An OutOfBudgetError is found behind another exception that was raised for it, too. To be called
-    before the scope is left: then what holds memory still has its names.
+    Also finds an OutOfBudgetError among the causes of another exception. Call this before the scope
+    is left, while the names of tensors are still known.
     """
     if error is None or isinstance(error, GeneratorExit):
         return None
@@ -93,12 +93,12 @@ def failure_of(
 
 
 def _refusal_in(error: BaseException) -> OutOfBudgetError | None:
-    """The first OutOfBudgetError among the exception and those for which it was raised."""
+    """The first OutOfBudgetError among the exception and its causes; None if there is none."""
     return next((each for each in _chain(error) if isinstance(each, OutOfBudgetError)), None)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, and those for which it was raised."""
+    """The exception, its cause, and so on."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -110,7 +110,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _first_line(error: BaseException) -> str:
     try:
         return next(iter(str(error).splitlines()), "")
-    except Exception:  # of a class of the program's
+    except Exception:  # raised by the program's own exception class
         return ""
 
 
@@ -137,9 +137,9 @@ def _refused(
 
 
 def note_holders(error: BaseException, failure: Failure) -> None:
-    """Adds to the OutOfBudgetError who held the memory, where that is known.
+    """Adds the holders of the memory, if they are known, as a note to the OutOfBudgetError.
 
-    Before Python 3.11 an error has no notes; `Run.failures` and a report have the rows.
+    Before Python 3.11 errors have no notes; `Run.failures` and a report have the rows.
     """
     refused = _refusal_in(error)
     if refused is None or not failure.rows or not hasattr(refused, "add_note"):
@@ -162,7 +162,7 @@ def note_holders(error: BaseException, failure: Failure) -> None:
 
 
 def _is_of(refusal: Mapping[str, Any], error: OutOfBudgetError) -> bool:
-    """Whether the last refusal that the engine knows is that of the error."""
+    """Whether the engine's last refusal belongs to the error."""
     names = ("asked_bytes", "non_recomputable_bytes", "pinned_bytes", "evictable_bytes")
     return all(refusal[name] == getattr(error, name) for name in names)
 

@@ -1,4 +1,4 @@
-"""Names of files, and files that are there in whole or not at all."""
+"""Names of files, and atomic writes."""
 
 import os
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def utf8_name(path: str | bytes | os.PathLike[str]) -> str:
-    """A file's name as the engine takes it. Raises ValueError for one that is not UTF-8."""
+    """A file's name in the engine's form. Raises ValueError if it is not UTF-8."""
     name = os.fsdecode(path)
     try:
         name.encode()
@@ -16,7 +16,7 @@ def utf8_name(path: str | bytes | os.PathLike[str]) -> str:
 
 
 def check_writable(path: Path) -> None:
-    """Before work whose result is to go there. Raises OSError when it could not be written."""
+    """Raises OSError if a file could not be written there; call it before the work."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory")
     if not path.absolute().parent.is_dir():
@@ -26,12 +26,12 @@ def check_writable(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Readers see the old file or the new one, never a part."""
+    """Writes a file so that readers see either the old content or the new one."""
     handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
-        # mkstemp makes private files; a report gets the rights that any other file would have.
+        # mkstemp makes private files; give the file the permissions of an ordinary new file.
         os.umask(mask := os.umask(0))
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)

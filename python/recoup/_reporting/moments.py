@@ -1,4 +1,4 @@
-"""What happens in a run, moment by moment, and as a file for Perfetto."""
+"""The events of a run, and their file for Perfetto."""
 
 import dataclasses
 import json
@@ -13,26 +13,27 @@ MomentKind = Literal["op", "replay", "evict", "spill", "fetch", "move", "step"]
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """Something that happened in a run, live or simulated."""
+    """One event of a run, live or simulated."""
 
     kind: MomentKind
     name: str
-    """Of the op or the step; live, of the op that made what was evicted, spilled or moved."""
+    """Name of the op or step; of an evicted, spilled or moved value, the op that made it (live)."""
     start_ns: int
-    """On the run's clock. A simulated one counts the cost of ops and replays. Live: its end, which
-    is known, less its cost, but not below 0."""
+    """Start on the run's clock, in nanoseconds. The clock of a simulated run advances by the costs
+    of ops and replays. Of a live run: the measured end less the cost, at least 0."""
     cost_ns: int
-    """What the engine counts for an op or a replay; else 0. Live it is learned from ops of that
-    kind, so what passed may be less or more: a moment can seem to begin before another ended."""
+    """Cost of an op or a replay as the engine counts it, in nanoseconds; 0 for other kinds. Of a
+    live run it is learned from ops of the same kind, and the actual duration may differ: an event
+    can seem to start before another one ended."""
     charged_bytes: int
-    """To the budget, right after it."""
+    """Bytes charged to the budget right after the event."""
     module: str = ""
-    """Live: the module for which it was; empty: outside of all."""
+    """Live: the module to which the event is attributed; empty: no module."""
     size_bytes: int = 0
-    """Live: of what was evicted, spilled, fetched or moved."""
+    """Live: bytes that were evicted, spilled, fetched or moved."""
 
 
-# The lines of a timeline, from above, and what is on each.
+# The rows of a timeline from top to bottom, and the kinds of events on each.
 _LINES: dict[str, tuple[MomentKind, ...]] = {
     "program": ("op", "step"),
     "replays": ("replay",),
@@ -41,23 +42,23 @@ _LINES: dict[str, tuple[MomentKind, ...]] = {
 }
 _LINE_OF = {kind: line for line, kinds in enumerate(_LINES.values(), 1) for kind in kinds}
 
-# Perfetto shows JSON's escapes as they are written, and stops at a name that ends with a backslash.
+# Perfetto shows JSON escapes literally, and stops at a name that ends with a backslash.
 _UNREADABLE = re.compile(r"[\x00-\x1f\\\ud800-\udfff]")
 
 
 def chrome_json(moments: Sequence[Moment], budget_bytes: int) -> str:
-    """The text of a file of `chrome_trace`, which is to be written as UTF-8."""
+    """The text of a file of `chrome_trace`; write it as UTF-8."""
     return json.dumps(chrome_trace(moments, budget_bytes), ensure_ascii=False) + "\n"
 
 
 def chrome_trace(moments: Sequence[Moment], budget_bytes: int) -> dict[str, Any]:
-    """For Perfetto and chrome://tracing: the program's ops and the replays on a line each.
+    """A trace for Perfetto and chrome://tracing, with the program's ops and the replays as rows.
 
-    Evictions, copies, moves and steps are marks; memory in use and what is left of the budget are
-    counters, in bytes. Ops and replays are drawn one after the other, as they ran, each at most as
-    long as it cost; `cost_ns` among its arguments is all of that. What Perfetto cannot read in a
-    name (backslashes, control characters, halves of characters) becomes a replacement character.
-    `moments` are in the order of `Run.timeline` and `Trace.timeline`.
+    Evictions, copies, moves and steps are marks; used and free bytes of the budget are counters.
+    Ops and replays are drawn in the order in which they ran, without overlap, and each at most as
+    long as its cost; the argument `cost_ns` has the full cost. Characters that Perfetto cannot read
+    in a name (backslashes, control characters, surrogates) become replacement characters.
+    `moments`: events in the order of `Run.timeline` and `Trace.timeline`.
     """
     used = {_LINE_OF[moment.kind] for moment in moments} | {1, 2}
     events: list[dict[str, Any]] = [
@@ -76,19 +77,20 @@ def chrome_trace(moments: Sequence[Moment], budget_bytes: int) -> dict[str, Any]
 
 
 def _placed(moments: Sequence[Moment]) -> Iterator[tuple[Moment, int, int]]:
-    """Each with where it begins and ends in the drawing, in nanoseconds.
+    """Each event with its start and end in the drawing, in nanoseconds.
 
-    Perfetto drops what begins within another and ends behind it, and draws what is within another,
-    or has no length and begins with it, a row lower. So what costs more than the time since the
-    last op or replay begins later, and what has no length takes a nanosecond from the next.
+    Perfetto drops an event that starts within another one and ends after it. It draws an event one
+    row lower if it is within another one, or has no length and starts with it. So an event that
+    costs more than the time since the last op or replay starts later, and one without length takes
+    a nanosecond from the next.
     """
-    # One comes after the other, so none can end later than the next.
+    # Events are sequential, so none can end later than the next.
     ends = [moment.start_ns + moment.cost_ns for moment in moments]
     ends = list(accumulate(reversed(ends), min))[::-1]
     free_ns: defaultdict[int, int] = defaultdict(int)
     for moment, end_ns in zip(moments, ends, strict=True):
         works = moment.kind in ("op", "replay")
-        row = 0 if works else _LINE_OF[moment.kind]  # the program waits for a replay: they share
+        row = 0 if works else _LINE_OF[moment.kind]  # program and replays share: one runs at a time
         start_ns = max(moment.start_ns if works else end_ns, free_ns[row])
         end_ns = max(start_ns, end_ns)
         free_ns[row] = max(start_ns + 1, end_ns)

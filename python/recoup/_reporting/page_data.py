@@ -1,4 +1,4 @@
-"""What a page about a run is made of, as JSON has it."""
+"""The data of a page about a run, as JSON has it."""
 
 import platform
 from collections import Counter
@@ -22,9 +22,9 @@ def page_data(
     wall_ns: int = 0,
     suggestions: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """All that `recoup.page.render` shows, and `recoup run --report` writes.
+    """The data that `recoup.page.render` shows and `recoup run --report` writes.
 
-    `peak`, `modules` and `step` are empty where the run does not know them: see `recoup.budget`.
+    `peak`, `modules` and `step` are empty if the run did not record them: see `recoup.budget`.
     """
     named = run.attribution()
     stats = run.stats()
@@ -53,7 +53,7 @@ def page_data(
 
 
 def versions() -> dict[str, str]:
-    """Of all that decides what a run does."""
+    """Versions of everything that determines a run's behavior."""
     return {
         "recoup": _C.__version__,
         "PyTorch": torch.__version__,
@@ -64,7 +64,7 @@ def versions() -> dict[str, str]:
 
 
 def _pinned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Those of one holder, kind, op and module together, largest first."""
+    """Pinned values grouped by reason, kind, op and module, largest first."""
     sizes: Counter[tuple[str, str, str, str]] = Counter()
     counts: Counter[tuple[str, str, str, str]] = Counter()
     for row in rows:

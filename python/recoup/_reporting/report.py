@@ -1,4 +1,4 @@
-"""The text that says how a run went."""
+"""The text report of a run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,12 +24,12 @@ def format_report(
     holders: Sequence[Mapping[str, Any]] = (),
     modules: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """Peak, work, time by kind and what is pinned and by whom, as aligned plain text.
+    """Peak, work, time by kind and the values that cannot be evicted, as aligned plain text.
 
-    `pinned` holds rows of `_C.Budget.pinned()`; rows of one holder and op are added up.
-    `copy_waits`, `holders` and `modules` are the rows of `Run.copy_waits()`, `Run.holders()` and
-    `Run.work()`. `kept_graphs` has rows of a reason why compiled graphs were not run again, and
-    the number of calls.
+    `pinned` has rows of `_C.Budget.pinned()`; rows of one reason and op are added up. `copy_waits`,
+    `holders` and `modules` are the rows of `Run.copy_waits()`, `Run.holders()` and `Run.work()`.
+    `kept_graphs` has rows of a reason why compiled graphs were not replayed, and the number of
+    calls.
     """
     parts = [
         f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
@@ -46,8 +46,14 @@ def format_report(
     return "\n\n".join([*parts, _WORDS])
 
 
+def format_memory(stats: Stats, pinned: Sequence[Mapping[str, Any]], *, policy: str) -> str:
+    """The memory of `format_report` alone: sizes, and which tensors cannot be evicted and why."""
+    head = f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}"
+    return "\n\n".join([head, _memory_table(stats), _pinned_table(pinned)])
+
+
 def run_line(stats: Stats, state: str) -> str:
-    """A run in a line, for `repr`: its state, its peak, and what was done to stay in the budget."""
+    """A run in one line, for `repr`: its state, its peak, and the evictions, replays and spills."""
     peak, budget = format_bytes(stats.peak_bytes), format_bytes(stats.budget_bytes)
     done = [counted(stats.evictions, "eviction"), counted(stats.replays, "replay")]
     if stats.spills:
@@ -224,11 +230,11 @@ def _graph_table(kept: Sequence[tuple[str, int]]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    # Of rich, which `import recoup` does not load.
+    # These load rich, which `import recoup` must not.
     from recoup._reporting.tables import format_table, plain_table
 
     table = plain_table(*columns, ruled=False)
-    # So that the tables stand under one another.
+    # Equal widths align the tables with one another.
     table.columns[0].min_width = len("cannot be evicted")
     table.columns[1].min_width = len("1,000,000,000")
     for column in table.columns[3:]:

@@ -1,4 +1,4 @@
-"""What is said of a scope by its state: open, suspended because its exit failed, or over."""
+"""Errors and notes about the state of a scope: open, suspended because its exit failed, or over."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ _RECOMMENDED = {
 
 
 def state_of(engine: _C.Budget, *, was_left: bool) -> State:
-    """That of the scope; was_left: it has been open."""
+    """The scope's state; was_left: whether it has been open and left."""
     if engine.entered():
         return "open"
     if engine.suspended():
@@ -24,18 +24,17 @@ def state_of(engine: _C.Budget, *, was_left: bool) -> State:
     return "over" if was_left else "not entered"
 
 
-def require_open(engine: _C.Budget, *, was_left: bool) -> None:
-    """Raises RuntimeError when the scope is not open."""
+def require_open(engine: _C.Budget, name: str, *, was_left: bool) -> None:
+    """Raises RuntimeError if the scope is not open; `name` is the method that was called."""
     state = state_of(engine, was_left=was_left)
     if state != "open":
         raise RuntimeError(
-            f"run.set_budget changes the budget of an open scope, and this one is {state}: "
-            f"{_RECOMMENDED[state]}"
+            f"run.{name} needs an open scope, and this one is {state}: {_RECOMMENDED[state]}"
         )
 
 
 def require_suspended(engine: _C.Budget, *, was_left: bool) -> None:
-    """Raises RuntimeError when there is no exit to complete."""
+    """Raises RuntimeError if there is no exit to complete."""
     state = state_of(engine, was_left=was_left)
     if state == "open":
         raise RuntimeError(
@@ -54,18 +53,18 @@ OF_A_FAILURE = (
     "spilled raises an error when it is touched, until run.resume(budget), with the same budget or "
     "a larger one, brings it back. Before that, `del` what is lost."
 )
-"""A note on an error, other than OutOfBudgetError, that ended an exit."""
+"""A note on an error, other than OutOfBudgetError, that interrupted an exit."""
 
 
 def of_two_errors(leaving: BaseException) -> str:
-    """A note on the error of the body, when the exit failed too."""
+    """A note on the body's error if the exit failed as well."""
     said = f"{leaving}".removeprefix("recoup: ").removesuffix(".")
     notes = " ".join(getattr(leaving, "__notes__", []))
     return f"recoup: leaving the scope failed too: {said}. {notes}".rstrip()
 
 
 def of_no_room(error: OutOfBudgetError) -> str:
-    """A note on an exit that did not fit."""
+    """A note on the error of an exit that did not fit into the budget."""
     missing = error.least_bytes - error.budget_bytes
     much = f"at least {format_bytes(missing)} of tensors" if missing > 0 else "tensors"
     return (

@@ -10,7 +10,10 @@ _WIDEST = 1000  # columns
 
 
 def plain_table(*columns: str, texts: int = 1, ruled: bool = True) -> Table:
-    """The first `texts` columns to the left, numbers to the right; a line below their names."""
+    """A table with its first `texts` columns left-aligned, the others right-aligned.
+
+    ruled: draw a line below the column names.
+    """
     table = Table(box=box.SIMPLE_HEAD if ruled else None, show_edge=False, pad_edge=False)
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index < texts else "right")
@@ -18,14 +21,14 @@ def plain_table(*columns: str, texts: int = 1, ruled: bool = True) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """On standard output, and in full: a narrower terminal breaks its lines."""
+    """Prints the table in full; a terminal that is too narrow wraps its lines."""
     console = Console()
     needed = console.measure(table, options=console.options.update(width=_WIDEST)).maximum
     Console(width=max(console.width, needed)).print(table)
 
 
 def format_table(table: Table) -> str:
-    """For a log: the same wherever it is made, without colors and however wide."""
+    """The table as text for a log: without colors, and independent of the terminal."""
     console = Console(
         file=io.StringIO(),
         width=_WIDEST,

@@ -1,4 +1,4 @@
-"""Alternatives measured as policies are, and policies in the memory that each alternative takes."""
+"""Alternatives, measured as policies are, and policies with the same memory as each alternative."""
 
 import inspect
 import statistics
@@ -16,13 +16,13 @@ from recoup.bench.trial import run_in, run_plainly, step_median, train
 
 
 def policies_of(plan: Plan) -> list[str]:
-    """The plan's, and the one that a budget has when none is named."""
+    """The plan's policies, and the default one of a budget."""
     usual = inspect.signature(recoup.budget).parameters["policy"].default
     return [*plan.policies, *({usual} - {*plan.policies})]
 
 
 def count(alternatives: list[Alternative], plan: Plan) -> int:
-    """At most how often `run_alternatives` says what begins."""
+    """Maximum number of cases that `run_alternatives` announces."""
     rows = 1 + len(policies_of(plan))
     return len(plan.nets) * (1 + len(alternatives) * rows) if alternatives else 0
 
@@ -30,7 +30,7 @@ def count(alternatives: list[Alternative], plan: Plan) -> int:
 def run_alternatives(
     alternatives: list[Alternative], plan: Plan, results: Results, out: Path | None
 ) -> Iterator[str]:
-    """Runs what `results` does not have yet; says each case that begins, for a progress bar."""
+    """Runs the cases that `results` lacks, and announces each for a progress bar."""
     rows = {(row["net"], row["alternative"]): row for row in results.alternatives}
     for name in plan.nets if alternatives else []:
         net = net_named(name)
@@ -64,13 +64,13 @@ def _row(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -> dic
     try:
         with alternative.around():
             return row | _measured(net, alternative, plan, plain_peak)
-    except Exception as error:  # whatever it is, it is the alternative's
+    except Exception as error:  # of any kind: the alternative failed
         reason = next(iter(str(error).strip().splitlines()), "")
         return row | {"status": "failed", "reason": f"{type(error).__name__}: {reason}"}
 
 
 def _measured(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -> dict[str, Any]:
-    """Pairs of a plain run and one of the alternative that take turns, after one that warms up."""
+    """Alternates plain runs and runs of the alternative; the first pair warms up."""
     changed = alternative.change(net)
     ratios: list[float] = []
     firsts: list[float] = []
@@ -95,7 +95,7 @@ def _measured(net: Net, alternative: Alternative, plan: Plan, plain_peak: int) -
 
 
 def _ours(net: Net, policy: str, budget: int, plan: Plan) -> dict[str, Any]:
-    """The same of a policy in that budget. Raises BitsDifferError."""
+    """Measures a policy in that budget. Raises BitsDifferError."""
     ratios: list[float] = []
     stats: recoup.Stats | None = None
     for _ in range(plan.rounds + 1):

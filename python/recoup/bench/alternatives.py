@@ -1,4 +1,4 @@
-"""What users of PyTorch do today about memory, each as another way to train a net of the bench."""
+"""Common ways of saving memory in PyTorch, each as another way to train a net of the bench."""
 
 import contextlib
 import importlib
@@ -20,7 +20,7 @@ from recoup.bench.blocks import Checkpoint, in_segments
 from recoup.bench.nets import Batch, Net
 
 _BUDGETS = ("1.0", "0.5", "0.3", "0.05", "0.0")
-"""Of activation_memory_budget: 1.0 is the compiler's default, 0.0 keeps inputs alone."""
+"""Values of activation_memory_budget: 1.0 is the compiler's default, 0.0 keeps inputs alone."""
 
 _aten = torch.ops.aten
 SAVED_OPS = [
@@ -32,7 +32,7 @@ SAVED_OPS = [
     _aten.mkldnn_rnn_layer.default,
     _aten._scaled_dot_product_flash_attention_for_cpu.default,
 ]
-"""Matrix products, convolutions, and the fused ops that consist of them."""
+"""Matrix products, convolutions, and fused ops that consist of them."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ class Alternative:
 
     name: str
     change: Callable[[Net], Net]
-    """To the net that trains so."""
+    """Returns the net that trains in this way."""
     around: Callable[[], AbstractContextManager[None]] = field(default=nullcontext)
-    """What all its runs stand in."""
+    """Context manager around all runs."""
     needs: str = ""
-    """The module that it comes from, when that is not torch."""
+    """The module that it requires, unless that is torch."""
     note: Callable[[], str] = str
-    """What must be said of the runs that were, if anything."""
+    """A remark on the past runs; empty if there is none."""
     by_default: bool = True
-    """Whether `all` has it."""
+    """Whether `all` includes it."""
 
 
 def _blocks(checkpoint: Checkpoint, length: int | None = 1) -> Callable[[Net], Net]:
@@ -61,7 +61,7 @@ _SELECTIVE = partial(_PLAIN, context_fn=partial(create_selective_checkpoint_cont
 
 
 class _RandomState:
-    """torch_remat's replays do not restore the generator of dropout by themselves."""
+    """Restores the CPU's random generator at replays, which torch_remat does not by itself."""
 
     def snapshot(self) -> Tensor:
         return torch.get_rng_state()
@@ -71,7 +71,7 @@ class _RandomState:
 
 
 def _torch_remat(function: Callable[..., Any], *args: Any) -> Any:
-    remat = importlib.import_module("torch_remat")  # has no types that mypy could find without it
+    remat = importlib.import_module("torch_remat")  # mypy must not need it to be installed
     return remat.checkpoint(recompute_state_hooks=(_RandomState(),))(function)(*args)
 
 
@@ -105,7 +105,7 @@ def _compiled(backend: str, budget: str) -> dict[str, Any]:
 
 
 def _uncompiled() -> str:
-    """What the compiler left to eager since its counters were cleared."""
+    """Frames that the compiler left to eager mode since its counters were cleared."""
     total, compiled = counters["frames"]["total"], counters["frames"]["ok"]
     if total == compiled:
         return ""
@@ -135,7 +135,7 @@ ALTERNATIVES = (
 
 
 def alternatives_named(names: list[str]) -> list[Alternative]:
-    """`all` and `none` stand alone. Raises ValueError that lists the names there are."""
+    """`all` and `none` must stand alone. Raises ValueError that lists the valid names."""
     if names == ["none"]:
         return []
     if names == ["all"]:

@@ -1,4 +1,4 @@
-"""Where users put checkpoints: around the blocks of a network, or runs of them."""
+"""Checkpoints around the blocks of a network, or around runs of blocks, as users place them."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -11,22 +11,22 @@ from torch.utils import _pytree as pytree
 from recoup.bench.nets import Net
 
 Checkpoint = Callable[..., Any]
-"""Calls its first argument with the others, and remembers no more of the call than it says."""
+"""Calls its first argument with the others, and keeps only what its kind of checkpoint keeps."""
 
 
 class Segment(nn.Module):
-    """Consecutive blocks of a chain as one, called through a checkpoint."""
+    """Consecutive blocks of a chain, called through a checkpoint as one."""
 
     def __init__(self, blocks: list[nn.Module], alone: bool, checkpoint: Checkpoint) -> None:
-        """alone: the blocks take nothing but what the one before returned."""
+        """alone: the blocks take only the result of the previous block."""
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.alone = alone
         self.checkpoint = checkpoint
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        # A checkpoint keeps the tensors among its arguments as autograd does, but whatever holds
-        # other tensors until the graph is gone: it gets them one by one.
+        # A checkpoint handles tensors among its arguments as autograd does, but keeps containers of
+        # tensors until the graph is freed. So it gets the tensors one by one.
         leaves, form = pytree.tree_flatten((args, kwargs))
 
         def run(*leaves: Any) -> Any:
@@ -54,8 +54,8 @@ def chains_of(net: Net, model: nn.Module) -> Iterator[nn.Sequential | nn.ModuleL
 def in_segments(net: Net, checkpoint: Checkpoint, length: int | None) -> Net:
     """The net with a checkpoint around every `length` consecutive blocks.
 
-    None: as many as there are segments of them, the square root of how many there are (Chen et al.,
-    "Training Deep Nets with Sublinear Memory Cost", section 4).
+    None: the square root of the number of blocks, so that there are as many segments as blocks in
+    each (Chen et al., "Training Deep Nets with Sublinear Memory Cost", section 4).
     """
 
     def make() -> nn.Module:

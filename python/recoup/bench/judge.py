@@ -1,4 +1,4 @@
-"""What a training takes, by PyTorch's own count: the same judge for all ways to train."""
+"""Peak memory of a training by PyTorch's own count: the same judge for all ways to train."""
 
 import gc
 import os
@@ -10,13 +10,13 @@ from recoup.bench.trial import train
 
 
 def judged_peak_bytes(net: Net, steps: int, seed: int) -> int:
-    """The most bytes that tensors of the training had at any time, model and optimizer included.
+    """Maximum bytes that tensors of the training had at any time, model and optimizer included.
 
-    From the profiler's `[memory]` events: each allocation and each release of the CPU's allocator.
+    From the profiler's `[memory]` events, one for each allocation and free of the CPU's allocator.
     """
-    # Otherwise it says that it starts and that it stops.
+    # Otherwise the profiler prints messages when it starts and stops.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-    gc.collect()  # what dies in the training was born in it
+    gc.collect()  # so that only tensors of the training die while it is measured
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         train(net, steps, seed)
     assert profiler.profiler is not None and profiler.profiler.kineto_results is not None

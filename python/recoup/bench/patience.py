@@ -1,4 +1,4 @@
-"""Trainings that end when their replays take too long."""
+"""Trainings that are stopped when their replays take too long."""
 
 import signal
 from collections.abc import Callable
@@ -16,14 +16,14 @@ _T = TypeVar("_T")
 
 
 class TooSlowError(Exception):
-    """Replays have taken more than a feasible budget may cost."""
+    """Raised when replays cost more than a feasible budget allows."""
 
 
 class Patience:
-    """Ends a training with TooSlowError when its replays take longer than `limit_ns`.
+    """Ends a training with TooSlowError when its replays cost more than `limit_ns`.
 
-    Looks when a timer tells it to, which Python hears of between two of its own instructions.
-    Backward runs none, so every module's output gets a hook that does nothing but be called.
+    A timer triggers the check, but Python handles signals only between two of its instructions.
+    Backward runs none, so every module's output gets an empty hook.
     """
 
     def __init__(self, run: recoup.Run, limit_ns: float) -> None:
@@ -51,10 +51,10 @@ class Patience:
 def train_in(
     budget: int, plain_ns: int, train: Callable[[], _T], **options: Any
 ) -> tuple[_T, recoup.Stats]:
-    """What a training in a budget returns, and what it took. `plain_ns`: what its ops cost.
+    """The result of a training in a budget, and its statistics.
 
-    Raises OutOfBudgetError, or TooSlowError when it takes more than FEASIBLE_RATIO times as long;
-    the scope is over in any case.
+    plain_ns: cost of the training's ops. Raises OutOfBudgetError, or TooSlowError if it costs more
+    than FEASIBLE_RATIO times that; the scope has ended in any case.
     """
     limit_ns = (FEASIBLE_RATIO - 1) * plain_ns
     trained, stats = call_in(

@@ -1,4 +1,4 @@
-"""The papers' plots, and times with their spread: a panel a net, a line a policy."""
+"""The papers' plots, and times with their spread: one panel per net, one line per policy."""
 
 import io
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from recoup.bench.runner import Plan, Results
 class Plot:
     label: str
     value: Callable[[dict[str, Any]], float | None]
-    """Of a case that ran."""
+    """The value of a case that ran."""
     without: Callable[[dict[str, Any]], float | None] | None = None
-    """The same without addresses, if it is drawn too."""
+    """The same value without addresses; None: not drawn."""
     each: Callable[[dict[str, Any]], list[float]] | None = None
-    """Of each round: the band is from the least to the most."""
+    """The value of each round: the band covers their range."""
     most: float | None = None
-    """What is above it is cut off."""
+    """Upper limit of the axis."""
 
 
 PLOTS = {
@@ -43,7 +43,7 @@ PLOTS = {
 
 
 def draw(plan: Plan, results: Results, path: Path, what: str) -> None:
-    """The plan's cases, memory ratio against one of PLOTS. Needs matplotlib."""
+    """Draws the plan's cases: one of PLOTS over the memory ratio. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -71,7 +71,7 @@ def draw(plan: Plan, results: Results, path: Path, what: str) -> None:
         panel.set_ylabel(plot.label)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=8)
-    # No time or version in the file: the same data gives the same picture.
+    # No time or version in the file, so that equal data gives an equal picture.
     metadata = {"Software": None} if path.suffix == ".png" else None
     picture = io.BytesIO()
     figure.savefig(picture, dpi=130, format=path.suffix[1:], metadata=metadata)
@@ -82,7 +82,7 @@ def draw(plan: Plan, results: Results, path: Path, what: str) -> None:
 def _draw_policy(
     panel: Any, plot: Plot, cases: list[dict[str, Any]], policy: str, colour: str
 ) -> None:
-    """A line, which ends where the next smaller budget does not do."""
+    """Draws a line, which ends where the next smaller budget is too small."""
     style: dict[str, Any] = {"color": colour, "linewidth": 1}
     panel.plot(*_line(cases, plot.value), "o-", markersize=3, label=policy, **style)
     if plot.without is not None:

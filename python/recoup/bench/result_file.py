@@ -1,4 +1,4 @@
-"""Files of results: what was measured, and with what; one of another kind is refused."""
+"""Files of results with the settings of their measurement; other files are refused."""
 
 import json
 import os
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 def versions() -> dict[str, Any]:
-    """What every measurement depends on."""
+    """Versions and hardware that every measurement depends on."""
     return {
         "recoup": recoup.__version__,
         "torch": torch.__version__,
@@ -27,7 +27,7 @@ def versions() -> dict[str, Any]:
 
 
 def write(path: Path, benchmark: str, parts: dict[str, Any]) -> None:
-    """Lists with one row a line."""
+    """Writes the parts as JSON; lists have one row per line."""
     lines = (
         f"{json.dumps(name)}: {_in_lines(part)}"
         for name, part in {"benchmark": benchmark, **parts}.items()
@@ -42,9 +42,9 @@ def _in_lines(part: Any) -> str:
 
 
 def read(path: Path, benchmark: str, kind: type[_T], settings: dict[str, Any]) -> _T:
-    """What the file has, if it was measured with these settings.
+    """The results in the file, if it was measured with these settings.
 
-    Raises ValueError when it is something else, or was measured in another way.
+    Raises ValueError if the file is no result file or was measured with other settings.
     """
     try:
         parts = json.loads(path.read_text())

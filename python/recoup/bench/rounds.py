@@ -1,7 +1,7 @@
-"""Cases in turns with plain runs of their net: plain, case, case, ..., plain.
+"""Alternates cases with plain runs of their net: plain, case, case, ..., plain.
 
-Each case is compared with the plain runs before and after it, on the line between the two: a
-machine that grows slower, or faster, meanwhile does so for both sides.
+Each case is compared with the interpolation between the plain runs before and after it, so that a
+drift of the machine's speed affects both sides equally.
 """
 
 import statistics
@@ -18,16 +18,16 @@ from recoup.bench.trial import Trial, run_in, run_plainly
 _P = ParamSpec("_P")
 
 CASES = 8
-"""At most, between two plain runs."""
+"""Maximum number of cases between two plain runs."""
 
 
 class BitsDifferError(Exception):
-    """A training in a budget, or a second plain one, is not what the first one was."""
+    """Raised when a training in a budget, or a second plain one, differs from the first one."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A run, and when it was: its middle, in seconds."""
+    """A run, and the time of its middle in seconds."""
 
     at: float
     trial: Trial
@@ -40,7 +40,7 @@ def timed(run: Callable[_P, Trial], *args: _P.args, **options: _P.kwargs) -> Tim
 
 
 def plain_seconds(before: Timed, after: Timed, at: float) -> float:
-    """A plain step's at that time, by the two runs around it."""
+    """Time of a plain step at that moment, interpolated between the two runs around it."""
     share = (at - before.at) / (after.at - before.at)
     return (1 - share) * before.trial.step_seconds + share * after.trial.step_seconds
 
@@ -48,10 +48,10 @@ def plain_seconds(before: Timed, after: Timed, at: float) -> float:
 def run_round(
     net: Net, steps: int, seed: int, rows: list[dict[str, Any]], before: Timed
 ) -> Generator[str, None, Timed]:
-    """Runs each case once, says which is next, and returns the plain run behind them.
+    """Runs each case once, announces it, and returns the plain run after them.
 
-    `rows` are the cases', see Results; they get one time ratio more, or the reason why there is
-    none. Raises BitsDifferError.
+    `rows` are the cases' rows, see Results; each gets one more time ratio, or the reason why there
+    is none. Raises BitsDifferError.
     """
     ran = []
     for row in rows:

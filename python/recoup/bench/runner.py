@@ -1,4 +1,4 @@
-"""Nets under policies and budgets: what is measured of each case, and a file that grows with it."""
+"""Measures nets under policies and budgets, and adds each case to a file of results."""
 
 import tempfile
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ BENCHMARK = "bench"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run."""
+    """The cases to run."""
 
     nets: list[str]
     policies: list[str]
     shares: list[float]
-    """Budgets, of each net's unbudgeted peak."""
+    """Budgets as shares of each net's unbudgeted peak."""
     steps: int = 4
     rounds: int = 3
-    """Rounds: in each a case is run once, between two plain runs."""
+    """Number of rounds; each runs a case once, between two plain runs."""
     seed: int = 0
     device: str = "cpu"
 
@@ -42,24 +42,24 @@ class Plan:
 
 @dataclass
 class Results:
-    """All that is known so far."""
+    """All results so far."""
 
     settings: dict[str, Any]
     rows: list[dict[str, Any]] = field(default_factory=list)
-    """A row a case. `status` is None until all its rounds are run, or one shows that it is enough:
+    """A row per case. `status` is None until all rounds have run, or one round decides the case:
     then "ok", "out of budget" or "too slow"."""
     least: list[dict[str, Any]] = field(default_factory=list)
     peaks: dict[str, int] = field(default_factory=dict)
-    """Unbudgeted, by net."""
+    """Unbudgeted peak by net, in bytes."""
     alternatives: list[dict[str, Any]] = field(default_factory=list)
     """A row for each net and alternative that is done, with one for each policy in it."""
     judged_peaks: dict[str, int] = field(default_factory=dict)
-    """As `peaks`, as the judge of the alternatives sees them."""
+    """As `peaks`, measured by the judge of the alternatives."""
     whole: dict[str, int | None] = field(default_factory=dict)
-    """The least budget in which nothing is evicted, by net; None: above twice the peak."""
+    """Least budget without evictions by net, in bytes; None: above twice the peak."""
 
     def rows_of(self, plan: Plan, net: str | None = None) -> list[dict[str, Any]]:
-        """Those of the plan's cases that there are; with that net, if one is named."""
+        """Existing rows of the plan's cases, of that net if one is given."""
         known = {(row["net"], row["policy"], row["share"]): row for row in self.rows}
         return [known[c] for c in plan.cases() if c in known and net in (None, c[0])]
 
@@ -69,7 +69,7 @@ class Results:
         return sum(row["status"] is not None for row in self.rows_of(plan, net)) < wanted
 
     def rounds_done(self, plan: Plan) -> int:
-        """Of all cases of the plan; one that is finished has none left."""
+        """Number of rounds done, over all cases of the plan; a finished case counts in full."""
         return sum(
             plan.rounds if row["status"] else len(row["time_ratios"]) for row in self.rows_of(plan)
         )
@@ -79,7 +79,7 @@ class Results:
 
 
 def settings_of(plan: Plan) -> dict[str, Any]:
-    """What two results must share to stand in one file."""
+    """Settings that all results in one file must share."""
     return {
         "steps": plan.steps,
         "rounds": plan.rounds,
@@ -96,9 +96,9 @@ def _described(device: str) -> str:
 
 
 def open_results(path: Path | None, plan: Plan) -> Results:
-    """Those of the file, to be gone on with, or new ones.
+    """The results in the file, to be continued, or new ones.
 
-    Raises ValueError when the file is something else, or was measured in another way.
+    Raises ValueError if the file is no result file or was measured with other settings.
     """
     settings = settings_of(plan)
     if path is None or not path.exists():
@@ -107,7 +107,7 @@ def open_results(path: Path | None, plan: Plan) -> Results:
 
 
 def recorded(name: str, plan: Plan) -> recoup.Trace:
-    """The trace of a net's training, which has run once to warm up."""
+    """The trace of a net's training, after one run that warms up."""
     net = net_named(name, plan.device)
     run_plainly(net, plan.steps, plan.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -115,7 +115,7 @@ def recorded(name: str, plan: Plan) -> recoup.Trace:
 
 
 def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
-    """Runs what `results` does not have yet; says what is next, for a progress bar."""
+    """Runs the cases that `results` lacks, and announces each for a progress bar."""
     for name in plan.nets:
         if not results.lacks(plan, name):
             continue

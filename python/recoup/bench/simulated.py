@@ -1,4 +1,4 @@
-"""What simulation of a net's trace says of a policy: least budget, and what addresses cost."""
+"""Simulations of a net's trace: the least budget of a policy, and the cost of addresses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import recoup
 
 FEASIBLE_RATIO = 10.0
-"""A run that takes more than that many times its plain op time counts as infeasible."""
+"""A run that takes more than this multiple of its plain op time counts as infeasible."""
 HOPELESS_RATIO = 2 * FEASIBLE_RATIO
-"""A case that takes more than that in simulation is not run on real tensors."""
+"""A case that takes more than this multiple in simulation is not run on real tensors."""
 
 
 def least_budget(trace: recoup.Trace, policy: str, peak: int) -> int | None:
-    """The least one that runs, to 1 % of the peak; found by bisection.
+    """The least budget that works, to 1 % of the peak, by bisection.
 
-    None when not even the peak is enough.
+    None if not even the peak is enough.
     """
 
     def runs(budget: int) -> bool:
@@ -25,9 +25,9 @@ def least_budget(trace: recoup.Trace, policy: str, peak: int) -> int | None:
 
 
 def whole_budget(trace: recoup.Trace, peak: int) -> int | None:
-    """The least one in which nothing is evicted, up to twice the peak, found in the same way.
+    """The least budget without evictions, up to twice the peak, by bisection.
 
-    What it has beyond the peak is lost to addresses.
+    Its excess over the peak is lost to fragmentation.
     """
 
     def is_enough(budget: int) -> bool:
@@ -38,7 +38,7 @@ def whole_budget(trace: recoup.Trace, peak: int) -> int | None:
 
 
 def _least(peak: int, low: int, high: int, does: Callable[[int], bool]) -> int | None:
-    """Between two percentages of the peak, of which `low` does not do; None if `high` does not."""
+    """Bisects between two percentages of the peak; `low` must fail. None if `high` fails."""
     if not does(peak * high // 100):
         return None
     while high - low > 1:
@@ -48,15 +48,15 @@ def _least(peak: int, low: int, high: int, does: Callable[[int], bool]) -> int |
 
 
 def layout_row(trace: recoup.Trace, policy: str, budget: int) -> dict[str, Any]:
-    """The run at addresses in the pool, and the same run where only bytes count.
+    """A run with addresses in the pool, compared with the same run in which only bytes count.
 
-    cost: bytes evicted or moved beyond those that are evicted without addresses, over the bytes of
-        allocations that found no room. None when no allocation did.
+    cost: bytes evicted or moved beyond those evicted without addresses, over the bytes of
+        allocations that found no room. None if there was no such allocation.
     scatter: `Stats.scatter`.
-    time_ratio: of the run, over that without addresses.
+    time_ratio: time of the run over that without addresses.
     fragmentation_without: the published rate, without addresses.
 
-    What compares the two is None unless both end.
+    Comparisons of the two runs are None unless both complete.
     """
     here, free = (
         trace.simulate(budget, policy=policy, max_time_ratio=HOPELESS_RATIO, layout=layout)

@@ -1,4 +1,4 @@
-"""Memory over the last step of a training, as simulated from its trace: a panel a case."""
+"""Memory over the last step of a training, simulated from its trace: one panel per case."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +9,13 @@ from recoup.offline.timeline_picture import Timeline, draw_timelines, last_step
 from recoup.offline.traces import Trace
 
 MOST = 12
-"""Panels of a picture."""
+"""Maximum number of panels in a picture."""
 
 
 def draw(plan: Plan, path: Path) -> Iterator[str]:
-    """Says what is next, for a progress bar. Needs matplotlib.
+    """Draws the plan's cases, and announces each for a progress bar. Needs matplotlib.
 
-    Raises ValueError when a case does not run in simulation.
+    Raises ValueError if a case does not complete in simulation.
     """
     panels = []
     for name in plan.nets:

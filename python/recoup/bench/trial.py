@@ -1,4 +1,4 @@
-"""One net trained for some steps, plainly or in a budget: its time, its bits and its counts."""
+"""A training of one net for some steps, plain or in a budget: time, digests and counters."""
 
 import contextlib
 import gc
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 import recoup
+from recoup.bench.flat_options import split
 from recoup.bench.nets import Net
 from recoup.run import free_bytes, outside_bytes
 
@@ -26,18 +27,18 @@ UNREACHED = free_bytes(torch.device("cpu"))
 
 @dataclass(frozen=True)
 class Trial:
-    """What a training took and left."""
+    """Measurements and digest of a training."""
 
     step_seconds: float
-    """The median; the first step, which warms up, is left out."""
+    """Median time of a step without the first, which warms up."""
     digest: str
-    """Of losses, parameters, buffers, gradients and the optimizer's state, to the bit."""
+    """Digest of losses, parameters, buffers, gradients and optimizer state, to the bit."""
     stats: recoup.Stats | None
-    """None when it ran plainly."""
+    """The run's counters; None if it was plain."""
 
 
 def train(net: Net, steps: int, seed: int) -> tuple[list[float], dict[str, str]]:
-    """Seconds of each step, and a digest of each of the things that a Trial has one of all of."""
+    """Seconds of each step, and a digest of each kind of result: losses, parameters, and so on."""
     torch.manual_seed(seed)
     model = net.make().train().to(net.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -78,17 +79,17 @@ def _trial(seconds: list[float], bits: dict[str, str], stats: recoup.Stats | Non
 
 
 def step_median(seconds: list[float]) -> float:
-    """Without the first step, which warms up."""
+    """Median without the first step, which warms up."""
     return statistics.median(seconds[1:] or seconds)
 
 
 def run_plainly(net: Net, steps: int, seed: int) -> Trial:
-    """Without recoup."""
+    """Trains without recoup."""
     return _trial(*train(net, steps, seed), None)
 
 
 def run_in(net: Net, steps: int, seed: int, budget: int, **options: Any) -> Trial:
-    """In a budget, beside what is on the device already. Raises as `call_in` does."""
+    """Trains in a budget, in addition to memory in use on the device. Raises as `call_in`."""
     budget += outside_bytes(net.device)
     trained, stats = call_in(budget, lambda: train(net, steps, seed), device=net.device, **options)
     return _trial(*trained, stats)
@@ -102,21 +103,21 @@ def call_in(
     stops: tuple[type[Exception], ...] = (recoup.OutOfBudgetError,),
     **options: Any,
 ) -> tuple[_T, recoup.Stats]:
-    """What the function returns, and what its run in a budget took.
+    """The function's result, and the counters of its run in a budget.
 
-    guard: what the function is called within.
-    stops: what may end it: it is raised without its traceback.
+    guard: makes a context manager around the function.
+    stops: exceptions that are expected to end it; they are raised without their traceback.
 
-    Raises OutOfBudgetError when the budget is too small; the scope is over in any case.
+    Raises OutOfBudgetError if the budget is too small; the scope has ended in any case.
     """
     run = None
     try:
-        with recoup.budget(budget, **options) as run, guard(run):
+        with recoup.budget(budget, **split(options)) as run, guard(run):
             result = function()
         return result, run.stats()
     except stops as error:
         if run is not None:
-            with contextlib.suppress(RuntimeError):  # the scope is over already
+            with contextlib.suppress(RuntimeError):  # the scope has ended already
                 run.resume(free_bytes(run.device))
         raise error.with_traceback(None) from None  # the traceback holds the training's tensors
     finally:
@@ -124,7 +125,7 @@ def call_in(
 
 
 def record(net: Net, steps: int, seed: int, path: Path) -> recoup.Trace:
-    """The trace of a run that evicts nothing."""
+    """The trace of a training without evictions."""
     with recoup.trace(path, device=net.device):
         train(net, steps, seed)
     return recoup.Trace.read(path)

@@ -1,7 +1,7 @@
-"""The arguments of `recoup.budget` on the command line: which have a flag, and their types.
+"""The arguments of `recoup.budget` and the fields of `recoup.Options` on the command line.
 
-tests/python/test_run_flags.py compares this with the signature, which is not loaded here: PyTorch
-would be too.
+tests/python/cli/test_run_flags.py compares this file with both. They are not imported here, because
+that would load PyTorch.
 """
 
 import argparse
@@ -18,16 +18,18 @@ FLAGS: Mapping[str, str] = types.MappingProxyType(
         "budget": "--budget",
         "device": "--device",
         "policy": "--policy",
-        "planning": "--planning",
-        "max_replay_ratio": "--max-replay-ratio",
         "verify": "--verify",
         "spill": "--spill",
         "spill_dir": "--spill-dir",
         "trace": "--trace",
-        "stacks": "--stacks",
     }
 )
-"""Arguments of `recoup.budget` that have a flag of their own; `--option` sets the others."""
+"""Arguments of `recoup.budget` that have a flag of their own."""
+
+OPTION_FLAGS: Mapping[str, str] = types.MappingProxyType(
+    {"planning": "--planning", "max_replay_ratio": "--max-replay-ratio"}
+)
+"""Fields of `recoup.Options` that have a flag of their own; `--option` sets the others."""
 
 OPTION_TYPES: Mapping[str, Parse[Any]] = types.MappingProxyType(
     {
@@ -55,8 +57,8 @@ PLANNING = ("off", "wait", "background")
 def option_setting(text: str) -> tuple[str, Any]:
     """The type of `--option`: NAME=VALUE as the name and the value."""
     name, equals, value = text.partition("=")
-    if name in FLAGS:
-        raise wrong(f"{name}: it has a flag of its own, {FLAGS[name]}")
+    if flag := FLAGS.get(name) or OPTION_FLAGS.get(name):
+        raise wrong(f"{name}: it has a flag of its own, {flag}")
     if not equals or name not in OPTION_TYPES:
         hint = "" if name in OPTION_TYPES else did_you_mean(name, OPTIONS)
         raise wrong(f"must be NAME=VALUE, with one of {', '.join(OPTIONS)}; got {text!r}{hint}")

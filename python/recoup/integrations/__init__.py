@@ -3,7 +3,7 @@
 from recoup.integrations import TrainerBudget    # for transformers.Trainer
 from recoup.integrations import LightningBudget  # for lightning.Trainer
 
-A framework is imported when its callback is first asked for.
+A framework is imported when its callback is first accessed.
 """
 
 import importlib
@@ -17,7 +17,7 @@ __all__ = ["LightningBudget", "TrainerBudget"]
 
 _MODULES = {"LightningBudget": "lightning_budget", "TrainerBudget": "trainer_budget"}
 
-if not TYPE_CHECKING:  # it would give a type to every name that is misspelt
+if not TYPE_CHECKING:  # a type checker would accept every misspelt name
 
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:

@@ -1,4 +1,4 @@
-"""A budget's scope between two hooks of a framework, where no `with` block can be."""
+"""A budget's scope between two hooks of a framework that has no place for a `with` block."""
 
 from typing import Any
 
@@ -6,23 +6,26 @@ import recoup
 
 
 class HeldScope:
-    """Open from `enter` to `leave`; each `enter` is a new run."""
+    """A scope that is open from `enter` to `leave`; each `enter` is a new run."""
 
     def __init__(self, budget: int | str, **options: Any) -> None:
-        """The arguments of `recoup.budget`. Raises as it does, before anything is trained."""
+        """Takes the arguments of `recoup.budget`, and raises the same errors before training."""
         self._budget = recoup.budget(budget, **options)
         self._open = False
         self.run: recoup.Run | None = None
         """The last run; None before the first."""
 
     def enter(self) -> None:
-        """Leaves first what a training that began again has left open."""
+        """Opens the scope; first leaves one that a restarted training has left open."""
         self.leave()
         self.run = self._budget.__enter__()
         self._open = True
 
     def leave(self, error: BaseException | None = None) -> bool:
-        """Whether it was open. Raises as the end of a `with` block does; `error` came out of it."""
+        """Closes the scope and returns whether it was open. Raises as the end of a `with` block.
+
+        error: the exception that ended the training; None if there was none.
+        """
         was, self._open = self._open, False
         if was:
             kind = None if error is None else type(error)
@@ -30,7 +33,7 @@ class HeldScope:
         return was
 
     def metrics(self) -> dict[str, float]:
-        """For a framework's logger; empty while it is not open."""
+        """Metrics for a framework's logger; empty while the scope is not open."""
         if self.run is None or not self._open:
             return {}
         stats = self.run.stats()

@@ -19,9 +19,9 @@ _logger = logging.getLogger("lightning.pytorch.recoup")
 
 
 class LightningBudget(Callback):
-    """Fits inside `recoup.budget`, whose arguments it takes.
+    """Runs `fit` inside `recoup.budget`, whose arguments it takes.
 
-    Loggers get the run's metrics each `log_every_n_steps`, and its report is logged at the end.
+    Logs the run's metrics every `log_every_n_steps`, and its report at the end.
     """
 
     def __init__(self, budget: int | str, **options: Any) -> None:
@@ -29,7 +29,7 @@ class LightningBudget(Callback):
 
     @property
     def run(self) -> recoup.Run | None:
-        """The last fit's; None before the first."""
+        """The run of the last fit; None before the first."""
         return self._scope.run
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

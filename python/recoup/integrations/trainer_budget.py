@@ -21,9 +21,9 @@ _logger = logging.get_logger("transformers.recoup")
 
 
 class TrainerBudget(TrainerCallback):
-    """Trains inside `recoup.budget`, whose arguments it takes.
+    """Runs `train` inside `recoup.budget`, whose arguments it takes.
 
-    What the trainer logs has the run's metrics too, and its report is logged at the end.
+    Adds the run's metrics to what the trainer logs, and logs its report at the end.
     """
 
     def __init__(self, budget: int | str, **options: Any) -> None:
@@ -31,7 +31,7 @@ class TrainerBudget(TrainerCallback):
 
     @property
     def run(self) -> recoup.Run | None:
-        """The last training's; None before the first."""
+        """The run of the last training; None before the first."""
         return self._scope.run
 
     def on_train_begin(
@@ -57,7 +57,10 @@ class TrainerBudget(TrainerCallback):
 
 
 def _watched(train: Callable[..., Any]) -> Callable[..., Any]:
-    """No hook is called when a training fails, and callbacks that report come before a user's."""
+    """Wraps `Trainer.train` to call `TrainerBudget` first and to end its scope on a failure.
+
+    transformers calls no hook when a training fails, and reporting callbacks before a user's.
+    """
 
     @functools.wraps(train)
     def wrapper(self: Trainer, *args: Any, **kwargs: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Tools that look at recorded traces and make plans. No program in a budget needs them."""
+"""Tools that analyze recorded traces and make plans. A program in a budget does not need them."""

@@ -1,4 +1,4 @@
-"""How large a batch may be in a budget: a search over traces that are scaled from one."""
+"""The largest batch that fits into a budget: a search over scaled versions of one trace."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,33 +7,33 @@ from recoup.offline.scaled_trace import ScaledTrace
 from recoup.offline.suggestions import Prediction, Predictor
 from recoup.offline.trace_file import Record
 
-_RESOLUTION = 100  # the result is right to a hundredth, and to 1 where that is less
+_RESOLUTION = 100  # the result is exact to 1 %, or to 1 if that is more
 _MOST_DOUBLINGS = 30
 
 
 @dataclass(frozen=True)
 class BatchTried:
-    """A batch size in the budget. What the batch was recorded with is exact, others are not."""
+    """A batch size in the budget. The recorded batch is exact, others are estimates."""
 
     batch: int
     unbudgeted_peak_bytes: int
     sample_time_ratio: float | None
-    """A sample's time there over that of the batch that was recorded, without a budget. None: the
-    steady step is not reached."""
+    """Time of a sample in the budget over its time in the recorded batch without a budget. None:
+    the steady step is not reached."""
     prediction: Prediction
 
 
 @dataclass(frozen=True)
 class LargestBatch:
-    """What a search has found."""
+    """Result of a search."""
 
     recorded_batch: int
     largest: BatchTried
-    """That holds."""
+    """The largest batch that holds."""
     smallest_too_large: BatchTried | None
-    """Of those that were tried. None: all held."""
+    """The smallest batch tried that does not hold. None: all held."""
     tried: list[BatchTried]
-    """In the order in which they were."""
+    """All batches, in the order in which they were tried."""
 
 
 def largest_batch(
@@ -45,10 +45,11 @@ def largest_batch(
     spill: str | None = None,
     max_time_ratio: float = 2.0,
 ) -> LargestBatch:
-    """The largest batch that completes in `budget`, to 1 %: by doubling, then by halving.
+    """The largest batch that completes in `budget`, to 1 %: by doubling, then by bisection.
 
-    batch: that of the records, see `ScaledTrace`. max_time_ratio: as `Predictor` has it.
-    Raises ValueError when not even a batch of 1 does, and as `Predictor` does.
+    batch: batch size of the records, see `ScaledTrace`.
+    max_time_ratio: as for `Predictor`.
+    Raises ValueError if not even a batch of 1 completes, and as `Predictor` does.
     """
     scaled = ScaledTrace(records, batch)
     now = Predictor(records, policy=policy, max_time_ratio=max_time_ratio, spill=spill)

@@ -18,9 +18,9 @@ from recoup.offline.traces import Trace
 def read_dtr_log(path: str | os.PathLike[str]) -> Trace:
     """Imports a log of the DTR authors' simulator (JSON lines).
 
-    Names share storages as aliases say; a mutation writes its storages in place. Views cost nothing
-    and are left out, since storages are what is evicted and replayed here. Raises OSError, or
-    ValueError with the line.
+    Aliases share a storage; a mutation writes its storages in place. Views cost nothing and are
+    left out, because recoup evicts and replays storages. Raises OSError, or ValueError with the
+    line.
     """
     made = _DtrImport()
     apply_dtr_log(path, made.apply)
@@ -31,7 +31,7 @@ def read_dtr_log(path: str | os.PathLike[str]) -> Trace:
 
 
 def read_any_trace(path: str) -> Trace:
-    """A log of the DTR authors by its name (.log, .log.gz), a trace otherwise."""
+    """Reads a log of the DTR authors if the name ends in .log or .log.gz, else a trace."""
     return read_dtr_log(path) if is_dtr_log(path) else Trace.read(path)
 
 
@@ -40,36 +40,36 @@ def read_any_trace(path: str) -> Trace:
 
 @dataclass(frozen=True)
 class DtrResult:
-    """What a call returns."""
+    """A result of a call."""
 
     name: str
     size_bytes: int
     alias: int
-    """The place of the argument whose storage it shares; -1: it has its own."""
+    """Position of the argument whose storage it shares; -1: it has its own."""
 
 
 @dataclass(frozen=True)
 class DtrInstruction:
-    """A line, and the lines behind it that say of its results what they are."""
+    """A line of the log, with the lines after it that describe its results."""
 
     kind: str
     """CONSTANT, CALL, MUTATE, COPY, COPY_FROM, RELEASE or ANNOTATE."""
     name: str
-    """Of the op, the constant, the copy's target or what is released; or the annotation."""
+    """Name of the op, the constant, the copy's target or the released name; or the annotation."""
     source: str = ""
-    """Of a copy."""
+    """Source of a copy."""
     cost_ns: int = 0
     arguments: tuple[str, ...] = ()
     written: tuple[int, ...] = ()
-    """Places of the arguments that a mutation writes."""
+    """Positions of the arguments that a mutation writes."""
     results: tuple[DtrResult, ...] = ()
-    """Of a call, and the constant itself."""
+    """Results of a call; of a constant, the constant itself."""
 
 
 def apply_dtr_log(path: str | os.PathLike[str], apply: Callable[[DtrInstruction], object]) -> None:
     """Calls `apply` with each instruction of a log. Raises OSError, or ValueError with the line.
 
-    A KeyError, ValueError, IndexError or TypeError of `apply` is a fault of the log.
+    A KeyError, ValueError, IndexError or TypeError of `apply` is reported as an error of the log.
     """
     lines = _Lines(Path(path))
     try:
@@ -88,10 +88,10 @@ def apply_dtr_log(path: str | os.PathLike[str], apply: Callable[[DtrInstruction]
     raise ValueError(f"{path}: line {lines.line}: {reason}")
 
 
-# A name, size and list of arguments are a few hundred bytes; a line that never ends must not fill
+# A line has a few hundred bytes for a name, a size and arguments; an endless line must not fill
 # the memory.
 _MOST_LINE = 1 << 20
-# As csrc/trace/limits.h has them: so that no sum overflows.
+# The limits of csrc/trace/limits.h, so that no sum overflows.
 _MOST_SIZE = 1 << 47
 _MOST_COST = 1 << 53
 _MOST_TRAFFIC = 1 << 58
@@ -99,7 +99,7 @@ _MOST_NAME = 1024  # characters, of up to 4 bytes each
 
 
 class _Lines:
-    """Reads a log; `line` is that of the instruction at hand."""
+    """Reads a log; `line` is the line number of the current instruction."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -196,7 +196,7 @@ def _text(row: dict[str, Any], key: str) -> str:
 def _name(value: str) -> str:
     if len(value) > _MOST_NAME:
         raise ValueError(f"{value!r:.50}... has more than {_MOST_NAME} characters")
-    value.encode()  # half of a surrogate pair is no text: UnicodeEncodeError, a ValueError
+    value.encode()  # raises UnicodeEncodeError, a ValueError, for an unpaired surrogate
     return value
 
 
@@ -207,7 +207,7 @@ def _list(value: object) -> list[object]:
 
 
 def _names(value: object) -> list[str]:
-    """A list of names; in some logs it is written as a text."""
+    """A list of names; some logs have it as JSON text."""
     names = _list(json.loads(value) if isinstance(value, str) else value)
     for name in names:
         if not isinstance(name, str):
@@ -233,7 +233,7 @@ def _natural(value: object, most: int) -> int:
 
 
 def _alias(value: object) -> int:
-    """-1: none."""
+    """Position of an argument; -1: no alias."""
     number = _whole(value)
     if number > _MOST_LINE:
         raise ValueError(f"there is no argument {number}")
@@ -251,7 +251,7 @@ def _place(value: object, arguments: list[str]) -> int:
 
 
 class _DtrImport:
-    """Makes a trace. A storage is a number of it; names refer to storages."""
+    """Builds a trace. Storages are numbers in the trace; names refer to storages."""
 
     def __init__(self) -> None:
         self.builder = _C.TraceBuilder()
@@ -278,7 +278,7 @@ class _DtrImport:
                 self._hold(made.name, source)
             case "RELEASE":
                 self._release(made.name)
-            case "ANNOTATE" if made.name == "START":  # the others are places within a step
+            case "ANNOTATE" if made.name == "START":  # others mark positions within a step
                 self.builder.add_event("step", self._name(made.name), 0)
 
     def _name(self, text: str) -> int:
@@ -312,7 +312,7 @@ class _DtrImport:
         written = {self.storage_of[op.arguments[place]] for place in op.written}
         reads = dict.fromkeys(self.storage_of[name] for name in op.arguments)
         operands = [(storage, True, storage in written, False) for storage in reads]
-        # A block has bytes.
+        # A block has at least one byte.
         sizes = [max(1, result.size_bytes) for result in op.results if result.alias < 0]
         if sizes or written:
             self.builder.add_op(

@@ -1,4 +1,4 @@
-"""Logs of the DTR authors as their own simulator runs them, to be compared with their figures."""
+"""Logs of the DTR authors under the rules of their own simulator, to compare with their figures."""
 
 import os
 
@@ -11,8 +11,7 @@ from recoup.stats import Stats
 class DtrProgram:
     """A log of the DTR authors under the rules of their simulator: no pool, views are replayed.
 
-    docs/dtr-simulator.md says what the rules are. For `read_dtr_log` and our engine there is
-    `Trace`.
+    docs/dtr-simulator.md describes the rules. To run a log in recoup's engine use `read_dtr_log`.
     """
 
     def __init__(self, program: _C.DtrProgram) -> None:
@@ -20,32 +19,33 @@ class DtrProgram:
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> "DtrProgram":
-        """Raises OSError, or ValueError with the line."""
+        """Reads a log. Raises OSError, or ValueError with the line."""
         made = _ProgramImport()
         apply_dtr_log(path, made.apply)
         return DtrProgram(made.finish())
 
     @property
     def op_count(self) -> int:
-        """Ops of the program, views among them."""
+        """Number of ops of the program, views included."""
         return self._program.op_count()
 
     def unbudgeted_peak_bytes(self) -> int:
-        """The most bytes at once when every storage, constants too, goes with its last name.
+        """Peak bytes if every storage, constants included, is freed with its last name.
 
-        Constants stay in a simulation, so that a budget of as much may still make it evict.
+        Constants stay in a simulation, so a budget of this size may still need evictions.
         """
         return self._program.peak_bytes()
 
     def simulate(
         self, budget_bytes: int, *, policy: str = "dtr", max_time_ratio: float = 2.0
     ) -> Simulation:
-        """Runs it in a budget, with one of `dtr_policies`.
+        """Runs the log in a budget, with one of `dtr_policies`.
 
-        max_time_ratio: the run ends as "too slow" when it costs more than that many times the
-            program's own ops; theirs is 2. 0: no bound.
+        max_time_ratio: the run ends as "too slow" if it costs more than this multiple of the
+            program's own ops; the authors use 2. 0: no bound.
 
-        Raises ValueError for an unknown policy or a budget below 1; not fitting is a result.
+        Raises ValueError for an unknown policy or a budget below 1. A budget that is too small is a
+        result, not an error.
         """
         check_budget(budget_bytes)
         row = self._program.simulate(
@@ -60,14 +60,14 @@ class DtrProgram:
 def dtr_policies() -> list[str]:
     """The six policies of the paper's figures, then the other scores of its ablation.
 
-    `dtr` is cost over size and staleness, `dtr-eq` and `dtr-local` have other costs, and each comes
-    with `-no-size`, `-no-staleness` and `-only-cost`; `no-cost` is 1 over size and staleness.
+    `dtr` is cost over size and staleness; `dtr-eq` and `dtr-local` have other costs. Each has the
+    variants `-no-size`, `-no-staleness` and `-only-cost`; `no-cost` is 1 over size and staleness.
     """
     return _C.dtr_policies()
 
 
 class _ProgramImport:
-    """Names refer to tensors, which are numbers of the program."""
+    """Builds a program. Tensors are numbers in the program; names refer to tensors."""
 
     def __init__(self) -> None:
         self._begin()
@@ -75,13 +75,13 @@ class _ProgramImport:
 
     def _begin(self) -> None:
         self.program = _C.DtrProgram()
-        # Names that were released stay: the order in which names appeared is that of the end.
+        # Released names stay, because the end keeps tensors in the order in which names appeared.
         self.tensor_of: dict[str, int] = {}
         self.holders: list[int] = []
         self.sizes: list[int] = []  # of the tensors' storages
 
     def finish(self) -> _C.DtrProgram:
-        """What still has a name is wanted in the end."""
+        """Ends the program, which keeps all tensors that still have a name."""
         for tensor in self.tensor_of.values():
             if self.holders[tensor] > 0:
                 self.program.keep(tensor)
@@ -103,7 +103,7 @@ class _ProgramImport:
                 self._release(self.tensor_of[made.name])
                 self._hold(made.name, source)
             case "RELEASE":
-                # Not there: it was made before the start.
+                # A name that is missing was made before the start.
                 if made.name in self.tensor_of:
                     self._release(self.tensor_of[made.name])
             case "ANNOTATE" if made.name == "START" and not self.started:
@@ -133,7 +133,7 @@ class _ProgramImport:
             self._add(result.name, tensor, size)
 
     def _add_mutation(self, op: DtrInstruction) -> None:
-        """Makes new storages for what it writes; the names go over to them."""
+        """Makes new storages for the written arguments, whose names then refer to them."""
         arguments = [self.tensor_of[name] for name in op.arguments]
         sizes = [self.sizes[arguments[place]] for place in op.written]
         tensors = self.program.add_op(

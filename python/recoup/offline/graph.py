@@ -1,4 +1,4 @@
-"""A trace as planners see it: ops in the order of the program, and the values between them."""
+"""The graph of a trace for planners: ops in program order, and the values between them."""
 
 import dataclasses
 
@@ -13,43 +13,43 @@ class GraphOp:
     name: str
     cost_ns: int
     kernel_bytes: int
-    """The most that its kernel holds at once, what it makes included."""
+    """Maximum bytes that its kernel holds at once, results included."""
     inputs: list[int]
-    """Distinct values that it needs."""
+    """Distinct values that it reads."""
     outputs: list[int]
     """Values that it makes: in new storages first, then those that it writes in place."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GraphValue:
-    """What a storage holds between two writes."""
+    """The content of a storage between two writes."""
 
     producer: int | None
-    """The op that made it; None: from outside."""
+    """The op that made it; None: it comes from outside."""
     before: int | None
-    """The value that it was written over, in the same storage."""
+    """The value that it overwrote in the same storage; None: the storage was new."""
     born: int
     """The first op at or after its birth: the producer, if any."""
     dies: int
-    """The op that wrote over it, or the first one after the program let go of it; the number of ops
-    when it never did."""
+    """The op that overwrote it, or the first op after the program released it; the number of ops
+    if it was never released."""
     readers: list[int]
-    """Ops that need its bytes, ascending."""
+    """Ops that read its bytes, ascending."""
     size_bytes: int
-    """Of its block."""
+    """Size of its block."""
     recomputable: bool
-    """A replay of its producer gives it back."""
+    """Whether a replay of its producer restores it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TierPrice:
-    """The cost of copies to and from a spill tier with room for all, as in tier.h."""
+    """Cost of copies to and from a spill tier of unlimited capacity, as in tier.h."""
 
     write_ns_per_byte: float = 1.25
     read_ns_per_byte: float = 1.25
     each_ns: int = 100_000
     least_bytes: int = 4096
-    """What is smaller stays."""
+    """Smallest value that the tier takes."""
 
     def takes(self, value: GraphValue) -> bool:
         return value.size_bytes >= self.least_bytes
@@ -63,16 +63,16 @@ class TierPrice:
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
-    """Ops and values by index; what an op needs was born before it."""
+    """Ops and values by index; a value that an op needs was born before it."""
 
     ops: list[GraphOp]
     values: list[GraphValue]
     at_exit: list[int]
-    """Values that get their bytes back when the scope is left behind the last op."""
+    """Values that are restored when the scope ends after the last op."""
 
 
 def graph_of(trace: Trace, *, small_result_bytes: int | None = None) -> Graph:
-    """small_result_bytes: the option of `recoup.budget`."""
+    """Returns the graph of a trace; small_result_bytes: the option of `recoup.budget`."""
     if small_result_bytes is None:
         small_result_bytes = budget("1B").setup.options.as_dict()["small_result_bytes"]
     found = trace._trace.graph(small_result_bytes=small_result_bytes)

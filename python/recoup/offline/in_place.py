@@ -1,12 +1,12 @@
-"""Which ops can write their first output over an input, by name.
+"""Ops that can write their first output over an input, by name.
 
-A trace says which storages an op reads and makes, not how its kernel goes through them. So this
-list decides; an op that is not in it is never in place.
+A trace has the storages that an op reads and makes, but not the order in which its kernel accesses
+them. So this list decides; an op that is not in it never runs in place.
 """
 
 from typing import Literal
 
-# Reads an element of each input for the last time before it writes that element of the output.
+# Kernels that read an element of each input before they write that element of the output.
 _ELEMENTWISE = frozenset(
     """
     abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not
@@ -21,7 +21,7 @@ _ELEMENTWISE = frozenset(
     softplus_backward tanh_backward threshold_backward
     """.split()
 )
-# Reads a whole row or channel of its first input before it writes it.
+# Kernels that read a whole row or channel of the first input before they write it.
 _ROWWISE = frozenset(
     """
     batch_norm cudnn_batch_norm layer_norm log_softmax native_batch_norm native_layer_norm softmax
@@ -29,7 +29,7 @@ _ROWWISE = frozenset(
     native_batch_norm_backward cudnn_batch_norm_backward
     """.split()
 )
-# Makes fewer elements than it reads, and in order: none lies behind what is still to be read.
+# Kernels that make fewer elements than they read, in order: none overwrites an unread element.
 _SHRINKING = frozenset(
     """
     avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool2d_with_indices max_pool3d
@@ -41,12 +41,12 @@ Place = Literal["any input of its size", "first input of its size", "first input
 
 
 def base_name(op: str) -> str:
-    """`relu` of `aten::relu`, `add` of `aten::add.Tensor`."""
+    """`relu` for `aten::relu`, `add` for `aten::add.Tensor`."""
     return op.rpartition("::")[2].partition(".")[0]
 
 
 def place_of_output(op: str) -> Place | None:
-    """Whose place the first output of an op of this name may take; None: nobody's."""
+    """Inputs that the op's first output may overwrite; None: no input."""
     name = base_name(op)
     if name in _ELEMENTWISE:
         return "any input of its size"

@@ -1,4 +1,4 @@
-"""Static layout: an address for every buffer of a run whose lifetimes are known beforehand.
+"""Static layout: an address for every buffer of a run whose lifetimes are known in advance.
 
 from recoup import layout
 
@@ -27,15 +27,15 @@ class Buffer:
     upper: int
     size_bytes: int
     stream: int = 0
-    """Buffers of different streams never share bytes, whatever their lifetimes."""
+    """Stream that uses the buffer. Buffers of different streams never share bytes."""
 
 
 @dataclass(frozen=True)
 class Op:
-    """What runs at a step. Buffers are named by their place in the list of buffers.
+    """An op that runs at a step. Buffers are given by their index in the list of buffers.
 
-    Only ops that read the input of an in-place pair must be given, but all of those: an output
-    takes its input's place only when its op is the one reader and the input is dead after it.
+    Only ops that read the input of an in-place pair are needed, but all of those: an output takes
+    its input's address only if its op is the only reader and the input is dead after it.
     """
 
     name: str
@@ -47,37 +47,37 @@ class Op:
 
 @dataclass(frozen=True)
 class Planner:
-    """A row of `planners()`."""
+    """A planner as `planners()` lists it."""
 
     name: str
     summary: str
     places: bool
-    """Whether it gives addresses and not only a size."""
+    """Whether it gives addresses in addition to a size."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a planner made of a list of buffers."""
+    """Result of a planner for a list of buffers."""
 
     planner: str
     buffers: tuple[Buffer, ...] = field(repr=False)
     offsets: tuple[int, ...] = field(repr=False)
     """The address of each buffer, in bytes; empty for the planner `bound`."""
     in_place: tuple[int | None, ...] = field(repr=False)
-    """The buffer whose place each one took, None for nobody's."""
+    """For each buffer, the buffer whose address it takes over; None: no buffer."""
     size_bytes: int
     bound_bytes: int
-    """The most live bytes at one moment: no layout takes less."""
+    """Maximum live bytes at one moment: no layout takes less."""
     least_bytes: int
-    """What is proved to be needed: the bound, or more where search has proved more."""
+    """Proven lower bound of any layout: `bound_bytes`, or more if search has proved more."""
     sum_bytes: int
-    """What it would take if no two buffers shared bytes."""
+    """Size of a layout in which no two buffers share bytes."""
     optimal: bool
-    """Whether no layout takes less."""
+    """Whether it is proven that no layout takes less."""
     nodes: int
-    """Decisions that search has tried."""
+    """Number of decisions that search tried."""
     seconds: float = field(compare=False)
-    """What planning took; the check is not in it."""
+    """Planning time in seconds, without the check."""
 
 
 def planners() -> list[Planner]:
@@ -86,9 +86,9 @@ def planners() -> list[Planner]:
 
 
 def read_csv(path: str | os.PathLike[str]) -> list[Buffer]:
-    """Reads `id,lower,upper,size`, the header first.
+    """Reads lines `id,lower,upper,size` after a header.
 
-    Raises ValueError with the number of the line that is wrong, OSError when there is no such file.
+    Raises ValueError with the number of the line that is wrong, OSError if there is no such file.
     """
     return [Buffer(*row) for row in _C.layout_read_csv(utf8_name(path))]
 
@@ -105,18 +105,20 @@ def plan(
     disable_inplace_ops: Sequence[str] = (),
     check: bool = False,
 ) -> Layout:
-    """The layout that `planner` makes.
+    """Returns the layout that `planner` makes.
 
     planner: a name of `planners()`.
-    capacity: bytes, or text such as "4GiB": what it must fit in. `search` stops as soon as it does.
-    alignment: addresses are multiples of it and sizes are rounded up to it; a power of two.
-    time_limit: seconds that `search` may take; the others take what they take.
-    node_limit: decisions after which `search` stops, the same on every machine; 0: none.
-    ops: what may be in place, see Op; disable_inplace_ops: names of ops that never are.
-    check: compare every pair of buffers in the result, which up to 5,000 buffers is always done.
+    capacity: size that the layout must fit into, in bytes or text such as "4GiB". `search` stops as
+        soon as it fits.
+    alignment: multiple of all addresses, to which sizes are rounded up; a power of two.
+    time_limit: time limit of `search` in seconds; other planners have none.
+    node_limit: number of decisions after which `search` stops, the same on every machine; 0: none.
+    ops: ops that may run in place, see Op.
+    disable_inplace_ops: names of ops that never run in place.
+    check: compare every pair of buffers in the result; always done for up to 5,000 buffers.
 
-    Raises ValueError that names the buffer, op or option that makes no sense, or says what capacity
-    would have done.
+    Raises ValueError that names the invalid buffer, op or option, or the capacity that would have
+    been enough.
     """
     for buffer in buffers:
         for what in ("lower", "upper", "size_bytes"):

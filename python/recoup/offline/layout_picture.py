@@ -1,4 +1,4 @@
-"""The picture of layouts: addresses over time."""
+"""A picture of layouts: addresses over time."""
 
 import io
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from recoup.offline.layout import Layout
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST_DRAWN = 20_000  # buffers of a layout: the largest, when there are more than anybody can see
-_MOST_COLUMNS = 2  # of panels, so that an address is a line that can be seen
+_MOST_DRAWN = 20_000  # buffers of a layout, the largest ones: more cannot be told apart
+_MOST_COLUMNS = 2  # of panels, so that a panel is wide enough
 
 
 def draw_layouts(results: Sequence[Layout], title: str) -> bytes:
-    """A PNG of `layout_figure`. Needs matplotlib."""
+    """`layout_figure` as a PNG. Needs matplotlib."""
     file = io.BytesIO()
     layout_figure(results, title).savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()
 
 
 def layout_figure(results: Sequence[Layout], title: str) -> "Figure":
-    """A panel for each layout, all to one scale. The dotted line is the bound. Needs matplotlib."""
+    """One panel for each layout, to one scale. The dotted line is the bound. Needs matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MultipleLocator
@@ -46,7 +46,7 @@ def layout_figure(results: Sequence[Layout], title: str) -> "Figure":
         panel.set_axis_off()
     tallest = max(1, *(max(result.size_bytes, result.bound_bytes) for result in results))
     panels[0].set_ylim(0, tallest * 1.02)
-    # Marks at multiples of a power of two, whose labels are short; four to ten of them.
+    # Four to ten marks, at multiples of a power of two, whose labels are short.
     panels[0].yaxis.set_major_locator(MultipleLocator(1 << max(0, tallest.bit_length() - 3)))
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda count, _: format_bytes(int(count))))
     bound = format_bytes(max(result.bound_bytes for result in results))

@@ -1,4 +1,4 @@
-"""What a trace gives the static planners: lifetimes, and ops that can be in place."""
+"""Input of the static planners from a trace: lifetimes, and ops that can run in place."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,17 +15,17 @@ class _Storage:
     name: str
     lower: int
     size_bytes: int
-    upper: int | None = None  # None: lives to the end
-    readers: list[int] = field(default_factory=list)  # steps that read what was written last
-    is_ours: bool = True  # nobody outside has an address of it
+    upper: int | None = None  # None: it lives to the end
+    readers: list[int] = field(default_factory=list)  # steps that read its last content
+    is_ours: bool = True  # no code that recoup does not see has its address
 
 
 class Lifetimes:
-    """The run in steps, an op each. Storages become buffers, as does the workspace of every op."""
+    """A trace as steps of one op each. Storages and the workspace of every op become buffers."""
 
     def __init__(self, ops: "list[TracedOp]", events: list[tuple[str, int, int]]) -> None:
         self._storages: list[_Storage] = []
-        self._run: list[tuple[TracedOp, int]] = []  # each op and the first storage that it made
+        self._run: list[tuple[TracedOp, int]] = []  # each op, and the first storage that it made
         for kind, index, size in events:
             if kind in ("external", "adopt"):
                 name = f"{kind}#{len(self._storages)}"
@@ -51,7 +51,7 @@ class Lifetimes:
             self._storages.append(_Storage(f"{op.name}#{len(self._storages)}", step, size))
 
     def buffers(self) -> list[Buffer]:
-        """Storages that have bytes, as they appear, then the workspaces."""
+        """Storages that have bytes, in order of appearance, then the workspaces."""
         found = []
         for storage in self._storages:
             if storage.size_bytes > 0:
@@ -65,8 +65,8 @@ class Lifetimes:
         return found
 
     def ops(self) -> list[Op]:
-        """Every op of the run, over `buffers()`."""
-        numbers: list[int] = []  # of the buffer of each storage that has bytes
+        """All ops of the trace, in terms of `buffers()`."""
+        numbers: list[int] = []  # of each storage: the index of its buffer, if it has bytes
         count = 0
         for storage in self._storages:
             numbers.append(count)
@@ -84,7 +84,7 @@ class Lifetimes:
         return found
 
     def _places_for(self, op: "TracedOp", step: int, fresh: int) -> list[int]:
-        """The storages whose place the first output may take, as far as the op itself goes."""
+        """Storages that the first output may overwrite, as far as the op itself is concerned."""
         place = place_of_output(op.name)
         if place is None or not op.fresh_bytes or op.fresh_bytes[0] == 0:
             return []
@@ -94,7 +94,7 @@ class Lifetimes:
         if place != "first input":
             size = op.fresh_bytes[0]
             inputs = [i for i in inputs if self._storages[i].size_bytes == size]
-        # Written later, and the op would read other bytes than those that are there at the end.
+        # Only storages whose last content the op reads: a later write would change the bytes.
         return [
             i for i in inputs if self._storages[i].is_ours and step in self._storages[i].readers
         ]

@@ -1,4 +1,4 @@
-"""How much larger a suggested budget is than the least one that works in simulation."""
+"""The margin between the least budget that works in simulation and a suggested one."""
 
 from dataclasses import dataclass
 
@@ -6,24 +6,24 @@ from recoup._memory.sizes import short_size
 from recoup.offline.suggestions import Prediction, Predictor
 from recoup.offline.traces import Trace
 
-_ALWAYS = 0.05  # costs differ from run to run, and with them what is evicted
-_UNSEEN = 0.10  # what a program does after the steps that were recorded
+_ALWAYS = 0.05  # costs, and with them evictions, differ from run to run
+_UNSEEN = 0.10  # for the program's behavior after the recorded steps
 
 
 @dataclass(frozen=True)
 class Margin:
-    """What is added to a budget that works in simulation before it is suggested."""
+    """The margin that is added to a budget before it is suggested."""
 
     share: float
-    """Of the budget."""
+    """Size of the margin as a share of the budget."""
     whole_run: bool
-    """Whether all that the program does was recorded."""
+    """Whether the whole run of the program was recorded."""
     spread: float
-    """How much larger the largest step is than the smallest one, without the first; 0.1: by 10 %.
-    0 where all was recorded."""
+    """Excess of the largest step's peak over the smallest step's, without the first step; 0.1 is
+    10 %. 0 if the whole run was recorded."""
 
     def text(self) -> str:
-        """Why the margin is what it is, as a sentence."""
+        """The reason for the margin, as a sentence."""
         if self.whole_run:
             return (
                 f"Suggested budgets have a margin of {self.share:.0%}: costs differ between runs."
@@ -39,7 +39,7 @@ class Margin:
 def margin_of(trace: Trace, *, whole_run: bool) -> Margin:
     """The margin for a recording.
 
-    whole_run: the program ended by itself.
+    whole_run: whether the program ended by itself.
     """
     if whole_run:
         return Margin(_ALWAYS, True, 0.0)
@@ -49,9 +49,9 @@ def margin_of(trace: Trace, *, whole_run: bool) -> Margin:
 
 
 def with_margin(predictor: Predictor, found: Prediction, margin: Margin) -> Prediction:
-    """The least budget from `found` plus the margin on that works too.
+    """The least budget that holds, of `found` plus the margin or larger ones.
 
-    It is at most the unbudgeted peak with the margin, where nothing has to be evicted.
+    At most the unbudgeted peak plus the margin, where no evictions are needed.
     """
     most = round(predictor.peak_bytes * (1 + margin.share))
     share = margin.share
@@ -59,5 +59,5 @@ def with_margin(predictor: Predictor, found: Prediction, margin: Margin) -> Pred
         tried = predictor.predict(short_size(size))
         if tried.holds:
             return tried
-        share += _ALWAYS  # memory in pieces: a larger budget may fail
+        share += _ALWAYS  # fragmentation: a larger budget may fail
     return predictor.predict(short_size(most))

@@ -1,4 +1,4 @@
-"""The least time in which a trace could run in a budget: the yardstick of every policy.
+"""The least time in which a trace can run in a budget: a reference for every policy.
 
 Needs SciPy, for its integer programming (HiGHS).
 """
@@ -14,47 +14,47 @@ from recoup.offline.schedule import Schedule, Wishes, carry_out
 from recoup.offline.traces import Trace, check_budget
 
 _LEAST_SECONDS = 0.05
-# Below this a gap is what the solver's tolerances leave.
+# A smaller gap is within the solver's tolerances.
 _PROVED = 1e-4
-# Values that the first integer program may evict; each further one has twice as many.
+# Number of values that the first integer program may evict; each further one has twice as many.
 _FIRST_VALUES = 60
-# Of a column from which on it counts as chosen, where the solver did not have to make it whole.
+# Thresholds from which on a column of the relaxed program counts as chosen.
 _ROUNDINGS = (0.1, 0.3, 0.5, 0.7, 0.9)
-# Shares of the budget that further programs are given, whose schedules have room for what replays
-# hold for a moment.
+# Shares of the budget for further programs, whose schedules leave room for the temporary memory of
+# replays.
 _SHARES = (0.99, 0.97, 0.95, 0.92, 0.88)
 
 
 @dataclasses.dataclass(frozen=True)
 class Optimum:
-    """What the least time ratio is, as far as it is known."""
+    """Bounds of the least time ratio in a budget."""
 
     budget_bytes: int
     status: Literal["optimal", "feasible", "infeasible", "timed out"]
-    """optimal: `time_ratio` is proved up to 0.01 %. feasible: it is reached, `gap` is open.
-    infeasible: nothing runs in the budget. timed out: neither is known."""
+    """optimal: `time_ratio` is proved up to 0.01 %. feasible: it is reached, but `gap` is open.
+    infeasible: no run fits into the budget. timed out: neither is known."""
     time_ratio: float | None
-    """Of `schedule`, as `Simulation.time_ratio`; None without one."""
+    """Time ratio of `schedule`, defined as `Simulation.time_ratio`; None without a schedule."""
     bound: float | None
-    """No engine that evicts, replays and copies can have a lower one; None when none can run."""
+    """Lower bound for any engine that evicts, replays and copies; None if no run fits."""
     seconds: float
-    """That the search took."""
+    """Time of the search."""
     values: int
-    """Values that the last integer program might evict, the largest."""
+    """Number of values that the last integer program could evict, the largest ones."""
     all_values: int
-    """Values that could be evicted. Where these are more, the bound takes the others as free."""
+    """Number of values that can be evicted. The bound treats those beyond `values` as free."""
     schedule: Schedule | None = dataclasses.field(repr=False)
-    """A run that takes `time_ratio`."""
+    """A run that reaches `time_ratio`."""
 
     @property
     def gap(self) -> float | None:
-        """(time_ratio - bound) / time_ratio: by how much the optimum may still be below."""
+        """(time_ratio - bound) / time_ratio: how far below `time_ratio` the optimum may be."""
         if self.time_ratio is None or self.bound is None:
             return None
         return max(0.0, self.time_ratio - self.bound) / self.time_ratio
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON: all but the schedule."""
+        """All fields but the schedule, for JSON."""
         names = [field.name for field in dataclasses.fields(self) if field.name != "schedule"]
         return {name: getattr(self, name) for name in names} | {"gap": self.gap}
 
@@ -67,18 +67,18 @@ def optimum(
     small_result_bytes: int | None = None,
     tier: TierPrice | None = None,
 ) -> Optimum:
-    """Searches a schedule of evictions and replays with the least cost of replays.
+    """Searches for a schedule of evictions and replays with the least cost of replays.
 
-    With a `tier` values may be written there and fetched too, those that cannot be recomputed and
-    those from outside among them, and what the copies cost counts as replays do.
+    With a `tier` values can also be written to it and fetched, including those that cannot be
+    recomputed and those from outside; the cost of copies counts like that of replays.
 
-    The engine may do what the schedule does, and the bound holds for all that it may do while bytes
-    alone count (`Trace.simulate` with layout=False). Costs are the measured ones.
+    The engine could execute the schedule, and the bound holds for everything that it could do if
+    only bytes count (`Trace.simulate` with layout=False). Costs are the measured ones.
 
-    time_limit: seconds, about; above 0.
-    small_result_bytes: as `recoup.budget` has it.
+    time_limit: approximate limit in seconds, above 0.
+    small_result_bytes: as in `recoup.budget`.
 
-    Raises ModuleNotFoundError without SciPy, ValueError for what is not positive.
+    Raises ModuleNotFoundError without SciPy, ValueError for a number that is not positive.
     """
     check_budget(budget_bytes)
     if not time_limit > 0:
@@ -88,7 +88,7 @@ def optimum(
 
 
 class _InfeasibleError(Exception):
-    """Proved: nothing runs in the budget."""
+    """Raised when it is proved that no run fits into the budget."""
 
 
 class _Search:
@@ -118,7 +118,7 @@ class _Search:
         return self._result()
 
     def _search(self) -> None:
-        """With more and more values, for as long as the programs are solved in time."""
+        """Doubles the number of values as long as the programs are solved in time."""
         most_values = _FIRST_VALUES
         while self._open():
             model = Model(self.graph, self.budget_bytes, most_values, self.tier)
@@ -134,7 +134,7 @@ class _Search:
         self._search_in_less(most_values)
 
     def _relax(self, model: Model) -> None:
-        """Without whole numbers, in a moment: a bound, and values to round."""
+        """Solves the relaxed program, which is quick: gives a bound, and values to round."""
         found = solve(model, whole=False, seconds=self._seconds_left() * 0.3)
         self._learn(found)
         if found.columns is not None:
@@ -142,7 +142,7 @@ class _Search:
                 self._try(model.wishes(found.columns, least))
 
     def _solve(self, model: Model, seconds: float) -> bool:
-        """Whether it was solved to the end."""
+        """Whether the program was solved to optimality."""
         found = solve(model, whole=True, seconds=seconds)
         if model.budget_bytes == self.budget_bytes:
             self._learn(found)

@@ -1,38 +1,39 @@
-"""The integer program of `offline.optimum`: which values stay, and which ops run again, when.
+"""The integer program of `offline.optimum`: which values stay and which ops are replayed, and when.
 
 Note [The integer program]
-Moments are the kernels of the ops that make or need a value that may be evicted, in the order of
-the program; between two moments ops may be replayed, in any order.
+Moments are the kernels of the ops that make or read a value that may be evicted, in program order;
+between two moments ops may be replayed, in any order.
 
     S[m, v] = 1   v has its bytes while kernel m runs, and is not made by it
     R[m, i] = 1   op i is replayed after kernel m - 1 and before kernel m
 
-After Checkmate (Jain et al., MLSys 2020, section 4), with two changes. Memory is counted per value,
-not per op. And Checkmate follows memory through a stage in the order in which the program ran the
-ops (its U and FREE), which no engine is bound to: recomputing two inputs one after the other takes
-less. Here everything that a run in any order obeys is a constraint, and nothing else is:
+The model follows Checkmate (Jain et al., MLSys 2020, section 4), with two changes. Memory is
+counted per value, not per op. And Checkmate follows memory through a stage in the order in which
+the program ran the ops (its U and FREE), but an engine is not bound to that order: recomputing two
+inputs one after the other takes less memory. Here the constraints are exactly those that every run
+obeys, in whatever order it replays ops:
 
     S[m, v] <= S[m - 1, v] + R[m, producer of v]
-    R[m, i] <= S[m - 1, v] + R[m, producer of v]             for each v that i needs
-    sum of size * S[m, v] + what kernel m holds <= budget
-    what stays from moment m - 1 to m + what i needs and holds <= budget    where R[m, i] = 1
+    R[m, i] <= S[m - 1, v] + R[m, producer of v]             for each v that i reads
+    sum of size * S[m, v] + bytes held by kernel m <= budget
+    values kept from moment m - 1 to m + inputs and kernel of i <= budget    where R[m, i] = 1
 
-What would be pointless has no column: values behind their last possible use, and choices before
-memory can be short for the first time. So the least cost is a bound on what any engine can reach
-that evicts and replays at will. Values that cannot be recomputed have their bytes while the program
-holds them, and may be kept after it: what is made from them can be replayed for as long. Values too
-small to be tracked take no room and are always there, which lowers the bound.
+Pointless choices have no column: values after their last possible use, and choices before memory
+can be short for the first time. So the least cost is a bound on any engine that evicts and replays
+at will. Values that cannot be recomputed have their bytes while the program holds them, and may be
+kept after that, because values computed from them can be replayed as long as they are kept. Values
+that are too small to be tracked take no memory and are always resident, which lowers the bound.
 
-With a spill tier there are two more:
+With a spill tier there are two more variables:
 
-    W[v] = 1      v is written to the tier, at its birth: when makes no difference to the cost
+    W[v] = 1      v is written to the tier, at its birth: the time makes no difference to the cost
     F[m, v] = 1   v is fetched after kernel m - 1 and before kernel m
 
     F[m, v] <= W[v]
     S[m, v] + W[v] >= 1   where v cannot be recomputed and the program holds it
 
-F is one more source of S and R, and what cannot be recomputed has columns from its birth on. A copy
-is written once and read as often as it is wanted, and a write to its storage does not end it.
+F is one more source of S and R, and values that cannot be recomputed have columns from their birth
+on. A copy is written once and read any number of times, and a write to its storage does not end it.
 """
 
 import dataclasses
@@ -48,8 +49,8 @@ NEVER = -1
 
 
 def last_uses(graph: Graph, makes: Sequence[bool]) -> list[int]:
-    """The last op for which each value may matter: its last reader, or what a replay of a reader
-    may matter for. makes: of each value, whether a replay for it is worth anything."""
+    """The last op for which each value may matter: its last reader, or the last op for which a
+    replay of a reader may matter. makes: for each value, whether replays may produce it."""
     last = [max(value.readers, default=NEVER) for value in graph.values]
     for op in reversed(graph.ops):
         reach = max((last[v] for v in op.outputs if makes[v]), default=NEVER)
@@ -59,7 +60,7 @@ def last_uses(graph: Graph, makes: Sequence[bool]) -> list[int]:
 
 
 def with_scope_exit(graph: Graph) -> Graph:
-    """The end of a scope as one more op, which costs nothing and needs all that lives."""
+    """Adds the end of the scope as an op that costs nothing and reads all live values."""
     if not graph.at_exit:
         return graph
     end = len(graph.ops)
@@ -84,7 +85,7 @@ class Rows:
     upper: list[float] = dataclasses.field(default_factory=list)
 
     def add(self, terms: Iterable[tuple[int, float]], upper: float) -> None:
-        """Terms of one column are summed."""
+        """Adds a constraint; terms of one column are summed."""
         for column, entry in terms:
             self.row.append(len(self.upper))
             self.column.append(column)
@@ -93,7 +94,7 @@ class Rows:
 
 
 class Model:
-    """Variables, constraints and costs for one graph, `with_scope_exit`, and one budget."""
+    """Variables, constraints and costs for one graph, from `with_scope_exit`, and one budget."""
 
     def __init__(
         self, graph: Graph, budget_bytes: int, most_values: int, tier: TierPrice | None = None
@@ -108,7 +109,7 @@ class Model:
         sizes = sorted(
             (v.size_bytes for v, c in zip(graph.values, candidates, strict=True) if c), reverse=True
         )
-        # As large as the last one that is tracked, and tracked, are all of that size or none.
+        # Of the values with the size of the last tracked one, all are tracked or none.
         least = sizes[most_values] + 1 if len(sizes) > most_values else 1
         self.evictable = [
             c and v.size_bytes >= least for v, c in zip(graph.values, candidates, strict=True)
@@ -124,15 +125,15 @@ class Model:
         ]
         self.stays: list[dict[int, int]] = []  # S, by moment: column by value
         self.replays: list[dict[int, int]] = []  # R, by moment: column by op
-        self.copies: dict[int, int] = {}  # of values written over: column of a copy that stays
+        self.copies: dict[int, int] = {}  # overwritten values: column of a copy that stays
         self.fetches: list[dict[int, int]] = []  # F, by moment: column by value
         self.written: dict[int, int] = {}  # W: column by value
         self.costs: list[float] = []
         self.lower: list[int] = []
-        self.whole: list[int] = []  # whether a column is an integer
+        self.whole: list[int] = []  # for each column: whether it is an integer
         self.rows = Rows()
         self._plain_ns = max(1, sum(op.cost_ns for op in graph.ops))
-        self._leaf_bytes = self._leaves_by_op()
+        self._fixed_bytes = self._fixed_by_op()
         self._overwritten = {
             before
             for op in graph.ops
@@ -142,8 +143,8 @@ class Model:
         }
         self._column(0)  # SciPy refuses a program without columns
         self._add_columns(least)
-        # Whatever is decided.
-        held = [self._leaf_bytes[at] + op.kernel_bytes for at, op in enumerate(graph.ops)]
+        # Memory that is taken whatever the solution.
+        held = [self._fixed_bytes[at] + op.kernel_bytes for at, op in enumerate(graph.ops)]
         self.rows.add([], 1 - float(max(held, default=0)) / budget_bytes)
         for moment in range(len(self.moments)):
             self._add_flow(moment)
@@ -155,8 +156,8 @@ class Model:
 
     # ---- what the program holds ----
 
-    def _leaves_by_op(self) -> NDArray[np.int64]:
-        """Bytes of what cannot be had again and is there while each op's kernel runs."""
+    def _fixed_by_op(self) -> NDArray[np.int64]:
+        """Bytes that cannot be restored and are resident while each op's kernel runs."""
         change = np.zeros(len(self.graph.ops) + 2, np.int64)
         for v, value in enumerate(self.graph.values):
             if self._stays_put(v):
@@ -166,23 +167,23 @@ class Model:
                     change[value.dies] -= value.size_bytes
         held = np.cumsum(change)
         for at, op in enumerate(self.graph.ops):
-            for v in op.inputs:  # those written over
+            for v in op.inputs:  # those that the op overwrites
                 value = self.graph.values[v]
                 held[at] += value.size_bytes if self._stays_put(v) and value.dies == at else 0
-            # Blocks that go on with a new content that is made from nothing.
+            # Blocks that get a new content that does not depend on the old one.
             held[at] += sum(self._in_place_bytes(op, v) for v in op.outputs)
         return held
 
     def _stays_put(self, v: int) -> bool:
-        """Whether it has its bytes for as long as the program holds it, whatever is decided."""
+        """Whether the value is resident as long as the program holds it, in every solution."""
         return not self.graph.values[v].recomputable and not self._spillable[v]
 
     def _in_place_bytes(self, op: GraphOp, v: int) -> int:
         before = self.graph.values[v].before
         return 0 if before is None or before in op.inputs else self.graph.values[v].size_bytes
 
-    def _kept_leaves(self, moment: int) -> int:
-        """Bytes of what cannot be had again and is there from the moment before to this one."""
+    def _fixed_between(self, moment: int) -> int:
+        """Bytes that cannot be restored and are resident from the previous moment to this one."""
         first, last = self.moments[moment - 1], self.moments[moment]
         return sum(
             value.size_bytes
@@ -252,9 +253,12 @@ class Model:
         }
 
     def _count_ample(self, tracked: list[tuple[int, int, int]]) -> int:
-        """Moments before which memory is never short, even with all that may matter. There, all
-        stays: it can still be dropped later. Only what was written over may have to be replayed."""
-        held = [int(self._leaf_bytes[at]) + op.kernel_bytes for at, op in enumerate(self.graph.ops)]
+        """Number of moments before which memory is never short, even with all values that may
+        matter. Until then all values stay: they can still be dropped later. Only overwritten values
+        may have to be replayed."""
+        held = [
+            int(self._fixed_bytes[at]) + op.kernel_bytes for at, op in enumerate(self.graph.ops)
+        ]
         for v, first, last in tracked:
             for at in range(first - 1 if v in self._overwritten else first, last + 1):
                 held[at] += self.graph.values[v].size_bytes
@@ -262,25 +266,25 @@ class Model:
         return sum(at < short for at in self.moments)
 
     def _written_over(self, v: int, at: int) -> bool:
-        """Whether its storage has a new content when op `at` has run."""
+        """Whether the value's storage has a new content after op `at`."""
         return v in self._overwritten and self.graph.values[v].dies <= at
 
     def _first_choice(self, v: int) -> int:
-        """The first op at which it is a question whether the value has its bytes."""
+        """The first op at which the value may be resident or not."""
         value = self.graph.values[v]
         if value.recomputable or self._spillable[v]:
             return value.born if value.producer is None else value.producer + 1
         return value.dies + 1 if v in self._overwritten else value.dies
 
     def _last_choice(self, v: int) -> int:
-        """The last one. What cannot be recomputed has its bytes or a copy while it is held."""
+        """The last such op. A non-recomputable value has its bytes or a copy while it is held."""
         source = self._spillable[v] and not self.graph.values[v].recomputable
         return max(self.last_use[v], self.graph.values[v].dies - 1) if source else self.last_use[v]
 
     # ---- constraints ----
 
     def _sources(self, moment: int, v: int) -> list[int] | None:
-        """Columns of which one must be 1 for `v` to be there before the moment. None: it is."""
+        """Columns of which one must be 1 for `v` to be resident before the moment. None: it is."""
         value = self.graph.values[v]
         at = self.moments[moment]
         before = self.moments[moment - 1] if moment > 0 else NEVER
@@ -288,7 +292,7 @@ class Model:
         if not value.recomputable:
             stayed = self.stays[moment - 1].get(v) if moment > 0 else None
             if v in self.copies and value.dies <= before:
-                # The first moment at which the old content can only be in a copy.
+                # Whether this is the first moment at which the old content can only be in a copy.
                 first = value.dies == before if self._spillable[v] else stayed is None
                 return [self.copies[v] if first or stayed is None else stayed, *fetch]
             return None if stayed is None else [stayed, *fetch]
@@ -336,11 +340,11 @@ class Model:
             for v, column in self.copies.items()
             if self.graph.values[v].dies == at
         ]
-        room = self.budget_bytes - int(self._leaf_bytes[at]) - op.kernel_bytes
+        room = self.budget_bytes - int(self._fixed_bytes[at]) - op.kernel_bytes
         self.rows.add(terms, room / self.budget_bytes)
 
     def _stretches(self, moment: int) -> dict[int, int]:
-        """Of each value that may stay from the moment before: a column that is 1 when it does."""
+        """For each value that may stay since the previous moment: a column that is 1 if it does."""
         before = self.moments[moment - 1]
         found = {}
         for v, stays in self.stays[moment].items():
@@ -366,14 +370,14 @@ class Model:
         return found
 
     def _held(self, i: int) -> int:
-        """Bytes that a replay of `i` holds beside what it needs."""
+        """Bytes that a replay of `i` holds in addition to its inputs."""
         op = self.graph.ops[i]
         return op.kernel_bytes + sum(self._in_place_bytes(op, v) for v in op.outputs)
 
     def _add_replay_memory(self, moment: int) -> None:
         first, last = self.moments[moment - 1], self.moments[moment]
         between = [
-            int(self._leaf_bytes[at]) + self.graph.ops[at].kernel_bytes
+            int(self._fixed_bytes[at]) + self.graph.ops[at].kernel_bytes
             for at in range(first + 1, last)
         ]
         if not self.replays[moment] and not between:
@@ -382,7 +386,7 @@ class Model:
         staying = [(column, self._bytes(v)) for v, column in stretches.items()]
         if between:
             self.rows.add(staying, 1 - max(between) / self.budget_bytes)
-        room = self.budget_bytes - self._kept_leaves(moment)
+        room = self.budget_bytes - self._fixed_between(moment)
         for i, replay in self.replays[moment].items():
             needs = set(self.graph.ops[i].inputs)
             needed = [v for v in needs if self.evictable[v] or v in stretches]
@@ -390,10 +394,10 @@ class Model:
             rest = [(column, self._bytes(v)) for v, column in stretches.items() if v not in needs]
             self.rows.add([(replay, held), *rest], room / self.budget_bytes)
 
-    # ---- what a solution says ----
+    # ---- reading a solution ----
 
     def wishes(self, solution: NDArray[np.float64], least: float) -> Wishes:
-        """Columns of at least that much are chosen."""
+        """The decisions of a solution; a column of at least `least` counts as chosen."""
 
         def chosen(columns: dict[int, int]) -> set[int]:
             return {index for index, column in columns.items() if solution[column] >= least}

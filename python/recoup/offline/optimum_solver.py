@@ -1,4 +1,4 @@
-"""HiGHS, through SciPy, on the integer program of `offline.optimum`."""
+"""Solves the integer program of `offline.optimum` with HiGHS, through SciPy."""
 
 import dataclasses
 from typing import Literal
@@ -8,24 +8,24 @@ from numpy.typing import NDArray
 
 from recoup.offline.optimum_model import Model
 
-# Costs are in thousandths of the program's: those of cheap ops are within HiGHS's tolerances else.
+# Costs are in thousandths of the program's cost: else cheap ops are within HiGHS's tolerances.
 _SCALE = 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class Solution:
-    """What the solver knows when it ends."""
+    """State of the solver at its end."""
 
     status: Literal["solved", "infeasible", "stopped"]
     bound: float | None
-    """Proved: the costs are not below."""
+    """Proven lower bound of the costs; None: unknown."""
     columns: NDArray[np.float64] | None
-    """The best that was found."""
+    """The best solution found; None: none."""
 
 
 def solve(model: Model, *, whole: bool, seconds: float) -> Solution:
-    """whole: False lets all columns be fractions, which is quick."""
-    # Here, so that all else works without SciPy.
+    """Solves the program; whole: False relaxes all columns to fractions, which is quick."""
+    # Imported here, so that everything else works without SciPy.
     from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
     from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
@@ -39,7 +39,7 @@ def solve(model: Model, *, whole: bool, seconds: float) -> Solution:
         integrality=np.array(model.whole) if whole else np.zeros(shape[1]),
         options={"time_limit": seconds},
     )
-    # Without whole columns, SciPy gives no bound; what is solved is its own.
+    # For a relaxed program SciPy gives no bound; the optimum is the bound.
     bound = found.mip_dual_bound if whole else found.fun if found.status == 0 else None
     return Solution(
         {0: "solved", 2: "infeasible"}.get(found.status, "stopped"),  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Orders of a trace's ops, and the bytes that live then.
+"""Legal orders of a trace's ops, and their peak of live bytes.
 
 from recoup import Trace
 
@@ -17,34 +17,34 @@ __all__ = ["Choice", "Order", "long_life_rules", "traversals"]
 
 @dataclass(frozen=True)
 class Order:
-    """An order in which every op sees what it saw in the program. `Trace.order` makes it."""
+    """An order in which every op reads the same values as in the program. See `Trace.order`."""
 
     traversal: str
     long_life: str
     ops: tuple[int, ...] = field(repr=False)
-    """Places in `Trace.ops()`; those that failed are left out."""
+    """Indices into `Trace.ops()`, without failed ops."""
     moves: int
-    """That the long-life rule made."""
+    """Number of ops that the long-life rule moved."""
     bound_bytes: int
-    """The most bytes that live at one op. A storage lives from the op that makes it to the last
-    that uses it, and to the end of its step where the program holds it beyond."""
+    """Maximum live bytes at one op. A storage lives from the op that makes it to the last op that
+    uses it, or to the end of its step if the program holds it longer."""
     program_bound_bytes: int
-    """The same of the program's own order."""
+    """The same for the program's own order."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A row of `traversals()` or `long_life_rules()`."""
+    """An entry of `traversals()` or `long_life_rules()`."""
 
     name: str
     summary: str
 
 
 def traversals() -> list[Choice]:
-    """How an order is found, in the order in which tables list them."""
+    """Methods of finding an order, in the order of all tables."""
     return [Choice(*row) for row in _C.order_traversals()]
 
 
 def long_life_rules() -> list[Choice]:
-    """What moves single ops afterwards. No rule raises the bound of the traversal's order."""
+    """Rules that move single ops afterwards. None raises the bound of the traversal's order."""
     return [Choice(*row) for row in _C.order_rules()]

@@ -1,4 +1,4 @@
-"""What recoup itself takes, measured on this machine for predictions of the time of a step."""
+"""recoup's own time, measured on this machine to predict the time of a step."""
 
 import functools
 import math
@@ -12,21 +12,22 @@ from torch import nn
 from torch.nn.functional import dropout
 
 from recoup.offline.traces import Trace
+from recoup.options import Options
 from recoup.scope import budget, trace
 
 
 @dataclass(frozen=True)
 class Overheads:
-    """Times in nanoseconds that a step takes in a budget and not without recoup."""
+    """Times in nanoseconds that recoup adds to a step."""
 
     op_ns: float = 0.0
-    """Per op, in a budget in which nothing is evicted."""
+    """Per op, in a budget without evictions."""
     recording_op_ns: float = 0.0
     """Per op, in a recording."""
     replay_ns: float = 0.0
-    """Per replay, without the op's own cost."""
+    """Per replay, in addition to the op's own cost."""
     moved_byte_ns: float = 0.0
-    """Per byte that is moved within the pool."""
+    """Per byte moved within the pool."""
 
 
 _LAYERS = 8
@@ -35,16 +36,16 @@ _ROUNDS = 3
 _STEPS = 6
 _DEEP_LAYERS = 32
 _DEEP_ROWS = 128
-_SHARE = 0.5  # of the deep network's peak
+_SHARE = 0.5  # budget, as a share of the deep network's peak
 _COPIED_BYTES = 1 << 14
 
 
 def measure_overheads(trace_file: Path) -> Overheads:
-    """Measures trainings of a small network and of a deep one that replays, and copies.
+    """Measures trainings of a small network, of a deep one that replays, and copies.
 
-    A training runs more code between its ops than a loop over one op does, so recoup's code has to
-    be fetched into the processor's caches again, as in the program whose time is predicted.
-    The state of PyTorch's random numbers on the CPU is the same afterwards.
+    A training runs more code between its ops than a loop over one op, so recoup's code must be
+    fetched into the processor's caches again, as in the program whose time is predicted. The state
+    of PyTorch's random numbers on the CPU is restored afterwards.
 
     trace_file: a file that is written and deleted.
     """
@@ -69,7 +70,7 @@ def measure_overheads(trace_file: Path) -> Overheads:
 
 
 def _training() -> Callable[[], None]:
-    """A step of ops that run in one thread: a busy machine delays threads that wait for others."""
+    """A step of single-threaded ops: a busy machine delays threads that wait for one another."""
     weights = [nn.Parameter(torch.ones(_WIDTH)) for _ in range(_LAYERS)]
     optimizer = torch.optim.SGD(weights, lr=1e-3, momentum=0.9)
     x = torch.ones(4, _WIDTH)
@@ -95,8 +96,8 @@ def _fastest_ns(step: Callable[[], object]) -> float:
 
 
 def _deep_training() -> Callable[[], None]:
-    """A step of a network whose layers have products and norms. The kernels of replays are slower
-    than those of the program: their operands are not in the processor's caches.
+    """A step of a network of matrix products and norms. Kernels of replays are slower than those of
+    the program, because their operands are not in the processor's caches.
     """
     layers = [
         nn.Sequential(nn.Linear(_WIDTH, _WIDTH), nn.LayerNorm(_WIDTH), nn.GELU(), nn.Dropout(0.1))
@@ -116,7 +117,7 @@ def _deep_training() -> Callable[[], None]:
 
 
 def _replay_ns() -> float:
-    """The least of some steps: the time per replay beside the cost of the ops that are replayed."""
+    """Minimum over some steps of the time per replay in addition to the cost of its op."""
     step = _deep_training()
     with budget("64MiB", device="cpu") as ample:
         step()
@@ -124,7 +125,9 @@ def _replay_ns() -> float:
         outside = ample.stats().external_bytes
         room = ample.stats().peak_bytes - outside
     least = float("inf")
-    with budget(outside + round(_SHARE * room), device="cpu", planning="off") as run:
+    with budget(
+        outside + round(_SHARE * room), device="cpu", options=Options(planning="off")
+    ) as run:
         step()
         before = run.stats()
         for _ in range(_STEPS):

@@ -1,17 +1,17 @@
-"""The trace of a training at one batch size, as that of another: sizes and costs are scaled.
+"""Scales the trace of a training to another batch size: sizes and costs.
 
-A trace has bytes and no shapes, so what grows with the batch is inferred:
+A trace has bytes and no shapes, so it is inferred which storages grow with the batch:
 
-1. What lives through a whole step stays as it is (parameters, the optimizer's state, a data set),
-   and so does what was made before the first step began.
-2. A gradient stays: what is read by an op that writes such a storage of the same size. So does
-   what has that size, and is read to make gradients from what has that size, and for nothing else;
-   or is never read.
-3. What the batch size does not divide stays: a prime one such as 13 tells most. Only what is more
-   than all that grows among an op's operands does not: a workspace.
-4. What is made of parameters and nothing else stays, if it is as large as one of them, in the same
-   or another type of numbers. So does such a copy of what else stays.
-5. All else grows in proportion, and so does the cost of an op that touches it.
+1. Storages that live through a whole step keep their size (parameters, optimizer state, a data
+   set), as do those that were made before the first step began.
+2. A gradient keeps its size: a storage that is read by an op which writes a storage of rule 1 of
+   the same size. So does a storage of such a size that is read only by ops that compute gradients
+   from operands of such sizes, or that is never read.
+3. A size that the batch size does not divide stays: a prime batch size such as 13 tells most. The
+   exception is a size above the sum of an op's growing operands: it is a workspace and grows.
+4. A result computed from parameters alone keeps its size if one of them has that size, in the same
+   or another dtype. So does such a copy of another storage that keeps its size.
+5. All other storages grow in proportion, and so does the cost of an op that uses them.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from recoup.offline.trace_file import (
     step_ends,
 )
 
-_ALIKE_OPS = 8  # as many in a row are a place in the step
+_ALIKE_OPS = 8  # ops in a row that identify a position in the step
 
 
 class _Kind(Enum):
@@ -50,28 +50,28 @@ class _Kind(Enum):
 class _Storage:
     size_bytes: int
     born: int
-    """The place of the record that made it."""
+    """Index of the record that made it."""
     dies: int
     reads: int = 0
-    """Ops that use it."""
+    """Number of ops that use it."""
     is_written: bool = False
     kind: _Kind = _Kind.GROWS
     is_decided: bool = False
-    """Its kind is known without looking at what it was made of."""
+    """Whether its kind is known independently of the op that made it."""
 
 
 class ScaledTrace:
-    """Makes traces of other batch sizes from that of one.
+    """Makes traces of other batch sizes from a trace of one.
 
-    batch: the size that was recorded. Raises ValueError as `steady_step` does.
+    batch: the recorded batch size. Raises ValueError as `steady_step` does.
     """
 
     def __init__(self, records: Sequence[Record], batch: int) -> None:
         self._records = records
         self._batch = batch
         self._storages: list[_Storage] = []
-        self._first_fresh: dict[int, int] = {}  # by the place of the op
-        self._block_of: dict[int, int] = {}  # storage by block, where one was adopted
+        self._first_fresh: dict[int, int] = {}  # by the index of the op's record
+        self._block_of: dict[int, int] = {}  # storage by adopted block
         self._read_records()
         self._setup_end = _setup_end(records)
         self._decide_what_stays()
@@ -79,10 +79,10 @@ class ScaledTrace:
         self._decide_the_rest()
 
     def grows(self) -> list[bool]:
-        """Of each storage, in the order in which they appear."""
+        """Whether each storage grows, in the order in which they appear."""
         return [storage.kind is _Kind.GROWS for storage in self._storages]
 
-    # ---- what grows ----
+    # ---- deciding which storages grow ----
 
     def _read_records(self) -> None:
         for place, record in enumerate(self._records):
@@ -109,7 +109,7 @@ class ScaledTrace:
         period = steady.last_mark - steady.first_mark
         ends = step_ends(self._records)[steady.last_mark % period :: period]
         for storage in self._storages:
-            # With the last step's end, which a storage that is alive there goes through as well.
+            # The last step's end counts, so a storage that is alive there has passed it as well.
             passed = sum(storage.born < end < storage.dies for end in ends)
             if passed >= 2:
                 _decide(storage, _Kind.WEIGHT if storage.is_written else _Kind.OTHER)
@@ -119,9 +119,9 @@ class ScaledTrace:
                 _decide(storage, _Kind.OTHER)
 
     def _decide_gradients(self) -> None:
-        """From the end: what is made is looked at when all that read it has been."""
+        """Goes backward, so that all readers of a storage are decided before it."""
         sizes_of_weights = {one.size_bytes for one in self._storages if one.kind is _Kind.WEIGHT}
-        of_gradients = [0] * len(self._storages)  # reads by ops that make gradients alone
+        of_gradients = [0] * len(self._storages)  # reads by ops that only make gradients
         for place in reversed(self._first_fresh):
             op = self._op(place)
             for storage in self._gradients_of(op):
@@ -135,14 +135,14 @@ class ScaledTrace:
             made = self._storages[first : first + len(op.fresh)]
             if made and all(one.kind is _Kind.WEIGHT for one in made):
                 sizes = {one.size_bytes for one in made}
-                if len(op.operands) == 1:  # into another type of numbers
+                if len(op.operands) == 1:  # a conversion to another dtype
                     sizes |= {size // 2 for size in sizes} | {2 * size for size in sizes}
                 if all(self._storages[number].size_bytes in sizes for number, _ in op.operands):
                     for number, _ in op.operands:
                         of_gradients[number] += 1
 
     def _gradients_of(self, op: OpRecord) -> list[_Storage]:
-        """What has the size of a parameter, or of its state, that the op writes."""
+        """Operands with the size of a parameter, or of its state, that the op writes."""
         written = {
             self._storages[number].size_bytes
             for number, bits in op.operands
@@ -174,13 +174,13 @@ class ScaledTrace:
         )
         if is_alike and kinds == {_Kind.WEIGHT}:
             return _Kind.WEIGHT
-        # With several operands it may be a batch that lives on, times a parameter.
+        # With several operands it may be a batch that lives on, multiplied by a parameter.
         return _Kind.OTHER if is_alike and len(operands) == 1 else _Kind.GROWS
 
     def may_grow(self, size_bytes: int, operands: Sequence[_Storage]) -> bool:
-        """Whether so much may be in proportion to the batch, in an op with these operands.
+        """Whether a size can be proportional to the batch, in an op with these operands.
 
-        What is larger than all that grows among them is a workspace, if it is not divided.
+        A size above the sum of the growing operands is a workspace, which need not be divisible.
         """
         growing = [one.size_bytes for one in operands if one.kind is _Kind.GROWS]
         return size_bytes % self._batch == 0 or (growing != [] and size_bytes > sum(growing))
@@ -193,7 +193,7 @@ class ScaledTrace:
     # ---- the scaled trace ----
 
     def records(self, batch: int) -> list[Record]:
-        """What the program would do with batches of that size, if it did the same ops."""
+        """The records for a program that runs the same ops with batches of that size."""
         return _Scaler(self, batch).records()
 
 
@@ -203,7 +203,7 @@ def _decide(storage: _Storage, kind: _Kind) -> None:
 
 
 def _setup_end(records: Sequence[Record]) -> int:
-    """Where the first step does what the second does: what was made before stays as it is."""
+    """The first record in the first step that recurs in the second one; earlier storages stay."""
     ends = step_ends(records)
     first, second = (
         [(place, one.name) for place, one in enumerate(part, start) if isinstance(one, OpRecord)]
@@ -221,13 +221,13 @@ def _setup_end(records: Sequence[Record]) -> int:
 
 
 class _Scaler:
-    """Writes one scaled trace down."""
+    """Writes one scaled trace."""
 
     def __init__(self, source: ScaledTrace, batch: int) -> None:
         self._source = source
         self._batch = batch
         self._kernels: list[KernelRecord] = []
-        self._numbers: dict[tuple[int, ...], int] = {}  # of kernels, by what they do
+        self._numbers: dict[tuple[int, ...], int] = {}  # of kernels, by their steps
         self._records: list[Record] = []
 
     def records(self) -> list[Record]:
@@ -313,7 +313,7 @@ class _Scaler:
         stay: set[int],
         operands: Sequence[_Storage],
     ) -> tuple[int, ...]:
-        """Copies of what stays, such as weights in another order, stay too."""
+        """Scales a kernel; copies of storages that stay, such as reordered weights, stay too."""
         grown = []
         allocation = 0
         for step in steps:
@@ -333,7 +333,7 @@ class _Scaler:
 
 
 def _workspace(steps: Iterable[int], fresh: Sequence[tuple[int, int]]) -> int:
-    """The most that a kernel holds beside what it returns, in bytes."""
+    """Maximum bytes that a kernel holds in addition to its results."""
     sizes: list[int] = []
     held = most = 0
     for step in steps:

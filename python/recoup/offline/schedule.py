@@ -1,5 +1,5 @@
-"""Runs of a program with replays, step by step: what `offline.optimum` proposes is carried out
-here, so that what it reports is what a run takes."""
+"""Executes proposals of `offline.optimum` step by step in a model of a run with replays, so that
+the reported cost is that of a real schedule."""
 
 import bisect
 import dataclasses
@@ -16,42 +16,42 @@ class Step:
 
     kind: Literal["run", "drop", "write", "fetch"]
     index: int
-    """Of the op that runs, or of the value whose bytes are dropped, written to the spill tier or
+    """Index of the op that runs, or of the value that is dropped, written to the spill tier or
     fetched from it. The first run of an op is the program's, others are replays."""
     taken: tuple[int, ...] = ()
-    """Values whose blocks the op writes in place: their content is gone."""
+    """Values that the op overwrites in place: their content is lost."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """Steps that run a whole program."""
+    """Steps that run a whole program, with their peak memory and costs."""
 
     steps: list[Step] = dataclasses.field(repr=False)
     peak_bytes: int
     replay_cost_ns: int
     copy_cost_ns: int = 0
-    """Of copies to and from a spill tier."""
+    """Cost of copies to and from a spill tier."""
 
     @property
     def cost_ns(self) -> int:
-        """Of all that a run with room for everything does not do."""
+        """Cost in addition to a run with unlimited memory."""
         return self.replay_cost_ns + self.copy_cost_ns
 
 
 @dataclasses.dataclass(frozen=True)
 class Wishes:
-    """What to keep and what to replay, by moment; see Note [The integer program]."""
+    """Values to keep and ops to replay, by moment; see Note [The integer program]."""
 
     moments: list[int]
-    """Ops, ascending."""
+    """Ops at which moments are, ascending."""
     tracked: set[int]
-    """Values of which the wishes speak. Others stay while they may matter."""
+    """Values that the wishes cover. Other values stay while they may matter."""
     stays: list[set[int]]
-    """Values to have while each moment's kernel runs."""
+    """Values to keep resident while each moment's kernel runs."""
     replays: list[set[int]]
-    """Ops to replay before it."""
+    """Ops to replay before each moment."""
     fetches: list[set[int]] = dataclasses.field(default_factory=list)
-    """Values to fetch before it."""
+    """Values to fetch before each moment."""
     written: set[int] = dataclasses.field(default_factory=set)
     """Values to write to the spill tier."""
 
@@ -63,13 +63,14 @@ def carry_out(
     last_use: list[int],
     tier: TierPrice | None = None,
 ) -> Schedule | None:
-    """Runs the program in the budget, with the wishes where they can be had.
+    """Runs the program in the budget, following the wishes as far as possible.
 
-    Replays what is needed and not there, in the better of two orders; when memory is short, drops
-    what is cheapest to have again for its size and the time until it is needed. What cannot be had
-    again is kept when the program lets go of it, in one run, or given up when memory is short, in
-    another; the cheaper run counts. With a spill tier, what has to go is written there where that
-    is wished, costs less than to make it anew, or is the only way. None: it does not fit.
+    Replays the missing inputs of each op, in the better of two orders. When memory is short, drops
+    the values with the lowest cost of restoring per byte and per op until their next use. Makes two
+    runs: one keeps values that cannot be restored after the program releases them, the other drops
+    them when memory is short; the cheaper run counts. With a spill tier, a value is written there
+    before it is dropped if the wishes say so, if that costs less than recomputing it, or if it is
+    the only way. Returns None if the program does not fit.
     """
     found = (
         _Run(graph, budget_bytes, wishes, last_use, tier, hoards=hoards).run()
@@ -116,7 +117,7 @@ class _Run:
         self.last_use = last_use
         self.state = _State(set(), 0, 0, 0, [])
         self.arrivals: dict[int, list[int]] = {}
-        self.ends: dict[int, list[int]] = {}  # of lives and of last uses
+        self.ends: dict[int, list[int]] = {}  # of lifetimes, and of last uses
         for v, value in enumerate(graph.values):
             if value.producer is None:
                 self.arrivals.setdefault(value.born, []).append(v)
@@ -145,17 +146,17 @@ class _Run:
         state = self.state
         return Schedule(state.steps, state.peak, state.cost_ns, state.copy_ns)
 
-    # ---- what stays ----
+    # ---- values that stay ----
 
     def _kept(self, moment: int) -> set[int]:
-        """Tracked values to keep on the way to a moment."""
-        if moment >= len(self.wishes.moments):  # with a tier, to go would cost something
+        """Tracked values to keep until a moment."""
+        if moment >= len(self.wishes.moments):  # with a tier, dropping them would cost something
             return set() if self.tier is None else self.wishes.tracked
         needed = (self.graph.ops[i].inputs for i in self.wishes.replays[moment])
         return self.wishes.stays[moment].union(*needed)
 
     def _held(self, v: int, at: int) -> bool:
-        """Whether it must stay: it cannot be had again, and the program holds it."""
+        """Whether the value must stay: it cannot be restored, and the program holds it."""
         value = self.graph.values[v]
         return not value.recomputable and at < value.dies and not self._spillable(v)
 
@@ -163,7 +164,7 @@ class _Run:
         return self.tier is not None and self.tier.takes(self.graph.values[v])
 
     def _needs_copy(self, state: _State, v: int, at: int) -> bool:
-        """Whether it has to be written before its bytes go."""
+        """Whether the value must be written to the tier before it is dropped."""
         value = self.graph.values[v]
         if not self._spillable(v) or v in state.written:
             return False
@@ -183,7 +184,7 @@ class _Run:
                 self._drop(self.state, v, at)
 
     def _tidy(self, at: int) -> None:
-        """Drops, behind an op, what nobody keeps."""
+        """Drops the values that need not be kept after an op."""
         op = self.graph.ops[at]
         for v in {*op.inputs, *op.outputs, *(self.state.resident & self.wishes.tracked)}:
             if v in self.state.resident and not self._held(v, at) and not self._keeps(v, at):
@@ -218,7 +219,7 @@ class _Run:
         return bool(found)
 
     def _depth_first(self, targets: Iterable[int]) -> list[int] | None:
-        """The ops to replay, what each needs before it. None: something is lost."""
+        """The ops to replay, each after those that it depends on. None: a value is lost."""
         order: dict[int, None] = {}
         stack = [(v, False) for v in targets]
         while stack:
@@ -253,7 +254,7 @@ class _Run:
         return self._fetch_all(sorted(targets), at, uses)
 
     def _fetch_all(self, wanted: Iterable[int], at: int, uses: Counter[int]) -> bool:
-        """Gets from the tier what is not there. False: there is no room, or no copy."""
+        """Fetches missing values from the tier. False: there is no room, or no copy."""
         wanted = list(wanted)
         for v in wanted:
             if v in self.state.resident:
@@ -271,7 +272,7 @@ class _Run:
     # ---- running one op ----
 
     def _run_op(self, state: _State, i: int, at: int, uses: Counter[int]) -> bool:
-        """`uses`: of each value, by ops that are to run before or as `at`, this one included."""
+        """`uses`: for each value, its uses by the ops still to run up to `at`, op `i` included."""
         op = self.graph.ops[i]
         taken = self._taken(state, i, at, uses)
         in_place = {self.graph.values[v].before: v for v in op.outputs}
@@ -292,8 +293,8 @@ class _Run:
         return True
 
     def _taken(self, state: _State, i: int, at: int, uses: Counter[int]) -> tuple[int, ...]:
-        """What the op writes over. A replay works on a copy of what is still needed; so does the
-        program where an old content is to stay that nothing can recompute."""
+        """Values that the op overwrites. A replay works on a copy of a value that is still needed,
+        and so does the program if an old content that cannot be recomputed is to stay."""
         found = []
         op = self.graph.ops[i]
         for v in op.outputs:
@@ -337,8 +338,8 @@ class _Run:
         return True
 
     def _dispensable(self, state: _State, v: int, at: int) -> bool:
-        """Whether nothing that the program will read is lost without the bytes of `v`, and it is
-        cheaper to make anew than to copy."""
+        """Whether dropping `v` loses no value that the program will read, and recomputing it is
+        cheaper than copying it."""
         if v in state.written:
             return True
         if self.graph.values[v].recomputable:
@@ -363,7 +364,7 @@ class _Run:
         return True
 
     def _within_reach(self, state: _State, v: int) -> bool:
-        """Whether it can be recomputed now."""
+        """Whether the value can be recomputed now."""
         stack, seen = [v], {v}
         while stack:
             value = self.graph.values[stack.pop()]
@@ -376,8 +377,8 @@ class _Run:
         return True
 
     def _worth(self, state: _State, v: int, at: int) -> float:
-        """What it costs to have it again, what is needed for that included, for its size and the
-        time until it, or what is to be made from it, is needed."""
+        """Score of keeping a value: the cost of restoring it, including its missing inputs, per
+        byte and per op until it, or a value computed from it, is used."""
         value = self.graph.values[v]
         if (
             self._spillable(v)
@@ -397,7 +398,7 @@ class _Run:
         return cost_ns / (max(1, value.size_bytes) * wait)
 
     def _copy_ns(self, state: _State, v: int) -> int | None:
-        """Of a copy to the tier, where there is none, and one back. None: it cannot be."""
+        """Cost of a copy to the tier, unless there is one, and back. None: it cannot be copied."""
         if self.tier is None or not self._spillable(v):
             return None
         value = self.graph.values[v]
@@ -441,7 +442,7 @@ class _Run:
         state.written.add(v)
 
     def _drop(self, state: _State, v: int, at: int) -> None:
-        """at: the op before which it goes."""
+        """Drops a value before op `at`."""
         if self._needs_copy(state, v, at):
             self._write(state, v)
         state.steps.append(Step("drop", v))

@@ -1,4 +1,4 @@
-"""Which budgets a program runs in, and what a step takes there: predicted from one trace."""
+"""Budgets in which a program runs, and the time of a step in each: predicted from one trace."""
 
 import os
 import statistics
@@ -12,13 +12,13 @@ from recoup._memory.sizes import parse_bytes, short_size
 from recoup.offline.overheads import Overheads
 from recoup.offline.trace_file import OpRecord, Record, step_ends, step_times_ns, trace_of
 from recoup.offline.traces import Simulation, Status, Trace
-from recoup.run import CostModel
+from recoup.options import CostModel, Options, Planning
 
 LADDER = range(100, 0, -10)
-"""Percents of the unbudgeted peak."""
-_ALIKE = 0.9  # of the ops of two steps
-_RESOLUTION = 0.01  # of the peak, for the least budget
-# A busy machine measures costs that are off by so much: what is suggested must fit there too.
+"""Percentages of the unbudgeted peak that are tried."""
+_ALIKE = 0.9  # share of ops that two like steps have in common
+_RESOLUTION = 0.01  # of the least budget, as a share of the peak
+# A busy machine distorts measured costs this much: a suggested budget must work then, too.
 _NOISES = (None, (1, 30.0), (2, 30.0))
 
 
@@ -27,63 +27,64 @@ class SteadyStep:
     """The steps that a long training repeats: one, or one of each optimizer."""
 
     first_mark: int
-    """The number of the mark where they begin."""
+    """Index of the mark at which they begin."""
     last_mark: int
-    """The number of the mark where they end."""
+    """Index of the mark at which they end."""
     repeats: int
-    """How often in a row, to the last mark, exactly the same ops ran."""
+    """Number of times in a row, up to the last mark, that exactly the same ops ran."""
 
     @property
     def marks(self) -> int:
-        """The number of marks in it: 1, or more where optimizers take turns."""
+        """Number of marks in it: 1, or more if optimizers take turns."""
         return self.last_mark - self.first_mark
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a budget would do."""
+    """The predicted outcome of a run in a budget."""
 
     budget: str
-    """As `recoup run --budget` takes it."""
+    """Value of `recoup run --budget`."""
     budget_bytes: int
     share: float
-    """Of the unbudgeted peak."""
+    """Size as a share of the unbudgeted peak."""
     status: Status
-    """Of the whole trace, and of the steady step."""
+    """Status of the whole trace and of the steady step."""
     holds: bool
-    """Whether it is "ok", and completes without plans too, and if costs differ from the record."""
+    """Whether it is "ok", and also completes without plans and with costs that differ from the
+    recorded ones."""
     reason: str
     """Why it is not "ok"; else empty."""
     time_ratio: float | None
-    """Of the steady step: its time in this budget over its time without recoup. None: it is not
+    """Time of the steady step in this budget over its time without recoup. None: the step is not
     reached."""
     replays: int
-    """In the whole trace."""
+    """Number of replays in the whole trace."""
     spill_peak_bytes: int
-    """The most that the spill tier holds."""
+    """Maximum bytes in the spill tier."""
 
 
 @dataclass(frozen=True)
 class Suggestions:
-    """What a ladder of budgets and a search below it have found."""
+    """Results for a ladder of budgets, and of a search below it."""
 
     predictions: list[Prediction]
-    """From the largest budget down."""
+    """Sorted by budget, largest first."""
     knee: Prediction | None
     """See `knee_of`. None: no budget that was tried holds."""
     least: Prediction | None
-    """The least budget that holds; None likewise."""
+    """The least budget that holds; None: no budget that was tried holds."""
     suggested_knee: Prediction | None = None
-    """The knee with a margin, which is what users are told to take; see recoup.offline.margins."""
+    """The knee with a margin, which is recommended to users; see recoup.offline.margins."""
     suggested_least: Prediction | None = None
-    """The same of the least budget."""
+    """The least budget with a margin."""
 
 
 def steady_step(records: Sequence[Record]) -> SteadyStep:
-    """The shortest round of steps that ran twice at the end, by the names of nine ops in ten.
+    """The shortest round of steps that ran twice at the end and had 90 % of op names in common.
 
-    A loader with workers, say, is not in every step as far ahead. The last step if nothing ran
-    twice. Raises ValueError for a trace with less than two steps.
+    Steps can differ a little, for example by how far a loader with workers is ahead. The last step
+    if no round ran twice. Raises ValueError for a trace with less than two steps.
     """
     steps = _ops_of_steps(records)
     count = len(steps)
@@ -114,7 +115,7 @@ def _are_alike(one: list[int], other: list[int]) -> bool:
 
 
 def _ops_of_steps(records: Sequence[Record]) -> list[list[int]]:
-    """The names of the ops of each whole step."""
+    """Names of the ops of each complete step."""
     steps = []
     start = 0
     for end in step_ends(records):
@@ -124,22 +125,22 @@ def _ops_of_steps(records: Sequence[Record]) -> list[list[int]]:
 
 
 class Predictor:
-    """Simulates a trace as a live run would go: a step has a plan only when two like it ended.
+    """Simulates a trace like a live run, where a step has a plan only after two like it have ended.
 
-    max_time_ratio: a run, or a steady step, that costs more than so many times its own ops is
+    max_time_ratio: a run, or a steady step, that costs more than this multiple of its own ops is
         "too slow".
-    spill, cost_model: as `recoup.budget` takes them.
-    overheads: what recoup itself takes on this machine; None: not measured, and left out.
-    plain_steps_ns: the time of each step of a run without recoup, if there was one. Each of its
-        steps is compared with the same step of the recording, except for the first one, which warms
-        up. The median of these ratios relates the steady step to one without recoup. Without
-        such a run, that is the time of the recording less what the recording took.
-    The time of a step in a budget is that of the recording, the median by the clock, with recoup's
+    spill, cost_model: as in `recoup.budget`.
+    overheads: recoup's own time on this machine; None: not measured, and ignored.
+    plain_steps_ns: time of each step of a run without recoup, if there was one. Each of its steps
+        but the first, which warms up, is compared with the same step of the recording. The median
+        of these ratios relates the steady step to one without recoup. Without such a run that time
+        is the recording's less its overhead.
+    The predicted time of a step starts from the median clock time in the recording, with recoup's
     time for each op in a budget in place of that in a recording. Added are the costs of replays and
     of copies to and from the spill tier, moves within the pool, recoup's time for each replay, and
-    the time that the engine takes in the simulation to choose victims and to make room. Of a
-    recording without times, made by an older version, the ops alone count.
-    Raises ValueError for a trace with less than two steps, and where nothing takes memory.
+    the time that the engine takes in the simulation to choose victims and to make room. A recording
+    without times, made by an older version, counts the costs of ops alone.
+    Raises ValueError for a trace with less than two steps, and if no op takes memory.
     """
 
     def __init__(
@@ -155,12 +156,12 @@ class Predictor:
     ) -> None:
         self.steady = steady_step(records)
         ends = step_ends(records)
-        before, behind = ends[self.steady.first_mark], ends[self.steady.last_mark]
+        before, after = ends[self.steady.first_mark], ends[self.steady.last_mark]
         self.trace = trace_of(records)
-        """All that was recorded."""
+        """The trace of all records."""
         self._before = trace_of(records[:before])
-        has_tail = any(isinstance(record, OpRecord) for record in records[behind:])
-        self._until = trace_of(records[:behind]) if has_tail else None
+        has_tail = any(isinstance(record, OpRecord) for record in records[after:])
+        self._until = trace_of(records[:after]) if has_tail else None
         self._policy, self._spill, self._cost_model = policy, spill, cost_model
         self._max_time_ratio = max_time_ratio
         self.peak_bytes = self.trace.unbudgeted_peak_bytes()
@@ -169,11 +170,11 @@ class Predictor:
                 "the program allocates no memory for tensors, so there is nothing to budget (of "
                 "threads that the program starts, recoup sees only those in recoup.carry())"
             )
-        ops = [op for op in records[before:behind] if isinstance(op, OpRecord)]
+        ops = [op for op in records[before:after] if isinstance(op, OpRecord)]
         self.step_ops = len(ops)
-        """Ops of the steady step."""
+        """Number of ops in the steady step."""
         self.step_ns = sum(op.cost_ns for op in ops)
-        """What they cost."""
+        """Cost of these ops."""
         self._overheads = overheads or Overheads()
         self._is_measured = cost_model == "measured"
         self._has_overheads = self._is_measured and overheads is not None
@@ -188,18 +189,18 @@ class Predictor:
         estimated_ns = max(self._unevicted_ns - own_ns, 1.0)
         measured_ns = self._unevicted_ns / statistics.median(ratios) if ratios else 0.0
         self.plain_ns = max(round(measured_ns or estimated_ns), 1)
-        """What the steady step takes without recoup."""
+        """Time of the steady step without recoup."""
         self.plain_is_measured = measured_ns > 0
-        """Whether that was measured, and not estimated from the recording."""
+        """Whether it was measured, and not estimated from the recording."""
         is_timed = self._is_measured and None not in clocks_ns and len(repetitions) > 1
         self.slowest_ratio = max(repetitions) / max(min(repetitions), 1) if is_timed else None
-        """The time of the slowest repetition of the steady step over that of the fastest one. None:
-        fewer than two were timed."""
+        """Time of the slowest repetition of the steady step over that of the fastest. None: fewer
+        than two were timed."""
 
     def _unevicted_steps_ns(
         self, records: Sequence[Record], clocks_ns: Sequence[int | None]
     ) -> list[float]:
-        """The time of each whole step in a budget in which nothing is evicted."""
+        """Time of each complete step in a budget without evictions."""
         ends = step_ends(records)
         found = []
         for start, end, clock in zip([0, *ends], ends, clocks_ns, strict=False):
@@ -211,7 +212,7 @@ class Predictor:
         return found
 
     def predict(self, budget: str) -> Prediction:
-        """Of a size such as "1.4GiB"."""
+        """The prediction for a size such as "1.4GiB"."""
         budget_bytes = parse_bytes(budget)
         run, processor_share = self._simulate_timed(budget_bytes)
         status, reason, ratio = run.status, run.reason, None
@@ -239,9 +240,9 @@ class Predictor:
         )
 
     def _simulate_timed(self, budget_bytes: int) -> tuple[Simulation, float]:
-        """Of the whole trace; and in what share of the time a processor was at it.
+        """A simulation of the whole trace, and the share of its time in which a processor ran it.
 
-        Many simulations run side by side, on a machine that may have fewer processors for them.
+        Many simulations run in parallel, possibly on fewer processors.
         """
         wall_ns, processor_ns = time.perf_counter_ns(), time.thread_time_ns()
         run = self._simulate(self.trace, budget_bytes)
@@ -252,14 +253,14 @@ class Predictor:
         return run, min(1.0, processor_ns / max(wall_ns, 1))
 
     def _eviction_ns(self, run: Simulation) -> float:
-        """The engine's time per eviction, in the simulation: it makes the choices of a live run."""
+        """The engine's time per eviction in the simulation, which makes a live run's choices."""
         stats = run.stats
         if not self._has_overheads or stats.evictions == 0:
             return 0.0
         return (stats.search_ns + stats.bookkeeping_ns) / stats.evictions
 
     def _extra_ns(self, run: Simulation, eviction_ns: float) -> float:
-        """What evictions cost the run in all."""
+        """Total cost of evictions to the run."""
         extra = float(run.replay_cost_ns + run.spill_cost_ns)
         stats, overheads = run.stats, self._overheads
         if self._is_measured:
@@ -281,7 +282,7 @@ class Predictor:
         budget_bytes: int,
         *,
         noise: tuple[int, float] | None = None,
-        planning: str = "background",
+        planning: Planning = "background",
     ) -> Simulation:
         return trace.simulate(
             budget_bytes,
@@ -289,21 +290,20 @@ class Predictor:
             max_time_ratio=self._max_time_ratio,
             plan_ahead=False,
             noise=noise,
-            planning=planning,
             spill=self._spill,
-            cost_model=self._cost_model,
+            options=Options(planning=planning, cost_model=self._cost_model),
         )
 
 
 def suggest(predictor: Predictor) -> Suggestions:
-    """Tries a ladder of budgets, then halves the interval below the least one that holds.
+    """Tries a ladder of budgets, then bisects the interval below the least one that holds.
 
-    A budget is suggested only if it holds. Memory in pieces lets some fit where a larger one does
-    not, so a smaller one than the least that was found may do.
+    A budget is suggested only if it holds. Because of fragmentation some budget may hold where a
+    larger one does not, so a budget below the result may hold as well.
     """
     peak = predictor.peak_bytes
     ladder = dict.fromkeys(short_size(max(1, peak * percent // 100)) for percent in LADDER)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # a simulation holds no interpreter lock
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # a simulation releases the interpreter lock
         predictions = list(pool.map(predictor.predict, ladder))
     if any(one.holds for one in predictions):
         least = min(one.budget_bytes for one in predictions if one.holds)
@@ -312,7 +312,7 @@ def suggest(predictor: Predictor) -> Suggestions:
         )
         while least - below > _RESOLUTION * peak:
             tried = predictor.predict(short_size((least + below) // 2))
-            if not below < tried.budget_bytes < least:  # sizes are written with three digits
+            if not below < tried.budget_bytes < least:  # sizes have three digits only
                 break
             predictions.append(tried)
             if tried.holds:
@@ -332,12 +332,12 @@ _FLAT = 0.01  # of the time of a step
 
 
 def knee_of(predictions: Sequence[Prediction]) -> Prediction | None:
-    """Where less memory begins to cost much: the point farthest below the chord.
+    """The knee of time over memory: the point farthest below the chord.
 
     This is Kneedle (Satopaa, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, 2011)
     without its smoothing: shares and ratios are scaled to 0..1, and the chord goes from the least
-    budget to the largest. Where all times are within 1 %, it is the least budget. Of points that
-    are equally far, the smaller budget.
+    budget to the largest. If all times are within 1 %, the knee is the least budget. Of points at
+    the same distance it is the smaller budget.
     """
     points = [(one.share, one.time_ratio) for one in predictions if one.time_ratio is not None]
     if not points or len(points) != len(predictions):

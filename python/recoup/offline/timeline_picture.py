@@ -1,4 +1,4 @@
-"""The picture of a simulated run: memory over time, with its evictions and replays."""
+"""A picture of a simulated run: memory over time, with its evictions and replays."""
 
 import io
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from recoup._reporting.moments import Moment
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Colour, and what an op's name has; the first that fits is its kind.
+# Colour of each kind, and parts of op names; an op has the first kind that matches.
 _KINDS = {
     "attention": ("#1f77b4", ("attention",)),
     "convolution": ("#ff7f0e", ("conv",)),
@@ -26,21 +26,21 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Timeline:
-    """One panel."""
+    """One panel of the picture."""
 
     title: str
     moments: Sequence[Moment]
-    """At least one."""
+    """The run's events, at least one."""
     budget_bytes: int
 
 
 def kind_of(op: str) -> str:
-    """What sort of op it is, by its name."""
+    """The kind of an op, by its name."""
     return next(kind for kind, (_, parts) in _KINDS.items() if any(part in op for part in parts))
 
 
 def last_step(moments: Sequence[Moment]) -> list[Moment]:
-    """Those from the end of the step before the last one to its end; all without marked steps."""
+    """The moments of the last step, up to its end; all if no step is marked."""
     ends = [index for index, moment in enumerate(moments) if moment.kind == "step"]
     if not ends:
         return list(moments)
@@ -49,7 +49,7 @@ def last_step(moments: Sequence[Moment]) -> list[Moment]:
 
 
 def draw_timelines(panels: Sequence[Timeline], form: str = "png") -> bytes:
-    """A panel below the other; `form` as matplotlib has them. Needs matplotlib."""
+    """Draws the panels below one another; `form` is a format of matplotlib, which it needs."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -82,7 +82,7 @@ def draw_timelines(panels: Sequence[Timeline], form: str = "png") -> bytes:
 
 
 def _spans(panel: Timeline, kind: str, only: str) -> list[tuple[float, float, float]]:
-    """(left, width, height) in ms and MB of the ops of a kind; `only` the program's or replays."""
+    """(left, width, height) in ms and MB of the ops of a kind; only: "op" or "replay"."""
     start = panel.moments[0].start_ns
     return [
         ((moment.start_ns - start) / 1e6, moment.cost_ns / 1e6, moment.charged_bytes / 1e6)
@@ -92,7 +92,7 @@ def _spans(panel: Timeline, kind: str, only: str) -> list[tuple[float, float, fl
 
 
 def _draw_memory(axes: "Axes", panel: Timeline) -> None:
-    """Bytes charged right after each op, as wide as it took."""
+    """Bytes charged right after each op, as wide as the op's cost."""
     from matplotlib.collections import PolyCollection
 
     for kind, (colour, _) in _KINDS.items():
@@ -112,7 +112,7 @@ def _draw_memory(axes: "Axes", panel: Timeline) -> None:
 
 
 def _draw_lanes(axes: "Axes", panel: Timeline) -> None:
-    """What runs, in three rows: the program's ops, replays, and a tick for each eviction."""
+    """Three rows: the program's ops, replays, and a tick for each eviction."""
     for row, only in ((2, "op"), (1, "replay")):
         for kind, (colour, _) in _KINDS.items():
             spans = [(left, width) for left, width, _ in _spans(panel, kind, only)]

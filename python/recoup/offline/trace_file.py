@@ -1,7 +1,7 @@
-"""The records of a trace file, to be cut or changed and made a trace again.
+"""The records of a trace file, to cut or change them and make a trace from them.
 
-The bytes are those of docs/trace-format.md. What is written here is read by the engine's own
-reader, which checks every rule of a trace.
+docs/trace-format.md describes the bytes. The engine's own reader, which checks every rule of a
+trace, reads the files that are written here.
 """
 
 import struct
@@ -21,21 +21,21 @@ EXTERNAL, ALLOCATE, FREE, ADOPT, DIE = 16, 17, 18, 19, 20
 DISOWN, STEP, SCOPE_EXIT, PARTS_END, TIME = 26, 27, 28, 30, 32
 _OPERAND_BITS = 4
 OP_BITS = 4
-"""The number of copies of an op lies above this many bits of its flags."""
+"""The bits of an op's flags above this many hold the number of copies."""
 READ, WRITTEN, OVERWRITTEN, IN_PASSING = 1, 2, 4, 8
 """Bits of an operand."""
 
 
 @dataclass(frozen=True)
 class NameRecord:
-    """Names are numbered as they appear, as kernels are."""
+    """A name. Names are numbered in order of appearance, as kernels are."""
 
     text: bytes
 
 
 @dataclass(frozen=True)
 class KernelRecord:
-    """What a kernel does to memory while it runs."""
+    """The allocations and frees of a kernel while it runs."""
 
     steps: tuple[int, ...]
     """Each: bytes << 1 of an allocation, or the number of the allocation << 1 | 1 of a free."""
@@ -53,27 +53,27 @@ class OpRecord:
     workspace_bytes: int
     record_bytes: int
     operands: tuple[tuple[int, int], ...]
-    """(storage, bits) of each."""
+    """(storage, bits) of each operand."""
     fresh: tuple[tuple[int, int], ...]
-    """(allocation of the kernel, bytes) of each storage that it made."""
+    """(allocation of the kernel, bytes) of each storage that the op made."""
 
 
 @dataclass(frozen=True)
 class ListOpRecord:
-    """An op on lists begins."""
+    """The beginning of an op on lists."""
 
     name: int
     parts: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    """(workspace bytes, operands) of each; an operand is (storage, 1 if it is written)."""
+    """(workspace bytes, operands) of each part; an operand is (storage, 1 if it is written)."""
 
 
 @dataclass(frozen=True)
 class EventRecord:
-    """Anything else, by its tag."""
+    """Any other record, by its tag."""
 
     tag: int
     index: int = 0
-    """Of the storage, the block or the name."""
+    """Index of the storage, the block or the name."""
     size_bytes: int = 0
 
 
@@ -81,7 +81,7 @@ Record = NameRecord | KernelRecord | OpRecord | ListOpRecord | EventRecord
 
 
 def records_of(trace: Trace) -> list[Record]:
-    """What the trace says, in order, without plans: these are of a run in one budget."""
+    """The records of the trace in order, without plans, which belong to a run in one budget."""
     with tempfile.TemporaryDirectory(prefix="recoup-") as folder:
         path = Path(folder) / "trace"
         trace.write(path)
@@ -89,7 +89,7 @@ def records_of(trace: Trace) -> list[Record]:
 
 
 def trace_of(records: Sequence[Record]) -> Trace:
-    """Raises ValueError when an engine could not have recorded this."""
+    """Makes a trace. Raises ValueError if an engine could not have recorded it."""
     with tempfile.TemporaryDirectory(prefix="recoup-") as folder:
         path = Path(folder) / "trace"
         path.write_bytes(_Writer().file(records))
@@ -97,14 +97,14 @@ def trace_of(records: Sequence[Record]) -> Trace:
 
 
 def made_storages(record: Record) -> int:
-    """How many storages are new with it; they are numbered from 0 as they appear."""
+    """Number of storages that the record makes; they are numbered from 0 in order of appearance."""
     if isinstance(record, OpRecord):
         return len(record.fresh)
     return int(isinstance(record, EventRecord) and record.tag in (EXTERNAL, ADOPT))
 
 
 def step_ends(records: Sequence[Record]) -> list[int]:
-    """Where the marks of steps stand."""
+    """Indices of the marks of steps."""
     return [
         place
         for place, record in enumerate(records)
@@ -113,7 +113,7 @@ def step_ends(records: Sequence[Record]) -> list[int]:
 
 
 def step_times_ns(records: Sequence[Record]) -> list[int | None]:
-    """What each whole step took by the clock, in nanoseconds; None where the trace does not say."""
+    """Clock time of each complete step, in nanoseconds; None if the trace does not have it."""
     times: list[int | None] = []
     took: int | None = None
     for record in records:
@@ -126,7 +126,7 @@ def step_times_ns(records: Sequence[Record]) -> list[int | None]:
 
 
 def first_steps(records: Sequence[Record], count: int) -> list[Record]:
-    """Up to the mark of that step, counted from 1."""
+    """The records up to the mark of step `count`, counted from 1."""
     return list(records[: step_ends(records)[count - 1] + 1])
 
 

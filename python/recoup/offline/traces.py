@@ -1,4 +1,4 @@
-"""Traces: what a program did, recorded once, to be simulated under any policy and budget."""
+"""Traces: recordings of a program that can be simulated under any policy and budget."""
 
 import dataclasses
 import os
@@ -13,6 +13,7 @@ from recoup.decisions import Decision
 from recoup.offline.layout import Buffer, Op
 from recoup.offline.lifetimes import Lifetimes
 from recoup.offline.order import Order
+from recoup.options import Options
 from recoup.scope import budget
 from recoup.stats import Stats
 
@@ -21,29 +22,29 @@ Status = Literal["ok", "out of budget", "too slow"]
 
 @dataclasses.dataclass(frozen=True)
 class Simulation:
-    """What a run would have done."""
+    """Result of a simulated run."""
 
     policy: str
     budget_bytes: int
     status: Status
     reason: str
-    """Why it ran out of budget; empty otherwise."""
+    """Why the run is out of budget; else empty."""
     ops: int
-    """Ops of the program that ran."""
+    """Number of the program's ops that ran."""
     plain_cost_ns: int
-    """What they cost."""
+    """Cost of these ops."""
     replay_cost_ns: int
-    """What the replays cost."""
+    """Cost of the replays."""
     spill_cost_ns: int
-    """What the copies to and from the spill tier cost."""
+    """Cost of the copies to and from the spill tier."""
     time_ratio: float
-    """All over the first: the compute overhead that papers plot."""
+    """Sum of the three costs over `plain_cost_ns`: the compute overhead that papers plot."""
     stats: Stats
     decisions: list[Decision] = dataclasses.field(repr=False)
-    """In order; empty unless they were asked for."""
+    """The engine's decisions in order; empty unless they were asked for."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: all but the decisions."""
+        """All fields but the decisions, for JSON."""
         row = dataclasses.asdict(self)
         del row["decisions"]
         return row
@@ -51,7 +52,7 @@ class Simulation:
 
 @dataclasses.dataclass(frozen=True)
 class TracedOp:
-    """An op of a trace."""
+    """An op of a trace. `operands` and `fresh_bytes` refer to storages."""
 
     name: str
     cost_ns: int
@@ -62,42 +63,42 @@ class TracedOp:
     operands: list[tuple[int, bool, bool]]
     """(storage, whether its bytes are read, whether it is written) of each distinct storage."""
     fresh_bytes: list[int]
-    """Of the storages that it made."""
+    """Sizes of the storages that the op made."""
 
 
 class Trace:
-    """A recorded run. `read` one that `recoup.trace` or `recoup run --trace` has made."""
+    """A recorded run. `read` loads one that `recoup.trace` or `recoup run --trace` has made."""
 
     def __init__(self, trace: _C.Trace) -> None:
         self._trace = trace
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> "Trace":
-        """Raises OSError, or ValueError with the offset when it is no whole trace."""
+        """Reads a trace. Raises OSError, or ValueError with the offset if it is not complete."""
         return Trace(_C.Trace.read(utf8_name(path)))
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Raises OSError. No part of a file is left behind."""
+        """Writes the trace. Raises OSError, and then leaves no partial file."""
         self._trace.write(utf8_name(path))
 
     @property
     def op_count(self) -> int:
-        """Ops of the program."""
+        """Number of the program's ops."""
         return self._trace.op_count()
 
     def ops(self) -> list[TracedOp]:
-        """In the order in which the program ran them."""
+        """The ops in program order."""
         return [TracedOp(**row) for row in self._trace.ops()]
 
     def steps(self) -> int:
-        """Training steps that were marked."""
+        """Number of marked training steps."""
         return sum(kind == "step" for kind, _, _ in self._trace.events())
 
     def step(self, index: int = -1) -> "Trace":
-        """One marked step as a trace of its own; negative: from the last one.
+        """One marked step as a trace of its own; a negative index counts from the last step.
 
-        What is there when the step begins comes from outside, so it is never evicted. Raises
-        ValueError when there is no such step.
+        Storages that exist when the step begins count as made outside, so they are never evicted.
+        Raises ValueError if there is no such step.
         """
         steps = self.steps()
         if not -steps <= index < steps:
@@ -107,34 +108,34 @@ class Trace:
     def buffers(self) -> list[Buffer]:
         """The lifetime of every storage, counted in ops, and of every op's workspace.
 
-        A storage lives from the op that made it, or the next one if none did, to the last op before
-        it died, both included. In-place writes stay in their storage.
+        A storage lives from the op that made it, or from the next op if none made it, to the last
+        op before it died, both included. In-place writes stay in their storage.
         """
         return self._lifetimes().buffers()
 
     def layout_ops(self) -> list[Op]:
-        """The ops over `buffers()`, for `layout.plan(ops=...)`: which outputs could be in place.
+        """The ops in terms of `buffers()`, with outputs that could be in place, for `layout.plan`.
 
-        An op counts as a reader of a storage when it reads what was written there last. Which ops
-        can be in place goes by their names; the trace tells no strides, so an input is taken to be
-        read as it lies.
+        An op counts as a reader of a storage if it reads the storage's last content. Whether an op
+        can run in place depends on its name; the trace has no strides, so an input is assumed to be
+        read in memory order.
         """
         return self._lifetimes().ops()
 
     def order(self, *, traversal: str = "program", long_life: str = "dynamic") -> Order:
-        """Another legal order of the ops, see `recoup.offline.order`.
+        """Another legal order of the ops within each step, see `recoup.offline.order`.
 
-        The program's steps stay apart. Raises ValueError, naming what there is, for an unknown
-        traversal or rule.
+        Raises ValueError that lists the valid names for an unknown traversal or rule.
         """
         row = _C.order_ops(self._trace, traversal=traversal, long_life=long_life)
         row["ops"] = tuple(row["ops"])
         return Order(**row)
 
     def reordered(self, ops: Sequence[int]) -> "Trace":
-        """The trace of a program that runs the ops in that order and lets go of storages at once.
+        """The trace of a program that runs the ops in that order and frees storages at once.
 
-        Raises ValueError, naming the op, when it would see something else there.
+        ops: indices into `ops()`. Raises ValueError that names the op if it would read another
+        value than in this trace.
         """
         last = self.op_count - 1
         return Trace(_C.order_apply(self._trace, [check_whole(op, "an op", 0, last) for op in ops]))
@@ -143,8 +144,8 @@ class Trace:
         return Lifetimes(self.ops(), self._trace.events())
 
     def unbudgeted_peak_bytes(self) -> int:
-        """The most bytes that the program holds at once when nothing is ever evicted."""
-        return self._trace.unbudgeted_peak_bytes(_engine_options(1, True))
+        """Peak bytes of the program if nothing is ever evicted."""
+        return self._trace.unbudgeted_peak_bytes(_engine_options(1))
 
     def simulate(
         self,
@@ -157,36 +158,51 @@ class Trace:
         oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
         plan_ahead: bool | None = None,
         noise: tuple[int, float] | None = None,
+        spill: int | str | None = None,
         spill_bandwidth: tuple[float, float] | None = None,
-        **options: Any,
+        spill_request_ns: float | None = None,
+        chain_cost: bool | None = None,
+        options: Options | None = None,
     ) -> Simulation:
-        """Runs the engine over the trace, on a device with no memory.
+        """Runs the engine over the trace, on a device without memory.
 
-        max_time_ratio: the run ends as "too slow" when it costs more than that many times the
+        budget_bytes: the budget, at least 1.
+        policy: a name of `policies(simulated=True)`.
+        max_time_ratio: the run ends as "too slow" if it costs more than this multiple of the
             program's own ops. 0: no bound.
-        layout: values lie at addresses, so that free memory may be in pieces. False: only bytes
-            count, as in simulators that have no pool.
-        decisions: keep what the engine decided.
-        oracle: of the policy `oracle`: the exponents of cost, size and distance, and the weight of
+        layout: values have addresses, so that free memory can be fragmented. False: only bytes
+            count, as in simulators without a pool.
+        decisions: keep the engine's decisions.
+        oracle: for the policy `oracle`: the exponents of cost, size and distance, and the weight of
             evicted ancestors in the cost; each from 0 to 8.
-        plan_ahead: of a policy that knows steps: True: the first step has its schedule or list
-            already, made of the same step in an earlier run; False: as live, a step runs without
-            one until one like it has ended. None: True when the trace has one step; and where the
-            trace has lists that were made in that budget, they are taken, from where they were in
-            force.
-        noise: (seed, percent): the engine decides on measurements that are off as on a busy
-            machine, each by a factor of e^x for a normal x of that deviation; the result counts
-            what the trace says. None: it measures what the trace says.
-        spill_bandwidth: of a spill tier (`spill`): GB/s that are read, and written. None: 0.8,
-            0.8. What was made outside the scope, and is neither pinned nor seen from outside, is
-            taken over by it.
-        options: as `recoup.budget` has them, and chain_cost: of the policy `coop`, see
-            docs/pool-policies.md.
+        plan_ahead: for a policy that knows steps. True: the first step already has its schedule or
+            list, made from the same step in an earlier run. False: as in a live run, a step has
+            none until a step like it has ended. None: True if the trace has one step; lists that
+            the trace contains for this budget are used from the point where they were in force.
+        noise: (seed, percent): the engine decides on costs that are distorted as on a busy machine,
+            each by a factor e^x with a normal x of that deviation; the result has the costs of the
+            trace. None: the engine decides on the costs of the trace.
+        spill: size of a spill tier, in bytes or as text. Tensors that were made outside the scope
+            are spilled too, unless they are pinned or have escaped. None: no tier.
+        spill_bandwidth: GB/s at which the tier is read, and written. None: 0.8 and 0.8.
+        spill_request_ns: latency of a request to the tier, in nanoseconds. None: the default.
+        chain_cost: for the policy `coop`, see docs/pool-policies.md. None: the policy's default.
+        options: tuning and ablations. None: `Options()`.
 
-        Raises ValueError for options that make no sense; not fitting is a result.
+        Raises ValueError for invalid options. A budget that is too small is a result, not an error.
         """
         row = self._trace.simulate(
-            _engine_options(budget_bytes, layout, policy, oracle, spill_bandwidth, **options),
+            _engine_options(
+                budget_bytes,
+                options,
+                layout=layout,
+                policy=policy,
+                oracle=oracle,
+                spill=spill,
+                spill_bandwidth=spill_bandwidth,
+                spill_request_ns=spill_request_ns,
+                chain_cost=chain_cost,
+            ),
             max_time_ratio=max_time_ratio,
             decisions=decisions,
             plan_ahead=plan_ahead,
@@ -208,12 +224,25 @@ class Trace:
         oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
         plan_ahead: bool | None = None,
         noise: tuple[int, float] | None = None,
+        spill: int | str | None = None,
         spill_bandwidth: tuple[float, float] | None = None,
-        **options: Any,
+        spill_request_ns: float | None = None,
+        chain_cost: bool | None = None,
+        options: Options | None = None,
     ) -> list[Moment]:
-        """The run of `simulate`, moment by moment, as far as it goes."""
+        """The events of the run that `simulate` makes, as far as it gets."""
         rows = self._trace.timeline(
-            _engine_options(budget_bytes, layout, policy, oracle, spill_bandwidth, **options),
+            _engine_options(
+                budget_bytes,
+                options,
+                layout=layout,
+                policy=policy,
+                oracle=oracle,
+                spill=spill,
+                spill_bandwidth=spill_bandwidth,
+                spill_request_ns=spill_request_ns,
+                chain_cost=chain_cost,
+            ),
             max_time_ratio=max_time_ratio,
             plan_ahead=plan_ahead,
             noise=noise,
@@ -222,7 +251,7 @@ class Trace:
 
 
 def check_budget(budget_bytes: int) -> None:
-    """Raises ValueError, saying what is allowed, when a simulation has no such budget."""
+    """Raises ValueError that says what is allowed if a simulation cannot have this budget."""
     if budget_bytes < 1:
         raise ValueError(f"a budget must be at least 1 byte; got {budget_bytes}")
     check_whole(budget_bytes, "a budget in bytes", 1, MOST_BYTES)
@@ -230,19 +259,23 @@ def check_budget(budget_bytes: int) -> None:
 
 def _engine_options(
     budget_bytes: int,
-    layout: bool,
+    options: Options | None = None,
+    *,
+    layout: bool = True,
     policy: str = "planned",
     oracle: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0),
+    spill: int | str | None = None,
     spill_bandwidth: tuple[float, float] | None = None,
     spill_request_ns: float | None = None,
     chain_cost: bool | None = None,
-    kinetic: bool | None = None,
-    **changes: Any,
 ) -> _C.Options:
     check_budget(budget_bytes)
-    made = budget("1B", **changes).setup.options.as_dict()
-    made |= {"policy": policy, "oracle": oracle, "chain_cost": chain_cost, "kinetic": kinetic}
-    made["budget_bytes"] = budget_bytes
+    tuning = options or Options()
+    # `recoup.budget` knows only the policies of live runs, and of these those with an order.
+    plain = dataclasses.replace(tuning, kinetic=None)
+    made = budget("1B", spill=spill, options=plain).setup.options.as_dict()
+    made |= {"policy": policy, "oracle": oracle, "chain_cost": chain_cost}
+    made |= {"kinetic": tuning.kinetic, "budget_bytes": budget_bytes}
     if spill_bandwidth is not None:
         read, write = spill_bandwidth
         made |= {"spill_read_ns_per_byte": 1 / read, "spill_write_ns_per_byte": 1 / write}

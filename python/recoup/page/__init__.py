@@ -1,4 +1,4 @@
-"""A run as one HTML page that needs nothing else: no network, no server, no fonts."""
+"""A run as one self-contained HTML page: no network, no server, no fonts."""
 
 import base64
 import hashlib
@@ -26,12 +26,12 @@ _SCRIPTS = ("texts.js", "sweep.js", "paint.js", "chart.js", "tables.js", "page.j
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """The page, to be written to a file as UTF-8. It opens from there, and asks for nothing else.
+    """The page's text, to be written to a file as UTF-8. It needs no other file and no network.
 
-    `report` is what docs/page.md describes: sizes in bytes, times in nanoseconds. Names in it may
-    be any text: none of it is taken for HTML or for a script.
+    `report` has the form that docs/page.md describes: sizes in bytes, times in nanoseconds. Names
+    in it may be any text; none is interpreted as HTML or as a script.
 
-    Raises ValueError or TypeError, saying where, for a report of another shape.
+    Raises ValueError or TypeError that says where, for a report of another shape.
     """
     shape.check(report)
     step = None if report["step"] is None else read_step(report["step"])
@@ -51,9 +51,9 @@ def render(report: Mapping[str, Any]) -> str:
 
 
 def render_fragment(report: Mapping[str, Any]) -> str:
-    """What a notebook shows of the same report: a still picture and the tables, without scripts.
+    """The same report for a notebook: a still picture and the tables, without scripts.
 
-    Its style holds for itself alone. Raises as `render` does.
+    Its style applies to itself only. Raises as `render`.
     """
     shape.check(report)
     step = None if report["step"] is None else read_step(report["step"])
@@ -90,7 +90,7 @@ def _step_title(step: Mapping[str, Any]) -> str:
 
 
 def _step_note(report: Mapping[str, Any]) -> str:
-    """What is special about the step."""
+    """Remarks on the step."""
     notes = []
     if any(failure["rows"] is not None for failure in report["failures"]):
         notes.append("It ends where memory was refused.")
@@ -126,7 +126,7 @@ def _tables(report: Mapping[str, Any]) -> str:
 
 
 def _words() -> str:
-    """What the words of the page mean."""
+    """A table that explains the page's terms."""
     return f"<details><summary>Words</summary>{tables.pairs_table(WORDS, label='word')}</details>"
 
 
@@ -143,7 +143,7 @@ def _chart_data(step: Step) -> dict[str, Any]:
 
 
 def _embedded(data: object) -> str:
-    """JSON that no HTML parser takes for a tag: in ASCII, which escapes U+2028 too."""
+    """JSON in ASCII that an HTML parser cannot read as a tag; ASCII also escapes U+2028."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -153,5 +153,5 @@ def _asset(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """What a content security policy knows an inline style or script by."""
+    """The hash by which a content security policy identifies an inline style or script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,11 +1,11 @@
-// The picture with its controls: what of the step is shown, by what, and what is at the cursor.
+// The chart and its state: the visible part of the step, the series, and the values at the cursor.
 
 class Chart {
   constructor(step) {
     this.step = step;
     this.view = { from: 0, to: Math.max(1, step.length) };
-    this.cursor = -1; // a column, or -1
-    this.lit = -1; // the series that stands out, or -1
+    this.cursor = -1; // a column; -1: none
+    this.lit = -1; // the highlighted series; -1: none
     this.base = document.getElementById("base");
     this.over = document.getElementById("over");
     this.lanes = step.lanes.filter(({ kind, events }) => kind === "op" || kind === "replay" || events.length);
@@ -26,7 +26,7 @@ class Chart {
     return Math.max(50, Math.floor(this.base.clientWidth) - SPACE.left - SPACE.right);
   }
 
-  // Shows a part of the step: not less than 100 ns, not more than there is.
+  // Shows a part of the step: at least 100 ns, at most the whole step.
   show(from, to) {
     const length = Math.max(1, this.step.length);
     const wide = Math.min(length, Math.max(to - from, Math.min(100, length)));
@@ -97,7 +97,7 @@ class Chart {
     const all = sweep(this.step, new Uint32Array(this.step.groups.length), 1, 0, Math.max(1, this.step.length), 1);
     const used = this.step.charged.bytes.reduce((most, size) => Math.max(most, size), Math.max(1, all.totals[0]));
     const budget = this.step.budgets.bytes.reduce((most, size) => Math.max(most, size), 0);
-    // A budget far above all that was used would press the rest flat.
+    // A budget far above the bytes in use would flatten the picture.
     const budgetShown = budget <= 3 * used;
     return { shown: budgetShown ? Math.max(used, budget) : used, budgetShown };
   }
@@ -112,7 +112,7 @@ class Chart {
     return context;
   }
 
-  // The line at the cursor, and the part that is being dragged over.
+  // The line at the cursor, and the area of a drag.
   drawCursor(dragged = null) {
     const { width, totalHeight, colours } = this.picture;
     const context = this.resized(this.over, width, totalHeight);
@@ -128,7 +128,7 @@ class Chart {
     }
   }
 
-  // The highest point of what is shown: when it is, and the bytes by series then.
+  // The highest point of the visible part: its time, and the bytes by series.
   highestShown() {
     const { step, series, view } = this;
     const instant = highestInstant(step, view.from, view.to);
@@ -140,7 +140,7 @@ class Chart {
     };
   }
 
-  // What a column shows: instant, bytes by series, and the events in it by lane.
+  // The data of a column: its instant, bytes by series, and its events by lane.
   at(column) {
     const { view, swept } = this;
     const wide = (view.to - view.from) / this.columns;

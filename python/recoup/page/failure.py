@@ -1,4 +1,4 @@
-"""The part of a page that says how a run failed, and who held its memory then."""
+"""The section of a page about a failure of the run, with the holders of memory at that moment."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,11 +29,11 @@ _LABELS = {
     "likely_bytes": "a budget most likely enough for all so far",
     "enough_bytes": "a budget enough for all so far",
 }
-_BUDGETS = ("least_bytes", "likely_bytes", "enough_bytes")  # 0: there is none, or it is not known
+_BUDGETS = ("least_bytes", "likely_bytes", "enough_bytes")  # 0: none, or not known
 
 
 def failure_section(report: Mapping[str, Any]) -> str:
-    """How the run failed; empty when it went well."""
+    """How the run failed; empty if it did not."""
     failures: Sequence[Mapping[str, Any]] = report["failures"]
     if not failures:
         return ""
@@ -64,7 +64,7 @@ def _failure(failure: Mapping[str, Any]) -> str:
     elif failure["figures"]:
         parts.append(
             '<p class="quiet">Who held the memory is known of runs with '
-            "recoup.budget(modules=True).</p>"
+            "recoup.budget(profile=&quot;modules&quot;).</p>"
         )
     return "\n".join(parts)
 
@@ -72,7 +72,7 @@ def _failure(failure: Mapping[str, Any]) -> str:
 def _refused(failure: Mapping[str, Any]) -> str:
     what = {"op": failure["op"], "module": module_name(failure["module"])}
     if failure["rows"] is None:
-        del what["module"]  # it is not known
+        del what["module"]  # the module is not known
     sizes = {
         _LABELS.get(name, name): format_bytes(size) if size or name not in _BUDGETS else NOTHING
         for name, size in failure["figures"].items()

@@ -1,4 +1,4 @@
-"""The tables of who holds memory: at one instant, and for good."""
+"""Tables of the holders of memory at one moment, and of values that cannot be evicted."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,13 +7,13 @@ from recoup._memory.sizes import format_bytes
 from recoup.page.tables import Cell, count_cell, row_html, size_cell, table_html
 from recoup.page.texts import NOTHING, count_text, escape, module_name, percent
 
-_LARGE = 0.05  # of all that was held: a module that has as much of a kind has a row of its own
+_LARGE = 0.05  # of all held bytes: a module with this share of a kind has a row of its own
 
 
 def holders_tables(rows: Sequence[Mapping[str, Any]], whole: int, *, label: str) -> str:
-    """Who held the memory at one instant: by kind; and by module and kind, largest first.
+    """Holders of memory at one moment: by kind; and by module and kind, largest first.
 
-    Of each kind the small modules are one row, which a click opens. `whole` is what all held.
+    The small modules of each kind share a row, which a click opens. `whole`: total held bytes.
     """
     if not rows:
         return "<p>Nothing was held.</p>"
@@ -34,7 +34,7 @@ def holders_tables(rows: Sequence[Mapping[str, Any]], whole: int, *, label: str)
 def _with_small_ones_together(
     rows: Sequence[dict[str, Any]], whole: int
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Rows by their HTML name; what is small, and not alone of its kind, in one row a kind."""
+    """Rows with their HTML names; two or more small rows of one kind become one row."""
     large = [row for row in rows if row["bytes"] >= _LARGE * whole]
     found = [(f"<bdi>{escape(module_name(row['module']))}</bdi>", row) for row in large]
     for together in _summed((row for row in rows if row not in large), ("kind",)):
@@ -64,7 +64,7 @@ def _held_row(name: str, kind: str, row: Mapping[str, Any], whole: int) -> str:
 
 
 def _summed(rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of the same keys together, with their bytes and values; largest first."""
+    """Sums rows with the same keys: their bytes and values; largest first."""
     sums: dict[tuple[str, ...], list[int]] = {}
     for row in rows:
         total = sums.setdefault(tuple(row[key] for key in keys), [0, 0])
@@ -82,7 +82,7 @@ def _totals(rows: Sequence[Mapping[str, Any]], what: str) -> str:
 
 
 def pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:
-    """What cannot be evicted: by holder and kind; folded away: by op and module, too."""
+    """Values that cannot be evicted, by holder and kind; and, folded, by op and module."""
     if not pinned:
         return "<p>Nothing: each value could be evicted.</p>"
     short = ("by", "kind")

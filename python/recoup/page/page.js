@@ -1,4 +1,4 @@
-// Wires the picture to the pointer, the keys, the controls, the legend and what is said at the cursor.
+// Connects the chart to the pointer, the keys, the controls, the legend and the tooltip.
 
 const by = (id) => document.getElementById(id);
 
@@ -28,7 +28,7 @@ function startControls(chart) {
   };
   by("depth").addEventListener("change", choose);
   document.querySelectorAll("[name=mode]").forEach((mode) => mode.addEventListener("change", choose));
-  choose(); // a browser may have kept what was chosen before
+  choose(); // a browser may have restored earlier choices
   by("zoom-in").addEventListener("click", () => chart.zoom(0.5));
   by("zoom-out").addEventListener("click", () => chart.zoom(2));
   by("zoom-reset").addEventListener("click", () => chart.show(0, step.length));
@@ -36,7 +36,7 @@ function startControls(chart) {
 
 function startPointer(chart) {
   const { over } = chart;
-  let pressed = null; // where a drag began
+  let pressed = null; // the start of a drag
   const columnOf = (event) => {
     const at = event.clientX - over.getBoundingClientRect().left - SPACE.left;
     return Math.min(chart.columns - 1, Math.max(0, Math.floor(at)));
@@ -83,7 +83,7 @@ function wheel(chart, event, column) {
     chart.shift((event.deltaX * unit) / chart.columns);
     return;
   }
-  if (chart.whole && event.deltaY > 0) return; // there is no more to see: the page scrolls
+  if (chart.whole && event.deltaY > 0) return; // it cannot zoom out: let the page scroll
   event.preventDefault();
   chart.zoom(1.0015 ** (event.deltaY * unit), column);
 }
@@ -148,7 +148,7 @@ function tellLegend(chart) {
     const rest = charged - values.reduce((sum, size) => sum + size, 0);
     if (rest > 0) lines.push(legendRow("workspace", formatBytes(rest), "transparent", ""));
   }
-  // While one of its rows is under the pointer they stay: a new one would say that it was entered.
+  // Rows stay while the pointer is on one: a new row would report that the pointer entered it.
   if (!old.matches(":hover")) old.replaceChildren(...lines, ...rows);
 }
 

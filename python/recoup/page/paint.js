@@ -1,4 +1,4 @@
-// Paints the picture: memory above, lanes of what happened below, both over the same time.
+// Paints the chart: memory at the top, lanes of events below, with a common time axis.
 
 const SPACE = { left: 86, right: 14, top: 20, height: 320, axis: 26, lane: 17, gap: 5 };
 const LANES = { op: "ops", replay: "replays", evict: "evictions", spill: "spills", fetch: "fetches", move: "moves" };
@@ -82,7 +82,7 @@ function paintStack(context, { colours, series, swept, height, lit }) {
   context.globalAlpha = 1;
 }
 
-// Along the columns, or back.
+// Draws along the columns, or backward.
 function edge(context, sizes, height, back) {
   for (let i = 0; i < sizes.length; i++) {
     const column = back ? sizes.length - 1 - i : i;
@@ -93,7 +93,7 @@ function edge(context, sizes, height, back) {
   }
 }
 
-// Of each column the size, or nothing where it is NaN.
+// Draws the size of each column; skips NaN.
 function paintLine(context, sizes, height) {
   context.beginPath();
   let pen = false;
@@ -142,7 +142,7 @@ function paintLane(context, picture, lane, top) {
   context.fillRect(SPACE.left, top, plot, SPACE.lane);
   const scale = plot / (view.to - view.from);
   const largest = new Float64Array(plot);
-  let painted = -1; // the last column that is full
+  let painted = -1; // the last column that is filled
   for (const i of lane.events) {
     const from = (begin[i] - view.from) * scale;
     const to = from + duration[i] * scale;
@@ -156,14 +156,14 @@ function paintLane(context, picture, lane, top) {
       context.fillRect(SPACE.left + left, top, Math.max(1, right - left - (right - left > 4 ? 0.6 : 0)), SPACE.lane);
       painted = Math.floor(right);
     } else {
-      const column = Math.min(plot - 2, Math.floor(left)); // a mark has two
+      const column = Math.min(plot - 2, Math.floor(left)); // a mark is two columns wide
       largest[column] = Math.max(largest[column], 1 + step.events.bytes[i]);
     }
   }
   paintMarks(context, picture, largest, step.palette.events[lane.kind], top);
 }
 
-// A mark's height says how many bytes: its area would say nothing at a width of a pixel.
+// The height of a mark shows its bytes; an area could not, at a width of two pixels.
 function paintMarks(context, { mostBytes }, largest, colour, top) {
   context.fillStyle = colour;
   largest.forEach((size, column) => {

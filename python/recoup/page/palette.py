@@ -1,8 +1,9 @@
-"""The colours of a page. Both palettes are made for any common kind of colour blindness."""
+"""The colours of a page. Both palettes suit all common kinds of colour blindness."""
 
 from typing import Final
 
-# Okabe and Ito's eight, grey for their black. The order is that of the stack, the steadiest below.
+# The eight colours of Okabe and Ito, with grey for their black. The order is that of the stack:
+# the kinds that change least are at the bottom.
 KINDS: Final = {
     "parameters": "#0072b2",
     "buffers": "#f0e442",
@@ -14,7 +15,7 @@ KINDS: Final = {
     "other": "#999999",
 }
 
-# Matplotlib's viridis at even steps: modules have it in the order in which they first run.
+# Matplotlib's viridis at even steps, for modules in the order in which they first run.
 VIRIDIS: Final = (
     "#440154",
     "#482878",
@@ -28,7 +29,7 @@ VIRIDIS: Final = (
     "#fde725",
 )
 
-# Of the lanes below the picture, in their order; all of the same eight.
+# Colours of the lanes below the picture, in their order, from the same eight.
 EVENTS: Final = {
     "op": "#56b4e9",
     "replay": "#e69f00",

@@ -1,4 +1,4 @@
-"""A still picture of memory over a step, as SVG: for notebooks, and for pages without scripts."""
+"""A still SVG picture of memory over a step, for notebooks and for pages without scripts."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,12 @@ _WIDTH, _HEIGHT = 720, 180
 
 
 def still_picture(step: Step) -> str:
-    """Bytes by kind in 240 columns, each the instant of it with the most bytes."""
+    """Bytes by kind in 240 columns, each at its moment with the most bytes."""
     stacks = sample(step, _COLUMNS)
     charged = column_highest(step.charged, step.length_ns, _COLUMNS)
     budgets = column_highest(step.budgets, step.length_ns, _COLUMNS)
     top = max(stacks.sum(axis=1).max(initial=0), charged.max(initial=0), 1)
-    # A budget far above all that was used would press the rest flat.
+    # A budget far above the bytes in use would flatten the picture.
     shows_budget = 0 < budgets.max(initial=0) <= 3 * top
     top = 1.04 * max(top, budgets.max(initial=0) if shows_budget else 0)
     parts = []
@@ -59,7 +59,7 @@ def _budget_text(step: Step, shown: bool) -> str:
 
 
 def sample(step: Step, columns: int) -> NDArray[np.float64]:
-    """Bytes of each kind (of palette.KINDS) in each column, at its instant with the most bytes."""
+    """Bytes of each kind (of palette.KINDS) in each column, at its moment with the most bytes."""
     stacks = np.zeros((columns, len(KINDS)))
     if not step.spans.size:
         return stacks
@@ -71,7 +71,7 @@ def sample(step: Step, columns: int) -> NDArray[np.float64]:
     kinds = np.tile(kind_of[group], 2)
     by_time = np.argsort(times, kind="stable")
     times, sizes, kinds = times[by_time], sizes[by_time], kinds[by_time]
-    # What holds after all changes of an instant.
+    # Keep the state after all changes of one instant.
     last = np.append(times[1:] != times[:-1], True)
     instants, totals = times[last], np.cumsum(sizes)[last]
     chosen = _highest(instants, totals, step.length_ns, columns)
@@ -82,7 +82,7 @@ def sample(step: Step, columns: int) -> NDArray[np.float64]:
 
 
 def column_highest(line: Counts, length_ns: int, columns: int) -> NDArray[np.float64]:
-    """The most bytes of a line, as `Step.charged`, in each column; 0 before the first known."""
+    """Maximum bytes of a line such as `Step.charged` in each column; 0 before its first point."""
     if not line.size:
         return np.zeros(columns)
     times, sizes = line.T
@@ -92,7 +92,7 @@ def column_highest(line: Counts, length_ns: int, columns: int) -> NDArray[np.flo
 
 
 def _highest(times: Counts, sizes: Counts, length_ns: int, columns: int) -> NDArray[np.intp]:
-    """Of each column the index of the largest size that holds in it; -1 before the first."""
+    """For each column the index of the largest size in it; -1 before the first size."""
     edges = np.linspace(0, length_ns, columns + 1)
     first = np.searchsorted(times, edges[:-1], side="right") - 1
     after = np.searchsorted(times, edges[1:], side="left")
@@ -100,7 +100,7 @@ def _highest(times: Counts, sizes: Counts, length_ns: int, columns: int) -> NDAr
     for column, (low, high) in enumerate(zip(first, after, strict=True)):
         inside = sizes[max(low, 0) : high]
         found = max(low, 0) + int(inside.argmax()) if inside.size else low
-        # Before the first size there is nothing, which no size is below.
+        # Before the first size `found` is -1, the index of an appended 0.
         chosen[column] = found
     return chosen
 

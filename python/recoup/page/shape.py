@@ -1,4 +1,4 @@
-"""What a report must look like. Wrong ones are refused before anything is drawn."""
+"""The required shape of a report. Other reports are refused before anything is drawn."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class OneOf:
 _KIND = OneOf(list(KINDS))
 _HOLDERS = [{"module": str, "kind": _KIND, "bytes": int, "values": int}]
 # A type stands for itself, int for a count from 0 and float for any number; a dict for a mapping
-# that has at least these keys; a list for a sequence of any length; object for whatever there is.
+# with at least these keys; a list for a sequence of any length; object for any value.
 REPORT = {
     "title": str,
     "command": [str],
@@ -76,7 +76,7 @@ REPORT = {
             "module": str,
         }
     ],
-    # The rows of its spans, charges and events are many: recoup.page.steps looks at them.
+    # Spans, charges and events have many rows: recoup.page.steps checks them.
     "step": OrNone(
         {
             "name": str,
@@ -108,7 +108,7 @@ REPORT = {
 
 
 def check(value: object, shape: Any = REPORT, where: str = "report") -> None:
-    """Raises TypeError or ValueError, saying where, when `value` has another shape."""
+    """Raises TypeError or ValueError that says where `value` has another shape."""
     match shape:
         case OrNone():
             if value is not None:

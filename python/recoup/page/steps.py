@@ -1,7 +1,7 @@
-"""The step that a page draws, as columns: short in JSON, and quick to go through.
+"""The step that a page draws, as columns: compact in JSON, and fast to process.
 
-Nothing is left out or added up here, however many rows there are: the page's scripts take from
-each column of pixels the instant with the most bytes, for any part of the step that is shown.
+No row is left out or summed here: for any visible part of the step, the page's scripts find the
+moment with the most bytes of each column of pixels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,25 +20,25 @@ _WHERE = "report['step']"
 
 @dataclass(frozen=True)
 class Step:
-    """A step. Times are nanoseconds since it began; what was before or after it is cut off."""
+    """A step. Times are nanoseconds since it began; rows are clipped to the step."""
 
     length_ns: int
     budget_bytes: int
     groups: Sequence[Mapping[str, Any]]
-    """Each with module, kind and op."""
+    """Groups of values, each with module, kind and op."""
     spans: Counts
     """Rows of begin, end, bytes and group, by begin."""
     charged: Counts
     """Rows of time and bytes, by time."""
     budgets: Counts
-    """The same of the budget, which a run may change."""
+    """Rows of time and budget in bytes, by time; a run may change its budget."""
     events: Counts
     """Rows of kind (of palette.EVENTS), begin, duration, bytes, name, and group or -1; by begin."""
     names: Sequence[str]
-    """What the names of events say."""
+    """Names of events, by index."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: tables of texts, and columns of numbers with the differences of times."""
+        """For JSON: tables of texts, and columns of numbers, with times as differences."""
         modules, kinds, ops = (_Names() for _ in range(3))
         groups = [
             [modules.index(row["module"]), kinds.index(row["kind"]), ops.index(row["op"])]
@@ -69,7 +69,7 @@ class Step:
 
 
 class _Names:
-    """Texts, each once."""
+    """Distinct texts with their indices."""
 
     def __init__(self) -> None:
         self._indices: dict[str, int] = {}
@@ -82,9 +82,9 @@ class _Names:
 
 
 def read_step(step: Mapping[str, Any]) -> Step:
-    """The step of a report that `shape.check` let pass.
+    """Parses the step of a report that has passed `shape.check`.
 
-    Raises ValueError or TypeError for rows that are not as they must be.
+    Raises ValueError or TypeError for invalid rows.
     """
     begin_ns, length_ns = step["begin_ns"], step["end_ns"] - step["begin_ns"]
     if length_ns < 0:
@@ -124,7 +124,7 @@ def _read_line(rows: Sequence[Any], what: str, begin_ns: int, length_ns: int) ->
     line = line[np.argsort(line[:, 0], kind="stable")]
     line[:, 0] -= begin_ns
     before = np.searchsorted(line[:, 0], 0, side="right")
-    line = line[max(0, before - 1) :]  # the last of those says how the step began
+    line = line[max(0, before - 1) :]  # the last of the earlier rows has the initial value
     line[:, 0] = line[:, 0].clip(0)
     return line[line[:, 0] <= length_ns]
 
@@ -160,7 +160,7 @@ def _table(rows: Sequence[Any], columns: Sequence[str], what: str) -> Counts:
         return np.empty((0, len(columns)), np.int64)
     try:
         found = np.asarray(rows)
-    except ValueError:  # rows of several lengths
+    except ValueError:  # rows of different lengths
         raise TypeError(wanted) from None
     if found.ndim != 2 or found.shape[1] != len(columns):
         raise TypeError(wanted)

@@ -1,4 +1,4 @@
-"""The head of a page: what ran, and the three figures that matter."""
+"""The head of a page: the command, and the three main figures."""
 
 import shlex
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from recoup.stats import ADDED_NS
 
 
 def counters(report: Mapping[str, Any]) -> dict[str, int]:
-    """The counters of all groups."""
+    """The counters of all groups, by name."""
     return {name: count for group in report["stats"].values() for name, count in group.items()}
 
 
@@ -30,7 +30,7 @@ def header(report: Mapping[str, Any]) -> str:
 
 
 def figures(report: Mapping[str, Any]) -> str:
-    """Peak of the budget, time over plain, replays."""
+    """Peak of the budget, time over plain time, and replays."""
     counts = counters(report)
     parts = (_peak_figure(report, counts), _time_figure(counts), _replay_figure(counts))
     return (
@@ -73,7 +73,7 @@ def _replay_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:
 
 
 def peak_bar(peak: Mapping[str, Any]) -> str:
-    """A bar of the peak by kind, as SVG; empty when nothing was held."""
+    """A bar of the peak by kind, as SVG; empty if no memory was held."""
     sizes = dict.fromkeys(KINDS, 0)
     for row in peak["rows"]:
         sizes[row["kind"]] += row["bytes"]

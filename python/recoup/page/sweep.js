@@ -1,4 +1,4 @@
-// What is resident when: columns of numbers, and one pass over the changes for what is shown.
+// Values over time: columns of numbers, and one pass over their changes for the visible part.
 
 function running(differences) {
   const sums = new Float64Array(differences.length);
@@ -31,7 +31,7 @@ function decodeStep(data) {
   return step;
 }
 
-// At each instant what goes is before what comes.
+// At each instant frees come before allocations.
 function sortChanges(begin, end, bytes, group) {
   const count = begin.length;
   const byEnd = Uint32Array.from(begin, (_, i) => i).sort((a, b) => end[a] - end[b]);
@@ -52,7 +52,7 @@ function sortChanges(begin, end, bytes, group) {
   return changes;
 }
 
-// Of each group how much it held for how long, and when it is first heard of: first in an op.
+// Per group: bytes multiplied by time, and the first occurrence; ops come before values.
 function addWeights(step, begin, end, bytes, group) {
   const weight = new Float64Array(step.groups.length);
   const first = new Float64Array(step.groups.length).fill(Infinity);
@@ -67,8 +67,8 @@ function addWeights(step, begin, end, bytes, group) {
   Object.assign(step, { weight, first });
 }
 
-// Of each of `width` columns of [from, to] its instant with the most bytes: its time, its total
-// and the bytes of each series then.
+// For each of `width` columns of [from, to] the instant with the most bytes: its time, its total
+// and the bytes of each series.
 function sweep(step, seriesOf, count, from, to, width) {
   const { time, bytes, group } = step.changes;
   const held = new Float64Array(count);
@@ -102,7 +102,7 @@ function sweep(step, seriesOf, count, from, to, width) {
   return { values, totals, instants, count };
 }
 
-// What each series holds at an instant.
+// The bytes of each series at an instant.
 function heldAt(step, seriesOf, count, instant) {
   const { time, bytes, group } = step.changes;
   const held = new Float64Array(count);
@@ -110,7 +110,7 @@ function heldAt(step, seriesOf, count, instant) {
   return held;
 }
 
-// The groups that hold the most at an instant: [index, bytes], the largest first.
+// The groups with the most bytes at an instant: [index, bytes], largest first.
 function holders(step, instant, most) {
   const held = heldAt(step, step.groups.map((_, i) => i), step.groups.length, instant);
   const found = [];
@@ -118,7 +118,7 @@ function holders(step, instant, most) {
   return found.sort((a, b) => b[1] - a[1]).slice(0, most);
 }
 
-// The most of a line, the charges or the budgets, in each column; NaN before it is known.
+// The maximum of a line (charges or budgets) in each column; NaN before its first point.
 function sweepLine({ time, bytes }, from, to, width) {
   const found = new Float64Array(width).fill(NaN);
   let i = 0;
@@ -136,7 +136,7 @@ function sweepLine({ time, bytes }, from, to, width) {
   return found;
 }
 
-// What a line has at an instant; NaN before it is known.
+// The value of a line at an instant; NaN before its first point.
 function lineAt({ time, bytes }, instant) {
   let low = 0;
   let high = time.length;
@@ -148,8 +148,8 @@ function lineAt({ time, bytes }, instant) {
   return low ? bytes[low - 1] : NaN;
 }
 
-// The first instant of [from, to] at which most is charged; where that is not known, at which the
-// spans have most.
+// The first instant of [from, to] with the most charged bytes, or, if charges are not known, with
+// the most bytes in spans.
 function highestInstant(step, from, to) {
   const { time, bytes } = step.charged;
   if (!time.length) return sweep(step, new Uint32Array(step.groups.length), 1, from, to, 1).instants[0];
@@ -161,7 +161,7 @@ function highestInstant(step, from, to) {
   return instant;
 }
 
-// The series, the one that holds most at the highest point of the step first.
+// Indices of the series, by their bytes at the highest point of the step, largest first.
 function largestFirst(step, series) {
   const held = heldAt(step, series.of, series.names.length, highestInstant(step, 0, step.length));
   return series.names.map((_, i) => i).sort((a, b) => held[b] - held[a]);
@@ -171,7 +171,7 @@ function prefix(module, depth, outside) {
   return module === "" ? outside : module.split(".").slice(0, depth).join(".");
 }
 
-// The series that a picture has: their names and colours, and which one each group is in.
+// The series of a picture: their names and colours, and the series of each group.
 function kindSeries(step) {
   const used = new Set(step.groups.map((group) => group.kind));
   const names = Object.keys(step.palette.kinds).filter((kind) => used.has(kind));
@@ -222,8 +222,8 @@ function viridis(step, share) {
   return `rgb(${mixed.join(", ")})`;
 }
 
-// The deepest names of which all can be shown, if these are not too few to say much; and the
-// deepest that there are.
+// The deepest level of names at which all names can be shown, unless a deeper one is needed to have
+// more than a few; and the deepest level that exists.
 function depths(step) {
   const modules = [...new Set(step.groups.map((group) => group.module))];
   const deepest = modules.reduce((most, module) => Math.max(most, module.split(".").length), 1);

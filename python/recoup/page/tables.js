@@ -1,4 +1,4 @@
-// Tables sort by a click on a column's name; those below a module can be folded away.
+// Tables sort by a click on a column's name; rows below a module can be folded.
 
 function rowsOf(table) {
   const rows = [...table.tBodies[0].rows].map((row) => ({ row, below: [], folded: false }));
@@ -65,7 +65,7 @@ function makeSortable(table, roots) {
 
 const MOST_ROWS = 40;
 
-// Opens a level after the other as long as all fits on a screen or two.
+// Opens level by level as long as all rows fit on a screen or two.
 function makeTree(table, roots) {
   let level = roots;
   let shown = roots.length;

@@ -1,4 +1,4 @@
-"""The tables of a page. They need no scripts; with scripts they can be sorted."""
+"""The tables of a page. They work without scripts; scripts make them sortable."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from recoup.page.tree import Module, module_tree
 
 @dataclass(frozen=True)
 class Cell:
-    """Text, and the number behind it where there is one: the column is sorted by it."""
+    """Text of a cell, and the number that it stands for, by which its column is sorted."""
 
     text: str
     number: float | None = None
@@ -33,17 +33,17 @@ class Cell:
 
 
 def size_cell(count: int) -> Cell:
-    """Bytes."""
+    """A cell of a size in bytes."""
     return Cell(format_bytes(count) if count else NOTHING, count)
 
 
 def time_cell(duration_ns: int) -> Cell:
-    """Nanoseconds."""
+    """A cell of a duration in nanoseconds."""
     return Cell(format_ns(duration_ns) if duration_ns else NOTHING, duration_ns)
 
 
 def count_cell(count: int) -> Cell:
-    """A plain count."""
+    """A cell of a plain count."""
     return Cell(count_text(count) if count else NOTHING, count)
 
 
@@ -55,7 +55,7 @@ def table_html(
     label: str,
     name: str = "plain",
 ) -> str:
-    """`rows` as `<tr>` under `columns`; those in `texts` hold no numbers."""
+    """A table of `rows` (as `<tr>`) under `columns`; columns in `texts` hold no numbers."""
     heads = "".join(
         f'<th scope="col"{"" if column in texts else _NUMBERS}>{escape(column)}</th>'
         for column in columns
@@ -78,7 +78,7 @@ def row_html(cells: Iterable[Cell], attributes: str = "") -> str:
 def modules_table(report: Mapping[str, Any], most_rows: int | None = None) -> str:
     """The tree of modules: bytes at the peak by kind, ops, replays and evictions of each.
 
-    most_rows: deeper modules are left out, and counted below the table, when there are more.
+    most_rows: if there are more, deeper modules are left out, and counted below the table.
     """
     peak_rows = report["peak"]["rows"]
     held = {row["kind"] for row in peak_rows if row["bytes"]}
@@ -101,7 +101,7 @@ def modules_table(report: Mapping[str, Any], most_rows: int | None = None) -> st
 
 
 def _upper(modules: Sequence[Module], most: int) -> list[Module]:
-    """The first that are not below others, and of the levels below these all that are no more."""
+    """Outermost modules, at most `most`, then whole further levels as long as they fit."""
     shown = [module for module in modules if not module.depth][:most]
     for depth in range(1, max(module.depth for module in modules) + 1):
         upper = [module for module in modules if module.depth <= depth]
@@ -114,7 +114,7 @@ def _upper(modules: Sequence[Module], most: int) -> list[Module]:
 def _module_row(module: Module, kinds: Sequence[str], ids: Mapping[str, int]) -> str:
     parent = "" if module.above is None else f' data-parent="{ids[module.above]}"'
     name = f'<th scope="row" title="{escape(module_name(module.name))}">'
-    # No style attribute: the page's policy allows none.
+    # Indents without a style attribute, which the page's policy forbids.
     name += '<span class="in"></span>' * module.depth
     name += f"<bdi>{escape(module.label or module_name(module.name))}</bdi></th>"
     counts = module.counts
@@ -136,7 +136,7 @@ _MARKS = {"knee": "knee: less memory costs much more time", "least": "least that
 
 
 def suggestions_table(suggestions: Sequence[Mapping[str, Any]]) -> str:
-    """What the program would cost in other budgets."""
+    """Predicted cost of the program in other budgets."""
     if not suggestions:
         return "<p>No budget was tried.</p>"
     rows = []

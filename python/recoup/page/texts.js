@@ -2,9 +2,9 @@
 // Sizes, times, counts and shares as Python writes them: recoup._memory.sizes.format_bytes,
 // recoup._reporting.report.format_ns, and count_text and percent of recoup.page.texts.
 
-// toFixed, but what lies in the middle goes to the even neighbour as in Python.
+// toFixed that rounds a tie to the even neighbour, as Python does.
 function fixed(value, digits) {
-  const middle = value * 2 ** (digits + 1); // an odd number when it does, and exact
+  const middle = value * 2 ** (digits + 1); // exact; an odd integer for a tie
   if (Number.isInteger(middle) && middle % 2 === 1) {
     const scale = 10 ** digits;
     const low = Math.floor(value * scale);
@@ -40,7 +40,7 @@ function percentText(part, whole) {
   return `${fixed((100 * part) / whole, 1)} %`;
 }
 
-// Instants of one axis: all in the unit of the last, as fine as they are apart.
+// Labels of instants on one axis: all in the unit of the last, with digits for their distance.
 function timeLabels(instants, apart) {
   const last = instants.length ? instants[instants.length - 1] : 0;
   const [unit, scale] = [["s", 1e9], ["ms", 1e6], ["us", 1e3], ["ns", 1]].find(
@@ -50,12 +50,12 @@ function timeLabels(instants, apart) {
   return instants.map((instant) => `${(instant / scale).toFixed(digits)} ${unit}`);
 }
 
-// Both ends of a part of an axis, or one instant, told apart from what is `apart` from it.
+// A label of one instant, with digits to distinguish it from one that is `apart` from it.
 function timeText(instant, apart) {
   return instant ? timeLabels([instant], apart)[0] : "0 ns";
 }
 
-// An element with text in it, which is never taken for HTML.
+// An element with text, which is never parsed as HTML.
 function element(tag, text = "", className = "") {
   const made = document.createElement(tag);
   made.textContent = text;

@@ -1,4 +1,4 @@
-"""Text that may go into a page: strangers name modules, ops and arguments."""
+"""Escapes for text in a page, as names of modules, ops and arguments are untrusted."""
 
 import html
 import math
@@ -12,10 +12,10 @@ NOTHING = "-"
 
 
 def visible(text: str) -> str:
-    """`text` with an escape for each character that cannot be seen.
+    """`text` with an escape for each invisible character.
 
-    Lone surrogates are among them, which UTF-8 has no bytes for, and marks that turn the direction
-    of what follows.
+    These include lone surrogates, which UTF-8 cannot encode, and marks that change the direction of
+    the text after them.
     """
     if text.isprintable():
         return text
@@ -28,12 +28,12 @@ def visible(text: str) -> str:
 
 
 def escape(text: object) -> str:
-    """For the text of an element and for an attribute in quotes."""
+    """Escapes `text` for the content of an element or for a quoted attribute."""
     return html.escape(visible(str(text)))
 
 
 def module_name(module: str) -> str:
-    """As it is shown: the empty name is what no module ran."""
+    """The displayed name of a module; the empty name stands for code outside of all modules."""
     return module or OUTSIDE
 
 
@@ -43,7 +43,7 @@ def count_text(count: int) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """Times something else, to a hundredth: '1.13x'."""
+    """A multiple, to a hundredth: '1.13x'."""
     return f"{ratio:,.2f}x"
 
 
@@ -53,7 +53,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def value_text(name: str, value: object) -> str:
-    """A counter or a setting; its name says what it is: `peak_bytes`, `op_ns`, `replays`."""
+    """A counter or setting in the unit of its name: `peak_bytes`, `op_ns`, `replays`."""
     if isinstance(value, float) and math.isfinite(value):
         return f"{Decimal(repr(value)):,f}"  # all of its digits, and no exponent
     if isinstance(value, bool) or not isinstance(value, int):

@@ -1,4 +1,4 @@
-"""Modules as a tree by the dots of their names, with what was done in each and below it."""
+"""Modules as a tree by the dots of their names, with sums over each and all below it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 COUNTS = ("ops", "op_ns", "replays", "replay_ns", "evictions", "evicted_bytes")
 
-# No program nests modules so deep. A name with more dots is not taken apart further.
+# No program nests modules this deeply. Further dots in a name are not split.
 _DEEPEST = 30
 
 
@@ -16,26 +16,26 @@ class Module:
     """A module, and the sums over it and all below it."""
 
     name: str
-    """Qualified; empty for what no module ran."""
+    """Qualified name; empty for code outside of all modules."""
     depth: int
-    """How many modules are above it."""
+    """Number of modules above it."""
     above: str | None = None
-    """The name of the last of them."""
+    """Name of the module right above it; None: it is outermost."""
     peak_bytes: dict[str, int] = field(default_factory=dict)
-    """Of each kind."""
+    """Bytes at the peak, by kind."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     children: "dict[str, Module]" = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """What its name adds to that of the module above."""
+        """The part of its name after the name of the module above."""
         return self.name if self.above is None else self.name[len(self.above) + 1 :]
 
 
 def module_tree(
     rows: Sequence[Mapping[str, Any]], peak_rows: Sequence[Mapping[str, Any]]
 ) -> list[Module]:
-    """All modules of both, each before those below it; numbers in names sort as numbers."""
+    """All modules of both lists, parents first; numbers in names sort as numbers."""
     root = Module("", -1)
     for row in rows:
         for module in _path(root, row["module"]):
@@ -49,7 +49,7 @@ def module_tree(
 
 
 def _path(root: Module, name: str) -> Iterator[Module]:
-    """The module and those above it, which are made when they are new."""
+    """Yields the module of that name and those above it, outermost first; makes missing ones."""
     module = root
     parts = name.split(".", _DEEPEST)
     above = None

@@ -1,6 +1,6 @@
-"""The networks that benches and tests train. Nothing here knows recoup.
+"""The networks that benches and tests train. They do not depend on recoup.
 
-A net is built and fed from seeds, so two trainings of it are the same program.
+A net and its data are made from seeds, so two trainings of it are the same program.
 """
 
 from recoup.bench.nets.net import Batch, Net

@@ -1,4 +1,4 @@
-"""A small GPT, written out."""
+"""A small GPT in plain PyTorch."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch.nn import functional
 
 
 class GPTBlock(nn.Module):
-    """Attention and a perceptron, each added to what came in."""
+    """Attention and a perceptron, each with a residual connection."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class GPTBlock(nn.Module):
 
 
 class CharGPT(nn.Module):
-    """Says the next of every token."""
+    """Predicts the next token at every position."""
 
     def __init__(self, vocabulary: int, length: int, width: int, heads: int, depth: int) -> None:
         super().__init__()

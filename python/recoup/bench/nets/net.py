@@ -1,4 +1,4 @@
-"""A net: a model and what it is trained on; the batches and losses of most."""
+"""A net: a model and its training data; batches and losses that most nets use."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Batch = tuple[Any, ...]
-"""Tensors, or what holds some."""
+"""Tensors, or containers of tensors."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Net:
     loss: Callable[[nn.Module, Batch], Tensor]
     chains: tuple[str, ...]
     """Names of the model's sequences of blocks: an nn.Sequential, or an nn.ModuleList whose members
-    take what the one before returned, or its first item, and the same other arguments as it."""
+    take the previous member's result, or its first item, and the same other arguments."""
     device: torch.device = torch.device("cpu")  # noqa: RUF009
-    """Where it is trained."""
+    """The device on which it is trained."""
 
 
 def named(nets: Iterable[Net], name: str) -> Net:
-    """Raises ValueError that lists the names there are."""
+    """The net of that name. Raises ValueError that lists the valid names."""
     known = {net.name: net for net in nets}
     if name not in known:
         raise ValueError(f"unknown net {name!r}; there are {', '.join(known)}")
@@ -44,7 +44,7 @@ def images(count: int, side: int, classes: int = 10) -> Callable[[torch.Generato
 
 
 def tokens(count: int, length: int, vocabulary: int) -> Callable[[torch.Generator], Batch]:
-    """Each is its own label."""
+    """Tokens that are their own labels."""
 
     def batch(chance: torch.Generator) -> Batch:
         tokens = torch.randint(0, vocabulary, (count, length), generator=chance)
@@ -67,13 +67,13 @@ def classified(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def language(model: nn.Module, batch: Batch) -> Tensor:
-    """Of a model that says itself what the next, or the missing, tokens cost."""
+    """The loss of a model that computes it for next or masked tokens itself."""
     loss: Tensor = model(input_ids=batch[0], labels=batch[-1]).loss
     return loss
 
 
 def from_transformers(model: str, config: str, **settings: Any) -> nn.Module:
-    """A model of that class, by a config of that class; no weights are loaded."""
+    """A model with a config, both given by class name; no weights are loaded."""
     import transformers
 
     made: nn.Module = getattr(transformers, model)(getattr(transformers, config)(**settings))

@@ -1,4 +1,4 @@
-"""Six published networks at their own size, and what they are trained on.
+"""Six published networks at their original size, and their training data.
 
 Ops take milliseconds and tensors megabytes, as in trainings that are short of memory. Weights are
 random: `transformers` builds its nets from their default configs.
@@ -26,13 +26,13 @@ _THREE = (1.0, 0.6, 0.4)
 
 @dataclass(frozen=True)
 class RealNet:
-    """A net, and in which budgets it is trained."""
+    """A net, and the budgets in which it is trained."""
 
     net: Net
     what: str
     """The net and its batch, in words."""
     shares: tuple[float, ...] = _THREE
-    """Of the peak, when none are asked for."""
+    """Default budgets, as shares of the peak."""
 
 
 def _gpt2() -> nn.Module:
@@ -88,18 +88,18 @@ _TINY = RealNet(
     replace(tiny.net_named("resnet"), name="tiny"),
     "ResNet of four blocks, 48 images of 16 x 16",
 )
-"""Shows in seconds that everything works; `all` does not have it, for it measures nothing."""
+"""Shows in seconds that everything works; `all` excludes it, because it measures nothing."""
 
 _BY_NAME = {real.net.name: real for real in (*REAL_NETS, _TINY)}
 
 
 def real_net_names() -> list[str]:
-    """Of all that there are, the tiny one too."""
+    """Names of all nets, the tiny one included."""
     return list(_BY_NAME)
 
 
 def real_net_named(name: str) -> RealNet:
-    """Raises ValueError that lists the names there are."""
+    """The net of that name. Raises ValueError that lists the valid names."""
     if name not in _BY_NAME:
         raise ValueError(f"unknown net {name!r}; there are {', '.join(_BY_NAME)}")
     return _BY_NAME[name]

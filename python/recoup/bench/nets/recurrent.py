@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class BothWays(nn.Module):
-    """A bidirectional layer of LSTM."""
+    """A bidirectional LSTM layer."""
 
     def __init__(self, inputs: int, width: int, dropout: float) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class BothWays(nn.Module):
 
 
 class Tagger(nn.Module):
-    """A bidirectional LSTM of two layers that says something of every token."""
+    """A bidirectional LSTM of two layers that classifies every token."""
 
     def __init__(self, width: int, vocabulary: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Tagger(nn.Module):
 
 
 class BiLSTM(nn.Module):
-    """The two layers in one module, with dropout between them."""
+    """The same two layers in one module, with dropout between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ Tree = tuple[Any, Any] | int
 
 
 def random_tree(leaves: list[int], chance: random.Random) -> Tree:
-    """Over these leaves, in their order."""
+    """A random binary tree over these leaves, in their order."""
     if len(leaves) == 1:
         return leaves[0]
     cut = chance.randrange(1, len(leaves))

@@ -1,7 +1,7 @@
-"""The eleven networks of `recoup bench`: those of Coop's evaluation, at a size for two cores.
+"""The eleven networks of `recoup bench`: those of Coop's evaluation, scaled to two cores.
 
-Depth and structure are the published ones, width and input are small. Those that `transformers` has
-are built from its configs, without weights; it is part of the `bench` extra.
+Depth and structure are the published ones, width and input are small. Networks of `transformers`,
+which is part of the `bench` extra, are built from its configs, without weights.
 """
 
 from dataclasses import replace
@@ -55,7 +55,7 @@ def _gpt2() -> nn.Module:
 
 
 def _gpt3() -> nn.Module:
-    """Dense and local attention in turns, as GPT-3 has it."""
+    """Alternates dense and local attention, as GPT-3 does."""
     return from_transformers(
         "GPTNeoForCausalLM",
         "GPTNeoConfig",
@@ -88,12 +88,12 @@ def _swin() -> nn.Module:
 
 
 _MIDDLE = ("1",)
-"""Of the networks that are a stem, blocks and a head."""
+"""The chain of networks that consist of a stem, blocks and a head."""
 _SWIN_STAGES = tuple(f"swin.encoder.layers.{stage}.blocks" for stage in range(4))
 
 NETS = (
-    # Parameters, gradients and AdamW's state are 6 % of the peak, as those of the published net
-    # with 64 images of 224 x 224.
+    # Parameters, gradients and AdamW's state are 6 % of the peak, as for the published net with 64
+    # images of 224 x 224.
     Net("resnet50", lambda: vision.resnet((3, 4, 6, 3)), images(28, 32), classified, _MIDDLE),
     Net(
         "resnet152",
@@ -121,5 +121,5 @@ NETS = (
 
 
 def net_named(name: str, device: str = "cpu") -> Net:
-    """To be trained on the device. Raises ValueError that lists the names there are."""
+    """The net, trained on the device. Raises ValueError that lists the valid names."""
     return replace(named(NETS, name), device=torch.device(device))

@@ -1,6 +1,6 @@
-"""The nets that tests train: small, with far more activations than parameters.
+"""The nets that tests train: small, with much more memory in activations than in parameters.
 
-Tests assert in which budgets these are trained: a net that is changed here is another program.
+Tests assert the budgets in which these nets train, so a change to a net needs new budgets there.
 """
 
 import random
@@ -27,7 +27,7 @@ _FIRST_SEED = 1000
 
 
 def seeded(step: int) -> torch.Generator:
-    """What a net's batch of that step is drawn from."""
+    """The random generator of a net's batch at that step."""
     return torch.Generator().manual_seed(_FIRST_SEED + step)
 
 
@@ -51,7 +51,7 @@ def _tagged(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def _tree(chance: torch.Generator) -> Batch:
-    """Of another shape each step, which the seed says."""
+    """A tree whose shape differs at each step and is derived from the seed."""
     shapes = random.Random(chance.initial_seed() - _FIRST_SEED)
     leaves = shapes.randrange(12, 21)
     tree = random_tree(list(range(leaves)), shapes)
@@ -78,7 +78,7 @@ def _bert() -> nn.Module:
 
 
 def _gpt2() -> nn.Module:
-    # Without dropout in the attention PyTorch takes its fused kernel.
+    # Without dropout in the attention PyTorch uses its fused kernel.
     return from_transformers(
         "GPT2LMHeadModel",
         "GPT2Config",
@@ -147,5 +147,5 @@ NETS = (
 
 
 def net_named(name: str) -> Net:
-    """Raises ValueError that lists the names there are."""
+    """The net of that name. Raises ValueError that lists the valid names."""
     return named(NETS, name)

@@ -1,4 +1,4 @@
-"""A ResNet of basic blocks, and a U-Net whose levels are called one by one."""
+"""A ResNet of basic blocks, and a U-Net that calls its levels one by one."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch.nn import functional
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions with BatchNorm, the sum with what came in, ReLU in place."""
+    """Two convolutions with BatchNorm, the sum with the input, and ReLU in place."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """As many blocks of each width; each width after the first halves the side."""
+    """A ResNet with `blocks` blocks of each width; each width after the first halves the side."""
 
     def __init__(self, widths: tuple[int, ...], blocks: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def double_conv(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """Two classes a pixel."""
+    """A U-Net with two classes for each pixel."""
 
     def __init__(self, widths: tuple[int, ...] = (12, 24, 48)) -> None:
         super().__init__()

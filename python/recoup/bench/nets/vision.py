@@ -1,4 +1,4 @@
-"""Vision networks with the depth of the published ones, by default narrow ones."""
+"""Vision networks with the depth of the published ones; narrow by default."""
 
 import random
 
@@ -23,7 +23,7 @@ def conv(
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3, 1x1, and the sum with what came in."""
+    """1x1, 3x3, 1x1, and the sum with the input."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
@@ -45,14 +45,14 @@ class Bottleneck(nn.Module):
 
 
 def imagenet_stem(width: int) -> nn.Module:
-    """To a quarter of the side, before the blocks of a ResNet for large images."""
+    """The stem of a ResNet for large images; reduces the side to a quarter."""
     return nn.Sequential(conv(3, width, 7, 2, 3), nn.MaxPool2d(3, 2, 1))
 
 
 def resnet(
     blocks: tuple[int, ...], width: int = 8, stem: nn.Module | None = None, classes: int = 10
 ) -> nn.Module:
-    """ResNet-50 is (3, 4, 6, 3), ResNet-152 (3, 8, 36, 3), of width 64."""
+    """A ResNet. ResNet-50 has blocks (3, 4, 6, 3), ResNet-152 (3, 8, 36, 3), both width 64."""
     stem = stem or conv(3, width, 3, 1, 1)
     layers: list[nn.Module] = []
     channels = width
@@ -65,12 +65,12 @@ def resnet(
 
 
 def head(channels: int, classes: int = 10) -> tuple[nn.Module, ...]:
-    """Mean over the image, scores of the classes."""
+    """Mean over the image, then scores of the classes."""
     return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)
 
 
 class DenseLayer(nn.Module):
-    """Adds `growth` channels to those that came in."""
+    """Appends `growth` channels to the input."""
 
     def __init__(self, inputs: int, growth: int) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class DenseLayer(nn.Module):
 
 
 def densenet(blocks: tuple[int, ...] = (6, 12, 24, 16), growth: int = 4) -> nn.Module:
-    """DenseNet-121 has these blocks and a growth of 32."""
+    """A DenseNet. DenseNet-121 has these blocks and a growth of 32."""
     channels = 2 * growth
     stem = conv(3, channels, 3, 1, 1)
     layers: list[nn.Module] = []
@@ -111,7 +111,7 @@ def densenet(blocks: tuple[int, ...] = (6, 12, 24, 16), growth: int = 4) -> nn.M
 
 
 class Branches(nn.Module):
-    """Its branches side by side, their channels joined."""
+    """Parallel branches whose channels are concatenated."""
 
     def __init__(self, *branches: nn.Module) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ def mixed_c(inputs: int, w: int) -> nn.Module:
 
 
 def inception(w: int = 8) -> nn.Module:
-    """Inception V3's modules: three, four and two of its kinds, grid reductions between them."""
+    """Inception V3's modules: three, four and two of its kinds, with grid reductions between."""
     reduce_a = Branches(
         conv(7 * w, 2 * w, 3, 2, 1),
         nn.Sequential(conv(7 * w, w), conv(w, w, 3, 1, 1), conv(w, w, 3, 2, 1)),
@@ -197,11 +197,11 @@ def inception(w: int = 8) -> nn.Module:
 
 
 Skips = tuple[Tensor, ...]
-"""What comes up through a U-Net, then what waits for it on the way down's levels."""
+"""The current tensor of a U-Net, then the outputs of earlier levels for the way up."""
 
 
 class Down(nn.Module):
-    """A level on the way down: its result waits, and goes on at half the size."""
+    """A level on the way down: keeps its result for the way up, and passes on half the size."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ class Bottom(nn.Module):
 
 
 class Up(nn.Module):
-    """A level on the way up: twice the size, joined with what waits there."""
+    """A level on the way up: doubles the size, and joins the result of the same level."""
 
     def __init__(self, up: nn.Module, join: nn.Module) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ class Up(nn.Module):
 
 
 class UNet(nn.Module):
-    """Down and up again, with skips across."""
+    """A U-Net: levels down and up again, with skip connections between them."""
 
     def __init__(self, width: int = 8, depth: int = 4, classes: int = 2) -> None:
         super().__init__()
@@ -265,7 +265,7 @@ class UNet(nn.Module):
 
 
 class Choice(nn.Module):
-    """A layer of OnePath: adds what the chosen one of its four makes of what came in."""
+    """A layer of OnePath: adds the result of one of its four choices to the input."""
 
     def __init__(self, width: int, layer: int) -> None:
         super().__init__()
@@ -286,7 +286,7 @@ class Choice(nn.Module):
 
 
 class OnePath(nn.Module):
-    """A supernet of which each step trains one path: a choice of four a layer (SPOS)."""
+    """A supernet of which each step trains one path, a choice of four for each layer (SPOS)."""
 
     def __init__(self, width: int = 24, layers: int = 12) -> None:
         super().__init__()

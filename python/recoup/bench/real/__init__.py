@@ -1,1 +1,1 @@
-"""Nets of real size beside other allocators: what `recoup bench --size real` runs."""
+"""`recoup bench --size real`: nets of real size, compared with other allocators."""

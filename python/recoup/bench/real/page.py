@@ -1,4 +1,4 @@
-"""The tables and remarks of all nets as a page of Markdown."""
+"""The tables and remarks of all nets as a Markdown page."""
 
 from collections.abc import Iterable
 from pathlib import Path

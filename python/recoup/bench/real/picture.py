@@ -1,4 +1,4 @@
-"""Time and memory of every net against its budget: two panels a net."""
+"""Time and memory of every net over its budget: two panels for each net."""
 
 import io
 from collections.abc import Callable
@@ -21,13 +21,13 @@ _OTHERS = {
     )
 }
 _COLUMNS = 3
-"""Nets beside each other."""
+"""Maximum number of nets in a row."""
 _MOST = 3.0
-"""Slower points are cut off."""
+"""Upper limit of the time axis."""
 
 
 def draw(plan: Plan, results: Results, path: Path) -> None:
-    """Needs matplotlib."""
+    """Draws the picture. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -62,7 +62,7 @@ def draw(plan: Plan, results: Results, path: Path) -> None:
         fontsize=8,
         frameon=False,
     )
-    # No time or version in the file: the same data gives the same picture.
+    # No time or version in the file, so that equal data gives an equal picture.
     metadata = {"Software": None} if path.suffix == ".png" else None
     picture = io.BytesIO()
     figure.savefig(picture, dpi=110, format=path.suffix[1:], metadata=metadata)
@@ -71,7 +71,7 @@ def draw(plan: Plan, results: Results, path: Path) -> None:
 
 
 def _draw_time(panel: Any, net: Summary) -> None:
-    """Of a step; the band is from the fastest round to the slowest."""
+    """Draws the time of a step; the band is from the fastest round to the slowest."""
     base = net.fastest.seconds() or 1.0
 
     def over(of: Callable[[list[float]], float]) -> Callable[[Line], float]:
@@ -94,7 +94,7 @@ def _draw_time(panel: Any, net: Summary) -> None:
 
 
 def _draw_memory(panel: Any, net: Summary) -> None:
-    """The most that the process had resident, beside the budget."""
+    """Draws the peak resident memory of the process over the budget."""
     for line in net.lines:
         if line.runs and line.way in _OTHERS:
             share = 100 * (line.peak_bytes or net.peak_bytes) / net.peak_bytes

@@ -1,4 +1,4 @@
-"""Results of the bench at real size: a row a case, which gets a run more each round."""
+"""Results of the bench at real size: one row per case, with one run per round."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -15,19 +15,19 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run."""
+    """The cases to run."""
 
     nets: list[str]
     shares: list[float] | None = None
-    """Budgets, of each net's peak; None: those of the net."""
+    """Budgets as shares of each net's peak; None: the net's own."""
     steps: int = 3
     rounds: int = 5
     seed: int = 0
     ways: tuple[Way, ...] = (*PLAIN, CHECKPOINT)
-    """What recoup is compared with."""
+    """The ways that recoup is compared with."""
 
     def cases(self, net: str) -> Iterator[tuple[Way, float | None]]:
-        """Each way with its share of the net's peak; only recoup has one."""
+        """Each way with its share of the net's peak; only recoup has a share."""
         for way in self.ways:
             yield way, None
         for share in real_net_named(net).shares if self.shares is None else self.shares:
@@ -36,19 +36,19 @@ class Plan:
 
 @dataclass
 class Results:
-    """All that is known so far."""
+    """All results so far."""
 
     settings: dict[str, Any]
     peaks: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By net, then by way, plain or checkpoint: most bytes of tensors at any time."""
+    """By net, then by way, plain or checkpoint: maximum bytes of tensors at any time."""
     digests: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By net: of all that the plain training computed."""
+    """By net: digests of the results of the plain training."""
     rows: list[dict[str, Any]] = field(default_factory=list)
-    """A row a case. `status`: "ok", and `runs` has what each round found; else why there are none,
-    with what is to be said of that in `note`."""
+    """A row per case. `status` is "ok", and `runs` has the result of each round; or the reason why
+    there are none, explained in `note`."""
 
     def row(self, net: str, way: str, share: float | None) -> dict[str, Any]:
-        """Of that case; a new one has no runs."""
+        """The row of a case; a new row has no runs."""
         for row in self.rows:
             if (row["net"], row["way"], row["share"]) == (net, way, share):
                 return row
@@ -57,11 +57,11 @@ class Results:
         return self.rows[-1]
 
     def rows_of(self, plan: Plan, net: str) -> list[dict[str, Any]]:
-        """In the order of the plan's cases."""
+        """The rows in the order of the plan's cases."""
         return [self.row(net, way.name, share) for way, share in plan.cases(net)]
 
     def differ(self, net: str, digests: dict[str, str]) -> list[str]:
-        """What is not as the plain training computed it, which was the first to be asked."""
+        """Parts that differ from the results of the net's first plain training."""
         first = self.digests.setdefault(net, digests)
         return [part for part, bits in first.items() if digests[part] != bits]
 
@@ -70,9 +70,9 @@ class Results:
 
 
 def open_results(path: Path | None, plan: Plan) -> Results:
-    """Those of the file, to be gone on with, or new ones. A round more may be run later.
+    """The results in the file, which can be continued also with more rounds, or new ones.
 
-    Raises ValueError when the file is something else, or was measured in another way.
+    Raises ValueError if the file is no result file or was measured with other settings.
     """
     settings = {
         "steps": plan.steps,
@@ -86,6 +86,6 @@ def open_results(path: Path | None, plan: Plan) -> Results:
 
 
 def _huge_pages() -> str:
-    """When the system gives them: always, to who asks (madvise), never."""
+    """When the system provides huge pages: always, on request (madvise), never."""
     choices = _HUGE_PAGES.read_text(encoding="ascii") if _HUGE_PAGES.exists() else "[never]"
     return choices.partition("[")[2].partition("]")[0]

@@ -1,4 +1,4 @@
-"""Runs every case of a plan once a round, each in a process of its own."""
+"""Runs every case of a plan once per round, each in a process of its own."""
 
 import json
 import signal
@@ -20,16 +20,16 @@ from recoup.bench.trial import UNREACHED
 
 
 def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
-    """Runs what `results` does not have yet; says what each run found and how long the rest takes.
+    """Runs the cases that `results` lacks; yields the result of each run and the remaining time.
 
-    Raises BitsDifferError when recoup, or plain PyTorch, computes something else than plain PyTorch
-    did first, and RuntimeError when a process fails.
+    Raises BitsDifferError if recoup, or plain PyTorch, computes other results than plain PyTorch
+    did first, and RuntimeError if a process fails.
     """
     _begin(plan, results)
     for number in range(plan.rounds):
         for net in plan.nets:
             cases = list(plan.cases(net))
-            # A machine that grows slower, or faster, does so for the first and for the last.
+            # Alternating order: a drift of the machine's speed affects all cases equally.
             for way, share in cases if number % 2 == 0 else reversed(cases):
                 row = results.row(net, way.name, share)
                 found = []
@@ -44,17 +44,17 @@ def run_all(plan: Plan, results: Results, out: Path | None) -> Iterator[str]:
 
 
 def label(row: dict[str, Any]) -> str:
-    """The row's case, beside others of its net."""
+    """Name of the row's case among those of its net."""
     return row["way"] if row["share"] is None else f"{row['way']} in {100 * row['share']:g} %"
 
 
 def step_seconds(run: dict[str, Any]) -> float:
-    """The fastest step but for the first, which warms up: some heaps still grow in the second."""
+    """The fastest step without the first, which warms up: some heaps still grow in the second."""
     return float(min(run["seconds"][1:] or run["seconds"]))
 
 
 def _begin(plan: Plan, results: Results) -> None:
-    """Makes the rows, and says of those without a library that it is not installed."""
+    """Makes the rows, and marks those whose library is missing as not installed."""
     rows = [row for net in plan.nets for row in results.rows_of(plan, net)]
     for way in filter(lambda way: way.library, plan.ways):
         there = is_installed(way)
@@ -65,7 +65,7 @@ def _begin(plan: Plan, results: Results) -> None:
 
 
 def _find_peak(plan: Plan, results: Results, way: Way, net: str) -> str:
-    """Of the bytes of tensors, as recoup counts them in a budget that it never reaches."""
+    """Finds the peak bytes of tensors, as recoup counts them in a budget that it never reaches."""
     job = Job(net, plan.steps, plan.seed, way.checkpoints, UNREACHED)
     found = _call(job, way, None)
     if way == DEFAULT:
@@ -80,7 +80,7 @@ def _check(net: str, what: str, differ: list[str]) -> None:
 
 
 def _run(plan: Plan, results: Results, way: Way, row: dict[str, Any]) -> str:
-    """Adds a run to the row, or says there why it cannot have any."""
+    """Adds a run to the row, or sets the reason why it cannot have one."""
     net = row["net"]
     if way.budget:
         row["budget_bytes"] = int(row["share"] * results.peaks[net][DEFAULT.name])
@@ -100,7 +100,7 @@ def _run(plan: Plan, results: Results, way: Way, row: dict[str, Any]) -> str:
 
 
 def _patience(results: Results, way: Way, net: str) -> float | None:
-    """Seconds after which a process has taken too long, by those of plain PyTorch."""
+    """Seconds after which a process is too slow, relative to plain PyTorch; None: no limit."""
     row = results.row(net, DEFAULT.name, None)
     if way == DEFAULT or not row["runs"]:
         return None
@@ -108,7 +108,7 @@ def _patience(results: Results, way: Way, net: str) -> float | None:
 
 
 def _call(job: Job, way: Way, patience: float | None) -> dict[str, Any]:
-    """What the worker says. Raises RuntimeError when it fails."""
+    """The worker's output. Raises RuntimeError if it fails."""
     command = [sys.executable, "-m", "recoup.bench.real.worker", json.dumps(asdict(job))]
     try:
         done = subprocess.run(
@@ -132,7 +132,7 @@ def _call(job: Job, way: Way, patience: float | None) -> dict[str, Any]:
 
 
 def _left(plan: Plan, results: Results) -> str:
-    """About how long what is left takes, in words: by runs of the case, of its net, of all."""
+    """Estimate of the remaining time, in words: by runs of the case, of its net, or of all."""
     by_net = {net: _walls(results.rows_of(plan, net)) for net in plan.nets}
     of_all = [wall for walls in by_net.values() for wall in walls]
     seconds = 0.0
@@ -145,5 +145,5 @@ def _left(plan: Plan, results: Results) -> str:
 
 
 def _walls(rows: list[dict[str, Any]]) -> list[float]:
-    """Seconds of each run."""
+    """Wall time of each run, in seconds."""
     return [run["wall_seconds"] for row in rows for run in row["runs"]]

@@ -1,4 +1,4 @@
-"""What the runs of a net say, as tables, pages and pictures show it."""
+"""A net's runs in the form that tables, pages and pictures show."""
 
 import statistics
 from collections.abc import Callable, Iterator
@@ -16,9 +16,9 @@ class Line:
     """A case: medians over its runs."""
 
     row: dict[str, Any]
-    """Of the results."""
+    """The case's row in the results."""
     peak_bytes: int | None
-    """Of tensors, at any time; None where nobody counts them."""
+    """Maximum bytes of tensors at any time; None if they were not counted."""
 
     @property
     def label(self) -> str:
@@ -30,7 +30,7 @@ class Line:
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        """None when the case failed, in whichever round."""
+        """The runs; empty if the case failed in any round."""
         return list(self.row["runs"]) if self.row["status"] == "ok" else []
 
     @property
@@ -38,16 +38,16 @@ class Line:
         return "not run yet" if self.row["status"] == "ok" and not self.runs else self.row["status"]
 
     def median(self, name: str) -> float | None:
-        """None where runs do not say it."""
+        """Median of a value over the runs; None if they do not have it."""
         values = [run[name] for run in self.runs if name in run]
         return statistics.median(values) if values else None
 
     def seconds(self, of: Callable[[list[float]], float] = statistics.median) -> float | None:
-        """Of a step."""
+        """Time of a step in seconds; None without runs."""
         return of([step_seconds(run) for run in self.runs]) if self.runs else None
 
     def over(self, other: "Line") -> float | None:
-        """Its time over the other's."""
+        """The line's time divided by the other's."""
         seconds, base = self.seconds(), other.seconds()
         return seconds / base if seconds and base else None
 
@@ -59,26 +59,26 @@ class Summary:
     net: str
     what: str
     steps: int
-    """Of a run."""
+    """Number of steps in a run."""
     peak_bytes: int
-    """Of tensors, in plain PyTorch."""
+    """Maximum bytes of tensors in plain PyTorch."""
     lines: list[Line]
 
     @property
     def plain(self) -> Line:
-        """On the default allocator."""
+        """Plain PyTorch on the default allocator."""
         return next(line for line in self.lines if line.way == DEFAULT.name)
 
     @property
     def fastest(self) -> Line:
-        """Of the plain ways: what times are divided by."""
+        """The fastest of the plain ways, by which times are divided."""
         names = {way.name for way in PLAIN}
         lines = [line for line in self.lines if line.way in names and line.runs]
         return min(lines, key=lambda line: line.seconds() or 0.0)
 
     @property
     def pool(self) -> Line | None:
-        """recoup in all that plain PyTorch takes, if that was run."""
+        """recoup in a budget of plain PyTorch's peak, if it was run."""
         for line in self.lines:
             if (line.way, line.row["share"]) == (RECOUP.name, 1.0) and line.runs:
                 return line
@@ -86,7 +86,7 @@ class Summary:
 
 
 def summaries(plan: Plan, results: Results) -> Iterator[Summary]:
-    """Of the nets whose plain training has run."""
+    """The summaries of nets whose plain training has run."""
     for net in plan.nets:
         peaks = results.peaks.get(net, {})
         if DEFAULT.name not in peaks:
@@ -100,7 +100,7 @@ def summaries(plan: Plan, results: Results) -> Iterator[Summary]:
 
 
 def remarks(summary: Summary) -> list[str]:
-    """Where a gain comes from, and what could not be measured."""
+    """Where a gain comes from, and which cases could not be measured."""
     fastest, plain, pool = summary.fastest, summary.plain, summary.pool
     said = []
     if pool is not None:
@@ -117,7 +117,7 @@ def remarks(summary: Summary) -> list[str]:
 
 
 def _reason(line: Line, summary: Summary) -> str:
-    """Why there are no runs."""
+    """Why the case has no runs."""
     least = line.row.get("least_bytes")
     if least is not None:
         share = least / summary.peak_bytes

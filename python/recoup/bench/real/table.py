@@ -1,4 +1,4 @@
-"""The table of a net: a line a case, in words and figures."""
+"""The table of a net, one line per case."""
 
 from recoup.bench.real.summary import Line, Summary
 
@@ -13,7 +13,7 @@ def title(summary: Summary) -> str:
 
 
 def cells(summary: Summary, line: Line) -> list[str]:
-    """As COLUMNS; of a case without runs only why."""
+    """The cells for COLUMNS; of a case without runs only its status."""
     if not line.runs:
         return [line.label, line.status, *[""] * (len(COLUMNS) - 2)]
     differs = line.row["differs"]

@@ -1,4 +1,4 @@
-"""Ways to train a net, each in a process of its own: an allocator is chosen as a process begins."""
+"""Ways to train a net, each in a process of its own, since an allocator is chosen at its start."""
 
 import os
 import subprocess
@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Way:
-    """What a process is started with, and how it trains."""
+    """Environment of a process, and how it trains."""
 
     name: str
     environment: Mapping[str, str] = field(default_factory=dict)
     library: str = ""
-    """Loaded first: the allocator that malloc is then."""
+    """Preloaded library whose malloc replaces the default one."""
     package: str = ""
-    """Debian's, which has the library."""
+    """Debian package of the library."""
     checkpoints: bool = False
-    """Around every block."""
+    """Whether every block is checkpointed."""
     budget: bool = False
 
 
 _KEPT_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
-"""glibc maps a large block anew each time, whose pages fault again, and gives memory back at the
-end of its heap. Not so: all blocks come from the heap, which only grows."""
+"""By default glibc maps each large block anew, whose pages fault again, and returns memory at the
+end of its heap. With these settings all blocks come from the heap, which only grows."""
 
 DEFAULT = Way("plain")
 PLAIN = (
@@ -37,14 +37,14 @@ PLAIN = (
     ),
     Way("tcmalloc", {}, "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
 )
-"""The program without a change, on the allocators that a user can give it."""
+"""The unmodified program on the allocators that a user can choose."""
 CHECKPOINT = Way("checkpoint", checkpoints=True)
 RECOUP = Way("recoup", budget=True)
 WAYS = (*PLAIN, CHECKPOINT, RECOUP)
 
 
 def environment_of(way: Way) -> dict[str, str]:
-    """Ours without what chooses an allocator, and with what the way chooses."""
+    """This process's environment, with the way's choice of an allocator instead of its own."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -54,7 +54,7 @@ def environment_of(way: Way) -> dict[str, str]:
 
 
 def is_installed(way: Way) -> bool:
-    """The loader goes on without a library that it does not find, but says so."""
+    """Whether the loader finds the library: it reports a missing one, but continues."""
     loaded = subprocess.run(
         ["true"], env=environment_of(way), stderr=subprocess.PIPE, text=True, check=True
     )

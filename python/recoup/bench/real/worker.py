@@ -1,6 +1,6 @@
-"""One training in this process: `python -m recoup.bench.real.worker JOB` prints what it took.
+"""One training in this process: `python -m recoup.bench.real.worker JOB` prints its result.
 
-JOB and what is printed are JSON.
+JOB and the result are JSON.
 """
 
 import json
@@ -23,18 +23,18 @@ from recoup.bench.trial import call_in, train
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, and how."""
+    """Parameters of a training."""
 
     net: str
     steps: int
     seed: int
     checkpoints: bool = False
     budget_bytes: int | None = None
-    """None: without recoup."""
+    """The budget; None: without recoup."""
 
 
 def status_bytes(name: str) -> int:
-    """VmRSS, what this process has resident; or VmHWM, the most that it had."""
+    """VmRSS, the resident memory of this process, or VmHWM, its peak."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
@@ -42,17 +42,17 @@ def status_bytes(name: str) -> int:
 
 
 def page_faults() -> int:
-    """That found their page without a disk."""
+    """Page faults that needed no disk."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def run(job: Job) -> dict[str, Any]:
-    """What the training took and left, or that its budget was too small."""
+    """Measurements and digests of the training, or the failure of its budget."""
     net = real_net_named(job.net).net
     if job.checkpoints:
         net = in_segments(net, partial(checkpoint, use_reentrant=False), 1)
     with torch.device("meta"):
-        net.make()  # takes no memory, but loads the libraries: what they take is not the training's
+        net.make()  # loads libraries without taking memory, so that the training does not count it
     if job.budget_bytes is None:
         return {"status": "ok", **_measured(net, job)}
     try:

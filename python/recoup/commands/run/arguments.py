@@ -38,7 +38,7 @@ def add_run_command(commands: Any) -> None:
     _add_budget_arguments(run)
     _add_files(run)
     run.add_argument(
-        "--stacks",
+        "--lines",
         action="store_true",
         default=None,
         help="of a JSON report: the lines of the program that hold the memory, too",
@@ -138,7 +138,7 @@ def _add_budget_arguments(run: argparse.ArgumentParser) -> None:
         type=option_setting,
         default=[],
         metavar="NAME=VALUE",
-        help=f"any other argument of recoup.budget: {', '.join(OPTIONS)}",
+        help=f"a field of recoup.Options: {', '.join(OPTIONS)}",
     )
     run.add_argument(
         "--verify", action="store_true", default=None, help="check every replay's bits (slow)"
@@ -191,8 +191,8 @@ def _check_together(options: argparse.Namespace) -> None:
     fail = options.fail
     if options.quiet and options.progress:
         fail("--quiet and --progress exclude each other: leave out one")
-    if options.stacks and options.report is None:
-        fail("--stacks needs a report: add --report FILE.json")
+    if options.lines and options.report is None:
+        fail("--lines needs a report: add --report FILE.json")
     if options.spill_dir is not None and options.spill is None:
         fail("--spill-dir needs a spill tier: add --spill SIZE")
     names = [name for name, _ in options.option]

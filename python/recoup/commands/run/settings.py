@@ -1,6 +1,7 @@
 """The flags of `recoup run` as arguments of `recoup.budget`, and its errors as errors of flags."""
 
 import argparse
+import dataclasses
 import inspect
 import math
 import re
@@ -11,7 +12,7 @@ import recoup
 from recoup import gpus
 from recoup._memory.device_memory import free_bytes
 from recoup.budgets import Budget
-from recoup.commands.budget_arguments import FLAGS, OPTIONS
+from recoup.commands.budget_arguments import FLAGS, OPTION_FLAGS, OPTIONS
 from recoup.commands.run.arguments import is_page as is_page
 
 
@@ -29,44 +30,55 @@ def make_budget(options: argparse.Namespace) -> tuple[Budget, dict[str, Any]]:
     except RuntimeError as error:
         fail(f"--device {options.device}: {error}")
     size = given.pop("budget", None)
-    call = inspect.signature(recoup.budget).bind(
-        free_bytes(device) if size is None else size, device=device, **given
-    )
+    size = free_bytes(device) if size is None else size
+    tuning = recoup.Options(**_tuning(options))
     try:
         with warnings.catch_warnings():
             # What it would warn of, `recoup run` has said.
             warnings.simplefilter("ignore", recoup.RecoupWarning)
-            budget = recoup.budget(*call.args, **call.kwargs)
+            budget = recoup.budget(size, device=device, options=tuning, **given)
     except (RuntimeError, ValueError) as error:
         fail(_with_flags(str(error)))
-    call.apply_defaults()
-    settings = {name: _plain(value) for name, value in call.arguments.items()}
-    return budget, settings
+    arguments = inspect.signature(recoup.budget).parameters
+    defaults = {name: each.default for name, each in arguments.items() if name != "options"}
+    settings = defaults | {"budget": size, "device": device} | given | dataclasses.asdict(tuning)
+    return budget, {name: _plain(value) for name, value in settings.items()}
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments that were on the command line; the others have the defaults of `budget`."""
-    given = {name: value for name in FLAGS if (value := getattr(options, name)) is not None} | dict(
+    given = {name: value for name in FLAGS if (value := getattr(options, name)) is not None}
+    profile = []
+    if options.report is not None:
+        profile.append("modules")
+    if options.lines:
+        profile.append("lines")
+    if options.timeline is not None or is_page(options.report):
+        profile.append("timeline")
+    return given | ({"profile": profile} if profile else {})
+
+
+def _tuning(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `recoup.Options` that were on the command line."""
+    flags = {name: getattr(options, name) for name in OPTION_FLAGS}
+    return {name: value for name, value in flags.items() if value is not None} | dict(
         options.option
     )
-    if options.report is not None:
-        given["modules"] = True
-    if options.timeline is not None or is_page(options.report):
-        given["timeline"] = True
-    return given
 
 
 def _with_flags(message: str) -> str:
     """The errors of `recoup.budget` begin with the name of the argument."""
     name = re.match(r"\w*", message)
     assert name is not None
-    if name[0] in FLAGS:
-        return FLAGS[name[0]] + message[name.end() :]
+    if flag := FLAGS.get(name[0]) or OPTION_FLAGS.get(name[0]):
+        return flag + message[name.end() :]
     return f"--option {message}" if name[0] in OPTIONS else message
 
 
 def _plain(value: Any) -> Any:
     """For JSON, which has no infinity."""
+    if isinstance(value, list):
+        return value
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, bool | int | float | str | None) else str(value)

@@ -1,6 +1,7 @@
 """`recoup simulate`: a trace under policies and budgets, as a table, JSON and a plot."""
 
 import argparse
+import dataclasses
 import itertools
 import json
 import sys
@@ -23,6 +24,7 @@ from recoup.offline.dtr_log import read_any_trace
 from recoup.offline.dtr_simulator import DtrProgram
 from recoup.offline.optimum import Optimum, optimum
 from recoup.offline.traces import Trace
+from recoup.options import Options
 
 _Result = TypeVar("_Result")
 
@@ -89,19 +91,20 @@ def _read(options: argparse.Namespace) -> Trace | DtrProgram:
 def _switches(options: argparse.Namespace, case: Case) -> dict[str, Any]:
     if options.preset is not None:
         return {"max_time_ratio": options.max_time_ratio}
-    search = {}
+    tuning = Options(
+        cost_model=options.cost_model,
+        replay_order=options.replay_order,
+        usefulness=not options.eager_drop,
+        seed=options.seed,
+    )
     if options.kinetic:
         has_order = any(row.name == case.policy and row.kinetic for row in policies())
-        search = {"kinetic": has_order, "sampling": False}
+        tuning = dataclasses.replace(tuning, kinetic=has_order, sampling=False)
     latency = options.spill_latency
     return {
-        **search,
+        "options": tuning,
         "max_time_ratio": options.max_time_ratio,
         "layout": not options.no_layout,
-        "cost_model": options.cost_model,
-        "replay_order": options.replay_order,
-        "usefulness": not options.eager_drop,
-        "seed": options.seed,
         "oracle": tuple(options.oracle),
         "plan_ahead": options.plan_ahead,
         "noise": options.noise,

@@ -1,0 +1,318 @@
+"""The parts of `recoup suggest`: records of traces, the steady step, the knee, predictions."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import recoup
+from recoup._memory.sizes import parse_bytes, short_size
+from recoup.offline.overheads import Overheads
+from recoup.offline.suggestions import Prediction, Predictor, knee_of, steady_step, suggest
+from recoup.offline.trace_file import (
+    EXTERNAL,
+    STEP,
+    TIME,
+    EventRecord,
+    KernelRecord,
+    NameRecord,
+    OpRecord,
+    Record,
+    first_steps,
+    records_of,
+    step_times_ns,
+    trace_of,
+)
+from recoup.offline.traces import Trace
+
+HUGE = 1 << 33
+
+
+def train(steps: int = 4) -> list[str]:
+    """The losses of a chain of layers, to the bit."""
+    torch.manual_seed(0)
+    layers = [each for _ in range(6) for each in (nn.Linear(64, 64), nn.Tanh())]
+    net = nn.Sequential(*layers)
+    optimizer = torch.optim.Adam(net.parameters())
+    losses = []
+    for _ in range(steps):
+        loss = net(torch.randn(256, 64)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item().hex())
+    return losses
+
+
+def record(path: Path, program: Callable[[], object] = train) -> Trace:
+    """Records with costs in bytes, which are the same in every run."""
+    with recoup.budget(HUGE, device="cpu", trace=path, options=recoup.Options(cost_model="bytes")):
+        program()
+    return Trace.read(path)
+
+
+def steps_of_ops(steps: Sequence[Sequence[str]]) -> list[Record]:
+    """A trace whose ops read one tensor; each step has the given names."""
+    names = sorted({name for step in steps for name in step})
+    records: list[Record] = [NameRecord(name.encode()) for name in names]
+    records += [KernelRecord(()), EventRecord(EXTERNAL, size_bytes=4096)]
+    for step in steps:
+        records += [OpRecord(names.index(name), 0, 1, 10, 0, 0, ((0, 1),), ()) for name in step]
+        records.append(EventRecord(STEP, 0))
+    return records
+
+
+# ---- records ----
+
+
+def test_records_make_the_same_trace(tmp_path: Path) -> None:
+    trace = record(tmp_path / "run.rtrace")
+    records = records_of(trace)
+    again = trace_of(records)
+    assert again.ops() == trace.ops()
+    assert again.steps() == trace.steps() == 4
+    assert records_of(again) == records
+    peak = trace.unbudgeted_peak_bytes()
+    assert again.unbudgeted_peak_bytes() == peak
+    want, got = (
+        one.simulate(peak * 7 // 10, plan_ahead=False, decisions=True) for one in (trace, again)
+    )
+    assert got.decisions == want.decisions != []
+
+
+def test_first_steps(tmp_path: Path) -> None:
+    records = records_of(record(tmp_path / "run.rtrace"))
+    cut = trace_of(first_steps(records, 2))
+    assert cut.steps() == 2
+    assert cut.ops() == trace_of(records).ops()[: cut.op_count]
+
+
+def test_invalid_records_are_refused() -> None:
+    with pytest.raises(ValueError, match="has not been made"):
+        trace_of([NameRecord(b"x"), KernelRecord(()), OpRecord(0, 0, 1, 1, 0, 0, ((-1, 1),), ())])
+
+
+# ---- the steady step ----
+
+
+@pytest.mark.parametrize(
+    ("steps", "first", "repeats"),
+    [
+        (["iabcx", "abc", "abc", "abc"], 2, 3),
+        (["abc", "abc"], 0, 2),
+        (["abc", "d"], 0, 1),
+        (["iab", "c", "ab", "c", "ab", "c", "ab"], 4, 3),  # two optimizers
+        (["i" + 9 * "ab", "c", 9 * "ab", "c"], 1, 1),  # the second round is the first equal one
+        (["a" * 20, "a" * 20 + "b", "a" * 20 + "c"], 1, 1),  # nine in ten ops are the same
+    ],
+)
+def test_steady_step(steps: list[str], first: int, repeats: int) -> None:
+    steady = steady_step(steps_of_ops(steps))
+    assert (steady.first_mark, steady.last_mark) == (first, len(steps) - 1)
+    assert steady.repeats == repeats
+
+
+@pytest.mark.parametrize("steps", [[], ["ab"]])
+def test_too_few_steps(steps: list[str]) -> None:
+    with pytest.raises(ValueError, match=rf"^{len(steps)} steps? ended in it, and 2 are needed"):
+        steady_step(steps_of_ops(steps))
+
+
+def with_times(records: Sequence[Record], steps_us: Sequence[int]) -> list[Record]:
+    """The records with made-up durations of the steps."""
+    times = iter(steps_us)
+    return [
+        EventRecord(TIME, next(times))
+        if isinstance(record, EventRecord) and record.tag == TIME
+        else record
+        for record in records
+    ]
+
+
+def test_the_time_without_recoup_may_be_measured(tmp_path: Path) -> None:
+    """Each step is compared with the same step of the recording, because steps may differ."""
+    recorded_us = [900_000, 100_000, 200_000, 400_000]
+    records = with_times(records_of(record(tmp_path / "run.rtrace")), recorded_us)
+    assert step_times_ns(records) == [1000 * us for us in recorded_us]
+    estimated = Predictor(records)
+    assert not estimated.plain_is_measured
+    # The first step and an outlier do not count.
+    plain = [1, 80_000_000, 160_000_000, 1]
+    measured = Predictor(records, plain_steps_ns=plain)
+    assert measured.plain_is_measured
+    whole = short_size(2 * estimated.peak_bytes)
+    assert measured.predict(whole).time_ratio == pytest.approx(1.25, rel=1e-3)
+    assert estimated.predict(whole).time_ratio == pytest.approx(1, rel=1e-3)
+
+
+def test_overheads_are_added_for_each_op_replay_and_eviction(tmp_path: Path) -> None:
+    trace = record(tmp_path / "run.rtrace")
+    records = with_times(records_of(trace), [100_000] * 4)
+    without = Predictor(records)
+    budget = short_size(without.peak_bytes * 7 // 10)
+    bare = without.predict(budget)
+    assert bare.time_ratio is not None and bare.replays > 0
+    per_op = Predictor(records, overheads=Overheads(op_ns=1e5, recording_op_ns=2e5))
+    taken_ns = 1e8 - 2e5 * per_op.step_ops
+    assert per_op.plain_ns == pytest.approx(taken_ns)
+    whole = per_op.predict(short_size(2 * without.peak_bytes)).time_ratio
+    assert whole == pytest.approx((taken_ns + 1e5 * per_op.step_ops) / taken_ns)
+    # The engine's own time, as the simulation measures it.
+    engine = Predictor(records, overheads=Overheads()).predict(budget).time_ratio
+    replays = Predictor(records, overheads=Overheads(replay_ns=1e7)).predict(budget).time_ratio
+    assert engine is not None and replays is not None
+    assert bare.time_ratio < engine < bare.time_ratio + 0.1 < replays
+
+
+def test_waiting_for_a_processor_does_not_count_as_engine_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulations run in parallel, and a machine may have fewer processors than it reports."""
+    records = with_times(records_of(record(tmp_path / "run.rtrace")), [1] * 4)
+    predictor = Predictor(records, overheads=Overheads())
+    budget = short_size(predictor.peak_bytes * 6 // 10)
+    bare = Predictor(records).predict(budget).time_ratio
+    ratio = predictor.predict(budget).time_ratio
+    assert bare is not None and ratio is not None and ratio > bare
+    monkeypatch.setattr(time, "thread_time_ns", lambda: 0)  # the thread only waited
+    assert predictor.predict(budget).time_ratio == pytest.approx(bare, rel=1e-9)
+
+
+def test_a_trace_without_tensors_is_refused() -> None:
+    with pytest.raises(ValueError, match="allocates no memory for tensors"):
+        Predictor(
+            [
+                NameRecord(b"x"),
+                KernelRecord(()),
+                *[each for _ in range(2) for each in (OpRecord(0, 0, 1, 1, 0, 0, (), ()), END)],
+            ]
+        )
+
+
+END = EventRecord(STEP, 0)
+
+
+# ---- the knee ----
+
+
+def prediction(share: float, ratio: float | None) -> Prediction:
+    size = round(share * 1000)
+    return Prediction(f"{size}B", size, share, "ok", True, "", ratio, 0, 0)
+
+
+def test_the_knee_of_a_hyperbola() -> None:
+    # y = 1/x over 0.1..1, scaled to the unit square, is farthest from its chord at x = sqrt(0.1).
+    points = [prediction(x / 100, 100 / x) for x in range(10, 101)]
+    knee = knee_of(points)
+    assert knee is not None and math.isclose(knee.share, math.sqrt(0.1), abs_tol=0.005)
+
+
+def test_the_knee_of_a_corner() -> None:
+    points = [prediction(0.9, 1.0), prediction(0.5, 1.05), prediction(0.4, 5.0)]
+    assert knee_of(points) == points[1]
+
+
+def test_without_extra_cost_the_knee_is_the_least_budget() -> None:
+    points = [prediction(1.0, 1.0), prediction(0.5, 1.005), prediction(0.2, 1.002)]
+    assert knee_of(points) == points[2]
+    assert knee_of(points[:1]) == points[0]
+    assert knee_of([]) is None
+
+
+# ---- predictions ----
+
+
+def test_predictions_agree_with_a_live_run(tmp_path: Path) -> None:
+    """With constant costs, both make the same decisions, and so have the same counts."""
+    trace = record(tmp_path / "run.rtrace")
+    predictor = Predictor(records_of(trace), cost_model="bytes")
+    found = suggest(predictor)
+    assert found.knee is not None and found.least is not None
+    assert found.least.budget_bytes <= found.knee.budget_bytes < predictor.peak_bytes
+    plain = train()
+    for one in (found.knee, found.least):
+        assert one.status == "ok" and one.holds and one.replays > 0
+        with recoup.budget(
+            one.budget, options=recoup.Options(cost_model="bytes", planning="wait")
+        ) as run:
+            assert train() == plain
+            stats = run.stats()
+        assert stats.replays == one.replays
+        assert stats.peak_bytes <= one.budget_bytes == parse_bytes(one.budget)
+
+
+def test_the_time_ratio_is_that_of_the_steady_step(tmp_path: Path) -> None:
+    """It is the cost of all moments between the last two marks."""
+    trace = record(tmp_path / "run.rtrace")
+    predictor = Predictor(records_of(trace), cost_model="bytes")
+    one = predictor.predict(short_size(predictor.peak_bytes * 7 // 10))
+    moments = trace.timeline(
+        one.budget_bytes, plan_ahead=False, options=recoup.Options(cost_model="bytes")
+    )
+    marks = [place for place, moment in enumerate(moments) if moment.kind == "step"]
+    last = moments[marks[-2] : marks[-1]]
+    ops = sum(moment.cost_ns for moment in last if moment.kind == "op")
+    assert ops == predictor.step_ns
+    assert sum(moment.kind == "op" for moment in last) == predictor.step_ops
+    assert one.time_ratio == pytest.approx(sum(moment.cost_ns for moment in last) / ops)
+    assert one.time_ratio is not None and one.time_ratio > 1
+
+
+def test_ops_after_the_last_step_must_fit(tmp_path: Path) -> None:
+    def program() -> None:
+        train(3)
+        torch.ones(1 << 20).mul_(2)
+
+    predictor = Predictor(records_of(record(tmp_path / "run.rtrace", program)))
+    assert predictor.peak_bytes >= 4 << 20
+    small = predictor.predict("2MiB")
+    assert small.status == "out of budget" and "aten::ones" in small.reason and not small.holds
+    assert predictor.predict("5MiB").time_ratio == 1.0
+
+
+def test_a_limit_on_the_time_ratio(tmp_path: Path) -> None:
+    records = records_of(record(tmp_path / "run.rtrace"))
+    small = short_size(Predictor(records).peak_bytes * 7 // 10)
+    ratio = Predictor(records).predict(small).time_ratio
+    assert ratio is not None and ratio > 1.01
+    slow = Predictor(records, max_time_ratio=1.01).predict(small)
+    assert slow.status == "too slow" and "1.01 times" in slow.reason
+
+
+def test_a_spill_tier_allows_smaller_budgets(tmp_path: Path) -> None:
+    records = records_of(record(tmp_path / "run.rtrace"))
+    budget = short_size(Predictor(records).peak_bytes * 4 // 10)
+    assert Predictor(records).predict(budget).status != "ok"
+    spilled = Predictor(records, spill="64MiB", max_time_ratio=1000).predict(budget)
+    assert spilled.status == "ok" and spilled.time_ratio is not None and spilled.time_ratio > 1
+    assert 0 < spilled.spill_peak_bytes <= 64 << 20
+
+
+# ---- sizes ----
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (1, "1B"),
+        (999, "999B"),
+        (1000, "0.98KiB"),
+        (1024, "1KiB"),
+        (1025, "1.01KiB"),
+        (1536 << 20, "1.5GiB"),
+        (5 << 30, "5GiB"),
+        (1500 << 40, "1500TiB"),
+    ],
+)
+def test_short_sizes(count: int, text: str) -> None:
+    assert short_size(count) == text
+
+
+def test_a_short_size_is_rounded_up_by_at_most_one_percent() -> None:
+    for count in (3**k + k for k in range(1, 40)):
+        text = short_size(count)
+        assert count <= parse_bytes(text) <= 1.01 * count, text

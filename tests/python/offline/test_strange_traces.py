@@ -1,0 +1,63 @@
+"""Trace files that no recorder wrote, and the commands that read them."""
+
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+
+import recoup
+from command import cli_here, refused
+
+# Records of a frame by docs/trace-format.md.
+REFUSED = {
+    "a failed op with a result that is named later": "0101610201800103000008010000000100401400",
+    "a kernel that keeps what its op does not return": "0101610202800180010300000501000000010040",
+    "a kernel that allocates nothing": "0101610201000300000501000000010000",
+    "a block of nothing": "1100",
+    "a scope that is left too often": "1c" * 2000,
+}
+WITHOUT_BYTES = {
+    "nothing": "",
+    "a name": "010161",
+    "a tensor without bytes that dies": "10001400",
+}
+
+
+def write(path: Path, records: str) -> Path:
+    raw = bytes.fromhex(records)
+    packed = zlib.compress(raw, 1)
+    frame = struct.pack("<III", len(raw), len(packed), zlib.crc32(packed)) + packed
+    head = b"\x89rtrace\n" + struct.pack("<I", 1)
+    path.write_bytes(head + (frame if raw else b"") + bytes(12))
+    return path
+
+
+@pytest.mark.parametrize("records", REFUSED.values(), ids=REFUSED)
+def test_an_invalid_trace_is_refused_with_the_offset(records: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "strange.rtrace", records)
+    with pytest.raises(ValueError, match=r"strange.rtrace: offset 12, byte \d+ of the frame there"):
+        recoup.Trace.read(path)
+
+
+@pytest.mark.parametrize("command", ["simulate", "layout", "order"])
+def test_commands_refuse_an_invalid_trace_in_one_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "strange.rtrace", next(iter(REFUSED.values())))
+    assert "it failed, and returns something" in refused(capsys, command, path)
+
+
+@pytest.mark.parametrize("records", WITHOUT_BYTES.values(), ids=WITHOUT_BYTES)
+def test_a_trace_without_bytes_is_valid(
+    records: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "empty.rtrace", records)
+    assert "nothing to budget" in refused(capsys, "simulate", path, "--policy", "all")
+    for command in ("layout", "order"):
+        result = cli_here(capsys, command, path)
+        assert (result.returncode, result.stderr) == (0, "")
+    trace = recoup.Trace.read(path)
+    assert trace.simulate(64).time_ratio == 1.0
+    trace.write(tmp_path / "again.rtrace")
+    assert recoup.Trace.read(tmp_path / "again.rtrace").ops() == trace.ops()

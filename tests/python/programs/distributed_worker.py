@@ -1,0 +1,52 @@
+"""One rank of test_distributed.py: trains plainly and in budgets, and compares the bits.
+
+    python distributed_worker.py RANK WORLD FILE PROGRAM...
+
+Prints one JSON object for each program and kind of budget. FILE is where the ranks find one
+another. Budgets of the ranks are unequal.
+"""
+
+import json
+import sys
+
+import torch
+import torch.distributed as dist
+
+import recoup
+from differential import see
+from distributed_programs import PROGRAMS
+
+# The budgets of even and of odd ranks as shares of their peaks, and whether there is a spill tier.
+SETTINGS = (((0.75, 0.7), False), ((0.45, 0.55), True))
+
+
+def main(rank: int, world: int, file: str, names: list[str]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{file}", rank=rank, world_size=world)
+    for name in names:
+        program = PROGRAMS[name]
+        plain = see(program(rank, world))
+        with recoup.budget("1GiB") as loose:
+            loose_is_same = see(program(rank, world)) == plain
+        peak = loose.stats().peak_bytes
+        for shares, tier in SETTINGS:
+            budget = int(peak * shares[rank % 2])
+            with recoup.budget(budget, spill="1GiB" if tier else None) as run:
+                same = see(program(rank, world)) == plain
+                run.check()
+            stats = run.stats()
+            told = {
+                "program": name,
+                "tier": tier,
+                "same": same and loose_is_same,
+                "within": stats.peak_bytes <= budget < peak,
+                "replays": stats.replays,
+                "spills": stats.spills,
+            }
+            print(json.dumps(told), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

@@ -1,0 +1,104 @@
+"""README.md and docs/: pages are short, and all links between them resolve.
+
+The number of words is `len(text.split())` of the whole file, including code blocks and tables.
+Pages of docs/results/, which are tables of figures, and generated pages may have any length.
+"""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+PAGES = sorted(DOCS.rglob("*.md"))
+LINKED = [*sorted(ROOT.glob("*.md")), *PAGES]
+
+GENERATED = {DOCS / "messages.md"}
+
+README_WORDS = 700
+PAGE_WORDS = 1200
+
+FENCED = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
+CODE = re.compile(r"`[^`]+`")
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+?) *$", re.M)
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def text_of(page: Path) -> str:
+    return FENCED.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    found: set[str] = set()
+    seen: Counter[str] = Counter()
+    for heading in HEADING.findall(text_of(page)):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+        anchor = re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-")
+        found.add(f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor)
+        seen[anchor] += 1
+    return found
+
+
+def broken_links(page: Path, root: Path = ROOT) -> list[str]:
+    broken = []
+    for link in LINK.findall(CODE.sub("", text_of(page))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.is_relative_to(root) or not target.exists():
+            broken.append(link)
+        elif anchor and (target.suffix != ".md" or anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+def test_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").split()) <= README_WORDS
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent != DOCS / "results" and page not in GENERATED],
+    ids=name,
+)
+def test_page_is_short(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").split()) <= PAGE_WORDS
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name)
+def test_links_resolve(page: Path) -> None:
+    assert not broken_links(page)
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# `A` page, or two\n[a](#a-page-or-two) [b](#b) [c](gone.md) `[d](gone.md)`\n")
+    assert anchors(page) == {"a-page-or-two"}
+    assert broken_links(page, tmp_path) == ["#b", "gone.md"]
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    index = DOCS / "README.md"
+    decisions = DOCS / "decisions.md"
+    linked = {
+        (page.parent / link.partition("#")[0]).resolve()
+        for page in (index, decisions)
+        for link in LINK.findall(text_of(page))
+    }
+    assert [name(page) for page in PAGES if page not in linked | {index}] == []
+
+
+def test_pages_name_the_installed_pytorch() -> None:
+    pinned = re.findall(r"^torch==(.*)$", (ROOT / "requirements-torch.txt").read_text(), re.M)
+    assert len(pinned) == 1
+    for page in (README, DOCS / "limits.md"):
+        assert f"PyTorch {pinned[0]}" in page.read_text(encoding="utf-8")

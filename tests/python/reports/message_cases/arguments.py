@@ -1,0 +1,112 @@
+"""Messages about arguments in Python, about GPUs, and warnings."""
+
+from message_cases.case import Case, calls, programs
+
+ARGUMENTS = calls("""
+recoup.budget(0)
+recoup.budget("0MB")
+recoup.budget(True)
+recoup.budget(1.5)
+recoup.budget([1])
+recoup.budget("4 parsecs")
+recoup.budget("lots")
+recoup.budget("1.5")
+recoup.budget("5000000TiB")
+recoup.budget("1000TiB")
+recoup.budget("160%")
+recoup.budget("1MiB", spill=0)
+recoup.budget("1MiB", spill_dir="")
+recoup.budget("1MiB", options=recoup.Options(block_size="1 block"))
+recoup.budget("1MiB", policy="mru")
+recoup.budget("1MiB", policy="lru", options=recoup.Options(kinetic=True))
+recoup.budget("1MiB", policy=3)
+recoup.budget("1MiB", options=recoup.Options(sampling=3))
+recoup.budget("1MiB", options=recoup.Options(usefulness=None))
+recoup.budget("1MiB", options=recoup.Options(seed=-1))
+recoup.budget("1MiB", options=recoup.Options(seed=None))
+recoup.budget("1MiB", options=recoup.Options(max_depth=0))
+recoup.budget("1MiB", options=recoup.Options(replay_order="any"))
+recoup.budget("1MiB", options=recoup.Options(cost_model="guess"))
+recoup.budget("1MiB", options=recoup.Options(planning="later"))
+recoup.budget("1MiB", options=recoup.Options(in_place="move"))
+recoup.budget("1MiB", options=recoup.Options(placement="worst-fit"))
+recoup.budget("1MiB", options=recoup.Options(max_replay_ratio=-1.0))
+recoup.budget("1MiB", options=recoup.Options(max_replay_ratio=None))
+recoup.budget("1MiB", options=recoup.Options(move_ns_per_byte=0.0))
+recoup.budget("1MiB", trace="a.rtrace", profile="decisions")
+recoup.budget("1MiB", trace=b"\\xff.rtrace")
+recoup.trace("no/such/folder.rtrace").__enter__()
+recoup.allow_replay("op")
+recoup.evict(3)
+recoup.pin("x").__enter__()
+recoup.evictt
+recoup.integrations.Keras
+recoup._C.Options(fast=True)
+recoup._C.replay_traits("aten::nothing", "")
+recoup._C.Options(oracle=(9.0, 1.0, 1.0, 1.0))
+recoup._C.Options(spill_read_ns_per_byte=0.0)
+recoup._C.Options(spill_write_ns_per_byte=0.0)
+recoup._C.Options(spill_request_ns=-1.0)
+recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20, policy="oracle"), "cpu")
+recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20, policy="lru", kinetic=True), "cpu")
+""") + programs("""
+os.environ["RECOUP_TEST_AIDS"] = "poisson"
+with recoup.budget("1MiB"):
+    pass
+---
+cgroup_with(1 << 20)
+recoup.budget("2MiB")
+---
+cgroup_with("lots")
+print(*recoup._memory.machine.look().problems)
+---
+recoup.torch_version._source = lambda: ("/sources/recoup", True)
+recoup.torch_version.require("9.9.0")
+---
+recoup.torch_version._source = lambda: (None, False)
+recoup.torch_version.require("9.9.0")
+""") + programs("""
+machine_with("1B")
+with recoup.budget("auto"):
+    pass
+---
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+with recoup.budget("1MiB"):
+    pass
+""", masked=True)  # fmt: skip
+
+ON_A_GPU = 'recoup.budget("1MiB", device="cuda")'
+GPUS = (
+    calls("""
+recoup.budget("1MiB", device="cuda")
+recoup.budget("1MiB", device=0)
+recoup.budget("1MiB", device="meta")
+recoup.budget("1MiB", device="gpu")
+recoup.budget("1MiB", device=1.0)
+recoup._C.Budget(recoup._C.Options(budget_bytes=1 << 20), "cuda:0").enter()
+""")
+    + calls(ON_A_GPU, light=False, environment={"RECOUP_GPUS": "0"})
+    + calls(ON_A_GPU, light=False, environment={"RECOUP_GPUS": "all"})
+)
+
+WARNINGS = programs("""
+recoup.budget(4)
+---
+recoup.budget(4096)
+---
+model = torch.nn.Linear(8, 8)
+with thread_at_work("loader"), recoup.budget("1MiB", spill="1MiB", spill_dir="."):
+    pass
+""") + programs("""
+machine_with("160MiB")
+with recoup.budget("auto") as run:
+    held = torch.randn((run.stats().budget_bytes - (1 << 20)) // 4)
+    others = b"x" * (1 << 28)
+    run.mark_step()
+""", masked=True)  # fmt: skip
+
+SECTIONS: dict[str, list[Case]] = {
+    "Arguments": ARGUMENTS,
+    "GPUs": GPUS,
+    "Warnings": WARNINGS,
+}

@@ -1,0 +1,78 @@
+"""The exit of a scope succeeds if all live values fit, whatever memory replays need."""
+
+import resource
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import recoup
+
+BUDGET = 19_294_016  # 70 % of the peak: the third step does not fit
+
+
+def train() -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        *[m for _ in range(6) for m in (torch.nn.Linear(384, 384), torch.nn.GELU())]
+    )
+    optimizer = torch.optim.Adam(net.parameters(), amsgrad=True)
+    for _ in range(3):
+        net(torch.randn(512, 384)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [parameter.detach() for parameter in net.parameters()]
+
+
+def test_an_exit_after_an_error_succeeds_if_all_live_values_fit() -> None:
+    with pytest.raises(recoup.OutOfBudgetError) as caught, recoup.budget(BUDGET) as run:
+        train()
+    error = caught.value
+    assert not hasattr(error, "__notes__")  # notes of a failed exit
+    assert error.run is None
+    stats = run.stats()
+    assert stats.spills > 0  # to a file that the exit opened
+    assert stats.peak_bytes <= BUDGET
+    traceback = error.__traceback__
+    while traceback is not None:  # the tensors of the frames are resident
+        for value in list(traceback.tb_frame.f_locals.values()):
+            if isinstance(value, torch.Tensor):
+                assert value.isfinite().all()
+        traceback = traceback.tb_next
+
+
+def test_a_scope_is_suspended_if_no_file_can_be_written() -> None:
+    done = subprocess.run(
+        [sys.executable, __file__], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "leaving the scope failed too" in done.stdout
+    assert "no file for a spill tier could be made" in done.stdout
+    assert "Next: run.resume(" in done.stdout
+    assert "finished" in done.stdout
+
+
+@pytest.mark.parametrize("percent", [75, 72, 70, 65, 50])
+def test_no_least_budget_is_named_below_a_failed_one(percent: int) -> None:
+    budget = 27_562_880 * percent // 100
+    try:
+        with recoup.budget(budget):
+            train()
+    except recoup.OutOfBudgetError as error:
+        assert error.least_bytes == 0 or error.least_bytes > error.budget_bytes
+        assert error.enough_bytes >= error.likely_bytes > error.budget_bytes
+        assert ("least budget" in str(error)) == (error.least_bytes > 0)
+
+
+if __name__ == "__main__":
+    train()  # the first call makes PyTorch choose a directory for temporary files
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    try:
+        with recoup.budget(BUDGET):
+            train()
+    except recoup.OutOfBudgetError as error:
+        print(*error.__notes__)
+        assert error.run is not None
+        error.run.resume("1GiB")
+        print("finished")

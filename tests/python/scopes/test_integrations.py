@@ -1,0 +1,24 @@
+"""recoup.integrations without its frameworks; tests/frameworks/ tests the callbacks."""
+
+import subprocess
+import sys
+
+import pytest
+
+import recoup.integrations
+
+
+def test_a_framework_is_imported_only_on_access() -> None:
+    code = (
+        "import sys, recoup.integrations\n"
+        "assert dir(recoup.integrations)\n"
+        "print([name for name in ('transformers', 'lightning') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+def test_names() -> None:
+    assert {"TrainerBudget", "LightningBudget"} <= set(dir(recoup.integrations))
+    with pytest.raises(AttributeError, match="Budgets"):
+        recoup.integrations.Budgets  # type: ignore[attr-defined]  # noqa: B018

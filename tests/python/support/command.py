@@ -1,0 +1,39 @@
+"""Runs the command line: in a new process, or in this one."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from recoup.commands.cli import main
+
+
+def cli(*args: object, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "recoup", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        **options,
+    )
+
+
+def cli_here(capsys: pytest.CaptureFixture[str], *args: object) -> subprocess.CompletedProcess[str]:
+    """Runs the command in this process, which saves loading PyTorch again; not for `run`."""
+    capsys.readouterr()
+    try:
+        code: Any = main([str(arg) for arg in args])
+    except SystemExit as ending:
+        code = ending.code
+    output, errors = capsys.readouterr()
+    return subprocess.CompletedProcess(args, code or 0, output, errors)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: object) -> str:
+    """The one-line error of a command that fails."""
+    result = cli_here(capsys, *args)
+    assert result.returncode != 0 and result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
