@@ -190,7 +190,7 @@ def refusal() -> str | None:
     try:
         with recoup.budget("64MiB", spill=finetune_gpt2.SPILL):
             return None
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, OSError) as error:
         return str(error)
 
 

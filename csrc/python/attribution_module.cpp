@@ -198,6 +198,7 @@ void bind_attribution(py::module_& module) {
           Py_DECREF(code);
         }
         lines().is_program.clear();
+        lines().numbers.clear();  // its keys are no longer kept alive
       },
       py::arg("folders"));
   module.def("program_lines", [] { return lines().texts; });

@@ -182,7 +182,7 @@ py::list policy_list() {
 void bind_engine(py::module_& module) {
   py::class_<Budget>(module, "Budget", py::is_final())
       .def(py::init([](const Options& options, const std::string& device) {
-             return translated([&] { return std::make_unique<Budget>(options, device); });
+             return os_errors([&] { return std::make_unique<Budget>(options, device); });
            }),
            py::arg("options"), py::arg("device") = "cpu")
       .def("enter",

@@ -197,7 +197,7 @@ void bind_scope(py::module_& module) {
              py::arg("traceback"),
              "Makes every live tensor resident and ends the scope.\n\n"
              "Raises OutOfBudgetError when they do not fit; the run is then suspended until "
-             "`Run.finish`.\nThe body's own exception is never hidden: what goes wrong here "
+             "`Run.resume`.\nThe body's own exception is never hidden: what goes wrong here "
              "becomes a note on it.");
   module.def("offer", &offer, py::arg("engine"), py::arg("tensors"), py::arg("accounted"),
              "Offers to the spill tier the storages of which all holders are known.");

@@ -71,7 +71,7 @@ def budget(
     Raises ValueError or TypeError that says what is allowed, and RuntimeError if a GPU cannot have
     a budget. Entering the scope raises RuntimeError if the device has an open scope, if a share
     leaves nothing for tensors or if the system refuses the pool's addresses; OutOfBudgetError if
-    existing tensors exceed a share; and ValueError or RuntimeError if there can be no spill tier.
+    existing tensors exceed a share; and ValueError or OSError if there can be no spill tier.
     """
     options = _checked(options)
     recorded = _recorded(profile)

@@ -71,6 +71,7 @@ void Budget::end_as_it_is(bool keeps_trace) {
     last_stats_ = stats();
     last_pinned_ = pinned();
     last_copy_waits_ = copy_waits();
+    last_decisions_ = decisions();
     last_attribution_ = attribution();
     recording = keeps_trace ? scope_->session().end_recording() : nullptr;
     if (!scope_->abandon()) {

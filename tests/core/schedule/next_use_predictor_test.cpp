@@ -88,8 +88,7 @@ struct Outcome {
 
 Outcome train(int budget, bool has_next_use_predictor) {
   Program p(tiered(units(budget), units(64), kUnit));
-  const PredictedRun run(p, has_next_use_predictor);
-  auto& steps = const_cast<PredictedRun&>(run);
+  PredictedRun steps(p, has_next_use_predictor);
   std::vector<Tensor> weights;
   for (int i = 0; i < 12; ++i) {
     weights.push_back(p.source(kUnit));

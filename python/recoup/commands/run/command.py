@@ -30,9 +30,10 @@ def run(options: argparse.Namespace, ending: Ending) -> int:
     atexit.register(ending.complete, job.end)
     try:
         job.start()
-    except (RuntimeError, ValueError) as error:  # a GPU has not so much, a tier has no place
+    except (OSError, RuntimeError, ValueError) as error:  # too little memory, or no disk for a tier
         flag = "--budget" if options.spill is None else "--spill"
-        options.fail(f"{flag}: {str(error).removeprefix('recoup: ')}")
+        said = str(error.strerror) if isinstance(error, OSError) else str(error)
+        options.fail(f"{flag}: {said.removeprefix('recoup: ')}")
 
     def failed(error: BaseException) -> None:
         job.failed(error)
