@@ -57,12 +57,13 @@ plain-build: $(PACKAGES_DONE) ## compile each source file alone: finds missing i
 	cmake --preset plain
 	cmake --build --preset plain
 
-lint: $(PACKAGES_DONE) ## formats, ruff, mypy, layer order
+lint: $(PACKAGES_DONE) ## formats, ruff, mypy, layer order, words
 	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
 	$(BIN)/ruff check $(PYTHON_FOLDERS)
 	$(BIN)/ruff format --check $(PYTHON_FOLDERS)
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_words.py
 
 format: $(PACKAGES_DONE) ## format all sources in place
 	$(BIN)/clang-format -i $(CPP_FILES)

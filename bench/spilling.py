@@ -282,7 +282,7 @@ def main() -> int:
     floors.set_defaults(measure=measure_floors)
     overheads = commands.add_parser("overheads", help="time at equal budgets")
     overheads.set_defaults(measure=measure_overheads)
-    policies = commands.add_parser("policies", help="beside what others do")
+    policies = commands.add_parser("policies", help="compared with other systems")
     policies.set_defaults(measure=measure_policies)
     for each in (overheads, policies):
         each.add_argument("--shares", type=float, nargs="+", default=list(SHARES))

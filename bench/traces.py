@@ -351,7 +351,7 @@ def main() -> None:
     )
     policies.add_argument("--policies", nargs="+", default=list(VARIANTS), choices=VARIANTS)
     policies.add_argument("--plot", type=Path, metavar="FILE", help="draw a panel a policy")
-    schedules = commands.add_parser("schedules", help="beside dtr and the oracle")
+    schedules = commands.add_parser("schedules", help="compared with dtr and the oracle")
     schedules.set_defaults(compare=compare_schedules)
     schedules.add_argument("--shares", type=float, nargs="+", default=[1.0, 0.7, 0.5, 0.3])
     for each in (policies, schedules):

@@ -368,7 +368,7 @@ def print_summary(rows: list[dict[str, Any]]) -> None:
 
 # --- all -----------------------------------------------------------------------------------------
 def add_optimum(commands: Any) -> None:
-    parser = commands.add_parser("optimum", help="policies beside the optimum")
+    parser = commands.add_parser("optimum", help="policies compared with the optimum")
     parser.set_defaults(measure=measure_optimum)
     parser.add_argument(
         "--nets",
@@ -386,7 +386,7 @@ def add_optimum(commands: Any) -> None:
 
 
 def add_layouts(commands: Any) -> None:
-    parser = commands.add_parser("layouts", help="planners beside the bound")
+    parser = commands.add_parser("layouts", help="planners compared with the bound")
     parser.set_defaults(measure=measure_layouts)
     parser.add_argument("--time-limit", type=float, default=10.0)
     parser.add_argument("--random", type=int, default=60_000)
@@ -394,7 +394,7 @@ def add_layouts(commands: Any) -> None:
 
 
 def add_dtr(commands: Any) -> None:
-    parser = commands.add_parser("dtr", help="our replays beside those of DTR's simulator")
+    parser = commands.add_parser("dtr", help="replays compared with those of DTR's simulator")
     parser.set_defaults(measure=measure_dtr)
     parser.add_argument("--golden", type=Path, nargs="+", required=True, metavar="CSV")
     parser.add_argument("--logs", type=Path, required=True, metavar="FOLDER")

@@ -220,7 +220,8 @@ def main(arguments: list[str]) -> int:
     found = [text for file in files for text in complaints(root, file)]
     found += circles(root, files)
     modules = sorted((root / PYTHON).rglob("*.py"))
-    found += crowded(root, [*files, *modules])
+    tests = sorted((root / "tests" / "python").rglob("*.py"))
+    found += crowded(root, [*files, *modules, *tests])
     found += [text for module in modules for text in python_complaints(root, module)]
     for text in found:
         print(text)

@@ -50,22 +50,22 @@ std::string OutOfBudgetReport::to_string() const {
   std::string text = headline() + ".\n";
   text += row("budget", budget);
   text += row("cannot be recomputed", non_recomputable);
-  text += row("pinned, in use, or address known", pinned);
+  text += row("pinned, in use, or escaped", pinned);
   text += row("workspace of kernels", workspace);
-  text += row("outside of the pool", external);
+  text += row("outside the pool", external);
   text += row("can be evicted", evictable);
   text += row("largest range that can be freed", largest_window);
   text += row("least budget that could be enough", least);
   text += row("budget that is most likely enough", enough > Bytes(0) ? likely : Bytes(0));
   text += row("budget that is enough", enough);
   if (fragmented) {
-    text += str_cat("Blocks that may not be moved divide the memory: ", immovable,
-                    " are pinned, in use, or have an address that other code knows. ");
+    text += str_cat("Immovable blocks divide the free memory: ", immovable,
+                    " are pinned, in use, or escaped to other code. ");
   }
   if (op.find("::_foreach_") != std::string::npos) {
     text +=
-        "This op has all tensors of its lists at once: an optimizer with fused=True or "
-        "foreach=False takes them one part after the other. ";
+        "This op needs all tensors of its lists at once; an optimizer with fused=True or "
+        "foreach=False needs only a part of them at a time. ";
   }
   if (enough == Bytes(0)) {
     return text + "No budget is enough: leave out block_size, or give a larger one.";
@@ -73,11 +73,11 @@ std::string OutOfBudgetReport::to_string() const {
   const std::string size = detail::short_size(enough);
   if (leaving) {
     return text + str_cat("Next: run.resume(\"", size,
-                          "\"). It brings back what is evicted and completes the exit.");
+                          "\"). It restores evicted tensors and completes the exit.");
   }
   return text + str_cat("Next: recoup.budget(\"", size, "\"), or recoup run --budget ", size,
-                        ". It is enough for all that ran so far and for this allocation; what the "
-                        "program needs after it is not known.");
+                        ". This is enough for everything that ran so far and for this allocation; "
+                        "later ops may need more.");
 }
 
 }  // namespace recoup

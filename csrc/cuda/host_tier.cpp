@@ -119,7 +119,7 @@ void HostTier::begin_write(StreamOrder& order, Bytes to, Range range, const void
   begin(Way::kOut, to, [&] {
     forget(to, to + range.size);
     if (!back(to, range.size)) {
-      throw CudaError(str_cat("the host cannot pin ", recoup::to_string(extent_), " of memory"));
+      throw CudaError(str_cat("the host failed to pin ", recoup::to_string(extent_), " of memory"));
     }
     copy(Way::kOut, order, to, range, static_cast<char*>(const_cast<void*>(from)));
     written_.emplace(to.count(), range.size.count());

@@ -80,7 +80,7 @@ void Scopes::enter(int device, std::shared_ptr<Scope> scope) {
   const std::lock_guard lock(mutex_);
   std::vector<Entry>& entries = scopes_[device];
   if (!entries.empty() && entries.back().open) {
-    throw std::logic_error(str_cat("cuda:", device, " has a budget already"));
+    throw std::logic_error(str_cat("cuda:", device, " already has a budget"));
   }
   // A suspended scope that is entered again is still listed if it has memory.
   const auto known = std::find_if(entries.begin(), entries.end(),

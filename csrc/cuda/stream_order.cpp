@@ -43,8 +43,8 @@ void StreamOrder::wait_for(Stream other, Stream stream) {
   // for it.
   if (runtime_.capturing(other) || runtime_.capturing(stream)) {
     throw CudaError(
-        "memory goes from one stream to another while one of them is captured into a CUDA graph; "
-        "recoup cannot put them in order: capture outside of a budget, on memory of its own");
+        "memory is passed between two streams while one of them is being captured into a CUDA "
+        "graph, and recoup cannot order them: capture outside the budget, with separate memory");
   }
   auto found = events_.find(other.device);
   if (found == events_.end()) {

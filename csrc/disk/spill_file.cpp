@@ -39,8 +39,8 @@ std::string default_directory() {
     }
   }
   throw std::invalid_argument(
-      "recoup: the system's directories for temporary files are memory (tmpfs), not a disk: give "
-      "a spill_dir");
+      "recoup: the system's directories for temporary files are in memory (tmpfs), not on a disk. "
+      "Give a spill_dir on a disk");
 }
 
 [[noreturn]] void fail(const std::string& what) {
@@ -50,12 +50,12 @@ std::string default_directory() {
 void refuse_memory(const std::string& directory) {
   struct statfs found{};
   if (statfs(directory.c_str(), &found) != 0) {
-    fail(str_cat("recoup: no file for a spill tier can be made in ", directory));
+    fail(str_cat("recoup: cannot create the file of the spill tier in ", directory));
   }
   if (is_memory(found)) {
     throw std::invalid_argument(str_cat("recoup: ", directory,
-                                        " is memory (tmpfs), not a disk: spilling there would save "
-                                        "no memory. Give a spill_dir on a disk"));
+                                        " is in memory (tmpfs), not on a disk, so spilling there "
+                                        "would save no memory. Give a spill_dir on a disk"));
   }
 }
 
@@ -75,7 +75,7 @@ SpillFile::SpillFile(const std::string& directory, const Settings& settings)
     if (!write(Bytes(0), block.get(), Bytes(kBlock))) {
       copier_.reset();
       close(file_);
-      fail(str_cat("recoup: the file of the spill tier in ", directory_, " cannot be written"));
+      fail(str_cat("recoup: cannot write the file of the spill tier in ", directory_));
     }
   }
 }
@@ -116,7 +116,7 @@ void SpillFile::open(bool direct) {
   std::string name = str_cat(directory_, "/recoup-XXXXXX");
   file_ = mkostemp(name.data(), O_CLOEXEC | (direct ? O_DIRECT : 0));
   if (file_ < 0) {
-    fail(str_cat("recoup: no file for a spill tier can be made in ", directory_));
+    fail(str_cat("recoup: cannot create the file of the spill tier in ", directory_));
   }
   unlink(name.c_str());
 }
@@ -169,8 +169,8 @@ void SpillFile::end_read(Bytes from) {
   using Kind = Copier::Result::Kind;
   if (forked()) {
     throw std::runtime_error(
-        "recoup: a forked process cannot read what its parent has spilled. Use it before the fork, "
-        "or start the process with spawn");
+        "recoup: a forked process cannot read tensors that its parent has spilled. Use them "
+        "before the fork, or start the process with spawn");
   }
   const Copier::Result result = copier_->end(from.count());
   keep_nothing();
@@ -180,18 +180,18 @@ void SpillFile::end_read(Bytes from) {
       return;
     case Kind::kFailed:
       errno = result.error;
-      fail(str_cat("recoup: what was spilled to ", directory_, " cannot be read"));
+      fail(str_cat("recoup: a tensor that was spilled to ", directory_, " cannot be read"));
     case Kind::kTooShort:
       errno = EIO;
-      fail(str_cat("recoup: what was spilled to ", directory_, " is missing"));
+      fail(str_cat("recoup: a tensor that was spilled to ", directory_, " is missing"));
     case Kind::kTimedOut:
       throw std::runtime_error(str_cat("recoup: the disk of ", directory_,
-                                       " has not answered for a long time: ", size.count(),
-                                       " bytes at ", from.count(), " cannot be read now"));
+                                       " does not respond: ", size.count(), " bytes at ",
+                                       from.count(), " cannot be read now"));
     case Kind::kDifferent:
-      throw std::runtime_error(str_cat("recoup: what was spilled to ", directory_,
-                                       " is not what was written there: ", size.count(),
-                                       " bytes at ", from.count(), ". The disk may be broken"));
+      throw std::runtime_error(str_cat("recoup: a tensor that was spilled to ", directory_,
+                                       " was read back with other bits: ", size.count(),
+                                       " bytes at ", from.count(), ". The disk may be faulty"));
   }
 }
 

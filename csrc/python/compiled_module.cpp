@@ -18,7 +18,7 @@ class WithoutDynamo {
     try {
       set()(before_);
     } catch (py::error_already_set& error) {
-      error.discard_as_unraisable("recoup: Dynamo is set back");
+      error.discard_as_unraisable("recoup: Dynamo is reset");
     }
   }
   WithoutDynamo(const WithoutDynamo&) = delete;
@@ -68,7 +68,7 @@ CompiledAs compiled_as(const std::string& how) {
   if (how == "opaque") {
     return CompiledAs::kOpaque;
   }
-  throw py::value_error("a compiled graph is run as op, once or as guest, not as " + how);
+  throw py::value_error("a compiled graph runs as 'op', 'once' or 'opaque'; got " + how);
 }
 
 }  // namespace

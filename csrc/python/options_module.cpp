@@ -88,7 +88,7 @@ Options make_options(const py::kwargs& given) {
     }
   }
   if (!unknown.empty()) {
-    throw py::type_error("there are no options " + py::str(unknown).cast<std::string>());
+    throw py::type_error("unknown options " + py::str(unknown).cast<std::string>());
   }
   return options;
 }

@@ -43,7 +43,7 @@ Trace reordered(const Trace& trace, const std::vector<std::uint32_t>& ops) {
   return translated([&] {
     const std::string fault = check_order(trace, ops);
     if (!fault.empty()) {
-      throw std::invalid_argument("no legal order: " + fault);
+      throw std::invalid_argument("illegal order: " + fault);
     }
     return reorder(trace, ops);
   });

@@ -51,8 +51,8 @@ void leave(const py::object& budget, const py::object& /*kind*/, const py::objec
   const py::object runs = budget.attr("_runs");
   if (py::len(runs) == 0) {
     throw std::runtime_error(
-        "recoup: this budget is not in force, so its scope cannot be left: enter it with "
-        "`with recoup.budget(...):`");
+        "recoup: this scope was not entered, so it cannot be left: enter it with `with "
+        "recoup.budget(...):`");
   }
   const py::object run = runs.attr("__getitem__")(-1);
   try {
@@ -190,15 +190,13 @@ void offer(Budget& budget, const py::list& tensors, const std::vector<bool>& acc
 
 void bind_scope(py::module_& module) {
   module.def("enter_scope", &enter, py::arg("budget"),
-             "Starts the scope.\n\n"
-             "Raises RuntimeError when one is already active on the device, or a GPU has not so "
-             "much free\nmemory.");
+             "Starts the scope.\n\nRaises RuntimeError if one is already active on the device, or "
+             "if a GPU has too little free\nmemory.");
   module.def("exit_scope", &leave, py::arg("budget"), py::arg("kind"), py::arg("error"),
              py::arg("traceback"),
-             "Makes every live tensor resident and ends the scope.\n\n"
-             "Raises OutOfBudgetError when they do not fit; the run is then suspended until "
-             "`Run.resume`.\nThe body's own exception is never hidden: what goes wrong here "
-             "becomes a note on it.");
+             "Makes every live tensor resident and ends the scope.\n\nRaises OutOfBudgetError "
+             "when they do not fit; the run is then suspended until `Run.resume`.\nThe body's own "
+             "exception is never hidden: an error of the exit becomes a note on it.");
   module.def("offer", &offer, py::arg("engine"), py::arg("tensors"), py::arg("accounted"),
              "Offers to the spill tier the storages of which all holders are known.");
   module.def("tensors_among", &tensors_among, py::arg("objects"));

@@ -241,7 +241,7 @@ void add_event(detail::TraceBuilder& builder, const std::string& name, std::uint
       return;
     }
   }
-  throw py::value_error("there is no event '" + name + "'");
+  throw py::value_error("unknown event '" + name + "'");
 }
 
 // operands: (storage, reads, written, overwritten) each; fresh_bytes: sizes of the results, which

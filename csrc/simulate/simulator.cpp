@@ -132,7 +132,7 @@ void Simulator::count_replay() {
 // A storage of size 0 stands for a tensor over memory of the pool that has another owner. It
 // escapes at once. In the trace its event comes after the ops that ran in the meantime.
 void Simulator::add_external(Bytes size, bool among_outside) {
-  engine_->set_running_op("a tensor from outside");
+  engine_->set_running_op("a tensor made outside the scope");
   const auto charge = among_outside ? Engine::Charge::kAmongOutside : Engine::Charge::kNow;
   const StorageId id = engine_->add_external(this, size, charge);  // the handle is not used
   add_storage(id);
@@ -163,7 +163,7 @@ void Simulator::disown(StorageId storage) {
     OutOfBudgetReport report;
     report.op = "a tensor whose memory was replaced";
     report.budget = engine_->options().budget;
-    report.reason = "an evicted tensor was made from its old content";
+    report.reason = "an evicted tensor must be recomputed from its old content";
     throw OutOfBudget(std::move(report));
   }
   engine_->disown_external(storage);

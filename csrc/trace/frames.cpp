@@ -45,7 +45,7 @@ FrameReader::~FrameReader() { inflateEnd(&stream_); }
 
 void FrameReader::fail_at(const std::string& what) const {
   const std::string inside =
-      in_frame_ ? str_cat(", byte ", taken(), " of the frame there") : std::string();
+      in_frame_ ? str_cat(", byte ", taken(), " of the frame") : std::string();
   throw BadTrace(str_cat(path_, ": offset ", frame_start_, inside, ": ", what));
 }
 
@@ -74,10 +74,10 @@ void FrameReader::read_head() {
   const std::size_t got = read_bytes(head.data(), head.size());
   if (got < kTraceMagic.size() ||
       !std::equal(kTraceMagic.begin(), kTraceMagic.end(), head.begin())) {
-    fail_at("this is not a recoup trace");
+    fail_at("not a recoup trace");
   }
   if (got < head.size()) {
-    fail_at(str_cat("the trace ends here, at offset ", offset_, ", before its version"));
+    fail_at(str_cat("the trace ends at offset ", offset_, ", before its version"));
   }
   const std::uint32_t version = u32(head.data() + kTraceMagic.size());
   if (version < kFirstTraceVersion || version > kTraceVersion) {
@@ -94,12 +94,12 @@ bool FrameReader::next() {
   frame_start_ = offset_;
   std::array<unsigned char, kFrameHeader> header{};
   if (read_bytes(header.data(), header.size()) < header.size()) {
-    fail_at(str_cat("the trace is cut off: the file ends at offset ", offset_,
-                    " and the trace does not"));
+    fail_at(str_cat("the trace is truncated: the file ends at offset ", offset_,
+                    ", before the end of the trace"));
   }
   if (std::all_of(header.begin(), header.end(), [](unsigned char byte) { return byte == 0; })) {
     if (std::fgetc(file_.get()) != EOF) {
-      fail_at("there is something after the end of the trace");
+      fail_at("the file continues after the end of the trace");
     }
     return false;
   }
@@ -111,7 +111,7 @@ void FrameReader::begin_frame(const unsigned char* header) {
   const std::uint32_t raw_size = u32(header);
   const std::uint32_t packed_size = u32(header + 4);
   if (raw_size == 0 || raw_size > kMaxFrame || packed_size > compressBound(kMaxFrame)) {
-    fail_at("this is no frame of a trace: the file is damaged");
+    fail_at("no valid frame of a trace: the file is damaged");
   }
   in_frame_ = true;
   raw_size_ = raw_size;
@@ -147,8 +147,8 @@ void FrameReader::end_frame() {
 void FrameReader::read_packed() {
   const std::size_t size = std::min<std::uint64_t>(packed_left_, packed_.size());
   if (read_bytes(packed_.data(), size) < size) {
-    fail_at(str_cat("the trace is cut off: the file ends at offset ", offset_,
-                    ", inside of this frame"));
+    fail_at(str_cat("the trace is truncated: the file ends at offset ", offset_,
+                    ", inside this frame"));
   }
   sum_ = static_cast<std::uint32_t>(crc32(sum_, packed_.data(), static_cast<uInt>(size)));
   packed_left_ -= size;
@@ -166,7 +166,7 @@ void FrameReader::check_sum() {
 void FrameReader::refill() {
   const std::uint64_t wanted = std::min<std::uint64_t>(raw_size_ - unpacked_, window_.size());
   if (wanted == 0) {
-    fail("a record goes over the end of its frame");
+    fail("a record extends beyond its frame");
   }
   stream_.next_out = window_.data();
   stream_.avail_out = static_cast<uInt>(wanted);

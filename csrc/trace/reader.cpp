@@ -63,7 +63,7 @@ class TraceReader {
   std::size_t count() {
     const std::uint64_t result = number();
     if (result > frames_.left()) {
-      fail(str_cat("a list of ", result, " goes over the end of its frame"));
+      fail(str_cat("a list of ", result, " elements extends beyond its frame"));
     }
     if (result > kMostElements) {
       fail(str_cat("a list of ", result, " is longer than ", kMostElements));
@@ -72,7 +72,7 @@ class TraceReader {
   }
   std::uint32_t storage(std::uint64_t distance) {
     if (distance >= validator_.storages()) {
-      fail("it refers to a storage that has not been made");
+      fail("it refers to a storage that does not exist yet");
     }
     return static_cast<std::uint32_t>(validator_.storages() - 1 - distance);
   }
@@ -112,7 +112,7 @@ class TraceReader {
     } else if (tag >= kFirst && tag <= kLast && tag != kNone) {
       read_event(static_cast<TraceEvent::Kind>(tag - kFirst));
     } else {
-      fail(str_cat("there is no record with tag ", tag));
+      fail(str_cat("unknown record tag ", tag));
     }
   }
 
@@ -123,7 +123,7 @@ class TraceReader {
     device.outside = Bytes(natural());
     const std::uint64_t flags = number();
     if (flags > kMostDeviceFlags) {
-      fail(str_cat("a device has flags ", flags, ", which no version has"));
+      fail(str_cat("a device has flags ", flags, ", which are unknown"));
     }
     device.bounces = (flags & kDeviceBounces) != 0;
     device.compares = (flags & kDeviceCompares) != 0;
@@ -196,7 +196,7 @@ class TraceReader {
   void check_work() {
     if (validator_.kernel_steps() > kFreeKernelSteps + kKernelStepsAByte * frames_.offset()) {
       fail(str_cat("so far its ops run ", validator_.kernel_steps(),
-                   " kernel steps, which are more than a trace of this length has"));
+                   " kernel steps, more than a trace of this length can have"));
     }
   }
 
@@ -229,7 +229,7 @@ class TraceReader {
     plan.step = number();
     const std::uint64_t flags = number();
     if (flags > kPlanListed) {
-      fail(str_cat("a plan has flags ", flags, ", which no version has"));
+      fail(str_cat("a plan has flags ", flags, ", which are unknown"));
     }
     plan.listed = (flags & kPlanListed) != 0;
     plan.budget = Bytes(natural());

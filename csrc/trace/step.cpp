@@ -35,7 +35,7 @@ class StepCutter {
       }
     }
     throw std::invalid_argument(
-        str_cat("there is no step ", index_, " in a trace with ", marks, " marked steps"));
+        str_cat("step ", index_, " does not exist: the trace has ", marks, " marked steps"));
   }
 
  private:

@@ -27,32 +27,33 @@ class Parts {
     }
     if (list_ops_ != trace_.list_ops.size() || parts_ != trace_.parts.size() ||
         part_operands_ != trace_.part_operands.size()) {
-      throw BadTrace(str_cat("of ", trace_.list_ops.size(), " ops on lists only the first ",
+      throw BadTrace(str_cat("of ", trace_.list_ops.size(), " ops on lists, only the first ",
                              list_ops_, " begin"));
     }
     if (plans_ != trace_.plans.size() || evictions_ != trace_.evictions.size()) {
-      throw BadTrace(str_cat("of ", trace_.plans.size(), " plans only the first ", plans_,
-                             " come into force"));
+      throw BadTrace(
+          str_cat("of ", trace_.plans.size(), " plans, only the first ", plans_, " take effect"));
     }
     if (ops_ != trace_.ops.size() || operands_ != trace_.operands.size() ||
         fresh_ != trace_.fresh.size()) {
-      throw BadTrace(str_cat("of ", trace_.ops.size(), " ops only the first ", ops_, " run"));
+      throw BadTrace(str_cat("of ", trace_.ops.size(), " ops, only the first ", ops_, " run"));
     }
   }
 
  private:
   void check_op(std::size_t at, std::uint32_t index) {
     if (index >= trace_.ops.size()) {
-      throw BadTrace(str_cat("event ", at, ": there is no op ", index));
+      throw BadTrace(str_cat("event ", at, ": unknown op ", index));
     }
     if (index != ops_) {
-      throw BadTrace(str_cat("event ", at, ": op ", index, " runs where op ", ops_, " is next"));
+      throw BadTrace(
+          str_cat("event ", at, ": op ", index, " runs where op ", ops_, " was expected"));
     }
     const TraceOp& op = trace_.ops[index];
     if (op.first_operand != operands_ || op.operand_count > trace_.operands.size() - operands_ ||
         op.first_fresh != fresh_ || op.fresh_count > trace_.fresh.size() - fresh_) {
       throw BadTrace(str_cat("event ", at, ": operands or results of op ", index, " do not follow",
-                             " those of the op before it"));
+                             " those of the previous op"));
     }
     ++ops_;
     operands_ += op.operand_count;
@@ -61,14 +62,13 @@ class Parts {
 
   void check_plan(std::size_t at, std::uint32_t index) {
     if (index >= trace_.plans.size() || index != plans_) {
-      throw BadTrace(
-          str_cat("event ", at, ": there is no plan ", index, ", or it is not the next"));
+      throw BadTrace(str_cat("event ", at, ": plan ", index, " does not exist or is out of order"));
     }
     const TracePlan& plan = trace_.plans[index];
     if (plan.first_eviction != evictions_ ||
         plan.eviction_count > trace_.evictions.size() - evictions_) {
       throw BadTrace(str_cat("event ", at, ": evictions of plan ", index, " do not follow those of",
-                             " the plan before it"));
+                             " the previous plan"));
     }
     ++plans_;
     evictions_ += plan.eviction_count;
@@ -77,7 +77,7 @@ class Parts {
   void check_list_op(std::size_t at, std::uint32_t index) {
     if (index >= trace_.list_ops.size() || index != list_ops_) {
       throw BadTrace(
-          str_cat("event ", at, ": there is no op on lists ", index, ", or it is not the next"));
+          str_cat("event ", at, ": op on lists ", index, " does not exist or is out of order"));
     }
     const TraceListOp& op = trace_.list_ops[index];
     bool follow = op.first_part == parts_ && op.part_count <= trace_.parts.size() - parts_;
@@ -89,7 +89,7 @@ class Parts {
     }
     if (!follow) {
       throw BadTrace(str_cat("event ", at, ": parts or operands of op on lists ", index,
-                             " do not follow those of the one before it"));
+                             " do not follow those of the previous one"));
     }
     ++list_ops_;
   }

@@ -18,7 +18,7 @@ void TraceValidator::fail(const std::string& what) const {
 
 void TraceValidator::check_size(Bytes size, Bytes most) const {
   if (size < Bytes(0) || size > most) {
-    fail(str_cat("a size of ", size.count(), " bytes, which is not from 0 to ", most.count()));
+    fail(str_cat("a size of ", size.count(), " bytes is not from 0 to ", most.count()));
   }
 }
 
@@ -26,7 +26,7 @@ void TraceValidator::check_size(Bytes size, Bytes most) const {
 void TraceValidator::check_block_size(Bytes size) const {
   check_size(size);
   if (size == Bytes(0)) {
-    fail("an allocation of 0 bytes");
+    fail("an allocation has 0 bytes");
   }
 }
 
@@ -55,14 +55,14 @@ bool TraceValidator::Once::add(std::size_t index) {
 void TraceValidator::set_device(const TraceDevice& device) {
   place_ = {.noun = "device", .number = 0};
   if (std::exchange(has_device_, true) || !names_.empty() || !kernels_.empty() || events_ > 0) {
-    fail("it does not come first");
+    fail("it is not the first record");
   }
   check_size(device.outside);
   check_block_size(device.unit);
   if (device.alignment > kMostAlignment ||
       !std::has_single_bit(static_cast<std::uint64_t>(device.alignment.count()))) {
     fail(str_cat("an alignment of ", device.alignment.count(),
-                 " bytes, which is not a power of two up to ", kMostAlignment.count()));
+                 " bytes is not a power of two up to ", kMostAlignment.count()));
   }
 }
 
@@ -72,11 +72,12 @@ void TraceValidator::add_name(std::string_view name) {
   place_ = {.noun = "name", .number = names_.size()};
   check_count(names_.size() + 1, "names");
   if (const std::size_t good = recordable_name(name).size(); good < name.size()) {
-    fail(str_cat("it is not UTF-8 of at most ", kMostNameBytes, " bytes, from byte ", good, " on"));
+    fail(str_cat("not UTF-8 of at most ", kMostNameBytes, " bytes: invalid from byte ", good,
+                 " on"));
   }
   const auto [added, is_new] = name_set_.emplace(name);
   if (!is_new) {
-    fail(str_cat("'", name, "' is the name of another one"));
+    fail(str_cat("'", name, "' occurs twice"));
   }
   names_.push_back(&*added);
 }
@@ -102,7 +103,7 @@ void TraceValidator::add_kernel(std::span<const KernelStep> steps) {
       allocations_.push_back(step.size);
       sizes_.push_back(step.size);
     } else if (step.index >= kernel.made || allocations_[kernel.first + step.index] == kFreed) {
-      fail(str_cat("frees allocation ", step.index, ", which it does not hold"));
+      fail(str_cat("it frees allocation ", step.index, ", which it does not hold"));
     } else {
       held -= std::exchange(allocations_[kernel.first + step.index], kFreed);
       --kernel.kept;
@@ -145,13 +146,13 @@ void TraceValidator::check_operands(std::span<const TraceOperand> operands) {
   for (const TraceOperand& operand : operands) {
     const Storage& storage = living(operand.storage);
     if (!operands_once_.add(operand.storage)) {
-      fail(str_cat("storage ", operand.storage, " is an operand of it twice"));
+      fail(str_cat("storage ", operand.storage, " is an operand twice"));
     }
     if (operand.overwritten && (!operand.written || operand.reads)) {
-      fail(str_cat("storage ", operand.storage, " is overwritten, and read or not written"));
+      fail(str_cat("storage ", operand.storage, " is overwritten, but also read or not written"));
     }
     if (operand.written && !operand.reads && !operand.overwritten && !operand.left_out) {
-      fail(str_cat("storage ", operand.storage, " is written in part and not read"));
+      fail(str_cat("storage ", operand.storage, " is written in part but not read"));
     }
     add_traffic(storage.size);
   }
@@ -161,7 +162,7 @@ void TraceValidator::check_costs(const TraceOp& op) {
   check_size(op.workspace);
   check_size(op.record_bytes, kMostRecordBytes);
   if (op.cost < Nanoseconds(0) || op.cost > kMostCost - cost_) {
-    fail(str_cat("it takes ", op.cost.count(), " ns, which is negative or, with all ops before it,",
+    fail(str_cat("it takes ", op.cost.count(), " ns, which is negative, or with all previous ops",
                  " more than ", kMostCost.count()));
   }
   cost_ += op.cost;
@@ -170,7 +171,7 @@ void TraceValidator::check_costs(const TraceOp& op) {
 void TraceValidator::check_results(const TraceOp& op, const Kernel& kernel,
                                    std::span<const TraceFresh> fresh) {
   if (op.failed && !fresh.empty()) {
-    fail("it failed, and returns something");
+    fail("it failed but returns a result");
   }
   if (op.copies > kernel.made) {
     fail(str_cat("it makes ", op.copies, " copies, but its kernel has ", kernel.made,
@@ -199,10 +200,10 @@ void TraceValidator::add_list_op(const TraceListOp& op, std::span<const TracePar
                                  std::span<const TracePartOperand> operands) {
   place_ = {.noun = "event", .number = events_};
   if (in_parts_) {
-    fail("an op on lists begins, and the parts of the one before have not ended");
+    fail("an op on lists begins before the parts of the previous one have ended");
   }
   if (op.name >= names_.size()) {
-    fail(str_cat("there is no name ", op.name));
+    fail(str_cat("unknown name ", op.name));
   }
   if (parts.size() + operands.size() > kMostElements) {
     fail(str_cat("an op on lists has more than ", kMostElements, " parts and operands"));
@@ -242,7 +243,7 @@ void TraceValidator::check_part_of_list(const TracePart& part,
 
 void TraceValidator::end_parts() {
   if (!in_parts_) {
-    fail("parts of an op on lists end, and none have begun");
+    fail("parts of an op on lists end without having begun");
   }
   in_parts_ = false;
 }
@@ -259,14 +260,14 @@ void TraceValidator::add_plan(const TracePlan& plan, std::span<const TraceEvicti
     fail(str_cat("a plan expects a cost of ", plan.expected.count(), " ns, which is out of range"));
   }
   if (!plan.listed && !evictions.empty()) {
-    fail("a plan leaves all to the default, and names evictions");
+    fail("a plan without a list of evictions names evictions");
   }
   const auto before = [](const TraceEviction& a, const TraceEviction& b) { return a.ops < b.ops; };
   if (!std::is_sorted(evictions.begin(), evictions.end(), before)) {
-    fail("a plan names evictions in another order than that of ops");
+    fail("a plan names evictions that are not in the order of ops");
   }
   if (!evictions.empty() && evictions.back().ops > kMostPlannedOps) {
-    fail(str_cat("a plan is for more than ", kMostPlannedOps, " ops"));
+    fail(str_cat("a plan covers more than ", kMostPlannedOps, " ops"));
   }
   ++events_;
 }
@@ -275,10 +276,10 @@ void TraceValidator::add_plan(const TracePlan& plan, std::span<const TraceEvicti
 
 TraceValidator::Storage& TraceValidator::living(std::uint32_t storage) {
   if (storage >= storages_.size()) {
-    fail(str_cat("storage ", storage, " has not been made yet"));
+    fail(str_cat("storage ", storage, " does not exist yet"));
   }
   if (!storages_[storage].alive) {
-    fail(str_cat("storage ", storage, " is gone already"));
+    fail(str_cat("storage ", storage, " no longer exists"));
   }
   return storages_[storage];
 }
@@ -286,14 +287,14 @@ TraceValidator::Storage& TraceValidator::living(std::uint32_t storage) {
 void TraceValidator::take(Bytes size) {
   live_ += size;
   if (live_ > kMostBytes) {
-    fail(str_cat("with it more than ", kMostBytes.count(), " bytes are alive at once"));
+    fail(str_cat("at this point more than ", kMostBytes.count(), " bytes are alive at once"));
   }
 }
 
 void TraceValidator::add_traffic(Bytes size) {
   traffic_ += size;
   if (traffic_ > kMostTraffic) {
-    fail(str_cat("with it the ops use more than ", kMostTraffic.count(), " bytes"));
+    fail(str_cat("up to this point the ops use more than ", kMostTraffic.count(), " bytes"));
   }
 }
 
@@ -314,14 +315,14 @@ void TraceValidator::end_storage(std::uint32_t index) {
 void TraceValidator::leave(std::uint32_t storage) {
   Storage& leaving = living(storage);
   if (!leaving.escaped) {
-    fail(str_cat("storage ", storage, " leaves the pool and has not escaped"));
+    fail(str_cat("storage ", storage, " leaves the pool without having escaped"));
   }
   leaving.external = true;
 }
 
 void TraceValidator::check_held(std::uint32_t allocation, Bytes size) {
   if (events_ != after_op_) {
-    fail("there is no op right before it whose kernel could hold a block");
+    fail("no op right before it could hold a block");
   }
   after_op_ = events_ + 1;
   const Kernel& kernel = kernels_[kernel_before_];
@@ -379,7 +380,7 @@ void TraceValidator::add_event(const TraceEvent& event) {
       break;
     case Kind::kDisown:
       if (!living(event.index).external) {
-        fail(str_cat("storage ", event.index, " is disowned and not from outside"));
+        fail(str_cat("storage ", event.index, " is disowned but was not made outside the scope"));
       }
       end_storage(event.index);
       break;
@@ -403,7 +404,7 @@ void TraceValidator::add_event(const TraceEvent& event) {
       break;
     case Kind::kStep:
       if (event.index >= names_.size()) {
-        fail(str_cat("there is no name ", event.index));
+        fail(str_cat("unknown name ", event.index));
       }
       break;
     case Kind::kTime:
@@ -417,11 +418,11 @@ void TraceValidator::add_event(const TraceEvent& event) {
       end_parts();
       break;
     case Kind::kParts:
-      fail(str_cat("there is no op on lists ", event.index));
+      fail(str_cat("unknown op on lists ", event.index));
     case Kind::kPlan:
-      fail(str_cat("there is no plan ", event.index));
+      fail(str_cat("unknown plan ", event.index));
     case Kind::kOp:
-      fail(str_cat("there is no op ", event.index));
+      fail(str_cat("unknown op ", event.index));
   }
   ++events_;
 }

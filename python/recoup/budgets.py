@@ -47,8 +47,8 @@ class Budget:
             or inspect.isasyncgenfunction(function)
         ):
             raise TypeError(
-                "recoup.budget decorates plain functions; inside a coroutine or a generator "
-                "write `with recoup.budget(...):`"
+                "recoup.budget decorates plain functions only; inside a coroutine or a "
+                "generator, write `with recoup.budget(...):`"
             )
 
         @functools.wraps(function)

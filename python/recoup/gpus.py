@@ -12,7 +12,7 @@ import torch
 
 from recoup import _C
 
-EXPERIMENTAL = "budgets on GPUs are experimental: they have run on one model of GPU only"
+EXPERIMENTAL = "GPU budgets are experimental: they were tested on one GPU model only"
 
 
 @dataclasses.dataclass
@@ -54,14 +54,17 @@ def _wish() -> str:
 
 def _find_problem() -> str | None:
     if _wish() == "0":
-        return "RECOUP_GPUS=0 asks for none"
+        return "RECOUP_GPUS=0 disables them"
     if _wish() != "":
-        return f"RECOUP_GPUS={_wish()} is not 0: unset it"
+        return f"RECOUP_GPUS={_wish()} is not a valid value; the only one is 0: unset it"
     if torch.version.cuda is None:
-        return f"PyTorch {torch.__version__} has no CUDA: install a build that has"
+        return (
+            f"PyTorch {torch.__version__} was built without CUDA: install a CUDA build of PyTorch"
+        )
     if not _C.with_cuda:
         return (
-            "recoup was built without CUDA: install a CUDA Toolkit, 12 or later, and build it again"
+            "recoup was built without CUDA: install a CUDA Toolkit, version 12 or later, and "
+            "rebuild recoup"
         )
     return None
 
@@ -94,9 +97,7 @@ def parse_device(device: torch.device | str | int | None) -> torch.device:
     if parsed.type == "cpu":
         return torch.device("cpu")
     if parsed.type == "cuda" and (why := problem()) is not None:
-        raise RuntimeError(
-            f"there can be no budget on a GPU: {why} ({EXPERIMENTAL}; see docs/cuda.md)"
-        )
+        raise RuntimeError(f"GPU budgets are unavailable: {why} ({EXPERIMENTAL}; see docs/cuda.md)")
     if parsed.type not in ("cuda", torch._C._get_privateuse1_backend_name()):
         raise ValueError(f"device must be 'cpu' or a GPU such as 'cuda:0'; got {str(device)!r}")
     if parsed.index is None:

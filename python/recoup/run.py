@@ -181,8 +181,8 @@ class Run:
     def _result(self) -> Result:
         if self._attribution is None:
             raise RuntimeError(
-                "this run has not recorded modules: recoup.budget(..., profile='modules') records "
-                "them"
+                "this run did not record modules: open the scope with recoup.budget(..., "
+                "profile='modules')"
             )
         if self._is_open:
             self._attribution.name_all()
@@ -191,8 +191,8 @@ class Run:
     def _require_timeline(self) -> None:
         if self._attribution is None or not self._attribution.timeline:
             raise RuntimeError(
-                "this run has not recorded a timeline: recoup.budget(..., profile='timeline') "
-                "records it"
+                "this run did not record a timeline: open the scope with recoup.budget(..., "
+                "profile='timeline')"
             )
 
     def copy_waits(self) -> list[dict[str, Any]]:

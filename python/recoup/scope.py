@@ -76,7 +76,7 @@ def budget(
     options = _checked(options)
     recorded = _recorded(profile)
     if trace is not None and "decisions" in recorded:
-        raise ValueError('trace and profile="decisions" exclude each other: give only one of them')
+        raise ValueError('trace and profile="decisions" cannot be combined: give only one')
     on = gpus.parse_device(device)
     share = parse_share(budget)
     block_size_bytes = 0

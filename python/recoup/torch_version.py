@@ -39,7 +39,7 @@ def minor(version: str) -> str:
 
 def _sentence(found: str) -> str:
     return (
-        f"recoup was built for PyTorch {minor(TORCH_VERSION)}, and this is PyTorch {found}: "
+        f"recoup was built for PyTorch {minor(TORCH_VERSION)}, but PyTorch {found} is installed: "
         f"{_remedy()}"
     )
 
@@ -48,9 +48,10 @@ def _remedy() -> str:
     """The command that fixes a version mismatch, for the way in which recoup was installed."""
     folder, editable = _source()
     if folder is None:
-        return f'run pip install "torch=={minor(TORCH_VERSION)}.*", or install the recoup for yours'
+        version = f"{minor(TORCH_VERSION)}.*"
+        return f'run pip install "torch=={version}", or install the recoup build for your PyTorch'
     place = f"-e {shlex.quote(folder)}" if editable else shlex.quote(folder)
-    return f"build it again, with pip install --force-reinstall --no-deps {place}"
+    return f"rebuild recoup with pip install --force-reinstall --no-deps {place}"
 
 
 def _source() -> tuple[str | None, bool]:

@@ -1,4 +1,4 @@
-"""Training in a share of its peak beside plain PyTorch: the same bits, and by replays."""
+"""Training in a share of its peak compared with plain PyTorch: equal bits, with replays."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

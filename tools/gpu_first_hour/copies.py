@@ -78,7 +78,7 @@ def hidden_by_kernels(train: Callable[[], Any]) -> dict[str, Any]:
         return {"copies": "none seen by the profiler"}
     total = sum(end - start for start, end in copies)
     hidden = overlap(copies, merged(kernels))
-    return {"copies": len(copies), "copies ms": total / 1e3, "beside kernels": hidden / total}
+    return {"copies": len(copies), "copies ms": total / 1e3, "hidden by kernels": hidden / total}
 
 
 def merged(spans: list[Interval]) -> list[Interval]:

@@ -90,7 +90,7 @@ def main() -> int:
     failed = [" ".join(words) for words in bad[REPEATED:]]
     for words in bad[:REPEATED]:
         result, reason, seconds = run(device, words)
-        note = "alone; it failed beside others" if result == "ok" else reason
+        note = "alone; it failed in parallel with others" if result == "ok" else reason
         report(" ".join(words), result=result, reason=note, s=seconds)
         if result != "ok":
             failed.append(" ".join(words))

@@ -124,7 +124,7 @@ def _third_part() -> Iterator[Check]:
 
 
 def _alternative(net: str, way: str, seconds: int) -> Check:
-    about = f"{net} by {way}, beside plain; and recoup in the memory that this takes."
+    about = f"{net} by {way}, compared with plain, and recoup in the memory that this takes."
     settings = {"net": net, "way": way}
     return Check(f"{net}, {way}", 3, "alternatives.py", seconds, about, settings)
 

@@ -17,10 +17,12 @@ namespace {
   if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ||
       error == cudaErrorStubLibrary) {
     remedy =
-        "; a budget on a GPU needs an NVIDIA driver that is not older than the toolkit: see "
-        "what nvidia-smi says";
+        "; a GPU budget needs an NVIDIA driver at least as new as the toolkit: check the version "
+        "with nvidia-smi";
   } else if (error == cudaErrorInitializationError) {
-    remedy = "; a process that was forked after CUDA started cannot use it: start it by spawn";
+    remedy =
+        "; a process that was forked after CUDA was initialized cannot use it: start it with "
+        "spawn";
   }
   throw CudaError(str_cat(call, ": ", cudaGetErrorString(error), remedy));
 }
@@ -128,8 +130,7 @@ void check(CUresult error, const char* call) {
   if (error != CUDA_SUCCESS) {
     const char* text = nullptr;
     driver().error_string(error, &text);
-    throw CudaError(
-        str_cat(call, ": ", text != nullptr ? text : "an error that the driver does not know"));
+    throw CudaError(str_cat(call, ": ", text != nullptr ? text : "an error unknown to the driver"));
   }
 }
 

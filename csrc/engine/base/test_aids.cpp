@@ -12,10 +12,9 @@ namespace {
 [[noreturn]] void throw_unknown(std::string_view word) {
   throw std::invalid_argument(detail::str_cat(
       "'", word,
-      "' is not a test aid; they are poison, shake, fail-allocation=K, fail-replay=K, "
-      "fail-spill=K, fail-fetch=K, force-eviction=K and delay=MICROSECONDS with "
-      "numbers from 1 on, and "
-      "persistent in addition to one with a K"));
+      "' is not a test aid; the test aids are poison, shake, fail-allocation=K, fail-replay=K, "
+      "fail-spill=K, fail-fetch=K, force-eviction=K, delay=MICROSECONDS and persistent; numbers "
+      "are 1 or more, and persistent needs an aid with a K"));
 }
 
 std::int64_t parse_count(std::string_view word, std::string_view digits) {

@@ -17,8 +17,9 @@ PolicyOptions policy_options(const Options& options, const PolicyInfo& info) {
   // An explicit request for sampling turns the order off, unless an order is requested too.
   chosen.kinetic = options.kinetic.value_or(chosen.kinetic && !chosen.sampling);
   if (chosen.kinetic && !info.has_order) {
-    throw std::invalid_argument(
-        str_cat("policy '", info.name, "' keeps no order of candidates; kinetic must be off"));
+    throw std::invalid_argument(str_cat("policy '", info.name,
+                                        "' does not keep its candidates in order; kinetic must be "
+                                        "off"));
   }
   chosen.chain_cost = options.chain_cost.value_or(chosen.chain_cost);
   chosen.seed = options.seed;
@@ -187,9 +188,9 @@ void Engine::disown_external(StorageId storage) {
   const Dependents found = non_recomputables_.dependents(source);
   if (!found.needed.empty()) {
     throw std::runtime_error(
-        "recoup: the memory of a tensor was replaced where recoup could not see it, and an evicted "
-        "tensor was made from its old content. Replace it with tensor operations, or call "
-        "recoup.materialize on what depends on it first");
+        "recoup: the memory of a tensor was replaced without recoup seeing it, but an evicted "
+        "tensor must be recomputed from its old content. Replace it with tensor operations, or "
+        "first call recoup.materialize on the tensors computed from it");
   }
   if (context_.observer != nullptr) {
     context_.observer->on_disown(storage);

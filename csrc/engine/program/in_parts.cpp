@@ -64,7 +64,7 @@ bool InParts::prepare(std::span<const Part> parts) {
     let_go();
   }
   if (need.operands + need.stays > context_.options.budget) {
-    reporter_.fail(need.operands, "one part of this op on lists needs that much");
+    reporter_.fail(need.operands, "one slice of the lists of this op needs this much");
   }
   return need.sure;
 }

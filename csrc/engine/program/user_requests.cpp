@@ -143,12 +143,12 @@ void UserRequests::materialize_all() {
     report.likely = std::max(report.likely, std::min(report.enough, live + report.asked));
     report.leaving = true;
     report.least = live > report.budget ? live : Bytes(0);
-    report.reason = str_cat("all tensors that are alive at the end of the scope need ",
+    report.reason = str_cat("the tensors that are alive at the end of the scope need ",
                             short_text(live), report.reason.empty() ? "" : "; ", report.reason);
     if (context_.options.spill_to_leave && context_.options.spill <= Bytes(0) &&
         !context_.tier.open() && !context_.tier.closed()) {
       report.reason +=
-          "; no file for a spill tier could be made in the directories for temporary files";
+          "; the file of a spill tier could not be created in the directories for temporary files";
     }
     throw OutOfBudget(std::move(report));
   } catch (const std::exception&) {
@@ -260,7 +260,7 @@ PinnedRow UserRequests::pinned_row(ValueId id, const Value& value) const {
   } else if (value.hard_pins > 0) {
     row.by = "a running op";
   } else {
-    row.by = value.storage.valid() ? "non-recomputable" : "dead, kept for replays of other values";
+    row.by = value.storage.valid() ? "non-recomputable" : "dead, used by replays of other values";
   }
   if (value.recomputable()) {
     row.op = context_.device.name(lineage_[value.producer].payload);

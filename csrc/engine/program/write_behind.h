@@ -9,7 +9,7 @@
 
 namespace recoup::detail {
 
-// Note [Writing behind]
+// Note [Write-behind]
 // A victim with a copy in the spill tier is evicted at once; any other must be written first. So
 // after an op, if memory has been short in this scope and few writes are under way, the policy is
 // asked for its next victims, until these, the values being written and the free bytes are a share

@@ -16,7 +16,7 @@ void Disturber::before_allocation(Bytes size) {
   const TestAids& aids = context_.options.aids;
   const std::int64_t count = context_.stats.allocations;
   if (aids.strikes(aids.fail_allocation, count)) {
-    reporter_.fail(size, str_cat("a test aid lets allocation ", count, " fail"));
+    reporter_.fail(size, str_cat("a test aid made allocation ", count, " fail"));
   }
   const bool forced = aids.strikes(aids.force_eviction, count);
   if ((forced && count == aids.force_eviction) || ((forced || aids.shake) && !context_.replaying)) {
@@ -30,7 +30,7 @@ void Disturber::before_allocation(Bytes size) {
 void Disturber::before_replay(OpId op) {
   const TestAids& aids = context_.options.aids;
   if (aids.strikes(aids.fail_replay, ++begun_replays_)) {
-    throw InjectedFault(str_cat("recoup: a test aid lets replay ", begun_replays_,
+    throw InjectedFault(str_cat("recoup: a test aid made replay ", begun_replays_,
                                 " fail: ", context_.device.name(context_.lineage[op].payload)));
   }
 }

@@ -14,7 +14,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 // One of 61 allocations is timed. A prime, so that it does not match the period of a training step.
 constexpr std::int64_t kTimedOf = 61;
-constexpr const char* kInPieces = "the bytes are there, but not in one piece";
+constexpr const char* kInPieces = "the bytes are free, but not in one piece";
 }  // namespace
 
 Room::Room(Context& context, const Parts& parts)
@@ -225,7 +225,7 @@ void Room::charge_external(Bytes size) {
     if (!(enough_.roomy() && non_recomputables_.drop_one(missing())) && !free_some(missing())) {
       reporter_.fail(
           size,
-          "it is charged for memory outside of the pool, such as a tensor made outside the scope");
+          "they are charged for memory outside the pool, such as a tensor made outside the scope");
     }
   }
   context_.charges.external += size;
@@ -254,7 +254,7 @@ void Room::grow(Bytes budget) {
   if (budget <= options.budget) {
     throw std::invalid_argument(str_cat("grow needs a budget above the current ",
                                         recoup::to_string(options.budget),
-                                        "; shrink makes it smaller"));
+                                        "; use shrink for a smaller budget"));
   }
   options.budget = budget;
   context_.placer.set_budget(budget);
@@ -280,9 +280,10 @@ void Room::shrink(Bytes budget) {
   const bool possible = unevictable() <= budget;  // else nothing is evicted for it
   while (missing() > Bytes(0)) {
     if (!possible || !free_some(missing())) {
-      reporter_.fail_in(
-          budget, Bytes(0),
-          str_cat("a budget of ", short_text(budget), " is less than what cannot be evicted"));
+      reporter_.fail_in(budget, Bytes(0),
+                        str_cat("a budget of ", short_text(budget),
+                                " is less than the memory that cannot be "
+                                "evicted"));
     }
   }
   if (options.addresses <= Bytes(0)) {
@@ -290,7 +291,7 @@ void Room::shrink(Bytes budget) {
     if (!clear_addresses(capacity)) {
       reporter_.fail_in(
           budget, Bytes(0),
-          str_cat("tensors that may not move lie beyond a budget of ", short_text(budget)));
+          str_cat("tensors that cannot be moved lie beyond a budget of ", short_text(budget)));
     }
     const Bytes before = pool_.capacity();
     pool_.shrink(capacity);

@@ -246,7 +246,7 @@ void Replay::place(OpId op) {
 void Replay::charge_cost(OpId op) {
   spent_ += lineage_[op].cost;
   if (spent_ > most_) {
-    reporter_.fail(Bytes(0), "recomputing its arguments costs more than this attempt may");
+    reporter_.fail(Bytes(0), "recomputing its arguments costs more than this attempt allows");
   }
   const double ratio = context_.options.max_replay_ratio;
   const double limit = ratio * static_cast<double>(lineage_.total_cost().count());

@@ -19,8 +19,8 @@ PoolOptions pool_options(const Options& options) {
     throw std::invalid_argument("an alignment must be a power of two");
   }
   if (options.outside < Bytes(0) || options.outside >= options.budget) {
-    throw std::invalid_argument(str_cat("what was there before the scope takes ",
-                                        recoup::to_string(options.outside), ": the budget, ",
+    throw std::invalid_argument(str_cat("memory in use before the scope takes ",
+                                        recoup::to_string(options.outside), ", and the budget, ",
                                         recoup::to_string(options.budget), ", must be larger"));
   }
   const Bytes addresses =

@@ -118,7 +118,7 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
       asked > context_.pool.round_up(context_.options.block_size)) {
     report.enough = Bytes(0);
     report.fragmented = false;
-    report.reason = "the allocation is larger than a segment of the pool (block_size)";
+    report.reason = "the allocation is larger than a block of the pool (block_size)";
   }
   if (context_.observer != nullptr) {
     context_.observer->on_out_of_budget(report);

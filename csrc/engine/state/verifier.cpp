@@ -31,7 +31,7 @@ void Verifier::compare(ValueId id, const Location& at, OpId op) {
     throw ReplayDiffers(str_cat("recoup: a replay of ", device_.name(lineage_[op].payload),
                                 " gave other bits than its first run (output of ",
                                 to_string(lineage_[id].nbytes),
-                                "). If it is a custom op, recoup.allow_replay must not name it; "
+                                "). If it is a custom op, do not name it in recoup.allow_replay; "
                                 "else please report it"));
   }
 }

@@ -29,7 +29,7 @@ void AsyncCopies::end_fetch(Bytes from) {
   const TestAids& aids = context_.options.aids;
   context_.device.end_fetch(from);
   if (aids.strikes(aids.fail_fetch, ++fetches_)) {
-    throw InjectedFault(str_cat("recoup: a test aid lets fetch ", fetches_, " fail"));
+    throw InjectedFault(str_cat("recoup: a test aid made fetch ", fetches_, " fail"));
   }
 }
 

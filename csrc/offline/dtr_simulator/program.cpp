@@ -36,14 +36,15 @@ void check_output(const DtrOp& op, const DtrOutput& output) {
 void DtrProgram::check(DtrTensorId tensor) const {
   if (!tensor.valid() || tensor.index() >= tensors_.size()) {
     throw std::invalid_argument(
-        str_cat("there is no tensor ", tensor.index(), " among ", tensors_.size()));
+        str_cat("tensor ", tensor.index(), " does not exist; the program has ", tensors_.size()));
   }
 }
 
 void DtrProgram::check_held(DtrTensorId tensor) const {
   check(tensor);
   if (holders_[(*this)[tensor].storage.index()] == 0) {
-    throw std::invalid_argument(str_cat("no holder of tensor ", tensor.index(), " is left"));
+    throw std::invalid_argument(
+        str_cat("tensor ", tensor.index(), " has no holder left to release"));
   }
 }
 
@@ -93,7 +94,7 @@ void DtrProgram::connect(DtrOpId id) {
 
 DtrTensorId DtrProgram::add_constant(Bytes size) {
   if (size < Bytes(0)) {
-    throw std::invalid_argument(str_cat("a constant of ", size.count(), " bytes"));
+    throw std::invalid_argument(str_cat("a constant cannot have ", size.count(), " bytes"));
   }
   const DtrOpId op =
       add(DtrStep::Kind::kConstant,

@@ -42,7 +42,7 @@ const DtrPolicyInfo& find_dtr_policy(std::string_view name) {
     known += detail::str_cat(known.empty() ? "" : ", ", info.name);
   }
   throw std::invalid_argument(detail::str_cat(
-      "unknown policy '", name, "'; those of the DTR authors' simulator are ", known));
+      "unknown policy '", name, "'; the policies of the DTR authors' simulator are ", known));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ std::string check_address(const LayoutProblem& problem, const Layout& layout, st
                           const LayoutOptions& options) {
   const std::int64_t offset = layout.offsets[i].count();
   if (offset < 0) {
-    return str_cat(label(problem, i), " has the address ", offset);
+    return str_cat(label(problem, i), " has the negative address ", offset);
   }
   if (offset % options.alignment.count() != 0) {
     return str_cat(label(problem, i), " at ", offset, " is not aligned to ",
@@ -35,7 +35,7 @@ std::string check_in_place(const LayoutProblem& problem, const Layout& layout, s
                            const LayoutOptions& options) {
   const std::size_t of = layout.in_place[i].index();
   if (of >= problem.buffers.size()) {
-    return str_cat(label(problem, i), " is in the place of a buffer that does not exist");
+    return str_cat(label(problem, i), " takes the place of a buffer that does not exist");
   }
   const LayoutBuffer& output = problem.buffers[i];
   const LayoutBuffer& input = problem.buffers[of];
@@ -61,17 +61,17 @@ std::string check_in_place(const LayoutProblem& problem, const Layout& layout, s
   }
   for (const std::string& disabled : options.disable_inplace_ops) {
     if (disabled == writer->name) {
-      return refuse("its op is never in place");
+      return refuse("in-place results of its op are disabled");
     }
   }
   if (readers != 1) {
-    return refuse("another op reads that too");
+    return refuse("another op also reads that buffer");
   }
   if (input.upper > writer->step + 1 || output.lower < writer->step) {
-    return refuse("that lives on");
+    return refuse("that buffer is used later");
   }
   if (output.size > input.size || output.stream != input.stream) {
-    return refuse("it is larger, or of another stream");
+    return refuse("it is larger, or belongs to another stream");
   }
   if (layout.offsets[i] != layout.offsets[of]) {
     return refuse("they have different addresses");
@@ -101,7 +101,7 @@ std::string check_pairs(const LayoutProblem& problem, const Layout& layout) {
                             layout.in_place[j] == BufferId(static_cast<std::uint32_t>(i));
       if (a.stream != b.stream || (together && !in_place)) {
         return str_cat(label(problem, j), " and ", label(problem, i), " share bytes, but ",
-                       together ? "live at the same time" : "are of different streams");
+                       together ? "live at the same time" : "belong to different streams");
       }
     }
   }

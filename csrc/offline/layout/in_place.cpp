@@ -69,7 +69,8 @@ void check_ids(const LayoutProblem& problem) {
     const auto check = [&](BufferId id) {
       if (!id.valid() || id.index() >= problem.buffers.size()) {
         throw std::invalid_argument(str_cat("op '", op.name, "' names buffer ", id.index(),
-                                            "; there are ", problem.buffers.size()));
+                                            ", but the number of buffers is ",
+                                            problem.buffers.size()));
       }
     };
     for (const BufferId id : op.reads) {
@@ -77,7 +78,7 @@ void check_ids(const LayoutProblem& problem) {
       const LayoutBuffer& buffer = problem.buffers[id.index()];
       if (op.step < buffer.lower || op.step >= buffer.upper) {
         throw std::invalid_argument(str_cat("op '", op.name, "' reads ", describe(problem, id),
-                                            " at step ", op.step, ", but that lives in [",
+                                            " at step ", op.step, ", which is live in [",
                                             buffer.lower, ", ", buffer.upper, ")"));
       }
     }
@@ -87,7 +88,7 @@ void check_ids(const LayoutProblem& problem) {
       if (std::find(op.reads.begin(), op.reads.end(), pair.input) == op.reads.end()) {
         throw std::invalid_argument(str_cat("op '", op.name, "' does not read ",
                                             describe(problem, pair.input),
-                                            ", so that nothing can take its place there"));
+                                            ", so no output can take its place"));
       }
     }
   }

@@ -65,18 +65,17 @@ void check_fits(const Layout& layout, const LayoutOptions& options) {
   }
   std::string help;
   if (layout.bound > *options.capacity) {
-    help =
-        str_cat(to_string(layout.bound), " live at one moment, so that no planner does with less");
+    help = str_cat(to_string(layout.bound), " are live at one moment, so no planner can need less");
   } else if (layout.least > *options.capacity) {
-    help = str_cat("it is proved that no layout takes less than ", to_string(layout.least));
+    help = str_cat("no layout can take less than ", to_string(layout.least));
   } else if (layout.planner == "search") {
-    help = "a longer time limit may find less";
+    help = "a longer time limit may find a smaller layout";
   } else {
-    help = "the planner 'search' may find less";
+    help = "the planner 'search' may find a smaller layout";
   }
   throw LayoutDoesNotFit(
-      str_cat("the layout of '", layout.planner, "' does not fit in a capacity of ",
-              to_string(*options.capacity), "; ", to_string(layout.size), " would do; ", help),
+      str_cat("the layout of '", layout.planner, "' does not fit in the capacity of ",
+              to_string(*options.capacity), ": it needs ", to_string(layout.size), "; ", help),
       layout.size, layout.bound);
 }
 

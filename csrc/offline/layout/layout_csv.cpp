@@ -96,10 +96,10 @@ std::array<std::string_view, kColumns> split(const LineReader& reader) {
     rest.remove_prefix(more ? comma + 1 : rest.size());
   }
   if (count != kColumns) {
-    reader.refuse("this line has ", count, count == 1 ? " field" : " fields", ", not the 4 of ",
-                  kHeader,
-                  count < kColumns && reader.is_cut_off() ? "; the file seems cut off: " : ": ",
-                  quoted(reader.line()));
+    reader.refuse(
+        "this line has ", count, count == 1 ? " field" : " fields", ", not the 4 of ", kHeader,
+        count < kColumns && reader.is_cut_off() ? "; the file seems to be truncated: " : ": ",
+        quoted(reader.line()));
   }
   return fields;
 }
@@ -132,7 +132,8 @@ LayoutProblem read_layout_csv(std::istream& input, std::string_view name) {
   while (reader.next()) {
     const auto [id, lower, upper, size] = split(reader);
     if (reader.is_cut_off()) {  // 1024 could be the start of 10240
-      reader.refuse("no line feed ends this line; the file seems cut off: ", quoted(reader.line()));
+      reader.refuse("this line does not end with a line feed; the file seems to be truncated: ",
+                    quoted(reader.line()));
     }
     const LayoutBuffer buffer{.name = std::string(id),
                               .lower = number(reader, "lower", lower),
@@ -149,7 +150,7 @@ LayoutProblem read_layout_csv(std::istream& input, std::string_view name) {
     }
     const auto [before, is_new] = line_of.emplace(buffer.name, reader.number());
     if (!is_new) {
-      reader.refuse("the id ", quoted(id), " is that of line ", before->second);
+      reader.refuse("the id ", quoted(id), " was already used in line ", before->second);
     }
     problem.buffers.push_back(buffer);
   }

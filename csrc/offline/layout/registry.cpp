@@ -25,20 +25,25 @@ LayoutPlacement place_nothing(const PlanInput& input) {
 }
 
 constexpr std::array kPlanners = {
-    Planner{{"bound", "the most live bytes at one moment: no layout takes less", false},
+    Planner{{"bound", "the most bytes that are live at one moment; no layout takes less", false},
             place_nothing},
-    Planner{{"max-block", "blocks used again by whatever comes, grown to the largest (GE)"},
+    Planner{{"max-block",
+             "reuses blocks for any later buffer and grows them to the largest one "
+             "(GE)"},
             place_max_block},
     Planner{{"binary-block", "as max-block, within ranges of sizes that are powers of two (GE)"},
             place_binary_block},
-    Planner{{"ge", "same sizes joined, then large to small, inside larger blocks (GE)"},
+    Planner{{"ge",
+             "joins buffers of equal size, then places large to small, inside larger blocks "
+             "(GE)"},
             place_multi_level},
     Planner{{"first-fit", "online: the lowest gap"}, place_first_fit},
     Planner{{"best-fit", "online: the smallest gap"}, place_best_fit},
-    Planner{{"greedy-by-size", "large to small, each at the lowest place that is free"},
+    Planner{{"greedy-by-size", "large to small, each at the lowest free address"},
             place_greedy_by_size},
-    Planner{{"search", "the least size, by search until it is proved or time is up (MiniMalloc)"},
-            place_by_search},
+    Planner{
+        {"search", "the least size; searches until it is proved or the time is up (MiniMalloc)"},
+        place_by_search},
 };
 
 constexpr auto kInfos = [] {

@@ -193,7 +193,7 @@ std::string check_order(const Trace& trace, std::span<const std::uint32_t> ops) 
   std::sort(sorted.begin(), sorted.end());
   std::sort(all.begin(), all.end());
   if (sorted != all) {
-    return str_cat("the order has ", ops.size(), " ops, which are not the ", all.size(),
+    return str_cat("the order has ", ops.size(), " ops, which differ from the ", all.size(),
                    " ops of the trace");
   }
   std::vector<View> expected(trace.ops.size());
@@ -208,25 +208,25 @@ std::string check_order(const Trace& trace, std::span<const std::uint32_t> ops) 
       return str_cat("op ", op, " (", trace.names[trace.ops[op].name], ") ", what);
     };
     if (facts.step[op] < step) {
-      return wrong("is not in its step");
+      return wrong("is in another step than in the program");
     }
     step = facts.step[op];
     if (!run.knows_enough_for(op)) {
-      return wrong("runs before the program has read a value that decides about it");
+      return wrong("runs before the program has read a value that decides whether it runs");
     }
     const View view = run.step(op);
     const View& was = expected[op];
     if (!view.operands_exist) {
-      return wrong("uses what has not been made yet");
+      return wrong("uses a value that has not been computed yet");
     }
     if (view.bytes != was.bytes) {
-      return wrong("reads other bytes than in the program");
+      return wrong("reads other content than in the program");
     }
     if (view.drawn != was.drawn || view.effects != was.effects) {
-      return wrong("draws random numbers, or has effects, in another order than in the program");
+      return wrong("draws random numbers or has side effects in another order than in the program");
     }
   }
-  return run.writer() == program.writer() ? "" : "a storage has other bytes at the end";
+  return run.writer() == program.writer() ? "" : "a storage has other content at the end";
 }
 
 }  // namespace recoup

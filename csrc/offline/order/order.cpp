@@ -23,7 +23,7 @@ constexpr std::array kTraversals = {
     Traversal{{"program", "as the program ran them"}, program_order},
     Traversal{{"bfs", "breadth first: first ready, first run"}, breadth_first},
     Traversal{{"dfs", "depth first: last ready, first run"}, depth_first},
-    Traversal{{"reverse-dfs", "from the results back, what they need first"}, reverse_depth_first},
+    Traversal{{"reverse-dfs", "from the results backwards, inputs first"}, reverse_depth_first},
 };
 
 constexpr std::array kRules = {
@@ -48,7 +48,7 @@ std::size_t index_of(std::span<const OrderInfo> infos, std::string_view name,
     }
     known += str_cat(known.empty() ? "" : ", ", infos[i].name);
   }
-  throw std::invalid_argument(str_cat("unknown ", what, " '", name, "'; there are ", known));
+  throw std::invalid_argument(str_cat("unknown ", what, " '", name, "'; choose one of ", known));
 }
 
 }  // namespace

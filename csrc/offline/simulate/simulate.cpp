@@ -45,8 +45,8 @@ std::string no_pool(const Options& asked, const Options& on_device) {
   if (asked.budget <= Bytes(0) || on_device.budget > on_device.outside) {
     return {};  // simulate() rejects a budget that is not positive
   }
-  return detail::str_cat("the budget leaves nothing beside the ", to_string(on_device.outside),
-                         " that were in use on the device before the recorded run");
+  return detail::str_cat("the budget leaves no memory: ", to_string(on_device.outside),
+                         " were in use on the device before the recorded run");
 }
 
 // Whether to follow plans that a live run recorded for this budget. Noise, or an explicit choice

@@ -51,7 +51,7 @@ class Capuchin final : public ScorePolicy {
 std::span<const PolicyInfo> capuchin_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "capuchin",
-       .summary = "what copies hide behind other ops, then what adds least (simulation)",
+       .summary = "values whose copies other ops hide, then the lowest added time (simulation)",
        .defaults = kSimulator,
        .make = make_policy<Capuchin>,
        .simulated_only = true},

@@ -155,13 +155,13 @@ EvictionPlan Coop::do_plan(const PolicyView& view, const RoomRequest& request) {
 std::span<const PolicyInfo> coop_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "coop",
-       .summary = "the cheapest run of neighbors in the pool that makes the room (Coop)",
+       .summary = "the cheapest adjacent values in the pool that make enough room (Coop)",
        .defaults = kSimulator,
        .make = [](const PolicyOptions& options) -> std::unique_ptr<EvictionPolicy> {
          return std::make_unique<Coop>(options, false);
        }},
       {.name = "coop-move",
-       .summary = "as coop, what cannot be evicted may be moved out of the way",
+       .summary = "as coop, but moves values that cannot be evicted out of the way",
        .defaults = kSimulator,
        .make = [](const PolicyOptions& options) -> std::unique_ptr<EvictionPolicy> {
          return std::make_unique<Coop>(options, true);

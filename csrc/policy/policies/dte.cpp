@@ -34,7 +34,7 @@ class Dte final : public ScorePolicy {
 std::span<const PolicyInfo> dte_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "dte",
-       .summary = "as dtr-eq, free neighbors count as bytes, recomputes as cost (MegEngine)",
+       .summary = "as dtr-eq, but free neighbors count as bytes, recomputes as cost (MegEngine)",
        .defaults = kSimulator,
        .make = make_policy<Dte>},
   };

@@ -35,24 +35,26 @@ constexpr PolicyInfo schedule(std::string_view name, std::string_view summary, S
 std::span<const PolicyInfo> dtr_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "dtr",
-       .summary = "cost of value and evicted neighborhood, exactly, over bytes and staleness",
+       .summary = "lowest cost of value and evicted neighborhood (exact) over bytes and staleness",
        .defaults = kPrototype,
        .make = make_policy<Dtr>,
        .has_order = true},
       // This policy decides where a schedule leaves a choice.
-      schedule("sqrt-n", "schedule: sqrt(n) segments, one checkpoint each (Chen et al.)",
+      schedule("sqrt-n", "schedule: sqrt(n) segments with one checkpoint each (Chen et al.)",
                ScheduleKind::kSqrtN),
-      schedule("recursive", "schedule: segments in segments, log(n) checkpoints (Chen et al.)",
+      schedule("recursive", "schedule: nested segments with log(n) checkpoints (Chen et al.)",
                ScheduleKind::kRecursive),
-      schedule("budgeted", "schedule: greedy segments, the best size for the budget (memonger)",
+      schedule("budgeted", "schedule: greedy segments of the best size for the budget (memonger)",
                ScheduleKind::kBudgeted),
-      schedule("rotor", "schedule: the optimal one of a chain for the budget (Beaumont et al.)",
+      schedule("rotor", "schedule: the optimum of a chain for the budget (Beaumont et al.)",
                ScheduleKind::kRotor),
-      schedule("mirror", "schedule: drop what cheap ops make, keep it once it is back (MXNet)",
+      schedule("mirror", "schedule: evict results of cheap ops, keep them once restored (MXNet)",
                ScheduleKind::kMirror),
-      schedule("superneurons-speed", "schedule: drop what cheap ops make, get it back together",
+      schedule("superneurons-speed", "schedule: evict results of cheap ops, restore them together",
                ScheduleKind::kSuperneuronsSpeed),
-      schedule("superneurons-memory", "schedule: drop what cheap ops make, get it back each time",
+      schedule("superneurons-memory",
+               "schedule: evict results of cheap ops, restore them for one "
+               "op at a time",
                ScheduleKind::kSuperneuronsMemory),
   };
   return kPolicies;

@@ -27,7 +27,7 @@ class DtrEq final : public ScorePolicy {
 std::span<const PolicyInfo> dtr_eq_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "dtr-eq",
-       .summary = "as dtr, the neighborhood approximated by union-find",
+       .summary = "as dtr, with the neighborhood approximated by union-find",
        .defaults = kPrototype,
        .make = make_policy<DtrEq>,
        .has_order = true},

@@ -22,7 +22,7 @@ class DtrLocal final : public ScorePolicy {
 std::span<const PolicyInfo> dtr_local_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "dtr-local",
-       .summary = "own cost over bytes and staleness",
+       .summary = "lowest cost of the value alone over bytes and staleness",
        .defaults = kPrototype,
        .make = make_policy<DtrLocal>,
        .has_order = true},

@@ -34,11 +34,11 @@ class LruCopy final : public Lru {
 std::span<const PolicyInfo> lru_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "lru",
-       .summary = "the value that was not used for longest",
+       .summary = "the least recently used value",
        .defaults = kSimulator,
        .make = make_policy<Lru>},
       {.name = "lru-copy",
-       .summary = "the same, spilled where there is a spill tier",
+       .summary = "as lru, but spills if there is a spill tier",
        .defaults = kSimulator,
        .make = make_policy<LruCopy>},
   };

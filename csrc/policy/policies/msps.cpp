@@ -27,7 +27,7 @@ class Msps final : public ScorePolicy {
 std::span<const PolicyInfo> msps_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "msps",
-       .summary = "cost of what a replay would run over bytes (Capuchin)",
+       .summary = "lowest cost of a replay over bytes (Capuchin)",
        .defaults = kSimulator,
        .make = make_policy<Msps>},
   };

@@ -50,7 +50,7 @@ class Oracle final : public ScorePolicy {
 std::span<const PolicyInfo> oracle_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "oracle",
-       .summary = "cost to get it back over bytes and time until it is used (simulation)",
+       .summary = "lowest cost to restore over bytes and time until the next use (simulation)",
        .defaults = kSimulator,
        .make = make_policy<Oracle>,
        .simulated_only = true},

@@ -24,7 +24,7 @@ class Random final : public ScorePolicy {
 std::span<const PolicyInfo> random_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "random",
-       .summary = "any value, all equally likely",
+       .summary = "any value with equal probability",
        .defaults = kSimulator,
        .make = make_policy<Random>},
   };

@@ -43,12 +43,12 @@ class Planned final : public Recoup {
 std::span<const PolicyInfo> recoup_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "recoup",
-       .summary = "cost of what a replay would run over bytes and the root of staleness",
+       .summary = "lowest cost of a replay over bytes and the root of staleness",
        .defaults = kInOrder,
        .make = make_policy<Recoup>,
        .has_order = true},
       {.name = "planned",
-       .summary = "recoup, and in steps that repeat the evictions that a search found cheapest",
+       .summary = "as recoup; in steps that repeat, the evictions that a search found cheapest",
        .defaults = kInOrder,
        .make = make_policy<Planned>,
        .foresees = true,

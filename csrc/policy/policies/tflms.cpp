@@ -29,7 +29,7 @@ class Tflms final : public ScorePolicy {
 std::span<const PolicyInfo> tflms_policies() {
   static constexpr PolicyInfo kPolicies[] = {
       {.name = "tflms",
-       .summary = "what is used last, spilled where there is a spill tier (simulation)",
+       .summary = "the value used last, spills if there is a spill tier (simulation)",
        .defaults = kSimulator,
        .make = make_policy<Tflms>,
        .simulated_only = true},

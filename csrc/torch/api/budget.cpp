@@ -41,14 +41,14 @@ bool Budget::entered() const {
 
 void Budget::enter() {
   if (!scope_) {
-    throw std::logic_error("recoup: a budget can be entered only once: make another one");
+    throw std::logic_error("recoup: a budget can be entered only once: create a new one");
   }
   scope_->enter();
 }
 
 void Budget::leave() {
   if (!scope_ || !scope_->in_force()) {
-    throw std::logic_error("recoup: this budget is not in force: enter it first");
+    throw std::logic_error("recoup: this budget is not active: enter it first");
   }
   scope_->leave();
   last_stats_ = stats();
@@ -86,14 +86,14 @@ void Budget::end_as_it_is(bool keeps_trace) {
 
 void Budget::grow(Bytes budget) {
   if (!scope_) {
-    throw std::logic_error("recoup: this budget is not in force: enter it first");
+    throw std::logic_error("recoup: this budget is not active: enter it first");
   }
   scope_->session().grow(budget);
 }
 
 void Budget::shrink(Bytes budget) {
   if (!scope_) {
-    throw std::logic_error("recoup: this budget is not in force: enter it first");
+    throw std::logic_error("recoup: this budget is not active: enter it first");
   }
   scope_->session().shrink(budget);
 }
@@ -107,14 +107,14 @@ void Budget::reset_peak() {
 
 void Budget::record(const std::string& path) {
   if (!scope_ || scope_->in_force()) {
-    throw std::logic_error("recoup: ask for a trace before the budget is entered");
+    throw std::logic_error("recoup: request a trace before the budget is entered");
   }
   scope_->session().record(path);
 }
 
 void Budget::offer(const at::Tensor& tensor) {
   if (!entered()) {
-    throw std::logic_error("recoup: enter the budget before tensors are offered to it");
+    throw std::logic_error("recoup: enter the budget before you offer tensors to it");
   }
   if (!tensor.defined() || !tensor.has_storage()) {
     return;
@@ -135,7 +135,7 @@ void Budget::mark_step(const std::string& name) {
 
 void Budget::log_decisions() {
   if (!scope_ || scope_->in_force()) {
-    throw std::logic_error("recoup: ask for decisions before the budget is entered");
+    throw std::logic_error("recoup: request decisions before the budget is entered");
   }
   scope_->session().log_decisions();
 }
@@ -150,7 +150,7 @@ std::vector<Decision> Budget::decisions() const {
 
 void Budget::attribute(const AttributionOptions& options) {
   if (!scope_ || scope_->in_force()) {
-    throw std::logic_error("recoup: ask who holds memory before the budget is entered");
+    throw std::logic_error("recoup: request attribution before the budget is entered");
   }
   scope_->session().attribute(options);
 }

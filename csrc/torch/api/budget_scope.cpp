@@ -94,10 +94,10 @@ void BudgetScope::enter() {
     TraitsTable::instance().look_for_overrides();
   }
   if (!Sessions::enter(session_)) {
-    throw std::logic_error(str_cat("recoup: a budget is already in force on ",
+    throw std::logic_error(str_cat("recoup: a budget is already active on ",
                                    session_.device().str(),
-                                   "; budgets cannot be nested: leave its scope first, or change "
-                                   "it with run.set_budget"));
+                                   ", and budgets cannot be nested: leave its scope first, or "
+                                   "change it with run.set_budget"));
   }
   Sessions::end_suspended(session_);
   state_ = State::kActive;

@@ -141,8 +141,9 @@ void escape(const at::Tensor& tensor, Address address) {
         require_resident(session, session.engine(lock), storage);
         TORCH_CHECK(
         detail::on_scope_thread() || !session.engine(lock).user().has_needed_dependents(storage),
-        "recoup: evicted tensors depend on this one's content, and it was asked for its address on a "
-        "thread outside the budget scope. Hold recoup.pin on it, or call recoup.materialize on them first");
+        "recoup: a tensor's address was requested on a thread outside the budget scope, while "
+        "evicted tensors must be recomputed from its content. Hold recoup.pin on the tensor, or "
+        "first call recoup.materialize on the tensors computed from it");
         detail::UserRequests& user = session.engine(lock).user();
         if (address == Address::kNew && !session.on_gpu()) {
           user.escape_and_leave(storage);

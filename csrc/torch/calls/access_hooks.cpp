@@ -62,8 +62,9 @@ void on_mutable_access(c10::StorageImpl* storage) {
   on_access(*storage, true, [](Engine& engine, StorageId id) {
     TORCH_CHECK(on_scope_thread() || !engine.user().has_needed_dependents(id),
                 "recoup: a tensor's address was taken for writing on a thread outside the budget "
-                "scope, while evicted tensors can only be recomputed from its content. Call "
-                "recoup.materialize on them first, or hold recoup.pin on the tensor");
+                "scope, while evicted tensors must be recomputed from its content. Hold "
+                "recoup.pin on the tensor, or first call recoup.materialize on the tensors "
+                "computed from it");
     engine.user().escape(id);
   });
 }
@@ -72,15 +73,15 @@ void refuse_if_suspended_needs(const c10::StorageImpl& storage) {
   const Visit visit;
   TORCH_CHECK(!is_needed_by_suspended(storage),
               "recoup: a tensor's address was taken for writing, while tensors of a suspended "
-              "budget scope can only be recomputed from its content. Complete the scope's exit "
-              "first, with run.resume(budget), or let go of its run: then its evicted tensors are lost");
+              "budget scope must be recomputed from its content. First complete the scope's exit "
+              "with run.resume(budget), or delete its run, which loses its evicted tensors");
 }
 
 void on_meeting(c10::StorageImpl* storage) {
   TORCH_CHECK(!is_needed_by_suspended(*storage),
-              "recoup: a tensor was used in another budget scope, while tensors of a suspended one "
-              "can only be recomputed from its content. Complete that one's exit first, with "
-              "run.resume(budget), or let go of its run: then its evicted tensors are lost");
+              "recoup: a tensor was used in a new budget scope, while tensors of a suspended "
+              "scope must be recomputed from its content. First complete the suspended scope's "
+              "exit with run.resume(budget), or delete its run, which loses its evicted tensors");
 }
 
 // on_access skips storages that a frame trusts: the frame's pin is enough.

@@ -75,7 +75,7 @@ std::string who_asked() {
   if (is_evicted(*storage)) {
     const auto& told =
         const_cast<c10::StorageImpl*>(storage)->get_extra_meta().custom_data_ptr_error_msg_;
-    TORCH_CHECK(false, told.value_or(evicted_message()), ". It was touched by ", who_asked());
+    TORCH_CHECK(false, told.value_or(evicted_message()), ". It was accessed by ", who_asked());
   }
   storage->throw_data_ptr_access_error();
 }

@@ -18,26 +18,25 @@ void throw_out_of_budget(const OutOfBudgetReport& report) {
 
 const std::string& evicted_message() {
   static const std::string message =
-      "recoup: this tensor's bytes are evicted and it was touched outside the budget scope's "
-      "thread or "
-      "by code that recoup cannot see. Run the thread's work in `with recoup.carry():`, or call "
-      "recoup.materialize(tensor), or hold recoup.pin(tensor), on the scope's thread before "
-      "handing the tensor over";
+      "recoup: this tensor's bytes are evicted, and it was accessed on a thread outside the "
+      "budget scope or by code that recoup cannot see. Run the thread's work in `with "
+      "recoup.carry():`; or, on the scope's thread, call recoup.materialize(tensor) or hold "
+      "recoup.pin(tensor) before you hand the tensor over";
   return message;
 }
 
 const std::string& suspended_message() {
   static const std::string message =
-      "recoup: this tensor's bytes are evicted, and its budget scope has ended without the room to "
-      "bring them back. Nothing is lost: run.resume(budget), with a larger budget, completes the "
+      "recoup: this tensor's bytes are evicted, and its budget scope ended without enough memory "
+      "to restore them. Nothing is lost: run.resume(budget) with a larger budget completes the "
       "scope's exit; recoup.materialize(tensor) works in an open scope only";
   return message;
 }
 
 const std::string& lost_message() {
   static const std::string message =
-      "recoup: this tensor's bytes were evicted when its budget scope was given up, before "
-      "run.resume(budget) had brought them back: they are lost. Compute them again";
+      "recoup: this tensor's bytes are lost: they were evicted when the run of its suspended "
+      "budget scope was deleted without run.resume(budget). Compute the tensor again";
   return message;
 }
 

@@ -182,14 +182,14 @@ void Hook::install(Handler handler) {
   const char* const set = std::getenv("RECOUP_HOOK");
   const std::string wanted = set == nullptr ? "" : set;
   if (!wanted.empty() && wanted != "fake" && wanted != "backend_select") {
-    throw std::runtime_error(str_cat("RECOUP_HOOK must be fake or backend_select, not ", wanted));
+    throw std::runtime_error(str_cat("RECOUP_HOOK must be fake or backend_select; got ", wanted));
   }
   const bool taken =
       c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(DispatchKey::Fake);
   if (taken && wanted == "fake") {
     throw std::runtime_error(
-        "recoup cannot watch ops by dispatch key Fake, as RECOUP_HOOK=fake wants it: PyTorch or "
-        "another library has a fallback on it. Set RECOUP_HOOK=backend_select, or do not set it");
+        "recoup cannot watch ops by dispatch key Fake (RECOUP_HOOK=fake): PyTorch or another "
+        "library has a fallback on it. Set RECOUP_HOOK=backend_select, or unset RECOUP_HOOK");
   }
   on_fake_ = wanted.empty() ? !taken && kFakeIsBelowPython : wanted == "fake";
   if (on_fake_) {  // never undone, like PyTorch's own

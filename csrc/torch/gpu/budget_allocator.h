@@ -246,10 +246,10 @@ class DecoratedMemory final : public OutsideMemory {
       const auto stats = inner().getDeviceStats(static_cast<c10::DeviceIndex>(device));
       return {.reserved = current(stats.reserved_bytes), .used = current(stats.allocated_bytes)};
     } catch (const c10::Error& error) {
-      throw std::runtime_error(str_cat(
-          "recoup: PyTorch's allocator of GPU ", device,
-          " does not say how much it has from the driver, so no budget can count it: ",
-          error.what_without_backtrace(), ". Do without that allocator, or without a budget"));
+      throw std::runtime_error(
+          str_cat("recoup: PyTorch's allocator of GPU ", device,
+                  " does not report how much memory it holds, so a budget cannot count it: ",
+                  error.what_without_backtrace(), ". Use another allocator, or no budget"));
     }
   }
 

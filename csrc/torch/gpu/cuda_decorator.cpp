@@ -47,8 +47,8 @@ cudaError_t CudaDecorator::memcpyAsync(void* to, int to_device, const void* from
 c10::DataPtr CudaDecorator::allocateWithAddress(std::size_t size, void* address) {
   if (gpus().owns(address)) {
     throw std::runtime_error(
-        "recoup: memory was asked for at an address of a budget, which gives its addresses by "
-        "itself: ask for another one, or after the scope");
+        "recoup: memory was requested at an address that a budget manages: request another "
+        "address, or wait until after the scope");
   }
   return inner().allocateWithAddress(size, address);
 }
@@ -184,7 +184,7 @@ std::atomic<CudaAllocator*>& cuda_allocator_slot() {
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
   void* const slot = library == nullptr ? nullptr : dlsym(library, kSlot);
   if (slot == nullptr) {
-    throw std::runtime_error(str_cat("this PyTorch has no CUDA allocator: there is no ", kSlot,
+    throw std::runtime_error(str_cat("this PyTorch has no CUDA allocator: no symbol ", kSlot,
                                      " in ", kLibrary, ". Install a build of PyTorch with CUDA"));
   }
   return *static_cast<std::atomic<CudaAllocator*>*>(slot);

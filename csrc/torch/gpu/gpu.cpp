@@ -43,13 +43,13 @@ cuda::Range range_of(const void* memory, Bytes size) {
 cuda::Runtime& runtime_for(c10::Device device) {
   if (gpu_type() != device.type()) {
     throw std::runtime_error(
-        str_cat("recoup: there can be no budget on ", device.str(),
-                ": recoup knows no such GPUs in this process. See docs/cuda.md"));
+        str_cat("recoup: GPU budgets are unavailable on ", device.str(),
+                ": recoup found no GPUs of this type in this process. See docs/cuda.md"));
   }
   cuda::Runtime& runtime = gpus().runtime();
   if (const int count = runtime.device_count(); device.index() >= count) {
-    throw std::invalid_argument(
-        str_cat("there is no device ", device.str(), "; there are ", count, ", numbered from 0"));
+    throw std::invalid_argument(str_cat("device ", device.str(), " does not exist; there are ",
+                                        count, ", numbered from 0"));
   }
   return runtime;
 }
@@ -73,8 +73,8 @@ void Gpu::learn_deleter() {
   const at::Tensor probe = at::empty({1}, at::TensorOptions().dtype(at::kByte).device(device_));
   const c10::DataPtr& data = probe.storage().data_ptr();
   if (!gpus().is_outside(data)) {
-    throw std::runtime_error(str_cat("recoup: PyTorch takes the memory of ", device_.str(),
-                                     " from another allocator. See docs/cuda.md"));
+    throw std::runtime_error(str_cat("recoup: PyTorch allocates the memory of ", device_.str(),
+                                     " with another allocator. See docs/cuda.md"));
   }
   program_deleter_ = data.get_deleter();
 }
@@ -85,7 +85,9 @@ Bytes Gpu::budget(Bytes wanted) const {
   const std::int64_t unit = budget_unit().count();
   if (wanted.count() < unit) {
     throw std::invalid_argument(str_cat("a budget on ", device_.str(), " must be at least ",
-                                        to_string(Bytes(unit)), ", the unit of its memory"));
+                                        to_string(Bytes(unit)),
+                                        ", the allocation unit of its "
+                                        "memory"));
   }
   return Bytes(wanted.count() / unit * unit);
 }
@@ -116,10 +118,10 @@ void Gpu::back(Arena& arena, Bytes size) {
     }
   }
   const cuda::DeviceMemory memory = runtime_->memory(device_.index());
-  throw std::runtime_error(str_cat(
-      "recoup: ", device_.str(), " does not have the ", to_string(size),
-      " of the budget: ", to_string(memory.free), " of its ", to_string(memory.total),
-      " are free. Take a smaller budget, or free what this and other processes hold there"));
+  throw std::runtime_error(
+      str_cat("recoup: only ", to_string(memory.free), " of the ", to_string(memory.total), " of ",
+              device_.str(), " are free; the budget needs ", to_string(size),
+              ". Choose a smaller budget, or free GPU memory of this and other processes"));
 }
 
 // A storage keeps the allocator that made it, and requests new bytes from that one.

@@ -16,7 +16,7 @@ Gpus* the_gpus = nullptr;
 
 Gpus& Gpus::install(c10::DeviceType type, std::unique_ptr<cuda::Runtime> runtime) {
   if (the_gpus != nullptr) {
-    throw std::logic_error("recoup knows the GPUs of this process already");
+    throw std::logic_error("the GPUs of this process are already registered with recoup");
   }
   the_gpus = new Gpus(type, std::move(runtime));
   return *the_gpus;

@@ -28,7 +28,7 @@ void install_cuda() {
 #else
 bool with_cuda() { return false; }
 
-void install_cuda() { throw std::logic_error("this build of recoup knows no CUDA"); }
+void install_cuda() { throw std::logic_error("recoup was built without CUDA"); }
 #endif
 
 GpuMemory gpu_memory(int device) {
@@ -39,7 +39,7 @@ GpuMemory gpu_memory(int device) {
   const int count = gpus.runtime().device_count();
   if (device < 0 || device >= count) {
     throw std::invalid_argument(
-        detail::str_cat("there is no GPU ", device, "; there are ", count, ", numbered from 0"));
+        detail::str_cat("GPU ", device, " does not exist; there are ", count, ", numbered from 0"));
   }
   const detail::cuda::DeviceMemory memory = gpus.runtime().memory(device);
   const detail::OutsideMemory::Usage outside = gpus.outside().usage(device);

@@ -57,9 +57,10 @@ void CompiledFrame::pass(const c10::OperatorHandle& op, c10::DispatchKeySet belo
                          torch::jit::Stack* stack) {
   const OpTraits& traits = TraitsTable::instance().of(op, reach_of(below));
   TORCH_CHECK(!traits.foreign, "recoup: a compiled graph calls the op ", traits.name,
-              ", which may read and write tensors that the graph was not given, so it cannot be run "
-              "as one op. Call it outside of what is compiled, or if it gives the same bits from "
-              "the same arguments each time, say so with recoup.allow_replay");
+              ", which may read and write tensors other than the inputs of the graph, so the "
+              "graph cannot run as one op. Call the op outside the compiled code, or, if it "
+              "always computes the same bits from the same arguments, name it in "
+              "recoup.allow_replay");
   // A kernel in Python calls this op again, or another one.
   if (traits.random && !below.has(c10::DispatchKey::Python)) {
     draw(op, traits, below, *stack);

@@ -248,8 +248,8 @@ Nanoseconds run_again(const Payload& payload,
                       torch::jit::Stack& stack) {
   TORCH_CHECK(!payload.traits->unregistered.is_set(), "recoup: a tensor that ",
               payload.traits->name,
-              " made cannot be brought back, because the op has been unregistered since. Keep its "
-              "library as long as what it made, or call recoup.materialize on that first");
+              " computed cannot be restored, because the op was unregistered. Keep its library "
+              "registered as long as its results exist, or first call recoup.materialize on them");
   const SettingsGuard settings(*payload.settings, payload.device.type());
   const Unseen unseen;
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(replay_excluded());

@@ -25,7 +25,7 @@ Options options_on(const Gpu* gpu, Options options) {
     return options;
   }
   if (options.aids.poison) {
-    throw std::invalid_argument("the test aid 'poison' is for budgets of the CPU's memory");
+    throw std::invalid_argument("the test aid 'poison' is for CPU budgets only");
   }
   if (options.budget > Bytes(0)) {
     options.budget = gpu->budget(options.budget);
@@ -63,8 +63,9 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
                .session = this}) {
   const PolicyInfo& policy = find_policy(options.policy);
   if (policy.simulated_only) {
-    throw std::invalid_argument(str_cat(
-        "policy '", options.policy, "' needs to know the future: only a simulation can have it"));
+    throw std::invalid_argument(
+        str_cat("policy '", options.policy,
+                "' needs knowledge of the future, which only a simulation has"));
   }
   device_.make_arena(engine_.options());
   if (Gpu* const gpu = device_.gpu()) {
@@ -110,7 +111,7 @@ void Session::grow(Bytes budget) {
 void Session::shrink(Bytes budget) {
   const EngineLock lock(mutex_);
   if (on_gpu()) {
-    throw std::invalid_argument("recoup: a budget on a GPU cannot be made smaller");
+    throw std::invalid_argument("recoup: a GPU budget cannot be reduced");
   }
   wait_for_replays(lock);
   engine_.set_running_op("the change to a smaller budget");

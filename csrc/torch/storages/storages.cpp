@@ -170,9 +170,10 @@ void Storages::escape_owners(AddressRange range) {
     const RecordId self = owner->self;
     const StorageId id = id_of(*owner);
     TORCH_CHECK(on_scope_thread() || !engine_.user().has_needed_dependents(id),
-                "recoup: evicted tensors depend on the content of a tensor, and another one was "
-                "made of its memory on a thread outside the budget scope. Hold recoup.pin on it, or "
-                "call recoup.materialize on them first");
+                "recoup: a tensor's memory was reused for another tensor on a thread outside the "
+                "budget scope, while evicted tensors must be recomputed from its content. Hold "
+                "recoup.pin on the tensor, or first call recoup.materialize on the tensors "
+                "computed from it");
     if (device_.brings_in()) {
       (void)engine_.user().pin(id);
     }

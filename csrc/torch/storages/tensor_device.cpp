@@ -75,14 +75,14 @@ void TensorDevice::open_tier(const Options& options) {
   }
   if (gpu_) {
     if (!options.spill_dir.empty()) {
-      throw std::invalid_argument(str_cat("recoup: what is spilled from ", device_.str(),
-                                          " is kept in pinned memory of the host, in no directory: "
-                                          "leave spill_dir out"));
+      throw std::invalid_argument(str_cat("recoup: the spill tier of ", device_.str(),
+                                          " is in pinned host memory, not in a directory: leave "
+                                          "out spill_dir"));
     }
     if (options.spill > physical_memory()) {
-      throw std::invalid_argument(str_cat("recoup: what is spilled from ", device_.str(),
-                                          " is kept in pinned memory of the host, ", "which has ",
-                                          to_string(physical_memory()), ": take a smaller spill"));
+      throw std::invalid_argument(
+          str_cat("recoup: the spill tier of ", device_.str(), " is in pinned host memory, ",
+                  "which has ", to_string(physical_memory()), ": choose a smaller spill"));
     }
     gpu_->open_tier(options.spill);
     return;
@@ -170,9 +170,9 @@ void* TensorDevice::address(const Location& location) {
     void* const data = record->strong->_mutable_data_ptr_no_checks().get();
     if (reinterpret_cast<std::uintptr_t>(data) != record->range.from) [[unlikely]] {
       throw std::runtime_error(
-          "recoup: the memory of a tensor was replaced where recoup could not see it, and its old "
-          "content is needed for an evicted tensor that was made from it. Replace it with tensor "
-          "operations, or call recoup.materialize on what depends on it first");
+          "recoup: the memory of a tensor was replaced without recoup seeing it, but an evicted "
+          "tensor must be recomputed from its old content. Replace it with tensor operations, or "
+          "first call recoup.materialize on the tensors computed from it");
     }
     return data;
   }

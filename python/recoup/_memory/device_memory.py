@@ -58,7 +58,7 @@ def no_addresses() -> str:
     limits = [each for each in machine.look().limits if each.kind == "addresses"]
     because = ", ".join(f"{each.source} is {format_bytes(each.limit_bytes)}" for each in limits)
     return (
-        f"a scope reserves addresses for all of physical memory, {whole}, before it uses any, and "
-        f"the system refuses that: {because or 'it gives no reason'}. Lift `ulimit -v` and "
-        "`ulimit -d`: a limit of a cgroup counts memory, and not addresses"
+        f"the system refuses to reserve addresses for all physical memory, {whole}, as a scope "
+        f"does before it uses any: {because or 'it gives no reason'}. Lift `ulimit -v` and "
+        "`ulimit -d`; to limit memory use a cgroup, which does not count addresses"
     )

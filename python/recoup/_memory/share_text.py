@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 ALSO_ALLOWED = (
-    ", or a share such as '60%' of what tensors may have when the scope begins, or 'auto': all of "
-    "that less a reserve"
+    ", or a share such as '60%' of the memory available to tensors when the scope begins, or "
+    "'auto' for all of that memory less a reserve"
 )
 """Forms of a budget in addition to a size, for error messages."""
 _PERCENT = re.compile(r"([0-9]{1,100})(?:\.([0-9]{1,100}))?\s*%")
@@ -40,6 +40,7 @@ def parse_share(value: object, *, name: str = "budget") -> Share | None:
     if not 0 < percent <= 100:
         raise ValueError(
             f"{name} in percent must be a number above 0 and at most 100, such as '60%' or "
-            f"'12.5%': a share of what tensors may have when the scope begins; got {value!r}"
+            "'12.5%': a share of the memory available to tensors when the scope begins; got "
+            f"{value!r}"
         )
     return Share(value, percent / 100)

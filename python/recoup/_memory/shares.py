@@ -68,8 +68,8 @@ class Sizing:
     def _decide_on_cpu(self, device: torch.device) -> None:
         existing, free = _bytes_of_tensors(), machine.look().free
         said = (
-            f"{format_bytes(free.free_bytes)} are free by {free.source}, and tensors that exist "
-            f"have {format_bytes(existing)}"
+            f"{format_bytes(free.free_bytes)} are free according to {free.source}, and existing "
+            f"tensors take {format_bytes(existing)}"
         )
         reserve = 0
         if self._share.fraction is None:
@@ -85,7 +85,7 @@ class Sizing:
     def _decide_on_gpu(self, device: torch.device) -> None:
         whole, memory = free_bytes(device), _C.gpu_memory(device.index)
         no_tensor = memory["total_bytes"] - memory["free_bytes"] - memory["reserved_bytes"]
-        said = f"{format_bytes(whole)} of {device} are free or PyTorch's"
+        said = f"{format_bytes(whole)} of {device} are free or reserved by PyTorch"
         self._decide(whole, max(no_tensor, 0) // _GROWTH_ON_GPU, said)
 
     def _decide(self, whole: int, reserve: int, said: str) -> None:
@@ -93,11 +93,11 @@ class Sizing:
             size = int(whole * self._share.fraction)
         else:
             size = whole - reserve
-            said += f"; {format_bytes(reserve)} are reserved for memory that no tensor has"
+            said += f"; {format_bytes(reserve)} are reserved for memory other than tensors"
         if size <= 0:
             raise RuntimeError(
-                f"the budget {self._share.text!r} leaves nothing for tensors: {said}. Free memory, "
-                "raise the limit, or give a size"
+                f"the budget {self._share.text!r} leaves no memory for tensors: {said}. Free "
+                "memory, raise the limit, or give the budget as a size"
             )
         self.budget_bytes = size
         self._said = said
@@ -144,10 +144,10 @@ class Sizing:
             return
         self._warned = True
         warnings.warn(
-            f"recoup: the memory that no tensor has grew by {format_bytes(grown)} since the scope "
-            f"began, {format_bytes(excess)} more than the budget {self._share.text!r} reserves for "
-            f"it, and tensors cannot make room: {why} The process may take more memory than there "
-            "is: give a smaller budget, as a size or in percent",
+            f"recoup: memory other than tensors grew by {format_bytes(grown)} since the scope "
+            f"began, {format_bytes(excess)} more than the budget {self._share.text!r} reserves "
+            f"for it, and evicting tensors cannot make room: {why} The process may exceed the "
+            "available memory: give a smaller budget, as a size or in percent",
             RecoupWarning,
             stacklevel=2,
         )

@@ -55,7 +55,7 @@ def parse_bytes(
         size = f"{limit_bytes} bytes ({format_bytes(limit_bytes)})"
         most = f"the memory of its device, {size}"
         if limit_source:
-            most = f"the memory that this process may take, {size} by {limit_source}"
+            most = f"the memory that this process may take, {size} according to {limit_source}"
         raise ValueError(f"{name} must be at most {most}; got {value!r}")
     return count
 

@@ -97,8 +97,8 @@ def _run(original: _Function, graph: Any, inputs: list[Any]) -> tuple[Any, ...]:
         if call.written:
             add_note(
                 error,
-                f"The op is a compiled graph ({name_of(graph)}) that changes what it is given, and "
-                "may have done so before it failed: run again, it changes that once more.",
+                f"The op is a compiled graph ({name_of(graph)}) that modifies its inputs and may "
+                "have modified them before it failed; a second run would modify them again.",
             )
         raise
     inputs.clear()
@@ -111,9 +111,7 @@ def _run(original: _Function, graph: Any, inputs: list[Any]) -> tuple[Any, ...]:
         results = [_in_place_of(each, new, tensor) for each in results]
     call.results = []
     if call.tensors and (why or call.written):
-        REASONS.add(
-            name_of(graph), why or "it changes much of what it is given, which is expensive to copy"
-        )
+        REASONS.add(name_of(graph), why or "it modifies large inputs, which are expensive to copy")
     return tuple(results)
 
 

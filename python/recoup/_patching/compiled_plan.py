@@ -71,7 +71,7 @@ def _make(graph: Any, count: int) -> Plan:
             return opaque(f"it calls {name}, which may use other tensors")
     names = _globals_of(graph)
     if names is None:
-        return opaque("recoup does not find its constants in this version of PyTorch")
+        return opaque("recoup cannot find its constants in this version of PyTorch")
     constants = tuple(each for each in names.values() if isinstance(each, torch.Tensor))
     why_once = ""
     if "atomic_add" in text:

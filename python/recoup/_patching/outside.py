@@ -52,11 +52,11 @@ def _warn_of(others: Collection[int]) -> None:
     """Warns that existing tensors stay outside the tier, and why, if there are any."""
     if any(issubclass(type(each), torch.Tensor) for each in gc.get_objects()):
         names = {thread.ident: thread.name for thread in threading.enumerate()}
-        running = ", ".join(sorted(names.get(other, "one without a name") for other in others))
+        running = ", ".join(sorted(names.get(other, "an unnamed thread") for other in others))
         warnings.warn(
-            "recoup: tensors that were made before the scope stay outside of its spill tier, "
-            f"because other threads of Python are running and could use them: {running}. Open the "
-            "scope before they start, or make the model inside of it",
+            "recoup: tensors that were made before the scope cannot be spilled, because other "
+            f"Python threads are running and may use them: {running}. Open the scope before these "
+            "threads start, or make the model inside the scope",
             RecoupWarning,
             stacklevel=4,
         )

@@ -28,7 +28,7 @@ FIGURES = (
 )
 """The fields of an OutOfBudgetError that a report includes."""
 
-_HELD = "Who held memory when it was refused, by module and kind:"
+_HELD = "Memory held when the allocation failed, by module and kind:"
 NOTED_ROWS = 6
 """Maximum number of holders in the note of an error."""
 
@@ -170,41 +170,43 @@ def _is_of(refusal: Mapping[str, Any], error: OutOfBudgetError) -> bool:
 def _help(error: OutOfBudgetError, where: Where) -> Iterator[str]:
     if error.enough_bytes == 0:
         yield (
-            "No budget is enough with these segments: the request is larger than `block_size`. "
+            "No budget is enough with this `block_size`: the allocation is larger than a block. "
             "Leave `block_size` out."
         )
     elif where == "exit":
         yield (
-            f"run.resume({error.enough_bytes}) completes the exit; that is a budget of "
-            f"{format_bytes(error.enough_bytes)}. `del` tensors that are not needed after the "
-            "scope, and a smaller budget is enough."
+            f"run.resume({error.enough_bytes}), a budget of {format_bytes(error.enough_bytes)}, "
+            "completes the exit. A smaller budget is enough if you `del` tensors that are not "
+            "needed after the scope."
         )
     else:
-        least = f" No budget below {format_bytes(error.least_bytes)} is." * bool(error.least_bytes)
+        least = f" No budget below {format_bytes(error.least_bytes)} is enough." * bool(
+            error.least_bytes
+        )
         yield (
-            f"A budget of {format_bytes(error.enough_bytes)} is enough for all that ran so far and "
-            f"for this request.{least}"
+            f"A budget of {format_bytes(error.enough_bytes)} is enough for everything that ran so "
+            f"far and for this allocation.{least}"
         )
     if error.non_recomputable_bytes:
         yield (
-            f"A spill tier, spill=..., takes tensors that cannot be computed again: "
-            f"{format_bytes(error.non_recomputable_bytes)} were in the pool."
+            "A spill tier (spill=SIZE) can take tensors that cannot be recomputed: "
+            f"{format_bytes(error.non_recomputable_bytes)} of them were in the pool."
         )
     if error.external_bytes:
         yield (
-            f"{format_bytes(error.external_bytes)} were charged for memory outside of the pool, "
-            "where nothing can be evicted: tensors that were made outside the scope, or whose "
-            "address NumPy or other code was given. Make the model inside the scope."
+            f"{format_bytes(error.external_bytes)} were charged for memory outside the pool, "
+            "which cannot be evicted: tensors that were made outside the scope, or whose address "
+            "was given to NumPy or other code. Make the model inside the scope."
         )
     if error.pinned_bytes:
         yield (
-            f"{format_bytes(error.pinned_bytes)} could not move or go: the running op used them, "
-            "or recoup.pin or other code held them. They can be evicted again when they are "
-            "no longer held."
+            f"{format_bytes(error.pinned_bytes)} could be neither moved nor evicted: they were "
+            "used by the running op, held by recoup.pin, or their address was given to other "
+            "code. They can be evicted when they are released."
         )
     if error.evictable_bytes and error.largest_window_bytes < error.asked_bytes:
         yield (
-            f"The largest range of addresses that could be emptied has "
-            f"{format_bytes(error.largest_window_bytes)}, less than the request: what is pinned "
-            "lies in between."
+            "The largest address range that could be freed has "
+            f"{format_bytes(error.largest_window_bytes)}, less than the allocation: pinned "
+            "tensors divide the memory."
         )

@@ -11,7 +11,7 @@ def utf8_name(path: str | bytes | os.PathLike[str]) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"the name of a file must be UTF-8; got {os.fsencode(name)!r}") from None
+        raise ValueError(f"a file name must be UTF-8; got {os.fsencode(name)!r}") from None
     return name
 
 

@@ -10,8 +10,8 @@ from recoup.stats import Stats
 _PINNED_ROWS = 10
 _WAIT_ROWS = 5
 _MODULE_ROWS = 10
-NO_MODULE = "outside of modules"
-_WORDS = "What the words mean: docs/glossary.md, or recoup.words.WORDS."
+NO_MODULE = "outside modules"
+_WORDS = "These terms are explained in docs/glossary.md and recoup.words.WORDS."
 
 
 def format_report(
@@ -86,8 +86,8 @@ def _memory_table(stats: Stats) -> str:
     rows = [
         ("peak", stats.peak_bytes),
         ("resident", stats.resident_bytes),
-        ("made outside", stats.external_bytes),
-        ("own records, peak", stats.metadata_peak_bytes),
+        ("outside the pool", stats.external_bytes),
+        ("metadata, peak", stats.metadata_peak_bytes),
     ]
     return _table(
         ("memory", "size", "of budget"),
@@ -106,22 +106,22 @@ def _work_table(stats: Stats) -> str:
     ]
     if stats.imports:
         size = format_bytes(stats.imported_bytes)
-        rows.append(("brought in from outside", f"{stats.imports:,}", size))
+        rows.append(("imported into the pool", f"{stats.imports:,}", size))
     if stats.spills:
         rows.append(("spills", f"{stats.spills:,}", format_bytes(stats.spilled_bytes)))
-        rows.append(("of them while ops ran", "", format_bytes(stats.written_behind_bytes)))
-        rows.append(("given up with a copy", f"{stats.clean_spills:,}", ""))
+        rows.append(("of these, during ops", "", format_bytes(stats.written_behind_bytes)))
+        rows.append(("evicted, already spilled", f"{stats.clean_spills:,}", ""))
         rows.append(("fetches", f"{stats.fetches:,}", format_bytes(stats.fetched_bytes)))
-        rows.append(("of them while ops ran", "", format_bytes(stats.fetched_ahead_bytes)))
+        rows.append(("of these, during ops", "", format_bytes(stats.fetched_ahead_bytes)))
         if stats.unread_copies:
-            rows.append(("copies that could not be read", f"{stats.unread_copies:,}", ""))
-        rows.append(("most spilled at once", "", format_bytes(stats.spill_peak_bytes)))
+            rows.append(("unreadable spilled copies", f"{stats.unread_copies:,}", ""))
+        rows.append(("spilled, peak", "", format_bytes(stats.spill_peak_bytes)))
     return _table(("work", "count", "bytes"), rows)
 
 
 def _time_table(stats: Stats) -> str:
     kinds = [
-        ("plain ops", stats.op_ns),
+        ("program ops", stats.op_ns),
         ("replays", stats.replay_ns),
         ("search", stats.search_ns),
         ("bookkeeping", stats.bookkeeping_ns),
@@ -131,7 +131,7 @@ def _time_table(stats: Stats) -> str:
     if stats.spills:
         kinds += [("spills", stats.spill_ns), ("fetches", stats.fetch_ns)]
     return _table(
-        ("time", "spent", "of plain"),
+        ("time", "spent", "of ops"),
         ((name, format_ns(ns), _percent(ns, stats.op_ns)) for name, ns in kinds),
     )
 
@@ -142,7 +142,7 @@ def _wait_table(waits: Sequence[Mapping[str, Any]]) -> str:
     if rest:
         rows.append(("others", sum(row[1] for row in rest), sum(row[2] for row in rest)))
     return _table(
-        ("waited for copies", "spills", "fetches"),
+        ("waits for copies", "spills", "fetches"),
         ((op, format_ns(spill), format_ns(fetch)) for op, spill, fetch in rows),
     )
 
@@ -150,15 +150,15 @@ def _wait_table(waits: Sequence[Mapping[str, Any]]) -> str:
 def _plan_table(stats: Stats) -> str:
     rows = [
         ("steps planned", f"{stats.foreseen_steps:,}", ""),
-        ("with a list", f"{stats.eviction_lists:,}", ""),
-        ("given up", f"{stats.given_up_lists:,}", ""),
-        ("steps followed", f"{stats.followed_steps:,}", ""),
+        ("steps with a plan", f"{stats.eviction_lists:,}", ""),
+        ("plans abandoned", f"{stats.given_up_lists:,}", ""),
+        ("steps that followed a plan", f"{stats.followed_steps:,}", ""),
         ("evictions", f"{stats.listed_evictions:,}", ""),
-        ("replays and moves, planned", "", format_ns(stats.followed_expected_ns)),
-        ("replays and moves, done", "", format_ns(stats.followed_cost_ns)),
+        ("replays and moves, expected", "", format_ns(stats.followed_expected_ns)),
+        ("replays and moves, actual", "", format_ns(stats.followed_cost_ns)),
         ("planning", "", format_ns(stats.planning_ns)),
     ]
-    return _table(("lists of evictions", "count", "time"), rows)
+    return _table(("planned evictions", "count", "time"), rows)
 
 
 def _holder_tables(holders: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -183,7 +183,7 @@ def _holder_tables(holders: Sequence[Mapping[str, Any]]) -> list[str]:
         by_module.append((f"{len(rest)} others", format_bytes(left), _percent(left, peak), "-"))
     return [
         _table(("at the peak, by kind", "size", "of the peak"), by_kind),
-        _table(("at the peak, by module", "size", "of the peak", "most of it"), by_module),
+        _table(("at the peak, by module", "size", "of the peak", "largest kind"), by_module),
     ]
 
 
@@ -203,7 +203,7 @@ def _module_table(modules: Sequence[Mapping[str, Any]]) -> str:
         spent, ops, replays = (sum(row[key] for row in rest) for key in ("op_ns", "ops", "replays"))
         again = f"{counted(replays, 'replay')}, {format_ns(sum(row['replay_ns'] for row in rest))}"
         rows.append((f"{len(rest)} others", format_ns(spent), counted(ops, "op"), again))
-    return _table(("time, by module", "spent", "", "to get it back"), rows)
+    return _table(("time, by module", "spent", "", "replays"), rows)
 
 
 def _pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:
@@ -224,7 +224,7 @@ def _pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:
 
 def _graph_table(kept: Sequence[tuple[str, int]]) -> str:
     return _table(
-        ("compiled graphs kept", "calls", "", "why what they made was not evicted"),
+        ("compiled graphs", "calls", "", "reason why results were not evicted"),
         (("", f"{calls:,}", "", why) for why, calls in kept),
     )
 

@@ -11,7 +11,7 @@ State = Literal["not entered", "open", "suspended", "over"]
 _RECOMMENDED = {
     "not entered": "enter it first",
     "suspended": "run.resume(budget) completes its exit",
-    "over": "open another one with recoup.budget(...)",
+    "over": "open a new one with recoup.budget(...)",
 }
 
 
@@ -29,7 +29,7 @@ def require_open(engine: _C.Budget, name: str, *, was_left: bool) -> None:
     state = state_of(engine, was_left=was_left)
     if state != "open":
         raise RuntimeError(
-            f"run.{name} needs an open scope, and this one is {state}: {_RECOMMENDED[state]}"
+            f"run.{name} needs an open scope, but this scope is {state}: {_RECOMMENDED[state]}"
         )
 
 
@@ -38,20 +38,20 @@ def require_suspended(engine: _C.Budget, *, was_left: bool) -> None:
     state = state_of(engine, was_left=was_left)
     if state == "open":
         raise RuntimeError(
-            "run.resume completes an exit that failed, and this scope is open: "
-            "run.set_budget(budget) gives it more memory"
+            "run.resume completes a failed exit, but this scope is open: change its budget with "
+            "run.set_budget(budget)"
         )
     if state != "suspended":
         raise RuntimeError(
-            f"run.resume completes an exit that failed, and this scope is {state}: there is "
-            "nothing to do"
+            f"run.resume completes a failed exit, but this scope is {state}: there is nothing to "
+            "resume"
         )
 
 
 OF_A_FAILURE = (
-    "The scope is suspended. What could be brought back is there. A tensor that is evicted or "
-    "spilled raises an error when it is touched, until run.resume(budget), with the same budget or "
-    "a larger one, brings it back. Before that, `del` what is lost."
+    "The scope is suspended. Using a tensor that is still evicted or spilled raises an error. "
+    "First `del` the tensors that cannot be restored; then run.resume(budget), with the same or "
+    "a larger budget, restores the others."
 )
 """A note on an error, other than OutOfBudgetError, that interrupted an exit."""
 
@@ -68,9 +68,9 @@ def of_no_room(error: OutOfBudgetError) -> str:
     missing = error.least_bytes - error.budget_bytes
     much = f"at least {format_bytes(missing)} of tensors" if missing > 0 else "tensors"
     return (
-        "The scope is suspended. Nothing is lost while its run is kept: `with ... as run` gives "
-        "it, and `error.run` has it. Until run.resume, an evicted tensor raises an error when it "
-        f"is touched.\nWithout a larger budget, let go of {much} before the scope ends: `del` "
-        "results that are not needed after it (a loss that was not detached keeps all activations "
-        "of its backward pass), save to files what is only to be stored, or set gradients to None."
+        "The scope is suspended. No tensor is lost while the scope's run object exists: keep "
+        "`run` of `with ... as run`, or `error.run`. Until run.resume, using an evicted tensor "
+        f"raises an error.\nWithout a larger budget, free {much} before the scope ends: `del` "
+        "results that are not needed after it (a loss that was not detached keeps all "
+        "activations of its backward pass), save results to files, or set gradients to None."
     )

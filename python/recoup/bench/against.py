@@ -105,7 +105,10 @@ def _ours(net: Net, policy: str, budget: int, plan: Plan) -> dict[str, Any]:
         except recoup.OutOfBudgetError as error:
             return {"status": "out of budget", "reason": str(error).partition("\n")[0]}
         if trial.digest != plain.digest:
-            raise BitsDifferError(f"{net.name} under {policy} in {budget:,} bytes: bits differ")
+            raise BitsDifferError(
+                f"{net.name} with policy {policy} in {budget:,} bytes: bits differ from plain "
+                "PyTorch"
+            )
         ratios.append(trial.step_seconds / plain.step_seconds)
         stats = trial.stats
     assert stats is not None

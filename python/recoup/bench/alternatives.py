@@ -121,7 +121,7 @@ ALTERNATIVES = (
     Alternative(
         "save-on-cpu",
         _save_on_cpu,
-        note=lambda: "moves what is saved to the CPU, where it is already",
+        note=lambda: "moves saved tensors to the CPU, where they already are",
     ),
     *(
         Alternative(f"compile-{budget}", **_compiled("aot_eager_decomp_partition", budget))
@@ -144,7 +144,7 @@ def alternatives_named(names: list[str]) -> list[Alternative]:
     for name in names:
         if name not in known:
             raise ValueError(
-                f"unknown alternative {name!r}; there are all, none, {', '.join(known)}"
+                f"unknown alternative {name!r}; the alternatives are all, none, {', '.join(known)}"
             )
     return [known[name] for name in names]
 

@@ -53,11 +53,11 @@ def read(path: Path, benchmark: str, kind: type[_T], settings: dict[str, Any]) -
         found = dict(parts["settings"])
         results = kind(**parts)
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise ValueError(f"{path} is not a result of `recoup {benchmark}`") from None
+        raise ValueError(f"{path} was not written by `recoup {benchmark}`") from None
     for name, value in settings.items():
         if found.get(name) != value:
             raise ValueError(
-                f"{path} was measured with {name} = {found.get(name)}, not {value}; "
-                "give another --out"
+                f"{path} was measured with {name} = {found.get(name)}, not {value}; choose "
+                "another file with --out"
             )
     return results

@@ -63,11 +63,14 @@ def run_round(
             row |= {"status": "out of budget", "reason": str(error).partition("\n")[0]}
             continue
         if found.trial.digest != before.trial.digest:
-            raise BitsDifferError(f"{net.name} under {policy} in {budget:,} bytes: bits differ")
+            raise BitsDifferError(
+                f"{net.name} with policy {policy} in {budget:,} bytes: bits differ from plain "
+                "PyTorch"
+            )
         ran.append((row, found))
     after = timed(run_plainly, net, steps, seed)
     if after.trial.digest != before.trial.digest:
-        raise BitsDifferError(f"{net.name} has other bits in two plain runs")
+        raise BitsDifferError(f"{net.name}: the bits of two plain runs differ")
     for row, found in ran:
         row["time_ratios"].append(found.trial.step_seconds / plain_seconds(before, after, found.at))
         _describe(row, found.trial.stats)

@@ -32,7 +32,8 @@ def _panel(trace: Trace, net: str, policy: str, share: float) -> Timeline:
     result = trace.simulate(budget, policy=policy)
     if result.status != "ok":
         raise ValueError(
-            f"{net} under {policy} in {share:.3g} of its peak: {result.reason or result.status}"
+            f"{net} with policy {policy} in {share:.3g} of its peak: "
+            f"{result.reason or result.status}"
         )
     step = last_step(trace.timeline(budget, policy=policy))
     costs = {

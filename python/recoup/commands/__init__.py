@@ -1,1 +1,1 @@
-"""The command line, `recoup`. No other part of the package imports it."""
+"""The command line `recoup`. No other part of the package imports it."""

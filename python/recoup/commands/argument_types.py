@@ -1,4 +1,4 @@
-"""What the values of options may be. Each message goes on from the name of the option."""
+"""Types of the values of options. Each error message continues the name of the option."""
 
 import argparse
 import contextlib
@@ -17,16 +17,16 @@ from recoup.known_names import policy_names
 
 _T = TypeVar("_T")
 Parse = Callable[[str], _T]
-"""What argparse takes for the type of an argument."""
+"""A function that argparse accepts as the type of an argument."""
 
 
 def wrong(message: str) -> argparse.ArgumentTypeError:
-    """To be raised by a type: "must be ...; got ..."."""
+    """The error that a type raises; `message` has the form "must be ...; got ..."."""
     return argparse.ArgumentTypeError(message)
 
 
 def choice(names: Sequence[str], *, elsewhere: Mapping[str, str] | None = None) -> Parse[str]:
-    """One of `names`. elsewhere: other names that a user may expect, and where they are taken."""
+    """One of `names`. elsewhere: other names that a user may expect, each with a hint."""
 
     def parse(text: str) -> str:
         try:
@@ -41,7 +41,7 @@ def choice(names: Sequence[str], *, elsewhere: Mapping[str, str] | None = None) 
 def check_choice(
     text: str, names: Sequence[str], *, elsewhere: Mapping[str, str] | None = None
 ) -> None:
-    """Raises ValueError, "must be one of ...", when `text` is none of the names."""
+    """Raises ValueError, "must be one of ...", if `text` is not one of `names`."""
     if text in names:
         return
     where = (elsewhere or {}).get(text)
@@ -50,10 +50,10 @@ def check_choice(
 
 
 def policy(*others: str) -> Parse[str]:
-    """A policy that a run may have, or one of `others`."""
+    """A policy of live runs, or one of `others`."""
     live = policy_names()
     only = {
-        name: f"{name} needs to know the future, and is for `recoup simulate` only"
+        name: f"{name} needs knowledge of the future, which only `recoup simulate` has"
         for name in policy_names(simulated=True)
         if name not in live
     }
@@ -61,7 +61,7 @@ def policy(*others: str) -> Parse[str]:
 
 
 def whole(least: int, most: int | None = None) -> Parse[int]:
-    """A whole number from `least` to `most`, both included."""
+    """A whole number from `least` to `most`, inclusive."""
     if most is None:
         allowed = f"must be {least} or more"
     else:
@@ -82,9 +82,9 @@ def whole(least: int, most: int | None = None) -> Parse[int]:
 def real(
     allowed: str, least: float, most: float = math.inf, *, above: bool = False
 ) -> Parse[float]:
-    """A number from `least` to `most`; above: `least` itself is not allowed.
+    """A number from `least` to `most`. above: excludes `least`.
 
-    allowed: these bounds in words, as "a number above 0".
+    allowed: the bounds in words for the error message, such as "a number above 0".
     """
 
     def parse(text: str) -> float:
@@ -107,12 +107,12 @@ def truth(text: str) -> bool:
 
 
 def size(text: str) -> str:
-    """A size in bytes, with a unit or without. Stays text: reports show it as it was given."""
+    """A size in bytes, with or without a unit. Stays text: reports show it as given."""
     return _checked(text, also="")
 
 
 def budget(text: str) -> str:
-    """A size, a share such as 60%, or auto. Stays text."""
+    """A size, a percentage such as 60%, or auto. Stays text."""
     try:
         share = parse_share(text, name="")
     except ValueError as error:
@@ -129,7 +129,7 @@ def _checked(text: str, *, also: str) -> str:
 
 
 def or_none(parse: Parse[_T]) -> Parse[_T | None]:
-    """What `parse` takes, or none."""
+    """A value that `parse` accepts, or none."""
 
     def parse_or_none(text: str) -> _T | None:
         if text.lower() == "none":
@@ -144,21 +144,21 @@ def or_none(parse: Parse[_T]) -> Parse[_T | None]:
 
 
 def device(text: str) -> str:
-    """Its form. Which devices there are PyTorch knows."""
+    """The name of a device. Checks only its form: whether it exists only PyTorch knows."""
     if not re.fullmatch(r"[a-z_0-9]+(:[0-9]+)?", text):
-        raise wrong(f"must be cpu, or a GPU such as cuda:0; got {text!r}")
+        raise wrong(f"must be cpu or a GPU such as cuda:0; got {text!r}")
     return text
 
 
 def directory(text: str) -> str:
-    """A path, of a directory that need not be there."""
+    """The path of a directory, which need not exist."""
     if not text or "\0" in text:
         raise wrong(f"must be the path of a directory; got {text!r}")
     return text
 
 
 def file_to_write(*suffixes: str) -> Parse[Path]:
-    """A file in a directory that exists and may be written to; with one of `suffixes`, if any."""
+    """A file in an existing writable directory; if `suffixes` are given, with one of them."""
 
     def parse(text: str) -> Path:
         path = Path(text)
@@ -174,7 +174,7 @@ def file_to_write(*suffixes: str) -> Parse[Path]:
 
 
 def file_to_read(text: str) -> str:
-    """A file that can be opened, whose name is UTF-8."""
+    """A file that can be opened and whose name is UTF-8."""
     try:
         utf8_name(text)
         with open(text, "rb"):
@@ -186,7 +186,7 @@ def file_to_read(text: str) -> str:
 
 
 def similar_file(error: OSError) -> str:
-    """'; did you mean ...?' with a file whose name is almost that of one that is not there."""
+    """'; did you mean ...?' with a file whose name is similar to the missing one; else empty."""
     if not isinstance(error, FileNotFoundError):
         return ""
     folder, name = os.path.split(os.fspath(error.filename))
@@ -196,10 +196,10 @@ def similar_file(error: OSError) -> str:
 
 
 def add_trace_argument(parser: argparse.ArgumentParser) -> None:
-    """`trace`: what `recoup.offline.dtr_log.read_any_trace` reads."""
+    """Adds `trace`, a file for `recoup.offline.dtr_log.read_any_trace`."""
     parser.add_argument(
         "trace",
         type=file_to_read,
         metavar="TRACE",
-        help="a file of `recoup run --trace`, or a log of the DTR authors (.log, .log.gz)",
+        help="a trace of `recoup run --trace`, or a log of the DTR authors (.log, .log.gz)",
     )

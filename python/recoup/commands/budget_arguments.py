@@ -24,12 +24,12 @@ FLAGS: Mapping[str, str] = types.MappingProxyType(
         "trace": "--trace",
     }
 )
-"""Arguments of `recoup.budget` that have a flag of their own."""
+"""Arguments of `recoup.budget` that have their own flag."""
 
 OPTION_FLAGS: Mapping[str, str] = types.MappingProxyType(
     {"planning": "--planning", "max_replay_ratio": "--max-replay-ratio"}
 )
-"""Fields of `recoup.Options` that have a flag of their own; `--option` sets the others."""
+"""Fields of `recoup.Options` that have their own flag; `--option` sets the others."""
 
 OPTION_TYPES: Mapping[str, Parse[Any]] = types.MappingProxyType(
     {
@@ -49,19 +49,21 @@ OPTION_TYPES: Mapping[str, Parse[Any]] = types.MappingProxyType(
         "move_ns_per_byte": or_none(real("a number from 0.001 to 1,000,000", 1e-3, 1e6)),
     }
 )
-"""What `--option` sets, with the type of each."""
+"""Arguments that `--option` sets, with their types."""
 OPTIONS = tuple(OPTION_TYPES)
 PLANNING = ("off", "wait", "background")
 
 
 def option_setting(text: str) -> tuple[str, Any]:
-    """The type of `--option`: NAME=VALUE as the name and the value."""
+    """The type of `--option`: splits NAME=VALUE into the name and the parsed value."""
     name, equals, value = text.partition("=")
     if flag := FLAGS.get(name) or OPTION_FLAGS.get(name):
-        raise wrong(f"{name}: it has a flag of its own, {flag}")
+        raise wrong(f"{name} has its own flag: use {flag}")
     if not equals or name not in OPTION_TYPES:
         hint = "" if name in OPTION_TYPES else did_you_mean(name, OPTIONS)
-        raise wrong(f"must be NAME=VALUE, with one of {', '.join(OPTIONS)}; got {text!r}{hint}")
+        raise wrong(
+            f"must be NAME=VALUE, where NAME is one of {', '.join(OPTIONS)}; got {text!r}{hint}"
+        )
     try:
         return name, OPTION_TYPES[name](value)
     except argparse.ArgumentTypeError as error:

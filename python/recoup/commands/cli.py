@@ -1,7 +1,7 @@
-"""The command line: its commands, and what they have in common.
+"""The command line: the parser of `recoup` and of its commands.
 
 Note [Arguments first]: this module and those of the arguments of each command load neither PyTorch
-nor the core, which take seconds. A command loads what it needs when its arguments are checked.
+nor the core, which take seconds to load. A command loads them after it has checked its arguments.
 """
 
 import sys
@@ -20,10 +20,10 @@ from recoup.commands.suggest.arguments import add_suggest_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command that `argv` (by default the process's own arguments) says.
+    """Runs the command in `argv` (default: the arguments of the process).
 
-    Returns the exit code. What the user's program raises passes through, SystemExit and
-    KeyboardInterrupt included, so that Python ends as it would without us.
+    Returns the exit code. Exceptions of the user's program pass through, SystemExit and
+    KeyboardInterrupt included, so that Python ends as it would without recoup.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     parser, commands = make_parser()
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> tuple[CommandParser, dict[str, CommandParser]]:
-    """The parser, and those of its commands by their names."""
+    """The parser of `recoup`, and the parsers of its commands by name."""
     parser = CommandParser(
         prog="recoup",
         usage="recoup [--help | --version] COMMAND ...",
@@ -58,21 +58,24 @@ def make_parser() -> tuple[CommandParser, dict[str, CommandParser]]:
 def _check_first(
     words: Sequence[str], parser: CommandParser, commands: dict[str, CommandParser]
 ) -> None:
-    """Ends the process when the first word is neither a command nor an option of `recoup`."""
+    """Ends the process if the first word is neither a command nor an option of `recoup`."""
     if not words or words[0] in commands or words[0] in parser.option_names():
         return
     word = words[0].partition("=")[0]
     if not word.startswith("-"):
         if word.endswith(".py"):
-            parser.error(f"there is no command {word}; write recoup run --budget SIZE {word}")
+            parser.error(
+                f"unknown command {word}; to run a script, write recoup run --budget SIZE {word}"
+            )
         near = did_you_mean(word, commands)
-        parser.error(f"there is no command {word}{near or f'; there are {_listed(commands)}'}")
+        parser.error(f"unknown command {word}{near or f'; the commands are {_listed(commands)}'}")
     owners = [name for name, command in commands.items() if word in command.option_names()]
     if owners:
-        parser.error(f"{word} is an option of recoup {owners[0]}; put it after that command")
+        parser.error(f"{word} is an option of recoup {owners[0]}: put it after `{owners[0]}`")
     near = did_you_mean(word, parser.option_names())
     parser.error(
-        f"there is no option {word} before the command{near or f'; there are {_listed(commands)}'}"
+        f"unknown option {word} before the "
+        f"command{near or f'; the commands are {_listed(commands)}'}"
     )
 
 

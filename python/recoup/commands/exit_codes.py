@@ -1,15 +1,15 @@
-"""The exit codes of the command line. docs/command-line.md has their table.
+"""The exit codes of the command line. docs/command-line.md lists them.
 
-Python itself ends with 1 and 120, and those of a program in `recoup run` are its own. 64 to 78 are
-in sysexits.h, 77 and 99 have a meaning for test runners, and from 124 on `timeout`, shells and
-signals have theirs. So the codes of recoup's own are from 80 on.
+Python uses 1 and 120, and a program in `recoup run` uses its own codes. sysexits.h defines 64 to
+78, test runners use 77 and 99, and `timeout`, shells and signals use 124 and above. So recoup's own
+codes start at 80.
 """
 
 USAGE_ERROR = 2
-"""The arguments, or a file that they name, are wrong. As Python's argparse."""
+"""An argument, or a file that it names, is wrong. The same code as argparse."""
 OUT_OF_BUDGET = 80
-"""An OutOfBudgetError has ended the program."""
+"""An OutOfBudgetError ended the program."""
 NOT_WRITTEN = 81
-"""The program, or the command, is done, but a file that was asked for could not be written."""
+"""The program or the command succeeded, but a requested file could not be written."""
 INTERRUPTED = 130
-"""Ctrl-C, as of a shell."""
+"""Ctrl-C. The same code as in a shell."""

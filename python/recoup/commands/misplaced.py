@@ -1,4 +1,4 @@
-"""Options of recoup that stand after the script, and so reach the script."""
+"""Options of recoup that the user put after the script, which therefore gets them."""
 
 import argparse
 import contextlib
@@ -9,7 +9,7 @@ _UNKNOWN = re.compile("unrecogni[sz]ed|unknown|no such|not used|unexpected", re.
 
 
 def misplaced_options(after: Sequence[str], own_options: Sequence[str]) -> list[str]:
-    """Those of `own_options` that are among the words after the script."""
+    """The names in `own_options` that occur among the words after the script."""
     return [name for name in options_in(after) if name in own_options]
 
 
@@ -19,18 +19,18 @@ def options_in(words: Sequence[str]) -> list[str]:
 
 
 def hint(name: str, script: str) -> str:
-    """What to do with an option that the script does not know."""
+    """The line that tells the user where to put an option that the script refused."""
     return (
-        f"recoup: {name} stands after {script}, which does not know it; to give it to recoup, put "
-        f"it before {script}"
+        f"recoup: {name} comes after {script}, which does not know it; if it is an option of "
+        f"recoup, put it before {script}"
     )
 
 
 def refused_option(error: BaseException, names: Sequence[str]) -> str | None:
-    """The first of `names` that the program does not know, by what it ended with.
+    """The first of `names` that the program's error calls unknown; None if there is none.
 
-    A program may have options of the same names as recoup. So an option is misplaced for certain
-    only where the program's error says that it is unknown: argparse's, or the text of an exception.
+    A program may have options with the same names as recoup's. So an option is known to be
+    misplaced only if argparse or the text of an exception says that the program does not know it.
     """
     for text in filter(_UNKNOWN.search, _texts(error)):
         for name in names:
@@ -40,18 +40,18 @@ def refused_option(error: BaseException, names: Sequence[str]) -> str | None:
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:
-    """Of the error, and of those during which it was raised."""
+    """The texts of the error, of its causes and of its contexts."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        with contextlib.suppress(Exception):  # it may have any __str__
+        with contextlib.suppress(Exception):  # a program's __str__ may raise
             yield str(error)
         yield from _said_by_argparse(error)
         error = error.__cause__ or error.__context__
 
 
 def _said_by_argparse(error: BaseException) -> Iterator[str]:
-    """argparse prints its message and ends the program with no more than an exit code."""
+    """The message that argparse printed: its SystemExit has only an exit code."""
     traceback = error.__traceback__
     while traceback is not None:
         frame = traceback.tb_frame

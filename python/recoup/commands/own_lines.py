@@ -1,4 +1,4 @@
-"""What recoup says on stderr beside a program, which may do with its streams what it likes."""
+"""Output of recoup on stderr while a program runs that may close or replace its streams."""
 
 import contextlib
 import os
@@ -8,10 +8,10 @@ from recoup.commands.descriptors import Descriptor
 
 
 class OwnLines:
-    """Lines of ours on what stderr was when this was made; never on anything else.
+    """Writes lines to the file that was stderr when this object was made, and to no other file.
 
-    A program may close stderr, put a file in its place or have had none from the start: then
-    nothing is said. What it has not flushed stays behind our lines, and so in one piece.
+    If the program closed or replaced stderr, or had none, nothing is written. Text that the program
+    has not flushed appears after these lines, in one piece.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class OwnLines:
 
     @property
     def terminal(self) -> int | None:
-        """The descriptor when it is a terminal that can move its cursor, else None."""
+        """The descriptor of stderr if it is a terminal that can move its cursor, else None."""
         file = self._file
         if file is None or not file.is_there() or not os.isatty(file.number):
             return None
@@ -31,7 +31,7 @@ class OwnLines:
         return file.number
 
     def say(self, *lines: str) -> None:
-        """Writes them whole. What cannot be written is lost: the program goes on."""
+        """Writes the lines. Errors are ignored, so that the program continues."""
         text = "".join(f"{line}\n" for line in lines)
         with contextlib.suppress(OSError, ValueError):
             if self._file is not None:
@@ -42,14 +42,14 @@ class OwnLines:
                 self._stream.flush()
 
     def say_at_the_end(self, *lines: str) -> None:
-        """The same when the program is over: on a terminal below what it has not ended."""
+        """As `say`, after the program ended: on a terminal, starts below an unfinished line."""
         if self._file is not None and (terminal := self.terminal) is not None:
             for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):  # it may be any object
+                with contextlib.suppress(Exception):  # a program may put any object there
                     if stream.isatty():
                         stream.flush()
             with contextlib.suppress(OSError):
-                # A row of spaces wraps, unless the cursor was at the left already.
+                # A full row of spaces wraps to the next row unless the cursor was at the left edge.
                 columns = os.get_terminal_size(terminal).columns
                 self._file.write(b" " * columns + b"\r")
         self.say(*lines)

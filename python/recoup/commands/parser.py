@@ -1,6 +1,6 @@
-"""The parser of each command: wrong arguments are answered by one sentence that names the remedy.
+"""The parser of each command: it answers wrong arguments with one sentence that names the remedy.
 
-It loads neither PyTorch nor the core, and nor does what adds arguments to it.
+Neither this module nor those that add arguments load PyTorch or the core.
 """
 
 import argparse
@@ -13,24 +13,24 @@ from recoup.commands.exit_codes import USAGE_ERROR
 class CommandParser(argparse.ArgumentParser):
     """The parser of `recoup` or of one of its commands.
 
-    Its options take types of `recoup.commands.argument_types`, whose messages go on from the name
-    of the option.
+    Its options use types of `recoup.commands.argument_types`, whose error messages continue the
+    name of the option.
     """
 
     def __init__(self, *, usage: str, **settings: Any) -> None:
-        # Errors come as exceptions, so that they can be worded here.
+        # argparse raises its errors, so that `_sentence` can reword them.
         super().__init__(usage=usage, exit_on_error=False, **settings)
         self.usage_line = " or ".join(line.strip() for line in usage.splitlines())
-        """How it is called, in one line."""
+        """The usage in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Ends the process with this line on stderr."""
+        """Ends the process with one line on stderr and exit code 2."""
         if message.startswith("the following arguments are required"):
             message = f"{message}; usage: {self.usage_line}"
         self.exit(USAGE_ERROR, f"{self.prog}: error: {message}\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As that of argparse, but nothing stays unknown."""
+        """As in argparse, but unknown arguments end the process."""
         try:
             found, unknown = super().parse_known_args(args, namespace)
         except argparse.ArgumentError as error:
@@ -40,7 +40,7 @@ class CommandParser(argparse.ArgumentParser):
         return found, unknown
 
     def option_names(self) -> list[str]:
-        """All options, each as it is written: --budget, -m."""
+        """All options as the user writes them: --budget, -m."""
         return [name for action in self._actions for name in action.option_strings]
 
     def _sentence(self, error: argparse.ArgumentError) -> str:
@@ -50,11 +50,11 @@ class CommandParser(argparse.ArgumentParser):
         if message.startswith("expected"):
             return f"{name} needs a value: {self._written(name)}"
         if message.startswith("ignored explicit argument"):
-            return f"{name} takes no value: give {name} alone"
+            return f"{name} takes no value: write {name} alone"
         return f"{name}{message}" if message.startswith(":") else f"{name} {message}"
 
     def _written(self, name: str) -> str:
-        """An option with its value, as `--help` shows it."""
+        """An option with the placeholder of its value, as in `--help`."""
         action = next(each for each in self._actions if name in each.option_strings)
         metavar = action.metavar or action.dest.upper()
         return " ".join([name, *([metavar] if isinstance(metavar, str) else metavar)])
@@ -62,15 +62,15 @@ class CommandParser(argparse.ArgumentParser):
     def _unknown(self, words: Sequence[str]) -> str:
         option = next((word for word in words if word.startswith("-") and word != "--"), None)
         if option is None:
-            return f"there is no place for {words[0]!r}; usage: {self.usage_line}"
+            return f"unexpected argument {words[0]!r}; usage: {self.usage_line}"
         name = option.partition("=")[0]
         found = did_you_mean(name, self.option_names())
-        return f"there is no option {name}{found or f'; `{self.prog} --help` lists all'}"
+        return f"unknown option {name}{found or f'; `{self.prog} --help` lists all options'}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """'; did you mean ...?' with the known word that is most like `word`; empty if none is."""
-    import difflib  # when something is wrong only
+    """'; did you mean ...?' with the known word most similar to `word`; empty if none is near."""
+    import difflib  # loaded only after an error
 
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""

@@ -1,4 +1,4 @@
-"""The command `recoup policies`: what may be evicted first."""
+"""The command `recoup policies`: lists the eviction policies."""
 
 import argparse
 from typing import Any
@@ -8,7 +8,9 @@ from recoup.known_names import policies
 
 def add_policies_command(commands: Any) -> None:
     """Adds `policies` to the commands of the command line."""
-    parser = commands.add_parser("policies", help="list the policies", usage="recoup policies")
+    parser = commands.add_parser(
+        "policies", help="list the eviction policies", usage="recoup policies"
+    )
     parser.set_defaults(command=_run, fail=parser.error)
 
 

@@ -1,4 +1,4 @@
-"""The program that a command is to run, before anything is loaded: whether it is there."""
+"""Checks that the program of a command exists, before PyTorch is loaded."""
 
 import io
 import os
@@ -9,9 +9,9 @@ from recoup.commands.argument_types import similar_file
 
 
 def check_program(script: str, fail: Callable[[str], NoReturn]) -> None:
-    """Ends the process with one line when `script` cannot be opened."""
+    """Ends the process with one line on stderr if `script` cannot be opened."""
     path = os.path.abspath(script)
-    if os.path.isdir(path):  # with a __main__.py, as Python has it
+    if os.path.isdir(path):  # Python runs its __main__.py
         return
     try:
         io.open_code(path).close()
@@ -22,5 +22,5 @@ def check_program(script: str, fail: Callable[[str], NoReturn]) -> None:
 
 
 def cannot_open(error: OSError) -> str:
-    """What opening a program raised, as Python says it."""
+    """The error of opening a program, in the words of Python."""
     return f"can't open file {error.filename!r}: [Errno {error.errno}] {error.strerror}"

@@ -1,4 +1,4 @@
-"""A line on stderr that says how a run goes."""
+"""A progress line on stderr."""
 
 import threading
 import time
@@ -17,10 +17,10 @@ _PLAIN_SECONDS = 5.0
 
 
 class Progress:
-    """On a terminal its last row, elsewhere a line every few seconds.
+    """Prints progress: in the last row of a terminal, elsewhere as a line every few seconds.
 
-    It shows optimizer steps a second, resident bytes and budget, replays a second, and what was
-    written to a spill tier and read from it.
+    It shows optimizer steps per second, resident bytes and budget, replays per second, and the
+    bytes written to and read from a spill tier.
     """
 
     def __init__(self, stats: Callable[[], Stats], own: OwnLines) -> None:
@@ -34,19 +34,19 @@ class Progress:
         self._hook: Any = None
         self._steps = 0
         self._start_s = time.monotonic()
-        # Of the last line: seconds, steps, replays.
+        # Time in seconds, steps and replays at the previous line.
         self._last = (self._start_s, 0, 0)
 
     def start(self) -> None:
-        """Starts to count optimizer steps and to print."""
+        """Starts counting optimizer steps and printing."""
         self._hook = register_optimizer_step_post_hook(self._count_step)
         if self._row is not None:
-            # Before the program prints, and before it can have children.
+            # Before the program can print or start child processes.
             self._row.show(self._line())
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops, and prints a last line about the whole run."""
+        """Stops, and prints a last line with the averages of the whole run."""
         self._stop.set()
         self._thread.join()
         self._hook.remove()

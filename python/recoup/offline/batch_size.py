@@ -74,9 +74,9 @@ def largest_batch(
         low, high = (middle, high) if fits(middle) else (low, middle)
     if low == 0:
         reason = (
-            tried[-1].prediction.reason or "it is out of budget if costs differ from those recorded"
+            tried[-1].prediction.reason or "out of budget if costs differ from the recorded ones"
         )
-        raise ValueError(f"not even a batch of 1 works in {budget}: {reason}")
+        raise ValueError(f"even a batch of 1 does not fit in {budget}: {reason}")
     by_size = {one.batch: one for one in tried}
     return LargestBatch(batch, by_size[low], by_size.get(high), tried)
 

@@ -76,11 +76,11 @@ def apply_dtr_log(path: str | os.PathLike[str], apply: Callable[[DtrInstruction]
         for instruction in lines.instructions():
             apply(instruction)
     except KeyError as error:
-        reason = f"there is no {error.args[0]!r:.100}"
+        reason = f"{error.args[0]!r:.100} is missing or unknown"
     except RecursionError:
-        reason = "its lists are too deep"
+        reason = "its lists are nested too deeply"
     except gzip.BadGzipFile as error:
-        reason = f"it is not a gzip file: {error}"
+        reason = f"not a gzip file: {error}"
     except (ValueError, IndexError, TypeError, EOFError, zlib.error) as error:
         reason = str(error)
     else:
@@ -142,10 +142,10 @@ class _Lines:
                 if not text:
                     return
                 if len(text) > _MOST_LINE:
-                    raise ValueError(f"it is longer than {_MOST_LINE} bytes")
+                    raise ValueError(f"the line is longer than {_MOST_LINE} bytes")
                 row = json.loads(text)
                 if not isinstance(row, dict):
-                    raise ValueError("it is not a JSON object")
+                    raise ValueError("not a JSON object")
                 yield row
 
     def _instruction(self, row: dict[str, Any]) -> DtrInstruction:
@@ -174,7 +174,7 @@ class _Lines:
         elif kind == "ANNOTATE":
             made = DtrInstruction(kind, _text(row, "ANNOTATION"))
         else:
-            raise ValueError(f"there is no instruction {kind!r:.100}")
+            raise ValueError(f"unknown instruction {kind!r:.100}")
         self.sizes.clear()
         self.aliases.clear()
         return made
@@ -228,7 +228,7 @@ def _natural(value: object, most: int) -> int:
     if number < 0:
         raise ValueError(f"{number} is negative")
     if number > most:
-        raise ValueError(f"{number} is more than the most that is possible, {most}")
+        raise ValueError(f"{number} is above the maximum, {most}")
     return number
 
 
@@ -236,14 +236,14 @@ def _alias(value: object) -> int:
     """Position of an argument; -1: no alias."""
     number = _whole(value)
     if number > _MOST_LINE:
-        raise ValueError(f"there is no argument {number}")
+        raise ValueError(f"argument {number} does not exist")
     return number
 
 
 def _place(value: object, arguments: list[str]) -> int:
     place = _whole(value)
     if not 0 <= place < len(arguments):
-        raise ValueError(f"there is no argument {place}")
+        raise ValueError(f"argument {place} does not exist")
     return place
 
 

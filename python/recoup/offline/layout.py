@@ -124,7 +124,9 @@ def plan(
         for what in ("lower", "upper", "size_bytes"):
             value = getattr(buffer, what)
             if not -(1 << 63) <= value < 1 << 63:
-                raise ValueError(f"{what} of buffer {buffer.name!r} needs 64 bits; got {value}")
+                raise ValueError(
+                    f"{what} of buffer {buffer.name!r} does not fit in 64 bits; got {value}"
+                )
     check_whole(node_limit, "node_limit", 0, (1 << 63) - 1)
     result = _C.layout_plan(
         buffers=[(b.name, b.lower, b.upper, b.size_bytes, b.stream) for b in buffers],

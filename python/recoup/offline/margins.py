@@ -28,7 +28,11 @@ class Margin:
             return (
                 f"Suggested budgets have a margin of {self.share:.0%}: costs differ between runs."
             )
-        seen = f" Steps that were recorded differ by {self.spread:.0%}." if self.spread else ""
+        seen = (
+            f" The memory of the recorded steps differs by {self.spread:.0%}."
+            if self.spread
+            else ""
+        )
         return (
             f"Suggested budgets have a margin of {self.share:.0%}, because only the first steps "
             f"were recorded.{seen} Evaluation, checkpoints and larger batches may need more: "

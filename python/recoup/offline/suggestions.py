@@ -90,8 +90,9 @@ def steady_step(records: Sequence[Record]) -> SteadyStep:
     count = len(steps)
     if count < 2:
         raise ValueError(
-            f"{count} step{'' if count == 1 else 's'} ended in it, and 2 are needed: a step of an "
-            "optimizer marks its end, and run.mark_step() does in a scope of recoup.trace()"
+            f"{count} step{'' if count == 1 else 's'} in the trace, but 2 are needed: an "
+            "optimizer step marks the end of a step, and so does run.mark_step() in a scope of "
+            "recoup.trace()"
         )
     for period in range(1, count // 2 + 1):
         rounds = [steps[end - period : end] for end in range(count, period - 1, -period)]
@@ -167,8 +168,8 @@ class Predictor:
         self.peak_bytes = self.trace.unbudgeted_peak_bytes()
         if self.peak_bytes == 0:
             raise ValueError(
-                "the program allocates no memory for tensors, so there is nothing to budget (of "
-                "threads that the program starts, recoup sees only those in recoup.carry())"
+                "the program allocates no tensor memory, so no budget can be suggested (recoup "
+                "sees threads that the program starts only if they run in recoup.carry())"
             )
         ops = [op for op in records[before:after] if isinstance(op, OpRecord)]
         self.step_ops = len(ops)
@@ -226,7 +227,7 @@ class Predictor:
             if ratio > self._max_time_ratio > 0:
                 status = "too slow"
         if status == "too slow":
-            reason = f"it takes more than {self._max_time_ratio:g} times as long"
+            reason = f"it is more than {self._max_time_ratio:g} times slower"
         return Prediction(
             budget=budget,
             budget_bytes=budget_bytes,

@@ -68,7 +68,7 @@ def draw_timelines(panels: Sequence[Timeline], form: str = "png") -> bytes:
     figure.legend(
         handles=[
             *(Patch(color=_KINDS[kind][0], label=kind) for kind in _KINDS if kind in shown),
-            Patch(facecolor="#d0d0d0", label="pale: a replay"),
+            Patch(facecolor="#d0d0d0", label="pale: replays"),
             Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="the budget"),
         ],
         loc="outside lower center",

@@ -102,7 +102,7 @@ class Trace:
         """
         steps = self.steps()
         if not -steps <= index < steps:
-            raise ValueError(f"there is no step {index} in a trace with {steps} marked steps")
+            raise ValueError(f"step {index} does not exist: the trace has {steps} marked steps")
         return Trace(self._trace.step(index % steps))
 
     def buffers(self) -> list[Buffer]:

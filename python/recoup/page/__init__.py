@@ -76,8 +76,8 @@ def render_fragment(report: Mapping[str, Any]) -> str:
 
 def _memory(report: Mapping[str, Any], step: Step | None) -> str:
     if step is None:
-        return "<p>No step was recorded, so there is no picture of one.</p>"
-    seen = "" if step.spans.size else "<p>No value was seen in this step.</p>"
+        return "<p>No step was recorded, so there is no chart.</p>"
+    seen = "" if step.spans.size else "<p>No value was in memory in this step.</p>"
     return Template(_asset("chart.html")).substitute(
         step=_step_title(report["step"]), seen=_step_note(report) + seen, still=still_picture(step)
     )
@@ -93,9 +93,9 @@ def _step_note(report: Mapping[str, Any]) -> str:
     """Remarks on the step."""
     notes = []
     if any(failure["rows"] is not None for failure in report["failures"]):
-        notes.append("It ends where memory was refused.")
+        notes.append("The chart ends where an allocation failed.")
     if report["step"]["cut"]:
-        notes.append("It went on: the page has as much as was kept.")
+        notes.append("The step continued; the page shows only the recorded part.")
     return f'<p class="note">{" ".join(notes)}</p>' if notes else ""
 
 
@@ -110,8 +110,8 @@ def _tables(report: Mapping[str, Any]) -> str:
         tables.pairs_table(group, label=name) for name, group in report["stats"].items()
     )
     return (
-        '<section><h2>Modules</h2><p class="quiet">A row has what was done in a module and '
-        f"in those below it.</p>{tables.modules_table(report)}</section>\n"
+        '<section><h2>Modules</h2><p class="quiet">A row sums a module and the modules '
+        f"below it.</p>{tables.modules_table(report)}</section>\n"
         f"<section><h2>At the peak</h2>{peak_bar(report['peak'])}"
         f"{_peak(report)}</section>\n"
         "<section><h2>What cannot be evicted, and why</h2>"

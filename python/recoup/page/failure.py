@@ -14,20 +14,20 @@ _ENDED = {
 }
 _ENDED_BY = {
     "KeyboardInterrupt": "The program was interrupted.",
-    "SystemExit": "The program ended with an exit code that says that it failed.",
+    "SystemExit": "The program ended with an exit code other than 0.",
 }
 _LABELS = {
-    "asked_bytes": "asked for",
+    "asked_bytes": "allocation",
     "budget_bytes": "budget",
-    "external_bytes": "outside of the pool",
-    "non_recomputable_bytes": "leaves, which cannot be computed again",
+    "external_bytes": "outside the pool",
+    "non_recomputable_bytes": "cannot be recomputed",
     "pinned_bytes": "pinned",
     "workspace_bytes": "workspace of kernels",
     "evictable_bytes": "evictable",
-    "largest_window_bytes": "largest range that could be emptied",
-    "least_bytes": "no smaller budget is enough",
-    "likely_bytes": "a budget most likely enough for all so far",
-    "enough_bytes": "a budget enough for all so far",
+    "largest_window_bytes": "largest range that can be freed",
+    "least_bytes": "least budget that could be enough",
+    "likely_bytes": "budget that is most likely enough",
+    "enough_bytes": "budget that is enough",
 }
 _BUDGETS = ("least_bytes", "likely_bytes", "enough_bytes")  # 0: none, or not known
 
@@ -58,12 +58,12 @@ def _failure(failure: Mapping[str, Any]) -> str:
     if failure["rows"] is not None:
         held = format_bytes(failure["charged_bytes"])
         parts.append(
-            f"<h3>Who held the {held} that were charged at that moment</h3>"
+            f"<h3>The {held} that were charged at that moment</h3>"
             f"{holders_tables(failure['rows'], failure['charged_bytes'], label='At the failure')}"
         )
     elif failure["figures"]:
         parts.append(
-            '<p class="quiet">Who held the memory is known of runs with '
+            '<p class="quiet">The holders of memory are known only for runs with '
             "recoup.budget(profile=&quot;modules&quot;).</p>"
         )
     return "\n".join(parts)
@@ -77,4 +77,4 @@ def _refused(failure: Mapping[str, Any]) -> str:
         _LABELS.get(name, name): format_bytes(size) if size or name not in _BUDGETS else NOTHING
         for name, size in failure["figures"].items()
     }
-    return pairs_table({**what, **sizes}, label="the request that did not fit")
+    return pairs_table({**what, **sizes}, label="the allocation that did not fit")

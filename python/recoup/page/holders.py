@@ -16,7 +16,7 @@ def holders_tables(rows: Sequence[Mapping[str, Any]], whole: int, *, label: str)
     The small modules of each kind share a row, which a click opens. `whole`: total held bytes.
     """
     if not rows:
-        return "<p>Nothing was held.</p>"
+        return "<p>No memory was held.</p>"
     by_kind = [_held_row(escape(row["kind"]), "", row, whole) for row in _summed(rows, ("kind",))]
     by_module = [
         _held_row(name, row["kind"], row, whole)
@@ -84,7 +84,7 @@ def _totals(rows: Sequence[Mapping[str, Any]], what: str) -> str:
 def pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:
     """Values that cannot be evicted, by holder and kind; and, folded, by op and module."""
     if not pinned:
-        return "<p>Nothing: each value could be evicted.</p>"
+        return "<p>Every value could be evicted.</p>"
     short = ("by", "kind")
     table = _pinned_rows(_summed(pinned, short), ("held by", "kind"), short, "Pinned")
     every = ("by", "kind", "op", "module")

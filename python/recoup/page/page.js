@@ -144,7 +144,7 @@ function tellLegend(chart) {
   const lines = [];
   if (budget > 0) lines.push(legendRow("budget", formatBytes(budget), colours.budget, "line dashed"));
   if (!Number.isNaN(charged)) {
-    lines.push(legendRow("all that is charged", formatBytes(charged), colours.text, "line"));
+    lines.push(legendRow("all charged memory", formatBytes(charged), colours.text, "line"));
     const rest = charged - values.reduce((sum, size) => sum + size, 0);
     if (rest > 0) lines.push(legendRow("workspace", formatBytes(rest), "transparent", ""));
   }
@@ -153,9 +153,9 @@ function tellLegend(chart) {
 }
 
 function legendTitle(chart, follows, told) {
-  if (follows) return `At ${told}; in the order of the highest point`;
+  if (follows) return `At ${told}; ordered as at the highest point`;
   if (chart.whole) return `At the highest point, ${told}; largest first`;
-  return `At the highest point shown, ${told}; in the order of that of the step`;
+  return `At the highest point shown, ${told}; ordered as at the highest point of the step`;
 }
 
 function light(chart, index) {

@@ -118,7 +118,7 @@ function paintLines(context, { colours, charged, budgets, height, step, budgetSh
   context.textBaseline = "bottom";
   const text = `budget ${formatBytes(step.budget)}`;
   if (!budgetShown) {
-    context.fillText(`${text}, above this picture`, width - SPACE.right, SPACE.top - 3);
+    context.fillText(`${text}, above this chart`, width - SPACE.right, SPACE.top - 3);
     return;
   }
   const rounded = (size) => Math.round(height(size)) + 0.5;

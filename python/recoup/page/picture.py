@@ -46,8 +46,8 @@ def still_picture(step: Step) -> str:
     return (
         f'<svg class="still" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" '
         f'role="img" aria-label="{escape(label)}">{"".join(parts)}</svg><ul class="keys">{keys}'
-        f"<li>{_budget_text(step, shows_budget)}</li><li>line: all that is charged</li>"
-        f"<li>{format_ns(step.length_ns)} from left to right</li></ul>"
+        f"<li>{_budget_text(step, shows_budget)}</li><li>line: all charged "
+        f"memory</li><li>{format_ns(step.length_ns)} from left to right</li></ul>"
     )
 
 
@@ -55,7 +55,7 @@ def _budget_text(step: Step, shown: bool) -> str:
     if not step.budget_bytes:
         return "no budget"
     text = format_bytes(step.budget_bytes)
-    return f"dashes: the budget, {text}" if shown else f"the budget, {text}, is above the picture"
+    return f"dashes: the budget, {text}" if shown else f"the budget, {text}, is above the chart"
 
 
 def sample(step: Step, columns: int) -> NDArray[np.float64]:

@@ -141,7 +141,7 @@ def _read_events(
         kind, begin, duration, size, name, group = row
         if not (isinstance(kind, str) and kind in kinds and isinstance(name, str)):
             raise ValueError(
-                f"{_WHERE}['events'] must be of {', '.join(kinds)} and have a name; got {row!r}"
+                f"{_WHERE}['events'] must have a kind of {', '.join(kinds)} and a name; got {row!r}"
             )
         numbers.append((kinds[kind], begin, duration, size, names.index(name), group))
     events = _table(numbers, columns, "events")

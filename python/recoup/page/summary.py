@@ -47,20 +47,20 @@ def _peak_figure(report: Mapping[str, Any], counts: Mapping[str, int]) -> tuple[
     peak = report["peak"]["bytes"]
     budget = counts.get("budget_bytes") or (report["step"] or {}).get("budget_bytes")
     note = f"{percent(peak, budget)} of {format_bytes(budget)}" if budget else "without a budget"
-    return "Peak of the budget", format_bytes(peak), note
+    return "Peak", format_bytes(peak), note
 
 
 def _time_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:
     plain = counts.get("op_ns", 0)
     if not plain:
-        return "Time over plain", NOTHING, "no op was timed"
+        return "Time relative to plain PyTorch", NOTHING, "no ops were timed"
     added = {name: counts.get(name, 0) for name in ADDED_NS}
     total = sum(added.values())
     note = f"ops took {format_ns(plain)}, recoup added {format_ns(total)}"
     if total:
         most = max(added, key=added.__getitem__)
-        note += f", most of it for {most.removesuffix('_ns')} ({format_ns(added[most])})"
-    return "Time over plain", ratio_text((plain + total) / plain), note
+        note += f", mostly for {most.removesuffix('_ns')} ({format_ns(added[most])})"
+    return "Time relative to plain PyTorch", ratio_text((plain + total) / plain), note
 
 
 def _replay_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:
@@ -68,7 +68,7 @@ def _replay_figure(counts: Mapping[str, int]) -> tuple[str, str, str]:
     if evicted := counts.get("evicted_bytes", 0):
         note += f" of {format_bytes(evicted)}"
     if replay := counts.get("replay_ns", 0):
-        note = f"they took {format_ns(replay)}; {note}"
+        note = f"{format_ns(replay)} in replays; {note}"
     return "Replays", count_text(counts.get("replays", 0)), note
 
 

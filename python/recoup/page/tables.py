@@ -132,13 +132,13 @@ def _module_row(module: Module, kinds: Sequence[str], ids: Mapping[str, int]) ->
     return f'<tr data-id="{ids[module.name]}"{parent}>{name}{rest}</tr>'
 
 
-_MARKS = {"knee": "knee: less memory costs much more time", "least": "least that works"}
+_MARKS = {"knee": "knee: less memory costs much more time", "least": "least budget that works"}
 
 
 def suggestions_table(suggestions: Sequence[Mapping[str, Any]]) -> str:
     """Predicted cost of the program in other budgets."""
     if not suggestions:
-        return "<p>No budget was tried.</p>"
+        return "<p>No budgets were simulated.</p>"
     rows = []
     for row in suggestions:
         ratio, resident = row["time_ratio"], row["rss_bytes"]

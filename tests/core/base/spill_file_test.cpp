@@ -268,7 +268,7 @@ TEST_F(SpillFileTest, ChangedAndMissingBytesAreDetected) {
           try {
             read(file, 0, bytes.size());
           } catch (const std::runtime_error& error) {
-            EXPECT_NE(std::string(error.what()).find("not what was written there"),
+            EXPECT_NE(std::string(error.what()).find("read back with other bits"),
                       std::string::npos);
             throw;
           }

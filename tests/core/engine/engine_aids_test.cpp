@@ -95,7 +95,7 @@ TEST(EngineAids, AnAllocationFailsOnceOrPersistently) {
       p.source(1_KiB);
       FAIL() << "no error was thrown";
     } catch (const OutOfBudget& error) {
-      EXPECT_NE(error.report().reason.find("a test aid lets allocation 2 fail"), std::string::npos);
+      EXPECT_NE(error.report().reason.find("a test aid made allocation 2 fail"), std::string::npos);
       EXPECT_FALSE(error.report().fragmented);
     }
     p.check();

@@ -36,7 +36,7 @@ TEST(EngineEnough, IncludesEvictedValues) {
   EXPECT_NE(report.to_string().find("least budget that could be enough      5.0 KiB"),
             std::string::npos);
   EXPECT_NE(report.to_string().find(
-                "Next: recoup.budget(\"11KiB\"), or recoup run --budget 11KiB. It is enough"),
+                "Next: recoup.budget(\"11KiB\"), or recoup run --budget 11KiB. This is enough"),
             std::string::npos);
 }
 

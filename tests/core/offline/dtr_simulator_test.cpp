@@ -222,7 +222,8 @@ TEST(DtrSimulator, RefusesImpossiblePrograms) {
     run(program, "best", 1);
     FAIL();
   } catch (const std::invalid_argument& error) {
-    EXPECT_NE(std::string(error.what()).find("'best'; those of the DTR authors' simulator are dtr"),
+    EXPECT_NE(std::string(error.what())
+                  .find("'best'; the policies of the DTR authors' simulator are dtr"),
               std::string::npos);
   }
 }

@@ -34,7 +34,7 @@ TEST(LayoutCsv, NamesTheLineOfAFault) {
       {"a,0,1,2\n", "f.csv, line 1: the header must be id,lower,upper,size, got 'a,0,1,2'"},
       {start + "b,0,1,-2\n", "f.csv, line 3: size must be 0 bytes or more, got -2"},
       {start + "b,5,5,2\n", "f.csv, line 3: lower must be below upper, got 5 and 5"},
-      {start + "a,0,1,2\n", "f.csv, line 3: the id 'a' is that of line 2"},
+      {start + "a,0,1,2\n", "f.csv, line 3: the id 'a' was already used in line 2"},
       {start + "b,zero,1,2\n", "f.csv, line 3: lower must be a whole number, got 'zero'"},
       {start + "b,0,1,2.5\n", "f.csv, line 3: size must be a whole number, got '2.5'"},
       {start + "b,0,,2\n", "f.csv, line 3: upper must be a whole number, got ''"},
@@ -46,10 +46,10 @@ TEST(LayoutCsv, NamesTheLineOfAFault) {
       {start + ",0,1,2\n", "f.csv, line 3: the id is empty"},
       {start + "b,0,",
        "f.csv, line 3: this line has 3 fields, not the 4 of id,lower,upper,size; the file seems "
-       "cut off: "
-       "'b,0,'"},
+       "to be truncated: 'b,0,'"},
       {start + "b,0,1,2",
-       "f.csv, line 3: no line feed ends this line; the file seems cut off: 'b,0,1,2'"},
+       "f.csv, line 3: this line does not end with a line feed; the file seems to be truncated: "
+       "'b,0,1,2'"},
   };
   for (const auto& [text, message] : cases) {
     try {

@@ -144,11 +144,11 @@ TEST(InPlace, InvalidOpsAreRefused) {
   };
   LayoutProblem problem = conv_relu_pool();
   problem.ops[1].reads.push_back(id(9));
-  EXPECT_EQ(message(problem), "op 'ReLU' names buffer 9; there are 4");
+  EXPECT_EQ(message(problem), "op 'ReLU' names buffer 9, but the number of buffers is 4");
   problem = conv_relu_pool();
   problem.ops[1].reads = {id(0), id(1)};
   EXPECT_EQ(message(problem),
-            "op 'ReLU' reads 'image' (buffer 0) at step 2, but that lives in [0, 2)");
+            "op 'ReLU' reads 'image' (buffer 0) at step 2, which is live in [0, 2)");
   problem = conv_relu_pool();
   problem.ops[1].in_place[0].input = id(0);
   EXPECT_NE(message(problem).find("op 'ReLU' does not read 'image'"), std::string::npos);
@@ -179,7 +179,7 @@ TEST(CheckLayout, FindsEveryKindOfFault) {
   options.capacity.reset();
   problem.buffers[2].stream = 1;
   EXPECT_EQ(check_layout(problem, good, options),
-            "'a' (buffer 0) and 'c' (buffer 2) share bytes, but are of different streams");
+            "'a' (buffer 0) and 'c' (buffer 2) share bytes, but belong to different streams");
 }
 
 }  // namespace

@@ -257,8 +257,9 @@ TEST(Order, AnUnknownNameListsTheKnownOnes) {
     return {};
   };
   EXPECT_EQ(words("best", "none"),
-            "unknown traversal 'best'; there are program, bfs, dfs, reverse-dfs");
-  EXPECT_EQ(words("bfs", "long"), "unknown long-life rule 'long'; there are none, fixed, dynamic");
+            "unknown traversal 'best'; choose one of program, bfs, dfs, reverse-dfs");
+  EXPECT_EQ(words("bfs", "long"),
+            "unknown long-life rule 'long'; choose one of none, fixed, dynamic");
   EXPECT_TRUE(order_ops(Trace{}, "dfs", "dynamic").ops.empty());
 }
 
@@ -281,23 +282,23 @@ class CheckOrder : public testing::Test {
 TEST_F(CheckOrder, OpsMissing) {
   rows_.op({.reads = {}, .makes = {1_B}});
   rows_.op({.reads = {}, .makes = {1_B}});
-  expect_wrong({0, 0}, "not the 2 ops of the trace");
+  expect_wrong({0, 0}, "differ from the 2 ops of the trace");
 }
 TEST_F(CheckOrder, InputNotMade) {
   rows_.op({.reads = {rows_.op({.reads = {}, .makes = {1_B}})}, .makes = {1_B}});
-  expect_wrong({1, 0}, "op 1 (op) uses what has not been made yet");
+  expect_wrong({1, 0}, "op 1 (op) uses a value that has not been computed yet");
 }
 TEST_F(CheckOrder, ReadAfterALaterWrite) {
   const std::uint32_t x = rows_.external(1_B);
   rows_.op({.reads = {x}, .makes = {1_B}});
   rows_.op({.reads = {}, .writes = {x}});
-  expect_wrong({1, 0}, "op 0 (op) reads other bytes");
+  expect_wrong({1, 0}, "op 0 (op) reads other content");
 }
 TEST_F(CheckOrder, TheLastWriteIsAnother) {
   const std::uint32_t x = rows_.external(1_B);
   rows_.op({.reads = {}, .writes = {x}, .overwrites = true});
   rows_.op({.reads = {}, .writes = {x}, .overwrites = true});
-  expect_wrong({1, 0}, "a storage has other bytes at the end");
+  expect_wrong({1, 0}, "a storage has other content at the end");
 }
 TEST_F(CheckOrder, RandomNumbersInAnotherOrder) {
   rows_.op({.reads = {}, .makes = {1_B}, .random = true});
@@ -308,7 +309,7 @@ TEST_F(CheckOrder, UnknownEffectsInAnotherOrder) {
   const std::uint32_t x = rows_.external(1_B);
   rows_.op({.reads = {x}, .makes = {1_B}, .repeatable = false});
   rows_.op({.reads = {x}, .makes = {1_B}, .repeatable = false});
-  expect_wrong({1, 0}, "has effects");
+  expect_wrong({1, 0}, "has side effects");
 }
 TEST_F(CheckOrder, BeforeTheProgramKnows) {
   const std::uint32_t x = rows_.external(1_B);
@@ -332,7 +333,7 @@ TEST_F(CheckOrder, OutOfItsStep) {
   rows_.op({.reads = {}, .makes = {1_B}});
   rows_.step();
   rows_.op({.reads = {}, .makes = {1_B}});
-  expect_wrong({1, 0}, "op 0 (op) is not in its step");
+  expect_wrong({1, 0}, "op 0 (op) is in another step than in the program");
 }
 
 }  // namespace

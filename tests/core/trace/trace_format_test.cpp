@@ -171,16 +171,16 @@ void expect_complaint(const std::function<void(Trace&)>& change, const std::stri
 TEST(TraceValidate, RefusesInvalidReferences) {
   EXPECT_EQ(complaint_after([](Trace&) {}), "no complaint");
   expect_complaint([](Trace& t) { t.operands[0].storage = 1; },
-                   "event 1 (op 0, test::op): storage 1 has not been made yet");
+                   "event 1 (op 0, test::op): storage 1 does not exist yet");
   expect_complaint([](Trace& t) { t.events.push_back({.kind = Kind::kDie, .index = 7}); },
-                   "event 2: storage 7 has not been made yet");
+                   "event 2: storage 7 does not exist yet");
   expect_complaint(
       [](Trace& t) {
         t.events.push_back({.kind = Kind::kDie, .index = 1});
         t.events.push_back({.kind = Kind::kEscape, .index = 1});
       },
-      "event 3: storage 1 is gone already");
-  expect_complaint([](Trace& t) { t.events[1].index = 5; }, "there is no op 5");
+      "event 3: storage 1 no longer exists");
+  expect_complaint([](Trace& t) { t.events[1].index = 5; }, "unknown op 5");
   expect_complaint([](Trace& t) { t.ops[0].name = 2; }, "op 0 has no name");
   expect_complaint([](Trace& t) { t.ops[0].kernel = 2; }, "no kernel");
   expect_complaint([](Trace& t) { t.fresh[0].allocation = 1; }, "returns allocation 1");
@@ -189,7 +189,7 @@ TEST(TraceValidate, RefusesInvalidReferences) {
                    "block 0 is not held");
   expect_complaint(
       [](Trace& t) { t.kernels[0].push_back({.kind = KernelStep::Kind::kFree, .index = 3}); },
-      "kernel 0: frees allocation 3");
+      "kernel 0: it frees allocation 3");
 }
 
 TEST(TraceValidate, RefusesInvalidPlans) {
@@ -203,14 +203,15 @@ TEST(TraceValidate, RefusesInvalidPlans) {
   };
   const TracePlan plan{.step = 1, .budget = 64_B, .listed = true};
   EXPECT_EQ(complaint_after(with_plan(plan, {{.ops = 1}, {.ops = 1, .op = 7}})), "no complaint");
-  expect_complaint(with_plan(plan, {{.ops = 2}, {.ops = 1}}), "another order");
+  expect_complaint(with_plan(plan, {{.ops = 2}, {.ops = 1}}), "not in the order of ops");
   expect_complaint(with_plan(plan, {{.ops = 1U << 17}}), "more than 65536 ops");
   expect_complaint(with_plan({.budget = Bytes(-1)}, {}), "a size of -1 bytes");
   expect_complaint(with_plan({.expected = Nanoseconds(-1)}, {}), "a plan expects a cost of -1 ns");
-  expect_complaint(with_plan({.listed = false}, {{.ops = 1}}), "leaves all to the default");
+  expect_complaint(with_plan({.listed = false}, {{.ops = 1}}),
+                   "a plan without a list of evictions");
   expect_complaint([](Trace& t) { t.events.push_back({.kind = Kind::kPlan, .index = 0}); },
-                   "event 2: there is no plan 0");
-  expect_complaint([](Trace& t) { t.plans.push_back({}); }, "come into force");
+                   "event 2: plan 0 does not exist");
+  expect_complaint([](Trace& t) { t.plans.push_back({}); }, "take effect");
 }
 
 TEST(TraceValidate, RefusesInvalidParts) {
@@ -226,17 +227,17 @@ TEST(TraceValidate, RefusesInvalidParts) {
     };
   };
   EXPECT_EQ(complaint_after(with_list([](Trace&) {})), "no complaint");
-  expect_complaint(with_list([](Trace& t) { t.list_ops[0].name = 1; }), "there is no name 1");
+  expect_complaint(with_list([](Trace& t) { t.list_ops[0].name = 1; }), "unknown name 1");
   expect_complaint(with_list([](Trace& t) { t.list_ops[0].part_count = 3; }), "do not follow");
   expect_complaint(with_list([](Trace& t) { t.parts[1].first_operand = 0; }), "do not follow");
   expect_complaint(with_list([](Trace& t) { t.parts[1].operand_count = 3; }), "do not follow");
   expect_complaint(with_list([](Trace& t) { t.part_operands.push_back({}); }), "only the first 1");
   expect_complaint(with_list([](Trace& t) { t.events.back().index = 1; }),
-                   "event 2: there is no op on lists 1");
+                   "event 2: op on lists 1 does not exist");
   expect_complaint(with_list([](Trace& t) { t.parts[0].workspace = Bytes(-1); }),
                    "a size of -1 bytes");
   expect_complaint([](Trace& t) { t.events.push_back({.kind = Kind::kParts, .index = 0}); },
-                   "there is no op on lists 0");
+                   "event 2: op on lists 0 does not exist");
 }
 
 TEST(TraceValidate, RefusesNegativeSizes) {

@@ -88,16 +88,17 @@ Record device(std::vector<std::uint64_t> numbers) {
 }
 
 TEST_F(UntrustedTrace, ADeviceMustBeFirst) {
-  expect_refused({kName, device({64, 1, 0, 0})}, "it does not come first");
-  expect_refused({event(Kind::kExternal, {8}), device({64, 1, 0, 0})}, "it does not come first");
-  expect_refused({device({64, 1, 0, 0}), device({64, 1, 0, 0})}, "it does not come first");
+  expect_refused({kName, device({64, 1, 0, 0})}, "it is not the first record");
+  expect_refused({event(Kind::kExternal, {8}), device({64, 1, 0, 0})},
+                 "it is not the first record");
+  expect_refused({device({64, 1, 0, 0}), device({64, 1, 0, 0})}, "it is not the first record");
 }
 
 TEST_F(UntrustedTrace, ADeviceMustBePossible) {
   for (const std::uint64_t alignment : {0U, 3U, 1U << 22U}) {
     expect_refused({device({alignment, 1, 0, 0})}, "not a power of two");
   }
-  expect_refused({device({64, 0, 0, 0})}, "an allocation of 0 bytes");
+  expect_refused({device({64, 0, 0, 0})}, "an allocation has 0 bytes");
   expect_refused({device({64, std::uint64_t{1} << 48, 0, 0})}, "a size of 281474976710656 bytes");
   expect_refused({device({64, 1, std::uint64_t{1} << 48, 0})}, "a size of 281474976710656 bytes");
   expect_refused({device({64, 1, 0, 4})}, "flags 4");
@@ -105,7 +106,7 @@ TEST_F(UntrustedTrace, ADeviceMustBePossible) {
 
 TEST_F(UntrustedTrace, AFailedOpMustReturnNothing) {
   expect_refused({kName, kernel({allocates(64)}), op(0, {0, 64}, 8), event(Kind::kDie, {0})},
-                 "event 0 (op 0, a): it failed, and returns something");
+                 "event 0 (op 0, a): it failed but returns a result");
 }
 
 TEST_F(UntrustedTrace, AKernelMustReturnItsAllocations) {
@@ -132,8 +133,8 @@ Record held(std::uint64_t bytes, std::uint64_t allocation) {
 
 TEST_F(UntrustedTrace, AKernelMayKeepAllocations) {
   EXPECT_EQ(read(file_of(then({held(80, 1), event(Kind::kFree, {0})}))).events.size(), 3U);
-  expect_refused({kName, held(80, 1)}, "there is no op right before it");
-  expect_refused(then({event(Kind::kDie, {0}), held(80, 1)}), "there is no op right before it");
+  expect_refused({kName, held(80, 1)}, "no op right before it");
+  expect_refused(then({event(Kind::kDie, {0}), held(80, 1)}), "no op right before it");
   expect_refused(then({held(64, 0)}), "does not hold allocation 0, or returns it");
   expect_refused(then({held(80, 2)}), "does not hold allocation 2");
   expect_refused(then({held(80, 1), held(80, 1)}), "does not hold allocation 1");
@@ -162,10 +163,10 @@ TEST_F(UntrustedTrace, AKernelMayKeepManyAllocations) {
 }
 
 TEST_F(UntrustedTrace, ABlockMustHaveBytes) {
-  expect_refused({kName, kernel({allocates(0)})}, "kernel 0: an allocation of 0 bytes");
-  expect_refused({event(Kind::kAllocate, {0})}, "event 0: an allocation of 0 bytes");
+  expect_refused({kName, kernel({allocates(0)})}, "kernel 0: an allocation has 0 bytes");
+  expect_refused({event(Kind::kAllocate, {0})}, "event 0: an allocation has 0 bytes");
   expect_refused({event(Kind::kAllocate, {8}), event(Kind::kAdopt, {0, 0})},
-                 "an allocation of 0 bytes");
+                 "an allocation has 0 bytes");
   expect_refused({event(Kind::kAllocate, {8}), event(Kind::kAdopt, {0, 9})}, "it adopts 9 bytes");
 }
 
@@ -178,13 +179,13 @@ TEST_F(UntrustedTrace, SumsMustNotOverflow) {
       "alive at once");
   Record slow = op(0, {});
   slow.numbers[3] = std::uint64_t{1} << 53;
-  expect_refused({kName, kernel({}), slow, op(0, {})}, "with all ops before it");
+  expect_refused({kName, kernel({}), slow, op(0, {})}, "with all previous ops");
   std::vector<std::uint64_t> steps;
   for (std::uint64_t i = 0; i < 4096; ++i) {
     steps.push_back(allocates(2 * half - 1));
     steps.push_back(frees(i));
   }
-  expect_refused({kName, kernel(steps)}, "which is not from 0 to 288230376151711744");
+  expect_refused({kName, kernel(steps)}, "is not from 0 to 288230376151711744");
 }
 
 TEST_F(UntrustedTrace, OperandsMustBeLive) {
@@ -192,17 +193,17 @@ TEST_F(UntrustedTrace, OperandsMustBeLive) {
   expect_refused({external, event(Kind::kUnpin, {0})}, "storage 0 is not pinned");
   expect_refused(
       {event(Kind::kAllocate, {64}), event(Kind::kAdopt, {0, 64}), event(Kind::kDisown, {0})},
-      "storage 0 is disowned and not from outside");
-  expect_refused({external, event(Kind::kDie, {0}), event(Kind::kDie, {0})}, "is gone already");
+      "storage 0 is disowned but was not made outside the scope");
+  expect_refused({external, event(Kind::kDie, {0}), event(Kind::kDie, {0})}, "no longer exists");
   Record twice = op(0, {});
   twice.operands = {kOperandReads, kOperandReads | kOperandWritten};
-  expect_refused({kName, kernel({}), external, twice}, "storage 0 is an operand of it twice");
+  expect_refused({kName, kernel({}), external, twice}, "storage 0 is an operand twice");
   twice.operands = {kOperandOverwritten};
-  expect_refused({kName, kernel({}), external, twice}, "overwritten, and read or not written");
+  expect_refused({kName, kernel({}), external, twice}, "overwritten, but also read or not written");
   twice.operands = {kOperandReads | kOperandWritten | kOperandOverwritten};
-  expect_refused({kName, kernel({}), external, twice}, "overwritten, and read or not written");
+  expect_refused({kName, kernel({}), external, twice}, "overwritten, but also read or not written");
   twice.operands = {kOperandWritten};
-  expect_refused({kName, kernel({}), external, twice}, "written in part and not read");
+  expect_refused({kName, kernel({}), external, twice}, "written in part but not read");
   expect_refused({kName, kernel({}), op(0, {}, 16)},
                  "it makes 1 copies, but its kernel has 0 allocations");
 }
@@ -218,15 +219,15 @@ TEST_F(UntrustedTrace, OperandsOfPartsMustBeLive) {
   const Record external = event(Kind::kExternal, {64});
   EXPECT_EQ(complaint(file_of({kName, external, list_op({0, 1, 1}), event(Kind::kPartsEnd)})),
             "no complaint");
-  expect_refused({external, list_op({0, 1, 1})}, "event 1: there is no name 0");
-  expect_refused({kName, list_op({0, 1, 1})}, "a storage that has not been made");
-  expect_refused({kName, external, event(Kind::kDie, {0}), list_op({0, 1, 1})}, "is gone already");
+  expect_refused({external, list_op({0, 1, 1})}, "event 1: unknown name 0");
+  expect_refused({kName, list_op({0, 1, 1})}, "a storage that does not exist yet");
+  expect_refused({kName, external, event(Kind::kDie, {0}), list_op({0, 1, 1})}, "no longer exists");
   expect_refused({kName, external, list_op({0, 2, 0, 1})},
                  "storage 0 is an operand of a part twice");
-  expect_refused({kName, external, list_op({0, 0}), list_op({0, 0})}, "have not ended");
-  expect_refused({event(Kind::kPartsEnd)}, "none have begun");
+  expect_refused({kName, external, list_op({0, 0}), list_op({0, 0})}, "have ended");
+  expect_refused({event(Kind::kPartsEnd)}, "without having begun");
   expect_refused({kName, external, list_op({0, 0}), event(Kind::kPartsEnd), event(Kind::kPartsEnd)},
-                 "none have begun");
+                 "without having begun");
 }
 
 TEST_F(UntrustedTrace, PartsMustFitAMachine) {
@@ -235,8 +236,8 @@ TEST_F(UntrustedTrace, PartsMustFitAMachine) {
   EXPECT_EQ(complaint(file_of({kName, external, list_op({half, 1, 0})})), "no complaint");
   expect_refused({kName, external, list_op({half + 1, 1, 0})}, "a size of 70368744177665 bytes");
   expect_refused({kName, external, list_op({std::uint64_t{1} << 62, 0})}, "a size of");
-  expect_refused({kName, external, list_op({}, 1000)}, "goes over the end of its frame");
-  expect_refused({kName, external, list_op({0, 1000})}, "goes over the end of its frame");
+  expect_refused({kName, external, list_op({}, 1000)}, "extends beyond its frame");
+  expect_refused({kName, external, list_op({0, 1000})}, "extends beyond its frame");
   std::vector<std::uint64_t> many;
   for (int part = 0; part < 2; ++part) {
     many.insert(many.end(), {0, std::uint64_t{1} << 20});
@@ -254,11 +255,11 @@ TEST_F(UntrustedTrace, RepeatedListOpsAreLimited) {
     records.push_back(list_op({}, 0));
     records.push_back(event(Kind::kPartsEnd));
   }
-  expect_refused(records, "more than a trace of this length has");
+  expect_refused(records, "more than a trace of this length can have");
 }
 
 TEST_F(UntrustedTrace, NamesMustBeDistinctText) {
-  expect_refused({kName, kName}, "name 1: 'a' is the name of another one");
+  expect_refused({kName, kName}, "name 1: 'a' occurs twice");
   expect_refused({{.tag = kNameTag, .text = "\xff"}}, "UTF-8");
   expect_refused({{.tag = kNameTag, .text = "a\xc3"}}, "from byte 1 on");
   expect_refused({{.tag = kNameTag, .text = std::string(5000, 'x')}}, "longer than 4096");
@@ -334,7 +335,7 @@ TEST_F(UntrustedTrace, TheWorkIsLimitedByTheFileSize) {
   }
   std::vector<Record> records{kName, kernel(steps)};
   records.resize(records.size() + 100'000, op(0, {}));
-  expect_refused(records, "more than a trace of this length has");
+  expect_refused(records, "more than a trace of this length can have");
 }
 
 // A chain that must be replayed again and again, at a cost of 0.
@@ -378,7 +379,8 @@ TEST_F(UntrustedTrace, ADisownedSourceOfAnEvictedValueMustFit) {
   options.engine.budget = Bytes(4096 + 64);
   const SimulationResult result = simulate(trace, options);
   EXPECT_EQ(result.status, SimulationResult::Status::kOutOfBudget);
-  EXPECT_NE(result.reason.find("made from its old content"), std::string::npos) << result.reason;
+  EXPECT_NE(result.reason.find("recomputed from its old content"), std::string::npos)
+      << result.reason;
   options.engine.budget = Bytes(2 * 4096 + 64);
   EXPECT_EQ(simulate(trace, options).status, SimulationResult::Status::kOk);
 }

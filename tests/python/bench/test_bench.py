@@ -67,7 +67,7 @@ def test_results_are_resumed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="measured with steps = 2, not 3"):
         runner.open_results(out, runner.Plan(["unet"], ["dtr"], [1.0], steps=3))
     out.write_text("{}")
-    with pytest.raises(ValueError, match="not a result of `recoup bench`"):
+    with pytest.raises(ValueError, match="not written by `recoup bench`"):
         runner.open_results(out, small)
 
 
@@ -146,8 +146,8 @@ def test_the_command(tmp_path: Path) -> None:
     [
         (["--nets", "vgg"], "--nets must be one of resnet50"),
         (["--policies", "oracle"], "--policies must be one of planned"),
-        (["--budgets", "half"], "budgets are percents"),
-        (["--budgets", "0"], "budgets are percents above 0"),
+        (["--budgets", "half"], "budgets must be percentages"),
+        (["--budgets", "0"], "budgets must be percentages above 0"),
         (["--steps", "0"], "--steps must be 1 or more"),
         (["--plot", "picture.gif"], "--plot must end in .png or .svg or .pdf"),
         (["--plot", "nowhere/picture.png"], "there is no directory"),
@@ -170,7 +170,7 @@ def test_the_timeline(tmp_path: Path) -> None:
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr
     drawn = picture.read_text()
-    for words in ("unet, dtr, 60% of", "convolution", "pale: a replay", "evictions"):
+    for words in ("unet, dtr, 60% of", "convolution", "pale: replays", "evictions"):
         assert f"<!-- {words}" in drawn  # a comment that matplotlib writes for each text
     assert "<!-- attention" not in drawn
 

@@ -125,7 +125,7 @@ def test_the_command(tmp_path: Path) -> None:
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr
     assert "bilstm: eager's peak" in shown.stdout and "first step" in shown.stdout
-    assert "save-on-cpu: moves what is saved to the CPU, where it is already" in shown.stdout
+    assert "save-on-cpu: moves saved tensors to the CPU, where they already are" in shown.stdout
     saved, compiled = json.loads(out.read_text())["alternatives"]
     assert saved["peak_share"] == pytest.approx(1, rel=1e-3) and saved["differs"] == []
     assert compiled["status"] == "ok", compiled

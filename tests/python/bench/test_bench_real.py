@@ -59,7 +59,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert all(column in shown.stdout for column in COLUMNS)
     assert {"plain", "recoup in 100 %", "recoup in 50 %"} < {*shown_cases(shown.stdout)}
     assert "recoup in 5 %: out of budget; below" in shown.stdout
-    assert "recoup in 100 % takes" in shown.stdout and "its pool alone" in shown.stdout
+    assert "In a budget of 100 %, recoup takes" in shown.stdout and "its pool alone" in shown.stdout
 
     done = out.read_bytes()
     again = cli(*ARGUMENTS, "--rounds", "1", "--out", out, "--plot", plot, "--page", page)
@@ -102,7 +102,7 @@ def test_a_further_round_is_run_later(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="measured with steps = 1, not 2"):
         open_results(out, Plan(["tiny"], steps=2))
     out.write_text('{"benchmark": "bench", "settings": {}}')
-    with pytest.raises(ValueError, match="not a result of `recoup bench --size real`"):
+    with pytest.raises(ValueError, match="not written by `recoup bench --size real`"):
         open_results(out, plan)
 
 
@@ -180,7 +180,7 @@ def test_times_are_relative_to_the_fastest_plain_allocator() -> None:
     ]  # fmt: skip
     assert lines["recoup in 50 %"].seconds() is None
     assert lines["jemalloc"].status == "not run yet"
-    assert "takes 0.75x of default plain" in remarks(summary)[0]
+    assert "takes 0.75x the time of plain PyTorch" in remarks(summary)[0]
     assert "allocator, tcmalloc, it takes 1.50x" in remarks(summary)[0]
 
 
@@ -208,11 +208,11 @@ def test_every_net_names_its_blocks(name: str) -> None:
     ("arguments", "words"),
     [
         (["--nets", "vgg"], "--nets must be one of gpt2"),
-        (["--policies", "dtr"], "--policies goes with --size small, not with --size real"),
-        (["--alternatives", "all"], "--alternatives goes with --size small"),
-        (["--plot-of", "time"], "--plot-of goes with --size small"),
-        (["--timeline", "a.png"], "--timeline goes with --size small"),
-        (["--device", "cpu"], "--device goes with --size small"),
+        (["--policies", "dtr"], "--policies needs --size small; got --size real"),
+        (["--alternatives", "all"], "--alternatives needs --size small"),
+        (["--plot-of", "time"], "--plot-of needs --size small"),
+        (["--timeline", "a.png"], "--timeline needs --size small"),
+        (["--device", "cpu"], "--device needs --size small"),
         (["--rounds", "0"], "--rounds must be 1 or more"),
         (["--page", "nowhere/page.md"], "there is no directory"),
     ],
@@ -228,7 +228,7 @@ def test_bad_arguments(arguments: list[str], words: str, tmp_path: Path) -> None
 def test_a_page_needs_the_real_size(tmp_path: Path) -> None:
     result = cli("bench", "--page", tmp_path / "page.md")
     assert result.returncode == 2
-    assert "--page goes with --size real, not with --size small" in result.stderr
+    assert "--page needs --size real; got --size small" in result.stderr
 
 
 def test_bits_are_compared_with_the_first_plain_run() -> None:

@@ -45,7 +45,7 @@ def interrupt_after_some(out: Path) -> list[dict[str, Any]]:
         running.send_signal(signal.SIGINT)
         _, said = running.communicate()
     assert running.returncode == 130, said
-    assert f"interrupted; {out} has what is done" in said and said.count("\n") == 1
+    assert f"interrupted; {out} has the results so far" in said and said.count("\n") == 1
     return rows_of(out)
 
 

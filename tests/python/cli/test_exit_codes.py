@@ -138,7 +138,7 @@ def test_options_of_the_script_with_our_names_are_its_own(tmp_path: Path) -> Non
 def test_an_unknown_option_of_the_script_gives_a_hint(tmp_path: Path) -> None:
     result = run(tmp_path, PARSER, after=("--trace", "mine", "--report", "r.html"))
     assert result.returncode == 2
-    assert "unrecognized arguments: --report r.html\nrecoup: --report stands after" in result.stderr
+    assert "unrecognized arguments: --report r.html\nrecoup: --report comes after" in result.stderr
     assert "put it before script.py\n" in result.stderr
     assert not (tmp_path / "r.html").exists()
     quiet = run(tmp_path, PARSER, "--quiet", after=("--report", "r.html"))

@@ -81,12 +81,12 @@ def test_the_time_ratio_of_the_summary() -> None:
     }  # fmt: skip
     _, time, _ = summary_lines(stats, "measured", {})
     assert time == (
-        "recoup: about 1.50x the time of the program's ops alone: 254 ns for them, "
-        "127 ns for the budget"
+        "recoup: about 1.50x the time of the program's ops alone: 254 ns in ops, "
+        "127 ns added by the budget"
     )
-    assert "no estimate of time" in summary_lines(stats, "bytes", {})[1]
+    assert "time is unknown" in summary_lines(stats, "bytes", {})[1]
     assert summary_lines(stats_of(), "measured", {})[1:] == [
-        "recoup: no op ran",
+        "recoup: no ops ran",
         "recoup: 0 replays",
     ]
 
@@ -212,14 +212,14 @@ def test_a_page_shows_the_suggestions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"predictions": 3}', "[" * 5000, "\0"])
 def test_suggestion_files_of_another_format_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "s.json").write_text(text)
-    with pytest.raises(ValueError, match="is not a file of `recoup suggest --json`"):
+    with pytest.raises(ValueError, match="was not written by `recoup suggest --json`"):
         read_suggestions(tmp_path / "s.json")
 
 
 def test_suggestions_need_a_page(tmp_path: Path) -> None:
     result = run(tmp_path, TRAIN, "--suggestions", "s.json")
     assert result.returncode == 2
-    assert "--suggestions needs a page: add --report FILE.html" in result.stderr
+    assert "--suggestions needs an HTML report: add --report FILE.html" in result.stderr
 
 
 def test_lines_of_the_program_are_in_the_report(tmp_path: Path) -> None:
@@ -244,14 +244,14 @@ def test_the_program_is_not_overwritten(tmp_path: Path) -> None:
     for flag in ("--report", "--trace", "--timeline"):
         result = run(tmp_path, TRAIN, flag, "./script.py")
         assert result.returncode == 2
-        assert f"{flag} would write over the program: script.py" in result.stderr
+        assert f"{flag} would overwrite the program: script.py" in result.stderr
         assert "import torch" in (tmp_path / "script.py").read_text()
 
 
 def test_two_outputs_cannot_have_the_same_name(tmp_path: Path) -> None:
     result = run(tmp_path, TRAIN, "--report", "r.json", "--timeline", "./r.json")
     assert result.returncode == 2
-    assert "--report and --timeline name the same file: each needs its own" in result.stderr
+    assert "--report and --timeline name the same file: use two files" in result.stderr
 
 
 def test_output_paths_are_relative_to_the_initial_folder(

@@ -100,7 +100,7 @@ def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:
     flags = ["--planning", "wait", "--max-replay-ratio", "3", "--policy", "dtr", "--verify"]
     result = cli("run", *B, *flags, *options, "--report", "r.json", "s.py", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "no op ran" in result.stderr
+    assert "no ops ran" in result.stderr
     settings = json.loads((tmp_path / "r.json").read_text())["settings"]
     want = {"planning": "wait", "max_replay_ratio": 3.0, "policy": "dtr", "verify": True}
     assert settings == {
@@ -119,14 +119,14 @@ def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:
         (["--budget", "none"], "--budget must be "),
         (["--budget", "1000000TB"], "--budget must be at most"),
         ([*B, "--policy", "mru"], "--policy must be one of planned, "),
-        ([*B, "--device", "tpu"], "--device must be cpu, or a GPU such as cuda:0; got 'tpu'"),
-        ([*B, "--device", ""], "--device must be cpu, or a GPU such as cuda:0; got ''"),
+        ([*B, "--device", "tpu"], "--device must be cpu or a GPU such as cuda:0; got 'tpu'"),
+        ([*B, "--device", ""], "--device must be cpu or a GPU such as cuda:0; got ''"),
         ([*B, "--spill", "lots"], "--spill must be a whole number of bytes above 0, "),
         ([*B, "--spill-dir", "."], "--spill-dir needs a spill tier: add --spill SIZE"),
         ([*B, "--spill", "1MiB", "--spill-dir", ""], "--spill-dir must be the path of a directory"),
         (
             [*B, "--spill", "1MiB", "--spill-dir", "absent"],
-            "--spill: no file for a spill tier can be made in absent: ",
+            "--spill: cannot create the file of the spill tier in absent: ",
         ),
         ([*B, "--planning", "later"], "--planning must be one of off, wait, background; got "),
         ([*B, "--max-replay-ratio", "x"], "--max-replay-ratio must be a number above 0, or 0 "),
@@ -134,7 +134,7 @@ def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:
         ([*B, "--option", "seed=x"], "--option seed must be a whole number; got 'x'"),
         ([*B, "--option", "seed=-1"], "--option seed must be a whole number from 0 to "),
         ([*B, "--option", "kinetic=1"], "--option kinetic must be true or false, or none; got '1'"),
-        ([*B, "--option", "verify=x"], "--option verify: it has a flag of its own, --verify"),
+        ([*B, "--option", "verify=x"], "--option verify has its own flag: use --verify"),
         ([*B, "--option", "in_place=x"], "--option in_place must be one of share, copy; got 'x'"),
         ([*B, "--option", "block_size=x"], "--option block_size must be a whole number of bytes"),
         (
@@ -145,19 +145,19 @@ def test_flags_and_options_reach_the_budget(tmp_path: Path) -> None:
             [*B, "--policy", "lru", "--option", "kinetic=true"],
             "--option kinetic needs a policy that keeps its candidates in order: ",
         ),
-        ([*B, "--option", "seed=1", "--option", "seed=1"], "--option seed is given twice"),
+        ([*B, "--option", "seed=1", "--option", "seed=1"], "--option seed was given twice"),
         (
             [*B, "--option", "sead=1"],
-            f"--option must be NAME=VALUE, with one of {', '.join(OPTIONS)}; got 'sead=1'",
+            f"--option must be NAME=VALUE, where NAME is one of {', '.join(OPTIONS)}; got 'sead=1'",
         ),
-        ([*B, "--option", "decisions=true"], "--option must be NAME=VALUE, with one of "),
-        ([*B, "--option", "seed"], "--option must be NAME=VALUE, with one of "),
-        ([*B, "--option", ""], "--option must be NAME=VALUE, with one of "),
-        ([*B, "--quiet", "--progress"], "--quiet and --progress exclude each other"),
+        ([*B, "--option", "decisions=true"], "--option must be NAME=VALUE, where NAME is one of "),
+        ([*B, "--option", "seed"], "--option must be NAME=VALUE, where NAME is one of "),
+        ([*B, "--option", ""], "--option must be NAME=VALUE, where NAME is one of "),
+        ([*B, "--quiet", "--progress"], "--quiet and --progress cannot be combined"),
         ([*B, "--report", "no/r.json"], "--report cannot be written: there is no directory "),
         ([*B, "--report", "."], "--report cannot be written: . is a directory"),
         ([*B, "--trace", "no/t"], "--trace cannot be written: there is no directory "),
-        ([*B, "--trace", "\udcff"], "--trace: the name of a file must be UTF-8; got "),
+        ([*B, "--trace", "\udcff"], "--trace: a file name must be UTF-8; got "),
         ([*B, "--report", "x", "--trace", "./x"], "--report and --trace name the same file"),
     ],
 )
@@ -172,14 +172,14 @@ def test_a_missing_gpu_is_refused(script: str, capsys: pytest.CaptureFixture[str
     if gpus.problem() is None:
         pytest.skip("there are GPUs")
     line = refused(capsys, "run", *B, "--device", "cuda:0", script)
-    assert line.startswith("recoup run: error: --device cuda:0: there can be no budget on a GPU: ")
+    assert line.startswith("recoup run: error: --device cuda:0: GPU budgets are unavailable: ")
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(cli_here(capsys, "run", "--help").stdout.split())
     assert ", ".join(OPTIONS) in text
     assert "--planning off|wait|background" in text
-    assert f"what to evict: {', '.join(policy.name for policy in recoup.policies())};" in text
+    assert f"the eviction policy: {', '.join(policy.name for policy in recoup.policies())};" in text
     parameters = inspect.signature(recoup.budget).parameters
     known = {name: each.default for name, each in parameters.items()}
     known |= dataclasses.asdict(recoup.Options())

@@ -102,7 +102,7 @@ def test_a_run_without_recoup_is_timed_on_request(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     # The program ran twice, for three steps each time.
     assert result.stdout.splitlines()[:6] == 2 * plain.stdout.splitlines()[:3]
-    assert "a step without recoup, which was timed." in result.stdout
+    assert "a step without recoup, which was measured." in result.stdout
     assert len(figures["plain_steps_ns"]) == 3 and min(figures["plain_steps_ns"]) > 0
     estimated, figures = suggest(tmp_path, "--steps", 3, script, 4)
     assert "a step without recoup, estimated from the recording." in estimated.stdout
@@ -114,7 +114,8 @@ def test_the_figures_of_the_json_file(tmp_path: Path) -> None:
     result, figures = suggest(tmp_path, "--keep-trace", "run.rtrace", script, 3)
     assert "The program ended by itself, after 3 steps.\n" in result.stdout
     assert (
-        "Only two of its steps did the same ops. A plan is in force from the third" in result.stdout
+        "Only two recorded steps ran the same ops. A plan takes effect from the third"
+        in result.stdout
     )
     peak = Trace.read(tmp_path / "run.rtrace").unbudgeted_peak_bytes()
     rows = figures["predictions"]
@@ -140,8 +141,8 @@ def test_the_figures_of_the_json_file(tmp_path: Path) -> None:
     without_times = [
         [each | {"time_ratio": None} for each in table] for table in (rows, same["predictions"])
     ]
-    assert without_times[0] == without_times[1] and same["beside_tensors_bytes"] is None
-    assert figures["beside_tensors_bytes"] > 100 << 20 and "resident" not in again.stdout
+    assert without_times[0] == without_times[1] and same["other_resident_bytes"] is None
+    assert figures["other_resident_bytes"] > 100 << 20 and "resident" not in again.stdout
     assert commands_in(again.stdout)[0][-1] == "SCRIPT"
 
 
@@ -167,7 +168,7 @@ def test_resident_memory(tmp_path: Path) -> None:
     run = cli("run", "--budget", budget["budget"], script, cwd=tmp_path)
     assert run.returncode == 0
     most = int(run.stdout.split("most")[1].split()[0])
-    expected = figures["beside_tensors_bytes"] + budget["budget_bytes"]
+    expected = figures["other_resident_bytes"] + budget["budget_bytes"]
     assert expected == pytest.approx(most, rel=0.1)
 
 
@@ -190,9 +191,10 @@ def test_the_largest_batch(tmp_path: Path) -> None:
     largest = figures["largest"]
     assert largest["prediction"]["holds"] and largest["prediction"]["budget"] == "4MiB"
     assert (
-        f"In 4MiB the batch may be {largest['batch']}; it was recorded with 512." in result.stdout
+        f"The largest batch in 4MiB is {largest['batch']}; the recorded batch is 512."
+        in result.stdout
     )
-    assert f"{largest['sample_time_ratio']:.2f}x what it takes now" in result.stdout
+    assert f"{largest['sample_time_ratio']:.2f}x that of the recorded batch" in result.stdout
     assert "an extrapolation from a batch of 512" in result.stdout
     assert commands_in(result.stdout) == [["recoup", "run", "--budget", "4MiB", script, "5"]]
 
@@ -216,7 +218,10 @@ def test_the_largest_batch(tmp_path: Path) -> None:
         (
             "while True:\n    try: step()\n    except: pass",
             0,
-            ["It caught what was to end it, so its exit handlers have not run."],
+            [
+                "The program caught the exception that stops it, so it was ended without its "
+                "exit handlers."
+            ],
         ),
         ("step()\nstep()\nsys.exit(7)", 7, ["The program ended with exit code 7 by itself"]),
     ],
@@ -240,14 +245,14 @@ def test_programs_that_end_early_or_are_stopped(
         (
             "step()\nsys.exit(1)",
             1,
-            "the program ended (exit code 1) after 1 step of an optimizer, and 2 are needed",
+            "the program ended (exit code 1) after 1 step of its optimizer, but 2 are needed",
         ),
         (
             "step()",
             2,
-            "the program ended (exit code 0) after 1 step of an optimizer, and 2 are needed; where "
-            "no optimizer of torch.optim steps, record with recoup.trace(), call run.mark_step(), "
-            "and pass --trace",
+            "the program ended (exit code 0) after 1 step of its optimizer, but 2 are needed; if "
+            "the program uses no optimizer of torch.optim, record it with recoup.trace(), call "
+            "run.mark_step() after each step, and pass --trace FILE",
         ),
         (
             "step()\nstep()\nos._exit(0)",
@@ -326,14 +331,14 @@ def test_two_optimizers_and_a_module(tmp_path: Path) -> None:
     ("args", "message"),
     [
         ([], "the following arguments are required: SCRIPT, or --trace FILE"),
-        (["--trace", __file__, "train.py"], "--trace runs nothing: it goes without a program"),
-        (["--trace", __file__, "--steps", "3"], "--trace runs nothing: it goes without --steps"),
+        (["--trace", __file__, "train.py"], "--trace runs no program: leave out the program"),
+        (["--trace", __file__, "--steps", "3"], "--trace runs no program: leave out --steps"),
         (["--trace", "nothing"], "No such file or directory"),
         (["--steps", "1", "train.py"], "--steps must be 2 or more; got 1"),
         (["--policy", "oracle", "train.py"], "policy must be one of planned"),
         (["--spill", "0", "train.py"], "spill must be a whole number of bytes above 0"),
-        (["--batch", "3", "train.py"], "--batch B goes with --batch-size-for SIZE"),
-        (["--batch-size-for", "1MiB", "train.py"], "--batch-size-for SIZE goes with --batch B"),
+        (["--batch", "3", "train.py"], "--batch B needs --batch-size-for SIZE"),
+        (["--batch-size-for", "1MiB", "train.py"], "--batch-size-for SIZE needs --batch B"),
         (["--batch", "0", "--batch-size-for", "1MiB", "train.py"], "--batch must be 1 or more"),
         (["--batch", "1", "--batch-size-for", "1Mi", "train.py"], "the unknown unit 'Mi'"),
         (["--max-time-ratio", "nan", "train.py"], "--max-time-ratio must be above 1; got 'nan'"),
@@ -357,7 +362,7 @@ def test_a_trace_with_too_few_steps_is_refused(
         torch.ones(1000).mul(2)
         run.mark_step()
     line = refused(capsys, "suggest", "--trace", path)
-    assert f"{path}: 1 step ended in it, and 2 are needed" in line
+    assert f"{path}: 1 step in the trace, but 2 are needed" in line
 
 
 PHASES = """
@@ -390,7 +395,7 @@ def test_a_whole_run_includes_later_steps(tmp_path: Path) -> None:
         run = cli(*command[1:], cwd=tmp_path)
         assert (run.returncode, run.stdout) == (0, plain.stdout)
     refused = cli("suggest", "--whole-run", "--steps", "3", script, cwd=tmp_path)
-    assert refused.returncode == 2 and "goes without --steps" in refused.stderr
+    assert refused.returncode == 2 and "records all steps: leave out --steps" in refused.stderr
 
 
 def test_an_unknown_option_of_the_program_gives_a_hint(tmp_path: Path) -> None:
@@ -408,7 +413,7 @@ def test_an_unknown_option_of_the_program_gives_a_hint(tmp_path: Path) -> None:
     result = cli("suggest", script, "--time-plain", cwd=tmp_path)
     assert result.returncode == 2
     assert result.stderr.endswith(
-        f"recoup: --time-plain stands after {script}, which does not know it; to give it to "
+        f"recoup: --time-plain comes after {script}, which does not know it; if it is an option of "
         f"recoup, put it before {script}\n"
     )
     other = cli("suggest", script, "--unknown", cwd=tmp_path)

@@ -30,12 +30,12 @@ def test_a_fault_is_reported_and_a_retry_succeeds(monkeypatch: pytest.MonkeyPatc
     plain = program()
     monkeypatch.setenv("RECOUP_TEST_AIDS", "fail-allocation=5")
     with recoup.budget("8MiB"):
-        with pytest.raises(recoup.OutOfBudgetError, match="a test aid lets allocation 5 fail"):
+        with pytest.raises(recoup.OutOfBudgetError, match="a test aid made allocation 5 fail"):
             program()
         assert program() == plain
     monkeypatch.setenv("RECOUP_TEST_AIDS", "shake,fail-replay=1")
     with recoup.budget("8MiB"):
-        with pytest.raises(RuntimeError, match="a test aid lets replay 1 fail"):
+        with pytest.raises(RuntimeError, match="a test aid made replay 1 fail"):
             program()
         assert program() == plain
 

@@ -47,7 +47,7 @@ def test_the_report_of_an_op_that_does_not_fit() -> None:
     assert lines[0] == (
         f"recoup: out of budget in {error.op}: 60.0 KiB more do not fit in the budget of 64.0 KiB."
     )
-    assert "  outside of the pool                    8.0 KiB" in lines
+    assert "  outside the pool                       8.0 KiB" in lines
     size = re.search(r'Next: recoup\.budget\("([^"]+)"\)', lines[-1])
     assert size is not None
     assert error.enough_bytes <= parse_bytes(size[1]) <= 1.02 * error.enough_bytes

@@ -253,7 +253,7 @@ def test_an_error_names_the_reader_of_an_evicted_tensor() -> None:
         x = made() * 2
         assert recoup.evict(x)
         [error] = in_thread(lambda: x.sum())
-    assert re.search(r"It was touched by at::\S+ of libtorch_cpu\.so", str(error))
+    assert re.search(r"It was accessed by at::\S+ of libtorch_cpu\.so", str(error))
 
 
 # ---- errors on a rank ----

@@ -24,7 +24,7 @@ def test_a_replay_of_an_unregistered_op_is_an_error() -> None:
         kept = torch.ops.recoup_gone.twice(y)
         assert recoup.evict(y)
         made._destroy()
-        with pytest.raises(RuntimeError, match="recoup_gone::twice made cannot be brought back"):
+        with pytest.raises(RuntimeError, match="recoup_gone::twice computed cannot be restored"):
             y.sum()
         assert torch.equal(kept, torch.linspace(0, 1, 1000) * 4)
         del y

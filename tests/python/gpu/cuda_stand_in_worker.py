@@ -339,7 +339,9 @@ def refused(function: Callable[[], Any]) -> None:
     try:
         function()
     except RuntimeError as error:
-        assert "forked after CUDA started cannot use it: start it by spawn" in str(error), error
+        assert "forked after CUDA was initialized cannot use it: start it with spawn" in str(
+            error
+        ), error
     else:
         raise AssertionError("it was not refused")
 

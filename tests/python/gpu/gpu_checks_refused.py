@@ -41,15 +41,15 @@ def refusals() -> None:
     message(ValueError, lambda: enter(device="nothing"))
     with recoup.budget(16 * MIB, device=here.device):
         text = message(RuntimeError, enter)
-        assert f"already in force on {here.device}" in text, text
+        assert f"already active on {here.device}" in text, text
     if here.fake is not None:
         memory = here.fake.take_away(here.device.index, free_bytes(here.device) // 2)
         text = message(RuntimeError, lambda: enter(budget=free_bytes(here.device) + 8 * MIB))
-        assert "Take a smaller budget" in text, text
+        assert "Choose a smaller budget" in text, text
         here.fake.give_back(here.device.index, memory)
     hog = torch.empty(24 * MIB, dtype=torch.uint8, device=here.device)
     text = message(ValueError, enter)
-    assert "what was there before the scope takes" in text, text
+    assert "memory in use before the scope takes" in text, text
     del hog
     empty_cache()
     enter()  # the refused calls changed no state

@@ -283,7 +283,7 @@ def a_tier_that_a_gpu_cannot_have() -> None:
             pass
 
     text = message(ValueError, lambda: enter(spill="64MiB", spill_dir="/var/tmp"))
-    assert "pinned memory of the host, in no directory" in text, text
+    assert "pinned host memory, not in a directory" in text, text
     text = message(ValueError, lambda: enter(spill="4096TiB"))
-    assert "take a smaller spill" in text, text
+    assert "choose a smaller spill" in text, text
     enter(spill="64MiB")

@@ -142,10 +142,10 @@ def test_the_simulation_begins_at_the_first_start_mark(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([call("f", ["missing"], ["a"], 1)], "line 1: there is no 'missing'"),
-        ([*constant("w", 1), release("w"), release("w")], "line 4: no holder of tensor"),
-        ([*constant("w", 1), mutate("f", ["w"], [1], 1)], "line 3: .* no argument 1"),
-        ([call("f", [], ["a"], 1), *memory("a", 1, 0)], "line 1: .* no argument 0"),
+        ([call("f", ["missing"], ["a"], 1)], "line 1: 'missing' is missing or unknown"),
+        ([*constant("w", 1), release("w"), release("w")], "line 4: tensor .* has no holder left"),
+        ([*constant("w", 1), mutate("f", ["w"], [1], 1)], "line 3: .*argument 1 does not exist"),
+        ([call("f", [], ["a"], 1), *memory("a", 1, 0)], "line 1: .*argument 0 does not exist"),
         ([call("f", [], [], 1)], "line 1: f costs 1 ns and has 0 results"),
     ],
 )
@@ -214,11 +214,11 @@ def test_bad_arguments_with_the_preset(tmp_path: Path, capsys: pytest.CaptureFix
     out = tmp_path / "out.json"
     (tmp_path / "run.rtrace").touch()
     for arguments, words in (
-        ([tmp_path / "run.rtrace"], "runs logs of the DTR authors (.log, .log.gz); got"),
+        ([tmp_path / "run.rtrace"], "needs a log of the DTR authors (.log, .log.gz); got"),
         ([tmp_path / "none.log"], "No such file"),
         ([log, "--policy", "random"], "--policy must be one of dtr, dtr-eq"),
-        ([log, "--eager-drop"], "does not take --eager-drop"),
-        ([log, "--timeline", tmp_path / "t.json"], "does not take --timeline"),
+        ([log, "--eager-drop"], "does not support --eager-drop"),
+        ([log, "--timeline", tmp_path / "t.json"], "does not support --timeline"),
     ):
         said = refused(capsys, "simulate", *arguments, "--preset", "dtr", "--json", out)
         assert words in said

@@ -64,7 +64,7 @@ def test_in_place_and_streams() -> None:
         ({"alignment": 48}, "alignment must be a power of two"),
         ({"time_limit": -1.0}, "time_limit must be"),
         ({"time_limit": float("nan")}, "time_limit must be"),
-        ({"ops": [Op("add", 1, (9,))]}, "op 'add' names buffer 9; there are 5"),
+        ({"ops": [Op("add", 1, (9,))]}, "op 'add' names buffer 9, but the number of buffers is 5"),
     ],
 )
 def test_invalid_options_are_refused_by_name(
@@ -128,11 +128,11 @@ def test_a_layout_that_does_not_fit_leaves_no_file(
     out = tmp_path / "out.json"
     args = (example, "--capacity", "4000", "--json", out, "--plot", tmp_path / "out.png")
     error = fails(capsys, *args)
-    assert "does not fit in a capacity of 4,000 bytes" in error
-    assert "; 4,608 bytes (4.5 KiB) would do; 4,608 bytes (4.5 KiB) live at one moment" in error
+    assert "does not fit in the capacity of 4,000 bytes" in error
+    assert "it needs 4,608 bytes (4.5 KiB); 4,608 bytes (4.5 KiB) are live at one moment" in error
     assert os.listdir(tmp_path) == ["example.csv"]
     assert main(["layout", str(example), "--planner", "all", "--capacity", "4000"]) != 0
-    assert "would in 4608" in capsys.readouterr().err
+    assert "needs 4608 bytes" in capsys.readouterr().err
 
 
 def test_command_errors_are_one_line(
@@ -142,12 +142,14 @@ def test_command_errors_are_one_line(
     capsys.readouterr()
     cut = tmp_path / "cut.csv"
     cut.write_text(EXAMPLE[:-3], encoding="utf-8")
-    assert "cut.csv, line 6: no line feed ends this line" in fails(capsys, cut)
+    assert "cut.csv, line 6: this line does not end with a line feed" in fails(capsys, cut)
     assert "--json cannot be written: there is no" in fails(
         capsys, example, "--json", tmp_path / "x" / "y"
     )
-    assert "not all" in fails(capsys, example, "--planner", "all", "--json", tmp_path / "x")
-    assert "bound gives none" in fails(capsys, example, "--planner", "bound", "--plot", "x.png")
+    assert "needs one planner" in fails(
+        capsys, example, "--planner", "all", "--json", tmp_path / "x"
+    )
+    assert "bound computes none" in fails(capsys, example, "--planner", "bound", "--plot", "x.png")
     assert "has no ops" in fails(capsys, example, "--disable-inplace-ops", "relu")
     assert "; did you mean first-fit?" in fails(capsys, example, "--planner", "worst-fit")
 

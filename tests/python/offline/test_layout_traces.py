@@ -98,8 +98,8 @@ def test_ops_can_be_excluded_from_reuse_in_place(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--disable-inplace-ops", "rleu"], "there is no op 'rleu' in"),
-        (["--no-in-place", "--disable-inplace-ops", "relu"], "exclude each other"),
+        (["--disable-inplace-ops", "rleu"], "has no op 'rleu'"),
+        (["--no-in-place", "--disable-inplace-ops", "relu"], "cannot be combined"),
         (["--capacity", "3MB"], "3,350,000 bytes (3.2 MiB) would do"),
     ],
 )
@@ -172,7 +172,7 @@ def test_bad_files_are_one_line(
         ("cut.rtrace", data[:-20], "offset"),
         ("changed.rtrace", data[:30] + bytes([data[30] ^ 1]) + data[31:], "offset"),
         ("version.rtrace", data[:8] + b"\x63\0\0\0" + data[12:], "version 99"),
-        ("dangling.log", (LOG % "64" + CALL % "b").encode(), "line 3: there is no 'b'"),
+        ("dangling.log", (LOG % "64" + CALL % "b").encode(), "line 3: 'b' is missing or unknown"),
         ("negative.log", (LOG % "-1" + CALL % "w").encode(), "line 2: "),
     ):
         (tmp_path / name).write_bytes(content)

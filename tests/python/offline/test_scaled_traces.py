@@ -222,7 +222,9 @@ def test_the_largest_batch_may_be_smaller_than_the_recorded_one(recorded: list[R
 
 
 def test_no_batch_fits(recorded: list[Record]) -> None:
-    with pytest.raises(ValueError, match=r"not even a batch of 1 works in 50KiB: .*out of budget"):
+    with pytest.raises(
+        ValueError, match=r"even a batch of 1 does not fit in 50KiB: .*out of budget"
+    ):
         largest_batch(recorded, batch=13, budget="50KiB")
 
 

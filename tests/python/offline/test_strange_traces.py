@@ -13,9 +13,9 @@ from command import cli_here, refused
 REFUSED = {
     "a failed op with a result that is named later": "0101610201800103000008010000000100401400",
     "a kernel that keeps what its op does not return": "0101610202800180010300000501000000010040",
-    "a kernel that allocates nothing": "0101610201000300000501000000010000",
+    "a kernel that allocates 0 bytes": "0101610201000300000501000000010000",
     "a block of nothing": "1100",
-    "a scope that is left too often": "1c" * 2000,
+    "a scope that is left too many times": "1c" * 2000,
 }
 WITHOUT_BYTES = {
     "nothing": "",
@@ -36,7 +36,7 @@ def write(path: Path, records: str) -> Path:
 @pytest.mark.parametrize("records", REFUSED.values(), ids=REFUSED)
 def test_an_invalid_trace_is_refused_with_the_offset(records: str, tmp_path: Path) -> None:
     path = write(tmp_path / "strange.rtrace", records)
-    with pytest.raises(ValueError, match=r"strange.rtrace: offset 12, byte \d+ of the frame there"):
+    with pytest.raises(ValueError, match=r"strange.rtrace: offset 12, byte \d+ of the frame"):
         recoup.Trace.read(path)
 
 
@@ -45,7 +45,7 @@ def test_commands_refuse_an_invalid_trace_in_one_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "strange.rtrace", next(iter(REFUSED.values())))
-    assert "it failed, and returns something" in refused(capsys, command, path)
+    assert "it failed but returns a result" in refused(capsys, command, path)
 
 
 @pytest.mark.parametrize("records", WITHOUT_BYTES.values(), ids=WITHOUT_BYTES)
@@ -53,7 +53,7 @@ def test_a_trace_without_bytes_is_valid(
     records: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "empty.rtrace", records)
-    assert "nothing to budget" in refused(capsys, "simulate", path, "--policy", "all")
+    assert "no budget to simulate" in refused(capsys, "simulate", path, "--policy", "all")
     for command in ("layout", "order"):
         result = cli_here(capsys, command, path)
         assert (result.returncode, result.stderr) == (0, "")

@@ -63,7 +63,7 @@ def follow(name: str, tmp_path: Path) -> None:
     file = tmp_path / "suggested.json"
     suggested = cli("suggest", "--whole-run", "--json", str(file), str(SCRIPT), name, cwd=tmp_path)
     if suggested.returncode == 2:
-        assert "of an optimizer, and 2 are needed" in suggested.stderr
+        assert "of its optimizer, but 2 are needed" in suggested.stderr
         return
     assert suggested.returncode == 0, suggested.stderr
     figures = json.loads(file.read_text(encoding="utf-8"))

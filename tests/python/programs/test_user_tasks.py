@@ -200,7 +200,7 @@ def test_name_the_module_that_holds_most(terminal: Terminal) -> None:
 def test_find_the_largest_batch(terminal: Terminal) -> None:
     budget = f"{24 * MIB}"
     said = terminal.type(f"recoup suggest --batch-size-for {budget} --batch 768 train.py").stdout
-    found = re.search(r"the batch may be ([\d,]+)", said)
+    found = re.search(r"The largest batch in .* is ([\d,]+);", said)
     assert found is not None, said
     batch = int(found[1].replace(",", ""))
     assert batch > 768
@@ -253,7 +253,9 @@ def test_the_error_of_a_small_budget_names_a_sufficient_one(
     terminal: Terminal, plain: list[str]
 ) -> None:
     failed = terminal.type("recoup run --budget 6MiB train.py", fails=True)
-    said = re.search(r"recoup run --budget (\S+)\. It is enough for all that ran", failed.stderr)
+    said = re.search(
+        r"recoup run --budget (\S+)\. This is enough for everything that ran", failed.stderr
+    )
     assert said is not None, failed.stderr
     enough = parse_bytes(said[1])
     trained = terminal.type(f"recoup run --budget {said[1]} --report run.json train.py")

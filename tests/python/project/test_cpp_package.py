@@ -179,7 +179,7 @@ def test_a_missing_pytorch_is_reported(prefix: Path, tmp_path: Path) -> None:
     python.chmod(0o755)
     config = prefix / "lib/cmake/recoup"
     said = asked(tmp_path, "QUIET", recoup_DIR=config, Python_EXECUTABLE=python)
-    assert f"there is no PyTorch beside {prefix} or in the Python {python}: set " in said
+    assert f"there is no PyTorch next to {prefix} or in the Python {python}: set " in said
 
 
 @pytest.mark.parametrize("version", ["0.2", "0.0.9", "1.0", "0.1.9"])

@@ -24,18 +24,18 @@ from message_cases.exceptions import EXCEPTIONS, Exempt
 from message_cases.templates import Template, templates
 from script import python_path
 
+HERE = Path(__file__).parent
 PAGE = ROOT / "docs" / "messages.md"
 _WIDTH = 108
 _HEAD = """\
 # Messages
-All that recoup says: errors, notes on errors, warnings, answers of the command line, reports. The
-page is made by `python tests/python/script.py messages --write`, which triggers each message.
-`tests/python/reports/test_messages.py` fails when the page is not what is said now, and when the
-sources have a message that is not here.
+This page lists all messages of recoup: errors, notes on errors, warnings, output of the command
+line and reports. `python tests/python/script.py messages --write` generates it by triggering each
+message. `tests/python/reports/test_messages.py` fails if a message differs or is missing.
 
-An entry has what triggers the message, its kind and the source file that it is from, and the
-message. What differs between runs and machines is written in capitals: `TIME`, `RATIO`, `SIZE`,
-`N`, `DIR`. [glossary.md](glossary.md) explains the words that messages use,
+An entry shows the code or the command that triggers the message, the kind of the message, the
+source file that it comes from, and its text. Values that differ between runs and machines are in
+capitals: `TIME`, `RATIO`, `SIZE`, `N`, `DIR`. [glossary.md](glossary.md) explains the terms,
 [command-line.md](command-line.md) the exit codes.
 """
 
@@ -59,7 +59,7 @@ def collect() -> list[Entry]:
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "120",
-        "PYTHONPATH": python_path(str(Path(__file__).parent)),
+        "PYTHONPATH": python_path(str(HERE), str(HERE.parent / "cli")),
     }
     for name in ("RECOUP_TEST_AIDS", "RECOUP_GPUS", "TERM"):
         environment.pop(name, None)
@@ -226,7 +226,7 @@ class _Origins:
 
 def _exempt_lines(coverage: Coverage) -> Iterator[str]:
     yield "## Not triggered here"
-    yield "Gaps, where something is filled in, are written as `...`."
+    yield "`...` stands for a value."
     by_reason: dict[str, dict[str, list[str]]] = {}
     for exempt, found in coverage.exempt:
         if exempt.is_message:

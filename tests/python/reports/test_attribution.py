@@ -406,5 +406,5 @@ def test_a_chrome_trace_is_the_timeline(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         run.export_chrome_trace(tmp_path / "absent" / "run.json")
     _, _, bare = trained("64MiB", profile="modules")
-    with pytest.raises(RuntimeError, match="has not recorded a timeline"):
+    with pytest.raises(RuntimeError, match="did not record a timeline"):
         bare.export_chrome_trace(file)

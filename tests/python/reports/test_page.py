@@ -84,7 +84,7 @@ def test_the_tables_hold_the_figures() -> None:
     assert parsed.tables["Suggestions"][1:] == [
         ["5.1 GiB", "75.0 %", "1.01x", "5.4 GiB", "fits", ""],
         ["3.2 GiB", "50.0 %", "1.13x", "3.5 GiB", "fits", "knee: less memory costs much more time"],
-        ["2.3 GiB", "36.0 %", "2.40x", "2.6 GiB", "fits", "least that works"],
+        ["2.3 GiB", "36.0 %", "2.40x", "2.6 GiB", "fits", "least budget that works"],
         ["1.9 GiB", "28.0 %", "-", "-", "out of budget", ""],
     ]
     assert ["budget_bytes", "3,460,300,800 (3.2 GiB)"] in parsed.tables["setting"]
@@ -105,10 +105,10 @@ def test_the_head_has_the_main_figures() -> None:
         format_bytes(peak),
         f"{100 * peak / budget:.1f} % of {format_bytes(budget)}",
         f"{1 + added / times['op_ns']:.2f}x",
-        f"ops took {format_ns(times['op_ns'])}, recoup added {format_ns(added)}, most of it for "
+        f"ops took {format_ns(times['op_ns'])}, recoup added {format_ns(added)}, mostly for "
         f"replay ({format_ns(times['replay_ns'])})",
         f"{report['stats']['work']['replays']:,}",
-        f"they took {format_ns(times['replay_ns'])}; {report['stats']['work']['evictions']:,} "
+        f"{format_ns(times['replay_ns'])} in replays; {report['stats']['work']['evictions']:,} "
         f"evictions of {format_bytes(report['stats']['work']['evicted_bytes'])}",
     ]
 
@@ -135,18 +135,18 @@ def test_an_empty_report_gives_a_page() -> None:
         "0 B",
         "without a budget",
         "-",
-        "no op was timed",
+        "no ops were timed",
         "0",
         "0 evictions",
     ]
     paragraphs = parsed.texts["p"]
-    assert "No step was recorded, so there is no picture of one." in paragraphs
+    assert "No step was recorded, so there is no chart." in paragraphs
     assert "No module ran an op or held memory." in paragraphs
-    assert "Nothing: each value could be evicted." in paragraphs
+    assert "Every value could be evicted." in paragraphs
     assert "Other budgets" not in parsed.texts["h2"]
     parsed = Parsed(page.render({**report, "step": empty_step(), "suggestions": []}))
-    assert "No value was seen in this step." in parsed.texts["p"]
-    assert "No budget was tried." in parsed.texts["p"]
+    assert "No value was in memory in this step." in parsed.texts["p"]
+    assert "No budgets were simulated." in parsed.texts["p"]
     assert parsed.texts["h2"][0] == "Memory over step 0, 0 ns"
 
 
@@ -326,7 +326,7 @@ def test_the_fragment_has_the_tables_and_a_picture_but_no_script() -> None:
     ("budget", "said"),
     [
         (0, "no budget"),
-        (1 << 40, "the budget, 1.0 TiB, is above the picture"),
+        (1 << 40, "the budget, 1.0 TiB, is above the chart"),
         (3 << 30, "dashes: the budget, 3.0 GiB"),
     ],
 )

@@ -147,7 +147,7 @@ def test_the_legend_has_the_sizes_of_the_highest_point(chromium: Browser, tmp_pa
         held[row["kind"]] = held.get(row["kind"], 0) + row["bytes"]
     told = dict(zip(names, sizes, strict=True))
     assert told.pop("budget") == format_bytes(report["step"]["budget_bytes"])
-    assert told.pop("all that is charged") == format_bytes(report["peak"]["bytes"])
+    assert told.pop("all charged memory") == format_bytes(report["peak"]["bytes"])
     assert told == {name: format_bytes(held.get(name, 0)) for name in told}
 
 
@@ -190,7 +190,7 @@ def test_the_legend_keeps_its_order_and_marks_the_hovered_kind(shown: Browser) -
     before = shown.value(names)
     move(shown, 0.3)
     title = shown.text("#legend-title")
-    assert title.startswith("At ") and title.endswith("; in the order of the highest point")
+    assert title.startswith("At ") and title.endswith("; ordered as at the highest point")
     series = [name for name in shown.value(names) if name != "workspace"]
     assert series == [name for name in before if name != "workspace"]
     shown.press("Escape")
@@ -211,7 +211,7 @@ def test_the_legend_says_when_each_budget_was_in_force(chromium: Browser, tmp_pa
     open_report(chromium, tmp_path, {**plain_report(), "step": step})
     assert chromium.text("#legend-rows").splitlines()[:6:2] == [
         "budget",
-        "all that is charged",
+        "all charged memory",
         "workspace",
     ]
     for share, said in ((0.25, "60.0 MiB charged, 75.0 %"), (0.75, "30.0 MiB charged, 75.0 %")):
@@ -364,7 +364,7 @@ def test_without_scripts_tables_and_a_still_picture_are_shown(
     text = page.render(gpt2_report()).replace("script-src", "no-script-src")
     (tmp_path / "page.html").write_text(text, encoding="utf-8")
     chromium.open(tmp_path / "page.html")
-    assert "The chart needs scripts." in chromium.text("#still")
+    assert "The chart needs JavaScript." in chromium.text("#still")
     assert chromium.value("document.querySelector('svg.still').getBoundingClientRect().width") > 300
     assert chromium.value("document.getElementById('chart').checkVisibility()") is False
     assert "transformer" in chromium.text(".modules")

@@ -14,7 +14,7 @@ def test_a_failure_is_shown_with_the_holders_of_the_memory() -> None:
         assert "How it failed" in parsed.texts["h2"]
         code = "".join(parsed.texts["b"] + parsed.texts["code"])
         assert refused["type"] in code and f": {refused['message']}" in code and "OSError" in code
-        request = dict(parsed.tables["the request that did not fit"][1:])
+        request = dict(parsed.tables["the allocation that did not fit"][1:])
         assert request.pop("op") == "aten::mm" and request.pop("module") == "lm_head"
         assert list(request.values()) == list(map(format_bytes, refused["figures"].values()))
         assert set(refused["help"]) <= set(parsed.texts["li"])
@@ -34,7 +34,7 @@ def test_a_failure_is_shown_with_the_holders_of_the_memory() -> None:
         assert together[0].startswith(f"{len(states)} modules")
         assert states[0]["module"] in together[0]
         assert together[2] == format_bytes(sum(row["bytes"] for row in states))
-        assert "It ends where memory was refused." in parsed.texts["p"]
+        assert "The chart ends where an allocation failed." in parsed.texts["p"]
     assert "How it failed" not in Parsed(page.render(gpt2_report())).texts["h2"]
 
 
@@ -43,5 +43,5 @@ def test_a_failure_without_modules_names_the_option_that_records_them() -> None:
     refused = report["failures"][0]
     refused["rows"], refused["charged_bytes"] = None, 0
     parsed = Parsed(page.render(report))
-    assert "module" not in dict(parsed.tables["the request that did not fit"])
+    assert "module" not in dict(parsed.tables["the allocation that did not fit"])
     assert any('recoup.budget(profile="modules")' in text for text in parsed.texts["p"])

@@ -39,11 +39,11 @@ WRONG: list[tuple[str, Any, str]] = [
     ("pinned.0.kind", "gas", "report['pinned'][0]['kind'] must be one of parameters, "),
     ("step.charged", [5], "['charged'] must be rows of t_ns, bytes"),
     ("step.events", [["op", 1]], "['events'] must be rows of kind, t_ns, "),
-    ("step.events", [["party", 1, 1, 1, "", 0]], "must be of op, replay, evict, "),
-    ("step.events", [["op", 1, 1, 1, 5, 0]], "and have a name; got"),
+    ("step.events", [["party", 1, 1, 1, "", 0]], "must have a kind of op, replay, evict, "),
+    ("step.events", [["op", 1, 1, 1, 5, 0]], "and a name; got"),
     ("step.events", [["op", 1, 1, 1, "", -2]], "by its index; got -2"),
     ("step.events", [["op", 1, -1, 1, "", 0]], "all 0 or more"),
-    ("step.events", [[["op"], 1, 1, 1, "", 0]], "must be of op, replay, evict, "),
+    ("step.events", [[["op"], 1, 1, 1, "", 0]], "must have a kind of op, replay, evict, "),
 ]
 
 

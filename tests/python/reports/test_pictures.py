@@ -142,7 +142,7 @@ def test_the_optimum_is_drawn_and_infeasible_budgets_are_marked() -> None:
 def test_kinds_of_files(tmp_path: Path, name: str, begins: bytes) -> None:
     draw_plot([row("lru", 50, 1.0)], [], PEAK, "t", tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(begins)
-    with pytest.raises(ValueError, match=r"^--plot draws .*\.png.*; got .*p\.doc$"):
+    with pytest.raises(ValueError, match=r"^--plot must end in one of .*\.png.*; got .*p\.doc$"):
         draw_plot([row("lru", 50, 1.0)], [], PEAK, "t", tmp_path / "p.doc")
     assert not (tmp_path / "p.doc").exists()
 

@@ -74,7 +74,7 @@ def test_report_has_the_figures() -> None:
         ("peak", "512 MiB", "50.0 %"),
         ("replays", "1,234"),
         ("evictions", "99", "3.0 MiB"),
-        ("plain ops", "2.00 s", "100.0 %"),
+        ("program ops", "2.00 s", "100.0 %"),
         ("replays", "100.00 ms", "5.0 %"),
         ("non-recomputable", "2.0 MiB", "2", "aten::randn"),
         ("escape", "1.0 KiB", "1", "aten::add"),
@@ -92,13 +92,13 @@ def test_report_names_the_ops_that_waited_for_copies() -> None:
     text = format_report(stats_of(budget_bytes=1), [], policy="lru", copy_waits=waits)
     lines = [line.split() for line in text.splitlines()]
     for line in [
-        ["waited", "for", "copies", "spills", "fetches"],
+        ["waits", "for", "copies", "spills", "fetches"],
         ["aten::mm", "3.00", "s", "1.00", "ms"],
         ["between", "ops", "0", "ns", "2.00", "s"],
         ["others", "20", "ns", "2", "ns"],
     ]:
         assert line in lines, text
-    assert "waited" not in format_report(stats_of(budget_bytes=1), [], policy="lru")
+    assert "waits for" not in format_report(stats_of(budget_bytes=1), [], policy="lru")
 
 
 def test_report_columns_are_aligned() -> None:
@@ -122,8 +122,8 @@ def test_report_is_plain_text_of_a_fixed_width(monkeypatch: pytest.MonkeyPatch) 
 def test_report_works_during_and_after_a_run() -> None:
     with recoup.budget("64MiB") as run:
         halves()
-        assert "plain ops" in run.report()
-    assert "plain ops" in run.report()
+        assert "program ops" in run.report()
+    assert "program ops" in run.report()
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ def test_both_reports_describe_the_failure(
         assert failure["figures"]["budget_bytes"] == 8 << 20
         assert sum(row["bytes"] for row in failure["rows"]) == failure["charged_bytes"]
         assert {row["kind"] for row in failure["rows"]} >= {"parameters", "activations"}
-        assert "It ends where memory was refused." in page
-        assert ("Who held memory when it was refused" in result.stderr) == HAS_NOTES
+        assert "The chart ends where an allocation failed." in page
+        assert ("Memory held when the allocation failed" in result.stderr) == HAS_NOTES
 
 
 @pytest.mark.parametrize("text", ["pass", "import sys; sys.exit(0)", EXIT])
@@ -98,10 +98,10 @@ def test_an_error_ends_with_the_largest_holders() -> None:
     assert failure.rows is not None and len(failure.rows) > NOTED_ROWS
     (note,) = getattr(caught.value, "__notes__", [""])
     head, *lines, rest = note.splitlines()
-    assert head == "Who held memory when it was refused, by module and kind:"
+    assert head == "Memory held when the allocation failed, by module and kind:"
     for row, line in zip(failure.rows, lines, strict=False):
         module, kind, size = line[2:].split("  ", 1)[0], row["kind"], format_bytes(row["bytes"])
-        assert module.strip() == (row["module"] or "outside of modules")
+        assert module.strip() == (row["module"] or "outside modules")
         assert kind in line and line.endswith(size)
     left = failure.rows[NOTED_ROWS:]
     assert rest.split() == [

@@ -202,7 +202,7 @@ def test_a_failed_exit_names_resume() -> None:
         with recoup.budget("64MiB") as run:
             pass
     if hasattr(caught.value, "add_note"):
-        assert "Nothing is lost while its run is kept" in notes(caught.value)
+        assert "No tensor is lost while the scope's run object exists" in notes(caught.value)
         assert "Without a larger budget" in notes(caught.value)
     # Values may still be evicted, so the entry points stay wrapped.
     assert "data_ptr" in vars(torch.Tensor)
@@ -236,7 +236,9 @@ def test_resume_is_refused_after_a_successful_exit() -> None:
 
 def test_resume_in_an_open_scope_is_refused() -> None:
     with recoup.budget("1MiB") as run:
-        with pytest.raises(RuntimeError, match=r"this scope is open: run\.set_budget"):
+        with pytest.raises(
+            RuntimeError, match=r"this scope is open: change its budget with run\.set_budget"
+        ):
             run.resume("50MiB")
         assert recoup._C.active()
         with pytest.raises(recoup.OutOfBudgetError):
@@ -255,7 +257,7 @@ def test_the_budget_of_an_open_scope_can_grow() -> None:
         with pytest.raises(ValueError, match="budget must be"):
             run.set_budget("nothing")
         run.check()
-    with pytest.raises(RuntimeError, match="this one is over"):
+    with pytest.raises(RuntimeError, match="this scope is over"):
         run.set_budget("16MiB")
 
 
@@ -267,7 +269,7 @@ def test_messages_of_a_suspended_scope() -> None:
     if hasattr(caught.value, "add_note"):
         missing = caught.value.least_bytes - caught.value.budget_bytes
         assert 0 < missing <= sum(each.nbytes for each in got)
-        assert f"let go of at least {format_bytes(missing)}" in notes(caught.value)
+        assert f"free at least {format_bytes(missing)}" in notes(caught.value)
         assert caught.value.run is run
     evicted = [value for value in got if not recoup.is_resident(value)]
     assert evicted
@@ -329,7 +331,7 @@ def test_tensors_that_a_suspended_scope_needs_cannot_be_written() -> None:
             with pytest.raises(RuntimeError, match=r"suspended budget scope.*run\.resume"):
                 write(each)
         with recoup.budget("64MiB"):
-            with pytest.raises(RuntimeError, match=r"another budget scope.*run\.resume"):
+            with pytest.raises(RuntimeError, match=r"a new budget scope.*run\.resume"):
                 each.add_(1)
         assert torch.equal(each, before)
     assert needed
@@ -347,7 +349,7 @@ def test_values_of_an_abandoned_scope_are_lost() -> None:
     evicted = [value for value in got if not recoup.is_resident(value)]
     del run
     gc.collect()
-    with pytest.raises(RuntimeError, match="they are lost"):
+    with pytest.raises(RuntimeError, match="bytes are lost"):
         evicted[0].sum()
     assert "data_ptr" not in vars(torch.Tensor)
 

@@ -48,7 +48,7 @@ def test_a_scope_is_suspended_if_no_file_can_be_written() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "leaving the scope failed too" in done.stdout
-    assert "no file for a spill tier could be made" in done.stdout
+    assert "the file of a spill tier could not be created" in done.stdout
     assert "Next: run.resume(" in done.stdout
     assert "finished" in done.stdout
 

@@ -33,7 +33,7 @@ def test_repr_of_a_suspended_run() -> None:
 
 def test_an_exit_without_an_entry_is_an_error() -> None:
     budget = recoup.budget("1MiB")
-    with pytest.raises(RuntimeError, match="is not in force, so its scope cannot be left"):
+    with pytest.raises(RuntimeError, match="was not entered, so it cannot be left"):
         budget.__exit__(None, None, None)
     with budget as run:  # it can still be entered
         torch.ones(4)
@@ -55,7 +55,7 @@ def test_the_budget_of_a_closed_scope_cannot_be_set() -> None:
         pass
     with pytest.raises(
         RuntimeError,
-        match=r"run\.set_budget needs an open scope.* this one is over: open another one",
+        match=r"run\.set_budget needs an open scope.* this scope is over: open a new one",
     ):
         run.set_budget("2MiB")
     run, made = suspended()
@@ -66,9 +66,11 @@ def test_the_budget_of_a_closed_scope_cannot_be_set() -> None:
 
 def test_resume_of_a_scope_that_is_not_suspended_is_an_error() -> None:
     with recoup.budget("1MiB") as run:
-        with pytest.raises(RuntimeError, match=r"this scope is open: run\.set_budget"):
+        with pytest.raises(
+            RuntimeError, match=r"this scope is open: change its budget with run\.set_budget"
+        ):
             run.resume("2MiB")
-    with pytest.raises(RuntimeError, match="this scope is over: there is nothing to do"):
+    with pytest.raises(RuntimeError, match="this scope is over: there is nothing to resume"):
         run.resume("2MiB")
 
 

@@ -138,5 +138,5 @@ def test_integers_out_of_range() -> None:
 
 
 def test_an_unknown_option() -> None:
-    with pytest.raises(TypeError, match=r"there are no options .*'sampled'"):
+    with pytest.raises(TypeError, match=r"unknown options .*'sampled'"):
         recoup._C.Options(sampled=True)

@@ -132,7 +132,7 @@ def test_each_with_computes_the_share_again(leave_free: LeaveFree) -> None:
 
     @recoup.budget("50%")
     def decorated() -> None:
-        with pytest.raises(RuntimeError, match="already in force"):
+        with pytest.raises(RuntimeError, match="already active"):
             recoup.budget("50%").__enter__()
         seen.append(machine.look().free.free_bytes)
 
@@ -209,7 +209,7 @@ def test_a_budget_above_the_limit_of_the_container_is_refused(leave_free: LeaveF
         recoup.budget("3GiB")
     assert str(caught.value) == (
         "budget must be at most the memory that this process may take, 2147483648 bytes (2.0 GiB) "
-        f"by {machine.look().most.source}; got '3GiB'"
+        f"according to {machine.look().most.source}; got '3GiB'"
     )
     with recoup.budget("1MiB") as run, pytest.raises(ValueError, match="may take"):
         run.set_budget("3GiB")
@@ -224,10 +224,12 @@ def test_a_share_without_free_memory_is_refused(
     with pytest.raises(RuntimeError) as caught:
         budget_of(budget)
     text = str(caught.value)
-    assert text.startswith(f"the budget {budget!r} leaves nothing for tensors: 0 B are free by ")
-    assert "memory.max, and tensors that exist have 0 B" in text
-    assert text.endswith("Free memory, raise the limit, or give a size")
-    assert ("reserved for memory that no tensor has" in text) == (budget == "auto")
+    assert text.startswith(
+        f"the budget {budget!r} leaves no memory for tensors: 0 B are free according to "
+    )
+    assert "memory.max, and existing tensors take 0 B" in text
+    assert text.endswith("Free memory, raise the limit, or give the budget as a size")
+    assert ("reserved for memory other than tensors" in text) == (budget == "auto")
 
 
 def test_existing_tensors_that_do_not_fit_fail_the_entry(leave_free: LeaveFree) -> None:
@@ -237,7 +239,7 @@ def test_existing_tensors_that_do_not_fit_fail_the_entry(leave_free: LeaveFree) 
         budget_of("10%")
     notes = " ".join(getattr(caught.value, "__notes__", []))
     if notes:  # since Python 3.11
-        assert "The budget '10%' is " in notes and "0 B are free by" in notes
+        assert "The budget '10%' is " in notes and "0 B are free according to" in notes
     assert not recoup._C.active()
     assert made.sum().item() == 64 * MIB
     leave_free(GIB)
@@ -290,7 +292,7 @@ def test_a_limit_on_addresses_is_named(tmp_path: Path, budget: str) -> None:
     )
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
     assert result.stderr.startswith(
-        "recoup run: error: --budget: a scope reserves addresses for all of"
+        "recoup run: error: --budget: the system refuses to reserve addresses for all"
     )
     assert "(Max address space) is " in result.stderr and "Lift `ulimit -v`" in result.stderr
     assert result.stderr.count("\n") == 1

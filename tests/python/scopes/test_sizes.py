@@ -84,7 +84,7 @@ def test_numbers_of_any_length_are_refused() -> None:
     with pytest.raises(ValueError, match="an op must be a whole number"):
         trace.reordered([10**30])
     assert trace.simulate(2**62, layout=False).status == "ok"
-    with pytest.raises(ValueError, match="upper of buffer 'a' needs 64 bits"):
+    with pytest.raises(ValueError, match="upper of buffer 'a' does not fit in 64 bits"):
         layout.plan([layout.Buffer("a", 0, 10**30, 1)])
     with pytest.raises(ValueError, match="node_limit must be a whole number"):
         layout.plan([layout.Buffer("a", 0, 1, 1)], node_limit=10**30)

@@ -79,7 +79,7 @@ def test_a_training_fits_below_its_state(optimizer: str) -> None:
     assert sum(row["fetch_ns"] for row in waits) == pytest.approx(stats.fetch_ns, rel=0.01)
     assert sum(row["spill_ns"] for row in waits) == pytest.approx(stats.spill_ns, rel=0.01)
     assert "aten::addmm" in {row["op"] for row in waits}
-    assert "waited for copies" in run.report()
+    assert "waits for copies" in run.report()
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_wrong_data_from_the_disk_is_an_error(tmp_path: Path) -> None:
         lost = [each for each in made if not recoup.is_resident(each)]
         assert lost
         for each in lost:
-            with pytest.raises(RuntimeError, match="is not what was written there: 1048576 bytes"):
+            with pytest.raises(RuntimeError, match="was read back with other bits: 1048576 bytes"):
                 each.sum()
         del lost, each
         kept = [each for each in made if recoup.is_resident(each)]

@@ -94,7 +94,7 @@ def test_a_failed_read_is_an_error_and_the_next_read_is_right(
     raised = 0
     for number in range(1, copies.fetches + 1):
         monkeypatch.setenv("RECOUP_TEST_AIDS", f"fail-fetch={number}")
-        says = f"a test aid lets fetch {number} fail"
+        says = f"a test aid made fetch {number} fail"
 
         def retry(work: Callable[[], object], says: str = says) -> object:
             nonlocal raised
@@ -134,24 +134,24 @@ def test_permanent_read_errors_lose_only_the_values_in_the_tier(
         return made
 
     with (
-        pytest.raises(RuntimeError, match="a test aid lets fetch") as left,
+        pytest.raises(RuntimeError, match="a test aid made fetch") as left,
         recoup.budget(BUDGET, spill="64MiB") as run,
     ):
         state = make_state()
-        with pytest.raises(RuntimeError, match="a test aid lets fetch 30 fail"):
+        with pytest.raises(RuntimeError, match="a test aid made fetch 30 fail"):
             update(state, count)
         for i, each in enumerate(state):
             try:
                 torch.save(each, tmp_path / f"{i}.pt")
                 kept.append(i)
             except RuntimeError as error:
-                assert "a test aid lets fetch" in str(error)
+                assert "a test aid made fetch" in str(error)
                 lost.append(i)
         run.check()
         assert lost and kept
         del each
         run.set_budget("8MiB")
-    assert "`del` what is lost" in str(left.value.__notes__)
+    assert "`del` the tensors" in str(left.value.__notes__)
     del left
     for i, each in enumerate(state):
         if not recoup.is_resident(each):

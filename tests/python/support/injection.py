@@ -69,7 +69,7 @@ def _values(most: int, count: int) -> list[int]:
 
 def _injected(report: pytest.TestReport) -> bool:
     text = str(report.longrepr)
-    return "a test aid lets" in text or "OutOfBudgetError" in text
+    return "a test aid made" in text or "OutOfBudgetError" in text
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -309,7 +309,10 @@ def failed_report() -> dict[str, Any]:
             "op": "aten::mm",
             "module": "lm_head",
             "figures": figures,
-            "help": ["A budget of 5.1 GiB is enough for all that ran so far and for this request."],
+            "help": [
+                "A budget of 5.1 GiB is enough for everything that ran so far and for this "
+                "allocation."
+            ],
             "charged_bytes": report["peak"]["bytes"],
             "rows": report["peak"]["rows"],
         },

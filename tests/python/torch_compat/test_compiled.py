@@ -311,7 +311,7 @@ def test_the_error_says_that_a_graph_has_changed_its_input() -> None:
         x = torch.zeros(512, 512)
         with pytest.raises(recoup.OutOfBudgetError) as caught:
             change(x)
-        assert any("changes what it is given" in note for note in caught.value.__notes__)
+        assert any("modifies its inputs" in note for note in caught.value.__notes__)
         run.set_budget("64MiB")
 
 

@@ -38,7 +38,7 @@ assert "recoup._C" not in sys.modules
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     said = done.stdout.strip()
     assert "\n" not in said
-    assert f"built for PyTorch {BUILT}," in said and f"is PyTorch {version}:" in said
+    assert f"built for PyTorch {BUILT}," in said and f"PyTorch {version} is installed:" in said
     assert "pip install " in said
 
 
@@ -80,7 +80,7 @@ def test_a_missing_symbol_gives_the_same_error(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(importlib, "import_module", load)
 
     fail("librecoup_torch.so: undefined symbol: _ZN3c105Error")
-    with pytest.raises(ImportError, match=f"built for PyTorch {BUILT}, and this is") as error:
+    with pytest.raises(ImportError, match=f"built for PyTorch {BUILT}, but PyTorch") as error:
         torch_version.load()
     assert "_ZN3c105Error" in str(error.value.__cause__)
     fail("libstdc++.so.6: version `GLIBCXX_3.4.99' not found")

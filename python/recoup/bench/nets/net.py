@@ -31,7 +31,7 @@ def named(nets: Iterable[Net], name: str) -> Net:
     """The net of that name. Raises ValueError that lists the valid names."""
     known = {net.name: net for net in nets}
     if name not in known:
-        raise ValueError(f"unknown net {name!r}; there are {', '.join(known)}")
+        raise ValueError(f"unknown net {name!r}; the nets are {', '.join(known)}")
     return known[name]
 
 

@@ -101,5 +101,5 @@ def real_net_names() -> list[str]:
 def real_net_named(name: str) -> RealNet:
     """The net of that name. Raises ValueError that lists the valid names."""
     if name not in _BY_NAME:
-        raise ValueError(f"unknown net {name!r}; there are {', '.join(_BY_NAME)}")
+        raise ValueError(f"unknown net {name!r}; the nets are {', '.join(_BY_NAME)}")
     return _BY_NAME[name]

@@ -12,7 +12,7 @@ from recoup.bench.real.table import COLUMNS, cells, title
 def write_page(plan: Plan, results: Results, path: Path) -> None:
     known = results.settings
     lines = [
-        "# Results: nets of real size beside other allocators",
+        "# Results: nets of real size, compared with other allocators",
         f"`recoup {BENCHMARK}` measured and wrote this: torch {known['torch']}, {known['threads']} "
         f"threads on {known['cores']} cores, huge pages: {known['huge_pages']}; runs of "
         f"{known['steps']} steps. Bits are equal to plain PyTorch's in all rows of recoup.",

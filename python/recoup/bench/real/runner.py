@@ -123,7 +123,7 @@ def _call(job: Job, way: Way, patience: float | None) -> dict[str, Any]:
         return {"status": "too slow", "note": f"more than {FEASIBLE_RATIO:g} times plain PyTorch"}
     if done.returncode < 0:
         ended = signal.Signals(-done.returncode).name
-        raise RuntimeError(f"{job.net}, {way.name}: ended by {ended}; was there memory enough?")
+        raise RuntimeError(f"{job.net}, {way.name}: ended by {ended}, possibly for lack of memory")
     if done.returncode > 0:
         last = done.stderr.strip().splitlines()[-1:]
         raise RuntimeError(f"{job.net}, {way.name}: failed: {''.join(last)}")

@@ -105,14 +105,15 @@ def remarks(summary: Summary) -> list[str]:
     said = []
     if pool is not None:
         said.append(
-            f"recoup in 100 % takes {pool.over(plain):.2f}x of default plain. That is its pool "
-            f"alone, which keeps its pages: {pool.median('page_faults'):,.0f} page faults instead "
-            f"of {plain.median('page_faults'):,.0f}. Over the fastest plain allocator, "
-            f"{fastest.label}, it takes {pool.over(fastest):.2f}x."
+            f"In a budget of 100 %, recoup takes {pool.over(plain):.2f}x the time of plain "
+            "PyTorch with its default allocator. The difference is due to its pool, which keeps "
+            f"its pages: {pool.median('page_faults'):,.0f} page faults instead of "
+            f"{plain.median('page_faults'):,.0f}. Compared with the fastest plain allocator, "
+            f"{fastest.label}, it takes {pool.over(fastest):.2f}x the time."
         )
     said += [f"{line.label}: {_reason(line, summary)}." for line in summary.lines if not line.runs]
     if any(line.row["status"] == "not installed" for line in summary.lines):
-        said.append("So the fastest plain allocator is that of those which are here.")
+        said.append("So the fastest plain allocator is the fastest of the installed ones.")
     return said
 
 

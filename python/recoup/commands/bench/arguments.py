@@ -1,4 +1,4 @@
-"""The arguments of `recoup bench`, and what is wrong with them before anything is loaded."""
+"""The arguments of `recoup bench`, and their checks before PyTorch is loaded."""
 
 import argparse
 import importlib.util
@@ -25,7 +25,7 @@ _ONLY = {
     "timeline": "small",
     "page": "real",
 }
-"""Options that say something of one size alone."""
+"""Options that apply to one size only."""
 ALL, NONE = "all", "none"
 _PICTURES = (".png", ".svg", ".pdf")
 _PLOTS = ("time", "compute", "fragmentation", "layout", "scatter", "search")
@@ -34,33 +34,34 @@ _ROUNDS = {"small": 3, "real": 5}
 
 
 def add_bench_command(commands: Any) -> None:
-    """Adds the command to the parser's subparsers."""
+    """Adds `bench` to the commands of the command line."""
     parser = commands.add_parser(
         "bench",
-        help="train networks in budgets, and compare",
+        help="train networks in budgets, and compare with plain PyTorch",
         usage="recoup bench [options]",
-        description="Each case trains a network in a budget, a share of the network's unbudgeted "
-        "peak. A case whose bits differ stops it. Small: eleven narrow networks under policies, in "
-        "turns with plain trainings, in this process. Real: six networks of published size beside "
-        "other allocators, each case in a process of its own; about half an hour a round on two "
-        "cores that do nothing else, and 16 GB of memory. --nets, --budgets and --rounds cut it.",
+        description="Each case trains a network in a budget, a share of its unbudgeted peak. A "
+        "case whose bits differ from plain PyTorch stops the benchmark. Small: eleven narrow "
+        "networks under policies, in turns with plain trainings, in this process. Real: six "
+        "networks of published size, compared with other allocators, each case in its own "
+        "process; a round takes about half an hour on two idle cores, and 16 GB of memory. "
+        "--nets, --budgets and --rounds shorten it.",
     )
     _add_cases(parser)
     parser.add_argument(
-        "--steps", type=whole(1), metavar="N", help="of a training (default: 4; real: 3)"
+        "--steps", type=whole(1), metavar="N", help="steps of a training (default: 4; real: 3)"
     )
     parser.add_argument(
         "--rounds",
         type=whole(1),
         metavar="N",
-        help="in each, every case runs once (default: 3; real: 5)",
+        help="rounds; each runs every case once (default: 3; real: 5)",
     )
     parser.add_argument(
         "--seed",
         type=whole(0, 2**63 - 1),
         default=0,
         metavar="N",
-        help="of weights and data (default: 0)",
+        help="seed of weights and data (default: 0)",
     )
     _add_files(parser)
     parser.set_defaults(command=_bench, fail=parser.error)
@@ -72,21 +73,23 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
         type=choice(_SIZES),
         default="small",
         metavar="|".join(_SIZES),
-        help="of the networks (default: small)",
+        help="size of the networks (default: small)",
     )
-    parser.add_argument("--nets", nargs="+", default=[ALL], metavar="NET", help="or `all`")
+    parser.add_argument(
+        "--nets", nargs="+", default=[ALL], metavar="NET", help="networks, or `all`"
+    )
     parser.add_argument(
         "--policies",
         nargs="+",
         type=policy(ALL),
         metavar="NAME",
-        help="or `all` (the default); small",
+        help="policies, or `all` (default); small only",
     )
     parser.add_argument(
         "--budgets",
         type=_budgets,
         metavar="LIST",
-        help="percents: FROM..TO:STEP, or a list such as 80,50,30 (default: 100..20:20; real: "
+        help="percentages: FROM..TO:STEP, or a list such as 80,50,30 (default: 100..20:20; real: "
         "100,80,70,60,50,45,40,35,30 for gpt2 and resnet50, 100,60,40 for the others)",
     )
     parser.add_argument(
@@ -94,16 +97,16 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=choice([ALL, NONE, *names("bench_alternatives")]),
         metavar="NAME",
-        help="what users would pick instead, such as checkpoint-block, selective or compile-0.5, "
-        "and the policies in the memory that each takes; `all` (without the slow inductor) or "
-        "`none` (the default); small",
+        help="alternatives to recoup, such as checkpoint-block, selective or compile-0.5, and "
+        "the policies in the memory that each takes; `all` (without the slow inductor) or `none` "
+        "(default); small only",
     )
     parser.add_argument(
         "--device",
         type=device,
         metavar="NAME",
-        help="where to train: cpu (the default), or a GPU such as cuda:0, with PyTorch's "
-        "deterministic algorithms, since bits are compared; small",
+        help="the device: cpu (default) or a GPU such as cuda:0, with PyTorch's deterministic "
+        "algorithms, because bits are compared; small only",
     )
 
 
@@ -112,30 +115,33 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=file_to_write(),
         metavar="FILE",
-        help="results as JSON, written after every round (real: after every case); what it has is "
-        "not run again",
+        help="write results as JSON after every round (real: after every case); results in FILE "
+        "are not measured again",
     )
     parser.add_argument(
         "--plot",
         type=file_to_write(*_PICTURES),
         metavar="FILE",
-        help="draw time ratios against budgets, a panel a net (.png, .svg or .pdf)",
+        help="draw time ratios against budgets, one panel per network (.png, .svg or .pdf)",
     )
     parser.add_argument(
         "--plot-of",
         type=choice(_PLOTS),
         metavar="NAME",
-        help=f"what the plot shows: {', '.join(_PLOTS)} (default: time); small",
+        help=f"what the plot shows: {', '.join(_PLOTS)} (default: time); small only",
     )
     parser.add_argument(
         "--timeline",
         type=file_to_write(*_PICTURES),
         metavar="FILE",
-        help="run no case, but draw the memory, ops, replays and evictions of each over one step, "
-        "as simulated; small",
+        help="draw the simulated memory, ops, replays and evictions of each case over one step, "
+        "instead of running it; small only",
     )
     parser.add_argument(
-        "--page", type=file_to_write(), metavar="FILE", help="write the tables as Markdown; real"
+        "--page",
+        type=file_to_write(),
+        metavar="FILE",
+        help="write the tables as Markdown; real only",
     )
 
 
@@ -149,12 +155,12 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _resolve(options: argparse.Namespace) -> None:
-    """Fills in the defaults of the size, and refuses what does not go together."""
+    """Fills in the defaults of the size, and rejects invalid combinations."""
     given, fail = vars(options), options.fail
     for name, size in _ONLY.items():
         if given[name] is not None and size != options.size:
             option = f"--{name.replace('_', '-')}"
-            fail(f"{option} goes with --size {size}, not with --size {options.size}")
+            fail(f"{option} needs --size {size}; got --size {options.size}")
     for name, defaults in (("steps", _STEPS), ("rounds", _ROUNDS)):
         if given[name] is None:
             given[name] = defaults[options.size]
@@ -163,7 +169,9 @@ def _resolve(options: argparse.Namespace) -> None:
             fail(f"--{name} needs matplotlib: pip install 'recoup[bench]'")
     for name in (ALL, NONE):
         if name in (options.alternatives or []) and len(options.alternatives) > 1:
-            fail(f"--alternatives {name} stands alone; leave out the others")
+            fail(
+                f"--alternatives {name} cannot be combined with other alternatives: leave them out"
+            )
     known = names("bench_nets" if options.size == "small" else "bench_real_nets")
     for net in options.nets:
         try:
@@ -181,20 +189,20 @@ def _budgets(text: str) -> str:
 
 
 def parse_shares(text: str) -> list[float]:
-    """Of percents. Raises ValueError that says what is allowed."""
+    """Returns shares for percentages. Raises ValueError with the allowed values."""
     percents: list[float] = [*(percent_range(text) or [])]
     if not percents:
         try:
             percents = [float(part.strip().removesuffix("%")) for part in text.split(",")]
         except ValueError:
             raise ValueError(
-                f"budgets are percents, FROM..TO:STEP or a list; got {text!r}"
+                f"budgets must be percentages, as FROM..TO:STEP or as a list; got {text!r}"
             ) from None
     if not all(0 < percent <= 1000 for percent in percents):
-        raise ValueError(f"budgets are percents above 0 and up to 1000; got {text!r}")
+        raise ValueError(f"budgets must be percentages above 0 and at most 1000; got {text!r}")
     return [percent / 100 for percent in dict.fromkeys(percents)]
 
 
 def chosen(asked: list[str], known: list[str]) -> list[str]:
-    """`all` are those that are known."""
+    """The names in `asked`, without repetitions; `all` means all known names."""
     return known if ALL in asked else list(dict.fromkeys(asked))

@@ -1,4 +1,4 @@
-"""`recoup bench`: networks in budgets, on real tensors."""
+"""`recoup bench`: trains networks in budgets, with real tensors."""
 
 import argparse
 import sys
@@ -18,7 +18,9 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         kept = ""
         if options.out is not None and options.out.exists():
-            kept = f"; {options.out} has what is done, and goes on from there"
+            kept = (
+                f"; {options.out} has the results so far, and the same command continues from there"
+            )
         print(f"recoup bench: interrupted{kept}", file=sys.stderr)
         return INTERRUPTED
     return 0

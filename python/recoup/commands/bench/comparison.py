@@ -1,4 +1,4 @@
-"""The table of alternatives: what each takes, and what a policy takes in the same memory."""
+"""The table of alternatives: time and memory of each, and the time of policies in that memory."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _TEXTS = ("bits", "policy", "status")
 
 
 def print_comparison(alternatives: list[Alternative], plan: Plan, results: Results) -> None:
-    """A table a net, and a line for each alternative of which something must be said."""
+    """Prints one table per net, and the remarks on its alternatives."""
     rows = {(row["net"], row["alternative"]): row for row in results.alternatives}
     for net in plan.nets if alternatives else []:
         table = plain_table("alternative", *_COLUMNS)

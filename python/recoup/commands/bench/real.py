@@ -1,4 +1,4 @@
-"""`recoup bench --size real`: a line a run, tables and files."""
+"""`recoup bench --size real`: prints one line per run, then tables; writes files."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from recoup.commands.bench.arguments import chosen, parse_shares
 
 
 def run(options: argparse.Namespace) -> None:
-    """Raises ValueError for what is not known, BitsDifferError, RuntimeError."""
+    """Runs the cases. Raises ValueError for unknown names, BitsDifferError, RuntimeError."""
     from recoup.bench.nets.real import REAL_NETS
     from recoup.bench.real import page, picture, runner
     from recoup.bench.real.results import Plan, open_results

@@ -1,4 +1,4 @@
-"""`recoup bench --size small`: its progress bar, tables and pictures."""
+"""`recoup bench --size small`: progress bar, tables and plots."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ from recoup.known_names import names, policy_names
 
 
 def run(options: argparse.Namespace) -> None:
-    """Raises ValueError for what is not known, BitsDifferError."""
+    """Runs the cases. Raises ValueError for unknown names, BitsDifferError."""
     plan = _plan(options)
     if plan.device != "cpu":
         _prepare_gpu(options)
@@ -42,7 +42,9 @@ def _plan(options: argparse.Namespace) -> Any:
 
 def _prepare_gpu(options: argparse.Namespace) -> None:
     if options.alternatives not in (None, [NONE]):
-        raise ValueError("alternatives are measured on the CPU: leave out --alternatives")
+        raise ValueError(
+            "--alternatives are measured on the CPU only: leave out --alternatives or --device"
+        )
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.deterministic = True
@@ -74,8 +76,8 @@ def _draw_timeline(plan: Any, options: argparse.Namespace) -> None:
 
     if len(list(plan.cases())) > timelines.MOST:
         raise ValueError(
-            f"--timeline draws at most {timelines.MOST} cases, not {len(list(plan.cases()))}: "
-            "choose --nets, --policies and --budgets"
+            f"--timeline draws at most {timelines.MOST} cases; got {len(list(plan.cases()))}: "
+            "choose fewer with --nets, --policies and --budgets"
         )
     with _progress() as progress:
         task = progress.add_task("", total=len(plan.nets))
@@ -97,9 +99,12 @@ def _print_tables(plan: Any, results: Any) -> None:
     for net in plan.nets:
         peak = results.peaks[net]
         whole = results.whole[net]
-        unevicted = f"{whole / peak:.0%} of it" if whole is not None else "more than twice that"
+        unevicted = (
+            f"{whole / peak:.0%} of that peak" if whole is not None else "more than twice that peak"
+        )
         print(
-            f"{net}: unbudgeted peak {peak / 1e6:.1f} MB; nothing is evicted in {unevicted} or more"
+            f"{net}: unbudgeted peak {peak / 1e6:.1f} MB; least budget without evictions: "
+            f"{unevicted}"
         )
         times, layouts = plain_table("policy", *_TIMES), plain_table("policy", *_LAYOUTS)
         for row in results.rows_of(plan, net):

@@ -10,17 +10,18 @@ def add_doctor_command(commands: Any) -> None:
     """Adds `doctor` to the commands of the command line."""
     parser = commands.add_parser(
         "doctor",
-        help="say what recoup finds here, and what is unsupported",
+        help="show what recoup finds on this machine, and what is unsupported",
         usage="recoup doctor [--json] [--spill-dir DIR]",
-        description="Says versions, memory and its limits, the disk for spilling, GPUs, and what "
-        "is unsupported here. What cannot be found out is `unknown`, with the reason.",
+        description="Shows versions, memory and its limits, the disk for spilling, GPUs, and "
+        "features that are unsupported here. A fact that cannot be determined is `unknown`, with "
+        "the reason.",
     )
-    parser.add_argument("--json", action="store_true", help="the same for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--spill-dir",
         type=directory,
         metavar="DIR",
-        help="the disk to look at (default: the one that a spill tier takes)",
+        help="a directory on the disk to test (default: the directory that a spill tier uses)",
     )
     parser.set_defaults(command=_run, fail=parser.error)
 

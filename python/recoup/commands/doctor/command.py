@@ -1,4 +1,4 @@
-"""The command `recoup doctor`: this machine as recoup sees it, on one screen."""
+"""The command `recoup doctor`: shows on one screen what recoup finds on this machine."""
 
 import argparse
 import functools
@@ -12,7 +12,7 @@ _MOST_LINES = 24
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints what the probes found. Returns the exit code."""
+    """Prints the findings of the probes. Returns the exit code."""
     probes: dict[str, doctor_probes.Probe] = {
         "versions": doctor_probes.versions,
         "budgets": doctor_probes.scopes,
@@ -49,7 +49,7 @@ def _screen(findings: dict[str, Finding]) -> str:
     room = _MOST_LINES - len(lines)
     if len(missing) > room:
         rest = len(missing) - room + 1
-        missing = [*missing[: room - 1], f"- {rest} more: recoup doctor --json"]
+        missing = [*missing[: room - 1], f"- {rest} more: run recoup doctor --json"]
     return "\n".join(lines + missing)
 
 

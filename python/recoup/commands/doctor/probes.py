@@ -1,6 +1,6 @@
-"""What `recoup doctor` looks at: each probe says one line of text, its data, and what is missing.
+"""The probes of `recoup doctor`: each returns one line of text, data, and unsupported features.
 
-A probe may raise whatever its part of the system makes of it: `look` turns that into "unknown".
+A probe may raise any exception: `look` turns it into the finding "unknown".
 """
 
 import ctypes
@@ -28,21 +28,21 @@ from recoup._memory.sizes import format_bytes
 
 @dataclass
 class Finding:
-    """What a probe found."""
+    """The result of a probe."""
 
     text: str
     """One line."""
     data: dict[str, Any] = field(default_factory=dict)
-    """The same for programs: sizes in bytes, speeds in bytes a second."""
+    """The same as JSON: sizes in bytes, speeds in bytes per second."""
     unsupported: list[str] = field(default_factory=list)
-    """What does not work here, and its consequence; a line each."""
+    """Features that do not work here, each with its consequence, one line per feature."""
 
 
 Probe = Callable[[], Finding]
 
 
 def look(probe: Probe) -> Finding:
-    """What it found; where it failed a finding that says why."""
+    """Runs the probe. If it raises, the finding is "unknown" with the reason."""
     try:
         return probe()
     except Exception as error:
@@ -69,7 +69,7 @@ _ALLOCATORS = {"tcmalloc": r"tcmalloc", "jemalloc": r"jemalloc", "mimalloc": r"m
 
 
 def allocator() -> Finding:
-    """Of what is no tensor; and of tensors outside of scopes."""
+    """The allocator of memory other than tensors, and of tensors outside scopes."""
     files = {line.split(None, 5)[-1] for line in _lines("/proc/self/maps") if "/" in line}
     loaded = {
         name: file
@@ -94,14 +94,15 @@ def huge_pages() -> Finding:
     text = HUGE_PAGES.read_text()
     chosen = re.search(r"\[(\w+)\]", text)
     if chosen is None:
-        raise ValueError(f"the kernel says {text.strip()!r}")
+        raise ValueError(f"unexpected content {text.strip()!r} in {HUGE_PAGES}")
     mode = chosen[1]
     barred = any(line.split() == ["THP_enabled:", "0"] for line in _lines("/proc/self/status"))
-    found = Finding(f"transparent, {mode}" + (", switched off for this process" if barred else ""))
+    found = Finding(f"transparent, {mode}" + (", disabled for this process" if barred else ""))
     found.data = {"transparent": mode, "barred_for_this_process": barred}
     if mode == "never" or barred:
         found.unsupported.append(
-            "transparent huge pages: a pool takes plain pages, and faults cost 3 to 5 % of a step"
+            "transparent huge pages: a pool uses normal pages, and page faults cost 3 to 5 % of "
+            "a step"
         )
     return found
 
@@ -114,8 +115,8 @@ def threads() -> Finding:
         "between_ops": torch.get_num_interop_threads(),
     }
     text = (
-        f"{data['cores']} cores, {data['usable_cores']} of them usable here; PyTorch takes "
-        f"{data['pytorch_threads']} threads in an op and {data['between_ops']} between ops"
+        f"{data['cores']} cores, {data['usable_cores']} of them usable here; PyTorch uses "
+        f"{data['pytorch_threads']} threads within an op and {data['between_ops']} between ops"
     )
     return Finding(text, data)
 
@@ -123,10 +124,10 @@ def threads() -> Finding:
 def memory() -> Finding:
     found = machine.look()
     physical, free, most = found.limits[0], found.free, found.most
-    limit = f"{format_bytes(most.limit_bytes)} by {most.source}" if most is not physical else "none"
+    limit = f"{format_bytes(most.limit_bytes)} ({most.source})" if most is not physical else "none"
     text = (
-        f"{format_bytes(physical.limit_bytes)} physical; {format_bytes(free.free_bytes)} free by "
-        f"{free.source}; limit of a cgroup: {limit}"
+        f"{format_bytes(physical.limit_bytes)} physical; {format_bytes(free.free_bytes)} free "
+        f"({free.source}); cgroup limit: {limit}"
     )
     data = {
         "physical_bytes": physical.limit_bytes,
@@ -135,18 +136,19 @@ def memory() -> Finding:
         "limits": [vars(each) for each in found.limits],
         "problems": found.problems,
     }
-    missing = [f"a limit is unknown: {each}" for each in found.problems]
+    missing = [f"a memory limit is unknown: {each}" for each in found.problems]
     for each in found.limits:
         if each.kind == "addresses" and each.limit_bytes < 2 * physical.limit_bytes:
             missing.append(
-                f"{each.source} is {format_bytes(each.limit_bytes)}: a scope that takes addresses "
-                f"for {format_bytes(physical.limit_bytes)} may not begin; lift `ulimit -v` and `-d`"
+                f"{each.source} is {format_bytes(each.limit_bytes)}: a scope may fail to reserve "
+                f"addresses for {format_bytes(physical.limit_bytes)}; lift `ulimit -v` and "
+                "`ulimit -d`"
             )
     return Finding(text, data, missing)
 
 
 def scopes() -> Finding:
-    """Whether a budget works at all: a value is evicted and computed again."""
+    """Whether a budget works: evicts a value and recomputes it."""
     try:
         with recoup.budget("4MiB", device="cpu") as run:
             made = torch.arange(1024.0).mul(2)
@@ -154,18 +156,18 @@ def scopes() -> Finding:
             right = made[1000].item() == 2000
             replays = run.stats().replays
     except RuntimeError as error:
-        lost = f"budgets on the CPU: {error}"
-        return Finding("no budgets on the CPU", {"work": False}, [lost])
+        lost = f"CPU budgets: {error}"
+        return Finding("CPU budgets do not work", {"work": False}, [lost])
     if not right or replays == 0:
-        raise ValueError("a value that was evicted did not come back: please report it")
-    return Finding("on the CPU work: a value was evicted and computed again", {"work": True})
+        raise ValueError("an evicted value was not restored: please report it")
+    return Finding("CPU budgets work: a value was evicted and recomputed", {"work": True})
 
 
 def graphics() -> Finding:
     why = gpus.problem()
     if why is not None:
-        lost = f"budgets on GPUs: {why}; tensors on a GPU are in no budget"
-        return Finding("no budgets on GPUs", {"devices": [], "problem": why}, [lost])
+        lost = f"GPU budgets: {why}; GPU tensors are outside every budget"
+        return Finding("GPU budgets are unavailable", {"devices": [], "problem": why}, [lost])
     rows: list[dict[str, Any]] = [
         {"name": torch.cuda.get_device_name(index), **_C.gpu_memory(index)}
         for index in range(torch.cuda.device_count())
@@ -179,35 +181,42 @@ def graphics() -> Finding:
 
 
 # ---- the spill tier's disk ----
-_BLOCK = 4 << 20  # as the engine copies
+_BLOCK = 4 << 20  # the engine's unit of copies
 _MOST_BLOCKS = 64
-_SECONDS = 0.4  # of writing, and of reading
+_SECONDS = 0.4  # time for writing, and time for reading
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
 def disk(given: str | None) -> Finding:
-    """Of the directory, or of the one that a tier takes if none is given."""
+    """The disk of directory `given`; None: of the directory that a spill tier uses by default."""
     folder = given or _default_folder()
     if folder is None:
-        lost = "a spill tier without --spill-dir: the directories for temporary files are memory"
+        lost = (
+            "a spill tier without --spill-dir: the directories for temporary files are in memory "
+            "(tmpfs)"
+        )
         return Finding("no directory on a disk", {"directory": None}, [lost])
     kind = _kind_of_system(folder)
     system = os.statvfs(folder)
     free = system.f_bavail * system.f_frsize
     data: dict[str, Any] = {"directory": folder, "system": kind, "free_bytes": free}
-    text = f"{folder} ({kind or 'of an unknown kind'}), {format_bytes(free)} free"
+    text = f"{folder} ({kind or 'unknown file system'}), {format_bytes(free)} free"
     if kind in _IN_MEMORY:
-        lost = f"a spill tier in {folder}: it is memory, so nothing would be saved"
+        lost = (
+            f"a spill tier in {folder}: it is in memory (tmpfs), so spilling would save no memory"
+        )
         return Finding(text, data, [lost])
     written, read, direct = _speeds(folder)
     data |= {"write_bytes_per_s": written, "read_bytes_per_s": read, "direct": direct}
     text += f", writes {written / 1e9:.2f} GB/s, reads {read / 1e9:.2f} GB/s"
     missing = []
     if not direct:
-        missing.append(f"direct copies in {folder}: a tier there goes through the page cache")
+        missing.append(f"direct I/O in {folder}: a spill tier there goes through the page cache")
     if (why := _io_uring_problem()) is not None:
         data["io_uring"] = why
-        missing.append(f"io_uring ({why}): a tier's thread waits for one copy after the other")
+        missing.append(
+            f"io_uring ({why}): the thread of a spill tier waits for each copy before the next"
+        )
     return Finding(text, data, missing)
 
 
@@ -220,7 +229,7 @@ def _default_folder() -> str | None:
 
 
 def _kind_of_system(folder: str) -> str | None:
-    """Of the file system, such as ext4; None where that is not to be seen."""
+    """The type of the file system, such as ext4; None if it is unknown."""
     device = os.stat(folder).st_dev
     name = f"{os.major(device)}:{os.minor(device)}"
     for line in _lines("/proc/self/mountinfo"):
@@ -231,7 +240,7 @@ def _kind_of_system(folder: str) -> str | None:
 
 
 def _speeds(folder: str) -> tuple[float, float, bool]:
-    """Bytes a second written to and read from a file; whether they go past the page cache."""
+    """Bytes per second written and read, and whether direct I/O bypassed the page cache."""
     file, name = tempfile.mkstemp(dir=folder, prefix="recoup-doctor-")
     direct = True
     try:
@@ -251,7 +260,7 @@ def _speeds(folder: str) -> tuple[float, float, bool]:
 
 
 def _rate(copy: Callable[[int], int], blocks: Iterable[int]) -> tuple[float, int]:
-    """Bytes a second, and how many blocks there was time for."""
+    """Bytes per second, and the number of blocks copied in the time."""
     start = time.monotonic()
     done = count = 0
     for index in blocks:
@@ -263,7 +272,7 @@ def _rate(copy: Callable[[int], int], blocks: Iterable[int]) -> tuple[float, int
 
 
 def _io_uring_problem() -> str | None:
-    """What the system says to its set-up with no memory for an answer; None when it looks there."""
+    """Why io_uring is unavailable; None if it works: its set-up then fails only with EFAULT."""
     set_up = 425  # on all architectures
     library = ctypes.CDLL(None, use_errno=True)
     library.syscall(ctypes.c_long(set_up), ctypes.c_long(1), None)

@@ -1,4 +1,4 @@
-"""The command `recoup layout`: plans the layout of a file of lifetimes."""
+"""The command `recoup layout`: plans addresses for the buffers of a file."""
 
 import argparse
 import json
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         problem = _read(options)
         rows = _plan_all(problem, options)
     except (OSError, ValueError) as error:
-        # A layout that does not fit is no misuse, but it ends as one: one line, not 0, no file.
+        # Also for a layout that does not fit: one line on stderr, no file.
         fail(_text(error))
         raise
     placed = [row for row in rows if row.offsets]
@@ -65,7 +65,7 @@ def _read(options: argparse.Namespace) -> _Problem:
     known = {op.name for op in ops} | {base_name(op.name) for op in ops}
     for name in disabled:
         if name not in known:
-            raise ValueError(f"--disable-inplace-ops: there is no op {name!r} in {options.file}")
+            raise ValueError(f"--disable-inplace-ops: {options.file} has no op {name!r}")
     return _Problem(trace.buffers(), ops)
 
 
@@ -93,7 +93,7 @@ def _plan(
 
 
 def _plan_all(problem: _Problem, options: argparse.Namespace) -> list[Layout]:
-    """The layout of the planner, or of each. One of several need not fit in the capacity."""
+    """The layouts of the chosen planners. Of several, each may exceed the capacity."""
     if options.planner != ALL:
         return [_plan(problem, options.planner, options)]
     rows = []
@@ -108,7 +108,7 @@ def _plan_all(problem: _Problem, options: argparse.Namespace) -> list[Layout]:
 
 
 def _any_fits(rows: Sequence[Layout], options: argparse.Namespace) -> bool:
-    """Says so when no layout fits in the capacity."""
+    """Whether a layout fits in the capacity; if none does, prints an error."""
     placed = [row for row in rows if row.offsets]
     if options.capacity is None or not placed:
         return True
@@ -117,8 +117,8 @@ def _any_fits(rows: Sequence[Layout], options: argparse.Namespace) -> bool:
     if least.size_bytes <= capacity:
         return True
     print(
-        f"recoup layout: error: none fits in a capacity of {options.capacity}; "
-        f"{least.planner} would in {least.size_bytes}",
+        f"recoup layout: error: no layout fits in a capacity of {options.capacity}; that of "
+        f"{least.planner} needs {least.size_bytes} bytes",
         file=sys.stderr,
     )
     return False
@@ -140,7 +140,7 @@ def _planner_table(rows: list[Layout]) -> Table:
 
 
 def _print_dump(result: Layout) -> None:
-    """A line a tensor. Plain text: rich takes half a minute for 60,000 rows."""
+    """Prints one line per tensor. Plain text: rich takes half a minute for 60,000 rows."""
     print(f"{result.planner}:")
     rows = [("tensor", "size", "start", "end", "address", "place")]
     notes = _notes(result)
@@ -157,9 +157,9 @@ def _print_dump(result: Layout) -> None:
 
 
 def _notes(result: Layout) -> list[str]:
-    """'in place of X', 'reused' where somebody else had one of the bytes before, or nothing."""
+    """For each buffer 'in place of X', 'reused' if an earlier buffer had its bytes, or ''."""
     notes = ["" for _ in result.buffers]
-    # What was at each address last: disjoint ranges in the order of addresses.
+    # Disjoint address ranges that earlier buffers used.
     used: list[tuple[int, int]] = []
     for i in sorted(range(len(result.buffers)), key=lambda k: result.buffers[k].lower):
         of = result.in_place[i]

@@ -13,22 +13,24 @@ def add_order_command(commands: Any) -> None:
     """Adds `order` to the commands of the command line."""
     parser = commands.add_parser(
         "order",
-        help="order a trace's ops so that fewer bytes live",
+        help="reorder the ops of a trace to lower its peak memory",
         usage="recoup order TRACE [options]",
-        description="Orders the ops of each step anew and prints the lower bound: the most bytes "
-        "that live at one op. No layout of that order takes less.",
+        description="Reorders the ops of each step and prints the lower bound of each order: the "
+        "most bytes that are live during one op. No layout of that order takes less.",
     )
     add_trace_argument(parser)
-    _add_choice(parser, "--order", "NAME", names("order_traversals"), "")
-    _add_choice(parser, "--long-life", "RULE", names("order_rules"), "what moves ops afterwards: ")
+    _add_choice(parser, "--order", "NAME", names("order_traversals"), "the traversal: ")
+    _add_choice(
+        parser, "--long-life", "RULE", names("order_rules"), "the rule that moves ops afterwards: "
+    )
     parser.add_argument(
-        "--json", type=file_to_write(), metavar="FILE", help="write all orders to this file"
+        "--json", type=file_to_write(), metavar="FILE", help="write all orders to FILE as JSON"
     )
     parser.add_argument(
         "--write",
         type=file_to_write(),
         metavar="FILE.rtrace",
-        help="write the trace in the order of the least bound",
+        help="write the trace in the order with the least bound to FILE.rtrace",
     )
     parser.set_defaults(command=_run, fail=parser.error)
 
@@ -36,7 +38,7 @@ def add_order_command(commands: Any) -> None:
 def _add_choice(
     parser: argparse.ArgumentParser, option: str, metavar: str, known: list[str], what: str
 ) -> None:
-    """An option that takes a name of a table, or all."""
+    """Adds an option that takes one of `known`, or all."""
     parser.add_argument(
         option,
         default=ALL,

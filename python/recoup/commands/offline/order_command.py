@@ -1,4 +1,4 @@
-"""The command `recoup order`: orders of a trace's ops, and the bytes that live then."""
+"""The command `recoup order`: reorders the ops of a trace and prints the live bytes."""
 
 import argparse
 import dataclasses
@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         options.fail(str(error))
     print(
-        f"the program's own order: {rows[0].program_bound_bytes:,} bytes "
+        f"order of the program: {rows[0].program_bound_bytes:,} bytes "
         f"({format_bytes(rows[0].program_bound_bytes)}), {len(rows[0].ops):,} ops"
     )
     _print(rows)
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         if options.write is not None:
             least = min(rows, key=lambda row: row.bound_bytes)
             trace.reordered(least.ops).write(options.write)
-            print(f"{options.write}: {least.traversal}, {least.long_life}")
+            print(f"wrote {options.write}: {least.traversal}, {least.long_life}")
     except OSError as error:
         print(f"recoup order: cannot write: {error}", file=sys.stderr)
         return NOT_WRITTEN
@@ -51,7 +51,7 @@ def _orders(trace: Trace, options: argparse.Namespace) -> list[Order]:
 
 
 def _print(rows: list[Order]) -> None:
-    table = plain_table("order", "long life", "moves", "bound", "size", "to the program's", texts=2)
+    table = plain_table("order", "long life", "moves", "bound", "size", "vs. program", texts=2)
     for row in rows:
         before = row.program_bound_bytes
         table.add_row(

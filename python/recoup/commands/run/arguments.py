@@ -1,4 +1,4 @@
-"""The arguments of `recoup run`, and what is wrong with them before anything is loaded."""
+"""The arguments of `recoup run`, and their checks before PyTorch is loaded."""
 
 import argparse
 import sys
@@ -28,10 +28,10 @@ from recoup.known_names import policies, policy_names
 
 
 def add_run_command(commands: Any) -> None:
-    """Adds the command to the parser's subparsers."""
+    """Adds `run` to the commands of the command line."""
     run: CommandParser = commands.add_parser(
         "run",
-        help="run a script as python would, in a budget",
+        help="run a Python program in a memory budget",
         allow_abbrev=False,
         usage="recoup run --budget SIZE [options] (SCRIPT | -m MODULE) [args ...]",
     )
@@ -41,17 +41,15 @@ def add_run_command(commands: Any) -> None:
         "--lines",
         action="store_true",
         default=None,
-        help="of a JSON report: the lines of the program that hold the memory, too",
+        help="add to a JSON report the source lines that hold the memory",
     )
-    run.add_argument("--progress", action="store_true", help="say on stderr how it goes")
-    run.add_argument(
-        "--quiet", action="store_true", help="say nothing but errors, not even how it went"
-    )
+    run.add_argument("--progress", action="store_true", help="print progress on stderr")
+    run.add_argument("--quiet", action="store_true", help="print errors only, no summary")
     run.add_argument(
         "-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module"
     )
-    run.add_argument("script", metavar="SCRIPT", help="a Python program")
-    rest = run.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
+    run.add_argument("script", metavar="SCRIPT", help="the Python program to run")
+    rest = run.add_argument("args", nargs=argparse.REMAINDER, help="the arguments of the program")
     rest.required = False
     run.set_defaults(command=_run, fail=run.error, own_options=run.option_names())
 
@@ -61,26 +59,26 @@ def _add_files(run: argparse.ArgumentParser) -> None:
         "--report",
         type=file_to_write(),
         metavar="FILE",
-        help="write how it went and who held the memory to this file: a page if it ends in .html, "
-        "else JSON",
+        help="write statistics and the holders of memory to FILE: an HTML page if it ends in "
+        ".html, else JSON",
     )
     run.add_argument(
         "--suggestions",
         type=Path,
         metavar="FILE",
-        help="of `recoup suggest --json`: the page of --report shows these budgets too",
+        help="show the budgets from this file of `recoup suggest --json` on the page of --report",
     )
     run.add_argument(
         "--timeline",
         type=file_to_write(),
         metavar="FILE",
-        help="write what happened when to this file, for Perfetto and chrome://tracing",
+        help="write a timeline of all events to FILE, for Perfetto and chrome://tracing",
     )
     run.add_argument(
         "--trace",
         type=file_to_write(),
         metavar="FILE",
-        help="record what the program does to this file",
+        help="record the program's ops in FILE, for `recoup simulate` and `recoup suggest --trace`",
     )
 
 
@@ -89,48 +87,49 @@ def _add_budget_arguments(run: argparse.ArgumentParser) -> None:
         "--budget",
         type=budget,
         metavar="SIZE",
-        help="bytes, a size such as 2GiB, 4g or 500MB, a share of what is free such as 60%%, or "
-        "auto; only a recording needs none",
+        help="bytes, a size such as 2GiB, 4g or 500MB, a share of the available memory such as "
+        "60%%, or auto; optional with --trace",
     )
     run.add_argument(
         "--policy",
         type=policy(),
         metavar="NAME",
-        help=f"what to evict: {', '.join(policy_names())}; `recoup policies` says how they choose "
+        help=f"the eviction policy: {', '.join(policy_names())}; `recoup policies` describes them "
         "(default: planned)",
     )
     run.add_argument(
         "--planning",
         type=choice(PLANNING),
         metavar="|".join(PLANNING),
-        help="when evictions are planned for a step that repeats: never, at its end, or beside "
-        "the program (default: background)",
+        help="when to plan the evictions of a step that repeats: never, at its end, or on "
+        "another thread (default: background)",
     )
     run.add_argument(
         "--max-replay-ratio",
         type=real("a number above 0, or 0 for no bound", 0),
         metavar="X",
-        help="out of budget when getting the arguments of an op back costs more than this many "
-        "times all ops on record; 0: no bound (default: 10)",
+        help="out of budget if restoring the arguments of an op costs more than X times all "
+        "recorded ops; 0: no bound (default: 10)",
     )
     run.add_argument(
         "--device",
         type=device,
         metavar="NAME",
-        help="whose memory: cpu, or a GPU such as cuda:0 (default: cpu)",
+        help="the device of the budget: cpu or a GPU such as cuda:0 (default: cpu)",
     )
     run.add_argument(
         "--spill",
         type=size,
         metavar="SIZE",
-        help="a spill tier of this size, for what cannot be computed again: on a disk, of a "
-        "GPU in memory of the host",
+        help="add a spill tier of SIZE for values that cannot be recomputed: on disk, or for a "
+        "GPU in host memory",
     )
     run.add_argument(
         "--spill-dir",
         type=directory,
         metavar="DIR",
-        help="where on a disk (default: the system's directory for temporary files)",
+        help="the directory of the spill tier on disk (default: the system's directory for "
+        "temporary files)",
     )
     run.add_argument(
         "--option",
@@ -141,7 +140,10 @@ def _add_budget_arguments(run: argparse.ArgumentParser) -> None:
         help=f"a field of recoup.Options: {', '.join(OPTIONS)}",
     )
     run.add_argument(
-        "--verify", action="store_true", default=None, help="check every replay's bits (slow)"
+        "--verify",
+        action="store_true",
+        default=None,
+        help="compare the bits of every replay with the first run (slow)",
     )
 
 
@@ -153,7 +155,7 @@ def _run(options: argparse.Namespace) -> int:
         check_program(options.script, options.fail)
     if not options.quiet and options.budget is not None:
         _ask_about(options.budget)
-    ending = Ending()  # before anything is loaded
+    ending = Ending()  # before a library registers exit handlers
     from recoup.commands.run.command import run
 
     return run(options, ending)
@@ -166,11 +168,14 @@ def _require_budget(options: argparse.Namespace) -> None:
     for name, value in (("--budget", "SIZE"), ("--trace", "FILE")):
         if name in after:
             options.fail(
-                f"{name} stands after the script, and so {options.script} gets it; put it before: "
-                f"recoup run {name} {value} {options.script}"
+                f"{name} comes after the script, so it is an argument of {options.script}; put it "
+                f"before: recoup run {name} {value} {options.script}"
             )
     if _is_budget(options.script):
-        options.fail(f"{options.script} is taken for the script; write --budget {options.script}")
+        options.fail(
+            f"{options.script} was read as the script; if it is the budget, write --budget "
+            f"{options.script}"
+        )
     options.fail("the following arguments are required: --budget SIZE, such as 4GiB, 60% or auto")
 
 
@@ -187,10 +192,10 @@ def _ask_about(budget: str) -> None:
 
 
 def _check_together(options: argparse.Namespace) -> None:
-    """Refuses options that do not go together."""
+    """Rejects options that cannot be combined."""
     fail = options.fail
     if options.quiet and options.progress:
-        fail("--quiet and --progress exclude each other: leave out one")
+        fail("--quiet and --progress cannot be combined: leave out one")
     if options.lines and options.report is None:
         fail("--lines needs a report: add --report FILE.json")
     if options.spill_dir is not None and options.spill is None:
@@ -198,7 +203,7 @@ def _check_together(options: argparse.Namespace) -> None:
     names = [name for name, _ in options.option]
     for name in names:
         if names.count(name) > 1:
-            fail(f"--option {name} is given twice")
+            fail(f"--option {name} was given twice")
     chosen = options.policy or "planned"
     with_order = [policy.name for policy in policies() if policy.kinetic]
     if dict(options.option).get("kinetic") and chosen not in with_order:
@@ -210,7 +215,7 @@ def _check_together(options: argparse.Namespace) -> None:
 
 
 def is_page(report: Path | None) -> bool:
-    """Whether a report is to be a page, and not JSON."""
+    """Whether a report is an HTML page; else it is JSON."""
     return report is not None and report.suffix.lower() in (".html", ".htm")
 
 
@@ -218,7 +223,7 @@ def _read_suggestions(options: argparse.Namespace) -> None:
     if options.suggestions is None:
         return
     if not is_page(options.report):
-        options.fail("--suggestions needs a page: add --report FILE.html")
+        options.fail("--suggestions needs an HTML report: add --report FILE.html")
     try:
         options.suggestions = read_suggestions(options.suggestions)
     except (OSError, ValueError) as error:
@@ -226,7 +231,7 @@ def _read_suggestions(options: argparse.Namespace) -> None:
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    """The files to write, which the program's own `os.chdir` does not move."""
+    """Checks the output files and makes their paths absolute: the program may call `os.chdir`."""
     files: dict[Path, str] = {}
     script = None if options.is_module else Path(options.script).absolute()
     for name in ("report", "trace", "timeline"):
@@ -240,7 +245,7 @@ def _check_files(options: argparse.Namespace) -> None:
             options.fail(f"--{name}: {error}")
         setattr(options, name, file.absolute())
         if file.absolute() == script:
-            options.fail(f"--{name} would write over the program: {file}")
+            options.fail(f"--{name} would overwrite the program: {file}")
         if other := files.get(file.absolute()):
-            options.fail(f"--{other} and --{name} name the same file: each needs its own")
+            options.fail(f"--{other} and --{name} name the same file: use two files")
         files[file.absolute()] = name

@@ -1,4 +1,4 @@
-"""`recoup run`: a script in a budget. recoup.commands.run.arguments has checked the arguments."""
+"""Runs a script in a budget. recoup.commands.run.arguments has checked the arguments."""
 
 import argparse
 import atexit
@@ -15,8 +15,8 @@ from recoup.commands.run.settings import make_budget
 
 
 def run(options: argparse.Namespace, ending: Ending) -> int:
-    """Returns 0 when the program has ended, and else raises what it raises."""
-    recoup._load()  # all of it: a program in a budget may ask for any name at any time
+    """Returns 0 when the program has ended. Exceptions of the program pass through."""
+    recoup._load()  # completely: the program may use any name of the package at any time
     budget, settings = make_budget(options)
     own = OwnLines()
     try:
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace, ending: Ending) -> int:
         return USAGE_ERROR
 
     job = Job(budget, settings, options, own)
-    # First, so that it comes last: the program's own exit handlers still run inside the budget.
+    # Registered first, so it runs last: the program's exit handlers still run in the budget.
     atexit.register(ending.complete, job.end)
     try:
         job.start()
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace, ending: Ending) -> int:
         names = misplaced_options(options.args, options.own_options)
         name = refused_option(error, names) if names and not options.quiet else None
         if name is not None:
-            # Registered last, and so said before the program's own exit handlers run.
+            # Registered last, so it is printed before the program's exit handlers run.
             atexit.register(own.say_at_the_end, hint(name, options.script))
 
     run_as_python(program, failed)

@@ -1,4 +1,4 @@
-"""How `recoup run` ends beside its program: the exit code of files that could not be written."""
+"""The exit code of `recoup run` if the program succeeded but a file could not be written."""
 
 import atexit
 import contextlib
@@ -11,10 +11,11 @@ from recoup.commands.exit_codes import NOT_WRITTEN
 
 
 class Ending:
-    """The exit code is the program's own, unless it succeeded and a file could not be written.
+    """Keeps the exit code of the program, unless it succeeded and a file could not be written.
 
-    That is known when exit handlers run, where Python takes no other exit code. So the process ends
-    in the last of all exit handlers: to be made before a library is loaded that has handlers too.
+    Files are written in exit handlers, which cannot change Python's exit code. So the last exit
+    handler ends the process. Handlers run in reverse order, so this object must be made before a
+    library is loaded that registers handlers.
     """
 
     def __init__(self) -> None:
@@ -24,24 +25,24 @@ class Ending:
         atexit.register(self._end)
 
     def program_failed(self, error: BaseException) -> None:
-        """The program ended with `error`; sys.exit(0) is no failure."""
+        """Records that the program ended with `error`; sys.exit(0) is not a failure."""
         succeeded = isinstance(error, SystemExit) and error.code in (None, 0)
         self._has_failed = not succeeded
 
     def complete(self, write: Callable[[], bool]) -> None:
-        """Calls what writes the files when the program is over, and returns whether all are there.
+        """Calls `write` after the program ended; it returns whether all files were written.
 
-        What it raises passes through.
+        Exceptions of `write` pass through.
         """
         self._is_incomplete = True
         self._is_incomplete = not write()
 
     def _end(self) -> None:
-        is_ours = os.getpid() == self._process  # a child that was forked has a copy
+        is_ours = os.getpid() == self._process  # a forked child has a copy of the handler
         if not self._is_incomplete or self._has_failed or not is_ours:
             return
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # it may be any object
+            with contextlib.suppress(Exception):  # a program may put any object there
                 stream.flush()
-        ctypes.CDLL(None).fflush(None)  # what C++ has printed
+        ctypes.CDLL(None).fflush(None)  # output of C++ code
         os._exit(NOT_WRITTEN)

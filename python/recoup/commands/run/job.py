@@ -1,4 +1,4 @@
-"""What goes on around a program in `recoup run`: its scope, its progress, its files."""
+"""The scope, the progress line and the output files of a program in `recoup run`."""
 
 import argparse
 import functools
@@ -43,10 +43,10 @@ class Job:
         self._progress: Progress | None = None
 
     def start(self) -> None:
-        """Enters the scope. Raises RuntimeError or ValueError where there can be none."""
+        """Enters the scope. Raises RuntimeError or ValueError if a budget is not possible here."""
         if is_page(self._options.report):
-            # Not at the end: a module that is loaded there may run code from text, and then Python
-            # forgets that the program was ended by Ctrl-C.
+            # Not at the end: loading a module may execute code from text, and then Python
+            # forgets that Ctrl-C ended the program.
             importlib.import_module("recoup.page")
         self._run = self._budget.__enter__()
         if self._options.progress:
@@ -54,16 +54,16 @@ class Job:
             self._progress.start()
 
     def failed(self, error: BaseException) -> None:
-        """The program ended with `error`: the report says so."""
+        """Records for the report that the program ended with `error`."""
         if self._run is not None and os.getpid() == self._process:
             self._run._note_failure(error, "body")
 
     def end(self) -> bool:
-        """Leaves the scope when the program is over, writes what is to be written and sums up.
+        """Leaves the scope after the program ended, writes the files and prints the summary.
 
         Returns whether all files were written.
         """
-        # A child that was forked has copies of our exit handlers.
+        # A forked child has copies of the exit handlers.
         if self._run is None or os.getpid() != self._process:
             return True
         if self._progress is not None:
@@ -90,7 +90,7 @@ class Job:
         return is_complete
 
     def _leave(self, run: Run) -> None:
-        # The program is over: what is not there, or does not fit, is wanted by nobody.
+        # The program is over, so no code needs the values that are evicted or spilled.
         if self._settings["spill"] is not None:
             run._abandon()
             return
@@ -100,7 +100,7 @@ class Job:
             run._abandon()
 
     def _files(self, run: Run) -> Iterator[tuple[str, Path, Callable[[], str]]]:
-        """What is to be written beside the trace."""
+        """The report and the timeline if requested: name, path, and a function that makes it."""
         report, timeline = self._options.report, self._options.timeline
         if report is not None:
             yield "report", report, self._page if is_page(report) else self._json
@@ -117,7 +117,7 @@ class Job:
             wall_ns=time.monotonic_ns() - self._start_ns,
             suggestions=self._options.suggestions,
         )
-        # What "60%" or "auto" came to.
+        # The size of a budget such as "60%" or "auto".
         budget = self._run.stats().budget_bytes
         return data | {"settings": {**self._settings, "budget": budget}}
 
@@ -128,5 +128,5 @@ class Job:
 
     def _json(self) -> str:
         data = self._data()
-        del data["step"], data["suggestions"]  # of pages
+        del data["step"], data["suggestions"]  # only pages show them
         return json.dumps(data, indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""The program of `recoup run`: found and run as `python` would."""
+"""Finds and runs the program of `recoup run` as `python` would."""
 
 import argparse
 import builtins
@@ -19,18 +19,18 @@ from recoup.errors import OutOfBudgetError
 
 
 def find_program(options: argparse.Namespace) -> Callable[[], None]:
-    """What runs the program as `python` would.
+    """Returns a function that runs the program as `python` would.
 
-    Sets `sys.argv` and `sys.path` for it. Raises OSError when there is no such file.
+    Sets `sys.argv` and `sys.path`. Raises OSError if the program cannot be opened.
     """
     sys.argv = [options.script, *options.args]
     if options.is_module:
         _set_first_path(os.getcwd())
         return functools.partial(_run_module, options.script)
-    # Absolute, as in the tracebacks and the __file__ of any script.
+    # Absolute, as Python shows it in tracebacks and in __file__.
     path = os.path.abspath(options.script)
     if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
-        # Runs the __main__.py inside and sets sys.path[0] itself.
+        # runpy runs the __main__.py inside and sets sys.path[0].
         _set_first_path(None)
         return functools.partial(_run_path, path)
     with io.open_code(path) as file:
@@ -42,29 +42,30 @@ def find_program(options: argparse.Namespace) -> Callable[[], None]:
 def run_as_python(
     program: Callable[[], None], failed: Callable[[BaseException], None] | None = None
 ) -> None:
-    """Raises what the program raises; the traceback that Python prints has no frame of ours.
+    """Runs the program. Its exceptions pass through, after a call of `failed`.
 
-    `failed` is told of it first. An OutOfBudgetError then ends the process with its own exit code.
+    The traceback that Python prints has no frames of recoup. An OutOfBudgetError ends the process
+    with the exit code OUT_OF_BUDGET.
     """
     try:
         program()
     except BaseException as error:
         if failed is not None:
             failed(error)
-        # What Python prints starts where the program does, whatever hook the program has set.
+        # The printed traceback starts in the program, even if the program has set its own hook.
         sys.excepthook = functools.partial(_call_hook_without_our_frames, sys.excepthook)
         raise
 
 
 def _set_first_path(folder: str | None) -> None:
-    """Puts `folder` where Python has put that of our own program; in safe-path mode it put none."""
+    """Replaces the folder of recoup's own program in `sys.path`; safe-path mode has none."""
     if getattr(sys.flags, "safe_path", False):
         return
     sys.path[:1] = [] if folder is None else [folder]
 
 
 def _run_script(path: str, source: bytes) -> None:
-    # A module of its own, which is what pickle, multiprocessing and `import __main__` look for.
+    # A new `__main__`, because pickle, multiprocessing and `import __main__` look for it.
     main_module = types.ModuleType("__main__")
     namespace: dict[str, Any] = main_module.__dict__
     namespace.update(
@@ -79,7 +80,7 @@ def _run_script(path: str, source: bytes) -> None:
     exec(compile(source, path, "exec", dont_inherit=True), namespace)
 
 
-# Our own `__main__`, kept since its names go when it goes.
+# The `__main__` modules of recoup, kept alive because their globals are cleared with them.
 _replaced: list[types.ModuleType] = []
 
 
@@ -97,10 +98,10 @@ def _call_hook_without_our_frames(
     error: BaseException,
     traceback: types.TracebackType | None,
 ) -> None:
-    # The whole package: the frame of its __main__.py is outside this folder.
+    # The whole package, because its __main__.py is outside this folder.
     ours = (os.path.dirname(recoup.__file__) + os.sep, "<frozen runpy>", runpy.__file__)
     inner = traceback
-    # The launcher's frame, ours and runpy's come first.
+    # The first frames are those of the launcher, of recoup and of runpy.
     last_of_ours = None
     while inner is not None:
         if inner.tb_frame.f_code.co_filename.startswith(ours):
@@ -108,9 +109,9 @@ def _call_hook_without_our_frames(
         elif last_of_ours is not None:
             break
         inner = inner.tb_next
-    # A program that does not compile has no frame: its error says where.
+    # A program that does not compile has no frame: the error has the place.
     if last_of_ours is not None:
         traceback = inner
     hook(kind, error.with_traceback(traceback), traceback)
     if isinstance(error, OutOfBudgetError):
-        raise SystemExit(OUT_OF_BUDGET)  # Python takes the exit code of a hook
+        raise SystemExit(OUT_OF_BUDGET)  # the exit code of a hook becomes that of Python

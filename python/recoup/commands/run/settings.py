@@ -1,4 +1,4 @@
-"""The flags of `recoup run` as arguments of `recoup.budget`, and its errors as errors of flags."""
+"""Converts the flags of `recoup run` to arguments of `recoup.budget`, and errors back to flags."""
 
 import argparse
 import dataclasses
@@ -17,16 +17,16 @@ from recoup.commands.run.arguments import is_page as is_page
 
 
 def make_budget(options: argparse.Namespace) -> tuple[Budget, dict[str, Any]]:
-    """The scope that the flags ask for, and all arguments that it was made with.
+    """Returns the scope that the flags describe, and all arguments that it was made with.
 
-    What is wrong ends the process with a line that names the flag.
+    An error ends the process with a line that names the flag.
     """
     fail = options.fail
     given = _given(options)
     try:
         device = gpus.parse_device(given.pop("device", "cpu"))
     except ValueError:
-        fail(f"--device must be cpu, or a GPU such as cuda:0; got {options.device!r}")
+        fail(f"--device must be cpu or a GPU such as cuda:0; got {options.device!r}")
     except RuntimeError as error:
         fail(f"--device {options.device}: {error}")
     size = given.pop("budget", None)
@@ -34,7 +34,7 @@ def make_budget(options: argparse.Namespace) -> tuple[Budget, dict[str, Any]]:
     tuning = recoup.Options(**_tuning(options))
     try:
         with warnings.catch_warnings():
-            # What it would warn of, `recoup run` has said.
+            # `recoup run` has printed its warnings already.
             warnings.simplefilter("ignore", recoup.RecoupWarning)
             budget = recoup.budget(size, device=device, options=tuning, **given)
     except (RuntimeError, ValueError) as error:
@@ -46,7 +46,7 @@ def make_budget(options: argparse.Namespace) -> tuple[Budget, dict[str, Any]]:
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments that were on the command line; the others have the defaults of `budget`."""
+    """The arguments given on the command line; the others keep the defaults of `budget`."""
     given = {name: value for name in FLAGS if (value := getattr(options, name)) is not None}
     profile = []
     if options.report is not None:
@@ -67,7 +67,7 @@ def _tuning(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _with_flags(message: str) -> str:
-    """The errors of `recoup.budget` begin with the name of the argument."""
+    """Replaces the argument at the start of an error of `recoup.budget` by its flag."""
     name = re.match(r"\w*", message)
     assert name is not None
     if flag := FLAGS.get(name[0]) or OPTION_FLAGS.get(name[0]):
@@ -76,7 +76,7 @@ def _with_flags(message: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """For JSON, which has no infinity."""
+    """A value that JSON can represent: it has no infinity."""
     if isinstance(value, list):
         return value
     if isinstance(value, float) and not math.isfinite(value):

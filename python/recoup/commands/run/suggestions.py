@@ -1,4 +1,4 @@
-"""What `recoup suggest --json` found, for the page of a run."""
+"""Reads the budgets of `recoup suggest --json` for the page of a run."""
 
 import json
 from pathlib import Path
@@ -6,28 +6,28 @@ from typing import Any
 
 
 def read_suggestions(file: Path) -> list[dict[str, Any]]:
-    """Its budgets as rows of a page. Raises OSError, or ValueError when it is no such file."""
+    """Returns the budgets as rows of a page. Raises OSError, or ValueError for another file."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        beside = found["beside_tensors_bytes"]
+        other_bytes = found["other_resident_bytes"]
         marks = {
             found[mark]["budget_bytes"]: mark
             for mark in ("knee", "least")
             if found[mark] is not None
         }
-        return [_row(each, beside, marks) for each in found["predictions"]]
+        return [_row(each, other_bytes, marks) for each in found["predictions"]]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{file} is not a file of `recoup suggest --json`") from error
+        raise ValueError(f"{file} was not written by `recoup suggest --json`") from error
 
 
-def _row(each: dict[str, Any], beside: int | None, marks: dict[int, str]) -> dict[str, Any]:
+def _row(each: dict[str, Any], other_bytes: int | None, marks: dict[int, str]) -> dict[str, Any]:
     is_ok = each["status"] == "ok"
     budget = int(each["budget_bytes"])
     return {
         "budget_bytes": budget,
         "share": min(float(each["share"]), 1.0),
         "time_ratio": each["time_ratio"] if is_ok else None,
-        "rss_bytes": beside + budget if is_ok and beside is not None else None,
+        "rss_bytes": other_bytes + budget if is_ok and other_bytes is not None else None,
         "status": str(each["status"]),
         "mark": marks.get(budget, ""),
     }

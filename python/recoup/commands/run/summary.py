@@ -1,4 +1,4 @@
-"""What `recoup run` says at the end."""
+"""The summary that `recoup run` prints at the end."""
 
 from recoup._memory.sizes import format_bytes
 from recoup._reporting.report import counted, format_ns
@@ -6,9 +6,9 @@ from recoup.stats import Stats
 
 
 def summary_lines(stats: Stats, cost_model: str, files: dict[str, str]) -> list[str]:
-    """Three lines: memory, time, and what was done to stay in it and where `files` are.
+    """Returns three lines: memory, time, and the number of replays with the paths of `files`.
 
-    files: of what was written, what it is ("report") and its path.
+    files: the kind of each file that was written, such as "report", and its path.
     """
     share = 100 * stats.peak_bytes / stats.budget_bytes
     peak, budget = format_bytes(stats.peak_bytes), format_bytes(stats.budget_bytes)
@@ -23,13 +23,13 @@ def summary_lines(stats: Stats, cost_model: str, files: dict[str, str]) -> list[
 
 def _time(stats: Stats, cost_model: str) -> str:
     if stats.op_count == 0:
-        return "no op ran"
+        return "no ops ran"
     if cost_model != "measured" or stats.op_ns <= 0:
-        return f"no estimate of time: the cost model {cost_model!r} does not measure time"
+        return f"time is unknown: the cost model {cost_model!r} does not measure it"
     ratio = (stats.op_ns + stats.added_ns) / stats.op_ns
     return (
-        f"about {ratio:.2f}x the time of the program's ops alone: {format_ns(stats.op_ns)} for "
-        f"them, {format_ns(stats.added_ns)} for the budget"
+        f"about {ratio:.2f}x the time of the program's ops alone: {format_ns(stats.op_ns)} in "
+        f"ops, {format_ns(stats.added_ns)} added by the budget"
     )
 
 

@@ -1,4 +1,4 @@
-"""The arguments of `recoup simulate`, and what is wrong with them before anything is loaded."""
+"""The arguments of `recoup simulate`, and their checks before PyTorch is loaded."""
 
 import argparse
 import math
@@ -19,38 +19,42 @@ from recoup.commands.simulate.checks import ANY_PEAK, check, parse_budgets
 
 
 def add_simulate_command(commands: Any) -> None:
-    """Adds the command to the parser's subparsers."""
+    """Adds `simulate` to the commands of the command line."""
     parser = commands.add_parser(
         "simulate",
-        help="run a trace under policies and budgets, without its memory",
+        help="simulate a trace under policies and budgets, without allocating its memory",
         usage="recoup simulate TRACE [options]",
-        description="Runs the engine over a trace on a device with no memory. What is printed is "
-        "the time ratio: all op costs, replays included, over those of the program alone.",
+        description="Runs the engine over a trace on a device without memory and prints time "
+        "ratios: the cost of all ops, replays included, divided by the cost of the program's ops.",
     )
     add_trace_argument(parser)
     parser.add_argument(
         "--preset",
         type=choice(["dtr"]),
         metavar="NAME",
-        help="dtr: a log runs by the rules of the DTR authors' own simulator; its policies are "
-        "those of their figures and of their ablation",
+        help="dtr: run a log by the rules of the DTR authors' simulator, with the policies of "
+        "their figures and of their ablation",
     )
     parser.add_argument(
-        "--policy", nargs="+", metavar="NAME", help="or `all` (default: planned; of --preset: dtr)"
+        "--policy",
+        nargs="+",
+        metavar="NAME",
+        help="policies, or `all` (default: planned; with --preset dtr: dtr)",
     )
     parser.add_argument(
         "--budgets",
         type=_budgets,
         default="100..10:10",
         metavar="LIST",
-        help="percents of the unbudgeted peak: FROM..TO:STEP, or a list such as 80,50,30; a list "
-        "may have sizes such as 2GiB too (default: 100..10:10)",
+        help="percentages of the unbudgeted peak: FROM..TO:STEP, or a list such as 80,50,30; a "
+        "list may also contain sizes such as 2GiB (default: 100..10:10)",
     )
     parser.add_argument(
         "--max-time-ratio",
         type=real("0 or more", 0),
         metavar="RATIO",
-        help="a slower run ends there (default: 10; of --preset dtr: 2, as theirs)",
+        help="abort a simulation whose time ratio exceeds RATIO (default: 10; with --preset dtr: "
+        "2, as in the authors' simulator)",
     )
     _add_engine(parser)
     _add_tier(parser)
@@ -65,18 +69,26 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         default="measured",
         type=choice(["measured", "bytes"]),
         metavar="NAME",
-        help="what an op costs: measured, its time; bytes, its size (default: measured)",
+        help="the cost of an op: measured, its recorded time; bytes, the size of its inputs and "
+        "results (default: measured)",
     )
     parser.add_argument(
         "--replay-order",
         default="memory",
         type=choice(["memory", "recursive"]),
         metavar="NAME",
-        help="memory keeps the peak of a replay low; recursive is DTR's (default: memory)",
+        help="the order of the ops of a replay: memory keeps its peak low; recursive is that of "
+        "DTR (default: memory)",
     )
-    parser.add_argument("--eager-drop", action="store_true", help="drop dead values at once: DTR's")
     parser.add_argument(
-        "--no-layout", action="store_true", help="count bytes only: free memory is never in pieces"
+        "--eager-drop",
+        action="store_true",
+        help="drop values as soon as they are dead, as DTR does",
+    )
+    parser.add_argument(
+        "--no-layout",
+        action="store_true",
+        help="count bytes only, without addresses: no fragmentation",
     )
     parser.add_argument(
         "--oracle",
@@ -84,32 +96,34 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         nargs=4,
         default=[1.0, 1.0, 1.0, 1.0],
         metavar=("COST", "SIZE", "DISTANCE", "ANCESTORS"),
-        help="of the policy oracle: three exponents and the weight of ancestors (default: 1 1 1 1)",
+        help="parameters of the policy oracle: three exponents and the weight of ancestors "
+        "(default: 1 1 1 1)",
     )
     parser.add_argument(
         "--plan-ahead",
         action="store_true",
         default=None,
-        help="schedules and lists are there from the first step on, as if it had run before",
+        help="use schedules and lists of evictions from the first step on, as if the step had "
+        "run before",
     )
     parser.add_argument(
         "--noise",
         type=_noise,
         metavar="SEED:PERCENT",
-        help="decide on costs that are measured as on a busy machine, off by so much; results "
-        "count the true ones",
+        help="let policies see costs with random errors (standard deviation PERCENT), as on a "
+        "busy machine; results use the true costs",
     )
     parser.add_argument(
         "--kinetic",
         action="store_true",
-        help="consider all values, in policies that can by their kinetic order; none is sampled",
+        help="score all values without sampling; policies that support it keep a kinetic order",
     )
     parser.add_argument(
         "--seed",
         type=whole(0, (1 << 64) - 1),
         default=1033096058,
         metavar="N",
-        help="of random choices (default: 1033096058)",
+        help="seed of random choices (default: 1033096058)",
     )
 
 
@@ -119,21 +133,20 @@ def _add_tier(parser: argparse.ArgumentParser) -> None:
         type=or_none(size),
         nargs="+",
         metavar="SIZE",
-        help="with a spill tier of this size; of several there is a column each (none: "
-        "without one)",
+        help="simulate with a spill tier of SIZE, or `none`; one column for each size",
     )
     parser.add_argument(
         "--spill-bandwidth",
         type=_bandwidth,
         nargs="+",
         metavar="READ,WRITE",
-        help="of that tier, in GB/s; of several there is a column each (default: 0.8,0.8)",
+        help="bandwidth of the spill tier in GB/s; one column for each (default: 0.8,0.8)",
     )
     parser.add_argument(
         "--spill-latency",
         type=real("from 0 to 1e9 us", 0, 1e9),
         metavar="US",
-        help="what each copy takes beside its bytes, in microseconds (default: 100)",
+        help="fixed time of each copy in microseconds (default: 100)",
     )
 
 
@@ -141,34 +154,38 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--optimum",
         action="store_true",
-        help="search the least time ratio too; of a trace with several steps, all is of the last",
+        help="also search for the least possible time ratio; of a trace with several steps, use "
+        "only the last step",
     )
     parser.add_argument(
         "--time-limit",
         type=real("above 0 s", 0, above=True),
         default=60.0,
         metavar="SECONDS",
-        help="of the search at each budget (default: 60)",
+        help="time limit of the search for each budget (default: 60)",
     )
     parser.add_argument(
         "--jobs",
         type=whole(1),
         default=os.cpu_count() or 1,
         metavar="N",
-        help="runs at once (default: one a core)",
+        help="number of simulations at once (default: one per core)",
     )
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--json", type=file_to_write(), metavar="FILE", help="write all figures to this file"
+        "--json", type=file_to_write(), metavar="FILE", help="write all results to FILE as JSON"
     )
-    parser.add_argument("--plot", type=file_to_write(), metavar="FILE", help="draw the time ratios")
+    parser.add_argument(
+        "--plot", type=file_to_write(), metavar="FILE", help="draw the time ratios to FILE"
+    )
     parser.add_argument(
         "--timeline",
         type=file_to_write(),
         metavar="FILE",
-        help="of one policy and one budget: a Chrome trace, for Perfetto and chrome://tracing",
+        help="write a timeline of one policy in one budget to FILE, for Perfetto and "
+        "chrome://tracing",
     )
 
 
@@ -190,7 +207,7 @@ def _noise(text: str) -> tuple[int, float]:
     except ValueError:
         colon = ""
     if not colon or not 0 <= noise[0] < 2**64 or not 0 <= noise[1] <= 200:
-        raise wrong(f"must be SEED:PERCENT, such as 1:30, with at most 200 percent; got {text!r}")
+        raise wrong(f"must be SEED:PERCENT, such as 1:30, with PERCENT at most 200; got {text!r}")
     return noise
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with arguments of `recoup simulate` together, before anything is loaded."""
+"""Checks of combinations of arguments of `recoup simulate`, before PyTorch is loaded."""
 
 import argparse
 import importlib.util
@@ -12,8 +12,8 @@ from recoup.known_names import names, policy_names
 from recoup.offline.trace_names import is_dtr_log
 
 ANY_PEAK = 1 << 40
-"""The peak of a trace that is not read yet, for `parse_budgets`."""
-# What --preset dtr has no use for.
+"""A stand-in for the peak of a trace that is not read yet, for `parse_budgets`."""
+# Options that --preset dtr does not support.
 _ENGINE_OPTIONS = (
     "cost_model",
     "replay_order",
@@ -35,7 +35,7 @@ _MOST_PERCENT = 1_000_000
 
 @dataclass(frozen=True)
 class Case:
-    """What one column of the table is: a policy and a spill tier, or none."""
+    """A column of the table: a policy, with or without a spill tier."""
 
     policy: str
     spill: str | None = None
@@ -53,7 +53,7 @@ class Case:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Refuses what does not go together; fills in the policies and `cases`, the columns."""
+    """Rejects invalid combinations; fills in the policies and `cases`, the columns."""
     _choose_policies(options)
     options.cases = _cases(options)
     _check_optimum(options)
@@ -61,7 +61,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def parse_budgets(text: str, peak_bytes: int) -> list[int]:
-    """Bytes, in the order given. Raises ValueError that says what is allowed."""
+    """Returns bytes in the order given. Raises ValueError with the allowed values."""
     percents = percent_range(text)
     if percents is None:
         return [_parse_budget(part.strip(), peak_bytes) for part in text.split(",")]
@@ -79,7 +79,7 @@ def _parse_budget(text: str, peak_bytes: int) -> int:
 
 
 def _choose_policies(options: argparse.Namespace) -> None:
-    """Refuses what does not go with the preset, and fills in its defaults."""
+    """Rejects policies and options that the preset does not support; fills in its defaults."""
     if options.preset is None:
         known = policy_names(simulated=True)
     else:
@@ -101,15 +101,15 @@ def _choose_policies(options: argparse.Namespace) -> None:
 def _check_preset(options: argparse.Namespace) -> None:
     if not is_dtr_log(options.trace):
         options.fail(
-            f"--preset dtr runs logs of the DTR authors (.log, .log.gz); got {options.trace}"
+            f"--preset dtr needs a log of the DTR authors (.log, .log.gz); got {options.trace}"
         )
     for name in _ENGINE_OPTIONS:
         if vars(options)[name] != options.default(name):
-            options.fail(f"--preset dtr does not take --{name.replace('_', '-')}")
+            options.fail(f"--preset dtr does not support --{name.replace('_', '-')}: leave it out")
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:
-    """A column each."""
+    """Returns one case for each column."""
     if options.spill is None:
         for name in ("spill_bandwidth", "spill_latency"):
             if vars(options)[name] is not None:
@@ -131,9 +131,9 @@ def _check_optimum(options: argparse.Namespace) -> None:
     if importlib.util.find_spec("scipy") is None:
         options.fail("--optimum needs SciPy: pip install 'recoup[optimum]'")
     if options.spill is not None:
-        options.fail("--optimum has no spill tier: leave out --spill")
+        options.fail("--optimum does not support a spill tier: leave out --spill")
     if options.cost_model != "measured":
-        options.fail("--optimum takes measured costs: leave out --cost-model")
+        options.fail("--optimum needs measured costs: leave out --cost-model")
 
 
 def _check_pictures(options: argparse.Namespace) -> None:
@@ -141,4 +141,4 @@ def _check_pictures(options: argparse.Namespace) -> None:
         options.fail("--plot needs matplotlib: pip install matplotlib")
     count = len(options.cases) * len(parse_budgets(options.budgets, ANY_PEAK))
     if options.timeline is not None and count != 1:
-        options.fail("--timeline draws one policy in one budget, with at most one spill tier")
+        options.fail("--timeline needs one policy, one budget and at most one spill tier")

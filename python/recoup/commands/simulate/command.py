@@ -1,4 +1,4 @@
-"""`recoup simulate`: a trace under policies and budgets, as a table, JSON and a plot."""
+"""Simulates a trace under policies and budgets; makes a table, JSON, a plot and a timeline."""
 
 import argparse
 import dataclasses
@@ -37,13 +37,13 @@ def run(options: argparse.Namespace) -> int:
         peak_bytes = trace.unbudgeted_peak_bytes()
         if peak_bytes == 0:
             raise ValueError(
-                f"{options.trace}: no tensor in it has bytes, so there is nothing to budget"
+                f"{options.trace}: its tensors have no bytes, so there is no budget to simulate"
             )
         budgets = parse_budgets(options.budgets, peak_bytes)
         rows = _run_all(trace, cases, budgets, options)
         if all(row.run.status == "out of budget" for row in rows):
             largest = max((row.run for row in rows), key=lambda run: run.budget_bytes)
-            raise ValueError(f"no budget is enough; under {largest.policy}: {largest.reason}")
+            raise ValueError(f"no budget is enough; with policy {largest.policy}: {largest.reason}")
         optima = _search_all(trace, budgets, options) if isinstance(trace, Trace) else []
         drawn = _rows_to_draw(trace, cases, rows, budgets, options)
     except (OSError, ValueError) as error:
@@ -117,7 +117,7 @@ def _switches(options: argparse.Namespace, case: Case) -> dict[str, Any]:
 def _run_all(
     trace: Trace | DtrProgram, cases: list[Case], budgets: list[int], options: argparse.Namespace
 ) -> list[Row]:
-    """Of each case, in the order of the budgets."""
+    """Simulates each case in each budget; returns the rows case by case."""
 
     def run(cell: tuple[Case, int]) -> Row:
         case, budget = cell
@@ -125,7 +125,7 @@ def _run_all(
         return Row(case.column, trace.simulate(budget, policy=case.policy, **switches))
 
     cells = list(itertools.product(cases, budgets))
-    with ThreadPoolExecutor(options.jobs) as pool:  # a simulation holds no interpreter lock
+    with ThreadPoolExecutor(options.jobs) as pool:  # simulations release the interpreter lock
         return list(_tracked(pool.map(run, cells), len(cells), "simulating"))
 
 
@@ -154,7 +154,7 @@ def _rows_to_draw(
     budgets: list[int],
     options: argparse.Namespace,
 ) -> list[Row]:
-    """Every plot has the oracle beside what was asked for."""
+    """Adds the oracle, which every plot shows for comparison."""
     oracle = Case("oracle")
     if options.plot is None or oracle in cases or options.preset is not None:
         return rows

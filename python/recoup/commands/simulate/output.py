@@ -48,12 +48,12 @@ def print_table(
             *cells,
             *optimum_cells.get(budget, []),
         )
-    # Figures are worth more than the width of a window.
+    # Wide tables exceed the window rather than lose digits.
     lines = [column.splitlines() for column in columns]
     width = 40 + sum(max(12, *(len(line) + 3 for line in each)) for each in lines)
     width += 20 * bool(optima)
     Console(width=max(Console().width, width)).print(table)
     if any(row.run.status != "ok" for row in rows):
-        print("-: out of budget; slow: over the bound of --max-time-ratio")
+        print("-: out of budget; slow: above --max-time-ratio")
     if any(found.status == "feasible" for found in optima):
-        print("A..B: B is reached, and no policy can be below A")
+        print("A..B: the search found B, and no policy can be below A")

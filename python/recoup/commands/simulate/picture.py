@@ -1,4 +1,4 @@
-"""The picture of `recoup simulate`: time ratios over budgets, and where there are none."""
+"""The plot of `recoup simulate`: time ratios against budgets, and marks for failed runs."""
 
 import io
 import itertools
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Statuses of runs without a time ratio that means anything: marker, color, text of the legend.
+# Statuses of failed runs, which have no time ratio: marker, color, text of the legend.
 _FAILURES = {
     "out of budget": ("x", "firebrick", "out of budget"),
     "too slow": ("^", "darkorange", "too slow (--max-time-ratio)"),
 }
-_LEGEND_LINES = 30  # of a column
+_LEGEND_LINES = 30  # per column
 _DASHES = ("-", "--", ":")
-# A ratio is cut off when its excess over 1 is this many times the excess that most have.
+# The axis ends at 1 + _FAR * e, where _MOST of all ratios have at most the excess e over 1.
 _FAR = 4.0
 _MOST = 0.75
 _LEAST_EXCESS = 0.05
@@ -31,7 +31,7 @@ _LEAST_EXCESS = 0.05
 
 @dataclass(frozen=True)
 class Row:
-    """A run, and what heads its column: policy and spill tier."""
+    """A run, and the header of its column: policy and spill tier."""
 
     column: str
     run: Simulation
@@ -45,15 +45,18 @@ class Row:
 def draw_plot(
     rows: Sequence[Row], optima: Sequence[Optimum], peak_bytes: int, title: str, path: Path
 ) -> None:
-    """Raises ModuleNotFoundError without matplotlib, OSError where `path` cannot be written.
+    """Draws the plot to `path`. Raises OSError if `path` cannot be written.
 
-    Raises ValueError, saying what is allowed, for a kind of file that matplotlib does not write.
+    Raises ModuleNotFoundError without matplotlib, and ValueError with the allowed suffixes for a
+    format that matplotlib cannot write.
     """
     figure = plot_figure(rows, optima, peak_bytes, title)
     kind = path.suffix.lstrip(".") or "png"
     allowed = figure.canvas.get_supported_filetypes()
     if kind not in allowed:
-        raise ValueError(f"--plot draws {', '.join(f'.{name}' for name in allowed)}; got {path}")
+        raise ValueError(
+            f"--plot must end in one of {', '.join(f'.{name}' for name in allowed)}; got {path}"
+        )
     picture = io.BytesIO()
     figure.savefig(picture, dpi=150, format=kind, bbox_inches="tight")
     write_atomically(path, picture.getvalue())
@@ -62,11 +65,11 @@ def draw_plot(
 def plot_figure(
     rows: Sequence[Row], optima: Sequence[Optimum], peak_bytes: int, title: str
 ) -> "Figure":
-    """Below: a line a column, budgets falling to the right. Above: a mark for each that failed.
+    """Draws one curve per column against budgets that fall to the right, and marks for failed runs.
 
-    Failures have rows of their own above the curves, one a column: at one height they would hide
-    one another. What is far above most ratios is drawn at the upper edge, with its number: on an
-    axis that has room for it, or on a logarithmic one, the others could not be told apart.
+    Failed runs are drawn above the curves, in one row per column, so that they do not hide each
+    other. A ratio far above the others is drawn at the upper edge with its value: a longer or
+    logarithmic axis would make the other ratios indistinguishable.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -139,7 +142,7 @@ def _draw_optima(axes: "Axes", optima: Sequence[Optimum], peak_bytes: int) -> No
 def _draw_failures(
     axes: "Axes", failures: list[tuple[str, int, str]], names: list[str], peak_bytes: int
 ) -> None:
-    """A row for each of `names`, the first at the top."""
+    """Draws a row for each of `names`, the first at the top."""
     for status, (marker, color, text) in _FAILURES.items():
         points = [
             (100 * budget / peak_bytes, names.index(name))
@@ -157,7 +160,7 @@ def _draw_failures(
 
 
 def _cut_off(axes: "Axes") -> None:
-    """Ends the axis above most ratios, and says at its edge what is beyond."""
+    """Ends the axis above most ratios; shows the values beyond at its edge."""
     points = [(line, x, y) for line in axes.get_lines() for x, y in _points(line)]
     if not points:
         return

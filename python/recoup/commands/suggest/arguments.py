@@ -1,4 +1,4 @@
-"""The arguments of `recoup suggest`, and what is wrong with them before anything is loaded."""
+"""The arguments of `recoup suggest`, and their checks before PyTorch is loaded."""
 
 import argparse
 from typing import Any
@@ -17,7 +17,7 @@ LEAST_STEPS = 2
 _STEPS = 4
 _BUDGET_RATIO, _BATCH_RATIO = 10.0, 2.0
 _SHOWN = {
-    "program": "a program",
+    "program": "the program",
     "is_module": "-m",
     "steps": "--steps",
     "whole_run": "--whole-run",
@@ -29,54 +29,53 @@ _SHOWN = {
 
 
 def add_suggest_command(commands: Any) -> None:
-    """Adds the command to the parser's subparsers."""
+    """Adds `suggest` to the commands of the command line."""
     parser = commands.add_parser(
         "suggest",
-        help="record some steps of a program, and say which budget to run it in",
+        help="record some steps of a program, and suggest a budget for it",
         allow_abbrev=False,
         usage="recoup suggest [options] (SCRIPT | -m MODULE) [args ...]\n"
         "       recoup suggest --trace FILE [options]",
-        description="Runs the program until some steps have ended, simulates what it did in a "
-        "ladder of budgets, and prints what each would cost. Or: how large its batch may be.",
+        description="Runs the first steps of the program, simulates them in a series of budgets, "
+        "and prints the predicted time of a step in each. With --batch-size-for: the largest "
+        "batch for a budget.",
     )
     parser.add_argument(
         "--steps",
         type=whole(LEAST_STEPS),
         metavar="N",
-        help="end the program after N steps of its optimizer (default: 4: the first makes the "
-        "optimizer's state, the second and the third are alike, and so the fourth has a plan)",
+        help="stop after N optimizer steps (default: 4: the first creates the optimizer's state, "
+        "and a plan takes effect after two equal steps)",
     )
     parser.add_argument(
         "--whole-run",
         action="store_true",
-        help="record all that the program does, to its end: evaluation, checkpoints and ragged "
-        "batches count too",
+        help="record the program to its end, including evaluation, checkpoints and ragged batches",
     )
     parser.add_argument(
         "--time-plain",
         action="store_true",
-        help="run the first steps once more, without recoup, so that step times are relative to "
-        "measured ones",
+        help="also run the first steps without recoup, so that step times are relative to "
+        "measured times",
     )
     parser.add_argument(
         "--policy",
         type=policy(),
         default="planned",
         metavar="NAME",
-        help="what to evict, as of `recoup run` (default: planned)",
+        help="the eviction policy, as in `recoup run` (default: planned)",
     )
     parser.add_argument(
         "--spill",
         type=size,
         metavar="SIZE",
-        help="with a spill tier of this size, beside none",
+        help="also predict with a spill tier of SIZE",
     )
     parser.add_argument(
         "--max-time-ratio",
-        type=real("above 1", 1, above=True),  # 1 is that of no replay at all
+        type=real("above 1", 1, above=True),  # 1: no replay at all
         metavar="RATIO",
-        help="a budget in which a step takes more than RATIO times as long does not count "
-        "(default: 10; of a batch size: 2)",
+        help="reject slowdowns of a step above RATIO (default: 10; with --batch-size-for: 2)",
     )
     _add_batch(parser)
     _add_files(parser)
@@ -84,7 +83,10 @@ def add_suggest_command(commands: Any) -> None:
         "-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module"
     )
     parser.add_argument(
-        "program", nargs=argparse.REMAINDER, metavar="SCRIPT [args ...]", help="a Python program"
+        "program",
+        nargs=argparse.REMAINDER,
+        metavar="SCRIPT [args ...]",
+        help="the Python program to run",
     )
     parser.set_defaults(command=_run, fail=parser.error, own_options=parser.option_names())
 
@@ -94,25 +96,28 @@ def _add_batch(parser: argparse.ArgumentParser) -> None:
         "--batch-size-for",
         type=size,
         metavar="SIZE",
-        help="how large the batch may be in this budget",
+        help="find the largest batch in the budget SIZE; needs --batch",
     )
     parser.add_argument(
         "--batch",
         type=whole(1),
         metavar="B",
-        help="the batch size that the program runs with now",
+        help="the current batch size of the program",
     )
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--json", type=file_to_write(), metavar="FILE", help="write all figures to this file"
+        "--json", type=file_to_write(), metavar="FILE", help="write all results to FILE as JSON"
     )
     parser.add_argument(
-        "--keep-trace", type=file_to_write(), metavar="FILE", help="keep what was recorded"
+        "--keep-trace", type=file_to_write(), metavar="FILE", help="keep the recorded trace in FILE"
     )
     parser.add_argument(
-        "--trace", type=file_to_read, metavar="FILE", help="run nothing: take this recording"
+        "--trace",
+        type=file_to_read,
+        metavar="FILE",
+        help="read the trace in FILE instead of running a program",
     )
 
 
@@ -124,21 +129,21 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuses, before the program runs, what could not be done after it; fills in defaults."""
+    """Rejects invalid combinations before the program runs; fills in defaults."""
     fail = options.fail
     if options.trace is not None:
         for name in ("program", "is_module", "steps", "whole_run", "time_plain", "keep_trace"):
             if vars(options)[name]:
-                fail(f"--trace runs nothing: it goes without {_SHOWN[name]}")
+                fail(f"--trace runs no program: leave out {_SHOWN[name]}")
     elif not options.program:
         fail("the following arguments are required: SCRIPT, or --trace FILE")
     for one, other in (("batch_size_for", "batch"), ("batch", "batch_size_for")):
         if vars(options)[one] is not None and vars(options)[other] is None:
-            fail(f"{_SHOWN[one]} goes with {_SHOWN[other]}")
+            fail(f"{_SHOWN[one]} needs {_SHOWN[other]}")
     if options.batch is not None and options.time_plain:
-        fail("--time-plain is for budgets: it goes without --batch")
+        fail("--time-plain cannot be combined with --batch: leave out one")
     if options.whole_run and options.steps is not None:
-        fail("--whole-run records all steps: it goes without --steps")
+        fail("--whole-run records all steps: leave out --steps")
     if options.steps is None:
         options.steps = _STEPS
     if options.max_time_ratio is None:

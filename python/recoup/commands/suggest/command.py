@@ -1,4 +1,4 @@
-"""`recoup suggest`: which budget a program runs in, what it costs, how large a batch may be."""
+"""`recoup suggest`: predicts the budgets that a program runs in, or its largest batch."""
 
 import argparse
 import contextlib
@@ -35,24 +35,24 @@ from recoup.offline.traces import Trace
 
 @dataclass(frozen=True)
 class _Recorded:
-    """What there is to predict from."""
+    """The data of the predictions."""
 
     records: list[Record]
-    beside_bytes: int | None = None
-    """What the process had resident beside tensors; None if it is not known."""
+    other_bytes: int | None = None
+    """Resident bytes of the process other than tensors; None if unknown."""
     exit_code: int = 0
-    """Of the program, if it ended by itself."""
+    """Exit code of the program, if it ended by itself."""
     notes: tuple[str, ...] = ()
     whole_run: bool = False
-    """Whether the program ended by itself, so that nothing comes after what was recorded."""
+    """Whether the recording contains the program to its end."""
     overheads: Overheads | None = None
-    """What recoup takes on that machine; None: it was not measured."""
+    """Overheads of recoup on this machine; None: not measured."""
     plain_steps_ns: tuple[int, ...] = ()
-    """The time of each step without recoup; empty: not measured."""
+    """Time of each step without recoup; empty: not measured."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints what was found, and returns the exit code: that of the program if it failed."""
+    """Prints the predictions. Returns the exit code: that of the program if it failed."""
     recorded = _from_file(options) if options.trace is not None else _record(options)
     for note in recorded.notes:
         print(note)
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
             "trace": None if options.trace is None else str(options.trace),
             "policy": options.policy,
             "spill": options.spill,
-            "beside_tensors_bytes": recorded.beside_bytes,
+            "other_resident_bytes": recorded.other_bytes,
             "plain_steps_ns": recorded.plain_steps_ns,
             "notes": recorded.notes,
             **asdict(found),
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     return recorded.exit_code
 
 
-# ---- what to predict from ----
+# ---- recording ----
 
 
 def _from_file(options: argparse.Namespace) -> _Recorded:
@@ -93,7 +93,7 @@ def _from_file(options: argparse.Namespace) -> _Recorded:
         options.fail(str(error))
     records = records_of(trace)
     is_whole = any(isinstance(one, EventRecord) and one.tag == SCOPE_EXIT for one in records)
-    return _Recorded(records, whole_run=is_whole)  # a scope that was left
+    return _Recorded(records, whole_run=is_whole)  # the trace ends with the exit of its scope
 
 
 def _record(options: argparse.Namespace) -> _Recorded:
@@ -119,15 +119,20 @@ def _record(options: argparse.Namespace) -> _Recorded:
                 sys.exit(NOT_WRITTEN)
     if status["is_over"]:
         exit_code = 0
-        records = first_steps(records, status["marks"])  # it may have caught what ended it
+        records = first_steps(
+            records, status["marks"]
+        )  # a program that caught StepsHaveEnded ran more
         if status["was_killed"]:
-            notes.append("It caught what was to end it, so its exit handlers have not run.")
+            notes.append(
+                "The program caught the exception that stops it, so it was ended without its "
+                "exit handlers."
+            )
     else:
         how = f" with exit code {exit_code}" if exit_code else ""
         notes.append(f"The program ended{how} by itself, after {_steps(status)}.")
     return _Recorded(
         records,
-        status["beside_bytes"],
+        status["other_bytes"],
         exit_code,
         tuple(notes),
         whole_run=not status["is_over"] and exit_code == 0,
@@ -148,7 +153,7 @@ def _time_plain(options: argparse.Namespace) -> tuple[int, ...]:
 
 
 def _run(command: list[str]) -> int:
-    """The exit code. Ctrl-C is the program's, and ends both."""
+    """Runs the command and returns its exit code. Ctrl-C ends the command and this process."""
     sys.stdout.flush()
     with subprocess.Popen(command) as process:
         try:
@@ -159,7 +164,7 @@ def _run(command: list[str]) -> int:
 
 
 def _require_steps(options: argparse.Namespace, status: dict[str, Any], exit_code: int) -> None:
-    """Ends the process when there is too little to go by."""
+    """Ends the process if too few steps were recorded."""
     if status["error"] is not None:
         _refuse(options, f"the recording failed: {status['error']}", exit_code)
     if status["steps"] >= LEAST_STEPS:
@@ -168,13 +173,13 @@ def _require_steps(options: argparse.Namespace, status: dict[str, Any], exit_cod
         print(hint(status["unknown_option"], options.program[0]), file=sys.stderr)
         sys.exit(exit_code)
     what = (
-        f"the program ended (exit code {exit_code}) after {_steps(status)} of an "
-        f"optimizer, and {LEAST_STEPS} are needed"
+        f"the program ended (exit code {exit_code}) after {_steps(status)} of its optimizer, but "
+        f"{LEAST_STEPS} are needed"
     )
     if exit_code == 0:
         what += (
-            "; where no optimizer of torch.optim steps, record with recoup.trace(), call "
-            "run.mark_step(), and pass --trace"
+            "; if the program uses no optimizer of torch.optim, record it with recoup.trace(), "
+            "call run.mark_step() after each step, and pass --trace FILE"
         )
     _refuse(options, what, exit_code)
 
@@ -189,7 +194,7 @@ def _ended_abruptly(exit_code: int) -> str:
 
 
 def _refuse(options: argparse.Namespace, what: str, exit_code: int) -> NoReturn:
-    """A program that failed keeps its exit code, of a signal as a shell has it."""
+    """Ends the process. A failed program keeps its exit code, a signal as in a shell."""
     if exit_code == 0:
         options.fail(what)
     print(f"recoup suggest: error: {what}", file=sys.stderr)
@@ -216,11 +221,11 @@ def _budgets(options: argparse.Namespace, recorded: _Recorded) -> Suggestions:
             for one in (found.knee, found.least)
         ]
         found = replace(found, suggested_knee=advised[0], suggested_least=advised[1])
-    print_suggestions(predictor, found, without, recorded.beside_bytes, options)
+    print_suggestions(predictor, found, without, recorded.other_bytes, options)
     print_commands(found, margin, options)
     if found.least is None:
         reason = (
-            found.predictions[0].reason or "it is out of budget if costs differ from those recorded"
+            found.predictions[0].reason or "out of budget if costs differ from the recorded ones"
         )
         raise ValueError(f"no budget up to the unbudgeted peak is enough: {reason}")
     return found
@@ -236,7 +241,7 @@ def _batch(options: argparse.Namespace, recorded: _Recorded) -> LargestBatch:
             spill=options.spill,
             max_time_ratio=options.max_time_ratio,
         )
-    print_batch(found, recorded.beside_bytes, options)
+    print_batch(found, recorded.other_bytes, options)
     return found
 
 

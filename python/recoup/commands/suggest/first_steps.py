@@ -1,4 +1,4 @@
-"""Runs a program until some steps of its optimizer have ended: for recordings and for timings."""
+"""Runs a program for a number of optimizer steps: for recordings and for timings."""
 
 import argparse
 import atexit
@@ -20,18 +20,18 @@ from recoup._reporting.files import write_atomically
 from recoup.commands.misplaced import options_in, refused_option
 from recoup.commands.run.program import cannot_open, find_program, run_as_python
 
-# A program that catches what ends it comes to the end of its next step, and is told again. One
-# that does so in a loop without an end is ended.
+# A program that catches StepsHaveEnded gets it again at the end of each later step. After this
+# number of catches the process ends.
 _MOST_CATCHES = 100
 _USAGE_ERROR = 2
 
 
 class StepsHaveEnded(BaseException):
-    """Ends the program. It is no Exception, because programs catch exceptions and go on."""
+    """Ends the program. Not an Exception, because programs catch exceptions and go on."""
 
 
 class FirstSteps(ABC):
-    """Counts the steps of a program, ends it, and writes a status file for another process."""
+    """Counts the steps of a program, ends it, and writes a status file for the parent process."""
 
     def __init__(self, wanted: int, status_file: Path) -> None:
         self.wanted = wanted
@@ -41,23 +41,23 @@ class FirstSteps(ABC):
         self._is_running = False
         self._optimizer: weakref.ref[Optimizer] | None = None
         self.steps = 0
-        """The steps of the optimizer that stepped first."""
+        """Number of steps of the optimizer that stepped first."""
         self.marks = 0
-        """The steps of all optimizers."""
+        """Number of steps of all optimizers."""
         self._catches = 0
         self.is_over = False
         self._unknown_option: str | None = None
 
     @abstractmethod
     def on_step(self) -> None:
-        """A step has ended, and is counted."""
+        """Called after a step has ended and was counted."""
 
     @abstractmethod
     def on_end(self) -> dict[str, Any]:
-        """The program is over. Returns what the status file is to have besides the counts."""
+        """Called after the program ended. Returns the fields to add to the status file."""
 
     def start(self) -> None:
-        """Begins to count."""
+        """Starts counting."""
         self._is_running = True
         step_marks.add(self, self._end_step)
         threading.excepthook = functools.partial(_call_thread_hook, threading.excepthook)
@@ -73,7 +73,7 @@ class FirstSteps(ABC):
         self.marks += 1
         if self._optimizer is None or self._optimizer() is None:
             self._optimizer = weakref.ref(optimizer)
-        # Of several optimizers that take turns, the rounds are counted.
+        # Of several optimizers that take turns, only the first is counted.
         if optimizer is self._optimizer():
             self.steps += 1
         self.on_step()
@@ -82,12 +82,12 @@ class FirstSteps(ABC):
             raise StepsHaveEnded
 
     def failed(self, error: BaseException, arguments: Sequence[str]) -> None:
-        """The program ended with an error; `arguments` are those that it got."""
+        """Records that the program ended with `error`; `arguments` are its arguments."""
         self._unknown_option = refused_option(error, options_in(arguments))
 
     def end(self) -> None:
         """Writes the status file."""
-        # A child that was forked has copies of our exit handlers.
+        # A forked child has copies of the exit handlers.
         if not self._is_running or os.getpid() != self._process:
             return
         step_marks.remove(self)
@@ -109,7 +109,7 @@ class FirstSteps(ABC):
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments that every mode has."""
+    """Adds the arguments that all modes share."""
     parser.add_argument("status", type=Path)
     parser.add_argument("steps", type=int)
     parser.add_argument("-m", dest="is_module", action="store_true")
@@ -118,28 +118,28 @@ def add_program(parser: argparse.ArgumentParser) -> None:
 
 
 def run_first_steps(options: argparse.Namespace, make: Callable[[], FirstSteps]) -> int:
-    """Runs the program. What it raises passes through, as with `recoup run`."""
+    """Runs the program. Its exceptions pass through, as in `recoup run`."""
     try:
         program = find_program(options)
     except OSError as error:
         print(f"recoup suggest: {cannot_open(error)}", file=sys.stderr)
         return _USAGE_ERROR
     steps = make()
-    # First, so that it comes last: the program's own exit handlers still run before it.
+    # Registered first, so it runs last, after the program's exit handlers.
     atexit.register(steps.end)
     steps.start()
     try:
         run_as_python(program)
     except BaseException as error:
-        if steps.is_over and _comes_of_the_end(error):
+        if steps.is_over and _is_due_to_the_end(error):
             return 0
         steps.failed(error, options.args)
         raise
     return 0
 
 
-def _comes_of_the_end(error: BaseException) -> bool:
-    """Whether it was raised for, or while handling, what ends the program."""
+def _is_due_to_the_end(error: BaseException) -> bool:
+    """Whether `error` is StepsHaveEnded, or was raised while handling it."""
     seen: set[int] = set()
     left = [error]
     while left:
@@ -149,10 +149,10 @@ def _comes_of_the_end(error: BaseException) -> bool:
         if id(one) not in seen:
             seen.add(id(one))
             left += [each for each in (one.__cause__, one.__context__) if each is not None]
-            left += getattr(one, "exceptions", ())  # of a group
+            left += getattr(one, "exceptions", ())  # of an exception group
     return False
 
 
 def _call_thread_hook(hook: Any, arguments: Any) -> None:
-    if arguments.exc_value is None or not _comes_of_the_end(arguments.exc_value):
+    if arguments.exc_value is None or not _is_due_to_the_end(arguments.exc_value):
         hook(arguments)

@@ -1,4 +1,4 @@
-"""What `recoup suggest` shows."""
+"""The output of `recoup suggest`."""
 
 import argparse
 import shlex
@@ -18,49 +18,49 @@ def print_suggestions(
     predictor: Predictor,
     found: Suggestions,
     without_tier: Sequence[Prediction] | None,
-    beside_bytes: int | None,
+    other_bytes: int | None,
     options: argparse.Namespace,
 ) -> None:
-    """The table, and the commands of the knee and of the least budget.
+    """Prints the table of predictions and its legend.
 
-    without_tier: the predictions of the same budgets without the spill tier, if there is one.
-    beside_bytes: what the process has resident beside tensors; None: it is not known.
+    without_tier: the predictions of the same budgets without the spill tier; None: no tier.
+    other_bytes: resident bytes of the process other than tensors; None if unknown.
     """
     steady = predictor.steady
     steps = steady.marks
     print(
-        f"A step has {predictor.step_ops / steps:,.0f} ops and takes "
+        f"A step runs {predictor.step_ops / steps:,.0f} ops in "
         f"{format_ns(predictor.plain_ns // steps)}, of which "
-        f"{format_ns(predictor.step_ns // steps)} in ops. "
-        f"Without a budget tensors take {format_bytes(predictor.peak_bytes)}."
+        f"{format_ns(predictor.step_ns // steps)} in ops. Without a budget, tensors take "
+        f"{format_bytes(predictor.peak_bytes)}."
     )
     for note in _notes(predictor):
         print(note)
     print()
     columns = ["budget", "of peak", "step time"]
     columns += [] if without_tier is None else [f"with {options.spill} on disk"]
-    columns += [] if beside_bytes is None else ["resident"]
+    columns += [] if other_bytes is None else ["resident"]
     table = plain_table(*columns, "", texts=0)
     for index, one in enumerate(found.predictions):
         times = [one] if without_tier is None else [without_tier[index], one]
         cells = [one.budget, f"{one.share:.0%}", *map(_time, times)]
-        if beside_bytes is not None:
-            resident = format_bytes(beside_bytes + one.budget_bytes)
+        if other_bytes is not None:
+            resident = format_bytes(other_bytes + one.budget_bytes)
             cells.append(resident if one.status == "ok" else "")
         marks = {"knee": one == found.knee, "least": one == found.least}
         table.add_row(*cells, ", ".join(mark for mark, is_it in marks.items() if is_it))
     print_table(table)
     shown = [*found.predictions, *(without_tier or ())]
-    _print_legend(shown, predictor, beside_bytes, options)
+    _print_legend(shown, predictor, other_bytes, options)
 
 
 def _notes(predictor: Predictor) -> list[str]:
     if predictor.steady.repeats == 1:
-        return ["No two of its steps did the same ops, so no plan is made for them."]
+        return ["No two recorded steps ran the same ops, so no evictions can be planned."]
     if predictor.steady.repeats == 2:
         return [
-            "Only two of its steps did the same ops. A plan is in force from the third such step "
-            "on: record more steps."
+            "Only two recorded steps ran the same ops. A plan takes effect from the third such "
+            "step on: record more with --steps."
         ]
     return []
 
@@ -74,78 +74,80 @@ def _time(one: Prediction) -> str:
 def _print_legend(
     shown: Sequence[Prediction],
     predictor: Predictor,
-    beside_bytes: int | None,
+    other_bytes: int | None,
     options: argparse.Namespace,
 ) -> None:
-    plain = "which was timed" if predictor.plain_is_measured else "estimated from the recording"
+    plain = "which was measured" if predictor.plain_is_measured else "estimated from the recording"
     print()
     print(f"step time: predicted, relative to a step without recoup, {plain}.", end="")
     seen = {one.status for one in shown}
     if "out of budget" in seen:
         print(" -: out of budget.", end="")
     if "too slow" in seen:
-        print(f" slow: over {options.max_time_ratio:g}x.", end="")
+        print(f" slow: above {options.max_time_ratio:g}x.", end="")
     if any(one.status == "ok" and not one.holds for one in shown):
-        print(" ?: out of budget without plans, or if costs differ from those recorded.", end="")
+        print(" ?: out of budget without plans, or if costs differ from the recorded ones.", end="")
     print()
     if predictor.slowest_ratio is not None:
         print(
-            "Of the recorded steps that did the same ops, the slowest took "
+            "Of the recorded steps that ran the same ops, the slowest took "
             f"{predictor.slowest_ratio:.2f}x the time of the fastest."
         )
-    if beside_bytes is not None:
+    if other_bytes is not None:
         print(
-            f"resident: the budget plus {format_bytes(beside_bytes)} of the process's other memory."
+            f"resident: the budget plus {format_bytes(other_bytes)} of other memory of the process."
         )
 
 
 def print_commands(found: Suggestions, margin: Margin, options: argparse.Namespace) -> None:
-    """The commands of the knee and of the least budget, with their margin."""
+    """Prints the commands for the knee and for the least budget, with their margin."""
     knee, least = found.suggested_knee, found.suggested_least
     if knee is None or least is None:
         return
     print(f"\n{margin.text()}")
     if knee != least:
-        print("The knee, below which time rises fastest, and its margin:")
+        print("The knee, below which time rises fastest, plus the margin:")
         print(f"  {run_command(options, knee.budget)}")
-    print("The least budget that was found to work, and its margin:")
+    print("The least budget that was found to work, plus the margin:")
     print(f"  {run_command(options, least.budget)}")
 
 
-def print_batch(found: LargestBatch, beside_bytes: int | None, options: argparse.Namespace) -> None:
-    """The largest batch, what it costs, and how far that can be relied on."""
+def print_batch(found: LargestBatch, other_bytes: int | None, options: argparse.Namespace) -> None:
+    """Prints the largest batch, its cost, and how reliable the prediction is."""
     largest, budget = found.largest, options.batch_size_for
-    print(f"In {budget} the batch may be {largest.batch}; it was recorded with {options.batch}.")
+    print(
+        f"The largest batch in {budget} is {largest.batch}; the recorded batch is {options.batch}."
+    )
     ratio = largest.prediction.time_ratio or 1.0
     print(
-        f"A step then takes {ratio:.2f}x the time of its ops, a sample "
-        f"{largest.sample_time_ratio or 0.0:.2f}x what it takes now without a budget."
+        f"A step then takes {ratio:.2f}x the time of its ops; the time per sample is "
+        f"{largest.sample_time_ratio or 0.0:.2f}x that of the recorded batch without a budget."
     )
     print(
-        f"Without a budget that batch would take {format_bytes(largest.unbudgeted_peak_bytes)}.",
+        f"Without a budget, this batch would take {format_bytes(largest.unbudgeted_peak_bytes)}.",
         end="",
     )
-    if beside_bytes is not None:
-        resident = beside_bytes + largest.prediction.budget_bytes
-        print(f" In it the process has about {format_bytes(resident)} resident.", end="")
+    if other_bytes is not None:
+        resident = other_bytes + largest.prediction.budget_bytes
+        print(f" With it, about {format_bytes(resident)} of the process are resident.", end="")
     print()
     if (above := found.smallest_too_large) is not None:
         reason: str = above.prediction.status
         if reason == "ok":
-            reason = "it is out of budget if costs differ from those recorded"
+            reason = "out of budget if costs differ from the recorded ones"
         elif reason == "too slow":
-            reason = f"over {options.max_time_ratio:g}x"
+            reason = f"slower than {options.max_time_ratio:g}x"
         print(f"A batch of {above.batch} is too large: {reason}.")
     if largest.batch != options.batch:
         print(
-            f"This is an extrapolation from a batch of {options.batch}: sizes and costs are taken "
-            "to grow in proportion to it."
+            f"This is an extrapolation from a batch of {options.batch}: it assumes that sizes and "
+            "costs grow in proportion to the batch."
         )
     print(f"\nWith a batch of {largest.batch}:\n  {run_command(options, budget)}")
 
 
 def run_command(options: argparse.Namespace, budget: str) -> str:
-    """To be copied into a shell."""
+    """The command of a run in `budget`, quoted for a shell."""
     command = ["recoup", "run", "--budget", budget]
     if options.policy != "planned":
         command += ["--policy", options.policy]

@@ -1,7 +1,7 @@
-"""The program of `recoup suggest`, in a process of its own: it ends after some steps.
+"""Runs and records the first steps of the program of `recoup suggest`, in its own process.
 
 Usage: python -m recoup.commands.suggest.record_steps TRACE STATUS STEPS [-m] SCRIPT [args ...]
-STEPS is 0 where the program is to end by itself.
+STEPS is 0 to record the program to its end.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from recoup.scope import trace
 
 
 def main() -> int:
-    """Runs the program. What it raises passes through, as with `recoup run`."""
+    """Runs the program. Its exceptions pass through, as in `recoup run`."""
     parser = argparse.ArgumentParser(prog="recoup suggest")
     parser.add_argument("trace", type=Path)
     add_program(parser)
@@ -26,46 +26,47 @@ def main() -> int:
 
 
 class _Recording(FirstSteps):
-    """The scope around the program, and what the other process wants to know."""
+    """The scope around the program, and the status fields for the parent process."""
 
     def __init__(self, options: argparse.Namespace, overheads: Overheads) -> None:
         super().__init__(options.steps, options.status)
         self._overheads = overheads
         self._scope = trace(options.trace, device="cpu")
         self._run: Run | None = None
-        self._beside_bytes: int | None = None
+        self._other_bytes: int | None = None
 
     def start(self) -> None:
         self._run = self._scope.__enter__()
         super().start()  # after the scope's own hook, which marks the step in the trace
 
     def on_step(self) -> None:
-        # It takes some 20 ms, by which the next step is longer: not after each step, so that a
-        # later repetition of a step has its true time.
+        # The measurement takes about 20 ms and lengthens the next step. So it is not made after
+        # each step, and later steps keep their true time.
         is_power_of_2 = self.marks & (self.marks - 1) == 0
         if self._run is not None and (is_power_of_2 or self.steps == self.wanted):
-            beside = beside_tensors_bytes(self._run)
-            if beside is not None:
-                self._beside_bytes = max(beside, self._beside_bytes or 0)
+            other = other_resident_bytes(self._run)
+            if other is not None:
+                self._other_bytes = max(other, self._other_bytes or 0)
 
     def on_end(self) -> dict[str, Any]:
         error = None
         try:
             if self._run is not None:
-                self._run._abandon()  # no code looks at its tensors any more
+                self._run._abandon()  # no code uses its tensors any more
         except (OSError, RuntimeError) as failed:
             error = str(failed)
         return {
-            "beside_bytes": self._beside_bytes,
+            "other_bytes": self._other_bytes,
             "overheads": dataclasses.asdict(self._overheads),
             "error": error,
         }
 
 
-def beside_tensors_bytes(run: Run) -> int | None:
-    """What the process has resident and the budget is not charged for; None if it is not known.
+def other_resident_bytes(run: Run) -> int | None:
+    """Resident bytes of the process that the budget is not charged for; None if unknown.
 
-    The pool is the one mapping as large as the budget of a recording: all of the memory.
+    The pool is the only mapping at least as large as the budget, which in a recording is all
+    physical memory.
     """
     stats = run.stats()
     resident = pool = 0

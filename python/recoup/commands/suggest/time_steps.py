@@ -1,4 +1,4 @@
-"""Times the program of `recoup suggest --time-plain` without recoup: it ends after some steps.
+"""Times the first steps of the program of `recoup suggest --time-plain`, without recoup.
 
 Usage: python -m recoup.commands.suggest.time_steps STATUS STEPS [-m] SCRIPT [args ...]
 """
@@ -13,7 +13,7 @@ from recoup.commands.suggest.first_steps import FirstSteps, add_program, run_fir
 
 
 def main() -> int:
-    """Runs the program. What it raises passes through, as with `recoup run`."""
+    """Runs the program. Its exceptions pass through, as in `recoup run`."""
     parser = argparse.ArgumentParser(prog="recoup suggest")
     add_program(parser)
     options = parser.parse_args()
@@ -21,7 +21,7 @@ def main() -> int:
 
 
 class _Timing(FirstSteps):
-    """The time of each step, from the end of the one before."""
+    """The time of each step in ns, from the end of the previous step."""
 
     def __init__(self, wanted: int, status_file: Path) -> None:
         super().__init__(wanted, status_file)

@@ -99,7 +99,7 @@ recoup run {BUDGET} --report out/a.json --timeline out/b.json --trace out/c.rtra
 
 # Its table depends on the time that ops take.
 TEXTS = (
-    r"^(The program|Only two|Of the recorded|A step|It caught|In |Without|This|A batch|With|res|"
+    r"^(The program|The largest|Only two|Of the recorded|A step|Without|This|A batch|With|res|"
     r"Sug|  recoup.* 1MiB)"
 )
 SUGGEST = commands("""
@@ -178,7 +178,7 @@ recoup bench --out some.json --nets mlp
 DOCTOR = commands("""
 recoup doctor --spill-dir /dev/shm
 recoup doctor --spill-dir not-there
-""", only="^unsupported|^- (budgets|a second)|not-there") + commands("""
+""", only="^unsupported|^- (GPU budgets|a spill)|not-there") + commands("""
 recoup policies
 """)  # fmt: skip
 

@@ -25,27 +25,29 @@ class Exempt:
 
 
 _GPU = "They need a GPU; `tests/python/gpu/test_fakegpu.py` triggers some on a test device."
-_DISK = "They need a disk that fails, or a system without one."
-_MACHINE = "They need another machine, or another installation."
-_BUG = "They need an error in recoup, in a policy or in a planner: please report it."
+_DISK = "They need a faulty disk, or a system without a disk."
+_MACHINE = "They need another machine or another installation."
+_BUG = "They need a defect in recoup, in a policy or in a planner: please report it."
 _CPP = "They need a program in C++: Python cannot make such a recording, layout or budget."
 _LARGE = "They need a recording of billions of records, or one that takes minutes to read."
 _SLOW = "They need seconds of work: a compiler, a benchmark, or a long search."
-_INSIDE = "They are handled inside recoup: no program sees them."
-_RARE = "They need a program or a recording of a rare kind."
-_TEXT = "They are no messages, but names and texts of pictures and files."
+_INSIDE = "recoup handles them itself: no program sees them."
+_RARE = "They need a rare kind of program or recording."
+_TEXT = "They are not messages, but names and texts of pictures and files."
 
 EXCEPTIONS = [
     Exempt(r"csrc/cuda/", "", _GPU),
     Exempt(r"csrc/torch/gpu/(gpus?|cuda_decorator|install_cuda)\.cpp", "", _GPU),
     Exempt(r"csrc/torch/gpu/budget_allocator\.h", "", _GPU),
     Exempt(r"csrc/base/errors\.cpp", "tensors of its lists at once", _GPU),
-    Exempt(r"csrc/torch/session/session\.cpp", r"poison|on a GPU", _GPU),
-    Exempt(r"csrc/torch/storages/tensor_device\.cpp", "what is spilled from", _GPU),
+    Exempt(r"csrc/torch/session/session\.cpp", r"poison|GPU budget", _GPU),
+    Exempt(r"csrc/torch/storages/tensor_device\.cpp", "the spill tier of", _GPU),
     Exempt(r"recoup/gpus\.py", "CUDA", _GPU),
-    Exempt(r"recoup/_memory/shares\.py", "are free or PyTorch's", _GPU),
+    Exempt(r"recoup/_memory/shares\.py", "are free or reserved by PyTorch", _GPU),
     Exempt(r"csrc/offline/simulate/simulate\.cpp", "in use on the device before", _GPU),
-    Exempt(r"csrc/disk/", "temporary files|cannot be|has not answered|the disk of", _DISK),
+    Exempt(
+        r"csrc/disk/", "temporary files|cannot be|cannot write|does not respond|the disk of", _DISK
+    ),
     Exempt(r"csrc/engine/program/user_requests\.cpp", "directories for temporary files", _DISK),
     Exempt(r"commands/doctor/probes\.py", "", _MACHINE),
     Exempt(
@@ -63,7 +65,7 @@ EXCEPTIONS = [
     Exempt(r"csrc/engine/state/context\.cpp", "", _CPP),
     Exempt(r"csrc/offline/layout/prepare\.cpp", "capacity|node_limit|2\\^31", _CPP),
     Exempt(r"csrc/offline/layout/layout_csv\.cpp", "could not be read to the end", _DISK),
-    Exempt(r"csrc/torch/storages/storages\.cpp", "another one was made of its memory", _CPP),
+    Exempt(r"csrc/torch/storages/storages\.cpp", "reused for another tensor", _CPP),
     Exempt(r"csrc/torch/storages/tensor_device\.cpp", "units of", _CPP),
     Exempt(r"csrc/trace/validator\.cpp", "", _LARGE),
     Exempt(r"csrc/trace/reader\.cpp", "kernel steps|parts and operands", _LARGE),
@@ -74,19 +76,19 @@ EXCEPTIONS = [
     Exempt(r"offline/in_place\.py|offline/lifetimes\.py|offline/scaled_trace\.py", "", _TEXT),
     Exempt(
         r"csrc/engine/(replay/replay|reclaim/room)\.cpp",
-        "this attempt|the bytes are there",
+        "this attempt|the bytes are free",
         _INSIDE,
     ),
-    Exempt(r"csrc/engine/reclaim/room\.cpp", "may not move lie beyond", _CPP),
-    Exempt(r"csrc/offline/layout/layout\.cpp", "it is proved", _SLOW),
+    Exempt(r"csrc/engine/reclaim/room\.cpp", "cannot be moved lie beyond", _CPP),
+    Exempt(r"csrc/offline/layout/layout\.cpp", "no layout can take", _SLOW),
     Exempt(r"csrc/policy/registry\.cpp", "", _CPP),
     Exempt(r"commands/simulate/output\.py", "no policy can be below", _SLOW),
     Exempt(
         r"recoup/(commands/suggest/\w+|offline/(suggest|batch)\w*)\.py",
-        "costs differ|times as long|peak is",
+        "costs differ|times slower|peak is",
         _RARE,
     ),
-    Exempt(r"csrc/engine/program/(in_parts|user_requests)\.cpp", "one part|dead, kept", _RARE),
+    Exempt(r"csrc/engine/program/(in_parts|user_requests)\.cpp", "one slice|dead, used", _RARE),
     Exempt(r"picture\.py|recoup/_reporting/page_data\.py|csrc/python/trace_module\.cpp", "", _TEXT),
     Exempt(r"recoup/words\.py", "", _TEXT),
     Exempt(r"commands/bottom_line\.py|commands/offline/order_arguments\.py", "", _TEXT),

@@ -92,28 +92,28 @@ def size(value: object, name: object = "a") -> Row:
 
 
 LOGS = {
-    "no JSON": "hello",
-    "no object": log([1]),
-    "lists that are too deep": "[" * 100_000,
+    "not JSON": "hello",
+    "not an object": log([1]),
+    "lists that are nested too deeply": "[" * 100_000,
     "an instruction without a name": log({"INSTRUCTION": "CONSTANT"}),
     "an unknown instruction": log({"INSTRUCTION": "SING"}, CONSTANT),
     "a name that is a number": log(size(1, 7)),
     "a name that is too long": log(size(1, "a" * 2000)),
     "a size that is a word": log(size("large")),
     "a size below 0": log(size("-1")),
-    "a size beyond all memory": log(size(1 << 60)),
-    "sizes that are too much together": log(*[size(1 << 47)] * 2049),
-    "arguments that are no list": log(CONSTANT, call(ARGS=3), CONSTANT),
+    "a size above the maximum": log(size(1 << 60)),
+    "sizes whose sum is too large": log(*[size(1 << 47)] * 2049),
+    "arguments that are not a list": log(CONSTANT, call(ARGS=3), CONSTANT),
     "an argument that is a number": log(CONSTANT, call(ARGS=[3]), CONSTANT),
-    "a written argument that is not there": log(CONSTANT, call(MUTATE=[4]), CONSTANT),
-    "a view of an argument that is not there": log(
+    "a written argument that does not exist": log(CONSTANT, call(MUTATE=[4]), CONSTANT),
+    "a view of an argument that does not exist": log(
         CONSTANT, {"INSTRUCTION": "ALIAS", "NAME": "b", "ALIAS": 1 << 30}, call(), CONSTANT
     ),
-    "a line that does not end": log("[" + " " * (1 << 20)),
+    "a line without an end": log("[" + " " * (1 << 20)),
 }
 
 
-PACKED = {"no gzip file": "hello", "a file that is cut": gzip.compress(b"hello" * 99)[:-12]}
+PACKED = {"not a gzip file": "hello", "a truncated file": gzip.compress(b"hello" * 99)[:-12]}
 
 LAYOUTS = calls("""
 plan([("a", 0, 1, 64)], planner="serch")
@@ -135,17 +135,17 @@ recoup.layout.planers
 """)
 
 CSVS = {
-    "nothing": "",
+    "an empty file": "",
     "another header": "name,from,to,size\n",
-    "no end": "id,lower,upper,size\na,0,1,64",
+    "a line without its end": "id,lower,upper,size\na,0,1,64",
     "three fields": "id,lower,upper,size\na,0,1\n",
-    "half a row": "id,lower,upper,size\na,0\n",
+    "two fields": "id,lower,upper,size\na,0\n",
     "a word": "id,lower,upper,size\na,0,1,large\n",
     "a number of 80 bits": f"id,lower,upper,size\na,0,1,{1 << 80}\n",
     "no id": "id,lower,upper,size\n,0,1,64\n",
-    "a lifetime that ends first": "id,lower,upper,size\na,1,0,64\n",
+    "a lifetime that ends before it begins": "id,lower,upper,size\na,1,0,64\n",
     "a size below 0": "id,lower,upper,size\na,0,1,-64\n",
-    "an id twice": "id,lower,upper,size\na,0,1,64\na,0,1,64\n",
+    "an id that occurs twice": "id,lower,upper,size\na,0,1,64\na,0,1,64\n",
     "a long line": f"id,lower,upper,size\n{'a' * (1 << 21)},0,1,64\n",
 }
 

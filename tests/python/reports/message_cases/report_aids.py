@@ -32,10 +32,10 @@ def report_of_made_up_figures() -> str:
     """A report with all its tables."""
     return format_report(
         _made_up(),
-        [{"bytes": 2 * MIB, "by": "leaf", "op": "aten::ones"}],
+        [{"bytes": 2 * MIB, "by": "non-recomputable", "op": "aten::ones"}],
         policy="planned",
         copy_waits=[{"op": "aten::mm", "spill_ns": 1_250_000, "fetch_ns": 2_500_000}],
-        kept_graphs=[("it changes much of what it is given", 2)],
+        kept_graphs=[("it modifies large inputs, which are expensive to copy", 2)],
         holders=[{"module": "0", "kind": "parameters", "bytes": 15 * MIB, "values": 2}],
         modules=[{"module": "0", "op_ns": 2_500_000, "ops": 4, "replays": 1, "replay_ns": 850}],
     )

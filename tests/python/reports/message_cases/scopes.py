@@ -263,6 +263,6 @@ SECTIONS: dict[str, list[Case]] = {
     "Out of budget": OUT_OF_BUDGET,
     "Leaving a scope": LEAVING,
     "Misuse of a run": MISUSE,
-    "Evicted tensors that cannot come back": EVICTED,
+    "Evicted tensors that cannot be restored": EVICTED,
     "The spill tier": TIER,
 }

@@ -52,28 +52,40 @@ RECORDS = {
     "a storage of 2^60 bytes": record(16, 1 << 60),
     "a name that is longer than its frame": record(1, 9, 97),
     "a name of 5,000 bytes": record(1, 5000) + bytes(5000),
-    "a name that is no UTF-8": record(1, 2, 97) + b"\xff",
-    "a name twice": NAME + NAME,
+    "a name that is not UTF-8": record(1, 2, 97) + b"\xff",
+    "a name that occurs twice": NAME + NAME,
     "a list of three million steps": record(2, 3 * 10**6) + bytes(3 * 10**6),
-    "a kernel that frees what cannot be": record(2, 1, 1 << 34 | 1),
-    "a kernel that frees what it did not make": record(2, 1, 3),
-    "a kernel that allocates nothing": record(2, 1, 0),
+    "a kernel that frees an impossible allocation": record(2, 1, 1 << 34 | 1),
+    "a kernel that frees another kernel's allocation": record(2, 1, 3),
+    "a kernel that allocates 0 bytes": record(2, 1, 0),
     "an op without a kernel": NAME + op(),
     "an op with 2^36 copies": NAME + KERNEL + record(3, 0, 0, 1 << 40),
     "an op with more copies than allocations": NAME + KERNEL + record(3, 0, 0, 99),
-    "an op that reads what is not there": NAME + KERNEL + op(operands=[READ]),
-    "an op that reads what is gone": NAME + KERNEL + OUTSIDE + record(20, 0) + op(operands=[READ]),
+    "an op that reads a missing storage": NAME + KERNEL + op(operands=[READ]),
+    "an op that reads a dead storage": NAME
+    + KERNEL
+    + OUTSIDE
+    + record(20, 0)
+    + op(operands=[READ]),
     "an op that reads a storage twice": NAME + KERNEL + OUTSIDE + op(operands=[READ, READ]),
-    "an op that overwrites what it reads": NAME + KERNEL + OUTSIDE + op(operands=[READ | 4]),
-    "an op that writes a part and reads nothing": NAME + KERNEL + OUTSIDE + op(operands=[WRITTEN]),
+    "an op that overwrites a storage that it reads": NAME
+    + KERNEL
+    + OUTSIDE
+    + op(operands=[READ | 4]),
+    "an op that writes part of a storage without reading it": NAME
+    + KERNEL
+    + OUTSIDE
+    + op(operands=[WRITTEN]),
     "an op of 2^60 ns": NAME + KERNEL + op(cost=1 << 60),
     "an op that fails and returns a result": NAME + KERNEL + op(flags=8),
-    "an op that returns what its kernel has not": NAME + KERNEL + op(fresh=[(1, 64)]),
-    "an op that returns more than it has": NAME + KERNEL + op(fresh=[(0, 65)]),
-    "an op that keeps what it does not return": NAME + KERNEL + op(fresh=[]),
+    "an op that returns an allocation its kernel does not hold": NAME
+    + KERNEL
+    + op(fresh=[(1, 64)]),
+    "an op that returns more bytes than it allocated": NAME + KERNEL + op(fresh=[(0, 65)]),
+    "an op that keeps an allocation it does not return": NAME + KERNEL + op(fresh=[]),
     "ops that use 2^58 bytes": NAME + record(2, 0) + record(16, 1 << 46) + USES * 4097,
     "storages of 2^48 bytes": record(16, 1 << 47) * 2,
-    "an op on lists within another": NAME + record(5, 0, 0) * 2,
+    "an op on lists inside another": NAME + record(5, 0, 0) * 2,
     "an op on lists without a name": record(5, 0, 0),
     "a part with an operand twice": NAME + OUTSIDE + record(5, 0, 1, 64, 2, 0, 0),
     "an end of parts without a beginning": record(30),
@@ -83,23 +95,23 @@ RECORDS = {
     "a block that no kernel holds": record(8, 64, 0),
     "a plan with unknown flags": record(4, 1, 2),
     "a plan of 2^60 ns": record(4, 1, 1, 64, 1 << 60, 0),
-    "a plan without a list that names evictions": record(4, 1, 0, 64, 1, 1, 1, 1, 0),
+    "a plan without a list of evictions that names some": record(4, 1, 0, 64, 1, 1, 1, 1, 0),
     "a plan out of order": record(4, 1, 1, 64, 1, 2, 2, 1, 0, 1, 1, 0),
     "a plan for a million ops": record(4, 1, 1, 64, 1, 1, 10**6, 1, 0),
-    "a storage that leaves and has not escaped": OUTSIDE + record(31, 0),
+    "a storage that leaves the pool without escaping": OUTSIDE + record(31, 0),
     "a block that is freed twice": record(17, 64) + record(18, 0) * 2,
     "a block that becomes a larger storage": record(17, 64) + record(19, 0, 65),
     "a storage of the pool that is disowned": NAME + KERNEL + op() + record(26, 0),
     "a storage that is not pinned": OUTSIDE + record(24, 0),
     "a step without a name": record(27, 0),
-    "a scope that is left too often": record(28) * 2000,
-    "a record that is cut": record(17),
+    "a scope that is left too many times": record(28) * 2000,
+    "a truncated record": record(17),
 }
 
 GOOD = file(NAME + KERNEL + op() * 3)
 FILES = {
     "a text": b"hello, world",
-    "nothing after the magic": MAGIC,
+    "a file that ends after its magic number": MAGIC,
     "another version": file(NAME, version=99),
     "a trace without its end": GOOD[:-12],
     "a trace that is cut in a frame": GOOD[:30],
