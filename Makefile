@@ -20,6 +20,7 @@ SETUP_DONE := $(VENV)/.stamp-setup
 TORCH_DONE := $(VENV)/.stamp-torch
 PACKAGES_DONE := $(VENV)/.stamp-packages
 TIDY_DONE := $(VENV)/.stamp-tidy
+SITE_DONE := $(VENV)/.stamp-site
 BUILD_DONE := build/.stamp-build
 
 CPP_FOLDERS := $(wildcard include csrc tests/core tests/torch tests/cuda_stand_in examples)
@@ -41,7 +42,7 @@ BENCH_TIMELINE := --nets unet gpt2 --policies recoup coop --budgets 50
 .NOTPARALLEL:
 .PHONY: help demo test build plain-build lint format tidy core-test asan-test example torch-test test-device \
         test-cuda test-cuda-stand-in test-frameworks test-hook test-torch test-peer test-slow test-injection wheels fuzz bench \
-        bench-real bench-smoke clean
+        bench-real bench-smoke docs clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -162,6 +163,9 @@ ifneq ($(wildcard examples/train.cpp),)
 	build/python/recoup_example_train
 endif
 
+docs: $(SITE_DONE) build ## build/site: all pages, and the references of Python and C++ (no part of `make test`)
+	$(BIN)/python tools/site_builder
+
 clean: ## remove build results; .venv stays
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache
 
@@ -182,6 +186,11 @@ $(PACKAGES_DONE): $(TORCH_DONE) requirements-build.txt requirements-dev.txt
 
 $(TIDY_DONE): $(SETUP_DONE) requirements-tidy.txt
 	$(PIP) install -r requirements-tidy.txt
+	@touch $@
+
+$(SITE_DONE): $(PACKAGES_DONE) requirements-site.txt
+	tools/setup.sh $(PYTHON) $(VENV) doxygen
+	$(PIP) install -r requirements-site.txt
 	@touch $@
 
 $(BUILD_DONE): $(PACKAGES_DONE) $(BUILD_INPUTS)

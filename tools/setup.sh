@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Checks the system packages that the build needs, then makes the virtual environment. As root it installs
 # missing packages; for other users it prints the command that does.
-# Usage: tools/setup.sh PYTHON VENV
+# Usage: tools/setup.sh PYTHON VENV [PROGRAM]...     a PROGRAM is needed too; its package has its name
 set -euo pipefail
 
 python=$1
 venv=$2
+programs=("${@:3}")
 min_cmake=3.25
 
 fail() {
@@ -34,6 +35,9 @@ missing_packages() {
   "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
   "$python" -c 'import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || echo python3-dev
+  for program in "${programs[@]}"; do
+    command -v "$program" >/dev/null || echo "$program"
+  done
 }
 
 command -v "$python" >/dev/null || fail "no $python here: install Python 3.10 or newer"

@@ -65,6 +65,7 @@ struct Span {
 
 // An event of a live run. Times count from the beginning of the scope.
 struct LiveMoment {
+  // What can happen.
   enum class Kind : std::uint8_t { kOp, kReplay, kEvict, kSpill, kFetch, kMove, kStep };
   Kind kind = Kind::kOp;   // what happened
   Nanoseconds start{0};    // start time

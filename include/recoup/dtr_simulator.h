@@ -68,6 +68,7 @@ struct DtrOp {
 
 // A step of the program.
 struct DtrStep {
+  // What can happen.
   enum class Kind : std::uint8_t {
     kConstant,  // op `index`, without cost and arguments, makes a constant
     kOp,        // op `index` runs

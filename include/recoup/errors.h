@@ -45,6 +45,7 @@ struct RECOUP_API OutOfBudgetReport {
 // exception, see set_out_of_budget_thrower.
 class RECOUP_API OutOfBudget : public std::runtime_error {
  public:
+  // Makes the error; its text is that of the report.
   explicit OutOfBudget(OutOfBudgetReport report)
       : std::runtime_error(report.to_string()), report_(std::move(report)) {}
   // The facts of the failure; valid as long as the exception.

@@ -94,6 +94,7 @@ struct Layout {
 // The planner found no layout that fits in the capacity.
 class RECOUP_API LayoutDoesNotFit : public std::invalid_argument {
  public:
+  // Makes the error with its text and the results of the functions below.
   LayoutDoesNotFit(const std::string& what, Bytes needed, Bytes bound)
       : std::invalid_argument(what), needed_(needed), bound_(bound) {}
   // Size of the layout that the planner found, in bytes.

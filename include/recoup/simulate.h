@@ -16,6 +16,7 @@ namespace recoup {
 
 // A decision of an engine.
 struct Decision {
+  // What can be decided.
   enum class Kind : std::uint8_t {
     kEvict,   // `what`: id of the value
     kReplay,  // `what`: number of the op among all recorded ops
@@ -31,6 +32,7 @@ struct Decision {
 
 // An event of a simulated run. The clock counts the cost of ops and replays.
 struct TimelineRow {
+  // What can happen.
   enum class Kind : std::uint8_t { kOp, kReplay, kEvict, kStep };
   Kind kind = Kind::kOp;   // what happened
   std::uint32_t name = 0;  // of an op, a replay or a step: index into Trace::names

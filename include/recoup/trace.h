@@ -41,6 +41,7 @@ struct TraceOperand {
 
 // An allocation or a free by a running kernel.
 struct KernelStep {
+  // What a kernel can do.
   enum class Kind : std::uint8_t {
     kAllocate,  // allocates `size` bytes; allocations of a kernel are numbered from 0
     kFree,      // frees allocation `index`
@@ -127,6 +128,7 @@ struct TracePlan {
 
 // A request of the program, in order of time.
 struct TraceEvent {
+  // What can happen.
   enum class Kind : std::uint8_t {
     // External storage of `size` bytes appears; `index`: 1 if it is part of TraceDevice::outside,
     // else 0.
@@ -200,6 +202,7 @@ struct Trace {
                                                                      its.back().operand_count -
                                                                      its.front().first_operand);
   }
+  // The entries of the plan's eviction list.
   [[nodiscard]] std::span<const TraceEviction> evictions_of(const TracePlan& plan) const {
     return std::span(evictions).subspan(plan.first_eviction, plan.eviction_count);
   }

@@ -92,6 +92,7 @@ class Id {
  public:
   // Makes an invalid id.
   constexpr Id() = default;
+  // Makes the id of the record at `index`.
   constexpr explicit Id(std::uint32_t index) : index_(index) {}
 
   // The index in the table; meaningless if the id is invalid.
@@ -124,6 +125,7 @@ class Bytes {
  public:
   // Zero bytes.
   constexpr Bytes() = default;
+  // The given number of bytes.
   constexpr explicit Bytes(std::int64_t count) : count_(count) {}
 
   // The number as a plain integer.

@@ -18,6 +18,7 @@ class Budget:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
+        """The parameters of each run."""
         self._runs: list[Run] = []
 
     def _make_run(self) -> Run:

@@ -14,6 +14,7 @@ class Decision:
     """One decision of the engine."""
 
     kind: Kind
+    """What the engine did: "evict", "replay", "move", "spill" or "fetch"."""
     what: int
     """Id of the value; of a replay, the index of the op among all recorded ops."""
     where: int
@@ -21,4 +22,5 @@ class Decision:
 
     @staticmethod
     def rows(rows: list[tuple[int, int, int]]) -> list["Decision"]:
+        """The decisions in the engine's rows, each a number of the kind, `what` and `where`."""
         return [Decision(_KINDS[kind], what, where) for kind, what, where in rows]

@@ -26,7 +26,7 @@ class Policy:
     schedule: bool
     """Whether it makes a schedule from one training step and applies it to the next ones."""
     kinetic: bool
-    """Whether `budget(kinetic=True)` supports it: its score falls with staleness or its root."""
+    """Whether `Options(kinetic=True)` supports it: its score falls with staleness or its root."""
     foresees: bool
     """Whether it plans the evictions of repeating steps."""
 

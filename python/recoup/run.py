@@ -114,8 +114,8 @@ class Run:
         """Values that cannot be evicted, largest first: rows with keys `bytes`, `by` and `op`.
 
         `by` is the reason, and `op` the op that made the value. After the scope: the values that
-        could not be evicted at its end. With `recoup.budget(modules=True)` rows also have the keys
-        `module`, `kind` (as in `holders`) and `name`.
+        could not be evicted at its end. With `recoup.budget(profile="modules")` rows also have the
+        keys `module`, `kind` (as in `holders`) and `name`.
         """
         rows = self._engine.pinned() if self._is_open else self._pinned
         if self._attribution:
@@ -235,8 +235,8 @@ class Run:
     def report(self) -> str:
         """The run as text: peak, work, time by kind, and which values cannot be evicted, and why.
 
-        With a spill tier: also the ops that waited for copies. With `recoup.budget(modules=True)`:
-        also memory and time by module.
+        With a spill tier: also the ops that waited for copies. With
+        `recoup.budget(profile="modules")`: also memory and time by module.
         """
         return format_report(
             self.stats(),

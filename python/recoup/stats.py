@@ -40,7 +40,7 @@ class Stats:
     op_count: int
     """Ops that the program ran."""
     op_ns: int
-    """Cost of the program's ops (see `cost_model` of `recoup.budget`), in nanoseconds, without the
+    """Cost of the program's ops (see `Options.cost_model`), in nanoseconds, without the
     time spent making room."""
     workspace_bytes: int
     """Peak workspace of the last op, which its kernel held in addition to its results (gauge)."""

@@ -16,6 +16,7 @@ class Moment:
     """One event of a run, live or simulated."""
 
     kind: MomentKind
+    """What happened: "op", "replay", "evict", "spill", "fetch", "move" or "step"."""
     name: str
     """Name of the op or step; of an evicted, spilled or moved value, the op that made it (live)."""
     start_ns: int

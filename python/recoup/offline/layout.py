@@ -23,9 +23,13 @@ class Buffer:
     """Memory of one tensor, live in the steps from `lower` to below `upper`."""
 
     name: str
+    """Name for messages."""
     lower: int
+    """First step in which it lives."""
     upper: int
+    """First step after `lower` in which it does not live."""
     size_bytes: int
+    """Size of the buffer."""
     stream: int = 0
     """Stream that uses the buffer. Buffers of different streams never share bytes."""
 
@@ -39,8 +43,11 @@ class Op:
     """
 
     name: str
+    """Name of the op, for `disable_inplace_ops` of `plan`."""
     step: int
+    """Step at which it runs: the first of its outputs, the last of the inputs that it ends."""
     reads: tuple[int, ...] = ()
+    """Buffers that it reads."""
     in_place: tuple[tuple[int, int], ...] = ()
     """Pairs (output, input): the op can write this output over this input."""
 
@@ -50,7 +57,9 @@ class Planner:
     """A planner as `planners()` lists it."""
 
     name: str
+    """Value of `plan(planner=...)`."""
     summary: str
+    """One line of text."""
     places: bool
     """Whether it gives addresses in addition to a size."""
 
@@ -60,12 +69,15 @@ class Layout:
     """Result of a planner for a list of buffers."""
 
     planner: str
+    """Name of the planner."""
     buffers: tuple[Buffer, ...] = field(repr=False)
+    """The buffers that were planned."""
     offsets: tuple[int, ...] = field(repr=False)
     """The address of each buffer, in bytes; empty for the planner `bound`."""
     in_place: tuple[int | None, ...] = field(repr=False)
     """For each buffer, the buffer whose address it takes over; None: no buffer."""
     size_bytes: int
+    """Size of the whole layout."""
     bound_bytes: int
     """Maximum live bytes at one moment: no layout takes less."""
     least_bytes: int

@@ -20,7 +20,9 @@ class Order:
     """An order in which every op reads the same values as in the program. See `Trace.order`."""
 
     traversal: str
+    """Name of the traversal."""
     long_life: str
+    """Name of the long-life rule."""
     ops: tuple[int, ...] = field(repr=False)
     """Indices into `Trace.ops()`, without failed ops."""
     moves: int
@@ -37,7 +39,9 @@ class Choice:
     """An entry of `traversals()` or `long_life_rules()`."""
 
     name: str
+    """Name, for `Trace.order`."""
     summary: str
+    """One line of text."""
 
 
 def traversals() -> list[Choice]:

@@ -25,8 +25,11 @@ class Simulation:
     """Result of a simulated run."""
 
     policy: str
+    """Name of the policy."""
     budget_bytes: int
+    """Size of the budget."""
     status: Status
+    """How the run ended: "ok", "out of budget" or "too slow" (see `max_time_ratio`)."""
     reason: str
     """Why the run is out of budget; else empty."""
     ops: int
@@ -40,6 +43,7 @@ class Simulation:
     time_ratio: float
     """Sum of the three costs over `plain_cost_ns`: the compute overhead that papers plot."""
     stats: Stats
+    """The engine's counters and gauges at the end."""
     decisions: list[Decision] = dataclasses.field(repr=False)
     """The engine's decisions in order; empty unless they were asked for."""
 
@@ -55,11 +59,17 @@ class TracedOp:
     """An op of a trace. `operands` and `fresh_bytes` refer to storages."""
 
     name: str
+    """Name of the op, as "aten::add.Tensor"."""
     cost_ns: int
+    """Cost of the op, in nanoseconds."""
     workspace_bytes: int
+    """Bytes that its kernel held in addition to its results, at their peak."""
     repeatable: bool
+    """Whether it may be replayed."""
     random: bool
+    """Whether it draws random numbers."""
     failed: bool
+    """Whether it raised an error; its kernel may have allocated memory before that."""
     operands: list[tuple[int, bool, bool]]
     """(storage, whether its bytes are read, whether it is written) of each distinct storage."""
     fresh_bytes: list[int]
@@ -123,7 +133,12 @@ class Trace:
         return self._lifetimes().ops()
 
     def order(self, *, traversal: str = "program", long_life: str = "dynamic") -> Order:
-        """Another legal order of the ops within each step, see `recoup.offline.order`.
+        """Another legal order of the ops within each step, see docs/order.md.
+
+        traversal: how the order is found: "program" (as recorded), "bfs", "dfs" or "reverse-dfs".
+        long_life: which ops are then moved to just before their first reader: "none", "fixed" (ops
+            that read only what is alive throughout the step) or "dynamic" (ops whose inputs live
+            longer than their results).
 
         Raises ValueError that lists the valid names for an unknown traversal or rule.
         """

@@ -23,7 +23,8 @@ PAGE_WORDS = 1200
 
 FENCED = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
 CODE = re.compile(r"`[^`]+`")
-LINK = re.compile(r"\]\(([^()\s]+)\)")
+# `[text](link)`, `[text](link "title")` and `[name]: link`
+LINK = re.compile(r"\]\(([^()\s]+)(?: +\"[^\"]*\")?\)|^\[[^\]]+\]: *(\S+)", re.M)
 HEADING = re.compile(r"^#+ +(.+?) *$", re.M)
 
 
@@ -47,9 +48,13 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
+def links(page: Path) -> list[str]:
+    return [first or second for first, second in LINK.findall(CODE.sub("", text_of(page)))]
+
+
 def broken_links(page: Path, root: Path = ROOT) -> list[str]:
     broken = []
-    for link in LINK.findall(CODE.sub("", text_of(page))):
+    for link in links(page):
         if re.match(r"[a-z]+:", link):
             continue
         path, _, anchor = link.partition("#")
@@ -81,9 +86,26 @@ def test_links_resolve(page: Path) -> None:
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# `A` page, or two\n[a](#a-page-or-two) [b](#b) [c](gone.md) `[d](gone.md)`\n")
+    page.write_text(
+        "# `A` page, or two\n[a](#a-page-or-two) [b](#b) [c](gone.md) `[d](gone.md)`\n"
+        '[e](lost.md "E") [f][g]\n\n[g]: away.md\n'
+    )
     assert anchors(page) == {"a-page-or-two"}
-    assert broken_links(page, tmp_path) == ["#b", "gone.md"]
+    assert broken_links(page, tmp_path) == ["#b", "gone.md", "lost.md", "away.md"]
+
+
+def test_sources_name_pages_that_exist() -> None:
+    """Docstrings, comments and messages name pages by their paths."""
+    lost = []
+    with_made_up_pages = Path(__file__).parent
+    for folder in ("python", "include", "csrc", "tests", "tools", "bench", "examples"):
+        for source in sorted((ROOT / folder).rglob("*")):
+            is_text = source.suffix in (".py", ".pyi", ".h", ".cpp", ".txt", ".sh", ".html", ".js")
+            if is_text and source.parent != with_made_up_pages:
+                text = source.read_text(encoding="utf-8")
+                pages = re.findall(r"(?<![\w/.-])docs/[\w/-]+\.md\b", text)
+                lost += [f"{name(source)}: {page}" for page in pages if not (ROOT / page).exists()]
+    assert lost == []
 
 
 def test_every_page_is_linked_from_the_index() -> None:
@@ -92,7 +114,7 @@ def test_every_page_is_linked_from_the_index() -> None:
     linked = {
         (page.parent / link.partition("#")[0]).resolve()
         for page in (index, decisions)
-        for link in LINK.findall(text_of(page))
+        for link in links(page)
     }
     assert [name(page) for page in PAGES if page not in linked | {index}] == []
 
