@@ -72,6 +72,7 @@ PYTHON_LAYERS = (
     "recoup.errors",
     "recoup.gpus",
     "recoup.stats",
+    "recoup.rows",
     "recoup._patching",
     "recoup._memory",
     "recoup._reporting",

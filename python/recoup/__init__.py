@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from recoup.offline.dtr_log import read_dtr_log
     from recoup.offline.traces import Simulation, Trace, TracedOp
     from recoup.options import PRESETS, Options
+    from recoup.rows import CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
     from recoup.run import Run
     from recoup.scope import budget, trace
     from recoup.stats import Stats
@@ -41,10 +42,15 @@ if TYPE_CHECKING:
 __all__ = [
     "PRESETS",
     "Budget",
+    "CopyWait",
     "Decision",
+    "Holder",
+    "KeptGraphs",
+    "ModuleWork",
     "Moment",
     "Options",
     "OutOfBudgetError",
+    "PinnedValue",
     "Policy",
     "RecoupWarning",
     "Run",
@@ -73,10 +79,15 @@ cmake_prefix_path = os.path.join(os.path.dirname(_build.__file__), "lib", "cmake
 _HOMES = {
     "PRESETS": "options",
     "Budget": "budgets",
+    "CopyWait": "rows",
     "Decision": "decisions",
+    "Holder": "rows",
+    "KeptGraphs": "rows",
+    "ModuleWork": "rows",
     "Moment": "_reporting.moments",
     "Options": "options",
     "OutOfBudgetError": "errors",
+    "PinnedValue": "rows",
     "Policy": "known_names",
     "RecoupWarning": "warning",
     "Run": "run",

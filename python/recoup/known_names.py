@@ -6,6 +6,7 @@ writes the file that this module reads, and a test compares it with the definiti
 
 import functools
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ class Policy:
     """Whether its paper scores only about 2 sqrt(N) of N candidates."""
     schedule: bool
     """Whether it makes a schedule from one training step and applies it to the next ones."""
+    simulated: bool
+    """Whether it knows the future, so that only simulations can use it."""
     kinetic: bool
     """Whether `Options(kinetic=True)` supports it: its score falls with staleness or its root."""
     foresees: bool
@@ -36,12 +39,23 @@ def policies(*, simulated: bool = False) -> list[Policy]:
 
     simulated: include the policies that know the future, which only simulations can use.
     """
-    return [Policy(*row[:5], *row[6:]) for row in _tables()["policies"] if simulated or not row[5]]
+    rows = _policies(_tables()["policies"])
+    return [policy for policy in rows if simulated or not policy.simulated]
 
 
 def policy_names(*, simulated: bool = False) -> list[str]:
     """The names of `policies()`."""
     return [policy.name for policy in policies(simulated=simulated)]
+
+
+def core_policies() -> dict[str, Policy]:
+    """All policies of the core by name, the simulated ones included. This loads PyTorch.
+
+    A run uses these: the file lacks a new policy until tools/known_names.py has run.
+    """
+    from recoup import _C
+
+    return {policy.name: policy for policy in _policies(_C.policies())}
 
 
 def layout_planners() -> dict[str, bool]:
@@ -52,6 +66,11 @@ def layout_planners() -> dict[str, bool]:
 def names(table: str) -> list[str]:
     """The names in a table of the file, in file order."""
     return [row if isinstance(row, str) else row[0] for row in _tables()[table]]
+
+
+def _policies(rows: Iterable[Sequence[Any]]) -> list[Policy]:
+    """The rows of `_C.policies()` and of the file, whose order is that of the fields."""
+    return [Policy(*row) for row in rows]
 
 
 @functools.cache

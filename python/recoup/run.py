@@ -34,6 +34,8 @@ from recoup._reporting.moments import Moment, chrome_json
 from recoup._reporting.report import format_memory, format_report, run_line
 from recoup.decisions import Decision
 from recoup.errors import OutOfBudgetError, add_note
+from recoup.known_names import core_policies
+from recoup.rows import CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
 from recoup.stats import Stats
 
 
@@ -80,7 +82,8 @@ class Run:
             self._engine.record(setup.trace)
         self._options = options.as_dict()
         self._policy = str(self._options["policy"])
-        knows_steps = any(row[0] == self._policy and (row[4] or row[7]) for row in _C.policies())
+        policy = core_policies()[self._policy]
+        knows_steps = policy.schedule or policy.foresees
         spills = int(self._options["spill_bytes"]) > 0
         # On a GPU, tensors made outside the scope stay in their memory.
         self._brings_in = spills and self.device.type == "cpu"
@@ -110,37 +113,26 @@ class Run:
         """The engine's counters and gauges at this moment. May be called from any thread."""
         return Stats.from_engine(self._engine.stats())
 
-    def pinned(self) -> list[dict[str, Any]]:
-        """Values that cannot be evicted, largest first: rows with keys `bytes`, `by` and `op`.
-
-        `by` is the reason, and `op` the op that made the value. After the scope: the values that
-        could not be evicted at its end. With `recoup.budget(profile="modules")` rows also have the
-        keys `module`, `kind` (as in `holders`) and `name`.
-        """
+    def pinned(self) -> list[PinnedValue]:
+        """Values that cannot be evicted, largest first; after the scope those of its end."""
         rows = self._engine.pinned() if self._is_open else self._pinned
         if self._attribution:
             return list(map(self._result().pinned_row, rows))
-        return [{key: row[key] for key in ("bytes", "by", "op")} for row in rows]
+        return [PinnedValue(bytes=row["bytes"], by=row["by"], op=row["op"]) for row in rows]
 
-    def holders(self, *, each: bool = False) -> list[dict[str, Any]]:
+    def holders(self, *, each: bool = False) -> list[Holder]:
         """Memory charged at the peak, by module and kind; needs `recoup.budget(profile="modules")`.
 
-        Rows, largest first, with keys `module` (qualified name; empty: outside of all modules),
-        `kind` ('parameters', 'buffers', 'gradients', 'optimizer', 'activations', 'inputs',
-        'workspace' or 'other'), `bytes` and `values` (their number). The rows add up to
-        `Stats.peak_bytes`.
-        each: also separate rows by op and name, with keys `op`, `name` and `line` (empty unless
-            `recoup.budget(profile="lines")`).
+        The largest row is first. The bytes of the rows add up to `Stats.peak_bytes`.
+        each: also separate rows by op, name and line.
         Raises RuntimeError if modules were not recorded.
         """
         return self._result().holders(each=each)
 
-    def work(self) -> list[dict[str, Any]]:
+    def work(self) -> list[ModuleWork]:
         """Work done for each module, longest first; needs `recoup.budget(profile="modules")`.
 
-        Rows with keys `module`, `ops`, `op_ns`, `replays`, `replay_ns`, `evictions` and
-        `evicted_bytes`. An op of backward counts for the module of its forward op. Raises
-        RuntimeError if modules were not recorded.
+        Raises RuntimeError if modules were not recorded.
         """
         return self._result().work()
 
@@ -195,22 +187,21 @@ class Run:
                 "profile='timeline')"
             )
 
-    def copy_waits(self) -> list[dict[str, Any]]:
-        """Ops for which the program waited for copies to and from the spill tier.
+    def copy_waits(self) -> list[CopyWait]:
+        """Ops for which the program waited for copies to and from the spill tier, longest first.
 
-        Rows with keys `op` (empty: between ops, as at the end of the scope), `spill_ns` and
-        `fetch_ns` (nanoseconds of waiting), longest first. After the scope its end is included.
+        After the scope the waits of its end are included.
         """
-        rows = self._engine.copy_waits()
-        return sorted(rows, key=lambda row: -(row["spill_ns"] + row["fetch_ns"]))
+        rows = [CopyWait(**row) for row in self._engine.copy_waits()]
+        return sorted(rows, key=lambda row: -(row.spill_ns + row.fetch_ns))
 
-    def kept_graphs(self) -> list[tuple[str, int]]:
-        """Reasons why calls of compiled graphs could not be replayed, so that their results stayed.
+    def kept_graphs(self) -> list[KeptGraphs]:
+        """Reasons why calls of compiled graphs could not be replayed, most calls first.
 
-        Rows of a reason and the number of calls, most calls first. Calls of other scopes that were
-        open at the same time are included.
+        Calls of other scopes that were open at the same time are included.
         """
-        return (self._kept_graphs or compiled.kept_since(self._graphs_before)).most_common()
+        kept = self._kept_graphs or compiled.kept_since(self._graphs_before)
+        return [KeptGraphs(reason=reason, calls=calls) for reason, calls in kept.most_common()]
 
     def decisions(self) -> list[Decision]:
         """The engine's decisions in order; empty unless `recoup.budget(profile="decisions")`."""
@@ -235,8 +226,8 @@ class Run:
     def report(self) -> str:
         """The run as text: peak, work, time by kind, and which values cannot be evicted, and why.
 
-        With a spill tier: also the ops that waited for copies. With
-        `recoup.budget(profile="modules")`: also memory and time by module.
+        With a spill tier: also the ops that waited for copies. With `profile="modules"`: also
+        memory and time by module.
         """
         return format_report(
             self.stats(),

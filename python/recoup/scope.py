@@ -14,6 +14,7 @@ from recoup._memory.share_text import ALSO_ALLOWED, parse_share
 from recoup._memory.sizes import missing_unit, parse_bytes
 from recoup._reporting.files import utf8_name
 from recoup.budgets import Budget
+from recoup.known_names import core_policies
 from recoup.options import Options, Profile
 from recoup.run import Setup
 from recoup.warning import RecoupWarning
@@ -140,11 +141,11 @@ def _directory(path: str | os.PathLike[str]) -> str:
 
 
 def _check_policy(policy: str, kinetic: bool | None) -> None:
-    rows = _C.policies()
-    live = [row[0] for row in rows if not row[5]]
+    known = core_policies().values()
+    live = [each.name for each in known if not each.simulated]
     if policy not in live:
         raise ValueError(f"policy must be one of {', '.join(live)}; got {policy!r}")
-    with_order = [row[0] for row in rows if row[6]]
+    with_order = [each.name for each in known if each.kinetic]
     if kinetic and policy not in with_order:
         raise ValueError(
             f"kinetic needs a policy that keeps its candidates in order: {', '.join(with_order)}; "

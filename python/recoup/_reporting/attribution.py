@@ -4,7 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -13,17 +13,7 @@ from recoup import _C
 from recoup._patching import module_names
 from recoup._patching.module_names import MODULES, TENSORS
 from recoup._reporting.moments import Moment, MomentKind
-
-Kind = Literal[
-    "parameters",
-    "buffers",
-    "gradients",
-    "optimizer",
-    "activations",
-    "inputs",
-    "workspace",
-    "other",
-]
+from recoup.rows import Holder, MemoryKind, ModuleWork, PinnedValue
 
 # The order of HoldingKind and Phase in include/recoup/attribution.h.
 _VALUE, _SOURCE, _WORKSPACE, _AHEAD, _OUTSIDE = range(5)
@@ -119,7 +109,7 @@ class Result:
             return self.module_name(TENSORS[name].module)
         return self.module_name(self._makers[maker]["module"]) if maker >= 0 else ""
 
-    def kind(self, maker: int, name: int = -1, *, source: bool = False) -> Kind:
+    def kind(self, maker: int, name: int = -1, *, source: bool = False) -> MemoryKind:
         """Kind of the memory of a tensor name, or else of a maker's results."""
         if name >= 0:
             return TENSORS[name].kind  # type: ignore[return-value]
@@ -132,60 +122,59 @@ class Result:
             return "optimizer"
         return "inputs" if source and row["module"] < 0 else "activations"
 
-    def _kind_of(self, holding: int, maker: int, name: int) -> Kind:
+    def _kind_of(self, holding: int, maker: int, name: int) -> MemoryKind:
         if holding == _WORKSPACE:
             return "workspace"
         if holding in (_AHEAD, _OUTSIDE):
             return "other"
         return self.kind(maker, name, source=holding == _SOURCE)
 
-    def holders(self, *, each: bool = False) -> list[dict[str, Any]]:
+    def holders(self, *, each: bool = False) -> list[Holder]:
         """Memory charged at the peak: rows of a module and a kind, largest first.
 
-        Keys `module`, `kind`, `bytes` and `values`; the bytes of all rows add up to the peak.
-        each: also separate rows by op and name, with keys `op`, `name` and `line`.
+        The bytes of all rows add up to the peak.
+        each: also separate rows by op, name and line.
         """
         return self.rows_of(self._holdings, each=each)
 
     def rows_of(
         self, holdings: Iterable[tuple[int, int, int, int]], *, each: bool = False
-    ) -> list[dict[str, Any]]:
+    ) -> list[Holder]:
         """The rows of `holders` for the memory charged at another moment."""
-        sums: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
+        sums: defaultdict[tuple[str, MemoryKind, tuple[str, ...]], list[int]]
+        sums = defaultdict(lambda: [0, 0])
         for holding, size, maker, name in holdings:
             outside = holding in (_AHEAD, _OUTSIDE)
-            key: tuple[str, ...] = (
-                "" if outside else self.module(maker, name),
-                self._kind_of(holding, maker, name),
-            )
+            module = "" if outside else self.module(maker, name)
+            parts: tuple[str, ...] = ()
             if each:
                 made_by = "" if outside else self.op(maker)
-                key += (made_by, self.tensor_name(name), self.line(maker))
-            sums[key][0] += size
-            sums[key][1] += 1
-        names = ("module", "kind", "op", "name", "line")
-        rows = [
-            {**dict(zip(names, key, strict=False)), "bytes": size, "values": count}
-            for key, (size, count) in sums.items()
-        ]
-        return sorted(rows, key=lambda row: -int(row["bytes"]))
+                parts = (made_by, self.tensor_name(name), self.line(maker))
+            total = sums[module, self._kind_of(holding, maker, name), parts]
+            total[0] += size
+            total[1] += 1
+        rows = []
+        for (module, kind, parts), (size, count) in sums.items():
+            of = dict(zip(("op", "name", "line"), parts, strict=each))
+            rows.append(Holder(module=module, kind=kind, bytes=size, values=count, **of))
+        return sorted(rows, key=lambda row: -row.bytes)
 
     @property
     def outside_bytes(self) -> int:
         """Bytes taken before the scope began, which are charged all the time."""
         return sum(size for holding, size, _, _ in self._holdings if holding == _OUTSIDE)
 
-    def pinned_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def pinned_row(self, row: Mapping[str, Any]) -> PinnedValue:
         """A row of `_C.Budget.pinned()` with names instead of numbers."""
         maker, name = row["maker"], row["name"]
-        return {
-            "bytes": row["bytes"],
-            "by": row["by"],
-            "op": row["op"] or self.op(maker),
-            "module": self.module(maker, name),
-            "kind": self.kind(maker, name, source=row["by"] == "non-recomputable"),
-            "name": self.tensor_name(name),
-        }
+        return PinnedValue(
+            bytes=row["bytes"],
+            by=row["by"],
+            op=row["op"] or self.op(maker),
+            module=self.module(maker, name),
+            kind=self.kind(maker, name, source=row["by"] == "non-recomputable"),
+            name=self.tensor_name(name),
+        )
 
     def holding_lines(self) -> list[dict[str, Any]]:
         """Memory charged at the peak: rows of a program `line`, its `bytes` and `values`.
@@ -219,16 +208,13 @@ class Result:
             size_bytes=size,
         )
 
-    def work(self) -> list[dict[str, Any]]:
+    def work(self) -> list[ModuleWork]:
         """Work done for each module, its backward ops included, longest first."""
         counts = ("ops", "op_ns", "replays", "replay_ns", "evictions", "evicted_bytes")
-        sums: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(counts))
+        sums: defaultdict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(counts, 0))
         for maker in self._makers:
             total = sums[self.module_name(maker["module"])]
-            for i, count in enumerate(counts):
-                total[i] += maker[count]
-        rows: list[dict[str, Any]] = [
-            {"module": module, **dict(zip(counts, total, strict=True))}
-            for module, total in sums.items()
-        ]
-        return sorted(rows, key=lambda row: -int(row["op_ns"] + row["replay_ns"]))
+            for count in counts:
+                total[count] += maker[count]
+        rows = [ModuleWork(module=module, **total) for module, total in sums.items()]
+        return sorted(rows, key=lambda row: -(row.op_ns + row.replay_ns))

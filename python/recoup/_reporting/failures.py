@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from recoup._memory.sizes import format_bytes
 from recoup._reporting.report import NO_MODULE
 from recoup.errors import OutOfBudgetError
+from recoup.rows import Holder, recorded
 
 if TYPE_CHECKING:
     from recoup._reporting.attribution import Attribution
@@ -52,8 +53,8 @@ class Failure:
     """Remedies, one sentence each."""
     charged_bytes: int = 0
     """Bytes charged when memory was refused."""
-    rows: tuple[Mapping[str, Any], ...] | None = None
-    """Holders of these bytes, with the keys of `Run.holders`; None if they are not known."""
+    rows: tuple[Holder, ...] | None = None
+    """Holders of these bytes, as in `Run.holders`; None if they are not known."""
     step: Mapping[str, Any] | None = None
     """The step until the failure, in the form of Result.step."""
 
@@ -64,7 +65,7 @@ class Failure:
             **{name: getattr(self, name) for name in names},
             "figures": dict(self.figures),
             "help": list(self.help),
-            "rows": None if self.rows is None else [dict(row) for row in self.rows],
+            "rows": None if self.rows is None else list(map(recorded, self.rows)),
         }
 
 
@@ -145,11 +146,11 @@ def note_holders(error: BaseException, failure: Failure) -> None:
     if refused is None or not failure.rows or not hasattr(refused, "add_note"):
         return
     shown = [
-        (str(row["module"]) or NO_MODULE, str(row["kind"]), format_bytes(row["bytes"]))
+        (row.module or NO_MODULE, str(row.kind), format_bytes(row.bytes))
         for row in failure.rows[:NOTED_ROWS]
     ]
     if rest := failure.rows[NOTED_ROWS:]:
-        left = format_bytes(sum(row["bytes"] for row in rest))
+        left = format_bytes(sum(row.bytes for row in rest))
         shown.append((f"{len(rest)} other rows in the report", "", left))
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from recoup import _C
+from recoup.rows import PinnedValue, recorded
 
 if TYPE_CHECKING:
     from recoup._reporting.attribution import Result
@@ -42,10 +43,10 @@ def page_data(
         "stats": stats.to_groups(),
         "peak": {
             "bytes": stats.peak_bytes,
-            "rows": named.holders() if named else [],
+            "rows": list(map(recorded, named.holders())) if named else [],
             "lines": named.holding_lines() if named else [],
         },
-        "modules": named.work() if named else [],
+        "modules": list(map(recorded, named.work())) if named else [],
         "pinned": _pinned(run.pinned()),
         "step": _step(named, step) if named and step else None,
         "suggestions": suggestions,
@@ -63,13 +64,13 @@ def versions() -> dict[str, str]:
     }
 
 
-def _pinned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _pinned(rows: Sequence[PinnedValue]) -> list[dict[str, Any]]:
     """Pinned values grouped by reason, kind, op and module, largest first."""
     sizes: Counter[tuple[str, str, str, str]] = Counter()
     counts: Counter[tuple[str, str, str, str]] = Counter()
     for row in rows:
-        key = (row["by"], row.get("kind", ""), row["op"], row.get("module", ""))
-        sizes[key] += row["bytes"]
+        key = (row.by, row.kind or "", row.op, row.module or "")
+        sizes[key] += row.bytes
         counts[key] += 1
     names = ("by", "kind", "op", "module")
     return [

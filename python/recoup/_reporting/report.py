@@ -1,10 +1,10 @@
 """The text report of a run."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from recoup._memory.sizes import format_bytes
+from recoup.rows import CopyWait, Holder, KeptGraphs, ModuleWork, PinnedValue
 from recoup.stats import Stats
 
 _PINNED_ROWS = 10
@@ -16,20 +16,18 @@ _WORDS = "These terms are explained in docs/glossary.md and recoup.words.WORDS."
 
 def format_report(
     stats: Stats,
-    pinned: Sequence[Mapping[str, Any]],
+    pinned: Sequence[PinnedValue],
     *,
     policy: str,
-    copy_waits: Sequence[Mapping[str, Any]] = (),
-    kept_graphs: Sequence[tuple[str, int]] = (),
-    holders: Sequence[Mapping[str, Any]] = (),
-    modules: Sequence[Mapping[str, Any]] = (),
+    copy_waits: Sequence[CopyWait] = (),
+    kept_graphs: Sequence[KeptGraphs] = (),
+    holders: Sequence[Holder] = (),
+    modules: Sequence[ModuleWork] = (),
 ) -> str:
     """Peak, work, time by kind and the values that cannot be evicted, as aligned plain text.
 
-    `pinned` has rows of `_C.Budget.pinned()`; rows of one reason and op are added up. `copy_waits`,
-    `holders` and `modules` are the rows of `Run.copy_waits()`, `Run.holders()` and `Run.work()`.
-    `kept_graphs` has rows of a reason why compiled graphs were not replayed, and the number of
-    calls.
+    The other parameters are the rows of `Run.pinned()`, `Run.copy_waits()`, `Run.kept_graphs()`,
+    `Run.holders()` and `Run.work()`. Pinned values of one reason and op are added up.
     """
     parts = [
         f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}",
@@ -46,7 +44,7 @@ def format_report(
     return "\n\n".join([*parts, _WORDS])
 
 
-def format_memory(stats: Stats, pinned: Sequence[Mapping[str, Any]], *, policy: str) -> str:
+def format_memory(stats: Stats, pinned: Sequence[PinnedValue], *, policy: str) -> str:
     """The memory of `format_report` alone: sizes, and which tensors cannot be evicted and why."""
     head = f"recoup: policy {policy}, budget {_exact(stats.budget_bytes)}"
     return "\n\n".join([head, _memory_table(stats), _pinned_table(pinned)])
@@ -136,8 +134,8 @@ def _time_table(stats: Stats) -> str:
     )
 
 
-def _wait_table(waits: Sequence[Mapping[str, Any]]) -> str:
-    named = [(str(row["op"]) or "between ops", row["spill_ns"], row["fetch_ns"]) for row in waits]
+def _wait_table(waits: Sequence[CopyWait]) -> str:
+    named = [(row.op or "between ops", row.spill_ns, row.fetch_ns) for row in waits]
     rows, rest = named[:_WAIT_ROWS], named[_WAIT_ROWS:]
     if rest:
         rows.append(("others", sum(row[1] for row in rest), sum(row[2] for row in rest)))
@@ -161,15 +159,15 @@ def _plan_table(stats: Stats) -> str:
     return _table(("planned evictions", "count", "time"), rows)
 
 
-def _holder_tables(holders: Sequence[Mapping[str, Any]]) -> list[str]:
+def _holder_tables(holders: Sequence[Holder]) -> list[str]:
     if not holders:
         return []
-    peak = sum(row["bytes"] for row in holders)
+    peak = sum(row.bytes for row in holders)
     kinds: Counter[str] = Counter()
     modules: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in holders:
-        kinds[row["kind"]] += row["bytes"]
-        modules[row["module"] or NO_MODULE][row["kind"]] += row["bytes"]
+        kinds[row.kind] += row.bytes
+        modules[row.module or NO_MODULE][row.kind] += row.bytes
     by_kind = [
         (kind, format_bytes(held), _percent(held, peak)) for kind, held in kinds.most_common()
     ]
@@ -187,29 +185,29 @@ def _holder_tables(holders: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _module_table(modules: Sequence[Mapping[str, Any]]) -> str:
+def _module_table(modules: Sequence[ModuleWork]) -> str:
     rows = [
         (
-            row["module"] or NO_MODULE,
-            format_ns(row["op_ns"]),
-            counted(row["ops"], "op"),
-            f"{counted(row['replays'], 'replay')}, {format_ns(row['replay_ns'])}"
-            if row["replays"]
-            else "-",
+            row.module or NO_MODULE,
+            format_ns(row.op_ns),
+            counted(row.ops, "op"),
+            f"{counted(row.replays, 'replay')}, {format_ns(row.replay_ns)}" if row.replays else "-",
         )
         for row in modules[:_MODULE_ROWS]
     ]
     if rest := modules[_MODULE_ROWS:]:
-        spent, ops, replays = (sum(row[key] for row in rest) for key in ("op_ns", "ops", "replays"))
-        again = f"{counted(replays, 'replay')}, {format_ns(sum(row['replay_ns'] for row in rest))}"
-        rows.append((f"{len(rest)} others", format_ns(spent), counted(ops, "op"), again))
+        spent = format_ns(sum(row.op_ns for row in rest))
+        ops = counted(sum(row.ops for row in rest), "op")
+        replays = counted(sum(row.replays for row in rest), "replay")
+        again = f"{replays}, {format_ns(sum(row.replay_ns for row in rest))}"
+        rows.append((f"{len(rest)} others", spent, ops, again))
     return _table(("time, by module", "spent", "", "replays"), rows)
 
 
-def _pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:
+def _pinned_table(pinned: Sequence[PinnedValue]) -> str:
     groups: dict[tuple[str, str], list[int]] = {}
     for row in pinned:
-        groups.setdefault((str(row["by"]), str(row["op"])), []).append(int(row["bytes"]))
+        groups.setdefault((row.by, row.op), []).append(row.bytes)
     largest = sorted(groups.items(), key=lambda group: sum(group[1]), reverse=True)
     rows = [
         (by, format_bytes(sum(sizes)), f"{len(sizes):,}", op or "-")
@@ -222,10 +220,10 @@ def _pinned_table(pinned: Sequence[Mapping[str, Any]]) -> str:
     return _table(("cannot be evicted", "size", "values", "made by"), rows)
 
 
-def _graph_table(kept: Sequence[tuple[str, int]]) -> str:
+def _graph_table(kept: Sequence[KeptGraphs]) -> str:
     return _table(
         ("compiled graphs", "calls", "", "reason why results were not evicted"),
-        (("", f"{calls:,}", "", why) for why, calls in kept),
+        (("", f"{row.calls:,}", "", row.reason) for row in kept),
     )
 
 

@@ -16,19 +16,25 @@ def test_the_file_is_up_to_date() -> None:
 
 
 def test_rows_have_the_expected_fields() -> None:
-    rows = {row[0]: row for row in _C.policies()}
-    for policy in recoup.policies(simulated=True):
-        name, summary, small, sampling, schedule, _, kinetic, foresees = rows[policy.name]
-        assert policy == recoup.Policy(
-            name=name,
-            summary=summary,
-            small_filter=small,
-            sampling=sampling,
-            schedule=schedule,
-            kinetic=kinetic,
-            foresees=foresees,
-        )
-    live = [name for name, row in rows.items() if not row[5]]
-    assert known_names.policy_names() == live
+    of_core = known_names.core_policies()
+    assert recoup.policies(simulated=True) == [*of_core.values()]
+    assert recoup.policies() == [each for each in of_core.values() if not each.simulated]
+    assert known_names.policy_names() == [policy.name for policy in recoup.policies()]
+    assert of_core["dtr"] == recoup.Policy(
+        name="dtr",
+        summary="cost of value and evicted neighborhood, exactly, over bytes and staleness",
+        small_filter=True,
+        sampling=True,
+        schedule=False,
+        simulated=False,
+        kinetic=True,
+        foresees=False,
+    )
+    assert {name for name, policy in of_core.items() if policy.foresees} == {"planned"}
+    oracles = {"capuchin", "oracle", "tflms", "unbounded"}
+    assert {name for name, policy in of_core.items() if policy.simulated} == oracles
+    for policy in of_core.values():
+        assert policy.schedule == policy.summary.startswith("schedule:")
+        assert type(policy.name) is type(policy.summary) is str
     assert known_names.layout_planners() == {row.name: row.places for row in layout.planners()}
     assert known_names.names("dtr_policies") == _C.dtr_policies()

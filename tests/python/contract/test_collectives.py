@@ -66,7 +66,7 @@ def group() -> Iterator[None]:
 
 def held(run: recoup.Run) -> list[str]:
     """The reasons of values that are immovable because of a call."""
-    return [row["by"] for row in run.pinned() if row["by"] in ("escape", "pin")]
+    return [row.by for row in run.pinned() if row.by in ("escape", "pin")]
 
 
 # ---- collectives in progress ----

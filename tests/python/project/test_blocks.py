@@ -1,4 +1,4 @@
-"""README.md, docs/ and the pages beside README: every fenced block and command is run, checked, or
+"""README.md, docs/ and the pages next to README: every fenced block and command is run, checked, or
 listed as neither.
 
 Blocks of Python run, those of a page one after the other in one folder and one namespace. Commands

@@ -1,5 +1,6 @@
 """Attribution of memory and time to modules."""
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -70,10 +71,10 @@ def trained(
     return losses, model, run
 
 
-def sums(rows: list[dict[str, Any]], key: str) -> Counter[str]:
+def sizes_of_kinds(rows: list[recoup.Holder]) -> Counter[str]:
     found: Counter[str] = Counter()
     for row in rows:
-        found[row[key]] += row["bytes"]
+        found[row.kind] += row.bytes
     return found
 
 
@@ -84,9 +85,9 @@ def in_pool(tensors: Any) -> int:
 def test_rows_add_up_to_the_peak_and_have_the_right_kinds() -> None:
     _, model, run = trained("64MiB", profile="modules")
     rows = run.holders()
-    assert sum(row["bytes"] for row in rows) == run.stats().peak_bytes
+    assert sum(row.bytes for row in rows) == run.stats().peak_bytes
     assert run.attribution() is not None
-    kinds = sums(rows, "kind")
+    kinds = sizes_of_kinds(rows)
     parameters = in_pool(model.parameters())
     assert kinds["parameters"] == parameters
     assert kinds["buffers"] == in_pool(model.buffers())
@@ -99,13 +100,11 @@ def test_rows_add_up_to_the_peak_and_have_the_right_kinds() -> None:
 def test_modules_have_the_names_of_named_modules() -> None:
     _, model, run = trained("64MiB", profile="modules")
     names = {name for name, _ in model.named_modules()} - {""} | {"Net", "AdamW", ""}
-    assert {row["module"] for row in run.holders()} <= names
-    assert {row["module"] for row in run.work()} <= names
-    held = Counter({row["module"]: row["bytes"] for row in run.holders(each=True)})
+    assert {row.module for row in run.holders()} <= names
+    assert {row.module for row in run.work()} <= names
+    held = Counter({row.module: row.bytes for row in run.holders(each=True)})
     assert {"blocks.0.up", "blocks.2.down", "head"} <= set(held)
-    named = {
-        row["name"]: row["bytes"] for row in run.holders(each=True) if row["kind"] == "parameters"
-    }
+    named = {row.name: row.bytes for row in run.holders(each=True) if row.kind == "parameters"}
     assert named == {name: in_pool([each]) for name, each in model.named_parameters()}
 
 
@@ -115,13 +114,13 @@ def test_rows_of_work_add_up_to_the_counters(share: int) -> None:
     budget = whole.stats().peak_bytes * share // 100
     _, _, run = trained(budget, profile="modules")
     stats, work = run.stats(), run.work()
-    assert sum(row["ops"] for row in work) == stats.op_count
-    assert sum(row["replays"] for row in work) == stats.replays
-    assert sum(row["replay_ns"] for row in work) == stats.replay_cost_ns
-    assert sum(row["evictions"] for row in work) == stats.evictions
-    assert sum(row["evicted_bytes"] for row in work) == stats.evicted_bytes
+    assert sum(row.ops for row in work) == stats.op_count
+    assert sum(row.replays for row in work) == stats.replays
+    assert sum(row.replay_ns for row in work) == stats.replay_cost_ns
+    assert sum(row.evictions for row in work) == stats.evictions
+    assert sum(row.evicted_bytes for row in work) == stats.evicted_bytes
     assert share == 100 or stats.replays > 0
-    assert sum(row["bytes"] for row in run.holders()) == stats.peak_bytes <= budget
+    assert sum(row.bytes for row in run.holders()) == stats.peak_bytes <= budget
 
 
 @pytest.mark.parametrize(
@@ -148,7 +147,7 @@ def test_an_encoder_layer_stays_on_its_fast_path() -> None:
             found = layer(x)
             rows = run.holders(each=True)
     assert torch.equal(found, expected)
-    assert any("_transformer_encoder_layer_fwd" in row["op"] for row in rows)
+    assert any("_transformer_encoder_layer_fwd" in str(row.op) for row in rows)
 
 
 def ops_of(run: recoup.Run, module: str) -> set[str]:
@@ -235,7 +234,7 @@ def test_several_models_have_different_names() -> None:
     with recoup.budget("64MiB", profile="modules") as run:
         one, other = Judge(), Maker()
         (one(torch.randn(8, 64)) + other(torch.randn(8, 64))).sum().backward()
-    assert {"Judge.main", "Maker.main"} <= {row["module"] for row in run.work()}
+    assert {"Judge.main", "Maker.main"} <= {row.module for row in run.work()}
 
 
 def test_a_module_that_was_first_called_alone_gets_its_full_name_later() -> None:
@@ -243,7 +242,7 @@ def test_a_module_that_was_first_called_alone_gets_its_full_name_later() -> None
         model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
         model[1](torch.randn(8, 64))
         model(torch.randn(8, 64)).sum().backward()
-        named = {row["name"] for row in run.holders(each=True) if row["name"]}
+        named = {row.name for row in run.holders(each=True) if row.name}
     assert {"0.weight", "1.weight"} <= named
 
 
@@ -261,17 +260,17 @@ def test_modules_may_compare_by_value_share_parameters_or_die() -> None:
             model(torch.randn(4, 16))
             Odd(16, 16)(torch.randn(4, 16))
         rows = run.work()
-    assert {"0", "1", "Odd"} <= {row["module"].rpartition(".")[2] for row in rows}
+    assert {"0", "1", "Odd"} <= {row.module.rpartition(".")[2] for row in rows}
 
 
 def test_lines_are_those_of_the_program() -> None:
     _, _, run = trained("64MiB", profile="lines")
-    rows = [row for row in run.holders(each=True) if row["kind"] == "activations"]
+    rows = [row for row in run.holders(each=True) if row.kind == "activations"]
     assert rows
     for row in rows:
-        assert "test_attribution.py:" in row["line"], row
-    gelu = next(row for row in rows if row["op"].startswith("aten::gelu"))
-    assert gelu["line"].endswith("(forward)")
+        assert "test_attribution.py:" in str(row.line), row
+    gelu = next(row for row in rows if str(row.op).startswith("aten::gelu"))
+    assert str(gelu.line).endswith("(forward)")
     # A backward op has the line of its forward op.
     work = run._engine.attribution()["makers"]
     lines = recoup._C.program_lines()
@@ -285,10 +284,10 @@ def test_pinned_values_have_names() -> None:
     with recoup.budget("64MiB", profile="modules") as run:
         train(model, 1)
         rows = run.pinned()
-    named = {row["name"]: row["module"] for row in rows if row["name"]}
+    named = {row.name: row.module for row in rows if row.name}
     assert named["blocks.1.up.weight"] == "blocks.1.up"
-    assert all(set(row) == {"bytes", "by", "op", "module", "kind", "name"} for row in rows)
-    assert run.pinned()[0]["module"]
+    assert not any(None in dataclasses.astuple(row) for row in rows)
+    assert run.pinned()[0].module
 
 
 def test_report_names_modules() -> None:
@@ -380,9 +379,9 @@ def test_suspended_and_finished_runs_have_holders(tmp_path: Path) -> None:
             for _ in range(32):
                 kept.append(x * 2)
     assert caught.value.run is run
-    assert sum(row["bytes"] for row in run.holders()) == run.stats().peak_bytes
+    assert sum(row.bytes for row in run.holders()) == run.stats().peak_bytes
     run.resume("64MiB")
-    assert sum(row["bytes"] for row in run.holders()) == run.stats().peak_bytes
+    assert sum(row.bytes for row in run.holders()) == run.stats().peak_bytes
     assert nn.Module.__call__.__qualname__.startswith("Module.")
 
 
@@ -392,8 +391,8 @@ def test_a_value_made_without_inputs_outside_of_modules_is_an_input() -> None:
         rows = run.holders(each=True)
     assert len(held) == 4
     # At the peak, the last op had not ended.
-    assert {row["kind"] for row in rows} == {"inputs", "workspace"}
-    assert sum(row["values"] for row in rows if row["kind"] == "inputs") == 3
+    assert {row.kind for row in rows} == {"inputs", "workspace"}
+    assert sum(row.values for row in rows if row.kind == "inputs") == 3
 
 
 def test_a_chrome_trace_is_the_timeline(tmp_path: Path) -> None:

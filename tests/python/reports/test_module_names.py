@@ -68,7 +68,7 @@ def test_naming_calls_no_overridden_method_of_a_module(name: str, outcome: str) 
         model(torch.ones(3)).sum().backward()
         optimizer.step()
         after = torch.rand(1).item()
-        named = {row["name"] for row in run.holders(each=True)}
+        named = {row.name for row in run.holders(each=True)}
     assert {"inner.weight", "inner.bias"} <= named
     assert list(model._parameters) == []
     torch.manual_seed(0)
@@ -84,7 +84,7 @@ def test_naming_does_not_read_the_gradient_of_a_non_leaf_parameter() -> None:
         model._parameters["weight"] = meta * 2  # type: ignore[assignment]
         model(torch.ones(3)).sum().backward()
         torch.optim.SGD([meta], 0.1).step()
-        assert any(row["name"] == "bias" for row in run.holders(each=True))
+        assert any(row.name == "bias" for row in run.holders(each=True))
 
 
 def test_modules_made_in_a_loop_make_a_bounded_number_of_names() -> None:
@@ -102,7 +102,7 @@ def test_modules_made_in_a_loop_make_a_bounded_number_of_names() -> None:
             model(x)
             nn.Tanh()(x)
         assert len(module_names.MODULES._names) == before
-        modules = {row["module"] for row in run.work()}
+        modules = {row.module for row in run.work()}
     assert {"Sequential.1.ReLU", "Tanh"} <= modules
 
 

@@ -60,10 +60,10 @@ def test_report_has_the_figures() -> None:
         replay_ns=10**8,
     )
     pinned = [
-        {"bytes": 2**20, "by": "non-recomputable", "op": "aten::randn"},
-        {"bytes": 2**10, "by": "escape", "op": "aten::add"},
-        {"bytes": 2**20, "by": "non-recomputable", "op": "aten::randn"},
-        *({"bytes": 1, "by": "non-recomputable", "op": f"aten::op{i}"} for i in range(20)),
+        recoup.PinnedValue(bytes=2**20, by="non-recomputable", op="aten::randn"),
+        recoup.PinnedValue(bytes=2**10, by="escape", op="aten::add"),
+        recoup.PinnedValue(bytes=2**20, by="non-recomputable", op="aten::randn"),
+        *(recoup.PinnedValue(bytes=1, by="non-recomputable", op=f"aten::op{i}") for i in range(20)),
     ]
     lines = [
         tuple(cell.strip() for cell in line.split("  ") if cell.strip())
@@ -85,9 +85,9 @@ def test_report_has_the_figures() -> None:
 
 def test_report_names_the_ops_that_waited_for_copies() -> None:
     waits = [
-        {"op": "aten::mm", "spill_ns": 3 * 10**9, "fetch_ns": 10**6},
-        {"op": "", "spill_ns": 0, "fetch_ns": 2 * 10**9},
-        *({"op": f"aten::op{i}", "spill_ns": 10, "fetch_ns": 1} for i in range(5)),
+        recoup.CopyWait(op="aten::mm", spill_ns=3 * 10**9, fetch_ns=10**6),
+        recoup.CopyWait(op="", spill_ns=0, fetch_ns=2 * 10**9),
+        *(recoup.CopyWait(op=f"aten::op{i}", spill_ns=10, fetch_ns=1) for i in range(5)),
     ]
     text = format_report(stats_of(budget_bytes=1), [], policy="lru", copy_waits=waits)
     lines = [line.split() for line in text.splitlines()]
@@ -110,12 +110,13 @@ def test_report_columns_are_aligned() -> None:
 
 
 def test_report_is_plain_text_of_a_fixed_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    pinned = [{"bytes": 1, "by": "[red]non-recomputable[/red]", "op": "my:smile:op" + 200 * "x"}]
+    by, op = "[red]non-recomputable[/red]", "my:smile:op" + 200 * "x"
+    pinned = [recoup.PinnedValue(bytes=1, by=by, op=op)]
     wide = format_report(stats_of(budget_bytes=1), pinned, policy="lru")
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert format_report(stats_of(budget_bytes=1), pinned, policy="lru") == wide
-    assert wide.isascii() and "  my:smile:op" + 200 * "x" + "\n" in wide
+    assert wide.isascii() and "  " + op + "\n" in wide
     assert "[red]non-recomputable[/red] " in wide
 
 

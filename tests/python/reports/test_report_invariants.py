@@ -104,8 +104,8 @@ def test_holders_and_work_add_up_to_the_counters(outcome: Outcome) -> None:
     run, stats = outcome.run, outcome.run.stats()
     for each in (False, True):
         rows = run.holders(each=each)
-        assert sum(row["bytes"] for row in rows) == stats.peak_bytes
-        sizes = [row["bytes"] for row in rows]
+        assert sum(row.bytes for row in rows) == stats.peak_bytes
+        sizes = [row.bytes for row in rows]
         assert sizes == sorted(sizes, reverse=True)
     work = run.work()
     wanted = {
@@ -116,7 +116,7 @@ def test_holders_and_work_add_up_to_the_counters(outcome: Outcome) -> None:
         "evictions": stats.evictions,
         "evicted_bytes": stats.evicted_bytes,
     }
-    assert {name: sum(row[name] for row in work) for name in wanted} == wanted
+    assert {name: sum(getattr(row, name) for row in work) for name in wanted} == wanted
 
 
 def test_the_failure_in_the_report_is_that_of_the_program(outcome: Outcome) -> None:
@@ -140,7 +140,7 @@ def test_the_failure_in_the_report_is_that_of_the_program(outcome: Outcome) -> N
     assert body.figures == {name: getattr(error, name) for name in body.figures}
     assert body.figures["asked_bytes"] > 0
     assert body.rows is not None
-    assert sum(row["bytes"] for row in body.rows) == body.charged_bytes
+    assert sum(row.bytes for row in body.rows) == body.charged_bytes
     assert body.charged_bytes <= body.figures["budget_bytes"]
     assert body.help
     if outcome.ending == "memory":
@@ -149,7 +149,7 @@ def test_the_failure_in_the_report_is_that_of_the_program(outcome: Outcome) -> N
     assert body.step is not None
     spans, end = body.step["spans"], body.step["end_ns"]
     assert body.step["charged"][-1][1] == body.charged_bytes
-    held = sum(row["bytes"] for row in body.rows if row["kind"] not in ("workspace", "other"))
+    held = sum(row.bytes for row in body.rows if row.kind not in ("workspace", "other"))
     assert sum(span[2] for span in spans if span[1] == end) == held
 
 

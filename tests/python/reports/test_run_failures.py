@@ -100,13 +100,13 @@ def test_an_error_ends_with_the_largest_holders() -> None:
     head, *lines, rest = note.splitlines()
     assert head == "Memory held when the allocation failed, by module and kind:"
     for row, line in zip(failure.rows, lines, strict=False):
-        module, kind, size = line[2:].split("  ", 1)[0], row["kind"], format_bytes(row["bytes"])
-        assert module.strip() == (row["module"] or "outside modules")
+        module, kind, size = line[2:].split("  ", 1)[0], row.kind, format_bytes(row.bytes)
+        assert module.strip() == (row.module or "outside modules")
         assert kind in line and line.endswith(size)
     left = failure.rows[NOTED_ROWS:]
     assert rest.split() == [
         *f"{len(left)} other rows in the report".split(),
-        *format_bytes(sum(row["bytes"] for row in left)).split(),
+        *format_bytes(sum(row.bytes for row in left)).split(),
     ]
 
 
@@ -126,7 +126,7 @@ def test_a_failed_exit_is_reported_until_it_is_completed() -> None:
     assert (failure.where, failure.op) == ("exit", caught.value.op)
     assert any("run.resume(" in line for line in failure.help)
     assert failure.rows is not None
-    assert sum(row["bytes"] for row in failure.rows) == failure.charged_bytes > 0
+    assert sum(row.bytes for row in failure.rows) == failure.charged_bytes > 0
     assert "The exit of the scope raised an exception." in run.page()
     run.resume("64MiB")
     assert run.failures() == []
@@ -166,7 +166,7 @@ def test_an_error_raised_from_out_of_budget_has_its_figures() -> None:
     assert (failure.type, failure.message) == ("RuntimeError", "the batch is too large")
     assert failure.figures["asked_bytes"] == 1 << 26
     assert failure.rows is not None
-    assert "parameters" in {row["kind"] for row in failure.rows}
+    assert "parameters" in {row.kind for row in failure.rows}
 
 
 def test_a_caught_error_is_not_a_failure() -> None:

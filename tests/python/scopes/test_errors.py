@@ -212,7 +212,7 @@ def test_a_failed_exit_names_resume() -> None:
     run.resume("1GiB")
     assert "data_ptr" not in vars(torch.Tensor)
     assert run._engine.left
-    assert run.pinned() == [{"bytes": 7, "by": "non-recomputable", "op": "aten::ones"}]
+    assert run.pinned() == [recoup.PinnedValue(bytes=7, by="non-recomputable", op="aten::ones")]
 
 
 @pytest.mark.usefixtures("fake_engine")

@@ -344,10 +344,10 @@ def test_a_new_peak_starts_at_what_is_charged() -> None:
         assert run.stats().peak_bytes >= 5 * MIB
         run.reset_peak_stats()
         assert run.stats().peak_bytes == run.stats().resident_bytes
-        assert sum(row["bytes"] for row in run.holders()) == run.stats().peak_bytes
+        assert sum(row.bytes for row in run.holders()) == run.stats().peak_bytes
         torch.ones(MIB // 2).sum()
         assert 3 * MIB <= run.stats().peak_bytes < 4 * MIB
-        assert sum(row["bytes"] for row in run.holders()) == run.stats().peak_bytes
+        assert sum(row.bytes for row in run.holders()) == run.stats().peak_bytes
         run.check()
     assert kept.sum() == MIB // 4
     with pytest.raises(RuntimeError, match="reset_peak_stats needs an open scope"):

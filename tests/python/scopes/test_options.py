@@ -1,9 +1,7 @@
 """One table names the options of an engine; this compares other lists of options with it."""
 
-import ast
 import dataclasses
 import inspect
-import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy
 import pytest
 
 import recoup
+from documented import bare_fields
 from recoup.bench.flat_options import split
 
 HEADER = Path(__file__).parents[3] / "include" / "recoup" / "options.h"
@@ -48,15 +47,7 @@ def test_budget_takes_each_option_with_the_default_of_the_table() -> None:
 
 
 def test_every_field_of_the_options_is_documented() -> None:
-    tree = ast.parse(inspect.getsource(recoup.Options)).body[0]
-    assert isinstance(tree, ast.ClassDef)
-    pairs = itertools.pairwise(tree.body)
-    bare = [
-        ast.unparse(field.target)
-        for field, after in pairs
-        if isinstance(field, ast.AnnAssign) and not isinstance(after, ast.Expr)
-    ]
-    assert bare == []
+    assert bare_fields(recoup.Options) == []
 
 
 def test_budget_passes_each_option_on() -> None:

@@ -99,7 +99,7 @@ def test_values_that_an_opaque_op_held_are_released() -> None:
         y = product(x)
         assert recoup.evict(x) and recoup.evict(_KEPT["weight"])
         run.check()
-        assert not [row for row in run.pinned() if row["by"] == "pin"]
+        assert not [row for row in run.pinned() if row.by == "pin"]
         del y
 
 

@@ -30,14 +30,21 @@ def line_of_made_up_figures() -> str:
 
 def report_of_made_up_figures() -> str:
     """A report with all its tables."""
+    times = {"op_ns": 2_500_000, "replay_ns": 850}
+    counts = {"ops": 4, "replays": 1, "evictions": 1, "evicted_bytes": MIB}
+    work = recoup.ModuleWork(module="0", **times, **counts)
     return format_report(
         _made_up(),
-        [{"bytes": 2 * MIB, "by": "non-recomputable", "op": "aten::ones"}],
+        [recoup.PinnedValue(bytes=2 * MIB, by="non-recomputable", op="aten::ones")],
         policy="planned",
-        copy_waits=[{"op": "aten::mm", "spill_ns": 1_250_000, "fetch_ns": 2_500_000}],
-        kept_graphs=[("it modifies large inputs, which are expensive to copy", 2)],
-        holders=[{"module": "0", "kind": "parameters", "bytes": 15 * MIB, "values": 2}],
-        modules=[{"module": "0", "op_ns": 2_500_000, "ops": 4, "replays": 1, "replay_ns": 850}],
+        copy_waits=[recoup.CopyWait(op="aten::mm", spill_ns=1_250_000, fetch_ns=2_500_000)],
+        kept_graphs=[
+            recoup.KeptGraphs(
+                reason="it modifies large inputs, which are expensive to copy", calls=2
+            )
+        ],
+        holders=[recoup.Holder(module="0", kind="parameters", bytes=15 * MIB, values=2)],
+        modules=[work],
     )
 
 

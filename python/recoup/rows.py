@@ -1,0 +1,114 @@
+"""The rows of the tables that the methods of `Run` return.
+
+`dataclasses.asdict` makes a row a dictionary of JSON values. A field is None if the run did not
+record it.
+"""
+
+import dataclasses
+from typing import Any, Literal
+
+MemoryKind = Literal[
+    "parameters",
+    "buffers",
+    "gradients",
+    "optimizer",
+    "activations",
+    "inputs",
+    "workspace",
+    "other",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PinnedValue:
+    """A value that cannot be evicted: a row of `Run.pinned`."""
+
+    bytes: int
+    """Size of the value, in bytes."""
+    by: str
+    """The reason: "pin", "escape", "non-recomputable" or another text."""
+    op: str
+    """The op that made the value; empty: no op made it, or the op is not known."""
+    module: str | None = None
+    """Qualified name of the module that the value belongs to; empty: no module. None without
+    `recoup.budget(profile="modules")`."""
+    kind: MemoryKind | None = None
+    """Use of the memory. None without `recoup.budget(profile="modules")`."""
+    name: str | None = None
+    """Name of the tensor, as in `named_parameters`; empty: the tensor has no name. None without
+    `recoup.budget(profile="modules")`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Holder:
+    """Memory that one module holds for one use: a row of `Run.holders`."""
+
+    module: str
+    """Qualified name of the module; empty: outside of all modules."""
+    kind: MemoryKind
+    """Use of the memory."""
+    op: str | None = None
+    """The op that made the values; empty: no op made them. None without `each=True`."""
+    name: str | None = None
+    """Name of the tensor, as in `named_parameters`; empty: the tensors have no name. None without
+    `each=True`."""
+    line: str | None = None
+    """The program line that ran the op, as 'file:line (function)'; empty without
+    `recoup.budget(profile="lines")`. None without `each=True`."""
+    bytes: int
+    """Size of all values of the row, in bytes."""
+    values: int
+    """Number of values."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModuleWork:
+    """Work that was done for one module: a row of `Run.work`.
+
+    An op of backward counts for the module of its forward op.
+    """
+
+    module: str
+    """Qualified name of the module; empty: outside of all modules."""
+    ops: int
+    """Number of ops that the program ran."""
+    op_ns: int
+    """Cost of these ops, in nanoseconds, as in `Stats.op_ns`."""
+    replays: int
+    """Number of ops that ran again to restore evicted values."""
+    replay_ns: int
+    """Cost of these ops, in nanoseconds, as in `Stats.replay_cost_ns`."""
+    evictions: int
+    """Number of evictions of values of the module."""
+    evicted_bytes: int
+    """Size of all values that were evicted, in bytes. A value counts at each eviction."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CopyWait:
+    """Waits of one op for copies to and from the spill tier: a row of `Run.copy_waits`."""
+
+    op: str
+    """Name of the op; empty: between ops, as at the end of the scope."""
+    spill_ns: int
+    """Time that the program waited for copies to the tier, in nanoseconds."""
+    fetch_ns: int
+    """Time that the program waited for copies from the tier, in nanoseconds."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeptGraphs:
+    """Calls of compiled graphs that could not be replayed: a row of `Run.kept_graphs`.
+
+    The results of such a call are never evicted.
+    """
+
+    reason: str
+    """Why the calls could not be replayed."""
+    calls: int
+    """Number of calls."""
+
+
+def recorded(row: PinnedValue | Holder | ModuleWork) -> dict[str, Any]:
+    """The row as a dictionary of the fields that the run recorded."""
+    return {name: value for name, value in dataclasses.asdict(row).items() if value is not None}
