@@ -24,11 +24,7 @@ constexpr std::int64_t kMostMoved = 20;
 }  // namespace
 
 Foresight::Foresight(Engine& engine, const Settings& settings)
-    : ObserverPair(nullptr, nullptr),
-      engine_(engine),
-      settings_(settings),
-      budget_(engine.options().budget),
-      log_(engine) {
+    : engine_(engine), settings_(settings), budget_(engine.options().budget), log_(engine) {
   begin_step();
 }
 
@@ -95,23 +91,23 @@ std::optional<Nanoseconds> Foresight::moves_next() const {
 }
 
 void Foresight::on_op_begin(std::string_view name, std::span<const Operand> operands) {
-  ObserverPair::on_op_begin(name, operands);
+  Observers::on_op_begin(name, operands);
   ++open_ops_;
 }
 
 void Foresight::on_external(StorageId storage, Bytes nbytes, bool among_outside) {
-  ObserverPair::on_external(storage, nbytes, among_outside);
+  Observers::on_external(storage, nbytes, among_outside);
   log_.add_storage(storage);
 }
 
 void Foresight::on_adopt(const FreshStorage& fresh, StorageId storage) {
-  ObserverPair::on_adopt(fresh, storage);
+  Observers::on_adopt(fresh, storage);
   log_.add_storage(storage);
 }
 
 void Foresight::on_op_end(const OpRecord& record, std::span<const Operand> operands,
                           std::span<const StorageId> fresh) {
-  ObserverPair::on_op_end(record, operands, fresh);
+  Observers::on_op_end(record, operands, fresh);
   --open_ops_;
   if (running_) {
     hashes_.push_back(*running_);
@@ -122,13 +118,13 @@ void Foresight::on_op_end(const OpRecord& record, std::span<const Operand> opera
 }
 
 void Foresight::on_op_failed() {
-  ObserverPair::on_op_failed();
+  Observers::on_op_failed();
   --open_ops_;
   running_.reset();
 }
 
 void Foresight::on_evict(ValueId value) {
-  ObserverPair::on_evict(value);
+  Observers::on_evict(value);
   if (following_ == nullptr || !following_->evictions) {
     return;
   }
@@ -150,7 +146,7 @@ void Foresight::add_to(Stats& stats) const {
 }
 
 void Foresight::on_step(std::string_view name) {
-  ObserverPair::on_step(name);
+  Observers::on_step(name);
   if (open_ops_ > 0) {  // on another thread
     drop_step();
   }
@@ -165,7 +161,7 @@ void Foresight::on_step(std::string_view name) {
 }
 
 void Foresight::begin_step() {
-  set_second(nullptr);
+  set({});
   recorder_.reset();
   forget_step();
   given_up_ = open_ops_ > 0;
@@ -182,7 +178,7 @@ void Foresight::begin_step() {
   }
   if (!given_up_ && worth_recording()) {
     recorder_ = std::make_unique<StepRecorder>(engine_, log_);
-    set_second(&recorder_->observer());
+    set({&recorder_->observer()});
   }
 }
 
@@ -209,7 +205,7 @@ Foresight::KnownSteps Foresight::take_known() {
 void Foresight::drop_step() {
   forget_step();
   given_up_ = true;
-  set_second(nullptr);
+  set({});
   recorder_.reset();
 }
 
@@ -220,7 +216,7 @@ Foresight::KnownStep* Foresight::find(StepHash hash) {
 }
 
 void Foresight::end_step() {
-  set_second(nullptr);
+  set({});
   ++fruitless_;
   const StepHash hash = log_.hash();
   if (given_up_ || hashes_.empty() || engine_.options().budget != budget_) {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/engine/base/observer_pair.h"
+#include "csrc/engine/base/observers.h"
 #include "csrc/foresight/planner_thread.h"
 
 namespace recoup::detail {
@@ -29,8 +29,9 @@ namespace recoup::detail {
 //
 // A list that a thread has found is used from the next op that begins.
 //
-// Must be set as the engine's planned victims and observer before the engine runs anything.
-class Foresight final : public ObserverPair, public PlannedVictims {
+// Must be set as the engine's planned victims and observer before the engine runs anything. Its
+// list of observers is the recorder of the running step, or empty.
+class Foresight final : public Observers, public PlannedVictims {
  public:
   struct KnownStep {
     std::vector<StepHash> hashes;  // by op: hash of all previous ops and of the op's arguments

@@ -54,7 +54,7 @@ void StepRecorder::add_block(BlockId id, const BlockView& block) {
 void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   const Value& value = engine_.value(storage.current);
   if (!value.block.valid()) {
-    const bool charged = value.external != nullptr && !value.among_outside;
+    const bool charged = value.external != nullptr && !value.flags.among_outside;
     step_.unseen -= charged ? value.size : Bytes(0);
     recorder_.on_external(id, charged ? value.nbytes : Bytes(0), false);
   }

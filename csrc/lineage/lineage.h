@@ -28,6 +28,17 @@ enum class Residency : std::uint8_t {
   kLost,      // has no bytes and cannot be replayed; its record is about to be removed
 };
 
+// What the engine notes on a value. The lineage neither reads nor writes it.
+struct EngineFlags {
+  bool among_outside = false;  // external, and part of Options::outside
+  bool kept = false;           // a schedule wants its bytes, even if it is not needed
+  bool was_read = false;       // by an op of the program that did not write it
+  bool from_nothing = false;   // Note [State]: its storage began with an op that read nothing
+  bool changed = false;        // Note [State]: its storage was changed before, after it was read
+  bool frozen = false;         // non-recomputable, but would not be in every budget
+  bool dead_source = false;    // non-recomputable, in the pool, and without a storage
+};
+
 struct Value {
   Bytes size;         // size of its block, alignment included
   Bytes nbytes;       // exact size of its storage
@@ -48,19 +59,13 @@ struct Value {
   std::uint32_t candidate_index = kNotCandidate;
   mutable std::uint32_t mark = 0;  // the last traversal that visited it
   Residency residency = Residency::kResident;
-  bool escaped = false;        // code outside the engine has its address
-  bool among_outside = false;  // external, and part of Options::outside
-  bool kept = false;           // a schedule wants its bytes, even if it is not needed
-  bool was_read = false;       // by an op of the program that did not write it
-  bool from_nothing = false;   // Note [State]: its storage began with an op that read nothing
-  bool changed = false;        // Note [State]: its storage was changed before, after it was read
-  bool frozen = false;         // non-recomputable, but would not be in every budget
-  bool dead_source = false;    // non-recomputable, in the pool, and without a storage
-  bool spillable = false;      // the spill tier accepts it
-  bool writing = false;        // a kernel that pins it overwrites it
-  bool copying = false;        // Note [Async copies]: an async copy is under way
-  BlockId slot;                // the slot of the spill tier that has or will have its content
-  void* external = nullptr;    // device's record of a storage outside the pool
+  bool escaped = false;    // code outside the engine has its address
+  bool spillable = false;  // the spill tier accepts it
+  bool writing = false;    // a kernel that pins it overwrites it
+  bool copying = false;    // Note [Async copies]: an async copy is under way
+  EngineFlags flags;
+  BlockId slot;              // the slot of the spill tier that has or will have its content
+  void* external = nullptr;  // device's record of a storage outside the pool
 
   static constexpr std::uint32_t kNotCandidate = 0xffffffff;
   [[nodiscard]] bool resident() const { return residency == Residency::kResident; }
@@ -87,6 +92,8 @@ struct Value {
     return storage.valid() || soft_pins > 0 || (hard_pins > 0 && !writing) || demand > 0;
   }
 };
+
+static_assert(sizeof(Value) <= 104, "there is one for each recorded value");
 
 // One written storage of an op: its content before and after.
 struct WrittenValue {

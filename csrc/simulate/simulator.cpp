@@ -33,12 +33,10 @@ Options engine_options(Options options) {
 Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Observer* observer,
                      Bytes schedule_budget)
     : trace_(trace),
-      observer_(observer),
       options_(options),
       most_replay_cost_(kMostReplayCost),
       engine_(std::in_place, engine_options(options.engine), static_cast<Device&>(*this)),
-      kernels_(trace, *engine_),
-      observers_(nullptr, nullptr) {
+      kernels_(trace, *engine_) {
   if (const ScheduleKind kind = find_policy(options.engine.policy).schedule;
       kind != ScheduleKind::kNone) {
     runner_.emplace(*engine_, kind,
@@ -60,9 +58,9 @@ Simulator::Simulator(const Trace& trace, const SimulationOptions& options, Obser
 
 Simulator::~Simulator() = default;
 
-void Simulator::observe(Observer* observer) {
-  observers_ = ObserverPair(runner_ ? &*runner_ : nullptr, observer);
-  observer_ = runner_ ? &observers_ : observer;
+void Simulator::observe(Observer* first, Observer* second) {
+  observers_ = {runner_ ? &*runner_ : nullptr, first, second};
+  observer_ = runner_ || second != nullptr ? &observers_ : first;
   engine_->set_observer(observer_);
 }
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/engine/base/observer_pair.h"
+#include "csrc/engine/base/observers.h"
 #include "csrc/engine/program/engine.h"
 #include "csrc/schedule/runner.h"
 #include "csrc/simulate/kernel_runner.h"
@@ -53,8 +53,8 @@ class Simulator final : private Device {
   [[nodiscard]] Engine& engine() { return *engine_; }
 
   // ---- before the run ----
-  // Sets the observer; null: none.
-  void observe(Observer* observer);
+  // Sets the observers, in the order in which they are called. Both may be null.
+  void observe(Observer* first, Observer* second = nullptr);
   void begin_in(StartingPool pool) { starting_pool_ = std::move(pool); }
   // Ends the run as too slow if replays cost more.
   void set_most_replay_cost(Nanoseconds most) { most_replay_cost_ = most; }
@@ -109,7 +109,7 @@ class Simulator final : private Device {
   void sweep_external() override {}
 
   const Trace& trace_;
-  Observer* observer_;
+  Observer* observer_ = nullptr;  // of the engine; null: none
   SimulationOptions options_;
   std::vector<StorageId> storages_;                                 // by number in the trace
   std::vector<BlockId> blocks_;                                     // by number in the trace
@@ -129,7 +129,7 @@ class Simulator final : private Device {
   std::optional<Engine> engine_;   // its destructor calls the device
   KernelRunner kernels_;
   std::optional<ScheduleRunner> runner_;  // for a policy with a schedule
-  ObserverPair observers_;
+  Observers observers_;                   // the runner and those of observe()
 };
 
 }  // namespace recoup::detail

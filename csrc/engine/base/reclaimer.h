@@ -3,23 +3,33 @@
 #pragma once
 
 #include <optional>
+#include <variant>
 
+#include "csrc/pool/compaction.h"
 #include "recoup/policy.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
 
+// One step towards a request. The reclaimer that made an offer keeps nothing of it.
+struct Offer {
+  Nanoseconds price;  // the cheapest offer is taken
+  // Price of what has been evicted for the request so far, once this step is done.
+  Nanoseconds lost;
+  std::variant<EvictionPlan, CompactionPlan> plan;  // what the reclaimer is going to do
+};
+
 class Reclaimer {
  public:
   virtual ~Reclaimer() = default;
 
-  // The price of one step towards `request`, whose bytes are free in sum. `lost` is the price of
-  // what has been evicted for the same request so far. nullopt: nothing can be done, or only at a
-  // price above `limit`. Changes nothing.
-  virtual std::optional<Nanoseconds> offer(const RoomRequest& request, Nanoseconds lost,
-                                           std::optional<Nanoseconds> limit) = 0;
-  // Carries out the last offer, and adds the price of what it evicts to `lost`.
-  virtual void take(Nanoseconds& lost) = 0;
+  // One step towards `request`, whose bytes are free in sum. `lost` is the price of what has been
+  // evicted for the same request so far. nullopt: nothing can be done, or only at a price above
+  // `limit`. Changes nothing.
+  virtual std::optional<Offer> offer(const RoomRequest& request, Nanoseconds lost,
+                                     std::optional<Nanoseconds> limit) = 0;
+  // Carries out an offer of this reclaimer. Nothing may have changed since it was made.
+  virtual void take(const Offer& offer) = 0;
 };
 
 }  // namespace recoup::detail

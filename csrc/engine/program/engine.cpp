@@ -178,7 +178,7 @@ StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge) {
 StorageId Engine::revive_external(ValueId id) {
   const StorageId storage = values_.revive_external(id);
   if (context_.observer != nullptr) {
-    context_.observer->on_external(storage, value(id).nbytes, value(id).among_outside);
+    context_.observer->on_external(storage, value(id).nbytes, value(id).flags.among_outside);
   }
   return storage;
 }

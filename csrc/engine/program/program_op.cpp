@@ -120,7 +120,7 @@ void ProgramOp::prepare(std::span<const Operand> operands, std::span<const Stora
   for (const Operand& operand : operands) {
     if (operand.value.valid()) {
       Value& value = lineage_[operand.value];
-      value.was_read |= operand.reads && !operand.written;
+      value.flags.was_read |= operand.reads && !operand.written;
       values_.used(operand.value);
       fixed += static_cast<int>(value.block.valid());
       again &= !operand.written || operand.overwritten || operand.left_out;

@@ -25,8 +25,8 @@ void ScheduleRequests::keep(const ValueTicket& ticket, bool on) {
     return;
   }
   Value& value = lineage_[ticket.value];
-  if (value.kept != on && (!on || value.resident())) {
-    value.kept = on;
+  if (value.flags.kept != on && (!on || value.resident())) {
+    value.flags.kept = on;
     if (!on) {
       values_.collect(ticket.value);
     }
@@ -67,7 +67,7 @@ void ScheduleRequests::restore(std::span<const ValueTicket> tickets) {
     throw;
   }
   for (ValueId id : wanted) {
-    lineage_[id].kept = true;
+    lineage_[id].flags.kept = true;
   }
   replayer_.release(wanted);
   unpin_all();

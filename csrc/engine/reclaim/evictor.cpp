@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "csrc/base/check.h"
@@ -212,20 +214,20 @@ Nanoseconds Evictor::price_of(const EvictionPlan& plan) const {
   return price;
 }
 
-std::optional<Nanoseconds> Evictor::offer(const RoomRequest& request, Nanoseconds lost,
-                                          std::optional<Nanoseconds> limit) {
-  offered_ = plan(request);
-  if (offered_.victims.empty()) {
+// Evictions that alone do not suffice are in vain if moves follow, so the price includes them.
+std::optional<Offer> Evictor::offer(const RoomRequest& request, Nanoseconds lost,
+                                    std::optional<Nanoseconds> limit) {
+  EvictionPlan planned = plan(request);
+  if (planned.victims.empty()) {
     return std::nullopt;
   }
-  offered_price_ = price_of(offered_);
-  const Nanoseconds price = lost + offered_price_;
-  return limit && price > *limit ? std::nullopt : std::optional(price);
+  const Nanoseconds price = lost + price_of(planned);
+  if (limit && price > *limit) {
+    return std::nullopt;
+  }
+  return Offer{.price = price, .lost = price, .plan = std::move(planned)};
 }
 
-void Evictor::take(Nanoseconds& lost) {
-  lost += offered_price_;
-  evict_all(offered_);
-}
+void Evictor::take(const Offer& offer) { evict_all(std::get<EvictionPlan>(offer.plan)); }
 
 }  // namespace recoup::detail

@@ -41,9 +41,9 @@ class Evictor final : public Reclaimer {
   void evict_everything_as_told();
 
   // ---- Reclaimer ----
-  std::optional<Nanoseconds> offer(const RoomRequest& request, Nanoseconds lost,
-                                   std::optional<Nanoseconds> limit) override;
-  void take(Nanoseconds& lost) override;
+  std::optional<Offer> offer(const RoomRequest& request, Nanoseconds lost,
+                             std::optional<Nanoseconds> limit) override;
+  void take(const Offer& offer) override;
 
  private:
   EvictionPlan plan(const RoomRequest& request);
@@ -63,8 +63,6 @@ class Evictor final : public Reclaimer {
   Candidates& candidates_;
   EvictionPolicy& policy_;
   Spiller& spiller_;
-  EvictionPlan offered_;
-  Nanoseconds offered_price_{0};
 };
 
 }  // namespace recoup::detail

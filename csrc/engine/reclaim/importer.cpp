@@ -36,7 +36,7 @@ void Importer::bring_in() {
 }
 
 bool Importer::may_leave(const Value& value) const {
-  return value.external != nullptr && !value.among_outside && !value.escaped &&
+  return value.external != nullptr && !value.flags.among_outside && !value.escaped &&
          value.hard_pins == 0 && context_.tier.takes(value.nbytes);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "csrc/engine/base/timer.h"
@@ -37,8 +38,8 @@ void Mover::slide() {
 }
 
 // The search for a plan costs time, too.
-std::optional<Nanoseconds> Mover::offer(const RoomRequest& request, Nanoseconds /*lost*/,
-                                        std::optional<Nanoseconds> limit) {
+std::optional<Offer> Mover::offer(const RoomRequest& request, Nanoseconds lost,
+                                  std::optional<Nanoseconds> limit) {
   const MovePrice& price = context_.move_price;
   const Bytes most =
       limit ? price.in_bytes(*limit - price.look(pool_.taken_blocks())) : Compactor::kNoLimit;
@@ -49,11 +50,11 @@ std::optional<Nanoseconds> Mover::offer(const RoomRequest& request, Nanoseconds 
   if (!moves) {
     return std::nullopt;
   }
-  offered_ = std::move(*moves);
-  return price.of(offered_.moves.size(), offered_.moved);
+  const Nanoseconds of_moves = price.of(moves->moves.size(), moves->moved);
+  return Offer{.price = of_moves, .lost = lost, .plan = std::move(*moves)};
 }
 
-void Mover::take(Nanoseconds& /*lost*/) { do_moves(offered_); }
+void Mover::take(const Offer& offer) { do_moves(std::get<CompactionPlan>(offer.plan)); }
 
 // False: a storage refused to move, and the rest of the plan is void.
 bool Mover::do_moves(const CompactionPlan& plan) {

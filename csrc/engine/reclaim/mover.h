@@ -35,9 +35,9 @@ class Mover final : public Reclaimer {
   void move_everything();
 
   // ---- Reclaimer ----
-  std::optional<Nanoseconds> offer(const RoomRequest& request, Nanoseconds lost,
-                                   std::optional<Nanoseconds> limit) override;
-  void take(Nanoseconds& lost) override;
+  std::optional<Offer> offer(const RoomRequest& request, Nanoseconds lost,
+                             std::optional<Nanoseconds> limit) override;
+  void take(const Offer& offer) override;
 
  private:
   [[nodiscard]] std::optional<CompactionPlan> plan(Bytes size, Bytes limit);
@@ -51,7 +51,6 @@ class Mover final : public Reclaimer {
   Values& values_;
   Pages& pages_;
   Compactor compactor_;
-  CompactionPlan offered_;
   bool moved_low_ = false;  // direction of the last move_everything
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
+#include <utility>
 
 #include "csrc/base/check.h"
 #include "csrc/base/strings.h"
@@ -103,7 +104,8 @@ void Room::make_room(Bytes size) {
         misfit = true;
         count_misfit();
       }
-      if (make_one_piece(size, lost)) {
+      lost = make_one_piece(size, lost);
+      if (pool_.largest_free() >= size) {
         break;
       }
     } else if (enough_.roomy() && non_recomputables_.drop_one(missing)) {
@@ -133,64 +135,67 @@ void Room::make_room(Bytes size) {
   stats.bookkeeping_ns += spent.count() - (apart() - apart_before);
 }
 
-// Makes `size` contiguous bytes free, when as many are free in total. `lost`: the price of what has
-// been evicted for the same allocation since then. False: nothing is left to evict.
-bool Room::make_one_piece(Bytes size, Nanoseconds& lost) {
+// Makes `size` contiguous bytes free, when as many are free in total, as far as that is possible.
+// `lost`: the price of what has been evicted for the same allocation since then. Returns it with
+// that of the evictions made here.
+Nanoseconds Room::make_one_piece(Bytes size, Nanoseconds lost) {
   if (enough_.roomy() && mover_.bring_together(size)) {
-    return true;
+    return lost;
   }
   if (enough_.roomy() && enough_.again() && !context_.replaying) {
     reporter_.fail(size, kInPieces, true);  // the op is run again with defragmented memory
   }
   while (pool_.largest_free() < size) {
-    if (!reclaim({.size = size, .shortfall = Bytes(0)}, lost) && !context_.copies->wait_for_all()) {
-      return false;
+    const std::optional<Nanoseconds> more = reclaim({.size = size, .shortfall = Bytes(0)}, lost);
+    lost = more.value_or(lost);
+    if (!more && !context_.copies->wait_for_all()) {
+      break;
     }
   }
-  return true;
+  return lost;
 }
 
-// False: no step is planned now, or it cannot be done.
-bool Room::reclaim_as_planned(const RoomRequest& request, Nanoseconds& lost) {
+// Takes one step, and returns the new value of `lost`. nullopt: nothing can be done.
+std::optional<Nanoseconds> Room::reclaim(const RoomRequest& request, Nanoseconds lost) {
+  std::optional<Step> step = planned_step(request, lost);
+  if (!step) {
+    step = cheapest_step(request, lost);
+  }
+  if (!step) {
+    return std::nullopt;
+  }
+  step->way->take(step->offer);
+  if (step->way == &mover_ && context_.planned != nullptr) {
+    context_.planned->on_room_by_moves();
+  }
+  return step->offer.lost;
+}
+
+// nullopt: no step is planned now, or it cannot be done.
+std::optional<Room::Step> Room::planned_step(const RoomRequest& request, Nanoseconds lost) {
   PlannedVictims* const planned = context_.planned;
   if (planned == nullptr) {
-    return false;
+    return std::nullopt;
   }
   const std::optional<Nanoseconds> limit = planned->moves_next();
   if (!limit && !planned->next().valid()) {
-    return false;
+    return std::nullopt;
   }
   Reclaimer& way = limit ? static_cast<Reclaimer&>(mover_) : evictor_;
-  if (!way.offer(request, lost, limit)) {
-    return false;
-  }
-  take(way, lost);
-  return true;
+  std::optional<Offer> offer = way.offer(request, lost, limit);
+  return offer ? std::optional(Step{.way = &way, .offer = std::move(*offer)}) : std::nullopt;
 }
 
-void Room::take(Reclaimer& way, Nanoseconds& lost) {
-  way.take(lost);
-  if (&way == &mover_ && context_.planned != nullptr) {
-    context_.planned->on_room_by_moves();
-  }
-}
-
-bool Room::reclaim(const RoomRequest& request, Nanoseconds& lost) {
-  if (reclaim_as_planned(request, lost)) {
-    return true;
-  }
-  Reclaimer* cheapest = nullptr;
-  std::optional<Nanoseconds> price;
+// nullopt: nothing can be done.
+std::optional<Room::Step> Room::cheapest_step(const RoomRequest& request, Nanoseconds lost) {
+  std::optional<Step> cheapest;
   for (Reclaimer* way : ways_) {
-    if (const auto offered = way->offer(request, lost, price)) {
-      cheapest = way;
-      price = offered;
+    const auto limit = cheapest ? std::optional(cheapest->offer.price) : std::nullopt;
+    if (std::optional<Offer> offer = way->offer(request, lost, limit)) {
+      cheapest = Step{.way = way, .offer = std::move(*offer)};
     }
   }
-  if (cheapest != nullptr) {
-    take(*cheapest, lost);
-  }
-  return cheapest != nullptr;
+  return cheapest;
 }
 
 void Room::count_misfit() {

@@ -68,12 +68,18 @@ class Room {
   void set_replay(const WaitingReplay* replay);
 
  private:
+  // An offer, and the reclaimer that made it.
+  struct Step {
+    Reclaimer* way;
+    Offer offer;
+  };
+
   std::optional<BlockId> find_block(Bytes size);  // some calls are timed
   void make_room(Bytes size);
-  bool make_one_piece(Bytes size, Nanoseconds& lost);
-  bool reclaim(const RoomRequest& request, Nanoseconds& lost);
-  bool reclaim_as_planned(const RoomRequest& request, Nanoseconds& lost);
-  void take(Reclaimer& way, Nanoseconds& lost);
+  [[nodiscard]] Nanoseconds make_one_piece(Bytes size, Nanoseconds lost);
+  std::optional<Nanoseconds> reclaim(const RoomRequest& request, Nanoseconds lost);
+  [[nodiscard]] std::optional<Step> planned_step(const RoomRequest& request, Nanoseconds lost);
+  [[nodiscard]] std::optional<Step> cheapest_step(const RoomRequest& request, Nanoseconds lost);
   bool free_some(Bytes missing);
   bool evict_soft_pinned();
   void count_misfit();

@@ -172,7 +172,8 @@ void Freezer::restore_dependents(ValueId source, const Effort& effort, std::vect
 void Freezer::make_state(StorageId storage) {
   const ValueId one[] = {values_.current(storage)};
   const Value& value = lineage_[one[0]];
-  if (!value.recomputable() || !value.was_read || !(value.from_nothing || value.changed)) {
+  if (!value.recomputable() || !value.flags.was_read ||
+      !(value.flags.from_nothing || value.flags.changed)) {
     return;
   }
   replayer_.acquire(one);

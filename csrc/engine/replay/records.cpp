@@ -68,10 +68,10 @@ void Records::supersede(StorageId id, OpId op, bool overwritten) {
                               .nbytes = lineage_[after].nbytes});
     Value& now = lineage_[after];
     const Value& old = lineage_[before];
-    now.from_nothing = overwritten ? lineage_[op].inputs.empty() : old.from_nothing;
+    now.flags.from_nothing = overwritten ? lineage_[op].inputs.empty() : old.flags.from_nothing;
     const bool alone = !overwritten && lineage_[op].inputs.size() == 1;  // reads only itself
-    now.was_read = alone && old.was_read;
-    now.changed = !overwritten && (old.changed || (old.was_read && !alone));
+    now.flags.was_read = alone && old.flags.was_read;
+    now.flags.changed = !overwritten && (old.flags.changed || (old.flags.was_read && !alone));
   }
   candidates_.update_cost(after);
   if (copy.valid()) {
@@ -167,7 +167,7 @@ void Records::record_op(const OpRecord& record, std::span<StorageId> storages) {
     storages[i] = values_.add_storage(record.fresh[i]);
     const ValueId value = values_[storages[i]].current;
     if (record.fresh[i].nbytes > context_.options.small_result_bytes) {
-      lineage_[value].from_nothing = record.inputs.empty();
+      lineage_[value].flags.from_nothing = record.inputs.empty();
       lineage_.add_output(id, value);
       candidates_.update_cost(value);
       if (verifiable) {
@@ -230,7 +230,7 @@ void Records::bound_metadata() {
       break;
     }
     if (lineage_.contains(id)) {
-      lineage_[id].frozen = true;
+      lineage_[id].flags.frozen = true;
       values_.make_non_recomputable(id);
       values_.drain();
     }

@@ -14,8 +14,8 @@ void Holdings::take(const Engine& engine, const MakerTable& makers) {
     if (!has_charged_bytes(value)) {
       return;
     }
-    Holding row{.kind = !value.recomputable() || value.from_nothing ? HoldingKind::kSource
-                                                                    : HoldingKind::kValue,
+    Holding row{.kind = !value.recomputable() || value.flags.from_nothing ? HoldingKind::kSource
+                                                                          : HoldingKind::kValue,
                 .size = value.size,
                 .maker = makers.of(id)};
     if (value.storage.valid()) {

@@ -33,7 +33,7 @@ class Holdings {
 // Whether a value's bytes are charged as its own: in the pool, or outside of it and not among
 // Options::outside.
 [[nodiscard]] inline bool has_charged_bytes(const Value& value) {
-  return value.block.valid() || (value.external != nullptr && !value.among_outside);
+  return value.block.valid() || (value.external != nullptr && !value.flags.among_outside);
 }
 
 }  // namespace recoup::detail

@@ -110,7 +110,7 @@ void LiveTimeline::look_at(ValueId id, Nanoseconds at) {
             .span = {.begin = at,
                      .size = value.size,
                      .maker = maker,
-                     .source = !value.recomputable() || value.from_nothing}};
+                     .source = !value.recomputable() || value.flags.from_nothing}};
     held_ += value.size;
   }
   open.round = round_;

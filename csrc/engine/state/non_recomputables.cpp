@@ -53,7 +53,7 @@ void NonRecomputables::freeze(ValueId source, const Dependents& dependents) {
     values_.collect_later(id);
   }
   for (ValueId id : dependents.resident) {
-    lineage_[id].frozen = true;
+    lineage_[id].flags.frozen = true;
     values_.make_non_recomputable(id);
     ++context_.stats.frozen_values;
     values_.collect_later(id);

@@ -69,12 +69,13 @@ void OutOfBudgetReporter::fail_in(Bytes budget, Bytes asked, std::string reason,
   context_.lineage.for_each_value([&](ValueId, const Value& value) {
     if (!value.block.valid()) {
       // Bytes outside the pool that no storage refers to could be freed.
-      report.least -= value.external != nullptr && !value.among_outside && !value.storage.valid()
-                          ? value.size
-                          : Bytes(0);
+      report.least -=
+          value.external != nullptr && !value.flags.among_outside && !value.storage.valid()
+              ? value.size
+              : Bytes(0);
       return;
     }
-    const bool stays = !value.recomputable() && !value.frozen && !value.spillable;
+    const bool stays = !value.recomputable() && !value.flags.frozen && !value.spillable;
     if (value.storage.valid() && (stays || value.fixed > 0)) {
       report.least += value.size;
     }

@@ -52,11 +52,11 @@ void Recount::check(bool at_rest) const {
       ++owned_blocks;
       const bool dead_source = !value.recomputable() && !value.storage.valid();
       counted.dead_sources += dead_source ? value.size : Bytes(0);
-      counted.dead_frozen += dead_source && value.frozen ? value.size : Bytes(0);
+      counted.dead_frozen += dead_source && value.flags.frozen ? value.size : Bytes(0);
     }
     if (value.external == nullptr) {
       counted.plain += value.storage.valid() ? value.size : Bytes(0);
-    } else if (!value.among_outside) {
+    } else if (!value.flags.among_outside) {
       counted.external += value.size;
     }
   });

@@ -59,17 +59,17 @@ void Values::transition(ValueId id, Residency to, BlockId block) {
           free_bytes(value.block);
           value.block = BlockId();
         }
-        if (value.dead_source) {
+        if (value.flags.dead_source) {
           charges_.dead_sources -= value.size;
-          charges_.dead_frozen -= value.frozen ? value.size : Bytes(0);
-          value.dead_source = false;
+          charges_.dead_frozen -= value.flags.frozen ? value.size : Bytes(0);
+          value.flags.dead_source = false;
         }
       }
       if (to != Residency::kSpilled) {
         give_back_slot(value);
       }
       value.residency = to;
-      value.kept = false;
+      value.flags.kept = false;
       candidates_.after_transition(id, to);
       break;
   }
@@ -143,7 +143,7 @@ void Values::collect_one(ValueId id) {
   }
   // Useless: every value that could be replayed from it has its bytes or is not needed.
   const bool replayable = value.recomputable() && (value.evictable() || value.spilled());
-  if (context_.options.usefulness && replayable && !value.needed() && !value.kept) {
+  if (context_.options.usefulness && replayable && !value.needed() && !value.flags.kept) {
     transition(id, Residency::kEvicted);
     ++context_.stats.drops;
   }
@@ -152,7 +152,7 @@ void Values::collect_one(ValueId id) {
 void Values::remove_record(ValueId id) {
   Value& value = lineage_[id];
   if (value.external) {
-    charges_.external -= value.among_outside ? Bytes(0) : value.size;
+    charges_.external -= value.flags.among_outside ? Bytes(0) : value.size;
     device_.forget(value.external);
     value.external = nullptr;
   }
@@ -179,10 +179,10 @@ void Values::make_non_recomputable(ValueId id) {
 void Values::count_dead_source(ValueId id) {
   Value& value = lineage_[id];
   if (!value.recomputable() && !value.storage.valid() && value.block.valid() &&
-      !value.dead_source) {
-    value.dead_source = true;
+      !value.flags.dead_source) {
+    value.flags.dead_source = true;
     charges_.dead_sources += value.size;
-    charges_.dead_frozen += value.frozen ? value.size : Bytes(0);
+    charges_.dead_frozen += value.flags.frozen ? value.size : Bytes(0);
   }
 }
 
@@ -332,9 +332,9 @@ ValueId Values::add_version(StorageId id) {
   if (now.external != nullptr) {
     device_.let_go(now.external);  // no record reads the new version
   }
-  now.among_outside = std::exchange(old.among_outside, false);
+  now.flags.among_outside = std::exchange(old.flags.among_outside, false);
   now.escaped = std::exchange(old.escaped, false);
-  now.frozen = old.frozen;
+  now.flags.frozen = old.flags.frozen;
   now.spillable = now.block.valid() && context_.tier.takes(now.nbytes);
   now.last_access = context_.now;
   now.hard_pins = now.fixed = storage.user_pins;

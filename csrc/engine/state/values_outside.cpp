@@ -13,7 +13,7 @@ StorageId Values::add_external(void* handle, Bytes nbytes, bool among_outside) {
   value.nbytes = nbytes;
   value.storage = storage;
   value.external = handle;
-  value.among_outside = among_outside;
+  value.flags.among_outside = among_outside;
   value.last_access = context_.now;
   if (context_.makers != nullptr) {
     context_.makers->came(id);

@@ -7,7 +7,6 @@
 
 #include "csrc/base/strings.h"
 #include "csrc/engine/base/decisions.h"
-#include "csrc/engine/base/observer_pair.h"
 #include "csrc/foresight/foresight.h"
 #include "csrc/foresight/next_use_predictor.h"
 #include "csrc/offline/simulate/timeline.h"
@@ -79,18 +78,16 @@ class Simulation {
  public:
   // `observer` may be null.
   Simulation(const Trace& trace, const SimulationOptions& options, detail::Observer* observer)
-      : simulator_(trace, options, observer), observers_(nullptr, observer) {
+      : simulator_(trace, options, observer) {
     const bool recorded = has_plans(trace, options);
     if (detail::has_next_use_predictor(options.engine)) {
       next_use_predictor_.emplace(simulator_.engine());
-      observers_ = detail::ObserverPair(&*next_use_predictor_, observer);
       simulator_.engine().set_planned(&*next_use_predictor_);
-      simulator_.observe(&observers_);
+      simulator_.observe(&*next_use_predictor_, observer);
     } else if (detail::has_foresight(options.engine)) {
       foresight_.emplace(simulator_.engine(), detail::Foresight::Settings{.recorded = recorded});
-      observers_ = detail::ObserverPair(&*foresight_, observer);
       simulator_.engine().set_planned(&*foresight_);
-      simulator_.observe(&observers_);
+      simulator_.observe(&*foresight_, observer);
     }
     plan_ahead(trace, options, simulator_);
     if (foresight_ && !recorded && plans_ahead(trace, options)) {
@@ -109,7 +106,6 @@ class Simulation {
   detail::Simulator simulator_;
   std::optional<detail::Foresight> foresight_;
   std::optional<detail::NextUsePredictor> next_use_predictor_;
-  detail::ObserverPair observers_;
 };
 
 // The smallest budget on the device in which `peak` bytes fit, where `peak` includes the bounce

@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "csrc/engine/base/observer_pair.h"
 #include "csrc/engine/reports/ledger.h"
 #include "csrc/engine/reports/live_timeline.h"
 #include "csrc/torch/session/makers.h"
@@ -21,16 +20,16 @@ class Attributor {
         ledger_(engine, table_),
         timeline_(options.step || options.moments
                       ? std::optional<LiveTimeline>(std::in_place, engine, table_, options.moments)
-                      : std::nullopt),
-        observers_(&ledger_, timeline_ ? &*timeline_ : nullptr) {
+                      : std::nullopt) {
     engine.set_makers(&table_);
   }
   Attributor(const Attributor&) = delete;
   Attributor& operator=(const Attributor&) = delete;
 
-  [[nodiscard]] Observer* observer() { return &observers_; }
   Makers& makers() { return makers_; }
   Ledger& ledger() { return ledger_; }
+  // Null: it is not requested.
+  LiveTimeline* timeline() { return timeline_ ? &*timeline_ : nullptr; }
   // The program's line on this thread. Call it with no lock held: it may wait for the
   // interpreter's.
   [[nodiscard]] std::uint32_t line() const {
@@ -69,7 +68,6 @@ class Attributor {
   MakerTable table_;
   Ledger ledger_;
   std::optional<LiveTimeline> timeline_;
-  ObserverPair observers_;
 };
 
 }  // namespace recoup::detail

@@ -261,8 +261,8 @@ void Session::observe(Observer* other) {
   } else if (next_use_predictor_) {
     steps = next_use_predictor_.get();
   }
-  steps_ = ObserverPair(steps, other);
-  observers_ = ObserverPair(&steps_, attributor_ ? attributor_->observer() : nullptr);
+  observers_ = {steps, other, attributor_ ? &attributor_->ledger() : nullptr,
+                attributor_ ? attributor_->timeline() : nullptr};
   engine_.set_observer(&observers_);
 }
 

@@ -13,7 +13,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/engine/base/decisions.h"
-#include "csrc/engine/base/observer_pair.h"
+#include "csrc/engine/base/observers.h"
 #include "csrc/engine/program/engine.h"
 #include "csrc/foresight/foresight.h"
 #include "csrc/foresight/next_use_predictor.h"
@@ -159,9 +159,8 @@ class Session {
   std::unique_ptr<Recording> recording_;
   std::unique_ptr<DecisionLog> log_;
   std::unique_ptr<Attributor> attributor_;
-  ObserverPair steps_{nullptr, nullptr};      // the observer of steps, and a recorder or log
-  ObserverPair observers_{nullptr, nullptr};  // these, and the attributor's
-  Engine engine_;  // its destructor uses the device, and none of the members below
+  Observers observers_;  // that of steps, a recorder or log, and the attributor's
+  Engine engine_;        // its destructor uses the device, and none of the members below
   Storages storages_;
   TensorMemory memory_;
   InFlight in_flight_;

@@ -9,7 +9,7 @@
 #include <optional>
 #include <random>
 
-#include "csrc/engine/base/observer_pair.h"
+#include "csrc/engine/base/observers.h"
 #include "csrc/engine/reports/live_timeline.h"
 #include "tests/core/support/engine_program.h"
 
@@ -41,7 +41,7 @@ class LedgerTest : public testing::Test {
   MakerTable makers_;
   Ledger ledger_{p_.engine(), makers_};
   LiveTimeline timeline_{p_.engine(), makers_, /*all=*/true};
-  ObserverPair both_{&ledger_, &timeline_};
+  Observers both_{&ledger_, &timeline_};
 };
 
 TEST_F(LedgerTest, WorkBelongsToTheMakerOfTheOp) {
@@ -313,7 +313,7 @@ TEST_F(LedgerTest, RandomPrograms) {
     MakerTable makers;
     Ledger ledger(p.engine(), makers);
     LiveTimeline timeline(p.engine(), makers, /*all=*/false);
-    ObserverPair both(&ledger, &timeline);
+    Observers both{&ledger, &timeline};
     p.engine().set_observer(&both);
     p.engine().set_makers(&makers);
     std::mt19937 random(seed);

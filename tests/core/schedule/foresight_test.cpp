@@ -42,7 +42,7 @@ class Foreseen {
            bool on_thread = false, StepProgram::Keep keep = StepProgram::Keep::kNothing)
       : program_(seed, options, keep),
         foresight_(engine(), {.work = kWork, .background = on_thread}),
-        observers_(&foresight_, observer) {
+        observers_{&foresight_, observer} {
     engine().set_planned(&foresight_);
     engine().set_observer(&observers_);
   }
@@ -82,7 +82,7 @@ class Foreseen {
  private:
   StepProgram program_;
   Foresight foresight_;
-  ObserverPair observers_;
+  Observers observers_;
 };
 
 // The cost of replays in step `steps` under the default policy; nullopt if it does not fit.
@@ -290,9 +290,8 @@ TEST(Foresight, ASimulationDecidesAsTheLiveRun) {
     DecisionLog simulated;
     Simulator simulator(trace, {.engine = step_options(budget), .max_time_ratio = 0}, nullptr);
     Foresight foresight(simulator.engine(), {.work = kWork});
-    ObserverPair observers(&foresight, &simulated);
     simulator.engine().set_planned(&foresight);
-    simulator.observe(&observers);
+    simulator.observe(&foresight, &simulated);
     const SimulationResult result = simulator.run();
     EXPECT_EQ(result.status == SimulationResult::Status::kOk, fits) << result.reason;
     ASSERT_EQ(simulated.decisions(), live.decisions());
@@ -313,7 +312,7 @@ TEST(Foresight, ASimulationFollowsThePlansOfATrace) {
     bool fits = true;
     {
       TraceRecorder recorder(builder);
-      ObserverPair observers(&live, &recorder);
+      Observers observers{&live, &recorder};
       Foreseen run(seed, options, &observers, on_thread);
       for (int i = 0; i < 8 && fits; ++i) {
         fits = run.step(i == 5).has_value();

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "csrc/engine/base/decisions.h"
-#include "csrc/engine/base/observer_pair.h"
+#include "csrc/engine/base/observers.h"
 #include "csrc/simulate/simulator.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
@@ -32,11 +32,11 @@ Options tiered(Bytes budget, Bytes tier, Bytes unit) {
 class PredictedRun {
  public:
   PredictedRun(Program& program, bool has_next_use_predictor, Observer* observer = nullptr)
-      : engine_(program.engine()), observers_(nullptr, observer) {
+      : engine_(program.engine()), observers_{observer} {
     if (has_next_use_predictor) {
       next_use_predictor_.emplace(engine_);
       engine_.set_planned(&*next_use_predictor_);
-      observers_ = ObserverPair(&*next_use_predictor_, observer);
+      observers_ = {&*next_use_predictor_, observer};
     }
     engine_.set_observer(&observers_);
   }
@@ -52,7 +52,7 @@ class PredictedRun {
  private:
   Engine& engine_;
   std::optional<NextUsePredictor> next_use_predictor_;
-  ObserverPair observers_;
+  Observers observers_;
 };
 
 // One training step: forward and backward through layers of one unit each, then an update of all.
@@ -171,9 +171,8 @@ TEST(NextUsePredictor, ASimulationDecidesAsTheLiveRun) {
     DecisionLog simulated;
     Simulator simulator(trace, {.engine = options, .max_time_ratio = 0}, nullptr);
     NextUsePredictor next_use_predictor(simulator.engine());
-    ObserverPair observers(&next_use_predictor, &simulated);
     simulator.engine().set_planned(&next_use_predictor);
-    simulator.observe(&observers);
+    simulator.observe(&next_use_predictor, &simulated);
     const SimulationResult result = simulator.run();
     EXPECT_EQ(result.status == SimulationResult::Status::kOk, fits) << result.reason;
     ASSERT_EQ(simulated.decisions(), live.decisions());

@@ -50,8 +50,8 @@ TEST(ScheduleContract, AValueMayDieWhileItIsRestored) {
   EXPECT_FALSE(engine.values().holds(ticket));
   program.check();
   // The record of the value that has the id next is unchanged.
-  EXPECT_FALSE(program.value(program.external(10_B)).kept);
-  EXPECT_FALSE(program.value(program.external(10_B)).kept);
+  EXPECT_FALSE(program.value(program.external(10_B)).flags.kept);
+  EXPECT_FALSE(program.value(program.external(10_B)).flags.kept);
 }
 
 TEST(ScheduleContract, NoPlanIfReplaysMayNotCostAStep) {

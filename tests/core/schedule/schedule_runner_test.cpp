@@ -6,7 +6,7 @@
 #include <random>
 
 #include "csrc/engine/base/decisions.h"
-#include "csrc/engine/base/observer_pair.h"
+#include "csrc/engine/base/observers.h"
 #include "csrc/schedule/runner.h"
 #include "csrc/simulate/simulator.h"
 #include "csrc/trace/recorder.h"
@@ -57,7 +57,7 @@ class Scheduled {
             Observer* observer = nullptr)
       : program_(seed, with_budget(options, budget)),
         runner_(engine(), policy.schedule, budget),
-        observers_(&runner_, observer) {
+        observers_{&runner_, observer} {
     engine().set_schedule(&runner_);
     engine().set_observer(&observers_);
   }
@@ -89,7 +89,7 @@ class Scheduled {
  private:
   StepProgram program_;
   ScheduleRunner runner_;
-  ObserverPair observers_;
+  Observers observers_;
 };
 
 class ScheduleRunnerTest : public testing::TestWithParam<const PolicyInfo*> {};

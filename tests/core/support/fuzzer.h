@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "csrc/engine/base/observer_pair.h"
+#include "csrc/engine/base/observers.h"
 #include "tests/core/support/chaos_schedule.h"
 #include "tests/core/support/engine_program.h"
 
@@ -74,11 +74,9 @@ class Fuzzer {
     if (chance(30)) {
       runner_.emplace(program_.engine(), random_());
       program_.engine().set_schedule(&*runner_);
-      observers_.emplace(&*runner_, &decisions_);
-    } else {
-      observers_.emplace(nullptr, &decisions_);
     }
-    program_.engine().set_observer(&*observers_);
+    observers_ = {runner_ ? &*runner_ : nullptr, &decisions_};
+    program_.engine().set_observer(&observers_);
     if (options_.spill > Bytes(0) && seed % 3 > 0 && !runner_) {
       next_use_predictor_.emplace(program_, seed);
       program_.engine().set_planned(&*next_use_predictor_);
@@ -387,7 +385,7 @@ class Fuzzer {
   std::optional<ChaosSchedule> runner_;
   std::optional<RandomNextUses> next_use_predictor_;
   Decisions decisions_;
-  std::optional<ObserverPair> observers_;
+  Observers observers_;
 };
 
 // For a longer run: RECOUP_PROGRAMS=100000 build/core/tests/recoup_core_tests

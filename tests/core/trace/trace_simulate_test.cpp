@@ -6,7 +6,7 @@
 #include <random>
 
 #include "csrc/engine/base/decisions.h"
-#include "csrc/engine/base/observer_pair.h"
+#include "csrc/engine/base/observers.h"
 #include "csrc/simulate/simulator.h"
 #include "csrc/trace/recorder.h"
 #include "recoup/policy.h"
@@ -223,7 +223,7 @@ TEST_P(Simulation, DecidesAsTheLiveRun) {
     DecisionLog live;
     TraceBuilder builder;
     TraceRecorder recorder(builder);
-    ObserverPair observers(&live, &recorder);
+    Observers observers{&live, &recorder};
     Drawn drawn(seed, options, &observers);
     const bool ran = drawn.run();
     const bool as_generous = generous.has_all(drawn.in_parts());
@@ -283,7 +283,7 @@ TEST(SimulatedDevice, DecidesAsTheLiveRun) {
     builder.set_device(device);
     TraceRecorder recorder(builder);
     DecisionLog live;
-    ObserverPair observers(&live, &recorder);
+    Observers observers{&live, &recorder};
     const Bytes budget(13000 + static_cast<std::int64_t>(seed % 20) * 1000);
     Options options = simulated_options("recoup", seed);
     options.budget = Bytes(budget.count() / device.unit.count() * device.unit.count());
