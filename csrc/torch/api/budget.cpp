@@ -100,7 +100,7 @@ void Budget::shrink(Bytes budget) {
 
 void Budget::reset_peak() {
   if (!scope_) {
-    throw std::logic_error("recoup: this budget is not in force: enter it first");
+    throw std::logic_error("recoup: this budget is not active: enter it first");
   }
   scope_->session().reset_peak();
 }

@@ -22,7 +22,7 @@ def test_rows_have_the_expected_fields() -> None:
     assert known_names.policy_names() == [policy.name for policy in recoup.policies()]
     assert of_core["dtr"] == recoup.Policy(
         name="dtr",
-        summary="cost of value and evicted neighborhood, exactly, over bytes and staleness",
+        summary="lowest cost of value and evicted neighborhood (exact) over bytes and staleness",
         small_filter=True,
         sampling=True,
         schedule=False,

@@ -28,7 +28,15 @@ CPP_SAYING = re.compile(
     r"invalid_argument|runtime_error|logic_error|value_error|type_error|Member|real|row"
 )
 # For our own bugs, for docstrings of the bindings, and names of ops, which are no messages.
-CPP_SILENT = {"RECOUP_CHECK", "InternalError", "def", "registerImpl", "schedule", "add"}
+CPP_SILENT = {
+    "RECOUP_CHECK",
+    "InternalError",
+    "static_assert",
+    "def",
+    "registerImpl",
+    "schedule",
+    "add",
+}
 # What policies, planners and orders are: `recoup policies` and `--help` list it.
 CPP_LISTS = re.compile(r"csrc/policy/policies/|csrc/offline/(layout/registry|order/order)\.cpp")
 
