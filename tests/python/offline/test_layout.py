@@ -59,7 +59,7 @@ def test_in_place_and_streams() -> None:
     ("options", "words"),
     [
         ({"planner": "worst-fit"}, "unknown planner 'worst-fit'; the planners are bound, "),
-        ({"capacity": 4607, "alignment": 512}, "4,608 bytes (4.5 KiB) live at one moment"),
+        ({"capacity": 4607, "alignment": 512}, "4,608 bytes (4.5 KiB) are live at one moment"),
         ({"capacity": "4 bananas"}, "capacity must be"),
         ({"alignment": 48}, "alignment must be a power of two"),
         ({"time_limit": -1.0}, "time_limit must be"),

@@ -100,7 +100,7 @@ def test_ops_can_be_excluded_from_reuse_in_place(
     [
         (["--disable-inplace-ops", "rleu"], "has no op 'rleu'"),
         (["--no-in-place", "--disable-inplace-ops", "relu"], "cannot be combined"),
-        (["--capacity", "3MB"], "3,350,000 bytes (3.2 MiB) would do"),
+        (["--capacity", "3MB"], "it needs 3,350,000 bytes (3.2 MiB)"),
     ],
 )
 def test_bad_options_are_one_line(

@@ -421,7 +421,7 @@ def test_bad_arguments_of_simulate(tmp_path: Path, capsys: pytest.CaptureFixture
             [trace, "--budgets", "100B"],
             "no budget is enough; with policy planned: recoup: out of budget in ",
         ),
-        ([trace, "--timeline", tmp_path / "t.json"], "one policy in one budget"),
+        ([trace, "--timeline", tmp_path / "t.json"], "one policy, one budget"),
     ):
         assert words in refused(capsys, "simulate", *arguments, "--json", out)
         assert not out.exists()

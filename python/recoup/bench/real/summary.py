@@ -122,5 +122,5 @@ def _reason(line: Line, summary: Summary) -> str:
     least = line.row.get("least_bytes")
     if least is not None:
         share = least / summary.peak_bytes
-        return f"{line.status}; below {least / 1e9:.2f} GB, {share:.0%}, nothing would do"
+        return f"{line.status}; below {least / 1e9:.2f} GB, {share:.0%}, every budget is too small"
     return ": ".join(filter(None, (line.status, line.row["note"])))
