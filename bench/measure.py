@@ -26,7 +26,7 @@ import recoup
 from recoup.bench.trial import Trial, call_in
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "examples")]
+sys.path[:0] = [str(ROOT / "tests" / "python" / "support"), str(ROOT / "examples")]
 
 import char_gpt  # noqa: E402
 import digits_resnet  # noqa: E402
