@@ -188,7 +188,7 @@ def run_search(trace: recoup.Trace, count: int, way: str) -> recoup.Simulation:
         (count * 15 // 2 + PARAMETERS) * SEARCH_UNIT,
         layout=WAYS[way]["policy"] == "coop",  # policies with a score need no addresses
         max_time_ratio=0,
-        **split({"max_replay_ratio": 0, **{"small_filter": True, **WAYS[way]}}),
+        **split({"max_replay_ratio": 0, "small_filter": True, **WAYS[way]}),
     )
     if result.status != "ok":
         raise SystemExit(f"{way}: {result.status}: {result.reason}")

@@ -109,7 +109,7 @@ def least(trace: recoup.Trace, low: int, high: int, **options: Any) -> tuple[int
 
 def why(trace: recoup.Trace, budget: int) -> str:
     """What holds the memory in a budget that is too small even with a tier."""
-    run = trace.simulate(budget, policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **split(TIER))
+    run = trace.simulate(budget, policy=POLICY, max_time_ratio=FEASIBLE_RATIO, **TIER)
     return run.reason.partition(" This needs at least")[0] or run.status
 
 
@@ -245,7 +245,7 @@ def policy_row(
         row: dict[str, Any] = {"net": name, "share": share}
         for policy in OTHERS:
             run = trace.simulate(
-                int(share * peak), policy=policy, max_time_ratio=MOST_RATIO, **split(tier)
+                int(share * peak), policy=policy, max_time_ratio=MOST_RATIO, **tier
             )
             row[policy] = run.time_ratio - 1 if run.status == "ok" else None
         say(f"{row}")

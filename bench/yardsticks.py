@@ -53,7 +53,6 @@ from torch import nn
 import recoup
 from dtr_logs import TOLERANCE as GOLDEN_TOLERANCE
 from dtr_logs import GoldenCell, read_golden, simulate_golden
-from recoup.bench.flat_options import split
 from recoup.bench.nets.net import Batch, Net, classified, images
 from recoup.bench.nets.tiny_vision import ResNet
 from recoup.offline import layout
@@ -143,7 +142,7 @@ def ratios_of(trace: recoup.Trace, budget: int, spill: float | None) -> dict[str
     step = trace.step()
 
     def ratio(policy: str, *, layout: bool = False) -> float | None:
-        run = step.simulate(budget, policy=policy, layout=layout, max_time_ratio=0, **split(tier))
+        run = step.simulate(budget, policy=policy, layout=layout, max_time_ratio=0, **tier)
         return run.time_ratio if run.status == "ok" else None
 
     ratios = {policy: ratio(policy) for policy in POLICIES}

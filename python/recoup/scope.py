@@ -1,6 +1,5 @@
 """The public scopes: a budget, or a recording."""
 
-import dataclasses
 import os
 import warnings
 from collections.abc import Collection
@@ -80,11 +79,10 @@ def budget(
         raise ValueError('trace and profile="decisions" cannot be combined: give only one')
     on = gpus.parse_device(device)
     share = parse_share(budget)
+    tuning = dict(vars(options))
     block_size_bytes = 0
-    if options.block_size is not None:
-        block_size_bytes = parse_size(options.block_size, on, name="block_size")
-    tuning = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    del tuning["block_size"]
+    if (block_size := tuning.pop("block_size")) is not None:
+        block_size_bytes = parse_size(block_size, on, name="block_size")
     made = _C.Options(
         # A share's size is determined when the scope begins; until then use its upper bound.
         budget_bytes=memory_bytes(on) if share else parse_size(budget, on, also=ALSO_ALLOWED),

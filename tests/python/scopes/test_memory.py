@@ -365,3 +365,19 @@ def test_a_memory_summary_has_the_figures_of_the_statistics() -> None:
     assert ["resident", "1.0", "MiB", "6.2", "%"] in lines
     assert "escape" in text, text
     assert address
+
+
+def test_the_budget_of_an_open_scope_can_grow() -> None:
+    with recoup.budget("1MiB") as run:
+        with pytest.raises(recoup.OutOfBudgetError):
+            torch.ones(1 << 20)
+        run.set_budget("8MiB")
+        assert run.stats().budget_bytes == 8 << 20
+        assert torch.ones(1 << 20).sum().item() == 1 << 20
+        run.set_budget("8MiB")  # the same budget: no change
+        assert run.stats().budget_bytes == 8 << 20
+        with pytest.raises(ValueError, match="budget must be"):
+            run.set_budget("nothing")
+        run.check()
+    with pytest.raises(RuntimeError, match="this scope is over"):
+        run.set_budget("16MiB")
