@@ -16,7 +16,7 @@ import recoup.integrations
 from models import Texts, gpt2
 from test_lightning import Language
 
-sys.path.append(str(Path(__file__).parents[1] / "python"))
+sys.path.append(str(Path(__file__).parents[1] / "python" / "support"))
 
 import recipes
 
