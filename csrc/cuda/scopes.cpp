@@ -119,6 +119,19 @@ Scopes::Usage Scopes::usage(int device) const {
   return usage;
 }
 
+std::vector<Segment> Scopes::left_segments(int device) const {
+  std::vector<Segment> segments;
+  const std::lock_guard lock(mutex_);
+  if (const auto found = scopes_.find(device); found != scopes_.end()) {
+    for (const Entry& entry : found->second) {
+      if (auto segment = entry.open ? std::nullopt : entry.scope->left_segment()) {
+        segments.push_back(std::move(*segment));
+      }
+    }
+  }
+  return segments;
+}
+
 void Scopes::check() const {
   const std::lock_guard lock(mutex_);
   std::size_t count = 0;

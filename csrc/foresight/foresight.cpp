@@ -95,8 +95,8 @@ void Foresight::on_op_begin(std::string_view name, std::span<const Operand> oper
   ++open_ops_;
 }
 
-void Foresight::on_external(StorageId storage, Bytes nbytes, bool among_outside) {
-  Observers::on_external(storage, nbytes, among_outside);
+void Foresight::on_external(StorageId storage, const OutsideStorage& outside) {
+  Observers::on_external(storage, outside);
   log_.add_storage(storage);
 }
 

@@ -77,7 +77,7 @@ class Foresight final : public Observers, public PlannedVictims {
 
   // Observer.
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
-  void on_external(StorageId storage, Bytes nbytes, bool among_outside) override;
+  void on_external(StorageId storage, const OutsideStorage& outside) override;
   void on_adopt(const FreshStorage& fresh, StorageId storage) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,
                  std::span<const StorageId> fresh) override;

@@ -130,7 +130,7 @@ void NextUsePredictor::on_op_begin(std::string_view /*name*/,
   ++open_ops_;
 }
 
-void NextUsePredictor::on_external(StorageId storage, Bytes /*nbytes*/, bool /*among_outside*/) {
+void NextUsePredictor::on_external(StorageId storage, const OutsideStorage& /*outside*/) {
   log_.add_storage(storage);
 }
 

@@ -56,7 +56,7 @@ void StepRecorder::add_storage(StorageId id, const HeldStorage& storage) {
   if (!value.block.valid()) {
     const bool charged = value.external != nullptr && !value.flags.among_outside;
     step_.unseen -= charged ? value.size : Bytes(0);
-    recorder_.on_external(id, charged ? value.nbytes : Bytes(0), false);
+    recorder_.on_external(id, {.nbytes = charged ? value.nbytes : Bytes(0)});
   }
   for (std::int32_t pin = 0; pin < storage.user_pins; ++pin) {
     recorder_.on_pin(id);

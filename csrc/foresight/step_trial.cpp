@@ -57,7 +57,7 @@ class Director final : public Observer, public PlannedVictims, public Future {
   }
 
   // Observer.
-  void on_external(StorageId storage, Bytes /*nbytes*/, bool /*among_outside*/) override {
+  void on_external(StorageId storage, const OutsideStorage& /*outside*/) override {
     log_.add_storage(storage);
   }
   void on_adopt(const FreshStorage& /*fresh*/, StorageId storage) override {

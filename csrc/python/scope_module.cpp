@@ -114,10 +114,10 @@ void leave_out_shared(HoldersByStorage& storages) {
   }
 }
 
-// The tensors among Python's `objects`, and the number of references to each that these objects
-// hold. tp_traverse reports what the garbage collector sees; gc.get_referents would make a list
+// The tensors among Python's `objects`, and the number of references to each that the `holders`
+// have. tp_traverse reports what the garbage collector sees; gc.get_referents would make a list
 // first.
-std::pair<py::list, py::list> tensors_among(const py::list& objects) {
+std::pair<py::list, py::list> tensors_among(const py::list& objects, const py::list& holders) {
   std::unordered_map<const PyObject*, std::int64_t> references;
   py::list tensors;
   // By type: reading the `__class__` of an object may run code.
@@ -138,7 +138,7 @@ std::pair<py::list, py::list> tensors_among(const py::list& objects) {
     }
     return 0;
   };
-  for (const py::handle& each : objects) {
+  for (const py::handle& each : holders) {
     if (PyObject_IS_GC(each.ptr()) != 0 && Py_TYPE(each.ptr())->tp_traverse != nullptr) {
       Py_TYPE(each.ptr())->tp_traverse(each.ptr(), count, &references);
     }
@@ -177,12 +177,19 @@ void offer(Budget& budget, const py::list& tensors, const std::vector<bool>& acc
   }
   leave_out_shared(storages);
   translated([&] {
-    for (const auto& [storage, holders] : storages) {
-      if (holders.all_known &&
-          static_cast<std::int64_t>(holders.one.storage().use_count()) == holders.count) {
-        budget.offer(holders.one);
+    // In the order of the tensors, which does not depend on addresses: equal runs offer alike.
+    for (std::size_t i = 0; i < last; ++i) {
+      const at::Tensor& tensor = tensor_at(i);
+      if (!tensor.defined() || !tensor.has_storage()) {
+        continue;
+      }
+      Holders& holders = storages.at(tensor.storage().unsafeGetStorageImpl());
+      if (std::exchange(holders.all_known, false) &&
+          static_cast<std::int64_t>(tensor.storage().use_count()) == holders.count) {
+        budget.offer(tensor);
       }
     }
+    budget.end_offers();
   });
 }
 
@@ -199,7 +206,7 @@ void bind_scope(py::module_& module) {
              "exception is never hidden: an error of the exit becomes a note on it.");
   module.def("offer", &offer, py::arg("engine"), py::arg("tensors"), py::arg("accounted"),
              "Offers to the spill tier the storages of which all holders are known.");
-  module.def("tensors_among", &tensors_among, py::arg("objects"));
+  module.def("tensors_among", &tensors_among, py::arg("objects"), py::arg("holders"));
   module.def("withdraw_offers", [] { translated([] { withdraw_offers(); }); });
   // Lets a C++ function become a method when it is an attribute of a class, like a Python function.
   module.def(

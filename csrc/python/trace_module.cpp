@@ -216,7 +216,8 @@ constexpr std::pair<const char*, TraceEvent::Kind> kEventNames[] = {
     {"end of parts", TraceEvent::Kind::kPartsEnd},
     {"plan", TraceEvent::Kind::kPlan},
     {"leave", TraceEvent::Kind::kLeave},
-    {"time", TraceEvent::Kind::kTime}};
+    {"time", TraceEvent::Kind::kTime},
+    {"segment", TraceEvent::Kind::kSegment}};
 
 // (kind, index, bytes) each.
 py::list event_rows(const Trace& trace) {

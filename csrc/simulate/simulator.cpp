@@ -129,12 +129,15 @@ void Simulator::count_replay() {
 
 // A storage of size 0 stands for a tensor over memory of the pool that has another owner. It
 // escapes at once. In the trace its event comes after the ops that ran in the meantime.
-void Simulator::add_external(Bytes size, bool among_outside) {
+// The event is the storage's handle, which tells it from others.
+void Simulator::add_external(const TraceEvent& event) {
   engine_->set_running_op("a tensor made outside the scope");
-  const auto charge = among_outside ? Engine::Charge::kAmongOutside : Engine::Charge::kNow;
-  const StorageId id = engine_->add_external(this, size, charge);  // the handle is not used
+  const auto charge = event.index == 0 ? Engine::Charge::kNow : Engine::Charge::kAmongOutside;
+  const SegmentId segment = event.index > 1 ? SegmentId(event.index - 2) : SegmentId();
+  const StorageId id =
+      engine_->add_external(const_cast<TraceEvent*>(&event), event.size, charge, segment);
   add_storage(id);
-  if (size == Bytes(0)) {
+  if (event.size == Bytes(0)) {
     engine_->user().escape(id);
   }
 }
@@ -180,7 +183,10 @@ void Simulator::allocate(const TraceEvent& event) {
 void Simulator::apply(const TraceEvent& event) {
   switch (event.kind) {
     case EventKind::kExternal:
-      add_external(event.size, event.index != 0);
+      add_external(event);
+      break;
+    case EventKind::kSegment:
+      engine_->set_segment({.segment = SegmentId(event.index), .returnable = event.size});
       break;
     case EventKind::kAllocate:
       allocate(event);
@@ -228,9 +234,7 @@ void Simulator::apply(const TraceEvent& event) {
       disown(storages_[event.index]);
       break;
     case EventKind::kStep:
-      if (observer_ != nullptr) {
-        observer_->on_step(trace_.names[event.index]);
-      }
+      end_step(trace_.names[event.index]);
       break;
     case EventKind::kTime:
       break;
@@ -238,11 +242,20 @@ void Simulator::apply(const TraceEvent& event) {
       engine_->user().materialize_all();
       break;
     case EventKind::kPlan:
-      if (engine_->context().planned != nullptr) {
-        const TracePlan& plan = trace_.plans[event.index];
-        engine_->context().planned->on_recorded(plan, trace_.evictions_of(plan));
-      }
+      take_recorded(trace_.plans[event.index]);
       break;
+  }
+}
+
+void Simulator::end_step(std::string_view name) {
+  if (observer_ != nullptr) {
+    observer_->on_step(name);
+  }
+}
+
+void Simulator::take_recorded(const TracePlan& plan) {
+  if (engine_->context().planned != nullptr) {
+    engine_->context().planned->on_recorded(plan, trace_.evictions_of(plan));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -65,6 +66,8 @@ class Simulator final : private Device {
   void fill_pool();
   void apply(const TraceEvent& event);
   void allocate(const TraceEvent& event);
+  void end_step(std::string_view name);
+  void take_recorded(const TracePlan& plan);
   void begin_parts(const TraceListOp& op);
   void end_parts();
   void run_op(const TraceOp& op);
@@ -74,7 +77,7 @@ class Simulator final : private Device {
     return static_cast<std::uint32_t>(&op - trace_.ops.data());
   }
   void add_storage(StorageId id);
-  void add_external(Bytes size, bool among_outside);
+  void add_external(const TraceEvent& event);
   void adopt(std::uint32_t block, Bytes nbytes);
   [[nodiscard]] FreshStorage content(BlockId block, Bytes nbytes);
   void disown(StorageId storage);

@@ -51,6 +51,7 @@ TraceUses::TraceUses(const Trace& trace) : starts_{Nanoseconds(0)} {
       case EventKind::kEvict:
       case EventKind::kLeave:
       case EventKind::kTime:
+      case EventKind::kSegment:
       case EventKind::kStep:
       case EventKind::kPartsEnd:
       case EventKind::kPlan:

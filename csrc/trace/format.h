@@ -17,10 +17,7 @@
 namespace recoup::detail {
 
 inline constexpr std::array<unsigned char, 8> kTraceMagic{0x89, 'r', 't', 'r', 'a', 'c', 'e', '\n'};
-inline constexpr std::uint32_t kTraceVersion = 7;
-// The oldest version that can be read. Additions by version: 2 plans, 3 parts, 4 ops on lists, 5
-// storages that leave the pool and times of steps, 6 copies, 7 devices.
-inline constexpr std::uint32_t kFirstTraceVersion = 1;
+inline constexpr std::uint32_t kTraceVersion = 8;
 inline constexpr std::size_t kFrameHeader = 12;
 inline constexpr std::uint32_t kMaxFrame = 64U << 20;
 
@@ -31,9 +28,10 @@ enum class RecordTag : std::uint8_t {
   kPlan = 4,
   kListOp = 5,
   kDevice = 6,
-  kOutside = 7,  // a kExternal with index 1
-  kHold = 8,     // a kAllocate with an index above 0
-  kEvent = 16,   // plus the number of the event's kind
+  kOutside = 7,    // a kExternal with index 1
+  kHold = 8,       // a kAllocate with an index above 0
+  kInSegment = 9,  // a kExternal with an index above 1
+  kEvent = 16,     // plus the number of the event's kind
 };
 
 // Flags of an operand, below its storage's distance.

@@ -80,10 +80,9 @@ void FrameReader::read_head() {
     fail_at(str_cat("the trace ends at offset ", offset_, ", before its version"));
   }
   const std::uint32_t version = u32(head.data() + kTraceMagic.size());
-  if (version < kFirstTraceVersion || version > kTraceVersion) {
-    fail_at(str_cat("this trace has version ", version, "; this recoup reads versions ",
-                    kFirstTraceVersion, " to ", kTraceVersion,
-                    ": record it again, or read it with the recoup that wrote it"));
+  if (version != kTraceVersion) {
+    fail_at(str_cat("this trace has version ", version, "; this recoup reads version ",
+                    kTraceVersion, ": record it again, or read it with the recoup that wrote it"));
   }
 }
 

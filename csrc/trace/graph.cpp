@@ -157,6 +157,7 @@ TraceGraph build_graph(const Trace& trace, Bytes small_result_bytes) {
       case Kind::kFree:
       case Kind::kUnpin:
       case Kind::kTime:
+      case Kind::kSegment:
       case Kind::kEvict:
       case Kind::kPart:
       case Kind::kParts:

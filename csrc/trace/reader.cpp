@@ -91,7 +91,7 @@ class TraceReader {
   void read_record() {
     const std::uint64_t tag = number();
     constexpr auto kFirst = static_cast<std::uint64_t>(RecordTag::kEvent);
-    constexpr auto kLast = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kTime);
+    constexpr auto kLast = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kSegment);
     constexpr auto kNone = kFirst + static_cast<std::uint64_t>(TraceEvent::Kind::kOp);
     if (tag == static_cast<std::uint64_t>(RecordTag::kName)) {
       read_name();
@@ -107,6 +107,8 @@ class TraceReader {
       read_device();
     } else if (tag == static_cast<std::uint64_t>(RecordTag::kOutside)) {
       read_event(TraceEvent::Kind::kExternal, 1);
+    } else if (tag == static_cast<std::uint64_t>(RecordTag::kInSegment)) {
+      read_in_segment();
     } else if (tag == static_cast<std::uint64_t>(RecordTag::kHold)) {
       read_hold();
     } else if (tag >= kFirst && tag <= kLast && tag != kNone) {
@@ -252,6 +254,14 @@ class TraceReader {
     });
   }
 
+  void read_in_segment() {
+    const Bytes size(natural());
+    const std::uint32_t segment = index();
+    keep([&](TraceSink& sink) {
+      sink.add_event({.kind = TraceEvent::Kind::kExternal, .index = segment + 2, .size = size});
+    });
+  }
+
   void read_event(TraceEvent::Kind kind, std::uint32_t index_in_tag = 0) {
     using Kind = TraceEvent::Kind;
     TraceEvent event{.kind = kind, .index = index_in_tag, .size = Bytes(0)};
@@ -261,6 +271,7 @@ class TraceReader {
         event.size = Bytes(natural());
         break;
       case Kind::kAdopt:
+      case Kind::kSegment:
         event.index = index();
         event.size = Bytes(natural());
         break;

@@ -121,9 +121,17 @@ void TraceRecorder::on_free(BlockId block) {
   }
 }
 
-void TraceRecorder::on_external(StorageId storage, Bytes nbytes, bool among_outside) {
+void TraceRecorder::on_external(StorageId storage, const OutsideStorage& outside) {
   add_storage(storage);
-  sink_.add_event({.kind = EventKind::kExternal, .index = among_outside ? 1U : 0U, .size = nbytes});
+  std::uint32_t index = outside.among_outside ? 1 : 0;
+  if (outside.segment.valid()) {
+    index = outside.segment.index() + 2;
+  }
+  sink_.add_event({.kind = EventKind::kExternal, .index = index, .size = outside.nbytes});
+}
+
+void TraceRecorder::on_segment(const SegmentChange& change) {
+  tell({.kind = EventKind::kSegment, .index = change.segment.index(), .size = change.returnable});
 }
 
 void TraceRecorder::on_adopt(const FreshStorage& fresh, StorageId storage) {

@@ -29,7 +29,8 @@ class TraceRecorder final : public Observer {
 
   void on_allocate(BlockId block, Bytes nbytes) override;
   void on_free(BlockId block) override;
-  void on_external(StorageId storage, Bytes nbytes, bool among_outside) override;
+  void on_external(StorageId storage, const OutsideStorage& outside) override;
+  void on_segment(const SegmentChange& change) override;
   void on_adopt(const FreshStorage& fresh, StorageId storage) override;
   void on_death(StorageId storage) override;
   void on_disown(StorageId storage) override;

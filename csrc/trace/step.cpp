@@ -41,7 +41,7 @@ class StepCutter {
  private:
   struct Storage {
     Bytes size{0};
-    std::uint32_t among_outside = 0;  // index of its kExternal
+    std::uint32_t outside = 0;  // index of its kExternal
     bool live = true;
     bool escaped = false;  // it escaped in this step
     std::size_t pins = 0;
@@ -55,10 +55,13 @@ class StepCutter {
 
   void begin() {
     inside_ = true;
+    for (std::uint32_t i = 0; i < segments_.size(); ++i) {
+      add({.kind = EventKind::kSegment, .index = i, .size = segments_[i]});
+    }
     for (Storage& storage : storages_) {
       if (storage.live) {
         storage.number = storage_count_++;
-        add({.kind = EventKind::kExternal, .index = storage.among_outside, .size = storage.size});
+        add({.kind = EventKind::kExternal, .index = storage.outside, .size = storage.size});
         for (std::size_t pin = 0; pin < storage.pins; ++pin) {
           add({.kind = EventKind::kPin, .index = storage.number, .size = Bytes(0)});
         }
@@ -77,9 +80,9 @@ class StepCutter {
       built_.add_event(event);
     }
   }
-  void add_storage(Bytes size, std::uint32_t among_outside = 0) {
+  void add_storage(Bytes size, std::uint32_t outside = 0) {
     storages_.push_back(
-        {.size = size, .among_outside = among_outside, .number = inside_ ? storage_count_++ : 0});
+        {.size = size, .outside = outside, .number = inside_ ? storage_count_++ : 0});
   }
 
   void apply(const TraceEvent& event) {
@@ -87,6 +90,10 @@ class StepCutter {
     switch (event.kind) {
       case EventKind::kExternal:
         add_storage(event.size, event.index);
+        break;
+      case EventKind::kSegment:
+        segments_.resize(std::max<std::size_t>(segments_.size(), event.index + std::size_t{1}));
+        segments_[event.index] = event.size;
         break;
       case EventKind::kAllocate:
         blocks_.push_back({.size = event.size, .number = inside_ ? block_count_++ : 0});
@@ -178,6 +185,7 @@ class StepCutter {
   bool inside_ = false;
   bool in_parts_ = false;          // an op on lists of the step runs
   std::vector<Storage> storages_;  // by number in the whole trace
+  std::vector<Bytes> segments_;    // returnable bytes, by number
   std::vector<Block> blocks_;
   std::uint32_t storage_count_ = 0;  // in the step's trace
   std::uint32_t block_count_ = 0;

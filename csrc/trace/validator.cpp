@@ -344,6 +344,25 @@ Bytes TraceValidator::let_go_of_block(std::uint32_t block) {
   return std::exchange(blocks_[block], kFreed);
 }
 
+void TraceValidator::add_block(const TraceEvent& event) {
+  check_block_size(event.size);
+  check_count(blocks_.size() + 1, "blocks");
+  if (event.index > 0) {
+    check_held(event.index - 1, event.size);
+  }
+  take(event.size);
+  blocks_.push_back(event.size);
+}
+
+void TraceValidator::add_segment(const TraceEvent& event) {
+  check_size(event.size);
+  if (event.index > segments_) {
+    fail(str_cat("segment ", event.index, " appears before segment ", segments_));
+  }
+  segments_ += event.index == segments_ ? 1 : 0;
+  check_count(segments_, "segments");
+}
+
 // ---- events ----
 
 void TraceValidator::add_event(const TraceEvent& event) {
@@ -352,19 +371,16 @@ void TraceValidator::add_event(const TraceEvent& event) {
   switch (event.kind) {
     case Kind::kExternal:
       check_size(event.size);
-      if (event.index > 1) {
-        fail(str_cat("an external storage has index ", event.index, ", which is neither 0 nor 1"));
+      if (event.index > 1 && event.index - 2 >= segments_) {
+        fail(str_cat("unknown segment ", event.index - 2));
       }
       add_storage(event.size, true);
       break;
+    case Kind::kSegment:
+      add_segment(event);
+      break;
     case Kind::kAllocate:
-      check_block_size(event.size);
-      check_count(blocks_.size() + 1, "blocks");
-      if (event.index > 0) {
-        check_held(event.index - 1, event.size);
-      }
-      take(event.size);
-      blocks_.push_back(event.size);
+      add_block(event);
       break;
     case Kind::kFree:
       let_go_of_block(event.index);

@@ -98,6 +98,8 @@ class TraceValidator final : public TraceSink {
   void leave(std::uint32_t storage);
   void take(Bytes size);
   Bytes let_go_of_block(std::uint32_t block);
+  void add_block(const TraceEvent& event);
+  void add_segment(const TraceEvent& event);
   void add_traffic(Bytes size);
   void check_costs(const TraceOp& op);
   void check_operands(std::span<const TraceOperand> operands);
@@ -128,6 +130,7 @@ class TraceValidator final : public TraceSink {
   std::uint64_t parts_ = 0;
   std::uint64_t part_operands_ = 0;
   bool in_parts_ = false;
+  std::uint64_t segments_ = 0;
   std::uint64_t ops_ = 0;
   std::uint64_t operands_ = 0;
   std::uint64_t results_ = 0;

@@ -22,7 +22,8 @@ void put_u32(std::vector<unsigned char>& out, std::uint32_t number) {
 
 std::uint64_t tag_of(const TraceEvent& event) {
   if (event.index != 0 && event.kind == TraceEvent::Kind::kExternal) {
-    return static_cast<std::uint64_t>(RecordTag::kOutside);
+    return static_cast<std::uint64_t>(event.index == 1 ? RecordTag::kOutside
+                                                       : RecordTag::kInSegment);
   }
   if (event.index != 0 && event.kind == TraceEvent::Kind::kAllocate) {
     return static_cast<std::uint64_t>(RecordTag::kHold);
@@ -201,7 +202,14 @@ void TraceWriter::add_event(const TraceEvent& event) {
   switch (event.kind) {
     case Kind::kExternal:
       put(natural(event.size.count()));
+      if (event.index > 1) {
+        put(event.index - 2);
+      }
       ++storages_;
+      break;
+    case Kind::kSegment:
+      put(event.index);
+      put(natural(event.size.count()));
       break;
     case Kind::kAllocate:
       put(natural(event.size.count()));

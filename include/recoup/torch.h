@@ -65,9 +65,12 @@ class RECOUP_API Budget {
   void record(const std::string& path);
   // Declares that no code has the address of a tensor from before the scope, as NumPy or a raw
   // pointer would. A spill tier may then take its bytes and free its memory. Tensors that are not
-  // offered stay where they are; on a GPU all tensors do. Call it after `enter`; otherwise
-  // std::logic_error is thrown.
+  // offered stay where they are. On a GPU, so does an offered tensor that shares a segment of
+  // PyTorch's allocator with one that is not. Call it after `enter`; otherwise std::logic_error is
+  // thrown.
   void offer(const at::Tensor& tensor);
+  // Call it after the last offer. The same is thrown.
+  void end_offers();
   // Marks the end of a training step for traces and for plans of policy "planned". Python
   // optimizers are marked automatically, C++ optimizers are not.
   void mark_step(const std::string& name);

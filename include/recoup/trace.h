@@ -130,8 +130,8 @@ struct TracePlan {
 struct TraceEvent {
   // What can happen.
   enum class Kind : std::uint8_t {
-    // External storage of `size` bytes appears; `index`: 1 if it is part of TraceDevice::outside,
-    // else 0.
+    // External storage of `size` bytes appears. `index`: 0 if its bytes are charged; 1 if they are
+    // part of TraceDevice::outside; 2 + S if they also lie in segment S.
     kExternal,
     // A block of `size` bytes is allocated outside of ops, if `index` is 0. Otherwise, right after
     // an op, its kernel goes on holding allocation `index` - 1. The kernel's steps then free it at
@@ -149,13 +149,17 @@ struct TraceEvent {
     kStep,       // a training step ends; `index`: its name in Trace::names
     kScopeExit,  // the scope exits: all live storages become resident
     // Storage `index` will be written by a part of an op on lists whose other parts are unknown.
-    // Only in old traces and in traces whose ops were reordered.
+    // Only in traces whose ops were reordered.
     kPart,
     kPartsEnd,  // the last op on lists ends; if none of its parts has run, it then runs as one op
     kLeave,     // storage `index`, which escaped, leaves the pool
     kTime,      // the step that ends with the next event took `index` microseconds of wall time
-    kPlan,      // plan `index` comes into force, for the policy and the budget that it was made for
-    kParts,     // op on lists `index` begins
+    // Segment `index` of another allocator appears, or changes. The allocator returns `size` bytes
+    // when the external storages in it have been imported into the pool. Segments are numbered from
+    // 0 in the order in which they appear.
+    kSegment,
+    kPlan,   // plan `index` comes into force, for the policy and the budget that it was made for
+    kParts,  // op on lists `index` begins
   };
   Kind kind = Kind::kOp;    // what happens
   std::uint32_t index = 0;  // number whose meaning depends on `kind`

@@ -112,6 +112,8 @@ using ValueId = Id<struct ValueTag>;
 using OpId = Id<struct OpTag>;
 using StorageId = Id<struct StorageTag>;
 using BlockId = Id<struct BlockTag>;
+// Id of a segment of memory that another allocator has from the driver. The device numbers them.
+using SegmentId = Id<struct SegmentTag>;
 // Id of the op call that memory and time are attributed to: an index into Attribution::makers. The
 // engine only stores it. Invalid if none is known.
 using MakerId = Id<struct MakerTag>;

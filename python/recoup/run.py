@@ -85,8 +85,7 @@ class Run:
         policy = core_policies()[self._policy]
         knows_steps = policy.schedule or policy.foresees
         spills = int(self._options["spill_bytes"]) > 0
-        # On a GPU, tensors made outside the scope stay in their memory.
-        self._brings_in = spills and self.device.type == "cpu"
+        self._brings_in = spills
         # With a spill tier every policy needs steps: values of the next step are read ahead.
         self._marks_steps = setup.trace is not None or knows_steps or spills or setup.timeline
         self._hears_steps = self._marks_steps or self._sizing is not None
@@ -330,7 +329,7 @@ class Run:
         if self._attribution:
             self._attribution.enter(self._key)
         if self._brings_in:
-            outside.offer(self._engine)
+            outside.offer(self._engine, self.device)
         if self._sizing is not None:
             self._sizing.enter()
 

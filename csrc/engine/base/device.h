@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "csrc/engine/base/cost_memory.h"
 #include "csrc/engine/base/footprint.h"
+#include "csrc/engine/base/op.h"
 #include "csrc/engine/base/tier.h"
 #include "recoup/types.h"
 
@@ -47,8 +49,17 @@ class Device {
   // Frees the own memory of a storage that was made outside the pool. From now on it is like a
   // storage of the pool that has no bytes, and the record is its handle.
   virtual void take_over(void* external) noexcept = 0;
+  // Called before the first take_over of a series, and again before each when copies have been made
+  // in between: returns when no work runs that may use the storages' own memory.
+  virtual void wait_for_outside() {}
   // Called after the last take_over of a series.
   virtual void taken_over() noexcept {}
+  // Note [Segments]. The segments whose returnable bytes differ from what was last reported.
+  [[nodiscard]] virtual std::vector<SegmentChange> changed_segments() { return {}; }
+  // All storages of a segment of `size` bytes have been taken over. Returns the number of bytes, at
+  // most `size`, by which the memory outside of the pool has shrunk. As many have been added to the
+  // memory of the pool.
+  [[nodiscard]] virtual Bytes take_segment(Bytes size) { return size; }
   // Note [Leaving the pool]: the reverse of take_over. Copies the bytes of a storage, `nbytes` at
   // `offset`, to memory of its own; its handle is an external record from now on. Returns false and
   // does nothing if the bytes are not there or no memory is left.

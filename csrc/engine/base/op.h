@@ -21,6 +21,20 @@ struct FreshStorage {
   bool placed = false;  // initial value of HeldStorage::placed
 };
 
+// A storage that was made outside the pool.
+struct OutsideStorage {
+  Bytes nbytes;
+  bool among_outside = false;  // its bytes are part of Options::outside
+  SegmentId segment{};         // Note [Segments]; invalid: none that can be imported
+};
+
+// Note [Segments]. The bytes that the allocator of a segment returns to the driver when the
+// registered storages have left the segment. 0: it returns none.
+struct SegmentChange {
+  SegmentId segment;
+  Bytes returnable;
+};
+
 // A storage that an op wrote.
 struct WrittenStorage {
   StorageId storage;

@@ -163,14 +163,17 @@ StorageId Engine::adopt(const FreshStorage& fresh) {
   return storage;
 }
 
-StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge) {
+StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge, SegmentId segment) {
   if (charge == Charge::kNow) {
     room_.charge_external(context_.pool.round_up(nbytes));
   }
-  const bool among_outside = charge == Charge::kAmongOutside;
-  const StorageId storage = values_.add_external(handle, nbytes, among_outside);
+  const OutsideStorage outside{
+      .nbytes = nbytes, .among_outside = charge == Charge::kAmongOutside, .segment = segment};
+  RECOUP_CHECK(outside.among_outside || !segment.valid());
+  const StorageId storage = values_.add_external(handle, outside);
+  context_.segments.place(handle, segment);
   if (context_.observer != nullptr) {
-    context_.observer->on_external(storage, nbytes, among_outside);
+    context_.observer->on_external(storage, outside);
   }
   return storage;
 }
@@ -178,7 +181,10 @@ StorageId Engine::add_external(void* handle, Bytes nbytes, Charge charge) {
 StorageId Engine::revive_external(ValueId id) {
   const StorageId storage = values_.revive_external(id);
   if (context_.observer != nullptr) {
-    context_.observer->on_external(storage, value(id).nbytes, value(id).flags.among_outside);
+    const Value& revived = value(id);
+    context_.observer->on_external(storage, {.nbytes = revived.nbytes,
+                                             .among_outside = revived.flags.among_outside,
+                                             .segment = context_.segments.of(revived.external)});
   }
   return storage;
 }

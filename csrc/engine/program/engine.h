@@ -69,7 +69,12 @@ class Engine final {
   // Registers a storage that was made outside the pool, with a non-recomputable value. Charges its
   // bytes, unless they are among Options::outside.
   enum class Charge : std::uint8_t { kNow, kAmongOutside };
-  StorageId add_external(void* handle, Bytes nbytes, Charge charge = Charge::kNow);
+  StorageId add_external(void* handle, Bytes nbytes, Charge charge = Charge::kNow,
+                         SegmentId segment = {});
+  // Note [Segments].
+  void set_segment(const SegmentChange& change) { importer_.set_segment(change); }
+  // Asks the device for changes of segments.
+  void update_segments() { importer_.update_segments(); }
   // Registers an external storage again that was reported dead, but was found again by the program.
   // `value`, its last value, is still on record because values can be recomputed from it.
   StorageId revive_external(ValueId value);

@@ -1,6 +1,7 @@
 #include "csrc/engine/reclaim/importer.h"
 
 #include <algorithm>
+#include <span>
 
 namespace recoup::detail {
 
@@ -11,13 +12,14 @@ Importer::Importer(Context& context, const Parts& parts)
       spiller_(parts.spiller),
       pages_(parts.pages) {}
 
-void Importer::bring_in() {
+bool Importer::bring_in() {
   // A tier that was lent serves only values of the pool.
   if (context_.options.spill <= Bytes(0) || !context_.tier.open() ||
       left_ == context_.charges.external) {
-    return;
+    return false;
   }
   const std::int64_t before = context_.stats.imports;
+  left_ = Bytes(0);
   for (const ValueId id : importable()) {
     if (!import(id)) {
       break;
@@ -26,24 +28,30 @@ void Importer::bring_in() {
   if (context_.stats.imports > before) {
     context_.device.taken_over();
   }
-  left_ = context_.charges.external;
+  bool later = false;
   lineage_.for_each_value([&](ValueId, const Value& value) {
-    const int by_user = value.storage.valid() ? values_[value.storage].user_pins : 0;
-    if (value.external != nullptr && value.hard_pins > by_user) {
-      left_.reset();
-    }
+    later |= value.external != nullptr && !value.flags.among_outside && used_by_op(value);
   });
+  if (!context_.segments.empty()) {
+    later |= import_segments();
+  }
+  left_ = later ? std::nullopt : std::optional(context_.charges.external);
+  return context_.stats.imports > before;
 }
 
 bool Importer::may_leave(const Value& value) const {
-  return value.external != nullptr && !value.flags.among_outside && !value.escaped &&
-         value.hard_pins == 0 && context_.tier.takes(value.nbytes);
+  return !value.escaped && value.hard_pins == 0 && context_.tier.takes(value.nbytes);
+}
+
+bool Importer::used_by_op(const Value& value) const {
+  return value.hard_pins > (value.storage.valid() ? values_[value.storage].user_pins : 0);
 }
 
 std::vector<ValueId> Importer::importable() const {
   std::vector<ValueId> found;
   lineage_.for_each_value([&](ValueId id, const Value& value) {
-    if (may_leave(value) && context_.device.hold(value.external)) {
+    if (value.external != nullptr && !value.flags.among_outside && may_leave(value) &&
+        context_.device.hold(value.external)) {
       found.push_back(id);
     }
   });
@@ -57,24 +65,179 @@ bool Importer::import(ValueId id) {
   const Bytes size = lineage_[id].size;
   const bool fits = context_.shortfall(size) <= Bytes(0);
   if (const auto block = fits ? context_.pool.allocate(size, Zone::kLow) : std::nullopt) {
+    copy_to(*block, id);
     put(id, *block);
-  } else if (!spiller_.spill_outside(id)) {
+  } else if (spiller_.write_outside(id)) {
+    spiller_.leave_outside(id);
+  } else {
     return false;
   }
-  ++context_.stats.imports;
-  context_.stats.imported_bytes += size.count();
+  count(size);
   return true;
 }
 
-void Importer::put(ValueId id, BlockId block) {
+void Importer::copy_to(BlockId block, ValueId id) {
   const PoolOffset to = context_.pool.offset(block);
   pages_.touch(to, lineage_[id].size);
   context_.count_peak();
   context_.device.copy(to, values_.location(id), lineage_[id].nbytes);
+}
+
+void Importer::put(ValueId id, BlockId block) {
   values_.bring_in(id, block);
   if (context_.observer != nullptr) {
-    context_.observer->on_move(id, to);
+    context_.observer->on_move(id, context_.pool.offset(block));
   }
+}
+
+void Importer::count(Bytes size) {
+  ++context_.stats.imports;
+  context_.stats.imported_bytes += size.count();
+}
+
+// ---- segments ----
+
+void Importer::set_segment(const SegmentChange& change) {
+  context_.segments.set_returnable(change.segment, change.returnable);
+  left_.reset();
+  if (context_.observer != nullptr) {
+    context_.observer->on_segment(change);
+  }
+}
+
+void Importer::update_segments() {
+  if (context_.segments.empty() || segments().empty()) {
+    return;
+  }
+  for (const SegmentChange& change : context_.device.changed_segments()) {
+    set_segment(change);
+  }
+}
+
+std::map<SegmentId, Importer::Segment> Importer::segments() const {
+  std::map<SegmentId, Segment> found;
+  lineage_.for_each_value([&](ValueId id, const Value& value) {
+    if (value.external == nullptr || !value.flags.among_outside) {
+      return;
+    }
+    const SegmentId segment = context_.segments.of(value.external);
+    if (!segment.valid()) {
+      return;
+    }
+    Segment& its = found[segment];
+    its.values.push_back(id);
+    const bool used = used_by_op(value);
+    its.used |= used;
+    its.stays |= !may_leave(value) && !used;
+  });
+  return found;
+}
+
+// Returns whether a segment may be imported when the running op has ended.
+bool Importer::import_segments() {
+  bool later = false;
+  for (const auto& [segment, its] : segments()) {
+    if (its.stays || context_.segments.returnable(segment) == Bytes(0)) {
+      continue;
+    }
+    if (its.used) {
+      later = true;
+    } else if (hold(its.values) && (import_to_pool(its.values) || import_to_tier(its.values))) {
+      take_segment(segment);
+    }
+  }
+  return later;
+}
+
+// False: the program has released one of them, so its allocation is free or has another owner.
+bool Importer::hold(const Group& group) const {
+  return std::all_of(group.begin(), group.end(),
+                     [this](ValueId id) { return context_.device.hold(lineage_[id].external); });
+}
+
+// False, and nothing has changed: the pool has no room for all of them.
+bool Importer::import_to_pool(const Group& group) {
+  const std::vector<BlockId> blocks = blocks_for(group);
+  if (blocks.empty()) {
+    return false;
+  }
+  try {
+    context_.device.wait_for_outside();
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      copy_to(blocks[i], group[i]);
+    }
+    context_.device.wait_for_outside();
+  } catch (...) {
+    for (const BlockId block : blocks) {
+      context_.pool.free(block);
+    }
+    throw;
+  }
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    put(group[i], blocks[i]);
+    count(lineage_[group[i]].size);
+  }
+  return true;
+}
+
+// A block for each of them; empty: the pool has no room.
+std::vector<BlockId> Importer::blocks_for(const Group& group) {
+  std::vector<BlockId> blocks;
+  for (const ValueId id : group) {
+    const Bytes size = lineage_[id].size;
+    const bool fits = context_.shortfall(size) <= Bytes(0);
+    const auto block = fits ? context_.pool.allocate(size, Zone::kLow) : std::nullopt;
+    if (!block) {
+      for (const BlockId each : blocks) {
+        context_.pool.free(each);
+      }
+      return {};
+    }
+    blocks.push_back(*block);
+  }
+  return blocks;
+}
+
+// False: the tier has no room for all of them, or a write failed. They stay outside.
+bool Importer::import_to_tier(const Group& group) {
+  context_.device.wait_for_outside();
+  if (!write_to_tier(group)) {
+    return false;
+  }
+  for (const ValueId id : group) {
+    count(lineage_[id].size);
+    spiller_.leave_outside(id);
+  }
+  return true;
+}
+
+// All or none.
+bool Importer::write_to_tier(const Group& group) {
+  std::size_t written = 0;
+  const auto undo = [&] {
+    for (const ValueId id : std::span(group).first(written)) {
+      spiller_.drop_outside(id);
+    }
+  };
+  try {
+    while (written < group.size() && spiller_.write_outside(group[written])) {
+      ++written;
+    }
+    context_.device.wait_for_outside();
+  } catch (...) {
+    undo();
+    throw;
+  }
+  if (written < group.size()) {
+    undo();
+  }
+  return written == group.size();
+}
+
+void Importer::take_segment(SegmentId segment) {
+  const Bytes size = std::min(context_.segments.returnable(segment), context_.options.outside);
+  context_.segments.set_returnable(segment, Bytes(0));
+  context_.take_from_outside(context_.device.take_segment(size));
 }
 
 }  // namespace recoup::detail

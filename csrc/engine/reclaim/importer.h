@@ -1,6 +1,7 @@
 // Importer: brings storages that were made outside into the pool.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -21,6 +22,10 @@ namespace recoup::detail {
 //
 // Storages stay outside if other code may use their address: escaped and pinned ones. Code that
 // registers a storage pins it if it must stay.
+//
+// Storages among Options::outside are imported by segments, see Note [Segments]: all storages of a
+// segment are copied to the pool, or all to the tier. Then their memory is freed, and the pool
+// grows by the segment.
 class Importer {
  public:
   struct Parts {
@@ -32,14 +37,38 @@ class Importer {
   Importer(Context& context, const Parts& parts);
 
   // Called when memory is short. Brings in all storages that may move. Those that a running op uses
-  // are left for the next call.
-  void bring_in();
+  // are left for the next call. False: nothing was brought in.
+  bool bring_in();
+
+  void set_segment(const SegmentChange& change);
+  // Asks the device for changes of segments, if storages in segments are outside. Not part of
+  // bring_in(): a trace has an op after all that happened while it ran.
+  void update_segments();
 
  private:
+  using Group = std::vector<ValueId>;
+  // The storages of a segment that are outside.
+  struct Segment {
+    Group values;
+    bool stays = false;  // other code may use the address of one of them
+    bool used = false;   // a running op uses one of them
+  };
   [[nodiscard]] bool may_leave(const Value& value) const;
+  [[nodiscard]] bool used_by_op(const Value& value) const;
   [[nodiscard]] std::vector<ValueId> importable() const;
   [[nodiscard]] bool import(ValueId id);
+  void copy_to(BlockId block, ValueId id);
   void put(ValueId id, BlockId block);
+  void count(Bytes size);
+
+  [[nodiscard]] std::map<SegmentId, Segment> segments() const;
+  [[nodiscard]] bool import_segments();
+  [[nodiscard]] bool hold(const Group& group) const;
+  [[nodiscard]] bool import_to_pool(const Group& group);
+  [[nodiscard]] std::vector<BlockId> blocks_for(const Group& group);
+  [[nodiscard]] bool import_to_tier(const Group& group);
+  [[nodiscard]] bool write_to_tier(const Group& group);
+  void take_segment(SegmentId segment);
 
   Context& context_;
   Lineage& lineage_;

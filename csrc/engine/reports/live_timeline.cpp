@@ -191,7 +191,7 @@ void LiveTimeline::on_step(std::string_view name) {
 
 void LiveTimeline::on_allocate(BlockId /*block*/, Bytes /*nbytes*/) { note_charge(now()); }
 
-void LiveTimeline::on_external(StorageId /*storage*/, Bytes /*nbytes*/, bool /*among_outside*/) {
+void LiveTimeline::on_external(StorageId /*storage*/, const OutsideStorage& /*outside*/) {
   note_charge(now());
 }
 

@@ -40,7 +40,7 @@ class LiveTimeline final : public Observer {
   void check() const;
 
   void on_allocate(BlockId block, Bytes nbytes) override;
-  void on_external(StorageId storage, Bytes nbytes, bool among_outside) override;
+  void on_external(StorageId storage, const OutsideStorage& outside) override;
   void on_death(StorageId storage) override;
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
   void on_op_end(const OpRecord& record, std::span<const Operand> operands,

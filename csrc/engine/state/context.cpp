@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "csrc/base/check.h"
 #include "csrc/base/strings.h"
 
 namespace recoup::detail {
@@ -66,6 +67,15 @@ Bytes bounce_size(const Options& options) {
   const std::int64_t alignment = options.alignment.count();
   const std::int64_t units = (options.budget - options.outside).count() / kPart / alignment;
   return std::min(Bytes((units + 1) * alignment), kMost);
+}
+
+void Context::take_from_outside(Bytes size) {
+  RECOUP_CHECK(size <= options.outside);
+  charges.external -= size;
+  options.outside -= size;
+  if (options.addresses <= Bytes(0)) {
+    pool.grow(capacity_in(options, options.budget));
+  }
 }
 
 Context::Context(const Options& all_options, Device& its_device)

@@ -15,6 +15,7 @@
 #include "csrc/engine/base/planned_victims.h"
 #include "csrc/engine/base/schedule_hooks.h"
 #include "csrc/engine/base/tier.h"
+#include "csrc/engine/state/outside_segments.h"
 #include "csrc/lineage/lineage.h"
 #include "csrc/pool/pool.h"
 #include "recoup/options.h"
@@ -73,6 +74,8 @@ struct Context {
     }
     return costs.learn(kind, measured);
   }
+  // Adds bytes of Options::outside, which are no longer in use outside, to the pool.
+  void take_from_outside(Bytes size);
   // The price of all moves so far.
   [[nodiscard]] Nanoseconds move_cost() const {
     return move_price.of(static_cast<std::size_t>(stats.moves), Bytes(stats.moved_bytes));
@@ -87,6 +90,7 @@ struct Context {
   const MovePrice move_price;
   Tier tier;
   Charges charges;
+  OutsideSegments segments;
   Stats stats;
   CostMemory costs;
   Placer placer;

@@ -98,12 +98,13 @@ class Values {
   // Adds a storage over a block that a kernel held, with a non-recomputable value.
   StorageId add_storage(const FreshStorage& fresh);
   // Adds a storage outside the pool. Its bytes are charged already.
-  StorageId add_external(void* handle, Bytes nbytes, bool among_outside);
+  StorageId add_external(void* handle, const OutsideStorage& outside);
   // Note [Leaving the pool]. Returns false and does nothing if the device cannot do it.
   [[nodiscard]] bool move_out(ValueId id);
   // Gives a storage to a value outside the pool whose former storage is gone.
   StorageId revive_external(ValueId id);
-  // Frees the outside memory of a value, whose bytes have been copied elsewhere.
+  // Frees the outside memory of a value, whose bytes have been copied elsewhere. What was charged
+  // for it is no longer charged; bytes among Options::outside stay charged.
   void leave_outside(ValueId id);
   // The same; the value owns `block`, which had no owner, from now on.
   void bring_in(ValueId id, BlockId block);

@@ -6,14 +6,14 @@
 
 namespace recoup::detail {
 
-StorageId Values::add_external(void* handle, Bytes nbytes, bool among_outside) {
+StorageId Values::add_external(void* handle, const OutsideStorage& outside) {
   const auto [storage, added] = storages_.emplace();
   const auto [id, value] = lineage_.emplace_value();
-  value.size = pool_.round_up(nbytes);
-  value.nbytes = nbytes;
+  value.size = pool_.round_up(outside.nbytes);
+  value.nbytes = outside.nbytes;
   value.storage = storage;
   value.external = handle;
-  value.flags.among_outside = among_outside;
+  value.flags.among_outside = outside.among_outside;
   value.last_access = context_.now;
   if (context_.makers != nullptr) {
     context_.makers->came(id);
@@ -24,7 +24,7 @@ StorageId Values::add_external(void* handle, Bytes nbytes, bool among_outside) {
 
 void Values::leave_outside(ValueId id) {
   Value& value = lineage_[id];
-  charges_.external -= value.size;
+  charges_.external -= std::exchange(value.flags.among_outside, false) ? Bytes(0) : value.size;
   value.spillable = context_.tier.takes(value.nbytes);
   void* const record = std::exchange(value.external, nullptr);
   if (value.storage.valid()) {

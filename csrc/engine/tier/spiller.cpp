@@ -38,13 +38,9 @@ bool Spiller::spill(ValueId id) {
   return true;
 }
 
-bool Spiller::spill_outside(ValueId id) {
-  if (!write(id)) {
-    return false;
-  }
+void Spiller::leave_outside(ValueId id) {
   values_.leave_outside(id);
   keep(id);
-  return true;
 }
 
 bool Spiller::begin_write(ValueId id) {
@@ -112,10 +108,11 @@ void Spiller::drop_all_copies() {
   }
 }
 
+// Without values outside of the pool: those are about to leave it.
 std::vector<ValueId> Spiller::clean_values() const {
   std::vector<ValueId> clean;
   lineage_.for_each_value([&](ValueId id, const Value& value) {
-    if (value.clean()) {
+    if (value.clean() && value.external == nullptr) {
       clean.push_back(id);
     }
   });

@@ -21,8 +21,12 @@ class Spiller {
   // non-recomputable value is not evictable any more; or its storage refused, and the value is
   // disowned.
   bool spill(ValueId id);
-  // The same for a value whose bytes are outside the pool and may be freed there.
-  bool spill_outside(ValueId id);
+  // The same for a value whose bytes are outside the pool, in two steps: the first writes it, and
+  // returns false if that is impossible; the second frees its bytes.
+  [[nodiscard]] bool write_outside(ValueId id) { return write(id); }
+  void leave_outside(ValueId id);
+  // Undoes the first step.
+  void drop_outside(ValueId id) { values_.drop_copy(id); }
   // Begins to write an evictable value, which keeps its bytes. False: no slot is free.
   bool begin_write(ValueId id);
   // Writes a resident value of the pool, which keeps its bytes. False: that is impossible.

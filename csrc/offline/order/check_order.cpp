@@ -75,6 +75,7 @@ class FactFinder {
         case TraceEvent::Kind::kEvict:
         case TraceEvent::Kind::kLeave:
         case TraceEvent::Kind::kTime:
+        case TraceEvent::Kind::kSegment:
         case TraceEvent::Kind::kPart:
         case TraceEvent::Kind::kParts:
         case TraceEvent::Kind::kPartsEnd:

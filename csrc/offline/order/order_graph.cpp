@@ -64,6 +64,7 @@ class Builder {
       case EventKind::kEvict:
       case EventKind::kLeave:
       case EventKind::kTime:
+      case EventKind::kSegment:
       case EventKind::kPart:
       case EventKind::kParts:
       case EventKind::kPartsEnd:

@@ -93,6 +93,9 @@ class Reorder {
         step.head.push_back(
             {.event = {.kind = EventKind::kAllocate, .index = 0, .size = event.size}});
         break;
+      case EventKind::kSegment:
+        step.head.push_back({.event = event});
+        break;
       case EventKind::kEscape:
       case EventKind::kLeave:
       case EventKind::kPin:
@@ -181,6 +184,7 @@ class Reorder {
         case EventKind::kFree:
         case EventKind::kStep:
         case EventKind::kTime:
+        case EventKind::kSegment:
         case EventKind::kScopeExit:
         case EventKind::kOp:
         case EventKind::kPlan:

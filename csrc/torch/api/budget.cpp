@@ -127,6 +127,16 @@ void Budget::offer(const at::Tensor& tensor) {
   }
 }
 
+void Budget::end_offers() {
+  if (!entered()) {
+    throw std::logic_error("recoup: enter the budget before you offer tensors to it");
+  }
+  const detail::Visit visit;
+  Session& session = scope_->session();
+  const EngineLock lock(session.mutex());
+  session.storages(lock).end_offers();
+}
+
 void Budget::mark_step(const std::string& name) {
   if (scope_) {
     scope_->session().mark_step(name);

@@ -82,6 +82,14 @@ RetiredArena::RetiredArena(std::unique_ptr<Arena> arena, std::span<const BlockVi
   arena_->discard(end, arena_->size());
 }
 
+std::vector<const void*> RetiredArena::in_use() const {
+  std::vector<const void*> addresses;
+  for (const auto& [offset, size] : blocks_) {
+    addresses.push_back(arena_->at(offset));
+  }
+  return addresses;
+}
+
 bool RetiredArena::release(const void* pointer) {
   const auto found = blocks_.find(arena_->offset(pointer));
   if (found == blocks_.end()) {

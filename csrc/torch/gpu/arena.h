@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "csrc/engine/base/footprint.h"
 #include "csrc/pool/pool.h"
@@ -59,6 +60,8 @@ class RetiredArena {
   [[nodiscard]] bool empty() const { return blocks_.empty(); }
   [[nodiscard]] Bytes backed() const { return arena_->backed(); }
   [[nodiscard]] Bytes used() const { return used_; }
+  // The addresses of the blocks, in order.
+  [[nodiscard]] std::vector<const void*> in_use() const;
   // Frees a block. False if no block in use starts at `pointer`.
   bool release(const void* pointer);
 

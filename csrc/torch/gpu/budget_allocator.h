@@ -165,9 +165,10 @@ class BudgetAllocator : public Base {
   std::atomic<Base*> inner_{nullptr};
 };
 
-// PyTorch's own allocator as the memory outside of budgets. `slot`: PyTorch's pointer to it.
+// PyTorch's own allocator as the memory outside of budgets. `slot`: PyTorch's pointer to it. A
+// subclass for each Base lists its segments.
 template <class Base>
-class DecoratedMemory final : public OutsideMemory {
+class DecoratedMemory : public OutsideMemory {
  public:
   // Both references must be valid until the process ends.
   DecoratedMemory(std::atomic<Base*>& slot, BudgetAllocator<Base>& decorator)
@@ -253,8 +254,10 @@ class DecoratedMemory final : public OutsideMemory {
     }
   }
 
- private:
+ protected:
   [[nodiscard]] Base& inner() const { return attached_ ? decorator_.inner() : *slot_.load(); }
+
+ private:
   // Some code reads PyTorch's table of allocators instead of the slot: torch.accelerator, and
   // storages that are made without bytes. Another allocator in the table is left there.
   static void replace_in_table(c10::Allocator* from, c10::Allocator* to) {

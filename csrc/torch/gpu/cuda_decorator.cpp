@@ -191,7 +191,36 @@ std::atomic<CudaAllocator*>& cuda_allocator_slot() {
 }
 
 void decorate_cuda(Gpus& gpus, std::atomic<CudaAllocator*>& slot) {
-  gpus.set_outside(std::make_unique<DecoratedMemory<CudaAllocator>>(slot, *new CudaDecorator));
+  gpus.set_outside(std::make_unique<CudaMemory>(slot, *new CudaDecorator));
+}
+
+// A private pool belongs to a CUDA graph, whose kernels may use any address, or to a MemPool. The
+// cudaMallocAsync allocator has no segments, and throws.
+std::optional<std::vector<cuda::Segment>> CudaMemory::segments(int device) {
+  std::vector<cuda::Segment> found;
+  try {
+    for (const auto& segment : inner().snapshot({0, 0}, false).segments) {
+      if (segment.owner_private_pool_id != CudaDecorator::Pool{0, 0}) {
+        return std::nullopt;
+      }
+      if (segment.device != device) {
+        continue;
+      }
+      cuda::Segment& added = found.emplace_back();
+      added.base = reinterpret_cast<const void*>(segment.address);
+      added.extent = added.size = Bytes(static_cast<std::int64_t>(segment.total_size));
+      const auto* at = static_cast<const char*>(added.base);
+      for (const auto& block : segment.blocks) {
+        if (block.allocated || block.active) {
+          added.in_use.push_back(at);
+        }
+        at += block.size;
+      }
+    }
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+  return found;
 }
 
 }  // namespace recoup::detail

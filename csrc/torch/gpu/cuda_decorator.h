@@ -93,6 +93,12 @@ class RECOUP_API CudaDecorator final : public BudgetAllocator<CudaAllocator> {
   std::string name() override;
 };
 
+class CudaMemory final : public DecoratedMemory<CudaAllocator> {
+ public:
+  using DecoratedMemory::DecoratedMemory;
+  std::optional<std::vector<cuda::Segment>> segments(int device) override;
+};
+
 // PyTorch's pointer to its allocator. Throws std::runtime_error if the loaded PyTorch has no CUDA.
 [[nodiscard]] RECOUP_API std::atomic<CudaAllocator*>& cuda_allocator_slot();
 

@@ -124,6 +124,30 @@ void Gpu::back(Arena& arena, Bytes size) {
               ". Choose a smaller budget, or free GPU memory of this and other processes"));
 }
 
+std::vector<cuda::Segment> Gpu::outside_segments() const {
+  std::optional<std::vector<cuda::Segment>> found = gpus().outside().segments(device_.index());
+  if (!found) {
+    return {};
+  }
+  for (cuda::Segment& left : gpus().scopes().left_segments(device_.index())) {
+    found->push_back(std::move(left));
+  }
+  return std::move(*found);
+}
+
+void Gpu::wait_for_device() {
+  guard_.synchronizeDevice(device_.index());
+  outside_before_ = gpus().outside_bytes(device_.index());
+}
+
+Bytes Gpu::take_returned(Arena& arena, Bytes backed, Bytes most) {
+  gpus().outside().empty_cache();
+  const Bytes returned = outside_before_ - gpus().outside_bytes(device_.index());
+  const std::int64_t unit = budget_unit().count();
+  const Bytes taken(std::clamp(returned, Bytes(0), most).count() / unit * unit);
+  return static_cast<GpuArena&>(arena).back(backed + taken) ? taken : Bytes(0);
+}
+
 // A storage keeps the allocator that made it, and requests new bytes from that one.
 void Gpu::adopt(c10::StorageImpl& storage) {
   c10::Allocator* const ours = gpus().outside().allocator_in_scopes();

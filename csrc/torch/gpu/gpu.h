@@ -22,6 +22,7 @@
 #include "csrc/engine/base/tier.h"
 #include "csrc/engine/program/engine.h"
 #include "csrc/torch/gpu/arena.h"
+#include "csrc/torch/gpu/outside_memory.h"
 
 namespace recoup::detail {
 
@@ -55,6 +56,9 @@ class Gpu {
   // Backs the first `size` bytes of the arena with memory; throws the same.
   void back(Arena& arena, Bytes size);
 
+  // The segments of PyTorch's allocator and of earlier scopes on the device. Empty if they are
+  // unknown, or if code may hold addresses in them.
+  [[nodiscard]] std::vector<cuda::Segment> outside_segments() const;
   // A storage made outside of the scope that grows inside of it will grow in the budget.
   static void adopt(c10::StorageImpl& storage);
 
@@ -75,6 +79,13 @@ class Gpu {
   // A replay reads memory outside of the arena. Its owner may free it before the replay has run.
   void read_external(void* memory, Bytes size);
 
+  // The host waits for all work on the device, also that of streams which the scope does not know.
+  // Memory outside of the budget may be freed next.
+  void wait_for_device();
+  // PyTorch's allocator returns its unused segments to the driver, and up to `most` bytes of what
+  // has been returned since wait_for_device() are added to the arena, which has `backed` bytes.
+  // Returns how many.
+  [[nodiscard]] Bytes take_returned(Arena& arena, Bytes backed, Bytes most);
   // The host waits for all streams of the scope: after it, no record tells which stream used what.
   void wait_for_all() noexcept;
 
@@ -144,6 +155,7 @@ class Gpu {
   cuda::Bounce bounce_;
   c10::DeleterFnPtr program_deleter_ = nullptr;
   std::exception_ptr failure_;
+  Bytes outside_before_{0};  // bytes outside of the budget at the last wait_for_device()
   std::unordered_map<cuda::OpClock::Token, TimedOp> timed_;
   cuda::OpClock::Token last_token_ = 0;
   int until_resolve_ = 0;

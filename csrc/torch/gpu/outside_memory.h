@@ -4,7 +4,11 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/Stream.h>
 
+#include <optional>
+#include <vector>
+
 #include "csrc/cuda/runtime.h"
+#include "csrc/cuda/scopes.h"
 
 namespace recoup::detail {
 
@@ -40,6 +44,8 @@ class OutsideMemory {
     Bytes used;
   };
   [[nodiscard]] virtual Usage usage(int device) = 0;
+  // The segments on the device. nullopt if they are unknown, or if a CUDA graph may hold addresses.
+  [[nodiscard]] virtual std::optional<std::vector<cuda::Segment>> segments(int device) = 0;
   // Recounts everything; throws InternalError on the first difference.
   virtual void check() {}
 };

@@ -63,6 +63,18 @@ Bytes GpuScope::reserved() const { return count(&TensorMemory::reserved, &Retire
 
 Bytes GpuScope::used() const { return count(&TensorMemory::used, &RetiredArena::used); }
 
+std::optional<cuda::Segment> GpuScope::left_segment() const {
+  const std::lock_guard lock(mutex_);
+  if (live_ != nullptr || !retired_) {
+    return std::nullopt;
+  }
+  return cuda::Segment{
+      .base = begin_,
+      .extent = Bytes(static_cast<const char*>(end_) - static_cast<const char*>(begin_)),
+      .size = retired_->backed(),
+      .in_use = retired_->in_use()};
+}
+
 void GpuScope::free(void* memory) {
   if (with_live([memory](TensorMemory& live) { live.free(memory); })) {
     return;

@@ -27,6 +27,7 @@ class GpuScope final : public cuda::Scope {
   [[nodiscard]] bool empty() const override;
   [[nodiscard]] Bytes reserved() const override;
   [[nodiscard]] Bytes used() const override;
+  [[nodiscard]] std::optional<cuda::Segment> left_segment() const override;
   void free(void* memory) override;
   void record_stream(void* memory, cuda::Stream stream) override;
 

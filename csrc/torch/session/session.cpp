@@ -220,6 +220,11 @@ void Session::record(const std::string& path) {
 }
 
 void Session::mark_step(std::string_view name) {
+  if (on_gpu() && device_.brings_in()) {
+    const EngineLock lock(mutex_);
+    wait_for_replays(lock);
+    engine_.update_segments();
+  }
   if (!recording_ && !runner_ && !foresight_ && !next_use_predictor_ && !attributor_) {
     return;
   }

@@ -70,10 +70,29 @@ StorageId Storages::find(c10::StorageImpl& storage) {
 
 void Storages::offer(c10::StorageImpl& storage) {
   if (device_.brings_in()) {
-    offered_.insert_or_assign(
-        &storage, c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr::reclaim_copy(&storage)));
+    offered_.insert_or_assign(&storage, Offered{.weak = c10::weak_intrusive_ptr<c10::StorageImpl>(
+                                                    StoragePtr::reclaim_copy(&storage)),
+                                                .number = offered_.size()});
     arm(storage);  // no op has seen it yet
   }
+}
+
+void Storages::end_offers() {
+  if (device_.gpu() == nullptr || offered_.empty()) {
+    return;
+  }
+  device_.find_segments();
+  std::vector<StoragePtr> storages(offered_.size());
+  for (const auto& [storage, offered] : offered_) {
+    storages[offered.number] = offered.weak.lock();
+  }
+  for (StoragePtr& storage : storages) {
+    if (storage) {
+      (void)find(*storage);
+      mutex_.graveyard().add(std::move(storage));
+    }
+  }
+  engine_.update_segments();
 }
 
 void Storages::withdraw_all() {
@@ -112,9 +131,10 @@ StorageId Storages::id_of(StorageRecord& external) {
   return external.id;
 }
 
-StorageId Storages::charge_external(StorageRecord& record, Bytes size, Engine::Charge charge) {
+StorageId Storages::charge_external(StorageRecord& record, Bytes size, Engine::Charge charge,
+                                    SegmentId segment) {
   try {
-    record.id = engine_.add_external(&record, size, charge);
+    record.id = engine_.add_external(&record, size, charge, segment);
   } catch (...) {
     mutex_.graveyard().add(std::move(record.strong));
     records_.remove(record);
@@ -311,11 +331,14 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   // Memory inside the arena that other code wrapped (copy-on-write) is charged already.
   const Bytes size = device_.owns(data) ? Bytes(0) : size_of(storage);
   const bool counted = device_.gpu() != nullptr && gpus().is_outside(data_of(storage));
-  charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow);
+  const bool offered = offered_.contains(&storage);
+  const SegmentId segment = counted && offered ? device_.segment_of(storage) : SegmentId();
+  charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow,
+                  segment);
   records_.index_external(added);
   if (view || records_.has_view_in(range)) {
     engine_.user().escape(added.id);
-  } else if (device_.brings_in() && !offered_.contains(&storage)) {
+  } else if (device_.brings_in() && !(offered && (device_.gpu() == nullptr || segment.valid()))) {
     (void)engine_.user().pin(added.id);  // code may hold its address
   }
   return added.id;

@@ -29,6 +29,9 @@ class Storages {
   // Offers a storage that was made outside and whose address no code holds: with a spill tier its
   // memory may be given back.
   void offer(c10::StorageImpl& storage);
+  // To be called after all offers of a scope. Registers them on a GPU, where storages are imported
+  // by segments: then the engine knows all storages of a segment.
+  void end_offers();
   // Ends the offer of a storage, or of all, because code may know the address by now.
   void withdraw(const c10::StorageImpl& storage) { offered_.erase(&storage); }
   void withdraw_all();
@@ -71,7 +74,8 @@ class Storages {
   void arm_with(c10::StorageImpl& storage, AccessHook hook) const;
   StorageId find_pooled(c10::StorageImpl& storage);
   StorageId find_external(c10::StorageImpl& storage);
-  StorageId charge_external(StorageRecord& record, Bytes size, Engine::Charge charge);
+  StorageId charge_external(StorageRecord& record, Bytes size, Engine::Charge charge,
+                            SegmentId segment = {});
   StorageId id_of(StorageRecord& external);
   void escape_owners(AddressRange range);
   [[nodiscard]] StorageRecord* live_owner_in(AddressRange range);
@@ -91,8 +95,12 @@ class Storages {
   TensorDevice& device_;
   StorageRecords& records_;
   EngineMutex& mutex_;
-  // Held weakly, so that no other storage gets the address of one of them.
-  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> offered_;
+  struct Offered {
+    // Held weakly, so that no other storage gets its address.
+    c10::weak_intrusive_ptr<c10::StorageImpl> weak;
+    std::size_t number;  // in the order of offers
+  };
+  std::unordered_map<const c10::StorageImpl*, Offered> offered_;
 };
 
 }  // namespace recoup::detail

@@ -85,6 +85,7 @@ void TensorDevice::open_tier(const Options& options) {
                   "which has ", to_string(physical_memory()), ": choose a smaller spill"));
     }
     gpu_->open_tier(options.spill);
+    brings_in_ = true;
     return;
   }
   if (options.spill_unit.count() % SpillFile::kBlock != 0) {
@@ -361,6 +362,47 @@ void TensorDevice::take_fresh(const Payload& payload, torch::jit::Stack& stack,
     storage->set_data_ptr_noswap(no_bytes());
     outputs[slot] = *block;
   }
+}
+
+void TensorDevice::find_segments() {
+  if (gpu_) {
+    segments_.set(gpu_->outside_segments());
+  }
+}
+
+SegmentId TensorDevice::segment_of(const c10::StorageImpl& storage) {
+  const std::uint32_t known = segments_.count();
+  const SegmentId segment = segments_.find(data_of(storage).get());
+  if (segments_.count() > known) {
+    engine_.set_segment({.segment = segment, .returnable = Bytes(0)});
+  }
+  return segment;
+}
+
+std::vector<SegmentChange> TensorDevice::changed_segments() {
+  if (!gpu_ || segments_.count() == 0) {
+    return {};
+  }
+  // Another storage may have the memory of a record whose storage has got other memory unseen.
+  const auto in_segment = [this](const void* memory) {
+    const StorageRecord* const owner = records_.owner_in({memory, 1});
+    return owner != nullptr && owner->range.from == reinterpret_cast<std::uintptr_t>(memory) &&
+           !owner->weak.expired() && data_of(*owner->impl).get() == memory &&
+           engine_.context().segments.of(owner).valid();
+  };
+  return segments_.changes(gpu_->outside_segments(), in_segment);
+}
+
+// On the CPU, copies have ended when the call that made them returns.
+void TensorDevice::wait_for_outside() {
+  if (gpu_) {
+    gpu_->wait_for_device();
+  }
+}
+
+Bytes TensorDevice::take_segment(Bytes size) {
+  const Options& options = engine_.options();
+  return gpu_ ? gpu_->take_returned(*arena_, options.budget - options.outside, size) : size;
 }
 
 // Frees the storage's own memory on return.

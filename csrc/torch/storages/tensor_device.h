@@ -19,6 +19,7 @@
 #include "csrc/engine/base/device.h"
 #include "csrc/torch/gpu/arena.h"
 #include "csrc/torch/gpu/gpu.h"
+#include "csrc/torch/gpu/segment_table.h"
 #include "csrc/torch/ops/payload.h"
 #include "csrc/torch/storages/engine_lock.h"
 #include "csrc/torch/storages/external_storages.h"
@@ -60,9 +61,13 @@ class TensorDevice final : public Device {
   // std::invalid_argument for options that a GPU's tier does not support, and what SpillFile and
   // HostTier throw.
   void open_tier(const Options& options);
-  // Whether storages that were made outside of the scope may be moved to the pool. Not on a GPU:
-  // their memory would go back to a cache that knows nothing of pending copies.
+  // Whether storages that were made outside of the scope may be moved to the pool.
   [[nodiscard]] bool brings_in() const { return brings_in_; }
+  // Note [Segments]. To be called when a scope begins, before segment_of().
+  void find_segments();
+  // The segment of PyTorch's allocator in which the bytes of a storage lie; invalid: none. Tells
+  // the engine of a new one.
+  [[nodiscard]] SegmentId segment_of(const c10::StorageImpl& storage);
   [[nodiscard]] Arena& arena() const { return *arena_; }
   // Gives up the arena when the session ends.
   [[nodiscard]] std::unique_ptr<Arena> take_arena() { return std::move(arena_); }
@@ -136,7 +141,10 @@ class TensorDevice final : public Device {
   [[nodiscard]] bool detach(void* handle, PoolOffset offset) noexcept override;
   void take_over(void* external) noexcept override;
   [[nodiscard]] bool move_out(void* handle, PoolOffset offset, Bytes nbytes) noexcept override;
+  void wait_for_outside() override;
   void taken_over() noexcept override { trim_heap(); }
+  [[nodiscard]] std::vector<SegmentChange> changed_segments() override;
+  [[nodiscard]] Bytes take_segment(Bytes size) override;
   void forget(void* external) noexcept override;
   void keep(void* external) noexcept override {
     ExternalStorages::keep(*static_cast<StorageRecord*>(external));
@@ -185,6 +193,7 @@ class TensorDevice final : public Device {
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<SpillFile> spilled_;  // the spill tier of the CPU
   bool brings_in_ = false;
+  SegmentTable segments_;
   std::vector<std::unique_ptr<Payload>> spare_payloads_;
   std::atomic<int> kernels_{0};  // written under the lock, read without it
   const std::string* evicted_message_;

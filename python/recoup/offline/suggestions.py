@@ -140,7 +140,7 @@ class Predictor:
     time for each op in a budget in place of that in a recording. Added are the costs of replays and
     of copies to and from the spill tier, moves within the pool, recoup's time for each replay, and
     the time that the engine takes in the simulation to choose victims and to make room. A recording
-    without times, made by an older version, counts the costs of ops alone.
+    without times (of steps that were reordered) counts the costs of ops alone.
     Raises ValueError for a trace with less than two steps, and if no op takes memory.
     """
 

@@ -205,6 +205,22 @@ void Cache::empty() {
   }
 }
 
+std::vector<Cache::SegmentView> Cache::segments() const {
+  std::vector<SegmentView> views;
+  for (const auto& [base, segment] : segments_) {
+    SegmentView& view = views.emplace_back();
+    view.base = base;
+    view.size = segment->pool.capacity();
+    const Pool& pool = segment->pool;
+    for (BlockId id = pool.first(); id.valid(); id = pool.next(id)) {
+      if (!pool.view(id).free) {
+        view.in_use.push_back(base + pool.offset(id).count());
+      }
+    }
+  }
+  return views;
+}
+
 void Cache::check() const {
   Bytes reserved{0};
   Bytes held{0};

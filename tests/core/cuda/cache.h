@@ -46,6 +46,12 @@ class Cache {
   // Returns segments without used blocks to the device.
   void empty();
 
+  struct SegmentView {
+    const void* base;
+    Bytes size;
+    std::vector<const void*> in_use;  // addresses of blocks that are not free, in order
+  };
+  [[nodiscard]] std::vector<SegmentView> segments() const;
   [[nodiscard]] Bytes reserved() const { return reserved_; }
   // Without freed blocks that other streams still use.
   [[nodiscard]] Bytes used() const { return used_; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <set>
 
 #include "csrc/cuda/scopes.h"
@@ -24,6 +25,9 @@ class FakeScope final : public Scope {
   [[nodiscard]] bool empty() const override { return used_ == 0; }
   [[nodiscard]] Bytes reserved() const override { return Bytes(sizeof memory_); }
   [[nodiscard]] Bytes used() const override { return Bytes(static_cast<std::int64_t>(used_)); }
+  [[nodiscard]] std::optional<Segment> left_segment() const override {
+    return Segment{.base = memory_, .extent = reserved(), .size = reserved(), .in_use = {memory_}};
+  }
   void free(void* /*memory*/) override { --used_; }
   void record_stream(void* /*memory*/, Stream stream) override { streams_.insert(stream); }
 

@@ -48,6 +48,9 @@ TEST(CudaScopes, AnAddressHasItsOwnerAfterTheScopeToo) {
   EXPECT_FALSE(scopes.empty());
   EXPECT_TRUE(scopes.owns(memory) && scopes.owns_left(memory));
   EXPECT_GT(scopes.usage(0).left, 0_B);
+  ASSERT_EQ(scopes.left_segments(0).size(), 1U);
+  EXPECT_EQ(scopes.left_segments(0).front().base, memory);
+  EXPECT_TRUE(scopes.left_segments(1).empty());
   int stream = 0;
   EXPECT_TRUE(scopes.record_stream(memory, &stream));
   EXPECT_TRUE(watched.lock()->streams().contains({.handle = &stream, .device = 0}));
@@ -57,6 +60,7 @@ TEST(CudaScopes, AnAddressHasItsOwnerAfterTheScopeToo) {
   EXPECT_TRUE(watched.expired());
   EXPECT_FALSE(scopes.free(memory));
   EXPECT_FALSE(scopes.empty());
+  EXPECT_TRUE(scopes.left_segments(0).empty()) << "the second scope is in force";
   scopes.leave(0);
   EXPECT_TRUE(scopes.empty());
   scopes.check();

@@ -112,7 +112,15 @@ class Program {
   void overwrite(Tensor target, const std::vector<Tensor>& inputs = {}) {
     write(target, Access::kOverwrite, inputs);
   }
-  Tensor external(Bytes nbytes, Engine::Charge charge = Engine::Charge::kNow) {
+  // A storage among Options::outside, in a segment.
+  Tensor in_segment(std::uint32_t segment, Bytes nbytes) {
+    return external(nbytes, Engine::Charge::kAmongOutside, SegmentId(segment));
+  }
+  void set_segment(std::uint32_t segment, Bytes returnable) {
+    engine_->set_segment({.segment = SegmentId(segment), .returnable = returnable});
+  }
+  Tensor external(Bytes nbytes, Engine::Charge charge = Engine::Charge::kNow,
+                  SegmentId segment = {}) {
     auto storage = std::make_unique<NumericStorage>();
     storage->nbytes = nbytes;
     storage->external = true;
@@ -121,7 +129,7 @@ class Program {
     for (std::size_t at = 0; at < storage->outside.size(); ++at) {
       storage->outside[at] = pattern(seed, at);
     }
-    storage->id = engine_->add_external(storage.get(), nbytes, charge);
+    storage->id = engine_->add_external(storage.get(), nbytes, charge, segment);
     device_.externals.push_back(storage.get());
     std::vector<std::uint8_t> content = storage->outside;
     return add(std::move(storage), std::move(content));

@@ -130,6 +130,18 @@ class NumericDevice final : public Device {
     grow(capacity);
   }
   void bind(Engine& engine) { engine_ = &engine; }
+  // Changes that the engine has not been told of.
+  std::vector<SegmentChange> segment_changes;
+  // Bytes of a segment that its allocator keeps.
+  Bytes keeps_of_segment{0};
+  [[nodiscard]] std::vector<SegmentChange> changed_segments() override {
+    return std::exchange(segment_changes, {});
+  }
+  [[nodiscard]] Bytes take_segment(Bytes size) override {
+    return std::max(Bytes(0), size - keeps_of_segment);
+  }
+  void wait_for_outside() override { ++waits_for_outside; }
+  int waits_for_outside = 0;
   // Blocks that kernels keep.
   std::vector<BlockId> kept;
   void grow(Bytes capacity) { arena_.resize(static_cast<std::size_t>(capacity.count()), kPoison); }

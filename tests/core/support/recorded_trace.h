@@ -183,7 +183,7 @@ class RandomTrace {
         break;
       case Kind::kExternal:
         event.size = below(8) == 0 ? Bytes(0) : size();
-        event.index = below(4) == 0 ? 1 : 0;
+        event.index = below(4) == 0 ? 1 + below(segments_ + 1) : 0;
         live_.push_back({.number = storages_++, .external = true});
         break;
       case Kind::kAllocate:
@@ -211,6 +211,11 @@ class RandomTrace {
         break;
       case Kind::kTime:
         event.index = below(1U << 31);
+        break;
+      case Kind::kSegment:
+        event.index = below(segments_ + 1);
+        event.size = below(3) == 0 ? Bytes(0) : size();
+        segments_ += event.index == segments_ ? 1 : 0;
         break;
       default:
         if (live_.empty() || !of_a_storage(event)) {
@@ -247,6 +252,7 @@ class RandomTrace {
   std::vector<std::vector<KernelStep>> freed_;
   std::vector<Storage> live_;
   std::uint32_t storages_ = 0;
+  std::uint32_t segments_ = 0;
   std::uint32_t blocks_ = 0;
   std::size_t exits_ = 0;
   bool in_parts_ = false;

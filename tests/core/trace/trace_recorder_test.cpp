@@ -71,7 +71,7 @@ class Recorded : public testing::Test {
 };
 
 TEST_F(Recorded, ConcurrentOpsOfTwoThreads) {
-  recorder_.on_external(StorageId(7), 64_B, false);
+  recorder_.on_external(StorageId(7), {.nbytes = 64_B});
   begin("first", {7});
   allocate(1);
   on_another_thread([this] {
@@ -89,7 +89,7 @@ TEST_F(Recorded, ConcurrentOpsOfTwoThreads) {
 
 TEST_F(Recorded, PartsDuringAnOpOfAnotherThread) {
   recorder_.on_parts_end();  // of parts that began before the recorder was attached
-  recorder_.on_external(StorageId(7), 64_B, false);
+  recorder_.on_external(StorageId(7), {.nbytes = 64_B});
   begin("first", {7});
   on_another_thread([this] {
     const Part parts[] = {{.operands = {{.storage = StorageId(7), .written = true}}}};

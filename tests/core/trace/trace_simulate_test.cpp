@@ -22,8 +22,10 @@ constexpr int kDrawnOps = 120;
 // A program whose choices depend on its seed only.
 class Drawn {
  public:
-  Drawn(std::uint64_t seed, const Options& options, Observer* observer, bool bounces = false)
-      : random_(seed), program_(options) {
+  // `segments`: the number of segments of an allocator outside, each with a few storages.
+  Drawn(std::uint64_t seed, const Options& options, Observer* observer, bool bounces = false,
+        std::uint32_t segments = 0)
+      : random_(seed), program_(options), segments_(segments) {
     if (bounces) {
       (void)program_.engine().reserve_bounce();
     }
@@ -34,6 +36,7 @@ class Drawn {
   // Returns false if it ran out of budget.
   bool run() {
     try {
+      fill_segments();
       for (int step = 0; step < kDrawnOps; ++step) {
         act();
       }
@@ -56,9 +59,28 @@ class Drawn {
     return program_.live()[static_cast<std::size_t>(number(0, last))];
   }
 
+  // The last segment also has an allocation of other code for a while.
+  void fill_segments() {
+    for (std::uint32_t segment = 0; segment < segments_; ++segment) {
+      program_.set_segment(segment, Bytes(0));
+      for (std::int64_t i = number(1, 3); i > 0; --i) {
+        program_.in_segment(segment, Bytes(number(1, 300)));
+      }
+      const SegmentChange change{.segment = SegmentId(segment), .returnable = Bytes(1024)};
+      if (segment + 1 < segments_) {
+        program_.engine().set_segment(change);
+      } else {
+        program_.device().segment_changes.push_back(change);
+      }
+    }
+  }
+
   void act() {
     if (program_.live().size() > 12) {
       program_.drop(any());
+    }
+    if (number(0, 9) == 0) {
+      program_.engine().update_segments();
     }
     const std::int64_t dice = program_.live().empty() ? 0 : number(0, 99);
     if (dice < 62) {
@@ -159,6 +181,7 @@ class Drawn {
 
   std::mt19937_64 random_;
   Program program_;
+  std::uint32_t segments_ = 0;
   std::vector<bool> in_parts_;
 };
 
@@ -277,6 +300,7 @@ TEST(SimulatedDevice, DecidesAsTheLiveRun) {
   const TraceDevice device{
       .alignment = 256_B, .unit = 4_KiB, .outside = 3000_B, .bounces = true, .compares = false};
   std::size_t decisions = 0;
+  std::int64_t imports = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     TraceBuilder builder;
@@ -290,7 +314,7 @@ TEST(SimulatedDevice, DecidesAsTheLiveRun) {
     options.alignment = device.alignment;
     options.outside = device.outside;
     options.spill_compares = false;
-    Drawn drawn(seed, options, &observers, device.bounces);
+    Drawn drawn(seed, options, &observers, device.bounces, static_cast<std::uint32_t>(seed % 3));
     if (!drawn.run()) {
       continue;
     }
@@ -302,9 +326,12 @@ TEST(SimulatedDevice, DecidesAsTheLiveRun) {
     ASSERT_EQ(result.status, SimulationResult::Status::kOk) << result.reason;
     ASSERT_EQ(simulated, live.decisions());
     EXPECT_EQ(result.stats.peak_bytes, drawn.stats().peak_bytes);
+    EXPECT_EQ(result.stats.imports, drawn.stats().imports);
     decisions += simulated.size();
+    imports += result.stats.imports;
   }
   EXPECT_GT(decisions, 500U);
+  EXPECT_GT(imports, 10);
 }
 
 // An op on lists that ran as a whole is simulated as a whole, even if its parts would fit.

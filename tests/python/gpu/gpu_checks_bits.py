@@ -223,7 +223,7 @@ def one_stream_pays_no_event() -> None:
 
 
 @check
-def the_host_waits_for_nothing_more() -> None:
+def the_host_does_not_wait_more_often() -> None:
     """Neither an eviction, nor a replay, nor a move makes the host wait for the device."""
     model = chain(12)
     budget = small_budget(model)

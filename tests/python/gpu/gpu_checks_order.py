@@ -25,7 +25,7 @@ def own_stream() -> Any:
 
 
 @check
-def a_new_stream_waits_for_what_was_made_again() -> None:
+def a_new_stream_waits_for_replayed_values() -> None:
     want = torch.full((256 * KIB,), 3.0)
     with recoup.budget(with_outside(32 * MIB), device=here.device) as run:
         x = torch.full((256 * KIB,), 3.0, device=here.device)
@@ -42,7 +42,7 @@ def a_new_stream_waits_for_what_was_made_again() -> None:
 
 
 @check
-def a_known_stream_waits_for_what_was_made_again() -> None:
+def a_known_stream_waits_for_replayed_values() -> None:
     """The stream is known from an op's use of it, or from record_stream before the op."""
     want = torch.full((256 * KIB,), 3.0)
     with recoup.budget(with_outside(32 * MIB), device=here.device) as run:
@@ -64,7 +64,7 @@ def a_known_stream_waits_for_what_was_made_again() -> None:
 
 
 @check
-def what_was_just_spilled_is_read() -> None:
+def a_value_spilled_just_before_is_fetched() -> None:
     """The value is fetched into another block than the one that the copy to the tier read."""
     with recoup.budget(with_outside(32 * MIB), device=here.device, spill="64MiB") as run:
         for i in range(8):
@@ -80,7 +80,7 @@ def what_was_just_spilled_is_read() -> None:
 
 
 @check
-def what_replays_read_is_written_after_them() -> None:
+def inputs_of_replays_are_overwritten_after_them() -> None:
     """The replays read memory from outside; the program used it only on the writing stream."""
     x = torch.full((MIB,), 1.0, device=here.device)
     copies = [torch.zeros_like(x) for _ in range(2)]
@@ -103,7 +103,7 @@ def what_replays_read_is_written_after_them() -> None:
 
 
 @check
-def an_address_is_for_the_stream_that_asks() -> None:
+def an_allocation_is_ordered_on_the_requesting_stream() -> None:
     """A copy that PyTorch does not see, on another stream than the stream of the replay."""
     runtime = ctypes.CDLL(f"libcudart.so.{str(torch.version.cuda).split('.')[0]}")
     with recoup.budget(with_outside(32 * MIB), device=here.device):

@@ -116,7 +116,7 @@ def a_memory_pool_outside_of_scopes() -> None:
 
 
 @check
-def pytorch_is_asked_while_a_budget_is_in_force() -> None:
+def pytorchs_allocator_answers_inside_a_budget() -> None:
     a = torch.ones(MIB, device=here.device)
     torch.cuda.memory._record_memory_history()
     with recoup.budget(with_outside(32 * MIB), device=here.device) as run:

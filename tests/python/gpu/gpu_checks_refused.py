@@ -180,7 +180,9 @@ def a_simulation_decides_as_the_run() -> None:
             with recoup.budget(ample, device=here.device, trace=path, spill=spill) as recorded:
                 three_steps(model, recorded)
             traces[spill] = recoup.Trace.read(path)
+            assert recorded.stats().imports == 0
     outside = with_outside(0)
+    del model
     room = traces[None].unbudgeted_peak_bytes() - outside
     assert room > 8 * MIB, room
     decided = 0
@@ -189,6 +191,7 @@ def a_simulation_decides_as_the_run() -> None:
         for percent, spill in ((75, None), (60, None), (60, "64MiB")):
             options: dict[str, Any] = {**common, "policy": policy, "spill": spill}
             budget = outside + room * percent // 100 + 12345
+            model = chain(12, bias=False)  # a tier has imported the previous one
             with recoup.budget(
                 budget, device=here.device, profile="decisions", **split(options)
             ) as run:
@@ -202,6 +205,8 @@ def a_simulation_decides_as_the_run() -> None:
             assert ours == simulated.decisions, f"{case}: {difference(ours, simulated.decisions)}"
             assert simulated.stats.peak_bytes == run.stats().peak_bytes, case
             decided += len(ours)
+            del model
+            empty_cache()
     assert decided > 0
     assert hog.sum().item() == 5 * MIB
 

@@ -64,7 +64,7 @@ def budgets_on_several_devices() -> None:
 
 
 @check
-def the_other_device_is_left_alone() -> None:
+def the_other_device_is_unchanged() -> None:
     with recoup.budget(8 * MIB, device=here.device) as run:
         x = [torch.randn(MIB) for _ in range(20)]  # 80 MiB of CPU tensors
         y = sum(x)
@@ -121,7 +121,7 @@ def costs_are_learned() -> None:
 
 
 @check
-def cudnn_is_on_or_off_as_it_was() -> None:
+def the_switch_of_cudnn_is_restored() -> None:
     with recoup.budget(64 * MIB, device=here.device) as run:
         x = torch.randn(4, 8, 32, 32, device=here.device)
         w = torch.randn(8, 8, 3, 3, device=here.device)
@@ -151,7 +151,7 @@ def autocast_within_an_op() -> None:
 
 
 @check
-def what_an_exit_brought_back_is_there_on_any_stream() -> None:
+def values_restored_at_the_exit_are_ready_on_any_stream() -> None:
     for _ in range(10):
         other = torch.Stream(device=here.device)
         with recoup.budget(
@@ -172,7 +172,7 @@ def what_an_exit_brought_back_is_there_on_any_stream() -> None:
 
 
 @check
-def what_a_replay_reads_is_not_given_away_before() -> None:
+def memory_read_by_a_replay_is_not_reused_before_it() -> None:
     """Memory from outside is read on another stream than its own, and freed before that read.
 
     The reads are copies, because of the test device's kernels only copies read late.
@@ -205,7 +205,7 @@ def what_a_replay_reads_is_not_given_away_before() -> None:
 
 
 @check
-def memory_of_others_is_left_alone() -> None:
+def memory_of_other_owners_is_not_freed() -> None:
     x = torch.ones(64 * KIB, device=here.device)
     storage = torch._C._construct_storage_from_data_pointer(
         x.data_ptr() + KIB, here.device, 4 * KIB
@@ -220,7 +220,7 @@ def memory_of_others_is_left_alone() -> None:
 
 # ---- operations of users on tensors ----
 @check
-def pins_escapes_and_wishes() -> None:
+def pins_escapes_and_eviction_requests() -> None:
     with recoup.budget(16 * MIB, device=here.device) as run:
         x = torch.randn(256 * KIB, device=here.device)
         y = x.sin()
@@ -240,7 +240,7 @@ def pins_escapes_and_wishes() -> None:
 
 
 @check
-def a_hook_of_backward_may_ask_for_a_tensor() -> None:
+def a_backward_hook_reads_a_tensor() -> None:
     """The backward pass of a GPU runs on a thread of autograd, which belongs to the scope, too."""
     seen = []
     with recoup.budget(32 * MIB, device=here.device):
@@ -357,7 +357,7 @@ def memory_is_counted() -> None:
 
 
 @check
-def pytorchs_allocator_is_as_it_was() -> None:
+def pytorchs_allocator_is_restored() -> None:
     """Before the first budget, and after the last memory of any budget is freed."""
     if here.fake is None:
         return
@@ -383,7 +383,7 @@ def pytorchs_allocator_is_as_it_was() -> None:
 
 
 @check
-def what_grows_in_a_scope_grows_in_the_budget() -> None:
+def storages_that_grow_in_a_scope_grow_in_the_budget() -> None:
     """Including a storage from outside, which keeps the allocator that made it."""
     x = torch.ones(256 * KIB, device=here.device)
     with recoup.budget(64 * MIB, device=here.device) as run:

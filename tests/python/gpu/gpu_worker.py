@@ -24,6 +24,7 @@ import torch
 
 import fakegpu
 import gpu_checks_bits
+import gpu_checks_import
 import gpu_checks_kernels
 import gpu_checks_order
 import gpu_checks_programs
@@ -41,6 +42,7 @@ __all__ = [
     "EXPANDABLE",
     "EXPANDABLE_SEGMENTS",
     "gpu_checks_bits",
+    "gpu_checks_import",
     "gpu_checks_kernels",
     "gpu_checks_order",
     "gpu_checks_programs",
@@ -57,12 +59,13 @@ CUDA_ONLY = (
     "recurrent_layers",
     "tf32",
     "graphs_outside_of_budgets",
-    "an_address_is_for_the_stream_that_asks",
+    "graphs_keep_everything_outside",
+    "an_allocation_is_ordered_on_the_requesting_stream",
     "a_pinned_loader_and_a_copy_stream",
     "mixed_precision_with_a_scaler",
     "checkpoints_inside",
     "a_memory_pool_outside_of_scopes",
-    "pytorch_is_asked_while_a_budget_is_in_force",
+    "pytorchs_allocator_answers_inside_a_budget",
     "the_driver_fails_at_each_call_in_turn",
 )
 # Checks that also run with expandable segments in PyTorch's allocator.
@@ -73,8 +76,8 @@ EXPANDABLE = (
     "frees_on_other_threads",
     "the_driver_gives_no_more_than_the_budget",
     "memory_is_counted",
-    "pytorchs_allocator_is_as_it_was",
-    "what_a_replay_reads_is_not_given_away_before",
+    "pytorchs_allocator_is_restored",
+    "memory_read_by_a_replay_is_not_reused_before_it",
 )
 # Checks that measure the memory of the whole device: no other process may use it meanwhile.
 ALONE = ("shares", "the_driver_gives_no_more_than_the_budget", "traces_are_recorded")

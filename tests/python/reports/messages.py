@@ -136,7 +136,7 @@ _VARYING = [
     (re.compile(rf"{_MEMORY}, [^;]*(?=; got '1000TiB')"), "the memory of its device, SIZE"),
     (re.compile(r"PyTorch \d+\.\d[\w.+]*"), "PyTorch VERSION"),
     (re.compile(r"(?<=torch==)[\d.]+"), "VERSION"),
-    (re.compile(r"(?<=versions 1 to )\d+"), "VERSION"),
+    (re.compile(r"(?<=reads version )\d+"), "VERSION"),
 ]
 
 

@@ -85,6 +85,17 @@ class CachingAllocator final : public DeviceAllocator {
       cache.empty();
     }
   }
+  std::vector<detail::cuda::Segment> segments(int device) override {
+    const std::lock_guard lock(mutex_);
+    std::vector<detail::cuda::Segment> found;
+    if (const auto cache = caches_.find(device); cache != caches_.end()) {
+      for (const Cache::SegmentView& each : cache->second.segments()) {
+        found.push_back(
+            {.base = each.base, .extent = each.size, .size = each.size, .in_use = each.in_use});
+      }
+    }
+    return found;
+  }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     const std::lock_guard lock(mutex_);
     c10::CachingDeviceAllocator::DeviceStats stats;
@@ -111,6 +122,21 @@ class CachingAllocator final : public DeviceAllocator {
   std::map<int, Cache> caches_;  // by device
 };
 
+class DecoratedAllocator final : public detail::BudgetAllocator<DeviceAllocator> {
+ public:
+  std::vector<detail::cuda::Segment> segments(int device) override {
+    return inner().segments(device);
+  }
+};
+
+class DeviceMemory final : public detail::DecoratedMemory<DeviceAllocator> {
+ public:
+  using DecoratedMemory::DecoratedMemory;
+  std::optional<std::vector<detail::cuda::Segment>> segments(int device) override {
+    return inner().segments(device);
+  }
+};
+
 }  // namespace
 
 std::atomic<DeviceAllocator*>& slot() {
@@ -120,8 +146,7 @@ std::atomic<DeviceAllocator*>& slot() {
 
 void use_caching_allocator(detail::Gpus& gpus, bool expandable) {
   fill_slot(new CachingAllocator(expandable));
-  gpus.set_outside(std::make_unique<detail::DecoratedMemory<DeviceAllocator>>(
-      slot(), *new detail::BudgetAllocator<DeviceAllocator>));
+  gpus.set_outside(std::make_unique<DeviceMemory>(slot(), *new DecoratedAllocator));
 }
 
 bool undecorated() { return slot() == filled_with && c10::GetAllocator(kType) == filled_with; }

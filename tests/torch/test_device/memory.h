@@ -4,6 +4,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <atomic>
+#include <vector>
 
 #include "csrc/torch/gpu/gpus.h"
 
@@ -19,6 +20,8 @@ class DeviceAllocator : public c10::DeviceAllocator {
   virtual void raw_delete(void* memory) = 0;
   // Throws c10::Error if `memory` is not the start of allocated memory.
   virtual void* getBaseAllocation(void* memory, std::size_t* size) = 0;
+  // Corresponds to snapshot().
+  virtual std::vector<detail::cuda::Segment> segments(int device) = 0;
 };
 
 // Corresponds to c10::cuda::CUDACachingAllocator::allocator.
