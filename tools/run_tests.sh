@@ -11,9 +11,9 @@ none=5  # pytest's exit status when it has selected no test
 # One thread for each process, as the processes use all cores. Serial tests have PyTorch's default.
 parallel=0
 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} "$python" -m pytest -n "${JOBS:-1}" --dist loadfile \
-  -m "not slow and not serial" "$@" || parallel=$?
+  -m "not slow and not serial" --durations 10 "$@" || parallel=$?
 [ $parallel = 0 ] || [ $parallel = $none ] || exit $parallel
 
 alone=0
-"$python" -m pytest -m "not slow and serial" "$@" || alone=$?
+"$python" -m pytest -m "not slow and serial" --durations 10 "$@" || alone=$?
 [ $parallel = 0 ] && [ $alone = $none ] || exit $alone

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import recoup
 from recoup import _C
 from recoup.bench.flat_options import split
-from test_beliefs import SCHEMAS
+from test_names_in_sources import SCHEMAS
 
 WIDTH = 128
 STEPS = 3
