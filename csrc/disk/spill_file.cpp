@@ -201,8 +201,17 @@ bool SpillFile::holds(Bytes place, const void* bytes, Bytes size) const {
          found->second.sums == Copier::sums_of(bytes, size.count());
 }
 
-// Measures a few times and takes the fastest, because other activity slows measurements down.
-DiskSpeed SpillFile::speed() {
+std::optional<TierSpeed> SpillFile::speed() {
+  const DiskSpeed known = known_speed();
+  if (known.write_ns_per_byte <= 0) {
+    return std::nullopt;
+  }
+  return TierSpeed{.write_ns_per_byte = known.write_ns_per_byte,
+                   .read_ns_per_byte = known.read_ns_per_byte,
+                   .each = Nanoseconds(static_cast<std::int64_t>(known.request_ns))};
+}
+
+DiskSpeed SpillFile::known_speed() {
   static std::mutex mutex;
   static std::map<dev_t, DiskSpeed> known;
   struct stat file{};
@@ -218,6 +227,7 @@ DiskSpeed SpillFile::speed() {
   return measured;
 }
 
+// Measures a few times and takes the fastest, because other activity slows measurements down.
 DiskSpeed SpillFile::measure() {
   using Clock = std::chrono::steady_clock;
   using Ns = std::chrono::duration<double, std::nano>;

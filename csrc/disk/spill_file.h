@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
 #include "csrc/disk/copier.h"
+#include "csrc/engine/tier/tier_store.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -32,7 +34,7 @@ struct DiskSpeed {
 // The file has no name, or loses it right after its creation, so nothing is left when the process
 // dies. A forked child shares the file, but its parent goes on using it: the child neither reads
 // nor writes it.
-class SpillFile {
+class SpillFile final : public TierStore {
  public:
   static constexpr std::int64_t kBlock = Copier::kBlock;
 
@@ -47,28 +49,29 @@ class SpillFile {
   // created.
   explicit SpillFile(const std::string& directory) : SpillFile(directory, Settings()) {}
   SpillFile(const std::string& directory, const Settings& settings);
-  ~SpillFile();
+  ~SpillFile() override;
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;
 
   // Offsets are multiples of kBlock, and a copy occupies whole blocks. It runs asynchronously until
   // it is ended, which waits for it.
-  void begin_write(Bytes to, const void* from, Bytes size);
+  void begin_write(Bytes to, const void* from, Bytes size) override;
   // False: the write failed for any reason. The file grows as needed. In a forked child: false.
-  [[nodiscard]] bool end_write(Bytes to) noexcept;
-  void begin_read(void* to, Bytes from, Bytes size);
+  [[nodiscard]] bool end_write(Bytes to) noexcept override;
+  void begin_read(void* to, Bytes from, Bytes size) override;
   // Throws std::system_error if the data cannot be read completely. Throws std::runtime_error in a
   // forked child, when the disk makes no progress for long, and if the data differ from what was
   // written.
-  void end_read(Bytes from);
+  void end_read(Bytes from) override;
   // Whether the bytes equal those that were last written there and can be read. In a forked child:
   // false.
-  [[nodiscard]] bool holds(Bytes place, const void* bytes, Bytes size) const;
+  [[nodiscard]] bool holds(Bytes place, const void* bytes, Bytes size) const override;
 
   // Measures the speed now, by copies at the start of the file. 0: it cannot be written.
   [[nodiscard]] DiskSpeed measure();
-  // The speed that the first file of the process on this disk has measured.
-  [[nodiscard]] DiskSpeed speed();
+  // The speed that the first file of the process on this disk has measured; nullopt: it cannot be
+  // written.
+  [[nodiscard]] std::optional<TierSpeed> speed() override;
   [[nodiscard]] const std::string& directory() const { return directory_; }
 
  private:
@@ -79,6 +82,7 @@ class SpillFile {
 
   void open(bool direct);
   void make_copier(const Settings& settings);
+  [[nodiscard]] DiskSpeed known_speed();
   [[nodiscard]] bool write(Bytes to, const void* from, Bytes size);
   [[nodiscard]] bool forked() const noexcept;
   void keep_nothing() noexcept;

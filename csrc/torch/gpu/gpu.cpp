@@ -35,11 +35,6 @@ class GpuArena final : public Arena {
   std::unique_ptr<cuda::Reservation> reservation_;
 };
 
-// The address as a range of StreamOrder, which also covers memory outside of the arena.
-cuda::Range range_of(const void* memory, Bytes size) {
-  return {.offset = Bytes(reinterpret_cast<std::int64_t>(memory)), .size = size};
-}
-
 cuda::Runtime& runtime_for(c10::Device device) {
   if (gpu_type() != device.type()) {
     throw std::runtime_error(
@@ -172,13 +167,13 @@ void Gpu::require_ready() const {
 
 void Gpu::use(const void* memory, Bytes size, cuda::Stream stream) {
   if (size > Bytes(0)) {
-    order_.use(range_of(memory, size), stream);
+    order_.use(range_at(memory, size), stream);
   }
 }
 
 void Gpu::take(const void* memory, Bytes size, cuda::Stream stream) {
   if (size > Bytes(0)) {
-    order_.take(range_of(memory, size), stream);
+    order_.take(range_at(memory, size), stream);
   }
 }
 
@@ -212,22 +207,7 @@ void Gpu::copy(void* to, const void* from, Bytes size) noexcept {
 }
 
 void Gpu::open_tier(Bytes size) {
-  tier_ = std::make_unique<cuda::HostTier>(*runtime_, device_.index(), size);
-}
-
-void Gpu::begin_spill(Bytes to, const void* from, Bytes size) {
-  tier_->begin_write(order_, to, range_of(from, size), from);
-}
-
-void Gpu::begin_fetch(void* to, Bytes from, Bytes size) {
-  tier_->begin_read(order_, range_of(to, size), to, from);
-}
-
-TierSpeed Gpu::tier_speed() const {
-  const cuda::LinkSpeed speed = tier_->measure();
-  return {.write_ns_per_byte = speed.out_ns_per_byte,
-          .read_ns_per_byte = speed.in_ns_per_byte,
-          .each = Nanoseconds(static_cast<std::int64_t>(speed.copy_ns))};
+  tier_ = std::make_unique<GpuTier>(*runtime_, device_.index(), size, order_);
 }
 
 void* Gpu::keep_copy(const void* memory, std::size_t size) {

@@ -12,16 +12,15 @@
 #include <optional>
 #include <unordered_map>
 
-#include "csrc/cuda/host_tier.h"
 #include "csrc/cuda/move.h"
 #include "csrc/cuda/op_clock.h"
 #include "csrc/cuda/runtime.h"
 #include "csrc/cuda/stream_order.h"
 #include "csrc/cuda/timing_sample.h"
 #include "csrc/engine/base/cost_memory.h"
-#include "csrc/engine/base/tier.h"
 #include "csrc/engine/program/engine.h"
 #include "csrc/torch/gpu/arena.h"
+#include "csrc/torch/gpu/gpu_tier.h"
 #include "csrc/torch/gpu/outside_memory.h"
 
 namespace recoup::detail {
@@ -94,14 +93,10 @@ class Gpu {
   // Copies into the arena; the ranges may overlap. An error of CUDA is thrown by the next
   // require_ready().
   void copy(void* to, const void* from, Bytes size) noexcept;
-  // ---- the spill tier: pinned host memory; see Device ----
-  // Call once, before the rest of this group. `size`: capacity in bytes.
+  // Opens the spill tier, in pinned host memory. Call it at most once. `size`: capacity in bytes.
   void open_tier(Bytes size);
-  void begin_spill(Bytes to, const void* from, Bytes size);
-  [[nodiscard]] bool end_spill(Bytes to) { return tier_->end_write(to); }
-  void begin_fetch(void* to, Bytes from, Bytes size);
-  void end_fetch(Bytes from) { tier_->end_read(from); }
-  [[nodiscard]] TierSpeed tier_speed() const;
+  // Null before open_tier().
+  [[nodiscard]] TierStore* tier() { return tier_.get(); }
 
   // Copies memory to outside of the budget, on the calling thread's stream. Null if there is no
   // memory or nothing to copy; put_back() then does nothing.
@@ -148,7 +143,7 @@ class Gpu {
   c10::Device device_;
   cuda::Runtime* runtime_;
   c10::impl::VirtualGuardImpl guard_;
-  std::unique_ptr<cuda::HostTier> tier_;  // null: none; outlives order_, which uses its streams
+  std::unique_ptr<GpuTier> tier_;  // null: none; outlives order_, which uses its streams
   cuda::StreamOrder order_;
   cuda::OpClock clock_;
   std::unique_ptr<cuda::TimingSample> sample_ = std::make_unique<cuda::TimingSample>();

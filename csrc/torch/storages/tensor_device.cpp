@@ -108,51 +108,26 @@ bool TensorDevice::lend_tier() noexcept {
   return gpu_ == nullptr;
 }
 
+TierStore& TensorDevice::tier() const { return gpu_ ? *gpu_->tier() : *spilled_; }
+
 void TensorDevice::begin_spill(Bytes to, const Location& from, Bytes size) {
-  if (gpu_) {
-    gpu_->begin_spill(to, address(from), size);
-  } else {
-    spilled_->begin_write(to, address(from), size);
-  }
+  tier().begin_write(to, address(from), size);
 }
 
-bool TensorDevice::end_spill(Bytes to) {
-  return gpu_ ? gpu_->end_spill(to) : spilled_->end_write(to);
-}
+bool TensorDevice::end_spill(Bytes to) { return tier().end_write(to); }
 
 bool TensorDevice::unchanged(Bytes to, const Location& from, Bytes size) {
-  return gpu_ != nullptr || spilled_->holds(to, address(from), size);
+  return !engine_.options().spill_compares || tier().holds(to, address(from), size);
 }
 
 void TensorDevice::begin_fetch(PoolOffset to, Bytes from, Bytes size) {
-  if (gpu_) {
-    gpu_->begin_fetch(arena_->at(to), from, size);
-  } else {
-    spilled_->begin_read(arena_->at(to), from, size);
-  }
+  tier().begin_read(arena_->at(to), from, size);
 }
 
-void TensorDevice::end_fetch(Bytes from) {
-  if (gpu_) {
-    gpu_->end_fetch(from);
-  } else {
-    spilled_->end_read(from);
-  }
-}
+void TensorDevice::end_fetch(Bytes from) { tier().end_read(from); }
 
 // Called only if there is a tier.
-std::optional<TierSpeed> TensorDevice::tier_speed() const {
-  if (gpu_) {
-    return gpu_->tier_speed();
-  }
-  const DiskSpeed speed = spilled_->speed();
-  if (speed.write_ns_per_byte <= 0) {
-    return std::nullopt;
-  }
-  return TierSpeed{.write_ns_per_byte = speed.write_ns_per_byte,
-                   .read_ns_per_byte = speed.read_ns_per_byte,
-                   .each = Nanoseconds(static_cast<std::int64_t>(speed.request_ns))};
-}
+std::optional<TierSpeed> TensorDevice::tier_speed() const { return tier().speed(); }
 
 std::optional<double> TensorDevice::move_ns_per_byte() const {
   if (gpu_) {

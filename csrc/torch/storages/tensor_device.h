@@ -171,6 +171,7 @@ class TensorDevice final : public Device {
                      std::size_t result) override;
   [[nodiscard]] std::string name(const void* payload) const override;
 
+  [[nodiscard]] TierStore& tier() const;  // call only if there is one
   [[nodiscard]] void* address(const Location& location);
   void order_replay(const StoragePtr& storage, bool external);
   Nanoseconds run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
