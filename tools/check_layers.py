@@ -42,6 +42,7 @@ LAYERS = (
     "csrc/offline/layout",
     "csrc/offline/order",
     "csrc/torch/compat",
+    "csrc/torch/backend",
     "csrc/torch/gpu",
     "csrc/torch/ops",
     "csrc/torch/storages",

@@ -119,8 +119,8 @@ Scopes::Usage Scopes::usage(int device) const {
   return usage;
 }
 
-std::vector<Segment> Scopes::left_segments(int device) const {
-  std::vector<Segment> segments;
+std::vector<OutsideSegment> Scopes::left_segments(int device) const {
+  std::vector<OutsideSegment> segments;
   const std::lock_guard lock(mutex_);
   if (const auto found = scopes_.find(device); found != scopes_.end()) {
     for (const Entry& entry : found->second) {

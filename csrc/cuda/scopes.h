@@ -8,18 +8,10 @@
 #include <optional>
 #include <vector>
 
+#include "csrc/cuda/outside_segment.h"
 #include "csrc/cuda/runtime.h"
 
 namespace recoup::detail::cuda {
-
-// Note [Segments]. A range of addresses whose memory an allocator returns to the driver when no
-// allocation in it is left.
-struct Segment {
-  const void* base = nullptr;
-  Bytes extent{0};                  // of the addresses
-  Bytes size{0};                    // bytes of memory that it has from the driver
-  std::vector<const void*> in_use;  // the addresses of its allocations, in order
-};
 
 // A budget in force on one device. Called from any thread. Const functions are called with the lock
 // of Scopes held, so they must not take a lock that is held during an allocation.
@@ -39,7 +31,7 @@ class Scope {
   [[nodiscard]] virtual Bytes reserved() const = 0;
   [[nodiscard]] virtual Bytes used() const = 0;
   // Its memory if the scope has ended and cannot be resumed.
-  [[nodiscard]] virtual std::optional<Segment> left_segment() const { return std::nullopt; }
+  [[nodiscard]] virtual std::optional<OutsideSegment> left_segment() const { return std::nullopt; }
   virtual void free(void* memory) = 0;
   virtual void record_stream(void* memory, Stream stream) = 0;
 };
@@ -73,7 +65,7 @@ class Scopes {
   };
   [[nodiscard]] Usage usage(int device) const;
   // The memory of the scopes on the device that have ended.
-  [[nodiscard]] std::vector<Segment> left_segments(int device) const;
+  [[nodiscard]] std::vector<OutsideSegment> left_segments(int device) const;
   // Throws InternalError if a device has two scopes in force.
   void check() const;
 

@@ -230,9 +230,7 @@ void Budget::check() const {
     if (const detail::Attributor* const attributor = scope_->session().attributor(lock)) {
       attributor->check();
     }
-    if (const detail::Gpu* const gpu = scope_->session().gpu(lock)) {
-      gpu->check();
-    }
+    scope_->session().backend(lock).check();
   }
 }
 

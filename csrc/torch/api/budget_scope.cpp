@@ -1,10 +1,8 @@
 #include "csrc/torch/api/budget_scope.h"
 
-#include <c10/core/CPUAllocator.h>
 #include <pthread.h>
 
 #include <cstdlib>
-#include <limits>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -19,7 +17,6 @@
 #include "csrc/torch/compat/generators.h"
 #include "csrc/torch/compat/hook.h"
 #include "csrc/torch/compat/scope_thread.h"
-#include "csrc/torch/gpu/gpus.h"
 #include "csrc/torch/ops/traits_table.h"
 #include "csrc/torch/session/allocator.h"
 #include "csrc/torch/session/sessions.h"
@@ -27,13 +24,13 @@
 namespace recoup::detail {
 namespace {
 
-StorageHooks hooks_on(c10::Device device) {
-  return {.pool = device.is_cpu() ? &pool_delete : &gpu_delete,
-          .program = plain_allocator()->raw_deleter(),
+StorageHooks session_hooks() {
+  return {.pool = &pool_delete,
           .evicted = &evicted_delete,
           .written = &on_mutable_access,
           .defined = &on_definition,
-          .met = &on_meeting};
+          .met = &on_meeting,
+          .allocator_of_cpu = pool_allocator()};
 }
 
 // A forked child (a DataLoader's worker) goes on with the sessions, in its own copy of the arenas.
@@ -70,11 +67,9 @@ void unlock_in_child() {
 }  // namespace
 
 BudgetScope::BudgetScope(const Options& options, c10::Device device)
-    : session_(options, device, hooks_on(device)) {
-  if (session_.on_gpu()) {
-    gpu_scope_ = std::make_shared<GpuScope>(session_.memory(), session_.tensors().arena());
-  }
-}
+    : session_(options, device, session_hooks()),
+      route_(
+          session_.tensors().backend().make_route(session_.memory(), session_.tensors().arena())) {}
 
 BudgetScope::~BudgetScope() { (void)abandon(); }
 
@@ -103,11 +98,7 @@ void BudgetScope::enter() {
   state_ = State::kActive;
   session_.set_thread(std::this_thread::get_id());
   Visit::begin_uncounted();  // until the session is suspended
-  if (gpu_scope_) {
-    gpus().enter(session_.device().index(), gpu_scope_);
-  } else {
-    c10::SetCPUAllocator(pool_allocator(), std::numeric_limits<std::uint8_t>::max());
-  }
+  route_->enter();
   set_scope_thread(true);
 }
 
@@ -183,11 +174,7 @@ void BudgetScope::suspend() {
       set_scope_thread(false);
     }
   }
-  if (gpu_scope_) {
-    gpus().leave(session_.device().index());
-  }
-  // The CPU's allocator stays: it forwards all requests, and only its raw_deallocate can tell who
-  // owns the memory that it gets (oneDNN calls it long after).
+  route_->leave();
   Sessions::suspend(session_);
   state_ = State::kSuspended;
 }
@@ -197,22 +184,14 @@ void BudgetScope::stop(const EngineLock& lock) {
   if (state_ == State::kActive) {
     suspend();
   }
-  if (gpu_scope_) {
-    gpu_scope_->close();
-  }
+  route_->close();
   session_.cancel_planning();
   session_.wait_for_device();          // no later access is ordered after pending fetches
   session_.engine(lock).end_copies();  // while their destination still exists
   session_.disown_evicted(lock);
   const std::vector<BlockView> blocks = session_.engine(lock).pool().taken();
   Sessions::end_suspended(session_);
-  std::unique_ptr<Arena> arena = session_.tensors().take_arena();
-  if (gpu_scope_) {
-    gpu_scope_->retire(std::move(arena), blocks);
-    gpus().leave(session_.device().index());  // again: the scope may be empty now
-  } else {
-    retire(std::move(arena), blocks);
-  }
+  route_->retire(session_.tensors().take_arena(), blocks);
   state_ = State::kStopped;
 }
 

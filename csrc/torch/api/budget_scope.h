@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "csrc/torch/session/gpu_scope.h"
+#include "csrc/torch/backend/memory_route.h"
 #include "csrc/torch/session/session.h"
 #include "recoup/options.h"
 
@@ -51,7 +51,7 @@ class BudgetScope {
 
   Session session_;
   State state_ = State::kStopped;
-  std::shared_ptr<GpuScope> gpu_scope_;
+  const std::unique_ptr<MemoryRoute> route_;
 };
 
 }  // namespace recoup::detail

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/torch/backend/backend_type.h"
 #include "csrc/torch/calls/dispatch.h"
 #include "csrc/torch/compat/hook.h"
 #include "csrc/torch/compat/scope_thread.h"
@@ -55,10 +56,8 @@ c10::OperatorHandle op_named(const char* name) {
 c10::DispatchKeySet keys_for(const std::vector<at::Tensor>& read,
                              const std::vector<at::Tensor>& written) {
   const std::vector<at::Tensor>& some = read.empty() ? written : read;
-  const bool on_cpu = some.empty() || some.front().is_cpu();
-  return c10::DispatchKeySet(on_cpu                   ? c10::DispatchKey::CPU
-                             : some.front().is_cuda() ? c10::DispatchKey::CUDA
-                                                      : c10::DispatchKey::PrivateUse1);
+  return c10::DispatchKeySet(
+      backend_type(some.empty() ? c10::kCPU : some.front().device().type()).dense);
 }
 
 }  // namespace

@@ -86,11 +86,9 @@ void with_known(const at::Tensor& tensor, Unknown unknown, Function&& function) 
 
 // The caller uses the tensor's address on its current stream.
 void use_address(Session& session, const EngineLock& lock, const at::Tensor& tensor) {
-  if (detail::Gpu* const gpu = session.gpu(lock)) {
-    c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
-    gpu->use(impl._mutable_data_ptr_no_checks().get(),
-             Bytes(static_cast<std::int64_t>(impl.nbytes())));
-  }
+  c10::StorageImpl& impl = *tensor.storage().unsafeGetStorageImpl();
+  session.backend(lock).use(impl._mutable_data_ptr_no_checks().get(),
+                            Bytes(static_cast<std::int64_t>(impl.nbytes())));
 }
 
 }  // namespace
@@ -145,7 +143,7 @@ void escape(const at::Tensor& tensor, Address address) {
         "evicted tensors must be recomputed from its content. Hold recoup.pin on the tensor, or "
         "first call recoup.materialize on the tensors computed from it");
         detail::UserRequests& user = session.engine(lock).user();
-        if (address == Address::kNew && !session.on_gpu()) {
+        if (address == Address::kNew && session.can().leaves_pool) {
           user.escape_and_leave(storage);
         } else {
           user.escape(storage);

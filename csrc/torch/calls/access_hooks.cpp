@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "csrc/torch/backend/bypass.h"
 #include "csrc/torch/calls/kernel_frame.h"
 #include "csrc/torch/compat/scope_thread.h"
-#include "csrc/torch/gpu/bypass.h"
 #include "csrc/torch/session/session.h"
 #include "csrc/torch/session/sessions.h"
 

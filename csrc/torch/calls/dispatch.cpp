@@ -6,7 +6,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/clone.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -14,6 +13,8 @@
 #include <span>
 #include <string>
 
+#include "csrc/torch/backend/backend_type.h"
+#include "csrc/torch/backend/backends.h"
 #include "csrc/torch/calls/collective_call.h"
 #include "csrc/torch/calls/kernel_frame.h"
 #include "csrc/torch/calls/op_call.h"
@@ -22,7 +23,6 @@
 #include "csrc/torch/compat/hook.h"
 #include "csrc/torch/compat/pointer_readers.h"
 #include "csrc/torch/compat/scope_thread.h"
-#include "csrc/torch/gpu/gpus.h"
 #include "csrc/torch/ops/compiled_frame.h"
 #include "csrc/torch/ops/traits_table.h"
 #include "csrc/torch/session/allocator.h"
@@ -64,18 +64,15 @@ void run_record_stream(const c10::OperatorHandle& op, c10::DispatchKeySet below,
 using Concerned = c10::SmallVector<Session*, 2>;
 
 void add_concerned(Concerned& concerned, c10::Device device) {
-  if (!device.has_index() && gpu_type() == device.type()) {
-    device = c10::impl::VirtualGuardImpl(device.type()).getDevice();  // "cuda": the current one
-  }
-  Session* const session = Sessions::on(device);
+  Session* const session = Sessions::on(with_index(device));
   if (session != nullptr &&
       std::find(concerned.begin(), concerned.end(), session) == concerned.end()) {
     concerned.push_back(session);
   }
 }
 
-// The sessions on whose devices the op has arguments or makes results. With budgets on GPUs an op
-// may concern several sessions, or none.
+// The sessions on whose devices the op has arguments or makes results. With budgets on accelerators
+// an op may concern several sessions, or none.
 Concerned concerned_by(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   Concerned concerned;
   bool on_cpu = true;
@@ -105,7 +102,7 @@ Concerned concerned_by(const c10::OperatorHandle& op, const torch::jit::Stack& s
 template <class Function>
 void with_concerned(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
                     Function&& function) {
-  if (Sessions::any_on_gpus()) {
+  if (Sessions::any_on_accelerators()) {
     const Concerned concerned = concerned_by(op, stack);
     function(std::span<Session* const>(concerned.data(), concerned.size()));
   } else if (Session* const session = Sessions::on_cpu()) {
@@ -276,11 +273,7 @@ namespace {
 // Note [Pointer readers]. Called with autograd's key among the call's keys. The composite kernel is
 // the same for every backend, so the call goes on with a backend's key.
 void enter(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::DispatchKeySet backend(
-      keys.highestBackendKey() == c10::BackendComponent::CUDABit ? c10::DispatchKey::CUDA
-      : keys.highestBackendKey() == c10::BackendComponent::PrivateUse1Bit
-          ? c10::DispatchKey::PrivateUse1
-          : c10::DispatchKey::CPU);
+  const c10::DispatchKeySet backend(backend_type_of(keys).dense);
   if (on_scope_thread() && !inside_op()) {
     handle(op, backend, stack);
   } else {
@@ -307,10 +300,10 @@ void watch_ops() {
     return;
   }
   Hook::install(&handle);
-  for (const c10::DispatchKey key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA,
-                                     c10::DispatchKey::AutogradPrivateUse1}) {
+  for (const BackendType& backend : kBackendTypes) {
     // Never destroyed, like PyTorch's own.
-    auto* const library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+    auto* const library =
+        new torch::Library(torch::Library::IMPL, "aten", backend.autograd, __FILE__, __LINE__);
     enter_all(*library);
   }
 }

@@ -39,11 +39,11 @@ bool in_python_dispatcher() {
 }
 
 // Makes the op's stream wait until its operands are ready.
-void order_on_gpu(Gpu& gpu, std::span<const Operand> operands) {
+void order_streams(Backend& backend, std::span<const Operand> operands) {
   for (const Operand& operand : operands) {
     if (operand.storage.valid()) {
-      gpu.use(impl_of(operand)._mutable_data_ptr_no_checks().get(),
-              Bytes(static_cast<std::int64_t>(impl_of(operand).nbytes())));
+      backend.use(impl_of(operand)._mutable_data_ptr_no_checks().get(),
+                  Bytes(static_cast<std::int64_t>(impl_of(operand).nbytes())));
     }
   }
 }
@@ -146,8 +146,8 @@ void OpCall::prepare_retry(Retry& retry) {
   left_out_before_.drop(session_, lock);  // the copies may move
   retry.all_tried = !session_.engine(lock).op().retry(operands_.all(), retry.need);
   save_left_out(lock);
-  if (Gpu* const gpu = session_.gpu(lock)) {
-    timing_.begin_again(*gpu);
+  if (session_.can().streams) {
+    timing_.begin_again(*session_.backend(lock).times());
   }
 }
 
@@ -165,7 +165,7 @@ void OpCall::prepare() {
   framed_ = KernelFrame::any();
   repeatable_ = traits_.repeatable && !operands_.foreign() &&
                 !(framed_ && KernelFrame::in_opaque()) && !in_python_dispatcher() &&
-                !(session_.on_gpu() && varies(traits_, stack_, base_));
+                !(session_.can().kernels_vary && varies(traits_, stack_, base_));
   line_ = session_.line();
   const EngineLock lock(session_.mutex());
   Turn turn(session_, lock);
@@ -180,8 +180,8 @@ void OpCall::prepare() {
 
 void OpCall::begin(const EngineLock& lock) {
   Engine& engine = session_.engine(lock);
-  if (Gpu* const gpu = session_.gpu(lock)) {
-    gpu->require_ready();
+  if (session_.can().streams) {
+    session_.backend(lock).require_ready();
   }
   engine.set_running_op(traits_.name);
   if (Attributor* const attributor = session_.attributor(lock)) {
@@ -193,7 +193,7 @@ void OpCall::begin(const EngineLock& lock) {
     storages.disarm(impl_of(operand));
     operand.storage = storages.find(impl_of(operand));
   }
-  if (traits_.captures || (traits_.collective && session_.on_gpu())) {
+  if (traits_.captures || (traits_.collective && session_.can().streams)) {
     for (Operand& operand : operands_.all()) {
       if (operand.storage.valid()) {
         engine.user().escape(operand.storage);
@@ -211,8 +211,9 @@ void OpCall::begin(const EngineLock& lock) {
 
 // Saves what the kernel may change and needs again if it is repeated.
 void OpCall::prepare_kernel(const EngineLock& lock) {
-  if (Gpu* const gpu = session_.gpu(lock)) {
-    order_on_gpu(*gpu, operands_.all());
+  const bool streams = session_.can().streams;
+  if (streams) {
+    order_streams(session_.backend(lock), operands_.all());
   }
   if (leaves_out_) {
     try {
@@ -222,8 +223,9 @@ void OpCall::prepare_kernel(const EngineLock& lock) {
       throw;
     }
   }
-  if (Gpu* const gpu = session_.gpu(lock)) {
-    timing_.begin(*gpu, session_.engine(lock), traits_, operands_.all(), session_.recording());
+  if (streams) {
+    timing_.begin(*session_.backend(lock).times(), session_.engine(lock), traits_, operands_.all(),
+                  session_.recording());
   }
 }
 
@@ -343,9 +345,10 @@ void OpCall::finish(Results results) {
     fresh_.collect(on_stack(), serial_, lock);
     repeatable_ &= fresh_.repeatable() && !is_once();
   }
-  Gpu* const gpu = session_.gpu(lock);
-  if (gpu != nullptr) {
-    cost_ = timing_.end(*gpu, traits_, fresh_.storages(), made_room > Nanoseconds(0));
+  const bool streams = session_.can().streams;
+  if (streams) {
+    cost_ = timing_.end(*session_.backend(lock).times(), traits_, fresh_.storages(),
+                        made_room > Nanoseconds(0));
   }
   engine.set_maker(maker_);
   const OpUses uses(operands_.all());
@@ -355,8 +358,8 @@ void OpCall::finish(Results results) {
   for (std::size_t i = 0; i < storages.size(); ++i) {
     FreshResults::record(fresh_.storages()[i]).id = storages[i];
   }
-  if (gpu != nullptr) {
-    timing_.name(*gpu, engine, operands_.all(), storages);
+  if (streams) {
+    timing_.name(*session_.backend(lock).times(), engine, operands_.all(), storages);
   }
   session_.end_turn(lock);
   arm_storages();
@@ -407,8 +410,8 @@ void OpCall::fail() noexcept {
   kernel_ended(lock);
   note_written(lock);
   session_.engine(lock).op().abort(operands_.all());
-  if (Gpu* const gpu = session_.gpu(lock)) {
-    timing_.cancel(*gpu);
+  if (session_.can().streams) {
+    timing_.cancel(*session_.backend(lock).times());
   }
   session_.end_turn(lock);
   arm_storages();

@@ -10,8 +10,8 @@
 #include <span>
 
 #include "csrc/torch/calls/fresh_results.h"
-#include "csrc/torch/calls/gpu_timing.h"
 #include "csrc/torch/calls/kernel_frame.h"
+#include "csrc/torch/calls/op_timing.h"
 #include "csrc/torch/calls/operands.h"
 #include "csrc/torch/compat/generators.h"
 #include "csrc/torch/ops/payload.h"
@@ -99,7 +99,7 @@ class OpCall {
   std::uint32_t line_ = Maker::kNone;
   Nanoseconds cost_{0};
   Nanoseconds room_before_{0};
-  GpuTiming timing_;
+  OpTiming timing_;  // with Capabilities::streams
   // Former content of what the op writes in passing: a kernel that runs out of memory may have
   // written it.
   Snapshots left_out_before_;

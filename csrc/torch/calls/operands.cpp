@@ -113,7 +113,7 @@ void Operands::find(Arguments arguments, bool in_passing) {
 bool is_small_on_cpu(const TensorDevice& device, const at::Tensor& tensor) {
   constexpr std::int64_t kMost = 64;
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  return !device.device().is_cpu() && tensor.is_cpu() && impl->has_storage() && is_plain(*impl) &&
+  return !device.manages(*impl) && tensor.is_cpu() && impl->has_storage() && is_plain(*impl) &&
          tensor.numel() <= kMost &&
          tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get() != nullptr;
 }

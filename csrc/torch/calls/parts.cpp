@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/torch/backend/backend_type.h"
 #include "csrc/torch/calls/kernel_frame.h"
 #include "csrc/torch/calls/op_call.h"
 #include "csrc/torch/calls/operands.h"
@@ -61,7 +62,8 @@ PartedCall::PartedCall(Session& session, const c10::OperatorHandle& op, const Op
 bool PartedCall::run() {
   // A surrounding kernel's frame keeps everything in place, so it is unknown whether the parts will
   // fit.
-  const bool by_device = keys_.highestPriorityTypeId() == dense_key(session_.device().type());
+  const bool by_device =
+      keys_.highestPriorityTypeId() == backend_type(session_.device().type()).dense;
   if (!by_device || KernelFrame::any()) {
     return false;
   }
@@ -89,7 +91,7 @@ Bytes PartedCall::bytes_at(std::size_t index) const {
 }
 
 void PartedCall::cut(std::size_t length) {
-  const bool each = session_.device().is_cpu();
+  const bool each = !session_.can().fused_lists;
   Bytes taken{0};
   for (std::size_t i = 0; i < length; ++i) {
     const Bytes bytes = each ? Bytes(0) : bytes_at(i);
@@ -103,9 +105,9 @@ void PartedCall::cut(std::size_t length) {
   }
 }
 
-// Whether CUDA's kernels accept the tensors of one list: they check all of them before they begin.
+// Whether fused kernels accept the tensors of one list: they check all of them before they begin.
 // A list of step counts has tensors of a shape of its own.
-bool PartedCall::is_even_on_gpu(const c10::IValue& list) const {
+bool PartedCall::is_even(const c10::IValue& list) const {
   const auto tensors = list.toListRef();
   const auto first = std::find_if(arguments_.begin(), arguments_.end(), [](const auto& argument) {
     return argument.isTensorList() && !argument.toListRef().empty();
@@ -151,16 +153,16 @@ std::size_t PartedCall::length() const {
   if (!even || named != 0) {
     return 0;
   }
-  const bool uneven = session_.on_gpu() &&
+  const bool uneven = session_.can().fused_lists &&
                       std::any_of(arguments_.begin(), arguments_.end(), [&](const auto& argument) {
-                        return argument.isTensorList() && !is_even_on_gpu(argument);
+                        return argument.isTensorList() && !is_even(argument);
                       });
   return uneven ? 0 : length;
 }
 
-// Whether it is a learning rate on the CPU, which a kernel of a GPU reads when it is launched.
+// Whether it is a learning rate on the CPU, which a fused kernel reads when it is launched.
 bool PartedCall::is_scalar_of_host(const at::Tensor& tensor, std::size_t argument) const {
-  return session_.on_gpu() && tensor.is_cpu() && tensor.numel() == 1 &&
+  return session_.can().fused_lists && tensor.is_cpu() && tensor.numel() == 1 &&
          ((traits_.writes >> argument) & 1U) == 0;
 }
 
@@ -174,7 +176,8 @@ Part PartedCall::describe(Range part, const EngineLock& lock) const {
     if (const StorageId id = session_.storages(lock).find(*storage); id.valid()) {
       add_operand(described, id, ((traits_.writes >> argument) & 1U) != 0);
     }
-    if (!session_.on_gpu() && !tensor.is_contiguous()) {  // a kernel may make a contiguous copy
+    if (!session_.can().fused_lists &&
+        !tensor.is_contiguous()) {  // a kernel may make a contiguous copy
       described.workspace =
           std::max(described.workspace, Bytes(static_cast<std::int64_t>(tensor.nbytes())));
     }

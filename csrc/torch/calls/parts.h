@@ -39,7 +39,7 @@ class PartedCall {
   };
   // Length of the lists; zero if they cannot be cut.
   [[nodiscard]] std::size_t length() const;
-  [[nodiscard]] bool is_even_on_gpu(const c10::IValue& list) const;
+  [[nodiscard]] bool is_even(const c10::IValue& list) const;
   [[nodiscard]] bool is_scalar_of_host(const at::Tensor& tensor, std::size_t argument) const;
   // Bytes of all lists' tensors at that index.
   [[nodiscard]] Bytes bytes_at(std::size_t index) const;

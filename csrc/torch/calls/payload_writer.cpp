@@ -33,7 +33,7 @@ std::unique_ptr<Payload> PayloadWriter::write(GeneratorState random, const Engin
     session_.tensors().discard(std::move(payload_));
     return nullptr;
   }
-  if (!session_.on_gpu()) {
+  if (!session_.can().streams) {
     find_cost_key();
   }
   payload_->count_memory();

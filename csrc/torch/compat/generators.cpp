@@ -1,6 +1,5 @@
 #include "csrc/torch/compat/generators.h"
 
-#include <ATen/Context.h>
 #include <pthread.h>
 
 #include <thread>
@@ -63,12 +62,6 @@ const bool kMadeRecursive = [] {
   return make_recursive(mutex);
 }();
 
-// Tested once, and not while libraries are loaded, since the test starts a thread.
-bool gate_works() {
-  static const bool works = kMadeRecursive && is_recursive(mutex_of(default_cpu()));
-  return works;
-}
-
 bool equal(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
   return a.seed_ == b.seed_ && a.left_ == b.left_ && a.seeded_ == b.seeded_ && a.next_ == b.next_ &&
          a.state_ == b.state_;
@@ -88,7 +81,16 @@ GeneratorState save(const at::Generator& generator) {
   return *last;
 }
 
+// Whether its kernels draw while their caller holds its lock. Others lock it themselves.
+bool is_gated(const at::Generator& generator) { return generator.device().is_cpu(); }
+
 }  // namespace
+
+// Tested once, and not while libraries are loaded, since the test starts a thread.
+bool gate_works() {
+  static const bool works = kMadeRecursive && is_recursive(mutex_of(default_cpu()));
+  return works;
+}
 
 SavedGenerator::SavedGenerator(const at::Generator& generator) {
   if (at::CPUGeneratorImpl* const impl = cpu_impl(generator)) {
@@ -96,7 +98,7 @@ SavedGenerator::SavedGenerator(const at::Generator& generator) {
             .next_float = impl->next_float_normal_sample(),
             .next_double = impl->next_double_normal_sample()};
   } else {
-    gpu_ = {generator.current_seed(), generator.get_offset()};
+    counter_ = {generator.current_seed(), generator.get_offset()};
   }
 }
 
@@ -109,35 +111,33 @@ void SavedGenerator::put_into(at::Generator& generator) const {
     impl->set_next_double_normal_sample(cpu_->next_double);
     return;
   }
-  generator.set_current_seed(gpu_[0]);  // first: it sets the offset to 0
-  generator.set_offset(gpu_[1]);
+  generator.set_current_seed(counter_[0]);  // first: it sets the offset to 0
+  generator.set_offset(counter_[1]);
 }
 
 bool operator==(const SavedGenerator& a, const SavedGenerator& b) {
   if (!a.cpu_ || !b.cpu_) {
-    return !a.cpu_ && !b.cpu_ && a.gpu_ == b.gpu_;
+    return !a.cpu_ && !b.cpu_ && a.counter_ == b.counter_;
   }
   return a.cpu_->next_float == b.cpu_->next_float && a.cpu_->next_double == b.cpu_->next_double &&
          equal(a.cpu_->engine.data(), b.cpu_->engine.data());
 }
 
 std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments,
-                                          c10::Device device) {
-  at::Generator generator =
-      device.is_cpu() ? default_cpu() : at::globalContext().defaultGenerator(device);
+                                          at::Generator default_generator) {
+  const c10::DeviceType type = default_generator.device().type();
+  at::Generator generator = std::move(default_generator);
   for (const c10::IValue& argument : arguments) {
     if (argument.isGenerator() && argument.toGenerator().defined()) {
       generator = argument.toGenerator();
     }
   }
-  if (generator.device().type() != device.type() ||
-      (device.is_cpu() && cpu_impl(generator) == nullptr)) {
+  if (generator.device().type() != type ||
+      (is_gated(generator) && cpu_impl(generator) == nullptr)) {
     return std::nullopt;
   }
   return generator;
 }
-
-bool has_gate(c10::Device device) { return !device.is_cpu() || gate_works(); }
 
 at::Generator private_generator(const GeneratorState& state) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>();
@@ -161,8 +161,8 @@ Draw::Draw(at::Generator generator, c10::IValue* slot) : generator_(std::move(ge
   const bool recursive = gate_works();  // asked before the lock is taken
   lock_.emplace(generator_);
   before_ = save(generator_);
-  if (!generator_.device().is_cpu()) {
-    lock_.reset();  // GPU kernels lock it themselves
+  if (!is_gated(generator_)) {
+    lock_.reset();
   } else if (!recursive || !is_default_cpu(generator_)) {
     RECOUP_CHECK(slot != nullptr);
     copy_ = private_generator(before_);
@@ -191,7 +191,7 @@ GeneratorGuard::GeneratorGuard(at::Generator generator, const GeneratorState& st
   lock_.emplace(generator_);
   before_.emplace(generator_);
   state->put_into(generator_);
-  if (!generator_.device().is_cpu()) {
+  if (!is_gated(generator_)) {
     lock_.reset();
   }
 }

@@ -38,7 +38,7 @@
 namespace recoup::detail {
 
 // The state of a generator at one moment: all numbers of a CPU generator; the seed and the offset
-// of a GPU generator, from which it computes its numbers.
+// of any other, from which it computes its numbers.
 class SavedGenerator {
  public:
   // Both are called with the generator's lock held.
@@ -54,18 +54,19 @@ class SavedGenerator {
     std::optional<double> next_double;
   };
   std::optional<OfCpu> cpu_;
-  std::array<std::uint64_t, 2> gpu_{};
+  std::array<std::uint64_t, 2> counter_{};  // seed and offset
 };
 
 // Shared: several ops may have started from the same one.
 using GeneratorState = std::shared_ptr<const SavedGenerator>;
 
-// The generator that an op on the device would draw from, given its arguments; none if its state
-// cannot be restored.
-std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments, c10::Device device);
+// The generator that an op would draw from, given its arguments and the default generator of its
+// device; none if its state cannot be restored.
+std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments,
+                                          at::Generator default_generator);
 
-// Whether an op without a generator argument can be run and replayed with the gate held.
-bool has_gate(c10::Device device);
+// Whether an op on the CPU without a generator argument can be run and replayed with the gate held.
+bool gate_works();
 
 // A new generator in that state, which no other code uses.
 at::Generator private_generator(const GeneratorState& state);

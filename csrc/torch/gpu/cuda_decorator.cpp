@@ -196,8 +196,8 @@ void decorate_cuda(Gpus& gpus, std::atomic<CudaAllocator*>& slot) {
 
 // A private pool belongs to a CUDA graph, whose kernels may use any address, or to a MemPool. The
 // cudaMallocAsync allocator has no segments, and throws.
-std::optional<std::vector<cuda::Segment>> CudaMemory::segments(int device) {
-  std::vector<cuda::Segment> found;
+std::optional<std::vector<OutsideSegment>> CudaMemory::segments(int device) {
+  std::vector<OutsideSegment> found;
   try {
     for (const auto& segment : inner().snapshot({0, 0}, false).segments) {
       if (segment.owner_private_pool_id != CudaDecorator::Pool{0, 0}) {
@@ -206,7 +206,7 @@ std::optional<std::vector<cuda::Segment>> CudaMemory::segments(int device) {
       if (segment.device != device) {
         continue;
       }
-      cuda::Segment& added = found.emplace_back();
+      OutsideSegment& added = found.emplace_back();
       added.base = reinterpret_cast<const void*>(segment.address);
       added.extent = added.size = Bytes(static_cast<std::int64_t>(segment.total_size));
       const auto* at = static_cast<const char*>(added.base);

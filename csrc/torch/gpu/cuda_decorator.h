@@ -96,7 +96,7 @@ class RECOUP_API CudaDecorator final : public BudgetAllocator<CudaAllocator> {
 class CudaMemory final : public DecoratedMemory<CudaAllocator> {
  public:
   using DecoratedMemory::DecoratedMemory;
-  std::optional<std::vector<cuda::Segment>> segments(int device) override;
+  std::optional<std::vector<OutsideSegment>> segments(int device) override;
 };
 
 // PyTorch's pointer to its allocator. Throws std::runtime_error if the loaded PyTorch has no CUDA.

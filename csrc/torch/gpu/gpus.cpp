@@ -96,10 +96,6 @@ void Gpus::detach_if_unused() {
   }
 }
 
-std::optional<c10::DeviceType> gpu_type() {
-  return the_gpus == nullptr ? std::nullopt : std::optional(the_gpus->type());
-}
-
 Gpus& gpus() {
   RECOUP_CHECK(the_gpus != nullptr);
   return *the_gpus;

@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <mutex>
-#include <optional>
 
 #include "csrc/cuda/runtime.h"
 #include "csrc/cuda/scopes.h"
@@ -18,9 +17,7 @@ namespace recoup::detail {
 // static destructors have run.
 class RECOUP_API Gpus {
  public:
-  // Enables budgets on PyTorch's devices of this type: CUDA, or the device that replaces it in
-  // tests. The caller must call set_outside() next. Throws std::logic_error on a second call in a
-  // process.
+  // For install_gpus(). Throws std::logic_error on a second call in a process.
   static Gpus& install(c10::DeviceType type, std::unique_ptr<cuda::Runtime> runtime);
   void set_outside(std::unique_ptr<OutsideMemory> outside) { outside_ = std::move(outside); }
 
@@ -69,9 +66,7 @@ class RECOUP_API Gpus {
   std::mutex attaching_;
 };
 
-// None before Gpus::install().
-[[nodiscard]] std::optional<c10::DeviceType> gpu_type();
-// To be called after Gpus::install() only.
+// To be called after install_gpus() only.
 [[nodiscard]] RECOUP_API Gpus& gpus();
 
 // The deleter of memory that a budget on a GPU has given.

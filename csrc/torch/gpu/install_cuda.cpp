@@ -3,11 +3,13 @@
 #include <stdexcept>
 
 #include "csrc/base/strings.h"
+#include "csrc/torch/backend/backends.h"
 #include "csrc/torch/gpu/gpus.h"
 #include "recoup/torch.h"
 #ifdef RECOUP_WITH_CUDA
 #include "csrc/cuda/toolkit/cudart.h"
 #include "csrc/torch/gpu/cuda_decorator.h"
+#include "csrc/torch/gpu/install_gpus.h"
 #endif
 
 namespace recoup {
@@ -18,11 +20,11 @@ bool with_cuda() { return true; }
 void install_cuda() {
   static std::mutex installing;
   const std::lock_guard lock(installing);
-  if (detail::gpu_type() == c10::DeviceType::CUDA) {
+  if (detail::accelerator() == c10::DeviceType::CUDA) {
     return;
   }
   std::atomic<detail::CudaAllocator*>& slot = detail::cuda_allocator_slot();
-  detail::decorate_cuda(detail::Gpus::install(c10::DeviceType::CUDA, detail::cuda::make_cudart()),
+  detail::decorate_cuda(detail::install_gpus(c10::DeviceType::CUDA, detail::cuda::make_cudart()),
                         slot);
 }
 #else
@@ -32,7 +34,7 @@ void install_cuda() { throw std::logic_error("recoup was built without CUDA"); }
 #endif
 
 GpuMemory gpu_memory(int device) {
-  if (!detail::gpu_type()) {
+  if (!detail::accelerator()) {
     install_cuda();
   }
   detail::Gpus& gpus = detail::gpus();

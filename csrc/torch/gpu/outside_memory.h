@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "csrc/cuda/runtime.h"
-#include "csrc/cuda/scopes.h"
+#include "csrc/cuda/outside_segment.h"
 
 namespace recoup::detail {
 
@@ -45,7 +45,7 @@ class OutsideMemory {
   };
   [[nodiscard]] virtual Usage usage(int device) = 0;
   // The segments on the device. nullopt if they are unknown, or if a CUDA graph may hold addresses.
-  [[nodiscard]] virtual std::optional<std::vector<cuda::Segment>> segments(int device) = 0;
+  [[nodiscard]] virtual std::optional<std::vector<OutsideSegment>> segments(int device) = 0;
   // Recounts everything; throws InternalError on the first difference.
   virtual void check() {}
 };

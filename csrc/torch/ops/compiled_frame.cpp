@@ -1,14 +1,13 @@
 #include "csrc/torch/ops/compiled_frame.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "csrc/torch/backend/backend_type.h"
+#include "csrc/torch/backend/backends.h"
 #include "csrc/torch/compat/hook.h"
 #include "csrc/torch/compat/scope_thread.h"
-#include "csrc/torch/gpu/gpus.h"
 #include "csrc/torch/ops/draw_tape.h"
 #include "csrc/torch/ops/draws.h"
 #include "csrc/torch/ops/traits_table.h"
@@ -23,12 +22,8 @@ c10::Device device_of_draw(c10::DispatchKeySet below, const std::vector<c10::IVa
       return argument.toDevice();
     }
   }
-  const auto gpu = gpu_type();
-  const bool on_gpu =
-      gpu && below.highestBackendKey() ==
-                 c10::toBackendComponent(*gpu == c10::kCUDA ? c10::DispatchKey::CUDA
-                                                            : c10::DispatchKey::PrivateUse1);
-  return on_gpu ? c10::impl::VirtualGuardImpl(*gpu).getDevice() : c10::Device(c10::kCPU);
+  const c10::DeviceType type = backend_type_of(below).type;
+  return accelerator() == type ? with_index(c10::Device(type)) : c10::Device(c10::kCPU);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "csrc/torch/backend/backend_type.h"
 #include "csrc/torch/compat/hook.h"
 
 namespace recoup::detail {
@@ -15,6 +16,11 @@ bool has_own_slot(const OpTraits& traits) {
   return traits.generator_slot >= 0 && !traits.with_generator;
 }
 
+std::optional<at::Generator> generator_on(c10::Device device,
+                                          c10::ArrayRef<c10::IValue> arguments) {
+  return generator_of(arguments, backend_type(device.type()).default_generator(device));
+}
+
 }  // namespace
 
 // A kernel in Python would wait for the GIL with the gate held, and a kernel that is not ATen's may
@@ -24,10 +30,10 @@ std::optional<at::Generator> repeatable_generator(const OpTraits& traits, c10::D
                                                   const torch::jit::Stack& stack,
                                                   std::size_t argument_count) {
   if (!traits.gated || keys.has(c10::DispatchKey::Python) ||
-      !(has_own_slot(traits) || has_gate(device))) {
+      !(has_own_slot(traits) || !is_gated(device.type()) || gate_works())) {
     return std::nullopt;
   }
-  return generator_of(last_of(stack, argument_count), device);
+  return generator_on(device, last_of(stack, argument_count));
 }
 
 void begin_draw(std::optional<Draw>& draw, const OpTraits& traits, const at::Generator& generator,
@@ -42,8 +48,8 @@ void draw_again(const c10::OperatorHandle& op, const OpTraits& traits, c10::Disp
                 c10::Device device, const GeneratorState& state, torch::jit::Stack& stack) {
   const std::size_t count = op.schema().arguments().size();
   const std::size_t base = stack.size() - count;
-  if (!device.is_cpu() || traits.generator_slot < 0) {
-    const GeneratorGuard generator(*generator_of(last_of(stack, count), device), state);
+  if (!is_gated(device.type()) || traits.generator_slot < 0) {
+    const GeneratorGuard generator(*generator_on(device, last_of(stack, count)), state);
     Hook::proceed(op, keys, &stack);
     return;
   }

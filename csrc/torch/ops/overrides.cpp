@@ -3,23 +3,11 @@
 #include <algorithm>
 #include <string>
 
-#include "csrc/torch/gpu/gpus.h"
+#include "csrc/torch/backend/backend_type.h"
+#include "csrc/torch/backend/backends.h"
 
 namespace recoup::detail {
 namespace {
-
-constexpr c10::DispatchKey kHostKeys[] = {
-    c10::DispatchKey::CPU,       c10::DispatchKey::QuantizedCPU,
-    c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseCsrCPU,
-    c10::DispatchKey::MkldnnCPU, c10::DispatchKey::NestedTensorCPU,
-};
-constexpr c10::DispatchKey kGpuKeys[] = {
-    c10::DispatchKey::CUDA,
-    c10::DispatchKey::QuantizedCUDA,
-    c10::DispatchKey::SparseCUDA,
-    c10::DispatchKey::SparseCsrCUDA,
-    c10::DispatchKey::NestedTensorCUDA,
-};
 
 // "registered at /.../build/aten/src/ATen/RegisterCPU_0.cpp:3387".
 std::string origin_of(const c10::OperatorHandle& op, c10::DispatchKey key) {
@@ -50,9 +38,12 @@ bool is_overridden(const c10::OperatorHandle& op, Reach reach) {
     const std::string origin = origin_of(op, key);
     return !origin.empty() && origin.rfind(tree(), 0) != 0;
   };
-  return std::any_of(std::begin(kHostKeys), std::end(kHostKeys), is_anothers) ||
-         (reach == Reach::kAll && gpu_type().value_or(c10::kCUDA) == c10::kCUDA &&
-          std::any_of(std::begin(kGpuKeys), std::end(kGpuKeys), is_anothers));
+  const auto is_any_anothers = [&](c10::DeviceType type) {
+    const auto kernels = backend_type(type).kernels;
+    return std::any_of(kernels.begin(), kernels.end(), is_anothers);
+  };
+  return is_any_anothers(c10::kCPU) ||
+         (reach == Reach::kAll && is_any_anothers(accelerator().value_or(c10::kCUDA)));
 }
 
 bool is_of_torch(const c10::OperatorHandle& op) {

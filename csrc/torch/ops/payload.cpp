@@ -13,11 +13,12 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/hash.h"
+#include "csrc/torch/backend/backend_type.h"
+#include "csrc/torch/backend/bypass.h"
 #include "csrc/torch/compat/digest.h"
 #include "csrc/torch/compat/hook.h"
 #include "csrc/torch/compat/scope_thread.h"
 #include "csrc/torch/compat/settings.h"
-#include "csrc/torch/gpu/bypass.h"
 #include "csrc/torch/ops/compiled_call.h"
 #include "csrc/torch/ops/draw_tape.h"
 #include "csrc/torch/ops/draws.h"
@@ -140,19 +141,8 @@ bool is_harmless(const c10::IValue& value) { return !value.isPtrType() || value.
 
 }  // namespace
 
-c10::DispatchKey dense_key(c10::DeviceType type) {
-  switch (type) {
-    case c10::DeviceType::CUDA:
-      return c10::DispatchKey::CUDA;
-    case c10::DeviceType::PrivateUse1:
-      return c10::DispatchKey::PrivateUse1;
-    default:
-      return c10::DispatchKey::CPU;
-  }
-}
-
 bool Payload::add_argument(const c10::IValue& argument) {
-  if (argument.isGenerator() && argument.toGenerator().device().is_cpu()) {
+  if (argument.isGenerator() && is_gated(argument.toGenerator().device().type())) {
     arguments.emplace_back();
     return true;
   }
@@ -226,7 +216,8 @@ TensorArgument& describe(const at::Tensor& tensor, std::size_t argument, std::in
 at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
                        const TensorArgument& shape, const Payload& payload) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(storage), c10::DispatchKeySet(dense_key(storage->device_type())), shape.type);
+      c10::Storage(storage), c10::DispatchKeySet(backend_type(storage->device_type()).dense),
+      shape.type);
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   const std::int64_t* const dims = payload.dims.data() + shape.dims_begin;
   impl->set_sizes_and_strides({dims, shape.dim}, {dims + shape.dim, shape.dim}, shape.offset);

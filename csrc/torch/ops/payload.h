@@ -89,9 +89,6 @@ struct Payload {
   void clear();
 };
 
-// The dispatch key of a device's kernels for dense tensors.
-c10::DispatchKey dense_key(c10::DeviceType type);
-
 // A tensor over the given storage's bytes, which it does not own.
 at::Tensor tensor_over(const c10::intrusive_ptr<c10::StorageImpl>& storage,
                        const TensorArgument& shape, const Payload& payload);

@@ -3,8 +3,10 @@
 #include <ATen/core/enum_tag.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
+#include "csrc/torch/backend/backend_type.h"
 #include "csrc/torch/compat/list_ops.h"
 #include "csrc/torch/compat/schemas.h"
 #include "csrc/torch/ops/overrides.h"
@@ -165,9 +167,10 @@ std::uint64_t written_by_collective(const c10::FunctionSchema& schema) {
 // recoup receives whole composite ops when autograd is off; their inner ops are recorded instead.
 bool is_composite(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::CUDA) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) &&
+         std::none_of(std::begin(kBackendTypes), std::end(kBackendTypes),
+                      [&op](const BackendType& backend) {
+                        return op.hasKernelForDispatchKey(backend.dense);
+                      }) &&
          !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 

@@ -18,33 +18,16 @@ TestAids aids_of(const Options& options) {
   return wanted != nullptr && *wanted != '\0' ? parse_test_aids(wanted) : options.aids;
 }
 
-Options options_on(const Gpu* gpu, Options options) {
-  options.aids = aids_of(options);
-  if (gpu == nullptr) {
-    options.spill_to_leave = true;
-    return options;
-  }
-  if (options.aids.poison) {
-    throw std::invalid_argument("the test aid 'poison' is for CPU budgets only");
-  }
-  if (options.budget > Bytes(0)) {
-    options.budget = gpu->budget(options.budget);
-    options.outside = gpu->outside();
-    options.alignment = Bytes(512);  // what kernels expect of PyTorch's own allocator
-  }
-  options.spill_compares = options.spill <= Bytes(0);  // the host would wait for a comparison
-  return options;
-}
-
 std::uint32_t next_number() {
   static std::atomic<std::uint32_t> last{0};
   return ++last;
 }
 
 // Opens the tier first: the engine queries its speed while it is constructed.
-Options prepared(TensorDevice& device, const Options& options) {
+Options prepared(TensorDevice& device, Options options) {
   device.open_tier(options);
-  return options_on(device.gpu(), options);
+  options.aids = aids_of(options);
+  return device.backend().adjust(std::move(options));
 }
 
 }  // namespace
@@ -68,12 +51,12 @@ Session::Session(const Options& options, c10::Device device, const StorageHooks&
                 "' needs knowledge of the future, which only a simulation has"));
   }
   device_.make_arena(engine_.options());
-  if (Gpu* const gpu = device_.gpu()) {
+  if (can().bounces) {
     bounce_ = engine_.reserve_bounce();
-    gpu->set_bounce(device_.arena().at(engine_.pool().offset(bounce_)),
-                    engine_.pool().size(bounce_));
-    memory_.publish_use(EngineLock(mutex_));
+    device_.backend().set_bounce(device_.arena().at(engine_.pool().offset(bounce_)),
+                                 engine_.pool().size(bounce_));
   }
+  memory_.publish_use(EngineLock(mutex_));
   if (policy.schedule != ScheduleKind::kNone) {
     runner_ = std::make_unique<ScheduleRunner>(engine_, policy.schedule, engine_.options().budget);
     engine_.set_schedule(runner_.get());
@@ -100,19 +83,16 @@ void Session::wait_for_replays(const EngineLock& lock) {
 
 void Session::grow(Bytes budget) {
   const EngineLock lock(mutex_);
-  if (Gpu* const gpu = device_.gpu()) {
-    budget = gpu->budget(budget);
-    gpu->back(device_.arena(), budget - engine_.options().outside);
-    memory_.publish_use(lock);
-  }
+  Backend& beneath = backend(lock);
+  budget = beneath.budget(budget);
+  beneath.back(device_.arena(), budget - engine_.options().outside);
+  memory_.publish_use(lock);
   engine_.grow(budget);
 }
 
 void Session::shrink(Bytes budget) {
   const EngineLock lock(mutex_);
-  if (on_gpu()) {
-    throw std::invalid_argument("recoup: a GPU budget cannot be reduced");
-  }
+  backend(lock).require_can_shrink();
   wait_for_replays(lock);
   engine_.set_running_op("the change to a smaller budget");
   try {
@@ -185,19 +165,13 @@ void Session::unpin_finished(std::span<const PendingCollective> pending, const E
 void Session::materialize_all() {
   const EngineLock lock(mutex_);
   const Turn turn(*this, lock);
-  if (const Gpu* const gpu = device_.gpu()) {
-    gpu->require_ready();
-  }
+  backend(lock).require_ready();
   engine_.set_running_op("the exit of the scope");
   engine_.user().materialize_all();
   wait_for_device();
 }
 
-void Session::wait_for_device() {
-  if (Gpu* const gpu = device_.gpu()) {
-    gpu->wait_for_all();
-  }
-}
+void Session::wait_for_device() { device_.backend().wait_for_all(); }
 
 void Session::disown_evicted(const EngineLock& lock) {
   storages(lock).disown_evicted();
@@ -208,19 +182,15 @@ void Session::disown_evicted(const EngineLock& lock) {
 
 void Session::record(const std::string& path) {
   recording_ = std::make_unique<Recording>(path);
-  if (const Gpu* const gpu = device_.gpu()) {
-    const Options& options = engine_.options();
-    recording_->writer.set_device({.alignment = options.alignment,
-                                   .unit = gpu->budget_unit(),
-                                   .outside = options.outside,
-                                   .bounces = bounce_.valid(),
-                                   .compares = false});
+  if (auto described = device_.backend().traced_as(engine_.options())) {
+    described->bounces = bounce_.valid();
+    recording_->writer.set_device(*described);
   }
   observe(&recording_->recorder);
 }
 
 void Session::mark_step(std::string_view name) {
-  if (on_gpu() && device_.brings_in()) {
+  if (device_.can().segments && device_.brings_in()) {
     const EngineLock lock(mutex_);
     wait_for_replays(lock);
     engine_.update_segments();

@@ -42,7 +42,8 @@ class Session {
   // Unique in the process.
   [[nodiscard]] std::uint32_t number() const { return number_; }
   [[nodiscard]] c10::Device device() const { return device_.device(); }
-  [[nodiscard]] bool on_gpu() const { return device_.gpu() != nullptr; }
+  // What the device can do.
+  [[nodiscard]] const Capabilities& can() const { return device_.can(); }
   // The owner of the scope: the thread that entered it last.
   [[nodiscard]] std::thread::id thread() const { return thread_; }
   void set_thread(std::thread::id thread) { thread_ = thread; }
@@ -64,8 +65,9 @@ class Session {
   [[nodiscard]] Engine& engine(const EngineLock& lock) { return under(lock, engine_); }
   [[nodiscard]] const Engine& engine(const EngineLock& lock) const { return under(lock, engine_); }
   [[nodiscard]] Storages& storages(const EngineLock& lock) { return under(lock, storages_); }
-  // Null on the CPU.
-  [[nodiscard]] Gpu* gpu(const EngineLock& lock) const { return under(lock, device_).gpu(); }
+  [[nodiscard]] Backend& backend(const EngineLock& lock) const {
+    return under(lock, device_).backend();
+  }
   // Methods of these parts that need no lock are marked as such.
   [[nodiscard]] TensorMemory& memory() { return memory_; }
   [[nodiscard]] TensorDevice& tensors() { return device_; }
@@ -101,7 +103,7 @@ class Session {
   void reset_peak();
   // Restores every evicted value. Throws OutOfBudget; then nothing is lost.
   void materialize_all();
-  // On a GPU: the host waits for all work of the scope.
+  // The host waits for all work of the scope.
   void wait_for_device();
   // The session ends: evicted bytes are lost. Dying objects go to the graveyard.
   void disown_evicted(const EngineLock& lock);
@@ -167,7 +169,7 @@ class Session {
   std::unique_ptr<ScheduleRunner> runner_;                // for a policy with a schedule
   std::unique_ptr<Foresight> foresight_;                  // for one that plans evictions
   std::unique_ptr<NextUsePredictor> next_use_predictor_;  // if there is a spill tier
-  BlockId bounce_;                                        // GPU only: the buffer for moves
+  BlockId bounce_;  // the buffer for moves, if the device needs one
 };
 
 // A turn for the duration of a block.

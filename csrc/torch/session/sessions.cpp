@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "csrc/base/check.h"
+#include "csrc/torch/backend/backends.h"
 #include "csrc/torch/compat/interpreter.h"
-#include "csrc/torch/gpu/gpus.h"
 #include "csrc/torch/session/session.h"
 
 namespace recoup::detail {
@@ -85,15 +85,16 @@ Closing::~Closing() {
 }
 
 std::atomic<Session*> Sessions::cpu_{nullptr};
-std::array<std::atomic<Session*>, Sessions::kMaxGpus> Sessions::gpus_{};
-std::atomic<int> Sessions::gpu_count_{0};
+std::array<std::atomic<Session*>, Sessions::kMaxAccelerators> Sessions::accelerators_{};
+std::atomic<int> Sessions::accelerator_count_{0};
 
 std::atomic<Session*>* Sessions::row_of(c10::Device device) {
   if (device.type() == c10::DeviceType::CPU) {
     return &cpu_;
   }
-  const bool row = gpu_type() == device.type() && device.index() >= 0 && device.index() < kMaxGpus;
-  return row ? &gpus_[static_cast<std::size_t>(device.index())] : nullptr;
+  const bool row =
+      accelerator() == device.type() && device.index() >= 0 && device.index() < kMaxAccelerators;
+  return row ? &accelerators_[static_cast<std::size_t>(device.index())] : nullptr;
 }
 
 bool Sessions::enter(Session& session) {
@@ -104,7 +105,7 @@ bool Sessions::enter(Session& session) {
     return false;
   }
   if (row != &cpu_) {
-    ++gpu_count_;
+    ++accelerator_count_;
   }
   return true;
 }
@@ -112,7 +113,7 @@ bool Sessions::enter(Session& session) {
 void Sessions::leave(Session& session) {
   std::atomic<Session*>* const row = row_of(session.device());
   if (row->exchange(nullptr, std::memory_order_acq_rel) != nullptr && row != &cpu_) {
-    --gpu_count_;
+    --accelerator_count_;
   }
 }
 

@@ -63,11 +63,13 @@ class Closing {
 // Read without a lock, in a Visit, by every op; changed while a session enters or leaves.
 class Sessions {
  public:
-  static constexpr int kMaxGpus = 64;
+  static constexpr int kMaxAccelerators = 64;
 
   [[nodiscard]] static Session* on_cpu() { return cpu_.load(std::memory_order_seq_cst); }
-  [[nodiscard]] static bool any_on_gpus() { return gpu_count_.load(std::memory_order_acquire) > 0; }
-  [[nodiscard]] static bool any() { return on_cpu() != nullptr || any_on_gpus(); }
+  [[nodiscard]] static bool any_on_accelerators() {
+    return accelerator_count_.load(std::memory_order_acquire) > 0;
+  }
+  [[nodiscard]] static bool any() { return on_cpu() != nullptr || any_on_accelerators(); }
   // Null for a device without an active session.
   [[nodiscard]] static Session* on(c10::Device device) {
     const std::atomic<Session*>* const row = row_of(device);
@@ -79,8 +81,8 @@ class Sessions {
     if (Session* const session = on_cpu()) {
       function(*session);
     }
-    if (any_on_gpus()) {
-      for (const std::atomic<Session*>& row : gpus_) {
+    if (any_on_accelerators()) {
+      for (const std::atomic<Session*>& row : accelerators_) {
         if (Session* const session = row.load(std::memory_order_acquire)) {
           function(*session);
         }
@@ -105,8 +107,8 @@ class Sessions {
   [[nodiscard]] static std::atomic<Session*>* row_of(c10::Device device);
 
   static std::atomic<Session*> cpu_;
-  static std::array<std::atomic<Session*>, kMaxGpus> gpus_;
-  static std::atomic<int> gpu_count_;
+  static std::array<std::atomic<Session*>, kMaxAccelerators> accelerators_;
+  static std::atomic<int> accelerator_count_;
 };
 
 }  // namespace recoup::detail

@@ -8,13 +8,14 @@ namespace recoup::detail {
 void Snapshots::add(c10::StorageImpl& storage, Session& session, const EngineLock& lock) {
   Snapshot before{.memory = storage._mutable_data_ptr_no_checks().get(),
                   .size = storage.nbytes(),
-                  .gpu = session.gpu(lock)};
+                  .backend = &session.backend(lock)};
   all_.reserve(all_.size() + 1);  // so that push_back cannot throw and leak the copy
-  if (before.gpu != nullptr) {
-    before.copy = before.gpu->keep_copy(before.memory, before.size);
+  if (!session.can().copies_in_pool) {
+    before.copy = before.backend->keep_copy(before.memory, before.size);
   } else if (before.size > 0) {
     before.copy =
         session.memory().allocate_aside(Bytes(static_cast<std::int64_t>(before.size)), lock);
+    before.in_pool = true;
     std::memcpy(before.copy, before.memory, before.size);
   }
   all_.push_back(before);
@@ -22,31 +23,23 @@ void Snapshots::add(c10::StorageImpl& storage, Session& session, const EngineLoc
 
 void Snapshots::drop(Session& session, const EngineLock& lock) noexcept {
   for (const Snapshot& before : all_) {
-    if (before.copy == nullptr) {
-      continue;
-    }
-    if (before.gpu != nullptr) {
-      Gpu::drop_copy(before.copy);
-    } else {
+    if (before.in_pool) {
       session.memory().free_aside(before.copy, lock);
+    } else {
+      before.backend->drop_copy(before.copy);
     }
   }
   all_.clear();
 }
 
 std::uint32_t Snapshots::in_pool() const noexcept {
-  return static_cast<std::uint32_t>(std::count_if(
-      all_.begin(), all_.end(),
-      [](const Snapshot& each) { return each.copy != nullptr && each.gpu == nullptr; }));
+  return static_cast<std::uint32_t>(
+      std::count_if(all_.begin(), all_.end(), [](const Snapshot& each) { return each.in_pool; }));
 }
 
 void Snapshots::restore() const noexcept {
   for (const Snapshot& before : all_) {
-    if (before.gpu != nullptr) {
-      before.gpu->put_back(before.memory, before.copy, before.size);
-    } else if (before.copy != nullptr) {
-      std::memcpy(before.memory, before.copy, before.size);
-    }
+    before.backend->put_back(before.memory, before.copy, before.size);
   }
 }
 

@@ -10,8 +10,7 @@
 
 namespace recoup::detail {
 
-// On the CPU the copies are in the session's pool. On a GPU they are in device memory outside of
-// the budget, and the host does not wait.
+// The copies are in the session's pool, or where Backend::keep_copy has them.
 class Snapshots {
  public:
   Snapshots() = default;
@@ -31,8 +30,9 @@ class Snapshots {
   struct Snapshot {
     void* memory = nullptr;
     std::size_t size = 0;
-    Gpu* gpu = nullptr;
+    Backend* backend = nullptr;
     void* copy = nullptr;
+    bool in_pool = false;
   };
   std::vector<Snapshot> all_;
 };

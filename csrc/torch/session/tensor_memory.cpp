@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "csrc/base/check.h"
+#include "csrc/torch/backend/bypass.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/scope_thread.h"
-#include "csrc/torch/gpu/bypass.h"
 #include "csrc/torch/ops/compiled_frame.h"
 
 namespace recoup::detail {
@@ -48,6 +48,7 @@ BlockId TensorMemory::block_at(const void* pointer) const {
   return *block;
 }
 
+template <class NoRoom>
 void TensorMemory::throw_no_room(const OutOfBudget& error) const {
   if (!inside_op() && !at::in_parallel_region()) {
     throw_out_of_budget(error.report());  // outside of ops, whose handler would convert it
@@ -55,16 +56,13 @@ void TensorMemory::throw_no_room(const OutOfBudget& error) const {
   if (CompiledFrame* const frame = CompiledFrame::current()) {
     frame->note_failure(PoolOutOfMemory(error.report(), to_.session));
   }
-  if (to_.device.gpu() != nullptr) {
-    throw KernelOutOfMemory(error.report(), to_.session);
-  }
-  throw PoolOutOfMemory(error.report(), to_.session);
+  throw NoRoom(error.report(), to_.session);
 }
 
 // Objects that the engine has released die when its lock is released, and may free memory of the
 // pool: a slice is an external storage that owns a storage of the pool. So a failed allocation is
 // tried once more if that freed memory.
-template <class Take>
+template <class NoRoom, class Take>
 void* TensorMemory::allocate_in_turns(Take&& take) {
   to_.delay.wait();
   for (bool again = true;; again = false) {
@@ -80,7 +78,7 @@ void* TensorMemory::allocate_in_turns(Take&& take) {
     } catch (const OutOfBudget& error) {
       const EngineLock lock(to_.mutex);
       if (!again || to_.engine.charged() >= charged) {
-        throw_no_room(error);
+        throw_no_room<NoRoom>(error);
       }
     }
   }
@@ -90,20 +88,20 @@ c10::DataPtr TensorMemory::allocate(std::size_t nbytes) {
   if (nbytes == 0) {
     return to_.device.no_bytes();
   }
-  void* const pointer = allocate_in_turns([&](const EngineLock&) {
+  void* const pointer = allocate_in_turns<PoolOutOfMemory>([&](const EngineLock&) {
     return to_.device.arena().at(to_.engine.pool().offset(take_block(nbytes)));
   });
   return {pointer, pointer, to_.device.hooks().pool, to_.device.device()};
 }
 
 void* TensorMemory::allocate(std::size_t nbytes, cuda::Stream stream) {
-  return allocate_in_turns([&](const EngineLock& lock) {
+  return allocate_in_turns<KernelOutOfMemory>([&](const EngineLock& lock) {
     const BlockId block = take_block(nbytes);
     const Bytes size = to_.engine.pool().size(block);
     void* const pointer = to_.device.arena().at(to_.engine.pool().offset(block));
     publish_use(lock);
     try {
-      to_.device.gpu()->take(pointer, size, stream);
+      to_.device.backend().take(pointer, size, stream);
     } catch (...) {
       held_ -= size.count();
       to_.engine.free(block);
@@ -123,14 +121,12 @@ void TensorMemory::free(void* pointer) {
     held_ -= to_.engine.pool().size(block).count();
     to_.engine.free(block);
   }
-  if (to_.device.gpu() != nullptr) {
-    publish_use(lock);
-  }
+  publish_use(lock);
 }
 
 void TensorMemory::record_stream(void* pointer, cuda::Stream stream) {
   const EngineLock lock(to_.mutex);
-  to_.device.gpu()->use(pointer, to_.engine.pool().size(block_at(pointer)), stream);
+  to_.device.backend().use(pointer, to_.engine.pool().size(block_at(pointer)), stream);
 }
 
 void* TensorMemory::allocate_aside(Bytes size, const EngineLock&) {
@@ -142,6 +138,9 @@ void TensorMemory::free_aside(const void* memory, const EngineLock&) {
 }
 
 void TensorMemory::publish_use(const EngineLock&) {
+  if (!to_.device.can().reports_use) {
+    return;
+  }
   used_ = (to_.engine.charged() - to_.engine.options().outside).count();
   reserved_ = to_.device.arena().backed().count();
 }

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "csrc/cuda/stream_order.h"
 #include "csrc/engine/program/engine.h"
+#include "csrc/torch/backend/program_memory.h"
 #include "csrc/torch/session/delay.h"
 #include "csrc/torch/storages/engine_lock.h"
 #include "csrc/torch/storages/storages.h"
@@ -19,7 +19,7 @@
 
 namespace recoup::detail {
 
-class TensorMemory {
+class TensorMemory final : public ProgramMemory {
  public:
   // The references must outlive this object. `session` identifies the session in its errors.
   struct Neighbors {
@@ -31,27 +31,25 @@ class TensorMemory {
     const void* session;
   };
   explicit TensorMemory(const Neighbors& neighbors) : to_(neighbors) {}
-  TensorMemory(const TensorMemory&) = delete;
-  TensorMemory& operator=(const TensorMemory&) = delete;
 
   // ---- for any thread; these take the lock ----
-  // Whether an allocation of this thread belongs to the session's program.
-  [[nodiscard]] bool in_scope(std::size_t nbytes) const;
-  // Memory for a kernel on the CPU, or for work on a stream of a GPU. Throws PoolOutOfMemory, on a
-  // GPU KernelOutOfMemory.
+  [[nodiscard]] bool in_scope(std::size_t nbytes) const override;
+  // Memory for a kernel that runs in its call. Throws PoolOutOfMemory.
   c10::DataPtr allocate(std::size_t nbytes);
-  void* allocate(std::size_t nbytes, cuda::Stream stream);
-  void free(void* pointer);
-  void record_stream(void* pointer, cuda::Stream stream);
-  // Bytes of the pool that are in use, and that have physical memory; without the lock.
-  [[nodiscard]] Bytes used() const { return Bytes(used_.load(std::memory_order_relaxed)); }
-  [[nodiscard]] Bytes reserved() const { return Bytes(reserved_.load(std::memory_order_relaxed)); }
+  void* allocate(std::size_t nbytes, cuda::Stream stream) override;
+  void free(void* pointer) override;
+  void record_stream(void* pointer, cuda::Stream stream) override;
+  // Without the lock.
+  [[nodiscard]] Bytes used() const override { return Bytes(used_.load(std::memory_order_relaxed)); }
+  [[nodiscard]] Bytes reserved() const override {
+    return Bytes(reserved_.load(std::memory_order_relaxed));
+  }
 
   // ---- under the lock ----
   // Memory for copies that are kept while a kernel runs. Throws OutOfBudget.
   void* allocate_aside(Bytes size, const EngineLock&);
   void free_aside(const void* memory, const EngineLock&);
-  // Updates used() and reserved(), on a GPU.
+  // Updates used() and reserved(), if the program's allocator asks for them.
   void publish_use(const EngineLock&);
   // Kernels are numbered. A block's serial: number of the last kernel begun before its allocation.
   std::uint64_t next_serial(const EngineLock&) { return ++serial_; }
@@ -65,8 +63,9 @@ class TensorMemory {
  private:
   BlockId take_block(std::size_t nbytes);
   [[nodiscard]] BlockId block_at(const void* pointer) const;
-  template <class Take>
+  template <class NoRoom, class Take>
   void* allocate_in_turns(Take&& take);
+  template <class NoRoom>
   [[noreturn]] void throw_no_room(const OutOfBudget& error) const;
 
   const Neighbors to_;

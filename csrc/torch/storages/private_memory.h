@@ -3,7 +3,7 @@
 
 #include <c10/core/Storage.h>
 
-#include "csrc/torch/storages/storage_hooks.h"
+#include "csrc/torch/backend/storage_hooks.h"
 
 namespace recoup::detail {
 

@@ -10,7 +10,6 @@
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/scope_thread.h"
 #include "csrc/torch/compat/storage_access.h"
-#include "csrc/torch/gpu/gpus.h"
 #include "csrc/torch/storages/private_memory.h"
 
 namespace recoup::detail {
@@ -78,7 +77,7 @@ void Storages::offer(c10::StorageImpl& storage) {
 }
 
 void Storages::end_offers() {
-  if (device_.gpu() == nullptr || offered_.empty()) {
+  if (!device_.can().segments || offered_.empty()) {
     return;
   }
   device_.find_segments();
@@ -322,15 +321,15 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
       escape_in_pool(data);
     }
   }
-  if (device_.gpu() != nullptr && !foreign) {
-    Gpu::adopt(storage);
+  if (!foreign) {
+    device_.backend().adopt(storage);
   }
   StorageRecord& added = records_.add(storage);
   added.range = range;
   added.view = view;
   // Memory inside the arena that other code wrapped (copy-on-write) is charged already.
   const Bytes size = device_.owns(data) ? Bytes(0) : size_of(storage);
-  const bool counted = device_.gpu() != nullptr && gpus().is_outside(data_of(storage));
+  const bool counted = device_.backend().is_outside(data_of(storage));
   const bool offered = offered_.contains(&storage);
   const SegmentId segment = counted && offered ? device_.segment_of(storage) : SegmentId();
   charge_external(added, size, counted ? Engine::Charge::kAmongOutside : Engine::Charge::kNow,
@@ -338,7 +337,7 @@ StorageId Storages::find_external(c10::StorageImpl& storage) {
   records_.index_external(added);
   if (view || records_.has_view_in(range)) {
     engine_.user().escape(added.id);
-  } else if (device_.brings_in() && !(offered && (device_.gpu() == nullptr || segment.valid()))) {
+  } else if (device_.brings_in() && !(offered && (!device_.can().segments || segment.valid()))) {
     (void)engine_.user().pin(added.id);  // code may hold its address
   }
   return added.id;

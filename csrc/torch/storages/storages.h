@@ -29,8 +29,8 @@ class Storages {
   // Offers a storage that was made outside and whose address no code holds: with a spill tier its
   // memory may be given back.
   void offer(c10::StorageImpl& storage);
-  // To be called after all offers of a scope. Registers them on a GPU, where storages are imported
-  // by segments: then the engine knows all storages of a segment.
+  // To be called after all offers of a scope. Registers them if storages are imported by segments:
+  // then the engine knows all storages of a segment.
   void end_offers();
   // Ends the offer of a storage, or of all, because code may know the address by now.
   void withdraw(const c10::StorageImpl& storage) { offered_.erase(&storage); }

@@ -1,114 +1,47 @@
 #include "csrc/torch/storages/tensor_device.h"
 
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "csrc/base/strings.h"
 #include "csrc/engine/program/engine.h"
+#include "csrc/torch/backend/backends.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/storage_access.h"
 #include "recoup/torch.h"
 
 namespace recoup::detail {
-namespace {
-
-// Time in nanoseconds per byte of the fastest of a few copies, since the others were disturbed.
-double measure_copy() {
-  constexpr std::size_t kBytes = 16U << 20U;  // larger than most caches, like what is moved
-  constexpr int kCopies = 3;
-  const std::vector<char> from(kBytes, 1);
-  std::vector<char> to(kBytes, 2);
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kCopies; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    std::memmove(to.data(), from.data(), kBytes);
-    const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - start;
-    asm volatile("" : : "r"(to.data()) : "memory");  // keeps the compiler from removing the copy
-    best = std::min(best, taken.count());
-  }
-  return best / static_cast<double>(kBytes);
-}
-
-// The budget may grow up to the machine's memory; addresses cost nothing.
-Bytes arena_size(const Options& options) { return std::max(options.budget, physical_memory()); }
-
-}  // namespace
 
 TensorDevice::TensorDevice(c10::Device device, std::uint32_t session, const StorageHooks& hooks,
                            const Neighbors& neighbors)
     : device_(device),
       session_(session),
-      gpu_(device.is_cpu() ? nullptr : std::make_unique<Gpu>(device)),
-      hooks_(hooks),
+      backend_(make_backend(device, *hooks.allocator_of_cpu)),
+      can_(backend_->capabilities()),
+      hooks_(backend_->complete(hooks)),
       engine_(neighbors.engine),
       mutex_(neighbors.mutex),
       records_(neighbors.records),
       external_(engine_, mutex_, records_),
-      evicted_message_(&detail::evicted_message()) {
-  if (gpu_) {
-    hooks_.program = gpu_->program_deleter();
-  }
-}
+      evicted_message_(&detail::evicted_message()) {}
 
 TensorDevice::~TensorDevice() = default;
 
-void TensorDevice::make_arena(const Options& options) {
-  if (gpu_) {
-    arena_ = gpu_->make_arena(options.budget - options.outside);
-  } else {
-    arena_ = std::make_unique<HostArena>(arena_size(options));
-  }
-}
+void TensorDevice::make_arena(const Options& options) { arena_ = backend_->make_arena(options); }
 
 void TensorDevice::open_tier(const Options& options) {
-  if (options.spill <= Bytes(0)) {
-    return;
-  }
-  if (gpu_) {
-    if (!options.spill_dir.empty()) {
-      throw std::invalid_argument(str_cat("recoup: the spill tier of ", device_.str(),
-                                          " is in pinned host memory, not in a directory: leave "
-                                          "out spill_dir"));
-    }
-    if (options.spill > physical_memory()) {
-      throw std::invalid_argument(
-          str_cat("recoup: the spill tier of ", device_.str(), " is in pinned host memory, ",
-                  "which has ", to_string(physical_memory()), ": choose a smaller spill"));
-    }
-    gpu_->open_tier(options.spill);
+  if (options.spill > Bytes(0)) {
+    backend_->open_tier(options);
     brings_in_ = true;
-    return;
   }
-  if (options.spill_unit.count() % SpillFile::kBlock != 0) {
-    throw std::invalid_argument(
-        str_cat("recoup: a disk is written in units of ", SpillFile::kBlock, " bytes"));
-  }
-  spilled_ = std::make_unique<SpillFile>(options.spill_dir);
-  brings_in_ = true;
 }
 
-// Opens a file in the system's directory for temporary files.
-bool TensorDevice::lend_tier() noexcept {
-  if (gpu_ == nullptr && spilled_ == nullptr) {
-    try {
-      spilled_ = std::make_unique<SpillFile>(std::string());
-    } catch (const std::exception&) {
-      return false;  // the directory is in memory, or no file can be made there
-    }
-  }
-  return gpu_ == nullptr;
-}
-
-TierStore& TensorDevice::tier() const { return gpu_ ? *gpu_->tier() : *spilled_; }
+bool TensorDevice::lend_tier() noexcept { return backend_->lend_tier(); }
 
 void TensorDevice::begin_spill(Bytes to, const Location& from, Bytes size) {
   tier().begin_write(to, address(from), size);
@@ -130,11 +63,7 @@ void TensorDevice::end_fetch(Bytes from) { tier().end_read(from); }
 std::optional<TierSpeed> TensorDevice::tier_speed() const { return tier().speed(); }
 
 std::optional<double> TensorDevice::move_ns_per_byte() const {
-  if (gpu_) {
-    return gpu_->move_ns_per_byte();
-  }
-  static const double measured = measure_copy();
-  return measured;
+  return backend_->move_ns_per_byte();
 }
 
 // Throws for an external storage whose memory was replaced unseen: its content is gone.
@@ -188,11 +117,7 @@ bool TensorDevice::detach(void* handle, PoolOffset offset) noexcept {
 }
 
 void TensorDevice::copy(PoolOffset to, const Location& from, Bytes size) {
-  if (gpu_) {
-    gpu_->copy(arena_->at(to), address(from), size);
-    return;
-  }
-  std::memmove(arena_->at(to), address(from), static_cast<std::size_t>(size.count()));
+  backend_->copy(arena_->at(to), address(from), size);
 }
 
 // The pattern is not a number in every float type, and out of range as an index.
@@ -201,7 +126,7 @@ void TensorDevice::poison(PoolOffset at, Bytes size) noexcept {
   std::fill_n(static_cast<std::uint16_t*>(arena_->at(at)), size.count() / 2, kNotANumber);
 }
 
-PageSizes TensorDevice::page_sizes() const { return gpu_ ? PageSizes() : HostArena::page_sizes(); }
+PageSizes TensorDevice::page_sizes() const { return backend_->page_sizes(); }
 
 void TensorDevice::discard(PoolOffset from, PoolOffset to) noexcept { arena_->discard(from, to); }
 
@@ -209,7 +134,8 @@ std::uint64_t TensorDevice::hash(const Location& from, Bytes size, const void* p
                                  std::size_t result) {
   const Coverage* const coverage = static_cast<const Payload*>(payload)->coverage.get();
   RECOUP_CHECK(coverage != nullptr);
-  return gpu_ ? gpu_->hash(address(from), size) : coverage->digest(address(from), size, result);
+  return backend_->hash(address(from), size,
+                        [&](const void* memory) { return coverage->digest(memory, size, result); });
 }
 
 std::unique_ptr<Payload> TensorDevice::new_payload(const c10::OperatorHandle& op) {
@@ -245,15 +171,12 @@ std::string TensorDevice::name(const void* payload) const {
 
 // To be called before work on bytes that only the engine knows of; see Note [Stream order].
 void TensorDevice::order_replay(const StoragePtr& storage, bool external) {
-  if (!gpu_) {
-    return;
-  }
   void* const bytes = storage->_mutable_data_ptr_no_checks().get();
   const Bytes size(static_cast<std::int64_t>(storage->nbytes()));
   if (external) {
-    gpu_->read_external(bytes, size);
+    backend_->read_external(bytes, size);
   } else {
-    gpu_->take(bytes, size);
+    backend_->take(bytes, size);
   }
 }
 
@@ -288,7 +211,7 @@ Nanoseconds TensorDevice::run_unlocked(const Payload& payload, std::span<const S
                                        std::span<const StoragePtr> written,
                                        torch::jit::Stack& stack) {
   std::optional<c10::DeviceGuard> on_device;
-  if (gpu_) {
+  if (device_.has_index()) {
     on_device.emplace(device_);
   }
   kernel_started();
@@ -339,11 +262,7 @@ void TensorDevice::take_fresh(const Payload& payload, torch::jit::Stack& stack,
   }
 }
 
-void TensorDevice::find_segments() {
-  if (gpu_) {
-    segments_.set(gpu_->outside_segments());
-  }
-}
+void TensorDevice::find_segments() { segments_.set(backend_->outside_segments()); }
 
 SegmentId TensorDevice::segment_of(const c10::StorageImpl& storage) {
   const std::uint32_t known = segments_.count();
@@ -355,7 +274,7 @@ SegmentId TensorDevice::segment_of(const c10::StorageImpl& storage) {
 }
 
 std::vector<SegmentChange> TensorDevice::changed_segments() {
-  if (!gpu_ || segments_.count() == 0) {
+  if (segments_.count() == 0) {
     return {};
   }
   // Another storage may have the memory of a record whose storage has got other memory unseen.
@@ -365,19 +284,14 @@ std::vector<SegmentChange> TensorDevice::changed_segments() {
            !owner->weak.expired() && data_of(*owner->impl).get() == memory &&
            engine_.context().segments.of(owner).valid();
   };
-  return segments_.changes(gpu_->outside_segments(), in_segment);
+  return segments_.changes(backend_->outside_segments(), in_segment);
 }
 
-// On the CPU, copies have ended when the call that made them returns.
-void TensorDevice::wait_for_outside() {
-  if (gpu_) {
-    gpu_->wait_for_device();
-  }
-}
+void TensorDevice::wait_for_outside() { backend_->wait_for_outside(); }
 
 Bytes TensorDevice::take_segment(Bytes size) {
   const Options& options = engine_.options();
-  return gpu_ ? gpu_->take_returned(*arena_, options.budget - options.outside, size) : size;
+  return backend_->take_returned(*arena_, options.budget - options.outside, size);
 }
 
 // Frees the storage's own memory on return.
@@ -396,21 +310,15 @@ void TensorDevice::take_over(void* external) noexcept {
 // The deleter stays that of the pool, so that the engine learns when the storage dies.
 bool TensorDevice::move_out(void* handle, PoolOffset offset, Bytes nbytes) noexcept {
   auto* const record = static_cast<StorageRecord*>(handle);
-  StoragePtr storage = gpu_ == nullptr ? record->weak.lock() : StoragePtr();
+  StoragePtr storage = can_.leaves_pool ? record->weak.lock() : StoragePtr();
   if (!storage) {
     return false;
   }
   c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
   const auto size = static_cast<std::size_t>(nbytes.count());
-  void* own = nullptr;
-  if (data.get() == arena_->at(offset) && in_pool(data)) {
-    try {
-      own = c10::GetDefaultCPUAllocator()->raw_allocate(size);
-    } catch (const std::exception&) {  // there is no memory
-    }
-  }
+  const bool here = data.get() == arena_->at(offset) && in_pool(data);
+  void* const own = here ? backend_->copy_out(data.get(), size) : nullptr;
   if (own != nullptr) {
-    std::memcpy(own, data.get(), size);
     data.release_context();
     storage->set_data_ptr_noswap({own, own, hooks_.pool, device_});
     record->range = {own, size};

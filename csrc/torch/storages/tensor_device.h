@@ -15,15 +15,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include "csrc/disk/spill_file.h"
 #include "csrc/engine/base/device.h"
-#include "csrc/torch/gpu/arena.h"
-#include "csrc/torch/gpu/gpu.h"
-#include "csrc/torch/gpu/segment_table.h"
+#include "csrc/torch/backend/arena.h"
+#include "csrc/torch/backend/backend.h"
+#include "csrc/torch/backend/segment_table.h"
+#include "csrc/torch/backend/storage_hooks.h"
 #include "csrc/torch/ops/payload.h"
 #include "csrc/torch/storages/engine_lock.h"
 #include "csrc/torch/storages/external_storages.h"
-#include "csrc/torch/storages/storage_hooks.h"
 #include "csrc/torch/storages/storage_records.h"
 #include "recoup/options.h"
 
@@ -40,8 +39,8 @@ class TensorDevice final : public Device {
     StorageRecords& records;
   };
 
-  // `session`: the session's number. On a GPU the constructor determines `hooks.program` itself.
-  // Throws std::runtime_error for a device on which there can be no budget.
+  // `session`: the session's number. The backend completes the hooks. Throws std::runtime_error for
+  // a device on which there can be no budget.
   TensorDevice(c10::Device device, std::uint32_t session, const StorageHooks& hooks,
                const Neighbors& neighbors);
   ~TensorDevice() override;
@@ -49,17 +48,17 @@ class TensorDevice final : public Device {
   TensorDevice& operator=(const TensorDevice&) = delete;
 
   [[nodiscard]] c10::Device device() const { return device_; }
-  // Null on the CPU. To be used under the engine's lock.
-  [[nodiscard]] Gpu* gpu() const { return gpu_.get(); }
+  // To be used under the engine's lock.
+  [[nodiscard]] Backend& backend() const { return *backend_; }
+  // What the backend can do; needs no lock.
+  [[nodiscard]] const Capabilities& can() const { return can_; }
   [[nodiscard]] const StorageHooks& hooks() const { return hooks_; }
 
   // ---- memory ----
-  // Call once, before the engine allocates. Throws std::runtime_error if a GPU does not have that
-  // much memory, std::bad_alloc if the CPU has no such range of addresses.
+  // Call once, before the engine allocates. Throws what Backend::make_arena throws.
   void make_arena(const Options& options);
-  // Opens the spill tier if the options have one; call before the engine is made. Throws
-  // std::invalid_argument for options that a GPU's tier does not support, and what SpillFile and
-  // HostTier throw.
+  // Opens the spill tier if the options have one; call before the engine is made. Throws what
+  // Backend::open_tier throws.
   void open_tier(const Options& options);
   // Whether storages that were made outside of the scope may be moved to the pool.
   [[nodiscard]] bool brings_in() const { return brings_in_; }
@@ -76,12 +75,10 @@ class TensorDevice final : public Device {
   // ---- tensors of the device ----
   // Whether the tensor's bytes are, or would be, on the device.
   [[nodiscard]] bool manages(const c10::TensorImpl& tensor) const {
-    return tensor.device_type() == device_.type() &&
-           (gpu_ == nullptr || tensor.device().index() == device_.index());
+    return tensor.device_type() == device_.type() && is_index(tensor.device().index());
   }
   [[nodiscard]] bool manages(const c10::StorageImpl& storage) const {
-    return storage.device_type() == device_.type() &&
-           (gpu_ == nullptr || storage.device().index() == device_.index());
+    return storage.device_type() == device_.type() && is_index(storage.device().index());
   }
   // The storage if its bytes can be managed; else null.
   [[nodiscard]] c10::StorageImpl* managed(const c10::Storage& storage) const {
@@ -171,7 +168,11 @@ class TensorDevice final : public Device {
                      std::size_t result) override;
   [[nodiscard]] std::string name(const void* payload) const override;
 
-  [[nodiscard]] TierStore& tier() const;  // call only if there is one
+  [[nodiscard]] TierStore& tier() const { return *backend_->tier(); }  // call if there is one
+  // A device without an index is the only one of its type.
+  [[nodiscard]] bool is_index(c10::DeviceIndex index) const {
+    return !device_.has_index() || index == device_.index();
+  }
   [[nodiscard]] void* address(const Location& location);
   void order_replay(const StoragePtr& storage, bool external);
   Nanoseconds run_unlocked(const Payload& payload, std::span<const StoragePtr> inputs,
@@ -184,7 +185,8 @@ class TensorDevice final : public Device {
 
   const c10::Device device_;
   const std::uint32_t session_;
-  std::unique_ptr<Gpu> gpu_;
+  std::unique_ptr<Backend> backend_;
+  const Capabilities can_;
   StorageHooks hooks_;
   Engine& engine_;
   EngineMutex& mutex_;
@@ -192,7 +194,6 @@ class TensorDevice final : public Device {
   ExternalStorages external_;
   std::unordered_map<std::uintptr_t, RecordId> moved_out_;  // by the address of the bytes
   std::unique_ptr<Arena> arena_;
-  std::unique_ptr<SpillFile> spilled_;  // the spill tier of the CPU
   bool brings_in_ = false;
   SegmentTable segments_;
   std::vector<std::unique_ptr<Payload>> spare_payloads_;

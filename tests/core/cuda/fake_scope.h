@@ -25,8 +25,8 @@ class FakeScope final : public Scope {
   [[nodiscard]] bool empty() const override { return used_ == 0; }
   [[nodiscard]] Bytes reserved() const override { return Bytes(sizeof memory_); }
   [[nodiscard]] Bytes used() const override { return Bytes(static_cast<std::int64_t>(used_)); }
-  [[nodiscard]] std::optional<Segment> left_segment() const override {
-    return Segment{.base = memory_, .extent = reserved(), .size = reserved(), .in_use = {memory_}};
+  [[nodiscard]] std::optional<OutsideSegment> left_segment() const override {
+    return OutsideSegment{.base = memory_, .extent = reserved(), .size = reserved(), .in_use = {memory_}};
   }
   void free(void* /*memory*/) override { --used_; }
   void record_stream(void* /*memory*/, Stream stream) override { streams_.insert(stream); }

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "csrc/torch/gpu/cuda_decorator.h"
+#include "csrc/torch/gpu/install_gpus.h"
 #include "tests/core/cuda/fake_cuda.h"
 #include "tests/core/cuda/fake_scope.h"
 #include "tests/torch/cuda_decorator/recording.h"
@@ -50,7 +51,7 @@ void install(std::atomic<CudaAllocator*>& slot) {
   cuda = runtime.get();
   the_slot = &slot;
   before = slot;
-  detail::decorate_cuda(detail::Gpus::install(kCuda, std::move(runtime)), slot);
+  detail::decorate_cuda(detail::install_gpus(kCuda, std::move(runtime)), slot);
 }
 
 void install_over_recording() {

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <optional>
 
-#include "csrc/torch/gpu/gpus.h"
+#include "csrc/torch/gpu/install_gpus.h"
 #include "tests/torch/test_device/generator.h"
 #include "tests/torch/test_device/memory.h"
 
@@ -250,7 +250,7 @@ void install(const FakeCuda::Options& options, const std::string& allocator) {
   TORCH_CHECK(the_fake == nullptr, "the test device is installed already");
   auto runtime = std::make_unique<FakeCuda>(options);
   the_fake = runtime.get();
-  detail::Gpus& gpus = detail::Gpus::install(kType, std::move(runtime));
+  detail::Gpus& gpus = detail::install_gpus(kType, std::move(runtime));
   TORCH_CHECK_VALUE(allocator == "native" || allocator == "expandable", "no such allocator");
   use_caching_allocator(gpus, allocator == "expandable");
   at::RegisterPrivateUse1HooksInterface(new Hooks);

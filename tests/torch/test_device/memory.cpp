@@ -85,9 +85,9 @@ class CachingAllocator final : public DeviceAllocator {
       cache.empty();
     }
   }
-  std::vector<detail::cuda::Segment> segments(int device) override {
+  std::vector<detail::OutsideSegment> segments(int device) override {
     const std::lock_guard lock(mutex_);
-    std::vector<detail::cuda::Segment> found;
+    std::vector<detail::OutsideSegment> found;
     if (const auto cache = caches_.find(device); cache != caches_.end()) {
       for (const Cache::SegmentView& each : cache->second.segments()) {
         found.push_back(
@@ -124,7 +124,7 @@ class CachingAllocator final : public DeviceAllocator {
 
 class DecoratedAllocator final : public detail::BudgetAllocator<DeviceAllocator> {
  public:
-  std::vector<detail::cuda::Segment> segments(int device) override {
+  std::vector<detail::OutsideSegment> segments(int device) override {
     return inner().segments(device);
   }
 };
@@ -132,7 +132,7 @@ class DecoratedAllocator final : public detail::BudgetAllocator<DeviceAllocator>
 class DeviceMemory final : public detail::DecoratedMemory<DeviceAllocator> {
  public:
   using DecoratedMemory::DecoratedMemory;
-  std::optional<std::vector<detail::cuda::Segment>> segments(int device) override {
+  std::optional<std::vector<detail::OutsideSegment>> segments(int device) override {
     return inner().segments(device);
   }
 };

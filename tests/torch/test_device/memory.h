@@ -21,7 +21,7 @@ class DeviceAllocator : public c10::DeviceAllocator {
   // Throws c10::Error if `memory` is not the start of allocated memory.
   virtual void* getBaseAllocation(void* memory, std::size_t* size) = 0;
   // Corresponds to snapshot().
-  virtual std::vector<detail::cuda::Segment> segments(int device) = 0;
+  virtual std::vector<detail::OutsideSegment> segments(int device) = 0;
 };
 
 // Corresponds to c10::cuda::CUDACachingAllocator::allocator.

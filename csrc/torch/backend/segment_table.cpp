@@ -1,13 +1,13 @@
-#include "csrc/torch/gpu/segment_table.h"
+#include "csrc/torch/backend/segment_table.h"
 
 #include <algorithm>
 #include <iterator>
 
 namespace recoup::detail {
 
-void SegmentTable::set(const std::vector<cuda::Segment>& segments) {
+void SegmentTable::set(const std::vector<OutsideSegment>& segments) {
   segments_.clear();
-  for (const cuda::Segment& segment : segments) {
+  for (const OutsideSegment& segment : segments) {
     segments_.emplace(segment.base, Segment{.extent = segment.extent, .size = segment.size});
   }
 }
@@ -28,10 +28,10 @@ SegmentId SegmentTable::find(const void* memory) {
 }
 
 std::vector<SegmentChange> SegmentTable::changes(
-    const std::vector<cuda::Segment>& now,
+    const std::vector<OutsideSegment>& now,
     const std::function<bool(const void* memory)>& in_segment) {
   std::map<const void*, Bytes> returnable;
-  for (const cuda::Segment& segment : now) {
+  for (const OutsideSegment& segment : now) {
     const bool all = std::all_of(segment.in_use.begin(), segment.in_use.end(), in_segment);
     returnable[segment.base] = all ? segment.size : Bytes(0);
   }

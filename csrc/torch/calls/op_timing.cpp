@@ -1,4 +1,4 @@
-#include "csrc/torch/calls/gpu_timing.h"
+#include "csrc/torch/calls/op_timing.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +8,8 @@
 
 namespace recoup::detail {
 
-void GpuTiming::begin(Gpu& gpu, Engine& engine, const OpTraits& traits,
-                      std::span<const Operand> operands, bool must_know) {
+void OpTiming::begin(OpTimes& times, Engine& engine, const OpTraits& traits,
+                     std::span<const Operand> operands, bool must_know) {
   must_know_ = must_know;
   kind_ = reinterpret_cast<std::uintptr_t>(&traits);
   for (const Operand& operand : operands) {
@@ -17,58 +17,58 @@ void GpuTiming::begin(Gpu& gpu, Engine& engine, const OpTraits& traits,
   }
   kind_of_operands_ = kind_;
   if (engine.options().cost_model == CostModel::kMeasured) {
-    gpu.resolve_now_and_then(engine);
-    if (gpu.in_sample(kind_of_operands_) || must_know) {
-      begun_ = gpu.begin_op();
+    times.resolve_now_and_then(engine);
+    if (times.in_sample(kind_of_operands_) || must_know) {
+      begun_ = times.begin_op();
     }
   }
 }
 
-void GpuTiming::begin_again(Gpu& gpu) {
+void OpTiming::begin_again(OpTimes& times) {
   if (begun_) {
-    cancel(gpu);
-    begun_ = gpu.begin_op();
+    cancel(times);
+    begun_ = times.begin_op();
   }
 }
 
-void GpuTiming::cancel(Gpu& gpu) {
+void OpTiming::cancel(OpTimes& times) {
   if (begun_) {
-    gpu.cancel_op(*std::exchange(begun_, std::nullopt));
+    times.cancel_op(*std::exchange(begun_, std::nullopt));
   }
 }
 
-void GpuTiming::count(Bytes bytes) {
+void OpTiming::count(Bytes bytes) {
   kind_ = (kind_ ^ static_cast<std::uint64_t>(bytes.count())) * 0x100000001b3ULL;
   moved_ += bytes;
   product_ *= static_cast<double>(bytes.count()) / 4;
 }
 
-Nanoseconds GpuTiming::end(Gpu& gpu, const OpTraits& traits, std::span<const FreshStorage> fresh,
-                           bool made_room) {
+Nanoseconds OpTiming::end(OpTimes& times, const OpTraits& traits,
+                          std::span<const FreshStorage> fresh, bool made_room) {
   for (const FreshStorage& each : fresh) {
     count(each.nbytes);
   }
-  const Gpu::Estimate estimate =
-      gpu.estimate(kind_, moved_, traits.matrix_product ? 2 * std::sqrt(product_) : 0);
+  const OpTimes::Estimate estimate =
+      times.estimate(kind_, moved_, traits.matrix_product ? 2 * std::sqrt(product_) : 0);
   estimate_ = estimate.cost;
   if (begun_ && made_room) {  // the time includes that of making room
-    cancel(gpu);
+    cancel(times);
   } else if (begun_) {
-    const Gpu::Begun begun = *std::exchange(begun_, std::nullopt);
+    const OpTimes::Begun begun = *std::exchange(begun_, std::nullopt);
     if (must_know_) {
-      return gpu.time_now(begun);
+      return times.time_now(begun);
     }
-    token_ = gpu.end_op(begun);
+    token_ = times.end_op(begun);
     return estimate_;
   }
   if (!estimate.measured) {
-    gpu.time_next(kind_of_operands_);
+    times.time_next(kind_of_operands_);
   }
   return estimate_;
 }
 
-void GpuTiming::name(Gpu& gpu, const Engine& engine, std::span<const Operand> operands,
-                     std::span<const StorageId> fresh) {
+void OpTiming::name(OpTimes& times, const Engine& engine, std::span<const Operand> operands,
+                    std::span<const StorageId> fresh) {
   if (!token_) {
     return;
   }
@@ -84,7 +84,7 @@ void GpuTiming::name(Gpu& gpu, const Engine& engine, std::span<const Operand> op
       look_at(operand.storage);
     }
   }
-  gpu.name_op(*token_, timed);
+  times.name_op(*token_, timed);
 }
 
 }  // namespace recoup::detail

@@ -1,21 +1,20 @@
-#include "csrc/torch/session/gpu_scope.h"
+#include "csrc/torch/gpu/gpu_scope.h"
 
 #include <thread>
 #include <utility>
 
 #include "csrc/base/check.h"
-#include "csrc/torch/session/tensor_memory.h"
 
 namespace recoup::detail {
 
-GpuScope::GpuScope(TensorMemory& live, const Arena& arena)
+GpuScope::GpuScope(ProgramMemory& live, const Arena& arena)
     : begin_(arena.at(Bytes(0))), end_(arena.at(arena.size())), live_(&live) {}
 
 // Freeing may free more, through objects that die with a storage: so calls are counted, not locked.
 template <class Act>
 bool GpuScope::with_live(Act&& act) const {
   ++inside_;
-  TensorMemory* const live = live_;
+  ProgramMemory* const live = live_;
   try {
     if (live != nullptr) {
       act(*live);
@@ -30,7 +29,7 @@ bool GpuScope::with_live(Act&& act) const {
 
 bool GpuScope::wants(Bytes size) const {
   bool wanted = false;
-  with_live([&](const TensorMemory& live) {
+  with_live([&](const ProgramMemory& live) {
     wanted = live.in_scope(static_cast<std::size_t>(size.count()));
   });
   return wanted;
@@ -38,7 +37,7 @@ bool GpuScope::wants(Bytes size) const {
 
 void* GpuScope::allocate(Bytes size, cuda::Stream stream) {
   // Only threads of the scope allocate, and the scope is not left meanwhile.
-  TensorMemory* const live = live_;
+  ProgramMemory* const live = live_;
   RECOUP_CHECK(live != nullptr);
   return live->allocate(static_cast<std::size_t>(size.count()), stream);
 }
@@ -49,26 +48,26 @@ bool GpuScope::empty() const {
 }
 
 // Asks the live session, or the retired arena after its end.
-Bytes GpuScope::count(Bytes (TensorMemory::*of_live)() const,
+Bytes GpuScope::count(Bytes (ProgramMemory::*of_live)() const,
                       Bytes (RetiredArena::*of_rest)() const) const {
   Bytes bytes;
-  if (!with_live([&](const TensorMemory& live) { bytes = (live.*of_live)(); })) {
+  if (!with_live([&](const ProgramMemory& live) { bytes = (live.*of_live)(); })) {
     const std::lock_guard lock(mutex_);
     bytes = retired_ ? ((*retired_).*of_rest)() : Bytes(0);
   }
   return bytes;
 }
 
-Bytes GpuScope::reserved() const { return count(&TensorMemory::reserved, &RetiredArena::backed); }
+Bytes GpuScope::reserved() const { return count(&ProgramMemory::reserved, &RetiredArena::backed); }
 
-Bytes GpuScope::used() const { return count(&TensorMemory::used, &RetiredArena::used); }
+Bytes GpuScope::used() const { return count(&ProgramMemory::used, &RetiredArena::used); }
 
-std::optional<cuda::Segment> GpuScope::left_segment() const {
+std::optional<OutsideSegment> GpuScope::left_segment() const {
   const std::lock_guard lock(mutex_);
   if (live_ != nullptr || !retired_) {
     return std::nullopt;
   }
-  return cuda::Segment{
+  return OutsideSegment{
       .base = begin_,
       .extent = Bytes(static_cast<const char*>(end_) - static_cast<const char*>(begin_)),
       .size = retired_->backed(),
@@ -76,7 +75,7 @@ std::optional<cuda::Segment> GpuScope::left_segment() const {
 }
 
 void GpuScope::free(void* memory) {
-  if (with_live([memory](TensorMemory& live) { live.free(memory); })) {
+  if (with_live([memory](ProgramMemory& live) { live.free(memory); })) {
     return;
   }
   const std::lock_guard lock(mutex_);
@@ -89,7 +88,7 @@ void GpuScope::free(void* memory) {
 
 void GpuScope::record_stream(void* memory, cuda::Stream stream) {
   // Memory of an ended session is not reused before the device has finished all of its work.
-  with_live([&](TensorMemory& live) { live.record_stream(memory, stream); });
+  with_live([&](ProgramMemory& live) { live.record_stream(memory, stream); });
 }
 
 void GpuScope::close() {

@@ -1,4 +1,4 @@
-#include "csrc/torch/gpu/gpu.h"
+#include "csrc/torch/gpu/gpu_backend.h"
 
 #include <ATen/ATen.h>
 
@@ -12,9 +12,12 @@
 #include "csrc/cuda/error.h"
 #include "csrc/cuda/move.h"
 #include "csrc/cuda/reservation.h"
+#include "csrc/torch/backend/bypass.h"
 #include "csrc/torch/compat/digest.h"
-#include "csrc/torch/gpu/bypass.h"
+#include "csrc/torch/gpu/gpu_route.h"
+#include "csrc/torch/gpu/gpu_scope.h"
 #include "csrc/torch/gpu/gpus.h"
+#include "recoup/torch.h"
 
 namespace recoup::detail {
 namespace {
@@ -36,11 +39,6 @@ class GpuArena final : public Arena {
 };
 
 cuda::Runtime& runtime_for(c10::Device device) {
-  if (gpu_type() != device.type()) {
-    throw std::runtime_error(
-        str_cat("recoup: GPU budgets are unavailable on ", device.str(),
-                ": recoup found no GPUs of this type in this process. See docs/cuda.md"));
-  }
   cuda::Runtime& runtime = gpus().runtime();
   if (const int count = runtime.device_count(); device.index() >= count) {
     throw std::invalid_argument(str_cat("device ", device.str(), " does not exist; there are ",
@@ -51,19 +49,25 @@ cuda::Runtime& runtime_for(c10::Device device) {
 
 }  // namespace
 
-Gpu::Gpu(c10::Device device)
-    : device_(device),
+GpuBackend::GpuBackend(c10::Device device)
+    : Backend({.streams = true,
+               .segments = true,
+               .bounces = true,
+               .reports_use = true,
+               .fused_lists = true,
+               .kernels_vary = true}),
+      device_(device),
       runtime_(&runtime_for(device)),
       guard_(device.type()),
       order_(*runtime_),
-      clock_(*runtime_, device.index()) {
+      times_(*runtime_, device, failure_) {
   learn_deleter();
 }
 
-Gpu::~Gpu() = default;
+GpuBackend::~GpuBackend() = default;
 
 // PyTorch does not tell which allocator it uses; a tensor's deleter shows it.
-void Gpu::learn_deleter() {
+void GpuBackend::learn_deleter() {
   const Bypass bypass;
   const at::Tensor probe = at::empty({1}, at::TensorOptions().dtype(at::kByte).device(device_));
   const c10::DataPtr& data = probe.storage().data_ptr();
@@ -74,9 +78,44 @@ void Gpu::learn_deleter() {
   program_deleter_ = data.get_deleter();
 }
 
-Bytes Gpu::budget_unit() const { return runtime_->granularity(device_.index()); }
+StorageHooks GpuBackend::complete(StorageHooks hooks) const {
+  hooks.pool = &gpu_delete;
+  hooks.program = program_deleter_;
+  return hooks;
+}
 
-Bytes Gpu::budget(Bytes wanted) const {
+std::unique_ptr<MemoryRoute> GpuBackend::make_route(ProgramMemory& memory, const Arena& arena) {
+  return std::make_unique<GpuRoute>(device_.index(), std::make_shared<GpuScope>(memory, arena));
+}
+
+Options GpuBackend::adjust(Options options) const {
+  if (options.aids.poison) {
+    throw std::invalid_argument("the test aid 'poison' is for CPU budgets only");
+  }
+  if (options.budget > Bytes(0)) {
+    options.budget = budget(options.budget);
+    options.outside = outside();
+    options.alignment = Bytes(512);  // what kernels expect of PyTorch's own allocator
+  }
+  options.spill_compares = options.spill <= Bytes(0);  // the host would wait for a comparison
+  return options;
+}
+
+void GpuBackend::require_can_shrink() const {
+  throw std::invalid_argument("recoup: a GPU budget cannot be reduced");
+}
+
+std::optional<TraceDevice> GpuBackend::traced_as(const Options& options) const {
+  return TraceDevice{.alignment = options.alignment,
+                     .unit = budget_unit(),
+                     .outside = options.outside,
+                     .bounces = false,
+                     .compares = false};
+}
+
+Bytes GpuBackend::budget_unit() const { return runtime_->granularity(device_.index()); }
+
+Bytes GpuBackend::budget(Bytes wanted) const {
   const std::int64_t unit = budget_unit().count();
   if (wanted.count() < unit) {
     throw std::invalid_argument(str_cat("a budget on ", device_.str(), " must be at least ",
@@ -87,12 +126,13 @@ Bytes Gpu::budget(Bytes wanted) const {
   return Bytes(wanted.count() / unit * unit);
 }
 
-Bytes Gpu::outside() const {
+Bytes GpuBackend::outside() const {
   gpus().outside().empty_cache();
   return gpus().outside_bytes(device_.index());
 }
 
-std::unique_ptr<Arena> Gpu::make_arena(Bytes size) {
+std::unique_ptr<Arena> GpuBackend::make_arena(const Options& options) {
+  const Bytes size = options.budget - options.outside;
   const Bytes addresses = std::max(size, runtime_->memory(device_.index()).total);
   auto arena = std::make_unique<GpuArena>(
       std::make_unique<cuda::Reservation>(*runtime_, device_.index(), addresses));
@@ -100,7 +140,7 @@ std::unique_ptr<Arena> Gpu::make_arena(Bytes size) {
   return arena;
 }
 
-void Gpu::back(Arena& arena, Bytes size) {
+void GpuBackend::back(Arena& arena, Bytes size) {
   auto& ours = static_cast<GpuArena&>(arena);
   if (size <= arena.size()) {
     if (ours.back(size)) {
@@ -119,23 +159,25 @@ void Gpu::back(Arena& arena, Bytes size) {
               ". Choose a smaller budget, or free GPU memory of this and other processes"));
 }
 
-std::vector<cuda::Segment> Gpu::outside_segments() const {
-  std::optional<std::vector<cuda::Segment>> found = gpus().outside().segments(device_.index());
+bool GpuBackend::is_outside(const c10::DataPtr& data) const { return gpus().is_outside(data); }
+
+std::vector<OutsideSegment> GpuBackend::outside_segments() const {
+  std::optional<std::vector<OutsideSegment>> found = gpus().outside().segments(device_.index());
   if (!found) {
     return {};
   }
-  for (cuda::Segment& left : gpus().scopes().left_segments(device_.index())) {
+  for (OutsideSegment& left : gpus().scopes().left_segments(device_.index())) {
     found->push_back(std::move(left));
   }
   return std::move(*found);
 }
 
-void Gpu::wait_for_device() {
+void GpuBackend::wait_for_outside() {
   guard_.synchronizeDevice(device_.index());
   outside_before_ = gpus().outside_bytes(device_.index());
 }
 
-Bytes Gpu::take_returned(Arena& arena, Bytes backed, Bytes most) {
+Bytes GpuBackend::take_returned(Arena& arena, Bytes backed, Bytes most) {
   gpus().outside().empty_cache();
   const Bytes returned = outside_before_ - gpus().outside_bytes(device_.index());
   const std::int64_t unit = budget_unit().count();
@@ -144,19 +186,14 @@ Bytes Gpu::take_returned(Arena& arena, Bytes backed, Bytes most) {
 }
 
 // A storage keeps the allocator that made it, and requests new bytes from that one.
-void Gpu::adopt(c10::StorageImpl& storage) {
+void GpuBackend::adopt(c10::StorageImpl& storage) {
   c10::Allocator* const ours = gpus().outside().allocator_in_scopes();
   if (ours != nullptr && storage.allocator() != nullptr) {
     storage.set_allocator(ours);
   }
 }
 
-cuda::Stream Gpu::stream() const {
-  return {.handle = guard_.getStreamNativeHandle(guard_.getStream(device_)),
-          .device = device_.index()};
-}
-
-void Gpu::require_ready() const {
+void GpuBackend::require_ready() const {
   if (failure_) {
     std::rethrow_exception(failure_);
   }
@@ -165,26 +202,26 @@ void Gpu::require_ready() const {
   }
 }
 
-void Gpu::use(const void* memory, Bytes size, cuda::Stream stream) {
+void GpuBackend::use(const void* memory, Bytes size, cuda::Stream stream) {
   if (size > Bytes(0)) {
     order_.use(range_at(memory, size), stream);
   }
 }
 
-void Gpu::take(const void* memory, Bytes size, cuda::Stream stream) {
+void GpuBackend::take(const void* memory, Bytes size, cuda::Stream stream) {
   if (size > Bytes(0)) {
     order_.take(range_at(memory, size), stream);
   }
 }
 
-void Gpu::read_external(void* memory, Bytes size) {
+void GpuBackend::read_external(void* memory, Bytes size) {
   take(memory, size);
   if (!gpus().owns(memory)) {
     gpus().outside().record_stream(memory, guard_.getStream(device_));
   }
 }
 
-void Gpu::wait_for_all() noexcept {
+void GpuBackend::wait_for_all() noexcept {
   try {
     for (const cuda::Stream each : order_.streams()) {
       runtime_->synchronize(each);
@@ -194,7 +231,7 @@ void Gpu::wait_for_all() noexcept {
   }
 }
 
-void Gpu::copy(void* to, const void* from, Bytes size) noexcept {
+void GpuBackend::copy(void* to, const void* from, Bytes size) noexcept {
   try {
     const cuda::Stream here = stream();
     take(from, size, here);
@@ -206,11 +243,21 @@ void Gpu::copy(void* to, const void* from, Bytes size) noexcept {
   }
 }
 
-void Gpu::open_tier(Bytes size) {
-  tier_ = std::make_unique<GpuTier>(*runtime_, device_.index(), size, order_);
+void GpuBackend::open_tier(const Options& options) {
+  if (!options.spill_dir.empty()) {
+    throw std::invalid_argument(str_cat("recoup: the spill tier of ", device_.str(),
+                                        " is in pinned host memory, not in a directory: leave "
+                                        "out spill_dir"));
+  }
+  if (options.spill > physical_memory()) {
+    throw std::invalid_argument(str_cat("recoup: the spill tier of ", device_.str(),
+                                        " is in pinned host memory, ", "which has ",
+                                        to_string(physical_memory()), ": choose a smaller spill"));
+  }
+  tier_ = std::make_unique<GpuTier>(*runtime_, device_.index(), options.spill, order_);
 }
 
-void* Gpu::keep_copy(const void* memory, std::size_t size) {
+void* GpuBackend::keep_copy(const void* memory, std::size_t size) {
   const Bytes bytes(static_cast<std::int64_t>(size));
   const cuda::Stream here = stream();
   const Bypass bypass;
@@ -222,13 +269,13 @@ void* Gpu::keep_copy(const void* memory, std::size_t size) {
   return copy;
 }
 
-void Gpu::drop_copy(void* copy) noexcept {
+void GpuBackend::drop_copy(void* copy) noexcept {
   if (copy != nullptr) {
     gpus().outside().free(copy);
   }
 }
 
-void Gpu::put_back(void* memory, const void* copy, std::size_t size) noexcept {
+void GpuBackend::put_back(void* memory, const void* copy, std::size_t size) noexcept {
   if (copy == nullptr) {
     return;
   }
@@ -239,7 +286,9 @@ void Gpu::put_back(void* memory, const void* copy, std::size_t size) noexcept {
   }
 }
 
-std::uint64_t Gpu::hash(const void* memory, Bytes size) {
+std::uint64_t GpuBackend::hash(
+    const void* memory, Bytes size,
+    c10::function_ref<std::uint64_t(const void* memory)> /*of_defined*/) {
   const cuda::Stream here = stream();
   const std::unique_ptr<void, std::function<void(void*)>> bytes(
       runtime_->allocate_pinned(size), [this](void* held) { runtime_->release_pinned(held); });
@@ -287,7 +336,7 @@ std::optional<double> measure_move(cuda::Runtime& runtime, int device, cuda::Str
 
 }  // namespace
 
-double Gpu::move_ns_per_byte() {
+double GpuBackend::move_ns_per_byte() {
   constexpr double kUnmeasured = 0.002;   // that of a fast device
   static std::map<int, double> measured;  // by device index
   static std::mutex mutex;
@@ -302,60 +351,9 @@ double Gpu::move_ns_per_byte() {
   return found.value_or(kUnmeasured);
 }
 
-Gpu::Begun Gpu::begin_op() {
-  const cuda::Stream here = stream();
-  return {.stream = here, .event = clock_.begin(here)};
-}
-
-Gpu::Estimate Gpu::estimate(std::uint64_t kind, Bytes moved, double flops) const {
-  const auto known = costs_.belief(kind);
-  return {.cost = known ? *known : cuda::Roofline().estimate(moved, flops),
-          .measured = known.has_value()};
-}
-
-cuda::OpClock::Token Gpu::end_op(const Begun& begun) noexcept {
-  try {
-    clock_.end(begun.stream, begun.event, ++last_token_);
-  } catch (...) {
-    failure_ = std::current_exception();
-  }
-  return last_token_;
-}
-
-Nanoseconds Gpu::time_now(const Begun& begun) {
-  const cuda::Event end = runtime_->create_event(device_.index(), true);
-  runtime_->record(end, begun.stream);
-  runtime_->synchronize(end);
-  const Nanoseconds time = runtime_->elapsed(begun.event, end);
-  runtime_->destroy_event(end);
-  cancel_op(begun);
-  return time;
-}
-
-void Gpu::resolve_now_and_then(Engine& engine) {
-  constexpr int kBatch = 16;
-  if (--until_resolve_ < 0) {
-    until_resolve_ = kBatch;
-    resolve(engine);
-  }
-}
-
-void Gpu::resolve(Engine& engine) {
-  clock_.resolve([&](cuda::OpClock::Token token, Nanoseconds cost) {
-    const auto found = timed_.find(token);
-    if (found == timed_.end()) {
-      return;  // the op failed after its kernel
-    }
-    const TimedOp& op = found->second;
-    engine.op().learn_cost(op.made, op.estimate, costs_.learn(op.kind, cost));
-    timed_.erase(found);
-  });
-}
-
-void Gpu::check() const {
+void GpuBackend::check() const {
   order_.check();
-  clock_.check();
-  RECOUP_CHECK(timed_.size() <= clock_.pending());
+  times_.check();
   if (tier_) {
     tier_->check();
   }

@@ -1,4 +1,4 @@
-#include "csrc/torch/gpu/arena.h"
+#include "csrc/torch/backend/arena.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "csrc/engine/base/op.h"
-#include "csrc/torch/gpu/outside_memory.h"
+#include "csrc/cuda/outside_segment.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {
@@ -15,7 +15,7 @@ namespace recoup::detail {
 class SegmentTable {
  public:
   // Sets where the allocator's segments are.
-  void set(const std::vector<cuda::Segment>& segments);
+  void set(const std::vector<OutsideSegment>& segments);
   // The segment in which an allocation begins; invalid: none. A segment gets the next id when it is
   // first found.
   [[nodiscard]] SegmentId find(const void* memory);
@@ -25,7 +25,7 @@ class SegmentTable {
   // whether the allocation at this address is that of a storage which the engine has placed in a
   // segment.
   [[nodiscard]] std::vector<SegmentChange> changes(
-      const std::vector<cuda::Segment>& now,
+      const std::vector<OutsideSegment>& now,
       const std::function<bool(const void* memory)>& in_segment);
 
  private:

@@ -9,15 +9,14 @@
 #include <vector>
 
 #include "csrc/cuda/scopes.h"
-#include "csrc/torch/gpu/arena.h"
+#include "csrc/torch/backend/arena.h"
+#include "csrc/torch/backend/program_memory.h"
 
 namespace recoup::detail {
 
-class TensorMemory;
-
 class GpuScope final : public cuda::Scope {
  public:
-  GpuScope(TensorMemory& live, const Arena& arena);
+  GpuScope(ProgramMemory& live, const Arena& arena);
 
   [[nodiscard]] bool wants(Bytes size) const override;
   [[nodiscard]] void* allocate(Bytes size, cuda::Stream stream) override;
@@ -27,7 +26,7 @@ class GpuScope final : public cuda::Scope {
   [[nodiscard]] bool empty() const override;
   [[nodiscard]] Bytes reserved() const override;
   [[nodiscard]] Bytes used() const override;
-  [[nodiscard]] std::optional<cuda::Segment> left_segment() const override;
+  [[nodiscard]] std::optional<OutsideSegment> left_segment() const override;
   void free(void* memory) override;
   void record_stream(void* memory, cuda::Stream stream) override;
 
@@ -41,12 +40,12 @@ class GpuScope final : public cuda::Scope {
   // Calls act(memory); returns false without a call if the session has ended.
   template <class Act>
   bool with_live(Act&& act) const;
-  [[nodiscard]] Bytes count(Bytes (TensorMemory::*of_live)() const,
+  [[nodiscard]] Bytes count(Bytes (ProgramMemory::*of_live)() const,
                             Bytes (RetiredArena::*of_rest)() const) const;
 
   const void* begin_;
   const void* end_;
-  std::atomic<TensorMemory*> live_;
+  std::atomic<ProgramMemory*> live_;
   mutable std::atomic<int> inside_{0};
   mutable std::mutex mutex_;  // guards the members below; no code that may call back runs under it
   std::optional<RetiredArena> retired_;
