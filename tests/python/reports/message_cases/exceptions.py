@@ -37,11 +37,9 @@ _TEXT = "They are not messages, but names and texts of pictures and files."
 
 EXCEPTIONS = [
     Exempt(r"csrc/cuda/", "", _GPU),
-    Exempt(r"csrc/torch/gpu/(gpus?|cuda_decorator|install_cuda)\.cpp", "", _GPU),
+    Exempt(r"csrc/torch/gpu/(gpu_backend|gpus|cuda_decorator|install_cuda)\.cpp", "", _GPU),
     Exempt(r"csrc/torch/gpu/budget_allocator\.h", "", _GPU),
     Exempt(r"csrc/base/errors\.cpp", "tensors of its lists at once", _GPU),
-    Exempt(r"csrc/torch/session/session\.cpp", r"poison|GPU budget", _GPU),
-    Exempt(r"csrc/torch/storages/tensor_device\.cpp", "the spill tier of", _GPU),
     Exempt(r"recoup/gpus\.py", "CUDA", _GPU),
     Exempt(r"recoup/_memory/shares\.py", "are free or reserved by PyTorch", _GPU),
     Exempt(r"csrc/offline/simulate/simulate\.cpp", "in use on the device before", _GPU),
@@ -66,7 +64,7 @@ EXCEPTIONS = [
     Exempt(r"csrc/offline/layout/prepare\.cpp", "capacity|node_limit|2\\^31", _CPP),
     Exempt(r"csrc/offline/layout/layout_csv\.cpp", "could not be read to the end", _DISK),
     Exempt(r"csrc/torch/storages/storages\.cpp", "reused for another tensor", _CPP),
-    Exempt(r"csrc/torch/storages/tensor_device\.cpp", "units of", _CPP),
+    Exempt(r"csrc/torch/backend/host_backend\.cpp", "units of", _CPP),
     Exempt(r"csrc/trace/validator\.cpp", "", _LARGE),
     Exempt(r"csrc/trace/reader\.cpp", "kernel steps|parts and operands", _LARGE),
     Exempt(r"recoup/_patching/compiled(_plan)?\.py", "", _SLOW),
