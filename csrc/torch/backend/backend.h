@@ -12,12 +12,12 @@
 #include <optional>
 #include <vector>
 
+#include "csrc/cuda/outside_segment.h"
 #include "csrc/cuda/runtime.h"
 #include "csrc/engine/base/footprint.h"
 #include "csrc/engine/tier/tier_store.h"
 #include "csrc/torch/backend/arena.h"
 #include "csrc/torch/backend/memory_route.h"
-#include "csrc/cuda/outside_segment.h"
 #include "csrc/torch/backend/program_memory.h"
 #include "csrc/torch/backend/storage_hooks.h"
 #include "recoup/options.h"

@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
-#include "csrc/engine/base/op.h"
 #include "csrc/cuda/outside_segment.h"
+#include "csrc/engine/base/op.h"
 #include "recoup/types.h"
 
 namespace recoup::detail {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/cuda/runtime.h"
 #include "csrc/cuda/outside_segment.h"
+#include "csrc/cuda/runtime.h"
 
 namespace recoup::detail {
 

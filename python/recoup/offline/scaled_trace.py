@@ -25,9 +25,11 @@ from recoup.offline.trace_file import (
     ALLOCATE,
     DIE,
     DISOWN,
-    EXTERNAL,
+    FROM_OUTSIDE,
+    HOLD,
     IN_PASSING,
     WRITTEN,
+    DeviceRecord,
     EventRecord,
     KernelRecord,
     ListOpRecord,
@@ -96,7 +98,7 @@ class ScaledTrace:
             elif isinstance(record, EventRecord):
                 if record.tag == ADOPT:
                     self._block_of[record.index] = len(self._storages)
-                if record.tag in (EXTERNAL, ADOPT):
+                if record.tag in (*FROM_OUTSIDE, ADOPT):
                     self._add(record.size_bytes, place)
                 elif record.tag in (DIE, DISOWN):
                     self._storages[record.index].dies = place
@@ -220,6 +222,11 @@ def _setup_end(records: Sequence[Record]) -> int:
     return 0
 
 
+def _allocations(steps: tuple[int, ...]) -> list[int]:
+    """The bytes of each allocation of a kernel."""
+    return [step >> 1 for step in steps if not step & 1]
+
+
 class _Scaler:
     """Writes one scaled trace."""
 
@@ -229,6 +236,7 @@ class _Scaler:
         self._kernels: list[KernelRecord] = []
         self._numbers: dict[tuple[int, ...], int] = {}  # of kernels, by their steps
         self._records: list[Record] = []
+        self._steps: tuple[int, ...] = ()  # of the kernel of the last op
 
     def records(self) -> list[Record]:
         blocks = storages = 0
@@ -241,15 +249,18 @@ class _Scaler:
                 storages += len(record.fresh)
             elif isinstance(record, ListOpRecord):
                 self._records.append(self._list_op(record))
-            elif isinstance(record, NameRecord):
+            elif isinstance(record, NameRecord | DeviceRecord):
                 self._records.append(record)
             else:
                 size_bytes = record.size_bytes
-                if record.tag == ALLOCATE:
+                if record.tag == HOLD:
+                    size_bytes = _allocations(self._steps)[record.index]
+                    blocks += 1
+                elif record.tag == ALLOCATE:
                     if self._block_grows(blocks, place, size_bytes):
                         size_bytes = self._grown(size_bytes)
                     blocks += 1
-                elif record.tag in (EXTERNAL, ADOPT):
+                elif record.tag in (*FROM_OUTSIDE, ADOPT):
                     if self._grows(storages):
                         size_bytes = self._grown(size_bytes)
                     storages += 1
@@ -326,6 +337,7 @@ class _Scaler:
         return tuple(grown)
 
     def _append(self, op: OpRecord, kernel: tuple[int, ...]) -> None:
+        self._steps = kernel
         if kernel not in self._numbers:
             self._numbers[kernel] = len(self._numbers)
             self._records.append(KernelRecord(kernel))

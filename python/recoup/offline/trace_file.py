@@ -14,11 +14,15 @@ from pathlib import Path
 from recoup.offline.traces import Trace
 
 _MAGIC = b"\x89rtrace\n"
-_VERSION = 6
+_VERSION = 8
 _FRAME_BYTES = 1 << 18
-_NAME, _KERNEL, _OP, _PLAN, _LIST_OP = 1, 2, 3, 4, 5
+_NAME, _KERNEL, _OP, _PLAN, _LIST_OP, _DEVICE = 1, 2, 3, 4, 5, 6
+_DEVICE_NUMBERS = 5
+OUTSIDE, HOLD, IN_SEGMENT = 7, 8, 9
 EXTERNAL, ALLOCATE, FREE, ADOPT, DIE = 16, 17, 18, 19, 20
-DISOWN, STEP, SCOPE_EXIT, PARTS_END, TIME = 26, 27, 28, 30, 32
+DISOWN, STEP, SCOPE_EXIT, PARTS_END, TIME, SEGMENT = 26, 27, 28, 30, 32, 33
+FROM_OUTSIDE = (EXTERNAL, OUTSIDE, IN_SEGMENT)
+"""A storage that was made outside the pool."""
 _OPERAND_BITS = 4
 OP_BITS = 4
 """The bits of an op's flags above this many hold the number of copies."""
@@ -68,16 +72,23 @@ class ListOpRecord:
 
 
 @dataclass(frozen=True)
+class DeviceRecord:
+    """How the device of the run allocates memory."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class EventRecord:
     """Any other record, by its tag."""
 
     tag: int
     index: int = 0
-    """Index of the storage, the block or the name."""
+    """Index of the storage, block, name or segment; of the kernel's allocation for `HOLD`."""
     size_bytes: int = 0
 
 
-Record = NameRecord | KernelRecord | OpRecord | ListOpRecord | EventRecord
+Record = NameRecord | KernelRecord | OpRecord | ListOpRecord | DeviceRecord | EventRecord
 
 
 def records_of(trace: Trace) -> list[Record]:
@@ -100,7 +111,7 @@ def made_storages(record: Record) -> int:
     """Number of storages that the record makes; they are numbered from 0 in order of appearance."""
     if isinstance(record, OpRecord):
         return len(record.fresh)
-    return int(isinstance(record, EventRecord) and record.tag in (EXTERNAL, ADOPT))
+    return int(isinstance(record, EventRecord) and record.tag in (*FROM_OUTSIDE, ADOPT))
 
 
 def step_ends(records: Sequence[Record]) -> list[int]:
@@ -195,13 +206,18 @@ class _Reader:
             name = self._number()
             parts = ((self._number(), self._operands(1)) for _ in range(self._number()))
             return ListOpRecord(name, tuple(parts))
+        if tag == _DEVICE:
+            return DeviceRecord(self._numbers(_DEVICE_NUMBERS))
         return self._event(tag)
 
     def _event(self, tag: int) -> EventRecord:
-        if tag in (EXTERNAL, ALLOCATE):
+        if tag in (EXTERNAL, OUTSIDE, ALLOCATE):
             return EventRecord(tag, size_bytes=self._number())
-        if tag == ADOPT:
+        if tag in (ADOPT, SEGMENT):
             return EventRecord(tag, self._number(), self._number())
+        if tag in (HOLD, IN_SEGMENT):
+            size_bytes = self._number()
+            return EventRecord(tag, self._number(), size_bytes)
         if tag in (FREE, STEP, TIME):
             return EventRecord(tag, self._number())
         if tag in (SCOPE_EXIT, PARTS_END):
@@ -259,15 +275,19 @@ class _Writer:
             for workspace_bytes, operands in record.parts:
                 self._put(workspace_bytes)
                 self._put_operands(operands, 1)
+        elif isinstance(record, DeviceRecord):
+            self._put(_DEVICE, *record.numbers)
         else:
             self._add_event(record)
 
     def _add_event(self, event: EventRecord) -> None:
         self._put(event.tag)
-        if event.tag in (EXTERNAL, ALLOCATE):
+        if event.tag in (EXTERNAL, OUTSIDE, ALLOCATE):
             self._put(event.size_bytes)
-        elif event.tag == ADOPT:
+        elif event.tag in (ADOPT, SEGMENT):
             self._put(event.index, event.size_bytes)
+        elif event.tag in (HOLD, IN_SEGMENT):
+            self._put(event.size_bytes, event.index)
         elif event.tag in (FREE, STEP, TIME):
             self._put(event.index)
         elif event.tag not in (SCOPE_EXIT, PARTS_END):

@@ -26,7 +26,8 @@ class FakeScope final : public Scope {
   [[nodiscard]] Bytes reserved() const override { return Bytes(sizeof memory_); }
   [[nodiscard]] Bytes used() const override { return Bytes(static_cast<std::int64_t>(used_)); }
   [[nodiscard]] std::optional<OutsideSegment> left_segment() const override {
-    return OutsideSegment{.base = memory_, .extent = reserved(), .size = reserved(), .in_use = {memory_}};
+    return OutsideSegment{
+        .base = memory_, .extent = reserved(), .size = reserved(), .in_use = {memory_}};
   }
   void free(void* /*memory*/) override { --used_; }
   void record_stream(void* /*memory*/, Stream stream) override { streams_.insert(stream); }

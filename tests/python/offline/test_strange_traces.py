@@ -8,6 +8,7 @@ import pytest
 
 import recoup
 from command import cli_here, refused
+from recoup.offline.trace_file import records_of, trace_of
 
 # Records of a frame by docs/trace-format.md.
 REFUSED = {
@@ -28,7 +29,7 @@ def write(path: Path, records: str) -> Path:
     raw = bytes.fromhex(records)
     packed = zlib.compress(raw, 1)
     frame = struct.pack("<III", len(raw), len(packed), zlib.crc32(packed)) + packed
-    head = b"\x89rtrace\n" + struct.pack("<I", 1)
+    head = b"\x89rtrace\n" + struct.pack("<I", 8)
     path.write_bytes(head + (frame if raw else b"") + bytes(12))
     return path
 
@@ -61,3 +62,26 @@ def test_a_trace_without_bytes_is_valid(
     assert trace.simulate(64).time_ratio == 1.0
     trace.write(tmp_path / "again.rtrace")
     assert recoup.Trace.read(tmp_path / "again.rtrace").ops() == trace.ops()
+
+
+def test_records_of_runs_on_gpus_are_read_and_written(tmp_path: Path) -> None:
+    """A device, segments, storages in them, and a block that a kernel keeps."""
+    device = "064001" + "808040" + "03"
+    kernel = "010161" + "0202800101"
+    segments = "210064" + "094000" + "0740" + "210000"
+    kept = "030000010100000000" + "084000" + "1200"
+    path = write(tmp_path / "run.rtrace", device + kernel + segments + kept + "1c")
+    trace = recoup.Trace.read(path)
+    again = trace_of(records_of(trace))
+    assert records_of(again) == records_of(trace)
+    assert again._trace.events() == trace._trace.events()
+    assert [kind for kind, _, _ in again._trace.events()] == [
+        "segment",
+        "external",
+        "external",
+        "segment",
+        "op",
+        "allocate",
+        "free",
+        "scope_exit",
+    ]

@@ -34,7 +34,7 @@ def op(
     return record(3, *numbers)
 
 
-def file(records: bytes, *, version: int = 5) -> bytes:
+def file(records: bytes, *, version: int = 8) -> bytes:
     packed = zlib.compress(records, 1)
     frame = struct.pack("<III", len(records), len(packed), zlib.crc32(packed)) + packed
     return MAGIC + struct.pack("<I", version) + frame + bytes(12)
@@ -93,6 +93,8 @@ RECORDS = {
     "a device after the first event": OUTSIDE + record(6, 64, 1, 0, 0),
     "a device with an alignment of 3": record(6, 3, 1, 0, 0),
     "a block that no kernel holds": record(8, 64, 0),
+    "a storage in a segment that does not exist": record(9, 64, 0),
+    "segments out of order": record(33, 1, 64),
     "a plan with unknown flags": record(4, 1, 2),
     "a plan of 2^60 ns": record(4, 1, 1, 64, 1 << 60, 0),
     "a plan without a list of evictions that names some": record(4, 1, 0, 64, 1, 1, 1, 1, 0),
@@ -116,7 +118,7 @@ FILES = {
     "a trace without its end": GOOD[:-12],
     "a trace that is cut in a frame": GOOD[:30],
     "a trace with bytes after its end": GOOD + b"more",
-    "a frame of no size": MAGIC + struct.pack("<IIII", 5, 1 << 31, 0, 0) + bytes(12),
+    "a frame of no size": MAGIC + struct.pack("<IIII", 8, 1 << 31, 0, 0) + bytes(12),
     "a frame that was changed": GOOD[:28] + b"\xff\xff\xff" + GOOD[31:],
     "a checksum that does not match": GOOD[:20] + b"\0\0\0\0" + GOOD[24:],
 }
