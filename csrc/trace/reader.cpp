@@ -257,6 +257,9 @@ class TraceReader {
   void read_in_segment() {
     const Bytes size(natural());
     const std::uint32_t segment = index();
+    if (segment > kMostNumbered - 2) {
+      fail(str_cat("segment ", segment, " is out of range"));
+    }
     keep([&](TraceSink& sink) {
       sink.add_event({.kind = TraceEvent::Kind::kExternal, .index = segment + 2, .size = size});
     });
@@ -288,6 +291,9 @@ class TraceReader {
         break;
     }
     keep([&](TraceSink& sink) { sink.add_event(event); });
+    if (kind == Kind::kSegment) {
+      check_work();
+    }
   }
 
   FrameReader frames_;

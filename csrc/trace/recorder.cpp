@@ -131,7 +131,13 @@ void TraceRecorder::on_external(StorageId storage, const OutsideStorage& outside
 }
 
 void TraceRecorder::on_segment(const SegmentChange& change) {
-  tell({.kind = EventKind::kSegment, .index = change.segment.index(), .size = change.returnable});
+  const TraceEvent event{
+      .kind = EventKind::kSegment, .index = change.segment.index(), .size = change.returnable};
+  if (change.returnable > Bytes(0)) {
+    tell(event);
+  } else {
+    sink_.add_event(event);  // a storage in a new segment may follow at once
+  }
 }
 
 void TraceRecorder::on_adopt(const FreshStorage& fresh, StorageId storage) {

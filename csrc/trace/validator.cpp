@@ -354,19 +354,28 @@ void TraceValidator::add_block(const TraceEvent& event) {
   blocks_.push_back(event.size);
 }
 
+void TraceValidator::count_pin(const TraceEvent& event) {
+  Storage& storage = living(event.index);
+  if (event.kind == Kind::kPin) {
+    check_count(std::uint64_t{++storage.pins} << 1, "pins of a storage");
+  } else if (storage.pins-- == 0) {
+    fail(str_cat("storage ", event.index, " is not pinned"));
+  }
+}
+
 void TraceValidator::add_segment(const TraceEvent& event) {
   check_size(event.size);
   if (event.index > segments_) {
     fail(str_cat("segment ", event.index, " appears before segment ", segments_));
   }
   segments_ += event.index == segments_ ? 1 : 0;
+  kernel_steps_ += alive_;
   check_count(segments_, "segments");
 }
 
 // ---- events ----
 
 void TraceValidator::add_event(const TraceEvent& event) {
-  using Kind = TraceEvent::Kind;
   place_ = {.noun = "event", .number = events_};
   switch (event.kind) {
     case Kind::kExternal:
@@ -392,10 +401,8 @@ void TraceValidator::add_event(const TraceEvent& event) {
       break;
     }
     case Kind::kDie:
-      end_storage(event.index);
-      break;
     case Kind::kDisown:
-      if (!living(event.index).external) {
+      if (event.kind == Kind::kDisown && !living(event.index).external) {
         fail(str_cat("storage ", event.index, " is disowned but was not made outside the scope"));
       }
       end_storage(event.index);
@@ -411,12 +418,8 @@ void TraceValidator::add_event(const TraceEvent& event) {
       (void)living(event.index);
       break;
     case Kind::kPin:
-      check_count(std::uint64_t{++living(event.index).pins} << 1, "pins of a storage");
-      break;
     case Kind::kUnpin:
-      if (living(event.index).pins-- == 0) {
-        fail(str_cat("storage ", event.index, " is not pinned"));
-      }
+      count_pin(event);
       break;
     case Kind::kStep:
       if (event.index >= names_.size()) {

@@ -47,10 +47,11 @@ class TraceValidator final : public TraceSink {
 
   [[nodiscard]] std::size_t storages() const { return storages_.size(); }
   // Number of kernel steps that all ops run, plus the storages that are looked at before ops on
-  // lists.
+  // lists and after changes of segments.
   [[nodiscard]] std::uint64_t kernel_steps() const { return kernel_steps_; }
 
  private:
+  using Kind = TraceEvent::Kind;
   static constexpr Bytes kFreed{-1};
 
   struct Kernel {
@@ -100,6 +101,7 @@ class TraceValidator final : public TraceSink {
   Bytes let_go_of_block(std::uint32_t block);
   void add_block(const TraceEvent& event);
   void add_segment(const TraceEvent& event);
+  void count_pin(const TraceEvent& event);
   void add_traffic(Bytes size);
   void check_costs(const TraceOp& op);
   void check_operands(std::span<const TraceOperand> operands);

@@ -66,6 +66,9 @@ class Device {
   [[nodiscard]] virtual bool move_out(void* handle, PoolOffset offset, Bytes nbytes) noexcept = 0;
   // The engine no longer uses an external storage; only its owner does.
   virtual void forget(void* external) noexcept = 0;
+  // The same for a storage that the program has released. If it has no owner any more, its memory
+  // is free when this returns.
+  virtual void forget_released(void* external) noexcept { forget(external); }
   // Note [Who keeps an external storage]
   // A record of lineage reads an external storage from now on: the device keeps its bytes, even
   // when the program releases the storage. May be called again while the bytes are kept.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "csrc/engine/tier/async_copies.h"
+
 namespace recoup::detail {
 
 Importer::Importer(Context& context, const Parts& parts)
@@ -21,6 +23,9 @@ bool Importer::bring_in() {
   const std::int64_t before = context_.stats.imports;
   left_ = Bytes(0);
   for (const ValueId id : importable()) {
+    if (!lineage_.contains(id)) {
+      continue;  // a copy that an earlier import waited for was its last user
+    }
     if (!import(id)) {
       break;
     }
@@ -135,21 +140,22 @@ std::map<SegmentId, Importer::Segment> Importer::segments() const {
 
 // Returns whether a segment may be imported when the running op has ended.
 bool Importer::import_segments() {
+  context_.copies->wait_for_all();  // the end of a copy may end values, also in a segment
   bool later = false;
   for (const auto& [segment, its] : segments()) {
     if (its.stays || context_.segments.returnable(segment) == Bytes(0)) {
       continue;
     }
-    if (its.used) {
+    if (its.used || !hold(its.values)) {
       later = true;
-    } else if (hold(its.values) && (import_to_pool(its.values) || import_to_tier(its.values))) {
+    } else if (import_to_pool(its.values) || import_to_tier(its.values)) {
       take_segment(segment);
     }
   }
   return later;
 }
 
-// False: the program has released one of them, so its allocation is free or has another owner.
+// False: the program has released one of them, which the engine learns when it sweeps.
 bool Importer::hold(const Group& group) const {
   return std::all_of(group.begin(), group.end(),
                      [this](ValueId id) { return context_.device.hold(lineage_[id].external); });

@@ -31,7 +31,7 @@ void Values::leave_outside(ValueId id) {
     charges_.plain += value.size;
     device_.take_over(record);
   } else {
-    device_.forget(record);
+    device_.forget_released(record);
   }
 }
 

@@ -97,12 +97,13 @@ class Backend {
   // unknown, or if code may hold addresses in them.
   [[nodiscard]] virtual std::vector<OutsideSegment> outside_segments() const { return {}; }
   // The host waits for all work on the device, also that of streams which the scope does not know.
-  // Memory outside of the budget may be freed next.
+  // Throws if a copy has failed.
   virtual void wait_for_outside() {}
-  // PyTorch's allocator returns its unused segments to the driver, and up to `most` bytes of what
-  // has been returned since wait_for_outside() are added to the arena, which has `backed` bytes.
-  // Returns how many.
-  [[nodiscard]] virtual Bytes take_returned(Arena& /*arena*/, Bytes /*backed*/, Bytes most) {
+  // PyTorch's allocator returns its unused segments to the driver. If less is in use outside than
+  // Options::outside, up to `most` bytes of the difference are added to the arena. Returns how
+  // many.
+  [[nodiscard]] virtual Bytes take_returned(Arena& /*arena*/, const Options& /*options*/,
+                                            Bytes most) {
     return most;
   }
   // A copy in memory of the host's allocator, whose owner frees it; null: there is no memory, or

@@ -38,8 +38,8 @@ std::vector<SegmentChange> SegmentTable::changes(
   std::vector<SegmentChange> changes;
   for (auto& [base, segment] : segments_) {
     const auto found = returnable.find(base);
-    const bool same = found != returnable.end() && found->second == segment.size;
-    const Bytes bytes = same ? segment.size : Bytes(0);
+    const Bytes bytes =
+        found == returnable.end() ? Bytes(0) : std::min(found->second, segment.size);
     if (segment.id.valid() && bytes != segment.returnable) {
       segment.returnable = bytes;
       changes.push_back({.segment = segment.id, .returnable = bytes});

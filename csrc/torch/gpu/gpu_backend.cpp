@@ -174,15 +174,18 @@ std::vector<OutsideSegment> GpuBackend::outside_segments() const {
 
 void GpuBackend::wait_for_outside() {
   guard_.synchronizeDevice(device_.index());
-  outside_before_ = gpus().outside_bytes(device_.index());
+  if (failure_) {
+    std::rethrow_exception(failure_);
+  }
 }
 
-Bytes GpuBackend::take_returned(Arena& arena, Bytes backed, Bytes most) {
+Bytes GpuBackend::take_returned(Arena& arena, const Options& options, Bytes most) {
   gpus().outside().empty_cache();
-  const Bytes returned = outside_before_ - gpus().outside_bytes(device_.index());
+  const Bytes returned = options.outside - gpus().outside_bytes(device_.index());
   const std::int64_t unit = budget_unit().count();
   const Bytes taken(std::clamp(returned, Bytes(0), most).count() / unit * unit);
-  return static_cast<GpuArena&>(arena).back(backed + taken) ? taken : Bytes(0);
+  return static_cast<GpuArena&>(arena).back(options.budget - options.outside + taken) ? taken
+                                                                                      : Bytes(0);
 }
 
 // A storage keeps the allocator that made it, and requests new bytes from that one.

@@ -48,7 +48,7 @@ class GpuBackend final : public Backend {
   void adopt(c10::StorageImpl& storage) override;
   [[nodiscard]] std::vector<OutsideSegment> outside_segments() const override;
   void wait_for_outside() override;
-  [[nodiscard]] Bytes take_returned(Arena& arena, Bytes backed, Bytes most) override;
+  [[nodiscard]] Bytes take_returned(Arena& arena, const Options& options, Bytes most) override;
 
   // ---- the spill tier: pinned host memory ----
   void open_tier(const Options& options) override;
@@ -98,7 +98,6 @@ class GpuBackend final : public Backend {
   cuda::Bounce bounce_;
   c10::DeleterFnPtr program_deleter_ = nullptr;
   std::exception_ptr failure_;
-  Bytes outside_before_{0};  // bytes outside of the budget at the last wait_for_outside()
   OpTimes times_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -71,7 +72,7 @@ void Storages::offer(c10::StorageImpl& storage) {
   if (device_.brings_in()) {
     offered_.insert_or_assign(&storage, Offered{.weak = c10::weak_intrusive_ptr<c10::StorageImpl>(
                                                     StoragePtr::reclaim_copy(&storage)),
-                                                .number = offered_.size()});
+                                                .number = offers_++});
     arm(storage);  // no op has seen it yet
   }
 }
@@ -81,15 +82,17 @@ void Storages::end_offers() {
     return;
   }
   device_.find_segments();
-  std::vector<StoragePtr> storages(offered_.size());
+  std::vector<std::pair<std::size_t, StoragePtr>> storages;
   for (const auto& [storage, offered] : offered_) {
-    storages[offered.number] = offered.weak.lock();
-  }
-  for (StoragePtr& storage : storages) {
-    if (storage) {
-      (void)find(*storage);
-      mutex_.graveyard().add(std::move(storage));
+    if (StoragePtr held = offered.weak.lock()) {
+      storages.emplace_back(offered.number, std::move(held));
     }
+  }
+  std::sort(storages.begin(), storages.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (auto& [number, storage] : storages) {
+    (void)find(*storage);
+    mutex_.graveyard().add(std::move(storage));
   }
   engine_.update_segments();
 }

@@ -100,6 +100,7 @@ class Storages {
     c10::weak_intrusive_ptr<c10::StorageImpl> weak;
     std::size_t number;  // in the order of offers
   };
+  std::size_t offers_ = 0;  // number of all offers so far
   std::unordered_map<const c10::StorageImpl*, Offered> offered_;
 };
 

@@ -13,6 +13,7 @@
 #include "csrc/torch/backend/backends.h"
 #include "csrc/torch/compat/errors.h"
 #include "csrc/torch/compat/storage_access.h"
+#include "csrc/torch/storages/owners.h"
 #include "recoup/torch.h"
 
 namespace recoup::detail {
@@ -290,8 +291,7 @@ std::vector<SegmentChange> TensorDevice::changed_segments() {
 void TensorDevice::wait_for_outside() { backend_->wait_for_outside(); }
 
 Bytes TensorDevice::take_segment(Bytes size) {
-  const Options& options = engine_.options();
-  return backend_->take_returned(*arena_, options.budget - options.outside, size);
+  return backend_->take_returned(*arena_, engine_.options(), size);
 }
 
 // Frees the storage's own memory on return.
@@ -327,6 +327,19 @@ bool TensorDevice::move_out(void* handle, PoolOffset offset, Bytes nbytes) noexc
   }
   mutex_.graveyard().add(std::move(storage));
   return own != nullptr;
+}
+
+// Memory of another deleter may run code of its owner, which must not run under the lock.
+void TensorDevice::forget_released(void* external) noexcept {
+  const auto& record = *static_cast<const StorageRecord*>(external);
+  c10::DataPtr own;
+  if (record.strong && is_sole_owner(record.strong)) {
+    c10::DataPtr& data = record.strong->_mutable_data_ptr_no_checks();
+    if (data.get_deleter() == hooks_.program || data.get_deleter() == hooks_.pool) {
+      own = std::exchange(data, no_bytes());
+    }
+  }
+  forget(external);
 }
 
 void TensorDevice::forget(void* external) noexcept {

@@ -143,6 +143,7 @@ class TensorDevice final : public Device {
   [[nodiscard]] std::vector<SegmentChange> changed_segments() override;
   [[nodiscard]] Bytes take_segment(Bytes size) override;
   void forget(void* external) noexcept override;
+  void forget_released(void* external) noexcept override;
   void keep(void* external) noexcept override {
     ExternalStorages::keep(*static_cast<StorageRecord*>(external));
   }

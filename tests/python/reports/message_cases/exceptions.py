@@ -41,6 +41,7 @@ EXCEPTIONS = [
     Exempt(r"csrc/torch/gpu/budget_allocator\.h", "", _GPU),
     Exempt(r"csrc/base/errors\.cpp", "tensors of its lists at once", _GPU),
     Exempt(r"recoup/gpus\.py", "CUDA", _GPU),
+    Exempt(r"recoup/_patching/outside\.py", "a CUDA graph exists", _GPU),
     Exempt(r"recoup/_memory/shares\.py", "are free or reserved by PyTorch", _GPU),
     Exempt(r"csrc/offline/simulate/simulate\.cpp", "in use on the device before", _GPU),
     Exempt(

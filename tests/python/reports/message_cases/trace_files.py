@@ -95,6 +95,7 @@ RECORDS = {
     "a block that no kernel holds": record(8, 64, 0),
     "a storage in a segment that does not exist": record(9, 64, 0),
     "segments out of order": record(33, 1, 64),
+    "a segment beyond 32 bits": record(9, 64, (1 << 32) - 2),
     "a plan with unknown flags": record(4, 1, 2),
     "a plan of 2^60 ns": record(4, 1, 1, 64, 1 << 60, 0),
     "a plan without a list of evictions that names some": record(4, 1, 0, 64, 1, 1, 1, 1, 0),
