@@ -1,10 +1,11 @@
 """Budgets on a GPU: options that are refused, and programs that do not fit."""
 
 import os
+import tempfile
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import recoup
 from gpu_context import (
@@ -146,8 +147,6 @@ def capture_on_cuda(x: Tensor) -> str:
 
 @check
 def traces_are_recorded() -> None:
-    import tempfile
-
     model = chain(6)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "run.rtrace")
@@ -166,47 +165,38 @@ def a_simulation_decides_as_the_run() -> None:
     the trace: see docs/traces.md. So that thread runs a product before memory is short, and the
     layers have no bias: with a bias, forward and backward passes take different workspaces.
     """
-    import tempfile
-
     hog = torch.ones(5 * MIB, dtype=torch.uint8, device=here.device)
     model = chain(12, bias=False)
     empty_cache()
-    traces = {}
     ample = min(free_bytes(here.device) // 2, 1 << 30)
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "run.rtrace")
-        # With a spill tier, a trace says which storages from before the scope may not be imported.
-        for spill in (None, "64MiB"):
-            with recoup.budget(ample, device=here.device, trace=path, spill=spill) as recorded:
-                three_steps(model, recorded)
-            traces[spill] = recoup.Trace.read(path)
-            assert recorded.stats().imports == 0
+    trace = recorded_steps(model, ample, None)
     outside = with_outside(0)
-    del model
-    room = traces[None].unbudgeted_peak_bytes() - outside
+    room = trace.unbudgeted_peak_bytes() - outside
     assert room > 8 * MIB, room
     decided = 0
     common = {"cost_model": "bytes", "planning": "wait"}
     for policy in ("planned", "recoup", "coop", "dtr", "lru"):
         for percent, spill in ((75, None), (60, None), (60, "64MiB")):
+            if spill is not None:  # a run imports its model: the next one has a model of its own
+                model = chain(12, bias=False)
+                trace = recorded_steps(model, ample, spill)
+                outside = with_outside(0)
             options: dict[str, Any] = {**common, "policy": policy, "spill": spill}
             budget = outside + room * percent // 100 + 12345
-            model = chain(12, bias=False)  # a tier has imported the previous one
             with recoup.budget(
                 budget, device=here.device, profile="decisions", **split(options)
             ) as run:
                 three_steps(model, run)
-            simulated = traces[spill].simulate(
-                budget, max_time_ratio=0, decisions=True, **split(options)
-            )
+            simulated = trace.simulate(budget, max_time_ratio=0, decisions=True, **split(options))
             case = f"{policy}, {percent} %, spill tier: {spill}"
             assert simulated.status == "ok", f"{case}: {simulated.reason}"
             ours = run.decisions()
             assert ours == simulated.decisions, f"{case}: {difference(ours, simulated.decisions)}"
             assert simulated.stats.peak_bytes == run.stats().peak_bytes, case
             decided += len(ours)
-            del model
-            empty_cache()
+        model = chain(12, bias=False)
+        trace = recorded_steps(model, ample, None)
+        outside = with_outside(0)
     assert decided > 0
     assert hog.sum().item() == 5 * MIB
 
@@ -217,6 +207,16 @@ def three_steps(model: torch.nn.Sequential, run: recoup.Run) -> None:
     for _ in range(3):
         step(model)
         run.mark_step()
+
+
+def recorded_steps(model: nn.Sequential, budget: int, spill: str | None) -> recoup.Trace:
+    """With a spill tier, a trace says which storages from before the scope may be imported."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run.rtrace")
+        with recoup.budget(budget, device=here.device, trace=path, spill=spill) as recorded:
+            three_steps(model, recorded)
+        assert recorded.stats().imports == 0
+        return recoup.Trace.read(path)
 
 
 def difference(ours: list[Decision], its: list[Decision]) -> str:
