@@ -68,8 +68,7 @@ std::vector<ValueId> Importer::importable() const {
 // False: neither the pool nor the tier has room.
 bool Importer::import(ValueId id) {
   const Bytes size = lineage_[id].size;
-  const bool fits = context_.shortfall(size) <= Bytes(0);
-  if (const auto block = fits ? context_.pool.allocate(size, Zone::kLow) : std::nullopt) {
+  if (const auto block = block_for(size)) {
     copy_to(*block, id);
     put(id, *block);
   } else if (spiller_.write_outside(id)) {
@@ -79,6 +78,12 @@ bool Importer::import(ValueId id) {
   }
   count(size);
   return true;
+}
+
+// nullopt: the budget or the pool has no room.
+std::optional<BlockId> Importer::block_for(Bytes size) {
+  return context_.shortfall(size) <= Bytes(0) ? context_.pool.allocate(size, Zone::kLow)
+                                              : std::nullopt;
 }
 
 void Importer::copy_to(BlockId block, ValueId id) {
@@ -190,9 +195,7 @@ bool Importer::import_to_pool(const Group& group) {
 std::vector<BlockId> Importer::blocks_for(const Group& group) {
   std::vector<BlockId> blocks;
   for (const ValueId id : group) {
-    const Bytes size = lineage_[id].size;
-    const bool fits = context_.shortfall(size) <= Bytes(0);
-    const auto block = fits ? context_.pool.allocate(size, Zone::kLow) : std::nullopt;
+    const auto block = block_for(lineage_[id].size);
     if (!block) {
       for (const BlockId each : blocks) {
         context_.pool.free(each);

@@ -57,6 +57,7 @@ class Importer {
   [[nodiscard]] bool used_by_op(const Value& value) const;
   [[nodiscard]] std::vector<ValueId> importable() const;
   [[nodiscard]] bool import(ValueId id);
+  [[nodiscard]] std::optional<BlockId> block_for(Bytes size);
   void copy_to(BlockId block, ValueId id);
   void put(ValueId id, BlockId block);
   void count(Bytes size);

@@ -108,7 +108,7 @@ void Spiller::drop_all_copies() {
   }
 }
 
-// Without values outside of the pool: those are about to leave it.
+// Values outside of the pool are left out: they are about to be spilled from their copies.
 std::vector<ValueId> Spiller::clean_values() const {
   std::vector<ValueId> clean;
   lineage_.for_each_value([&](ValueId id, const Value& value) {

@@ -180,8 +180,7 @@ void GpuBackend::wait_for_outside() {
 }
 
 Bytes GpuBackend::take_returned(Arena& arena, const Options& options, Bytes most) {
-  gpus().outside().empty_cache();
-  const Bytes returned = options.outside - gpus().outside_bytes(device_.index());
+  const Bytes returned = options.outside - outside();
   const std::int64_t unit = budget_unit().count();
   const Bytes taken(std::clamp(returned, Bytes(0), most).count() / unit * unit);
   return static_cast<GpuArena&>(arena).back(options.budget - options.outside + taken) ? taken

@@ -84,7 +84,8 @@ class GpuBackend final : public Backend {
 
  private:
   void learn_deleter();
-  // Bytes that the driver has given on the device for tensors outside of its open budget.
+  // Bytes that the driver has given on the device for tensors outside of its open budget, after
+  // PyTorch's allocator has returned its unused segments.
   [[nodiscard]] Bytes outside() const;
   // The unit in bytes in which the driver allocates memory.
   [[nodiscard]] Bytes budget_unit() const;

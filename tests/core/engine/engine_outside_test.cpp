@@ -79,6 +79,13 @@ class EngineSegments : public testing::Test {
     with.spill_unit = 64_B;
     return with;
   }
+  // Fills the pool with tensors that stay, and one more, which needs a segment.
+  static void expect_no_room(Program& p) {
+    for (int i = 0; i < 4; ++i) {
+      p.pin(p.source(1_KiB));
+    }
+    EXPECT_THROW(p.source(1_KiB), OutOfBudget);
+  }
   // Needs more memory than the pool has without segments.
   static void fill(Program& p) {
     for (int i = 0; i < 6; ++i) {
@@ -175,12 +182,7 @@ TEST_F(EngineSegments, StayIfTheTierHasNoRoomForAll) {
   const Tensor a = p.in_segment(0, 768_B);
   const Tensor b = p.in_segment(0, 512_B);
   p.set_segment(0, 2_KiB);
-  std::vector<Tensor> made;
-  for (int i = 0; i < 4; ++i) {
-    made.push_back(p.source(1_KiB));
-    p.pin(made.back());
-  }
-  EXPECT_THROW(p.source(1_KiB), OutOfBudget);
+  expect_no_room(p);
   EXPECT_TRUE(p.storage(a).external && p.storage(b).external);
   EXPECT_EQ(p.stats().imports, 0);
   EXPECT_EQ(p.engine().context().tier.used(), Bytes(0));
@@ -195,12 +197,7 @@ TEST_F(EngineSegments, AWriteThatFailsLosesNothing) {
     const Tensor b = p.in_segment(0, 512_B);
     p.set_segment(0, 2_KiB);
     p.device().fail_spill(failing);
-    std::vector<Tensor> made;
-    for (int i = 0; i < 4; ++i) {
-      made.push_back(p.source(1_KiB));
-      p.pin(made.back());
-    }
-    EXPECT_THROW(p.source(1_KiB), OutOfBudget);
+    expect_no_room(p);
     EXPECT_TRUE(p.storage(a).external && p.storage(b).external);
     EXPECT_EQ(p.engine().context().tier.used(), Bytes(0));
     p.expect_all();

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import recoup
-from gpu_checks_refused import difference
+from gpu_checks_refused import assert_simulated_alike
 from gpu_checks_spill import steps
 from gpu_context import MIB, assert_same, check, here, message, with_outside
 from recoup.bench.flat_options import split
@@ -138,13 +138,7 @@ def a_simulation_imports_as_the_run() -> None:
             ) as run:
                 steps(model, optimizer)
                 optimizer.zero_grad()
-            simulated = trace.simulate(budget, max_time_ratio=0, decisions=True, **split(options))
-            case = f"{policy}, {room} bytes"
-            assert simulated.status == "ok", f"{case}: {simulated.reason}"
-            ours = run.decisions()
-            assert ours == simulated.decisions, f"{case}: {difference(ours, simulated.decisions)}"
-            assert simulated.stats.imported_bytes == run.stats().imported_bytes, case
-            assert simulated.stats.peak_bytes == run.stats().peak_bytes, case
+            assert_simulated_alike(run, trace, budget, options, f"{policy}, {room} bytes")
             imports += run.stats().imports
             del model, optimizer, run
             gc.collect()

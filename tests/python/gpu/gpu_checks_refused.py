@@ -187,13 +187,9 @@ def a_simulation_decides_as_the_run() -> None:
                 budget, device=here.device, profile="decisions", **split(options)
             ) as run:
                 three_steps(model, run)
-            simulated = trace.simulate(budget, max_time_ratio=0, decisions=True, **split(options))
             case = f"{policy}, {percent} %, spill tier: {spill}"
-            assert simulated.status == "ok", f"{case}: {simulated.reason}"
-            ours = run.decisions()
-            assert ours == simulated.decisions, f"{case}: {difference(ours, simulated.decisions)}"
-            assert simulated.stats.peak_bytes == run.stats().peak_bytes, case
-            decided += len(ours)
+            assert_simulated_alike(run, trace, budget, options, case)
+            decided += len(run.decisions())
         model = chain(12, bias=False)
         trace = recorded_steps(model, ample, None)
         outside = with_outside(0)
@@ -217,6 +213,17 @@ def recorded_steps(model: nn.Sequential, budget: int, spill: str | None) -> reco
             three_steps(model, recorded)
         assert recorded.stats().imports == 0
         return recoup.Trace.read(path)
+
+
+def assert_simulated_alike(
+    run: recoup.Run, trace: recoup.Trace, budget: int, options: dict[str, Any], case: str
+) -> None:
+    simulated = trace.simulate(budget, max_time_ratio=0, decisions=True, **split(options))
+    assert simulated.status == "ok", f"{case}: {simulated.reason}"
+    ours = run.decisions()
+    assert ours == simulated.decisions, f"{case}: {difference(ours, simulated.decisions)}"
+    assert simulated.stats.peak_bytes == run.stats().peak_bytes, case
+    assert simulated.stats.imported_bytes == run.stats().imported_bytes, case
 
 
 def difference(ours: list[Decision], its: list[Decision]) -> str:
