@@ -165,28 +165,26 @@ void offer(Budget& budget, const py::list& tensors, const std::vector<bool>& acc
   const std::size_t last = tensors.size() - 1;
   const auto alone = tensor_at(last).use_count();
   HoldersByStorage storages;
+  // In the order of the tensors, which does not depend on addresses: equal runs offer alike.
+  std::vector<const Holders*> in_order;
   for (std::size_t i = 0; i < last; ++i) {
     const at::Tensor& tensor = tensor_at(i);
     if (!tensor.defined() || !tensor.has_storage()) {
       continue;
     }
     Holders& holders = storages[tensor.storage().unsafeGetStorageImpl()];
-    ++holders.count;
+    if (++holders.count == 1) {
+      in_order.push_back(&holders);
+    }
     holders.all_known &= accounted[i] && tensor.use_count() == alone;
     holders.one = tensor;
   }
   leave_out_shared(storages);
   translated([&] {
-    // In the order of the tensors, which does not depend on addresses: equal runs offer alike.
-    for (std::size_t i = 0; i < last; ++i) {
-      const at::Tensor& tensor = tensor_at(i);
-      if (!tensor.defined() || !tensor.has_storage()) {
-        continue;
-      }
-      Holders& holders = storages.at(tensor.storage().unsafeGetStorageImpl());
-      if (std::exchange(holders.all_known, false) &&
-          static_cast<std::int64_t>(tensor.storage().use_count()) == holders.count) {
-        budget.offer(tensor);
+    for (const Holders* const holders : in_order) {
+      if (holders->all_known &&
+          static_cast<std::int64_t>(holders->one.storage().use_count()) == holders->count) {
+        budget.offer(holders->one);
       }
     }
     budget.end_offers();

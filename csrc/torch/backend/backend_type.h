@@ -1,7 +1,6 @@
-// BackendType: a type of devices on which budgets are possible: its dispatch keys and generators.
+// BackendType: a type of devices on which budgets are possible, and its dispatch keys.
 #pragma once
 
-#include <ATen/Context.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/DispatchKey.h>
 #include <c10/core/DispatchKeySet.h>
@@ -20,11 +19,6 @@ struct BackendType {
   // The keys of the kernels that PyTorch itself has, in all layouts. Empty: another library has all
   // kernels.
   std::span<const c10::DispatchKey> kernels;
-  // The generator from which its kernels draw by default.
-  at::Generator (*default_generator)(c10::Device device);
-  // Note [The generator's gate]: whether a kernel draws while its caller holds the generator's
-  // lock, or from a private generator. Otherwise the generator's state is a seed and an offset.
-  bool gated = false;
 };
 
 inline constexpr c10::DispatchKey kKernelsOfCpu[] = {
@@ -40,28 +34,19 @@ inline constexpr c10::DispatchKey kKernelsOfCuda[] = {
     c10::DispatchKey::NestedTensorCUDA,
 };
 
-// Asks PyTorch.
-[[nodiscard]] inline at::Generator default_generator(c10::Device device) {
-  return at::globalContext().defaultGenerator(device);
-}
-
 inline constexpr BackendType kBackendTypes[] = {
     {.type = c10::DeviceType::CPU,
      .dense = c10::DispatchKey::CPU,
      .autograd = c10::DispatchKey::AutogradCPU,
-     .kernels = kKernelsOfCpu,
-     .default_generator = &default_generator,
-     .gated = true},
+     .kernels = kKernelsOfCpu},
     {.type = c10::DeviceType::CUDA,
      .dense = c10::DispatchKey::CUDA,
      .autograd = c10::DispatchKey::AutogradCUDA,
-     .kernels = kKernelsOfCuda,
-     .default_generator = &default_generator},
+     .kernels = kKernelsOfCuda},
     {.type = c10::DeviceType::PrivateUse1,
      .dense = c10::DispatchKey::PrivateUse1,
      .autograd = c10::DispatchKey::AutogradPrivateUse1,
-     .kernels = {},
-     .default_generator = &default_generator},
+     .kernels = {}},
 };
 inline constexpr const BackendType& kCpu = kBackendTypes[0];
 
@@ -88,12 +73,6 @@ inline constexpr const BackendType& kCpu = kBackendTypes[0];
         return c10::toBackendComponent(each.dense) == highest;
       });
   return found == std::end(kBackendTypes) ? kCpu : *found;
-}
-
-// BackendType::gated; false for a type without budgets.
-[[nodiscard]] inline bool is_gated(c10::DeviceType type) {
-  const BackendType* const found = find_backend_type(type);
-  return found != nullptr && found->gated;
 }
 
 }  // namespace recoup::detail

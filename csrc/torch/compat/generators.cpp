@@ -81,9 +81,6 @@ GeneratorState save(const at::Generator& generator) {
   return *last;
 }
 
-// Whether its kernels draw while their caller holds its lock. Others lock it themselves.
-bool is_gated(const at::Generator& generator) { return generator.device().is_cpu(); }
-
 }  // namespace
 
 // Tested once, and not while libraries are loaded, since the test starts a thread.
@@ -133,7 +130,7 @@ std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments,
     }
   }
   if (generator.device().type() != type ||
-      (is_gated(generator) && cpu_impl(generator) == nullptr)) {
+      (is_gated(generator.device().type()) && cpu_impl(generator) == nullptr)) {
     return std::nullopt;
   }
   return generator;
@@ -161,7 +158,7 @@ Draw::Draw(at::Generator generator, c10::IValue* slot) : generator_(std::move(ge
   const bool recursive = gate_works();  // asked before the lock is taken
   lock_.emplace(generator_);
   before_ = save(generator_);
-  if (!is_gated(generator_)) {
+  if (!is_gated(generator_.device().type())) {
     lock_.reset();
   } else if (!recursive || !is_default_cpu(generator_)) {
     RECOUP_CHECK(slot != nullptr);
@@ -191,7 +188,7 @@ GeneratorGuard::GeneratorGuard(at::Generator generator, const GeneratorState& st
   lock_.emplace(generator_);
   before_.emplace(generator_);
   state->put_into(generator_);
-  if (!is_gated(generator_)) {
+  if (!is_gated(generator_.device().type())) {
     lock_.reset();
   }
 }

@@ -65,6 +65,11 @@ using GeneratorState = std::shared_ptr<const SavedGenerator>;
 std::optional<at::Generator> generator_of(c10::ArrayRef<c10::IValue> arguments,
                                           at::Generator default_generator);
 
+// Note [The generator's gate]: whether kernels on devices of the type draw while their caller holds
+// the generator's lock, or from a private generator. Others lock the generator themselves, and its
+// state is a seed and an offset.
+[[nodiscard]] inline bool is_gated(c10::DeviceType type) { return type == c10::DeviceType::CPU; }
+
 // Whether an op on the CPU without a generator argument can be run and replayed with the gate held.
 bool gate_works();
 

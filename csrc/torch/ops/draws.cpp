@@ -1,8 +1,9 @@
 #include "csrc/torch/ops/draws.h"
 
+#include <ATen/Context.h>
+
 #include <utility>
 
-#include "csrc/torch/backend/backend_type.h"
 #include "csrc/torch/compat/hook.h"
 
 namespace recoup::detail {
@@ -18,7 +19,7 @@ bool has_own_slot(const OpTraits& traits) {
 
 std::optional<at::Generator> generator_on(c10::Device device,
                                           c10::ArrayRef<c10::IValue> arguments) {
-  return generator_of(arguments, backend_type(device.type()).default_generator(device));
+  return generator_of(arguments, at::globalContext().defaultGenerator(device));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "csrc/torch/backend/backend_type.h"
 #include "csrc/torch/backend/bypass.h"
 #include "csrc/torch/compat/digest.h"
+#include "csrc/torch/compat/generators.h"
 #include "csrc/torch/compat/hook.h"
 #include "csrc/torch/compat/scope_thread.h"
 #include "csrc/torch/compat/settings.h"
