@@ -54,6 +54,9 @@ CHECKS = (
     "inputs_of_replays_are_overwritten_after_them",
     "an_allocation_is_ordered_on_the_requesting_stream",
     "traces_are_recorded",
+    "a_model_from_before_the_scope_is_trained",
+    "a_model_from_an_earlier_scope_is_trained",
+    "work_on_other_streams_ends_before_the_import",
 )
 
 

@@ -6,6 +6,7 @@
 
 #include "recoup/errors.h"
 #include "tests/core/support/lineage_graph.h"
+#include "tests/core/support/seeds.h"
 
 namespace recoup::detail {
 namespace {
@@ -88,7 +89,7 @@ void compare(const LineageGraph& graph) {
 }
 
 TEST(Lineage, DemandEqualsACountFromScratch) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(300); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     LineageGraph graph;
@@ -115,7 +116,7 @@ TEST(Lineage, DemandEqualsACountFromScratch) {
 }
 
 TEST(Lineage, EndsEmpty) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(200); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     LineageGraph graph;

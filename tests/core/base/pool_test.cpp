@@ -8,6 +8,7 @@
 #include "csrc/pool/compactor.h"
 #include "recoup/errors.h"
 #include "tests/core/support/pool_oracle.h"
+#include "tests/core/support/seeds.h"
 
 namespace recoup::detail {
 namespace {
@@ -153,7 +154,7 @@ class Twin {
 };
 
 TEST(Pool, BehavesAsItsOracle) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(300); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const std::int64_t alignment = std::int64_t{1} << random() % 8;
@@ -219,7 +220,7 @@ TEST(Pool, NineteenBlocksFailWhereOneOfTheSameBytesFits) {
 // Parameters are allocated at low addresses and temporaries at high ones. When the temporaries are
 // freed, in any order, a single free block must be left.
 TEST(Pool, AfterAStepTheEvictableAreaIsOneFreeBlock) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(100); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     Pool pool({.capacity = 64_KiB});

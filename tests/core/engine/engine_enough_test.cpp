@@ -6,11 +6,12 @@
 #include <set>
 
 #include "tests/core/support/fuzzer.h"
+#include "tests/core/support/seeds.h"
 
 namespace recoup::detail {
 namespace {
 
-constexpr std::uint64_t kProgramsAPolicy = 400;
+constexpr std::uint64_t kProgramsAPolicy = seeds(400);
 constexpr int kOpsAProgram = 60;
 
 OutOfBudgetReport report_of(const std::function<void()>& act) {
@@ -200,7 +201,7 @@ TEST_P(EngineEnoughRandom, TheReportedBudgetPassesTheFailedOp) {
     }
     first.program().check();
   }
-  EXPECT_GT(failed, 20);
+  EXPECT_GT(failed, seeds(20));
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, EngineEnoughRandom,

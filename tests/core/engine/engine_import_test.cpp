@@ -3,6 +3,7 @@
 
 #include "tests/core/support/engine_contract.h"
 #include "tests/core/support/fuzzer.h"
+#include "tests/core/support/seeds.h"
 
 namespace recoup::detail {
 namespace {
@@ -164,13 +165,13 @@ TEST_F(EngineImport, AnOverwrittenOperandThatCannotMoveStaysRecomputable) {
 
 TEST_F(EngineImport, RandomProgramsImportStorages) {
   std::int64_t imports = 0;
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(200); ++seed) {
     SCOPED_TRACE(seed);
     Fuzzer fuzzer("recoup", seed);
     fuzzer.run();
     imports += fuzzer.stats().imports;
   }
-  EXPECT_GT(imports, 20);
+  EXPECT_GT(imports, seeds(20));
 }
 
 }  // namespace

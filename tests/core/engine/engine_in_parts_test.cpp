@@ -4,6 +4,7 @@
 #include <random>
 
 #include "tests/core/support/engine_contract.h"
+#include "tests/core/support/seeds.h"
 
 namespace recoup::detail {
 namespace {
@@ -128,7 +129,7 @@ TEST_F(EngineInParts, AfterBeginNoPartFails) {
   int ran = 0;
   int whole = 0;
   int refused = 0;
-  for (std::uint32_t seed = 0; seed < 3000; ++seed) {
+  for (std::uint32_t seed = 0; seed < seeds(3000); ++seed) {
     Chance chance(seed);
     Program p(options(6 + chance.upto(30), chance.upto(3) == 0 ? 0 : chance.upto(90)));
     Lists lists;
@@ -151,9 +152,9 @@ TEST_F(EngineInParts, AfterBeginNoPartFails) {
     p.engine().in_parts().end();
     p.check();
   }
-  EXPECT_GT(ran, 500);
-  EXPECT_GT(refused, 100);
-  EXPECT_GT(whole, 10);
+  EXPECT_GT(ran, seeds(500));
+  EXPECT_GT(refused, seeds(100));
+  EXPECT_GT(whole, seeds(10));
   EXPECT_LT(whole, ran);
 }
 

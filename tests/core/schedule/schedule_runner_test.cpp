@@ -12,6 +12,7 @@
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
 #include "tests/core/support/disturbed_steps.h"
+#include "tests/core/support/seeds.h"
 #include "tests/core/support/step_program.h"
 
 namespace recoup::detail {
@@ -96,7 +97,7 @@ class ScheduleRunnerTest : public testing::TestWithParam<const PolicyInfo*> {};
 
 TEST_P(ScheduleRunnerTest, DrivesStepsWithoutChangingBits) {
   std::int64_t evictions = 0;
-  for (std::uint64_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(60) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Scheduled run(*GetParam(), seed, kAmple);
     ASSERT_TRUE(run.step());
@@ -113,13 +114,13 @@ TEST_P(ScheduleRunnerTest, DrivesStepsWithoutChangingBits) {
   // With an ample budget these two planners recompute nothing.
   const ScheduleKind kind = GetParam()->schedule;
   if (kind != ScheduleKind::kBudgeted && kind != ScheduleKind::kRotor) {
-    EXPECT_GT(evictions, 500);
+    EXPECT_GT(evictions, seeds(500));
   }
 }
 
 TEST_P(ScheduleRunnerTest, KeepsTheBudget) {
   int finished = 0;
-  for (std::uint64_t seed = 0; seed < 150 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(150) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Scheduled run(*GetParam(), seed, Bytes(static_cast<std::int64_t>(1500 + 37 * (seed % 60))));
     int steps = 0;
@@ -128,11 +129,11 @@ TEST_P(ScheduleRunnerTest, KeepsTheBudget) {
     }
     finished += steps == kDrivenSteps ? 1 : 0;
   }
-  EXPECT_GT(finished, 40);
+  EXPECT_GT(finished, seeds(40));
 }
 
 TEST_P(ScheduleRunnerTest, LeavesADifferentStepToThePolicy) {
-  for (std::uint64_t seed = 0; seed < 30 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(30) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Scheduled run(*GetParam(), seed, kAmple);
     ASSERT_TRUE(run.step());
@@ -149,7 +150,7 @@ TEST_P(ScheduleRunnerTest, LeavesADifferentStepToThePolicy) {
 
 TEST_P(ScheduleRunnerTest, ASimulationDecidesAsTheLiveRun) {
   std::size_t decisions = 0;
-  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(80); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     TraceBuilder builder;
     {
@@ -177,11 +178,11 @@ TEST_P(ScheduleRunnerTest, ASimulationDecidesAsTheLiveRun) {
     ASSERT_EQ(simulated.decisions(), live.decisions());
     decisions += live.decisions().size();
   }
-  EXPECT_GT(decisions, 1000U);
+  EXPECT_GT(decisions, seeds(1000));
 }
 
 TEST_P(ScheduleRunnerTest, DisturbedStepsKeepBitsAndFreeEverything) {
-  for (std::uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(300) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     DisturbedSteps steps(seed);
     const Bytes budget = steps.budget();

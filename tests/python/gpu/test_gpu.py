@@ -25,6 +25,7 @@ PROGRAMS = Path(__file__).with_name("gpu_random_programs.py")
 WORKER = Path(__file__).with_name("gpu_worker.py")
 SIMPLE = [name for name in CHECKS if name != "training" and (REAL or name not in CUDA_ONLY)]
 SEEDS = 4  # programs on several streams
+TIERS = (0, 1 << 16, 1 << 20)  # bytes of a spill tier for random programs
 
 pytestmark = pytest.mark.skipif(
     not REAL and fakegpu.path_of_extension() is None, reason="`make test-device` was not run"
@@ -85,20 +86,31 @@ def test_a_budget_changes_no_bit(net: str, variant: str, run: Run) -> None:
     run_check(run, "training", net, variant)
 
 
-@pytest.mark.skipif(REAL, reason="their numbers are compared on the host each time")
-@pytest.mark.parametrize("spill", [0, 1 << 16, 1 << 20])
-def test_random_programs(spill: int) -> None:
+def run_random_programs(seeds: range, spill: int) -> None:
     done = subprocess.run(
-        [sys.executable, str(PROGRAMS), "--seeds", "0:60"],
+        [sys.executable, str(PROGRAMS), "--seeds", f"{seeds.start}:{seeds.stop}"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1000,
         env=os.environ | {"TORCH_CPP_LOG_LEVEL": "ERROR", "RECOUP_TEST_SPILL": str(spill)},
     )
     assert done.returncode == 0, done.stderr[-4000:]
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(rows) == 60
+    assert len(rows) == len(seeds)
     failed = [row for row in rows if "failure" in row]
     assert not failed, failed[0]
-    assert sum(row["value"]["replays"] for row in rows) > (0 if spill else 300)
-    assert (sum(row["value"]["fetches"] for row in rows) > 300) == (spill > 0)
+    assert sum(row["value"]["replays"] for row in rows) > (0 if spill else 5 * len(seeds))
+    assert (sum(row["value"]["fetches"] for row in rows) > 5 * len(seeds)) == (spill > 0)
+
+
+@pytest.mark.skipif(REAL, reason="their numbers are compared on the host each time")
+@pytest.mark.parametrize("spill", TIERS)
+def test_random_programs(spill: int) -> None:
+    run_random_programs(range(20), spill)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(REAL, reason="their numbers are compared on the host each time")
+@pytest.mark.parametrize("spill", TIERS)
+def test_more_random_programs(spill: int) -> None:
+    run_random_programs(range(20, 220), spill)

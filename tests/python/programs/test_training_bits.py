@@ -103,7 +103,7 @@ def test_a_budget_changes_no_bit(net: str, variant: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_policy_changes_a_bit(policy: str) -> None:
-    case = Case(net_named("resnet"), variant_named("plain"), **options_of(policy))
+    case = Case(net_named("char_gpt"), variant_named("plain"), **options_of(policy))
     for share in (0.9, 0.7, 0.5):
         case.check_share(share)
     case.approach_least(BISECTIONS)
