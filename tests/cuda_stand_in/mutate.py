@@ -57,6 +57,7 @@ CHECKS = (
     "a_model_from_before_the_scope_is_trained",
     "a_model_from_an_earlier_scope_is_trained",
     "work_on_other_streams_ends_before_the_import",
+    "writes_on_other_streams_end_before_the_import",
 )
 
 

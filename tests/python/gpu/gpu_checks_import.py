@@ -239,6 +239,31 @@ def work_on_other_streams_ends_before_the_import() -> None:
 
 
 @check
+def writes_on_other_streams_end_before_the_import() -> None:
+    """A stream that the scope does not know still writes the weights when another model's training
+    imports them. The program waits for it afterwards."""
+    model, _optimizer = trained()
+    expected = [each.detach().cpu() for each in model.parameters()]
+    budget = outside_bytes() + weight_bytes(model) // 2  # waits for all streams
+    side = torch.Stream(device=here.device)
+    side.wait_stream(torch.accelerator.current_stream(here.device))
+    with side, torch.no_grad():
+        for _ in range(10):
+            for weight in model.parameters():
+                weight.add_(1)
+    with recoup.budget(budget, device=here.device, spill="512MiB") as run:
+        other, other_optimizer = trained(1)
+        stats = run.stats()
+        torch.accelerator.current_stream(here.device).wait_stream(side)
+        del other, other_optimizer
+    assert stats.imported_bytes >= weight_bytes(model), stats.imported_bytes
+    for weight in expected:
+        for _ in range(10):
+            weight.add_(1)
+    assert_same([each.detach().cpu() for each in model.parameters()], expected)
+
+
+@check
 def graphs_keep_everything_outside() -> None:
     """A CUDA graph has addresses of the weights."""
     model, _ = trained()

@@ -78,6 +78,7 @@ EXPANDABLE = (
     "memory_is_counted",
     "pytorchs_allocator_is_restored",
     "memory_read_by_a_replay_is_not_reused_before_it",
+    "a_model_from_before_the_scope_is_trained",
 )
 # Checks that measure the memory of the whole device: no other process may use it meanwhile.
 ALONE = ("shares", "the_driver_gives_no_more_than_the_budget", "traces_are_recorded")
