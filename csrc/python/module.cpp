@@ -206,12 +206,10 @@ void bind_engine(py::module_& module) {
       .def("log_decisions", &Budget::log_decisions)
       .def("decisions", [](const Budget& self) { return rows_of(self.decisions()); })
       .def(
-          "grow",
-          [](Budget& self, std::int64_t bytes) { translated([&] { self.grow(Bytes(bytes)); }); },
-          py::arg("budget_bytes"))
-      .def(
-          "shrink",
-          [](Budget& self, std::int64_t bytes) { translated([&] { self.shrink(Bytes(bytes)); }); },
+          "set_budget",
+          [](Budget& self, std::int64_t bytes) {
+            translated([&] { self.set_budget(Bytes(bytes)); });
+          },
           py::arg("budget_bytes"))
       .def("reset_peak", [](Budget& self) { translated([&] { self.reset_peak(); }); })
       .def("entered", &Budget::entered)

@@ -46,16 +46,15 @@ class RECOUP_API Budget {
   void enter();
   // Makes every live tensor resident and ends the scope. Throws OutOfBudget if that does not fit.
   // The scope is then suspended: no data is lost, and access to an evicted tensor throws until
-  // grow() and another leave() have restored it.
+  // set_budget() with a larger budget and another leave() have restored it.
   void leave();
   // Ends the scope without restoring tensors: access to an evicted tensor throws. Throws
   // std::system_error if the trace cannot be written.
   void abandon();
-  // Sets a larger budget. Throws std::logic_error once the scope has ended.
-  void grow(Bytes budget);
-  // Sets a smaller budget, and evicts and moves values until they fit. Throws OutOfBudget if they
-  // do not fit, and then keeps the old budget. Throws std::invalid_argument on a GPU.
-  void shrink(Bytes budget);
+  // Changes the budget. A smaller one evicts and moves values until they fit. Throws OutOfBudget if
+  // they do not fit, and then keeps the old budget. Throws std::invalid_argument for a smaller one
+  // on a GPU, and std::logic_error once the scope has ended.
+  void set_budget(Bytes budget);
   // Starts a new peak of the charged bytes at what is charged now.
   void reset_peak();
 

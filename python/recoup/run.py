@@ -16,6 +16,7 @@ from recoup._memory.device_memory import memory_bytes as memory_bytes
 from recoup._memory.device_memory import no_addresses, parse_size
 from recoup._memory.device_memory import outside_bytes as outside_bytes
 from recoup._memory.shares import Share, Sizing
+from recoup._memory.sizes import format_bytes
 from recoup._patching import (
     collectives,
     compiled,
@@ -278,8 +279,12 @@ class Run:
         """
         suspension.require_suspended(self._engine, was_left=self._was_left)
         try:
-            if (size := self._parse(budget)) != self._engine.stats()["budget_bytes"]:
-                self._engine.grow(size)
+            size = self._parse(budget)
+            if size < (least := self._engine.stats()["budget_bytes"]):
+                raise ValueError(
+                    f"run.resume needs at least the scope's budget, {format_bytes(least)}"
+                )
+            self._engine.set_budget(size)
             self._leave()
         except BaseException:
             self._end()
@@ -296,12 +301,7 @@ class Run:
         ValueError or TypeError as `recoup.budget`, and RuntimeError if the scope is not open.
         """
         suspension.require_open(self._engine, "set_budget", was_left=self._was_left)
-        size = self._parse(budget)
-        now = self._engine.stats()["budget_bytes"]
-        if size > now:
-            self._engine.grow(size)
-        elif size < now:
-            self._engine.shrink(size)
+        self._engine.set_budget(self._parse(budget))
 
     @property
     def _was_left(self) -> bool:

@@ -122,7 +122,7 @@ class Engine final {
   bool defragment(std::span<const ValueId> pinned, Bytes need) {
     return room_.defragment(pinned, need);
   }
-  void grow(Bytes budget) { room_.grow(budget); }
+  void grow(Bytes budget) { room_.grow(budget); }  // to a larger budget
   // Reduces the budget: evicts and moves until the rest fits. Throws OutOfBudget if it does not;
   // the budget and all guarantees are unchanged then, though values may have been evicted.
   // Observers are not told of grow and shrink: a trace is the same in every budget.

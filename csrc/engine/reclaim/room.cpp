@@ -256,11 +256,7 @@ bool Room::defragment(std::span<const ValueId> pinned, Bytes need) {
 
 void Room::grow(Bytes budget) {
   Options& options = context_.options;
-  if (budget <= options.budget) {
-    throw std::invalid_argument(str_cat("grow needs a budget above the current ",
-                                        recoup::to_string(options.budget),
-                                        "; use shrink for a smaller budget"));
-  }
+  RECOUP_CHECK(budget > options.budget);
   options.budget = budget;
   context_.placer.set_budget(budget);
   if (options.addresses <= Bytes(0)) {
@@ -270,10 +266,10 @@ void Room::grow(Bytes budget) {
 
 void Room::shrink(Bytes budget) {
   Options& options = context_.options;
-  if (budget <= options.outside || budget >= options.budget) {
-    throw std::invalid_argument(str_cat("shrink needs a budget above ",
-                                        recoup::to_string(options.outside), " and below ",
-                                        recoup::to_string(options.budget)));
+  RECOUP_CHECK(budget < options.budget);
+  if (budget <= options.outside) {
+    throw std::invalid_argument(
+        str_cat("a budget must be above ", recoup::to_string(options.outside)));
   }
   context_.copies->wait_for_all();
   const Bytes less = options.budget - budget;

@@ -60,7 +60,7 @@ class Room {
   // less is free, and nothing is left to evict.
   [[nodiscard]] bool defragment(std::span<const ValueId> pinned, Bytes need);
 
-  // Both throw std::invalid_argument. shrink throws OutOfBudget too; the budget is unchanged then.
+  // shrink throws std::invalid_argument and OutOfBudget; the budget is unchanged then.
   void grow(Bytes budget);
   void shrink(Bytes budget);
 

@@ -84,18 +84,11 @@ void Budget::end_as_it_is(bool keeps_trace) {
   }
 }
 
-void Budget::grow(Bytes budget) {
+void Budget::set_budget(Bytes budget) {
   if (!scope_) {
     throw std::logic_error("recoup: this budget is not active: enter it first");
   }
-  scope_->session().grow(budget);
-}
-
-void Budget::shrink(Bytes budget) {
-  if (!scope_) {
-    throw std::logic_error("recoup: this budget is not active: enter it first");
-  }
-  scope_->session().shrink(budget);
+  scope_->session().set_budget(budget);
 }
 
 void Budget::reset_peak() {

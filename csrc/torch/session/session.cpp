@@ -81,19 +81,27 @@ void Session::wait_for_replays(const EngineLock& lock) {
   }
 }
 
-void Session::grow(Bytes budget) {
+void Session::set_budget(Bytes budget) {
   const EngineLock lock(mutex_);
-  Backend& beneath = backend(lock);
-  budget = beneath.budget(budget);
-  beneath.back(device_.arena(), budget - engine_.options().outside);
+  budget = backend(lock).budget(budget);
+  if (budget < engine_.options().budget) {
+    backend(lock).require_can_shrink();
+    wait_for_replays(lock);  // meanwhile another thread can set a budget
+  }
+  if (const Bytes now = engine_.options().budget; budget > now) {
+    grow(lock, budget);
+  } else if (budget < now) {
+    shrink(budget);
+  }
+}
+
+void Session::grow(const EngineLock& lock, Bytes budget) {
+  backend(lock).back(device_.arena(), budget - engine_.options().outside);
   memory_.publish_use(lock);
   engine_.grow(budget);
 }
 
 void Session::shrink(Bytes budget) {
-  const EngineLock lock(mutex_);
-  backend(lock).require_can_shrink();
-  wait_for_replays(lock);
   engine_.set_running_op("the change to a smaller budget");
   try {
     engine_.shrink(budget);

@@ -97,9 +97,7 @@ class Session {
   void leave_collectives_to_parent() { in_flight_.leave_to_parent(); }
 
   // ---- requests of the user ----
-  // As Budget::grow, and Budget::shrink.
-  void grow(Bytes budget);
-  void shrink(Bytes budget);
+  void set_budget(Bytes budget);  // as Budget::set_budget
   void reset_peak();
   // Restores every evicted value. Throws OutOfBudget; then nothing is lost.
   void materialize_all();
@@ -142,6 +140,8 @@ class Session {
   [[nodiscard]] std::vector<Decision> decisions(const EngineLock&) const;
 
  private:
+  void grow(const EngineLock& lock, Bytes budget);
+  void shrink(Bytes budget);
   template <class Part>
   Part& under(const EngineLock& lock, Part& part) const {
     RECOUP_CHECK(lock.is_of(mutex_), "another session's lock");

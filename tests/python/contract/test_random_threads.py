@@ -232,7 +232,7 @@ def test_a_failed_draw_does_not_advance_the_generator() -> None:
 
     plain = program(lambda: None)
     with recoup.budget("7MiB") as run:
-        ours = program(lambda: run._engine.grow(64 << 20))
+        ours = program(lambda: run._engine.set_budget(64 << 20))
     assert all(torch.equal(a, b) for a, b in zip(plain, ours, strict=True))
 
 

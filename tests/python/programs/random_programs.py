@@ -137,7 +137,7 @@ def run_lines(lines: list[str], env: dict[str, Any], trace: Trace, run: Any, tig
                 now = run.stats().budget_bytes
                 if now > ENOUGH_BYTES:
                     raise Wrong(f"line {index}: no budget is enough: {error}") from error
-                run._engine.grow(max(error.enough_bytes, now + now // 8))
+                run._engine.set_budget(max(error.enough_bytes, now + now // 8))
                 continue
             except Exception as error:
                 trace.events[index] = type(error).__name__

@@ -22,6 +22,7 @@ COPIED = (
     "csrc/policy",
     "include",
     "tests/CMakeLists.txt",
+    "tests/core/support/seeds.h",
 )
 COPIED_TESTS = "tests/core/policy/policy_*"
 

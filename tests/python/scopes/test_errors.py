@@ -180,7 +180,7 @@ class FakeEngine:
     def stats(self) -> dict[str, int]:
         return {"budget_bytes": self.budget_bytes}
 
-    def grow(self, budget_bytes: int) -> None:
+    def set_budget(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
 
     def pinned(self) -> list[dict[str, Any]]:

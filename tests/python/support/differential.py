@@ -98,7 +98,7 @@ def check(run: Any) -> None:
 
 def grow(run: Any, budget_bytes: int) -> None:
     """Enlarges the budget of an open or suspended scope."""
-    run._engine.grow(budget_bytes)
+    run._engine.set_budget(budget_bytes)
 
 
 class Hand:

@@ -178,10 +178,10 @@ with recoup.budget("1MiB") as run:
     run.resume("2MiB")
 ---
 with recoup.budget("1MiB") as run:
-    run._engine.grow(1 << 20)
+    run._engine.set_budget(0)
 ---
-with recoup.budget("1MiB") as run:
-    run._engine.shrink(2 << 20)
+run, made = suspended()
+run.resume("1KiB")
 ---
 with recoup.budget("1MiB") as run:
     pass
