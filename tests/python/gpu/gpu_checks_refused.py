@@ -231,3 +231,11 @@ def difference(ours: list[Decision], its: list[Decision]) -> str:
     at = next((at for at, (live, simulated) in pairs if live != simulated), -1)
     lengths = f"{len(ours)} and {len(its)} decisions"
     return lengths if at < 0 else f"{lengths}; number {at} is {ours[at]}, simulated {its[at]}"
+
+
+@check
+def a_budget_that_rounds_to_the_present_one_changes_nothing() -> None:
+    with recoup.budget(with_outside(64 * MIB), device=here.device) as run:
+        before = run.stats().budget_bytes
+        run.set_budget(before + 1)
+        assert run.stats().budget_bytes == before
