@@ -209,7 +209,7 @@ TEST_P(EngineFaultsRandom, NothingIsLostAndARetrySucceeds) {
   }
   const bool harmless =
       GetParam().count == &TestAids::force_eviction || GetParam().count == &TestAids::fail_spill;
-  EXPECT_TRUE(harmless || faults > seeds(40)) << faults;
+  EXPECT_TRUE(harmless || faults > seeds(50, 10)) << faults;
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -79,6 +79,10 @@ TEST(EngineResize, RefusesInvalidBudgets) {
   for (const Bytes wrong : {0_B, Bytes(-1)}) {
     EXPECT_THROW(p.shrink(wrong), std::invalid_argument);
   }
+  for (const Bytes not_smaller : {8_KiB, 9_KiB}) {
+    EXPECT_THROW(p.shrink(not_smaller), InternalError);
+  }
+  EXPECT_THROW(p.grow(8_KiB), InternalError);
 }
 
 TEST(EngineResize, RandomProgramsStayCorrect) {

@@ -140,7 +140,7 @@ TEST(Foresight, AStepCostsWhatWasPlanned) {
       equal += stats.followed_cost_ns == stats.followed_expected_ns ? 1 : 0;
     }
   }
-  EXPECT_GT(followed, seeds(36));
+  EXPECT_GT(followed, seeds(40, 9));
   EXPECT_GE(equal + 2, followed);
 }
 
