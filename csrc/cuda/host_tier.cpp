@@ -147,11 +147,15 @@ void HostTier::end_read(Bytes from) {
   }
 }
 
-LinkSpeed HostTier::measure() {
+Bytes HostTier::measured_size() const {
   constexpr Bytes kLong(16 << 20);
-  const Bytes size = std::min({kLong, extent_, size_});
+  return std::min({kLong, extent_, size_});
+}
+
+std::optional<LinkSpeed> HostTier::measure() {
+  const Bytes size = measured_size();
   return back(Bytes(0), size) ? measure_link(runtime_, device_, extents_.front().get(), size)
-                              : LinkSpeed();
+                              : std::nullopt;
 }
 
 void HostTier::check() const {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -62,8 +63,11 @@ class HostTier {
   // Throws CudaError if the read failed.
   void end_read(Bytes from);
 
-  // Measures the speed now. Returns the default if there is no memory for the measurement.
-  [[nodiscard]] LinkSpeed measure();
+  // Measures the speed now: see measure_link(). Returns nullopt if there is no memory for the
+  // measurement.
+  [[nodiscard]] std::optional<LinkSpeed> measure();
+  // Bytes of each long copy of the measurement.
+  [[nodiscard]] Bytes measured_size() const;
   // Host memory that is pinned so far; it stays pinned until the end.
   [[nodiscard]] Bytes pinned() const { return pinned_; }
   // Verifies all counts; throws InternalError on the first difference.

@@ -65,18 +65,19 @@ class Bench {
 
 }  // namespace
 
-LinkSpeed measure_link(Runtime& runtime, int device, void* pinned, Bytes size) {
+std::optional<LinkSpeed> measure_link(Runtime& runtime, int device, void* pinned, Bytes size) {
   Bench bench(runtime, device, size);
   if (bench.memory() == nullptr) {
-    return {};
+    return std::nullopt;
   }
   const Bytes few = std::min(kShort, size);
   const auto bytes = static_cast<double>(size.count());
   constexpr double kLeast = 1e-4;  // no link is that fast; a price must not be 0
-  return {.out_ns_per_byte = std::max(bench.time(pinned, bench.memory(), size) / bytes, kLeast),
-          .in_ns_per_byte = std::max(bench.time(bench.memory(), pinned, size) / bytes, kLeast),
-          .copy_ns = std::min(bench.time(pinned, bench.memory(), few),
-                              bench.time(bench.memory(), pinned, few))};
+  return LinkSpeed{
+      .out_ns_per_byte = std::max(bench.time(pinned, bench.memory(), size) / bytes, kLeast),
+      .in_ns_per_byte = std::max(bench.time(bench.memory(), pinned, size) / bytes, kLeast),
+      .copy_ns = std::min(bench.time(pinned, bench.memory(), few),
+                          bench.time(bench.memory(), pinned, few))};
 }
 
 }  // namespace recoup::detail::cuda

@@ -1,6 +1,8 @@
 // Speed of copies between a device and pinned memory of the host.
 #pragma once
 
+#include <optional>
+
 #include "csrc/cuda/runtime.h"
 
 namespace recoup::detail::cuda {
@@ -11,8 +13,9 @@ struct LinkSpeed {
   double copy_ns = 10'000;  // time of a short copy
 };
 
-// Measures now, by copies to and from `size` bytes of pinned memory, in device time. Returns the
-// default if the device has no memory for that.
-[[nodiscard]] LinkSpeed measure_link(Runtime& runtime, int device, void* pinned, Bytes size);
+// Measures now, by copies to and from `size` bytes of pinned memory, in device time. Waits for all
+// work on the device. Returns nullopt if the device has no memory for that.
+[[nodiscard]] std::optional<LinkSpeed> measure_link(Runtime& runtime, int device, void* pinned,
+                                                    Bytes size);
 
 }  // namespace recoup::detail::cuda

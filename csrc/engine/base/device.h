@@ -49,8 +49,8 @@ class Device {
   // Frees the own memory of a storage that was made outside the pool. From now on it is like a
   // storage of the pool that has no bytes, and the record is its handle.
   virtual void take_over(void* external) noexcept = 0;
-  // Returns when no work runs that may use the own memory of storages. Called before storages of a
-  // segment are copied, and again before they are taken over.
+  // Returns when no work runs that may use the own memory of storages. Called after storages of a
+  // segment were copied, before they are taken over.
   virtual void wait_for_outside() {}
   // Called after the last take_over of a series.
   virtual void taken_over() noexcept {}

@@ -153,7 +153,7 @@ bool Importer::import_segments() {
     }
     if (its.used || !hold(its.values)) {
       later = true;
-    } else if (import_to_pool(its.values) || import_to_tier(its.values)) {
+    } else if (import_group(its.values)) {
       take_segment(segment);
     }
   }
@@ -166,27 +166,42 @@ bool Importer::hold(const Group& group) const {
                      [this](ValueId id) { return context_.device.hold(lineage_[id].external); });
 }
 
-// False, and nothing has changed: the pool has no room for all of them.
-bool Importer::import_to_pool(const Group& group) {
+// False, and nothing has changed: neither the pool nor the tier has room for all of them, or a
+// write failed.
+bool Importer::import_group(const Group& group) {
   const std::vector<BlockId> blocks = blocks_for(group);
-  if (blocks.empty()) {
-    return false;
-  }
-  try {
-    context_.device.wait_for_outside();
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      copy_to(blocks[i], group[i]);
-    }
-    context_.device.wait_for_outside();
-  } catch (...) {
+  std::size_t copied = 0;
+  const auto undo = [&] {
     for (const BlockId block : blocks) {
       context_.pool.free(block);
     }
+    for (std::size_t i = 0; blocks.empty() && i < copied; ++i) {
+      spiller_.drop_outside(group[i]);
+    }
+  };
+  try {
+    for (const BlockId block : blocks) {
+      copy_to(block, group[copied++]);
+    }
+    while (copied < group.size() && spiller_.write_outside(group[copied])) {
+      ++copied;
+    }
+    context_.device.wait_for_outside();  // the device may release the memory without a wait
+  } catch (...) {
+    undo();
     throw;
   }
+  if (copied < group.size()) {
+    undo();
+    return false;
+  }
   for (std::size_t i = 0; i < group.size(); ++i) {
-    put(group[i], blocks[i]);
     count(lineage_[group[i]].size);
+    if (blocks.empty()) {
+      spiller_.leave_outside(group[i]);
+    } else {
+      put(group[i], blocks[i]);
+    }
   }
   return true;
 }
@@ -205,42 +220,6 @@ std::vector<BlockId> Importer::blocks_for(const Group& group) {
     blocks.push_back(*block);
   }
   return blocks;
-}
-
-// False: the tier has no room for all of them, or a write failed. They stay outside.
-bool Importer::import_to_tier(const Group& group) {
-  context_.device.wait_for_outside();
-  if (!write_to_tier(group)) {
-    return false;
-  }
-  for (const ValueId id : group) {
-    count(lineage_[id].size);
-    spiller_.leave_outside(id);
-  }
-  return true;
-}
-
-// All or none.
-bool Importer::write_to_tier(const Group& group) {
-  std::size_t written = 0;
-  const auto undo = [&] {
-    for (const ValueId id : std::span(group).first(written)) {
-      spiller_.drop_outside(id);
-    }
-  };
-  try {
-    while (written < group.size() && spiller_.write_outside(group[written])) {
-      ++written;
-    }
-    context_.device.wait_for_outside();
-  } catch (...) {
-    undo();
-    throw;
-  }
-  if (written < group.size()) {
-    undo();
-  }
-  return written == group.size();
 }
 
 void Importer::take_segment(SegmentId segment) {

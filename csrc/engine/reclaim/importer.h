@@ -65,10 +65,8 @@ class Importer {
   [[nodiscard]] std::map<SegmentId, Segment> segments() const;
   [[nodiscard]] bool import_segments();
   [[nodiscard]] bool hold(const Group& group) const;
-  [[nodiscard]] bool import_to_pool(const Group& group);
+  [[nodiscard]] bool import_group(const Group& group);
   [[nodiscard]] std::vector<BlockId> blocks_for(const Group& group);
-  [[nodiscard]] bool import_to_tier(const Group& group);
-  [[nodiscard]] bool write_to_tier(const Group& group);
   void take_segment(SegmentId segment);
 
   Context& context_;

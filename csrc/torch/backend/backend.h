@@ -97,6 +97,7 @@ class Backend {
   // unknown, or if code may hold addresses in them.
   [[nodiscard]] virtual std::vector<OutsideSegment> outside_segments() const { return {}; }
   // The host waits for all work on the device, also that of streams which the scope does not know.
+  // Called after storages of a segment were copied. A scope with a tier also waits when it begins.
   // Throws if a copy has failed.
   virtual void wait_for_outside() {}
   // PyTorch's allocator returns its unused segments to the driver. If less is in use outside than

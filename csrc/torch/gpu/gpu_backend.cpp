@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <stdexcept>
 
 #include "csrc/base/strings.h"
@@ -257,6 +255,9 @@ void GpuBackend::open_tier(const Options& options) {
                                         to_string(physical_memory()), ": choose a smaller spill"));
   }
   tier_ = std::make_unique<GpuTier>(*runtime_, device_.index(), options.spill, order_);
+  // The tier imports memory from before the scope, which streams that StreamOrder does not know may
+  // still use.
+  wait_for_outside();
 }
 
 void* GpuBackend::keep_copy(const void* memory, std::size_t size) {
@@ -339,18 +340,11 @@ std::optional<double> measure_move(cuda::Runtime& runtime, int device, cuda::Str
 }  // namespace
 
 double GpuBackend::move_ns_per_byte() {
-  constexpr double kUnmeasured = 0.002;   // that of a fast device
-  static std::map<int, double> measured;  // by device index
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  if (const auto known = measured.find(device_.index()); known != measured.end()) {
-    return known->second;
-  }
-  const auto found = measure_move(*runtime_, device_.index(), stream());
-  if (found) {
-    measured[device_.index()] = *found;
-  }
-  return found.value_or(kUnmeasured);
+  constexpr double kUnmeasured = 0.002;  // that of a fast device
+  return gpus()
+      .move_speeds()
+      .get(device_.index(), [this] { return measure_move(*runtime_, device_.index(), stream()); })
+      .value_or(kUnmeasured);
 }
 
 void GpuBackend::check() const {

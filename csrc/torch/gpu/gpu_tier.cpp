@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "csrc/torch/gpu/gpus.h"
+
 namespace recoup::detail {
 
 cuda::Range range_at(const void* memory, Bytes size) {
@@ -17,7 +19,11 @@ void GpuTier::begin_read(void* to, Bytes from, Bytes size) {
 }
 
 std::optional<TierSpeed> GpuTier::speed() {
-  const cuda::LinkSpeed speed = tier_.measure();
+  const cuda::LinkSpeed speed =
+      gpus()
+          .link_speeds()
+          .get({device_, tier_.measured_size()}, [this] { return tier_.measure(); })
+          .value_or(cuda::LinkSpeed());
   return TierSpeed{.write_ns_per_byte = speed.out_ns_per_byte,
                    .read_ns_per_byte = speed.in_ns_per_byte,
                    .each = Nanoseconds(static_cast<std::int64_t>(speed.copy_ns))};

@@ -18,7 +18,7 @@ class GpuTier final : public TierStore {
   // A tier of at most `size` bytes. The arguments must outlive their last use by a copy. Throws
   // CudaError if no stream can be created.
   GpuTier(cuda::Runtime& runtime, int device, Bytes size, cuda::StreamOrder& order)
-      : tier_(runtime, device, size), order_(order) {}
+      : tier_(runtime, device, size), order_(order), device_(device) {}
 
   void begin_write(Bytes to, const void* from, Bytes size) override;
   [[nodiscard]] bool end_write(Bytes to) override { return tier_.end_write(to); }
@@ -34,6 +34,7 @@ class GpuTier final : public TierStore {
  private:
   cuda::HostTier tier_;
   cuda::StreamOrder& order_;
+  int device_;
 };
 
 }  // namespace recoup::detail

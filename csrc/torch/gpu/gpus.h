@@ -5,9 +5,12 @@
 
 #include <memory>
 #include <mutex>
+#include <utility>
 
+#include "csrc/cuda/link_speed.h"
 #include "csrc/cuda/runtime.h"
 #include "csrc/cuda/scopes.h"
+#include "csrc/torch/gpu/measured.h"
 #include "csrc/torch/gpu/outside_memory.h"
 #include "recoup/api.h"
 
@@ -25,6 +28,13 @@ class RECOUP_API Gpus {
   [[nodiscard]] cuda::Runtime& runtime() { return *runtime_; }
   [[nodiscard]] cuda::Scopes& scopes() { return scopes_; }
   [[nodiscard]] OutsideMemory& outside() { return *outside_; }
+
+  // Time in nanoseconds per byte of a move within a device, by device index.
+  [[nodiscard]] Measured<int, double>& move_speeds() { return move_speeds_; }
+  // By device index, and bytes of each long copy of the measurement.
+  [[nodiscard]] Measured<std::pair<int, Bytes>, cuda::LinkSpeed>& link_speeds() {
+    return link_speeds_;
+  }
 
   // Memory of the budget on the device that gets the calling thread's requests; null if there is
   // none. Throws KernelOutOfMemory, and std::runtime_error if the stream is being captured.
@@ -64,6 +74,8 @@ class RECOUP_API Gpus {
   cuda::Scopes scopes_;
   std::unique_ptr<OutsideMemory> outside_;
   std::mutex attaching_;
+  Measured<int, double> move_speeds_;
+  Measured<std::pair<int, Bytes>, cuda::LinkSpeed> link_speeds_;
 };
 
 // To be called after install_gpus() only.

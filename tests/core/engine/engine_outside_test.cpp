@@ -108,7 +108,7 @@ TEST_F(EngineSegments, AreImportedAsAWhole) {
   EXPECT_EQ(p.engine().options().outside, 2_KiB);
   EXPECT_EQ(p.engine().pool().capacity(), 6_KiB);
   EXPECT_LE(p.stats().peak_bytes, (8_KiB).count());
-  EXPECT_EQ(p.device().waits_for_outside, 2) << "before the copies and after them";
+  EXPECT_EQ(p.device().waits_for_outside, 1) << "after the copies";
   p.expect_all();
   p.update(a, {b});
   p.overwrite(other);
