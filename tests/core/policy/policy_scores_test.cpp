@@ -24,7 +24,7 @@ long double ns(Nanoseconds time) { return static_cast<long double>(time.count())
 long double recoup_score(const Row& r, long double s) {
   // In double, because no root is exact: equal scores of the policy must be equal here.
   const auto root = static_cast<double>(size(r)) * std::sqrt(static_cast<double>(s));
-  return (own(r) + ns(r.ancestors)) / root;
+  return static_cast<double>(own(r) + ns(r.ancestors)) / root;
 }
 
 // In double, where 2^62 and 2^62 + 1 are equal.

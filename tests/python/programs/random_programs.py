@@ -35,19 +35,8 @@ from recoup.bench.flat_options import split
 SECONDS_A_PROGRAM = 60
 MAX_TRIALS = 300
 ENOUGH_BYTES = 2**28  # far above the need of any program
-POLICIES = (
-    "dtr",
-    "dtr-eq",
-    "dtr-local",
-    "lru",
-    "largest",
-    "msps",
-    "dte",
-    "coop",
-    "coop-move",
-    "random",
-)
-
+# Plans are tried with `planning="wait"` only: those of a thread would make runs differ.
+POLICIES = tuple(each.name for each in recoup.policies() if not (each.schedule or each.foresees))
 
 COUNTS = (
     "op_count",

@@ -34,8 +34,13 @@ def test_each_rank_trains_in_a_share_of_its_peak(
         for rank in ranks:
             rank.kill()  # ends a rank that waits for a failed one
     spills = 0
-    for rank, (lines, errors) in zip(ranks, outputs, strict=True):
-        assert rank.returncode == 0, errors[-2000:]
+    failed = [
+        f"rank {number} ended with {rank.returncode}:\n{errors[-4000:]}"
+        for number, (rank, (_, errors)) in enumerate(zip(ranks, outputs, strict=True))
+        if rank.returncode != 0
+    ]
+    assert not failed, "\n".join(failed)
+    for lines, _ in outputs:
         runs = [json.loads(line) for line in lines.splitlines()]
         assert [(run["program"], run["tier"]) for run in runs] == [
             (name, tier) for name in names for tier in (False, True)
