@@ -20,12 +20,22 @@ import pytest
 import torch
 
 import recoup
+import warm_python
 
 # Exempts the objects that are loaded by now from garbage collection. An exit that does not fit
 # runs the collector, which takes 0.1 s if it traverses all of PyTorch's objects, and tests make
 # thousands of such exits.
 gc.collect()
 gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    """Starts the server of processes, with the environment that the test modules leave.
+
+    Not for serial tests: they measure, and use PyTorch's default number of threads.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        warm_python.install()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import warm_python
 from recoup.commands.cli import main, make_parser
 from recoup.commands.exit_codes import USAGE_ERROR
 from recoup.commands.parser import CommandParser
@@ -311,7 +312,7 @@ def test_help_and_version_load_no_pytorch(words: list[str]) -> None:
 
 
 def test_the_installed_script_loads_no_pytorch() -> None:
-    script = Path(sys.executable).with_name("recoup")
+    script = Path(warm_python.REAL).with_name("recoup")
     assert script.is_file(), "pip install has not made it"
     done = subprocess.run(
         [sys.executable, "-X", "importtime", script, "--help"],

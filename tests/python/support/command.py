@@ -9,9 +9,12 @@ import pytest
 from recoup.commands.cli import main
 
 
-def cli(*args: object, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
+def cli(
+    *args: object, timeout: float = 120, python: str | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a new process: of `python`, or of `sys.executable` (see warm_python)."""
     return subprocess.run(
-        [sys.executable, "-m", "recoup", *map(str, args)],
+        [python or sys.executable, "-m", "recoup", *map(str, args)],
         capture_output=True,
         text=True,
         timeout=timeout,
