@@ -53,6 +53,7 @@ CHECKS = (
     "a_value_spilled_just_before_is_fetched",
     "inputs_of_replays_are_overwritten_after_them",
     "an_allocation_is_ordered_on_the_requesting_stream",
+    "memory_of_a_left_scope_is_freed_after_its_kernels",
     "traces_are_recorded",
     "a_model_from_before_the_scope_is_trained",
     "a_model_from_an_earlier_scope_is_trained",

@@ -131,3 +131,19 @@ def address_of_pinned(x: Tensor) -> int:
 def address_of_present(x: Tensor) -> int:
     recoup.materialize(x)
     return int(x.__cuda_array_interface__["data"][0])
+
+
+@check
+def memory_of_a_left_scope_is_freed_after_its_kernels() -> None:
+    """The program lets go of a tensor while another stream still has to read it."""
+    total = torch.zeros(4 * MIB, device=here.device)
+    with recoup.budget(with_outside(64 * MIB), device=here.device):
+        x = torch.arange(4 * MIB, device=here.device, dtype=torch.float32).remainder(1000)
+    side = torch.Stream(device=here.device)
+    side.wait_stream(own_stream())
+    with side:
+        for _ in range(5):
+            total.add_(x)
+    del x
+    own_stream().wait_stream(side)
+    assert same(total, torch.arange(4 * MIB, dtype=torch.float32).remainder(1000) * 5)
