@@ -42,12 +42,15 @@ def pytest_collection_finish() -> None:
 def freeze_what_tests_loaded() -> None:
     """Exempts the parts of PyTorch that earlier tests of this process have loaded, too.
 
+    Modules that they loaded may have set variables, which the server of processes has to know.
+
     Only if other test processes run in parallel: tests marked `serial` need the collector to find
     references to tensors in variables of their modules, which are loaded by now.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         gc.collect()
         gc.freeze()
+        warm_python.update()
 
 
 @pytest.fixture(autouse=True)

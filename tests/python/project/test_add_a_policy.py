@@ -4,10 +4,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
+
+import warm_python
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "add-a-policy.md"
@@ -51,7 +52,7 @@ def copy_tree(target: Path) -> None:
 def run(command: list[str], folder: Path, stdin: str = "") -> str:
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{Path(warm_python.REAL).parent}{os.pathsep}{os.environ['PATH']}",
         # A repository around the copy may be another project: git must use the copy's own paths.
         "GIT_CEILING_DIRECTORIES": str(folder.parent),
     }

@@ -23,6 +23,7 @@ print(sys.stdin.encoding, sys.stdout.line_buffering, sys.stderr.errors, sys.stdo
 print(signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGPIPE), input())
 print(sorted(os.environ.items()), sorted(os.listdir("/proc/self/fd")), os.getpgid(0))
 """
+LOADED = 'import sys; print("torch" in sys.modules)'
 PROGRAMS = {
     "state": STATE,
     "nothing": "",
@@ -67,10 +68,21 @@ with recoup.budget("1MiB") as run:
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def installed() -> None:
     if sys.executable == warm_python.REAL:  # not in a process of pytest-xdist
         pytest.skip("starts processes as forks with pytest -n only")
+
+
+def test_a_lasting_change_of_the_environment_gets_a_server_of_its_own() -> None:
+    os.environ["KEPT_BY_A_LIBRARY"] = "1"
+    try:
+        assert result(sys.executable, "-c", LOADED)[1] == "False\n"
+        warm_python.update()
+        assert result(sys.executable, "-c", LOADED)[1] == "True\n"
+    finally:
+        del os.environ["KEPT_BY_A_LIBRARY"]
+        warm_python.update()
 
 
 def result(python: str, *words: str, **options: Any) -> tuple[int, str, str]:
@@ -99,9 +111,6 @@ def test_a_missing_module_is_named(tmp_path: Path) -> None:
     assert both("-m", "missing", cwd=tmp_path)[0] == 1
 
 
-LOADED = 'import sys; print("torch" in sys.modules)'
-
-
 def test_a_fork_has_loaded_pytorch_and_a_new_python_has_not() -> None:
     assert result(sys.executable, "-c", LOADED)[1] == "True\n"
     assert result(warm_python.REAL, "-c", LOADED)[1] == "False\n"
@@ -121,13 +130,18 @@ def limit_files() -> None:
         {"preexec_fn": lambda: os.umask(0o7)},
         {"start_new_session": True},
         {"process_group": 0},
-        {"pass_fds": (9,)},
     ],
 )
 def test_what_a_fork_would_not_inherit_needs_a_new_python(options: dict[str, Any]) -> None:
-    if "pass_fds" in options:
-        os.dup2(0, 9)
     assert result(sys.executable, "-c", LOADED, **options)[1] == "False\n"
+
+
+def test_an_inherited_file_needs_a_new_python() -> None:
+    number = os.dup(0)
+    try:
+        assert result(sys.executable, "-c", LOADED, pass_fds=(number,))[1] == "False\n"
+    finally:
+        os.close(number)
 
 
 def test_options_folders_and_closed_files_need_a_new_python(tmp_path: Path) -> None:

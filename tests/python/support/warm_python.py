@@ -17,39 +17,75 @@ import sys
 import tempfile
 from pathlib import Path
 
+from warm_context import context
+
 REAL = sys.executable
 """The path of Python itself."""
 
 _HERE = Path(__file__).parent
 
 
+class _Servers:
+    """The server of this process, and the folder of its socket and of the `python`."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="warm-python-"))
+        self._address = str(self._folder / "socket")
+        self.python = self._folder / "python"
+        self.python.write_text(
+            f"#!{REAL} -IS\n"
+            f"import sys\nsys.path.insert(0, {str(_HERE)!r})\n"
+            f"import warm_client\nwarm_client.main({REAL!r}, {self._address!r})\n",
+            encoding="utf-8",
+        )
+        self.python.chmod(0o755)
+        self._owner = os.getpid()
+        self._start()
+
+    def _start(self) -> None:
+        # The server has the same terminal, limits and variables as this process.
+        self._context = context()
+        worker = str(_HERE / "warm_server.py")
+        self._server = subprocess.Popen(
+            [REAL, worker, self._address, str(os.getpid()), str(self.python)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._server.stdout is not None
+        ready = self._server.stdout.readline()
+        assert ready == "ready\n", "the server of processes did not start"
+
+    def update(self) -> None:
+        if context() != self._context:
+            self._stop()
+            self._start()
+
+    def _stop(self) -> None:
+        self._server.kill()
+        self._server.communicate()
+        os.unlink(self._address)
+
+    def remove(self) -> None:
+        if os.getpid() == self._owner:
+            self._stop()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+_servers: list[_Servers] = []
+
+
 def install() -> None:
     """Call it once in a process, before it starts others."""
-    folder = Path(tempfile.mkdtemp(prefix="warm-python-"))
-    address = str(folder / "socket")
-    python = folder / "python"
-    # The server has the same terminal, limits and variables as this process.
-    server = subprocess.Popen(
-        [REAL, str(_HERE / "warm_server.py"), address, str(os.getpid()), str(python)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stdout is not None
-    assert server.stdout.readline() == "ready\n", "the server of processes did not start"
-    python.write_text(
-        f"#!{REAL} -IS\n"
-        f"import sys\nsys.path.insert(0, {str(_HERE)!r})\n"
-        f"import warm_client\nwarm_client.main({REAL!r}, {address!r})\n",
-        encoding="utf-8",
-    )
-    python.chmod(0o755)
-    sys.executable = str(python)
-    atexit.register(_remove, server, folder, os.getpid())
+    _servers.append(_Servers())
+    sys.executable = str(_servers[0].python)
+    atexit.register(_servers[0].remove)
 
 
-def _remove(server: "subprocess.Popen[str]", folder: Path, owner: int) -> None:
-    if os.getpid() == owner:
-        server.kill()
-        server.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+def update() -> None:
+    """Starts another server if this process has changed what it passes on, such as a variable.
+
+    Until then a new Python starts each time.
+    """
+    for each in _servers:
+        each.update()
