@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import warm_python
 from made_up_machine import write
 from recoup._memory.machine import REAL
 
@@ -75,7 +75,7 @@ def watched(command: Sequence[object], limit_bytes: int | None) -> tuple[int, st
 def test_auto_trains_a_program_for_which_plain_pytorch_is_killed(
     tmp_path: Path, script: Path
 ) -> None:
-    python = sys.executable
+    python = warm_python.REAL
     code, plain, _, _ = watched([python, script], None)
     assert code == 0 and len(plain) == 65
     code, output, _, _ = watched([python, script], LIMIT)
@@ -126,11 +126,11 @@ def cgroup() -> Iterator[Path]:
 
 def test_the_kernel_kills_plain_pytorch_and_auto_trains(script: Path, cgroup: Path) -> None:
     # The shell enters the cgroup before it starts Python, so that all memory is counted there.
-    enter = ["sh", "-c", 'echo 0 > "$0/cgroup.procs" && exec "$@"', cgroup, sys.executable]
+    enter = ["sh", "-c", 'echo 0 > "$0/cgroup.procs" && exec "$@"', cgroup, warm_python.REAL]
     probe = watched([*enter, "-c", "print(1)"], None)
     if probe[0] != 0:
         pytest.skip(f"a process may not move to {cgroup}: {probe[2]}")
-    code, plain, _, _ = watched([sys.executable, script], None)
+    code, plain, _, _ = watched([warm_python.REAL, script], None)
     assert code == 0
     code, output, _, _ = watched([*enter, script], None)
     assert (code, output) == (-signal.SIGKILL, "")
