@@ -1,7 +1,6 @@
 #include "csrc/engine/reclaim/importer.h"
 
 #include <algorithm>
-#include <span>
 
 #include "csrc/engine/tier/async_copies.h"
 

@@ -1,7 +1,7 @@
 """Makes new processes of tests start in milliseconds: as forks of one that has loaded PyTorch.
 
-PyTorch takes seconds to load, which was three quarters of the time of all tests. `install` sets
-`sys.executable`, which tests start, to a small `python`. It asks a server of this test process to
+PyTorch takes seconds to load. `install` sets `sys.executable`, which tests start, to a small
+`python`. It asks a server of this test process to
 fork, and the fork runs the arguments as a new Python would. If the new process inherits something
 else than the server did, such as a variable that PyTorch may read when it is loaded, a limit or a
 terminal, or if there are options, a real Python starts.
