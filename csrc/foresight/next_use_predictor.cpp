@@ -8,7 +8,10 @@
 
 namespace recoup::detail {
 
-NextUsePredictor::NextUsePredictor(const Engine& engine) : engine_(engine), log_(engine) {}
+NextUsePredictor::NextUsePredictor(const Engine& engine)
+    : engine_(engine), forecast_(engine), log_(engine) {
+  step_.run = forecast_.begin_run();
+}
 
 void NextUsePredictor::before_op(std::string_view name, std::span<const Operand> operands) {
   if (given_up_) {
@@ -113,11 +116,20 @@ void NextUsePredictor::connect(Step& step) {
 }
 
 bool NextUsePredictor::uses_ahead(std::uint32_t n, std::vector<StorageId>& storages) const {
-  const std::size_t op = std::size_t{log_.op_count()} + n;
-  if (following_ == nullptr || op >= following_->hashes.size()) {
+  if (following_ == nullptr) {
+    return false;
+  }
+  const std::size_t ops = following_->hashes.size();
+  const std::size_t at = std::size_t{log_.op_count()} + n;
+  const bool next_step = at >= ops;
+  const std::size_t op = next_step ? at - ops : at;
+  if (op >= ops) {
     return false;
   }
   for (std::uint32_t row = following_->first[op]; row < following_->first[op + 1]; ++row) {
+    if (next_step && following_->uses[row].made) {
+      continue;
+    }
     if (const StorageId storage = find(following_->uses[row]); storage.valid()) {
       storages.push_back(storage);
     }
@@ -156,6 +168,7 @@ void NextUsePredictor::on_op_end(const OpRecord& record, std::span<const Operand
     made_.push_back(engine_.values().ticket(storage));
   }
   first_made_.push_back(static_cast<std::uint32_t>(made_.size()));
+  forecast_.add_op(operands, fresh, following_ == nullptr ? 0 : following_->run);
   if (following_ != nullptr) {
     pass_op(fresh);
   }
@@ -171,12 +184,14 @@ void NextUsePredictor::on_step(std::string_view /*name*/) {
     drop_step();
   }
   end_step();
+  load_.end_step(engine_.counters());
   begin_step();
 }
 
 void NextUsePredictor::begin_step() {
   log_.begin_step();
   step_ = {};
+  step_.run = forecast_.begin_run();
   made_.clear();
   first_made_.assign(1, 0);
   running_.reset();

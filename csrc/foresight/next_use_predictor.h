@@ -10,6 +10,8 @@
 
 #include "csrc/engine/base/observer.h"
 #include "csrc/engine/base/planned_victims.h"
+#include "csrc/foresight/copy_load.h"
+#include "csrc/foresight/spill_forecast.h"
 #include "csrc/foresight/step_log.h"
 
 namespace recoup::detail {
@@ -33,6 +35,10 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
   [[nodiscard]] ValueId next() const override { return {}; }
   [[nodiscard]] std::optional<std::uint32_t> next_use(StorageId storage) const override;
   [[nodiscard]] bool uses_ahead(std::uint32_t n, std::vector<StorageId>& storages) const override;
+  [[nodiscard]] ValueId next_to_write() override { return forecast_.next(); }
+  [[nodiscard]] double waited_share() const override {
+    return following_ == nullptr ? 1 : load_.waited_share();
+  }
 
   // Observer.
   void on_op_begin(std::string_view name, std::span<const Operand> operands) override;
@@ -42,6 +48,7 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
                  std::span<const StorageId> fresh) override;
   void on_op_failed() override;
   void on_step(std::string_view name) override;
+  void on_spill(ValueId value) override { forecast_.on_spill(value); }
 
  private:
   static constexpr std::size_t kMostKnown = 4;
@@ -63,6 +70,7 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
     // By these rows: the op that first uses the storage; kNever.
     std::vector<std::uint32_t> first_use;
     StepHash hash = 0;
+    std::uint64_t run = 0;  // number of its last run in forecast_
   };
   static constexpr std::uint32_t kNever = 0xffffffff;
   struct NextUse {
@@ -84,6 +92,8 @@ class NextUsePredictor final : public Observer, public PlannedVictims {
   std::vector<std::unique_ptr<Step>> known_;  // the most recently used first
   const Step* following_ = nullptr;
   std::vector<NextUse> next_uses_;  // by StorageId, in the step that is followed
+  SpillForecast forecast_;
+  CopyLoad load_;
 
   // State of the running step.
   StepLog log_;

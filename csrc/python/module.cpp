@@ -99,6 +99,7 @@ py::dict dict_of(const Stats& stats) {
   RECOUP_FIELD(spill_ns);
   RECOUP_FIELD(fetch_ns);
   RECOUP_FIELD(spill_cost_ns);
+  RECOUP_FIELD(copy_time_ns);
   RECOUP_FIELD(spill_peak_bytes);
   RECOUP_FIELD(live_values);
   RECOUP_FIELD(live_ops);

@@ -54,6 +54,7 @@ struct Stats {
   std::int64_t spill_ns = 0;            // time spent waiting for writes
   std::int64_t fetch_ns = 0;            // time spent waiting for reads
   std::int64_t spill_cost_ns = 0;       // time that both cost the program, by the copies' price
+  std::int64_t copy_time_ns = 0;        // price of all copies, also where ops ran meanwhile
   std::int64_t spill_peak_bytes = 0;    // peak of the bytes in the spill tier
   std::int64_t freezes = 0;             // writes to sources that had evictable dependents
   std::int64_t frozen_values = 0;       // values that became sources by these writes

@@ -99,6 +99,8 @@ class Stats:
     """Time that the program waited for reads from the spill tier, in nanoseconds."""
     spill_cost_ns: int
     """Cost of copies to the program by their price, waiting and slower ops, in nanoseconds."""
+    copy_time_ns: int
+    """Time of all copies by their price, including the part hidden by ops, in nanoseconds."""
     spill_peak_bytes: int
     """Maximum bytes in the spill tier at one moment."""
     escapes: int
@@ -270,6 +272,7 @@ STATS_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "spill_ns",
             "fetch_ns",
             "spill_cost_ns",
+            "copy_time_ns",
             "spill_peak_bytes",
         ),
         "planning": (

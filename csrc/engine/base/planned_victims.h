@@ -45,6 +45,11 @@ class PlannedVictims {
   [[nodiscard]] virtual std::optional<std::uint32_t> next_use(StorageId /*storage*/) const {
     return std::nullopt;
   }
+  // A value that the program's step will spill later, which can be written now and has no copy in
+  // the tier. Each value is returned once. Invalid: none is known.
+  [[nodiscard]] virtual ValueId next_to_write() { return {}; }
+  // The share of the time of a copy that the program is expected to wait for, in (0, 1].
+  [[nodiscard]] virtual double waited_share() const { return 1; }
   // Whether planning in the background slows down what is measured now.
   [[nodiscard]] virtual bool disturbs() const { return false; }
   // Adds the plan's counters.

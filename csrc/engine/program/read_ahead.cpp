@@ -1,12 +1,11 @@
 #include "csrc/engine/program/read_ahead.h"
 
-#include <algorithm>
-
 namespace recoup::detail {
 namespace {
 
-constexpr std::int64_t kReadShare = 8;   // at most 1/8 of the budget is in reads under way
-constexpr std::uint32_t kMostOps = 256;  // limit of ops to look ahead
+constexpr std::int64_t kReadShare = 8;    // at most 1/8 of the budget is in reads under way
+constexpr std::uint32_t kMostOps = 1024;  // limit of ops to look ahead
+constexpr std::uint32_t kRest = 8;        // a look that found nothing lasts for 1/8 of its ops
 
 }  // namespace
 
@@ -23,25 +22,31 @@ ReadAhead::ReadAhead(Context& context, const Parts& parts)
 // The values that the next ops use, spilled or not, may take half the budget: reading more would
 // push out values that are used earlier.
 void ReadAhead::read_next() {
+  if (rest_ > 0 && spills() == spills_at_look_) {
+    --rest_;
+    return;
+  }
   const Bytes budget = context_.options.budget;
   Bytes soon{0};
-  soon_.clear();
-  for (std::uint32_t n = 1; n <= kMostOps && soon.count() <= budget.count() / 2; ++n) {
+  bool all_resident = true;
+  std::uint32_t n = 1;
+  ++look_;
+  for (; n <= kMostOps && soon.count() <= budget.count() / 2; ++n) {
     storages_.clear();
     if (!context_.planned->uses_ahead(n, storages_)) {
-      return;
+      break;
     }
     for (const StorageId storage : storages_) {
       const ValueId id = values_.current(storage);
-      if (used_soon(id)) {
+      if (!add_soon(id)) {
         continue;
       }
-      soon_.push_back(id);
       const Value& value = lineage_[id];
       soon += value.size;
       if (!value.spilled() || value.copying) {
         continue;
       }
+      all_resident = false;
       const Bytes on_its_way = context_.charges.ahead;
       const bool enough = (on_its_way + value.size).count() > budget.count() / kReadShare;
       if ((enough && on_its_way > Bytes(0)) || !read(id)) {
@@ -49,10 +54,21 @@ void ReadAhead::read_next() {
       }
     }
   }
+  if (all_resident) {
+    rest_ = n / kRest;
+    spills_at_look_ = spills();
+  }
 }
 
-bool ReadAhead::used_soon(ValueId id) const {
-  return std::find(soon_.begin(), soon_.end(), id) != soon_.end();
+bool ReadAhead::add_soon(ValueId id) {
+  if (used_soon(id)) {
+    return false;
+  }
+  if (id.index() >= seen_.size()) {
+    seen_.resize(id.index() + std::size_t{256}, 0);
+  }
+  seen_[id.index()] = look_;
+  return true;
 }
 
 bool ReadAhead::read(ValueId id) {

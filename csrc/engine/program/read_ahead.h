@@ -1,6 +1,7 @@
 // ReadAhead: fetches spilled values that the next ops use, while the running op is at work.
 #pragma once
 
+#include <cstdint>
 #include <new>
 #include <vector>
 
@@ -19,6 +20,9 @@ namespace recoup::detail {
 // those of the policy's victims, if evicting these needs no write now and no op up to that point
 // uses them: such victims would be evicted anyway when the op needs the value that is read. A
 // victim that must be written first is written asynchronously.
+//
+// If all values that the next ops use are resident, they are looked at again after a spill, or when
+// an eighth of these ops has ended.
 class ReadAhead {
  public:
   struct Parts {
@@ -47,7 +51,14 @@ class ReadAhead {
   void read_next();
   bool read(ValueId id);
   bool make_room(Bytes size);
-  [[nodiscard]] bool used_soon(ValueId id) const;
+  [[nodiscard]] bool used_soon(ValueId id) const {
+    return id.index() < seen_.size() && seen_[id.index()] == look_;
+  }
+  // Adds a value to those that are used soon. False: it is one already.
+  bool add_soon(ValueId id);
+  [[nodiscard]] std::int64_t spills() const {
+    return context_.stats.spills + context_.stats.clean_spills;
+  }
 
   Context& context_;
   Lineage& lineage_;
@@ -58,7 +69,12 @@ class ReadAhead {
   Spiller& spiller_;
   AsyncCopies& copies_;
   std::vector<StorageId> storages_;  // of one op; a member to reuse its capacity
-  std::vector<ValueId> soon_;        // values used by the ops up to the one being examined
+  // By ValueId: number of the last look that found it in use by the ops up to the one examined.
+  std::vector<std::uint64_t> seen_;
+  std::uint64_t look_ = 0;  // number of looks ahead
+  // After a look that found all values resident.
+  std::uint32_t rest_ = 0;            // number of ops without another look
+  std::int64_t spills_at_look_ = -1;  // spills() at that time
 };
 
 }  // namespace recoup::detail

@@ -28,6 +28,9 @@ void WriteBehind::write_next() {
     return;
   }
   const Bytes most(context_.options.budget.count() / kMostWritten);
+  if (context_.planned != nullptr) {
+    write_planned(most);
+  }
   // The number of writes per call is limited: in a small tier one write may replace the one before,
   // and so on.
   for (std::size_t begun = 0;
@@ -41,6 +44,16 @@ void WriteBehind::write_next() {
     const ValueId next = wanted > Bytes(0) ? next_to_write(wanted) : ValueId();
     if (!next.valid() || !spiller_.begin_write(next)) {
       nothing_at_ = given_up;
+    }
+  }
+}
+
+// Note [Writes known in advance] in spill_forecast.h.
+void WriteBehind::write_planned(Bytes most) {
+  while (copies_.writes() < kMostWrites && copies_.in_writing() <= most) {
+    const ValueId next = context_.planned->next_to_write();
+    if (!next.valid() || !spiller_.begin_write(next)) {
+      return;
     }
   }
 }

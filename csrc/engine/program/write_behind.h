@@ -35,6 +35,7 @@ class WriteBehind {
 
  private:
   void write_next();
+  void write_planned(Bytes most);
   [[nodiscard]] ValueId next_to_write(Bytes wanted);
 
   Context& context_;

@@ -147,10 +147,10 @@ Nanoseconds Room::make_one_piece(Bytes size, Nanoseconds lost) {
   }
   while (pool_.largest_free() < size) {
     const std::optional<Nanoseconds> more = reclaim({.size = size, .shortfall = Bytes(0)}, lost);
-    lost = more.value_or(lost);
-    if (!more && !context_.copies->wait_for_all()) {
+    if (!more) {
       break;
     }
+    lost = *more;
   }
   return lost;
 }
@@ -160,6 +160,11 @@ std::optional<Nanoseconds> Room::reclaim(const RoomRequest& request, Nanoseconds
   std::optional<Step> step = planned_step(request, lost);
   if (!step) {
     step = cheapest_step(request, lost);
+  }
+  // Blocks that are being copied can be neither evicted nor moved.
+  if (context_.copies->any() && (!step || context_.copies->time_left() <= step->offer.price)) {
+    context_.copies->wait_for_all();
+    return lost;
   }
   if (!step) {
     return std::nullopt;

@@ -40,6 +40,11 @@ void AsyncCopies::wait_for(Nanoseconds cost) {
   time_ += cost;
 }
 
+void AsyncCopies::copy_now(Nanoseconds cost) {
+  context_.stats.copy_time_ns += cost.count();
+  wait_for(cost);
+}
+
 CopyWaitRow& AsyncCopies::waits_of_op() {
   const auto found = waits_.find(context_.running_op);
   if (found != waits_.end()) {
@@ -61,7 +66,7 @@ bool AsyncCopies::write(ValueId id, BlockId slot) {
   const Timer timer(context_.stats.spill_ns);
   const Timer of_op(waits_of_op().spill_ns);
   const Value& value = lineage_[id];
-  wait_for(tier_.write_cost(value.size));
+  copy_now(tier_.write_cost(value.size));
   context_.device.begin_spill(tier_.offset(slot), values_.location(id), value.nbytes);
   if (!written(tier_.offset(slot))) {
     close();
@@ -77,7 +82,7 @@ void AsyncCopies::read(ValueId id, BlockId block) {
   const Timer of_op(waits_of_op().fetch_ns);
   const Value& value = lineage_[id];
   RECOUP_CHECK(value.spilled() && context_.pool.size(block) == value.size);
-  wait_for(tier_.read_cost(value.size));
+  copy_now(tier_.read_cost(value.size));
   const Bytes from = tier_.offset(value.slot);
   context_.device.begin_fetch(context_.pool.offset(block), from, value.nbytes);
   end_fetch(from);
@@ -119,6 +124,7 @@ void AsyncCopies::begin_read(ValueId id, BlockId block) {
 void AsyncCopies::begin(const Copy& copy) {
   advance();
   lineage_[copy.value].copying = true;
+  context_.stats.copy_time_ns += copy.left.count();
   context_.stats.spill_cost_ns +=
       static_cast<std::int64_t>(kProcessorShare * static_cast<double>(copy.left.count()));
   writes_ += copy.block.valid() ? 0U : 1U;
@@ -170,6 +176,15 @@ bool AsyncCopies::wait_for_all() {
     finish_at(0);
   }
   return some;
+}
+
+Nanoseconds AsyncCopies::time_left() {
+  advance();
+  Nanoseconds left{0};
+  for (const Copy& copy : copies_) {
+    left += copy.left;
+  }
+  return left;
 }
 
 void AsyncCopies::finish_at(std::size_t index) {

@@ -52,6 +52,8 @@ class AsyncCopies final : public CopyWait {
   void wait(ValueId id) override;
   // False: no copy was under way.
   bool wait_for_all();
+  // The time after which all copies under way are finished.
+  [[nodiscard]] Nanoseconds time_left();
 
   // Measured time spent waiting for the device, by the op that waited.
   [[nodiscard]] std::vector<CopyWaitRow> waits() const;
@@ -73,6 +75,7 @@ class AsyncCopies final : public CopyWait {
   void make_resident(ValueId id, BlockId block);
   [[nodiscard]] bool written(Bytes to);
   void end_fetch(Bytes from);
+  void copy_now(Nanoseconds cost);
   void wait_for(Nanoseconds cost);
   void close();
   CopyWaitRow& waits_of_op();

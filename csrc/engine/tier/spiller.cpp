@@ -18,7 +18,9 @@ std::optional<Nanoseconds> Spiller::price_of(const Value& value) const {
   if (!value.clean() && (!value.spillable || !has_room(value.size))) {
     return std::nullopt;
   }
-  return tier_.absence_cost(value.size, value.clean());
+  const Nanoseconds time = tier_.absence_cost(value.size, value.clean());
+  const double share = context_.planned == nullptr ? 1.0 : context_.planned->waited_share();
+  return Nanoseconds(static_cast<std::int64_t>(share * static_cast<double>(time.count())));
 }
 
 bool Spiller::spill(ValueId id) {

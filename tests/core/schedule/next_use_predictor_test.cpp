@@ -8,6 +8,7 @@
 
 #include "csrc/engine/base/decisions.h"
 #include "csrc/engine/base/observers.h"
+#include "csrc/foresight/copy_load.h"
 #include "csrc/simulate/simulator.h"
 #include "csrc/trace/recorder.h"
 #include "csrc/trace/sink.h"
@@ -83,27 +84,34 @@ void train_step(Program& p, const std::vector<Tensor>& weights) {
 
 struct Outcome {
   Stats stats;
-  std::int64_t cost = 0;  // of the copies in the last step
+  std::int64_t cost = 0;        // of the copies in the last step
+  std::int64_t waited_for = 0;  // bytes of writes in the last step during which no op ran
 };
 
-Outcome train(int budget, bool has_next_use_predictor) {
-  Program p(tiered(units(budget), units(64), kUnit));
+Outcome train(int budget, bool has_next_use_predictor, bool compares = true) {
+  Options options = tiered(units(budget), units(64), kUnit);
+  options.spill_compares = compares;
+  Program p(options);
   PredictedRun steps(p, has_next_use_predictor);
   std::vector<Tensor> weights;
   for (int i = 0; i < 12; ++i) {
     weights.push_back(p.source(kUnit));
   }
-  std::int64_t before = 0;
+  const auto waited_for = [&] { return p.stats().spilled_bytes - p.stats().written_behind_bytes; };
+  Outcome outcome;
   for (int step = 0; step < 5; ++step) {
-    before = p.stats().spill_cost_ns;
+    const std::int64_t cost_before = p.stats().spill_cost_ns;
+    const std::int64_t waited_before = waited_for();
     train_step(p, weights);
     steps.end_step();
     p.check();
+    outcome.cost = p.stats().spill_cost_ns - cost_before;
+    outcome.waited_for = waited_for() - waited_before;
   }
-  const std::int64_t cost = p.stats().spill_cost_ns - before;
   p.expect_all();
   p.check();
-  return {.stats = p.stats(), .cost = cost};
+  outcome.stats = p.stats();
+  return outcome;
 }
 
 TEST(NextUsePredictor, ValuesAreFetchedAheadWhileOpsRun) {
@@ -121,6 +129,41 @@ TEST(NextUsePredictor, ValuesAreWrittenAheadOfSpillsWhileOpsRun) {
   const Outcome outcome = train(8, false);
   EXPECT_GT(outcome.stats.written_behind_bytes, outcome.stats.spilled_bytes / 5);
   EXPECT_GT(outcome.stats.clean_spills, outcome.stats.spills);
+}
+
+// In steps that repeat, values are written as soon as they are made.
+TEST(NextUsePredictor, FewWritesAreWaitedForIfTheStepIsKnown) {
+  for (const bool compares : {true, false}) {
+    for (const int budget : {8, 10, 12}) {
+      const Outcome with = train(budget, true, compares);
+      const Outcome without = train(budget, false, compares);
+      EXPECT_GT(with.stats.spilled_bytes, 0) << budget;
+      EXPECT_LT(with.waited_for, without.waited_for) << budget << compares;
+      EXPECT_GT(without.waited_for, 0) << budget << compares;
+      EXPECT_LT(with.cost * 19 / 10, without.cost) << budget << compares;
+    }
+  }
+}
+
+TEST(CopyLoad, ThePriceFollowsTheShareThatIsWaitedFor) {
+  CopyLoad load;
+  Stats stats;
+  EXPECT_EQ(load.waited_share(), 1);
+  const auto end_step = [&](std::int64_t time, std::int64_t waited) {
+    stats.copy_time_ns += time;
+    stats.spill_cost_ns += waited;
+    load.end_step(stats);
+    return load.waited_share();
+  };
+  EXPECT_DOUBLE_EQ(end_step(1000, 1000), 1);
+  EXPECT_DOUBLE_EQ(end_step(1000, 500), 0.75);
+  EXPECT_DOUBLE_EQ(end_step(1000, 500), 0.625);
+  // Waits count in the step in which they end, so they can exceed the time of its copies.
+  EXPECT_DOUBLE_EQ(end_step(1000, 5000), 0.8125);
+  for (int step = 0; step < 60; ++step) {
+    EXPECT_GT(end_step(0, 0), 0);
+  }
+  EXPECT_NEAR(load.waited_share(), 0.14, 1e-9);  // no copy, so the next one would be hidden
 }
 
 // There is no shortage, so nothing is written.

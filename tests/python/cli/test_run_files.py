@@ -72,6 +72,7 @@ def test_the_time_ratio_of_the_summary() -> None:
     # Time of the ops themselves, measured twice, or an estimate: not overhead of the budget.
     others = {
         "allocator_ns": 1000, "replay_cost_ns": 1000, "spill_cost_ns": 1000,
+        "copy_time_ns": 1000,
         "followed_cost_ns": 1000, "followed_expected_ns": 1000,
     }  # fmt: skip
     stats = stats_of(op_count=1, op_ns=254, **times, **others)

@@ -120,6 +120,7 @@ def test_every_addition_is_a_counter_of_time() -> None:
         "allocator_ns",
         "replay_cost_ns",
         "spill_cost_ns",
+        "copy_time_ns",
         "followed_expected_ns",
         "followed_cost_ns",
     }
