@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "csrc/engine/base/tier.h"
 #include "recoup/stats.h"
 
 namespace recoup::detail {
@@ -25,15 +26,14 @@ class CopyLoad {
   void end_step(const Stats& stats) {
     const auto time = static_cast<double>(stats.copy_time_ns - copy_time_ns_);
     const auto waited = static_cast<double>(stats.spill_cost_ns - spill_cost_ns_);
-    const double now = time > 0 ? std::clamp(waited / time, kHidden, 1.0) : kHidden;
+    const double now = time > 0 ? std::clamp(waited / time, kProcessorShare, 1.0) : kProcessorShare;
     share_ += kWeight * (now - share_);
     copy_time_ns_ = stats.copy_time_ns;
     spill_cost_ns_ = stats.spill_cost_ns;
   }
 
  private:
-  static constexpr double kWeight = 0.5;   // of the last step in the average over steps
-  static constexpr double kHidden = 0.14;  // share of a copy that ops hide completely
+  static constexpr double kWeight = 0.5;  // of the last step in the average over steps
 
   double share_ = 1;
   std::int64_t copy_time_ns_ = 0;  // until the end of the last step

@@ -8,13 +8,6 @@
 #include "csrc/engine/base/timer.h"
 
 namespace recoup::detail {
-namespace {
-
-// The share of a copy's time by which it slows down the ops that it overlaps with. Measured with
-// two busy cores: matrix products took 1.13 to 1.16 times as long.
-constexpr double kProcessorShare = 0.14;
-
-}  // namespace
 
 AsyncCopies::AsyncCopies(Context& context, Values& values)
     : context_(context), lineage_(context.lineage), values_(values), tier_(context.tier) {}
