@@ -16,7 +16,8 @@ struct Offer {
   Nanoseconds price;  // the cheapest offer is taken
   // Price of what has been evicted for the request so far, once this step is done.
   Nanoseconds lost;
-  std::variant<EvictionPlan, CompactionPlan> plan;  // what the reclaimer is going to do
+  // What the reclaimer is going to do. monostate: a wait.
+  std::variant<std::monostate, EvictionPlan, CompactionPlan> plan;
 };
 
 class Reclaimer {

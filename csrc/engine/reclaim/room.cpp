@@ -29,7 +29,8 @@ Room::Room(Context& context, const Parts& parts)
       enough_(parts.enough),
       reporter_(parts.reporter),
       disturber_(parts.disturber),
-      ways_{&parts.evictor, &parts.mover} {}
+      copy_waiter_(context),
+      ways_{&parts.evictor, &parts.mover, &copy_waiter_} {}
 
 void Room::set_replay(const WaitingReplay* replay) {
   replay_ = replay;
@@ -160,11 +161,6 @@ std::optional<Nanoseconds> Room::reclaim(const RoomRequest& request, Nanoseconds
   std::optional<Step> step = planned_step(request, lost);
   if (!step) {
     step = cheapest_step(request, lost);
-  }
-  // Blocks that are being copied can be neither evicted nor moved.
-  if (context_.copies->any() && (!step || context_.copies->time_left() <= step->offer.price)) {
-    context_.copies->wait_for_all();
-    return lost;
   }
   if (!step) {
     return std::nullopt;

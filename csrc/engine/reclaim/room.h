@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "csrc/engine/reclaim/copy_waiter.h"
 #include "csrc/engine/reclaim/disturber.h"
 #include "csrc/engine/reclaim/evictor.h"
 #include "csrc/engine/reclaim/importer.h"
@@ -96,7 +97,8 @@ class Room {
   Enough& enough_;
   const OutOfBudgetReporter& reporter_;
   Disturber& disturber_;
-  const std::array<Reclaimer*, 2> ways_;  // all reclaimers
+  CopyWaiter copy_waiter_;
+  const std::array<Reclaimer*, 3> ways_;  // all reclaimers
   const WaitingReplay* replay_ = nullptr;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 #include "tests/core/support/engine_contract.h"
@@ -12,6 +13,7 @@ namespace {
 
 constexpr double kCheapTier = 0.001;
 constexpr double kExpensiveTier = 1000;
+constexpr double kSlowTier = 10;  // a write takes longer than many ops
 
 class EngineSpill : public EngineContract {
  protected:
@@ -59,6 +61,29 @@ TEST_F(EngineSpill, EvictsByTheCheaperMethod) {
     p.expect(a);
     EXPECT_EQ(p.stats().replays, cheap ? 0 : 1);
     EXPECT_EQ(p.stats().fetches, cheap ? 1 : 0);
+  }
+}
+
+// a! w! b! [x]: w is being written when a and b are released, and two contiguous units are needed.
+// To wait for the write is cheaper than to evict x, but not than to evict [c].
+TEST_F(EngineSpill, WaitsForACopyThatIsInTheWayIfThatIsCheapest) {
+  for (const bool has_c : {false, true}) {
+    Program& p = start(options(has_c ? 17 : 15, 32, kSlowTier));
+    const Tensor a = p.source(kUnit);
+    const Tensor w = p.source(kUnit);
+    const Tensor b = p.source(kUnit);
+    p.evict(p.op({}, kUnit));  // values are written early after evictions
+    Call make_x{.arguments = {{a}, {b}}, .fresh = {units(12)}};
+    make_x.cost = Nanoseconds(std::chrono::seconds(1));
+    const Tensor x = p.run(make_x).front();
+    ASSERT_TRUE(p.value(w).copying);
+    const Tensor c = has_c ? p.op({}, units(2)) : a;
+    p.drop(a);
+    p.drop(b);
+    const Tensor y = p.op({}, units(2));
+    EXPECT_TRUE(p.resident(x) && p.resident(y));
+    EXPECT_EQ(p.value(w).copying, has_c);
+    EXPECT_TRUE(!has_c || p.value(c).evicted());
   }
 }
 
